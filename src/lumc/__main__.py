@@ -1,0 +1,5 @@
+"""``python -m lumc``."""
+
+from lumc.cli import main
+
+main()

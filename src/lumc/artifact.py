@@ -1,0 +1,157 @@
+"""Artifacts on disk: a versioned JSON envelope, hashed, deterministic, written atomically.
+
+The text is one JSON object with a line per element of the body's top-level lists, so that ``grep``
+and ``diff`` work on it. ``digest`` is the sha256 of the body without the paths of weight files:
+the same model in another folder has the same digest. ``input`` is the digest of the artifact that
+this one was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from lumc.errors import Exit, LumcError
+
+SCHEMA = 1
+MAX_BYTES = 1 << 30  # of an artifact file; weights are never inside
+KINDS = {"space": "lumc search", "plan": "lumc profile", "kernels": "lumc codegen"}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A parsed envelope; ``base`` is the folder that relative paths inside it start from."""
+
+    kind: str
+    input: str
+    digest: str
+    body: Mapping[str, Any]
+    base: Path
+
+
+def digest(body: Mapping[str, Any]) -> str:
+    """The sha256 of a body; ``files`` counts without the paths."""
+    files = [{k: v for k, v in f.items() if k != "path"} for f in body.get("files", [])]
+    text = json.dumps({**body, "files": files}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def dump(kind: str, input: str, body: Mapping[str, Any]) -> str:
+    """The text of an artifact."""
+    head = {"lumc": kind, "schema": SCHEMA, "input": input, "digest": digest(body)}
+    lines = [f'"{k}":{compact(v)}' for k, v in head.items()]
+    for key in sorted(body):
+        value = body[key]
+        if isinstance(value, list) and value:
+            rows = ",\n ".join(compact(v) for v in value)
+            lines.append(f'"{key}":[\n {rows}]')
+        else:
+            lines.append(f'"{key}":{compact(value)}')
+    return "{" + ",\n".join(lines) + "}\n"
+
+
+def parse(text: str, kind: str, where: str, base: Path) -> Artifact:
+    """Check the envelope: kind, schema and digest. Raises E05xx, exit 5."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise corrupt(f"not a lumc {kind}: {e}", where) from None
+    if not isinstance(data, dict) or not isinstance(data.get("lumc"), str):
+        raise corrupt(f"not a lumc {kind}: the envelope is missing", where)
+    if data["lumc"] != kind:
+        made = KINDS.get(data["lumc"], "lumc import")
+        fix = f"this file was made by '{made}'; make the {kind} with '{KINDS[kind]}'"
+        raise LumcError(
+            "E0502",
+            f"expected a {kind}, got a {data['lumc']}",
+            where=where,
+            fix=fix,
+            exit=Exit.CORRUPT,
+        )
+    if data.get("schema") != SCHEMA:
+        raise corrupt(f"schema {data.get('schema')} is not supported (this is {SCHEMA})", where)
+    head = ("lumc", "schema", "input", "digest")
+    body = {k: v for k, v in data.items() if k not in head}
+    with fields(kind, where):
+        same = isinstance(data["input"], str) and data["digest"] == digest(body)
+    if not same:
+        raise corrupt("the content does not match its digest", where)
+    return Artifact(kind, data["input"], cast(str, data["digest"]), body, base)
+
+
+def corrupt(what: str, where: str = "") -> LumcError:
+    """A malformed or damaged artifact."""
+    return LumcError("E0501", what, where=where, fix="make the file again", exit=Exit.CORRUPT)
+
+
+@contextmanager
+def fields(what: str, where: str = "") -> Iterator[None]:
+    """Turn a missing or mistyped field of untrusted JSON into one clear error."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
+        said = f"missing field {e}" if isinstance(e, KeyError) else str(e)
+        raise corrupt(f"malformed {what}: {said}", where) from e
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces, keys in order."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def read_text(path: str) -> tuple[str, Path]:
+    """The text of a file, or of stdin for ``-``, and the folder its relative paths start from."""
+    try:
+        if path == "-":
+            data, base = sys.stdin.buffer.read(MAX_BYTES + 1), Path.cwd()
+        else:
+            if os.path.getsize(path) > MAX_BYTES:
+                raise corrupt(f"larger than {MAX_BYTES} bytes", path)
+            data, base = Path(path).read_bytes(), Path(path).resolve().parent
+        if len(data) > MAX_BYTES:
+            raise corrupt(f"larger than {MAX_BYTES} bytes", path)
+        return data.decode(), base
+    except UnicodeDecodeError:
+        raise corrupt("not text", path) from None
+    except OSError as e:
+        raise LumcError("E0201", f"cannot read {path}: {e.strerror}", exit=Exit.USAGE) from None
+
+
+def write_text(path: str, text: str) -> None:
+    """Write to stdout for ``-``, otherwise atomically: the old file stays whole until the end."""
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    with atomic(path) as f:
+        f.write(text.encode())
+
+
+@contextmanager
+def atomic(path: str | Path) -> Iterator[IO[bytes]]:
+    """A file that appears under ``path`` only when the block ends without an exception."""
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as e:
+        raise LumcError("E0202", f"cannot write {path}: {e.strerror}", exit=Exit.FAILED) from None
+    try:
+        with os.fdopen(handle, "wb") as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,394 @@
+"""The commands: each parses its options, calls one function and writes the result."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from lumc import __version__
+from lumc.errors import Exit, LumcError
+
+if TYPE_CHECKING:
+    from lumc.pipeline import ProfileOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def main() -> None:
+    """Run the command line; every failure is one message and the right exit code."""
+    try:
+        code = commands.main(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code or 0)
+    except LumcError as e:
+        click.echo(str(e), err=True)
+        sys.exit(int(e.exit))
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(int(Exit.INTERRUPTED))
+    except click.ClickException as e:
+        e.show()
+        sys.exit(e.exit_code)
+    except BrokenPipeError:  # the reader went away, as in `lumc show x | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as e:
+        from lumc.pipeline import crash_report
+
+        click.echo(crash_report(e, sys.argv), err=True)
+        sys.exit(int(Exit.FAILED))
+
+
+def options(*names: str) -> Callable[[F], F]:
+    """Attach options that several commands share."""
+
+    def attach(function: F) -> F:
+        for name in reversed(names):
+            function = OPTIONS[name](function)
+        return function
+
+    return attach
+
+
+OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "input": click.argument("source", metavar="[FILE|-]", default="-"),
+    "out": click.option("-o", "--output", metavar="FILE|-", default="-", help="Default: stdout."),
+    "dim": click.option(
+        "--dim", "dims", metavar="NAME=N", multiple=True, help="Bind a symbolic dim; repeatable."
+    ),
+    "target": click.option(
+        "--target", default="cpu:native", show_default=True, help="See 'lumc targets'."
+    ),
+    "estimate": click.option(
+        "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."
+    ),
+    "budget": click.option(
+        "--budget", metavar="TIME", default="60s", show_default=True, help="Of measuring: 60s, 5m."
+    ),
+    "trials": click.option(
+        "--trials", type=click.IntRange(0), default=0, help="Of each kernel; 0: what time allows."
+    ),
+    "fraction": click.option(
+        "--target-fraction",
+        "fraction",
+        type=click.FloatRange(0, 1),
+        default=0.95,
+        show_default=True,
+        help="Of the roofline, where a kernel is good enough.",
+    ),
+    "frozen": click.option(
+        "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."
+    ),
+    "cache": click.option(
+        "--cache",
+        metavar="DIR",
+        envvar="LUMC_CACHE",
+        help="Of timing records; default: kernels_cache/ here if it exists, else of the user.",
+    ),
+    "verbose": click.option("-v", "--verbose", count=True, help="-v timings, -vv choices."),
+    "seed": click.option("--seed", default=0, show_default=True, help="Of every random choice."),
+    "json": click.option("--json", "as_json", is_flag=True, help="Machine-readable output."),
+    "cc": click.option("--cc", envvar="CC", help="C compiler; default: $CC, gcc, cc, clang, zig."),
+    "entry": click.option("--entry", default="", help="Default: the first entry."),
+    "threads": click.option(
+        "--threads", type=click.IntRange(1, 1024), default=1, show_default=True
+    ),
+    "inputs": click.option(
+        "--input",
+        "inputs",
+        metavar="[NAME=]FILE",
+        multiple=True,
+        help="A .npy (NAME= may be left out for a single input) or an .npz; repeatable.",
+    ),
+    "limits": click.option("--max-nodes", default=30_000, show_default=True, help="E-nodes."),
+    "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
+}
+
+
+PROFILE = ["estimate", "budget", "trials", "fraction", "seed", "threads", "frozen", "cc", "cache"]
+
+
+def cache_folder(chosen: str | None) -> Path:
+    """Where timing records are: as told, with the project, or with the user."""
+    if chosen:
+        return Path(chosen)
+    if Path("kernels_cache").is_dir():
+        return Path("kernels_cache")
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "lumc"
+
+
+def profile_options(cache: str | None, **chosen: Any) -> ProfileOptions:
+    from lumc.pipeline import ProfileOptions
+
+    return ProfileOptions(cache=cache_folder(cache), **chosen)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="lumc")
+def commands() -> None:
+    """Make neural networks fast by search.
+
+    \b
+    lumc import bert/ --dim b=1 --dim s=128 -o bert.lg
+    lumc compile bert.lg -o bert.lb
+    lumc run bert.lb --input input_ids=ids.npy --input attention_mask=mask.npy -o out.npz
+
+    'compile' is search | profile | codegen | link; every pass reads one file and writes one file.
+    """
+
+
+@commands.command("import")
+@click.argument("source", metavar="FOLDER|MODEL.onnx|SCRIPT.py:FUNCTION")
+@options("out", "dim")
+@click.option("--copy-weights", is_flag=True, help="Copy the weights beside the graph.")
+@options("verbose")
+def import_(
+    source: str, output: str, dims: tuple[str, ...], copy_weights: bool, verbose: int
+) -> None:
+    """Lower a model to the twelve primitives: a .lg graph.
+
+    SOURCE is a Hugging Face folder (config.json + safetensors), an ONNX file, or a Python script
+    whose FUNCTION returns a lumc Model (the script is run: use only code you trust). Weights are
+    referenced where they lie unless --copy-weights is given.
+    """
+    from lumc import pipeline
+
+    pipeline.import_model(source, output, dims, copy_weights, verbose)
+
+
+@commands.command()
+@options("input", "out", "target", "dim", "limits", "seed", "verbose")
+def search(
+    source: str,
+    output: str,
+    target: str,
+    dims: tuple[str, ...],
+    max_nodes: int,
+    seed: int,
+    verbose: int,
+) -> None:
+    """Find equivalent programs: .lg in, .ls search space out."""
+    from lumc import pipeline
+
+    pipeline.search(source, output, target, dims, max_nodes, seed, verbose)
+
+
+@commands.command()
+@options("input", "out", *PROFILE, "verbose")
+def profile(source: str, output: str, verbose: int, **chosen: Any) -> None:
+    """Choose the fastest program by measuring: .ls in, .lp plan out.
+
+    Stops when no kernel can gain, or after the budget; Ctrl-C writes the best plan so far.
+    Times are kept: the next search goes on where this one ended.
+    """
+    from lumc import pipeline
+
+    pipeline.profile(source, output, profile_options(**chosen), verbose)
+
+
+@commands.command()
+@options("input", "out", "verbose")
+def codegen(source: str, output: str, verbose: int) -> None:
+    """Print the chosen kernels: .lp in, .lk kernels out."""
+    from lumc import pipeline
+
+    pipeline.codegen(source, output, verbose)
+
+
+@commands.command()
+@options("input")
+@click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
+@options("zip", "cc", "verbose")
+def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
+    """Compile the kernels and pack the weights: .lk in, .lb bundle out."""
+    from lumc import pipeline
+
+    pipeline.link(source, output, as_zip, cc, verbose)
+
+
+@commands.command("compile")
+@options("input")
+@click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
+@options(*PROFILE, "target", "dim", "limits", "zip")
+@click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
+@options("verbose")
+def compile_(
+    source: str,
+    output: str,
+    target: str,
+    dims: tuple[str, ...],
+    max_nodes: int,
+    as_zip: bool,
+    save_temps: str | None,
+    verbose: int,
+    **chosen: Any,
+) -> None:
+    """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle."""
+    from lumc import pipeline
+
+    pipeline.compile_model(
+        source,
+        output,
+        pipeline.CompileOptions(
+            profile_options(**chosen), target, dims, max_nodes, as_zip, save_temps, verbose
+        ),
+    )
+
+
+@commands.command()
+@click.argument("bundle")
+@options("inputs")
+@click.option("-o", "--output", metavar="FILE", help=".npz, or .npy for a single output.")
+@click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
+@options("entry", "threads", "json")
+def run(
+    bundle: str,
+    inputs: tuple[str, ...],
+    output: str | None,
+    state: str | None,
+    entry: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Run a bundle on .npy or .npz inputs."""
+    from lumc import execute
+
+    execute.run(bundle, inputs, output, state, entry, threads, as_json)
+
+
+@commands.command()
+@click.argument("bundle")
+@options("inputs")
+@click.option("--source", "model", help="Also compare with this ONNX file or Hugging Face folder.")
+@click.option(
+    "--tolerance", type=float, help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, ints 0."
+)
+@options("entry", "threads", "seed", "json")
+def verify(
+    bundle: str,
+    inputs: tuple[str, ...],
+    model: str | None,
+    tolerance: float | None,
+    entry: str,
+    threads: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Compare a bundle with the float64 oracle; exit code 3 on a difference.
+
+    Inputs that are not given are drawn at random. With --source, the original model is also run by
+    onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed.
+    """
+    from lumc import execute
+
+    execute.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json)
+
+
+@commands.command()
+@click.argument("bundle")
+@options("inputs")
+@click.option("--seconds", default=1.0, show_default=True, help="How long to sample.")
+@options("entry", "threads", "seed", "json")
+def bench(
+    bundle: str,
+    inputs: tuple[str, ...],
+    seconds: float,
+    entry: str,
+    threads: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Time a bundle; the minimum is the figure to compare."""
+    from lumc import execute
+
+    execute.bench(bundle, inputs, seconds, entry, threads, seed, as_json)
+
+
+@commands.command()
+@click.argument("file", default="-")
+@click.option("--kernel", metavar="NAME", help="Only this kernel, with its source if there is one.")
+@click.option("--dot", metavar="FILE|-", help="Draw the graph as Graphviz text.")
+@click.option("--svg", metavar="FILE|-", help="Draw the graph as SVG.")
+@options("entry", "json")
+def show(
+    file: str, kernel: str | None, dot: str | None, svg: str | None, entry: str, as_json: bool
+) -> None:
+    """Print any artifact, one node per line; draw its graph."""
+    from lumc.report import show as report
+
+    report.show(file, kernel, dot, svg, entry, as_json)
+
+
+@commands.command()
+@options("json")
+def targets(as_json: bool) -> None:
+    """List the targets, and which of them this machine can run."""
+    from lumc.report import machine
+
+    machine.targets(as_json)
+
+
+@commands.command()
+@options("cc", "json")
+def doctor(cc: str | None, as_json: bool) -> None:
+    """Say what lumc finds on this machine and what is missing."""
+    from lumc.report import machine
+
+    machine.doctor(cc, as_json)
+
+
+@commands.group()
+def cache() -> None:
+    """Look after the timing records that 'profile' keeps."""
+
+
+@cache.command("list")
+@options("cache", "json")
+def cache_list(cache: str | None, as_json: bool) -> None:
+    """One line per kernel: trials, best time, why its search ended."""
+    from lumc.report import cache as report
+
+    report.list_(cache_folder(cache), as_json)
+
+
+@cache.command("prune")
+@options("cache")
+def cache_prune(cache: str | None) -> None:
+    """Drop what is slower, older or damaged."""
+    from lumc.report import cache as report
+
+    report.prune(cache_folder(cache))
+
+
+@cache.command("merge")
+@click.argument("sources", metavar="FILE|DIR...", nargs=-1, required=True)
+@options("cache")
+def cache_merge(sources: tuple[str, ...], cache: str | None) -> None:
+    """Take in the records of other machines; they seed searches and pass for none here."""
+    from lumc.report import cache as report
+
+    report.merge(cache_folder(cache), sources)
+
+
+@cache.command("verify")
+@options("cache")
+def cache_verify(cache: str | None) -> None:
+    """Read every record; exit code 5 when some are damaged."""
+    from lumc.report import cache as report
+
+    report.verify(cache_folder(cache))
+
+
+@cache.command("export")
+@options("cache", "out")
+def cache_export(cache: str | None, output: str) -> None:
+    """Write the records as one file, for another machine or a repository."""
+    from lumc.report import cache as report
+
+    report.export(cache_folder(cache), output)

@@ -1,0 +1,121 @@
+"""Tile program -> C. A table from tile operation to text; it decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import lumc.codegen.program as ir
+from lumc.codegen.ccontract import print_contract
+from lumc.codegen.cmap import print_map
+from lumc.codegen.creduce import print_reduce
+from lumc.codegen.cterm import STORED
+from lumc.codegen.cwriter import Writer
+from lumc.codegen.mathlib import HEADER_NAME
+from lumc.codegen.passes import touched
+from lumc.graph.expr import text
+
+ROUND = 4096  # the scratch of a part is a multiple of this
+
+
+def print_kernel(program: ir.Program, symbol: str) -> str:
+    """C text of ``void symbol(void *const *args, long part, long nparts)``.
+
+    ``args``: the buffers of the kernel in order, the packed operands in order, then the scratch
+    base: ``nparts`` pieces of ``scratch_bytes`` rounded up to 4096 (unused if that is 0). Includes
+    ``lumc_kernel.h`` (``mathlib.HEADER``); everything but ``symbol`` is static.
+    """
+    w = Writer(program)
+    _arguments(w, program)
+    _operations(w, program.body)
+    head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{HEADER_NAME}"', ""]
+    micro = [t.replace("@", name) for t, name in w.functions.items()]
+    title = [f" * {r.buffer}[{', '.join(map(text, r.index))}]" for r in program.kernel.roots]
+    about = ["/* " + program.kernel.name.replace("*/", ""), *title, " */"]
+    function = [f"void {symbol}(void *const *args, long part, long nparts)", "{"]
+    return "\n".join([*head, *micro, *about, *function, *w.lines, "}", ""])
+
+
+def _arguments(w: Writer, program: ir.Program) -> None:
+    """Every place as a pointer or a local array."""
+    kernel, used = program.kernel, touched(program.body)
+    if not program.parallel:
+        w.line("if (part != 0) return;")
+    w.line("(void)args, (void)part, (void)nparts;")
+    names = [*(b.name for b in kernel.buffers), *(p.name for p in program.packed)]
+    for i, name in enumerate(names):
+        const = "" if name in kernel.stored else "const "
+        if name in used:
+            w.line(f"{const}{_pointer(w, program.places[name])} = args[{i}];")
+    size = -(-program.scratch_bytes // ROUND) * ROUND
+    if size:
+        w.line(f"char *const scratch = (char *)args[{len(names)}] + part * {size}L;")
+    for place in program.places.values():
+        if place.name in program.scratch:
+            at = program.scratch[place.name]
+            w.line(f"{_pointer(w, place)} = (void *)(scratch + {at}L);")
+        elif place.kind == "scratch" and place.name in used:
+            array = f"{STORED[place.dtype]} {w.names.place(place)}[{max(1, place.size)}]"
+            w.line(f"{array} __attribute__((aligned(64)));")
+
+
+def _pointer(w: Writer, place: ir.Place) -> str:
+    return f"{STORED[place.dtype]} *restrict {w.names.place(place)}"
+
+
+def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
+    for op in body:
+        match op:
+            case ir.Par():
+                _parts(w, op)
+            case ir.Block():
+                start = w.index(ir.block_start(op.loop.axis))
+                step = f"{start} += {op.loop.tile}"
+                head = f"for (long {start} = 0; {start} < {op.loop.extent}; {step})"
+                with w.block(head, _about(op.loop)):
+                    _tile_size(w, op.loop)
+                    _operations(w, op.body)
+            case ir.Rows():
+                with w.loop(op.axis, op.range, f"rows of {op.axis}"):
+                    _operations(w, op.body)
+            case ir.When():
+                tests = " && ".join(f"{w.index(ir.block_start(a))} == 0" for a in op.first)
+                start = "tile == first || " if op.part_start and tests else ""
+                with w.block(f"if ({start}{tests})" if tests else "", "once"):
+                    _operations(w, op.body)
+            case ir.Map():
+                print_map(w, op)
+            case ir.Reduce():
+                print_reduce(w, op)
+            case ir.Contract():
+                print_contract(w, op)
+
+
+def _parts(w: Writer, op: ir.Par) -> None:
+    """The tiles of the distributed axes, numbered, in equal runs for the parts."""
+    total = stride = prod(loop.count for loop in op.loops)
+    w.comment("parts: " + ", ".join(_about(loop) for loop in op.loops))
+    w.line(f"const long first = {total} * part / nparts, last = {total} * (part + 1) / nparts;")
+    with w.block("for (long tile = first; tile < last; tile++)"):
+        for loop in op.loops:
+            stride //= loop.count
+            if loop.count > 1:
+                number = "tile" if stride == 1 else f"tile / {stride}"
+                number += f" % {loop.count}" if loop is not op.loops[0] else ""
+                start = w.index(ir.block_start(loop.axis))
+                w.line(f"const long {start} = {number} * {loop.tile};")
+                _tile_size(w, loop)
+        _operations(w, op.body)
+
+
+def _tile_size(w: Writer, loop: ir.Loop) -> None:
+    """The size of the current tile, where the last one is smaller."""
+    if loop.extent % loop.tile:
+        rest = f"{loop.extent} - {w.index(ir.block_start(loop.axis))}"
+        size = w.index(ir.block_size(loop.axis))
+        w.line(f"const long {size} = lumc_min({loop.tile}, {rest});")
+
+
+def _about(loop: ir.Loop) -> str:
+    whole = loop.tile >= loop.extent
+    return f"{loop.axis} = {loop.extent}" + ("" if whole else f" in tiles of {loop.tile}")

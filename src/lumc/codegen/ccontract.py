@@ -1,0 +1,81 @@
+"""Contractions as C: loops over panels and the dispatch to exact micro-kernels."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from itertools import product
+
+from lumc.codegen.cmicro import MicroKernel
+from lumc.codegen.cwriter import Writer, block_sizes
+from lumc.codegen.program import Contract, block_start
+from lumc.graph.expr import Expr, add, axis, mul, substitute, text
+from lumc.kernel.contraction import lanes
+from lumc.kernel.term import dtype
+
+
+def print_contract(w: Writer, op: Contract) -> None:
+    w.comment(f"{text(op.dst)} += over {', '.join(op.red)} {text(op.a)} * {text(op.b)}")
+    p, width = op.plan, lanes(w.target, dtype(op.dst))
+    assert p.lane_axis is not None
+    steps = [w.places[e.attr[0]].motion(e.kids)[0] for e in (op.a, op.b, op.dst)]
+    micro = MicroKernel(op, dtype(op.dst), width, steps)
+    blocks = {p.lane_axis: p.nv if p.form == "dot" else p.nv * width}
+    if p.rows_axis:
+        blocks[p.rows_axis] = p.mr
+    batch = [a for a in op.kept if a not in blocks]
+    order = [*batch, *(blocks if p.panels_first else reversed(blocks))]
+    if p.panels_outside:
+        order = [p.lane_axis, *batch, *[a for a in blocks if a != p.lane_axis]]
+    with ExitStack() as nest:
+        for a in order:
+            r, c = op.ranges[a], w.names.axis(a)
+            if a not in blocks:
+                nest.enter_context(w.loop(a, r))
+                continue
+            head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {blocks[a]})"
+            nest.enter_context(w.block(head, "panels"))
+            if len(block_sizes(r, blocks[a])) > 1:
+                w.line(f"const long {c}_m = lumc_min({blocks[a]}, {w.end(r)} - {c});")
+        _dispatch(w, op, micro, blocks)
+
+
+def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:
+    """One micro-kernel per combination of sizes, overwriting or adding."""
+    if not op.overwrite:
+        _variants(w, op, micro, blocks, add=op.overwrite is None)
+        return
+    first = " && ".join(f"{w.index(block_start(a))} == 0" for a in op.overwrite)
+    with w.block(f"if ({first})"):
+        _variants(w, op, micro, blocks, add=False)
+    with w.block("else"):
+        _variants(w, op, micro, blocks, add=True)
+
+
+def _variants(
+    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], add: bool
+) -> None:
+    origin = {axis(k): op.ranges[k].lo for k in op.red}
+    ends = [_pointer(w, substitute(e, origin), micro.element) for e in (op.a, op.b, op.dst)]
+    call = ", ".join(ends + [w.index(op.ranges[k].n) for k in micro.varying])
+    choices = [[(a, n) for n in block_sizes(op.ranges[a], by)] for a, by in blocks.items()]
+    for i, chosen in enumerate(product(*choices)):
+        size = dict(chosen)
+        several = [a for (a, _), c in zip(chosen, choices, strict=True) if len(c) > 1]
+        tests = " && ".join(f"{w.names.axis(a)}_m == {size[a]}" for a in several)
+        rows = size[op.plan.rows_axis] if op.plan.rows_axis else 1
+        name = w.function(micro.text("@", rows, size[op.plan.lane_axis or ""], add))
+        w.line(f"{'else ' if i else ''}{f'if ({tests}) ' if tests else ''}{name}({call});")
+
+
+def _pointer(w: Writer, load: Expr, element: str) -> str:
+    """The address of an element; in a panel place, of one at the start of a panel."""
+    place = w.places[load.attr[0]]
+    where = f"&{w.address(load)}"
+    if place.panel is not None:
+        at, width = place.panel
+        lane = w.index(add(load.kids[at], mul(place.dims[at].origin, -1)))
+        index = [place.dims[at].origin if i == at else k for i, k in enumerate(load.kids)]
+        inner = w.index(place.offset(index))
+        panel = f"({lane}) / {width} * {place.panel_size}L"
+        where = f"&{w.names.place(place)}[{panel}{'' if inner == '0' else f' + {inner}'}]"
+    return where if element in ("float", "double") else f"({element} *){where}"

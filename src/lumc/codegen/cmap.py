@@ -1,0 +1,109 @@
+"""Maps as C: loop nests, panels, register transposes."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+
+from lumc.codegen.cterm import STORED
+from lumc.codegen.cwriter import Writer, block_sizes
+from lumc.codegen.program import Dim, Map, Place, Range, reference
+from lumc.graph.expr import add, axis, dim, mul, num, substitute, text
+from lumc.kernel.contraction import computed
+from lumc.kernel.term import dtype
+
+
+def print_map(w: Writer, op: Map) -> None:
+    w.comment(f"{text(op.dst)} = {text(op.term)}")
+    place = w.places[op.dst.attr[0]]
+    if place.panel is None:
+        _move(w, op)
+    else:
+        _panels(w, op, place)
+
+
+def _panels(w: Writer, op: Map, place: Place) -> None:
+    """One panel after the other; inside one, the place is an ordinary one."""
+    assert place.panel is not None
+    at, width = place.panel
+    lane, r = op.axes[at], op.ranges[op.axes[at]]
+    start = dim(f"{lane}.p")
+    dims = (replace(d, origin=start) if i == at else d for i, d in enumerate(place.dims))
+    view = replace(place, name=f"{place.name}.p", dims=tuple[Dim, ...](dims))
+    w.places[view.name] = view
+    c = w.index(start)
+    head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {width})"
+    with w.block(head, f"panels of {lane}"):
+        lanes_before = w.index(add(start, mul(place.dims[at].origin, -1)))
+        panel = f"({lanes_before}) / {width} * {place.panel_size}L"
+        base = f"{w.names.place(place)} + {panel}"
+        w.line(f"{STORED[place.dtype]} *restrict {w.names.place(view)} = {base};")
+        dst = reference(view, [axis(a) for a in op.axes])
+        axes = (*(a for a in op.axes if a != lane), lane)
+        for i, n in enumerate(block_sizes(r, width)):
+            test = f"if ({w.end(r)} - {c} {'>=' if n == width else '=='} {n})"
+            with w.block(test if i == 0 else f"else {test}"):
+                ranges = {**op.ranges, lane: Range(start, num(n), (n,))}
+                _move(w, replace(op, dst=dst, axes=axes, ranges=ranges))
+    del w.places[view.name]
+
+
+def _move(w: Writer, op: Map) -> None:
+    if op.turn is None:
+        _nest(w, op)
+        return
+    load, lane, lanes = op.turn, op.axes[-1], w.target.lanes
+    blocks = {a: Range(dim(f"{a}.b"), dim(f"{a}.c"), (lanes,)) for a in (load, lane)}
+    with ExitStack() as nest:
+        nest.enter_context(w.loops([a for a in op.axes if a not in blocks], op.ranges))
+        for a, block in blocks.items():
+            r, start = op.ranges[a], w.index(block.lo)
+            head = f"for (long {start} = {w.index(r.lo)}; {start} < {w.end(r)}; {start} += {lanes})"
+            nest.enter_context(w.block(head, f"blocks of {a}"))
+            w.line(f"const long {w.index(block.n)} = lumc_min({lanes}, {w.end(r)} - {start});")
+        _square(w, replace(op, axes=(load, lane)), blocks)
+
+
+def _square(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
+    """A block of lanes x lanes: read along the first axis, transposed in registers, stored along
+    the lane axis. Blocks with some rows missing take the same way, the others go one by one."""
+    (load, lane), lanes, source = op.axes, w.target.lanes, op.term
+    if source.kind != "load":
+        kind = computed(dtype(op.term))
+        dims = tuple(Dim(a, blocks[a].lo, lanes) for a in (lane, load))
+        block = Place(f"block.{w.fresh()}", kind, dims)
+        w.places[block.name] = block
+        name = f"{STORED[kind]} {w.names.place(block)}[{lanes * lanes}]"
+        w.line(f"{name} __attribute__((aligned(64)));")
+        source = reference(block, [axis(lane), axis(load)])
+        _nest(w, Map(source, (lane, load), blocks, op.term))
+    origin = {axis(a): r.lo for a, r in blocks.items()}
+    ends = ""
+    for e, along, const in ((source, lane, "const "), (op.dst, load, "")):
+        step = w.places[e.attr[0]].motion(e.kids)[0].get(along, 0)
+        ends += f"({const}float *)&{w.address(substitute(e, origin))}, {step}, "
+    full = f"if ({w.index(blocks[load].n)} == {lanes} && {w.index(blocks[lane].n)} =="
+    with w.block(f"{full} {lanes})"):
+        w.line(f"lumc_transpose({ends[:-2]});")
+    for n in block_sizes(op.ranges[lane], lanes):
+        if n < lanes:
+            with w.block(f"else {full} {n})"):
+                w.line(f"lumc_transpose_part({ends}{n}, {lanes});")
+    with w.block("else"):
+        _nest(w, Map(op.dst, op.axes, blocks, source))
+
+
+# ---- one loop nest
+
+
+def _nest(w: Writer, op: Map) -> None:
+    """Loops over the axes, lanes along the last one; a sub-term is computed in the outermost loop
+    that fixes it."""
+    levels = w.levels(op.axes)
+    stored = w.store(op.dst, levels.value(op.term), levels.value)
+    with ExitStack() as nest:
+        for depth, a in enumerate(op.axes):
+            w.lines_of(levels.at[depth])
+            lanes = a == op.axes[-1] and op.ranges[a].largest > 1
+            nest.enter_context(w.loop(a, op.ranges[a], simd="" if lanes else None))
+        w.lines_of([*levels.at[-1], stored])

@@ -1,0 +1,141 @@
+"""Micro-kernels: one register tile of a contraction as a C function over vectors.
+
+Accumulators are named variables, strides are constants, edges have functions of their own: the
+compiler keeps everything in registers and there is nothing to decide at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lumc.codegen.program import Contract
+from lumc.graph.ops import DType
+
+# (element, vector element): integers wrap, so their products are unsigned
+ELEMENT = {
+    DType.F32: ("float", "f32"),
+    DType.F64: ("double", "f64"),
+    DType.I32: ("uint32_t", "u32"),
+    DType.I64: ("uint64_t", "u64"),
+}
+UNROLL_LIMIT = 24  # accumulators; unrolled windows share broadcasts until the registers spill
+Steps = Mapping[str, int]  # elements per step of an axis
+
+
+def pieces(n: int, lanes: int) -> list[tuple[int, int]]:
+    """(offset, width) of the vectors that cover n lanes exactly: full ones, then halves, .."""
+    out, offset, width = [], 0, lanes
+    while offset < n:
+        while width > n - offset:
+            width //= 2
+        out.append((offset, width))
+        offset += width
+    return out
+
+
+class MicroKernel:
+    """The texts of a contraction's register tile: m rows by n lanes, overwriting or adding."""
+
+    def __init__(self, op: Contract, kind: DType, lanes: int, steps: Sequence[Steps]) -> None:
+        self.op, self.lanes = op, lanes
+        self.element, self.vector = ELEMENT[kind]
+        self.a, self.b, self.c = steps
+        self.sizes = {k: op.ranges[k].sizes for k in op.red}
+
+    @property
+    def varying(self) -> list[str]:
+        """Reduced axes whose size is an argument."""
+        return [k for k in self.op.red if len(self.sizes[k]) > 1]
+
+    def text(self, name: str, m: int, n: int, add: bool) -> str:
+        body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
+        sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
+        t = self.element
+        head = (
+            f"static __attribute__((noinline)) void {name}(const {t} *restrict A, "
+            f"const {t} *restrict B, {t} *restrict C{sizes})"
+        )
+        return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
+
+    def _size(self, k: str) -> str:
+        return f"n{self.op.red.index(k)}" if k in self.varying else str(self.sizes[k][0])
+
+    def _row(self, steps: Steps, i: int) -> int:
+        """Offset of register row i."""
+        return i * steps.get(self.op.plan.rows_axis or "", 0)
+
+    def _vec(self, width: int) -> str:
+        return f"lumc_{self.vector}x{width}"
+
+    def _tile(self, m: int, n: int, add: bool) -> list[str]:
+        """c[i][:] += a[i] * b[:], lanes along the lane axis."""
+        rows, parts = range(m), list(enumerate(pieces(n, self.lanes)))
+        out = [" ".join(f"{self._vec(w)} c{i}_{j} = {{0}};" for j, (_, w) in parts) for i in rows]
+        a, b, depth = "A", "B", len(self.op.red)
+        for d, k in enumerate(self.op.red):
+            if depth > 1 and len(rows) * len(parts) > UNROLL_LIMIT:
+                out.append("#pragma GCC unroll 1")
+            out.append(f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */")
+            out.append(
+                f"const {self.element} *A{d} = {a} + i{d} * {self.a.get(k, 0)}, "
+                f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};"
+            )
+            a, b = f"A{d}", f"B{d}"
+        for j, (offset, w) in parts:
+            out.append(f"const {self._vec(w)} b{j} = *(const {self._vec(w)} *)({b} + {offset});")
+        for i in rows:
+            sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j, _ in parts)
+            at = self._row(self.a, i)
+            out.append(f"const {self.element} a{i} = {a}[{at}]; {sums}")
+        out.append("}" * depth)
+        for i in rows:
+            for j, (offset, w) in parts:
+                at = self._row(self.c, i) + offset
+                out.append(f"*({self._vec(w)} *)(C + {at}) {'+=' if add else '='} c{i}_{j};")
+        return out
+
+    def _dot(self, m: int, n: int, add: bool) -> list[str]:
+        """c[i][j] += a[i][:] * b[j][:], lanes along the last reduced axis."""
+        rows, cols, lanes = range(m), range(n), self.lanes
+        vec, (*outer, last) = self._vec(lanes), self.op.red
+        tail = any(s % lanes for s in self.sizes[last])
+        # with one reduced axis the horizontal sums come before the scalar tail, so that scalars
+        # are not live beside the vector accumulators
+        split = bool(outer)
+        each = [(i, j) for i in rows for j in cols]
+        out = [f"{vec} c{i}_{j} = {{0}};" for i, j in each]
+        out += [f"{self.element} s{i}_{j} = 0;" for i, j in each if split]
+        a, b = "A", "B"
+        for d, k in enumerate(outer):
+            out.append(f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */")
+            out.append(
+                f"const {self.element} *A{d} = {a} + i{d} * {self.a.get(k, 0)}, "
+                f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};"
+            )
+            a, b = f"A{d}", f"B{d}"
+        size, lane = self._size(last), self.op.plan.lane_axis or ""
+        out += ["long k = 0;", f"for (; k + {lanes} <= {size}; k += {lanes}) {{ /* {last} */"]
+        for j in cols:
+            at = j * self.b.get(lane, 0)
+            out.append(f"const {vec} b{j} = *(const {vec} *)({b} + {at} + k);")
+        for i in rows:
+            sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j in cols)
+            at = self._row(self.a, i)
+            out.append(f"const {vec} a{i} = *(const {vec} *)({a} + {at} + k); {sums}")
+        out.append("}")
+        total = f"lumc_sum_{self.vector}x{lanes}"
+        if not split:
+            out += [f"{self.element} s{i}_{j} = {total}(c{i}_{j});" for i, j in each]
+        if tail:
+            out.append(f"for (; k < {size}; k++) {{")
+            out += [
+                f"s{i}_{j} += {a}[{self._row(self.a, i)} + k] * {b}[{j * self.b.get(lane, 0)} + k];"
+                for i, j in each
+            ]
+            out.append("}")
+        out.append("}" * len(outer))
+        for i, j in each:
+            at = self._row(self.c, i) + j * self.c.get(lane, 0)
+            value = f"s{i}_{j} + {total}(c{i}_{j})" if split else f"s{i}_{j}"
+            out.append(f"C[{at}] {'+=' if add else '='} {value};")
+        return out

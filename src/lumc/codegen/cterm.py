@@ -1,0 +1,217 @@
+"""Index expressions and terms as C text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from lumc.codegen.program import Place
+from lumc.graph.expr import Expr, bounds, linear
+from lumc.graph.expr import Range as Bounds
+from lumc.graph.ops import DType
+from lumc.kernel.contraction import computed
+from lumc.kernel.term import Kernel, dtype
+
+C_TYPES = {
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.I64: "int64_t",
+    DType.I32: "int32_t",
+    DType.I8: "int8_t",
+    DType.U8: "uint8_t",
+    DType.BOOL: "_Bool",
+}
+# in memory; f16 and bf16 travel as their bits
+STORED = {**C_TYPES, DType.F16: "uint16_t", DType.BF16: "uint16_t", DType.BOOL: "uint8_t"}
+_PLAIN = re.compile(r"[a-z][a-z0-9]{0,15}")
+_RESERVED = re.compile(
+    "args|asm|auto|break|case|char|const|continue|default|do|double|else|enum|extern|first|float"
+    "|for|goto|if|inline|int|last|linux|long|main|nparts|part|register|restrict|return|scratch"
+    "|short|signed|sizeof|static|struct|switch|tile|typedef|typeof|union|unix|unsigned|void"
+    "|volatile|while"
+)
+
+
+class Names:
+    """C identifiers of axes, blocks and places. Only plain axes keep their name as it is; all
+    others contain an underscore, so they cannot collide."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        axes = sorted(kernel.extent)
+        plain = {a for a in axes if _PLAIN.fullmatch(a) and not _RESERVED.fullmatch(a)}
+        self._axes = {a: a if a in plain else f"axis_{i}" for i, a in enumerate(axes)}
+
+    def axis(self, name: str) -> str:
+        """An axis, or a part of one: ``m.0`` (block start), ``m.n`` (block size), ``y.w3a``."""
+        base, dot, part = name.partition(".")
+        return f"{self._axes[base]}_{part.replace('.', '_')}" if dot else self._axes[base]
+
+    def place(self, place: Place) -> str:
+        prefix = "B" if place.kind == "argument" else "S"
+        return f"{prefix}_{place.name.replace('.', '_')}"
+
+
+def literal(e: Expr) -> str:
+    """A constant, rounded to its dtype."""
+    value, kind = e.attr[1], dtype(e)
+    if not kind.is_float:
+        return "INT64_MIN" if value == -(1 << 63) else str(int(value))
+    suffix = "" if kind is DType.F64 else "f"
+    with np.errstate(over="ignore"):
+        number = float(value) if kind is DType.F64 else float(np.float32(value))
+    if np.isnan(number):
+        return f'__builtin_nan{suffix}("")'
+    text = f"{number!r}{suffix}"
+    if np.isinf(number):
+        text = f"{'-' if number < 0 else ''}__builtin_inf{suffix}()"
+    return _cast(text, DType.F32, kind) if computed(kind) is not kind else text
+
+
+class TermPrinter:
+    """Text of indices and of single operations."""
+
+    def __init__(self, kernel: Kernel, places: Mapping[str, Place]) -> None:
+        self.names, self.places = Names(kernel), dict(places)
+        self.ranges: dict[str, Bounds] = {}
+        for a, n in kernel.extent.items():
+            self.ranges |= {a: (0, n - 1), f"{a}.0": (0, n - 1), f"{a}.n": (1, n)}
+
+    def index(self, e: Expr, value: Callable[[Expr], str] | None = None) -> str:
+        """An index expression; ``value`` prints the terms of data-dependent ones."""
+        match e.kind:
+            case "axis" | "dim":
+                return self.names.axis(e.attr[0])
+            case "num":
+                return str(e.attr[0])
+            case "lin":
+                return self._linear(e, value)
+            case "dyn":
+                assert value is not None
+                return f"(long){value(e.kids[0])}"
+        inner, sign = self.index(e.kids[0], value), "/" if e.kind == "div" else "%"
+        if bounds(e.kids[0], self.ranges)[0] < 0:  # C truncates, indices floor
+            return f"lumc_floor_{e.kind}({inner}, {e.attr[0]})"
+        return f"({inner}) {sign} {e.attr[0]}"
+
+    def _linear(self, e: Expr, value: Callable[[Expr], str] | None) -> str:
+        constant, atoms = linear(e)
+        out = ""
+        for atom, coef in atoms.items():
+            body = self.index(atom, value)
+            if atom.kind in ("div", "mod") and not body.startswith("lumc"):
+                body = f"({body})"
+            body = body if abs(coef) == 1 else f"{body} * {abs(coef)}"
+            out += (
+                (" - " if coef < 0 else " + ") + body if out else ("-" if coef < 0 else "") + body
+            )
+        return out + (f" {'-' if constant < 0 else '+'} {abs(constant)}" if constant else "")
+
+    def address(self, load: Expr, value: Callable[[Expr], str] | None = None) -> str:
+        """The element that a load reads, as an lvalue."""
+        place = self.places[load.attr[0]]
+        return f"{self.names.place(place)}[{self.index(place.offset(load.kids), value)}]"
+
+    def load(self, load: Expr, value: Callable[[Expr], str] | None = None) -> str:
+        """The value that a load reads, converted to what it is computed in."""
+        kind, element = self.places[load.attr[0]].dtype, self.address(load, value)
+        if kind in (DType.F16, DType.BF16):
+            return f"lumc_from_{kind.value}({element})"
+        return f"({element} != 0)" if kind is DType.BOOL else element
+
+    def store(self, dst: Expr, text: str, value: Callable[[Expr], str] | None = None) -> str:
+        kind = self.places[dst.attr[0]].dtype
+        if kind in (DType.F16, DType.BF16):
+            text = f"lumc_to_{kind.value}({text})"
+        return f"{self.address(dst, value)} = {text};"
+
+    def operation(self, e: Expr, kids: Sequence[str]) -> str:
+        """A unary, binary or cast term of these operands."""
+        kind = computed(dtype(e.kids[0]))
+        if e.kind == "un":
+            return f"lumc_{e.attr[0]}_{kind.value}({kids[0]})"
+        if e.kind == "cast":
+            return _cast(kids[0], dtype(e.kids[0]), dtype(e))
+        a, b = kids
+        match e.attr[0]:
+            case "lt":
+                return f"({a} < {b})"
+            case "eq":
+                return f"({a} == {b})"
+            case "or":
+                return f"({a} | {b})"
+            case "sel":
+                return f"({a} ? {b} : {zero(computed(dtype(e)))})"
+            case "add" | "mul" if kind.is_float:
+                return f"({a} {'+' if e.attr[0] == 'add' else '*'} {b})"
+        return f"lumc_{e.attr[0]}_{kind.value}({a}, {b})"
+
+    def condition(self, guard: Expr, value: Callable[[Expr], str] | None = None) -> str:
+        index = self.index(guard.kids[0], value)
+        lo, hi = guard.attr
+        return f"({index} >= {lo}) & ({index} < {hi})"
+
+
+def zero(kind: DType) -> str:
+    return "0.0f" if kind is DType.F32 else "0.0" if kind is DType.F64 else "0"
+
+
+def _cast(text: str, source: DType, kind: DType) -> str:
+    if kind is DType.BOOL:
+        return f"({text} != 0)"
+    if kind in (DType.F16, DType.BF16):  # rounded as a store would
+        return f"lumc_from_{kind.value}(lumc_to_{kind.value}((float){text}))"
+    if source.is_float and kind in (DType.I8, DType.U8):
+        text = f"(int32_t){text}"  # outside the range of int: as numpy on most machines
+    return f"({C_TYPES[kind]}){text}"
+
+
+class Levels:
+    """The statements of one operation by loop level: a sub-term is computed once, in the
+    outermost loop that fixes its axes, whatever stores lie between."""
+
+    def __init__(
+        self, printer: TermPrinter, loops: Sequence[str], fresh: Callable[[], int]
+    ) -> None:
+        self.printer, self.loops, self.fresh = printer, list(loops), fresh
+        self.at: list[list[str]] = [[] for _ in range(len(self.loops) + 1)]
+        self._memo: dict[Expr, str] = {}
+
+    def level(self, e: Expr) -> int:
+        return max((self.loops.index(a) + 1 for a in e.free if a in self.loops), default=0)
+
+    def value(self, e: Expr) -> str:
+        """The name of a temporary that holds the value of a term (or its literal)."""
+        if e.kind == "const":
+            return literal(e)
+        if e not in self._memo:
+            text, kind = self._text(e), computed(dtype(e))
+            c_type = "int32_t" if self._is_narrow(e) else C_TYPES[kind]
+            self._memo[e] = f"v_{self.fresh()}"
+            self.at[self.level(e)].append(f"const {c_type} {self._memo[e]} = {text};")
+        return self._memo[e]
+
+    def _text(self, e: Expr) -> str:
+        p = self.printer
+        if e.kind == "load":
+            return p.load(e, self.value)
+        if e.kind == "iota":
+            c_type = "int32_t" if self._is_narrow(e) else C_TYPES[computed(dtype(e))]
+            return f"({c_type})({p.index(e.kids[0], self.value)})"
+        if e.kind == "guard":
+            conditions, body = [], e
+            while body.kind == "guard":
+                conditions.append(p.condition(body, self.value))
+                body = body.kids[1]
+            # a guarded load must not happen outside; everything else may be computed anywhere
+            inner = p.load(body, self.value) if body.kind == "load" else self.value(body)
+            return f"(({' & '.join(conditions)}) ? {inner} : {zero(computed(dtype(e)))})"
+        return p.operation(e, [self.value(k) for k in e.kids])
+
+    def _is_narrow(self, e: Expr) -> bool:
+        """An integer index that fits 32 bits: twice the lanes."""
+        if e.kind != "iota" or dtype(e) is not DType.I64:
+            return False
+        lo, hi = bounds(e.kids[0], self.printer.ranges)
+        return lo >= -(1 << 31) and hi < 1 << 31

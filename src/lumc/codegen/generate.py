@@ -1,0 +1,197 @@
+"""From a plan to code: every kernel is printed once, every value gets a place.
+
+Nothing is decided here: kernels, schedules and the order of launches come from the plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from lumc.codegen.c import print_kernel
+from lumc.codegen.lower import lower
+from lumc.codegen.mathlib import HEADER
+from lumc.codegen.memory import Interval, allocate
+from lumc.codegen.plan import Code, EntryPlan, KernelCode, Launch, Packing, Value, verify
+from lumc.codegen.program import Program, leaves, terms_of
+from lumc.graph.bind import require_static
+from lumc.graph.expr import subterms
+from lumc.graph.graph import Entry
+from lumc.graph.ops import DType
+from lumc.kernel.plan import Plan
+
+COPY = """/* {n} bytes of one value into an output: the value is a leaf, or an output already */
+void {symbol}(void *const *args, long part, long nparts) {{
+  long start = {n}l * part / nparts, end = {n}l * (part + 1) / nparts;
+  __builtin_memcpy((char *)args[1] + start, (const char *)args[0] + start, end - start);
+}}
+"""
+PARALLEL_COPY = 1 << 18  # bytes
+
+
+class Tensor(NamedTuple):
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+def generate(plan: Plan) -> Code:
+    """Lower and print every kernel, name the packed weights, place the values of every entry."""
+    require_static(plan.graph, "codegen")
+    launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
+    keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
+    programs = {
+        key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target)
+        for key in keys
+    }
+    kernels = {key: print_code(plan, key, i, programs[key]) for i, key in enumerate(keys)}
+    packings = dict[Packing, str]()
+    entries = list[EntryPlan]()
+    for entry in plan.graph.entries:
+        named = [
+            name_operands(launch, kernels[launch.kernel], programs[launch.kernel], packings)
+            for launch in launches[entry.name]
+        ]
+        entries.append(place_values(plan, entry, named, packings))
+    by_name = {name: packing for packing, name in packings.items()}
+    every = (*kernels.values(), *copy_kernels(entries))
+    code = Code(plan.graph, plan.target, HEADER, every, by_name, tuple(entries))
+    verify(code)
+    return code
+
+
+def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
+    """The steps of every region instance in order, on values of the graph; local values are
+    called ``instance.name``."""
+    out = []
+    for i, instance in enumerate(plan.instances):
+        if instance.entry != entry.name:
+            continue
+        region = plan.regions[instance.region]
+        names = {f"b{k}": name for k, name in enumerate(instance.inputs)}
+        names |= {v.name: f"{i}.{v.name}" for v in region.local} | {"out": instance.output}
+        out += [Launch(s.kernel, tuple(names[a] for a in s.args)) for s in region.steps]
+    return out
+
+
+# ---- kernels
+
+
+def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelCode:
+    kernel = program.kernel
+    name = re.sub(r"[^a-z0-9]+", "_", kernel.name.lower()).strip("_")[:60]
+    symbol = f"k{position}_{name}" if name else f"k{position}"
+    using = {r for r, region in plan.regions.items() if key in {s.kernel for s in region.steps}}
+    return KernelCode(
+        key=key,
+        name=kernel.name,
+        symbol=symbol,
+        source=print_kernel(program, symbol),
+        args=(*(b.name for b in kernel.buffers), *(p.name for p in program.packed)),
+        scratch_bytes=program.scratch_bytes,
+        parallel=program.parallel,
+        regions=sum(i.region in using for i in plan.instances),
+    )
+
+
+def copy_kernels(entries: Iterable[EntryPlan]) -> list[KernelCode]:
+    """One for every size that ``place_values`` copies."""
+    symbols = {launch.kernel for e in entries for launch in e.launches}
+    sizes = sorted(int(s.removeprefix("copy_")) for s in symbols if s.startswith("copy_"))
+    return [_copy_kernel(n, f"copy_{n}") for n in sizes]
+
+
+def _copy_kernel(n: int, symbol: str) -> KernelCode:
+    source = COPY.format(n=n, symbol=symbol)
+    return KernelCode(f"copy {n}", "copy", symbol, source, ("b0", "out"), 0, n > PARALLEL_COPY, 0)
+
+
+def name_operands(
+    launch: Launch, kernel: KernelCode, program: Program, packings: dict[Packing, str]
+) -> Launch:
+    """Append the packed operands, one name per (weight, layout), and drop what is never touched:
+    a weight that a kernel reads only in packed form need not be in the bundle."""
+    value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
+    touched = {
+        e.attr[0]
+        for op in leaves(program.body)
+        for term in terms_of(op)
+        for e in subterms(term)
+        if e.kind == "load"
+    }
+    args = [name if buffer in touched else "" for buffer, name in value.items()]
+    for p in program.packed:
+        packing = Packing(value[p.source], p.dtype, p.index, p.axes, p.panel)
+        assert packing.size == p.size, f"{kernel.symbol}: {p.name}"
+        args.append(packings.setdefault(packing, f"{packing.weight}@{len(packings)}"))
+    return Launch(kernel.symbol, tuple(args))
+
+
+# ---- values
+
+
+def place_values(
+    plan: Plan, entry: Entry, launches: list[Launch], packings: Mapping[Packing, str]
+) -> EntryPlan:
+    """Inputs, outputs, weights and states where they are, all others in an arena."""
+    tensors = tensors_of(plan, entry)
+    fixed = {
+        **{w.name: ("weight", 0) for w in plan.graph.weights},
+        **{s.name: ("state", i) for i, s in enumerate(plan.graph.states)},
+        **{n.name: ("input", i) for i, n in enumerate(entry.inputs)},
+    }
+    packed = {name: Tensor(p.dtype, (p.size,)) for p, name in packings.items()}
+    values = {n.name: Value(n.name, *tensors[n.name], *fixed[n.name]) for n in entry.inputs}
+    before, after = list[Launch](), list[Launch]()
+    outputs = plan.outputs[entry.name]
+    for i, (_, name) in enumerate(outputs):
+        if name in fixed or name in values:  # it has a place already
+            value = Value(f"output {i}", *tensors[name], "output", i)
+            copy = Launch(f"copy_{value.nbytes}", (name, value.name))
+            (before if name in fixed else after).append(copy)
+        else:
+            value = Value(name, *tensors[name], "output", i)
+        values[value.name] = value
+    launches = [*before, *launches, *after]
+    for name in dict.fromkeys(name for launch in launches for name in launch.args if name):
+        if name in packed:
+            values.setdefault(name, Value(name, *packed[name], "packed"))
+        elif name in fixed:
+            values.setdefault(name, Value(name, *tensors[name], *fixed[name]))
+    intervals = lifetimes(launches, {n: t for n, t in tensors.items() if n not in values})
+    arena = allocate(intervals)
+    for name, offset in arena.offsets.items():
+        values[name] = Value(name, *tensors[name], "arena", offset)
+    return EntryPlan(
+        entry.name,
+        tuple(values.values()),
+        tuple(name for name, _ in outputs),
+        tuple(launches),
+        arena.nbytes,
+        arena.nbytes_without_reuse,
+    )
+
+
+def tensors_of(plan: Plan, entry: Entry) -> dict[str, Tensor]:
+    """Dtype and shape of every value of an entry: graph values, and local ones of its regions."""
+    nodes = (*plan.graph.weights, *plan.graph.states, *entry.inputs, *entry.nodes)
+    out = {n.name: Tensor(n.dtype, tuple(int(str(e)) for e in n.shape)) for n in nodes}
+    for i, instance in enumerate(plan.instances):
+        if instance.entry == entry.name:
+            for v in plan.regions[instance.region].local:
+                out[f"{i}.{v.name}"] = Tensor(v.dtype, v.shape)
+    return out
+
+
+def lifetimes(launches: Sequence[Launch], tensors: Mapping[str, Tensor]) -> list[Interval]:
+    """From the first to the last launch that touches each of these values."""
+    ends = dict[str, tuple[int, int]]()
+    for i, launch in enumerate(launches):
+        for name in launch.args:
+            if name in tensors:
+                ends[name] = (ends.get(name, (i, i))[0], i)
+    return [
+        Interval(name, prod(tensors[name].shape) * tensors[name].dtype.nbytes, first, last)
+        for name, (first, last) in ends.items()
+    ]

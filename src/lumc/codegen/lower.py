@@ -1,0 +1,362 @@
+"""(kernel, schedule, target) -> tile program. Nothing here prints, and no kernel is known by name.
+
+Every reduction is a stage. Its home is the first point where all its free axes are open; an axis
+whose tile is whole is open everywhere. Stages over the same axes with the same home share one
+loop. Substituting a stage by the load of its value is the whole interface between stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import lumc.codegen.program as ir
+from lumc.codegen.context import Body, Context, Scope
+from lumc.codegen.passes import drop_unread, fold, fuse_rows, place_scratch
+from lumc.codegen.staging import Staging
+from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
+from lumc.kernel.contraction import computed, operands
+from lumc.kernel.legal import check_kernel, check_schedule
+from lumc.kernel.normal import identity, least, normalize
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import Target
+from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, dtype, unary
+
+EXPENSIVE = ("exp2", "log2", "sin", "recip")
+Stores = tuple[tuple[Expr, Expr], ...]
+
+
+def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
+    """The tile program of a kernel; raises E0601 (kernel) and E0602 (schedule)."""
+    check_kernel(kernel)
+    kernel = normalize(kernel)
+    check_schedule(kernel, schedule, target)
+    c = Context(kernel, schedule, target)
+    body = Lowering(c).run()
+    if schedule.fuse_rows:
+        body = fuse_rows(body)
+    program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), tuple(c.packed))
+    return place_scratch(fold(program) if schedule.fuse_rows else program)
+
+
+@dataclass
+class Group:
+    """Stages over the same axes, none needing another: one loop."""
+
+    stages: list[Expr]
+    cut: tuple[str, ...]  # their axes that are tiled
+    outside: Scope
+    inside: Scope  # where axes stand within the loop over these tiles
+    before: Body
+    body: Body = field(default_factory=Body)
+
+
+class Lowering:
+    """One run over the loops of the output axes, outer first."""
+
+    def __init__(self, context: Context) -> None:
+        self.c = context
+        self.staging = Staging(context)
+        self.written: set[int] = set()  # positions of the roots that are stored
+        self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
+
+    def run(self) -> list[ir.Op]:
+        self.staging.pack()
+        body = Body()
+        self._at(0, dict(self.c.whole), body)
+        return body.ops
+
+    # ---- the loops of the output axes
+
+    def _at(self, position: int, scope: Scope, body: Body) -> None:
+        """Everything whose home is here, then the next loop."""
+        schedule = self.c.schedule
+        opened = self._prepare_roots(position, scope, body)
+        if position < schedule.parallel:
+            self._distribute(scope, body)
+            return
+        self._store(opened, scope, body)
+        if position < len(schedule.order):
+            name, inner = schedule.order[position], Body()
+            self._at(position + 1, {**scope, name: self.c.range(name)}, inner)
+            self._nest([name], inner, body)
+
+    def _distribute(self, scope: Scope, body: Body) -> None:
+        """Open the distributed loops; what belongs to an outer one is done once per tile of it."""
+        order, par = self.c.schedule.order[: self.c.schedule.parallel], Body()
+        for position, name in enumerate(order[:-1], 1):
+            scope, outer = {**scope, name: self.c.range(name)}, Body()
+            self._prepare_roots(position, scope, outer)
+            if outer.ops:
+                inner = tuple(a for a in order[position:] if self.c.is_cut(a))
+                par.ops.append(ir.When(inner, outer.ops, part_start=True))
+        self._at(len(order), {**scope, order[-1]: self.c.range(order[-1])}, par)
+        body.ops.append(ir.Par(tuple(self.c.loop(a) for a in order), par.ops))
+
+    def _prepare_roots(self, position: int, scope: Scope, body: Body) -> set[str]:
+        """The stages of the roots whose home is here, and the axes that are open here."""
+        schedule = self.c.schedule
+        distributed = set(schedule.order[: schedule.parallel])
+        opened = {a for a in schedule.order if not self.c.is_cut(a) and a not in distributed}
+        opened |= set(schedule.order[:position])
+        self._prepare(self.c.kernel.values, opened, scope, body, position)
+        return opened
+
+    def _nest(self, axes: Sequence[str], inner: Body, body: Body) -> None:
+        ops = inner.ops
+        for a in reversed(axes):
+            if self.c.is_cut(a) and ops:
+                ops = [ir.Block(self.c.loop(a), ops)]
+        body.ops += ops
+
+    def _store(self, opened: set[str], scope: Scope, body: Body) -> None:
+        """Write the roots whose axes are open: once, not once per tile of an axis they lack."""
+        for i, root in enumerate(self.c.kernel.roots):
+            dst = self._destination(root)
+            if i in self.written or not dst.free <= opened or self._missing([root.value]):
+                continue
+            self.written.add(i)
+            axes = tuple(a for a in self.c.kernel.axes if a in dst.free)
+            value = self.c.now(root.value)
+            turn = self.staging.turn(dst, value, axes, scope)
+            op = ir.Map(dst, axes, {a: scope[a] for a in axes}, value, turn)
+            cut = [a for a in self.c.schedule.order if self.c.is_cut(a) and a not in dst.free]
+            around = tuple(a for a in cut if scope[a] is not self.c.whole[a])
+            body.ops.append(ir.When(around, [op]) if around else op)
+
+    def _destination(self, root: Root) -> Expr:
+        return ir.reference(self.c.places[root.buffer], root.index)
+
+    # ---- stages
+
+    def _missing(self, terms: Sequence[Expr]) -> list[Expr]:
+        """The stages still needed, inner ones first; not those below an available value."""
+        seen: dict[Expr, None] = {}
+
+        def visit(e: Expr) -> None:
+            if e not in seen and e not in self.c.available:
+                for k in e.kids:
+                    visit(k)
+                seen[e] = None
+
+        for t in terms:
+            visit(t)
+        return [e for e in seen if e.kind in REDUCTIONS]
+
+    def _prepare(
+        self, terms: Sequence[Expr], opened: set[str], scope: Scope, body: Body, position: int = -1
+    ) -> None:
+        """Compute every missing stage of these terms whose free axes are open, and make the
+        copies that are hoisted to this position of the output loops."""
+        while True:
+            self.staging.at_depth(position, scope, body)
+            here = [s for s in self._missing(terms) if s.free <= opened]
+            if not here:
+                return
+            below = {s: set(subterms(s)) for s in here}
+            ready = [s for s in here if not any(t is not s and t in below[s] for t in here)]
+            over = set(bound_axes(ready[0]))
+            self._group([s for s in ready if set(bound_axes(s)) == over], opened, scope, body)
+
+    def _group(self, stages: list[Expr], opened: set[str], scope: Scope, body: Body) -> None:
+        axes, before = bound_axes(stages[0]), dict(self.c.available)
+        cut = tuple(a for a in axes if self.c.is_cut(a))
+        g = Group(stages, cut, scope, {**scope, **{a: self.c.range(a) for a in axes}}, body)
+        below = [k for s in stages for k in s.kids]
+        self._prepare(below, opened | set(axes), g.inside, g.body)
+        rows: dict[object, list[Expr]] = {}
+        weighted: dict[Expr, list[Expr]] = {}
+        done: dict[Expr, Expr] = {}
+        for s in stages:
+            p = self.c.plan[s]
+            if s.kind == "wsum":
+                weighted.setdefault(s.kids[0], []).append(s)
+            elif p.form == "rows":
+                rows.setdefault((s.free, p.lanes, p.streams), []).append(s)
+            else:
+                done[s] = self._home(s, scope)
+                self._contract(g, s, done[s], cut)
+        for each in rows.values():
+            done |= self._reduce(g, each)
+        for each in weighted.values():
+            done |= self._weighted(g, each)
+        self._nest(axes, g.body, body)
+        self.c.available = {**before, **self.lasting, **done}
+
+    def _axes(self, stage: Expr) -> tuple[str, ...]:
+        """The axes of a stage's value, those of the lanes last."""
+        p, kept = self.c.plan[stage], self.c.order(stage.free)
+        lane = p.lane_axis if p.form == "contract" else None
+        return (*(a for a in kept if a != lane), lane) if lane else kept
+
+    def _home(self, stage: Expr, scope: Scope) -> Expr:
+        """Where a reduction accumulates: in the root that it is, if it can, or in scratch."""
+        p, axes = self.c.plan[stage], self._axes(stage)
+        for i, root in enumerate(self.c.kernel.roots):
+            dst = self._destination(root)
+            plain = all(k.kind == "axis" for k in root.index) and dst.free == stage.free
+            plain = plain and len(stage.free) == len(root.index)
+            by_lanes = p.form == "contract" or p.lanes == "kept"
+            along = not by_lanes or root.index[-1:] == (axis(axes[-1]),)
+            fits = self.c.places[root.buffer].dtype is computed(dtype(stage))
+            if root.value is stage and plain and along and fits and not self._is_read(root):
+                self.written.add(i)
+                return dst
+        return self.c.new("stage", axes, scope, dtype(stage))
+
+    def _is_read(self, root: Root) -> bool:
+        nodes = (e for r in self.c.kernel.roots for t in (r.value, *r.index) for e in subterms(t))
+        return any(e.kind == "load" and e.attr[0] == root.buffer for e in nodes)
+
+    def _map(self, body: Body, dst: Expr, axes: Sequence[str], scope: Scope, term: Expr) -> None:
+        body.ops.append(ir.Map(dst, tuple(axes), {a: scope[a] for a in axes}, term))
+
+    def _contract(
+        self,
+        g: Group,
+        stage: Expr,
+        dst: Expr,
+        overwrite: tuple[str, ...] | None,
+        weights: Expr | None = None,
+    ) -> None:
+        """One contraction into ``dst``; ``weights`` is the left operand of a weighted sum."""
+        p, kept, red = self.c.plan[stage], self.c.order(stage.free), bound_axes(stage)
+        split = operands(stage, p.lane_axis or "")
+        assert split is not None
+        a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)
+        b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
+        ranges = {x: g.inside[x] for x in (*kept, *red)}
+        g.body.ops.append(ir.Contract(dst, a, b, p, kept, red, ranges, overwrite))
+
+    def _reduce(self, g: Group, stages: list[Expr]) -> dict[Expr, Expr]:
+        """Stages with the same free axes: one walk with several outputs."""
+        kept, red = self.c.order(stages[0].free), bound_axes(stages[0])
+        p, done, outputs = self.c.plan[stages[0]], dict[Expr, Expr](), []
+        for s in stages:
+            dst, init = self._home(s, g.outside), identity(s)
+            if g.cut:
+                self._map(g.before, dst, kept, g.outside, init)
+            outputs.append(ir.Output(dst, s.attr[0], self.c.now(s.kids[0]), dst if g.cut else init))
+            done[s] = dst
+        keeps = self.c.schedule.keep and not g.cut and len(red) == 1 and p.lanes == "reduced"
+        stores = self._keep(g, stages, kept, red[0]) if keeps else ()
+        ranges = {a: g.inside[a] for a in (*kept, *red)}
+        g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), p.lanes, p.streams, stores))
+        return done
+
+    def _keep(self, g: Group, stages: list[Expr], kept: tuple[str, ...], j: str) -> Stores:
+        """An expensive sub-term of this walk that a root reads again along another axis n."""
+        kernel = self.c.kernel
+        wanted = {e for v in kernel.values for e in subterms(v)}
+        same = [a for a in kernel.axes if kernel.extent[a] == kernel.extent[j]]
+        for e in (e for s in stages for e in reversed(subterms(s.kids[0]))):
+            if e.kind != "un" or e.attr[0] not in EXPENSIVE or e.free != {*kept, j}:
+                continue
+            for n in (a for a in same if a not in kept and not self.c.is_cut(a)):
+                again = substitute(e, {axis(j): axis(n)})
+                if again in wanted and again not in self.lasting:
+                    row = self._row_of_root((*kept, n), e)
+                    row = row or self.c.new("kept", (*kept, j), g.inside, dtype(e))
+                    value = self.c.now(e)
+                    self.lasting[again] = substitute(row, {axis(j): axis(n)})
+                    return ((substitute(row, {axis(n): axis(j)}), value),)
+        return ()
+
+    def _row_of_root(self, axes: tuple[str, ...], e: Expr) -> Expr | None:
+        """The row of the result itself, the cheapest place to keep a value of that shape."""
+        kernel, root = self.c.kernel, self.c.kernel.roots[0]
+        plain = root.index == tuple(axis(a) for a in axes) and axes == kernel.axes
+        fits = self.c.places[root.buffer].dtype is computed(dtype(e))
+        alone = len(kernel.roots) == 1 and not self._is_read(root)
+        return self._destination(root) if plain and fits and alone else None
+
+    # ---- weighted sums
+
+    def _weighted(self, g: Group, stages: list[Expr]) -> dict[Expr, Expr]:
+        """Sums with the same scores s: maximum, weights exp2(s - max), then the sums.
+
+        Over tiles, sums so far are rescaled when the maximum grows. The maximum is clamped to
+        finite values for the subtraction, so a tile of -inf does not poison later ones, and
+        ignores NaN, which the weights carry on. A row of -inf only gives NaN by adding top - top.
+        """
+        (scores, factor), j = _unscaled(stages[0].kids[0]), stages[0].attr[0]
+        kept, kind, value = self.c.order(scores.free - {j}), dtype(scores), self.c.now(scores)
+        top = new_top = self.c.new("top", kept, g.outside, kind)
+        weights = self.c.new("weights", (*kept, j), g.inside, kind)
+        stores = () if value.kind == "load" else ((weights, value),)
+        if g.cut:
+            new_top = self.c.new("top", kept, g.outside, kind)
+            self._map(g.before, top, kept, g.outside, least(kind))
+        ranges = {a: g.inside[a] for a in (*kept, j)}
+        first = ir.Output(new_top, "top", value, top if g.cut else least(kind))
+        streams = max(self.c.plan[s].streams for s in stages)
+        g.body.ops.append(ir.Reduce(kept, (j,), ranges, (first,), streams=streams, stores=stores))
+        scale = None
+        if g.cut:
+            scale = self.c.new("scale", kept, g.outside, kind)
+            shrink = _power(unary("finite", top), new_top, factor)
+            self._map(g.body, scale, kept, g.outside, shrink)
+            self._map(g.body, top, kept, g.outside, new_top)
+        weight = _power(weights if stores else value, new_top, factor)
+        sums = self._weigh(g, stages, weights, weight, scale)
+        return {s: binary("add", sums[s], _minus(top, top)) for s in stages}
+
+    def _weigh(
+        self, g: Group, stages: list[Expr], weights: Expr, weight: Expr, scale: Expr | None
+    ) -> dict[Expr, Expr]:
+        """The sums of one tile. ``weight`` is computed once, by the first walk, and stored."""
+        *kept, j = (d.label for d in self.c.places[weights.attr[0]].dims)
+        sums = {s: self.c.new("stage", self._axes(s), g.outside, dtype(s)) for s in stages}
+        simple = [s for s in stages if self.c.plan[s].form == "rows" and s.free == set(kept)]
+        if scale is not None:
+            for s in stages:
+                self._map(g.before, sums[s], self._axes(s), g.outside, const(0.0, dtype(s)))
+        if simple:
+            stores = ((weights, weight),) if len(simple) < len(stages) else ()
+            self._walk(g, {s: sums[s] for s in simple}, weight, scale, stores)
+        else:
+            self._map(g.body, weights, [*kept, j], g.inside, weight)
+        for s in (s for s in stages if s not in simple):
+            if self.c.plan[s].form == "rows":
+                self._walk(g, {s: sums[s]}, weights, scale, ())
+                continue
+            if scale is not None:
+                rescaled = binary("mul", sums[s], scale)
+                self._map(g.body, sums[s], self._axes(s), g.inside, rescaled)
+            self._contract(g, s, sums[s], () if scale is None else None, weights)
+        return sums
+
+    def _walk(
+        self, g: Group, sums: dict[Expr, Expr], weight: Expr, scale: Expr | None, stores: Stores
+    ) -> None:
+        """One walk over a tile that adds weight * value to these sums."""
+        outputs = []
+        for s, dst in sums.items():
+            value, zero = self.c.now(s.kids[1]), const(0.0, dtype(s))
+            one = value.kind == "const" and value.attr[1] == 1
+            term = weight if one else binary("mul", weight, value)
+            init = zero if scale is None else binary("mul", dst, scale)
+            outputs.append(ir.Output(dst, "sum", term, init))
+        axes, red = self.c.order(next(iter(sums)).free), bound_axes(next(iter(sums)))
+        ranges = {a: g.inside[a] for a in (*axes, *red)}
+        g.body.ops.append(ir.Reduce(axes, red, ranges, tuple(outputs), stores=stores))
+
+
+def _minus(a: Expr, b: Expr) -> Expr:
+    return binary("add", a, binary("mul", b, const(-1.0, dtype(b))))
+
+
+def _power(score: Expr, top: Expr, factor: Expr | None) -> Expr:
+    """exp2 of the (scaled) distance of a score from the maximum."""
+    distance = _minus(score, unary("finite", top))
+    return unary("exp2", distance if factor is None else binary("mul", distance, factor))
+
+
+def _unscaled(scores: Expr) -> tuple[Expr, Expr | None]:
+    """``(s, c)`` of scores c * s with a constant c > 0: differences are scaled after they are
+    taken, so that scores near the largest float do not overflow."""
+    if scores.kind == "bin" and scores.attr[0] == "mul":
+        for c, s in (scores.kids, scores.kids[::-1]):
+            if c.kind == "const" and c.attr[1] > 0:
+                return s, c
+    return scores, None

@@ -1,0 +1,308 @@
+/* Types, conversions and elementary functions of the kernels that lumc prints.
+ *
+ * Plain C without tables and branches, so that every vectoriser takes it. Floats are IEEE: NaN
+ * and infinities propagate. Compile with
+ *   -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
+ * and never with -ffast-math. The including file defines LUMC_LANES, the f32 lanes of a vector.
+ */
+#include <stdint.h>
+
+/* ---- vectors: any alignment, any type behind the pointer */
+
+#define LUMC_VECTOR(element, name, n)                                                             \
+    typedef element lumc_##name##x##n                                                             \
+        __attribute__((vector_size(n * sizeof(element)), aligned(sizeof(element)), may_alias));
+#define LUMC_VECTORS(element, name)                                                               \
+    typedef element lumc_##name##x1;                                                              \
+    LUMC_VECTOR(element, name, 2)                                                                 \
+    LUMC_VECTOR(element, name, 4)                                                                 \
+    LUMC_VECTOR(element, name, 8)                                                                 \
+    LUMC_VECTOR(element, name, 16)
+LUMC_VECTORS(float, f32)
+LUMC_VECTORS(double, f64)
+LUMC_VECTORS(uint32_t, u32)
+LUMC_VECTORS(uint64_t, u64)
+
+#define LUMC_SUMS(element, name)                                                                  \
+    static inline element lumc_sum_##name##x1(element v) { return v; }                            \
+    static inline element lumc_sum_##name##x2(lumc_##name##x2 v) { return v[0] + v[1]; }          \
+    LUMC_SUM(element, name, 4, 2)                                                                 \
+    LUMC_SUM(element, name, 8, 4)                                                                 \
+    LUMC_SUM(element, name, 16, 8)
+#define LUMC_SUM(element, name, n, half)                                                          \
+    static inline element lumc_sum_##name##x##n(lumc_##name##x##n v)                              \
+    {                                                                                             \
+        const lumc_##name##x##half *h = (const lumc_##name##x##half *)&v;                         \
+        return lumc_sum_##name##x##half(h[0] + h[1]);                                             \
+    }
+LUMC_SUMS(float, f32)
+LUMC_SUMS(double, f64)
+LUMC_SUMS(uint32_t, u32)
+LUMC_SUMS(uint64_t, u64)
+
+/* ---- bits */
+
+static inline float lumc_float(int32_t bits)
+{
+    float f;
+    __builtin_memcpy(&f, &bits, 4);
+    return f;
+}
+static inline int32_t lumc_bits(float f)
+{
+    int32_t bits;
+    __builtin_memcpy(&bits, &f, 4);
+    return bits;
+}
+static inline double lumc_double(int64_t bits)
+{
+    double f;
+    __builtin_memcpy(&f, &bits, 8);
+    return f;
+}
+static inline int64_t lumc_bits_f64(double f)
+{
+    int64_t bits;
+    __builtin_memcpy(&bits, &f, 8);
+    return bits;
+}
+
+/* ---- indices */
+
+static inline long lumc_min(long a, long b) { return a < b ? a : b; }
+static inline long lumc_clamp(long x, long lo, long hi) { return x < lo ? lo : x > hi ? hi : x; }
+static inline long lumc_floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+static inline long lumc_floor_mod(long a, long b) { return a - lumc_floor_div(a, b) * b; }
+
+/* ---- half precision */
+
+static inline float lumc_from_bf16(uint16_t h) { return lumc_float((int32_t)((uint32_t)h << 16)); }
+static inline uint16_t lumc_to_bf16(float f)
+{
+    uint32_t u = (uint32_t)lumc_bits(f);
+    uint32_t rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    return (u & 0x7fffffff) > 0x7f800000 ? (uint16_t)(u >> 16 | 0x40) : (uint16_t)rounded;
+}
+static inline float lumc_from_f16(uint16_t h)
+{
+    uint32_t w = (uint32_t)h << 16, twice = w + w;
+    float normal = lumc_float((int32_t)((twice >> 4) + (0xe0u << 23))) * 0x1p-112f;
+    float small = lumc_float((int32_t)(twice >> 17 | 126u << 23)) - 0.5f;
+    uint32_t bits = (uint32_t)lumc_bits(twice < 1u << 27 ? small : normal);
+    return lumc_float((int32_t)(bits | (w & 0x80000000u)));
+}
+static inline uint16_t lumc_to_f16(float f)
+{
+    uint32_t w = (uint32_t)lumc_bits(f), twice = w + w, sign = w >> 16 & 0x8000;
+    float base = lumc_float((int32_t)(w & 0x7fffffff)) * 0x1p+112f * 0x1p-110f;
+    uint32_t bias = twice & 0xff000000u;
+    bias = bias < 0x71000000u ? 0x71000000u : bias;
+    base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base;
+    uint32_t bits = (uint32_t)lumc_bits(base);
+    uint32_t rounded = (bits >> 13 & 0x7c00) + (bits & 0xfff);
+    return (uint16_t)(sign | (twice > 0xff000000u ? 0x7e00 : rounded));
+}
+
+/* ---- integers: wrap, and a remainder by 0 is 0 */
+
+#define LUMC_INTEGERS(name, type, wide)                                                           \
+    static inline type lumc_add_##name(type a, type b) { return (type)((wide)a + (wide)b); }      \
+    static inline type lumc_mul_##name(type a, type b) { return (type)((wide)a * (wide)b); }      \
+    static inline type lumc_mod_##name(type a, type b)                                            \
+    {                                                                                             \
+        return b == 0 || b == (type)-1 ? (b && (type)-1 > 0 ? (type)(a % b) : 0) : (type)(a % b); \
+    }                                                                                             \
+    static inline type lumc_max_##name(type a, type b) { return b > a ? b : a; }
+LUMC_INTEGERS(i64, int64_t, uint64_t)
+LUMC_INTEGERS(i32, int32_t, uint32_t)
+LUMC_INTEGERS(i8, int8_t, uint32_t)
+LUMC_INTEGERS(u8, uint8_t, uint32_t)
+static inline _Bool lumc_max_bool(_Bool a, _Bool b) { return a | b; }
+
+/* ---- floats: the greater of two. top ignores NaN, max propagates it */
+
+static inline float lumc_top_f32(float a, float b) { return b > a ? b : a; }
+static inline double lumc_top_f64(double a, double b) { return b > a ? b : a; }
+/* the reduction clause of top: max starts from -inf in gcc, from the least finite value in clang */
+#if defined(__clang__)
+#pragma omp declare reduction(lumc_top : float, double : omp_out = omp_in > omp_out ? omp_in       \
+                                  : omp_out) initializer(omp_priv = -__builtin_inf())
+#define LUMC_TOP lumc_top
+#else
+#define LUMC_TOP max
+#endif
+/* the magnitude bits of a NaN are above those of infinity: their maximum is carried beside top */
+static inline int32_t lumc_magnitude_f32(float f) { return lumc_bits(f) & 0x7fffffff; }
+static inline int64_t lumc_magnitude_f64(double f) { return lumc_bits_f64(f) & INT64_MAX; }
+static inline float lumc_max_f32(float a, float b)
+{
+    return lumc_magnitude_f32(b) > 0x7f800000 ? b : lumc_top_f32(a, b);
+}
+static inline double lumc_max_f64(double a, double b) { return b != b ? b : lumc_top_f64(a, b); }
+static inline float lumc_join_f32(float top, int32_t magnitude)
+{
+    return magnitude > 0x7f800000 ? __builtin_nanf("") : top;
+}
+static inline double lumc_join_f64(double top, int64_t magnitude)
+{
+    return magnitude > 0x7ff0000000000000 ? __builtin_nan("") : top;
+}
+/* never -inf, so that differences stay defined */
+static inline float lumc_finite_f32(float f) { return f < -0x1.fffffep127f ? -0x1.fffffep127f : f; }
+static inline double lumc_finite_f64(double f)
+{
+    return f < -0x1.fffffffffffffp1023 ? -0x1.fffffffffffffp1023 : f;
+}
+
+static inline float lumc_sqrt_f32(float x) { return __builtin_sqrtf(x); }
+static inline double lumc_sqrt_f64(double x) { return __builtin_sqrt(x); }
+static inline float lumc_recip_f32(float x) { return 1.0f / x; }
+static inline double lumc_recip_f64(double x) { return 1.0 / x; }
+static inline float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b); }
+static inline double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
+static inline double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
+static inline double lumc_log2_f64(double x) { return __builtin_log2(x); }
+static inline double lumc_sin_f64(double x) { return __builtin_sin(x); }
+
+/* 2^x, at most 1.1 ulp: x = n + f with n rounded by the addition of 1.5*2^23 (the low bits of the
+ * sum are n), a polynomial of f, and 2^n as a product of two powers, which gets overflow and
+ * denormals right. The 254 in the sum is the exponent bias of both. */
+static inline float lumc_exp2_f32(float x)
+{
+    x = -151.0f > x ? -151.0f : x;
+    int32_t n = lumc_bits(x + 12583166.0f);
+    n = n < 0x4b40017f ? n : 0x4b40017f;
+    float f = x - (lumc_float(n) - 12583166.0f);
+    float p = 0.000153533f;
+    p = p * f + 0.00133953371f;
+    p = p * f + 0.00961838104f;
+    p = p * f + 0.0555032887f;
+    p = p * f + 0.240226462f;
+    p = p * f + 0.693147182f;
+    p = p * f + 1.0f;
+    int32_t half = n >> 1;
+    return p * lumc_float((int32_t)((uint32_t)half << 23))
+             * lumc_float((int32_t)((uint32_t)(n - half) << 23));
+}
+
+/* log2(x), at most 1.1 ulp: x = 2^e * m with m in [sqrt(1/2), sqrt(2)), log(1 + f) as a polynomial
+ * of f = m - 1 (Cephes), times log2(e) = 1 + 0.4427 in parts. */
+static inline float lumc_log2_f32(float x)
+{
+    int32_t small = x < 0x1p-126f;
+    int32_t bits = lumc_bits(small ? x * 0x1p23f : x);
+    int32_t e = (int32_t)((uint32_t)bits - 0x3f3504f3u) >> 23;
+    float f = lumc_float((int32_t)((uint32_t)bits - ((uint32_t)e << 23))) - 1.0f;
+    float z = f * f;
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    float y = p * f * z - 0.5f * z;
+    float r = y * 0.44269504088896341f + f * 0.44269504088896341f + y + f
+            + (float)(e - (small ? 23 : 0));
+    float edge = x == 0.0f ? -__builtin_inff() : x < 0.0f ? __builtin_nanf("") : x;
+    return x > 0.0f && x < __builtin_inff() ? r : edge;
+}
+
+/* sin(x), correctly rounded but for rare cases, for every x: x/pi - n in double precision. From
+ * 2^47 on x is scaled by 2^-24 (2^-48, ..), and 2^24/pi mod 2 (..) takes the place of 1/pi, in
+ * parts of 28, 28 and 53 bits, whose products with the 24 bits of x are exact. */
+#define LUMC_BY_SIZE(a, c0, c1, c2, c3, c4)                                                       \
+    (a < 0x1p47f ? c0 : a < 0x1p71f ? c1 : a < 0x1p95f ? c2 : a < 0x1p119f ? c3 : c4)
+static inline float lumc_sin_f32(float x)
+{
+    float size = x < 0 ? -x : x;
+    float y = x * LUMC_BY_SIZE(size, 1.0f, 0x1p-24f, 0x1p-48f, 0x1p-72f, 0x1p-96f);
+    double high = (double)y * (double)LUMC_BY_SIZE(size, 0x1.45f3068p-2, 0x1.b72722p+0,
+                                                   0x1.529fcp-5, 0x1.3abe8ep-4, 0x1.f534ddcp-1);
+    double middle = (double)y * LUMC_BY_SIZE(size, 0x1.727220ap-28, 0x1.529fc24p-29,
+                                             0x1.3abe8fap-28, 0x1.a9a6eep-28, 0x1.b6c528p-34);
+    double low = (double)y * LUMC_BY_SIZE(size, 0x1.29fc2757d1f53p-57, 0x1.abe8fa9a6ee07p-56,
+                                          0x1.34ddc0db6295ap-57, 0x1.b6c52b3278872p-58,
+                                          0x1.993c439041fe5p-57);
+    double n = high + 0x1.8p52; /* rounds to an integer, in the low bits of the sum */
+    double f = high - (n - 0x1.8p52) + middle;
+    double n2 = f + 0x1.8p52;
+    f = f - (n2 - 0x1.8p52) + low;
+    int32_t odd = (int32_t)(lumc_bits_f64(n) ^ lumc_bits_f64(n2));
+    double z = f * f;
+    double p = -0x1.cc2b88e2c82edp-8;
+    p = p * z + 0x1.50100f3e23471p-4;
+    p = p * z - 0x1.32d115d20135cp-1;
+    p = p * z + 0x1.466bbfeb30e2fp+1;
+    p = p * z - 0x1.4abbce500f10ap+2;
+    p = p * z + 0x1.921fb54421998p+1;
+    return lumc_float(lumc_bits((float)(p * f)) ^ (int32_t)((uint32_t)odd << 31));
+}
+
+/* ---- transposes of blocks of 4-byte elements, LUMC_LANES rows of LUMC_LANES elements */
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define LUMC_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define LUMC_SHUFFLE(a, b, ...)                                                                   \
+    __builtin_shuffle(a, b, (int __attribute__((vector_size(4 * LUMC_LANES)))){__VA_ARGS__})
+#endif
+#define LUMC_MASK(...) __VA_ARGS__
+/* exchange the upper half of every 2*step elements of row i with the lower half of row i + step */
+#define LUMC_EXCHANGE(step, low, high)                                                            \
+    _Pragma("GCC unroll 16") for (int i = 0; i < LUMC_LANES; i++) if (!(i & step))                \
+    {                                                                                             \
+        lumc_row t = LUMC_SHUFFLE(r[i], r[i + step], low);                                        \
+        r[i + step] = LUMC_SHUFFLE(r[i], r[i + step], high);                                      \
+        r[i] = t;                                                                                 \
+    }
+#if LUMC_LANES == 16
+typedef lumc_f32x16 lumc_row;
+#elif LUMC_LANES == 8
+typedef lumc_f32x8 lumc_row;
+#else
+typedef lumc_f32x4 lumc_row;
+#endif
+static __attribute__((noinline, unused)) void
+lumc_transpose(const float *restrict from, long from_step, float *restrict to, long to_step)
+{
+    lumc_row r[LUMC_LANES];
+    _Pragma("GCC unroll 16") for (int i = 0; i < LUMC_LANES; i++)
+        r[i] = *(const lumc_row *)(from + i * from_step);
+#if LUMC_LANES == 16
+    LUMC_EXCHANGE(8, LUMC_MASK(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+                  LUMC_MASK(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+    LUMC_EXCHANGE(4, LUMC_MASK(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+                  LUMC_MASK(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+    LUMC_EXCHANGE(2, LUMC_MASK(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                  LUMC_MASK(2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+    LUMC_EXCHANGE(1, LUMC_MASK(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+                  LUMC_MASK(1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+#elif LUMC_LANES == 8
+    LUMC_EXCHANGE(4, LUMC_MASK(0, 1, 2, 3, 8, 9, 10, 11), LUMC_MASK(4, 5, 6, 7, 12, 13, 14, 15))
+    LUMC_EXCHANGE(2, LUMC_MASK(0, 1, 8, 9, 4, 5, 12, 13), LUMC_MASK(2, 3, 10, 11, 6, 7, 14, 15))
+    LUMC_EXCHANGE(1, LUMC_MASK(0, 8, 2, 10, 4, 12, 6, 14), LUMC_MASK(1, 9, 3, 11, 5, 13, 7, 15))
+#else
+    LUMC_EXCHANGE(2, LUMC_MASK(0, 1, 4, 5), LUMC_MASK(2, 3, 6, 7))
+    LUMC_EXCHANGE(1, LUMC_MASK(0, 4, 2, 6), LUMC_MASK(1, 5, 3, 7))
+#endif
+    _Pragma("GCC unroll 16") for (int i = 0; i < LUMC_LANES; i++)
+        *(lumc_row *)(to + i * to_step) = r[i];
+}
+/* the same for a block of which only `rows` x `columns` elements are there */
+static inline __attribute__((always_inline, unused)) void
+lumc_transpose_part(const float *restrict from, long from_step, float *restrict to, long to_step,
+                    long rows, long columns)
+{
+    float a[LUMC_LANES * LUMC_LANES] __attribute__((aligned(64)));
+    float b[LUMC_LANES * LUMC_LANES] __attribute__((aligned(64)));
+    for (long r = 0; r < rows; r++)
+        for (long c = 0; c < columns; c++)
+            a[r * LUMC_LANES + c] = from[r * from_step + c];
+    lumc_transpose(a, LUMC_LANES, b, LUMC_LANES);
+    for (long c = 0; c < columns; c++)
+        for (long r = 0; r < rows; r++)
+            to[c * to_step + r] = b[c * LUMC_LANES + r];
+}

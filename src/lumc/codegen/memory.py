@@ -1,0 +1,71 @@
+"""Where the values between launches live: offsets in one arena, reused by liveness.
+
+Launches run in order with a barrier between, so a value is alive from the launch that writes it
+to the last one that reads it, both included. Values that are alive together never overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+ALIGN = 64
+PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value of ``nbytes`` that is alive in the launches ``first`` to ``last``."""
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """Offsets in bytes by name, and the sizes of the arena with and without reuse."""
+
+    offsets: Mapping[str, int]
+    nbytes: int
+    nbytes_without_reuse: int
+
+
+def allocate(values: Iterable[Interval]) -> Arena:
+    """Place the largest values first, each at the lowest free offset of its lifetime."""
+    offsets, placed = dict[str, int](), list[tuple[int, int, Interval]]()
+    order = sorted(values, key=lambda v: (-v.nbytes, v.first, v.name))
+    for value in order:
+        taken = sorted(
+            (start, end)
+            for start, end, other in placed
+            if other.first <= value.last and value.first <= other.last
+        )
+        offset = _first_gap(taken, room(value.nbytes))
+        offsets[value.name] = offset
+        placed.append((offset, offset + room(value.nbytes), value))
+    return Arena(
+        offsets,
+        max((end for _, end, _ in placed), default=0),
+        sum(aligned(v.nbytes) for v in order),
+    )
+
+
+def aligned(nbytes: int, to: int = ALIGN) -> int:
+    return -(-nbytes // to) * to
+
+
+def room(nbytes: int) -> int:
+    """The bytes kept for a value. Whole pages get a cache line more: neighbours whose addresses
+    are equal modulo 4096 would evict each other from L1."""
+    return aligned(nbytes) + (ALIGN if nbytes and nbytes % PAGE == 0 else 0)
+
+
+def _first_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
+    offset = 0
+    for start, end in taken:
+        if offset + nbytes <= start:
+            break
+        offset = max(offset, end)
+    return offset

@@ -1,0 +1,272 @@
+"""The tile program: loops over tiles with tile operations inside. Data only.
+
+    Par       tiles dealt to the parts            Map       dst = term over the axes of a tile
+    Block     a loop over tiles of an axis        Reduce    several outputs over one walk
+    Rows      a loop over single rows             Contract  a register-tiled sum of products
+    When      in the first tile of some axes
+
+Everything an operation reads or writes is a load term: a place and indices. A stage value, a
+packed operand, a window copy and a tensor of the user differ only in their ``Place``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lumc.graph.expr import Expr, add, dim, linear, make, mul, num
+from lumc.graph.ops import DType
+from lumc.kernel.schedule import Stage
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where an axis stands: ``lo <= axis < lo + n``; ``sizes`` are all values that n takes."""
+
+    lo: Expr
+    n: Expr
+    sizes: tuple[int, ...]
+
+    @property
+    def largest(self) -> int:
+        return max(self.sizes)
+
+
+def whole(extent: int) -> Range:
+    return Range(num(0), num(extent), (extent,))
+
+
+def block_start(axis: str) -> Expr:
+    return dim(f"{axis}.0")
+
+
+def block_size(axis: str) -> Expr:
+    return dim(f"{axis}.n")
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One dimension of a place; index ``origin`` is its first element."""
+
+    label: str
+    origin: Expr
+    size: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Memory that holds a value: an argument (row-major), scratch of a part, or packed at link.
+
+    With ``panel`` = (dimension, width) the layout is [dimension/width][the others..][width].
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[Dim, ...]
+    kind: str = "scratch"  # argument | scratch | packed
+    panel: tuple[int, int] | None = None
+
+    @cached_property
+    def _layout(self) -> tuple[tuple[int, ...], int, int]:
+        stride, n = [0] * len(self.dims), self.panel[1] if self.panel else 1
+        for i in reversed(range(len(self.dims))):
+            if self.panel is None or i != self.panel[0]:
+                stride[i], n = n, n * self.dims[i].size
+        if self.panel is None:
+            return tuple(stride), n, 0
+        at, width = self.panel
+        stride[at] = 1
+        return tuple(stride), n * -(-self.dims[at].size // width), n
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Per dimension, in elements; inside one panel for the panel dimension."""
+        return self._layout[0]
+
+    @property
+    def size(self) -> int:
+        """In elements."""
+        return self._layout[1]
+
+    @property
+    def panel_size(self) -> int:
+        return self._layout[2]
+
+    def offset(self, index: Sequence[Expr]) -> Expr:
+        """The element at these indices, in a panel place only inside the first panel."""
+        total = num(0)
+        for i, d, stride in zip(index, self.dims, self.strides, strict=True):
+            total = add(total, mul(i, stride), mul(d.origin, -stride))
+        return total
+
+    def motion(self, index: Sequence[Expr]) -> tuple[dict[str, int], set[str]]:
+        """Elements per step of each axis, and the axes that move the load in another way."""
+        steps: dict[str, int] = {}
+        irregular: set[str] = set()
+        for atom, coef in linear(self.offset(index))[1].items():
+            if atom.kind == "axis":
+                steps[atom.attr[0]] = coef
+            else:
+                irregular |= atom.free
+        return steps, irregular
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A constant operand laid out at link time: ``value[axes] = source[index]``, zero padded.
+
+    Row-major over ``axes``, or in panels: [ceil(n/width)][the other axes..][width]. The index
+    expressions mention only these axes. Elements of the source are converted to ``dtype``.
+    """
+
+    name: str
+    source: str
+    index: tuple[Expr, ...]
+    axes: tuple[tuple[str, int], ...]
+    panel: tuple[int, int] | None  # position of the lane axis, width
+    size: int  # elements, padding included
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Loop:
+    axis: str
+    tile: int
+    extent: int
+
+    @property
+    def count(self) -> int:
+        """The number of tiles."""
+        return -(-self.extent // self.tile)
+
+
+@dataclass(frozen=True)
+class Par:
+    loops: tuple[Loop, ...]
+    body: list[Op]
+
+
+@dataclass(frozen=True)
+class Block:
+    loop: Loop
+    body: list[Op]
+
+
+@dataclass(frozen=True)
+class Rows:
+    axis: str
+    range: Range
+    body: list[Op]
+
+
+@dataclass(frozen=True)
+class When:
+    """In the first tile of these axes; with ``part_start`` also in the first tile of a part."""
+
+    first: tuple[str, ...]
+    body: list[Op]
+    part_start: bool = False
+
+
+@dataclass(frozen=True)
+class Map:
+    """``dst = term`` for all points of ``axes``, lanes along the last one."""
+
+    dst: Expr
+    axes: tuple[str, ...]
+    ranges: Mapping[str, Range]
+    term: Expr
+    turn: str | None = None  # load along this axis, store along the last: a register transpose
+    copy: bool = False  # a staged operand; never fused with others
+
+
+@dataclass(frozen=True)
+class Output:
+    """One result of a Reduce: ``dst = init op term op ..``; op is sum, max or top (a max that
+    ignores NaN)."""
+
+    dst: Expr
+    op: str
+    term: Expr
+    init: Expr
+
+
+@dataclass(frozen=True)
+class Reduce:
+    kept: tuple[str, ...]
+    red: tuple[str, ...]
+    ranges: Mapping[str, Range]
+    outputs: tuple[Output, ...]
+    lanes: str = "reduced"
+    streams: int = 1
+    stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
+
+
+@dataclass(frozen=True)
+class Contract:
+    """``dst (+)= sum over red of a * b``, in the register tiles of ``plan``."""
+
+    dst: Expr
+    a: Expr
+    b: Expr
+    plan: Stage
+    kept: tuple[str, ...]
+    red: tuple[str, ...]
+    ranges: Mapping[str, Range]
+    overwrite: tuple[str, ...] | None  # in the first tile of these axes; None: never
+
+
+Op = Par | Block | Rows | When | Map | Reduce | Contract
+NESTS = (Par, Block, Rows, When)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one kernel does, for one target.
+
+    Arguments: ``kernel.buffers``, ``packed``, then the base of ``scratch_bytes`` for every part
+    (each rounded up to 4096). ``scratch`` gives the offset of a place in the part's scratch;
+    scratch places without one are local arrays.
+    """
+
+    kernel: Kernel
+    target: Target
+    places: Mapping[str, Place]
+    body: list[Op]
+    packed: tuple[Packed, ...]
+    scratch: Mapping[str, int] = field(default_factory=dict)
+    scratch_bytes: int = 0
+
+    @property
+    def parallel(self) -> bool:
+        """False: only part 0 has work."""
+        return any(isinstance(op, Par) for op in self.body)
+
+
+def reference(place: Place, axes: Sequence[Expr]) -> Expr:
+    """The load term of a place."""
+    return make("load", (place.name, place.dtype.value), tuple(axes))
+
+
+def leaves(body: Sequence[Op]) -> Iterator[Map | Reduce | Contract]:
+    """Every operation that is not a loop, in program order."""
+    for op in body:
+        if isinstance(op, NESTS):
+            yield from leaves(op.body)
+        else:
+            yield op
+
+
+def terms_of(op: Map | Reduce | Contract) -> list[Expr]:
+    """Every term that an operation reads or writes."""
+    match op:
+        case Map():
+            return [op.dst, op.term]
+        case Contract():
+            return [op.dst, op.a, op.b]
+        case Reduce():
+            out = [t for o in op.outputs for t in (o.dst, o.term, o.init)]
+            return out + [t for store in op.stores for t in store]

@@ -1,0 +1,201 @@
+"""Operands of contractions: read in place, or copied at a depth as a panel or a window.
+
+All questions that depend on the kind of machine are asked here: what a register tile can read
+in place, how wide panels are, which copies go through a register transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from lumc.codegen.context import Body, Context, Scope
+from lumc.codegen.program import Map, Packed, Range
+from lumc.errors import LumcError
+from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
+from lumc.kernel.contraction import VECTOR, computed, operands, readable
+from lumc.kernel.term import REDUCTIONS, dtype
+
+
+class Staging:
+    """The copies of operands, made when their depth is reached."""
+
+    def __init__(self, context: Context) -> None:
+        self.c = context
+        self.staged: dict[tuple[Expr, str], Expr] = {}
+
+    def operand(self, stage: Expr, side: str, term: Expr, scope: Scope, body: Body) -> Expr:
+        """The load that the register tile reads; copies the operand beside it if it must."""
+        if (stage, side) in self.staged:
+            return self.staged[stage, side]
+        mode, value = self.c.plan[stage].staging(side), self.c.now(term)
+        if mode == "inner":
+            return self._copy(stage, side, value, scope, body)
+        if mode != "none" or value.kind != "load" or not self._readable(stage, side, value):
+            what = f"staging '{mode}' is not possible for operand {side}: {value}"
+            raise LumcError("E0411", what, where=f"kernel '{self.c.kernel.name}'")
+        return value
+
+    def at_depth(self, position: int, scope: Scope, body: Body) -> None:
+        """Make the hoisted copies that belong here: the last open loop that they mention."""
+        for stage, side, term in self._to_stage("hoist"):
+            depth = self._depth(term)
+            value = self.c.now(term)
+            missing = any(e.kind in REDUCTIONS for e in subterms(value))
+            if depth == position and not missing:
+                self.staged[stage, side] = self._copy(stage, side, value, scope, body)
+
+    def _depth(self, term: Expr) -> int:
+        """How many output loops must be open for a copy of this operand."""
+        schedule = self.c.schedule
+        # stages over distributed axes are computed inside their loops, even when these are whole
+        inside = {a for e in subterms(term) if e.kind in REDUCTIONS for a in e.free}
+        inside &= set(schedule.order[: schedule.parallel])
+        cut = {a for a in term.free if a in schedule.order and self.c.is_cut(a)}
+        return max((schedule.order.index(a) + 1 for a in cut | inside), default=0)
+
+    def pack(self) -> None:
+        """Lay out the constant operands that are copied at link time."""
+        done: dict[object, Expr] = {}
+        for stage, side, term in self._to_stage("link"):
+            _, axes, panel = self._panel(stage, side, term)
+            key = (term, axes, panel)
+            if key not in done:
+                done[key] = self.c.new("packed", axes, self.c.whole, dtype(term), panel, "packed")
+                q, extents = self.c.places[done[key].attr[0]], self.c.kernel.extent
+                over = tuple((a, extents[a]) for a in axes)
+                self.c.packed.append(
+                    Packed(q.name, term.attr[0], term.kids, over, panel, q.size, q.dtype)
+                )
+            self.staged[stage, side] = done[key]
+
+    def _to_stage(self, mode: str) -> list[tuple[Expr, str, Expr]]:
+        """(stage, side, operand) of the operands with this mode that are not staged yet."""
+        out = []
+        for stage, p in self.c.plan.items():
+            split = operands(stage, p.lane_axis) if p.lane_axis else None
+            for side, term in zip("ab", split or (), strict=False):
+                if p.staging(side) == mode and (stage, side) not in self.staged:
+                    out.append((stage, side, term))
+        return out
+
+    # ---- copies
+
+    def _copy(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr:
+        """Stages that read the same operand the same way share one copy."""
+        p = self.c.plan[stage]
+        lane, axes, panel = self._panel(stage, side, value)
+        key = (value, lane, axes, panel, p.window, bound_axes(stage))
+        if key not in body.copies:
+            load = self._window(stage, side, value, scope, body) if p.window else None
+            if load is None:
+                load = self.c.new("copy", axes, scope, dtype(value), panel)
+                turn = self.turn(load, value, axes, scope)
+                self._write(load, axes, scope, value, body, turn)
+            body.copies[key] = load
+        return body.copies[key]
+
+    def _write(
+        self,
+        dst: Expr,
+        axes: tuple[str, ...],
+        scope: Scope,
+        value: Expr,
+        body: Body,
+        turn: str | None = None,
+    ) -> None:
+        body.ops.append(Map(dst, axes, {a: scope[a] for a in axes}, value, turn, copy=True))
+
+    def _panel(
+        self, stage: Expr, side: str, value: Expr
+    ) -> tuple[str | None, tuple[str, ...], tuple[int, int] | None]:
+        """(lane axis, axes, panel) of a copy in axis space."""
+        p = self.c.plan[stage]
+        lane = p.lane_axis if side == "b" else p.rows_axis
+        reduced = tuple(a for a in bound_axes(stage) if a in value.free)
+        batch = self.c.order(value.free - set(reduced) - {lane or ""})
+        if lane is None or lane not in value.free:
+            return lane, batch + reduced, None
+        if p.form == "dot":  # lanes run along the last reduced axis
+            return lane, (*batch, lane, *reduced), None
+        axes = (*batch, *reduced, lane)
+        return lane, axes, (len(axes) - 1, self.c.width(stage, side))
+
+    def _window(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr | None:
+        """A copy in index space: an index c1*y + c2*u + c whose windows overlap is one axis of
+        the copy. Smaller than the copy in axis space, and its guards are paid once."""
+        spans = {
+            i: span
+            for i in _compound(value)
+            if (span := _span(i, scope)) and span.largest < prod(scope[a].largest for a in i.free)
+        }
+        serial = len(self.c.places)
+        names = {i: f"{min(i.free)}.w{serial}x{k}" for k, i in enumerate(spans)}
+        p = self.c.plan[stage]
+        lane = p.lane_axis if side == "b" else p.rows_axis
+        inner = bound_axes(stage)[-1] if p.form == "dot" else lane
+        new = substitute(value, {i: axis(n) for i, n in names.items()})
+        if not spans or new.free & {a for i in spans for a in i.free}:
+            return None
+        local = {**scope, **{names[i]: r for i, r in spans.items()}}
+        last = [n for i, n in names.items() if inner in i.free]
+        last = last or [a for a in (inner,) if a in new.free]
+        axes = (*sorted(new.free - set(last)), *last)
+        load = self.c.new("window", axes, local, dtype(value))
+        seen = substitute(load, {axis(n): i for i, n in names.items()})
+        if not self._readable(stage, side, seen):
+            del self.c.places[load.attr[0]]
+            return None
+        self._write(load, axes, local, new, body)
+        return seen
+
+    # ---- questions to the machine
+
+    def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
+        place = self.c.places[load.attr[0]]
+        if place.panel or place.dtype is not VECTOR[dtype(stage)]:
+            return False
+        steps, irregular = place.motion(load.kids)
+        return readable(steps, irregular, stage, self.c.plan[stage], side)
+
+    def turn(self, dst: Expr, value: Expr, axes: Sequence[str], scope: Scope) -> str | None:
+        """The axis along which the operand of a map is contiguous, if that is not the lane axis
+        and a register transpose (of 4-byte elements) pays."""
+        kind = computed(dtype(value))
+        if not self.c.schedule.transpose or len(axes) < 2 or kind.nbytes != 4:
+            return None
+        below = subterms(value)
+        if self.c.places[dst.attr[0]].dtype is not kind or any(e.kind == "guard" for e in below):
+            return None
+        lane = axes[-1]
+        for e in below:
+            if e.kind != "load" or lane not in e.free or dtype(e) is not kind:
+                continue
+            place = self.c.places[e.attr[0]]
+            steps, irregular = place.motion(e.kids)
+            if place.panel or irregular & set(axes):
+                continue
+            unit = [a for a in axes if steps.get(a) == 1]
+            wide = all(scope[a].largest >= 8 for a in (lane, *unit[:1]))
+            if unit and unit[0] != lane and steps.get(lane, 0) > 1 and wide:
+                return unit[0]
+        return None
+
+
+def _compound(value: Expr) -> list[Expr]:
+    """The indices of several axes that loads, guards and iotas of a term use."""
+    indices = [i for e in subterms(value) if e.kind in ("load", "guard", "iota") for i in e.kids]
+    return list(dict.fromkeys(i for i in indices if i.kind == "lin" and len(i.free) > 1))
+
+
+def _span(index: Expr, scope: Scope) -> Range | None:
+    """The range of an index with positive coefficients over tiles of its axes."""
+    constant, atoms = linear(index)
+    if any(a.kind != "axis" or c < 0 for a, c in atoms.items()):
+        return None
+    lo, n, sizes = num(constant), num(1), {1}
+    for a, c in atoms.items():
+        r = scope[a.attr[0]]
+        lo, n = add(lo, mul(r.lo, c)), add(n, mul(r.n, c), -c)
+        sizes = {s + c * (t - 1) for s in sizes for t in r.sizes}
+    return Range(lo, n, tuple(sorted(sizes)))

@@ -1,0 +1,40 @@
+"""The one error a user sees, and the exit codes of every command."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Process exit codes; documented in docs/errors.md."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    MISMATCH = 3  # verify found a difference
+    UNSUPPORTED = 4  # the input uses something lumc cannot compile
+    CORRUPT = 5  # a corrupt or unsafe artifact
+    BUDGET = 6  # budget spent without a valid candidate
+    TOOLCHAIN = 7  # a device or compiler is missing
+    INTERRUPTED = 130
+
+
+class LumcError(Exception):
+    """A problem stated once: what happened, where in the user's file, and the fix.
+
+    ``code`` is a stable identifier (``E0312``); ``exit`` is the exit code of the command.
+    """
+
+    def __init__(
+        self, code: str, what: str, *, where: str = "", fix: str = "", exit: Exit = Exit.FAILED
+    ) -> None:
+        super().__init__(what)
+        self.code, self.what, self.where, self.fix, self.exit = code, what, where, fix, exit
+
+    def __str__(self) -> str:
+        lines = [f"{self.code} {self.what}"]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.fix:
+            lines.append(f"  fix:   {self.fix}")
+        return "\n".join(lines)

@@ -1,0 +1,170 @@
+"""BERT and its relatives: an embedding, then layers of attention and MLP, normed after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lumc.frontend.model import Model
+from lumc.frontend.nn import (
+    Scope,
+    attention,
+    embedding,
+    heads,
+    layer_norm,
+    linear,
+    mask_bias,
+    merged,
+    width,
+)
+from lumc.frontend.tensor import Tensor
+
+if TYPE_CHECKING:
+    from lumc.frontend.huggingface import Config
+
+MAX_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The sizes of a layer and the names of its weights."""
+
+    heads: int
+    inner: int  # width inside the MLP
+    eps: float
+    act: Callable[[Tensor], Tensor]
+    query: str
+    key: str
+    value: str
+    out: str
+    attention_norm: str
+    up: str
+    down: str
+    out_norm: str
+
+
+def bert(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
+    """input_ids, attention_mask i64[b, s] -> last_hidden_state f32[b, s, d]."""
+    ids, mask = _inputs(model, config, config.integer("max_position_embeddings"))
+    w = below(w, "bert", "embeddings.word_embeddings.weight")
+    positions = config.integer("max_position_embeddings")
+    table = (w / "embeddings" / "position_embeddings").tensor("weight", positions, _hidden(config))
+    return _encode(model, config, w, ids, mask, table[: ids.shape[1]])
+
+
+def roberta(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
+    """As ``bert``; positions count the tokens that are not padding, from ``pad_token_id + 1``."""
+    positions = config.integer("max_position_embeddings")
+    pad = config.integer("pad_token_id", 1, least=0)
+    if positions <= pad + 1:
+        raise config.error(f"max_position_embeddings = {positions} with pad_token_id = {pad}")
+    ids, mask = _inputs(model, config, positions - pad - 1)
+    w = below(w, "roberta", "embeddings.word_embeddings.weight")
+    real = (ids != pad).to("i64")
+    counted = real.cumsum(1) * real + pad
+    place = w / "embeddings" / "position_embeddings"
+    return _encode(
+        model, config, w, ids, mask, embedding(place, counted, positions, _hidden(config))
+    )
+
+
+def _inputs(model: Model, config: Config, longest: int) -> tuple[Tensor, Tensor]:
+    b, s = model.dim("b", 1, MAX_BATCH), model.dim("s", 1, longest)
+    last = config.integer("vocab_size") - 1
+    ids = model.input("input_ids", (b, s), "i64", values=(0, last))
+    return ids, model.input("attention_mask", (b, s), "i64", values=(0, 1))
+
+
+def below(w: Scope, name: str, known: str) -> Scope:
+    """The scope whose weights have no prefix, or the one of a model with a head."""
+    source = w.source
+    tensors = getattr(source, "tensors", {})
+    if known not in tensors and f"{name}.{known}" in tensors:
+        return w / name
+    return w
+
+
+def _hidden(config: Config) -> int:
+    return config.integer("hidden_size")
+
+
+def _encode(
+    model: Model, config: Config, w: Scope, ids: Tensor, mask: Tensor, positions: Tensor
+) -> tuple[Tensor, Tensor]:
+    config.refuse("position_embedding_type", "absolute")
+    config.refuse("is_decoder", False)
+    config.refuse("add_cross_attention", False)
+    d = _hidden(config)
+    eps = config.number("layer_norm_eps", 1e-12)
+    words = embedding(w / "embeddings" / "word_embeddings", ids, config.integer("vocab_size"), d)
+    kinds = config.integer("type_vocab_size", 2)
+    first_kind = (w / "embeddings" / "token_type_embeddings").tensor("weight", kinds, d)[0]
+    x = layer_norm(w / "embeddings" / "LayerNorm", words + first_kind + positions, eps)
+    layer = Layer(
+        heads=config.heads(d),
+        inner=config.integer("intermediate_size"),
+        eps=eps,
+        act=config.activation(),
+        query="attention.self.query",
+        key="attention.self.key",
+        value="attention.self.value",
+        out="attention.output.dense",
+        attention_norm="attention.output.LayerNorm",
+        up="intermediate.dense",
+        down="output.dense",
+        out_norm="output.LayerNorm",
+    )
+    return _layers(
+        model, w / "encoder" / "layer", layer, config.integer("num_hidden_layers"), x, mask
+    )
+
+
+def distilbert(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
+    """As ``bert``, with half its layers, other names and no token types."""
+    config.refuse("sinusoidal_pos_embds", False, True)  # both are stored as a table
+    d, positions = config.integer("dim"), config.integer("max_position_embeddings")
+    ids, mask = _inputs(model, config, positions)
+    w = below(w, "distilbert", "embeddings.word_embeddings.weight")
+    words = embedding(w / "embeddings" / "word_embeddings", ids, config.integer("vocab_size"), d)
+    table = (w / "embeddings" / "position_embeddings").tensor("weight", positions, d)
+    x = layer_norm(w / "embeddings" / "LayerNorm", words + table[: ids.shape[1]], 1e-12)
+    layer = Layer(
+        heads=config.heads(d, "n_heads"),
+        inner=config.integer("hidden_dim"),
+        eps=1e-12,
+        act=config.activation("activation"),
+        query="attention.q_lin",
+        key="attention.k_lin",
+        value="attention.v_lin",
+        out="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        down="ffn.lin2",
+        out_norm="output_layer_norm",
+    )
+    n = config.integer("n_layers")
+    return _layers(model, w / "transformer" / "layer", layer, n, x, mask)
+
+
+def _layers(
+    model: Model, w: Scope, layer: Layer, n: int, x: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    bias = mask_bias(mask)[:, None, None, :]  # [b, 1, 1, s]
+    for i in range(n):
+        x = encoder_layer(w / i, layer, x, bias)
+    model.output("last_hidden_state", x)
+    return x, mask
+
+
+def encoder_layer(w: Scope, layer: Layer, x: Tensor, bias: Tensor) -> Tensor:
+    """x [b, s, d] -> [b, s, d]: attention, then the MLP, each added and normed."""
+    w.model.origin = w.prefix
+    d = width(x)
+    q, k, v = (
+        heads(linear(w / n, x, d), layer.heads) for n in (layer.query, layer.key, layer.value)
+    )
+    mixed = linear(w / layer.out, merged(attention(q, k, v, bias)), d)
+    x = layer_norm(w / layer.attention_norm, mixed + x, layer.eps)
+    inner = layer.act(linear(w / layer.up, x, layer.inner))
+    return layer_norm(w / layer.out_norm, linear(w / layer.down, inner, d) + x, layer.eps)

@@ -1,0 +1,197 @@
+"""ONNX models: ``import_onnx("model.onnx").save("model.lg")``.
+
+The walk (``lower``) reads each node once: values known at import are computed at once
+(``folding``), other nodes become tensor operations by a row of the operator tables (``ops_*``) or
+are expanded by their function body. What is not supported is reported all at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lumc.errors import Exit, LumcError
+
+if TYPE_CHECKING:
+    from lumc.frontend.model import Model
+    from lumc.frontend.onnx.load import Source
+    from lumc.frontend.onnx.lower import Lowering, Problem
+    from lumc.graph.dim import Extent
+
+MAX_DIM = 1 << 16  # the upper bound of a dynamic dim that nothing else bounds
+WORDS = ("inf", "nan", "true", "false")  # what the text form has other uses for
+Dims = Mapping[str, int | tuple[int, int]]
+Array = np.ndarray[Any, Any]
+
+
+def import_onnx(
+    path: str | Path,
+    dims: Dims | None = None,
+    copy: bool = False,
+    values: Mapping[str, Array] | None = None,
+) -> Model:
+    """The model in an ONNX file. Raises E0201 and E0310 to E0314.
+
+    ``dims`` gives dynamic dims a value, or bounds; the others become symbolic dims. ``values``
+    makes inputs constants. Weights always go to the safetensors file beside the saved graph, as
+    ONNX files cannot be referenced; ``copy`` changes nothing.
+    """
+    from lumc.frontend.onnx.load import read_model
+
+    return import_source(read_model(Path(path)), dims or {}, values or {})
+
+
+def import_source(source: Source, dims: Dims, values: Mapping[str, Array]) -> Model:
+    """The model of an ONNX file that was read already.
+
+    Where the model shows that a free dim has a smaller bound, the import starts again with it.
+    """
+    from lumc.frontend.onnx import tables  # noqa: F401  registers the operators
+    from lumc.frontend.onnx.registry import Tighten
+
+    limits: dict[str, int] = {}
+    while True:
+        try:
+            return _attempt(source, dims, limits, values)
+        except Tighten as t:
+            limits[t.dim] = t.high
+
+
+def _attempt(
+    source: Source, dims: Dims, limits: Mapping[str, int], values: Mapping[str, Array]
+) -> Model:
+    from lumc.frontend.model import Model
+    from lumc.frontend.onnx.folding import Folder
+    from lumc.frontend.onnx.lower import Lowering, Scope
+    from lumc.frontend.onnx.symbols import Arithmetic
+
+    model = Model()
+    folder = Folder(Arithmetic(model.dims))
+    lowering = Lowering(source, model, folder)
+    lowering.functions = {(f.domain, f.name): f for f in source.model.functions}
+    graph = source.model.graph
+    scope = Scope(source.opsets, _initializers(lowering))
+    _inputs(lowering, scope.values, dims, limits, values)
+    outputs = [o.name for o in graph.output]
+    lowering.walk(graph.node, scope, outputs)
+    if lowering.problems:
+        raise unsupported(source, lowering.problems)
+    lowering.finish([(name, scope.values.get(name)) for name in outputs])
+    return model
+
+
+def _initializers(lowering: Lowering) -> dict[str, Any]:
+    """Weights of the file as arrays; only those that something reads."""
+    from lumc.frontend.onnx.load import malformed, tensor_value
+    from lumc.frontend.onnx.protos import captured
+
+    source = lowering.source
+    graph = source.model.graph
+    read = {name for node in graph.node for name in (*node.input, *captured(node))}
+    read |= {o.name for o in graph.output}
+    if any(t.values.name in read for t in graph.sparse_initializer):
+        raise malformed("sparse initializers are not supported", str(source.path))
+    values: dict[str, Any] = {}
+    for tensor in graph.initializer:
+        if tensor.name in read:
+            values[tensor.name] = tensor_value(tensor, source.path)
+            lowering.titles[id(values[tensor.name])] = tensor.name
+    return values
+
+
+# ---- inputs and their dims
+
+
+def _inputs(
+    lowering: Lowering,
+    scope: dict[str, Any],
+    dims: Dims,
+    limits: Mapping[str, int],
+    values: Mapping[str, Array],
+) -> None:
+    """Declare the inputs, or take their given values."""
+    path = str(lowering.source.path)
+    inputs = [i for i in lowering.source.model.graph.input if i.name not in scope]
+    names = [i.name for i in inputs]
+    unknown = sorted(set(values) - set(names))
+    if unknown:
+        raise _usage(f"no input is named {', '.join(unknown)}", path, f"one of: {', '.join(names)}")
+    free = [i for i in inputs if i.name not in values]
+    shapes = _shapes(lowering, free, dims, limits)
+    for value in inputs:
+        if value.name in values:
+            scope[value.name] = np.asarray(values[value.name])
+        else:
+            scope[value.name] = lowering.input(value, shapes[value.name])
+
+
+def _shapes(
+    lowering: Lowering, inputs: Sequence[Any], dims: Dims, limits: Mapping[str, int]
+) -> dict[str, list[Extent]]:
+    """Extents of the inputs; dynamic ones become symbolic dims unless ``dims`` binds them."""
+    path = str(lowering.source.path)
+    dynamic = {}
+    for value in inputs:
+        for i, d in enumerate(value.type.tensor_type.shape.dim):
+            if not d.HasField("dim_value") or d.dim_value < 0:
+                dynamic[value.name, i] = clean(d.dim_param or f"{value.name}_{i}")
+    unknown = sorted(set(dims) - set(dynamic.values()))
+    if unknown:
+        known = ", ".join(sorted(set(dynamic.values()))) or "none, all dims are static"
+        raise _usage(f"no dim is named {', '.join(unknown)}", path, f"one of: {known}")
+    extents: dict[str, Extent] = {}
+    taken = {clean(i.name) for i in inputs}
+    for name in dict.fromkeys(dynamic.values()):
+        bound = dims.get(name, (1, MAX_DIM))
+        if isinstance(bound, int):
+            extents[name] = bound
+        else:
+            title = name + "_" * (name in taken)
+            low, high = bound
+            extents[name] = lowering.model.dim(title, low, min(high, limits.get(title, high)))
+    return {
+        value.name: [
+            extents[dynamic[value.name, i]] if (value.name, i) in dynamic else int(d.dim_value)
+            for i, d in enumerate(value.type.tensor_type.shape.dim)
+        ]
+        for value in inputs
+    }
+
+
+def clean(name: str) -> str:
+    """An ONNX name as a name of the text form."""
+    out = re.sub(r"[^A-Za-z0-9_.]", "_", name.strip("/").replace("/", ".").replace("::", "."))
+    out = out[:200] if re.match(r"[A-Za-z_]", out) else f"_{out[:200]}"
+    return f"{out}_" if out in WORDS else out
+
+
+def _usage(what: str, where: str, fix: str) -> LumcError:
+    return LumcError("E0314", what, where=where, fix=fix, exit=Exit.USAGE)
+
+
+# ---- problems
+
+
+def unsupported(source: Source, problems: Sequence[Problem]) -> LumcError:
+    """One error for all operators that are not supported: counts, nodes, reasons, fixes."""
+    counts = Counter(p.operator for p in problems)
+    many = len(counts) > 1
+    said = ", ".join(f"{name} ({n}x)" for name, n in sorted(counts.items()))
+    what = f"import: {len(counts)} operator{'s are' if many else ' is'} not supported: {said}"
+    named = [f"'{p.node}'" for p in problems]
+    nodes = ", ".join(named[:20]) + (f" and {len(named) - 20} more" if len(named) > 20 else "")
+    opsets = ", ".join(sorted({str(p.opset) for p in problems}))
+    reasons = dict.fromkeys((p.operator, p.reason, p.fix) for p in problems)
+    lines = [f"{op}: {why}" + (f"; {fix}" if fix else "") for op, why, fix in reasons]
+    return LumcError(
+        "E0312",
+        what,
+        where=f"{source.path}, nodes {nodes} (opset {opsets})",
+        fix="\n         ".join(lines[:50]),
+        exit=Exit.UNSUPPORTED,
+    )

@@ -1,0 +1,238 @@
+"""Products that are summed: matmul, gemm, einsum, convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lumc.frontend.onnx.ops_math import in_f32
+from lumc.frontend.onnx.registry import Unsupported, operator
+from lumc.frontend.tensor import Tensor
+from lumc.frontend.view import minus, plus, times
+from lumc.graph.dim import Extent
+
+if TYPE_CHECKING:
+    from lumc.frontend.onnx.lower import Call
+
+
+@operator("MatMul")
+def matmul(A: Tensor, B: Tensor) -> Tensor:
+    return A @ B
+
+
+@operator("Gemm")
+@in_f32
+def gemm(
+    A: Tensor,
+    B: Tensor,
+    C: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    broadcast: int = 0,
+) -> Tensor:
+    out = (A.T if transA else A) @ (B.T if transB else B)
+    out = _scaled(out, alpha)
+    return out if C is None or beta == 0 else out + _scaled(C, beta)
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    if factor == 1.0:
+        return x
+    if x.dtype.is_int and factor != int(factor):
+        raise Unsupported(f"ints scaled by {factor}")
+    return x * (factor if x.dtype.is_float else int(factor))
+
+
+# ---- einsum
+
+
+@operator("Einsum", note="at least one operand; a letter may repeat within one (a diagonal)")
+def einsum(*Inputs: Tensor, equation: str) -> Tensor:
+    """Broadcast products over all letters, then sums over those that the result lacks."""
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(Inputs):
+        raise ValueError(f"einsum '{equation}' of {len(Inputs)} operands")
+    rank = max(x.ndim - len(t.replace("...", "")) for x, t in zip(Inputs, terms, strict=True))
+    spare = [chr(ord("0") + i) for i in range(rank)]  # the axes of the ellipsis
+    labels = [_labels(t, x.ndim, spare) for t, x in zip(terms, Inputs, strict=True)]
+    used = [c for term in labels for c in term]
+    if arrow:
+        result = _labels(right, len(right.replace("...", "")) + rank * ("..." in right), spare)
+    else:
+        once = sorted(c for c in set(used) if used.count(c) == 1 and c not in spare)
+        result = [*spare, *once]
+    order = [*result, *sorted({c for c in used if c not in result})]
+    product = None
+    for x, term in zip(Inputs, labels, strict=True):
+        part = _spread(x, term, order)
+        product = part if product is None else product * part
+    assert product is not None
+    extra = range(len(result), len(order))
+    return product.sum(tuple(extra)) if extra else product
+
+
+def _labels(term: str, ndim: int, spare: Sequence[str]) -> list[str]:
+    before, dots, after = term.partition("...")
+    count = ndim - len(before) - len(after)
+    if count < 0 or (count and not dots):
+        raise ValueError(f"einsum term '{term}' of a tensor of rank {ndim}")
+    return [*before, *spare[len(spare) - count :], *after]
+
+
+def _spread(x: Tensor, term: list[str], order: Sequence[str]) -> Tensor:
+    """The operand with one axis per letter of ``order``."""
+    for letter in sorted(set(term)):
+        while term.count(letter) > 1:  # a repeated letter reads the diagonal
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            rest = [i for i in range(x.ndim) if i not in (first, second)]
+            x = x.permute(*rest, first, second).diagonal()
+            term = [term[i] for i in rest] + [letter]
+    present = [c for c in order if c in term]
+    x = x.permute(*(term.index(c) for c in present)) if present else x
+    missing = [i for i, c in enumerate(order) if c not in term]
+    return x.unsqueeze(*missing) if missing else x
+
+
+# ---- convolution
+
+
+def window_pads(
+    call: Call,
+    x: Tensor,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int] | None,
+    auto_pad: str,
+) -> list[tuple[int, int]]:
+    """(before, after) of every spatial axis, from ``pads`` or ``auto_pad``."""
+    rank = len(kernel)
+    if auto_pad in ("NOTSET", ""):
+        flat = list(pads or [0] * 2 * rank)
+        if len(flat) != 2 * rank:
+            raise ValueError(f"pads {flat} of {rank} spatial axes")
+        return [(flat[i], flat[rank + i]) for i in range(rank)]
+    if auto_pad == "VALID":
+        return [(0, 0)] * rank
+    out = []
+    for i in range(rank):
+        length = x.shape[2 + i]
+        if not isinstance(length, int):
+            raise Unsupported(f"auto_pad along the symbolic dim {length}", "bind it with --dim")
+        span = (kernel[i] - 1) * dilations[i] + 1
+        count = -(-length // strides[i])
+        total = max((count - 1) * strides[i] + span - length, 0)
+        small, large = total // 2, total - total // 2
+        out.append((small, large) if auto_pad == "SAME_UPPER" else (large, small))
+    return out
+
+
+def static_kernel(w: Tensor, kernel_shape: Sequence[int] | None) -> list[int]:
+    """The window of a convolution, which must agree with its weight."""
+    actual = [e for e in w.shape[2:] if isinstance(e, int)]
+    if len(actual) != w.ndim - 2:
+        raise Unsupported("a convolution with a symbolic window")
+    if kernel_shape is not None and list(kernel_shape) != actual:
+        raise ValueError(f"kernel_shape {list(kernel_shape)} of a weight {w.describe()}")
+    return actual
+
+
+@operator("Conv")
+@in_f32
+def conv(
+    call: Call,
+    X: Tensor,
+    W: Tensor,
+    B: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
+    kernel = static_kernel(W, kernel_shape)
+    stride, dilation = strides or [1] * len(kernel), dilations or [1] * len(kernel)
+    padding = window_pads(call, X, kernel, stride, dilation, pads, auto_pad)
+    return X.conv(W, B, stride, padding, dilation, group)
+
+
+@operator("ConvTranspose")
+@in_f32
+def conv_transpose(
+    call: Call,
+    X: Tensor,
+    W: Tensor,
+    B: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Any = None,
+    group: int = 1,
+    kernel_shape: Any = None,
+    output_padding: Any = None,
+    output_shape: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
+    kernel = static_kernel(W, kernel_shape)
+    rank = len(kernel)
+    stride, dilation = list(strides or [1] * rank), list(dilations or [1] * rank)
+    extra = list(output_padding or [0] * rank)
+    padding = window_pads(call, X, kernel, stride, dilation, pads, "NOTSET")
+    if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        for i in range(rank):
+            full = plus(times(minus(X.shape[2 + i], 1), stride[i]), extra[i])
+            full = plus(full, (kernel[i] - 1) * dilation[i] + 1)
+            wanted = times(X.shape[2 + i], stride[i])
+            if output_shape is not None:
+                wanted = list(output_shape)[-rank:][i]
+            padding[i] = _transposed_pads(minus(full, wanted), auto_pad)
+    return X.conv_transpose(W, B, stride, padding, extra, dilation, group)
+
+
+def _transposed_pads(total: Extent, auto_pad: str) -> tuple[int, int]:
+    """What is cut from the full result on both sides; a negative cut adds zeros."""
+    if not isinstance(total, int):
+        raise Unsupported("output_shape of a symbolic dim", "bind it with --dim")
+    small, large = total // 2, total - total // 2
+    return (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+
+
+@operator("Col2Im", known=["image_shape", "block_shape"])
+def col2im(
+    call: Call,
+    input: Tensor,
+    image_shape: Any,
+    block_shape: Any,
+    *,
+    dilations: Any = None,
+    pads: Any = None,
+    strides: Any = None,
+) -> Tensor:
+    """Overlapping blocks are added: a transposed convolution with one-hot windows."""
+    image, block = [int(v) for v in image_shape], [int(v) for v in block_shape]
+    rank, count = len(block), 1
+    for b in block:
+        count *= b
+    stride, dilation = list(strides or [1] * rank), list(dilations or [1] * rank)
+    padding = window_pads(call, input, block, stride, dilation, pads, "NOTSET")
+    blocks = [
+        (image[i] + sum(padding[i]) - dilation[i] * (block[i] - 1) - 1) // stride[i] + 1
+        for i in range(rank)
+    ]
+    n, channels = input.shape[0], input.shape[1]
+    if not isinstance(channels, int):
+        raise Unsupported("a symbolic number of channels", "bind the dim with --dim")
+    c = channels // count
+    patches = input.reshape(n, c, count, *blocks)
+    patches = patches.moveaxis(1, 1).reshape(times(n, c), count, *blocks)
+    eye = input.model.eye(count, dtype=input.dtype).reshape(count, 1, *block)
+    whole = patches.conv_transpose(eye, None, stride, padding, 0, dilation, 1)
+    return whole.reshape(n, c, *image)

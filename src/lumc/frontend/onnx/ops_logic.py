@@ -1,0 +1,165 @@
+"""Comparisons, logic, selection and casts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lumc.frontend.elementwise import eq, where
+from lumc.frontend.onnx.ops_math import binary
+from lumc.frontend.onnx.registry import Unsupported, operator
+from lumc.frontend.onnx.symbols import Symbolic
+from lumc.frontend.onnx.values import dtype_of, lumc_dtype, numpy_dtype
+from lumc.frontend.tensor import Tensor
+from lumc.graph.ops import DType
+
+if TYPE_CHECKING:
+    from lumc.frontend.onnx.lower import Call
+
+binary("Equal", lambda a, b: eq(a, b))
+binary("Less", lambda a, b: a < b)
+binary("Greater", lambda a, b: a > b)
+binary("LessOrEqual", lambda a, b: a <= b)
+binary("GreaterOrEqual", lambda a, b: a >= b)
+binary("And", lambda a, b: a & b)
+binary("Or", lambda a, b: a | b)
+binary("Xor", lambda a, b: a ^ b)
+
+
+@operator("Not")
+def not_(X: Tensor) -> Tensor:
+    return ~X
+
+
+@operator("IsNaN")
+def is_nan(X: Tensor) -> Tensor:
+    return X.isnan()
+
+
+@operator("IsInf")
+def is_inf(X: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
+    never = X.model.full(X.shape, False, DType.BOOL)
+    above = eq(X, float("inf")) if detect_positive else never
+    below = eq(X, float("-inf")) if detect_negative else never
+    return above | below
+
+
+@operator("Where")
+def where_(condition: Tensor, X: Tensor, Y: Tensor) -> Tensor:
+    return where(condition, X, Y)
+
+
+@operator("BitwiseNot")
+def bitwise_not(X: Tensor) -> Tensor:
+    return -X - 1
+
+
+def _bits(dtype: DType) -> int:
+    return 8 * dtype.nbytes
+
+
+def _bitwise(name: str, pick: Any) -> None:
+    """Register an operator on the bits of ints: bit by bit, as sums of powers of two."""
+
+    def row(A: Tensor, B: Tensor) -> Tensor:
+        terms = []
+        for bit in range(_bits(A.dtype)):
+            chosen = pick(_bit(A, bit), _bit(B, bit))
+            terms.append(where(chosen, A.lift(_weight(A.dtype, bit)), A.lift(0)))
+        return sum(terms[1:], terms[0])
+
+    operator(name)(row)
+
+
+def _weight(dtype: DType, bit: int) -> int:
+    """What a set bit adds, in two's complement."""
+    last = bit == _bits(dtype) - 1 and dtype is not DType.U8
+    return -(1 << bit) if last else 1 << bit
+
+
+def _bit(x: Tensor, bit: int) -> Tensor:
+    """Whether a bit is set, in two's complement."""
+    top = _bits(x.dtype) - 1
+    if bit == top:
+        return x >= 128 if x.dtype is DType.U8 else x < 0
+    low = x.fmod(128) if x.dtype is DType.U8 else where(x < 0, x + -(1 << top), x)
+    return (low if bit == top - 1 else low.fmod(2 << bit)) >= 1 << bit
+
+
+_bitwise("BitwiseAnd", lambda a, b: a & b)
+_bitwise("BitwiseOr", lambda a, b: a | b)
+_bitwise("BitwiseXor", lambda a, b: a ^ b)
+
+
+@operator("BitShift", since=11, note="of u8")
+def bit_shift(X: Tensor, Y: Tensor, *, direction: str) -> Tensor:
+    if X.dtype is not DType.U8:
+        raise Unsupported(f"of {X.dtype.value}")
+    out = X * 0
+    for n in range(8):
+        moved = X * (1 << n) if direction == "LEFT" else X // (1 << n)
+        out = out + where(eq(Y, n), moved, 0)
+    return out
+
+
+# ---- casts
+
+
+@operator("Cast", raw=True)
+def cast(call: Call, input: Any, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Any:
+    if isinstance(to, str):  # opset 1 to 5 name the type
+        import onnx
+
+        to = onnx.TensorProto.DataType.Value(to.upper())
+    return _cast(call, input, dtype_of(to))
+
+
+@operator("CastLike", raw=True)
+def cast_like(
+    call: Call, input: Any, target_type: Any, *, saturate: int = 1, round_mode: str = "up"
+) -> Any:
+    dtype = target_type.dtype
+    return _cast(call, input, dtype if isinstance(dtype, DType) else lumc_dtype(dtype))
+
+
+def _cast(call: Call, value: Any, dtype: DType) -> Any:
+    """Known values stay known; NaN and what does not fit an int is left to the run time."""
+    if isinstance(value, Symbolic):
+        if dtype in (DType.I64, DType.I32):
+            return Symbolic(value.array, numpy_dtype(dtype))
+    elif isinstance(value, np.ndarray):
+        lumc_dtype(value.dtype)
+        exact = value.dtype.kind in "iub" or dtype.is_float or dtype is DType.BOOL
+        if exact or bool(np.all(np.abs(value.astype(np.float64)) < 2.0**31)):
+            with np.errstate(all="ignore"):
+                return value.astype(numpy_dtype(dtype))
+    elif isinstance(value, list | type(None)):
+        raise Unsupported("a cast of what is not a tensor")
+    return call.tensor(value).to(dtype)
+
+
+@operator("Identity", raw=True)
+def identity(input: Any) -> Any:
+    return input
+
+
+@operator("Dropout", raw=True)
+def dropout(
+    call: Call,
+    data: Any,
+    ratio: Any = None,
+    training_mode: Any = None,
+    *,
+    seed: int = 0,
+    is_test: int = 0,
+    consumed_inputs: Any = None,
+) -> Any:
+    """The identity: nothing is dropped outside training."""
+    training = training_mode is not None and np.any(call.known(training_mode, "training_mode"))
+    if training and (ratio is None or np.any(call.known(ratio, "ratio"))):
+        raise Unsupported("dropout while training is random", "export the model in evaluation mode")
+    if call.wanted < 2:
+        return data
+    kept = call.tensor(data)
+    return kept, kept.model.full(kept.shape, True, DType.BOOL)

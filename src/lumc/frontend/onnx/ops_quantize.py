@@ -1,0 +1,152 @@
+"""Quantisation: integers with a scale and a zero point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lumc.frontend.onnx.ops_contract import conv
+from lumc.frontend.onnx.ops_shape import normal
+from lumc.frontend.onnx.registry import Unsupported, operator
+from lumc.frontend.onnx.values import dtype_of
+from lumc.frontend.tensor import Tensor
+from lumc.graph.ops import DType
+
+if TYPE_CHECKING:
+    from lumc.frontend.onnx.lower import Call
+
+NARROW = {DType.U8: (0.0, 255.0), DType.I8: (-128.0, 127.0)}
+
+
+def quotient(x: Tensor, scale: Tensor) -> Tensor:
+    """``x / scale`` rounded as one f32 division: ties in the rounding that follows are exact."""
+    wide = x.to(DType.F64) * scale.to(DType.F64).reciprocal()
+    return wide.to(DType.F32)
+
+
+def saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+    """Round to even, shift by the zero point, clip to the range of an int type."""
+    if dtype not in NARROW:
+        raise Unsupported(f"quantisation to {dtype.value}", "quantise to 8 bits")
+    low, high = NARROW[dtype]
+    shifted = x.round() if zero is None else x.round() + zero.to(DType.F32)
+    return shifted.clip(low, high).to(dtype)
+
+
+def along(v: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
+    """A scale or zero point, one or per axis or per block, against the tensor."""
+    if v.ndim == 0 or v.shape == (1,):
+        return v.reshape(())
+    axis = normal(axis, x.ndim)
+    if v.ndim == x.ndim:
+        wide = v.repeat_interleave(block_size, axis) if block_size > 1 else v
+        if wide.shape[axis] != x.shape[axis]:
+            wide = wide.slice(axis, 0, x.shape[axis])
+        return wide
+    return v.reshape(-1, *[1] * (x.ndim - axis - 1))
+
+
+@operator("QuantizeLinear", note="to u8 and i8")
+def quantize_linear(
+    x: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Tensor:
+    if y_zero_point is not None:
+        dtype = y_zero_point.dtype
+    else:
+        dtype = dtype_of(output_dtype) if output_dtype else DType.U8
+    zero = None if y_zero_point is None else along(y_zero_point, x, axis, block_size)
+    return saturated(quotient(x, along(y_scale, x, axis, block_size)), zero, dtype)
+
+
+@operator("DequantizeLinear", note="from u8, i8 and i32")
+def dequantize_linear(
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Tensor:
+    value = x.to(DType.I32)
+    if x_zero_point is not None:
+        value = value - along(x_zero_point, x, axis, block_size).to(DType.I32)
+    out = value.to(DType.F32) * along(x_scale, x, axis, block_size).to(DType.F32)
+    return out.to(dtype_of(output_dtype) if output_dtype else x_scale.dtype)
+
+
+def _centred(x: Tensor, zero: Tensor | None, axis: int) -> Tensor:
+    """The integer without its zero point, in i32."""
+    value = x.to(DType.I32)
+    if zero is None:
+        return value
+    shift = zero.to(DType.I32)
+    if zero.ndim == 1 and zero.shape != (1,):
+        shift = shift.reshape(-1, *[1] * (x.ndim - normal(axis, x.ndim) - 1))
+    return value - (shift.reshape(()) if zero.shape in ((), (1,)) else shift)
+
+
+@operator("MatMulInteger")
+def matmul_integer(
+    A: Tensor, B: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
+) -> Tensor:
+    return _centred(A, a_zero_point, -2) @ _centred(B, b_zero_point, -1)
+
+
+@operator("ConvInteger")
+def conv_integer(
+    call: Call,
+    x: Tensor,
+    w: Tensor,
+    x_zero_point: Tensor | None = None,
+    w_zero_point: Tensor | None = None,
+    **attributes: Any,
+) -> Tensor:
+    a, b = _centred(x, x_zero_point, 1), _centred(w, w_zero_point, 0)
+    out: Tensor = conv(call, a, b, None, **attributes)
+    return out
+
+
+@operator("QLinearMatMul")
+def qlinear_matmul(
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+) -> Tensor:
+    total = _centred(a, a_zero_point, -2) @ _centred(b, b_zero_point, -1)
+    scale = a_scale.to(DType.F64) * b_scale.to(DType.F64)
+    real = (total.to(DType.F64) * scale).to(DType.F32)
+    return saturated(quotient(real, y_scale), y_zero_point, y_zero_point.dtype)
+
+
+@operator("QLinearConv")
+def qlinear_conv(
+    call: Call,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero_point: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
+    B: Tensor | None = None,
+    **attributes: Any,
+) -> Tensor:
+    a, b = _centred(x, x_zero_point, 1), _centred(w, w_zero_point, 0)
+    total: Tensor = conv(call, a, b, B, **attributes)
+    scale = x_scale.to(DType.F64) * along(w_scale, total, 1, 0).to(DType.F64)
+    real = (total.to(DType.F64) * scale).to(DType.F32)
+    return saturated(quotient(real, y_scale), y_zero_point, y_zero_point.dtype)

@@ -1,0 +1,264 @@
+"""RNN, GRU and LSTM, unrolled over a sequence of static length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lumc.frontend.elementwise import where
+from lumc.frontend.join import stack
+from lumc.frontend.onnx.ops_math import in_f32
+from lumc.frontend.onnx.registry import Unsupported, operator
+from lumc.frontend.tensor import Tensor
+
+MAX_STEPS = 512  # of an unrolled sequence
+State = tuple[Tensor, ...]  # h, and the cell of an LSTM: [batch, hidden]
+Cell = Callable[[Tensor, State], State]
+
+ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
+    "relu": lambda x, a, b: x.relu(),
+    "tanh": lambda x, a, b: x.tanh(),
+    "sigmoid": lambda x, a, b: x.sigmoid(),
+    "affine": lambda x, a, b: x * a + b,
+    "leakyrelu": lambda x, a, b: x.leaky_relu(a),
+    "thresholdedrelu": lambda x, a, b: where(x < a, 0.0, x),
+    "scaledtanh": lambda x, a, b: (x * b).tanh() * a,
+    "hardsigmoid": lambda x, a, b: (x * a + b).clip(0.0, 1.0),
+    "elu": lambda x, a, b: x.elu(a),
+    "softsign": lambda x, a, b: x / (x.abs() + 1.0),
+    "softplus": lambda x, a, b: x.softplus(),
+}
+DEFAULTS = {
+    "leakyrelu": (0.01, 0.0),
+    "hardsigmoid": (0.2, 0.5),
+    "elu": (1.0, 0.0),
+    "thresholdedrelu": (1.0, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One direction: W [gates, input], R [gates, hidden], biases [gates]."""
+
+    w: Tensor
+    r: Tensor
+    wb: Tensor | None
+    rb: Tensor | None
+    functions: tuple[Callable[[Tensor], Tensor], ...]
+    clip: float | None
+
+    def input_part(self, x: Tensor) -> Tensor:
+        out = x @ self.w.T
+        return out if self.wb is None else out + self.wb
+
+    def hidden_part(self, h: Tensor) -> Tensor:
+        out = h @ self.r.T
+        return out if self.rb is None else out + self.rb
+
+    def bounded(self, x: Tensor) -> Tensor:
+        return x if self.clip is None else x.clip(-self.clip, self.clip)
+
+
+def directions(
+    W: Tensor,
+    R: Tensor,
+    B: Tensor | None,
+    names: Sequence[str],
+    per_direction: int,
+    alphas: Sequence[float],
+    betas: Sequence[float],
+    clip: float | None,
+) -> list[Weights]:
+    """The weights of every direction, with its activation functions."""
+    if W.ndim != 3 or R.ndim != 3 or W.shape[0] not in (1, 2) or W.shape[0] != R.shape[0]:
+        raise ValueError(f"weights {W.describe()} and {R.describe()}")
+    out, free_alphas, free_betas = [], list(alphas), list(betas)
+    for d in range(len(W)):
+        functions = []
+        for name in names[d * per_direction : (d + 1) * per_direction]:
+            key = name.lower()
+            if key not in ACTIVATIONS:
+                raise Unsupported(f"activation {name}")
+            a, b = DEFAULTS.get(key, (1.0, 0.0))
+            if key not in ("relu", "tanh", "sigmoid", "softsign", "softplus"):
+                a = free_alphas.pop(0) if free_alphas else a
+            if key in ("affine", "scaledtanh", "hardsigmoid"):
+                b = free_betas.pop(0) if free_betas else b
+            functions.append(lambda x, f=ACTIVATIONS[key], a=a, b=b: f(x, a, b))
+        biases = (None, None) if B is None else B[d].split(W.shape[1], 0)  # type: ignore[arg-type]
+        out.append(Weights(W[d], R[d], biases[0], biases[1], tuple(functions), clip))
+    return out
+
+
+def unroll(
+    X: Tensor, cells: Sequence[Cell], initial: Sequence[State], lengths: Tensor | None, way: str
+) -> tuple[Tensor, list[State]]:
+    """X [seq, batch, input] -> hidden states [seq, directions, batch, hidden], last states."""
+    count = X.shape[0]
+    if not isinstance(count, int) or count > MAX_STEPS:
+        raise Unsupported(
+            f"a recurrence over {count} steps", f"at most {MAX_STEPS}; bind the dim with --dim"
+        )
+    steps, last = list[list[Tensor]](), list[State]()
+    for d, cell in enumerate(cells):
+        backwards = way == "reverse" or d == 1
+        state, outputs = initial[d], list[Tensor]()
+        for t in reversed(range(count)) if backwards else range(count):
+            new = cell(X[t], state)
+            shown = new[0]
+            if lengths is not None:  # a sequence that has ended keeps its state and shows zeros
+                runs = (lengths > t).unsqueeze(-1)
+                shown = runs * shown
+                new = tuple(where(runs, n, o) for n, o in zip(new, state, strict=True))
+            state = new
+            outputs.append(shown)
+        steps.append(outputs[::-1] if backwards else outputs)
+        last.append(state)
+    whole = stack([stack(list(at), 0) for at in zip(*steps, strict=True)], 0)
+    return whole, last
+
+
+def recurrent(
+    X: Tensor,
+    cells: Sequence[Cell],
+    initials: Sequence[Tensor | None],
+    hidden: Any,
+    lengths: Tensor | None,
+    way: str,
+    layout: int,
+) -> tuple[Tensor, ...]:
+    """Y and the last states, in the layout asked for."""
+    if layout:
+        X = X.transpose(0, 1)
+        initials = [None if i is None else i.transpose(0, 1) for i in initials]
+    zeros = X.model.full((X.shape[1], hidden), 0.0, X.dtype)
+    starts = [tuple(zeros if i is None else i[d] for i in initials) for d in range(len(cells))]
+    whole, last = unroll(X, cells, starts, lengths, way)
+    ends = [stack([state[i] for state in last], 0) for i in range(len(initials))]
+    if layout:
+        return (whole.permute(2, 0, 1, 3), *(e.transpose(0, 1) for e in ends))
+    return (whole, *ends)
+
+
+@operator("RNN", note="the sequence is unrolled: at most 512 steps")
+@in_f32
+def rnn(
+    X: Tensor,
+    W: Tensor,
+    R: Tensor,
+    B: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+) -> tuple[Tensor, ...]:
+    names = activations or ["Tanh"] * 2
+    ways = directions(W, R, B, names, 1, activation_alpha, activation_beta, clip)
+
+    def cell(p: Weights) -> Cell:
+        def step(x: Tensor, state: State) -> State:
+            total = p.bounded(p.input_part(x) + p.hidden_part(state[0]))
+            return (p.functions[0](total),)
+
+        return step
+
+    cells = [cell(p) for p in ways]
+    return recurrent(X, cells, [initial_h], R.shape[-1], sequence_lens, direction, layout)
+
+
+@operator("GRU", note="the sequence is unrolled: at most 512 steps")
+@in_f32
+def gru(
+    X: Tensor,
+    W: Tensor,
+    R: Tensor,
+    B: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Tensor, ...]:
+    names = activations or ["Sigmoid", "Tanh"] * 2
+    ways = directions(W, R, B, names, 2, activation_alpha, activation_beta, clip)
+
+    def cell(p: Weights) -> Cell:
+        f, g = p.functions
+
+        def step(x: Tensor, state: State) -> State:
+            h = state[0]
+            xz, xr, xh = p.input_part(x).chunk(3, -1)
+            hz, hr, hh = p.hidden_part(h).chunk(3, -1)
+            z, r = f(p.bounded(xz + hz)), f(p.bounded(xr + hr))
+            if linear_before_reset:
+                part = r * hh
+            else:
+                _, _, weights = p.r.chunk(3, 0)
+                part = (r * h) @ weights.T
+                part = part if p.rb is None else part + p.rb.chunk(3, 0)[2]
+            new = g(p.bounded(xh + part))
+            return ((1.0 - z) * new + z * h,)
+
+        return step
+
+    cells = [cell(p) for p in ways]
+    return recurrent(X, cells, [initial_h], R.shape[-1], sequence_lens, direction, layout)
+
+
+@operator("LSTM", note="the sequence is unrolled: at most 512 steps")
+@in_f32
+def lstm(
+    X: Tensor,
+    W: Tensor,
+    R: Tensor,
+    B: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    P: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[Tensor, ...]:
+    names = activations or ["Sigmoid", "Tanh", "Tanh"] * 2
+    ways = directions(W, R, B, names, 3, activation_alpha, activation_beta, clip)
+
+    def cell(p: Weights, peep: Sequence[Tensor] | None) -> Cell:
+        f, g, out = p.functions
+
+        def gate(x: Tensor, c: Tensor, i: int) -> Tensor:
+            return f(p.bounded(x if peep is None else x + peep[i] * c))
+
+        def step(x: Tensor, state: State) -> State:
+            h, c = state
+            xi, xo, xf, xc = (p.input_part(x) + p.hidden_part(h)).chunk(4, -1)
+            i = gate(xi, c, 0)
+            forget = 1.0 - i if input_forget else gate(xf, c, 2)
+            cell_state = forget * c + i * g(p.bounded(xc))
+            return gate(xo, cell_state, 1) * out(cell_state), cell_state
+
+        return step
+
+    peeps = [None if P is None else P[d].chunk(3, 0) for d in range(len(ways))]
+    cells = [cell(p, peep) for p, peep in zip(ways, peeps, strict=True)]
+    hidden = R.shape[-1]
+    return recurrent(X, cells, [initial_h, initial_c], hidden, sequence_lens, direction, layout)

@@ -1,0 +1,72 @@
+"""Giving symbolic dims their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lumc.errors import Exit, LumcError
+from lumc.graph.builder import Builder
+from lumc.graph.dim import bind
+from lumc.graph.expr import Expr, dim, num, substitute
+from lumc.graph.graph import Graph, Node, Update, map_indices
+from lumc.graph.ops import Op
+
+
+def require_static(graph: Graph, pass_name: str) -> None:
+    """Raise if a dim is still symbolic; ``pass_name`` cannot handle it yet."""
+    if graph.dims:
+        names = ", ".join(f"{d.name} ({d.lo}..{d.hi})" for d in graph.dims.values())
+        fix = " ".join(f"--dim {d.name}={min(d.hi, max(d.lo, 128))}" for d in graph.dims.values())
+        what = f"{pass_name} needs a value for every dim; not bound: {names}"
+        raise LumcError("E0112", what, fix=f"for example {fix}", exit=Exit.UNSUPPORTED)
+
+
+def bind_dims(graph: Graph, values: Mapping[str, int]) -> Graph:
+    """The graph with these dims as integers; index maps are simplified again."""
+    _check_values(graph, values)
+    numbers = {dim(name): num(value) for name, value in values.items()}
+    b = Builder({d.name: d for d in graph.dims.values() if d.name not in values})
+    made: dict[Node, Node] = {}
+
+    def index(e: Expr) -> Expr:
+        return substitute(e, numbers)
+
+    def leaf(n: Node) -> None:
+        b.origin, shape = n.origin, [bind(e, values) for e in n.shape]
+        made[n] = b.leaf(str(n.op), n.name, n.dtype, shape, n.file, n.key, n.values)
+
+    def node(n: Node) -> None:
+        assert isinstance(n.op, Op)
+        b.origin = n.origin
+        operands = map_indices(n.operands, index, lambda e: bind(e, values), made.__getitem__)
+        loops = [(a, bind(e, values)) for a, e in n.loops]
+        over = loops.pop() if n.reduced else None
+        made[n] = b.node(n.op, operands, loops, over, n.dtype, n.name)
+
+    for n in (*graph.weights, *graph.states):
+        leaf(n)
+    for entry in graph.entries:
+        for n in entry.inputs:
+            leaf(n)
+        for n in entry.nodes:
+            node(n)
+        b.outputs = [(name, made[n]) for name, n in entry.outputs]
+        for u in entry.updates:
+            at = tuple(index(e) for e in u.index)
+            b.updates.append(Update(made[u.state], at, made[u.value]))
+        b.finish(entry.name)
+    return b.graph()
+
+
+def _check_values(graph: Graph, values: Mapping[str, int]) -> None:
+    unknown = [name for name in values if name not in graph.dims]
+    if unknown:
+        known = ", ".join(graph.dims) or "none"
+        what = f"no dim '{', '.join(unknown)}'"
+        raise LumcError("E0111", what, fix=f"dims of this graph: {known}", exit=Exit.USAGE)
+    for name, value in values.items():
+        d = graph.dims[name]
+        if not d.lo <= value <= d.hi or value % d.multiple:
+            allowed = f"{d.lo}..{d.hi}" + (f" multiple {d.multiple}" if d.multiple > 1 else "")
+            what = f"dim {name}={value} is not in {allowed}"
+            raise LumcError("E0111", what, exit=Exit.USAGE)

@@ -1,0 +1,118 @@
+"""Building a graph: every node is checked as it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from lumc.graph.dim import Dim, Extent, dim_ranges, extent
+from lumc.graph.expr import simplify
+from lumc.graph.graph import Entry, Graph, Node, Operand, Update, WeightFile, fail, map_indices
+from lumc.graph.index import loop_ranges
+from lumc.graph.ops import DType, Op
+from lumc.graph.verify import check_dim, check_node, check_update, result_dtype
+
+
+@dataclass
+class Builder:
+    """Collects nodes into a graph; every node is checked against its operands as it is made."""
+
+    dims: dict[str, Dim] = field(default_factory=dict)
+    weights: list[Node] = field(default_factory=list)
+    states: list[Node] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    outputs: list[tuple[str, Node]] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    origin: str = ""  # attached to the nodes that follow
+    _names: set[str] = field(default_factory=set)
+
+    def fresh(self, stem: str = "t") -> str:
+        """A name that no node has yet: t0, t1, .."""
+        i = len(self.nodes)
+        while f"{stem}{i}" in self._names:
+            i += 1
+        return f"{stem}{i}"
+
+    def _add(self, node: Node, kind: list[Node]) -> Node:
+        if node.name in self._names or node.name in self.dims:
+            fail(node, f"the name '{node.name}' is used twice")
+        self._names.add(node.name)
+        kind.append(node)
+        return node
+
+    def dim(self, name: str, lo: int, hi: int, multiple: int = 1) -> Dim:
+        """Declare a symbolic dim; asking again for an equal one is fine."""
+        new = Dim(name, lo, hi, multiple)
+        check_dim(new)
+        if self.dims.get(name, new) != new or name in self._names:
+            fail(name, f"dim {name} in {lo}..{hi} contradicts an earlier declaration")
+        self.dims[name] = new
+        return new
+
+    def _extent(self, e: Extent) -> Extent:
+        return e if isinstance(e, int) else extent(simplify(e, dim_ranges(self.dims)))
+
+    def leaf(
+        self,
+        op: str,
+        name: str,
+        dtype: DType,
+        shape: Sequence[Extent],
+        file: WeightFile | None = None,
+        key: str = "",
+        values: tuple[int, int] | None = None,
+    ) -> Node:
+        """An input, weight or state; ``values`` says what an integer input is given."""
+        axes = tuple(f"d{i}" for i in range(len(shape)))
+        extents = tuple(self._extent(e) for e in shape)
+        node = Node(
+            name, op, dtype, axes, extents, file=file, key=key, values=values, origin=self.origin
+        )
+        check_node(node, self.dims)
+        kinds = {"input": self.inputs, "weight": self.weights, "state": self.states}
+        return self._add(node, kinds[op])
+
+    def node(
+        self,
+        op: Op,
+        operands: Sequence[Operand],
+        axes: Sequence[tuple[str, Extent]],
+        reduced: tuple[str, Extent] | None = None,
+        dtype: DType | None = None,
+        name: str = "",
+    ) -> Node:
+        """A primitive over ``axes``; ``dtype`` only for ``contiguous`` (the cast).
+
+        Index maps are brought to the normal form that the extents allow.
+        """
+        name = name or self.fresh()
+        node = Node(
+            name=name,
+            op=op,
+            dtype=dtype or result_dtype(op, operands),
+            axes=tuple(a for a, _ in axes),
+            shape=tuple(self._extent(e) for _, e in axes),
+            operands=tuple(operands),
+            reduced=(reduced[0], self._extent(reduced[1])) if reduced else None,
+            origin=self.origin,
+        )
+        check_node(node, self.dims)
+        ranges = loop_ranges(dict(node.loops), self.dims)
+        normal = map_indices(node.operands, lambda e: simplify(e, ranges), self._extent)
+        return self._add(replace(node, operands=normal), self.nodes)
+
+    def finish(self, entry: str = "main") -> None:
+        """Close the current entry; dims, weights and states stay for the next one."""
+        done = Entry(
+            entry, tuple(self.inputs), tuple(self.nodes), tuple(self.outputs), tuple(self.updates)
+        )
+        for update in done.updates:
+            check_update(update, self.dims)
+        self.entries.append(done)
+        self._names = {n.name for n in (*self.weights, *self.states)}
+        self.inputs, self.nodes, self.outputs, self.updates = [], [], [], []
+
+    def graph(self) -> Graph:
+        return Graph(dict(self.dims), tuple(self.weights), tuple(self.states), tuple(self.entries))

@@ -1,0 +1,47 @@
+"""Symbolic dims: integers known at run time, with bounds. An extent is an int or an index
+expression over dims (``s + 1``), in normal form, so equal extents compare equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lumc.graph.expr import Expr, Range, bounds, dim, index, substitute
+from lumc.graph.expr import num as number
+
+Extent = int | Expr
+
+
+@dataclass(frozen=True)
+class Dim:
+    """``dim NAME in lo..hi multiple m``: an integer of which only the bounds are known."""
+
+    name: str
+    lo: int
+    hi: int
+    multiple: int = 1
+
+
+def extent(e: Extent) -> Extent:
+    """The simplest form: a constant expression becomes an int."""
+    return int(e.attr[0]) if isinstance(e, Expr) and e.kind == "num" else e
+
+
+def as_expr(e: Extent) -> Expr:
+    return index(e) if isinstance(e, int) else e
+
+
+def dim_ranges(dims: Mapping[str, Dim]) -> dict[str, Range]:
+    return {d.name: (d.lo, d.hi) for d in dims.values()}
+
+
+def largest(e: Extent, dims: Mapping[str, Dim]) -> int:
+    """The greatest value that an extent can take."""
+    return e if isinstance(e, int) else bounds(e, dim_ranges(dims))[1]
+
+
+def bind(e: Extent, values: Mapping[str, int]) -> Extent:
+    """Replace dims by their values."""
+    if isinstance(e, int):
+        return e
+    return extent(substitute(e, {dim(n): number(v) for n, v in values.items()}))

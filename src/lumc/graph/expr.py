@@ -1,0 +1,312 @@
+"""Hash-consed expressions: index maps here, kernel bodies in ``lumc.kernel.term``.
+
+An expression is ``(kind, attr, kids)``. Equal expressions are the same object, so equality and
+hashing cost nothing however large the DAG. Index expressions are kept in normal form:
+
+    axis NAME                 a named axis; its extent lives with whoever binds the name
+    dim NAME                  a symbolic dim, an integer known at run time
+    num C                     an integer
+    lin (C, (c1, ..)) a1 ..   C + c1*a1 + ..   atoms distinct, ordered by text, no zero coefficient
+    div C e, mod C e          floor division and modulo by a positive constant
+    dyn e                     a data-dependent index: the value of a kernel term (gather)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+Range = tuple[int, int]  # inclusive bounds of an index
+
+
+class Expr:
+    """An interned node; build it with the functions of this module or of ``kernel.term``."""
+
+    __slots__ = ("__weakref__", "attr", "free", "kids", "kind")
+    kind: str
+    attr: tuple[Any, ...]
+    kids: tuple[Expr, ...]
+    free: frozenset[str]  # names of the axes that it depends on
+
+    def __repr__(self) -> str:
+        return text(self)
+
+
+_interned: weakref.WeakValueDictionary[Hashable, Expr] = weakref.WeakValueDictionary()
+
+
+def make(
+    kind: str,
+    attr: tuple[Any, ...] = (),
+    kids: tuple[Expr, ...] = (),
+    bound: Iterable[str] = (),
+) -> Expr:
+    """The node of these parts; ``bound`` are the axes that it binds in its kids."""
+    # 0.0 == -0.0 and 1 == 1.0 == True in Python: the repr keeps such attributes apart
+    key = (kind, repr(attr), kids)
+    node = _interned.get(key)
+    if node is None:
+        node = object.__new__(Expr)
+        node.kind, node.attr, node.kids = kind, attr, kids
+        free = {attr[0]} if kind == "axis" else set[str]().union(*(k.free for k in kids))
+        node.free = frozenset(free.difference(bound))
+        _interned[key] = node
+    return node
+
+
+# ---- index constructors
+
+
+def axis(name: str) -> Expr:
+    return make("axis", (name,))
+
+
+def dim(name: str) -> Expr:
+    return make("dim", (name,))
+
+
+def num(value: int) -> Expr:
+    return make("num", (value,))
+
+
+def index(value: Expr | str | int) -> Expr:
+    """An index from an expression, an axis name or an integer."""
+    if isinstance(value, Expr):
+        return value
+    return axis(value) if isinstance(value, str) else num(value)
+
+
+def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
+    """``(constant, {atom: coefficient})`` of an index expression."""
+    if e.kind == "num":
+        return e.attr[0], {}
+    if e.kind == "lin":
+        return e.attr[0], dict(zip(e.kids, e.attr[1], strict=True))
+    return 0, {e: 1}
+
+
+def from_linear(constant: int, coefs: Mapping[Expr, int]) -> Expr:
+    atoms = sorted((a for a, c in coefs.items() if c), key=text)
+    if not atoms:
+        return num(constant)
+    if constant == 0 and len(atoms) == 1 and coefs[atoms[0]] == 1:
+        return atoms[0]
+    return make("lin", (constant, tuple(coefs[a] for a in atoms)), tuple(atoms))
+
+
+def add(*terms: Expr | str | int) -> Expr:
+    constant, coefs = 0, dict[Expr, int]()
+    for term in terms:
+        c, atoms = linear(index(term))
+        constant += c
+        for atom, coef in atoms.items():
+            coefs[atom] = coefs.get(atom, 0) + coef
+    return from_linear(constant, coefs)
+
+
+def mul(e: Expr | str | int, factor: int) -> Expr:
+    constant, coefs = linear(index(e))
+    return from_linear(constant * factor, {a: c * factor for a, c in coefs.items()})
+
+
+def bounds(e: Expr, ranges: Mapping[str, Range]) -> Range:
+    """Inclusive bounds of an index; ``ranges`` bounds its axes and dims by name.
+
+    An unknown name (or a data-dependent index) is unbounded: +-2**62.
+    """
+    if e.kind in ("axis", "dim"):
+        return ranges.get(e.attr[0], (-(2**62), 2**62))
+    if e.kind == "num":
+        return e.attr[0], e.attr[0]
+    if e.kind == "lin":
+        lo = hi = e.attr[0]
+        for atom, coef in zip(e.kids, e.attr[1], strict=True):
+            a, b = bounds(atom, ranges)
+            lo, hi = lo + min(a * coef, b * coef), hi + max(a * coef, b * coef)
+        return lo, hi
+    if e.kind == "div":
+        lo, hi = bounds(e.kids[0], ranges)
+        return lo // e.attr[0], hi // e.attr[0]
+    if e.kind == "mod":
+        lo, hi = bounds(e.kids[0], ranges)
+        return (lo, hi) if lo >= 0 and hi < e.attr[0] else (0, e.attr[0] - 1)
+    return -(2**62), 2**62
+
+
+def index_value(e: Expr, axes: Mapping[str, Any]) -> Any:
+    """The value of an index without dims, for values of its axes: integers or numpy arrays."""
+    if e.kind == "axis":
+        return axes[e.attr[0]]
+    kids = [index_value(k, axes) for k in e.kids]
+    match e.kind:
+        case "num":
+            return e.attr[0]
+        case "lin":
+            return sum((c * k for c, k in zip(e.attr[1], kids, strict=True)), e.attr[0])
+        case "div":
+            return kids[0] // e.attr[0]
+        case "mod":
+            return kids[0] % e.attr[0]
+    raise ValueError(f"{e} is no index of axes")
+
+
+def divmod_(e: Expr, divisor: int, ranges: Mapping[str, Range]) -> tuple[Expr, Expr]:
+    """``(e // divisor, e % divisor)``, exact where bounds prove it.
+
+    Splits the sum into multiples of the divisor and a remainder proven to lie in [0, divisor).
+    """
+    if divisor == 1:
+        return e, num(0)
+    constant, coefs = linear(e)
+    whole = from_linear(
+        constant // divisor, {a: c // divisor for a, c in coefs.items() if c % divisor == 0}
+    )
+    rest = from_linear(constant % divisor, {a: c for a, c in coefs.items() if c % divisor})
+    lo, hi = bounds(rest, ranges)
+    if lo >= 0 and hi < divisor:
+        return whole, rest
+    if rest.kind == "mod" and rest.attr[0] % divisor == 0:  # of x % (a*b) in terms of x
+        high, low = divmod_(rest.kids[0], divisor, ranges)
+        return add(whole, mod(high, rest.attr[0] // divisor, ranges)), low
+    if rest.kind == "div":  # (x // a) // b = x // (a*b)
+        inner, a = rest.kids[0], rest.attr[0]
+        quotient = make("div", (a * divisor,), (inner,))
+    else:
+        quotient = make("div", (divisor,), (rest,))
+    return add(whole, quotient), make("mod", (divisor,), (rest,))
+
+
+def floordiv(e: Expr | str | int, divisor: int, ranges: Mapping[str, Range]) -> Expr:
+    return divmod_(index(e), divisor, ranges)[0]
+
+
+def mod(e: Expr | str | int, divisor: int, ranges: Mapping[str, Range]) -> Expr:
+    return divmod_(index(e), divisor, ranges)[1]
+
+
+def simplify(e: Expr, ranges: Mapping[str, Range]) -> Expr:
+    """The normal form that the bounds allow: div and mod are resolved, split indices rejoined."""
+    if not e.kids or e.kind == "dyn":
+        return e
+    kids = [simplify(k, ranges) for k in e.kids]
+    if e.kind == "lin":
+        return _rejoin(rebuild(e, kids), ranges)
+    return divmod_(kids[0], e.attr[0], ranges)[0 if e.kind == "div" else 1]
+
+
+def _rejoin(e: Expr, ranges: Mapping[str, Range]) -> Expr:
+    """Undo a split: ``q*c*(x // c) + q*(x % c) = q*x``."""
+    _, coefs = linear(e)
+    for atom, q in coefs.items():
+        if atom.kind != "mod":
+            continue
+        x, c = atom.kids[0], atom.attr[0]
+        quotient = divmod_(x, c, ranges)[0]
+        if coefs.get(quotient) == q * c:
+            return _rejoin(add(e, mul(x, q), mul(atom, -q), mul(quotient, -q * c)), ranges)
+    return e
+
+
+# ---- traversal, for index expressions and kernel terms alike
+
+
+def rebuild(e: Expr, kids: Sequence[Expr]) -> Expr:
+    """The same node over other kids; sums are brought back to normal form."""
+    if tuple(kids) == e.kids:
+        return e
+    if e.kind == "lin":
+        return add(e.attr[0], *(mul(k, c) for k, c in zip(kids, e.attr[1], strict=True)))
+    if e.kind in ("div", "mod") and kids[0].kind == "num":
+        value = kids[0].attr[0]
+        return num(value // e.attr[0] if e.kind == "div" else value % e.attr[0])
+    return make(e.kind, e.attr, tuple(kids), bound_axes(e))
+
+
+def bound_axes(e: Expr) -> tuple[str, ...]:
+    """The axes that this node binds in its kids (reductions of kernel terms)."""
+    if e.kind == "red":
+        axes: tuple[str, ...] = e.attr[1]
+        return axes
+    return (e.attr[0],) if e.kind == "wsum" else ()
+
+
+def rewrite(e: Expr, change: Callable[[Expr], Expr | None], memo: dict[Expr, Expr]) -> Expr:
+    """Top-down replacement: ``change`` gives the replacement of a node, or None to look below.
+
+    Not recursive: kernel terms may be deeper than Python's stack.
+    """
+    stack = [(e, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            memo[node] = rebuild(node, [memo[k] for k in node.kids])
+        elif node not in memo:
+            new = change(node)
+            if new is not None or not node.kids:
+                memo[node] = node if new is None else new
+            else:
+                stack.append((node, True))
+                stack.extend((k, False) for k in reversed(node.kids))
+    return memo[e]
+
+
+def substitute(e: Expr, replacement: Mapping[Expr, Expr]) -> Expr:
+    """Replace whole sub-expressions, outermost first."""
+    return rewrite(e, replacement.get, {})
+
+
+def subterms(e: Expr) -> list[Expr]:
+    """Every distinct node below and including ``e``, kids first, in a fixed order."""
+    seen: dict[Expr, None] = {}
+    stack: list[tuple[Expr, bool]] = [(e, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            seen[node] = None
+        elif node not in seen:
+            stack.append((node, True))
+            stack.extend((k, False) for k in reversed(node.kids) if k not in seen)
+    return list(seen)
+
+
+def text(e: Expr) -> str:
+    """One line: index expressions as in the ``.lg`` form, kernel terms as calls."""
+    match e.kind:
+        case "axis" | "dim":
+            return str(e.attr[0])
+        case "num":
+            return str(e.attr[0])
+        case "lin":
+            return _linear_text(e)
+        case "div" | "mod":
+            sign = "//" if e.kind == "div" else "%"
+            inner = text(e.kids[0])
+            return f"{f'({inner})' if e.kids[0].kind == 'lin' else inner} {sign} {e.attr[0]}"
+        case "dyn":
+            return f"<{text(e.kids[0])}>"
+        case "load":
+            return f"{e.attr[0]}[{', '.join(text(k) for k in e.kids)}]"
+        case "const":
+            return repr(e.attr[1])
+        case "guard":
+            lo, hi = e.attr
+            return f"({text(e.kids[1])} if {lo} <= {text(e.kids[0])} < {hi})"
+        case "red":
+            return f"{e.attr[0]} {' '.join(e.attr[1])}. ({text(e.kids[0])})"
+        case "wsum":
+            return f"wsum {e.attr[0]}. ({text(e.kids[0])}; {text(e.kids[1])})"
+    name = e.attr[0] if e.attr else e.kind
+    return f"{name}({', '.join(text(k) for k in e.kids)})"
+
+
+def _linear_text(e: Expr) -> str:
+    out = ""
+    for atom, coef in zip(e.kids, e.attr[1], strict=True):
+        body = text(atom)
+        if atom.kind in ("div", "mod"):
+            body = f"({body})"
+        body = body if abs(coef) == 1 else f"{abs(coef)}*{body}"
+        out += (" - " if coef < 0 else " + ") + body if out else ("-" if coef < 0 else "") + body
+    constant = e.attr[0]
+    return out + (f" {'-' if constant < 0 else '+'} {abs(constant)}" if constant else "")

@@ -1,0 +1,178 @@
+"""What a graph is made of: nodes of the twelve primitives that read each other by index maps.
+
+A node's result lives on named axes. Every operand says at which index expressions of those axes
+it is read, under optional bounds; transpose, slice, pad, broadcast, reshape and windows are
+index maps, never operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from lumc.errors import Exit, LumcError
+from lumc.graph.dim import Dim, Extent
+from lumc.graph.expr import Expr
+from lumc.graph.index import Bound as Bound
+from lumc.graph.ops import DType, Op
+
+
+@dataclass(frozen=True)
+class WeightFile:
+    """A safetensors file that a graph refers to; used only when size and header match."""
+
+    path: str
+    size: int  # bytes
+    header_sha256: str  # of the 8-byte length and the JSON header
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A leaf (``op`` is "input", "weight" or "state") or a primitive. Compared by identity."""
+
+    name: str
+    op: Op | str
+    dtype: DType
+    axes: tuple[str, ...]  # names of the result's axes; of leaves: d0, d1, ..
+    shape: tuple[Extent, ...]
+    operands: tuple[Operand, ...] = field(default=(), repr=False)
+    reduced: tuple[str, Extent] | None = None  # sum and max: (axis, extent)
+    file: WeightFile | None = None  # weight: where it lies
+    key: str = ""  # weight: the tensor's name in the file
+    values: tuple[int, int] | None = None  # integer input: what callers pass, lowest and highest
+    origin: str = ""  # what made it: a source line or an ONNX node, for messages
+
+    @property
+    def is_leaf(self) -> bool:
+        return isinstance(self.op, str)
+
+    @property
+    def loops(self) -> tuple[tuple[str, Extent], ...]:
+        """The axes that its operands are read over, with extents: its own and the reduced one."""
+        own = tuple(zip(self.axes, self.shape, strict=True))
+        return own + ((self.reduced,) if self.reduced else ())
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Its shape, of which no extent is symbolic."""
+        return tuple(e for e in self.shape if isinstance(e, int))
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.sizes)
+
+    @property
+    def points(self) -> int:
+        """Where its operands are read: its elements, times the reduced extent."""
+        return math.prod(e for _, e in self.loops if isinstance(e, int))
+
+    @property
+    def reads(self) -> list[Read]:
+        return [o for o in self.operands if isinstance(o, Read)]
+
+
+@dataclass(frozen=True)
+class Read:
+    """An operand: another node, read at index expressions of the reader's axes."""
+
+    source: Node
+    index: tuple[Expr, ...]
+    bounds: tuple[Bound, ...] = ()
+
+    @property
+    def dtype(self) -> DType:
+        return self.source.dtype
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """An operand: a constant. A float keeps the value as written; it is rounded when used."""
+
+    dtype: DType
+    value: float | int | bool
+    bounds: tuple[Bound, ...] = ()
+
+
+@dataclass(frozen=True)
+class Iota:
+    """An operand: an index expression of the reader's axes, as a value."""
+
+    dtype: DType
+    index: Expr
+    bounds: tuple[Bound, ...] = ()
+
+
+Operand = Read | Scalar | Iota
+
+
+@dataclass(frozen=True)
+class Update:
+    """``state[index] = value`` after the run, over the axes of ``value``."""
+
+    state: Node
+    index: tuple[Expr, ...]
+    value: Node
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One graph of a file: nodes in topological order, named outputs, state updates."""
+
+    name: str
+    inputs: tuple[Node, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[tuple[str, Node], ...]
+    updates: tuple[Update, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A ``.lg`` file: dims, weights and states shared by one or several entries."""
+
+    dims: Mapping[str, Dim]
+    weights: tuple[Node, ...]
+    states: tuple[Node, ...]
+    entries: tuple[Entry, ...]
+
+    def entry(self, name: str) -> Entry:
+        for entry in self.entries:
+            if entry.name == name:
+                return entry
+        known = ", ".join(e.name for e in self.entries)
+        raise LumcError("E0110", f"no entry '{name}'", fix=f"one of: {known}", exit=Exit.USAGE)
+
+
+def map_indices(
+    operands: Sequence[Operand],
+    change: Callable[[Expr], Expr],
+    size: Callable[[Extent], Extent],
+    source: Callable[[Node], Node] = lambda n: n,
+) -> tuple[Operand, ...]:
+    """The same operands over other index expressions, bounds and sources."""
+    out = list[Operand]()
+    for o in operands:
+        guards = tuple(Bound(change(b.index), b.lo, size(b.hi)) for b in o.bounds)
+        if isinstance(o, Read):
+            out.append(Read(source(o.source), tuple(change(e) for e in o.index), guards))
+        elif isinstance(o, Iota):
+            index = change(o.index)
+            if index.kind == "num":
+                out.append(Scalar(o.dtype, o.dtype.number(index.attr[0]), guards))
+            else:
+                out.append(Iota(o.dtype, index, guards))
+        else:
+            out.append(Scalar(o.dtype, o.value, guards))
+    return tuple(out)
+
+
+def fail(node: Node | str, what: str) -> NoReturn:
+    """Raise E0101 about a node, or about what has this name."""
+    name, origin = (node, "") if isinstance(node, str) else (node.name, node.origin)
+    where = f"node '{name}'" + (f" ({origin})" if origin else "")
+    raise LumcError("E0101", what, where=where, exit=Exit.UNSUPPORTED)
+
+
+def shape_text(shape: Iterable[Extent]) -> str:
+    return "[" + ", ".join(str(e) for e in shape) + "]"

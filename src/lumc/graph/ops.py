@@ -1,0 +1,106 @@
+"""The twelve primitives and the dtypes: the whole vocabulary of a model."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Op(Enum):
+    """A primitive operation; the value is its name in the text form."""
+
+    # ** unary, elementwise, float only
+    LOG2 = "log2"
+    EXP2 = "exp2"
+    SIN = "sin"
+    SQRT = "sqrt"
+    RECIP = "recip"
+    # ** binary, elementwise
+    ADD = "add"  # or, on bool
+    MUL = "mul"  # a bool operand selects: false * x = 0, even for inf and NaN
+    MOD = "mod"  # C fmod: the sign of the dividend
+    LT = "lt"  # gives bool; false when an operand is NaN
+    # ** reductions over one axis
+    SUM = "sum"  # empty: 0; f16 and bf16 accumulate in f32
+    MAX = "max"  # empty: the least value (-inf); NaN propagates
+    # ** layout
+    CONTIGUOUS = "contiguous"  # materialise; carries the storage dtype, so it is also the cast
+
+
+UNARY = (Op.LOG2, Op.EXP2, Op.SIN, Op.SQRT, Op.RECIP)
+BINARY = (Op.ADD, Op.MUL, Op.MOD, Op.LT)
+REDUCE = (Op.SUM, Op.MAX)
+
+
+class DType(Enum):
+    """Element types; the value is the name in the text form."""
+
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    F64 = "f64"
+    I64 = "i64"
+    I32 = "i32"
+    I8 = "i8"
+    U8 = "u8"
+    BOOL = "bool"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def nbytes(self) -> int:
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self in FLOATS
+
+    @property
+    def is_int(self) -> bool:
+        return self in INTS
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest value of an integer dtype."""
+        bits = 8 * self.nbytes
+        return (0, 255) if self is DType.U8 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+    def number(self, value: int) -> float | int:
+        """An integer as a value of this dtype; integers wrap."""
+        lo, hi = self.limits
+        return float(value) if self.is_float else (value - lo) % (hi - lo + 1) + lo
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype that holds it; bf16 travels as its uint16 bits."""
+        return np.dtype(_NUMPY[self])
+
+
+FLOATS = (DType.F32, DType.F16, DType.BF16, DType.F64)
+INTS = (DType.I64, DType.I32, DType.I8, DType.U8)
+_NUMPY = {
+    DType.F32: "float32",
+    DType.F16: "float16",
+    DType.BF16: "uint16",
+    DType.F64: "float64",
+    DType.I64: "int64",
+    DType.I32: "int32",
+    DType.I8: "int8",
+    DType.U8: "uint8",
+    DType.BOOL: "bool",
+}
+
+
+def to_bf16(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint16]:
+    """The bf16 bits of floats, by way of f32, rounded to nearest even; NaN stays NaN."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16).reshape(np.shape(values))
+
+
+def from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """The f32 values of bf16 bits."""
+    return np.asarray(np.asarray(bits, np.uint32) << 16).view(np.float32)

@@ -1,0 +1,131 @@
+"""Weights: tensors in safetensors files, read where they lie and only if nothing has changed.
+
+A reference holds the size of the file and the sha256 of its header (format:
+https://github.com/huggingface/safetensors), so a graph cannot pull in a file that its author did
+not have. Data is mapped, not copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lumc.errors import Exit, LumcError
+from lumc.graph.graph import Node, WeightFile
+from lumc.graph.ops import DType
+
+MAX_HEADER = 100 << 20  # bytes
+SAFETENSORS = {d.value.upper(): d for d in DType}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in a file: what it is and where its bytes lie."""
+
+    key: str
+    dtype: DType | None  # None: not one of lumc's
+    shape: tuple[int, ...]
+    start: int  # of its bytes in the file
+    end: int
+
+
+def weight_file(path: Path, base: Path) -> WeightFile:
+    """A reference to a file, relative to ``base`` when it lies beside or below it."""
+    full, base = path.resolve(), base.resolve()
+    name = full.relative_to(base).as_posix() if full.is_relative_to(base) else str(full)
+    size, head = _open(full)
+    return WeightFile(name, size, hashlib.sha256(head).hexdigest())
+
+
+def read_header(path: Path) -> dict[str, Stored]:
+    """The tensors of a file by name, each inside the file; E0503 or E0504 when damaged."""
+    return _parse(path, *_open(path))
+
+
+def read_weight(node: Node, base: Path) -> npt.NDArray[Any]:
+    """The values of a weight (bf16: the bits as uint16), read-only; paths start at ``base``.
+
+    Raises E0503 for a missing or changed file, E0504 for a damaged one or another tensor.
+    """
+    file = node.file
+    if file is None:
+        raise _unusable("E0503", f"weight '{node.name}' is in no file", "")
+    if not Path(file.path).is_absolute() and ".." in Path(file.path).parts:
+        what = f"weight '{node.name}': a relative path may not leave the folder of the graph"
+        raise _unusable("E0503", what, file.path)
+    path = base / file.path
+    size, head = _open(path)
+    if size != file.size or hashlib.sha256(head).hexdigest() != file.header_sha256:
+        what = f"weight '{node.name}': the file is not the one that was imported"
+        raise _unusable("E0503", what, path)
+    stored = _parse(path, size, head).get(node.key)
+    if stored is None or stored.dtype is not node.dtype or stored.shape != node.shape:
+        found = f"is {stored.dtype}{list(stored.shape)}" if stored else "does not exist"
+        want = f"weight '{node.name}' is {node.dtype}{list(node.shape)}"
+        raise _unusable("E0504", f"tensor '{node.key}' {found}, {want}", path)
+    if 0 in stored.shape:
+        return np.zeros(stored.shape, node.dtype.numpy)
+    raw = np.dtype(np.uint8) if node.dtype is DType.BOOL else node.dtype.numpy
+    data = np.memmap(path, raw, "r", stored.start, stored.shape)
+    if node.dtype is DType.BOOL and data.max() > 1:
+        raise _unusable("E0504", f"tensor '{node.key}' has a bool that is neither 0 nor 1", path)
+    return (data if data.flags.aligned else data.copy()).view(node.dtype.numpy)
+
+
+def _open(path: Path) -> tuple[int, bytes]:
+    """The size of a file and its head: 8 bytes of length and the header."""
+    try:
+        stat = path.stat()
+        if not S_ISREG(stat.st_mode):
+            raise _unusable("E0504", "not a safetensors file", path)
+        with path.open("rb") as f:
+            length = int.from_bytes(f.read(8), "little")
+            if not 2 <= length <= min(stat.st_size - 8, MAX_HEADER):
+                what = f"not a safetensors file: a header of {length} bytes in {stat.st_size}"
+                raise _unusable("E0504", what, path)
+            f.seek(0)
+            return stat.st_size, f.read(8 + length)
+    except (OSError, ValueError) as e:  # ValueError: a zero byte in the path
+        raise _unusable("E0503", f"cannot read the weights: {e}", path) from None
+
+
+def _parse(path: Path, size: int, head: bytes) -> dict[str, Stored]:
+    try:
+        header = json.loads(head[8:], object_pairs_hook=_unique)
+        header.pop("__metadata__", None)
+        tensors = {key: _stored(key, e, len(head)) for key, e in header.items()}
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as e:
+        raise _unusable("E0504", f"not a safetensors file: bad header: {e}", path) from None
+    for t in tensors.values():
+        nbytes = t.end - t.start
+        fits = len(head) <= t.start <= t.end <= size and min(t.shape, default=0) >= 0
+        if not fits or (t.dtype and math.prod(t.shape) * t.dtype.nbytes != nbytes):
+            what = f"tensor '{t.key}' {list(t.shape)} lies at bytes {t.start}..{t.end} of {size}"
+            raise _unusable("E0504", what, path)
+    return tensors
+
+
+def _stored(key: str, e: Any, base: int) -> Stored:
+    (start, end), shape = e["data_offsets"], tuple(e["shape"])
+    if any(type(n) is not int for n in (start, end, *shape)) or len(shape) > 32:
+        raise ValueError(f"the entry of '{key}' has no shape and data_offsets")
+    return Stored(key, SAFETENSORS.get(e["dtype"]), shape, base + start, base + end)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
+
+
+def _unusable(code: str, what: str, path: Path | str) -> LumcError:
+    fix = "import the model again, or put the original file back"
+    return LumcError(code, what, where=str(path), fix=fix, exit=Exit.CORRUPT)

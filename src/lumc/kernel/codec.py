@@ -1,0 +1,221 @@
+"""Terms, buffers, targets and instances as plain JSON. Decoding trusts nothing.
+
+Terms are a list of nodes, kids before parents.
+
+A node is ``[kind, attributes, kids]``; kids are positions of earlier nodes. Floats that JSON has
+no number for are the texts "nan", "inf" and "-inf".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lumc.graph.expr import Expr, bound_axes, make, subterms
+from lumc.graph.graph import Graph
+from lumc.graph.ops import BINARY, UNARY, DType
+from lumc.kernel.plan import Instance
+from lumc.kernel.target import CPUS, Target
+from lumc.kernel.term import Buffer
+
+Outputs = Mapping[str, tuple[tuple[str, str], ...]]  # entry -> (output name, value name)
+Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
+
+MAX_NODES = 1 << 20
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
+_UNARY = {op.value for op in UNARY}
+_BINARY = {op.value for op in BINARY} | {"eq", "sel", "or"}
+_DTYPES = {d.value: d for d in DType}
+_INDEX = frozenset({"axis", "dim", "num", "lin", "div", "mod", "dyn"})
+
+
+def encode(roots: Sequence[Expr]) -> tuple[list[Any], list[int]]:
+    """The nodes of several terms, shared ones once, and the position of every root."""
+    position: dict[Expr, int] = {}
+    nodes: list[Any] = []
+    for root in roots:
+        for e in subterms(root):
+            if e not in position:
+                position[e] = len(nodes)
+                attr = [list(a) if isinstance(a, tuple) else _plain(a) for a in e.attr]
+                nodes.append([e.kind, attr, [position[k] for k in e.kids]])
+    return nodes, [position[root] for root in roots]
+
+
+def _plain(a: Any) -> Any:
+    return str(a) if isinstance(a, float) and not math.isfinite(a) else a
+
+
+def decode(nodes: Any) -> list[Expr]:
+    """The terms at every position; raises ValueError or TypeError for anything malformed."""
+    if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
+        raise ValueError("the terms are not a list of nodes")
+    out: list[Expr] = []
+    for kind, attr, kids in nodes:
+        if not all(type(k) is int and 0 <= k < len(out) for k in kids):
+            raise ValueError("a kid of a term lies outside the terms before it")
+        below = tuple(out[k] for k in kids)
+        attrs = _attributes(kind, attr, below)
+        out.append(make(kind, attrs, below, bound_axes(make(kind, attrs, below))))
+    return out
+
+
+def pick(terms: Sequence[Expr], at: Any) -> Expr:
+    """The decoded term at a position."""
+    if type(at) is not int or not 0 <= at < len(terms):
+        raise ValueError(f"no term {at!r}")
+    return terms[at]
+
+
+def _attributes(kind: str, attr: list[Any], kids: tuple[Expr, ...]) -> tuple[Any, ...]:
+    """The attributes of a node, checked with the number and sort of its kids."""
+    names = [k.kind in _INDEX for k in kids]
+    match kind, attr:
+        case (("axis" | "dim"), [str(name)]) if not kids:
+            return (_name(name),)
+        case "num", [int(value)] if not kids:
+            return (_integer(value),)
+        case "lin", [int(constant), list(coefs)] if all(names) and len(coefs) == len(kids) > 0:
+            return _integer(constant), tuple(_integer(c) for c in coefs)
+        case (("div" | "mod"), [int(divisor)]) if names == [True] and _integer(divisor) > 0:
+            return (divisor,)
+        case "dyn", [] if names == [False]:
+            return ()
+        case "load", [str(buffer), str(dtype)] if all(names):
+            return _name(buffer), _DTYPES[dtype].value
+        case "const", [str(dtype), value] if not kids:
+            return dtype, _constant(_DTYPES[dtype], value)
+        case "iota", [str(dtype)] if names == [True]:
+            return (_DTYPES[dtype].value,)
+        case "cast", [str(dtype)] if names == [False]:
+            return (_DTYPES[dtype].value,)
+        case "guard", [int(lo), int(hi)] if names == [True, False]:
+            return _integer(lo), _integer(hi)
+        case "un", [str(op)] if names == [False] and op in _UNARY:
+            return (op,)
+        case "bin", [str(op)] if names == [False, False] and op in _BINARY:
+            return (op,)
+        case "red", ["sum" | "max" as op, list(axes)] if names == [False] and axes:
+            return op, tuple(_name(a) for a in axes)
+        case "wsum", [str(axis)] if names == [False, False]:
+            return (_name(axis),)
+    raise ValueError(f"malformed term of kind {kind!r}")
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise ValueError(f"{value!r} is not a name")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or abs(value) >= 2**63:
+        raise ValueError(f"{value!r} is not a 64-bit integer")
+    return value
+
+
+def _constant(dtype: DType, value: Any) -> float | int | bool:
+    if dtype is DType.BOOL and type(value) is bool:
+        return value
+    if dtype.is_int:
+        return _integer(value)
+    if dtype.is_float and (type(value) is float or value in ("nan", "inf", "-inf")):
+        return float(value)
+    raise ValueError(f"{value!r} is not a constant of {dtype.value}")
+
+
+# ---- buffers, and what terms may mention
+
+
+def buffer_to(b: Buffer) -> list[Any]:
+    return [b.name, b.dtype.value, list(b.shape), b.constant]
+
+
+def buffer_from(data: Any) -> Buffer:
+    name, dtype, shape, constant = data
+    if type(constant) is not bool or len(shape) > 64:
+        raise ValueError(f"malformed buffer {name!r}")
+    return Buffer(_name(name), _DTYPES[dtype], tuple(extent_from(n) for n in shape), constant)
+
+
+def extent_from(value: Any) -> int:
+    if _integer(value) < 0:
+        raise ValueError(f"{value} is not an extent")
+    return int(value)
+
+
+def check_terms(
+    terms: Iterable[Expr], buffers: Sequence[Buffer], extent: Mapping[str, int]
+) -> None:
+    """Every axis has an extent and every load agrees with its buffer; raises ValueError."""
+    known = {b.name: b for b in buffers}
+    for e in dict.fromkeys(t for term in terms for t in subterms(term)):
+        for a in (*bound_axes(e), *(e.attr if e.kind == "axis" else ())):
+            if a not in extent:
+                raise ValueError(f"axis {a} has no extent")
+        if e.kind == "dim":
+            raise ValueError("a dim is not bound")
+        if e.kind == "load":
+            b = known.get(e.attr[0])
+            if b is None or b.dtype.value != e.attr[1] or len(b.shape) != len(e.kids):
+                raise ValueError(f"load from {e.attr[0]} does not fit any buffer")
+
+
+# ---- targets
+
+
+def target_to(target: Target) -> dict[str, Any]:
+    return {**asdict(target), "flags": list(target.flags)}
+
+
+def target_from(data: Mapping[str, Any]) -> Target:
+    """A target of a known architecture; its compiler flags must be the ones lumc gives it."""
+    target = Target(**{**data, "flags": tuple(data["flags"])})
+    known = CPUS[target.arch]
+    if target.flags != known.flags or not isinstance(target.name, str):
+        raise ValueError(f"target {target.name!r} has unknown flags")
+    for name, default in asdict(known).items():
+        if name not in ("name", "flags") and type(data[name]) is not type(default):
+            raise ValueError(f"target {name} is {data[name]!r}")
+    return target
+
+
+# ---- who runs what: the same in spaces and plans
+
+
+def launches_to(instances: Iterable[Instance], outputs: Outputs) -> dict[str, Any]:
+    rows = [[i.entry, i.region, list(i.inputs), i.output] for i in instances]
+    named = {entry: [list(o) for o in outs] for entry, outs in outputs.items()}
+    return {"instances": rows, "outputs": named}
+
+
+def launches_from(
+    body: Mapping[str, Any], graph: Graph, regions: Mapping[str, Signature]
+) -> tuple[tuple[Instance, ...], Outputs]:
+    """Instances and outputs that name regions and values which exist and fit each other."""
+    values = {entry.name: _values(graph, entry.name) for entry in graph.entries}
+    instances = []
+    for entry, region, inputs, output in body["instances"]:
+        signature = regions[region]
+        wanted = {**{f"b{i}": name for i, name in enumerate(inputs)}, "out": output}
+        for slot, want in signature.items():
+            if values[entry][wanted[slot]] != (want.dtype, want.shape):
+                raise ValueError(f"{wanted[slot]} does not fit {slot} of region {region}")
+        instances.append(Instance(entry, region, tuple(inputs), output))
+    outputs = {}
+    for e in graph.entries:
+        outputs[e.name] = tuple((str(name), value) for name, value in body["outputs"][e.name])
+        if [name for name, _ in outputs[e.name]] != [name for name, _ in e.outputs]:
+            raise ValueError(f"the outputs of entry {e.name} are not those of its graph")
+        if any(value not in values[e.name] for _, value in outputs[e.name]):
+            raise ValueError(f"an output of entry {e.name} has no value")
+    return tuple(instances), outputs
+
+
+def _values(graph: Graph, entry: str) -> dict[str, tuple[DType, tuple[Any, ...]]]:
+    e = graph.entry(entry)
+    nodes = (*graph.weights, *graph.states, *e.inputs, *e.nodes)
+    return {n.name: (n.dtype, n.shape) for n in nodes}

@@ -1,0 +1,144 @@
+"""Which reductions are contractions, and how their operands lie in memory.
+
+A sum of products is a contraction along a lane axis that only some of the factors have: operand
+``a`` is the product of the others, ``b`` of these. The weighted sum is one with its weights as
+``a`` and its values as ``b``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lumc.graph.expr import Expr, bound_axes, linear, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.schedule import Stage
+from lumc.kernel.target import Target
+from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, strides
+
+Pair = tuple[str | None, str]  # (rows axis, lane axis)
+
+# dtypes that a register tile computes in; narrow floats are converted when they are copied
+VECTOR = {
+    DType.F32: DType.F32,
+    DType.F16: DType.F32,
+    DType.BF16: DType.F32,
+    DType.F64: DType.F64,
+    DType.I32: DType.I32,
+    DType.I64: DType.I64,
+}
+
+
+def computed(kind: DType) -> DType:
+    """The dtype that values of a dtype are computed and kept in."""
+    return DType.F32 if kind in (DType.F16, DType.BF16) else kind
+
+
+def lanes(target: Target, kind: DType) -> int:
+    """How many values of a dtype one vector register holds."""
+    return max(1, target.lanes * 4 // computed(kind).nbytes)
+
+
+def factors(e: Expr) -> list[Expr]:
+    if e.kind == "bin" and e.attr[0] == "mul":
+        return factors(e.kids[0]) + factors(e.kids[1])
+    return [e]
+
+
+def product(parts: list[Expr]) -> Expr:
+    result = parts[0]
+    for part in parts[1:]:
+        result = binary("mul", result, part)
+    return result
+
+
+def operands(stage: Expr, lane: str) -> tuple[Expr, Expr] | None:
+    """``(a, b)`` of the contraction with these lanes, or None; ``a`` of a wsum are its scores."""
+    if stage.kind == "wsum":
+        scores, values = stage.kids
+        return (scores, values) if lane in values.free - scores.free else None
+    if stage.attr[0] != "sum" or lane not in stage.free:
+        return None
+    parts = factors(stage.kids[0])
+    a = [f for f in parts if lane not in f.free]
+    b = [f for f in parts if lane in f.free]
+    if not a or not b or not product(a).free & set(bound_axes(stage)):
+        return None
+    return product(a), product(b)
+
+
+def pairs(stage: Expr) -> list[Pair]:
+    """Every (rows axis, lane axis) that makes a stage a contraction, in a fixed order."""
+    if VECTOR.get(dtype(stage)) is None:
+        return []
+    out: list[Pair] = []
+    for lane in sorted(stage.free):
+        if split := operands(stage, lane):
+            a, b = split
+            only_a = sorted(a.free - b.free - set(bound_axes(stage)))
+            out += [*((rows, lane) for rows in only_a), (None, lane)]
+    return out
+
+
+def can_dot(stage: Expr, pair: Pair) -> bool:
+    """May the lanes run along the last reduced axis? Both operands must have it."""
+    split = operands(stage, pair[1])
+    last = bound_axes(stage)[-1]
+    return split is not None and all(last in e.free for e in split)
+
+
+def axis_steps(index: Iterable[Expr], shape: tuple[int, ...]) -> tuple[dict[str, int], set[str]]:
+    """How far a load moves per step of each axis, in elements of a row-major buffer, and the
+    axes that it depends on in another way (through //, % or data)."""
+    steps: dict[str, int] = {}
+    irregular: set[str] = set()
+    for i, stride in zip(index, strides(shape), strict=True):
+        for atom, coef in linear(i)[1].items():
+            if atom.kind == "axis":
+                steps[atom.attr[0]] = steps.get(atom.attr[0], 0) + coef * stride
+            else:
+                irregular |= atom.free
+    return steps, irregular
+
+
+def readable(steps: dict[str, int], irregular: set[str], stage: Expr, p: Stage, side: str) -> bool:
+    """Can a register tile read an operand that moves like this in place?
+
+    All targets want it affine in the axes of the tile; CPUs want contiguous lanes.
+    """
+    tile = {p.lane_axis if side == "b" else p.rows_axis, *bound_axes(stage)}
+    if irregular & tile:
+        return False
+    if p.form == "dot":
+        return steps.get(bound_axes(stage)[-1]) == 1
+    return side == "a" or steps.get(p.lane_axis or "") == 1
+
+
+def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str) -> bool:
+    """May ``p`` say that this operand is not staged?"""
+    split = operands(stage, p.lane_axis or "")
+    assert split is not None
+    operand = split[side == "b"]
+    if side == "a" and (stage.kind == "wsum" or operand.kind in REDUCTIONS):
+        return stage.kind == "wsum" or p.form == "contract"
+    if operand.kind != "load" or dtype(operand) is not VECTOR[dtype(stage)]:
+        return False
+    steps, irregular = axis_steps(operand.kids, kernel.buffer(operand.attr[0]).shape)
+    return readable(steps, irregular, stage, p, side)
+
+
+def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str) -> list[str]:
+    """The ways to bring an operand to the register tile that are possible."""
+    split = operands(stage, p.lane_axis or "")
+    assert split is not None
+    operand = split[side == "b"]
+    modes = ["none"] if in_place(kernel, stage, p, side) else []
+    if stage.kind == "wsum" and side == "a":
+        return modes  # the weights are computed where they are used
+    below = [e for e in subterms(operand) if e.kind in REDUCTIONS]
+    modes.append("inner")
+    if all(e.free <= set(kernel.axes) for e in below):
+        modes.append("hoist")
+    gathers = any(e.kind == "dyn" for e in subterms(operand))
+    if operand.kind == "load" and kernel.buffer(operand.attr[0]).constant and not gathers:
+        modes.append("link")
+    return modes

@@ -1,0 +1,156 @@
+"""The canonical form of terms and kernels: equal kernels have one key, whatever the names.
+
+Operands of commutative operations are ordered by a structural hash that sees no names; axes and
+buffers are then numbered in order of first visit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from lumc.graph.expr import Expr, axis, bound_axes, make, rebuild, subterms
+from lumc.kernel.codec import encode
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel, Root
+
+COMMUTATIVE = ("add", "mul", "eq", "or")
+
+
+def sha(text: str, length: int = 16) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def kernel_key(kernel: Kernel, target: Target) -> str:
+    """The sha256 (16 digits) of a canonical kernel's text without names, and the target."""
+    exprs = [e for root in kernel.roots for e in (*root.index, root.value)]
+    axes = {a: f"a{i}" for i, a in enumerate(_visit(exprs, _hashes(exprs, kernel))[0])}
+    nodes, roots = encode([rename(e, axes) for e in exprs])
+    body = {
+        "terms": [nodes, roots],
+        "extents": [kernel.extent[a] for a in axes],
+        "axes": [axes.get(a, "") for a in kernel.axes],
+        "buffers": [[b.name, b.dtype.value, b.shape, b.constant] for b in kernel.buffers],
+        "roots": [[r.buffer, len(r.index)] for r in kernel.roots],
+        "target": [target.arch, target.flags, target.lanes, target.registers],
+    }
+    return sha(json.dumps(body, sort_keys=True))
+
+
+def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
+    """The kernel with ordered operands and numbered buffers (b0.. read, out written).
+
+    Also gives the buffers' old names in the new argument order.
+    """
+    exprs = [e for root in kernel.roots for e in (*root.index, root.value)]
+    ordered = order_operands(exprs, _hashes(exprs, kernel))
+    visited = _visit(ordered, _hashes(ordered, kernel))[1]
+    stored = kernel.stored
+    old = (*(b for b in visited if b not in stored), *stored)
+    new = [f"b{i}" for i in range(len(old) - len(stored))]
+    new += ["out"] if len(stored) == 1 else [f"out{i}" for i in range(len(stored))]
+    names = dict(zip(old, new, strict=True))
+    renamed = iter([rename(e, {}, names) for e in ordered])
+    roots = []
+    for root in kernel.roots:
+        index = tuple(next(renamed) for _ in root.index)
+        roots.append(Root(names[root.buffer], index, next(renamed)))
+    buffers = tuple(replace(kernel.buffer(b), name=names[b]) for b in old)
+    return Kernel(kernel.name, kernel.axes, kernel.extent, tuple(roots), buffers), old
+
+
+def order_operands(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> list[Expr]:
+    """Operands of commutative operations in the order of their structural hashes."""
+    memo: dict[Expr, Expr] = {}
+    for e in _all_subterms(roots):
+        kids = list(e.kids)
+        if e.kind == "bin" and e.attr[0] in COMMUTATIVE:
+            kids.sort(key=lambda k: hashes[k])
+        memo[e] = rebuild(e, [memo[k] for k in kids])
+    return [memo[root] for root in roots]
+
+
+def rename(e: Expr, axes: Mapping[str, str], buffers: Mapping[str, str] | None = None) -> Expr:
+    """The same term over other axis names, bound ones included, and other buffer names."""
+    memo: dict[Expr, Expr] = {}
+    for t in subterms(e):
+        kids = [memo[k] for k in t.kids]
+        match t.kind:
+            case "axis":
+                memo[t] = axis(axes.get(t.attr[0], t.attr[0]))
+            case "load" if buffers:
+                name = buffers.get(t.attr[0], t.attr[0])
+                memo[t] = make("load", (name, t.attr[1]), tuple(kids))
+            case "red" | "wsum":
+                names = tuple(axes.get(a, a) for a in bound_axes(t))
+                attr = (t.attr[0], names) if t.kind == "red" else names
+                memo[t] = make(t.kind, attr, tuple(kids), names)
+            case _:
+                memo[t] = rebuild(t, kids)
+    return memo[e]
+
+
+def abstract(e: Expr) -> tuple[Expr, tuple[str, ...]]:
+    """The term as a function of its free axes, which are numbered x0, x1, .. by first visit.
+
+    Terms that differ in the names of free axes only give the same function.
+    """
+    visited = [a for a in _visit([e], {})[0] if a in e.free]
+    return rename(e, {a: f"x{i}" for i, a in enumerate(visited)}), tuple(visited)
+
+
+def structural_hashes(roots: Iterable[Expr], extent: Mapping[str, int]) -> dict[Expr, str]:
+    """A hash of every term below the roots that sees extents but no names of axes or buffers."""
+    out: dict[Expr, str] = {}
+    for e in _all_subterms(roots):
+        kids = [out[k] for k in e.kids]
+        match e.kind:
+            case "axis":
+                parts = ["axis", extent[e.attr[0]]]
+            case "lin":
+                parts = ["lin", e.attr[0], sorted(zip(kids, e.attr[1], strict=True))]
+            case "load":
+                parts = ["load", e.attr[1], kids]
+            case "red" | "wsum":
+                bound = sorted(extent[a] for a in bound_axes(e))
+                parts = [e.kind, e.attr[0] if e.kind == "red" else "", bound, kids]
+            case _:
+                if e.kind == "bin" and e.attr[0] in COMMUTATIVE:
+                    kids.sort()
+                parts = [e.kind, e.attr, kids]
+        out[e] = sha(repr(parts))
+    return out
+
+
+def _hashes(exprs: Sequence[Expr], kernel: Kernel) -> dict[Expr, str]:
+    return structural_hashes(exprs, kernel.extent)
+
+
+def _all_subterms(roots: Iterable[Expr]) -> list[Expr]:
+    return list(dict.fromkeys(e for root in roots for e in subterms(root)))
+
+
+def _visit(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> tuple[list[str], list[str]]:
+    """Axes and buffers in order of first visit, parents first, left to right."""
+    axes: dict[str, None] = {}
+    buffers: dict[str, None] = {}
+    seen: set[Expr] = set()
+    stack = list(reversed(roots))
+    while stack:
+        e = stack.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if e.kind == "axis":
+            axes.setdefault(e.attr[0])
+        elif e.kind == "load":
+            buffers.setdefault(e.attr[0])
+        axes.update((a, None) for a in bound_axes(e))
+        kids = list(e.kids)
+        if e.kind == "lin":  # its atoms are ordered by name
+            order = sorted(range(len(kids)), key=lambda i: (hashes.get(kids[i], ""), e.attr[1][i]))
+            kids = [kids[i] for i in order]
+        stack.extend(reversed(kids))
+    return list(axes), list(buffers)

@@ -1,0 +1,99 @@
+"""What a kernel and a schedule must obey before they are lowered."""
+
+from __future__ import annotations
+
+import re
+from math import lcm
+
+from lumc.errors import Exit, LumcError
+from lumc.graph.expr import Expr, subterms
+from lumc.kernel.contraction import can_dot, lanes, pairs, staging_modes
+from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel, dtype
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")  # names reach the generated source
+
+
+def check_kernel(kernel: Kernel) -> None:
+    """Names, axes of the roots, and in-place updates; raises E0410."""
+    bad = [n for n in (*kernel.extent, *(b.name for b in kernel.buffers)) if not NAME.fullmatch(n)]
+    problems = [f"'{n}' is not a name" for n in bad]
+    if len(set(kernel.stored)) != len(kernel.roots):
+        problems.append("two roots store the same buffer")
+    for i, root in enumerate(kernel.roots):
+        axes = {a for k in root.index for a in k.free}
+        stray = sorted(root.value.free - axes)
+        if stray:
+            problems.append(f"root {i} depends on axis {stray[0]}, which its index lacks")
+        if not axes <= set(kernel.axes):
+            problems.append(f"root {i} has axes that the kernel lacks")
+        for e in (e for t in (root.value, *root.index) for e in subterms(t)):
+            if e.kind != "load" or e.attr[0] not in kernel.stored:
+                continue
+            # another order of the loops would read the new value instead of the old one
+            if e.attr[0] != root.buffer or e.kids != root.index:
+                problems.append(f"'{e.attr[0]}' is updated and read elsewhere in the kernel")
+    if problems:
+        where = f"kernel '{kernel.name}'"
+        raise LumcError("E0410", "; ".join(problems), where=where, exit=Exit.UNSUPPORTED)
+
+
+def check_schedule(kernel: Kernel, schedule: Schedule, target: Target) -> None:
+    """Is this a schedule of this (normalized) kernel? Raises E0411 and lists every problem."""
+    stages = kernel.stages
+    problems = []
+    if sorted(schedule.order) != sorted(kernel.axes):
+        problems.append(f"order {schedule.order} does not list the axes {kernel.axes}")
+    if not 0 <= schedule.parallel <= shared_prefix(kernel, schedule.order):
+        problems.append("a distributed axis is missing in a root")
+    if len(stages) != len(schedule.stages):
+        problems.append(f"{len(schedule.stages)} stages for {len(stages)} reductions")
+    for axis, tile in schedule.tile.items():
+        if axis not in kernel.extent or tile < 1:
+            problems.append(f"tile {tile} of axis {axis}")
+        elif tile < kernel.extent[axis] and tile % grain(kernel, schedule.stages, axis, target):
+            problems.append(f"tile {tile} of axis {axis} does not hold whole panels")
+    for i, (stage, p) in enumerate(zip(stages, schedule.stages, strict=False)):
+        problems += [f"stage {i}: {what}" for what in _stage_problems(kernel, stage, p)]
+    if problems:
+        where = f"kernel '{kernel.name}'"
+        raise LumcError("E0411", "; ".join(problems), where=where)
+
+
+def _stage_problems(kernel: Kernel, stage: Expr, p: Stage) -> list[str]:
+    if p.form == "rows":
+        if p.lanes == "kept" and (stage.kind == "wsum" or not stage.free):
+            return ["no kept axis for the lanes"]
+        return []
+    if (p.rows_axis, p.lane_axis) not in pairs(stage) or p.lane_axis is None:
+        return [f"no contraction with rows {p.rows_axis} and lanes {p.lane_axis}"]
+    pair = (p.rows_axis, p.lane_axis)
+    out = []
+    if p.form == "dot" and not can_dot(stage, pair):
+        out.append("an operand of the dot form lacks the reduced axis")
+    for side in "ab":
+        if p.staging(side) not in staging_modes(kernel, stage, p, side):
+            out.append(f"operand {side} cannot be staged '{p.staging(side)}'")
+    return out
+
+
+def shared_prefix(kernel: Kernel, order: tuple[str, ...]) -> int:
+    """How many leading loops can be distributed: every root must have their axes."""
+    for i, axis in enumerate(order):
+        if not all(any(axis in k.free for k in root.index) for root in kernel.roots):
+            return i
+    return len(order)
+
+
+def grain(kernel: Kernel, plan: tuple[Stage, ...], axis: str, target: Target) -> int:
+    """A tile of this axis is a multiple of the panels that are packed outside its loop."""
+    widths = [1]
+    for stage, p in zip(kernel.stages, plan, strict=False):
+        if p.form != "contract":
+            continue
+        if axis == p.rows_axis and p.stage_a in ("hoist", "link"):
+            widths.append(p.mr)
+        if axis == p.lane_axis and p.stage_b in ("hoist", "link"):
+            widths.append(p.nv * lanes(target, dtype(stage)))
+    return lcm(*widths)

@@ -1,0 +1,121 @@
+"""The normal form of a kernel, which schedules describe and lowering reads. Same values, and
+
+- no axis of extent 1, no empty reduction, no root without elements;
+- no guard that always or never holds; every load under a guard carries it itself, so the rest
+  of a guarded term can be computed anywhere, and reductions can leave their guards;
+- a reduction of a reduction of the same kind is one reduction over several axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from lumc.graph.expr import Expr, Range, bound_axes, bounds, make, num, rebuild, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.term import Kernel, Root, const, dtype
+
+Guard = tuple[Expr, int, int]  # index, lo, hi
+
+
+def normalize(kernel: Kernel) -> Kernel:
+    """The normal form; normalizing twice changes nothing."""
+    zero = {a for a, n in kernel.extent.items() if n == 0}
+    roots = [r for r in kernel.roots if not any(zero & i.free for i in r.index)]
+    simplify = partial(_simplify, _Scope(kernel, [r.value for r in roots]), guards=())
+    index = [tuple(simplify(i) for i in r.index) for r in roots]
+    values = _merge([simplify(r.value) for r in roots])
+    new = [Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True)]
+    axes = tuple(a for a in kernel.axes if any(a in i.free for r in new for i in r.index))
+    return replace(kernel, axes=axes, roots=tuple(new), _by_name={})
+
+
+class _Scope:
+    """What simplification knows of the kernel, and what it has done."""
+
+    def __init__(self, kernel: Kernel, values: list[Expr]) -> None:
+        # the weight of a single score is not always 1 (its score may be infinite): wsum stays
+        weighted = {e.attr[0] for v in values for e in subterms(v) if e.kind == "wsum"}
+        self.extent = kernel.extent
+        self.single = {a for a, n in kernel.extent.items() if n == 1 and a not in weighted}
+        self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in kernel.extent.items() if n}
+        self.memo: dict[tuple[Expr, tuple[Guard, ...]], Expr] = {}
+
+
+def _simplify(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
+    """``e``, used only where ``guards`` hold."""
+    key = (e, guards)
+    if key not in scope.memo:
+        scope.memo[key] = _simplified(scope, e, guards)
+    return scope.memo[key]
+
+
+def _simplified(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
+    bound = bound_axes(e)
+    if any(scope.extent[a] == 0 for a in bound):
+        return identity(e)
+    if e.kind == "axis":
+        return num(0) if e.attr[0] in scope.single else e
+    if e.kind == "guard":
+        return _guarded(scope, e, guards)
+    kids = [_simplify(scope, k, guards) for k in e.kids]
+    if e.kind == "load":
+        new = rebuild(e, kids)
+        for index, lo, hi in reversed(guards):
+            if index.free & new.free:
+                new = make("guard", (lo, hi), (index, new))
+        return new
+    if e.kind == "red":
+        left = tuple(a for a in bound if a not in scope.single)
+        return make("red", (e.attr[0], left), tuple(kids), left) if left else kids[0]
+    return rebuild(e, kids)
+
+
+def _guarded(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
+    lo, hi = e.attr
+    index = _simplify(scope, e.kids[0], guards)
+    least, most = bounds(index, scope.ranges)
+    if lo <= least and most < hi:
+        return _simplify(scope, e.kids[1], guards)
+    if most < lo or hi <= least:
+        return const(0, dtype(e))
+    guard = (index, lo, hi)
+    new = _simplify(scope, e.kids[1], guards if guard in guards else (*guards, guard))
+    inner = new  # a guard that the load carries already need not be said again
+    while inner.kind == "guard":
+        if (inner.kids[0], *inner.attr) == guard:
+            return new
+        inner = inner.kids[1]
+    return make("guard", (lo, hi), (index, new))
+
+
+def identity(e: Expr) -> Expr:
+    """The value of a reduction over nothing: 0, or the least value."""
+    kind = dtype(e)
+    return const(0, kind) if e.kind == "wsum" or e.attr[0] == "sum" else least(kind)
+
+
+def least(kind: DType) -> Expr:
+    """The least value of a dtype, as a term."""
+    if kind.is_float:
+        return const(float("-inf"), kind)
+    bits = 8 * kind.nbytes - 1
+    return const(-(1 << bits) if kind in (DType.I64, DType.I32, DType.I8) else 0, kind)
+
+
+def _merge(values: list[Expr]) -> list[Expr]:
+    """Join a reduction with the one directly below it, unless that one is needed elsewhere."""
+    nodes = dict.fromkeys(e for v in values for e in subterms(v))
+    uses: dict[Expr, int] = {}
+    for e in [*values, *(k for n in nodes for k in n.kids)]:
+        uses[e] = uses.get(e, 0) + 1
+    new: dict[Expr, Expr] = {}
+    for e in nodes:
+        new[e] = rebuild(e, [new[k] for k in e.kids])
+        if e.kind != "red" or uses[e.kids[0]] > 1:
+            continue
+        below = new[e].kids[0]
+        if below.kind == "red" and below.attr[0] == e.attr[0]:
+            axes = e.attr[1] + below.attr[1]
+            new[e] = make("red", (e.attr[0], axes), below.kids, axes)
+    return [new[v] for v in values]

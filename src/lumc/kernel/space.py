@@ -1,0 +1,344 @@
+"""The schedule space of a kernel: a sound default, and random points. All of them are legal.
+
+Measured order of effect (the tile prototype): form and axes of each contraction, staging of its
+operands, block tiles and loop order, then the register tile.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.kernel.contraction import (
+    Pair,
+    axis_steps,
+    can_dot,
+    lanes,
+    operands,
+    pairs,
+    staging_modes,
+)
+from lumc.kernel.legal import grain, shared_prefix
+from lumc.kernel.normal import normalize
+from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel, dtype
+
+# rows x vectors that keep the accumulators, one row of b and one element of a in registers
+REGISTER_TILES = {
+    32: ((8, 3), (8, 2), (14, 2), (6, 4), (12, 2), (8, 1), (14, 1), (16, 1), (6, 3), (6, 1)),
+    16: ((6, 2), (4, 3), (4, 2), (8, 1), (6, 1), (12, 1)),
+}
+DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
+WIDE, SCORES, VALUES = 0, 1, 2  # kinds of default register tiles
+DEFAULT_TILES = {32: ((8, 3), (14, 2), (6, 4)), 16: ((6, 2), (6, 2), (4, 2))}
+MANY_TILES = 8  # enough parts for a static partition
+WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
+LONG_ROW = 1 << 12
+BLOCK_LANES = 256
+IN_CACHE = 1 << 20  # elements of an operand that is read in place
+
+
+def default_schedule(kernel: Kernel, target: Target) -> Schedule:
+    """A sound guess for every kernel."""
+    kernel = normalize(kernel)
+    return tiled(kernel, tuple(_default_stage(kernel, s, target) for s in kernel.stages), target)
+
+
+def tiled(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Schedule:
+    """The default tiles and order around these stages of a normalized kernel."""
+    tile, order = _default_tiles(kernel, stages, target)
+    return _finish(kernel, order, tile, stages, target)
+
+
+def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
+    """Any legal schedule."""
+    kernel = normalize(kernel)
+    stages = tuple(_random_stage(kernel, s, target, rng) for s in kernel.stages)
+    order = list(kernel.axes)
+    rng.shuffle(order)
+    sizes = (1, 2, 4, 7, 8, 16, 24, 32, 48, 64, 96, 128, 256)
+    tile = {a: rng.choice([*sizes, n, n, n]) for a, n in kernel.extent.items()}
+    return Schedule(
+        order=tuple(order),
+        parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
+        tile=_whole_panels(kernel, tile, stages, target),
+        stages=stages,
+        keep=rng.random() < 0.7,
+        fuse_rows=rng.random() < 0.7,
+        transpose=rng.random() < 0.7,
+    )
+
+
+def sane_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
+    """A random schedule that a search would draw: tiles are multiples of the register tiles,
+    batch axes are small."""
+    kernel = normalize(kernel)
+    draw = random_schedule(kernel, target, rng)
+    rows, vectors, reduced = dict[str, int](), dict[str, int](), set[str]()
+    for s, p in zip(kernel.stages, draw.stages, strict=True):
+        reduced |= set(bound_axes(s))
+        if p.form == "contract" and p.lane_axis:
+            vectors[p.lane_axis] = p.nv * lanes(target, dtype(s))
+        if p.form != "rows" and p.rows_axis:
+            rows[p.rows_axis] = p.mr
+    tile = {}
+    for a, n in kernel.extent.items():
+        if a in reduced:
+            tile[a] = rng.choice((64, 128, 256, 512, n, n))
+        elif a in vectors:
+            tile[a] = vectors[a] * rng.choice((1, 2, 4, 8, 16))
+        elif a in rows:
+            tile[a] = rows[a] * rng.choice((2, 4, 8, 16, 64))
+        else:
+            tile[a] = n if a in kernel.axes[-1:] else rng.choice((1, 1, 4, 8, 16, 32))
+    return _finish(kernel, draw.order, tile, draw.stages, target)
+
+
+def _finish(
+    kernel: Kernel,
+    order: Sequence[str],
+    tile: dict[str, int],
+    stages: tuple[Stage, ...],
+    target: Target,
+) -> Schedule:
+    """Distribute as many leading loops as it takes to have enough tiles for every part."""
+    tile = _whole_panels(kernel, tile, stages, target)
+    count, parallel = MANY_TILES if _work(kernel) < WORTH_PARTS else 1, 0
+    for i, axis in enumerate(order[: shared_prefix(kernel, tuple(order))], 1):
+        if axis in tile and count < MANY_TILES:
+            count *= -(-kernel.extent[axis] // tile[axis])
+            parallel = i
+    return Schedule(tuple(order), parallel, tile, stages)
+
+
+def _whole_panels(
+    kernel: Kernel, tile: dict[str, int], stages: tuple[Stage, ...], target: Target
+) -> dict[str, int]:
+    """Tiles rounded up to whole panels; those of the whole extent are left out."""
+    out = {}
+    for a in sorted(tile):
+        unit = grain(kernel, stages, a, target)
+        size = -(-tile[a] // unit) * unit
+        if size < kernel.extent[a]:
+            out[a] = size
+    return out
+
+
+# ---- the default of one stage
+
+
+def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
+    found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
+    best = max(found, key=lambda p: _score(kernel, stage, p, target), default=None)
+    in_place = [p for p in found if _dots_in_place(kernel, stage, p)]
+    skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
+    square = any(r and kernel.extent[r] > 8 and kernel.extent[v] >= 16 for r, v in found)
+    if skinny and not square and stage.kind == "red":
+        return _dot(kernel, stage, skinny[0], 2)
+    if best and (_rows(kernel, best) > 1 or _step(kernel, stage, best, "b") == 1):
+        return contraction_stage(kernel, stage, best, target)
+    if in_place:
+        return _dot(kernel, stage, max(in_place, key=lambda p: min(_rows(kernel, p), 4)), 4)
+    return _row_walk(kernel, stage)
+
+
+def _rows(kernel: Kernel, pair: Pair) -> int:
+    return kernel.extent[pair[0]] if pair[0] else 1
+
+
+def _operand(stage: Expr, pair: Pair, side: str) -> Expr:
+    split = operands(stage, pair[1])
+    assert split is not None
+    return split[side == "b"]
+
+
+def _least_step(kernel: Kernel, operand: Expr, axis: str) -> int:
+    """The least distance that a step along an axis moves a load of the operand; 0: none."""
+    steps = []
+    for e in subterms(operand):
+        if e.kind == "load":
+            steps.append(axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0].get(axis, 0))
+    return min((abs(s) for s in steps if s), default=0)
+
+
+def _step(kernel: Kernel, stage: Expr, pair: Pair, side: str) -> int:
+    return _least_step(kernel, _operand(stage, pair, side), pair[1])
+
+
+def _can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    p = Stage("contract", pair[0], pair[1])
+    return "link" in staging_modes(kernel, stage, p, "b")
+
+
+def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[float, ...]:
+    """Enough rows; full and contiguous lanes; link-time windows; lanes as they are stored."""
+    width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
+    unit, link = _step(kernel, stage, pair, "b") == 1, _can_link(kernel, stage, pair)
+    half = max(1, width // 2)
+    rest = bin(extent % (3 * width) % width).count("1") + extent % (3 * width) // width
+    full = extent / (half * -(-extent // half)) - 0.05 * rest
+    return (
+        min(_rows(kernel, pair), 8),
+        round(full * (1 if unit or link else 0.6), 1),
+        link and len(bound_axes(stage)) > 1,
+        pair[1] in kernel.axes[-1:] or pair[1] not in kernel.axes,
+        unit or link,
+        extent,
+    )
+
+
+def _dots_in_place(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    last = bound_axes(stage)[-1]
+    if not can_dot(stage, pair) or kernel.extent[last] < 16:
+        return False
+    p = Stage("dot", pair[0], pair[1])
+    return all("none" in staging_modes(kernel, stage, p, side) for side in "ab")
+
+
+def _is_skinny(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    few = 1 < _rows(kernel, pair) <= 8 and kernel.extent[pair[1]] > 64
+    return few and not _can_link(kernel, stage, pair)
+
+
+def _dot(kernel: Kernel, stage: Expr, pair: Pair, columns: int) -> Stage:
+    return Stage("dot", *pair, mr=min(4, _rows(kernel, pair)), nv=columns)
+
+
+def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> Stage:
+    """A sound register tile and staging of the contraction with these rows and lanes."""
+    rows, lane = pair
+    width, extent = lanes(target, dtype(stage)), kernel.extent[lane]
+    wide, scores, values = DEFAULT_TILES[target.registers]
+    weighted = stage.kind == "wsum"
+    nested = any(s is not stage and stage in subterms(s) for s in kernel.stages)
+    mr, nv = scores if nested else values if weighted else wide
+    if rows and lane in kernel.axes[:-1]:  # lanes along an axis that is not stored last
+        n, most = kernel.extent[rows], wide[0]
+        fits = sorted(range(most, most - 3, -1), key=lambda m: (-(-n // m) * m, -m))
+        mr, nv = (fits[0] if n >= most - 2 else n), wide[1]
+    while nv > 1 and (nv - 1) * width >= extent:
+        nv -= 1
+    mr = min(mr, _rows(kernel, pair))
+    p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
+    a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
+    stage_a = next(m for m in ("none", "hoist", "inner") if m in a)
+    return replace(p, stage_a=stage_a, stage_b=_default_b(kernel, stage, pair, b))
+
+
+def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str]) -> str:
+    if "link" in modes:
+        return "link"
+    size = kernel.extent[pair[1]] * kernel.extent[bound_axes(stage)[-1]]
+    small = size <= IN_CACHE and pair[1] in kernel.axes[-1:]
+    if "none" in modes and (small or _rows(kernel, pair) <= 8 or stage.kind == "wsum"):
+        return "none"
+    return "hoist" if "hoist" in modes else "inner"
+
+
+def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
+    """Lanes along the reduced axis, unless it is short or the data lies along a kept one."""
+    last = bound_axes(stage)[-1]
+    extent, kept = kernel.extent[last], [a for a in kernel.axes if a in stage.free]
+    along = _least_step(kernel, stage, last) == 1 or not (
+        kept and _least_step(kernel, stage, kept[-1]) == 1
+    )
+    if stage.kind == "red" and kept and (extent < 16 or not along):
+        return Stage(lanes="kept")
+    sums = stage.kind == "red" and stage.attr[0] == "sum"
+    return Stage(streams=2 if sums else 4 if extent >= 64 else 1)
+
+
+# ---- the default tiles
+
+
+def _default_tiles(
+    kernel: Kernel, stages: tuple[Stage, ...], target: Target
+) -> tuple[dict[str, int], list[str]]:
+    order, extent = list(kernel.axes), kernel.extent
+    found = [(s, p) for s, p in zip(kernel.stages, stages, strict=True) if p.form == "contract"]
+    if not found:
+        return _row_tiles(kernel), order
+    stage, p = found[0]
+    assert p.lane_axis is not None
+    width = p.nv * lanes(target, dtype(stage))
+    tile: dict[str, int] = {}
+    for a in order:
+        if a == p.rows_axis:
+            tile[a] = _even(extent[a], p.mr, 64)
+        elif a == p.lane_axis:
+            whole = p.stage_b == "none" and stage.kind == "red"
+            tile[a] = extent[a] if whole else _even(extent[a], width, BLOCK_LANES)
+        elif a != order[-1]:
+            halo = stage.kind == "red" and len(bound_axes(stage)) > 1  # rows share their windows
+            tile[a] = min(8, extent[a]) if halo and a in stage.free else 1
+    for s, q in found:
+        if s.kind == "wsum":
+            tile[s.attr[0]] = 256
+            if q.rows_axis in kernel.axes:
+                tile[q.rows_axis] = _even(extent[q.rows_axis], 1, 84)
+    if p.stage_b == "hoist" and p.rows_axis in order and p.lane_axis in order:
+        order.remove(p.lane_axis)  # a block of b is copied once for all rows
+        order.insert(order.index(p.rows_axis), p.lane_axis)
+    return tile, order
+
+
+def _even(extent: int, unit: int, most: int) -> int:
+    """A tile of whole units up to ``most`` that divides the extent into nearly equal tiles."""
+    count = -(-extent // max(most, unit))
+    units = -(-extent // unit)
+    return -(-units // count) * unit
+
+
+def _row_tiles(kernel: Kernel) -> dict[str, int]:
+    """Some rows per tile. Only maps cut the last axis, if it is long."""
+    axes, extent = kernel.axes, kernel.extent
+    tile = dict.fromkeys(axes, 1)
+    for a in axes[-1:]:
+        several = _even(extent[a], 16, max(16, extent[a] // MANY_TILES))
+        tile[a] = several if len(axes) == 1 else extent[a] if kernel.stages else LONG_ROW
+    for a in axes[-2:-1]:
+        tile[a] = min(16, max(1, extent[a] // MANY_TILES)) if kernel.stages else 16
+    return tile
+
+
+def _work(kernel: Kernel) -> int:
+    """Steps of the largest loop nest."""
+    loops = [{*s.free, *bound_axes(s)} for s in kernel.stages]
+    loops += [{a for i in r.index for a in i.free} for r in kernel.roots]
+    return max((prod(kernel.extent[a] for a in axes) for axes in loops), default=0)
+
+
+# ---- random stages
+
+
+def _random_stage(kernel: Kernel, stage: Expr, target: Target, rng: random.Random) -> Stage:
+    found = pairs(stage)
+    if found and rng.random() < 0.8:
+        return _random_contraction(kernel, stage, rng.choice(found), target, rng)
+    # lanes on a kept axis only where the data is contiguous along it: gathers take gcc seconds
+    kept = [a for a in kernel.axes if a in stage.free]
+    unit = bool(kept) and stage.kind == "red" and _least_step(kernel, stage, kept[-1]) == 1
+    lane = rng.choice(("reduced", "kept")) if unit else "reduced"
+    return Stage(lanes=lane, streams=rng.choice((1, 2, 4)))
+
+
+def _random_contraction(
+    kernel: Kernel, stage: Expr, pair: Pair, target: Target, rng: random.Random
+) -> Stage:
+    dot = rng.random() < 0.25 and can_dot(stage, pair)
+    mr, nv = rng.choice(DOT_TILES if dot else REGISTER_TILES[target.registers])
+    p = Stage("dot" if dot else "contract", *pair, mr, nv)
+    a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
+    return replace(
+        p,
+        stage_a=rng.choice(a),
+        stage_b=rng.choice(b),
+        window=rng.random() < 0.7,
+        panels_first=rng.random() < 0.5,
+        panels_outside=rng.random() < 0.4,
+        streams=rng.choice((1, 2, 4)),
+    )

@@ -1,0 +1,77 @@
+"""Targets: what the code is generated for. A target is resolved once and then travels as data."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lumc.errors import Exit, LumcError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine that kernels are generated for; all sizes in bytes, rates in GB/s and GFLOP/s."""
+
+    name: str  # as the user wrote it: cpu:native
+    arch: str  # x86-64-v4, x86-64-v3, x86-64-v2, aarch64, generic
+    flags: tuple[str, ...]  # compiler flags that select the instruction set
+    lanes: int  # f32 lanes of a vector register
+    registers: int  # vector registers
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+    gflops: float = 50.0  # one thread, f32 FMA peak; only ranks estimates
+    bandwidth: float = 20.0  # one thread, memory
+    launch_us: float = 0.1  # cost of one more kernel
+    threads: int = 1
+
+
+_X86 = ("-mprefer-vector-width=512",)
+CPUS = {
+    t.arch: t
+    for t in (
+        Target("", "x86-64-v4", ("-march=x86-64-v4", *_X86), 16, 32, gflops=115.0),
+        Target("", "x86-64-v3", ("-march=x86-64-v3",), 8, 16, gflops=100.0),
+        Target("", "x86-64-v2", ("-march=x86-64-v2",), 4, 16, gflops=30.0),
+        Target("", "aarch64", ("-march=armv8-a",), 4, 32, gflops=50.0),
+        Target("", "generic", (), 4, 16, gflops=25.0),
+    )
+}
+# what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
+_LEVELS = (
+    ("x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma f16c bmi1 bmi2 movbe"),
+    ("x86-64-v3", "avx2 fma f16c bmi1 bmi2 movbe abm"),
+    ("x86-64-v2", "sse4_2 ssse3 popcnt cx16 lahf_lm"),
+)
+
+
+def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
+    """The target of a name like ``cpu:native`` or ``cpu:x86-64-v3``; raises E0401.
+
+    ``cpu:native`` is the best architecture level of this machine, so that the same name on a
+    similar machine gives the same code. ``cpuinfo`` replaces the text of /proc/cpuinfo.
+    """
+    kind, _, arch = name.partition(":")
+    if kind == "cpu" and arch in CPUS:
+        return replace(CPUS[arch], name=name)
+    if name == "cpu:native":
+        return replace(CPUS[_native(cpuinfo)], name=name)
+    known = ", ".join(f"cpu:{a}" for a in ("native", *CPUS))
+    raise LumcError("E0401", f"unknown target '{name}'", fix=f"one of: {known}", exit=Exit.USAGE)
+
+
+def _native(cpuinfo: str | None) -> str:
+    machine = platform.machine().lower()
+    if cpuinfo is None:
+        if machine in ("aarch64", "arm64"):
+            return "aarch64"
+        try:
+            cpuinfo = Path("/proc/cpuinfo").read_text()
+        except OSError:
+            return "x86-64-v3" if machine in ("x86_64", "amd64") else "generic"
+    lines = [line for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))]
+    have = set(lines[0].split()) if lines else set()
+    for level, needs in _LEVELS:
+        if have.issuperset(needs.split()):
+            return level
+    return "aarch64" if "asimd" in have else "generic"

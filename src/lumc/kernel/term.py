@@ -1,0 +1,164 @@
+"""Kernel bodies: terms over named axes, and the kernel that is made of them.
+
+    load (buffer, dtype) i1 ..       the element of a buffer at these indices
+    const (dtype, value)             a scalar
+    iota (dtype) i                   an index as a value
+    guard (lo, hi) i e               e where lo <= i < hi, else 0 (e is not evaluated there)
+    un (op) e                        log2 exp2 sin sqrt recip
+    bin (op) a b                     add mul mod lt; eq; sel (a is bool: b where a, else 0); or
+    cast (dtype) e
+    red (op, axes) e                 sum or max over one or several bound axes
+    wsum (axis) s v                  Sum_axis exp2(s - Max_axis s) * v, in one pass
+
+A tensor value is a term and the order of its free axes. Broadcasting is not mentioning an axis.
+The dtype of every term follows from its parts (``dtype``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lumc.graph.expr import Expr, index, make, subterms
+from lumc.graph.ops import DType
+
+REDUCTIONS = ("red", "wsum")
+INDEX_KINDS = ("axis", "dim", "num", "lin", "div", "mod", "dyn")
+
+
+def load(buffer: str, dtype: DType, *indices: Expr | str | int) -> Expr:
+    return make("load", (buffer, dtype.value), tuple(index(i) for i in indices))
+
+
+def const(value: float | int | bool, dtype: DType = DType.F32) -> Expr:
+    if dtype is DType.BOOL:
+        return make("const", (dtype.value, bool(value)))
+    return make("const", (dtype.value, float(value) if dtype.is_float else int(value)))
+
+
+def iota(i: Expr | str | int, dtype: DType = DType.I64) -> Expr:
+    return make("iota", (dtype.value,), (index(i),))
+
+
+def guard(i: Expr | str | int, lo: int, hi: int, e: Expr) -> Expr:
+    return make("guard", (lo, hi), (index(i), e))
+
+
+def unary(op: str, e: Expr) -> Expr:
+    return make("un", (op,), (e,))
+
+
+def binary(op: str, a: Expr, b: Expr) -> Expr:
+    return make("bin", (op,), (a, b))
+
+
+def cast(dtype: DType, e: Expr) -> Expr:
+    return make("cast", (dtype.value,), (e,))
+
+
+def reduce(op: str, axes: str | Iterable[str], e: Expr) -> Expr:
+    names = tuple(axes.split()) if isinstance(axes, str) else tuple(axes)
+    return make("red", (op, names), (e,), names)
+
+
+def wsum(axis: str, scores: Expr, values: Expr) -> Expr:
+    return make("wsum", (axis,), (scores, values), (axis,))
+
+
+def dyn(e: Expr) -> Expr:
+    """The value of a term as an index (gather)."""
+    return make("dyn", (), (e,))
+
+
+_dtypes: dict[str, DType] = {d.value: d for d in DType}
+
+
+def dtype(e: Expr) -> DType:
+    """The dtype of a value term."""
+    while True:
+        match e.kind:
+            case "load":
+                return _dtypes[e.attr[1]]
+            case "const" | "iota" | "cast":
+                return _dtypes[e.attr[0]]
+            case "bin" if e.attr[0] in ("lt", "eq", "or"):
+                return DType.BOOL
+            case "bin" if e.attr[0] == "sel":
+                e = e.kids[1]
+            case "guard" | "wsum":
+                e = e.kids[1]
+            case _:
+                e = e.kids[0]
+
+
+def stages(roots: Iterable[Expr]) -> list[Expr]:
+    """Every reduction below the roots, inner ones first, in a fixed order."""
+    seen: dict[Expr, None] = {}
+    for root in roots:
+        seen.update((t, None) for t in subterms(root) if t.kind in REDUCTIONS)
+    return list(seen)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory that a kernel reads or writes, row-major."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    constant: bool = False  # a weight: may be packed at link time
+
+
+@dataclass(frozen=True)
+class Root:
+    """One store of a kernel: ``buffer[index] = value`` for every point of the axes in ``index``."""
+
+    buffer: str
+    index: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What one kernel computes: stores of terms over named axes.
+
+    ``axes`` are the output axes in the order of the first root; ``extent`` gives the extent of
+    every axis, bound ones included. ``buffers`` lists every buffer that is read or written, in
+    argument order: inputs first, then outputs. Binder names are unique within a kernel unless
+    the binding terms are equal.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    extent: Mapping[str, int]
+    roots: tuple[Root, ...]
+    buffers: tuple[Buffer, ...]
+    _by_name: dict[str, Buffer] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._by_name.update((b.name, b) for b in self.buffers)
+
+    def buffer(self, name: str) -> Buffer:
+        return self._by_name[name]
+
+    @property
+    def values(self) -> list[Expr]:
+        return [root.value for root in self.roots]
+
+    @property
+    def stored(self) -> list[str]:
+        """Names of the buffers that are written, in argument order."""
+        written = {root.buffer for root in self.roots}
+        return [b.name for b in self.buffers if b.name in written]
+
+    @property
+    def stages(self) -> list[Expr]:
+        return stages(self.values)
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    out, n = [0] * len(shape), 1
+    for i in reversed(range(len(shape))):
+        out[i], n = n, n * shape[i]
+    return tuple(out)

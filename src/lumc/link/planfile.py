@@ -1,0 +1,69 @@
+"""plan.bin: the launches of every entry as the native runner reads them; see docs/bundle.md."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+from lumc.codegen.plan import Code, EntryPlan, Value
+from lumc.graph.ops import DType
+from lumc.link.weights import Layout
+
+MAGIC = b"LUMCPLAN"
+VERSION = 1
+DTYPES = tuple(DType)  # the order of enum lumc_dtype
+NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH = range(7)
+PLACES = {"input": INPUT, "output": OUTPUT, "arena": ARENA, "state": STATE}
+
+
+def encode(code: Code, target: str, arch: str, features: Sequence[str], weights: Layout) -> bytes:
+    """The file; everything is 8-byte words, little endian, and strings padded to words."""
+    symbols = {k.symbol: i for i, k in enumerate(code.kernels)}
+    parts = [MAGIC, _words(VERSION), _string(target), _string(arch), _words(len(features))]
+    parts += [_string(f) for f in features]
+    parts.append(_words(weights.start, weights.nbytes, len(code.graph.states)))
+    parts += [_tensor(s.name, s.dtype, s.shape) for s in code.graph.states]
+    parts.append(_words(len(code.kernels)))
+    for k in code.kernels:
+        parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes)]
+    parts.append(_words(len(code.entries)))
+    for entry in code.entries:
+        parts += _entry(entry, symbols, weights)
+    return b"".join(parts)
+
+
+def _entry(entry: EntryPlan, symbols: Mapping[str, int], weights: Layout) -> Iterable[bytes]:
+    values = {v.name: v for v in entry.values}
+    inputs, outputs = entry.place("input"), entry.place("output")
+    yield _string(entry.name) + _words(entry.arena_bytes, len(inputs))
+    yield from (_tensor(v.name, v.dtype, v.shape) for v in inputs)
+    yield _words(len(outputs))
+    yield from (_tensor(n, v.dtype, v.shape) for n, v in zip(entry.outputs, outputs, strict=True))
+    yield _words(len(entry.launches))
+    for launch in entry.launches:
+        yield _words(symbols[launch.kernel], len(launch.args) + 1)
+        for name in launch.args:
+            yield _argument(values[name], weights) if name else _words(NOWHERE, 0, 0, 0)
+        yield _words(SCRATCH, 0, 0, 0)
+
+
+def _argument(value: Value, weights: Layout) -> bytes:
+    """Place, index, offset and size of a value."""
+    if value.place in ("weight", "packed"):
+        return _words(WEIGHT, 0, weights.offsets[value.name], value.nbytes)
+    index, offset = (0, value.offset) if value.place == "arena" else (value.offset, 0)
+    return _words(PLACES[value.place], index, offset, value.nbytes)
+
+
+def _tensor(name: str, dtype: DType, shape: Sequence[object]) -> bytes:
+    assert all(isinstance(n, int) for n in shape), name
+    return _string(name) + _words(DTYPES.index(dtype), len(shape), *shape)
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return _words(len(data)) + data.ljust((len(data) + 8) // 8 * 8, b"\0")
+
+
+def _words(*values: object) -> bytes:
+    return struct.pack(f"<{len(values)}Q", *values)

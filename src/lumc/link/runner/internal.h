@@ -1,0 +1,103 @@
+/* internal.h - what the files of the runner share. */
+#ifndef LUMC_INTERNAL_H
+#define LUMC_INTERNAL_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "lumc.h"
+
+enum { MAX_RANK = 16, MAX_NAME = 1024, MAX_THREADS = 1024 };
+
+/* Remember a message for lumc_error and return the code. */
+int lumc_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- sha256.c */
+struct sha256 {
+  uint32_t state[8];
+  uint64_t bytes;
+  uint8_t block[64];
+};
+void sha256_start(struct sha256 *);
+void sha256_add(struct sha256 *, const void *data, size_t size);
+void sha256_hex(struct sha256 *, char hex[65]);
+
+/* ---- files.c: reading with hashes; code LUMC_OK or what lumc_fail was told */
+int open_file(const char *folder, const char *name, size_t *size, int *file);
+/* Read `size` bytes into `to`, hashing them while they are in the cache. */
+int read_hashed(int file, const char *name, uint8_t *to, size_t size, struct sha256 *);
+/* A whole file with a NUL after it, from malloc. */
+int read_whole(const char *folder, const char *name, size_t limit, char **text, size_t *size,
+               struct sha256 *);
+/* The manifest: compact JSON of which line 1 ends in the hash of all that follows. */
+int read_manifest(const char *folder, char **text);
+int check_hash(const char *manifest, const char *name, struct sha256 *);
+
+/* ---- features.c: NULL when this CPU has every feature, else the first that it lacks */
+const char *cpu_lacks(const char *const *names, size_t n);
+const char *cpu_arch(void);
+
+/* ---- pool.c */
+typedef void (*kernel_fn)(void *const *args, long part, long nparts);
+struct op { /* one launch: a kernel and its arguments */
+  kernel_fn run;
+  void **args;
+  long parallel; /* 0: only part 0 of 1 */
+};
+struct pool;
+struct pool *pool_new(int threads);
+void pool_run(struct pool *, const struct op *, size_t n); /* in order, a barrier between */
+void pool_free(struct pool *);
+
+/* ---- plan.c: plan.bin as it lies in memory; see docs/bundle.md */
+enum place { NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PLACES };
+struct arg {
+  uint64_t place;
+  uint64_t index;  /* input, output, state: which one */
+  uint64_t offset; /* arena, weight: where */
+  uint64_t bytes;  /* what the kernel may touch */
+};
+struct launch {
+  uint64_t kernel, n_args;
+  const struct arg *args;
+};
+struct kernel {
+  const char *symbol;
+  uint64_t parallel, scratch; /* bytes for each part */
+};
+struct entry {
+  const char *name;
+  uint64_t arena; /* bytes */
+  size_t n_inputs, n_outputs, n_launches;
+  lumc_tensor *inputs, *outputs;
+  struct launch *launches;
+};
+struct plan {
+  uint8_t *data; /* the file; names and shapes point into it */
+  const char *target, *arch;
+  size_t n_features, n_states, n_kernels, n_entries;
+  const char **features;
+  uint64_t weights_start, weights_bytes; /* the data section of weights.safetensors */
+  lumc_tensor *states;
+  struct kernel *kernels;
+  struct entry *entries;
+};
+/* Read a plan; takes `data` (from malloc) in any case. Every count, name and offset is checked. */
+int plan_read(struct plan *, uint8_t *data, size_t size);
+void plan_free(struct plan *);
+
+/* ---- npy.c */
+struct npy { /* data is NULL when the tensor has no bytes */
+  int dtype, rank;
+  int64_t shape[MAX_RANK];
+  void *data;
+  size_t bytes;
+};
+int npy_read(const char *path, struct npy *);
+int npy_write(const char *path, const lumc_tensor *, const void *data);
+int npz_write(const char *path, const lumc_tensor *, void *const *data, size_t n);
+
+const char *dtype_name(int dtype);
+size_t dtype_bytes(int dtype);
+
+#endif

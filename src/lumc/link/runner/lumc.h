@@ -1,0 +1,99 @@
+/* lumc.h - run a lumc bundle from C, without Python.
+ *
+ *   lumc *model;
+ *   if (lumc_open("model.lb", 2, &model)) { fprintf(stderr, "%s\n", lumc_error()); return 1; }
+ *   int entry = lumc_entry(model, "main");
+ *   float x[4 * 8] = {..}, y[4 * 2];
+ *   const void *in[] = {x};
+ *   void *out[] = {y};
+ *   if (lumc_run(model, entry, in, out)) fprintf(stderr, "%s\n", lumc_error());
+ *   lumc_close(model);
+ *
+ * Tensors are dense, row-major, little endian, aligned to their element; inputs and outputs must
+ * not overlap. A handle may be used from several threads: runs are serialised. The memory of names
+ * and shapes belongs to the handle. docs/bundle.md has the whole example and the file formats.
+ */
+#ifndef LUMC_H
+#define LUMC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct lumc lumc; /* an open bundle */
+
+/* Element types; bf16 and f16 are 16-bit patterns, bool is one byte, 0 or 1. */
+enum lumc_dtype {
+  LUMC_F32,
+  LUMC_F16,
+  LUMC_BF16,
+  LUMC_F64,
+  LUMC_I64,
+  LUMC_I32,
+  LUMC_I8,
+  LUMC_U8,
+  LUMC_BOOL
+};
+
+/* What a call returns; also the exit codes of lumc-run. */
+enum lumc_code {
+  LUMC_OK = 0,
+  LUMC_FAILED = 1,  /* out of memory, a file cannot be read */
+  LUMC_USAGE = 2,   /* a wrong argument */
+  LUMC_CORRUPT = 5, /* the bundle is damaged or was changed after it was linked */
+  LUMC_DEVICE = 7   /* this machine cannot run it: architecture or CPU features */
+};
+
+typedef struct {
+  const char *name;
+  int dtype; /* enum lumc_dtype */
+  int rank;
+  const int64_t *shape; /* rank extents */
+  size_t bytes;
+} lumc_tensor;
+
+/* Open a bundle directory for runs with `threads` threads (at least 1). Every file that is used is
+ * checked against its hash in the manifest first. On success *model is the handle. */
+int lumc_open(const char *bundle, int threads, lumc **model);
+void lumc_close(lumc *model);
+
+/* The message of the last failed call of this thread, one line. */
+const char *lumc_error(void);
+
+/* Entries (a model may have several, such as "prefill" and "decode"). lumc_entry gives -1 for an
+ * unknown name. */
+int lumc_entries(const lumc *model);
+int lumc_entry(const lumc *model, const char *name);
+const char *lumc_entry_name(const lumc *model, int entry);
+
+/* Inputs and outputs of an entry, in the order that lumc_run takes them; NULL out of range. */
+int lumc_inputs(const lumc *model, int entry);
+int lumc_outputs(const lumc *model, int entry);
+const lumc_tensor *lumc_input(const lumc *model, int entry, int i);
+const lumc_tensor *lumc_output(const lumc *model, int entry, int i);
+
+/* States live in the handle between runs and are shared by its entries; they start as zeros.
+ * lumc_state_data is the memory itself: read or write it between runs. */
+int lumc_states(const lumc *model);
+const lumc_tensor *lumc_state(const lumc *model, int i);
+void *lumc_state_data(lumc *model, int i);
+
+/* Change the number of threads of later runs. */
+int lumc_set_threads(lumc *model, int threads);
+
+/* Run an entry. inputs[i] and outputs[i] are the caller's memory, bytes as the tensors say. */
+int lumc_run(lumc *model, int entry, const void *const *inputs, void *const *outputs);
+
+/* Time runs for at least `seconds` in all: us[i] is the mean time of one run in sample i,
+ * a sample lasts about 100 us or one run. Returns the number of samples (at most `capacity`),
+ * or minus an enum lumc_code. */
+int lumc_bench(lumc *model, int entry, const void *const *inputs, void *const *outputs,
+               double seconds, double *us, int capacity);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,184 @@
+/* pool.c - threads that run a list of launches in lock step.
+ *
+ * The caller is part 0; workers spin for a new list for a while, then sleep (a futex, or a
+ * condition variable where there is none). Between launches all parts meet at a barrier: one
+ * counter that only grows, so nothing is ever reset. No thread is pinned: an inherited mask of
+ * one CPU must not stop a run, and barriers yield when they wait for long. */
+#include "internal.h"
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SPIN_NS = 30000, BARRIER_SPINS = 4000 };
+
+struct pool {
+  int threads;
+  pid_t owner; /* threads do not survive a fork */
+  pthread_t *workers;
+  const struct op *ops; /* the list being run; NULL ends the workers */
+  size_t n;
+  uint64_t base; /* arrivals before this list */
+  _Alignas(64) atomic_uint generation;
+  _Alignas(64) atomic_int sleepers;
+  _Alignas(64) atomic_uint_fast64_t arrived;
+  pthread_mutex_t mutex; /* only where there is no futex */
+  pthread_cond_t wake;
+};
+
+struct seat {
+  struct pool *pool;
+  int part;
+};
+
+static void pause_cpu(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+static void sleep_until_changed(struct pool *p, unsigned seen) {
+  syscall(SYS_futex, &p->generation, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, NULL, NULL, 0);
+}
+static void wake_all(struct pool *p) {
+  syscall(SYS_futex, &p->generation, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, MAX_THREADS, NULL, NULL, 0);
+}
+#else
+static void sleep_until_changed(struct pool *p, unsigned seen) {
+  pthread_mutex_lock(&p->mutex);
+  while (atomic_load(&p->generation) == seen) pthread_cond_wait(&p->wake, &p->mutex);
+  pthread_mutex_unlock(&p->mutex);
+}
+static void wake_all(struct pool *p) {
+  pthread_mutex_lock(&p->mutex);
+  pthread_cond_broadcast(&p->wake);
+  pthread_mutex_unlock(&p->mutex);
+}
+#endif
+
+static void await_arrivals(struct pool *p, uint64_t count) {
+  for (int spins = 0; atomic_load_explicit(&p->arrived, memory_order_acquire) < count; ++spins)
+    if (spins < BARRIER_SPINS)
+      pause_cpu();
+    else
+      sched_yield();
+}
+
+static void run_part(struct pool *p, int part) {
+  const struct op *op = p->ops, *end = op + p->n;
+  uint64_t count = p->base;
+  for (; op < end; ++op) {
+    if (op->parallel)
+      op->run(op->args, part, p->threads);
+    else if (part == 0)
+      op->run(op->args, 0, 1);
+    count += (uint64_t)p->threads;
+    atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
+    if (part == 0 || op + 1 < end) await_arrivals(p, count);
+  }
+}
+
+static unsigned await_generation(struct pool *p, unsigned seen) {
+  int64_t deadline = now_ns() + SPIN_NS;
+  for (;;) {
+    for (int i = 0; i < 32; ++i) {
+      unsigned now = atomic_load_explicit(&p->generation, memory_order_acquire);
+      if (now != seen) return now;
+      pause_cpu();
+    }
+    if (now_ns() < deadline) continue;
+    atomic_fetch_add(&p->sleepers, 1); /* before the last look: the caller looks at it after */
+    if (atomic_load(&p->generation) == seen) sleep_until_changed(p, seen);
+    atomic_fetch_sub(&p->sleepers, 1);
+    deadline = now_ns() + SPIN_NS;
+  }
+}
+
+static void *work(void *argument) {
+  struct seat seat = *(struct seat *)argument;
+  unsigned seen = 0;
+  free(argument);
+  for (;;) {
+    seen = await_generation(seat.pool, seen);
+    if (!seat.pool->ops) return NULL;
+    run_part(seat.pool, seat.part);
+  }
+}
+
+static void publish(struct pool *p, const struct op *ops, size_t n) {
+  p->ops = ops;
+  p->n = n;
+  p->base = atomic_load(&p->arrived);
+  atomic_fetch_add(&p->generation, 1);
+  if (atomic_load(&p->sleepers)) wake_all(p);
+}
+
+static int start(struct pool *p) {
+  int wanted = p->threads;
+  p->owner = getpid();
+  atomic_store(&p->generation, 0);
+  atomic_store(&p->sleepers, 0);
+  atomic_store(&p->arrived, 0);
+  for (p->threads = 1; p->threads < wanted; ++p->threads) {
+    struct seat *seat = malloc(sizeof *seat);
+    if (!seat) return 0;
+    *seat = (struct seat){p, p->threads};
+    if (pthread_create(&p->workers[p->threads - 1], NULL, work, seat)) {
+      free(seat);
+      return 0;
+    }
+  }
+  return 1;
+}
+
+struct pool *pool_new(int threads) {
+  void *memory = NULL;
+  if (posix_memalign(&memory, 64, sizeof(struct pool))) return NULL;
+  struct pool *p = memory;
+  p->threads = threads;
+  pthread_mutex_init(&p->mutex, NULL);
+  pthread_cond_init(&p->wake, NULL);
+  p->workers = calloc((size_t)threads, sizeof *p->workers);
+  if (!p->workers || !start(p)) {
+    pool_free(p);
+    return NULL;
+  }
+  return p;
+}
+
+void pool_run(struct pool *p, const struct op *ops, size_t n) {
+  if (n == 0) return;
+  if (p->threads > 1 && p->owner != getpid() && !start(p)) p->threads = 1;
+  if (p->threads > 1) {
+    publish(p, ops, n);
+    run_part(p, 0);
+  } else {
+    for (size_t i = 0; i < n; ++i) ops[i].run(ops[i].args, 0, 1);
+  }
+}
+
+void pool_free(struct pool *p) {
+  if (!p) return;
+  if (p->workers && p->owner == getpid()) {
+    publish(p, NULL, 0);
+    for (int i = 1; i < p->threads; ++i) pthread_join(p->workers[i - 1], NULL);
+  }
+  pthread_cond_destroy(&p->wake);
+  pthread_mutex_destroy(&p->mutex);
+  free(p->workers);
+  free(p);
+}

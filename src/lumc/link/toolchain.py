@@ -1,0 +1,153 @@
+"""The C compiler: which one, what it is, and compiling so that equal sources give equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from lumc.errors import Exit, LumcError
+
+FALLBACKS = ("gcc", "cc", "clang")
+# Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
+KERNEL_FLAGS = (
+    *("-std=gnu11", "-O3", "-g0", "-fPIC", "-fopenmp-simd", "-ffp-contract=fast"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fno-semantic-interposition"),
+)
+RUNNER_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-pthread")
+TIMEOUT_S = 600
+
+# What a compiler may use on its own, as its macros say; runner/features.c knows these names.
+FEATURES = (
+    "sse3 ssse3 sse4_1 sse4_2 popcnt lzcnt movbe bmi bmi2 avx f16c fma avx2 avxvnni gfni "
+    "avx512f avx512dq avx512ifma avx512cd avx512bw avx512vl avx512vbmi avx512vbmi2 avx512vnni "
+    "avx512bitalg avx512vpopcntdq avx512fp16 avx512bf16 amx_tile amx_int8 amx_bf16"
+)
+ARM_FEATURES = {
+    "__ARM_NEON": "neon",
+    "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC": "fp16",
+    "__ARM_FEATURE_DOTPROD": "dotprod",
+    "__ARM_FEATURE_SVE": "sve",
+    "__ARM_FEATURE_MATMUL_INT8": "i8mm",
+    "__ARM_FEATURE_BF16": "bf16",
+}
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C compiler: the command words, and what it says about itself."""
+
+    command: tuple[str, ...]
+    version: str  # first line of --version
+    machine: str  # x86_64-linux-gnu
+
+    def spell(self, flags: Sequence[str]) -> list[str]:
+        """``zig cc`` has its own names of CPUs, and takes none to be this machine's."""
+        if not any(Path(word).name in ("zig", "ziglang") for word in self.command):
+            return list(flags)
+        known = [f.replace("=x86-64-v", "=x86_64_v") for f in flags if f != "-march=armv8-a"]
+        return known if any(f.startswith("-march=") for f in known) else [*known, "-mcpu=baseline"]
+
+
+def find(cc: str | None = None) -> Toolchain:
+    """``cc`` (a command, may have arguments), else gcc, cc, clang, the ziglang wheel. Raises E0701,
+    exit 7, when none of them works."""
+    candidates: list[tuple[str, ...]] = [(name,) for name in FALLBACKS]
+    if cc:
+        candidates = [tuple(shlex.split(cc))]
+    if not cc and importlib.util.find_spec("ziglang"):
+        candidates.append((sys.executable, "-m", "ziglang", "cc"))
+    for command in candidates:
+        if command and shutil.which(command[0]):
+            version = _run([*command, "--version"])
+            machine = _run([*command, "-dumpmachine"])
+            if version.returncode == machine.returncode == 0:
+                said = (version.stdout.splitlines() or [""])[0]
+                return Toolchain(command, said, machine.stdout.strip())
+    tried = ", ".join(" ".join(c) for c in candidates)
+    fix = "install gcc or clang (Debian: apt install gcc libc6-dev), or: pip install ziglang"
+    raise LumcError("E0701", f"no C compiler: tried {tried}", fix=fix, exit=Exit.TOOLCHAIN)
+
+
+def macros(tools: Toolchain, flags: Sequence[str]) -> dict[str, str]:
+    """What the compiler predefines under these flags: it says which instructions it may use."""
+    done = _run([*tools.command, *tools.spell(flags), "-dM", "-E", "-x", "c", os.devnull])
+    if done.returncode:
+        raise _failed("these flags", " ".join(flags), done.stderr)
+    lines = (line.split(None, 2) for line in done.stdout.splitlines())
+    return {words[1]: (words[2] if len(words) > 2 else "") for words in lines if len(words) > 1}
+
+
+def architecture(macros: dict[str, str]) -> str:
+    """As the runner calls it: x86_64, aarch64 or generic."""
+    known = ("x86_64", "aarch64")
+    return next((name for name in known if f"__{name}__" in macros), "generic")
+
+
+def features(macros: dict[str, str]) -> tuple[str, ...]:
+    """The CPU features that code under these macros may need, in a fixed order."""
+    x86 = [name for name in FEATURES.split() if f"__{name.upper()}__" in macros]
+    return (*x86, *(name for macro, name in ARM_FEATURES.items() if macro in macros))
+
+
+def fingerprint(tools: Toolchain, flags: Sequence[str]) -> str:
+    """Identifies the code that this compiler would make: its version, and what the flags mean."""
+    text = repr((tools.version, tools.machine, tuple(flags), sorted(macros(tools, flags).items())))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def compile_objects(
+    tools: Toolchain, folder: Path, sources: Sequence[str], flags: Sequence[str], jobs: int
+) -> list[str]:
+    """Compile files of ``folder``, several at a time; names stay relative, so no object depends
+    on where the folder lies. Returns the names of the objects."""
+
+    def compile_one(source: str) -> str:
+        output = str(Path(source).with_suffix(".o"))
+        done = _run([*tools.command, *tools.spell(flags), "-c", source, "-o", output], folder)
+        if done.returncode:
+            raise _failed(source, f"{folder.name}/{source}", done.stderr)
+        return output
+
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        return list(pool.map(compile_one, sources))
+
+
+def link_objects(
+    tools: Toolchain, folder: Path, objects: Sequence[str], output: str, flags: Sequence[str]
+) -> None:
+    done = _run([*tools.command, *objects, "-o", output, *flags], folder)
+    if done.returncode:
+        raise _failed(output, " ".join(tools.command), done.stderr)
+
+
+def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return subprocess.CompletedProcess(command, 1, "", str(e))
+
+
+def _failed(what: str, where: str, stderr: str) -> LumcError:
+    lines = [line for line in stderr.splitlines() if re.search(r"error|undefined|cannot", line)]
+    said = "; ".join(line.strip() for line in (lines or stderr.splitlines())[:3])
+    fix = "try another compiler with --cc, or report it with the .lk file"
+    return LumcError("E0702", f"the C compiler refused {what}: {said}", where=where, fix=fix)

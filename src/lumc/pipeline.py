@@ -1,0 +1,339 @@
+"""The passes between files: read one artifact, do one thing, write one artifact.
+
+A pass sees the same data whether it reads a file or runs inside ``lumc compile``, so both give the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lumc import artifact, files
+from lumc.errors import Exit, LumcError
+
+if TYPE_CHECKING:
+    from lumc.codegen.plan import Code
+    from lumc.graph.graph import Graph
+    from lumc.kernel.plan import Plan
+    from lumc.profile.tune import Progress
+    from lumc.search.space import Space
+
+
+class Log:
+    """Messages of a command on stderr; ``level`` is the number of -v."""
+
+    def __init__(self, level: int = 0) -> None:
+        self.level = level
+
+    def __call__(self, level: int, message: str) -> None:
+        if self.level >= level:
+            print(message, file=sys.stderr, flush=True)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time a step; said with -v."""
+        start = time.perf_counter()
+        yield
+        self(1, f"{name:<8} {time.perf_counter() - start:6.2f} s")
+
+
+def parse_dims(values: tuple[str, ...]) -> dict[str, int]:
+    """``("b=1", "s=128")`` as a dict; E0203 for anything else."""
+    dims = {}
+    for value in values:
+        name, _, number = value.partition("=")
+        if not name or not number.isdecimal():
+            what = f"--dim {value}: expected NAME=NUMBER"
+            raise LumcError("E0203", what, fix="for example --dim s=128", exit=Exit.USAGE)
+        dims[name] = int(number)
+    return dims
+
+
+# ---- the passes
+
+
+def import_model(
+    source: str, output: str, dims: tuple[str, ...], copy_weights: bool, verbose: int
+) -> None:
+    """``lumc import``."""
+    log = Log(verbose)
+    bound = parse_dims(dims)
+    with log.step("import"):
+        model = open_model(source, bound)
+        if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
+            bound = {}
+        model.save(output, bound, copy=copy_weights)
+
+
+def open_model(source: str, dims: Mapping[str, int]) -> Any:
+    """The frontend that reads ``source``, by what it is."""
+    path = Path(source)
+    if path.is_dir():
+        from lumc.frontend.huggingface import import_folder
+
+        return import_folder(path)
+    if path.suffix == ".onnx":
+        from lumc.frontend.onnx import import_onnx
+
+        return import_onnx(path, dims=dims)
+    if ".py:" in source:
+        from lumc.frontend.script import import_script
+
+        return import_script(source)
+    what = f"cannot import {source}"
+    fix = "a folder with config.json, a .onnx file, or script.py:function"
+    raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
+
+
+def search(
+    source: str,
+    output: str,
+    target: str,
+    dims: tuple[str, ...],
+    max_nodes: int,
+    seed: int,
+    verbose: int,
+) -> None:
+    """``lumc search``."""
+    log = Log(verbose)
+    graph = files.read_graph(source, parse_dims(dims))
+    with log.step("search"):
+        space = make_space(graph, target, max_nodes)
+    files.write(space, files.graph_digest(graph), output)
+    report_space(space, log)
+
+
+def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
+    from lumc.graph.bind import require_static
+    from lumc.kernel.target import resolve_target
+    from lumc.search import search
+    from lumc.search.saturate import Limits
+
+    require_static(graph, "search")
+    return search(graph, resolve_target(target), Limits(nodes=max_nodes))
+
+
+def report_space(space: Space, log: Log) -> None:
+    """One line always; with -v one more per unique region."""
+    unique, every = len(space.regions), len(space.instances)
+    log(0, f"search: {every} regions, {unique} unique")
+    for region in space.regions:
+        stats = region.stats
+        log(
+            1,
+            f"  {region.key[:12]} x{region.count}  {stats.nodes} e-nodes  "
+            f"{len(region.variants)} variants  stop: {stats.stop.value}",
+        )
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """The options of ``lumc profile``, which ``compile`` shares."""
+
+    estimate: bool
+    budget: str
+    trials: int
+    fraction: float
+    seed: int
+    threads: int
+    frozen: bool
+    cc: str | None
+    cache: Path  # the folder of records
+
+
+def parse_seconds(text: str) -> float:
+    """``90``, ``60s``, ``5m`` or ``1h`` in seconds; E0203 for anything else."""
+    number, unit = text.rstrip("smh"), text[len(text.rstrip("smh")) :]
+    try:
+        return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+    except (ValueError, KeyError):
+        what = f"--budget {text}: expected a time"
+        fix = "for example --budget 60s or --budget 5m"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE) from None
+
+
+def profile(source: str, output: str, options: ProfileOptions, verbose: int) -> None:
+    """``lumc profile``."""
+    log = Log(verbose)
+    space, digest = files.space_from_text(*artifact.read_text(source), source)
+    with log.step("profile"):
+        plan = make_plan(space, options, log)
+    files.write(plan, digest, output)
+
+
+def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
+    """The plan of least estimate, or of least time."""
+    from lumc.profile.choose import estimate
+
+    if options.estimate:
+        return estimate(space)
+    from lumc.report.progress import progress
+
+    with interruptible(log) as stopped, progress(log) as say:
+        return _tune(space, options, stopped, say)
+
+
+def _tune(
+    space: Space,
+    options: ProfileOptions,
+    stopped: Callable[[], bool],
+    say: Callable[[Progress], None],
+) -> Plan:
+    from lumc.link.toolchain import KERNEL_FLAGS, find, fingerprint
+    from lumc.profile import device
+    from lumc.profile.measure import Bench
+    from lumc.profile.records import Records, Setting
+    from lumc.profile.tune import Options, Tuning
+
+    target = replace(space.target, threads=options.threads)
+    tools = find(options.cc)
+    marks = fingerprint(tools, (*KERNEL_FLAGS, *target.flags))
+    records = Records(options.cache, Setting(device.fingerprint(), marks, options.threads))
+    wanted = Options(
+        budget_s=parse_seconds(options.budget),
+        trials=options.trials,
+        fraction=options.fraction,
+        seed=options.seed,
+        frozen=options.frozen,
+        cache_bytes=device.cache_bytes(),
+    )
+    space = replace(space, target=target)
+    try:
+        bench = partial(Bench, target, tools)
+        return Tuning(space, wanted, records, bench, stopped=stopped, say=say).run()
+    finally:
+        records.close()
+
+
+@contextmanager
+def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C only sets a flag, the second one interrupts."""
+    pressed: list[int] = []
+
+    def press(number: int, _: object) -> None:
+        pressed.append(number)
+        if len(pressed) > 1:
+            raise KeyboardInterrupt
+        log(0, "stopping: the best plan so far will be written (again: abort)")
+
+    try:
+        before = signal.signal(signal.SIGINT, press)
+    except ValueError:  # not the main thread
+        yield lambda: False
+        return
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def codegen(source: str, output: str, verbose: int) -> None:
+    """``lumc codegen``."""
+    from lumc.codegen.generate import generate
+
+    log = Log(verbose)
+    plan, digest = files.plan_from_text(*artifact.read_text(source), source)
+    with log.step("codegen"):
+        code = generate(plan)
+    files.write(code, digest, output)
+
+
+def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
+    """``lumc link``."""
+    log = Log(verbose)
+    code, digest = files.code_from_text(*artifact.read_text(source), source)
+    with log.step("link"):
+        write_bundle(code, digest, output, as_zip, cc)
+
+
+def write_bundle(code: Code, input: str, output: str, as_zip: bool, cc: str | None) -> None:
+    from lumc.link.bundle import link
+    from lumc.link.toolchain import find
+
+    link(code, Path(output), Path.cwd(), find(cc), input=input, single=as_zip)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """The options of ``lumc compile``."""
+
+    profile: ProfileOptions
+    target: str
+    dims: tuple[str, ...]
+    max_nodes: int
+    as_zip: bool
+    save_temps: str | None
+    verbose: int
+
+
+def compile_model(source: str, output: str, options: CompileOptions) -> None:
+    """``lumc compile``: the passes in a row; bytes are those of the single commands."""
+    with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
+        keep = Path(options.save_temps) if options.save_temps else None
+        if keep:
+            keep.mkdir(parents=True, exist_ok=True)
+        stem = Path(output).name.removesuffix(".lb")
+        log = Log(options.verbose)
+        with log.step("read"):
+            made = (keep or Path(scratch)) / f"{stem}.lg"
+            graph = _graph_from_anything(source, parse_dims(options.dims), made)
+        _compile(graph, output, options, log, keep, stem)
+
+
+def _compile(
+    graph: Graph, output: str, options: CompileOptions, log: Log, keep: Path | None, stem: str
+) -> None:
+    from lumc.codegen.generate import generate
+
+    with log.step("search"):
+        space = make_space(graph, options.target, options.max_nodes)
+    report_space(space, log)
+    digest = _keep(space, files.graph_digest(graph), keep, f"{stem}.ls")
+    with log.step("profile"):
+        plan = make_plan(space, options.profile, log)
+    digest = _keep(plan, digest, keep, f"{stem}.lp")
+    with log.step("codegen"):
+        code = generate(plan)
+    digest = _keep(code, digest, keep, f"{stem}.lk")
+    with log.step("link"):
+        write_bundle(code, digest, output, options.as_zip, options.profile.cc)
+
+
+def _graph_from_anything(source: str, dims: Mapping[str, int], made: Path) -> Graph:
+    """A graph file, or whatever ``import`` reads, imported to ``made``."""
+    if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
+        return files.read_graph(source, dims)
+    open_model(source, dims).save(made, dims)
+    return files.read_graph(str(made), {})
+
+
+def _keep(value: Space | Plan | Code, input: str, folder: Path | None, name: str) -> str:
+    """The digest of an artifact; its file too, when artifacts are kept."""
+    return files.write(value, input, str(folder / name)) if folder else files.digest(value)
+
+
+def crash_report(error: Exception, command: list[str]) -> str:
+    """Write a report about an internal error beside the user's files, and say so."""
+    from lumc import __version__
+
+    trace = "".join(traceback.format_exception(error))
+    head = f"lumc {__version__} · python {sys.version.split()[0]} · {sys.platform}"
+    text = f"{head}\n$ {' '.join(command)}\n\n{trace}"
+    name = f"lumc-crash-{hashlib.sha256(trace.encode()).hexdigest()[:8]}.txt"
+    said = f"internal error: {type(error).__name__}: {error}"
+    try:
+        artifact.write_text(name, text)
+    except LumcError:
+        return f"{said}\n{text}"
+    return f"{said}\n  report: {name} (please send it; it holds the command and the traceback)"

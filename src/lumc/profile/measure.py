@@ -1,0 +1,336 @@
+"""Candidates are compiled, checked and timed. Whatever one of them does, the search goes on.
+
+Compilers run side by side, but never while something is timed; a lock on the device keeps other
+searches out of that time too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import hashlib
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.resources import files
+from multiprocessing import get_context, resource_tracker
+from pathlib import Path
+from typing import Any
+
+from lumc.codegen.c import print_kernel
+from lumc.codegen.lower import lower
+from lumc.codegen.mathlib import HEADER, HEADER_NAME
+from lumc.codegen.plan import Packing, packing_to_json
+from lumc.codegen.program import Program, leaves, terms_of
+from lumc.errors import LumcError
+from lumc.graph.expr import subterms
+from lumc.kernel.plan import KernelPlan
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import Target
+from lumc.link.toolchain import (
+    KERNEL_FLAGS,
+    RUNNER_FLAGS,
+    Toolchain,
+    compile_objects,
+    link_objects,
+)
+from lumc.profile import timing
+from lumc.profile.plan_json import kernel_to
+from lumc.profile.timing import Timing
+from lumc.profile.worker import KEPT, OUTSIDE, Loaded, serve
+
+PEAK_SAMPLES = 100  # of about 100 us
+
+# why a candidate has no time
+ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
+CRASH, HANG, MEMORY = "crash", "hang", "memory"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of the worker process: seconds of one answer, bytes beyond what an empty one needs."""
+
+    seconds: float = 20.0
+    nbytes: int = 6 << 30
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a candidate: a time, or a reason and a remark."""
+
+    schedule: Schedule
+    us: float | None = None
+    samples: int = 0
+    noise: float = 0.0
+    reason: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A kernel with one of its schedules; ``best_us`` is the time to beat."""
+
+    plan: KernelPlan
+    schedule: Schedule
+    cold_bytes: int = 0
+    best_us: float | None = None
+
+
+class _Lost(Exception):
+    """The worker did not answer; the reason is the argument."""
+
+
+class Bench:
+    """The device that candidates are measured on, with its compiler and its worker process."""
+
+    def __init__(
+        self, target: Target, tools: Toolchain, limits: Limits | None = None, jobs: int = 0
+    ) -> None:
+        self.target, self.tools, self.limits = target, tools, limits or Limits()
+        self.jobs = jobs or os.cpu_count() or 1
+        self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
+        self.folder = Path(self._scratch.name)
+        self._worker: _Process | None = None
+        self._batch = 0
+        (self.folder / HEADER_NAME).write_text(HEADER)
+        self._timer = build_timer(tools, self.folder)
+
+    def close(self) -> None:
+        self._end()
+        self._scratch.cleanup()
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def measure(self, jobs: Sequence[Job]) -> Iterator[Trial]:
+        """One trial per job, in order, each as soon as it is made. Candidates with the same source
+        are measured once."""
+        made, done = self._make(jobs), dict[str, Trial]()
+        with device_lock():
+            for job, one in zip(jobs, made, strict=True):
+                if isinstance(one, Trial):
+                    yield one
+                    continue
+                if one.digest not in done:
+                    done[one.digest] = self._trial(job, one)
+                yield replace(done[one.digest], schedule=job.schedule)
+            self._forget()
+
+    def finals(self, jobs: Sequence[Job]) -> list[Trial]:
+        """Candidates of one kernel that were timed before, now in turn."""
+        made = self._make(jobs)
+        with device_lock():
+            try:
+                samples, inner, first = [], [], []
+                for number, (job, one) in enumerate(zip(jobs, made, strict=True)):
+                    if isinstance(one, Trial) or self._check(job, one, number):
+                        return []
+                    samples.append(partial(self._ask, "sample", number))
+                    found, runs = timing.measure(samples[-1], job.best_us)
+                    inner.append(runs)
+                    first.append(found.us)
+                times = timing.finals(samples, inner, first)
+            except _Lost:
+                return []
+            finally:
+                self._forget()
+        return [_timed(job, t) for job, t in zip(jobs, times, strict=True)]
+
+    def peak(self) -> float:
+        """GFLOP/s of multiply-adds on registers, one thread: what no kernel exceeds."""
+        (self.folder / "peak.c").write_bytes((files("lumc.profile") / "peak.c").read_bytes())
+        flags = (*KERNEL_FLAGS, *self.target.flags, f"-DLANES={self.target.lanes}")
+        compile_objects(self.tools, self.folder, ["peak.c"], flags, 1)
+        link_objects(self.tools, self.folder, ["peak.o"], "peak.so", ("-shared",))
+        library = ctypes.CDLL(str(self.folder / "peak.so"))
+        library.peak_gflops.restype = ctypes.c_double
+        with device_lock():
+            return float(round(max(library.peak_gflops() for _ in range(PEAK_SAMPLES)), 1))
+
+    # ---- one candidate
+
+    def _trial(self, job: Job, made: _Made) -> Trial:
+        try:
+            said = self._check(job, made, 0)
+            if said:
+                if said == OUTSIDE:  # who knows what else it wrote to
+                    self._end()
+                return Trial(job.schedule, reason=WRONG, remark=said)
+            found, _ = timing.measure(partial(self._ask, "sample", 0), job.best_us)
+        except _Lost as e:
+            reason, _, remark = str(e).partition(": ")
+            return Trial(job.schedule, reason=reason, remark=remark)
+        return _timed(job, found)
+
+    def _check(self, job: Job, made: _Made, number: int) -> str:
+        """What is wrong with the results of a candidate, or nothing."""
+        if self._worker is None:
+            self._worker = _Process(self._timer, self.target.threads, self.limits)
+        if job.plan.key not in self._worker.known:
+            seed = int(job.plan.key[:8], 16)
+            data = kernel_to(job.plan)
+            self._ask("kernel", data, self.target, seed, job.cold_bytes)
+            self._worker.known = [*self._worker.known, job.plan.key][-KEPT:]
+        return str(self._ask("check", job.plan.key, number, made.loaded))
+
+    def _ask(self, *question: Any) -> Any:
+        assert self._worker is not None
+        try:
+            return self._worker.ask(question, self.limits.seconds)
+        except _Lost:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        """The next question goes to a new worker."""
+        if self._worker:
+            self._worker.kill()
+            self._worker = None
+
+    def _forget(self) -> None:
+        """Drop the candidates of this batch, and their files."""
+        if self._worker:
+            self._ask("forget")
+        for path in self.folder.glob(f"b{self._batch}_*"):
+            path.unlink()
+
+    # ---- making them
+
+    def _make(self, jobs: Sequence[Job]) -> list[_Made | Trial]:
+        """Lower, print and compile; a trial for whatever does not get that far."""
+        out: list[_Made | Trial] = []
+        self._batch += 1
+        for i, job in enumerate(jobs):
+            try:
+                program = lower(job.plan.kernel, job.schedule, self.target)
+                source = print_kernel(program, f"k{i}")
+            except Exception as e:  # of a candidate, so it is a record
+                out.append(Trial(job.schedule, reason=ILLEGAL, remark=f"{type(e).__name__}: {e}"))
+                continue
+            name = f"b{self._batch}_k{i}"
+            digest = hashlib.sha256(source.replace(f"k{i}(", "k(").encode()).hexdigest()
+            (self.folder / f"{name}.c").write_text(source)
+            path = str(self.folder / f"{name}.so")
+            out.append(_Made(digest, name, _loaded(program, path, f"k{i}")))
+        first = {m.digest: m for m in reversed(out) if isinstance(m, _Made)}
+        with undisturbed():
+            failed = self._compile(list(first.values()))
+        for i, one in enumerate(out):
+            if isinstance(one, _Made):
+                said = failed.get(one.digest)
+                bad = Trial(jobs[i].schedule, reason=COMPILER, remark=said or "")
+                out[i] = first[one.digest] if said is None else bad
+        return out
+
+    def _compile(self, made: Sequence[_Made]) -> dict[str, str]:
+        """Shared objects, several compilers side by side; what failed, and what was said."""
+        flags = (*KERNEL_FLAGS, *self.target.flags)
+        failed: dict[str, str] = {}
+        try:
+            compile_objects(
+                self.tools, self.folder, [f"{m.name}.c" for m in made], flags, self.jobs
+            )
+        except LumcError:
+            for m in made:
+                try:
+                    compile_objects(self.tools, self.folder, [f"{m.name}.c"], flags, 1)
+                except LumcError as e:
+                    failed[m.digest] = e.what
+        for m in made:
+            if m.digest not in failed:
+                so, ends = f"{m.name}.so", ("-shared", "-lm")
+                link_objects(self.tools, self.folder, [f"{m.name}.o"], so, ends)
+        return failed
+
+
+@dataclass(frozen=True)
+class _Made:
+    digest: str  # of the source without its symbol
+    name: str
+    loaded: Loaded
+
+
+def _timed(job: Job, t: Timing) -> Trial:
+    return Trial(job.schedule, t.us, t.samples, t.noise)
+
+
+def _loaded(program: Program, path: str, symbol: str) -> Loaded:
+    packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
+    terms = [t for op in leaves(program.body) for term in terms_of(op) for t in subterms(term)]
+    raw = tuple(dict.fromkeys(t.attr[0] for t in terms if t.kind == "load"))
+    data = tuple(packing_to_json(p) for p in packings)
+    return Loaded(path, symbol, raw, data, program.scratch_bytes, program.parallel)
+
+
+def build_timer(tools: Toolchain, folder: Path) -> str:
+    """The shared object that runs and times: the pool of the bundle's runner, and timer.c."""
+    runner = files("lumc.link") / "runner"
+    sources = [runner / n for n in ("internal.h", "lumc.h", "pool.c")]
+    for source in (*sources, files("lumc.profile") / "timer.c"):
+        (folder / source.name).write_bytes(source.read_bytes())
+    objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS, 2)
+    link_objects(tools, folder, objects, "timer.so", ("-shared", "-pthread"))
+    return str(folder / "timer.so")
+
+
+@contextmanager
+def device_lock() -> Iterator[None]:
+    """One timing at a time on this machine."""
+    path = Path(tempfile.gettempdir()) / f"lumc-device-{os.getuid()}.lock"
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Processes that start here do not hear of Ctrl-C; this one hears of it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Process:
+    """A worker, and the kernels that it knows."""
+
+    def __init__(self, timer: str, threads: int, limits: Limits) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        arguments = (theirs, timer, threads, limits.nbytes)
+        self.process = context.Process(target=serve, args=arguments, daemon=True)
+        resource_tracker.ensure_running()  # it would unblock signals on its way
+        with undisturbed():
+            self.process.start()
+        theirs.close()
+        self.known: list[str] = []
+
+    def ask(self, question: tuple[Any, ...], seconds: float) -> Any:
+        """The answer; raises _Lost when there is none."""
+        try:
+            self.pipe.send(question)
+            if not self.pipe.poll(seconds):
+                raise _Lost(f"{HANG}: no answer in {seconds:g} s")
+            fine, answer = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join(1)
+            raise _Lost(f"{CRASH}: exit code {self.process.exitcode}") from None
+        if not fine:
+            raise _Lost(MEMORY if answer == "memory" else f"{CRASH}: {answer}")
+        return answer
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()

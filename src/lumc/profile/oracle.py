@@ -1,0 +1,160 @@
+"""What a kernel should compute: random inputs, and numpy's results at some points.
+
+Results are compared relative to their greatest value. A kernel that compares computed floats may
+differ in a few elements: rounding decides there.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.graph.ops import DType, to_bf16
+from lumc.kernel.term import Kernel, dtype
+from lumc.runtime.evaluate import Array, evaluate_term, widen
+
+TOLERANCE = {DType.F16: 2e-3, DType.BF16: 1e-2, DType.F64: 1e-11, DType.F32: 5e-5}
+ROUGH = 2e-3  # the share of elements that rounding may decide
+VOLUME = 1 << 18  # elements of the largest value that numpy holds
+PLAIN = ("load", "const", "iota", "guard")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The values of every root at some points."""
+
+    kernel: Kernel
+    values: Mapping[str, tuple[tuple[Array, ...], Array]]  # by buffer: where, what
+    share: float  # of elements that may differ
+
+    def problem(self, got: Mapping[str, Array]) -> str:
+        """What is wrong with these results, or nothing."""
+        for name, (where, want) in self.values.items():
+            kind = self.kernel.buffer(name).dtype
+            said = self.compare(name, np.asarray(got[name][where]), want)
+            if said:
+                return f"{said} ({kind.value})"
+        return ""
+
+    def compare(self, name: str, got: Array, want: Array) -> str:
+        kind = self.kernel.buffer(name).dtype
+        wrong, worst = differences(widen(got, kind), want, kind)
+        if wrong.sum() <= self.share * wrong.size:
+            return ""
+        return f"'{name}' differs in {int(wrong.sum())} of {wrong.size} elements, by {worst:.1e}"
+
+
+def differences(got: Array, want: Array, kind: DType) -> tuple[Array, float]:
+    """Which elements differ, and the greatest error relative to the greatest value."""
+    if not kind.is_float:
+        return got != want, float(np.any(got != want))
+    with np.errstate(all="ignore"):
+        if kind is not DType.F64:  # what overflows there overflows here
+            want = want.astype(np.float32).astype(np.float64)
+        finite = np.isfinite(want)
+        scale = max(float(np.abs(want[finite]).max(initial=0)), 1e-30)
+        error = np.abs(got - want) / scale
+        same = np.where(
+            finite, error <= TOLERANCE[kind], (got == want) | (got != got) & (want != want)
+        )
+    return ~same, float(np.nan_to_num(error[finite], nan=np.inf).max(initial=0))
+
+
+def expected(kernel: Kernel, inputs: Mapping[str, Array], seed: int) -> Expected:
+    points = choose_points(kernel, random.Random(seed))
+    extent = {**kernel.extent, **{a: len(p) for a, p in points.items()}}
+    values = {}
+    for root in kernel.roots:
+        axes = sorted({a for i in root.index for a in i.free})
+        parts = [evaluate_term(t, extent, inputs, points) for t in (*root.index, root.value)]
+        shape = [extent[a] for a in axes]
+        full = [
+            np.broadcast_to(v.reshape([extent[a] if a in names else 1 for a in axes]), shape)
+            for v, names in parts
+        ]
+        where = tuple(i.astype(np.int64) for i in full[:-1])
+        values[root.buffer] = where, np.array(widen(full[-1], dtype(root.value)))
+    return Expected(kernel, values, ROUGH if is_rough(kernel) else 0.0)
+
+
+def choose_points(kernel: Kernel, rng: random.Random) -> dict[str, Array]:
+    """Positions of the output axes: all of them, or the ends and some others of long axes, so that
+    no value of any term is too large."""
+    count = {a: kernel.extent[a] for a in kernel.axes}
+    over = {frozenset(e.free | set(bound_axes(e))) for v in kernel.values for e in subterms(v)}
+    while True:
+        sizes = {a: prod(count.get(x, kernel.extent[x]) for x in a) for a in over}
+        large = {a for axes, n in sizes.items() if n > VOLUME for a in axes if count.get(a, 0) > 2}
+        if not large:
+            break
+        longest = max(sorted(large), key=lambda a: count[a])
+        count[longest] = max(2, count[longest] // 2)
+    out = {}
+    for a, n in count.items():
+        extent = kernel.extent[a]
+        inner = rng.sample(range(1, extent - 1), n - 2) if n < extent else []
+        out[a] = np.array(sorted([0, *inner, extent - 1]) if n < extent else range(extent))
+    return out
+
+
+def is_rough(kernel: Kernel) -> bool:
+    """Whether rounding of computed floats may decide about an element."""
+    for e in (e for v in kernel.values for e in subterms(v)):
+        decides = e.kind in ("bin", "cast") and (
+            e.attr[0] in ("lt", "eq", "mod") or (e.kind == "cast" and not dtype(e).is_float)
+        )
+        if decides and any(dtype(k).is_float and k.kind not in PLAIN for k in e.kids):
+            return True
+    return False
+
+
+def inputs_of(kernel: Kernel, seed: int, spread: float) -> dict[str, Array]:
+    """Random, distinct values for every buffer that is read; indices lie inside what they index."""
+    rng = np.random.default_rng(seed)
+    terms = [t for r in kernel.roots for t in (r.value, *r.index)]
+    loads = [e for t in terms for e in subterms(t) if e.kind == "load"]
+    limits = _index_limits(kernel, terms)
+    out = {}
+    for b in kernel.buffers:
+        reads = [e for e in loads if e.attr[0] == b.name]
+        if not reads:
+            continue
+        if b.dtype.is_float:
+            values = rng.standard_normal(b.shape, np.float32) * spread
+            out[b.name] = _stored(values * (_scale(kernel, reads) if b.constant else 1.0), b.dtype)
+        elif b.dtype is DType.BOOL:
+            out[b.name] = rng.integers(0, 2, b.shape).astype(bool)
+        else:
+            low, high = (0, limits[b.name]) if b.name in limits else (0, 2)
+            if b.name not in limits and spread == 1.0:
+                low, high = (0 if b.dtype is DType.U8 else -4), 5
+            out[b.name] = rng.integers(low, high, b.shape).astype(b.dtype.numpy)
+    return out
+
+
+def _stored(values: Array, kind: DType) -> Array:
+    return to_bf16(values) if kind is DType.BF16 else values.astype(kind.numpy)
+
+
+def _scale(kernel: Kernel, reads: list[Expr]) -> float:
+    """Weights of long sums are small, so that their results are of the order of one."""
+    free = frozenset[str]().union(*(e.free for e in reads)) - set(kernel.axes)
+    return 1.0 / math.sqrt(prod(kernel.extent[a] for a in free))
+
+
+def _index_limits(kernel: Kernel, terms: list[Expr]) -> dict[str, int]:
+    """The extents that buffers of indices must stay below."""
+    out: dict[str, int] = {}
+    for e in (e for t in terms for e in subterms(t) if e.kind == "load"):
+        for i, n in zip(e.kids, kernel.buffer(e.attr[0]).shape, strict=True):
+            for d in (d for d in subterms(i) if d.kind == "dyn"):
+                for below in (x for x in subterms(d) if x.kind == "load"):
+                    name = below.attr[0]
+                    out[name] = max(1, min(out.get(name, n), n))
+    return out

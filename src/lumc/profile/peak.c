@@ -1,0 +1,31 @@
+/* peak.c - how fast multiply-adds on registers are. */
+#include <time.h>
+
+typedef float vector __attribute__((vector_size(4 * LANES)));
+enum { SUMS = 12, ROUNDS = 20000 };
+
+static double now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static volatile float sink = 0.5f;
+
+double peak_gflops(void) {
+  const vector a = sink - (vector){0}, b = a * 0.5f;
+#define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define START(i) vector s##i = b + i;
+#define STEP(i) s##i = s##i * a + b;
+#define KEEP(i) total += s##i;
+  EACH(START)
+  double start = now_ns();
+  for (int k = 0; k < ROUNDS; ++k) {
+    EACH(STEP)
+  }
+  double ns = now_ns() - start;
+  vector total = b;
+  EACH(KEEP)
+  sink = total[0] > 2.0f ? 0.25f : 0.5f;
+  return 2.0 * LANES * SUMS * ROUNDS / ns;
+}

@@ -1,0 +1,75 @@
+"""How long a kernel takes: the minimum of samples of about 100 us.
+
+The minimum is what other processes cannot make larger; a mean or a median ranks noise. ``Sample``
+runs a candidate: ``sample(inner, n)`` gives n times the microseconds of one of ``inner`` runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+Sample = Callable[[int, int], list[float]]
+
+SAMPLE_US = 100.0
+DROP = 1.5  # slower than this times the best: two samples are enough
+PROMISING = 1.12  # below this times the best: more patience
+PATIENCE = (4, 15)  # samples without progress that end the minimum: of others, of promising ones
+PROGRESS = 0.005
+SLOW_US = 1000.0  # samples as long as this meet preemption
+FINAL_US = 60_000.0  # of one candidate in the finals
+WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The minimum in microseconds, and how much larger the median was."""
+
+    us: float
+    samples: int
+    noise: float
+
+
+def inner_runs(once_us: float) -> int:
+    """Runs in one sample."""
+    return max(1, min(100_000, round(SAMPLE_US / max(once_us, 1e-3))))
+
+
+def measure(sample: Sample, best_us: float | None) -> tuple[Timing, int]:
+    """Screen, then sample until the minimum stays; also the runs per sample."""
+    once = min(sample(1, 2))
+    if once < SAMPLE_US:
+        once = min(sample(inner_runs(once), 2))
+    inner = inner_runs(once)
+    seen = [once, *sample(inner, 2)]
+    if best_us is None or min(seen) <= DROP * best_us:
+        stale = 0
+        while True:
+            low = min(seen)
+            limit = PATIENCE[best_us is None or low <= PROMISING * best_us]
+            if stale >= limit or (low > SLOW_US and stale * low > FINAL_US):
+                break
+            seen += sample(inner, 1)
+            stale = 0 if seen[-1] < low * (1 - PROGRESS) else stale + 1
+    return timing(seen), inner
+
+
+def finals(samples: Sequence[Sample], inner: Sequence[int], first: Sequence[float]) -> list[Timing]:
+    """All candidates in turn, round after round; ``first`` are their minima so far."""
+    slow = max(first) > SLOW_US
+    rounds = max(5, min(40 if slow else 20, int(FINAL_US / max(SAMPLE_US, *first))))
+    seen: list[list[float]] = [[] for _ in samples]
+    for _ in range(rounds):
+        for one, runs, out in zip(samples, inner, seen, strict=True):
+            out += one(runs, 1)
+    return [timing(s) for s in seen]
+
+
+def timing(seen: Sequence[float]) -> Timing:
+    return Timing(min(seen), len(seen), median(seen) / max(min(seen), 1e-9) - 1)
+
+
+def is_faster(us: float, than_us: float) -> bool:
+    """By more than the noise of two minima."""
+    return us < than_us * (1 - WIN[than_us > SLOW_US])

@@ -1,0 +1,354 @@
+"""The search over measured programs: which variant, which cuts, which schedule of every kernel.
+
+Kernel times add up, so every region is decided on its own, among the candidates that the estimate
+ranks best. All of them are timed with default schedules first; then each batch of trials goes to
+the kernel that has most to gain: launches times the distance from its bound. It may be stopped at
+any moment. The decision is a function of the records alone, so the same records give the same plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from lumc.errors import Exit, LumcError
+from lumc.kernel.bound import least_work
+from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import Target
+from lumc.profile.choose import plan_region, shortlist
+from lumc.profile.measure import Bench, Job, Trial
+from lumc.profile.records import Choice, Records, text_of
+from lumc.profile.timing import is_faster
+from lumc.profile.walk import Walk
+from lumc.search.space import Space
+
+BATCH = 8  # candidates that are compiled together
+FOR_TRIALS = 0.9  # of the budget; the rest is for the finals
+FINALISTS = 5
+CLOSE = 1.12  # times the best: takes part in the finals
+CONTENDER = 1.3  # times the best program of a region at defaults: its kernels are tuned too
+SLACK = 0.95  # of the bound from the measured peak: no kernel was seen to be faster
+CACHE_SPEED = 10.0  # bandwidth of caches in that of memory
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a search may spend, and where it stops."""
+
+    budget_s: float = 60.0
+    trials: int = 0  # of each kernel; 0: as many as the budget allows
+    fraction: float = 0.95  # of the bound, where a kernel is good enough
+    seed: int = 0
+    frozen: bool = False  # records only; a miss is an error
+    cache_bytes: int = (
+        32 << 20
+    )  # the last cache level: larger models read their weights from memory
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the search is; said after every batch."""
+
+    seconds: float
+    kernels: int
+    open: int
+    trials: int
+    us: float  # of the best plan
+    noise: float
+
+
+class Tuning:
+    """A search in progress. ``stopped`` is asked between batches; ``say`` hears the progress."""
+
+    def __init__(
+        self,
+        space: Space,
+        options: Options,
+        records: Records,
+        bench: Callable[[], Bench],
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        say: Callable[[Progress], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.space, self.options, self.records, self.say = space, options, records, say
+        self.target, self.stopped, self.clock = space.target, stopped, clock
+        self.open_bench = bench
+        self.bench: Bench | None = None
+        self.start, self.measured, self.noise = clock(), 0, 0.0
+        weights = sum(
+            prod(int(str(n)) for n in w.shape) * w.dtype.nbytes for w in space.graph.weights
+        )
+        self.cold = int(1.25 * options.cache_bytes) if weights > options.cache_bytes else 0
+        self.kernels: dict[str, KernelPlan] = {}
+        self.lists = {
+            r.key: [
+                plan_region(r, parts, self.target, self.kernels)
+                for parts in shortlist(r, self.target)
+            ]
+            for r in space.regions
+        }
+        self.walks: dict[str, Walk] = {}
+        self.finished: set[str] = set()  # kernels with a choice of this search
+        self.bounds: dict[str, float] = {}
+
+    def run(self) -> Plan:
+        """Search until nothing can be gained or the budget is spent; the plan."""
+        try:
+            if self.records.peak is None and not self.options.frozen:
+                self.records.set_peak(self._bench().peak())
+            gflops = self.records.peak or self.target.gflops
+            limit = replace(self.target, gflops=gflops), self.options.cache_bytes
+            self.bounds = {key: least_us(k, *limit) for key, k in self.kernels.items()}
+            if self.options.frozen:
+                self._require_records()
+            elif not self._is_settled():
+                self._defaults()
+                self._search()
+                self._finish()
+        finally:
+            if self.bench:
+                self.bench.close()
+        return self._plan()
+
+    def _bench(self) -> Bench:
+        self.bench = self.bench or self.open_bench()
+        return self.bench
+
+    # ---- phases
+
+    def _defaults(self) -> None:
+        """The listed programs with default schedules, those of the least bound first; the bound
+        rules out the rest as soon as one is measured."""
+        waiting = {key: sorted(plans, key=self._bound) for key, plans in self.lists.items()}
+        while any(waiting.values()) and not self._is_over():
+            decided, todo = self._decide(), dict[str, None]()
+            for key, plans in waiting.items():
+                best = self._total(decided[key]) if key in decided else None
+                if plans and (best is None or self._bound(plans[0]) < best):
+                    todo.update((s.kernel, None) for s in plans[0].steps)
+                waiting[key] = plans[1:]
+            new = [k for k in todo if k not in self.walks]
+            for i in range(0, len(new), BATCH):
+                if not self._is_over():
+                    self._measure([(k, self._walk(k).propose(1)) for k in new[i : i + BATCH]])
+            self._tell(len(new))
+
+    def _bound(self, plan: RegionPlan) -> float:
+        return SLACK * sum(self.bounds[s.kernel] for s in plan.steps)
+
+    def _search(self) -> None:
+        while not self._is_over():
+            todo = self._open_kernels()
+            self._tell(len(todo))
+            if not todo:
+                return
+            key = max(sorted(todo), key=lambda k: todo[k])
+            self._measure([(key, self._walk(key).propose(BATCH))])
+
+    def _finish(self) -> None:
+        """Finals for the kernels of the plan, and their choices on record."""
+        while True:
+            used = self._used(self._decide())
+            left = [k for k in used if not self._settled(k) and k not in self.finished]
+            if not left:
+                return
+            for key in left:
+                self.finished.add(key)
+                self._choose(key)
+
+    # ---- what is worth measuring
+
+    def _open_kernels(self) -> dict[str, float]:
+        """Kernels whose search goes on, with what there is to gain."""
+        decided, out = self._decide(), dict[str, float]()
+        for region in self.space.regions:
+            best = decided.get(region.key)
+            for plan in self.lists[region.key]:
+                share = 1.0 if plan is best else 0.25
+                if best is None or (plan is not best and not self._contends(plan, best)):
+                    continue
+                for step in plan.steps:
+                    gain = share * region.count * self._gain(step.kernel)
+                    if gain > 0:
+                        out[step.kernel] = out.get(step.kernel, 0.0) + gain
+        return out
+
+    def _contends(self, plan: RegionPlan, best: RegionPlan) -> bool:
+        total, other = self._total(best), self._total(plan)
+        bound = SLACK * sum(self.bounds[s.kernel] for s in plan.steps)
+        return (
+            total is not None and other is not None and other < CONTENDER * total and bound < total
+        )
+
+    def _gain(self, key: str) -> float:
+        """Microseconds between the best time and the bound, less with every fruitless batch."""
+        if self._settled(key):
+            return 0.0
+        walk = self._walk(key)
+        if self._stop(walk):
+            return 0.0
+        us = walk.best.us if walk.best and walk.best.us else 1e6
+        return max(us - self.bounds[key], 0.01 * us) * float(0.7 ** (walk.stale / BATCH))
+
+    def _stop(self, walk: Walk) -> str:
+        return walk.stop(self.options.fraction, self.options.trials)
+
+    def _settled(self, key: str) -> bool:
+        """Whether an earlier search of this kernel was as long as this one may be."""
+        choice = self.records.choices.get(self._at(key))
+        if choice is None:
+            return False
+        if choice.stop == "bound" and choice.us * self.options.fraction > self.bounds[key]:
+            return False
+        return choice.covers(self.options.budget_s, self.options.trials)
+
+    def _is_settled(self) -> bool:
+        """Whether there is nothing to do: every region decided, every kernel searched before."""
+        decided = self._decide()
+        used = self._used(decided)
+        return len(decided) == len(self.lists) and all(self._settled(key) for key in used)
+
+    def _is_over(self) -> bool:
+        return self.stopped() or self.clock() - self.start > FOR_TRIALS * self.options.budget_s
+
+    # ---- measuring
+
+    def _walk(self, key: str) -> Walk:
+        if key not in self.walks:
+            hints = self.records.hints(key)
+            walk = Walk(self.kernels[key], self.target, self.bounds[key], self.options.seed, hints)
+            self.walks[key] = walk
+        return self.walks[key]
+
+    def _measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]]) -> None:
+        """Measure what is not on record; everything is observed in the order of the proposals."""
+        jobs, at = [], []
+        for key, schedules in proposed:
+            walk, known = self._walk(key), self.records.trials.get(self._at(key), {})
+            best = walk.best.us if walk.best else None
+            for schedule in schedules:
+                if text_of(schedule) not in known:
+                    jobs.append(Job(self.kernels[key], schedule, self._cold(key), best))
+                    at.append(key)
+        if jobs:
+            for key, trial in zip(at, self._bench().measure(jobs), strict=True):
+                self._record(key, trial)
+        for key, schedules in proposed:
+            known = self.records.trials.get(self._at(key), {})
+            for schedule in schedules:
+                if text_of(schedule) in known:
+                    self._walk(key).observe(known[text_of(schedule)])
+
+    def _record(self, key: str, trial: Trial) -> None:
+        self.measured += 1
+        self.noise += (trial.noise - self.noise) / 20
+        self.records.add(*self._at(key), trial)
+
+    def _choose(self, key: str) -> None:
+        """The winner of a kernel: finals among the best, the earlier one unless it is beaten."""
+        walk, known = self._walk(key), self._known(key)
+        best = sorted((t for t in known if t.us is not None), key=_time)[:FINALISTS]
+        close = [t for t in known if t in best and _time(t) <= CLOSE * _time(best[0])]
+        if len(close) > 1 and not self.stopped():
+            jobs = [Job(walk.plan, t.schedule, self._cold(key), t.us) for t in close]
+            close = self._bench().finals(jobs) or close
+        winner = close[0]
+        for trial in close[1:]:
+            if is_faster(_time(trial), _time(winner)):
+                winner = trial
+        why = self._stop(walk) or ("interrupted" if self.stopped() else "time")
+        spent = self.options.budget_s, self.options.trials
+        us = min(_time(t) for t in (winner, *known) if t.us and t.schedule == winner.schedule)
+        choice = Choice(winner.schedule, us, why, len(known), *spent)
+        self.records.choose(*self._at(key), choice)
+
+    def _known(self, key: str) -> list[Trial]:
+        return list(self.records.trials.get(self._at(key), {}).values())
+
+    def _cold(self, key: str) -> int:
+        constant = any(b.constant for b in self.kernels[key].kernel.buffers)
+        return self.cold if constant else 0
+
+    def _at(self, key: str) -> tuple[str, bool]:
+        return key, self._cold(key) > 0
+
+    # ---- deciding, from the records alone
+
+    def _time(self, key: str) -> float | None:
+        choice = self.records.choices.get(self._at(key))
+        if choice:
+            return choice.us
+        return min((t.us for t in self._known(key) if t.us is not None), default=None)
+
+    def _total(self, plan: RegionPlan) -> float | None:
+        times = [self._time(s.kernel) for s in plan.steps]
+        return None if None in times else sum(t for t in times if t is not None)
+
+    def _decide(self) -> dict[str, RegionPlan]:
+        """The fastest listed program of every region of which one was measured."""
+        out: dict[str, RegionPlan] = {}
+        for region in self.space.regions:
+            best: tuple[float, RegionPlan] | None = None
+            for plan in self.lists[region.key]:
+                us = self._total(plan)
+                if us is not None and (best is None or is_faster(us, best[0])):
+                    best = us, plan
+            if best:
+                out[region.key] = best[1]
+        return out
+
+    def _used(self, decided: Mapping[str, RegionPlan]) -> list[str]:
+        return list(dict.fromkeys(s.kernel for r in decided.values() for s in r.steps))
+
+    def _plan(self) -> Plan:
+        decided = self._decide()
+        regions = {r.key: decided.get(r.key, self.lists[r.key][0]) for r in self.space.regions}
+        kernels = {key: self._chosen(key) for key in self._used(regions)}
+        s = self.space
+        return Plan(s.graph, s.target, kernels, regions, s.instances, s.outputs)
+
+    def _chosen(self, key: str) -> KernelPlan:
+        plan, choice = self.kernels[key], self.records.choices.get(self._at(key))
+        plan = replace(plan, bound_us=self.bounds[key])
+        if choice:
+            return replace(plan, schedule=choice.schedule, time_us=choice.us, stop=choice.stop)
+        known = self._known(key)
+        if known and all(t.us is None for t in known):
+            said = "; ".join(dict.fromkeys(f"{t.reason}: {t.remark}" for t in known))
+            what = f"no candidate of kernel '{plan.kernel.name}' is valid: {said[:400]}"
+            raise LumcError("E0412", what, fix="--estimate takes the default", exit=Exit.BUDGET)
+        return replace(plan, stop="not measured")
+
+    def _require_records(self) -> None:
+        decided = self._decide()
+        missed = [r.key for r in self.space.regions if r.key not in decided]
+        missed += [k for k in self._used(decided) if self._at(k) not in self.records.choices]
+        if missed:
+            what = f"--frozen: no record of {len(missed)} kernels: {', '.join(missed[:5])}"
+            fix = "run it without --frozen on this machine, and keep kernels_cache/"
+            raise LumcError("E0413", what, fix=fix, exit=Exit.BUDGET)
+
+    def _tell(self, open_: int) -> None:
+        decided, total = self._decide(), 0.0
+        for region in self.space.regions:
+            if region.key in decided:
+                total += region.count * (self._total(decided[region.key]) or 0.0)
+        spent = self.clock() - self.start
+        self.say(Progress(spent, len(self.kernels), open_, self.measured, total, self.noise))
+
+
+def least_us(plan: KernelPlan, target: Target, cache_bytes: int) -> float:
+    """The roofline at the measured peak; data that fits the caches may come from there."""
+    work = least_work(plan.kernel)
+    speed = target.bandwidth * (CACHE_SPEED if work.nbytes <= cache_bytes else 1.0)
+    compute = work.flops / (target.gflops * 1e3 * target.threads)
+    return max(compute, work.nbytes / (speed * 1e3))
+
+
+def _time(trial: Trial) -> float:
+    assert trial.us is not None
+    return trial.us

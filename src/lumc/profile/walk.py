@@ -1,0 +1,114 @@
+"""The search through the schedules of one kernel.
+
+It starts at the default and at what was best elsewhere. Then two ways alternate: other structures,
+and steps away from the best schedule so far; when these are used up, strolls from the best
+schedules of the best structures. Everything random comes from the seed and the kernel's key, so
+the same records give the same walk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from lumc.kernel.moves import neighbours, stroll, structures
+from lumc.kernel.plan import KernelPlan
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import Target
+from lumc.profile.measure import Trial
+from lumc.profile.records import text_of
+
+PATIENCE = 96  # candidates without progress that end a walk
+PROGRESS = 0.005
+ELITE = 3  # structures that strolls start from
+STROLLS = 40  # to find one schedule that is new
+
+
+class Walk:
+    """What was proposed for a kernel, and what became of it."""
+
+    def __init__(
+        self,
+        plan: KernelPlan,
+        target: Target,
+        floor_us: float,
+        seed: int,
+        hints: Sequence[Schedule],
+    ) -> None:
+        self.plan, self.target, self.floor_us = plan, target, floor_us
+        self.rng = random.Random(f"{seed}:{plan.key}")
+        self.first = [plan.schedule, *hints]
+        self.others: list[Schedule] | None = None
+        self.steps: list[Schedule] = []
+        self.seen: set[str] = set()
+        self.best: Trial | None = None
+        self.elite: dict[str, Trial] = {}  # the best of every structure
+        self.trials: list[Trial] = []
+        self.stale = 0
+        self.exhausted = False
+
+    def propose(self, n: int) -> list[Schedule]:
+        """Up to n schedules that were not proposed before; first the default alone."""
+        n = n if self.trials else 1
+        out: list[Schedule] = []
+        while len(out) < n:
+            schedule = self._next(len(self.seen))
+            if schedule is None:
+                self.exhausted = True
+                break
+            if text_of(schedule) not in self.seen:
+                self.seen.add(text_of(schedule))
+                out.append(schedule)
+        return out
+
+    def _next(self, turn: int) -> Schedule | None:
+        if self.first:
+            return self.first.pop(0)
+        if self.others is None:
+            self.others = structures(self.plan.kernel, self.target)
+            self.rng.shuffle(self.others)
+        if self.others and (turn % 2 or not self.steps):
+            return self.others.pop()
+        if self.steps:
+            return self.steps.pop()
+        known = sorted(self.elite.values(), key=_time)[:ELITE]
+        for _ in range(STROLLS if known else 0):
+            start = self.rng.choice(known).schedule
+            schedule = stroll(self.plan.kernel, start, self.target, self.rng)
+            if text_of(schedule) not in self.seen:
+                return schedule
+        return None
+
+    def observe(self, trial: Trial) -> None:
+        """Learn from a proposed schedule."""
+        self.trials.append(trial)
+        self.stale += 1
+        if trial.us is None:
+            return
+        kind = repr(
+            [
+                (s.form, s.rows_axis, s.lane_axis, s.stage_a, s.stage_b, s.lanes)
+                for s in trial.schedule.stages
+            ]
+        )
+        if kind not in self.elite or trial.us < _time(self.elite[kind]):
+            self.elite[kind] = trial
+        if self.best is None or trial.us < _time(self.best) * (1 - PROGRESS):
+            self.best, self.stale = trial, 0
+            self.steps = neighbours(self.plan.kernel, trial.schedule, self.target)
+            self.rng.shuffle(self.steps)
+
+    def stop(self, fraction: float, limit: int) -> str:
+        """Why the walk is over, or nothing."""
+        if self.best and _time(self.best) * fraction <= self.floor_us:
+            return "bound"
+        if self.exhausted:
+            return "exhausted"
+        if limit and len(self.trials) >= limit:
+            return "trials"
+        return "converged" if self.stale >= PATIENCE else ""
+
+
+def _time(trial: Trial) -> float:
+    assert trial.us is not None
+    return trial.us

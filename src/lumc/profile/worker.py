@@ -1,0 +1,269 @@
+"""The process that runs candidates: it may crash, hang or run out of memory; the search goes on.
+
+It holds the data of the kernels that are being measured: random inputs, and what numpy makes of
+them at some points of every result. A candidate is run once and compared before it is timed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import resource
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lumc.codegen.c import ROUND
+from lumc.codegen.plan import packing_from_json
+from lumc.kernel.plan import KernelPlan
+from lumc.link.packing import pack
+from lumc.profile.oracle import Expected, expected, inputs_of
+from lumc.runtime.evaluate import Array, widen
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+CHUNK = 32 << 20  # memory is taken from the system in pieces of at least this size
+FENCE = 4096  # bytes before and after what a kernel may write
+MARK = 0xA5
+HUGE_PAGE = 2 << 20
+KEPT = 6  # kernels whose data stays in memory
+SPREADS = (1.0, 0.1)  # of random inputs: smaller ones where the default already overflows
+MAX_COPIES = 64
+OUTSIDE = "wrote outside of its buffers"
+
+
+class Loaded(NamedTuple):
+    """Where a candidate is and how it is called."""
+
+    path: str
+    symbol: str
+    raw: tuple[str, ...]  # buffers that it reads as they are
+    packings: tuple[Mapping[str, Any], ...]  # of codegen.plan, by buffer name
+    scratch_bytes: int
+    parallel: bool
+
+
+class Memory:
+    """Arrays on huge pages, as in a bundle; all are given back at once."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Array] = []
+        self.free = 0
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Array:
+        """Zeros on a cache line, with a fence on both sides."""
+        size = prod(shape) * np.dtype(dtype).itemsize
+        need = -(-size // 64) * 64 + 2 * FENCE
+        if need > self.free:
+            self.free = max(CHUNK, -(-need // CHUNK) * CHUNK)
+            block = mmap.mmap(-1, self.free + HUGE_PAGE)
+            if hasattr(mmap, "MADV_HUGEPAGE"):
+                block.madvise(mmap.MADV_HUGEPAGE)
+            whole = np.frombuffer(block, np.uint8)
+            skip = -whole.ctypes.data % HUGE_PAGE
+            self.chunks.append(whole[skip : skip + self.free])
+        start = len(self.chunks[-1]) - self.free + FENCE
+        self.free -= need
+        self.chunks[-1][start - FENCE : start + need - FENCE] = MARK
+        out: Array = self.chunks[-1][start : start + size].view(dtype).reshape(shape)
+        out[...] = 0
+        return out
+
+
+def is_fenced(array: Array) -> bool:
+    """Whether nothing was written beside the array."""
+    size = -(-array.nbytes // 64) * 64
+    for start in (array.ctypes.data - FENCE, array.ctypes.data + size):
+        fence = (ctypes.c_uint8 * FENCE).from_address(start)
+        if bytes(fence) != bytes([MARK]) * FENCE:
+            return False
+    return True
+
+
+@dataclass
+class Subject:
+    """A kernel under measurement: its arguments and what it should compute."""
+
+    plan: KernelPlan
+    cold_bytes: int  # cycle through copies of constant operands of at least this size; 0: no
+    seed: int
+    memory: Memory
+    inputs: Mapping[str, Array]
+    arrays: dict[str, Array]
+    want: Expected
+    reference: dict[str, Array] | None = None  # the results of the first candidate that was right
+    spread: int = 0
+
+    def __post_init__(self) -> None:
+        self.weights: dict[tuple[str, int], list[Array]] = {}  # by name and size
+
+    def copies(self, name: str, values: Array) -> list[Array]:
+        """A weight once, or so often that one round of the copies is not in any cache. Layouts of
+        the same size share them: only the first copy has the values in their places."""
+        key = name, values.nbytes
+        if key not in self.weights:
+            cold = self.cold_bytes and values.nbytes
+            n = min(MAX_COPIES, -(-self.cold_bytes // values.nbytes)) if cold else 1
+            self.weights[key] = [self.memory.array(values.shape, values.dtype) for _ in range(n)]
+            for array in self.weights[key][1:]:
+                array[...] = values
+        self.weights[key][0][...] = values
+        return self.weights[key]
+
+
+def prepare(plan: KernelPlan, seed: int, cold_bytes: int, spread: int = 0) -> Subject:
+    """Random inputs, arguments and expectations of a kernel."""
+    kernel, memory = plan.kernel, Memory()
+    inputs = inputs_of(kernel, seed, SPREADS[spread])
+    arrays = {b.name: memory.array(b.shape, b.dtype.numpy) for b in kernel.buffers}
+    want = expected(kernel, inputs, seed)
+    subject = Subject(plan, cold_bytes, seed, memory, inputs, arrays, want, spread=spread)
+    _reset(subject)
+    return subject
+
+
+def _reset(subject: Subject) -> None:
+    """Inputs as at the start, results full of what no kernel computes."""
+    kernel = subject.plan.kernel
+    for b in kernel.buffers:
+        array = subject.arrays[b.name]
+        if b.name in subject.inputs:
+            array[...] = subject.inputs[b.name]
+        else:
+            array.reshape(-1).view(np.uint8)[...] = 0xFF
+
+
+@dataclass
+class Candidate:
+    """A loaded candidate: its function and a set of arguments for every copy of its weights."""
+
+    function: Any
+    sets: Any  # void ***
+    n_sets: int
+    parallel: bool
+    kept: list[Any]
+    written: list[Array]
+
+
+def load(subject: Subject, made: Loaded, threads: int) -> Candidate:
+    kernel = subject.plan.kernel
+    library = ctypes.CDLL(str(Path(made.path)))
+    function = ctypes.cast(library[made.symbol], ctypes.c_void_p)
+    columns, memory = [[subject.arrays[b.name]] for b in kernel.buffers], Memory()
+    for i, b in enumerate(kernel.buffers):
+        if b.constant and b.name in made.raw and b.name not in kernel.stored:
+            columns[i] = subject.copies(b.name, subject.inputs[b.name])
+    for data in made.packings:
+        packing = packing_from_json(data)
+        source = kernel.buffer(packing.weight)
+        values = pack(subject.inputs[source.name], source.dtype, packing)
+        columns.append(subject.copies(f"{source.name}@{packing.dtype.value}", values))
+    scratch = -(-made.scratch_bytes // ROUND) * ROUND * threads
+    columns.append([memory.array((scratch,), np.uint8)])
+    n = max(len(c) for c in columns)
+    rows = [
+        (ctypes.c_void_p * len(columns))(*(c[i % len(c)].ctypes.data for c in columns))
+        for i in range(n)
+    ]
+    sets = (ctypes.c_void_p * n)(*(ctypes.addressof(row) for row in rows))
+    written = [subject.arrays[name] for name in kernel.stored] + columns[-1]
+    return Candidate(function, sets, n, made.parallel, [library, rows, columns], written)
+
+
+class Timer:
+    """The native side: a pool of threads and a clock."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        self.library = ctypes.CDLL(path)
+        self.library.pool_new.restype = ctypes.c_void_p
+        self.pool = ctypes.c_void_p(self.library.pool_new(threads))
+        if not self.pool:
+            raise MemoryError
+
+    def sample(self, c: Candidate, inner: int, n: int) -> list[float]:
+        """Microseconds of one run, n times."""
+        us = (ctypes.c_double * n)()
+        where = self.pool, c.function, c.sets, ctypes.c_long(c.n_sets)
+        counts = (ctypes.c_long(v) for v in (c.parallel, inner, n))
+        if self.library.timer_sample(*where, *counts, us):
+            raise MemoryError
+        return list(us)
+
+
+def problem(subject: Subject, c: Candidate, timer: Timer) -> str:
+    """Run once and compare: with numpy at some points, with the first right candidate at all."""
+    _reset(subject)
+    timer.sample(c, 1, 1)
+    if not all(is_fenced(a) for a in c.written if a.size):
+        return OUTSIDE
+    kernel = subject.plan.kernel
+    got = {name: subject.arrays[name] for name in kernel.stored}
+    said = subject.want.problem(got)
+    if not said and subject.reference is not None:
+        for name, array in subject.reference.items():
+            kind = kernel.buffer(name).dtype
+            said = said or subject.want.compare(name, got[name], widen(array, kind))
+    if not said and subject.reference is None:
+        subject.reference = {name: a.copy() for name, a in got.items()}
+    return said
+
+
+class Worker:
+    """What the process remembers between questions."""
+
+    def __init__(self, timer: str, threads: int) -> None:
+        self.timer, self.threads = Timer(timer, threads), threads
+        self.subjects: dict[str, Subject] = {}
+        self.candidates: dict[int, Candidate] = {}
+
+    def kernel(self, data: Mapping[str, Any], target: Any, seed: int, cold_bytes: int) -> None:
+        """Make a kernel known; the oldest is forgotten."""
+        from lumc.profile.plan_json import kernel_from
+
+        plan = kernel_from(data, target)
+        while len(self.subjects) >= KEPT:
+            del self.subjects[next(iter(self.subjects))]
+        self.subjects[plan.key] = prepare(plan, seed, cold_bytes)
+
+    def check(self, key: str, number: int, made: Loaded) -> str:
+        """Load a candidate and compare; what is wrong with it, or nothing."""
+        subject = self.subjects[key]
+        self.candidates[number] = load(subject, made, self.threads)
+        said = problem(subject, self.candidates[number], self.timer)
+        if said and subject.reference is None and subject.spread + 1 < len(SPREADS):
+            new = prepare(subject.plan, subject.seed, subject.cold_bytes, subject.spread + 1)
+            self.subjects[key] = new
+            self.candidates[number] = load(new, made, self.threads)
+            said = problem(new, self.candidates[number], self.timer) and said
+        return said
+
+    def sample(self, number: int, inner: int, n: int) -> list[float]:
+        return self.timer.sample(self.candidates[number], inner, n)
+
+    def forget(self) -> None:
+        """Drop all candidates, and what only they needed."""
+        self.candidates.clear()
+
+
+def serve(pipe: Connection, timer: str, threads: int, nbytes: int) -> None:
+    """The worker's side: answers questions until the pipe closes."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+    resource.setrlimit(resource.RLIMIT_AS, (used + nbytes, used + nbytes))
+    worker = Worker(timer, threads)
+    while True:
+        try:
+            name, *args = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, getattr(worker, name)(*args)))
+        except MemoryError:
+            pipe.send((False, "memory"))
+        except Exception as e:  # told where it is asked for
+            pipe.send((False, f"{type(e).__name__}: {e}"))

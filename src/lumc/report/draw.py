@@ -1,0 +1,145 @@
+"""Draw a directed acyclic diagram as Graphviz text or as a self-contained SVG."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lumc.graph.graph import Entry, Node, Read
+
+BOX_HEIGHT, LINE, GAP_X, GAP_Y, CHAR = 20, 14, 18, 42, 6.6
+COLORS = {"leaf": "#e8eef7", "op": "#ffffff", "reduce": "#fdebd3", "kernel": "#e3f1e1"}
+
+
+@dataclass
+class Box:
+    """One node of a diagram: lines of text and a kind that gives the colour."""
+
+    name: str
+    lines: tuple[str, ...]
+    kind: str = "op"
+
+    @property
+    def width(self) -> float:
+        return 16 + CHAR * max((len(line) for line in self.lines), default=1)
+
+    @property
+    def height(self) -> float:
+        return BOX_HEIGHT + LINE * (len(self.lines) - 1)
+
+
+@dataclass
+class Diagram:
+    """Boxes in topological order, and edges between their names."""
+
+    boxes: list[Box] = field(default_factory=list)
+    edges: list[tuple[str, str]] = field(default_factory=list)
+
+
+def entry_diagram(entry: Entry, weights: Iterable[Node]) -> Diagram:
+    """The nodes of an entry: leaves, primitives and outputs."""
+    out = Diagram()
+    used = {o.source.name for n in entry.nodes for o in n.operands if isinstance(o, Read)}
+    for leaf in (*entry.inputs, *(w for w in weights if w.name in used)):
+        out.boxes.append(Box(leaf.name, (leaf.name, _type(leaf)), "leaf"))
+    for node in entry.nodes:
+        said = f"{node.name} = {getattr(node.op, 'value', node.op)}"
+        out.boxes.append(Box(node.name, (said, _type(node)), "reduce" if node.reduced else "op"))
+        sources = [o.source.name for o in node.operands if isinstance(o, Read)]
+        out.edges += [(s, node.name) for s in dict.fromkeys(sources)]
+    for name, node in entry.outputs:
+        out.boxes.append(Box(f"output {name}", (f"output {name}",), "leaf"))
+        out.edges.append((node.name, f"output {name}"))
+    return out
+
+
+def _type(node: Node) -> str:
+    return f"{node.dtype.value}[{', '.join(str(e) for e in node.shape)}]"
+
+
+def to_dot(diagram: Diagram) -> str:
+    """Graphviz text, one node or edge per line."""
+    rows = ["digraph lumc {", '  node [shape=box, fontname="Helvetica", fontsize=10];']
+    for box in diagram.boxes:
+        label = json.dumps("\n".join(box.lines))
+        rows.append(
+            f"  {json.dumps(box.name)} [label={label}, style=filled, fillcolor="
+            f'"{COLORS[box.kind]}"];'
+        )
+    rows += [f"  {json.dumps(a)} -> {json.dumps(b)};" for a, b in diagram.edges]
+    return "\n".join([*rows, "}"]) + "\n"
+
+
+def to_svg(diagram: Diagram) -> str:
+    """A layered drawing: every box one row below the lowest box that it reads."""
+    place, width, height = _layout(diagram)
+    rows = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" '
+        'font-size="11">',
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
+    ]
+    for a, b in diagram.edges:
+        (x0, y0, ba), (x1, y1, _) = place[a], place[b]
+        start, mid = y0 + ba.height, (y0 + ba.height + y1) / 2
+        rows.append(
+            f'<path d="M{x0:.1f},{start:.1f} C{x0:.1f},{mid:.1f} {x1:.1f},{mid:.1f} '
+            f'{x1:.1f},{y1:.1f}" fill="none" stroke="#8a94a6"/>'
+        )
+    for x, y, box in place.values():
+        left = x - box.width / 2
+        rows.append(
+            f'<rect x="{left:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
+            f'rx="4" fill="{COLORS[box.kind]}" stroke="#5b6678"/>'
+        )
+        for i, line in enumerate(box.lines):
+            rows.append(
+                f'<text x="{x:.1f}" y="{y + 14 + LINE * i:.1f}" text-anchor="middle">'
+                f"{html.escape(line)}</text>"
+            )
+    return "\n".join([*rows, "</svg>"]) + "\n"
+
+
+def _layout(diagram: Diagram) -> tuple[dict[str, tuple[float, float, Box]], float, float]:
+    """``(centre x, top y, box)`` per name; rows are ordered by the mean place of what they read."""
+    boxes = {b.name: b for b in diagram.boxes}
+    above: dict[str, list[str]] = {name: [] for name in boxes}
+    below: dict[str, list[str]] = {name: [] for name in boxes}
+    for a, b in diagram.edges:
+        above[b].append(a)
+        below[a].append(b)
+    rank: dict[str, int] = {}
+    for name in boxes:
+        rank[name] = 1 + max((rank[a] for a in above[name] if a in rank), default=-1)
+    for name in reversed(boxes):  # a leaf stands just above its first reader
+        if not above[name] and below[name]:
+            rank[name] = min(rank[b] for b in below[name]) - 1
+    least = min(rank.values(), default=0)
+    rows: dict[int, list[str]] = {}
+    for name in boxes:
+        rows.setdefault(rank[name] - least, []).append(name)
+    place: dict[str, tuple[float, float, Box]] = {}
+    y = 20.0
+    for level in sorted(rows):
+        names = rows[level]
+        centre = {n: _mean([place[a][0] for a in above[n] if a in place]) for n in names}
+        names.sort(key=lambda n: centre[n])
+        x = 20.0
+        for name in names:
+            box = boxes[name]
+            place[name] = (x + box.width / 2, y, box)
+            x += box.width + GAP_X
+        y += max(boxes[n].height for n in names) + GAP_Y
+    width = max((x + b.width / 2 for x, _, b in place.values()), default=100) + 20
+    for level in sorted(rows):  # centre every row
+        names = rows[level]
+        right = max(place[n][0] + boxes[n].width / 2 for n in names)
+        shift = (width - 20 - right) / 2
+        place |= {n: (place[n][0] + shift, place[n][1], boxes[n]) for n in names}
+    return place, width, y
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,96 @@
+"""What this machine offers: ``lumc targets`` and ``lumc doctor``."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from lumc.errors import LumcError
+from lumc.kernel.target import CPUS, resolve_target
+
+OPTIONAL = {
+    "onnx": "import ONNX models (pip install lumc[onnx])",
+    "onnxruntime": "verify --source model.onnx",
+    "torch": "verify --source FOLDER",
+    "transformers": "verify --source FOLDER",
+    "ziglang": "a C compiler where the system has none (pip install lumc[cc])",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A target and whether bundles for it run here; ``why`` says what is missing."""
+
+    name: str
+    arch: str
+    runs_here: bool
+    why: str = ""
+
+
+def target_rows() -> list[Row]:
+    here = resolve_target("cpu:native").arch
+    rows = []
+    for name in ("cpu:native", *(f"cpu:{arch}" for arch in CPUS)):
+        target = resolve_target(name)
+        same = _family(target.arch) == _family(here)
+        enough = same and target.arch <= here
+        why = "" if enough else f"this machine is {here}"
+        rows.append(Row(name, target.arch, enough or target.arch == "generic", why))
+    return rows
+
+
+def _family(arch: str) -> str:
+    return arch.rsplit("-v", 1)[0]
+
+
+def targets(as_json: bool) -> None:
+    """``lumc targets``."""
+    rows = target_rows()
+    if as_json:
+        print(json.dumps([asdict(r) for r in rows]))
+        return
+    for r in rows:
+        state = "runs here" if r.runs_here else f"builds here, does not run: {r.why}"
+        print(f"{r.name:<16} {r.arch:<12} {state}")
+
+
+def doctor(cc: str | None, as_json: bool) -> None:
+    """``lumc doctor``: Python, compiler, target and optional packages, and what is missing."""
+    from lumc import __version__
+
+    checks: list[tuple[str, bool, str]] = [
+        ("lumc", True, __version__),
+        ("python", True, platform.python_version()),
+        ("machine", True, f"{platform.system()} {platform.machine()}"),
+    ]
+    checks.append(_compiler(cc))
+    target = resolve_target("cpu:native")
+    checks.append(("cpu:native", True, f"{target.arch}, {target.lanes} f32 lanes"))
+    for package, use in OPTIONAL.items():
+        found = importlib.util.find_spec(package) is not None
+        checks.append((package, found, _version(package) if found else f"not installed: {use}"))
+    if as_json:
+        print(json.dumps([{"what": w, "ok": ok, "said": said} for w, ok, said in checks]))
+        return
+    for what, ok, said in checks:
+        print(f"{'ok  ' if ok else '-   '} {what:<14} {said}")
+
+
+def _compiler(cc: str | None) -> tuple[str, bool, str]:
+    from lumc.link.toolchain import find
+
+    try:
+        tools = find(cc)
+    except LumcError as e:
+        return "compiler", False, f"{e.what}; {e.fix}"
+    return "compiler", True, f"{' '.join(tools.command)} ({tools.version})"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "installed"

@@ -1,0 +1,54 @@
+"""Run the original of an imported model with the framework that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from lumc.errors import Exit, LumcError
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def run_original(model: str, inputs: Arrays) -> dict[str, Arrays]:
+    """``{framework: outputs}`` for an ONNX file or a Hugging Face folder."""
+    path = Path(model)
+    if path.suffix == ".onnx" and path.is_file():
+        return {"onnxruntime": _onnxruntime(path, inputs)}
+    if (path / "config.json").is_file():
+        return {"torch": _transformers(path, inputs)}
+    what = f"--source {model}: neither an ONNX file nor a Hugging Face folder"
+    raise LumcError("E0605", what, exit=Exit.USAGE)
+
+
+def _onnxruntime(path: Path, inputs: Arrays) -> Arrays:
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        raise _missing("onnxruntime", "onnxruntime") from None
+    from lumc.frontend.onnx import clean
+
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    theirs = {clean(i.name): i.name for i in session.get_inputs()}
+    names = [o.name for o in session.get_outputs()]
+    results = session.run(names, {theirs[k]: v for k, v in inputs.items() if k in theirs})
+    return dict(zip(map(clean, names), results, strict=True))
+
+
+def _transformers(path: Path, inputs: Arrays) -> Arrays:
+    try:
+        import torch
+        from transformers import AutoModel
+    except ImportError:
+        raise _missing("torch and transformers", "torch transformers") from None
+    network = AutoModel.from_pretrained(str(path), attn_implementation="eager").eval()
+    with torch.inference_mode():
+        out = network(**{k: torch.from_numpy(np.array(v)) for k, v in inputs.items()})
+    return {k: v.numpy() for k, v in out.items() if isinstance(v, torch.Tensor)}
+
+
+def _missing(what: str, packages: str) -> LumcError:
+    fix = f"pip install {packages}"
+    return LumcError("E0606", f"--source needs {what}", fix=fix, exit=Exit.TOOLCHAIN)

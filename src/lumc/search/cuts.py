@@ -1,0 +1,124 @@
+"""Cut points of a variant, and the kernels that lie between chosen cuts.
+
+A cut stores a value in memory between two kernels. Candidates are the reductions below the
+result, and for each one the last elementwise value of the same axes that everything reads
+instead of it. Values that differ only in the names of their free axes are one candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lumc.graph.expr import Expr, axis, bound_axes, rewrite, substitute, subterms
+from lumc.kernel.key import abstract
+from lumc.kernel.term import REDUCTIONS, Buffer, Kernel, Root, const, dtype, load
+
+ELEMENTWISE = ("un", "bin", "guard", "cast")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where a region's result goes, over which axes, and what it reads."""
+
+    inputs: tuple[Buffer, ...]
+    output: Buffer
+    axes: tuple[str, ...]
+    index: tuple[Expr, ...]
+    extent: Mapping[str, int]
+
+
+def cut_points(value: Expr) -> tuple[Expr, ...]:
+    """The candidates below a term, inner ones first."""
+    order = subterms(value)
+    points: dict[Expr, None] = {}
+    for e in order:
+        if e is not value and e.kind in REDUCTIONS:
+            points.update({e: None, _last_elementwise(value, order, e): None})
+    first: dict[Expr, Expr] = {}  # the innermost of those that are equal but for names
+    for e, function, _ in _alike(order, points):
+        first.setdefault(function, e)
+    return tuple(first.values())
+
+
+def _alike(
+    terms: Iterable[Expr], points: Iterable[Expr]
+) -> Iterator[tuple[Expr, Expr, tuple[str, ...]]]:
+    """The terms that equal any of the points but for names, with ``abstract`` of each."""
+    points = list(points)
+    functions = {abstract(p)[0] for p in points}
+    shapes = {(p.kind, len(p.free)) for p in points}  # a cheap test first
+    for e in terms:
+        if (e.kind, len(e.free)) in shapes:
+            function, axes = abstract(e)
+            if function in functions:
+                yield e, function, axes
+
+
+def _last_elementwise(value: Expr, order: Sequence[Expr], inner: Expr) -> Expr:
+    """The last term over the same axes that hides ``inner`` from the result."""
+    last = inner
+    for e in order:
+        plain = e.kind in ELEMENTWISE and e.free == inner.free and e is not value
+        if plain and inner in subterms(e):
+            without = substitute(value, {e: const(0)})
+            last = last if inner in subterms(without) else e
+    return last
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A cut value: its buffer, its axes, and the order in which its function lists them."""
+
+    value: Expr
+    buffer: Buffer
+    axes: tuple[str, ...]
+    layout: tuple[int, ...]
+
+
+class Splitting:
+    """A variant that can be split at any of its cut points."""
+
+    def __init__(self, frame: Frame, value: Expr, cuts: Sequence[Expr]) -> None:
+        self.frame, self.value = frame, value
+        functions = [abstract(c) for c in cuts]
+        self.stored = [self._store(i, c, functions[i][1]) for i, c in enumerate(cuts)]
+        self.loads: list[dict[Expr, Expr]] = [{} for _ in cuts]  # what equals a cut, and its load
+        number = {function: i for i, (function, _) in enumerate(functions)}
+        for e, function, axes in _alike(subterms(value), cuts):
+            part = self.stored[number[function]]
+            index = [axes[n] for n in part.layout]
+            self.loads[number[function]][e] = load(part.buffer.name, part.buffer.dtype, *index)
+
+    def _store(self, i: int, value: Expr, axes: Sequence[str]) -> _Stored:
+        """Buffer ``v{i}``; axes of the result come first, in their order."""
+        own = self.frame.axes
+        layout = sorted(
+            range(len(axes)), key=lambda n: own.index(axes[n]) if axes[n] in own else len(own) + n
+        )
+        names = tuple(axes[n] for n in layout)
+        shape = tuple(self.frame.extent[a] for a in names)
+        return _Stored(value, Buffer(f"v{i}", dtype(value), shape), names, tuple(layout))
+
+    def kernels(self, chosen: Sequence[int] = ()) -> list[Kernel]:
+        """The kernels when the values of these cut points are stored, in execution order."""
+        loads = {e: at for i in chosen for e, at in self.loads[i].items()}
+        frame, whole = self.frame, _Stored(self.value, self.frame.output, self.frame.axes, ())
+        out = []
+        for i in chosen:
+            index = tuple(axis(a) for a in self.stored[i].axes)
+            out.append(self._kernel(f"part{i}", self.stored[i], index, loads))
+        return [*out, self._kernel("result", whole, frame.index, loads)]
+
+    def _kernel(
+        self, name: str, part: _Stored, index: tuple[Expr, ...], loads: Mapping[Expr, Expr]
+    ) -> Kernel:
+        value = rewrite(part.value, lambda t: None if t is part.value else loads.get(t), {})
+        below = subterms(value)
+        read = {e.attr[0] for e in below if e.kind == "load"}
+        known = (*self.frame.inputs, *(s.buffer for s in self.stored))
+        buffers = tuple(b for b in known if b.name in read)
+        used = {*part.axes, *(a for e in below for a in (*e.free, *bound_axes(e)))}
+        extent = {a: n for a, n in self.frame.extent.items() if a in used}
+        root = Root(part.buffer.name, index, value)
+        return Kernel(name, part.axes, extent, (root,), (*buffers, part.buffer))

@@ -1,0 +1,129 @@
+"""The search pass: regions, unique ones, their e-graphs in worker processes, their variants."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from lumc.errors import Exit, LumcError
+from lumc.graph.bind import require_static
+from lumc.graph.graph import Entry, Graph, Node
+from lumc.kernel.codec import Outputs, buffer_to, encode
+from lumc.kernel.key import rename, sha
+from lumc.kernel.plan import Instance
+from lumc.kernel.target import Target
+from lumc.search.cuts import Frame, cut_points
+from lumc.search.regions import partition
+from lumc.search.saturate import Limits
+from lumc.search.space import Region, Space, Variant
+from lumc.search.translate import Body, TooManyViews, translate
+from lumc.search.worker import Finding, explore_all
+
+PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
+BOUND_NAME = re.compile(r"k[0-9]+_.*")  # names that bound axes get
+
+
+@dataclass(frozen=True)
+class Found:
+    """A region of an entry before deduplication."""
+
+    entry: str
+    node: Node
+    output: str
+    body: Body
+
+    @property
+    def key(self) -> str:
+        """Equal for equal regions: the term with canonical names, dtypes and constness."""
+        b = self.body
+        terms = encode([b.value, *b.index])
+        text = json.dumps([terms, [buffer_to(x) for x in (*b.inputs, b.output)], dict(b.extent)])
+        return sha(text)
+
+
+def search(
+    graph: Graph, target: Target, limits: Limits | None = None, inside: bool = False
+) -> Space:
+    """Everything that equals the graph, as far as the limits allow; the choice is not made here.
+
+    Every dim must be bound (E0112). Each unique region is saturated once, in a process that is
+    killed when it exceeds the limits; ``inside`` saturates in this one.
+    """
+    require_static(graph, "search")
+    found = [f for entry in graph.entries for f in find_regions(entry)]
+    keys = [f.key for f in found]
+    count = Counter(keys)
+    unique = {key: found[keys.index(key)] for key in count}
+    findings = explore_all([f.body for f in unique.values()], limits or Limits(), inside)
+    regions = tuple(
+        make_region(key, count[key], f, finding)
+        for (key, f), finding in zip(unique.items(), findings, strict=True)
+    )
+    instances = tuple(
+        Instance(f.entry, key, tuple(s.name for s in f.body.sources), f.output)
+        for key, f in zip(keys, found, strict=True)
+    )
+    outputs: Outputs = {e.name: tuple((n, v.name) for n, v in e.outputs) for e in graph.entries}
+    return Space(graph, target, regions, instances, outputs)
+
+
+def find_regions(entry: Entry) -> list[Found]:
+    """The regions of an entry in execution order; updates of states come last."""
+    extra: list[Node] = []
+    while True:
+        try:
+            cuts = partition(entry, extra)
+            inputs = frozenset(cuts)
+            found = [Found(entry.name, n, n.name, translate(n, inputs)) for n in cuts]
+            break
+        except TooManyViews as e:
+            extra.append(e.node)
+    check_updates(entry)
+    for u in entry.updates:
+        body = translate(u.value, inputs, u.state, u.index)
+        found.append(Found(entry.name, u.value, u.state.name, body))
+    return found
+
+
+def check_updates(entry: Entry) -> None:
+    """Updates happen after the run, at once: none may read a state that another one writes."""
+    written = {u.state for u in entry.updates}
+    bad = [u for u in entry.updates if u.value in written]
+    if bad:
+        names = ", ".join(f"{u.state.name} = {u.value.name}" for u in bad)
+        raise LumcError(
+            "E0301",
+            f"an update reads a state that the same entry updates: {names}",
+            where=f"entry '{entry.name}'",
+            fix="copy the state with contiguous and use the copy as the value",
+            exit=Exit.UNSUPPORTED,
+        )
+
+
+def make_region(key: str, count: int, found: Found, finding: Finding) -> Region:
+    """The region with readable axis names: those of its node."""
+    body = found.body
+    names = _axis_names(body, found.node)
+    values = [rename(v, names) for v in finding.values]
+    frame = Frame(
+        inputs=body.inputs,
+        output=body.output,
+        axes=tuple(names.values()),
+        index=tuple(rename(i, names) for i in body.index),
+        extent={names[a]: body.extent[a] for a in names} | dict(finding.extent),
+    )
+    variants = tuple(Variant(v, cut_points(v)) for v in values)
+    return Region(key, count, frame, variants, finding.stats)
+
+
+def _axis_names(body: Body, node: Node) -> dict[str, str]:
+    """Level names of the output axes -> names of the node's axes, where these are usable."""
+    own = [a for a, n in zip(node.axes, node.shape, strict=True) if n != 1]
+    level = [a for a in body.extent if a.startswith("o")]
+    out: dict[str, str] = {}
+    for a, name in zip(level, own, strict=True):
+        usable = PLAIN_NAME.fullmatch(name) and not BOUND_NAME.fullmatch(name)
+        out[a] = name if usable and name not in out.values() else f"i{len(out)}_{a}"
+    return out

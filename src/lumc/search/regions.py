@@ -1,0 +1,250 @@
+"""Where a model is cut before any search: the nodes whose values are stored in memory.
+
+A region is what lies between cuts; its only result is stored. Cutting everywhere would leave
+nothing to fuse, cutting nowhere would make terms too large to search. So a cut is made where
+fusing would repeat much work, or compute an operand that could be read ready-made; everything
+else is left to the search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lumc.graph.expr import Expr, axis, linear, substitute, subterms
+from lumc.graph.graph import Entry, Node, Read
+from lumc.graph.index import is_injective
+from lumc.graph.ops import DType, Op
+
+HEAVY = 640  # operations per element that are too many to repeat
+SHARED = 4  # operations per element that two regions do not both make
+DEPTH = 120  # nodes in a row within one region
+NODES = 250  # nodes within one region
+REDUCTIONS = 12  # reductions within one region
+SWEEPS = 8
+
+View = tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Cone:
+    """What a value is made of since the last cuts."""
+
+    nodes: frozenset[Node] = frozenset()
+    depth: int = 0
+    largest: int = 1  # elements of the largest tensor below; of a contraction: of its result
+    linear: bool = False  # has a contraction with a constant side
+    contracts: bool = False  # has any contraction
+
+
+@dataclass
+class Sweep:
+    """One entry's nodes with their readers; ``cuts`` grows."""
+
+    nodes: list[Node]
+    cuts: set[Node]
+    readers: dict[Node, list[tuple[Node, Read]]] = field(default_factory=dict)
+    constant: set[Node] = field(default_factory=set)  # made of weights and scalars only
+    products: set[Node] = field(default_factory=set)
+    inner: set[Node] = field(default_factory=set)  # products and their partial sums
+    flops: dict[Node, int] = field(default_factory=dict)
+    cones: dict[Node, Cone] = field(default_factory=dict)
+
+
+def partition(entry: Entry, extra: Iterable[Node] = ()) -> list[Node]:
+    """The nodes of an entry whose values are stored, in execution order.
+
+    Outputs and the values of updates are stored in any case, and so are ``extra``.
+    """
+    results = [n for _, n in entry.outputs] + [u.value for u in entry.updates]
+    sweep = _prepare(entry, results)
+    sweep.cuts.update(results, extra)
+    _cut(sweep)
+    for _ in range(SWEEPS):
+        shared = _shared(sweep)
+        if not shared:
+            break
+        sweep.cuts |= shared
+        _cut(sweep)
+    return [n for n in sweep.nodes if n in sweep.cuts]
+
+
+def _prepare(entry: Entry, results: Iterable[Node]) -> Sweep:
+    used: set[Node] = set()
+    todo = list(results)
+    while todo:
+        node = todo.pop()
+        if node not in used:
+            used.add(node)
+            todo += [r.source for r in node.reads]
+    sweep = Sweep([n for n in entry.nodes if n in used], set())
+    for node in sweep.nodes:
+        for read in node.reads:
+            sweep.readers.setdefault(read.source, []).append((node, read))
+        if all(r.source.op == "weight" or r.source in sweep.constant for r in node.reads):
+            sweep.constant.add(node)
+    sweep.products = {n for n in sweep.nodes if _is_product(sweep, n)}
+    sweep.inner = set(sweep.products)
+    for node in sweep.nodes:
+        if _summand(node) in sweep.inner and _is_summed(sweep, node):
+            sweep.inner.add(node)
+    sweep.flops = {n: _flops(sweep, n) for n in sweep.nodes}
+    return sweep
+
+
+# ---- what a node is
+
+
+def _is_product(sweep: Sweep, node: Node) -> bool:
+    """The product of a contraction: larger than both factors, and only ever summed."""
+    smaller = all(r.source.size < node.size for r in node.reads)
+    return node.op is Op.MUL and smaller and _is_summed(sweep, node)
+
+
+def _is_summed(sweep: Sweep, node: Node) -> bool:
+    readers = sweep.readers.get(node, [])
+    return bool(readers) and all(r.op is Op.SUM for r, _ in readers)
+
+
+def _selects(node: Node) -> bool:
+    return node.op is Op.MUL and node.operands[0].dtype is DType.BOOL
+
+
+def _summand(node: Node) -> Node | None:
+    reads = node.reads
+    return reads[0].source if node.op is Op.SUM and reads else None
+
+
+def _flops(sweep: Sweep, node: Node) -> int:
+    """Operations of a node; a sum that selects is expected to become a load."""
+    if node in sweep.products:
+        return 0
+    summand = _summand(node)
+    if node.reduced and not (summand and _selects(summand)):
+        return 2 * node.points
+    return node.size
+
+
+def _is_linear(sweep: Sweep, product: Node) -> bool:
+    sources = [r.source for r in product.reads]
+    return any(s.op == "weight" or s in sweep.constant for s in sources)
+
+
+def _cone(sweep: Sweep, node: Node) -> Cone:
+    """The cone of a node from those of its operands; stored values have empty ones."""
+    sources = [r.source for r in node.reads]
+    below = [sweep.cones[s] for s in sources if s in sweep.cones and s not in sweep.cuts]
+    product = node in sweep.products and not _selects(node)
+    summand = _summand(node)
+    sizes = [0 if node in sweep.inner else node.size]
+    if summand not in sweep.inner:
+        sizes += [c.largest for c in below] + [s.size for s in sources if s not in sweep.inner]
+    return Cone(
+        nodes=frozenset({node}).union(*(c.nodes for c in below)),
+        depth=1 + max((c.depth for c in below), default=0),
+        largest=max(1, *sizes),
+        linear=any(c.linear for c in below) or (product and _is_linear(sweep, node)),
+        contracts=any(c.contracts for c in below) or product,
+    )
+
+
+# ---- where to cut
+
+
+def _cut(sweep: Sweep) -> None:
+    """One forward sweep: cut every value whose cone asks for it."""
+    for node in sweep.nodes:
+        sweep.cones[node] = cone = _cone(sweep, node)
+        if node not in sweep.cuts and node not in sweep.inner and _is_cut(sweep, node, cone):
+            sweep.cuts.add(node)
+
+
+def _is_cut(sweep: Sweep, node: Node, cone: Cone) -> bool:
+    reductions = sum(n.reduced is not None for n in cone.nodes)
+    if cone.depth > DEPTH or len(cone.nodes) > NODES or reductions > REDUCTIONS:
+        return True
+    readers = sweep.readers.get(node, [])
+    heavy = _per_element(sweep, cone, cone.largest) > HEAVY
+    views = {_view(read.index) for _, read in readers}
+    if (heavy or cone.contracts) and len(views) > 1:
+        return True  # each view would compute it again
+    if cone.contracts and any(read.bounds for _, read in readers):
+        return True  # padding belongs to the reader
+    if reductions and any(_repeats(reader, read.index) for reader, read in readers):
+        return True  # neighbouring points would compute it again
+    if cone.contracts and node not in sweep.constant:
+        factors = [r for r, _ in readers if r in sweep.products and not _selects(r)]
+        if any(cone.linear or _is_linear(sweep, r) for r in factors):
+            return True  # an operand of a contraction that can be read ready-made
+    if heavy and any(r in sweep.products or r.points > node.size for r, _ in readers):
+        return True  # every point of the larger reader would compute it again
+    return heavy and len(readers) > 1 and not _joins(sweep, node) and _is_reduced(sweep, node)
+
+
+def _per_element(sweep: Sweep, cone: Cone, elements: int) -> float:
+    return sum(sweep.flops[n] for n in cone.nodes) / max(elements, 1)
+
+
+def _view(index: View) -> View:
+    """The indices with axes numbered by first visit, to compare readers with other names."""
+    axes = dict.fromkeys(e for i in index for e in subterms(i) if e.kind == "axis")
+    names = {a: axis(f"x{n}") for n, a in enumerate(axes)}
+    return tuple(substitute(i, names) for i in index)
+
+
+def _repeats(reader: Node, index: View) -> bool:
+    """Whether points along the mentioned axes read the same element (windows, ``h // 4``)."""
+    atoms = [a for i in index for a in linear(i)[1]]
+    if any(a.kind != "axis" for a in atoms):
+        rests = {name for a in atoms if a.kind == "mod" for name in a.free}
+        return any(a.kind == "div" and not a.free <= rests for a in atoms)
+    mentioned = {a: n for a, n in reader.loops if any(a in i.free for i in index)}
+    return not is_injective(index, mentioned, {})
+
+
+def _joins(sweep: Sweep, node: Node) -> bool:
+    """Whether its readers all lead to one elementwise value of the same size."""
+    pending = {r for r, _ in sweep.readers.get(node, [])}
+    for first in (n for n in sweep.nodes if n in pending):
+        if not _is_plain(sweep, first, node):
+            return False
+        if len(pending) == 1:
+            return True
+        pending.remove(first)
+        pending |= {r for r, _ in sweep.readers.get(first, [])}
+    return False
+
+
+def _is_plain(sweep: Sweep, reader: Node, node: Node) -> bool:
+    same = reader not in sweep.inner and reader.size == node.size
+    return same and reader.reduced is None
+
+
+def _is_reduced(sweep: Sweep, node: Node) -> bool:
+    """Whether an elementwise path of the same size leads into a reduction."""
+    todo, seen = [node], {node}
+    while todo:
+        for reader, _ in sweep.readers.get(todo.pop(), []):
+            if reader.reduced:
+                return True
+            if _is_plain(sweep, reader, node) and reader not in seen:
+                seen.add(reader)
+                todo.append(reader)
+    return False
+
+
+def _shared(sweep: Sweep) -> set[Node]:
+    """Values that several regions would compute, as far down as possible."""
+    reach: dict[Node, int] = {}
+    bit = {n: 1 << i for i, n in enumerate(sweep.nodes)}
+    out: set[Node] = set()
+    for node in reversed(sweep.nodes):
+        readers = [r for r, _ in sweep.readers.get(node, [])]
+        reach[node] = 0
+        for r in readers:
+            reach[node] |= bit[r] if r in sweep.cuts or r in out else reach[r]
+        several = reach[node] & (reach[node] - 1)
+        plain = node not in sweep.cuts | sweep.inner | sweep.constant
+        if several and plain and _per_element(sweep, sweep.cones[node], node.size) > SHARED:
+            out.add(node)
+    return out

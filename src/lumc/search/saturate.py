@@ -1,0 +1,185 @@
+"""Equality saturation of one region, step by step under limits.
+
+egglog keeps the whole text of a parse call with every term made from it, and an iteration of it
+cannot be interrupted: so every command is parsed alone, limits are checked between iterations,
+and the caller runs this in a process that it can kill.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lumc.graph.expr import Expr, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.term import INDEX_KINDS, dtype
+from lumc.search.egraph import LITERALS, EGraph, freeze
+
+RULES = Path(__file__).parent / "rules"
+STEP = "(run-schedule (saturate (run analysis)) (run laws) (saturate (run analysis)))"
+
+
+class StopReason(Enum):
+    """Why saturation ended."""
+
+    SATURATED = "saturated"
+    ITERATIONS = "iterations"
+    NODES = "nodes"
+    TIME = "time"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one region; memory is that of the worker process."""
+
+    iterations: int = 14
+    nodes: int = 8000
+    seconds: float = 20.0
+    megabytes: int = 2000
+    variants: int = 12
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What saturation of a region did."""
+
+    nodes: int = 0
+    classes: int = 0
+    iterations: int = 0
+    stop: StopReason = StopReason.SATURATED
+    fired: dict[str, int] = field(default_factory=dict)  # rule -> matches
+
+
+def rule_files() -> dict[str, str]:
+    """The rule files in the order of loading, by name."""
+    first = ["sorts", "free"]
+    names = first + sorted(p.stem for p in RULES.glob("*.egg") if p.stem not in first)
+    return {name: (RULES / f"{name}.egg").read_text() for name in names}
+
+
+class Session:
+    """An e-graph with the rules loaded."""
+
+    def __init__(self, rules: Sequence[str] = ()) -> None:
+        from egglog.bindings import EGraph as Egg
+
+        self.egg = Egg()
+        for text in rules or rule_files().values():
+            self.run(text)
+
+    def run(self, command: str) -> list[Any]:
+        return list(self.egg.run_program(*self.egg.parse_program(command)))
+
+    def size(self) -> tuple[int, int]:
+        """Nodes and classes of terms."""
+        sizes = dict(self.run("(print-size)")[0].sizes)
+        return sum(sizes[op] for op in LITERALS), sizes["free"]
+
+
+def saturate(
+    value: Expr, extent: Mapping[str, int], limits: Limits, rules: Sequence[str] = ()
+) -> tuple[EGraph, Stats]:
+    """All terms that the laws find equal to ``value``, as far as the limits allow."""
+    session, table, start = Session(rules), list[Expr](), time.monotonic()
+    steps = list(commands(value, extent, table))
+    for _, command in steps:
+        session.run(command)
+    root = steps[-1][0]
+    fired = Counter[str]()
+    stop, done = None, 0
+    session.run("(run-schedule (saturate (run analysis)))")
+    while stop is None and done < limits.iterations:
+        report = session.run(STEP)[0].report
+        done += 1
+        matches = report.num_matches_per_rule.items()
+        fired.update({rule: n for rule, n in matches if n and not rule.startswith("(")})
+        stop = _exceeded(session, limits, start) if report.updated else StopReason.SATURATED
+    nodes, classes = session.size()
+    fired_by_name = dict(sorted(fired.items()))
+    stats = Stats(nodes, classes, done, stop or StopReason.ITERATIONS, fired_by_name)
+    return freeze(session.egg, table, extent, root), stats
+
+
+def _exceeded(session: Session, limits: Limits, start: float) -> StopReason | None:
+    if session.size()[0] > limits.nodes:
+        return StopReason.NODES
+    if time.monotonic() - start > limits.seconds:
+        return StopReason.TIME
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
+    return StopReason.MEMORY if peak / unit > limits.megabytes else None
+
+
+# ---- terms as egglog text
+
+
+def commands(
+    value: Expr, extent: Mapping[str, int], table: list[Expr]
+) -> Iterator[tuple[str, str]]:
+    """Commands that add a term, one each; ``table`` collects index expressions by number.
+
+    Gives ``(name, command)``; the last name that starts with ``$e`` is the term's.
+    """
+    names: dict[object, str] = {}
+    for name in sorted(extent):
+        names["axis", name] = f"$a{len(names)}"
+        yield names["axis", name], f'(let {names["axis", name]} (Axis "{name}" {extent[name]}))'
+    for e in subterms(value):
+        if e.kind in INDEX_KINDS:
+            if e.kind in ("axis", "dyn"):
+                inner = names["axis", e.attr[0]] if e.kind == "axis" else names[e.kids[0]]
+                text = f"({'IAx' if e.kind == 'axis' else 'IDyn'} {inner})"
+            else:
+                free = " ".join(names["axis", a] for a in sorted(e.free))
+                text = f"(IExp {len(table)} {f'(set-of {free})' if free else '(set-empty)'})"
+                table.append(e)
+            names[e] = f"$i{len(names)}"
+        else:
+            text = _term(e, names)
+            names[e] = f"$e{len(names)}"
+        yield names[e], f"(let {names[e]} {text})"
+        if e.kind == "bin" and e.attr[0] == "lt" and dtype(e.kids[0]).is_int:
+            for k in e.kids:
+                yield names[e], f"(integer {names[k]})"
+
+
+def _term(e: Expr, names: dict[object, str]) -> str:
+    kids = " ".join(names[k] for k in e.kids)
+    match e.kind:
+        case "load":
+            index = "(INil)"
+            for k in reversed(e.kids):
+                index = f"(ICons {names[k]} {index})"
+            return f'(Load "{e.attr[0]}" "{e.attr[1]}" {index})'
+        case "const":
+            return _constant(*e.attr)
+        case "guard":
+            return f"(Guard {names[e.kids[0]]} {e.attr[0]} {e.attr[1]} {names[e.kids[1]]})"
+        case "red":
+            assert len(e.attr[1]) == 1
+            return f'(Red "{e.attr[0]}" {names["axis", e.attr[1][0]]} {kids})'
+        case "wsum":
+            return f"(WSum {names['axis', e.attr[0]]} {kids})"
+    return f'({e.kind.capitalize()} "{e.attr[0]}" {kids})'  # iota, cast, un, bin
+
+
+def _constant(name: str, value: float | int | bool) -> str:
+    """Laws compute with floats that their dtype can hold; other constants are only compared."""
+    if DType(name).is_float:
+        wide = np.float64 if name == "f64" else np.float32
+        with np.errstate(over="ignore"):
+            rounded = float(wide(value))
+        if math.isfinite(rounded) and (rounded or (value == 0 and math.copysign(1, value) > 0)):
+            return f'(Const "{name}" {float(value)!r})'
+    return f'(Lit "{name}" "{value!r}")'

@@ -1,0 +1,250 @@
+"""A region of the graph as one term: views are substituted here, never by a rule.
+
+Starting at the region's result, every node is written out at the indices where it is read. Axes
+bound by reductions get level names: the first name of the pool ``r128_0, r128_1, ..`` that is
+not free where the reduction is read, so equal sums become equal terms. Axes of extent 1 are
+left out. A reduced axis that its operands split (``c // 32``, ``c % 32``) is bound as two axes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lumc.graph.expr import Expr, Range, add, axis, bounds, mul, num, simplify, substitute
+from lumc.graph.graph import Iota, Node, Operand, Read, Scalar
+from lumc.graph.ops import DType, Op
+from lumc.kernel import term
+from lumc.kernel.normal import identity
+from lumc.kernel.term import Buffer
+
+MAX_VIEWS = 32  # ways in which one node of a region may be read
+
+Index = tuple[Expr, ...]
+
+
+class TooManyViews(Exception):
+    """A node is read in so many ways that writing it out would not end."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.name)
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Body:
+    """A region as a term: ``out[index] = value``, reading b0, b1, .. (``sources``)."""
+
+    value: Expr
+    index: Index
+    output: Buffer
+    inputs: tuple[Buffer, ...]
+    sources: tuple[Node, ...]
+    extent: Mapping[str, int]
+
+
+def translate(
+    node: Node, inputs: frozenset[Node], state: Node | None = None, index: Index = ()
+) -> Body:
+    """The region of ``node`` down to ``inputs`` and leaves.
+
+    With a ``state``, the region that copies the stored ``node`` to ``state[index]``, index over
+    the axes of ``node``.
+    """
+    t = _Translation(inputs | {node} if state else inputs - {node})
+    own = tuple(t.fresh("o", n, ()) for n in node.sizes)
+    env = dict(zip(map(axis, node.axes), own, strict=True))
+    value = t.read(node, own, ())
+    place = tuple(t.simple(i, env) for i in index) if state else own
+    stored = state or node
+    output = Buffer("out", stored.dtype, stored.sizes)
+    buffers = tuple(
+        Buffer(name, s.dtype, s.sizes, s.op == "weight") for s, name in t.sources.items()
+    )
+    return Body(value, place, output, buffers, tuple(t.sources), dict(t.extent))
+
+
+@dataclass
+class _Translation:
+    inputs: frozenset[Node]
+    extent: dict[str, int] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
+    sources: dict[Node, str] = field(default_factory=dict)
+    memo: dict[tuple[Node, Index, tuple[str, ...]], Expr] = field(default_factory=dict)
+    views: dict[Node, set[Index]] = field(default_factory=dict)
+
+    def fresh(self, kind: str, extent: int, taken: Sequence[str]) -> Expr:
+        """The first axis of this extent whose name is not taken; 0 for extent 1."""
+        if extent == 1:
+            return num(0)
+        i = 0
+        while (name := f"{kind}{extent}_{i}") in taken or (kind == "o" and name in self.extent):
+            i += 1
+        self.extent[name] = extent
+        self.ranges[name] = (0, max(extent - 1, 0))
+        return axis(name)
+
+    def simple(self, e: Expr, env: Mapping[Expr, Expr]) -> Expr:
+        return simplify(substitute(e, env), self.ranges)
+
+    # ---- nodes and operands
+
+    def read(self, source: Node, index: Index, dropped: tuple[str, ...]) -> Expr:
+        """The element of a node or leaf; ``dropped`` are bound axes in scope but not in index."""
+        if source.is_leaf or source in self.inputs:
+            name = self.sources.setdefault(source, f"b{len(self.sources)}")
+            return term.load(name, source.dtype, *index)
+        return self.node(source, index, dropped)
+
+    def node(self, node: Node, index: Index, dropped: tuple[str, ...]) -> Expr:
+        key = (node, index, dropped)
+        if key not in self.memo:
+            self.memo[key] = self._node(node, index, dropped)
+            seen = self.views.setdefault(node, set())
+            seen.add(index)
+            if len(seen) > MAX_VIEWS:
+                raise TooManyViews(node)
+        return self.memo[key]
+
+    def _node(self, node: Node, index: Index, dropped: tuple[str, ...]) -> Expr:
+        env = dict(zip(map(axis, node.axes), index, strict=True))
+        if node.reduced:
+            return self._reduction(node, env, dropped)
+        operands = [self.operand(o, env, dropped) for o in node.operands]
+        match node.op:
+            case Op.CONTIGUOUS:
+                return cast(node.dtype, operands[0])
+            case Op.ADD | Op.MUL | Op.MOD | Op.LT:
+                return binary(node.op, *operands)
+        assert isinstance(node.op, Op)
+        return term.unary(node.op.value, operands[0])
+
+    def operand(self, operand: Operand, env: Mapping[Expr, Expr], dropped: tuple[str, ...]) -> Expr:
+        guards: list[tuple[Expr, int, int]] = []  # those of its bounds that may fail
+        for b in operand.bounds:
+            i, top = self.simple(b.index, env), _int(b.hi)
+            lo, hi = bounds(i, self.ranges)
+            if hi < b.lo or lo >= top:
+                return term.const(0, operand.dtype)
+            if lo < b.lo or hi >= top:
+                guards.append((i, b.lo, top))
+        match operand:
+            case Scalar():
+                e = term.const(operand.value, operand.dtype)
+            case Iota():
+                e = term.iota(self.simple(operand.index, env), operand.dtype)
+            case Read():
+                index = tuple(self.simple(i, env) for i in operand.index)
+                scope = {a: None for i in env.values() for a in sorted(i.free) if a[0] == "r"}
+                lost = [
+                    a for a in (*reversed(scope), *dropped) if not any(a in i.free for i in index)
+                ]
+                e = self.read(operand.source, index, tuple(dict.fromkeys(lost)))
+        for guard in guards:
+            e = term.guard(*guard, e)
+        return e
+
+    # ---- reductions
+
+    def _reduction(self, node: Node, env: dict[Expr, Expr], dropped: tuple[str, ...]) -> Expr:
+        assert node.reduced and isinstance(node.op, Op)
+        name, extent = node.reduced[0], _int(node.reduced[1])
+        taken = {a for i in env.values() for a in i.free}
+        parts = [extent]
+        probe = axis(f"?{extent}")
+        self.ranges[probe.attr[0]] = (0, max(extent - 1, 0))
+        splits = self._splits(node.operands[0], {**env, axis(name): probe}, probe)
+        if splits and all(b % a == 0 for a, b in zip(splits, [*splits[1:], extent], strict=True)):
+            edges = [1, *splits, extent]
+            parts = [b // a for a, b in itertools.pairwise(edges)][::-1]
+        bound: list[Expr] = []
+        for part in parts:
+            again = next((a for a in dropped if self.extent[a] == part and a not in taken), None)
+            bound.append(axis(again) if again else self.fresh("r", part, sorted(taken)))
+            taken |= bound[-1].free
+        place = num(0)
+        for part, b in zip(parts, bound, strict=True):
+            place = add(mul(place, part), b)
+        body = self.operand(node.operands[0], {**env, axis(name): place}, dropped)
+        for part, b in zip(reversed(parts), reversed(bound), strict=True):
+            body = reduction(node.op, b, part, body)
+        return body
+
+    def _splits(self, operand: Operand, env: Mapping[Expr, Expr], probe: Expr) -> list[int]:
+        """By what the operands below divide the probe axis, ascending."""
+        found: set[int] = set()
+        seen: set[tuple[Node, Index]] = set()
+        todo: list[tuple[Operand, Mapping[Expr, Expr]]] = [(operand, env)]
+        while todo:
+            o, env = todo.pop()
+            if not isinstance(o, Read):
+                continue
+            index = tuple(self.simple(i, env) for i in o.index)
+            for i in index:
+                _divisors(i, probe, found)
+            ends = o.source.is_leaf or o.source in self.inputs or o.source.reduced
+            probed = any(probe.attr[0] in i.free for i in index)
+            if probed and not ends and (o.source, index) not in seen:
+                seen.add((o.source, index))
+                below = dict(zip(map(axis, o.source.axes), index, strict=True))
+                todo += [(p, below) for p in o.source.operands]
+        return sorted(found)
+
+
+def _divisors(e: Expr, probe: Expr, found: set[int]) -> int:
+    """Collects the divisors of the probe axis below ``e``; gives the scale of ``e``, 0: none."""
+    if e == probe:
+        return 1
+    scales = [_divisors(k, probe, found) for k in e.kids]
+    if e.kind in ("div", "mod") and scales[0]:
+        found.add(scales[0] * e.attr[0])
+        return scales[0] * e.attr[0] if e.kind == "div" else scales[0]
+    return 0
+
+
+def _int(extent: object) -> int:
+    assert isinstance(extent, int)
+    return extent
+
+
+# ---- terms, folded where a law would make a class its own factor
+
+
+def cast(dtype: DType, e: Expr) -> Expr:
+    return e if term.dtype(e) is dtype else term.cast(dtype, e)
+
+
+def binary(op: Op, a: Expr, b: Expr) -> Expr:
+    """A primitive as a term; 1*x and what a constant select gives are folded."""
+    kind = term.dtype(a)
+    if op is Op.ADD:
+        return term.binary("or" if kind is DType.BOOL else "add", a, b)
+    if op is Op.MUL and kind is DType.BOOL:
+        if a.kind == "const":
+            return b if a.attr[1] else term.const(0, term.dtype(b))
+        return term.binary("sel", a, b)
+    if op is Op.MUL:
+        if a.kind == b.kind == "const":  # no law folds a product that vanishes
+            value = a.attr[1] * b.attr[1]
+            return term.const(value if kind.is_float else kind.number(value), kind)
+        for one, other in ((a, b), (b, a)):
+            if one.kind == "const" and one.attr[1] == 1:
+                return other
+    return term.binary(op.value, a, b)
+
+
+def reduction(op: Op, over: Expr, extent: int, body: Expr) -> Expr:
+    """Over an axis that the body does not have, a sum is a product and a maximum is the body; over
+    nothing both are constants: no law for finite values may multiply with what is not there."""
+    if over.kind != "axis":
+        return body
+    name: str = over.attr[0]
+    if extent == 0:
+        return identity(term.reduce(op.value, name, body))
+    if name in body.free:
+        return term.reduce(op.value, name, body)
+    if op is Op.MAX:
+        return body
+    kind = term.dtype(body)
+    return term.binary("mul", term.const(kind.number(extent), kind), body)

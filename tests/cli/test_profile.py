@@ -1,0 +1,170 @@
+"""`lumc profile` and `compile` by measuring: budgets, records, killing, Ctrl-C."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from commands import Lumc
+
+GRAPH = """lumc graph 1
+input x f32[16, 48]
+input w f32[48, 32]
+t0 f32[m:16, n:32, k:48] = mul x[m, k], w[k, n]
+t1 f32[m:16, n:32] = sum k:48 of t0[m, n, k]
+output y = t1
+"""
+QUICK = ("--cache", "cache", "--trials", "4", "--target-fraction", "1")
+
+
+@pytest.fixture
+def space(lumc: Lumc) -> Lumc:
+    Path("m.lg").write_text(GRAPH)
+    lumc("search", "m.lg", "-o", "m.ls")
+    return lumc
+
+
+def records() -> list[dict[str, object]]:
+    """Every line but a torn last one."""
+    lines = Path("cache/records.jsonl").read_text().splitlines()
+    whole = lines if lines[-1].endswith("}") else lines[:-1]
+    return [json.loads(line) for line in whole if line]
+
+
+def trials() -> list[str]:
+    return [json.dumps([n["kernel"], n["schedule"]]) for n in records() if n["kind"] == "trial"]
+
+
+def test_profile_measures_and_its_records_are_enough(space: Lumc) -> None:
+    space("profile", "m.ls", "-o", "m.lp", *QUICK)
+    plan = json.loads(space("show", "m.lp", "--json"))
+    assert all(k["time_us"] > 0 and k["stop"] for k in plan["kernels"])
+    said = space("show", "m.lp")
+    assert "of the roofline" in said and "stop: " in said
+    count = len(trials())
+    assert count >= 4
+    space("profile", "m.ls", "-o", "again.lp", *QUICK)
+    space("profile", "m.ls", "-o", "frozen.lp", "--cache", "cache", "--frozen")
+    assert Path("m.lp").read_bytes() == Path("again.lp").read_bytes()
+    assert Path("m.lp").read_bytes() == Path("frozen.lp").read_bytes()
+    assert len(trials()) == count
+    space("compile", "m.lg", "-o", "m.lb", "--frozen", "--cache", "cache")
+    assert json.loads(space("verify", "m.lb", "--json"))[0]["ok"]
+
+
+def test_frozen_without_records_fails(space: Lumc) -> None:
+    assert "--frozen" in space.fails(6, "profile", "m.ls", "-o", "m.lp", "--frozen", *QUICK)
+    assert not Path("m.lp").exists() and not Path("cache").exists()
+    space("profile", "m.ls", "-o", "m.lp", *QUICK)
+    space.fails(
+        6, "profile", "m.ls", "-o", "n.lp", "--frozen", "--cache", "cache", "--threads", "2"
+    )
+
+
+def test_records_live_with_the_project_or_the_user(
+    space: Lumc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LUMC_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(space.folder / "home"))
+    space("profile", "m.ls", "-o", "m.lp", "--trials", "1")
+    assert Path("home/lumc/records.jsonl").exists()
+    Path("kernels_cache").mkdir()
+    space("profile", "m.ls", "-o", "m.lp", "--trials", "1")
+    assert Path("kernels_cache/records.jsonl").exists()
+
+
+@pytest.mark.parametrize("budget", ["soon", "10x", "", "1m1"])
+def test_a_budget_is_a_time(space: Lumc, budget: str) -> None:
+    assert "--budget" in space.fails(2, "profile", "m.ls", "-o", "m.lp", "--budget", budget)
+
+
+def test_two_threads_have_plans_of_their_own(space: Lumc) -> None:
+    space("profile", "m.ls", "-o", "m.lp", *QUICK, "--threads", "2")
+    assert {n["threads"] for n in records()} == {2}
+    space("codegen", "m.lp", "-o", "m.lk")
+    space("link", "m.lk", "-o", "m.lb")
+    assert json.loads(space("verify", "m.lb", "--json", "--threads", "2"))[0]["ok"]
+
+
+def start(*args: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "lumc", "profile", "m.ls", "-o", "m.lp", *args]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_killed_searches_go_on_where_they_were(space: Lumc) -> None:
+    """kill -9 at random moments: nothing torn, no trial is made twice."""
+    many = ("--cache", "cache", "--trials", "30", "--target-fraction", "1")
+    draw = random.Random(7)
+    for _ in range(5):
+        process = start(*many)
+        try:
+            process.wait(draw.uniform(0.8, 3.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    space("profile", "m.ls", "-o", "m.lp", *many)
+    assert len(trials()) == len(set(trials())) >= 30
+    space("profile", "m.ls", "-o", "frozen.lp", "--cache", "cache", "--frozen")
+    assert Path("m.lp").read_bytes() == Path("frozen.lp").read_bytes()
+
+
+def test_ctrl_c_writes_the_best_plan_so_far(space: Lumc) -> None:
+    process = start("--cache", "cache", "--budget", "120s", "--target-fraction", "1")
+    until = time.monotonic() + 60
+    while not Path("cache/records.jsonl").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert "stopping" in said
+    plan = json.loads(space("show", "m.lp", "--json"))
+    assert {k["stop"] for k in plan["kernels"]} <= {
+        "interrupted",
+        "not measured",
+        "converged",
+        "exhausted",
+    }
+
+
+def test_a_second_ctrl_c_aborts(space: Lumc) -> None:
+    process = start("--cache", "cache", "--budget", "120s", "--target-fraction", "1")
+    until = time.monotonic() + 60
+    while not Path("cache/records.jsonl").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    for _ in range(40):
+        if process.poll() is not None:
+            break
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.02)
+    process.communicate(timeout=60)
+    assert process.returncode in (0, 130, -signal.SIGINT)
+    assert process.returncode == 0 or not Path("m.lp").exists()
+
+
+def test_cache_commands(space: Lumc) -> None:
+    space("profile", "m.ls", "-o", "m.lp", *QUICK)
+    rows = json.loads(space("cache", "list", "--cache", "cache", "--json"))
+    assert rows and all(r["us"] > 0 and r["stop"] and r["trials"] >= 1 for r in rows)
+    assert rows[0]["kernel"] in space("cache", "list", "--cache", "cache")
+    space("cache", "verify", "--cache", "cache")
+    space("cache", "export", "--cache", "cache", "-o", "all.jsonl")
+    space("cache", "merge", "all.jsonl", "cache", "--cache", "other")
+    space("profile", "m.ls", "-o", "n.lp", "--cache", "other", "--frozen")
+    assert Path("m.lp").read_bytes() == Path("n.lp").read_bytes()
+    with Path("other/records.jsonl").open("a") as f:
+        f.write('torn\n{"v": 1, "kind')
+    assert "1 of" in space.fails(5, "cache", "verify", "--cache", "other")
+    space("cache", "prune", "--cache", "other")
+    space("cache", "verify", "--cache", "other")
+    space("profile", "m.ls", "-o", "n.lp", "--cache", "other", "--frozen")
+    assert Path("m.lp").read_bytes() == Path("n.lp").read_bytes()
+    space.fails(2, "cache", "merge", "missing", "--cache", "other")
+    assert "0 kernels" in space("cache", "list", "--cache", "none")
+    space("cache", "verify", "--cache", "none")

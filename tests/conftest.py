@@ -1,0 +1,27 @@
+"""Options and fixtures of every test."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from commands import Lumc
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected files")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not os.environ.get("LUMC_FUZZ"):
+        skip = pytest.mark.skip(reason="longer search for faults: make fuzz")
+        for item in items:
+            if "deep" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture
+def lumc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lumc:
+    """The command line, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return Lumc(tmp_path)

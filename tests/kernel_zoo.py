@@ -1,0 +1,649 @@
+"""Kernels of every class as terms, at any shape: what lowering and printing are tested on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from lumc.graph.expr import Expr, add, axis, divmod_, index, mul, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.term import (
+    Buffer,
+    Kernel,
+    Root,
+    binary,
+    cast,
+    const,
+    dtype,
+    dyn,
+    guard,
+    iota,
+    load,
+    reduce,
+    unary,
+    wsum,
+)
+
+F32, I32, I64, BOOL = DType.F32, DType.I32, DType.I64, DType.BOOL
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def kernel(
+    name: str,
+    axes: str,
+    extent: Mapping[str, int],
+    value: Expr | list[tuple[Expr, Expr]],
+    shapes: Shapes,
+    const: str = "",
+    dtypes: Mapping[str, DType] | None = None,
+) -> Kernel:
+    """One root over all axes into ``out``, or a list of (destination load, value)."""
+    kinds = dtypes or {}
+    names = tuple(axes.split())
+    buffers = [Buffer(b, kinds.get(b, F32), s, b in const.split()) for b, s in shapes.items()]
+    if isinstance(value, list):
+        roots = tuple(Root(dst.attr[0], dst.kids, v) for dst, v in value)
+    else:
+        roots = (Root("out", tuple(axis(a) for a in names), value),)
+        buffers.append(Buffer("out", dtype(value), tuple(extent[a] for a in names)))
+    return Kernel(name, names, extent, roots, tuple(buffers))
+
+
+def x(buffer: str, *indices: Expr | str | int, kind: DType = F32) -> Expr:
+    return load(buffer, kind, *indices)
+
+
+def c(value: float, kind: DType = F32) -> Expr:
+    return const(value, kind)
+
+
+def plus(a: Expr, b: Expr | float) -> Expr:
+    return binary("add", a, b if isinstance(b, Expr) else c(b, dtype(a)))
+
+
+def times(a: Expr, b: Expr | float) -> Expr:
+    return binary("mul", a, b if isinstance(b, Expr) else c(b, dtype(a)))
+
+
+def minus(a: Expr, b: Expr) -> Expr:
+    return plus(a, times(b, -1))
+
+
+def exp(a: Expr) -> Expr:
+    return unary("exp2", times(a, math.log2(math.e)))
+
+
+def sigmoid(a: Expr) -> Expr:
+    return unary("recip", plus(exp(times(a, -1)), 1))
+
+
+def gelu(a: Expr) -> Expr:
+    cube = times(times(a, a), a)
+    return times(a, sigmoid(times(plus(a, times(cube, 0.044715)), 1.5957691216)))
+
+
+def div(e: Expr | str, by: int, extent: Mapping[str, int]) -> Expr:
+    return divmod_(index(e), by, {a: (0, n - 1) for a, n in extent.items()})[0]
+
+
+def mod(e: Expr | str, by: int, extent: Mapping[str, int]) -> Expr:
+    return divmod_(index(e), by, {a: (0, n - 1) for a, n in extent.items()})[1]
+
+
+def total(axes: str, e: Expr) -> Expr:
+    return reduce("sum", axes, e)
+
+
+def greatest(axes: str, e: Expr) -> Expr:
+    return reduce("max", axes, e)
+
+
+# ---- maps
+
+
+def bias_gelu(m: int, n: int) -> Kernel:
+    value = gelu(plus(x("x", "m", "n"), x("b", "n")))
+    return kernel("bias_gelu", "m n", {"m": m, "n": n}, value, {"x": (m, n), "b": (n,)})
+
+
+def transpose(m: int, n: int) -> Kernel:
+    return kernel("transpose", "m n", {"m": m, "n": n}, x("x", "n", "m"), {"x": (n, m)})
+
+
+def turned_gelu(m: int, n: int) -> Kernel:
+    """A computation on the way through a transpose."""
+    value = gelu(plus(x("x", "n", "m"), x("b", "n")))
+    return kernel("turned_gelu", "m n", {"m": m, "n": n}, value, {"x": (n, m), "b": (n,)})
+
+
+def pad_iota(m: int, n: int) -> Kernel:
+    """A pad, a comparison of indices, and a view through // and %."""
+    extent = {"m": m, "n": n}
+    moved = add("n", -2)
+    padded = guard(moved, 0, n - 3, x("x", "m", moved))
+    mask = binary("sel", binary("lt", iota("m"), iota("n")), c(-1e3))
+    view = x("x", div("m", 2, extent), mod(add(mul("n", 3), "m"), n, extent))
+    waves = plus(unary("sin", view), unary("log2", plus(times(view, view), 1)))
+    value = plus(plus(padded, mask), waves)
+    return kernel("pad_iota", "m n", extent, value, {"x": (m, n)})
+
+
+def negative_division(n: int) -> Kernel:
+    """(4 - n) // 2 is negative in the end, where the guard does not hold."""
+    i = div(add(mul("n", -1), 4), 2, {"n": n})
+    return kernel("negative_division", "n", {"n": n}, guard(i, 0, n, x("x", i)), {"x": (n,)})
+
+
+def embed(m: int, words: int, d: int) -> Kernel:
+    row = dyn(x("ids", "m", kind=I64))
+    value = plus(x("table", row, "d"), x("position", "m", "d"))
+    shapes = {"table": (words, d), "ids": (m,), "position": (m, d)}
+    return kernel("embed", "m d", {"m": m, "d": d}, value, shapes, dtypes={"ids": I64})
+
+
+def scalar_add() -> Kernel:
+    value = plus(x("x"), x("y"))
+    return kernel("scalar_add", "", {}, value, {"x": (), "y": ()})
+
+
+# ---- rows
+
+
+def softmax(m: int, n: int) -> Kernel:
+    def e(j: str) -> Expr:
+        return exp(minus(x("x", "m", j), greatest("i", x("x", "m", "i"))))
+
+    value = times(e("n"), unary("recip", total("j", e("j"))))
+    return kernel("softmax", "m n", {"m": m, "n": n, "j": n, "i": n}, value, {"x": (m, n)})
+
+
+def layernorm(m: int, n: int) -> Kernel:
+    mean = times(total("i", x("x", "m", "i")), 1 / n)
+
+    def centred(j: str) -> Expr:
+        return minus(x("x", "m", j), mean)
+
+    variance = times(total("j", times(centred("j"), centred("j"))), 1 / n)
+    scale = unary("recip", unary("sqrt", plus(variance, 1e-5)))
+    value = plus(times(times(centred("n"), scale), x("w", "n")), x("b", "n"))
+    shapes = {"x": (m, n), "w": (n,), "b": (n,)}
+    return kernel("layernorm", "m n", {"m": m, "n": n, "i": n, "j": n}, value, shapes)
+
+
+def moments(m: int, n: int) -> Kernel:
+    """Two independent reductions in one walk."""
+    square = times(x("x", "m", "j"), x("x", "m", "j"))
+    value = plus(total("j", x("x", "m", "j")), unary("sqrt", total("j", square)))
+    return kernel("moments", "m", {"m": m, "j": n}, value, {"x": (m, n)})
+
+
+def column_sum(m: int, n: int) -> Kernel:
+    value = total("m", x("x", "m", "n"))
+    return kernel("column_sum", "n", {"m": m, "n": n}, value, {"x": (m, n)})
+
+
+def column_max(m: int, n: int) -> Kernel:
+    value = greatest("m", x("x", "m", "n"))
+    return kernel("column_max", "n", {"m": m, "n": n}, value, {"x": (m, n)})
+
+
+def sum_of_all(m: int, n: int) -> Kernel:
+    """A scalar, as nested reductions."""
+    value = total("m", total("n", x("x", "m", "n")))
+    return kernel("sum_of_all", "", {"m": m, "n": n}, value, {"x": (m, n)})
+
+
+def average_pool(channels: int, height: int, width: int) -> Kernel:
+    value = times(total("y x", x("x", "c", "y", "x")), 1 / (height * width))
+    extent = {"c": channels, "y": height, "x": width}
+    return kernel("average_pool", "c", extent, value, {"x": (channels, height, width)})
+
+
+def max_pool(channels: int, height: int, width: int, k: int = 2, step: int = 2) -> Kernel:
+    ny, nx = (height - k) // step + 1, (width - k) // step + 1
+    read = x("x", "c", add(mul("y", step), "u"), add(mul("x", step), "v"))
+    extent = {"c": channels, "y": ny, "x": nx, "u": k, "v": k}
+    value = greatest("u v", read)
+    return kernel("max_pool", "c y x", extent, value, {"x": (channels, height, width)})
+
+
+def broadcast_sum(m: int, n: int, k: int) -> Kernel:
+    """The result has an axis that its value lacks."""
+    value = total("k", times(x("x", "m", "k"), x("w", "k")))
+    shapes = {"x": (m, k), "w": (k,)}
+    return kernel("broadcast_sum", "m n", {"m": m, "n": n, "k": k}, value, shapes)
+
+
+# ---- contractions
+
+
+def matmul(m: int, n: int, k: int, turned: bool = False, weight: bool = True) -> Kernel:
+    b = x("w", "n", "k") if turned else x("w", "k", "n")
+    value = total("k", times(x("x", "m", "k"), b))
+    shapes = {"x": (m, k), "w": (n, k) if turned else (k, n)}
+    name = "matmul" + "_turned" * turned
+    return kernel(name, "m n", {"m": m, "n": n, "k": k}, value, shapes, "w" if weight else "")
+
+
+def turned_matmul(m: int, n: int, k: int) -> Kernel:
+    return matmul(m, n, k, True, False)
+
+
+def gemv(n: int, k: int, turned: bool = True) -> Kernel:
+    return matmul(1, n, k, turned)
+
+
+def linear_gelu(m: int, n: int, k: int) -> Kernel:
+    product = total("k", times(x("x", "m", "k"), x("w", "n", "k")))
+    shapes = {"x": (m, k), "w": (n, k), "b": (n,)}
+    value = gelu(plus(product, x("b", "n")))
+    return kernel("linear_gelu", "m n", {"m": m, "n": n, "k": k}, value, shapes, "w b")
+
+
+def head_linear(m: int, heads: int, d: int, k: int) -> Kernel:
+    """A projection whose result is stored by heads, from an input that is read by heads."""
+    product = total("k", times(x("x", "m", "k"), x("w", add(mul("h", d), "d"), "k")))
+    value = plus(product, x("b", add(mul("h", d), "d")))
+    shapes = {"x": (m, k), "w": (heads * d, k), "b": (heads * d,)}
+    extent = {"h": heads, "m": m, "d": d, "k": k}
+    return kernel("head_linear", "h m d", extent, value, shapes, "w b")
+
+
+def rms_scale(k: int) -> Expr:
+    square = total("j", times(x("x", "m", "j"), x("x", "m", "j")))
+    return unary("recip", unary("sqrt", plus(times(square, 1 / k), 1e-5)))
+
+
+def rms_linear_residual(m: int, n: int, k: int) -> Kernel:
+    """A statistic and a scale before the contraction, an addition after it."""
+    a = times(times(x("x", "m", "k"), rms_scale(k)), x("g", "k"))
+    value = plus(x("r", "m", "n"), total("k", times(a, x("w", "k", "n"))))
+    shapes = {"x": (m, k), "g": (k,), "w": (k, n), "r": (m, n)}
+    extent = {"m": m, "n": n, "k": k, "j": k}
+    return kernel("rms_linear_residual", "m n", extent, value, shapes, "w g")
+
+
+def gated(m: int, n: int, k: int) -> Kernel:
+    """Two contractions share their loop and their left operand."""
+    a, b = (total("k", times(x("x", "m", "k"), x(w, "k", "n"))) for w in ("w1", "w3"))
+    value = times(times(a, sigmoid(a)), b)
+    shapes = {"x": (m, k), "w1": (k, n), "w3": (k, n)}
+    return kernel("gated", "m n", {"m": m, "n": n, "k": k}, value, shapes, "w1 w3")
+
+
+def scores(heads: int, m: int, n: int, d: int) -> Kernel:
+    extent = {"h": heads, "q": m, "j": n, "e": d}
+    key = x("k", "j", div("h", 2, extent), "e")
+    value = times(total("e", times(x("q", "q", "h", "e"), key)), d**-0.5)
+    shapes = {"q": (m, heads, d), "k": (n, (heads + 1) // 2, d)}
+    return kernel("scores", "h q j", extent, value, shapes)
+
+
+def mod_matmul(m: int, n: int, k: int) -> Kernel:
+    """// and % of the axes of the register tile: cannot be read in place."""
+    extent = {"m": m, "n": n, "k": k}
+    a, b = x("x", div("m", 2, extent), "k"), x("w", mod("k", 7, extent), "n")
+    shapes = {"x": (m, k), "w": (7, n)}
+    return kernel("mod_matmul", "m n", extent, total("k", times(a, b)), shapes, "w")
+
+
+def batched_matmul(batch: int, m: int, n: int, k: int) -> Kernel:
+    """The rows of a register tile can cover two axes."""
+    value = total("k", times(x("x", "a", "m", "k"), x("w", "n", "k")))
+    extent = {"a": batch, "m": m, "n": n, "k": k}
+    shapes = {"x": (batch, m, k), "w": (n, k)}
+    return kernel("batched_matmul", "a m n", extent, value, shapes, "w")
+
+
+def conv(
+    out: int,
+    channels: int,
+    height: int,
+    width: int,
+    k: int = 3,
+    pad: int = 1,
+    step: int = 1,
+    bias: bool = True,
+) -> Kernel:
+    iy, ix = (add(mul(a, step), u, -pad) for a, u in (("y", "u"), ("x", "v")))
+    ny, nx = ((n + 2 * pad - k) // step + 1 for n in (height, width))
+    read = guard(iy, 0, height, guard(ix, 0, width, x("x", "c", iy, ix)))
+    nested = total("c", total("u", total("v", times(x("w", "o", "c", "u", "v"), read))))
+    shapes = {"w": (out, channels, k, k), "x": (channels, height, width)}
+    if bias:
+        nested, shapes = plus(nested, x("b", "o")), {**shapes, "b": (out,)}
+    extent = {"o": out, "y": ny, "x": nx, "c": channels, "u": k, "v": k}
+    return kernel(f"conv{k}s{step}", "o y x", extent, nested, shapes, "w b")
+
+
+def qkv(m: int, n: int, k: int) -> Kernel:
+    """Three roots share the loop, the statistic and the left operand."""
+    value = {
+        o: times(total("k", times(x("x", "m", "k"), x(w, "k", "n"))), rms_scale(k))
+        for o, w in (("q", "wq"), ("k", "wk"), ("v", "wv"))
+    }
+    roots = [(x(o, "m", "n"), v) for o, v in value.items()]
+    weights = dict.fromkeys(("wq", "wk", "wv"), (k, n))
+    shapes = {"x": (m, k), **weights, **dict.fromkeys(value, (m, n))}
+    extent = {"m": m, "n": n, "k": k, "j": k}
+    return kernel("qkv", "m n", extent, roots, shapes, "wq wk wv")
+
+
+# ---- weighted sums
+
+
+def attention(
+    heads: int, m: int, n: int, d: int, group: int = 1, mask: bool = True, causal: bool = False
+) -> Kernel:
+    extent = {"h": heads, "q": m, "j": n, "e": d, "d": d}
+    h = div("h", group, extent)
+    product = total("e", times(x("Q", "h", "q", "e"), x("K", h, "j", "e")))
+    s = times(product, d**-0.5 * math.log2(math.e))
+    if mask:
+        s = plus(s, x("mask", "q", "j"))
+    if causal:
+        s = plus(s, binary("sel", binary("lt", iota("q"), iota("j")), c(-np.inf)))
+    value = times(wsum("j", s, x("V", h, "j", "d")), unary("recip", wsum("j", s, c(1.0))))
+    kv = -(-heads // group)
+    shapes = {"Q": (heads, m, d), "K": (kv, n, d), "V": (kv, n, d)}
+    if mask:
+        shapes["mask"] = (m, n)
+    return kernel("attention", "h q d", extent, value, shapes)
+
+
+def masked_attention(heads: int, s: int, d: int) -> Kernel:
+    """Heads are views of [s, heads*d]; the mask comes from integers; the result is [s, h, d]."""
+    extent = {"h": heads, "q": s, "j": s, "e": d, "d": d}
+    product = total(
+        "e", times(x("Q", "q", add(mul("h", d), "e")), x("K", "j", add(mul("h", d), "e")))
+    )
+    open_ = cast(F32, x("mask", "j", kind=I64))
+    masked = times(minus(c(1.0), open_), -1e9)
+    score = plus(times(product, d**-0.5 * math.log2(math.e)), masked)
+    value_read = x("V", "j", add(mul("h", d), "d"))
+    value = times(wsum("j", score, value_read), unary("recip", wsum("j", score, c(1.0))))
+    shapes = dict.fromkeys("QKV", (s, heads * d)) | {"mask": (s,)}
+    return kernel("masked_attention", "q h d", extent, value, shapes, dtypes={"mask": I64})
+
+
+def unfused_attention(m: int, n: int, d: int) -> Kernel:
+    """The scores are a stage below two reductions."""
+
+    def s(j: str) -> Expr:
+        return times(total("e", times(x("Q", "q", "e"), x("K", j, "e"))), d**-0.5)
+
+    def p(j: str) -> Expr:
+        return exp(minus(s(j), greatest("i", s("i"))))
+
+    top = total("j", times(p("j"), x("V", "j", "d")))
+    value = times(top, unary("recip", total("l", p("l"))))
+    extent = {"q": m, "i": n, "j": n, "l": n, "e": d, "d": d}
+    shapes = {"Q": (m, d), "K": (n, d), "V": (n, d)}
+    return kernel("unfused_attention", "q d", extent, value, shapes)
+
+
+def decode(groups: int, rows: int, n: int, d: int) -> Kernel:
+    """One query per head, the head axis refined into (g, r): r is a row axis."""
+    extent = {"g": groups, "r": rows, "j": n, "e": d, "d": d}
+    product = total("e", times(x("Q", add(mul("g", rows), "r"), "e"), x("K", "g", "j", "e")))
+    s = times(product, d**-0.5)
+    value = times(wsum("j", s, x("V", "g", "j", "d")), unary("recip", wsum("j", s, c(1.0))))
+    shapes = {"Q": (groups * rows, d), "K": (groups, n, d), "V": (groups, n, d)}
+    return kernel("decode", "g r d", extent, value, shapes)
+
+
+def split_attention(heads: int, m: int, outer: int, inner: int, d: int) -> Kernel:
+    """A weighted sum over two axes as a weighted sum of maxima and weighted sums."""
+    j = add(mul("i", inner), "j")
+    s = times(total("e", times(x("Q", "h", "q", "e"), x("K", "h", j, "e"))), d**-0.5)
+
+    def both(v: Expr) -> Expr:
+        return wsum("i", greatest("j", s), wsum("j", s, v))
+
+    value = times(both(x("V", "h", j, "d")), unary("recip", both(c(1.0))))
+    extent = {"h": heads, "q": m, "i": outer, "j": inner, "e": d, "d": d}
+    keys = (heads, outer * inner, d)
+    shapes = {"Q": (heads, m, d), "K": keys, "V": keys}
+    return kernel("split_attention", "h q d", extent, value, shapes)
+
+
+def attention_parts(heads: int, rows: int, outer: int, inner: int, d: int) -> Kernel:
+    """Maximum, sum and result of every part: three roots, one without the axis d."""
+    j = add(mul("i", inner), "j")
+    s = times(total("e", times(x("Q", "h", "q", "e"), x("K", "h", j, "e"))), d**-0.5)
+    roots = [
+        (x("m", "h", "i", "q"), greatest("j", s)),
+        (x("l", "h", "i", "q"), wsum("j", s, c(1.0))),
+        (x("o", "h", "i", "q", "d"), wsum("j", s, x("V", "h", j, "d"))),
+    ]
+    keys, part = (heads, outer * inner, d), (heads, outer, rows)
+    shapes = {"Q": (heads, rows, d), "K": keys, "V": keys, "m": part, "l": part, "o": (*part, d)}
+    extent = {"h": heads, "i": outer, "q": rows, "j": inner, "e": d, "d": d}
+    return kernel("attention_parts", "h i q d", extent, roots, shapes)
+
+
+def attention_join(heads: int, rows: int, outer: int, d: int) -> Kernel:
+    """A weighted sum whose scores are a plain load."""
+
+    def weigh(v: Expr) -> Expr:
+        return wsum("i", x("m", "h", "i", "q"), v)
+
+    top, below = weigh(x("o", "h", "i", "q", "d")), weigh(x("l", "h", "i", "q"))
+    extent = {"h": heads, "q": rows, "i": outer, "d": d}
+    part = (heads, outer, rows)
+    shapes = {"m": part, "l": part, "o": (*part, d)}
+    value = times(top, unary("recip", below))
+    return kernel("attention_join", "h q d", extent, value, shapes)
+
+
+# ---- several roots and updates in place
+
+
+def cache_update(heads: int, size: int, d: int) -> Kernel:
+    """A store at a position that is data, and a value computed beside it."""
+    at = dyn(x("position", 0, kind=I32))
+    product = total("e", times(x("x", "h", "e"), x("w", "e", "d")))
+    roots = [(x("cache", "h", at, "d"), product), (x("y", "h", "d"), times(x("x", "h", "d"), 2))]
+    shapes = {"x": (heads, d), "w": (d, d), "position": (1,)}
+    shapes |= {"cache": (heads, size, d), "y": (heads, d)}
+    extent = {"h": heads, "d": d, "e": d}
+    return kernel("cache_update", "h d", extent, roots, shapes, "w", {"position": I32})
+
+
+def add_in_place(m: int, n: int) -> Kernel:
+    roots = [(x("x", "m", "n"), plus(x("x", "m", "n"), x("y", "m", "n")))]
+    return kernel("add_in_place", "m n", {"m": m, "n": n}, roots, {"x": (m, n), "y": (m, n)})
+
+
+def stored_moments(m: int, n: int) -> Kernel:
+    mean = times(total("i", x("x", "m", "i")), 1 / n)
+    d = minus(x("x", "m", "j"), mean)
+    variance = times(total("j", times(d, d)), 1 / n)
+    roots = [(x("mean", "m"), mean), (x("var", "m"), variance)]
+    shapes = {"x": (m, n), "mean": (m,), "var": (m,)}
+    return kernel("stored_moments", "m", {"m": m, "i": n, "j": n}, roots, shapes)
+
+
+def row_update(m: int, n: int, k: int) -> Kernel:
+    """A root without the axis n, updated in place beside one that has it."""
+    product = total("k", times(x("x", "m", "k"), x("w", "k", "n")))
+    updated = plus(x("acc", "m"), total("j", x("x", "m", "j")))
+    roots = [(x("acc", "m"), updated), (x("y", "m", "n"), product)]
+    shapes = {"x": (m, k), "w": (k, n), "acc": (m,), "y": (m, n)}
+    extent = {"m": m, "n": n, "k": k, "j": k}
+    return kernel("row_update", "m n", extent, roots, shapes, "w")
+
+
+def padded_sum(m: int, n: int, k: int) -> Kernel:
+    """A reduction under a guard: it must not be computed where the guard does not hold."""
+    moved = add("m", -2)
+    inner = total("k", times(x("x", moved, "k"), x("w", "k", "n")))
+    value = guard(moved, 0, m - 3, inner)
+    shapes = {"x": (m - 3, k), "w": (k, n)}
+    return kernel("padded_sum", "m n", {"m": m, "n": n, "k": k}, value, shapes, "w")
+
+
+# ---- dtypes
+
+
+def typed_matmul(m: int, n: int, k: int, kind: DType) -> Kernel:
+    value = total("k", times(x("x", "m", "k", kind=kind), x("w", "k", "n", kind=kind)))
+    kinds = {"x": kind, "w": kind}
+    extent, shapes = {"m": m, "n": n, "k": k}, {"x": (m, k), "w": (k, n)}
+    return kernel(f"matmul_{kind.value}", "m n", extent, value, shapes, "w", kinds)
+
+
+def typed_rows(m: int, n: int, kind: DType) -> Kernel:
+    """sum, max and arithmetic that wraps or rounds in one dtype."""
+    read = x("x", "m", "j", kind=kind)
+    square = times(x("x", "m", "n", kind=kind), x("x", "m", "n", kind=kind))
+    value = plus(plus(total("j", read), greatest("i", x("x", "m", "i", kind=kind))), square)
+    extent = {"m": m, "n": n, "j": n, "i": n}
+    name = f"rows_{kind.value}"
+    return kernel(name, "m n", extent, value, {"x": (m, n)}, dtypes={"x": kind})
+
+
+def typed_mod(n: int, kind: DType) -> Kernel:
+    """A remainder (by zero too), a comparison, a select and an equality."""
+    a, b = x("x", "n", kind=kind), x("y", "n", kind=kind)
+    value = plus(binary("mod", a, b), binary("sel", binary("lt", a, b), times(a, b)))
+    value = plus(value, binary("sel", binary("eq", a, b), c(1, kind)))
+    shapes = {"x": (n,), "y": (n,)}
+    return kernel(f"mod_{kind.value}", "n", {"n": n}, value, shapes, dtypes={"x": kind, "y": kind})
+
+
+def cast_chain(n: int, source: DType, kind: DType) -> Kernel:
+    value = cast(kind, x("x", "n", kind=source))
+    name = f"cast_{source.value}_{kind.value}"
+    return kernel(name, "n", {"n": n}, value, {"x": (n,)}, dtypes={"x": source})
+
+
+def bool_rows(m: int, n: int) -> Kernel:
+    """Any, a select by a stored mask, and negation."""
+    flag = x("x", "m", "j", kind=BOOL)
+    any_ = greatest("j", flag)
+    none = binary("lt", any_, const(True, BOOL))
+    value = binary("or", none, binary("lt", x("y", "m"), c(0.5)))
+    shapes = {"x": (m, n), "y": (m,)}
+    return kernel("bool_rows", "m", {"m": m, "j": n}, value, shapes, dtypes={"x": BOOL})
+
+
+def mixed_linear(m: int, n: int, k: int, kind: DType) -> Kernel:
+    """Narrow weights and inputs, f32 bias and result."""
+    a, b = (cast(F32, e) for e in (x("x", "m", "k", kind=kind), x("w", "n", "k", kind=kind)))
+    value = plus(total("k", times(a, b)), x("b", "n"))
+    shapes, kinds = {"x": (m, k), "w": (n, k), "b": (n,)}, {"x": kind, "w": kind}
+    name = f"mixed_linear_{kind.value}"
+    return kernel(name, "m n", {"m": m, "n": n, "k": k}, value, shapes, "w b", kinds)
+
+
+def narrow_attention(heads: int, m: int, n: int, d: int, kind: DType) -> Kernel:
+    def read(b: str, *i: str) -> Expr:
+        return x(b, *i, kind=kind)
+
+    product = total("e", times(read("Q", "h", "q", "e"), read("K", "h", "j", "e")))
+    s = times(product, const(d**-0.5, kind))
+    below = wsum("j", s, const(1.0, kind))
+    value = times(wsum("j", s, read("V", "h", "j", "d")), unary("recip", below))
+    shapes = {"Q": (heads, m, d), "K": (heads, n, d), "V": (heads, n, d)}
+    extent = {"h": heads, "q": m, "j": n, "e": d, "d": d}
+    kinds = dict.fromkeys(shapes, kind)
+    return kernel(f"attention_{kind.value}", "h q d", extent, value, shapes, dtypes=kinds)
+
+
+F64, F16, BF16, I8, U8 = DType.F64, DType.F16, DType.BF16, DType.I8, DType.U8
+FAMILIES = {
+    bias_gelu: [(1, 1), (17, 100), (32, 64)],
+    negative_division: [(17,), (64,)],
+    transpose: [(3, 17), (100, 137), (64, 64)],
+    turned_gelu: [(3, 17), (40, 37), (64, 64)],
+    pad_iota: [(3, 17), (6, 40), (17, 137)],
+    embed: [(1, 3, 1), (7, 50, 33), (16, 100, 64)],
+    scalar_add: [()],
+    softmax: [(1, 3), (17, 100), (5, 137), (16, 256)],
+    layernorm: [(1, 3), (17, 137), (16, 256)],
+    moments: [(3, 17), (17, 137)],
+    column_sum: [(3, 17), (17, 137), (64, 64)],
+    column_max: [(3, 17), (64, 64)],
+    sum_of_all: [(3, 17), (17, 137)],
+    average_pool: [(1, 3, 5), (17, 7, 9)],
+    broadcast_sum: [(3, 5, 17), (17, 33, 64)],
+    max_pool: [(1, 3, 5), (3, 9, 17), (4, 16, 32), (2, 9, 17, 3, 2)],
+    matmul: [(1, 1, 1), (3, 17, 5), (17, 100, 137), (100, 137, 17), (64, 96, 64)],
+    turned_matmul: [(3, 17, 5), (17, 100, 137), (64, 96, 64)],
+    gemv: [(17, 3), (100, 137), (64, 256), (17, 3, False), (64, 256, False)],
+    linear_gelu: [(3, 17, 5), (17, 100, 137), (64, 96, 64)],
+    head_linear: [(5, 2, 3, 7), (33, 4, 16, 40)],
+    rms_linear_residual: [(3, 17, 5), (17, 100, 137), (64, 96, 64)],
+    gated: [(3, 17, 5), (17, 100, 37), (32, 48, 64)],
+    scores: [(3, 3, 17, 5), (4, 17, 33, 20), (2, 32, 64, 16)],
+    mod_matmul: [(17, 50, 20), (32, 96, 16)],
+    batched_matmul: [(3, 5, 17, 20), (4, 14, 48, 32)],
+    conv: [
+        (3, 1, 3, 3),
+        (10, 3, 9, 17),
+        (8, 4, 16, 16),
+        (10, 3, 9, 17, 3, 1, 2),
+        (6, 5, 7, 20, 1, 0),
+        (4, 2, 11, 10, 5, 2, 2, False),
+    ],
+    qkv: [(3, 17, 5), (17, 48, 37), (32, 64, 64)],
+    attention: [
+        (2, 3, 17, 5),
+        (4, 17, 100, 33, 2),
+        (2, 32, 64, 16),
+        (3, 17, 137, 8, 1, False, True),
+    ],
+    masked_attention: [(2, 7, 5), (3, 40, 16)],
+    unfused_attention: [(3, 17, 5), (17, 33, 20), (32, 64, 16)],
+    decode: [(2, 3, 17, 5), (2, 4, 100, 32)],
+    split_attention: [(2, 3, 3, 17, 5), (2, 17, 4, 32, 16)],
+    attention_parts: [(2, 4, 3, 17, 5), (2, 4, 4, 64, 16)],
+    attention_join: [(2, 4, 3, 5), (2, 4, 8, 16)],
+    cache_update: [(2, 3, 17), (4, 8, 32)],
+    add_in_place: [(3, 17), (17, 137)],
+    stored_moments: [(17, 137), (8, 64)],
+    row_update: [(17, 50, 20), (32, 96, 16)],
+    padded_sum: [(9, 17, 5), (40, 64, 33)],
+    typed_matmul: [(17, 50, 20, k) for k in (F64, F16, BF16, I64, I32, I8, U8)],
+    typed_rows: [(5, 37, k) for k in (F64, F16, BF16, I64, I32, I8, U8)],
+    typed_mod: [(70, k) for k in (F32, F64, I64, I32, I8, U8)],
+    cast_chain: [
+        *((50, a, F32) for a in (F64, F16, BF16, I64, I32, I8, U8, BOOL)),
+        *((50, F32, a) for a in (F64, F16, BF16, I64, I32, I8, U8, BOOL)),
+        *((50, I64, a) for a in (I32, I8, U8, BOOL, F64)),
+    ],
+    bool_rows: [(17, 37)],
+    mixed_linear: [(17, 50, 20, k) for k in (F16, BF16, I8)],
+    narrow_attention: [(2, 17, 33, 16, k) for k in (F64, F16, BF16)],
+}
+
+
+def random_inputs(k: Kernel, seed: int) -> dict[str, np.ndarray]:
+    """Distinct random values for every buffer that is read or updated; indices in range."""
+    rng = np.random.default_rng(seed)
+    loads = {e.attr[0] for v in k.values for e in subterms(v) if e.kind == "load"}
+    moved = {r.buffer for r in k.roots if any(i.kind != "axis" for i in r.index)}
+    bounds = {"ids": ("table", 0), "position": ("cache", 1)}
+    out = {}
+    for b in k.buffers:
+        if b.name not in loads | moved | {"position"}:
+            continue
+        if b.name in bounds and b.dtype.is_int:
+            other, at = bounds[b.name]
+            values = rng.integers(0, k.buffer(other).shape[at], b.shape)
+        elif b.name == "mask" and b.dtype is I64:
+            values = rng.integers(0, 2, b.shape)
+        elif b.dtype is BF16:
+            bits = rng.standard_normal(b.shape).astype(np.float32).view(np.uint32)
+            values = bits >> 16
+        elif b.dtype.is_float:
+            values = rng.standard_normal(b.shape)
+        elif b.dtype is BOOL:
+            values = rng.integers(0, 2, b.shape)
+        else:
+            values = rng.integers(-100, 100, b.shape)
+        out[b.name] = values.astype(b.dtype.numpy)
+    return out

@@ -1,0 +1,200 @@
+"""Printed kernels in tests: compile several at once, run them on numpy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from lumc.codegen.c import ROUND, print_kernel
+from lumc.codegen.mathlib import HEADER, HEADER_NAME
+from lumc.codegen.program import Packed, Program
+from lumc.graph.ops import DType
+from lumc.kernel.target import Target, resolve_target
+from lumc.kernel.term import Kernel, load
+from lumc.runtime.evaluate import evaluate_term, widen
+
+CC = os.environ.get("CC", "gcc")
+EXACT = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"]
+FLAGS = ["-O3", *EXACT]
+QUICK = ["-O1", *EXACT]  # half the compile time; the loops are still vectorised
+PLAIN = ["-O0"]
+CHECKED = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+WARN = ["-Wall", "-Wno-unknown-pragmas", "-Wno-psabi", "-Wno-maybe-uninitialized"]
+COMMON = ["-std=gnu11", "-shared", "-fPIC", *WARN]
+TOLERANCE = {DType.F16: 1e-3, DType.BF16: 8e-3, DType.F64: 1e-12}  # of the greatest value
+
+
+@cache
+def native() -> Target:
+    return resolve_target("cpu:native")
+
+
+def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """A C array that starts on a cache line."""
+    n = int(np.prod(shape)) * dtype.itemsize
+    raw = np.zeros(n + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + n].view(dtype).reshape(shape)
+
+
+def together(programs: Sequence[Program]) -> str:
+    """One C file with the functions k0, k1, .. of these programs (of one target)."""
+    parts = []
+    for i, program in enumerate(programs):
+        lines = print_kernel(program, f"k{i}").replace("micro_", f"k{i}_micro_").split("\n")
+        parts += lines if i == 0 else [s for s in lines if "LUMC_LANES" not in s or "(" in s][1:]
+    return "\n".join(parts)
+
+
+def build(folder: Path, programs: Sequence[Program], flags: Sequence[str] = FLAGS) -> Path:
+    """A shared object of these programs. A warning of the compiler is a failure."""
+    source = together(programs)
+    name = hashlib.sha256("".join([source, *flags]).encode()).hexdigest()[:16]
+    out, file = folder / f"{name}.so", folder / f"{name}.c"
+    (folder / HEADER_NAME).write_text(HEADER)
+    file.write_text(source)
+    command = [CC, *COMMON, *flags, *programs[0].target.flags, str(file), "-lm", "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode and not done.stderr, f"{file}\n{done.stderr[:4000]}"
+    return out
+
+
+def compile_programs(
+    folder: Path, programs: Sequence[Program], flags: Sequence[str] = FLAGS
+) -> ctypes.CDLL:
+    return ctypes.CDLL(str(build(folder, programs, flags)))
+
+
+def pack(packed: Packed, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """A packed operand made from its description, as link does."""
+    source = kernel.buffer(packed.source)
+    term = load(source.name, source.dtype, *packed.index)
+    value, names = evaluate_term(term, dict(packed.axes), inputs)
+    value = np.transpose(value, [names.index(a) for a, _ in packed.axes])
+    if packed.panel is not None:
+        at, width = packed.panel
+        value = np.moveaxis(value, at, -1)
+        value = np.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[-1] % width)])
+        value = np.moveaxis(value.reshape(*value.shape[:-1], -1, width), -2, 0)
+    out = aligned((packed.size,), packed.dtype.numpy)
+    out[:] = value.reshape(-1)
+    return out
+
+
+def arguments(program: Program, inputs: Mapping[str, np.ndarray], parts: int) -> list[np.ndarray]:
+    """What a kernel is called with: its buffers (results full of NaN, or 0x55 where there is none),
+    packed operands, scratch."""
+    out = []
+    for b in program.kernel.buffers:
+        array = aligned(b.shape, b.dtype.numpy)
+        if b.name in inputs:
+            array[...] = inputs[b.name]
+        elif b.dtype.is_float and b.dtype is not DType.BF16:
+            array[...] = np.nan
+        else:
+            array.reshape(-1).view(np.uint8)[...] = 0xFF if b.dtype is DType.BF16 else 0x55
+        out.append(array)
+    out += [pack(p, program.kernel, inputs) for p in program.packed]
+    scratch = -(-program.scratch_bytes // ROUND) * ROUND * parts
+    out.append(aligned((scratch // 4,), np.dtype(np.float32)))
+    out[-1][...] = np.nan
+    return out
+
+
+def call(lib: ctypes.CDLL, position: int, arrays: Sequence[np.ndarray], parts: int) -> None:
+    args = (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
+    for part in range(parts):
+        lib[f"k{position}"](args, ctypes.c_long(part), ctypes.c_long(parts))
+
+
+def run(
+    lib: ctypes.CDLL,
+    position: int,
+    program: Program,
+    inputs: Mapping[str, np.ndarray],
+    parts: int = 1,
+) -> dict[str, np.ndarray]:
+    """The stored buffers after the kernel."""
+    arrays = arguments(program, inputs, parts)
+    call(lib, position, arrays, parts)
+    names = [b.name for b in program.kernel.buffers]
+    return {name: arrays[names.index(name)] for name in program.kernel.stored}
+
+
+def run_checked(
+    folder: Path, programs: Sequence[Program], inputs: Sequence[Mapping[str, np.ndarray]]
+) -> list[dict[str, np.ndarray]]:
+    """The same in a process of its own under the address and undefined-behaviour sanitizers."""
+    arrays = [arguments(p, i, 2) for p, i in zip(programs, inputs, strict=True)]
+    job = folder / "job.npz"
+    np.savez(job, **{f"{i}_{j}": a for i, each in enumerate(arrays) for j, a in enumerate(each)})
+    asan = subprocess.run([CC, "-print-file-name=libasan.so"], capture_output=True, text=True)
+    env = {**os.environ, "LD_PRELOAD": asan.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    code = "import kernels; kernels.checked_job()"
+    command = [sys.executable, "-c", code, str(build(folder, programs, CHECKED)), str(job)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert not done.returncode, done.stderr[:4000]
+    with np.load(job) as after:
+        return [
+            {
+                b.name: after[f"{i}_{j}"]
+                for j, b in enumerate(p.kernel.buffers)
+                if b.name in p.kernel.stored
+            }
+            for i, p in enumerate(programs)
+        ]
+
+
+def checked_job() -> None:
+    """In the other process: the arrays of the job in blocks of their own from malloc, so that
+    every access outside of one is seen."""
+    lib, job = ctypes.CDLL(sys.argv[1]), Path(sys.argv[2])
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    with np.load(job) as data:
+        arrays = dict(data)
+    memory = {name: libc.malloc(a.nbytes) for name, a in arrays.items()}
+    for name, a in arrays.items():
+        ctypes.memmove(memory[name], a.ctypes.data, a.nbytes)
+    kernels = dict.fromkeys(name.partition("_")[0] for name in arrays)
+    for i in kernels:
+        mine = [memory[name] for name in arrays if name.startswith(f"{i}_")]
+        args = (ctypes.c_void_p * len(mine))(*mine)
+        for part in range(2):
+            lib[f"k{i}"](args, ctypes.c_long(part), ctypes.c_long(2))
+    for name, a in arrays.items():
+        ctypes.memmove(a.ctypes.data, memory[name], a.nbytes)
+    np.savez(job, **arrays)
+
+
+def worst(got: np.ndarray, want: np.ndarray, kind: DType) -> float:
+    """The greatest error relative to the greatest value; infinite if NaN or infinities differ."""
+    got, want = widen(got, kind).astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(want)
+    if not np.array_equal(got[~finite], want[~finite], equal_nan=True):
+        return np.inf
+    if not finite.any():
+        return 0.0
+    scale = max(float(np.abs(want[finite]).max()), 1e-30)
+    with np.errstate(all="ignore"):
+        error = float(np.abs(got[finite] - want[finite]).max()) / scale
+    return error if error == error else np.inf
+
+
+def assert_close(
+    kernel: Kernel, got: Mapping[str, np.ndarray], want: Mapping[str, np.ndarray], about: object
+) -> None:
+    for name, array in got.items():
+        kind = kernel.buffer(name).dtype
+        limit = TOLERANCE.get(kind, 2e-5 if kind.is_float else 0)
+        error = worst(array, want[name], kind)
+        assert error <= limit, f"{kernel.name} '{name}': error {error:.2e}, {about}"

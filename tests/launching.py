@@ -1,0 +1,210 @@
+"""Generated code in tests without a bundle: compile many kernels at once, launch them on arrays."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels import CC, CHECKED, COMMON, aligned
+from lumc.codegen.c import ROUND
+from lumc.codegen.mathlib import HEADER, HEADER_NAME
+from lumc.codegen.plan import Code, EntryPlan, Value, from_json, to_json
+from lumc.graph.graph import Graph, Node
+from lumc.graph.text import parse_graph, print_graph
+from lumc.link.packing import pack
+
+Array = np.ndarray[Any, Any]
+Leaf = Callable[[Node], Array]
+
+
+def library(folder: Path, codes: Sequence[Code], flags: Sequence[str]) -> Path:
+    """A shared object of the kernels of several codes; those of code ``i`` are ``g{i}_symbol``.
+
+    A warning of the compiler is a failure.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / HEADER_NAME).write_text(HEADER)
+    sources = []
+    for i, code in enumerate(codes):
+        for k in code.kernels:
+            sources.append(folder / f"g{i}_{k.symbol}.c")
+            sources[-1].write_text(k.source.replace(k.symbol, f"g{i}_{k.symbol}"))
+    if not sources:
+        sources = [folder / "nothing.c"]
+        sources[0].write_text("int nothing;\n")
+    out = folder / "kernels.so"
+    target = codes[0].target.flags
+    files = [str(s) for s in sources]
+    command = [CC, *COMMON, *flags, *target, *files, "-lm", "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode and not done.stderr, f"{CC}: {done.stderr[:4000]}"
+    return out
+
+
+class Memory:
+    """The values of one entry as memory: separate blocks, or as the plan places them."""
+
+    def __init__(self, code: Code, entry: EntryPlan, leaf: Leaf, parts: int) -> None:
+        self.code, self.entry, self.parts = code, entry, parts
+        self.arrays: dict[str, Array] = {}
+        weights = {w.name: w for w in code.graph.weights}
+        arena = aligned((entry.arena_bytes,), np.dtype(np.uint8))
+        arena[...] = 0xFF
+        for v in entry.values:
+            if v.place == "arena":
+                part = arena[v.offset : v.offset + v.nbytes]
+                self.arrays[v.name] = part.view(v.dtype.numpy).reshape(v.shape)
+                continue
+            array = self.arrays[v.name] = aligned(v.shape, v.dtype.numpy)
+            array.reshape(-1).view(np.uint8)[...] = 0xFF
+            if v.place == "weight":
+                array[...] = leaf(weights[v.name])
+            elif v.place == "packed":
+                packing = code.packings[v.name]
+                node = weights[packing.weight]
+                array[...] = pack(leaf(node), node.dtype, packing)
+            elif v.place == "state":
+                array[...] = leaf(code.graph.states[v.offset])
+            elif v.place == "input":
+                array[...] = leaf(inputs_of(code.graph, entry)[v.offset])
+        size = max((scratch(k.scratch_bytes) for k in code.kernels), default=0)
+        self.scratch = aligned((size * parts,), np.dtype(np.uint8))
+        self.scratch[...] = 0xFF
+
+    def after(self, places: Sequence[str] = ("output", "state")) -> dict[str, Array]:
+        """Outputs by their public names, states by theirs."""
+        outputs = zip(self.entry.outputs, self.entry.place("output"), strict=True)
+        found = {name: self.arrays[v.name] for name, v in outputs}
+        states = [v for v in self.entry.values if v.place == "state"]
+        return found | {v.name: self.arrays[v.name] for v in states}
+
+
+def scratch(nbytes: int) -> int:
+    return -(-nbytes // ROUND) * ROUND
+
+
+def inputs_of(graph: Graph, entry: EntryPlan) -> tuple[Node, ...]:
+    return graph.entry(entry.name).inputs
+
+
+def launch(
+    lib: ctypes.CDLL,
+    prefix: str,
+    code: Code,
+    entry: EntryPlan,
+    address: Callable[[str], int],
+    scratch_base: int,
+    parts: int,
+) -> None:
+    """Every launch in order; the parts of one after the other."""
+    kernels = {k.symbol: k for k in code.kernels}
+    for step in entry.launches:
+        kernel = kernels[step.kernel]
+        where = [address(name) if name else 0 for name in step.args]
+        args = (ctypes.c_void_p * (len(where) + 1))(*where, scratch_base)
+        count = parts if kernel.parallel else 1
+        for part in range(count):
+            lib[prefix + kernel.symbol](args, ctypes.c_long(part), ctypes.c_long(count))
+
+
+def run(
+    lib: ctypes.CDLL, prefix: str, code: Code, name: str, leaf: Leaf, parts: int
+) -> dict[str, Array]:
+    """Outputs and written states of an entry."""
+    (entry,) = (e for e in code.entries if e.name == name)
+    m = Memory(code, entry, leaf, parts)
+    launch(
+        lib,
+        prefix,
+        code,
+        entry,
+        lambda n: m.arrays[n].ctypes.data,
+        m.scratch.ctypes.data,
+        parts,
+    )
+    return m.after()
+
+
+# ---- under sanitizers, in a process of its own
+
+
+def run_checked(
+    folder: Path, codes: Sequence[Code], leaves: Sequence[Leaf], parts: int = 2
+) -> list[dict[str, dict[str, Array]]]:
+    """Per code, outputs by entry. Every value is a block of its own from malloc, so that an
+    access outside of one is seen; a fault names the graph that was running."""
+    library(folder, codes, CHECKED)
+    arrays: dict[str, Array] = {}
+    memories: list[dict[str, Memory]] = []
+    for i, (code, leaf) in enumerate(zip(codes, leaves, strict=True)):
+        (folder / f"{i}.json").write_text(json.dumps(to_json(code)))
+        (folder / f"{i}.lg").write_text(print_graph(code.graph))
+        memories.append({e.name: Memory(code, e, leaf, parts) for e in code.entries})
+        for e, (name, m) in enumerate(memories[-1].items()):
+            assert name == code.entries[e].name
+            arrays |= {f"{i}/{e}/{j}": a for j, a in enumerate(m.arrays.values())}
+            arrays[f"{i}/{e}/scratch"] = m.scratch
+    np.savez(folder / "job.npz", **arrays)
+    asan = subprocess.run([CC, "-print-file-name=libasan.so"], capture_output=True, text=True)
+    env = {**os.environ, "LD_PRELOAD": asan.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", "import launching; launching.checked_job()"]
+    job = [*command, str(folder), str(len(codes)), str(parts)]
+    done = subprocess.run(job, capture_output=True, text=True, env=env, timeout=280)
+    assert not done.returncode, f"{done.stdout}\n{done.stderr[:4000]}"
+    with np.load(folder / "job.npz") as after:
+        for i, each in enumerate(memories):
+            for e, m in enumerate(each.values()):
+                m.arrays = {n: after[f"{i}/{e}/{j}"] for j, n in enumerate(m.arrays)}
+    return [{name: m.after() for name, m in each.items()} for each in memories]
+
+
+def checked_job() -> None:
+    """In the other process."""
+    folder, count, parts = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    lib = ctypes.CDLL(str(folder / "kernels.so"))
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    with np.load(folder / "job.npz") as data:
+        arrays = dict(data)
+    for i in range(count):
+        text = (folder / f"{i}.lg").read_text()
+        print(f"{folder}/{i}.lg", flush=True)
+        code = from_json(json.loads((folder / f"{i}.json").read_text()), parse_graph(text))
+        for e, entry in enumerate(code.entries):
+            _checked_entry(lib, libc, f"g{i}_", code, entry, arrays, f"{i}/{e}", parts)
+    np.savez(folder / "job.npz", **arrays)
+
+
+def _checked_entry(
+    lib: ctypes.CDLL,
+    libc: ctypes.CDLL,
+    prefix: str,
+    code: Code,
+    entry: EntryPlan,
+    arrays: Mapping[str, Array],
+    key: str,
+    parts: int,
+) -> None:
+    mine = {k: a for k, a in arrays.items() if k.rpartition("/")[0] == key}
+    memory = {k: libc.malloc(a.nbytes) for k, a in mine.items()}
+    for k, a in mine.items():
+        ctypes.memmove(memory[k], np.ascontiguousarray(a).ctypes.data, a.nbytes)
+    order = {name: f"{key}/{j}" for j, name in enumerate(_memory_order(entry.values))}
+    launch(lib, prefix, code, entry, lambda n: memory[order[n]], memory[f"{key}/scratch"], parts)
+    for k, a in mine.items():
+        ctypes.memmove(a.ctypes.data, memory[k], a.nbytes)
+        libc.free(memory[k])
+
+
+def _memory_order(values: Sequence[Value]) -> list[str]:
+    return [v.name for v in values]

@@ -1,0 +1,187 @@
+"""A test that cannot fail is a defect: each of these faults in lowering, printer or header must
+make a test fail. A few run always, all of them with LUMC_FUZZ=1."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+class Mutant(NamedTuple):
+    file: str
+    old: str
+    new: str
+    tests: str  # what catches it: a pytest -k expression
+
+
+RANDOM, DEFAULT, VALUES = "random_schedules", "default_schedules", "test_kernel_values"
+QUICK = {
+    "overwrites at every tile": Mutant(
+        "codegen/lower.py",
+        "self._contract(g, s, done[s], cut)",
+        "self._contract(g, s, done[s], ())",
+        f"{RANDOM} and matmul",
+    ),
+    "no edge kernels": Mutant(
+        "codegen/cwriter.py",
+        "return full + sorted({s % by for s in r.sizes} - {0})",
+        "return full or [by]",
+        f"{DEFAULT} and matmul",
+    ),
+    "tile sums are not rescaled": Mutant(
+        "codegen/lower.py",
+        'rescaled = binary("mul", sums[s], scale)',
+        "rescaled = sums[s]",
+        f"{RANDOM} and attention",
+    ),
+    "row of -inf gives 0": Mutant(
+        "codegen/lower.py",
+        'binary("add", sums[s], _minus(top, top))',
+        "sums[s]",
+        f"{VALUES} and weighted",
+    ),
+    "maximum forgets NaN": Mutant(
+        "codegen/creduce.py",
+        'exact = o.op == "max" and self.kind.is_float',
+        "exact = False",
+        f"{VALUES} and max_carries_nan",
+    ),
+}
+MORE = {
+    "rest of the streams starts late": Mutant(
+        "codegen/creduce.py",
+        "Range(add(r.lo, mul(chunk, streams)), r.n, r.sizes)",
+        "Range(add(r.lo, mul(chunk, streams), 1), r.n, r.sizes)",
+        f"{DEFAULT} and (moments or layernorm)",
+    ),
+    "every stream starts with the sum so far": Mutant(
+        "codegen/creduce.py",
+        "'0' if self.sums and u else",
+        "'0' if u > 9 else",
+        f"{RANDOM} and moments",
+    ),
+    "window starts one late": Mutant(
+        "codegen/staging.py",
+        "lo, n, sizes = num(constant), num(1), {1}",
+        "lo, n, sizes = num(constant + 1), num(1), {1}",
+        f"{RANDOM} and conv",
+    ),
+    "kept although its axis is tiled": Mutant(
+        "codegen/lower.py",
+        "if a not in kept and not self.c.is_cut(a)",
+        "if a not in kept",
+        f"{RANDOM} and softmax",
+    ),
+    "a root is stored once per tile of an axis it lacks": Mutant(
+        "codegen/lower.py",
+        "ir.When(around, [op]) if around else op",
+        "op",
+        "many_random_schedules and row_update",
+    ),
+    "folds what is read outside the rows": Mutant(
+        "codegen/passes.py", "p.panel is None and count == total[name]", "p.panel is None", RANDOM
+    ),
+    "the last tile has the full size": Mutant(
+        "codegen/context.py",
+        "return Range(block_start(name), block_size(name), (rest, tile))",
+        "return Range(block_start(name), num(tile), (tile,))",
+        f"{RANDOM} and layernorm",
+    ),
+    "irregular operands are read in place": Mutant(
+        "kernel/contraction.py", "if irregular & tile:", "if False:", f"{RANDOM} and mod_matmul"
+    ),
+    "a horizontal sum forgets half": Mutant(
+        "codegen/lumc_kernel.h",
+        "x2 v) { return v[0] + v[1]; }",
+        "x2 v) { return v[0]; }",
+        f"{RANDOM} and gemv",
+    ),
+    "tiles of -inf poison the sum": Mutant(
+        "codegen/lumc_kernel.h",
+        "return f < -0x1.fffffep127f ? -0x1.fffffep127f : f;",
+        "return f;",
+        f"{VALUES} and weighted",
+    ),
+    "exp2 loses denormals": Mutant(
+        "codegen/lumc_kernel.h",
+        "x = -151.0f > x ? -151.0f : x;",
+        "x = -126.0f > x ? -126.0f : x;",
+        f"{VALUES} and functions_of_special",
+    ),
+    "indices truncate": Mutant(
+        "codegen/lumc_kernel.h",
+        "return a >= 0 ? a / b : -((b - 1 - a) / b);",
+        "return a / b;",
+        f"{DEFAULT} and negative_division",
+    ),
+    "a select multiplies": Mutant(
+        "codegen/cterm.py",
+        'return f"({a} ? {b} : {zero(computed(dtype(e)))})"',
+        'return f"({a} * {b})"',
+        f"{VALUES} and select",
+    ),
+    "unguarded loads": Mutant(
+        "kernel/normal.py", "if index.free & new.free:", "if False:", "test_sanitizers_deep"
+    ),
+    "an outer tile is prepared by the first part only": Mutant(
+        "codegen/c.py",
+        '"tile == first || " if op.part_start',
+        '"" if op.part_start',
+        f"{RANDOM} and (rms or qkv or gated)",
+    ),
+    "padding of panels is not skipped": Mutant(
+        "codegen/program.py",
+        "n * -(-self.dims[at].size // width), n",
+        "n * -(-self.dims[at].size // width), n + 1",
+        f"{RANDOM} and linear",
+    ),
+    "f16 is rounded down": Mutant(
+        "codegen/lumc_kernel.h",
+        "base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base;",
+        "base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base * 0.999f;",
+        f"{VALUES} and narrow_float",
+    ),
+    "an empty sum is 1": Mutant(
+        "kernel/normal.py",
+        "return const(0, kind) if",
+        "return const(1, kind) if",
+        f"{VALUES} and empty",
+    ),
+}
+
+
+def catches(mutant: Mutant, folder: Path) -> bool:
+    """Do the tests fail on a copy of the package with this fault?"""
+    shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    file = folder / "src" / "lumc" / mutant.file
+    text = file.read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.old!r} occurs {text.count(mutant.old)} times"
+    file.write_text(text.replace(mutant.old, mutant.new))
+    tests = Path(__file__).parent
+    path = f"pythonpath={folder / 'src'} {tests.parent}"
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", path, "-k", mutant.tests]
+    files = [str(tests / f"{name}.py") for name in ("test_kernels", VALUES)]
+    command = [sys.executable, "-m", "pytest", *options, *files]
+    env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}", "LUMC_FUZZ": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode <= 1, done.stdout[-2000:]  # not: no test has that name
+    return done.returncode != 0  # a crash is a failure too
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_fault_is_caught(name: str, tmp_path: Path) -> None:
+    assert catches(QUICK[name], tmp_path)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", MORE)
+def test_more_faults_are_caught(name: str, tmp_path: Path) -> None:
+    assert catches(MORE[name], tmp_path)

@@ -1,0 +1,251 @@
+"""Special values: NaN, infinities, denormals, empty axes. Nothing but sums may be reordered."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kernel_zoo as zoo
+from kernel_zoo import F32, F64, c, greatest, kernel, plus, times, total, x
+from kernels import FLAGS, compile_programs, native, run, run_checked, worst
+from lumc.codegen.lower import lower
+from lumc.graph.ops import DType
+from lumc.kernel.space import default_schedule, random_schedule
+from lumc.kernel.term import Kernel, binary, cast, const, guard, unary, wsum
+from lumc.runtime.evaluate import evaluate_kernel
+
+NAN, INF = np.nan, np.inf
+
+
+def check(tmp_path: Path, k: Kernel, inputs: dict, seeds: int = 4, flags=FLAGS, limit=2e-5) -> None:
+    """Default and random schedules agree with the evaluator, NaN and infinities included."""
+    draws = [random_schedule(k, native(), random.Random(s)) for s in range(seeds)]
+    programs = [lower(k, s, native()) for s in [default_schedule(k, native()), *draws]]
+    lib = compile_programs(tmp_path, programs, flags)
+    want = evaluate_kernel(k, inputs)
+    for i, program in enumerate(programs):
+        got = run(lib, i, program, inputs, 1 + i % 2)
+        for name, array in got.items():
+            error = worst(array, want[name], k.buffer(name).dtype)
+            assert error < limit, (i, name, array, want[name])
+
+
+def rows_with(n: int, **special: list[float]) -> np.ndarray:
+    """Random rows; each keyword is one row with these values spread over it."""
+    rng = np.random.default_rng(7)
+    out = rng.standard_normal((len(special), n)).astype(np.float32)
+    for row, values in zip(out, special.values(), strict=True):
+        at = rng.choice(n, len(values), replace=False)
+        row[at] = values
+    return out
+
+
+SPECIAL = {
+    "plain": [],
+    "nan": [NAN],
+    "negative_nan": [-NAN],
+    "inf": [INF],
+    "minus_inf": [-INF, -INF],
+    "both": [INF, -INF],
+    "nan_and_inf": [NAN, INF],
+    "large": [3.4e38, -3.4e38],
+    "tiny": [1e-45, -1e-45],
+}
+
+
+@pytest.mark.parametrize("kind", [F32, F64])
+@pytest.mark.parametrize("n", [5, 137])
+def test_max_carries_nan(tmp_path: Path, kind: DType, n: int) -> None:
+    data = rows_with(n, **SPECIAL)
+    data = np.vstack([data, np.full((1, n), -INF), np.full((1, n), NAN)]).astype(kind.numpy)
+    m = len(data)
+    value = greatest("j", x("x", "m", "j", kind=kind))
+    k = kernel("row_max", "m", {"m": m, "j": n}, value, {"x": (m, n)}, dtypes={"x": kind})
+    check(tmp_path, k, {"x": data})
+    value = greatest("j", x("x", "j", "m", kind=kind))
+    k = kernel("column_max", "m", {"m": m, "j": n}, value, {"x": (n, m)}, dtypes={"x": kind})
+    check(tmp_path, k, {"x": np.ascontiguousarray(data.T)})
+
+
+def test_max_over_tiles_keeps_an_early_nan(tmp_path: Path) -> None:
+    """A NaN of the first tile must survive the others."""
+    data = rows_with(64, early=[], late=[])
+    data[0, 1], data[1, 60] = NAN, NAN
+    k = kernel("row_max", "m", {"m": 2, "j": 64}, greatest("j", x("x", "m", "j")), {"x": (2, 64)})
+    check(tmp_path, k, {"x": data}, seeds=12)
+
+
+@pytest.mark.parametrize("n", [3, 100])
+def test_softmax_of_special_rows(tmp_path: Path, n: int) -> None:
+    data = rows_with(n, **{k: v for k, v in SPECIAL.items() if k != "large"})
+    data = np.vstack([data, np.full((1, n), -INF), np.full((1, n), NAN), np.full((1, n), INF)])
+    check(tmp_path, zoo.softmax(len(data), n), {"x": data.astype(np.float32)}, 6)
+
+
+def weighted(m: int, n: int, d: int) -> Kernel:
+    """Both results of a weighted sum, unnormalised, with scores as they are."""
+    s = x("s", "m", "j")
+    value = plus(wsum("j", s, x("v", "j", "d")), times(wsum("j", s, c(1.0)), 0.5))
+    return kernel("weighted", "m d", {"m": m, "j": n, "d": d}, value, {"s": (m, n), "v": (n, d)})
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_weighted_sum_is_the_naive_one(tmp_path: Path, computed: bool) -> None:
+    """Rows of -inf only give NaN; tiles of -inf only do not poison the others."""
+    n = 48
+    data = rows_with(n, **{k: v for k, v in SPECIAL.items() if k != "large"})
+    masked = np.vstack([data, data[:1], data[:1], np.full((2, n), -INF), np.full((1, n), NAN)])
+    masked[len(data), : n - 3] = -INF  # only the last tile has anything
+    masked[len(data) + 1, 5:] = -INF  # only the first one has
+    masked[len(data) + 3, 4] = -3.4028235e38  # the least finite score
+    k = weighted(len(masked), n, 17)
+    if computed:  # the scores are a stage: a contraction
+        e = total("e", times(x("s", "m", "e"), x("i", "e", "j")))
+        s = plus(e, x("b", "m", "j"))
+        value = plus(wsum("j", s, x("v", "j", "d")), wsum("j", s, c(1.0)))
+        shapes = {"s": (len(masked), 4), "i": (4, n), "b": masked.shape, "v": (n, 17)}
+        extent = {"m": len(masked), "j": n, "d": 17, "e": 4}
+        k = kernel("weighted_scores", "m d", extent, value, shapes)
+    rng = np.random.default_rng(1)
+    inputs = {b.name: rng.standard_normal(b.shape).astype(np.float32) for b in k.buffers}
+    inputs["b" if computed else "s"] = masked.astype(np.float32)
+    del inputs["out"]
+    check(tmp_path, k, inputs, 16)
+
+
+def test_weighted_sum_of_infinite_values(tmp_path: Path) -> None:
+    """A weight of exactly 0 times inf is NaN, as in the naive form."""
+    s = rows_with(20, plain=[], masked=[-INF, -INF])
+    v = rows_with(9, **{f"r{i}": [] for i in range(20)})
+    v[3, 4], v[7, 2], v[11, 1] = INF, NAN, -INF
+    k = weighted(2, 20, 9)
+    check(tmp_path, k, {"s": s, "v": v}, 8)
+
+
+@pytest.mark.parametrize("op", ["exp2", "log2", "sin", "sqrt", "recip"])
+@pytest.mark.parametrize("kind", [F32, F64])
+def test_functions_of_special_values(tmp_path: Path, op: str, kind: DType) -> None:
+    special = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, -NAN, 1e-45, -1e-45, 1e-39, 3.4e38, -3.4e38]
+    special += [127.9, 128.0, 128.1, 129.0, 1e30, -125.5, -126.5, -148.9, -149.5, -150.1, -1e30]
+    special += [1e5, 1e9, 1e20, 1.5707964, 3.1415927, 0.5, 2.0**23, 2.0**47, 2.0**100]
+    data = np.array(special, kind.numpy)
+    value = unary(op, x("x", "n", kind=kind))
+    k = kernel(op, "n", {"n": len(data)}, value, {"x": data.shape}, dtypes={"x": kind})
+    programs = [lower(k, default_schedule(k, native()), native())]
+    with np.errstate(all="ignore"):
+        want = evaluate_kernel(k, {"x": data})["out"].astype(kind.numpy)
+    lib = compile_programs(tmp_path, programs)
+    plain = run(lib, 0, programs[0], {"x": data})
+    for result in (plain, *run_checked(tmp_path, programs, [{"x": data}])):
+        got = result["out"]
+        assert np.array_equal(np.isnan(got), np.isnan(want))
+        number = ~np.isnan(want)
+        assert np.array_equal(np.signbit(got[number]), np.signbit(want[number]))
+        ulp = np.spacing(np.abs(np.where(np.isfinite(want), want, 1)))
+        with np.errstate(all="ignore"):
+            error = np.where(got == want, 0, np.abs(got - want) / ulp)
+        assert error[number].max() <= 2, (op, data[number][error[number].argmax()])
+
+
+@pytest.mark.parametrize(("op", "limit"), [("exp2", 1.1), ("log2", 1.2), ("sin", 0.51)])
+def test_accuracy_of_functions(tmp_path: Path, op: str, limit: float) -> None:
+    """At most this many units in the last place, over random bit patterns of f32."""
+    bits = np.random.default_rng(3).integers(0, 1 << 32, 1 << 20, np.uint32)
+    data = bits.view(np.float32)
+    data[: 1 << 18] = np.random.default_rng(4).uniform(-20, 20, 1 << 18)
+    value = unary(op, x("x", "n"))
+    k = kernel(op, "n", {"n": data.size}, value, {"x": data.shape})
+    program = lower(k, default_schedule(k, native()), native())
+    got = run(compile_programs(tmp_path, [program]), 0, program, {"x": data})["out"]
+    want = evaluate_kernel(k, {"x": data})["out"]
+    with np.errstate(all="ignore"):
+        rounded = want.astype(np.float32)
+        finite = np.isfinite(rounded)
+        assert np.array_equal(got[~finite], rounded[~finite], equal_nan=True)
+        ulp = np.abs(got - want)[finite] / np.spacing(np.abs(rounded[finite]))
+    assert ulp.max() <= limit
+
+
+def test_select_drops_nan_and_inf(tmp_path: Path) -> None:
+    a, b = x("a", "n"), x("b", "n")
+    value = binary("sel", binary("lt", a, b), unary("recip", a))
+    k = kernel("select", "n", {"n": 40}, value, {"a": (40,), "b": (40,)})
+    data = rows_with(40, a=[0.0, INF, NAN, -0.0, -INF], b=[NAN, INF, 0.0, 1.0])
+    check(tmp_path, k, {"a": data[0], "b": data[1]}, 2)
+
+
+def test_select_by_a_nan_sum(tmp_path: Path) -> None:
+    """A product with a selected factor: 0 * inf inside the sum is NaN, a dropped one is not."""
+    keep = binary("lt", x("m", "k"), c(0.0))
+    value = total("k", times(binary("sel", keep, x("x", "i", "k")), x("w", "k", "n")))
+    shapes = {"m": (20,), "x": (5, 20), "w": (20, 17)}
+    k = kernel("masked_matmul", "i n", {"i": 5, "n": 17, "k": 20}, value, shapes)
+    rng = np.random.default_rng(2)
+    inputs = {n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    inputs["x"][2, 3], inputs["w"][4, 5] = INF, INF
+    check(tmp_path, k, inputs, 8)
+
+
+@pytest.mark.parametrize("kind", [DType.F16, DType.BF16])
+def test_every_narrow_float_round_trips(tmp_path: Path, kind: DType) -> None:
+    """All 65536 patterns load right; f32 values round to nearest even on the way back."""
+    every = np.arange(1 << 16, dtype=np.uint16)
+    data = every.view(np.float16) if kind is DType.F16 else every
+    k = kernel(
+        "widen",
+        "n",
+        {"n": 1 << 16},
+        cast(F32, x("x", "n", kind=kind)),
+        {"x": (1 << 16,)},
+        dtypes={"x": kind},
+    )
+    check(tmp_path, k, {"x": data}, 0)
+    bits = np.random.default_rng(5).integers(0, 1 << 32, 1 << 18, np.uint32)
+    bits[: 1 << 16] = every.astype(np.uint32) << 16 | 0x8000  # ties of bf16
+    bits[1 << 16 : 1 << 17] = (every.astype(np.uint32) << 13) + 0x38000000 | 0x1000  # of f16
+    wide = bits.view(np.float32)
+    k = kernel("narrow", "n", {"n": wide.size}, cast(kind, x("x", "n")), {"x": wide.shape})
+    program = lower(k, default_schedule(k, native()), native())
+    got = run(compile_programs(tmp_path, [program]), 0, program, {"x": wide})["out"]
+    with np.errstate(all="ignore"):
+        if kind is DType.F16:
+            want = wide.astype(np.float16)
+            assert np.array_equal(got, want, equal_nan=True)
+        else:
+            exact = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+            nan = np.isnan(wide)
+            assert np.array_equal(got[~nan], exact[~nan].astype(np.uint16))
+            assert np.isnan((got[nan].astype(np.uint32) << 16).view(np.float32)).all()
+
+
+def test_empty_axes(tmp_path: Path) -> None:
+    """Empty sums are 0, empty maxima -inf, empty weighted sums 0; empty results need no work."""
+    read = x("x", "m", "j")
+    values = {
+        "sum": total("j", read),
+        "max": greatest("j", read),
+        "wsum": wsum("j", read, x("v", "j")),
+        "matmul": total("j", times(read, x("v", "j"))),
+    }
+    for m, n in ((3, 0), (0, 5), (0, 0)):
+        for name, value in values.items():
+            k = kernel(name, "m", {"m": m, "j": n}, value, {"x": (m, n), "v": (n,)})
+            data = {"x": np.ones((m, n), np.float32), "v": np.ones(n, np.float32)}
+            check(tmp_path, k, data, 3)
+
+
+def test_guards_never_read_outside(tmp_path: Path) -> None:
+    """Run under the address sanitizer by the sanitizer test as well; here: the values."""
+    for index, n in (("m", 12), ("n", 20)):
+        e = unary("exp2", times(x("x", index), 3.0))
+        value = guard(zoo.add(index, -4), 0, n - 9, plus(e, const(1.0, F32)))
+        value = zoo.total("k", times(value, x("w", "k", "n"))) if index == "m" else value
+        shapes = {"x": (n,), "w": (6, 20)}
+        extent = {"m": 12, "n": 20, "k": 6}
+        k = kernel("guarded", "m n", extent, value, shapes)
+        rng = np.random.default_rng(0)
+        inputs = {b: rng.standard_normal(s).astype(np.float32) for b, s in shapes.items()}
+        check(tmp_path, k, inputs, 4)

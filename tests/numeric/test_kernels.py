@@ -1,0 +1,159 @@
+"""Every class of kernel, odd and aligned, default and random schedules, against float64."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kernel_zoo import FAMILIES, random_inputs
+from kernels import FLAGS, QUICK, assert_close, compile_programs, native, run, run_checked
+from lumc.codegen.lower import lower
+from lumc.codegen.program import Contract, Map, Par, Program, Reduce, Rows, When, leaves
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.space import default_schedule, random_schedule, sane_schedule
+from lumc.kernel.target import resolve_target
+from lumc.kernel.term import Kernel
+from lumc.runtime.evaluate import evaluate_kernel
+
+DRAWS = 20  # random schedules per family, shared by its shapes
+DEEP = 25  # and per shape, when looking for faults
+NAMES = {family.__name__: family for family in FAMILIES}
+
+
+def seed_of(name: str, i: int) -> random.Random:
+    return random.Random(f"{name}{i}")
+
+
+def programs_of(kernel: Kernel, schedules: list[Schedule]) -> list[Program]:
+    return [lower(kernel, s, native()) for s in schedules]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_default_schedules(name: str, tmp_path: Path) -> None:
+    kernels = [NAMES[name](*shape) for shape in FAMILIES[NAMES[name]]]
+    programs = [lower(k, default_schedule(k, native()), native()) for k in kernels]
+    lib = compile_programs(tmp_path, programs, FLAGS)
+    for i, (k, program) in enumerate(zip(kernels, programs, strict=True)):
+        inputs = random_inputs(k, i)
+        want = evaluate_kernel(k, inputs)
+        for parts in (1, 3):
+            assert_close(k, run(lib, i, program, inputs, parts), want, f"{parts} parts")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_schedules(name: str, tmp_path: Path) -> None:
+    shapes = FAMILIES[NAMES[name]]
+    kernels = [NAMES[name](*shapes[i % len(shapes)]) for i in range(DRAWS)]
+    draw = [random_schedule, random_schedule, sane_schedule]
+    schedules = [
+        draw[i % 3](k, native(), seed_of(name, i + int(os.environ.get("LUMC_SEED", 0))))
+        for i, k in enumerate(kernels)
+    ]
+    programs = [lower(k, s, native()) for k, s in zip(kernels, schedules, strict=True)]
+    lib = compile_programs(tmp_path, programs, QUICK)
+    for i, (k, program) in enumerate(zip(kernels, programs, strict=True)):
+        inputs = random_inputs(k, i)
+        got = run(lib, i, program, inputs, 1 + i % 3)
+        assert_close(k, got, evaluate_kernel(k, inputs), schedules[i])
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", NAMES)
+def test_many_random_schedules(name: str, tmp_path: Path) -> None:
+    for shape in FAMILIES[NAMES[name]]:
+        k = NAMES[name](*shape)
+        inputs = random_inputs(k, 5)
+        want = evaluate_kernel(k, inputs)
+        rng = [seed_of(f"deep{name}{shape}", i) for i in range(DEEP)]
+        schedules = [random_schedule(k, native(), r) for r in rng]
+        programs = programs_of(k, schedules)
+        lib = compile_programs(tmp_path, programs, FLAGS)
+        for i, program in enumerate(programs):
+            assert_close(k, run(lib, i, program, inputs, 1 + i % 3), want, schedules[i])
+
+
+def test_sanitizers(tmp_path: Path) -> None:
+    """One shape and schedule of every family at -O0 under address and undefined sanitizers."""
+    check_with_sanitizers(tmp_path, 1)
+
+
+@pytest.mark.deep
+def test_sanitizers_deep(tmp_path: Path) -> None:
+    check_with_sanitizers(tmp_path, 12)
+
+
+def check_with_sanitizers(folder: Path, draws: int) -> None:
+    kernels, schedules = [], []
+    for family, shapes in FAMILIES.items():
+        for i in range(draws):
+            k = family(*shapes[i % len(shapes)])
+            rng = seed_of(f"checked{family.__name__}", i)
+            kernels.append(k)
+            schedules.append(random_schedule(k, native(), rng))
+    programs = [lower(k, s, native()) for k, s in zip(kernels, schedules, strict=True)]
+    inputs = [random_inputs(k, i) for i, k in enumerate(kernels)]
+    results = run_checked(folder, programs, inputs)
+    for k, data, got, s in zip(kernels, inputs, results, schedules, strict=True):
+        assert_close(k, got, evaluate_kernel(k, data), s)
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cpu:x86-64-v2", "cpu:generic"])
+def test_other_targets(target: str, tmp_path: Path) -> None:
+    """Narrower vectors: other panels, edges and register tiles."""
+    t = resolve_target(target)
+    names = ["linear_gelu", "masked_attention", "conv", "layernorm", "transpose", "typed_matmul"]
+    for name in names:
+        k = NAMES[name](*FAMILIES[NAMES[name]][1])
+        inputs, rng = random_inputs(k, 3), seed_of(name, 0)
+        draws = [default_schedule(k, t), *(random_schedule(k, t, rng) for _ in range(2))]
+        programs = [lower(k, s, t) for s in draws]
+        lib = compile_programs(tmp_path, programs, QUICK)
+        for i, program in enumerate(programs):
+            got = run(lib, i, program, inputs, 2)
+            assert_close(k, got, evaluate_kernel(k, inputs), draws[i])
+
+
+def features(program: Program) -> set[str]:
+    """What a program exercises."""
+    out = set()
+
+    def nests(body: list) -> None:
+        for op in body:
+            if isinstance(op, Par | Rows | When):
+                part_start = isinstance(op, When) and op.part_start
+                out.add("Once" if part_start else type(op).__name__)
+            nests(getattr(op, "body", []))
+
+    nests(program.body)
+    for op in leaves(program.body):
+        if isinstance(op, Contract):
+            out |= {op.plan.form, *(["panels outside"] if op.plan.panels_outside else [])}
+            out |= {"adds"} if op.overwrite is None else {"first"} if op.overwrite else set()
+        if isinstance(op, Map):
+            out |= {"turn"} if op.turn else set()
+            place = op.dst.attr[0]
+            out |= {place.partition(".")[0]} if "." in place else set()
+            out |= {"panel"} if program.places[place].panel else set()
+        if isinstance(op, Reduce):
+            out |= {"lanes " + op.lanes, f"streams {op.streams}"}
+            out |= {"stores"} if op.stores else set()
+    return out | ({"packed"} if program.packed else set())
+
+
+def test_random_schedules_reach_every_feature() -> None:
+    """The draws of ``test_random_schedules``, without compiling."""
+    count: Counter[str] = Counter()
+    for family, shapes in FAMILIES.items():
+        for i in range(DRAWS):
+            k = family(*shapes[i % len(shapes)])
+            rng = seed_of(family.__name__, i)
+            count.update(features(lower(k, random_schedule(k, native(), rng), native())))
+    wanted = "contract dot first adds turn panel packed copy scale stores Par Once Rows"
+    least = dict.fromkeys(wanted.split(), 10)
+    least |= {"window": 4, "lanes kept": 5, "streams 4": 20, "panels outside": 20, "When": 1}
+    missing = {f: count[f] for f, n in least.items() if count[f] < n}
+    assert not missing, (missing, count)

@@ -1,0 +1,96 @@
+"""Run the results of the search pass with the numpy meaning of kernels, without any codegen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lumc.frontend.model import Model
+from lumc.frontend.tensor import Tensor
+from lumc.graph.graph import Graph, Node, WeightFile
+from lumc.graph.oracle import evaluate
+from lumc.kernel.plan import Plan
+from lumc.kernel.target import CPUS
+from lumc.kernel.term import Kernel
+from lumc.runtime.evaluate import evaluate_kernel
+
+Array = np.ndarray[Any, Any]
+TARGET = CPUS["x86-64-v3"]
+FILE = WeightFile("weights.safetensors", 8, "0" * 64)
+
+
+def weight(g: Model, name: str, *shape: int) -> Tensor:
+    """A weight of which ``random_weight`` gives the values."""
+    return g.weight(name, shape, "f32", FILE)
+
+
+def random_values(node: Node, seed: int = 0) -> Array:
+    """Distinct random values for a leaf; ints are small and not negative."""
+    rng = np.random.default_rng([seed, *node.name.encode()])
+    shape = [n for n in node.shape if isinstance(n, int)]
+    if node.dtype.is_float:
+        return rng.uniform(-2, 2, shape).astype(node.dtype.numpy)
+    if node.dtype.is_int:
+        return rng.integers(0, 5, shape).astype(node.dtype.numpy)
+    return rng.integers(0, 2, shape).astype(bool)
+
+
+def random_inputs(graph: Graph, entry: str, seed: int = 0) -> dict[str, Array]:
+    return {n.name: random_values(n, seed) for n in graph.entry(entry).inputs}
+
+
+def run_kernels(
+    kernels: Sequence[Kernel], args: Sequence[Sequence[str]], values: dict[str, Array]
+) -> None:
+    """Run launches on named values; adds what they write."""
+    for kernel, names in zip(kernels, args, strict=True):
+        given = {
+            b.name: values[name]
+            for b, name in zip(kernel.buffers, names, strict=True)
+            if name in values
+        }
+        written = evaluate_kernel(kernel, given)
+        for b, name in zip(kernel.buffers, names, strict=True):
+            if b.name in written:
+                values[name] = written[b.name]
+
+
+def run_plan(plan: Plan, entry: str, inputs: dict[str, Array]) -> dict[str, Array]:
+    """All values of an entry after the plan, states and weights included."""
+    graph = plan.graph
+    values = dict(inputs)
+    for leaf in (*graph.weights, *graph.states):
+        values.setdefault(leaf.name, random_values(leaf))
+    for node in graph.entry(entry).nodes:
+        if 0 in node.shape:  # nothing writes it
+            values[node.name] = np.zeros(random_values(node).shape)
+    for i, instance in enumerate(plan.instances):
+        if instance.entry != entry:
+            continue
+        region = plan.regions[instance.region]
+        names = {f"b{n}": name for n, name in enumerate(instance.inputs)}
+        names |= {b.name: f"{i}.{b.name}" for b in region.local} | {"out": instance.output}
+        kernels = [plan.kernels[s.kernel].kernel for s in region.steps]
+        run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values)
+    return values
+
+
+def oracle(graph: Graph, entry: str, inputs: dict[str, Array]) -> tuple[Any, Any]:
+    states = {s.name: random_values(s) for s in graph.states}
+    return evaluate(graph, entry, inputs, random_values, states)
+
+
+def error(got: Array, want: Array) -> float:
+    """The largest difference relative to the largest value; inf where NaN or inf differ."""
+    got, want = np.asarray(got, np.float64), np.asarray(want, np.float64)
+    assert got.shape == want.shape
+    if not np.array_equal(np.isnan(got), np.isnan(want)):
+        return np.inf
+    same = np.isnan(got) | (got == want)
+    if not np.isfinite(np.where(same, 0, got)).all():
+        return np.inf
+    worst = np.abs(np.where(same, 0, got - np.where(same, 0, want))).max(initial=0.0)
+    top = np.abs(np.where(np.isfinite(want), want, 0)).max(initial=0.0)
+    return float(worst / max(top, 1e-30))

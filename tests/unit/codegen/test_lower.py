@@ -1,0 +1,191 @@
+"""Lowering: where stages live, how often they are computed, what is refused."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernel_zoo import (
+    FAMILIES,
+    attention,
+    attention_parts,
+    conv,
+    gated,
+    kernel,
+    layernorm,
+    linear_gelu,
+    masked_attention,
+    matmul,
+    qkv,
+    rms_linear_residual,
+    softmax,
+    unfused_attention,
+    x,
+)
+from lumc.codegen.c import print_kernel
+from lumc.codegen.lower import lower
+from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves
+from lumc.errors import LumcError
+from lumc.graph.expr import add
+from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.space import default_schedule, random_schedule
+from lumc.kernel.target import resolve_target
+from lumc.kernel.term import unary
+
+TARGET = resolve_target("cpu:x86-64-v4")
+
+
+def ops(k, schedule=None):
+    program = lower(k, schedule or default_schedule(k, TARGET), TARGET)
+    return program, list(leaves(program.body))
+
+
+def count(k, kind) -> int:
+    return sum(isinstance(op, kind) for op in ops(k)[1])
+
+
+def test_equal_stages_are_one() -> None:
+    assert count(gated(32, 48, 64), Contract) == 2
+    assert count(qkv(32, 48, 64), Contract) == 3
+    assert count(qkv(32, 48, 64), Reduce) == 1  # one statistic for three results
+    assert count(attention(2, 32, 64, 16), Contract) == 2  # scores once for both weighted sums
+
+
+def test_gated_contractions_share_one_copy() -> None:
+    k = gated(32, 48, 64)
+    p = Stage("contract", "m", "n", 8, 1, stage_a="inner", stage_b="link")
+    _, found = ops(k, Schedule(("m", "n"), 1, {"m": 8}, (p, p)))
+    copies = [op for op in found if isinstance(op, Map) and op.copy]
+    assert len(copies) == 1
+
+
+def test_attention_is_one_pass_without_a_matrix_of_scores() -> None:
+    program, _ = ops(masked_attention(4, 1024, 32))
+    assert program.scratch_bytes < 4 * 1024 * 1024 / 2
+
+
+def test_an_unfused_contraction_accumulates_in_its_result() -> None:
+    _, (op,) = ops(matmul(64, 96, 64))
+    assert isinstance(op, Contract) and op.dst.attr[0] == "out"
+
+
+def test_rows_are_fused_and_folded() -> None:
+    program, _ = ops(layernorm(64, 256))
+    (par,) = program.body
+    assert isinstance(par, Par) and all(isinstance(op, Rows) for op in par.body)
+    assert program.scratch_bytes == 0  # the statistics of one row are local
+
+
+def test_expensive_values_are_kept_in_the_result() -> None:
+    _, found = ops(softmax(8, 64))
+    (keeping,) = [op for op in found if isinstance(op, Reduce) and op.stores]
+    assert keeping.stores[0][0].attr[0] == "out"
+
+
+def test_what_an_outer_tile_needs_is_computed_once() -> None:
+    k = rms_linear_residual(128, 512, 64)
+    program, _ = ops(k)
+    (par,) = program.body
+    assert isinstance(par, Par) and len(par.loops) == 2
+    once = [op for op in par.body if isinstance(op, When)]
+    assert len(once) == 1 and any(isinstance(op, Reduce) for op in leaves(once[0].body))
+
+
+def test_overlapping_windows_are_copied_in_index_space() -> None:
+    k = conv(16, 4, 16, 16)
+    p = Stage("contract", "o", "x", 8, 1, stage_b="inner")
+    program, _ = ops(k, Schedule(("o", "y", "x"), 0, {"y": 4}, (p,)))
+    (window,) = [q for q in program.places.values() if q.name.startswith("window")]
+    assert [d.size for d in window.dims] == [4, 6, 18]
+
+
+def test_nothing_is_computed_for_nothing() -> None:
+    for family, shapes in FAMILIES.items():
+        k = family(*shapes[-1])
+        for seed in range(3):
+            program, _ = ops(k, random_schedule(k, TARGET, random.Random(seed)))
+            text = print_kernel(program, "k")
+            for name, place in program.places.items():
+                if place.kind == "scratch" and name in program.scratch:
+                    symbol = f"S_{name.replace('.', '_')}"
+                    assert text.count(symbol) > 2, (family.__name__, name)
+
+
+def test_illegal_updates_are_refused() -> None:
+    roots = [(x("x", "m"), unary("sin", x("x", add("m", 1))))]
+    with pytest.raises(LumcError, match="updated and read elsewhere"):
+        k = kernel("k", "m", {"m": 8}, roots, {"x": (9,)})
+        lower(k, Schedule(("m",), 0), TARGET)
+
+
+def test_unpackable_operands_are_refused() -> None:
+    k = linear_gelu(16, 48, 32)
+    p = Stage("contract", "m", "n", 8, 1, stage_a="link")
+    with pytest.raises(LumcError, match="operand a cannot be staged 'link'"):
+        lower(k, Schedule(("m", "n"), 0, {}, (p,)), TARGET)
+
+
+def test_constants_are_packed_as_described() -> None:
+    program, _ = ops(linear_gelu(64, 100, 32))
+    (packed,) = program.packed
+    assert packed.source == "w" and packed.axes == (("k", 32), ("n", 100))
+    assert packed.panel == (1, 48) and packed.size == 3 * 32 * 48
+    assert [str(i) for i in packed.index] == ["n", "k"]
+
+
+def test_large_offsets_are_64_bits() -> None:
+    k = kernel(
+        "k", "m n", {"m": 1 << 20, "n": 1 << 12}, x("x", "m", "n"), {"x": (1 << 20, 1 << 12)}
+    )
+    text = print_kernel(*[lower(k, default_schedule(k, TARGET), TARGET)], "k")
+    assert "int m" not in text and "long m" in text
+
+
+def test_many_axes() -> None:
+    names = [f"a{i}" for i in range(14)]
+    extent = dict.fromkeys(names, 2)
+    k = kernel("deep", " ".join(names), extent, x("x", *reversed(names)), {"x": (2,) * 14})
+    assert print_kernel(lower(k, default_schedule(k, TARGET), TARGET), "k").count("for (") >= 12
+
+
+def test_hostile_names_never_reach_the_source() -> None:
+    k = kernel("k */ int main(", "for", {"for": 8}, x("x", "for"), {"x": (8,)})
+    text = print_kernel(lower(k, default_schedule(k, TARGET), TARGET), "k")
+    assert "long for" not in text and "*/ int main" not in text
+
+
+SCRIPT = """
+import random, sys, hashlib
+from kernel_zoo import FAMILIES
+from lumc.codegen.c import print_kernel
+from lumc.codegen.lower import lower
+from lumc.kernel.space import default_schedule, random_schedule
+from lumc.kernel.target import resolve_target
+t, h = resolve_target("cpu:x86-64-v4"), hashlib.sha256()
+for f, shapes in FAMILIES.items():
+    k = f(*shapes[-1])
+    for s in (default_schedule(k, t), random_schedule(k, t, random.Random(1))):
+        h.update(repr(s.to_json()).encode() + print_kernel(lower(k, s, t), "k").encode())
+print(h.hexdigest())
+"""
+
+
+def test_the_text_does_not_depend_on_hash_seeds() -> None:
+    seen = set()
+    for seed in ("0", "1", "99"):
+        path = os.pathsep.join([*sys.path, str(Path(__file__).parents[2])])
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=env
+        )
+        assert not done.returncode, done.stderr
+        seen.add(done.stdout)
+    assert len(seen) == 1
+
+
+def test_nested_reductions_contract_too() -> None:
+    assert count(unfused_attention(17, 33, 20), Contract) == 4  # scores of three walks, values
+    assert count(attention_parts(2, 4, 16, 32, 16), Contract) == 2

@@ -1,0 +1,321 @@
+"""The native runner: its C sources under sanitizers, its command line, the C API example."""
+
+import hashlib
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bundles import build, compiler, kernel, mlp, simple
+from lumc.codegen.plan import Launch, Value
+from lumc.graph.ops import DType
+from lumc.link import bundle, toolchain
+
+ROOT = Path(__file__).parents[3]
+RUNNER = ROOT / "src" / "lumc" / "link" / "runner"
+ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
+TSAN = ("-fsanitize=thread", "-g")
+
+
+def compile_c(
+    text: str, out: Path, sources: Sequence[str], flags: Sequence[str] = (), opt: str = "-O1"
+) -> Path:
+    """A program from a text and files of the runner, warnings being errors."""
+    main = out.with_suffix(".c")
+    main.write_text(text)
+    files = [str(main), *(str(RUNNER / f"{s}.c") for s in sources)]
+    warnings = ("-std=gnu11", "-Wall", "-Wextra", "-Werror")
+    command = [*compiler().command, *warnings, opt, *flags, f"-I{RUNNER}", *files]
+    subprocess.run([*command, "-o", str(out), "-pthread", "-ldl"], check=True)
+    return out
+
+
+def run(*command: object, code: int = 0, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [str(c) for c in command], capture_output=True, text=True, timeout=120, **kwargs
+    )
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """lumc-run with the address and undefined-behaviour sanitizers."""
+    out = tmp_path_factory.mktemp("asan") / "lumc-run"
+    return compile_c((RUNNER / "main.c").read_text(), out, bundle.LIBRARY, ASAN)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    base = tmp_path_factory.mktemp("mlp")
+    code, reference = mlp(base)
+    return build(code, base / "m.lb", base), reference
+
+
+# ---- sha256
+
+SHA = r"""
+#include "internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#ifdef PLAIN
+#undef __x86_64__
+#endif
+#include "sha256.c"
+int main(void) { /* the hash of every prefix, in pieces of 1, 2, 3 .. bytes */
+  static uint8_t data[300];
+  char hex[65];
+  for (int i = 0; i < 300; ++i) data[i] = (uint8_t)(i * i + 7 * i);
+  for (size_t n = 0; n <= 300; ++n) {
+    struct sha256 h;
+    sha256_start(&h);
+    for (size_t at = 0, step = 1; at < n; at += step++) 
+      sha256_add(&h, data + at, n - at < step ? n - at : step);
+    sha256_hex(&h, hex);
+    puts(hex);
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("define", ["-DPLAIN", "-DFAST"])
+def test_sha256(define: str, tmp_path: Path) -> None:
+    program = compile_c(SHA, tmp_path / "sha", (), (*ASAN, define))
+    data = bytes((i * i + 7 * i) % 256 for i in range(300))
+    expected = [hashlib.sha256(data[:n]).hexdigest() for n in range(301)]
+    assert run(program).stdout.split() == expected
+
+
+# ---- the pool
+
+POOL = r"""
+#include "internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+enum { N = 64 };
+static long seen[N]; /* every launch adds its number to the elements of its part */
+static void step(void *const *args, long part, long nparts) {
+  long k = *(long *)args[0];
+  for (long i = N * part / nparts; i < N * (part + 1) / nparts; ++i) 
+    seen[i] = seen[i] * 3 + k;
+}
+static void shift(void *const *args, long part, long nparts) { /* reads what other parts wrote */
+  long *to = args[1];
+  for (long i = N * part / nparts; i < N * (part + 1) / nparts; ++i) to[i] = seen[(i + 17) % N];
+}
+static void back(void *const *args, long part, long nparts) {
+  long *from = args[1];
+  if (nparts != 1 || part) abort();
+  for (long i = 0; i < N; ++i) seen[i] = from[i] % 1000003;
+}
+int main(int argc, char **argv) {
+  int threads = atoi(argv[1]), runs = atoi(argv[2]);
+  static long one = 1, two = 2, copy[N];
+  void *a[] = {&one, copy}, *b[] = {&two, copy};
+  struct op ops[] = {{step, a, 1}, {shift, a, 1}, {back, a, 0},
+                     {step, b, 1}, {shift, b, 1}, {back, b, 0}};
+  long expected[N], total = 0;
+  for (int t = 0; t < 2; ++t) {
+    struct pool *p = pool_new(t ? threads : 1);
+    if (!p) return 1;
+    for (int i = 0; i < N; ++i) seen[i] = i;
+    for (int r = 0; r < runs; ++r) {
+      pool_run(p, ops, 6);
+      if (r % 50 == 49) usleep(200); /* long enough to fall asleep */
+    }
+    pool_free(p);
+    for (int i = 0; i < N; ++i) {
+      if (t && seen[i] != expected[i]) return 2;
+      expected[i] = seen[i];
+      total += seen[i];
+    }
+  }
+  for (int i = 0; i < 20; ++i) pool_free(pool_new(threads)); /* never used */
+  printf("%ld\n", total);
+  return argc < 3;
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [(), ASAN, TSAN], ids=["plain", "asan", "tsan"])
+@pytest.mark.parametrize("futex", [True, False])
+def test_pool(flags: tuple[str, ...], futex: bool, tmp_path: Path) -> None:
+    text = POOL
+    if not futex:  # the other way to sleep, for systems without futexes
+        text = POOL.replace('#include "internal.h"', '#include "internal.h"\n#include "pool2.c"')
+        (tmp_path / "pool2.c").write_text(
+            (RUNNER / "pool.c").read_text().replace("defined(__linux__)", "0")
+        )
+    sources = ("pool",) if futex else ()
+    program = compile_c(text, tmp_path / "pool", sources, (*flags, f"-I{tmp_path}"))
+    for threads in (1, 2, 3, 7):
+        run(program, threads, 100 if flags else 300)
+
+
+# ---- the command line
+
+
+def test_command_line(sanitized: Path, made: tuple[Path, Any], tmp_path: Path) -> None:
+    path, reference = made
+    x = np.random.default_rng(2).standard_normal((5, 11), np.float32)
+    np.save(tmp_path / "x.npy", x)
+    for program in (sanitized, path / "bin" / "lumc-run"):
+        for threads in (1, 2, 3, 7):
+            files = [
+                "-o",
+                tmp_path / "o.npz",
+                "-o",
+                tmp_path / "y.npy",
+                "-o",
+                f"y={tmp_path}/z.npy",
+            ]
+            given = ["--input", f"x={tmp_path}/x.npy", "--threads", threads]
+            assert run(program, path, *given, *files).stdout == ""
+            with np.load(tmp_path / "o.npz") as z:
+                assert z.files == ["y"]
+                np.testing.assert_allclose(z["y"], reference(x), rtol=1e-4, atol=1e-5)
+                for name in ("y.npy", "z.npy"):
+                    np.testing.assert_array_equal(np.load(tmp_path / name), z["y"])
+    said = run(sanitized, path, "-i", tmp_path / "x.npy", "--repeat", 20).stdout
+    assert re.fullmatch(r"min [\d.]+ us, median [\d.]+ us \(20 runs, 1 threads\)\n", said)
+    said = run(sanitized, path, "--list").stdout
+    assert said == "entry main\n  input  x f32[5,11]\n  output y f32[5,3]\n"
+    assert run(sanitized, "--help").stdout.startswith("usage: lumc-run BUNDLE")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["o.npz", "x.npy", "y.npy", "z.npy"]
+
+
+def save(path: Path, x: Any, **kwargs: Any) -> Path:
+    with path.open("wb") as f:
+        np.lib.format.write_array(f, x, **kwargs)
+    return path
+
+
+def test_wrong_usage_is_one_line(sanitized: Path, made: tuple[Path, Any], tmp_path: Path) -> None:
+    path, _ = made
+    good = save(tmp_path / "x.npy", np.zeros((5, 11), np.float32))
+    short = tmp_path / "short.npy"
+    short.write_bytes(good.read_bytes()[:-1])
+    long = tmp_path / "long.npy"
+    long.write_bytes(good.read_bytes() + b"\0")
+    swapped = save(tmp_path / "swapped.npy", np.zeros((5, 11), ">f4"))
+    fortran = save(tmp_path / "fortran.npy", np.asfortranarray(np.zeros((5, 11), np.float32)))
+    double = save(tmp_path / "double.npy", np.zeros((5, 11)))
+    flat = save(tmp_path / "flat.npy", np.zeros(55, np.float32))
+    for arguments, said in (
+        ([], "no bundle given"),
+        ([tmp_path / "none.lb"], "no bundle at"),
+        ([good], "is one file, unpack it first"),
+        ([path, "--threads"], "--threads needs a value"),
+        ([path, "--threads", "0"], "not a positive number"),
+        ([path, "--threads", "2x"], "not a positive number"),
+        ([path, "--threads", "100000"], "threads must be in"),
+        ([path, "--frobnicate"], "unexpected argument"),
+        ([path, path], "unexpected argument"),
+        ([path], "input 'x' f32[5,11] is missing"),
+        ([path, "-i", f"w={good}"], "no input 'w'"),
+        ([path, "-i", f"xx={good}"], "no input 'xx'"),
+        ([path, "-i", good, "-i", good], "given twice"),
+        ([path, "-i", good, "--entry", "decode"], "no entry 'decode'"),
+        ([path, "-i", good, "-o", "q=q.npy"], "no output 'q'"),
+        ([path, "-i", tmp_path / "none.npy"], "cannot open"),
+        ([path, "-i", ROOT / "pyproject.toml"], "not a .npy file"),
+        ([path, "-i", short], "size"),
+        ([path, "-i", long], "size"),
+        ([path, "-i", swapped], "dtype '>f4"),
+        ([path, "-i", fortran], "Fortran order"),
+        ([path, "-i", double], "must be f32[5,11]"),
+        ([path, "-i", flat], "must be f32[5,11]"),
+    ):
+        done = run(sanitized, *arguments, code=2)
+        assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith("lumc-run: ")
+    done = run(sanitized, path, "-i", good, "-o", tmp_path / "no" / "y.npy", code=1)
+    assert "cannot write" in done.stderr
+
+
+def test_damaged_npy_headers(sanitized: Path, made: tuple[Path, Any], tmp_path: Path) -> None:
+    """Every byte of the header changed in turn: usage errors, never a crash."""
+    path, _ = made
+    good = save(tmp_path / "x.npy", np.zeros((5, 11), np.float32)).read_bytes()
+    rng = np.random.default_rng(0)
+    for i in range(0, 128, 2):
+        damaged = bytearray(good)
+        damaged[i] = int(rng.integers(256))
+        damaged[i + 1] = int(rng.integers(32, 127))
+        (tmp_path / "bad.npy").write_bytes(damaged)
+        done = subprocess.run(
+            [sanitized, path, "-i", tmp_path / "bad.npy"], capture_output=True, text=True
+        )
+        assert done.returncode in (0, 2), done.stderr
+
+
+def test_every_dtype_through_files(sanitized: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values, launches, kernels, arrays = [], [], [], {}
+    for i, dtype in enumerate(DType):
+        shape = (3, 5) if i % 2 else ()
+        values.append(Value(f"x{i}", dtype, shape, "input", i))
+        values.append(Value(f"y{i}", dtype, shape, "output", i))
+        n = values[-1].nbytes
+        body = "  const char *x = args[0]; char *y = args[1]; for (; lo < hi; ++lo) y[lo] = x[lo];"
+        kernels.append(kernel(f"k{i}", n, body, ("b0", "out")))
+        launches.append(Launch(f"k{i}", (f"x{i}", f"y{i}")))
+        arrays[f"x{i}"] = rng.integers(0, 2, shape).astype(dtype.numpy)
+        np.save(tmp_path / f"x{i}.npy", arrays[f"x{i}"])
+    path = build(simple(kernels, values, launches), tmp_path / "m.lb", tmp_path)
+    inputs = [a for i in range(len(DType)) for a in ("-i", f"x{i}={tmp_path}/x{i}.npy")]
+    for program in (sanitized, path / "bin" / "lumc-run"):
+        run(program, path, *inputs, "-o", tmp_path / "o.npz", "-o", f"y3={tmp_path}/y3.npy")
+        with np.load(tmp_path / "o.npz") as z:
+            for i, dtype in enumerate(DType):
+                assert z[f"y{i}"].dtype == dtype.numpy
+                np.testing.assert_array_equal(z[f"y{i}"], arrays[f"x{i}"])
+    done = run(sanitized, path, "-i", tmp_path / "x0.npy", code=2)
+    assert "there are 9 inputs: write NAME=" in done.stderr
+
+
+# ---- the C API
+
+
+def test_the_example_of_the_docs(made: tuple[Path, Any], tmp_path: Path) -> None:
+    path, reference = made
+    text = (ROOT / "docs" / "bundle.md").read_text()
+    (tmp_path / "example.c").write_text(re.findall(r"```c\n(.*?)```", text, re.S)[0])
+    (command,) = re.findall(r"^(cc example\.c .*)$", text, re.M)
+    (tmp_path / "model.lb").symlink_to(path)
+    command = re.sub("^cc", " ".join(compiler().command) + " -Wall -Wextra -Werror", command)
+    said = run("sh", "-c", command, cwd=tmp_path).stdout
+    x = np.arange(55, dtype=np.float32).reshape(5, 11) / 8
+    got = [float(line.split(" = ")[1]) for line in said.splitlines()]
+    np.testing.assert_allclose(got, reference(x).reshape(-1), rtol=1e-4)
+    assert run(tmp_path / "example", tmp_path, code=1).stderr.count("\n") == 1
+
+
+def test_the_header_is_plain_c_and_cxx(tmp_path: Path) -> None:
+    (tmp_path / "use.c").write_text(
+        "#include <lumc.h>\nint main(void) { return lumc_error() == 0; }\n"
+    )
+    for language in ("c", "c++"):
+        standard = {"c": "-std=c99", "c++": "-std=c++11"}[language]
+        flags = ("-x", language, standard, "-pedantic-errors", "-Wall", "-Werror", f"-I{RUNNER}")
+        done = subprocess.run(
+            [*compiler().command, *flags, "-c", "use.c", "-o", "use.o"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        if language == "c++" and "not" in done.stderr and done.returncode:
+            continue  # no C++ compiler here
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_sources_compile_without_warnings(tmp_path: Path) -> None:
+    for name in (*bundle.LIBRARY, "main"):
+        flags = (*toolchain.RUNNER_FLAGS, "-Werror", "-Wshadow", "-Wpointer-arith", "-Wundef")
+        output = ("-c", str(RUNNER / f"{name}.c"), "-o", str(tmp_path / "x.o"))
+        run(*compiler().command, *flags, *output)

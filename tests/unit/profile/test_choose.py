@@ -1,0 +1,113 @@
+"""The estimate: what it prefers, and that a plan names every kernel once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lumc.frontend.model import Model
+from lumc.frontend.tensor import Tensor
+from lumc.kernel.bound import bound_us, least_work
+from lumc.kernel.plan import Plan
+from lumc.profile.choose import MARGIN, choose, estimate
+from lumc.search import search
+from lumc.search.cuts import Splitting
+from searching import TARGET, weight
+from zoo import ATTENTIONS, attention, build, model
+
+
+def planned(name: str) -> Plan:
+    return estimate(search(model(name), TARGET, inside=True))
+
+
+def test_every_kernel_is_planned_once_and_used() -> None:
+    plan = planned("block")
+    used = {s.kernel for r in plan.regions.values() for s in r.steps}
+    assert used == set(plan.kernels)
+    assert all(k.key == key for key, k in plan.kernels.items())
+    assert {i.region for i in plan.instances} == set(plan.regions)
+
+
+def test_bounds_are_positive_and_follow_the_target() -> None:
+    slow = replace(TARGET, gflops=TARGET.gflops / 100, bandwidth=TARGET.bandwidth / 100)
+    for k in planned("block").kernels.values():
+        assert 0 < bound_us(k.kernel, TARGET) < bound_us(k.kernel, slow)
+        assert k.bound_us == bound_us(k.kernel, TARGET)
+
+
+def matmul(m: int, k: int, n: int) -> Plan:
+    def write(g: Model) -> Tensor:
+        return g.input("x", (m, k)) @ weight(g, "w", k, n)
+
+    return estimate(search(build(write), TARGET, inside=True))
+
+
+def test_work_of_a_product() -> None:
+    (kernel,) = (k.kernel for k in matmul(12, 40, 7).kernels.values())
+    work = least_work(kernel)
+    assert work.flops == 2 * 12 * 40 * 7
+    assert work.nbytes == 4 * (12 * 40 + 40 * 7 + 12 * 7)
+
+
+def test_a_gather_reads_only_the_rows_that_it_selects() -> None:
+    def write(g: Model) -> Tensor:
+        return weight(g, "table", 10_000, 16).embedding(g.input("ids", (5,), "i64"))
+
+    (kernel,) = (
+        k.kernel for k in estimate(search(build(write), TARGET, inside=True)).kernels.values()
+    )
+    assert least_work(kernel).nbytes < 10 * 5 * 16
+
+
+def test_what_does_not_fit_a_tile_is_computed_again() -> None:
+    """sum_f (sum_k x w1) w2: the inner value over [m, f] is needed for every tile of n."""
+
+    def write(n: int):
+        def two(g: Model) -> Tensor:
+            x, w1, w2 = g.input("x", (8, 6)), g.input("w1", (6, 10)), g.input("w2", (10, n))
+            return (x @ w1) @ w2
+
+        return two
+
+    flops = []
+    for n in (200, 1000):
+        (region,) = search(build(write(n)), TARGET, inside=True).regions
+        whole = Splitting(region.frame, region.variants[0].value, ()).kernels()[0]
+        inner = next(s for s in whole.stages if s.kids[0].kids)
+        flops.append(least_work(whole).flops - 2 * 8 * 10 * n)
+        assert inner in whole.stages
+    assert flops[0] == 2 * 8 * 6 * 10
+    assert flops[1] == 4 * flops[0]  # ceil(1000 / 256) tiles
+
+
+def test_the_simplest_of_equal_candidates_is_chosen() -> None:
+    """No candidate is better by more than the margin than the chosen one."""
+    for graph in (model("softmax"), model("layernorm"), attention(ATTENTIONS["biased"])):
+        (region,) = search(graph, TARGET, inside=True).regions
+        chosen = choose(region, TARGET)
+        best = sum(bound_us(k, TARGET) for k in chosen)
+        for variant in region.variants:
+            whole = Splitting(region.frame, variant.value, variant.cuts).kernels()
+            if len(whole[0].stages) > sum(len(k.stages) for k in chosen):
+                assert bound_us(whole[0], TARGET) > best * (1 - 2 * MARGIN)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm", "mlp"])
+def test_nothing_small_is_cut(name: str) -> None:
+    plan = planned(name)
+    assert all(len(r.steps) == 1 for r in plan.regions.values())
+
+
+def test_a_repeated_contraction_is_stored() -> None:
+    """Each pass over its rows would compute the product again."""
+
+    def write(g: Model) -> Tensor:
+        y = g.input("x", (64, 300)) @ g.input("w", (300, 400))
+        c = y - y.mean(-1, keepdim=True)
+        return c * (c * c).mean(-1, keepdim=True).rsqrt()
+
+    space = search(build(write), TARGET, inside=True)
+    plan = estimate(space)
+    steps = [s for i in plan.instances for s in plan.regions[i.region].steps]
+    assert len(steps) == 2

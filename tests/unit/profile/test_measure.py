@@ -1,0 +1,152 @@
+"""Candidates in the worker: right ones are timed, whatever else they do is a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from kernels import native
+from lumc.frontend.model import Model
+from lumc.frontend.tensor import Tensor
+from lumc.kernel.moves import structures
+from lumc.kernel.plan import KernelPlan
+from lumc.profile import measure
+from lumc.profile.measure import Bench, Job
+from lumc.profile.oracle import choose_points, expected, inputs_of, is_rough
+from lumc.runtime.evaluate import evaluate_kernel
+from measuring import bench, kernel_of, product
+from searching import weight
+
+PLANTED = {
+    "crash": "*(volatile int *)0 = 1;",
+    "hang": 'for (;;) __asm__ volatile("");',
+    "memory": "for (;;) { char *p = __builtin_malloc(1 << 28); __builtin_memset(p, 1, 1 << 28); }",
+    "compiler": "this is not C",
+    "wrong": "((float *)args[2])[5] = 1;",
+    "outside": "((float *)args[2])[12 * 33 + 40] = 1;",
+    "nothing": "",
+}
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Bench]:
+    with bench(seconds=6.0, nbytes=1 << 30) as b:
+        yield b
+
+
+def jobs(write: object, n: int) -> list[Job]:
+    plan: KernelPlan = kernel_of(write)  # type: ignore[arg-type]
+    return [Job(plan, s) for s in structures(plan.kernel, native())[:n]]
+
+
+def test_every_structure_of_a_product_is_right_and_timed(device: Bench) -> None:
+    trials = list(device.measure(jobs(product, 12)))
+    assert all(t.us and t.us > 0 and t.samples >= 3 and not t.reason for t in trials)
+
+
+def test_planted_candidates_are_records_and_others_go_on(
+    device: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two sound candidates: a crash, a hang, too much memory, wrong results, no C."""
+    every = jobs(product, len(PLANTED) + 2)
+    printed, bodies = measure.print_kernel, iter(["sound", *PLANTED, "sound"])
+
+    def plant(program: object, symbol: str) -> str:
+        name, text = next(bodies), printed(program, symbol)  # type: ignore[arg-type]
+        if name == "sound":
+            return text
+        if name == "outside":  # right, and more
+            return text[: text.rindex("}")] + PLANTED[name] + "}\n"
+        head = f"void {symbol}(void *const *args, long part, long nparts)"
+        return f"{head} {{ {PLANTED[name]} }}\n"
+
+    monkeypatch.setattr(measure, "print_kernel", plant)
+    trials = dict(zip(["first", *PLANTED, "last"], device.measure(every), strict=True))
+    reasons = {name: t.reason for name, t in trials.items()}
+    assert reasons == {
+        "first": "",
+        "crash": "crash",
+        "hang": "hang",
+        "memory": "crash",
+        "compiler": "compiler",
+        "wrong": "wrong",
+        "outside": "wrong",
+        "nothing": "wrong",
+        "last": "",
+    }
+    assert all((t.us is None) == bool(t.reason) for t in trials.values())
+    assert "outside" in trials["outside"].remark and "E0702" not in trials["compiler"].remark
+
+
+def test_finals_are_in_turn_and_close(device: Bench) -> None:
+    job = jobs(product, 1)[0]
+    times = device.finals([job, job, job])
+    assert len(times) == 3
+    assert max(t.us or 0 for t in times) < 1.5 * min(t.us or 0 for t in times)
+
+
+def test_cold_weights_are_cycled(device: Bench) -> None:
+    plan = kernel_of(product)
+    for cold in (0, 1 << 20):
+        (trial,) = device.measure([Job(plan, plan.schedule, cold)])
+        assert trial.us, trial
+
+
+def test_the_peak_is_plausible(device: Bench) -> None:
+    assert 1 < device.peak() < 1000
+
+
+# ---- what numpy says
+
+
+def embedding(g: Model) -> Tensor:
+    return weight(g, "table", 50, 16).embedding(g.input("ids", (7,), "i64"))
+
+
+def masked(g: Model) -> Tensor:
+    x, mask = g.input("x", (9, 20)), g.input("mask", (9, 20), "i64")
+    return (x + (1 - mask.to("f32")) * -3.0e38).softmax(-1)
+
+
+def long_row(g: Model) -> Tensor:
+    return (g.input("x", (700, 900)) @ g.input("w", (900, 800))).relu()
+
+
+@pytest.mark.parametrize("write", [product, embedding, masked], ids=lambda f: f.__name__)
+def test_points_are_those_of_the_whole_result(write: object) -> None:
+    kernel = kernel_of(write).kernel  # type: ignore[arg-type]
+    inputs = inputs_of(kernel, 3, 1.0)
+    want = expected(kernel, inputs, 3)
+    whole = evaluate_kernel(kernel, inputs)
+    for name, (where, values) in want.values.items():
+        assert np.array_equal(whole[name][where], values, equal_nan=True)
+        assert values.size == whole[name].size  # small: every point
+
+
+def test_large_results_are_seen_at_their_ends(device: Bench) -> None:
+    import random
+
+    kernel = kernel_of(long_row).kernel
+    points = choose_points(kernel, random.Random(0))
+    for axis, at in points.items():
+        n = kernel.extent[axis]
+        assert at[0] == 0 and at[-1] == n - 1 and len(at) < n
+        assert len(set(at)) == len(at)
+    (trial,) = device.measure([Job(kernel_of(long_row), kernel_of(long_row).schedule)])
+    assert trial.us
+
+
+@pytest.mark.parametrize("write", [embedding, masked], ids=lambda f: f.__name__)
+def test_sound_kernels_pass(write: object, device: Bench) -> None:
+    assert all(t.us for t in device.measure(jobs(write, 3)))
+
+
+def test_rounding_may_decide_a_few_elements() -> None:
+    def steps(g: Model) -> Tensor:
+        x = g.input("x", (8, 8))
+        return (x @ x) < 0.5
+
+    assert is_rough(kernel_of(steps).kernel)
+    assert not is_rough(kernel_of(product).kernel)

@@ -1,0 +1,81 @@
+"""The .lp body: round trip, and damaged or hostile bodies give one clear error."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+
+from lumc.artifact import fields
+from lumc.errors import LumcError
+from lumc.kernel.plan import Plan
+from lumc.profile.choose import estimate
+from lumc.profile.plan_json import from_json, to_json
+from lumc.search import search
+from searching import TARGET
+from spoiling import spoil
+from zoo import model
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return estimate(search(model("block"), TARGET, inside=True))
+
+
+def plain(plan: Plan) -> dict[str, Any]:
+    return json.loads(json.dumps(to_json(plan), allow_nan=False))
+
+
+def test_round_trip(plan: Plan) -> None:
+    again = from_json(plain(plan), plan.graph)
+    assert again == plan
+    assert plain(again) == plain(plan)
+
+
+def test_spoiled_bodies_are_refused_or_valid(plan: Plan) -> None:
+    body, draw, refused = plain(plan), random.Random(0), 0
+    for _ in range(400):
+        try:
+            with fields("plan"):
+                to_json(from_json(spoil(copy.deepcopy(body), draw), plan.graph))
+        except LumcError:
+            refused += 1
+    assert refused > 200
+
+
+def kernel(body: dict[str, Any]) -> dict[str, Any]:
+    return body["kernels"][0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("kernels", 0, "buffers", 0, 0), "b0; system()"),
+        (("kernels", 0, "buffers", 0, 2), [10**9]),
+        (("kernels", 0, "roots", 0, 1), []),
+        (("kernels", 0, "axes"), ["nowhere"]),
+        (("kernels", 0, "extent"), {}),
+        (("kernels", 0, "bound_us"), "soon"),
+        (("kernels", 0, "schedule", "order"), ["nowhere"]),
+        (("regions", 0, "steps", 0, 0), "no such kernel"),
+        (("regions", 0, "steps", 0, 1), "b7"),
+        (("instances", 0, 0), "no such entry"),
+        (("instances", 0, 2, 0), "no such value"),
+        (("instances", 0, 3), "no such value"),
+        (("outputs", "main", 0, 1), "no such value"),
+        (("outputs", "main", 0, 0), "another name"),
+        (("target", "arch"), "pdp-11"),
+        (("target", "lanes"), "16"),
+    ],
+)
+def test_hostile_parts_are_refused(plan: Plan, path: tuple[Any, ...], value: Any) -> None:
+    body = plain(plan)
+    part: Any = body
+    for step in path[:-1]:
+        part = part[step]
+    part[path[-1]] = value
+    with pytest.raises(LumcError), fields("plan"):
+        from_json(body, plan.graph)

@@ -1,0 +1,59 @@
+"""The timing protocol on a clock of its own: what it spends, and that noise does not decide."""
+
+from __future__ import annotations
+
+import random
+
+from lumc.profile.timing import finals, inner_runs, is_faster, measure
+
+
+class Clock:
+    """A candidate that takes ``us`` and is sometimes disturbed."""
+
+    def __init__(self, us: float, noise: float = 0.0, seed: int = 0) -> None:
+        self.us, self.noise, self.rng = us, noise, random.Random(seed)
+        self.runs = self.samples = 0
+
+    def __call__(self, inner: int, n: int) -> list[float]:
+        self.runs += inner * n
+        self.samples += n
+        return [self.us * (1 + self.noise * self.rng.expovariate(2)) for _ in range(n)]
+
+
+def test_samples_last_a_tenth_of_a_millisecond() -> None:
+    assert inner_runs(1.0) == 100
+    assert inner_runs(1e6) == inner_runs(250.0) == 1
+    assert inner_runs(0.0) == 100_000
+
+
+def test_the_minimum_is_found_under_noise() -> None:
+    for us in (0.05, 3.0, 90.0, 4000.0):
+        found, inner = measure(Clock(us, noise=0.1), None)
+        assert us <= found.us < 1.03 * us
+        assert 0.8 < inner / inner_runs(found.us) <= 1
+        assert found.noise > 0
+
+
+def test_slow_candidates_cost_little() -> None:
+    slow, close = Clock(200.0), Clock(105.0)
+    measure(slow, 100.0)
+    measure(close, 100.0)
+    assert slow.samples <= 4 < close.samples
+
+
+def test_long_kernels_do_not_run_for_ever() -> None:
+    long = Clock(500_000.0)
+    measure(long, None)
+    assert long.samples <= 6
+
+
+def test_finals_tell_two_percent_apart() -> None:
+    clocks = [Clock(100.0, 0.3, 1), Clock(98.0, 0.3, 2), Clock(99.5, 0.3, 3)]
+    times = finals(clocks, [1, 1, 1], [100.0, 98.0, 99.5])
+    assert is_faster(times[1].us, times[0].us)
+    assert [c.samples for c in clocks] == [20, 20, 20]
+
+
+def test_what_counts_as_faster() -> None:
+    assert is_faster(98.5, 100.0) and not is_faster(99.5, 100.0)
+    assert is_faster(1950.0, 2000.0) and not is_faster(1970.0, 2000.0)

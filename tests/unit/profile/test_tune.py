@@ -1,0 +1,186 @@
+"""The search: the same records give the same plan, and a budget of any kind ends it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels import native
+from lumc.errors import LumcError
+from lumc.frontend.model import Model
+from lumc.frontend.tensor import Tensor
+from lumc.kernel.moves import structures
+from lumc.profile.choose import estimate, shortlist
+from lumc.profile.measure import Job, Trial
+from lumc.profile.plan_json import from_json, to_json
+from lumc.profile.records import NAME, Records, read_lines, text_of
+from lumc.profile.tune import Options, Tuning
+from lumc.profile.walk import PATIENCE, Walk
+from measuring import SETTING, kernel_of, product, space_of, tuning
+from searching import weight
+
+
+def two(g: Model) -> Tensor:
+    y = g.input("x", (6, 20)) @ weight(g, "w", 20, 24)
+    return (y - y.mean(-1, keepdim=True)).relu()
+
+
+class FakeBench:
+    """Times are a function of the schedule; nothing is compiled."""
+
+    def __init__(self, spoil: str = "") -> None:
+        self.spoil, self.jobs = spoil, 0
+
+    def us(self, job: Job) -> float:
+        tiles = sum(job.schedule.tile.values()) % 97
+        forms = sum(len(s.form) * 10 + s.mr + s.nv for s in job.schedule.stages)
+        return 1000.0 + tiles + forms
+
+    def measure(self, jobs: list[Job]) -> list[Trial]:
+        self.jobs += len(jobs)
+        if self.spoil:
+            return [Trial(j.schedule, reason=self.spoil) for j in jobs]
+        return [Trial(j.schedule, self.us(j), 10, 0.01) for j in jobs]
+
+    def finals(self, jobs: list[Job]) -> list[Trial]:
+        return [Trial(j.schedule, self.us(j) + 0.5, 20, 0.0) for j in jobs]
+
+    def peak(self) -> float:
+        return 100.0
+
+    def close(self) -> None:
+        pass
+
+
+def fake(write: object, folder: Path | None, device: FakeBench, **options: object) -> Tuning:
+    space = space_of(write)  # type: ignore[arg-type]
+    wanted = Options(**{"budget_s": 60.0, **options})  # type: ignore[arg-type]
+    return Tuning(space, wanted, Records(folder, SETTING), lambda: device)  # type: ignore[arg-type, return-value]
+
+
+def body(tuning: Tuning) -> str:
+    return json.dumps(to_json(tuning.run()))
+
+
+@pytest.mark.parametrize("write", [product, two], ids=lambda f: f.__name__)
+def test_a_search_and_its_records_give_the_same_plan(tmp_path: Path, write: object) -> None:
+    first, again, other = FakeBench(), FakeBench(), FakeBench()
+    plan = body(fake(write, tmp_path, first, trials=40))
+    assert first.jobs >= 40
+    assert body(fake(write, tmp_path, again, trials=40)) == plan
+    assert body(fake(write, tmp_path, again, frozen=True)) == plan
+    assert again.jobs == 0
+    assert body(fake(write, tmp_path / "elsewhere", other, trials=40)) == plan
+
+
+def test_seeds_differ_and_more_trials_never_lose(tmp_path: Path) -> None:
+    def best(folder: str, **options: object) -> float:
+        plan = fake(product, tmp_path / folder, FakeBench(), **options).run()
+        return sum(k.time_us or 0.0 for k in plan.kernels.values())
+
+    few, many = best("a", trials=8), best("a", trials=80)
+    assert many <= few
+    best("b", trials=40, seed=1)
+    texts = [
+        [text_of_line(n) for n in read_lines(tmp_path / f / NAME) if n["kind"] == "trial"]
+        for f in "ab"
+    ]
+    assert texts[0][:40] != texts[1][:40]
+
+
+def text_of_line(line: dict[str, object]) -> str:
+    return json.dumps(line["schedule"], sort_keys=True)
+
+
+def test_a_larger_budget_goes_on_and_a_smaller_one_does_not(tmp_path: Path) -> None:
+    fake(product, tmp_path, FakeBench(), trials=10).run()
+    device = FakeBench()
+    fake(product, tmp_path, device, trials=10, budget_s=5.0).run()
+    assert device.jobs == 0
+    fake(product, tmp_path, device, trials=20).run()
+    assert 0 < device.jobs <= 8
+
+
+def test_walks_end() -> None:
+    """Of nothing new, of the bound, of patience."""
+    plan = fake(product, None, FakeBench(), budget_s=600.0).run()
+    (kernel,) = plan.kernels.values()
+    assert kernel.stop in ("converged", "exhausted") and kernel.time_us
+    plan = fake(product, None, FakeBench(), fraction=1e-9).run()
+    assert {k.stop for k in plan.kernels.values()} == {"bound"}
+
+
+def test_proposals_are_new_and_legal() -> None:
+    from lumc.kernel.legal import check_schedule
+
+    plan = kernel_of(two)
+    walk, seen = Walk(plan, native(), 0.0, 0, []), []
+    while len(seen) < 3 * PATIENCE and not walk.exhausted:
+        for s in walk.propose(8):
+            check_schedule(plan.kernel, s, native())
+            seen.append(text_of(s))
+            walk.observe(Trial(s, 100.0 + len(seen) % 7))
+    assert len(set(seen)) == len(seen) > 20
+    assert seen[0] == text_of(plan.schedule)
+
+
+def test_hints_of_other_machines_come_first() -> None:
+    plan = kernel_of(product)
+    hint = structures(plan.kernel, native())[5]
+    walk = Walk(plan, native(), 0.0, 0, [hint])
+    assert walk.propose(9) == [plan.schedule]
+    walk.observe(Trial(plan.schedule, 5.0))
+    assert walk.propose(9)[0] == hint
+
+
+def test_frozen_without_records_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LumcError) as e:
+        fake(product, tmp_path, FakeBench(), frozen=True).run()
+    assert e.value.exit == 6 and e.value.code == "E0413"
+
+
+def test_no_valid_candidate_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(LumcError) as e:
+        fake(product, tmp_path, FakeBench("wrong"), trials=10).run()
+    assert e.value.exit == 6 and "wrong" in str(e.value)
+
+
+def test_a_stop_before_anything_takes_the_estimate(tmp_path: Path) -> None:
+    search = fake(two, tmp_path, FakeBench())
+    search.stopped = lambda: True
+    plan = search.run()
+    assert [k.schedule for k in plan.kernels.values()]
+    assert all(k.time_us is None and k.stop == "not measured" for k in plan.kernels.values())
+
+
+def test_the_shortlist_holds_the_estimate() -> None:
+    space = space_of(two)
+    wanted = set(estimate(space).kernels)
+    for region in space.regions:
+        assert 1 <= len(shortlist(region, native())) <= 4
+    search = fake(two, None, FakeBench())
+    assert wanted <= set(search.kernels)
+
+
+def test_a_better_program_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kernels are taken where one of all the work takes longer."""
+    search = fake(two, None, FakeBench(), trials=1)
+    (plans,) = search.lists.values()
+    if len(plans) < 2:
+        pytest.skip("the region has one program on this target")
+    target = {s.kernel for s in plans[1].steps}
+    monkeypatch.setattr(FakeBench, "us", lambda _, job: 1.0 if job.plan.key in target else 1000.0)
+    plan = search.run()
+    assert set(plan.kernels) == target
+
+
+def test_a_real_search_of_a_small_product(tmp_path: Path) -> None:
+    search = tuning(space_of(product), tmp_path, trials=10)
+    plan = search.run()
+    (kernel,) = plan.kernels.values()
+    assert kernel.time_us and kernel.bound_us > 0 and kernel.stop
+    assert from_json(json.loads(json.dumps(to_json(plan))), plan.graph) == plan
+    trials = [n for n in read_lines(tmp_path / NAME) if n["kind"] == "trial"]
+    assert len({text_of_line(n) for n in trials}) == len(trials) >= 10

@@ -1,0 +1,312 @@
+"""The search pass: every variant with every cut computes the graph, and what it must find."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from lumc.errors import LumcError
+from lumc.frontend.model import Model
+from lumc.frontend.tensor import Tensor
+from lumc.graph.expr import subterms
+from lumc.graph.graph import Graph, Node
+from lumc.kernel.term import Kernel
+from lumc.kernel.term import dtype as dtype_of
+from lumc.profile.choose import choose, estimate
+from lumc.runtime.evaluate import evaluate_kernel
+from lumc.search import search
+from lumc.search.cuts import Splitting
+from lumc.search.saturate import Limits
+from lumc.search.space import Region, Space
+from searching import TARGET, error, oracle, random_inputs, random_values, run_plan
+from zoo import ATTENTIONS, MODELS, attention, build, layer_norm, model
+
+
+def found(graph: Graph, limits: Limits | None = None) -> Space:
+    return search(graph, TARGET, limits, inside=True)
+
+
+def check(graph: Graph, tolerance: float = 1e-12) -> Space:
+    """The estimated plan of every entry agrees with the oracle; gives the space."""
+    space = found(graph)
+    plan = estimate(space)
+    for entry in graph.entries:
+        inputs = random_inputs(graph, entry.name)
+        want, states = oracle(graph, entry.name, inputs)
+        got = run_plan(plan, entry.name, inputs)
+        for name, value in plan.outputs[entry.name]:
+            assert error(got[value], want[name]) <= tolerance, (entry.name, name)
+        for name, state in states.items():
+            assert error(got[name], state) <= tolerance, (entry.name, name)
+    return space
+
+
+def stages(region: Region) -> list[list[str]]:
+    """The kinds of the reductions of every chosen kernel."""
+    return [[s.kind for s in k.stages] for k in choose(region, TARGET)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_compute_what_the_oracle_computes(name: str) -> None:
+    check(model(name))
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_becomes_one_kernel_in_one_pass(name: str) -> None:
+    (region,) = check(attention(ATTENTIONS[name]), 1e-9).regions
+    (kernel,) = stages(region)
+    wanted = ["red", "wsum", "wsum"]
+    assert sorted(kernel) == (["red", *wanted] if name == "with sink" else wanted)
+
+
+def test_without_the_maximum_nothing_is_online() -> None:
+    def unsafe(g: Model) -> Tensor:
+        e = (g.input("q", (4, 8)) @ g.input("k", (8, 6))).exp()
+        return e * e.sum(-1, keepdim=True).reciprocal()
+
+    (region,) = check(build(unsafe)).regions
+    assert not any(e.kind == "wsum" for v in region.variants for e in subterms(v.value))
+
+
+def run_split(kernels: list[Kernel], space: Space, region: Region) -> np.ndarray:
+    """The result of a region after these kernels, at random inputs."""
+    arrays = {
+        b.name: random_values(_leaf(space, name))
+        for b, name in zip(region.frame.inputs, _sources(space, region), strict=True)
+    }
+    for k in kernels:
+        arrays.update(evaluate_kernel(k, {b.name: arrays[b.name] for b in k.buffers[:-1]}))
+    return arrays["out"]
+
+
+def _sources(space: Space, region: Region) -> tuple[str, ...]:
+    return next(i.inputs for i in space.instances if i.region == region.key)
+
+
+def _leaf(space: Space, name: str) -> Node:
+    entry = space.graph.entries[0]
+    return next(n for n in (*space.graph.weights, *entry.inputs, *entry.nodes) if n.name == name)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm", "grouped", "square", "gated", "low_rank"])
+def test_all_variants_with_all_cuts_are_equal(name: str) -> None:
+    space = found(model(name))
+    draw = random.Random(1)
+    for region in space.regions:
+        want = None
+        for variant in region.variants:
+            splitting = Splitting(region.frame, variant.value, variant.cuts)
+            points = range(len(variant.cuts))
+            sets = [c for n in (0, 1, len(points)) for c in itertools.combinations(points, n)]
+            sets += [tuple(i for i in points if draw.random() < 0.5) for _ in range(4)]
+            for chosen in sets:
+                got = run_split(splitting.kernels(chosen), space, region)
+                want = got if want is None else want
+                assert error(got, want) < 1e-12
+
+
+def test_a_cut_value_is_computed_once_for_all_its_names() -> None:
+    """Scores are read along the axis of the maximum and along that of the sum."""
+
+    def unfused(g: Model) -> Tensor:
+        s = g.input("q", (5, 8)) @ g.input("k", (8, 6))
+        return s - s.max(-1, keepdim=True)
+
+    (region,) = found(build(unfused)).regions
+    variant = region.variants[0]
+    splitting = Splitting(region.frame, variant.value, variant.cuts)
+    scores = next(i for i, c in enumerate(variant.cuts) if len(c.free) == 2)
+    first, second = splitting.kernels((scores,))
+    assert len(splitting.kernels()[0].stages) == 3
+    assert (len(first.stages), len(second.stages)) == (1, 1)
+
+
+def test_equal_layers_are_searched_once() -> None:
+    def stack(g: Model) -> Tensor:
+        x = g.input("x", (6, 8))
+        for i in range(5):
+            x = layer_norm(g, x, f"l{i}.") @ g.constant(_distinct(i), f"w{i}") + x
+        return x
+
+    space = found(build(stack))
+    counts = sorted(r.count for r in space.regions)
+    assert sum(counts) == len(space.instances)
+    assert max(counts) >= 4
+    assert len(space.regions) <= 4
+
+
+def _distinct(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(8, 8)).astype("float32")
+
+
+def test_a_weight_and_an_input_of_one_shape_are_different_regions() -> None:
+    def two(g: Model) -> tuple[Tensor, Tensor]:
+        x = g.input("x", (6, 8))
+        return x @ g.input("y", (8, 8)), x @ g.constant(_distinct(0), "w")
+
+    g = Model()
+    a, b = two(g)
+    g.output("a", a)
+    g.output("b", b)
+    assert len(found(g.graph()).regions) == 2
+
+
+def test_the_sum_of_rows_that_are_selected_is_a_load() -> None:
+    space = check(model("embedding"))
+    (region,) = space.regions
+    (kernel,) = choose(region, TARGET)
+    assert kernel.stages == []
+    assert any(e.kind == "dyn" for e in subterms(kernel.values[0]))
+
+
+def test_low_rank_products_are_reassociated() -> None:
+    """x (6, 32) @ (a (32, 2) @ b (2, 24)): 3,072 multiplications one way, 672 the other."""
+    (region,) = check(model("low_rank")).regions
+    kernels = choose(region, TARGET)
+    sizes = [np.prod([k.extent[a] for a in s.free] or [1]) for k in kernels for s in k.stages]
+    assert 6 * 2 in sizes
+    assert 32 * 24 not in sizes
+
+
+def test_no_contraction_is_computed_in_two_forms() -> None:
+    """x * rstd times w1 and w3: each product is summed once, not factored in one place only."""
+    (region,) = found(model("gated")).regions
+    (kernel,) = choose(region, TARGET)
+    assert len(kernel.stages) == 3
+
+
+# ---- entries, states, outputs
+
+
+def test_states_are_updated_after_the_run() -> None:
+    g = Model()
+    cache = g.state("cache", (3, 4))
+    x = g.input("x", (1, 4))
+    g.output("seen", cache.sum(0) + x.sum(0))
+    g.update(cache, x * 2.0, (slice(1, 2), slice(None)))
+    space = check(g.graph())
+    last = space.instances[-1]
+    assert last.output == "cache"
+    assert [i.output == "cache" for i in space.instances].count(True) == 1
+
+
+def test_entries_share_weights_and_regions() -> None:
+    g = Model()
+    w = g.constant(_distinct(3), "w")
+    for name in ("first", "second"):
+        g.entry(name)
+        g.output("y", g.input("x", (5, 8)) @ w)
+    space = check(g.graph())
+    assert [i.entry for i in space.instances] == ["first", "second"]
+    assert len(space.regions) == 1
+
+
+def test_an_update_may_not_read_what_another_one_writes() -> None:
+    from lumc.graph.text import parse_graph
+
+    text = """lumc graph 1
+state a f32[3]
+state b f32[3]
+
+input x f32[3]
+t0 f32[i:3] = add x[i], a[i]
+output y = t0
+update a[d0] = b[d0]
+update b[d0] = a[d0]
+"""
+    graph = parse_graph(text)
+    with pytest.raises(LumcError, match="updates"):
+        found(graph)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 3), (0,), (2, 0, 3)])
+def test_scalars_ones_and_empty_tensors(shape: tuple[int, ...]) -> None:
+    g = Model()
+    x = g.input("x", shape)
+    g.output("y", x * 2.0 + 1.0)
+    if shape:
+        g.output("sum", x.sum(-1))
+        g.output("max", x.max(0))
+    check(g.graph())
+
+
+def test_one_node_may_be_two_outputs_and_also_be_read() -> None:
+    g = Model()
+    y = g.input("x", (3, 4)).exp2()
+    g.output("a", y)
+    g.output("b", y)
+    g.output("c", y.sum(0))
+    check(g.graph())
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16", "i64", "i32", "i8", "u8"])
+def test_dtypes_stay_what_they_are(dtype: str) -> None:
+    g = Model()
+    x, y = g.input("x", (3, 4), dtype), g.input("y", (4, 5), dtype)
+    g.output("product", x @ y + x.sum(-1, keepdim=True))
+    g.output("max", (x * 3).max(-1))
+    g.output("less", x[:, None] < y.T)
+    space = found(g.graph())
+    for region in space.regions:
+        for variant in region.variants:
+            for kernel in Splitting(region.frame, variant.value, variant.cuts).kernels():
+                root = kernel.roots[0]
+                assert dtype_of(root.value) is kernel.buffer(root.buffer).dtype
+    if dtype in ("f64", "i64", "i32"):
+        check(g.graph())
+
+
+def test_a_select_keeps_nan_out() -> None:
+    """where(c, x, 0) @ w with NaN in x where c is false."""
+    g = Model()
+    x, c = g.input("x", (4, 6)), g.input("c", (4, 6), "bool")
+    g.output("y", (c * x * 3.0).sum(-1) * 2.0)
+    plan = estimate(found(g.graph()))
+    inputs = random_inputs(plan.graph, "main")
+    inputs["x"][~inputs["c"]] = np.nan
+    inputs["x"][0, 0], inputs["c"][0, 0] = np.inf, True
+    want, _ = oracle(plan.graph, "main", inputs)
+    got = run_plan(plan, "main", inputs)[plan.outputs["main"][0][1]]
+    assert error(got, want["y"]) < 1e-12
+
+
+def test_rows_of_minus_infinity_give_nan_as_written() -> None:
+    plan = estimate(found(attention(ATTENTIONS["biased"])))
+    inputs = random_inputs(plan.graph, "main")
+    inputs["bias"] = np.where(np.arange(16)[:, None] < 3, -np.inf, inputs["bias"]).astype("float32")
+    inputs["bias"][0, 5, 7] = -np.inf
+    want, _ = oracle(plan.graph, "main", inputs)
+    got = run_plan(plan, "main", inputs)[plan.outputs["main"][0][1]]
+    assert np.isnan(want["y"]).any()
+    assert error(got, want["y"]) < 1e-12
+
+
+def test_unbound_dims_are_refused() -> None:
+    g = Model()
+    g.output("y", g.input("x", (g.dim("n", 1, 9), 4)).sum(-1))
+    with pytest.raises(LumcError, match="needs a value"):
+        found(g.graph())
+
+
+def test_launches_use_known_values() -> None:
+    """Every input of an instance is a leaf or was written before."""
+    space = found(model("block"))
+    graph = space.graph
+    have = {n.name for n in (*graph.weights, *graph.states, *graph.entries[0].inputs)}
+    for instance in space.instances:
+        assert set(instance.inputs) <= have
+        have.add(instance.output)
+
+
+def test_long_chains_have_a_variant() -> None:
+    """Every other node is of another kind, so no order by kind is bottom up."""
+    g = Model()
+    x = g.input("x", (4,))
+    y = x
+    for _ in range(50):
+        y = (y + x).sin()
+    g.output("y", y)
+    check(g.graph())
