@@ -17,7 +17,6 @@ import launching
 from kernels import native
 from lumc.codegen.generate import generate
 from lumc.codegen.plan import Code
-from lumc.graph import oracle
 from lumc.graph.graph import Graph, Node, Operand, Read
 from lumc.graph.ops import DType, Op, from_bf16
 from lumc.graph.text import parse_graph, print_graph
@@ -26,6 +25,7 @@ from lumc.kernel.contraction import computed
 from lumc.kernel.plan import Plan
 from lumc.kernel.space import random_schedule
 from lumc.link.toolchain import KERNEL_FLAGS
+from lumc.oracle import graph as oracle
 from lumc.profile.choose import estimate
 from lumc.search import search
 from lumc.search.saturate import Limits

@@ -11,8 +11,8 @@ from lumc.frontend import Model, Tensor
 from lumc.graph.bind import bind_dims
 from lumc.graph.dim import Extent
 from lumc.graph.graph import Graph
-from lumc.graph.oracle import evaluate
 from lumc.graph.verify import verify_graph
+from lumc.oracle.graph import evaluate
 
 Array = np.ndarray[Any, Any]
 

@@ -19,7 +19,7 @@ from lumc.codegen.program import Packed, Program
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target, resolve_target
 from lumc.kernel.term import Kernel, load
-from lumc.runtime.evaluate import evaluate_term, widen
+from lumc.oracle.term import evaluate_term, widen
 
 CC = os.environ.get("CC", "gcc")
 EXACT = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"]

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from lumc.frontend.onnx import import_onnx
 from lumc.graph.bind import bind_dims
-from lumc.graph.oracle import evaluate
+from lumc.oracle.graph import evaluate
 
 FOLDER = Path(__file__).parent / "models"
 EXPORTS = sorted(p.name.removesuffix(".onnxtxt") for p in FOLDER.glob("*.onnxtxt"))

@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from lumc.errors import Exit, LumcError
 from lumc.frontend.onnx import clean, import_source
 from lumc.frontend.onnx.load import source_of
-from lumc.graph.oracle import evaluate
+from lumc.oracle.graph import evaluate
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 BF16_RTOL = 2**-6  # as the suite's own runner: two units in the last place

@@ -167,7 +167,7 @@ def verify(
     as_json: bool,
 ) -> None:
     """``lumc verify``: the worst element of every output against every reference."""
-    from lumc.graph.oracle import evaluate
+    from lumc.oracle.graph import evaluate
     from lumc.runtime.cpu import Bundle
     from lumc.runtime.restore import weight_reader
     from lumc.runtime.unpack import opened

@@ -86,7 +86,7 @@ def space_from_text(text: str, base: Path, path: str) -> tuple[Space, str]:
 
 def plan_from_text(text: str, base: Path, path: str) -> tuple[Plan, str]:
     """A ``.lp`` and its digest."""
-    from lumc.profile.plan_json import from_json
+    from lumc.kernel.plan_json import from_json
 
     read = artifact.parse(text, "plan", path, base)
     graph = _graph_of(read, path)
@@ -118,12 +118,12 @@ def digest(value: Space | Plan | Code) -> str:
 
 def _body(value: Space | Plan | Code, path: str) -> tuple[str, dict[str, Any]]:
     import lumc.codegen.plan
-    import lumc.profile.plan_json
+    import lumc.kernel.plan_json
     import lumc.search.space
 
     modules = {
         "Space": ("space", lumc.search.space),
-        "Plan": ("plan", lumc.profile.plan_json),
+        "Plan": ("plan", lumc.kernel.plan_json),
         "Code": ("kernels", lumc.codegen.plan),
     }
     kind, module = modules[type(value).__name__]

@@ -15,7 +15,7 @@ import pytest
 
 from commands import Lumc
 from lumc.frontend import Model, Tensor, concat, stack, where
-from lumc.graph.oracle import evaluate
+from lumc.oracle.graph import evaluate
 from lumc.runtime.cpu import Bundle
 
 Array = np.ndarray[Any, Any]

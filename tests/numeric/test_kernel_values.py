@@ -15,7 +15,7 @@ from lumc.codegen.lower import lower
 from lumc.graph.ops import DType
 from lumc.kernel.space import default_schedule, random_schedule
 from lumc.kernel.term import Kernel, binary, cast, const, guard, unary, wsum
-from lumc.runtime.evaluate import evaluate_kernel
+from lumc.oracle.term import evaluate_kernel
 
 NAN, INF = np.nan, np.inf
 

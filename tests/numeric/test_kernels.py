@@ -17,7 +17,7 @@ from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule, random_schedule, sane_schedule
 from lumc.kernel.target import resolve_target
 from lumc.kernel.term import Kernel
-from lumc.runtime.evaluate import evaluate_kernel
+from lumc.oracle.term import evaluate_kernel
 
 DRAWS = 20  # random schedules per family, shared by its shapes
 DEEP = 25  # and per shape, when looking for faults

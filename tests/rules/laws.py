@@ -18,7 +18,7 @@ from lumc.graph.expr import add as plus
 from lumc.graph.expr import mul as times
 from lumc.graph.ops import DType
 from lumc.kernel import term
-from lumc.runtime.evaluate import evaluate_term
+from lumc.oracle.term import evaluate_term
 from lumc.search.egraph import literal
 from lumc.search.saturate import rule_files
 

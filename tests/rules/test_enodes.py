@@ -14,7 +14,7 @@ from lumc.graph.expr import Expr
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
 from lumc.kernel import term
-from lumc.runtime.evaluate import evaluate_term
+from lumc.oracle.term import evaluate_term
 from lumc.search.egraph import EGraph, ENode, build
 from lumc.search.explore import find_regions
 from lumc.search.saturate import Limits, rule_files, saturate

@@ -14,14 +14,15 @@ ALLOWED = {
     "errors": set(),
     "artifact": {"errors"},
     "graph": {"errors", "artifact"},
-    "frontend": {"errors", "artifact", "graph"},
     "kernel": {"errors", "artifact", "graph"},
+    "oracle": {"errors", "artifact", "graph", "kernel"},
+    "frontend": {"errors", "artifact", "graph", "oracle"},
     "search": {"errors", "artifact", "graph", "kernel"},
     "codegen": {"errors", "artifact", "graph", "kernel"},
     "link": {"errors", "artifact", "graph", "kernel", "codegen"},
-    "runtime": {"errors", "artifact", "graph", "kernel", "codegen", "link"},
+    "runtime": {"errors", "artifact", "graph", "kernel", "oracle", "codegen", "link"},
     "profile": {
-        "errors", "artifact", "graph", "kernel", "search", "codegen", "link", "runtime",
+        "errors", "artifact", "graph", "kernel", "oracle", "search", "codegen", "link", "runtime",
     },
 }  # fmt: skip
 

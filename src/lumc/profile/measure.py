@@ -29,6 +29,7 @@ from lumc.codegen.program import Program, leaves, terms_of
 from lumc.errors import LumcError
 from lumc.graph.expr import subterms
 from lumc.kernel.plan import KernelPlan
+from lumc.kernel.plan_json import kernel_to
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.link.toolchain import (
@@ -39,9 +40,8 @@ from lumc.link.toolchain import (
     link_objects,
 )
 from lumc.profile import timing
-from lumc.profile.plan_json import kernel_to
 from lumc.profile.timing import Timing
-from lumc.profile.worker import KEPT, OUTSIDE, Loaded, serve
+from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, serve
 
 PEAK_SAMPLES = 100  # of about 100 us
 

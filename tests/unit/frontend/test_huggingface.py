@@ -17,10 +17,10 @@ from lumc.frontend.huggingface import FAMILIES, import_folder
 from lumc.frontend.weights import write_safetensors
 from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType, from_bf16, to_bf16
-from lumc.graph.oracle import evaluate
 from lumc.graph.text import parse_graph
 from lumc.graph.verify import verify_graph
 from lumc.graph.weights import read_weight
+from lumc.oracle.graph import evaluate
 
 Array = np.ndarray[Any, Any]
 Weights = Mapping[str, Array]

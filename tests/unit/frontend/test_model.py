@@ -12,9 +12,9 @@ from lumc.errors import LumcError
 from lumc.frontend import Model, concat, plus
 from lumc.graph.bind import bind_dims
 from lumc.graph.graph import Graph, Read
-from lumc.graph.oracle import evaluate
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.weights import read_weight
+from lumc.oracle.graph import evaluate
 
 RNG = np.random.default_rng(25)
 

@@ -5,9 +5,9 @@ import pytest
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims, require_static
-from lumc.graph.oracle import evaluate
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
+from lumc.oracle.graph import evaluate
 
 SYMBOLIC = """lumc graph 1
 dim b in 1..8

@@ -6,7 +6,7 @@ from kernel_zoo import FAMILIES, c, greatest, kernel, padded_sum, plus, random_i
 from lumc.graph.expr import add, subterms
 from lumc.kernel.normal import normalize
 from lumc.kernel.term import guard, unary, wsum
-from lumc.runtime.evaluate import evaluate_kernel
+from lumc.oracle.term import evaluate_kernel
 
 
 def test_it_computes_the_same_and_is_stable() -> None:

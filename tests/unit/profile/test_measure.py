@@ -12,10 +12,10 @@ from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.kernel.moves import structures
 from lumc.kernel.plan import KernelPlan
+from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
+from lumc.oracle.term import evaluate_kernel
 from lumc.profile import measure
 from lumc.profile.measure import Bench, Job
-from lumc.profile.oracle import choose_points, expected, inputs_of, is_rough
-from lumc.runtime.evaluate import evaluate_kernel
 from measuring import bench, kernel_of, product
 from searching import weight
 

@@ -12,9 +12,9 @@ from lumc.errors import LumcError
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.kernel.moves import structures
+from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate, shortlist
 from lumc.profile.measure import Job, Trial
-from lumc.profile.plan_json import from_json, to_json
 from lumc.profile.records import NAME, Records, read_lines, text_of
 from lumc.profile.tune import Options, Tuning
 from lumc.profile.walk import PATIENCE, Walk

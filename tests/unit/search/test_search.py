@@ -15,8 +15,8 @@ from lumc.graph.expr import subterms
 from lumc.graph.graph import Graph, Node
 from lumc.kernel.term import Kernel
 from lumc.kernel.term import dtype as dtype_of
+from lumc.oracle.term import evaluate_kernel
 from lumc.profile.choose import choose, estimate
-from lumc.runtime.evaluate import evaluate_kernel
 from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.saturate import Limits

@@ -15,7 +15,7 @@ from lumc.frontend.tensor import Tensor
 from lumc.graph.expr import subterms
 from lumc.graph.graph import Entry, Graph, Iota, Node, Read
 from lumc.graph.ops import DType, Op
-from lumc.graph.oracle import evaluate
+from lumc.oracle.graph import evaluate
 
 MAX_COMPUTED = 1 << 20  # elements that nodes touch to find a value that an operator must know
 

@@ -17,7 +17,7 @@ import numpy as np
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType, to_bf16
 from lumc.kernel.term import Kernel, dtype
-from lumc.runtime.evaluate import Array, evaluate_term, widen
+from lumc.oracle.term import Array, evaluate_term, widen
 
 TOLERANCE = {DType.F16: 2e-3, DType.BF16: 1e-2, DType.F64: 1e-11, DType.F32: 5e-5}
 ROUGH = 2e-3  # the share of elements that rounding may decide

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from graph_reference import RandomGraph, close, random_array, reference
 from lumc.errors import LumcError
-from lumc.graph import oracle
 from lumc.graph.builder import Builder
 from lumc.graph.expr import add, axis, dim, floordiv, mod, mul, num
 from lumc.graph.graph import Bound, Iota, Read, Scalar, Update
 from lumc.graph.ops import FLOATS, INTS, DType, Op, from_bf16, to_bf16
-from lumc.graph.oracle import evaluate
 from lumc.graph.text import parse_graph
+from lumc.oracle import graph as oracle
+from lumc.oracle.graph import evaluate
 
 F32, F64, I64, BOOL = DType.F32, DType.F64, DType.I64, DType.BOOL
 NUMBERS = [*FLOATS, *INTS]

@@ -12,8 +12,8 @@ import pytest
 from lumc.artifact import fields
 from lumc.errors import LumcError
 from lumc.kernel.plan import Plan
+from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate
-from lumc.profile.plan_json import from_json, to_json
 from lumc.search import search
 from searching import TARGET
 from spoiling import spoil

@@ -20,9 +20,10 @@ import numpy as np
 from lumc.codegen.c import ROUND
 from lumc.codegen.plan import packing_from_json
 from lumc.kernel.plan import KernelPlan
+from lumc.kernel.plan_json import kernel_from
 from lumc.link.packing import pack
-from lumc.profile.oracle import Expected, expected, inputs_of
-from lumc.runtime.evaluate import Array, widen
+from lumc.oracle.kernel import Expected, expected, inputs_of
+from lumc.oracle.term import Array, widen
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -223,8 +224,6 @@ class Worker:
 
     def kernel(self, data: Mapping[str, Any], target: Any, seed: int, cold_bytes: int) -> None:
         """Make a kernel known; the oldest is forgotten."""
-        from lumc.profile.plan_json import kernel_from
-
         plan = kernel_from(data, target)
         while len(self.subjects) >= KEPT:
             del self.subjects[next(iter(self.subjects))]

@@ -6,7 +6,7 @@ import pytest
 from kernel_zoo import BOOL, F16, I8, I32, I64, c, greatest, times, total, x
 from lumc.graph.expr import add, divmod_, index, mul
 from lumc.kernel.term import binary, cast, const, dyn, guard, iota, unary, wsum
-from lumc.runtime.evaluate import evaluate_term
+from lumc.oracle.term import evaluate_term
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4)).astype(np.float32)
