@@ -111,7 +111,7 @@ DIGEST = """
 import hashlib, json, sys
 from lumc.graph.text import parse_graph
 from lumc.kernel.target import CPUS
-from lumc.profile import plan_json
+from lumc.kernel import plan_json
 from lumc.profile.choose import estimate
 from lumc.search import search, space
 found = search(parse_graph(sys.stdin.read()), CPUS["x86-64-v3"], inside=True)
