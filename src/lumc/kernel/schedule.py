@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Annotated, Any
 
-FORMS = ("contract", "dot", "rows")
-STAGING = ("none", "inner", "hoist", "link")
-LANES = ("reduced", "kept")
+import msgspec
+
+Form = Annotated[str, msgspec.Meta(pattern="^(contract|dot|rows)$")]
+Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link)$")]
+Lanes = Annotated[str, msgspec.Meta(pattern="^(reduced|kept)$")]
+Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**63)]
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,18 @@ class Stage:
     when the program is linked (link).
     """
 
-    form: str = "rows"
+    form: Form = "rows"
     rows_axis: str | None = None  # None: one row
     lane_axis: str | None = None
-    mr: int = 1
-    nv: int = 1
-    stage_a: str = "none"
-    stage_b: str = "none"
+    mr: Positive = 1
+    nv: Positive = 1
+    stage_a: Staging = "none"
+    stage_b: Staging = "none"
     window: bool = True  # copy overlapping windows in index space (p = y + u), not axis space
     panels_first: bool = True  # loop over vector panels outside, over row panels inside
     panels_outside: bool = False  # vector panels outside the batch axes
-    lanes: str = "reduced"  # rows: the axis that the lanes run along
-    streams: int = 1  # rows: independent accumulators along the reduced axis
+    lanes: Lanes = "reduced"  # rows: the axis that the lanes run along
+    streams: Positive = 1  # rows: independent accumulators along the reduced axis
 
     def staging(self, side: str) -> str:
         return self.stage_a if side == "a" else self.stage_b
@@ -50,8 +53,8 @@ class Schedule:
     """The block part, and one ``Stage`` per reduction in the order of ``kernel.stages``."""
 
     order: tuple[str, ...]  # output axes, outer loop first
-    parallel: int  # this many leading loops are dealt to the parts
-    tile: Mapping[str, int] = field(default_factory=dict)  # axis -> tile; missing: whole
+    parallel: Annotated[int, msgspec.Meta(ge=0)]  # this many leading loops are dealt to the parts
+    tile: Mapping[str, Positive] = field(default_factory=dict)  # axis -> tile; missing: whole
     stages: tuple[Stage, ...] = ()
     keep: bool = True  # keep expensive values that a later pass reads again
     fuse_rows: bool = True  # neighbouring operations run row by row
@@ -70,41 +73,12 @@ class Schedule:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Schedule:
         """The schedule of ``to_json``; raises ValueError on anything else."""
-        _check(Schedule, data)
-        stages = []
-        for part in data["stages"]:
-            _check(Stage, part)
-            stages.append(Stage(**part))
-        tile = {str(a): _positive(n) for a, n in data["tile"].items()}
-        order = tuple(str(a) for a in data["order"])
-        return Schedule(**{**data, "order": order, "tile": tile, "stages": tuple(stages)})
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "order": (list,),
-    "parallel": (int,),
-    "tile": (dict,),
-    "stages": (list,),
-    "rows_axis": (str, type(None)),
-    "lane_axis": (str, type(None)),
-}
-_CHOICES = {"form": FORMS, "stage_a": STAGING, "stage_b": STAGING, "lanes": LANES}
-
-
-def _positive(n: Any) -> int:
-    if type(n) is not int or n < 1:
-        raise ValueError(f"expected a positive number, got {n!r}")
-    return n
-
-
-def _check(what: type, data: Mapping[str, Any]) -> None:
-    """Known fields of the right type only."""
-    known = {f.name: f for f in fields(what)}
-    for name, value in data.items():
-        if name not in known:
-            raise ValueError(f"unknown field '{name}' of a {what.__name__.lower()}")
-        types = _TYPES.get(name) or (type(known[name].default),)
-        if type(value) not in types or value not in _CHOICES.get(name, (value,)):
-            raise ValueError(f"bad value of '{name}': {value!r}")
-        if name in ("mr", "nv", "streams"):
-            _positive(value)
+        try:
+            found = msgspec.convert(data, Schedule)
+        except msgspec.ValidationError as e:
+            raise ValueError(str(e)) from None
+        for part, kind in ((data, Schedule), *((stage, Stage) for stage in data["stages"])):
+            unknown = set(part).difference(f.name for f in fields(kind))
+            if unknown:
+                raise ValueError(f"unknown fields of a {kind.__name__.lower()}: {unknown}")
+        return found
