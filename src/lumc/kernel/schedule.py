@@ -15,7 +15,7 @@ import msgspec
 Form = Annotated[str, msgspec.Meta(pattern="^(contract|dot|rows)$")]
 Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link)$")]
 Lanes = Annotated[str, msgspec.Meta(pattern="^(reduced|kept)$")]
-Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**63)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 @dataclass(frozen=True)
