@@ -96,9 +96,12 @@ def _prepare(entry: Entry, results: Iterable[Node]) -> Sweep:
 
 
 def _is_product(sweep: Sweep, node: Node) -> bool:
-    """The product of a contraction: larger than both factors, and only ever summed."""
-    smaller = all(r.source.size < node.size for r in node.reads)
-    return node.op is Op.MUL and smaller and _is_summed(sweep, node)
+    """The product of a contraction, only ever summed: larger than both factors, or than the one
+    that a constant matrix is multiplied with."""
+    smaller = [r.source.size < node.size for r in node.reads]
+    constant = [r.source.op == "weight" or r.source in sweep.constant for r in node.reads]
+    fits = any(smaller) and all(s or c for s, c in zip(smaller, constant, strict=True))
+    return node.op is Op.MUL and fits and _is_summed(sweep, node)
 
 
 def _is_summed(sweep: Sweep, node: Node) -> bool:

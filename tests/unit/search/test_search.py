@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lumc.errors import LumcError
+from lumc.frontend import concat
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.graph.expr import subterms
@@ -21,7 +22,7 @@ from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.saturate import Limits
 from lumc.search.space import Region, Space
-from searching import TARGET, error, oracle, random_inputs, random_values, run_plan
+from searching import TARGET, error, oracle, random_inputs, random_values, run_plan, weight
 from zoo import ATTENTIONS, MODELS, attention, build, layer_norm, model
 
 
@@ -140,6 +141,18 @@ def test_equal_layers_are_searched_once() -> None:
 
 def _distinct(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(8, 8)).astype("float32")
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+def test_products_with_weights_are_cut_alike_for_one_row_and_many(rows: int) -> None:
+    """Both halves of y are read twice: a product of one row is worth storing as well."""
+
+    def write(g: Model) -> Tensor:
+        y = g.input("x", (rows, 90)) @ weight(g, "w", 90, 64)
+        return concat([-y[:, 32:], y[:, :32]], -1) * y
+
+    first, _ = check(build(write)).instances
+    assert first.inputs == ("x", "w")
 
 
 def test_a_weight_and_an_input_of_one_shape_are_different_regions() -> None:
@@ -308,5 +321,15 @@ def test_long_chains_have_a_variant() -> None:
     y = x
     for _ in range(50):
         y = (y + x).sin()
+    g.output("y", y)
+    check(g.graph())
+
+
+def test_sets_of_reductions_are_found_at_any_depth() -> None:
+    """More nodes on the way to the root than rounds of the fixpoint, reductions among them."""
+    g = Model()
+    y = x = g.input("x", (4,))
+    for i in range(100):
+        y = (y + x).sin() if i % 12 else y * (y * x).sum()
     g.output("y", y)
     check(g.graph())
