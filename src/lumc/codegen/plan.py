@@ -6,19 +6,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from lumc.artifact import corrupt
 from lumc.codegen.memory import ALIGN
 from lumc.graph.expr import Expr
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
-from lumc.kernel.codec import decode, encode
+from lumc.kernel.codec import from_plain, to_plain
+from lumc.kernel.schedule import Positive
 from lumc.kernel.target import Target
 
+Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
 PLACES = ("input", "output", "arena", "weight", "packed", "state")
 
 
@@ -30,8 +34,12 @@ class Packing:
     weight: str
     dtype: DType
     index: tuple[Expr, ...]
-    axes: tuple[tuple[str, int], ...]  # (name, extent)
-    panel: tuple[int, int] | None
+    axes: tuple[tuple[str, Size], ...]  # (name, extent)
+    panel: tuple[Size, Positive] | None
+
+    def __post_init__(self) -> None:
+        if self.panel and self.panel[0] >= len(self.axes):
+            raise ValueError(f"no axis for the panel {self.panel}")
 
     @property
     def size(self) -> int:
@@ -52,9 +60,9 @@ class KernelCode:
     symbol: str
     source: str  # C text
     args: tuple[str, ...]  # names of its buffers, then of its packed ones; the scratch base follows
-    scratch_bytes: int  # for each part
+    scratch_bytes: Size  # for each part
     parallel: bool  # if not, it runs as part 0 of 1
-    regions: int  # how many region instances launch it
+    regions: Size  # how many region instances launch it
 
 
 @dataclass(frozen=True)
@@ -64,9 +72,9 @@ class Value:
 
     name: str
     dtype: DType
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     place: str  # one of PLACES
-    offset: int = 0
+    offset: Size = 0
 
     @property
     def nbytes(self) -> int:
@@ -89,8 +97,8 @@ class EntryPlan:
     values: tuple[Value, ...]  # all that its launches touch, its inputs and its outputs
     outputs: tuple[str, ...]  # public names, in the order of the graph
     launches: tuple[Launch, ...]
-    arena_bytes: int
-    arena_bytes_without_reuse: int
+    arena_bytes: Size
+    arena_bytes_without_reuse: Size
 
     def place(self, place: str) -> list[Value]:
         return sorted((v for v in self.values if v.place == place), key=lambda v: v.offset)
@@ -111,85 +119,34 @@ class Code:
 # ---- JSON
 
 
-def packing_to_json(p: Packing) -> dict[str, Any]:
-    terms, index = encode(p.index)
-    axes, panel = [list(a) for a in p.axes], list(p.panel) if p.panel else None
-    what = {"weight": p.weight, "dtype": p.dtype.value}
-    return {**what, "axes": axes, "terms": terms, "index": index, "panel": panel}
-
-
-def packing_from_json(data: Mapping[str, Any]) -> Packing:
-    axes = tuple((str(a), _size(n)) for a, n in data["axes"])
-    panel = None
-    if data["panel"] is not None:
-        lane, width = (_size(n) for n in data["panel"])
-        if lane >= len(axes) or width == 0:
-            raise ValueError(f"not a panel: {lane}, {width}")
-        panel = lane, width
-    terms = decode(data["terms"])
-    index = tuple(terms[_size(i)] for i in data["index"])
-    return Packing(str(data["weight"]), DType(data["dtype"]), index, axes, panel)
-
-
 def to_json(code: Code) -> dict[str, Any]:
     """The body of a ``.lk`` without its graph."""
-    packings = [{"name": n, **packing_to_json(p)} for n, p in code.packings.items()]
     return {
-        "target": asdict(code.target),
+        "target": to_plain(code.target),
         "header": code.header,
-        "kernels": [asdict(k) for k in code.kernels],
-        "packings": packings,
-        "entries": [_entry_to_json(e) for e in code.entries],
+        "kernels": [to_plain(k) for k in code.kernels],
+        "packings": [{"name": n, **to_plain(p)} for n, p in code.packings.items()],
+        "entries": [to_plain(e) for e in code.entries],
     }
-
-
-def _entry_to_json(entry: EntryPlan) -> dict[str, Any]:
-    values = [{**asdict(v), "dtype": v.dtype.value, "shape": list(v.shape)} for v in entry.values]
-    launches = [[launch.kernel, *launch.args] for launch in entry.launches]
-    return {**asdict(entry), "values": values, "launches": launches}
 
 
 def from_json(body: Mapping[str, Any], graph: Graph) -> Code:
     """The code of a body; raises the errors of malformed JSON, see ``artifact.fields``."""
-    target = {**body["target"], "flags": tuple(body["target"]["flags"])}
-    kernels = tuple(_kernel_from_json(k) for k in body["kernels"])
-    packings = {str(p["name"]): packing_from_json(p) for p in body["packings"]}
-    entries = tuple(_entry_from_json(e) for e in body["entries"])
-    code = Code(graph, Target(**target), str(body["header"]), kernels, packings, entries)
+    target = from_plain(Target, body["target"])
+    kernels = tuple(from_plain(KernelCode, k) for k in body["kernels"])
+    entries = tuple(from_plain(EntryPlan, e) for e in body["entries"])
+    packings = packings_from(body["packings"])
+    code = Code(graph, target, str(body["header"]), kernels, packings, entries)
     verify(code)
     return code
 
 
-def _kernel_from_json(data: Mapping[str, Any]) -> KernelCode:
-    k = KernelCode(**{**data, "args": tuple(data["args"])})
-    texts = (k.key, k.name, k.symbol, k.source, *k.args)
-    if not all(isinstance(t, str) for t in texts) or not isinstance(k.parallel, bool):
-        raise ValueError(f"not a kernel: {k.symbol!r}")
-    _size(k.scratch_bytes)
-    _size(k.regions)
-    return k
-
-
-def _entry_from_json(data: Mapping[str, Any]) -> EntryPlan:
-    values = tuple(
-        Value(
-            v["name"],
-            DType(v["dtype"]),
-            tuple(_size(n) for n in v["shape"]),
-            v["place"],
-            _size(v["offset"]),
-        )
-        for v in data["values"]
-    )
-    launches = tuple(Launch(symbol, tuple(args)) for symbol, *args in data["launches"])
-    sizes = _size(data["arena_bytes"]), _size(data["arena_bytes_without_reuse"])
-    return EntryPlan(data["name"], values, tuple(data["outputs"]), launches, *sizes)
-
-
-def _size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 46:
-        raise ValueError(f"not a size: {value!r}")
-    return value
+def packings_from(rows: Iterable[Mapping[str, Any]]) -> dict[str, Packing]:
+    """Packings by the names that they have beside their fields."""
+    return {
+        str(row["name"]): from_plain(Packing, {k: v for k, v in row.items() if k != "name"})
+        for row in rows
+    }
 
 
 # ---- what must hold

@@ -1,35 +1,62 @@
-"""Terms, buffers, targets and instances as plain JSON. Decoding trusts nothing.
+"""Dataclasses with terms as plain JSON, and back. Decoding trusts nothing.
 
-Terms are a list of nodes, kids before parents.
-
-A node is ``[kind, attributes, kids]``; kids are positions of earlier nodes. Floats that JSON has
-no number for are the texts "nan", "inf" and "-inf".
+A value becomes what its fields and types say. Its terms become positions in a list of nodes,
+``terms``, kids before parents. A node is ``[kind, attributes, kids]``; kids are positions of
+earlier nodes. Floats that JSON has no number for are the texts "nan", "inf" and "-inf".
 """
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, TypeVar
+
+import msgspec
 
 from lumc.graph.expr import Expr, bound_axes, make, subterms
 from lumc.graph.graph import Graph
 from lumc.graph.ops import BINARY, UNARY, DType
-from lumc.kernel.plan import Instance
+from lumc.kernel.plan import Instance, Outputs
 from lumc.kernel.target import CPUS, Target
-from lumc.kernel.term import Buffer
+from lumc.kernel.term import NAME, Buffer
 
-Outputs = Mapping[str, tuple[tuple[str, str], ...]]  # entry -> (output name, value name)
+T = TypeVar("T")
 Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
 
 MAX_NODES = 1 << 20
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 _UNARY = {op.value for op in UNARY}
 _BINARY = {op.value for op in BINARY} | {"eq", "sel", "or"}
 _DTYPES = {d.value: d for d in DType}
 _INDEX = frozenset({"axis", "dim", "num", "lin", "div", "mod", "dyn"})
+
+
+def to_plain(value: Any) -> Any:
+    """A dataclass as JSON types, tuples for lists."""
+    roots: dict[Expr, int] = {}
+    msgspec.to_builtins(value, enc_hook=lambda e: roots.setdefault(e, 0))
+    nodes, positions = encode(list(roots))
+    roots.update(zip(roots, positions, strict=True))
+    body = msgspec.to_builtins(value, enc_hook=roots.__getitem__)
+    return {**body, "terms": nodes} if nodes else body
+
+
+def from_plain(kind: type[T], data: Any) -> T:
+    """The value of ``to_plain``; raises ValueError, TypeError or LookupError for anything else."""
+    terms = decode(data.get("terms", []) if is_dataclass(kind) else [])
+    body = {k: v for k, v in data.items() if not terms or k != "terms"}
+    try:
+        value = msgspec.convert(body, kind, dec_hook=lambda _, at: pick(terms, at))
+    except msgspec.ValidationError as e:
+        raise ValueError(str(e)) from None
+    if _listed(to_plain(value)) != _listed(data):
+        raise ValueError(f"unknown or missing fields of a {kind.__name__}")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def encode(roots: Sequence[Expr]) -> tuple[list[Any], list[int]]:
@@ -127,24 +154,7 @@ def _constant(dtype: DType, value: Any) -> float | int | bool:
     raise ValueError(f"{value!r} is not a constant of {dtype.value}")
 
 
-# ---- buffers, and what terms may mention
-
-
-def buffer_to(b: Buffer) -> list[Any]:
-    return [b.name, b.dtype.value, list(b.shape), b.constant]
-
-
-def buffer_from(data: Any) -> Buffer:
-    name, dtype, shape, constant = data
-    if type(constant) is not bool or len(shape) > 64:
-        raise ValueError(f"malformed buffer {name!r}")
-    return Buffer(_name(name), _DTYPES[dtype], tuple(extent_from(n) for n in shape), constant)
-
-
-def extent_from(value: Any) -> int:
-    if _integer(value) < 0:
-        raise ValueError(f"{value} is not an extent")
-    return int(value)
+# ---- what terms may mention
 
 
 def check_terms(
@@ -167,29 +177,14 @@ def check_terms(
 # ---- targets
 
 
-def target_to(target: Target) -> dict[str, Any]:
-    return {**asdict(target), "flags": list(target.flags)}
-
-
-def target_from(data: Mapping[str, Any]) -> Target:
+def check_target(target: Target) -> Target:
     """A target of a known architecture; its compiler flags must be the ones lumc gives it."""
-    target = Target(**{**data, "flags": tuple(data["flags"])})
-    known = CPUS[target.arch]
-    if target.flags != known.flags or not isinstance(target.name, str):
+    if target.flags != CPUS[target.arch].flags:
         raise ValueError(f"target {target.name!r} has unknown flags")
-    for name, default in asdict(known).items():
-        if name not in ("name", "flags") and type(data[name]) is not type(default):
-            raise ValueError(f"target {name} is {data[name]!r}")
     return target
 
 
 # ---- who runs what: the same in spaces and plans
-
-
-def launches_to(instances: Iterable[Instance], outputs: Outputs) -> dict[str, Any]:
-    rows = [[i.entry, i.region, list(i.inputs), i.output] for i in instances]
-    named = {entry: [list(o) for o in outs] for entry, outs in outputs.items()}
-    return {"instances": rows, "outputs": named}
 
 
 def launches_from(
@@ -197,22 +192,19 @@ def launches_from(
 ) -> tuple[tuple[Instance, ...], Outputs]:
     """Instances and outputs that name regions and values which exist and fit each other."""
     values = {entry.name: _values(graph, entry.name) for entry in graph.entries}
-    instances = []
-    for entry, region, inputs, output in body["instances"]:
-        signature = regions[region]
-        wanted = {**{f"b{i}": name for i, name in enumerate(inputs)}, "out": output}
-        for slot, want in signature.items():
-            if values[entry][wanted[slot]] != (want.dtype, want.shape):
-                raise ValueError(f"{wanted[slot]} does not fit {slot} of region {region}")
-        instances.append(Instance(entry, region, tuple(inputs), output))
-    outputs = {}
+    instances = tuple(from_plain(Instance, i) for i in body["instances"])
+    for i in instances:
+        wanted = {**{f"b{n}": name for n, name in enumerate(i.inputs)}, "out": i.output}
+        for slot, want in regions[i.region].items():
+            if values[i.entry][wanted[slot]] != (want.dtype, want.shape):
+                raise ValueError(f"{wanted[slot]} does not fit {slot} of region {i.region}")
+    outputs = from_plain(dict[str, tuple[tuple[str, str], ...]], body["outputs"])
     for e in graph.entries:
-        outputs[e.name] = tuple((str(name), value) for name, value in body["outputs"][e.name])
         if [name for name, _ in outputs[e.name]] != [name for name, _ in e.outputs]:
             raise ValueError(f"the outputs of entry {e.name} are not those of its graph")
         if any(value not in values[e.name] for _, value in outputs[e.name]):
             raise ValueError(f"an output of entry {e.name} has no value")
-    return tuple(instances), outputs
+    return instances, outputs
 
 
 def _values(graph: Graph, entry: str) -> dict[str, tuple[DType, tuple[Any, ...]]]:

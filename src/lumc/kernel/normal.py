@@ -27,7 +27,7 @@ def normalize(kernel: Kernel) -> Kernel:
     values = _merge([simplify(r.value) for r in roots])
     new = [Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True)]
     axes = tuple(a for a in kernel.axes if any(a in i.free for r in new for i in r.index))
-    return replace(kernel, axes=axes, roots=tuple(new), _by_name={})
+    return replace(kernel, axes=axes, roots=tuple(new))
 
 
 class _Scope:

@@ -15,6 +15,8 @@ from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel
 
+Outputs = Mapping[str, tuple[tuple[str, str], ...]]  # entry -> (output name, value name)
+
 
 @dataclass(frozen=True)
 class Instance:
@@ -64,4 +66,4 @@ class Plan:
     kernels: Mapping[str, KernelPlan]  # by key
     regions: Mapping[str, RegionPlan]  # by key
     instances: tuple[Instance, ...]
-    outputs: Mapping[str, tuple[tuple[str, str], ...]]  # entry -> (output name, value name)
+    outputs: Outputs

@@ -16,12 +16,20 @@ The dtype of every term follows from its parts (``dtype``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import msgspec
 
 from lumc.graph.expr import Expr, index, make, subterms
 from lumc.graph.ops import DType
 
+Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
+Extent = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 REDUCTIONS = ("red", "wsum")
 INDEX_KINDS = ("axis", "dim", "num", "lin", "div", "mod", "dyn")
 
@@ -103,9 +111,9 @@ def stages(roots: Iterable[Expr]) -> list[Expr]:
 class Buffer:
     """A tensor in memory that a kernel reads or writes, row-major."""
 
-    name: str
+    name: Name
     dtype: DType
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     constant: bool = False  # a weight: may be packed at link time
 
 
@@ -130,13 +138,13 @@ class Kernel:
 
     name: str
     axes: tuple[str, ...]
-    extent: Mapping[str, int]
+    extent: Mapping[str, Extent]
     roots: tuple[Root, ...]
     buffers: tuple[Buffer, ...]
-    _by_name: dict[str, Buffer] = field(default_factory=dict, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        self._by_name.update((b.name, b) for b in self.buffers)
+    @cached_property
+    def _by_name(self) -> dict[str, Buffer]:
+        return {b.name: b for b in self.buffers}
 
     def buffer(self, name: str) -> Buffer:
         return self._by_name[name]

@@ -14,10 +14,11 @@ from typing import Any
 
 from lumc import __version__
 from lumc.artifact import fields
-from lumc.codegen.plan import Code, EntryPlan, Value, packing_to_json
+from lumc.codegen.plan import Code, EntryPlan, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
 from lumc.graph.weights import read_weight
+from lumc.kernel.codec import to_plain
 from lumc.link import archive, manifest, planfile, toolchain, weights
 from lumc.link.packing import Array, pack
 from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
@@ -178,7 +179,7 @@ def describe(code: Code, target: dict[str, Any]) -> dict[str, Any]:
         "arena_bytes": max(e.arena_bytes for e in code.entries),
         "arena_bytes_without_reuse": max(e.arena_bytes_without_reuse for e in code.entries),
         "weight_bytes": sum(v.nbytes for v in stored),
-        "packings": [{"name": n, **packing_to_json(p)} for n, p in packed.items()],
+        "packings": [{"name": n, **to_plain(p)} for n, p in packed.items()],
     }
 
 

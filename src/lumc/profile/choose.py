@@ -125,7 +125,7 @@ def plan_region(
         kernel, args = canonical(normalize(part))
         key = kernel_key(kernel, target)
         if key not in kernels:
-            kernel = replace(kernel, name=name_of(kernel), _by_name={})
+            kernel = replace(kernel, name=name_of(kernel))
             schedule = default_schedule(kernel, target)
             kernels[key] = KernelPlan(key, kernel, schedule, bound_us(kernel, target))
         steps.append(Step(key, args))

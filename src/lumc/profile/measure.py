@@ -24,12 +24,12 @@ from typing import Any
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import HEADER, HEADER_NAME
-from lumc.codegen.plan import Packing, packing_to_json
+from lumc.codegen.plan import Packing
 from lumc.codegen.program import Program, leaves, terms_of
 from lumc.errors import LumcError
 from lumc.graph.expr import subterms
+from lumc.kernel.codec import to_plain
 from lumc.kernel.plan import KernelPlan
-from lumc.kernel.plan_json import kernel_to
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.link.toolchain import (
@@ -175,7 +175,7 @@ class Bench:
             self._worker = _Process(self._timer, self.target.threads, self.limits)
         if job.plan.key not in self._worker.known:
             seed = int(job.plan.key[:8], 16)
-            data = kernel_to(job.plan)
+            data = to_plain(job.plan)
             self._ask("kernel", data, self.target, seed, job.cold_bytes)
             self._worker.known = [*self._worker.known, job.plan.key][-KEPT:]
         return str(self._ask("check", job.plan.key, number, made.loaded))
@@ -265,7 +265,7 @@ def _loaded(program: Program, path: str, symbol: str) -> Loaded:
     packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
     terms = [t for op in leaves(program.body) for term in terms_of(op) for t in subterms(term)]
     raw = tuple(dict.fromkeys(t.attr[0] for t in terms if t.kind == "load"))
-    data = tuple(packing_to_json(p) for p in packings)
+    data = tuple(to_plain(p) for p in packings)
     return Loaded(path, symbol, raw, data, program.scratch_bytes, program.parallel)
 
 

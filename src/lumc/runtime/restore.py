@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lumc.artifact import fields
-from lumc.codegen.plan import packing_from_json
+from lumc.codegen.plan import packings_from
 from lumc.graph.graph import Node
 from lumc.graph.weights import read_header, read_weight, weight_file
 from lumc.link import manifest
@@ -35,7 +35,7 @@ def weight_reader(bundle: Path) -> Callable[[Node], Array]:
     manifest.check_file(bundle, FILE, body["files"].get(FILE, ""))
     file, stored = weight_file(bundle / FILE, bundle), read_header(bundle / FILE)
     with fields("manifest", str(bundle)):
-        packings = {str(p["name"]): packing_from_json(p) for p in body["packings"]}
+        packings = packings_from(body["packings"])
 
     def read(node: Node) -> Array:
         if node.name in stored:

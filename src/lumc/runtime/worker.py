@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lumc.codegen.c import ROUND
-from lumc.codegen.plan import packing_from_json
+from lumc.codegen.plan import Packing
+from lumc.kernel.codec import from_plain
 from lumc.kernel.plan import KernelPlan
 from lumc.kernel.plan_json import kernel_from
 from lumc.link.packing import pack
@@ -160,7 +161,7 @@ def load(subject: Subject, made: Loaded, threads: int) -> Candidate:
         if b.constant and b.name in made.raw and b.name not in kernel.stored:
             columns[i] = subject.copies(b.name, subject.inputs[b.name])
     for data in made.packings:
-        packing = packing_from_json(data)
+        packing = from_plain(Packing, data)
         source = kernel.buffer(packing.weight)
         values = pack(subject.inputs[source.name], source.dtype, packing)
         columns.append(subject.copies(f"{source.name}@{packing.dtype.value}", values))

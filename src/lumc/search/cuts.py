@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lumc.graph.expr import Expr, axis, bound_axes, rewrite, substitute, subterms
 from lumc.kernel.key import abstract
-from lumc.kernel.term import REDUCTIONS, Buffer, Kernel, Root, const, dtype, load
+from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Root, const, dtype, load
 
 ELEMENTWISE = ("un", "bin", "guard", "cast")
 
@@ -25,7 +25,7 @@ class Frame:
     output: Buffer
     axes: tuple[str, ...]
     index: tuple[Expr, ...]
-    extent: Mapping[str, int]
+    extent: Mapping[str, Extent]
 
 
 def cut_points(value: Expr) -> tuple[Expr, ...]:

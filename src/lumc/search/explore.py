@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import require_static
 from lumc.graph.graph import Entry, Graph, Node
-from lumc.kernel.codec import Outputs, buffer_to, encode
+from lumc.kernel.codec import encode, to_plain
 from lumc.kernel.key import rename, sha
-from lumc.kernel.plan import Instance
+from lumc.kernel.plan import Instance, Outputs
 from lumc.kernel.target import Target
 from lumc.search.cuts import Frame, cut_points
 from lumc.search.regions import partition
@@ -39,7 +39,7 @@ class Found:
         """Equal for equal regions: the term with canonical names, dtypes and constness."""
         b = self.body
         terms = encode([b.value, *b.index])
-        text = json.dumps([terms, [buffer_to(x) for x in (*b.inputs, b.output)], dict(b.extent)])
+        text = json.dumps([terms, [to_plain(x) for x in (*b.inputs, b.output)], dict(b.extent)])
         return sha(text)
 
 

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from lumc.graph.expr import Expr
 from lumc.graph.graph import Graph
-from lumc.kernel.codec import (
-    Outputs,
-    buffer_from,
-    buffer_to,
-    check_terms,
-    decode,
-    encode,
-    extent_from,
-    launches_from,
-    launches_to,
-    pick,
-    target_from,
-    target_to,
-)
-from lumc.kernel.plan import Instance
+from lumc.kernel.codec import check_target, check_terms, from_plain, launches_from, to_plain
+from lumc.kernel.plan import Instance, Outputs
 from lumc.kernel.target import Target
+from lumc.kernel.term import Extent
 from lumc.search.cuts import Frame
-from lumc.search.saturate import Stats, StopReason
+from lumc.search.saturate import Stats
 
 
 @dataclass(frozen=True)
@@ -41,7 +29,7 @@ class Region:
     """A unique region: all its variants are equal, the first takes the fewest operations."""
 
     key: str
-    count: int  # instances
+    count: Extent  # instances
     frame: Frame
     variants: tuple[Variant, ...]
     stats: Stats
@@ -61,59 +49,25 @@ class Space:
 def to_json(space: Space) -> dict[str, Any]:
     """The body of a ``.ls`` file but for the graph."""
     return {
-        "target": target_to(space.target),
-        "regions": [_region_to(r) for r in space.regions],
-        **launches_to(space.instances, space.outputs),
+        "target": to_plain(space.target),
+        "regions": [to_plain(r) for r in space.regions],
+        "instances": [to_plain(i) for i in space.instances],
+        "outputs": to_plain(space.outputs),
     }
 
 
 def from_json(body: Mapping[str, Any], graph: Graph) -> Space:
-    """The space of ``to_json``; raises ValueError, TypeError or KeyError for anything else."""
-    regions = tuple(_region_from(r) for r in body["regions"])
+    """The space of ``to_json``; raises ValueError, TypeError or LookupError for anything else."""
+    regions = tuple(_checked(from_plain(Region, r)) for r in body["regions"])
     signatures = {r.key: {b.name: b for b in (*r.frame.inputs, r.frame.output)} for r in regions}
-    instances, outputs = launches_from(body, graph, signatures)
-    return Space(graph, target_from(body["target"]), regions, instances, outputs)
+    target = check_target(from_plain(Target, body["target"]))
+    return Space(graph, target, regions, *launches_from(body, graph, signatures))
 
 
-def _region_to(region: Region) -> dict[str, Any]:
+def _checked(region: Region) -> Region:
     frame = region.frame
-    cuts = [c for v in region.variants for c in v.cuts]
-    roots = [*frame.index, *(v.value for v in region.variants), *cuts]
-    nodes, positions = encode(roots)
-    at = dict(zip(roots, positions, strict=True))
-    return {
-        "key": region.key,
-        "count": region.count,
-        "inputs": [buffer_to(b) for b in frame.inputs],
-        "output": buffer_to(frame.output),
-        "axes": list(frame.axes),
-        "extent": dict(frame.extent),
-        "index": [at[i] for i in frame.index],
-        "terms": nodes,
-        "variants": [
-            {"value": at[v.value], "cuts": [at[c] for c in v.cuts]} for v in region.variants
-        ],
-        "stats": {**asdict(region.stats), "stop": region.stats.stop.value},
-    }
-
-
-def _region_from(data: Mapping[str, Any]) -> Region:
-    terms = decode(data["terms"])
-    extent = {str(a): extent_from(n) for a, n in data["extent"].items()}
-    frame = Frame(
-        tuple(buffer_from(b) for b in data["inputs"]),
-        buffer_from(data["output"]),
-        tuple(str(a) for a in data["axes"]),
-        tuple(pick(terms, at) for at in data["index"]),
-        extent,
-    )
-    variants = tuple(
-        Variant(pick(terms, v["value"]), tuple(pick(terms, at) for at in v["cuts"]))
-        for v in data["variants"]
-    )
-    check_terms([*frame.index, *(v.value for v in variants)], frame.inputs, extent)
-    for v in variants:
+    check_terms([*frame.index, *(v.value for v in region.variants)], frame.inputs, frame.extent)
+    for v in region.variants:
         if not v.value.free <= set(frame.axes) or len(frame.index) != len(frame.output.shape):
             raise ValueError("a variant does not fit the result of its region")
-    stats = Stats(**{**data["stats"], "stop": StopReason(data["stats"]["stop"])})
-    return Region(str(data["key"]), extent_from(data["count"]), frame, variants, stats)
+    return region

@@ -23,9 +23,9 @@ def test_round_trip(tmp_path: Path) -> None:
 DAMAGE: list[tuple[str, Callable[[Any], Any]]] = [
     ("symbol with a path", lambda b: b["kernels"][0].update(symbol="../../x")),
     ("symbol twice", lambda b: b["kernels"][1].update(symbol="k0_matmul")),
-    ("unknown kernel", lambda b: b["entries"][0]["launches"][0].__setitem__(0, "nothing")),
-    ("unknown value", lambda b: b["entries"][0]["launches"][0].__setitem__(1, "nothing")),
-    ("too few arguments", lambda b: b["entries"][0]["launches"][0].pop()),
+    ("unknown kernel", lambda b: b["entries"][0]["launches"][0].update(kernel="nothing")),
+    ("unknown value", lambda b: b["entries"][0]["launches"][0]["args"].__setitem__(0, "nothing")),
+    ("too few arguments", lambda b: b["entries"][0]["launches"][0]["args"].pop()),
     ("unknown place", lambda b: b["entries"][0]["values"][0].update(place="moon")),
     ("outside of the arena", lambda b: b["entries"][0].update(arena_bytes=64)),
     ("not aligned", lambda b: b["entries"][0]["values"][-1].update(offset=100)),
