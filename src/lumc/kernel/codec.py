@@ -7,10 +7,10 @@ earlier nodes. Floats that JSON has no number for are the texts "nan", "inf" and
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,13 +33,24 @@ _INDEX = frozenset({"axis", "dim", "num", "lin", "div", "mod", "dyn"})
 
 
 def to_plain(value: Any) -> Any:
-    """A dataclass as JSON types, tuples for lists."""
+    """A dataclass as JSON types."""
     roots: dict[Expr, int] = {}
-    msgspec.to_builtins(value, enc_hook=lambda e: roots.setdefault(e, 0))
+    _plain(value, lambda e: roots.setdefault(e, 0))
     nodes, positions = encode(list(roots))
-    roots.update(zip(roots, positions, strict=True))
-    body = msgspec.to_builtins(value, enc_hook=roots.__getitem__)
+    body = _plain(value, dict(zip(roots, positions, strict=True)).__getitem__)
     return {**body, "terms": nodes} if nodes else body
+
+
+def _plain(value: Any, position: Callable[[Expr], int]) -> Any:
+    if isinstance(value, Expr):
+        return position(value)
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name), position) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {k: _plain(v, position) for k, v in value.items()}
+    return [_plain(v, position) for v in value] if isinstance(value, list | tuple) else value
 
 
 def from_plain(kind: type[T], data: Any) -> T:
@@ -50,13 +61,9 @@ def from_plain(kind: type[T], data: Any) -> T:
         value = msgspec.convert(body, kind, dec_hook=lambda _, at: pick(terms, at))
     except msgspec.ValidationError as e:
         raise ValueError(str(e)) from None
-    if _listed(to_plain(value)) != _listed(data):
+    if to_plain(value) != data:
         raise ValueError(f"unknown or missing fields of a {kind.__name__}")
     return value
-
-
-def _listed(value: Any) -> Any:
-    return json.loads(json.dumps(value))
 
 
 def encode(roots: Sequence[Expr]) -> tuple[list[Any], list[int]]:
@@ -67,12 +74,12 @@ def encode(roots: Sequence[Expr]) -> tuple[list[Any], list[int]]:
         for e in subterms(root):
             if e not in position:
                 position[e] = len(nodes)
-                attr = [list(a) if isinstance(a, tuple) else _plain(a) for a in e.attr]
+                attr = [list(a) if isinstance(a, tuple) else _finite(a) for a in e.attr]
                 nodes.append([e.kind, attr, [position[k] for k in e.kids]])
     return nodes, [position[root] for root in roots]
 
 
-def _plain(a: Any) -> Any:
+def _finite(a: Any) -> Any:
     return str(a) if isinstance(a, float) and not math.isfinite(a) else a
 
 
