@@ -616,7 +616,10 @@ FAMILIES = {
         *((50, I64, a) for a in (I32, I8, U8, BOOL, F64)),
     ],
     bool_rows: [(17, 37)],
-    mixed_linear: [(17, 50, 20, k) for k in (F16, BF16, I8)],
+    mixed_linear: [
+        *((17, 50, 20, k) for k in (F16, BF16, I8, U8)),
+        *((1, 100, 137, k) for k in (F16, BF16, I8)),
+    ],
     narrow_attention: [(2, 17, 33, 16, k) for k in (F64, F16, BF16)],
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from lumc.codegen.c import ROUND, print_kernel
 from lumc.codegen.mathlib import HEADER, HEADER_NAME
 from lumc.codegen.program import Packed, Program
-from lumc.graph.ops import DType
+from lumc.graph.ops import DType, to_bf16
 from lumc.kernel.target import Target, resolve_target
 from lumc.kernel.term import Kernel, load
 from lumc.oracle.term import evaluate_term, widen
@@ -85,7 +85,8 @@ def pack(packed: Packed, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> np
         value = np.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[-1] % width)])
         value = np.moveaxis(value.reshape(*value.shape[:-1], -1, width), -2, 0)
     out = aligned((packed.size,), packed.dtype.numpy)
-    out[:] = value.reshape(-1)
+    flat = value.reshape(-1)
+    out[:] = to_bf16(flat) if packed.dtype is DType.BF16 else flat
     return out
 
 

@@ -13,6 +13,7 @@ from kernel_zoo import FAMILIES, random_inputs
 from kernels import FLAGS, QUICK, assert_close, compile_programs, native, run, run_checked
 from lumc.codegen.lower import lower
 from lumc.codegen.program import Contract, Map, Par, Program, Reduce, Rows, When, leaves
+from lumc.kernel.contraction import NARROW
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule, random_schedule, sane_schedule
 from lumc.kernel.target import resolve_target
@@ -133,6 +134,8 @@ def features(program: Program) -> set[str]:
         if isinstance(op, Contract):
             out |= {op.plan.form, *(["panels outside"] if op.plan.panels_outside else [])}
             out |= {"adds"} if op.overwrite is None else {"first"} if op.overwrite else set()
+            kinds = [program.places[e.attr[0]].dtype for e in (op.a, op.b)]
+            out |= {f"{k} {op.plan.form}" for k in kinds if k in NARROW}
         if isinstance(op, Map):
             out |= {"turn"} if op.turn else set()
             place = op.dst.attr[0]
@@ -154,6 +157,7 @@ def test_random_schedules_reach_every_feature() -> None:
             count.update(features(lower(k, random_schedule(k, native(), rng), native())))
     wanted = "contract dot first adds turn panel packed copy scale stores Par Once Rows"
     least = dict.fromkeys(wanted.split(), 10)
+    least |= {f"{k} {form}": 1 for k in NARROW[:3] for form in ("contract", "dot")}
     least |= {"window": 4, "lanes kept": 5, "streams 4": 20, "panels outside": 20, "When": 1}
     missing = {f: count[f] for f, n in least.items() if count[f] < n}
     assert not missing, (missing, count)

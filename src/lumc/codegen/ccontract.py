@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from itertools import product
 
 from lumc.codegen.cmicro import MicroKernel
+from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import Writer, block_sizes
 from lumc.codegen.program import Contract, block_start
 from lumc.graph.expr import Expr, add, axis, mul, substitute, text
@@ -17,8 +18,9 @@ def print_contract(w: Writer, op: Contract) -> None:
     w.comment(f"{text(op.dst)} += over {', '.join(op.red)} {text(op.a)} * {text(op.b)}")
     p, width = op.plan, lanes(w.target, dtype(op.dst))
     assert p.lane_axis is not None
-    steps = [w.places[e.attr[0]].motion(e.kids)[0] for e in (op.a, op.b, op.dst)]
-    micro = MicroKernel(op, dtype(op.dst), width, steps)
+    places = [w.places[e.attr[0]] for e in (op.a, op.b, op.dst)]
+    steps = [p.motion(e.kids)[0] for p, e in zip(places, (op.a, op.b, op.dst), strict=True)]
+    micro = MicroKernel(op, [p.dtype for p in places], width, steps)
     blocks = {p.lane_axis: p.nv if p.form == "dot" else p.nv * width}
     if p.rows_axis:
         blocks[p.rows_axis] = p.mr
@@ -55,7 +57,8 @@ def _variants(
     w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], add: bool
 ) -> None:
     origin = {axis(k): op.ranges[k].lo for k in op.red}
-    ends = [_pointer(w, substitute(e, origin), micro.element) for e in (op.a, op.b, op.dst)]
+    types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
+    ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
     call = ", ".join(ends + [w.index(op.ranges[k].n) for k in micro.varying])
     choices = [[(a, n) for n in block_sizes(op.ranges[a], by)] for a, by in blocks.items()]
     for i, chosen in enumerate(product(*choices)):
@@ -78,4 +81,5 @@ def _pointer(w: Writer, load: Expr, element: str) -> str:
         inner = w.index(place.offset(index))
         panel = f"({lane}) / {width} * {place.panel_size}L"
         where = f"&{w.names.place(place)}[{panel}{'' if inner == '0' else f' + {inner}'}]"
-    return where if element in ("float", "double") else f"({element} *){where}"
+    same = element == STORED[place.dtype]
+    return where if same else f"({element} *){where}"

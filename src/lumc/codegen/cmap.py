@@ -68,8 +68,8 @@ def _square(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
     """A block of lanes x lanes: read along the first axis, transposed in registers, stored along
     the lane axis. Blocks with some rows missing take the same way, the others go one by one."""
     (load, lane), lanes, source = op.axes, w.target.lanes, op.term
-    if source.kind != "load":
-        kind = computed(dtype(op.term))
+    kind = computed(dtype(op.term))
+    if source.kind != "load" or w.places[source.attr[0]].dtype is not kind:
         dims = tuple(Dim(a, blocks[a].lo, lanes) for a in (lane, load))
         block = Place(f"block.{w.fresh()}", kind, dims)
         w.places[block.name] = block

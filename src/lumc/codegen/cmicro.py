@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lumc.codegen.cterm import STORED
 from lumc.codegen.program import Contract
 from lumc.graph.ops import DType
 
@@ -36,9 +37,14 @@ def pieces(n: int, lanes: int) -> list[tuple[int, int]]:
 class MicroKernel:
     """The texts of a contraction's register tile: m rows by n lanes, overwriting or adding."""
 
-    def __init__(self, op: Contract, kind: DType, lanes: int, steps: Sequence[Steps]) -> None:
+    def __init__(
+        self, op: Contract, kinds: Sequence[DType], lanes: int, steps: Sequence[Steps]
+    ) -> None:
+        """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
+        result are converted when they are loaded."""
         self.op, self.lanes = op, lanes
-        self.element, self.vector = ELEMENT[kind]
+        self.element, self.vector = ELEMENT[kinds[2]]
+        self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
         self.a, self.b, self.c = steps
         self.sizes = {k: op.ranges[k].sizes for k in op.red}
 
@@ -52,8 +58,8 @@ class MicroKernel:
         sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
         t = self.element
         head = (
-            f"static __attribute__((noinline)) void {name}(const {t} *restrict A, "
-            f"const {t} *restrict B, {t} *restrict C{sizes})"
+            f"static __attribute__((noinline)) void {name}(const {self.stored('a')} *restrict A, "
+            f"const {self.stored('b')} *restrict B, {t} *restrict C{sizes})"
         )
         return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
 
@@ -67,6 +73,25 @@ class MicroKernel:
     def _vec(self, width: int) -> str:
         return f"lumc_{self.vector}x{width}"
 
+    def stored(self, side: str) -> str:
+        """The C type of an operand in memory."""
+        return STORED[self.narrow[side]] if side in self.narrow else self.element
+
+    def _load(self, side: str, width: int, at: str) -> str:
+        """The vector at an address, or with width 0 the scalar."""
+        if side not in self.narrow:
+            return f"*(const {self._vec(width)} *)({at})" if width else f"*({at})"
+        return f"lumc_load_{self.narrow[side].value}x{width or 1}({at})"
+
+    def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
+        """The head of the loop over a reduced axis, and where the operands stand in it."""
+        then = f"; const {self.stored('b')} " if self.narrow else ", "
+        return [
+            f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */",
+            f"const {self.stored('a')} *A{d} = {a} + i{d} * {self.a.get(k, 0)}{then}"
+            f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};",
+        ]
+
     def _tile(self, m: int, n: int, add: bool) -> list[str]:
         """c[i][:] += a[i] * b[:], lanes along the lane axis."""
         rows, parts = range(m), list(enumerate(pieces(n, self.lanes)))
@@ -75,14 +100,10 @@ class MicroKernel:
         for d, k in enumerate(self.op.red):
             if depth > 1 and len(rows) * len(parts) > UNROLL_LIMIT:
                 out.append("#pragma GCC unroll 1")
-            out.append(f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */")
-            out.append(
-                f"const {self.element} *A{d} = {a} + i{d} * {self.a.get(k, 0)}, "
-                f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};"
-            )
+            out += self._walk(d, k, a, b)
             a, b = f"A{d}", f"B{d}"
         for j, (offset, w) in parts:
-            out.append(f"const {self._vec(w)} b{j} = *(const {self._vec(w)} *)({b} + {offset});")
+            out.append(f"const {self._vec(w)} b{j} = {self._load('b', w, f'{b} + {offset}')};")
         for i in rows:
             sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j, _ in parts)
             at = self._row(self.a, i)
@@ -107,31 +128,27 @@ class MicroKernel:
         out += [f"{self.element} s{i}_{j} = 0;" for i, j in each if split]
         a, b = "A", "B"
         for d, k in enumerate(outer):
-            out.append(f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */")
-            out.append(
-                f"const {self.element} *A{d} = {a} + i{d} * {self.a.get(k, 0)}, "
-                f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};"
-            )
+            out += self._walk(d, k, a, b)
             a, b = f"A{d}", f"B{d}"
         size, lane = self._size(last), self.op.plan.lane_axis or ""
         out += ["long k = 0;", f"for (; k + {lanes} <= {size}; k += {lanes}) {{ /* {last} */"]
         for j in cols:
-            at = j * self.b.get(lane, 0)
-            out.append(f"const {vec} b{j} = *(const {vec} *)({b} + {at} + k);")
+            right = self._load("b", lanes, f"{b} + {j * self.b.get(lane, 0)} + k")
+            out.append(f"const {vec} b{j} = {right};")
         for i in rows:
             sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j in cols)
-            at = self._row(self.a, i)
-            out.append(f"const {vec} a{i} = *(const {vec} *)({a} + {at} + k); {sums}")
+            left = self._load("a", lanes, f"{a} + {self._row(self.a, i)} + k")
+            out.append(f"const {vec} a{i} = {left}; {sums}")
         out.append("}")
         total = f"lumc_sum_{self.vector}x{lanes}"
         if not split:
             out += [f"{self.element} s{i}_{j} = {total}(c{i}_{j});" for i, j in each]
         if tail:
             out.append(f"for (; k < {size}; k++) {{")
-            out += [
-                f"s{i}_{j} += {a}[{self._row(self.a, i)} + k] * {b}[{j * self.b.get(lane, 0)} + k];"
-                for i, j in each
-            ]
+            for i, j in each:
+                left = self._load("a", 0, f"{a} + {self._row(self.a, i)} + k")
+                right = self._load("b", 0, f"{b} + {j * self.b.get(lane, 0)} + k")
+                out.append(f"s{i}_{j} += {left} * {right};")
             out.append("}")
         out.append("}" * len(outer))
         for i, j in each:

@@ -104,5 +104,6 @@ class Context:
         """A place for a value over these axes of the scope, and the load that reads it."""
         dims = tuple(Dim(a, scope[a].lo, scope[a].largest) for a in axes)
         name = f"{tag}.{len(self.places)}"
-        self.places[name] = Place(name, computed(kind), dims, where, panel)
+        stored = kind if where == "packed" else computed(kind)
+        self.places[name] = Place(name, stored, dims, where, panel)
         return reference(self.places[name], [axis(a) for a in axes])

@@ -13,7 +13,7 @@ from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.program import Map, Packed, Range
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
-from lumc.kernel.contraction import VECTOR, computed, operands, readable
+from lumc.kernel.contraction import NARROW, VECTOR, computed, loaded, loads, operands, readable
 from lumc.kernel.term import REDUCTIONS, dtype
 
 
@@ -31,10 +31,11 @@ class Staging:
         mode, value = self.c.plan[stage].staging(side), self.c.now(term)
         if mode == "inner":
             return self._copy(stage, side, value, scope, body)
-        if mode != "none" or value.kind != "load" or not self._readable(stage, side, value):
+        load = loaded(value, VECTOR[dtype(stage)])
+        if mode != "none" or load.kind != "load" or not self._readable(stage, side, load):
             what = f"staging '{mode}' is not possible for operand {side}: {value}"
             raise LumcError("E0411", what, where=f"kernel '{self.c.kernel.name}'")
-        return value
+        return load
 
     def at_depth(self, position: int, scope: Scope, body: Body) -> None:
         """Make the hoisted copies that belong here: the last open loop that they mention."""
@@ -57,15 +58,18 @@ class Staging:
     def pack(self) -> None:
         """Lay out the constant operands that are copied at link time."""
         done: dict[object, Expr] = {}
-        for stage, side, term in self._to_stage("link"):
+        linked = ((mode, *each) for mode in ("link", "narrow") for each in self._to_stage(mode))
+        for mode, stage, side, term in linked:
             _, axes, panel = self._panel(stage, side, term)
-            key = (term, axes, panel)
+            load = loaded(term, VECTOR[dtype(stage)])
+            key = (load, axes, panel, mode)
             if key not in done:
-                done[key] = self.c.new("packed", axes, self.c.whole, dtype(term), panel, "packed")
+                kind = dtype(load) if mode == "narrow" else computed(dtype(stage))
+                done[key] = self.c.new("packed", axes, self.c.whole, kind, panel, "packed")
                 q, extents = self.c.places[done[key].attr[0]], self.c.kernel.extent
                 over = tuple((a, extents[a]) for a in axes)
                 self.c.packed.append(
-                    Packed(q.name, term.attr[0], term.kids, over, panel, q.size, q.dtype)
+                    Packed(q.name, load.attr[0], load.kids, over, panel, q.size, q.dtype)
                 )
             self.staged[stage, side] = done[key]
 
@@ -153,10 +157,11 @@ class Staging:
 
     def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
         place = self.c.places[load.attr[0]]
-        if place.panel or place.dtype is not VECTOR[dtype(stage)]:
+        p, computes = self.c.plan[stage], VECTOR[dtype(stage)]
+        if place.panel or not loads(place.dtype, computes, p, side):
             return False
         steps, irregular = place.motion(load.kids)
-        return readable(steps, irregular, stage, self.c.plan[stage], side)
+        return readable(steps, irregular, stage, p, side)
 
     def turn(self, dst: Expr, value: Expr, axes: Sequence[str], scope: Scope) -> str | None:
         """The axis along which the operand of a map is contiguous, if that is not the lane axis
@@ -169,7 +174,7 @@ class Staging:
             return None
         lane = axes[-1]
         for e in below:
-            if e.kind != "load" or lane not in e.free or dtype(e) is not kind:
+            if e.kind != "load" or lane not in e.free or dtype(e) not in (kind, *NARROW):
                 continue
             place = self.c.places[e.attr[0]]
             steps, irregular = place.motion(e.kids)

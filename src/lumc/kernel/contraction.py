@@ -17,7 +17,7 @@ from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, strides
 
 Pair = tuple[str | None, str]  # (rows axis, lane axis)
 
-# dtypes that a register tile computes in; narrow floats are converted when they are copied
+# dtypes that a register tile computes in
 VECTOR = {
     DType.F32: DType.F32,
     DType.F16: DType.F32,
@@ -26,6 +26,9 @@ VECTOR = {
     DType.I32: DType.I32,
     DType.I64: DType.I64,
 }
+
+# dtypes that it converts to f32 when it loads vectors of them
+NARROW = (DType.F16, DType.BF16, DType.I8, DType.U8)
 
 
 def computed(kind: DType) -> DType:
@@ -100,6 +103,20 @@ def axis_steps(index: Iterable[Expr], shape: tuple[int, ...]) -> tuple[dict[str,
     return steps, irregular
 
 
+def loaded(operand: Expr, computes: DType) -> Expr:
+    """The load that an operand is, or that it only widens to what the register tile computes in:
+    no conversion that a vector load makes loses a bit."""
+    inner = operand.kids[0] if operand.kind == "cast" else operand
+    widens = inner.kind == "load" and dtype(inner) in NARROW and computes is DType.F32
+    return inner if widens and dtype(operand) in (dtype(inner), computes) else operand
+
+
+def loads(kind: DType, computes: DType, p: Stage, side: str) -> bool:
+    """Can a register tile load elements of this dtype? Narrow ones as vectors only."""
+    vectors = side == "b" or p.form == "dot"
+    return kind is computes or (kind in NARROW and computes is DType.F32 and vectors)
+
+
 def readable(steps: dict[str, int], irregular: set[str], stage: Expr, p: Stage, side: str) -> bool:
     """Can a register tile read an operand that moves like this in place?
 
@@ -120,9 +137,11 @@ def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str) -> bool:
     operand = split[side == "b"]
     if side == "a" and (stage.kind == "wsum" or operand.kind in REDUCTIONS):
         return stage.kind == "wsum" or p.form == "contract"
-    if operand.kind != "load" or dtype(operand) is not VECTOR[dtype(stage)]:
+    computes = VECTOR[dtype(stage)]
+    load = loaded(operand, computes)
+    if load.kind != "load" or not loads(dtype(load), computes, p, side):
         return False
-    steps, irregular = axis_steps(operand.kids, kernel.buffer(operand.attr[0]).shape)
+    steps, irregular = axis_steps(load.kids, kernel.buffer(load.attr[0]).shape)
     return readable(steps, irregular, stage, p, side)
 
 
@@ -139,6 +158,10 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str) -> list[str]
     if all(e.free <= set(kernel.axes) for e in below):
         modes.append("hoist")
     gathers = any(e.kind == "dyn" for e in subterms(operand))
-    if operand.kind == "load" and kernel.buffer(operand.attr[0]).constant and not gathers:
+    computes = VECTOR[dtype(stage)]
+    load = loaded(operand, computes)
+    if load.kind == "load" and kernel.buffer(load.attr[0]).constant and not gathers:
         modes.append("link")
+        if dtype(load) is not computes and loads(dtype(load), computes, p, side):
+            modes.append("narrow")
     return modes

@@ -12,6 +12,7 @@ from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 
+PANELS = ("hoist", "link", "narrow")  # packed outside the loop over tiles
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")  # names reach the generated source
 
 
@@ -92,8 +93,8 @@ def grain(kernel: Kernel, plan: tuple[Stage, ...], axis: str, target: Target) ->
     for stage, p in zip(kernel.stages, plan, strict=False):
         if p.form != "contract":
             continue
-        if axis == p.rows_axis and p.stage_a in ("hoist", "link"):
+        if axis == p.rows_axis and p.stage_a in PANELS:
             widths.append(p.mr)
-        if axis == p.lane_axis and p.stage_b in ("hoist", "link"):
+        if axis == p.lane_axis and p.stage_b in PANELS:
             widths.append(p.nv * lanes(target, dtype(stage)))
     return lcm(*widths)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 Form = Annotated[str, msgspec.Meta(pattern="^(contract|dot|rows)$")]
-Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link)$")]
+Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link|narrow)$")]
 Lanes = Annotated[str, msgspec.Meta(pattern="^(reduced|kept)$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -28,7 +28,7 @@ class Stage:
 
     An operand of the first two forms (``a`` lacks the lane axis, ``b`` has it) is read in place
     (none) or copied: beside the contraction (inner), as soon as its axes are open (hoist) or
-    when the program is linked (link).
+    when the program is linked, as it is computed (link) or as it is stored (narrow).
     """
 
     form: Form = "rows"

@@ -39,6 +39,7 @@ MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
 BLOCK_LANES = 256
+FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
 IN_CACHE = 1 << 20  # elements of an operand that is read in place
 
 
@@ -230,6 +231,8 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
 
 
 def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str]) -> str:
+    if "narrow" in modes and _rows(kernel, pair) <= FEW_ROWS:
+        return "narrow"
     if "link" in modes:
         return "link"
     size = kernel.extent[pair[1]] * kernel.extent[bound_axes(stage)[-1]]
