@@ -136,7 +136,7 @@ def with_weights(graph: Graph, moved: list[Node], target: Path, model: Model) ->
     """The graph whose ``moved`` weights lie in a new file."""
     write_safetensors(target, [(w.name, w.dtype, model.read_weight(w)) for w in moved])
     file = reference(target)
-    new = {w: replace(w, file=file, key=w.name) for w in moved}
+    new = {w: replace(w, file=file, key=w.name, how=None) for w in moved}
     weights = tuple(new.get(w, w) for w in graph.weights)
     entries = list[Entry]()
     for e in graph.entries:

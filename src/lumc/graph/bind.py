@@ -33,7 +33,7 @@ def bind_dims(graph: Graph, values: Mapping[str, int]) -> Graph:
 
     def leaf(n: Node) -> None:
         b.origin, shape = n.origin, [bind(e, values) for e in n.shape]
-        made[n] = b.leaf(str(n.op), n.name, n.dtype, shape, n.file, n.key, n.values)
+        made[n] = b.leaf(str(n.op), n.name, n.dtype, shape, n.file, n.key, n.values, n.how)
 
     def node(n: Node) -> None:
         assert isinstance(n.op, Op)

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from lumc.graph.dim import Dim, Extent, dim_ranges, extent
 from lumc.graph.expr import simplify
-from lumc.graph.graph import Entry, Graph, Node, Operand, Update, WeightFile, fail, map_indices
+from lumc.graph.graph import (
+    Derivation,
+    Entry,
+    Graph,
+    Node,
+    Operand,
+    Update,
+    WeightFile,
+    fail,
+    map_indices,
+)
 from lumc.graph.index import loop_ranges
 from lumc.graph.ops import DType, Op
 from lumc.graph.verify import check_dim, check_node, check_update, result_dtype
@@ -63,13 +73,13 @@ class Builder:
         file: WeightFile | None = None,
         key: str = "",
         values: tuple[int, int] | None = None,
+        how: Derivation | None = None,
     ) -> Node:
-        """An input, weight or state; ``values`` says what an integer input is given."""
+        """An input, weight or state; ``values`` says what an integer input is given, ``how`` what
+        is done to a weight when it is read."""
         axes = tuple(f"d{i}" for i in range(len(shape)))
         extents = tuple(self._extent(e) for e in shape)
-        node = Node(
-            name, op, dtype, axes, extents, file=file, key=key, values=values, origin=self.origin
-        )
+        node = Node(name, op, dtype, axes, extents, (), None, file, key, how, values, self.origin)
         check_node(node, self.dims)
         kinds = {"input": self.inputs, "weight": self.weights, "state": self.states}
         return self._add(node, kinds[op])

@@ -28,6 +28,17 @@ class WeightFile:
     header_sha256: str  # of the 8-byte length and the JSON header
 
 
+@dataclass(frozen=True)
+class Derivation:
+    """How a weight is made from the tensor in its file when it is read: rounded to the weight's
+    dtype, or one ``part`` (levels, scales) of symmetric int8 blocks along an axis."""
+
+    dtype: DType  # of the tensor in the file
+    part: str = ""
+    axis: int = 0
+    block: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
     """A leaf (``op`` is "input", "weight" or "state") or a primitive. Compared by identity."""
@@ -41,6 +52,7 @@ class Node:
     reduced: tuple[str, Extent] | None = None  # sum and max: (axis, extent)
     file: WeightFile | None = None  # weight: where it lies
     key: str = ""  # weight: the tensor's name in the file
+    how: Derivation | None = None  # weight: if it is not read as it is stored
     values: tuple[int, int] | None = None  # integer input: what callers pass, lowest and highest
     origin: str = ""  # what made it: a source line or an ONNX node, for messages
 

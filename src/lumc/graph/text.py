@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lumc.errors import LumcError
 from lumc.graph.builder import Builder
+from lumc.graph.derive import PARTS
 from lumc.graph.dim import Extent, extent
 from lumc.graph.expr import Expr, add, axis, dim, floordiv, mod, mul, num, substitute
 from lumc.graph.graph import (
     Bound,
+    Derivation,
     Entry,
     Graph,
     Iota,
@@ -50,7 +52,8 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
     for w in graph.weights:
         if w.file is None:
             raise LumcError("E0304", f"weight '{w.name}' is in no file yet")
-        lines.append(f"{_leaf_text(w)} {json.dumps(path(w.file))} {json.dumps(w.key)}")
+        where = f"{json.dumps(path(w.file))} {json.dumps(w.key)}"
+        lines.append(f"{_leaf_text(w)} {where}{_derivation_text(w.how)}")
     lines += [_leaf_text(s) for s in graph.states]
     for entry in graph.entries:
         lines.append("")
@@ -75,6 +78,11 @@ def _listed(items: Sequence[object]) -> str:
 def _leaf_text(leaf: Node) -> str:
     span = f" in {leaf.values[0]}..{leaf.values[1]}" if leaf.values else ""
     return f"{leaf.op} {leaf.name} {leaf.dtype.value}{_listed(leaf.shape)}{span}"
+
+
+def _derivation_text(how: Derivation | None) -> str:
+    blocks = f" {how.part} {how.axis} by {how.block}" if how and how.part else ""
+    return f" from {how.dtype}{blocks}" if how else ""
 
 
 def node_text(node: Node) -> str:
@@ -186,7 +194,7 @@ class _Parser(Lines):
     def leaf(self, kind: str) -> None:
         """``input NAME DTYPE[EXTENT, ..] [in LO..HI]``; ``state``; ``weight`` with PATH and KEY"""
         name, dtype, shape = self.name(), self.dtype(), self.bracket(self.extent)
-        file, key, values = None, "", None
+        file, key, values, how = None, "", None, None
         if kind == "input" and self.accept("in"):
             values = self.integer(), self.bound_above()
         if kind == "weight":
@@ -194,8 +202,19 @@ class _Parser(Lines):
             file, key = self.files.get(path), self.string()
             if file is None:
                 self.fail(f"no line 'file {json.dumps(path)} ..' above", "E0303")
+            how = self.derivation() if self.accept("from") else None
         known = self.local if kind == "input" else self.shared
-        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values)
+        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how)
+
+    def derivation(self) -> Derivation:
+        """``DTYPE [levels AXIS by N | scales AXIS by N]``"""
+        dtype = self.dtype()
+        part = next((p for p in PARTS if self.accept(p)), "")
+        if not part:
+            return Derivation(dtype)
+        axis = self.integer()
+        self.expect("by")
+        return Derivation(dtype, part, axis, self.integer())
 
     def bound_above(self) -> int:
         """``..HI``"""

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from lumc.graph.derive import check_derivation
 from lumc.graph.dim import Dim, as_expr, dim_ranges, largest
 from lumc.graph.expr import Expr, add, bounds, dim, linear, subterms
 from lumc.graph.graph import (
@@ -111,6 +112,8 @@ def check_node(node: Node, dims: Mapping[str, Dim]) -> None:
     if not isinstance(op, Op):
         if node.values and (not node.dtype.is_int or node.values[0] > node.values[1]):
             fail(node, f"values {node.values[0]}..{node.values[1]} of {node.dtype.value}")
+        if node.how:
+            check_derivation(node, node.how)
         return
     arity = 2 if op in BINARY else 1
     if len(node.operands) != arity:

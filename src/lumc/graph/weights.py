@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lumc.errors import Exit, LumcError
+from lumc.graph.derive import derive, source_shape
 from lumc.graph.graph import Node, WeightFile
 from lumc.graph.ops import DType
 
@@ -55,6 +56,10 @@ def read_weight(node: Node, base: Path) -> npt.NDArray[Any]:
 
     Raises E0503 for a missing or changed file, E0504 for a damaged one or another tensor.
     """
+    if node.how:
+        shape = source_shape(node, node.how)
+        original = replace(node, dtype=node.how.dtype, shape=shape, how=None)
+        return derive(node, node.how, read_weight(original, base))
     file = node.file
     if file is None:
         raise _unusable("E0503", f"weight '{node.name}' is in no file", "")

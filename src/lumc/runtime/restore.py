@@ -39,7 +39,7 @@ def weight_reader(bundle: Path) -> Callable[[Node], Array]:
 
     def read(node: Node) -> Array:
         if node.name in stored:
-            return read_weight(replace(node, file=file, key=node.name), bundle)
+            return read_weight(replace(node, file=file, key=node.name, how=None), bundle)
         out = np.zeros([int(str(n)) for n in node.shape], node.dtype.numpy)
         for name, packing in packings.items():
             if packing.weight == node.name:
