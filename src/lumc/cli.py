@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lumc import __version__
 from lumc.errors import Exit, LumcError
+from lumc.options import PROFILE, options
 
 if TYPE_CHECKING:
     from lumc.pipeline import ProfileOptions
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def main() -> None:
@@ -42,75 +40,6 @@ def main() -> None:
 
         click.echo(crash_report(e, sys.argv), err=True)
         sys.exit(int(Exit.FAILED))
-
-
-def options(*names: str) -> Callable[[F], F]:
-    """Attach options that several commands share."""
-
-    def attach(function: F) -> F:
-        for name in reversed(names):
-            function = OPTIONS[name](function)
-        return function
-
-    return attach
-
-
-OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "input": click.argument("source", metavar="[FILE|-]", default="-"),
-    "out": click.option("-o", "--output", metavar="FILE|-", default="-", help="Default: stdout."),
-    "dim": click.option(
-        "--dim", "dims", metavar="NAME=N", multiple=True, help="Bind a symbolic dim; repeatable."
-    ),
-    "target": click.option(
-        "--target", default="cpu:native", show_default=True, help="See 'lumc targets'."
-    ),
-    "estimate": click.option(
-        "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."
-    ),
-    "budget": click.option(
-        "--budget", metavar="TIME", default="60s", show_default=True, help="Of measuring: 60s, 5m."
-    ),
-    "trials": click.option(
-        "--trials", type=click.IntRange(0), default=0, help="Of each kernel; 0: what time allows."
-    ),
-    "fraction": click.option(
-        "--target-fraction",
-        "fraction",
-        type=click.FloatRange(0, 1),
-        default=0.95,
-        show_default=True,
-        help="Of the roofline, where a kernel is good enough.",
-    ),
-    "frozen": click.option(
-        "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."
-    ),
-    "cache": click.option(
-        "--cache",
-        metavar="DIR",
-        envvar="LUMC_CACHE",
-        help="Of timing records; default: kernels_cache/ here if it exists, else of the user.",
-    ),
-    "verbose": click.option("-v", "--verbose", count=True, help="-v timings, -vv choices."),
-    "seed": click.option("--seed", default=0, show_default=True, help="Of every random choice."),
-    "json": click.option("--json", "as_json", is_flag=True, help="Machine-readable output."),
-    "cc": click.option("--cc", envvar="CC", help="C compiler; default: $CC, gcc, cc, clang, zig."),
-    "entry": click.option("--entry", default="", help="Default: the first entry."),
-    "threads": click.option(
-        "--threads", type=click.IntRange(1, 1024), default=1, show_default=True
-    ),
-    "inputs": click.option(
-        "--input",
-        "inputs",
-        metavar="[NAME=]FILE",
-        multiple=True,
-        help="A .npy (NAME= may be left out for a single input) or an .npz; repeatable.",
-    ),
-    "limits": click.option("--max-nodes", default=30_000, show_default=True, help="E-nodes."),
-    "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
-}
-
-
-PROFILE = ["estimate", "budget", "trials", "fraction", "seed", "threads", "frozen", "cc", "cache"]
 
 
 def cache_folder(chosen: str | None) -> Path:
@@ -323,6 +252,40 @@ def show(
     from lumc.report import show as report
 
     report.show(file, kernel, dot, svg, entry, as_json)
+
+
+@commands.command()
+@options("input")
+@click.option("--kernel", metavar="NAME", help="Only this kernel: its name or its key.")
+@click.option("--best", metavar="FILE|-", help="Write the best configuration as records instead.")
+@options("cache", "json")
+def explain(
+    source: str, kernel: str | None, best: str | None, cache: str | None, as_json: bool
+) -> None:
+    """Say why a plan is as it is: .lp in (or .lk, .lb with the plan beside it).
+
+    For every kernel: what it computes, how it runs, its time and roofline, which laws led to it,
+    which candidates lost and by how much, and why the search ended. Losing candidates come from
+    the records, laws from the .ls beside the plan. The records that --best writes make the same
+    plan on an equal machine: 'lumc cache merge' takes them, 'lumc compile --frozen' uses them.
+    """
+    from lumc.report import explain as report
+
+    report.explain(source, kernel, best, cache_folder(cache), as_json)
+
+
+@commands.command()
+@options("input")
+@click.option("-o", "--output", metavar="FILE|-", required=True, help="The page, report.html.")
+@options("cache")
+def report(source: str, output: str, cache: str | None) -> None:
+    """Draw a plan as one HTML page: .lp in (or .lk, .lb with the plan beside it).
+
+    Timeline, kernels, roofline, graph, progress of the search, sources. The page needs no network.
+    """
+    from lumc.report import page
+
+    page.report(source, output, cache_folder(cache))
 
 
 @commands.command()

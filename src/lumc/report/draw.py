@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lumc.graph.graph import Entry, Node, Read
+from lumc.report.markup import Markup, tag
 
 BOX_HEIGHT, LINE, GAP_X, GAP_Y, CHAR = 20, 14, 18, 42, 6.6
 COLORS = {"leaf": "#e8eef7", "op": "#ffffff", "reduce": "#fdebd3", "kernel": "#e3f1e1"}
@@ -15,11 +16,17 @@ COLORS = {"leaf": "#e8eef7", "op": "#ffffff", "reduce": "#fdebd3", "kernel": "#e
 
 @dataclass
 class Box:
-    """One node of a diagram: lines of text and a kind that gives the colour."""
+    """One node of a diagram: lines of text and a kind that gives the colour.
+
+    On a page ``css`` is its class, ``key`` the kernel that it leads to, ``title`` says more.
+    """
 
     name: str
     lines: tuple[str, ...]
     kind: str = "op"
+    css: str = ""
+    key: str = ""
+    title: str = ""
 
     @property
     def width(self) -> float:
@@ -81,13 +88,7 @@ def to_svg(diagram: Diagram) -> str:
         'font-size="11">',
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
     ]
-    for a, b in diagram.edges:
-        (x0, y0, ba), (x1, y1, _) = place[a], place[b]
-        start, mid = y0 + ba.height, (y0 + ba.height + y1) / 2
-        rows.append(
-            f'<path d="M{x0:.1f},{start:.1f} C{x0:.1f},{mid:.1f} {x1:.1f},{mid:.1f} '
-            f'{x1:.1f},{y1:.1f}" fill="none" stroke="#8a94a6"/>'
-        )
+    rows += [f'<path d="{d}" fill="none" stroke="#8a94a6"/>' for d in _curves(diagram, place)]
     for x, y, box in place.values():
         left = x - box.width / 2
         rows.append(
@@ -102,8 +103,42 @@ def to_svg(diagram: Diagram) -> str:
     return "\n".join([*rows, "</svg>"]) + "\n"
 
 
-def _layout(diagram: Diagram) -> tuple[dict[str, tuple[float, float, Box]], float, float]:
-    """``(centre x, top y, box)`` per name; rows are ordered by the mean place of what they read."""
+def to_page(diagram: Diagram, said: str) -> Markup:
+    """The same drawing for a page: its style sheet gives the colours, boxes lead to kernels."""
+    place, width, height = _layout(diagram)
+    edges = [tag("path", d=d, class_="edge") for d in _curves(diagram, place)]
+    boxes = []
+    for x, y, box in place.values():
+        size = {"width": box.width, "height": box.height, "rx": 5}
+        texts = [
+            tag("text", line, x=x, y=y + 14 + LINE * i, text_anchor="middle")
+            for i, line in enumerate(box.lines)
+        ]
+        inner = [tag("title", box.title or box.name), tag("rect", x=x - box.width / 2, y=y, **size)]
+        css = f"box {box.kind} {box.css}".strip()
+        if box.key:
+            link = {"href": f"#k-{box.key}", "data_k": box.key, "tabindex": "-1"}
+            boxes.append(tag("a", *inner, *texts, class_=css, **link))
+        else:
+            boxes.append(tag("g", *inner, *texts, class_=css))
+    view = f"0 0 {width:.0f} {height:.0f}"
+    sizes = {"viewBox": view, "width": round(width), "height": round(height)}
+    return tag("svg", *edges, *boxes, **sizes, role="img", aria_label=said)
+
+
+Place = dict[str, tuple[float, float, Box]]  # centre x, top y
+
+
+def _curves(diagram: Diagram, place: Place) -> Iterator[str]:
+    """The path of every edge, from the bottom of a box to the top of another."""
+    for a, b in diagram.edges:
+        (x0, y0, box), (x1, y1, _) = place[a], place[b]
+        start, mid = y0 + box.height, (y0 + box.height + y1) / 2
+        yield f"M{x0:.1f},{start:.1f} C{x0:.1f},{mid:.1f} {x1:.1f},{mid:.1f} {x1:.1f},{y1:.1f}"
+
+
+def _layout(diagram: Diagram) -> tuple[Place, float, float]:
+    """The place of every box, width and height; rows are ordered by the mean of what they read."""
     boxes = {b.name: b for b in diagram.boxes}
     above: dict[str, list[str]] = {name: [] for name in boxes}
     below: dict[str, list[str]] = {name: [] for name in boxes}
@@ -120,7 +155,7 @@ def _layout(diagram: Diagram) -> tuple[dict[str, tuple[float, float, Box]], floa
     rows: dict[int, list[str]] = {}
     for name in boxes:
         rows.setdefault(rank[name] - least, []).append(name)
-    place: dict[str, tuple[float, float, Box]] = {}
+    place: Place = {}
     y = 20.0
     for level in sorted(rows):
         names = rows[level]

@@ -1,0 +1,81 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def options(*names: str) -> Callable[[F], F]:
+    """Attach options that several commands share."""
+
+    def attach(function: F) -> F:
+        for name in reversed(names):
+            function = OPTIONS[name](function)
+        return function
+
+    return attach
+
+
+OPTIONS: dict[str, Callable[[Any], Any]] = {
+    "input": click.argument("source", metavar="[FILE|-]", default="-"),
+    "out": click.option("-o", "--output", metavar="FILE|-", default="-", help="Default: stdout."),
+    "dim": click.option(
+        "--dim", "dims", metavar="NAME=N", multiple=True, help="Bind a symbolic dim; repeatable."
+    ),
+    "target": click.option(
+        "--target", default="cpu:native", show_default=True, help="See 'lumc targets'."
+    ),
+    "estimate": click.option(
+        "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."
+    ),
+    "budget": click.option(
+        "--budget", metavar="TIME", default="60s", show_default=True, help="Of measuring: 60s, 5m."
+    ),
+    "trials": click.option(
+        "--trials", type=click.IntRange(0), default=0, help="Of each kernel; 0: what time allows."
+    ),
+    "fraction": click.option(
+        "--target-fraction",
+        "fraction",
+        type=click.FloatRange(0, 1),
+        default=0.95,
+        show_default=True,
+        help="Of the roofline, where a kernel is good enough.",
+    ),
+    "frozen": click.option(
+        "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."
+    ),
+    "cache": click.option(
+        "--cache",
+        metavar="DIR",
+        envvar="LUMC_CACHE",
+        help="Of timing records; default: kernels_cache/ here if it exists, else of the user.",
+    ),
+    "verbose": click.option("-v", "--verbose", count=True, help="-v timings, -vv choices."),
+    "seed": click.option("--seed", default=0, show_default=True, help="Of every random choice."),
+    "json": click.option("--json", "as_json", is_flag=True, help="Machine-readable output."),
+    "cc": click.option("--cc", envvar="CC", help="C compiler; default: $CC, gcc, cc, clang, zig."),
+    "entry": click.option("--entry", default="", help="Default: the first entry."),
+    "threads": click.option(
+        "--threads", type=click.IntRange(1, 1024), default=1, show_default=True
+    ),
+    "inputs": click.option(
+        "--input",
+        "inputs",
+        metavar="[NAME=]FILE",
+        multiple=True,
+        help="A .npy (NAME= may be left out for a single input) or an .npz; repeatable.",
+    ),
+    "trace": click.option(
+        "--trace", metavar="FILE", help="Write what took how long, for ui.perfetto.dev."
+    ),
+    "limits": click.option("--max-nodes", default=30_000, show_default=True, help="E-nodes."),
+    "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
+}
+
+PROFILE = ["estimate", "budget", "trials", "fraction", "seed", "threads", "frozen", "cc", "cache"]

@@ -1,0 +1,78 @@
+"""Which laws led to a program: a set of rules from which it follows and none of which is idle.
+
+A region is saturated again without one rule at a time; a rule is idle when the same term is
+found without it. That takes as many saturations as rules fired, so only small regions that
+were saturated are looked at; for the others it is only known what fired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lumc.graph.graph import Graph
+from lumc.kernel.key import canonical, kernel_key, structural_hashes
+from lumc.kernel.normal import normalize
+from lumc.kernel.plan import RegionPlan
+from lumc.kernel.target import Target
+from lumc.search.cuts import Splitting
+from lumc.search.explore import find_regions
+from lumc.search.saturate import Limits, StopReason, rule_files, saturate
+from lumc.search.space import Region
+from lumc.search.translate import Body
+from lumc.search.variants import extract, variants
+
+LARGE = 200  # e-nodes of a region that is not saturated again
+
+
+def original(graph: Graph) -> dict[str, Body]:
+    """The body of every unique region of a graph before the search, by key."""
+    found = [f for entry in graph.entries for f in find_regions(entry)]
+    return {f.key: f.body for f in reversed(found)}
+
+
+def variant_of(region: Region, plan: RegionPlan, target: Target) -> int | None:
+    """The number of the variant that a program computes: its cuts are the names of its values."""
+    cuts = [int(b.name.removeprefix("v")) for b in plan.local]
+    wanted = [s.kernel for s in plan.steps]
+    for i, v in enumerate(region.variants):
+        if cuts and max(cuts) >= len(v.cuts):
+            continue
+        parts = Splitting(region.frame, v.value, v.cuts).kernels(cuts)
+        if [kernel_key(canonical(normalize(p))[0], target) for p in parts] == wanted:
+            return i
+    return None
+
+
+def laws(region: Region, variant: int, body: Body) -> list[str] | None:
+    """The rules that a variant needs, in the order of their files; None for a large region."""
+    if region.stats.nodes > LARGE or region.stats.stop is not StopReason.SATURATED:
+        return None
+    value = region.variants[variant].value
+    wanted = structural_hashes([value], region.frame.extent)[value]
+    fired = [rule for rule, n in region.stats.fired.items() if n]
+    if _finds(body, wanted, fired):
+        return []
+    if not _finds(body, wanted, ()):
+        return None
+    idle: list[str] = []
+    for rule in fired:
+        if _finds(body, wanted, (*idle, rule)):
+            idle.append(rule)
+    return [rule for rule in fired if rule not in idle]
+
+
+def _finds(body: Body, wanted: str, without: Iterable[str]) -> bool:
+    """Whether the search finds a term, but for its names, without some rules."""
+    names = [f':name "{rule}"' for rule in without]
+    rules = [
+        "\n".join(line for line in text.splitlines() if not any(n in line for n in names))
+        for text in rule_files().values()
+    ]
+    limits = Limits()
+    graph, _ = saturate(body.value, body.extent, limits, rules)
+    free = {a: a for a in body.extent}
+    for choice in variants(graph, limits.variants):
+        term, bound = extract(graph, choice, free)
+        if structural_hashes([term], {**body.extent, **bound})[term] == wanted:
+            return True
+    return False

@@ -1,0 +1,348 @@
+"""What is known about a plan: its own figures, the search space it came from, the records.
+
+The space is found beside the plan by its digest, the setting (device, compiler, threads) by the
+records that hold the plan's own choices. Everything ends up in one JSON body, which ``explain``
+prints and ``html`` draws.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from lumc import artifact, files
+from lumc.errors import Exit, LumcError
+from lumc.kernel.bound import least_work
+from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
+from lumc.profile.choose import plan_region, shortlist
+from lumc.profile.records import NAME, Records, Setting, read_lines, text_of
+from lumc.report import derivation
+from lumc.report.show import launches, read
+from lumc.report.words import difference, equations, schedule_words
+from lumc.search.space import Region, Space
+from lumc.search.translate import Body as Term
+
+Body = dict[str, Any]
+LOSERS = 5  # schedules that are told
+SUFFIX = {"space": ".ls", "plan": ".lp", "kernels": ".lk"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A plan with what was found beside it; what is missing is said in ``missing``."""
+
+    name: str  # of the file, without its folder and suffix
+    plan: Plan
+    space: Space | None
+    space_file: str
+    records: Records
+    missing: tuple[str, ...]
+
+    @property
+    def setting(self) -> Setting | None:
+        return self.records.setting if self.records.setting.device else None
+
+
+# ---- finding it
+
+
+def gather(file: str, folder: Path) -> Evidence:
+    """The evidence for an artifact of a plan; ``folder`` holds the records."""
+    plan, digest, beside = find_plan(file)
+    missing = []
+    path = find(".ls", digest, beside)
+    space = files.space_from_text(*artifact.read_text(str(path)), str(path))[0] if path else None
+    if space is None:
+        missing.append("no search space beside it: nothing is known about other programs and laws")
+    measured = any(k.time_us is not None for k in plan.kernels.values())
+    setting = setting_of(plan, folder / NAME) if measured else None
+    if not measured:
+        missing.append("nothing was measured: the plan was chosen by estimate")
+    elif setting is None:
+        missing.append("no records of this plan: nothing is known about losing candidates")
+    records = Records(folder if setting else None, setting or Setting("", "", 0))
+    name, said = Path(file).stem if file != "-" else "model", str(path) if path else ""
+    return Evidence(name, plan, space, said, records, tuple(missing))
+
+
+def find_plan(file: str) -> tuple[Plan, str, Path]:
+    """The plan of an artifact, the digest of its space, and the folder where it lies.
+
+    From kernels and bundles the chain of digests leads back to a plan beside them.
+    """
+    kind, value = read(file)
+    beside = Path() if file == "-" else Path(file).parent
+    if kind == "plan":
+        return value, input_of(file, value), beside
+    path = None
+    if kind == "bundle":
+        from lumc.link import manifest
+        from lumc.runtime.unpack import opened
+
+        with opened(file) as unpacked:
+            path = find(".lk", str(manifest.read(unpacked)["input"]), beside)
+    elif kind == "kernels":
+        path = Path(file)
+    path = path and find(".lp", head(path)["input"], beside)
+    if path is None:
+        fix = "name the plan: lumc compile --save-temps DIR keeps it, DIR/MODEL.lp"
+        raise LumcError("E0207", f"no plan beside {file}", fix=fix, exit=Exit.USAGE)
+    return find_plan(str(path))
+
+
+def input_of(file: str, plan: Plan) -> str:
+    """The digest of the space that a plan was made from."""
+    return head(Path(file))["input"] if file != "-" else ""
+
+
+def head(path: Path) -> dict[str, str]:
+    """The first lines of an artifact, its fields ``lumc``, ``input`` and ``digest``."""
+    with path.open(errors="replace") as f:
+        lines = [f.readline(1000).strip().strip("{},") for _ in range(4)]
+    pairs = (line.partition(":") for line in lines)
+    return {name.strip('"'): value.strip('"') for name, _, value in pairs}
+
+
+def find(suffix: str, digest: str, folder: Path) -> Path | None:
+    """The artifact with this digest, in the folder or in one of its folders."""
+    for path in sorted([*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]):
+        if digest and path.is_file() and head(path).get("digest") == digest:
+            return path
+    return None
+
+
+def setting_of(plan: Plan, path: Path) -> Setting | None:
+    """Where the choices of the plan were made: the setting of most records that match them."""
+    wanted = {(k.key, text_of(k.schedule), k.time_us) for k in plan.kernels.values()}
+    found = Counter[str]()
+    for line in read_lines(path):
+        if line.get("kind") != "choice" or line.get("threads") != plan.target.threads:
+            continue
+        schedule = json.dumps(line.get("schedule"), sort_keys=True, separators=(",", ":"))
+        if (line.get("kernel"), schedule, line.get("us")) in wanted:
+            found[json.dumps([line[f.name] for f in fields(Setting)])] += 1
+    return Setting(*json.loads(found.most_common(1)[0][0])) if found else None
+
+
+# ---- telling it
+
+
+def describe(e: Evidence, only: str = "") -> Body:
+    """Everything that the reports show, as plain JSON; ``only`` is the key of a kernel."""
+    used = launches(e.plan.instances, e.plan)
+    rows = [kernel_row(e, k, used.get(key, 0)) for key, k in e.plan.kernels.items()]
+    rows.sort(key=lambda r: -(r["total_us"]))
+    total = sum(r["total_us"] for r in rows)
+    label = labels(e.plan)
+    for r in rows:
+        r["name"] = label[r["key"]]
+        r["share"] = r["total_us"] / total if total else 0.0
+    return {
+        "name": e.name,
+        "target": e.plan.target.name,
+        "arch": e.plan.target.arch,
+        "threads": e.plan.target.threads,
+        "setting": e.setting.fields() if e.setting else None,
+        "machine": machine(e),
+        "measured": all(r["time_us"] is not None for r in rows),
+        "launches": sum(used.values()),
+        "count": len(rows),
+        "total_us": total,
+        "bound_us": sum(r["bound_us"] * r["launches"] for r in rows),
+        "missing": list(e.missing),
+        "kernels": [r for r in rows if only in ("", r["key"])],
+        "regions": region_rows(e, only),
+    }
+
+
+def labels(plan: Plan) -> dict[str, str]:
+    """The name of every kernel; where several are called the same, with a part of the key."""
+    count = Counter(k.kernel.name for k in plan.kernels.values())
+    return {
+        key: k.kernel.name if count[k.kernel.name] == 1 else f"{k.kernel.name}.{key[:4]}"
+        for key, k in plan.kernels.items()
+    }
+
+
+def machine(e: Evidence) -> Body:
+    """The limits that the rooflines were drawn with, of all threads."""
+    target = e.plan.target
+    gflops = (e.records.peak or target.gflops) * target.threads
+    return {
+        "gflops": gflops,
+        "measured_peak": e.records.peak is not None,
+        "bandwidth": target.bandwidth,
+    }
+
+
+def kernel_row(e: Evidence, k: KernelPlan, count: int) -> Body:
+    work, us = least_work(k.kernel), k.time_us
+    known = list(e.records.trials.get(at(e, k), {}).values())
+    limits = machine(e)
+    return {
+        "key": k.key,
+        "name": k.kernel.name,
+        "axes": {a: k.kernel.extent[a] for a in k.kernel.axes},
+        "values": written(e.plan, k.key),
+        "term": equations(k.kernel),
+        "schedule": k.schedule.to_json(),
+        "schedule_words": schedule_words(k.kernel, k.schedule, e.plan.target.threads),
+        "launches": count,
+        "time_us": us,
+        "bound_us": k.bound_us,
+        "fraction": k.bound_us / us if us else None,
+        "total_us": count * (k.bound_us if us is None else us),
+        "limited_by": limited_by(work.flops, work.nbytes, k.bound_us, limits),
+        "flops": work.flops,
+        "nbytes": work.nbytes,
+        "stop": k.stop,
+        "trials": len(known),
+        "failed": dict(sorted(Counter(t.reason for t in known if t.us is None).items())),
+        "losers": losers(k, known),
+        "curve": curve([t.us for t in known]),
+    }
+
+
+def written(plan: Plan, key: str) -> list[str]:
+    """The graph values, or local ones, that the launches of a kernel write."""
+    out = []
+    for i in plan.instances:
+        for step in plan.regions[i.region].steps:
+            if step.kernel == key:
+                last = step.args[-1]
+                out.append(i.output if last == "out" else f"{i.output}.{last}")
+    return out
+
+
+def limited_by(flops: float, nbytes: float, bound_us: float, limits: Mapping[str, Any]) -> str:
+    """What its roofline consists of."""
+    if flops / (limits["gflops"] * 1e3) >= 0.99 * bound_us:
+        return "arithmetic"
+    speed = nbytes / (bound_us * 1e3) if bound_us else 0.0
+    return "caches" if speed > 1.5 * limits["bandwidth"] else "memory"
+
+
+def at(e: Evidence, k: KernelPlan) -> tuple[str, bool]:
+    """Under which key its records are: weights are cold in all records of a plan, or warm."""
+    cold = any(key in e.plan.kernels and c for key, c in e.records.choices)
+    return k.key, cold and any(b.constant for b in k.kernel.buffers)
+
+
+def losers(k: KernelPlan, known: Iterable[Any]) -> list[Body]:
+    """The best of the other schedules, and what they do differently."""
+    slower = [t for t in known if t.us is not None and t.schedule != k.schedule]
+    slower.sort(key=lambda t: (t.us, text_of(t.schedule)))
+    us = k.time_us or 0.0
+    return [
+        {
+            "us": t.us,
+            "slower": t.us / us - 1 if us else None,
+            "difference": difference(k.schedule, t.schedule),
+            "schedule": t.schedule.to_json(),
+        }
+        for t in slower[:LOSERS]
+    ]
+
+
+def curve(times: Iterable[float | None]) -> list[list[float]]:
+    """``[trial, best us so far]`` wherever it improves, and at the last trial."""
+    out: list[list[float]] = []
+    n = 0
+    for n, us in enumerate(times, 1):
+        if us is not None and (not out or us < out[-1][1]):
+            out.append([n, us])
+    if out and out[-1][0] != n:
+        out.append([n, out[-1][1]])
+    return out
+
+
+# ---- programs
+
+
+def region_rows(e: Evidence, only: str) -> list[Body]:
+    """The regions that launch a kernel, or all; none when there is no search space."""
+    if e.space is None:
+        return []
+    bodies = derivation.original(e.space.graph)
+    steps = {key: [s.kernel for s in r.steps] for key, r in e.plan.regions.items()}
+    return [
+        {
+            "key": region.key,
+            "count": region.count,
+            "values": [i.output for i in e.plan.instances if i.region == region.key],
+            "enodes": region.stats.nodes,
+            "classes": region.stats.classes,
+            "stop": region.stats.stop.value,
+            "variants": len(region.variants),
+            "fired": {rule: n for rule, n in region.stats.fired.items() if n},
+            "programs": list(programs(e, region, bodies[region.key])),
+        }
+        for region in e.space.regions
+        if not only or only in steps[region.key]
+    ]
+
+
+def programs(e: Evidence, region: Region, body: Term) -> Iterator[Body]:
+    """The chosen program of a region, then the others that were worth a measurement."""
+    kernels: dict[str, KernelPlan] = dict(e.plan.kernels)
+    chosen = e.plan.regions[region.key]
+    others = [
+        plan_region(region, parts, e.plan.target, kernels)
+        for parts in shortlist(region, e.plan.target)
+    ]
+    same = [s.kernel for s in chosen.steps]
+    yield program(e, region, chosen, kernels, body)
+    rows = [
+        program(e, region, p, kernels, None) for p in others if [s.kernel for s in p.steps] != same
+    ]
+    yield from sorted(rows, key=lambda r: (r["us"] is None, r["us"] or r["bound_us"]))
+
+
+def program(
+    e: Evidence,
+    region: Region,
+    plan: RegionPlan,
+    kernels: Mapping[str, KernelPlan],
+    body: Term | None,
+) -> Body:
+    steps = [kernels[s.kernel] for s in plan.steps]
+    times = [best_time(e, k) for k in steps]
+    variant = derivation.variant_of(region, plan, e.plan.target)
+    return {
+        "chosen": plan is e.plan.regions[region.key],
+        "variant": variant,
+        "cuts": [b.name for b in plan.local],
+        "kernels": [{"key": k.key, "name": k.kernel.name} for k in steps],
+        "us": None if None in times else sum(t for t in times if t is not None),
+        "bound_us": sum(k.bound_us for k in steps),
+        "laws": derivation.laws(region, variant, body) if body and variant is not None else None,
+    }
+
+
+def best_time(e: Evidence, k: KernelPlan) -> float | None:
+    if k.key in e.plan.kernels:
+        return e.plan.kernels[k.key].time_us
+    choice = e.records.choices.get(at(e, k))
+    known = e.records.trials.get(at(e, k), {}).values()
+    return choice.us if choice else min((t.us for t in known if t.us is not None), default=None)
+
+
+# ---- carrying it over
+
+
+def best_records(e: Evidence, path: Path) -> list[Body]:
+    """The records that make the same plan on an equal machine: all but trials, of its kernels."""
+    if e.setting is None:
+        fix = "run 'lumc profile' without --estimate, and name its records with --cache"
+        what = "no records of this plan"
+        raise LumcError("E0208", what, where=str(path), fix=fix, exit=Exit.USAGE)
+    mine, last = e.setting.fields(), {}
+    for line in read_lines(path):
+        known = line.get("kernel") in ("", *e.plan.kernels)
+        if line.get("kind") != "trial" and known and mine.items() <= line.items():
+            last[line["kind"], line["kernel"], line.get("cold")] = line
+    return list(last.values())

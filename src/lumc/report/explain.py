@@ -1,0 +1,178 @@
+"""``lumc explain``: why a plan is as it is, kernel by kernel, and how to take it elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lumc import artifact
+from lumc.errors import Exit, LumcError
+from lumc.profile.records import NAME
+from lumc.report import evidence
+from lumc.report.show import read
+from lumc.report.words import us
+
+Body = Mapping[str, Any]
+STOPS = {
+    "bound": "it came near enough to its roofline",
+    "converged": "many candidates brought no progress",
+    "exhausted": "every schedule was tried",
+    "trials": "it had its number of trials",
+    "time": "the budget was spent",
+    "interrupted": "it was interrupted",
+    "not measured": "the budget was spent before its first trial",
+}
+SHOWN = 3  # values that a kernel writes
+
+
+def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_json: bool) -> None:
+    """Print what is known about a plan, or write its best configuration as records."""
+    if read(file)[0] in ("graph", "space"):
+        fix = "make a plan with 'lumc profile', or look at it with 'lumc show'"
+        raise LumcError("E0209", f"{file} holds no plan", fix=fix, exit=Exit.USAGE)
+    found = evidence.gather(file, folder)
+    if best:
+        rows = evidence.best_records(found, folder / NAME)
+        lines = (json.dumps(r, separators=(",", ":")) + "\n" for r in rows)
+        artifact.write_text(best, "".join(lines))
+        return
+    body = evidence.describe(found, one_key(found, kernel) if kernel else "")
+    if as_json:
+        print(json.dumps(body, indent=1))
+    else:
+        print("\n".join(lines_of(body, file, found.space_file)))
+
+
+def one_key(found: evidence.Evidence, name: str) -> str:
+    """The key of the kernel with this name or key, else of the first that begins so."""
+    labels = evidence.labels(found.plan)
+    exact = [key for key, label in labels.items() if name in (key, label)]
+    match = exact or [k for k, label in labels.items() if k.startswith(name)]
+    match = match or [k for k, label in labels.items() if label.startswith(name)]
+    if not match:
+        fix = f"kernels: {', '.join(labels.values())}"
+        raise LumcError("E0206", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
+    return match[0]
+
+
+def lines_of(body: Body, file: str, space: str) -> Iterator[str]:
+    yield from summary(body)
+    told = dict[str, str]()  # region -> the kernel where it was
+    for k in body["kernels"]:
+        yield ""
+        yield from kernel_lines(k, body, told)
+    if body["setting"]:
+        yield ""
+        yield from reuse(body, file, space)
+
+
+def summary(body: Body) -> Iterator[str]:
+    threads = f", {body['threads']} threads" if body["threads"] > 1 else ""
+    head = f"{body['name']} for {body['target']} ({body['arch']}{threads})"
+    kind = "measured" if body["measured"] else "estimated"
+    least = f"{body['bound_us'] / body['total_us']:.0%} of the roofline" if body["measured"] else ""
+    figures = f"{us(body['total_us'])} {kind}" + (f", {least}" if least else "")
+    many = f"{times(body['launches'])} of {body['count']} kernel{'s' if body['count'] != 1 else ''}"
+    yield f"{head}: {figures}, {many}"
+    peak = "measured" if body["machine"]["measured_peak"] else "nominal"
+    yield (
+        f"limits: {body['machine']['gflops']:.0f} GFLOP/s ({peak}), "
+        f"{body['machine']['bandwidth']:.0f} GB/s from memory (nominal)"
+    )
+    yield from (f"note: {m}" for m in body["missing"])
+
+
+def kernel_lines(k: Body, body: Body, told: dict[str, str]) -> Iterator[str]:
+    axes = " ".join(f"{a}:{n}" for a, n in k["axes"].items())
+    yield f"{k['name']}  {k['key']}" + (f"  over {axes}" if axes else "")
+    yield f"  time       {timed(k)}"
+    yield f"  share      {k['share']:.1%} of the whole, {times(k['launches'])}: {values(k)}"
+    yield from labelled("computes", k["term"])
+    yield from labelled("runs", k["schedule_words"])
+    if k["time_us"] is not None:
+        yield f"  search     {searched(k)}"
+    yield from labelled("lost", [loser(one) for one in k["losers"]])
+    for region in body["regions"]:
+        chosen = region["programs"][0]
+        if k["key"] not in [s["key"] for s in chosen["kernels"]]:
+            continue
+        if region["key"] in told:
+            yield f"  found by   the same program as {told[region['key']]}"
+            continue
+        told[region["key"]] = k["name"]
+        yield from labelled("found by", list(provenance(region)))
+        yield from labelled("instead of", [program(p, chosen) for p in region["programs"][1:]])
+
+
+def labelled(label: str, lines: list[str]) -> Iterator[str]:
+    for i, line in enumerate(lines):
+        yield f"  {'' if i else label:<10} {line}"
+
+
+def timed(k: Body) -> str:
+    least = f"at least {us(k['bound_us'])} by {k['limited_by']}"
+    if k["time_us"] is None:
+        return f"not measured, {least}"
+    rate = k["flops"] / k["time_us"] / 1e3
+    return f"{us(k['time_us'])}, {k['fraction']:.0%} of its roofline ({least}), {rate:.1f} GFLOP/s"
+
+
+def values(k: Body) -> str:
+    more = len(k["values"]) - SHOWN
+    return ", ".join(k["values"][:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def searched(k: Body) -> str:
+    bad = ", ".join(f"{n} {reason}" for reason, n in k["failed"].items())
+    tried = f"{k['trials']} schedules tried{f' ({bad})' if bad else ''}; " if k["trials"] else ""
+    return f"{tried}stopped: {k['stop']}, {STOPS.get(k['stop'], 'see docs/profile.md')}"
+
+
+def loser(one: Body) -> str:
+    slower = f" ({one['slower']:+.1%})" if one["slower"] is not None else ""
+    return f"{us(one['us'])}{slower}: {', '.join(one['difference'])}"
+
+
+def provenance(region: Body) -> Iterator[str]:
+    """The chain from the graph to the program: laws, variant, cuts."""
+    chosen = region["programs"][0]
+    laws, fired = chosen["laws"], ", ".join(region["fired"]) or "none"
+    if laws is None:
+        said = f"laws that fired: {fired}"
+    else:
+        said = f"by the laws {', '.join(laws)}" if laws else "as the graph says it, by no law"
+    yield f"{which(chosen, region['variants'])}; {said}"
+    many = f"{region['count']} equal regions, " if region["count"] > 1 else ""
+    yield f"{many}{region['enodes']} e-nodes, saturation ended: {region['stop']}"
+
+
+def which(p: Body, of: int = 0) -> str:
+    """A program by its number among the variants and the values that it stores in between."""
+    variant = "another variant" if p["variant"] is None else f"variant {p['variant']}"
+    variant += f" of {of}" if of else ""
+    return f"{variant}, {' '.join(p['cuts'])} in memory" if p["cuts"] else f"{variant}, no cut"
+
+
+def program(p: Body, chosen: Body) -> str:
+    names = f"{' + '.join(s['name'] for s in p['kernels'])} ({which(p)})"
+    if p["us"] is None:
+        return f"not measured, at least {us(p['bound_us'])}: {names}"
+    more = f" ({p['us'] / chosen['us'] - 1:+.1%})" if chosen["us"] else ""
+    return f"{us(p['us'])}{more}: {names}"
+
+
+def times(n: int) -> str:
+    return f"{n} launch{'es' if n != 1 else ''}"
+
+
+def reuse(body: Body, file: str, space: str) -> Iterator[str]:
+    """The lines that make this plan again on an equal machine."""
+    s, records = body["setting"], f"{body['name']}.best.jsonl"
+    threads = f" --threads {s['threads']}" if s["threads"] > 1 else ""
+    yield f"on an equal machine (device {s['device']}, tools {s['tools']}):"
+    yield f"  lumc explain {file} --best {records}"
+    yield f"  lumc cache merge {records} --cache kernels_cache"
+    wanted = f"profile {space or 'MODEL.ls'} -o {body['name']}.lp"
+    yield f"  lumc {wanted} --cache kernels_cache{threads} --frozen"

@@ -1,0 +1,216 @@
+"""`lumc explain` and `lumc report`: what they say, from which files, and that it can be reused."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import browser
+from commands import Lumc
+from lumc import artifact, files
+from lumc.report.evidence import head
+
+GRAPH = """lumc graph 1
+input x f32[16, 48]
+input w f32[48, 32]
+t0 f32[m:16, n:32, k:48] = mul x[m, k], w[k, n]
+t1 f32[m:16, n:32] = sum k:48 of t0[m, n, k]
+t2 f32[m:16, n:32] = exp2 t1[m, n]
+t3 f32[m:16] = sum n:32 of t2[m, n]
+t4 f32[m:16] = recip t3[m]
+t5 f32[m:16, n:32] = mul t2[m, n], t4[m]
+output y = t5
+"""
+CACHE = ("--cache", "cache")
+HOSTILE = "</title></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with every artifact of a measured model, and its records."""
+    folder = tmp_path_factory.mktemp("measured")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        lumc = Lumc(folder)
+        Path("m.lg").write_text(GRAPH)
+        lumc("search", "m.lg", "-o", "m.ls")
+        wanted = ("--trials", "3", "--target-fraction", "1")
+        lumc("profile", "m.ls", "-o", "m.lp", *CACHE, *wanted)
+        lumc("codegen", "m.lp", "-o", "m.lk")
+        lumc("link", "m.lk", "-o", "m.lb")
+    return folder
+
+
+@pytest.fixture
+def measured(lumc: Lumc, made: Path) -> Lumc:
+    shutil.copytree(made, lumc.folder, dirs_exist_ok=True)
+    return lumc
+
+
+def test_explain_says_why(measured: Lumc) -> None:
+    said = measured("explain", "m.lp", *CACHE)
+    for word in ("time", "of its roofline", "share", "computes", "runs", "stopped: ", "found by"):
+        assert word in said
+    body = json.loads(measured("explain", "m.lp", *CACHE, "--json"))
+    assert body["missing"] == [] and body["measured"]
+    assert sum(k["share"] for k in body["kernels"]) == pytest.approx(1)
+    assert body["total_us"] == pytest.approx(sum(k["total_us"] for k in body["kernels"]))
+    for k in body["kernels"]:
+        assert k["name"] in said and k["trials"] >= 1 and k["curve"] and k["values"]
+        assert all(loser["schedule"] != k["schedule"] for loser in k["losers"])
+        assert [us for _, us in k["curve"]] == sorted((us for _, us in k["curve"]), reverse=True)
+    (region,) = body["regions"]
+    chosen, *others = region["programs"]
+    assert chosen["chosen"] and not any(p["chosen"] for p in others)
+    assert set(chosen["laws"]) <= set(region["fired"])
+    assert {s["key"] for s in chosen["kernels"]} == {k["key"] for k in body["kernels"]}
+
+
+def test_explain_finds_the_plan_behind_kernels_and_bundles(measured: Lumc) -> None:
+    plan = json.loads(measured("explain", "m.lp", *CACHE, "--json"))
+    for file in ("m.lk", "m.lb"):
+        assert json.loads(measured("explain", file, *CACHE, "--json")) == plan
+    Path("m.lp").unlink()
+    assert "--save-temps" in measured.fails(2, "explain", "m.lb", *CACHE)
+    measured.fails(2, "explain", "m.ls", *CACHE)
+    measured.fails(2, "explain", "m.lg", *CACHE)
+
+
+def test_one_kernel_by_name_or_key(measured: Lumc) -> None:
+    body = json.loads(measured("explain", "m.lp", *CACHE, "--json"))
+    first = body["kernels"][0]
+    for name in (first["name"], first["key"], first["key"][:6]):
+        one = json.loads(measured("explain", "m.lp", *CACHE, "--json", "--kernel", name))
+        assert one["kernels"] == [first]
+    assert first["name"] in measured.fails(2, "explain", "m.lp", *CACHE, "--kernel", "none")
+
+
+def test_what_is_missing_is_said_in_a_line(measured: Lumc) -> None:
+    assert "note: no records" in measured("explain", "m.lp", "--cache", "other")
+    Path("m.ls").unlink()
+    assert "note: no search space" in measured("explain", "m.lp", *CACHE)
+    measured("search", "m.lg", "-o", "m.ls")
+    measured("profile", "--estimate", "m.ls", "-o", "e.lp")
+    said = measured("explain", "e.lp", *CACHE)
+    assert "note: nothing was measured" in said and "estimated" in said
+    assert "no records" in measured.fails(2, "explain", "e.lp", *CACHE, "--best", "-")
+
+
+def test_the_best_configuration_makes_the_same_plan_elsewhere(measured: Lumc) -> None:
+    """The very lines that `explain` prints, in a folder that has the search space only."""
+    said = measured("explain", "m.lp", *CACHE).splitlines()
+    lines = [line.split() for line in said if line.startswith("  lumc ")]
+    assert [line[1:3] for line in lines] == [
+        ["explain", "m.lp"],
+        ["cache", "merge"],
+        ["profile", "m.ls"],
+    ]
+    measured(*lines[0][1:], *CACHE)
+    before = Path("m.lp").read_bytes()
+    assert 0 < len(Path("m.best.jsonl").read_text().splitlines()) < 10
+    Path("m.lp").unlink()
+    shutil.rmtree("cache")
+    for line in lines[1:]:
+        measured(*line[1:])
+    assert Path("m.lp").read_bytes() == before
+    body = json.loads(measured("explain", "m.lp", "--cache", "kernels_cache", "--json"))
+    assert body["setting"] and not any(k["losers"] for k in body["kernels"])
+
+
+# ---- the page
+
+
+class Reader(HTMLParser):
+    """The elements of a page, and everything in it that names an address."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: dict[str, int] = {}
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        for name, value in attrs:
+            assert not name.startswith("on"), (tag, name)
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("href", "src"):
+                self.links.append(value or "")
+
+
+def test_the_page_is_whole_and_the_same_every_time(measured: Lumc) -> None:
+    measured("report", "m.lp", *CACHE, "-o", "a.html")
+    text = Path("a.html").read_text()
+    assert text == measured("report", "m.lb", *CACHE, "-o", "-").replace("m.lb", "m.lp")
+    page = Reader(text)
+    assert page.tags["script"] == 1 and page.tags["svg"] >= 3 and "img" not in page.tags
+    assert len(set(page.ids)) == len(page.ids)
+    inside = [link for link in page.links if link != "data:,"]
+    assert inside and all(link[0] == "#" and link[1:] in page.ids for link in inside)
+    assert "void k0_" in text and str(measured.folder) not in text
+
+
+def test_names_cannot_become_markup(measured: Lumc) -> None:
+    plan, _ = files.plan_from_text(*artifact.read_text("m.lp"), "m.lp")
+    kernels = {
+        key: replace(k, kernel=replace(k.kernel, name=HOSTILE), stop=HOSTILE)
+        for key, k in plan.kernels.items()
+    }
+    name = "<img src=x>.lp"
+    files.write(replace(plan, kernels=kernels), head(Path("m.lp"))["input"], name)
+    measured("report", name, *CACHE, "-o", "a.html")
+    page = Reader(Path("a.html").read_text())
+    assert page.tags["script"] == 1 and "img" not in page.tags
+    assert HOSTILE not in Path("a.html").read_text()
+
+
+def test_a_page_without_records_or_search_space(measured: Lumc) -> None:
+    measured("profile", "--estimate", "m.ls", "-o", "e.lp")
+    Path("m.ls").unlink()
+    measured("report", "e.lp", *CACHE, "-o", "a.html")
+    text = Path("a.html").read_text()
+    assert "nothing was measured" in text and "no search space" in text
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[browser.Page]:
+    if not browser.find():
+        pytest.skip("no Chromium on this machine (apt-get install chromium)")
+    with browser.browser(tmp_path) as page:
+        yield page
+
+
+def test_the_page_in_a_browser(measured: Lumc, page: browser.Page, tmp_path: Path) -> None:
+    """No errors, nothing loaded, no sideways scrolling on a phone, all of it by keyboard."""
+    measured("report", "m.lp", *CACHE, "-o", "a.html")
+    for width, height, scheme in ((1280, 800, "light"), (1280, 800, "dark"), (390, 844, "light")):
+        page.show(Path("a.html"), width, height, scheme)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate("getComputedStyle(document.body).color") == (
+            "rgb(231, 234, 238)" if scheme == "dark" else "rgb(28, 32, 36)"
+        )
+    small: Any = page.evaluate(
+        "[...document.querySelectorAll('h1,p,td,th,dd,summary,a')].filter(e =>"
+        " e.checkVisibility() && parseFloat(getComputedStyle(e).fontSize) < 10).length"
+    )
+    assert small == 0
+    key = page.evaluate("document.querySelector('details.kernel').id")
+    page.evaluate(f"document.querySelector('tbody a[href=\"#{key}\"]').focus()")
+    page.press("Enter", 13)
+    opened = f"document.getElementById('{key}').open && document.activeElement.tagName"
+    for _ in range(100):
+        if page.evaluate(opened) == "SUMMARY":
+            break
+    assert page.evaluate(opened) == "SUMMARY"
+    page.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000
+    assert page.complaints == []
+    loaded = [url for url in page.requests if not url.startswith("data:")]
+    assert {url.partition("#")[0] for url in loaded} == {Path("a.html").resolve().as_uri()}
