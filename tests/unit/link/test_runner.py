@@ -113,8 +113,19 @@ static void back(void *const *args, long part, long nparts) {
   if (nparts != 1 || part) abort();
   for (long i = 0; i < N; ++i) seen[i] = from[i] % 1000003;
 }
+/* No part starts before all parts of the launch before it ended. */
+static void check_times(const struct op *ops, size_t n, int threads, const int64_t *times) {
+  int64_t ended = 0, last = 0;
+  for (size_t i = 0; i < n; ++i, last = ended)
+    for (int t = 0; t < threads; ++t, times += 2) {
+      if (!ops[i].parallel && t) continue;
+      if (times[0] <= 0 || times[1] < times[0] || times[0] < last) abort();
+      ended = times[1] > ended ? times[1] : ended;
+    }
+}
 int main(int argc, char **argv) {
   int threads = atoi(argv[1]), runs = atoi(argv[2]);
+  static int64_t times[6 * 8 * 2];
   static long one = 1, two = 2, copy[N];
   void *a[] = {&one, copy}, *b[] = {&two, copy};
   struct op ops[] = {{step, a, 1}, {shift, a, 1}, {back, a, 0},
@@ -125,7 +136,12 @@ int main(int argc, char **argv) {
     if (!p) return 1;
     for (int i = 0; i < N; ++i) seen[i] = i;
     for (int r = 0; r < runs; ++r) {
-      pool_run(p, ops, 6);
+      if (r % 3) {
+        pool_run(p, ops, 6);
+      } else {
+        pool_trace(p, ops, 6, times);
+        check_times(ops, 6, t ? threads : 1, times);
+      }
       if (r % 50 == 49) usleep(200); /* long enough to fall asleep */
     }
     pool_free(p);

@@ -47,6 +47,9 @@ struct op { /* one launch: a kernel and its arguments */
 struct pool;
 struct pool *pool_new(int threads);
 void pool_run(struct pool *, const struct op *, size_t n); /* in order, a barrier between */
+/* The same, timed: times[(op * threads + part) * 2] are start and end on the monotonic clock, ns;
+ * parts that do nothing stay as they are. n > 0. */
+void pool_trace(struct pool *, const struct op *, size_t n, int64_t *times);
 void pool_free(struct pool *);
 
 /* ---- plan.c: plan.bin as it lies in memory; see docs/bundle.md */
