@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from drawing import random_schedule, sane_schedule
 from kernel_zoo import (
     FAMILIES,
     add_in_place,
@@ -25,7 +26,7 @@ from lumc.kernel.contraction import lanes, pairs, staging_modes
 from lumc.kernel.legal import check_kernel, check_schedule
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import default_schedule, random_schedule, sane_schedule
+from lumc.kernel.space import default_schedule
 from lumc.kernel.target import CPUS, resolve_target
 from lumc.kernel.term import Kernel
 

@@ -10,6 +10,7 @@ import pytest
 from kernels import native
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
+from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
 from lumc.kernel.plan import KernelPlan
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
@@ -38,7 +39,7 @@ def device() -> Iterator[Bench]:
 
 def jobs(write: object, n: int) -> list[Job]:
     plan: KernelPlan = kernel_of(write)  # type: ignore[arg-type]
-    return [Job(plan, s) for s in structures(plan.kernel, native())[:n]]
+    return [Job(plan, s) for s in structures(Grammar(plan.kernel, native()))[:n]]
 
 
 def test_every_structure_of_a_product_is_right_and_timed(device: Bench) -> None:

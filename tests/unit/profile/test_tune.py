@@ -11,6 +11,7 @@ from kernels import native
 from lumc.errors import LumcError
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
+from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
 from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate, shortlist
@@ -128,7 +129,7 @@ def test_proposals_are_new_and_legal() -> None:
 
 def test_hints_of_other_machines_come_first() -> None:
     plan = kernel_of(product)
-    hint = structures(plan.kernel, native())[5]
+    hint = structures(Grammar(plan.kernel, native()))[5]
     walk = Walk(plan, native(), 0.0, 0, [hint])
     assert walk.propose(9) == [plan.schedule]
     walk.observe(Trial(plan.schedule, 5.0))
