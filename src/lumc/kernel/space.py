@@ -34,6 +34,7 @@ REGISTER_TILES = {
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
 WIDE, SCORES, VALUES = 0, 1, 2  # kinds of default register tiles
 DEFAULT_TILES = {32: ((8, 3), (14, 2), (6, 4)), 16: ((6, 2), (6, 2), (4, 2))}
+STREAMED = 8  # rows of a matrix that are read side by side
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
@@ -90,15 +91,18 @@ def _whole_panels(
 def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
     best = max(found, key=lambda p: _score(kernel, stage, p, target), default=None)
-    in_place = [p for p in found if _dots_in_place(kernel, stage, p)]
+    in_place = [p for p in found if _dots(kernel, stage, p, target)]
     skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
     square = any(r and kernel.extent[r] > 8 and kernel.extent[v] >= 16 for r, v in found)
     if skinny and not square and stage.kind == "red":
-        return _dot(kernel, stage, skinny[0], 2)
-    if best and (_rows(kernel, best) > 1 or _step(kernel, stage, best, "b") == 1):
+        return _dot(kernel, stage, skinny[0], target, 2)
+    if best and (
+        _rows(kernel, best) > 1 or (not in_place and _step(kernel, stage, best, "b") == 1)
+    ):
         return contraction_stage(kernel, stage, best, target)
     if in_place:
-        return _dot(kernel, stage, max(in_place, key=lambda p: min(_rows(kernel, p), 4)), 4)
+        most = max(in_place, key=lambda p: min(_rows(kernel, p), 4))
+        return _dot(kernel, stage, most, target, 4)
     return _row_walk(kernel, stage)
 
 
@@ -147,12 +151,19 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
     )
 
 
-def _dots_in_place(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str, str] | None:
+    """How a dot form with lanes along the reduced axis would read its operands: in place. Of one
+    row only the matrix must be, or be laid out before if it does not stay in the cache."""
     last = bound_axes(stage)[-1]
     if not can_dot(stage, pair) or kernel.extent[last] < 16:
-        return False
-    p = Stage("dot", pair[0], pair[1])
-    return all("none" in staging_modes(kernel, stage, p, side) for side in "ab")
+        return None
+    p, one = Stage("dot", *pair), _rows(kernel, pair) == 1 and stage.kind == "red"
+    large = kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2
+    a = ("none", "hoist") if one else ("none",)
+    b = ("none", "narrow", "link") if one and large else ("none",)
+    modes = (staging_modes(kernel, stage, p, side) for side in "ab")
+    found = [next((m for m in w if m in have), "") for w, have in zip((a, b), modes, strict=True)]
+    return (found[0], found[1]) if all(found) else None
 
 
 def _is_skinny(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
@@ -160,8 +171,12 @@ def _is_skinny(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     return few and not _can_link(kernel, stage, pair)
 
 
-def _dot(kernel: Kernel, stage: Expr, pair: Pair, columns: int) -> Stage:
-    return Stage("dot", *pair, mr=min(4, _rows(kernel, pair)), nv=columns)
+def _dot(kernel: Kernel, stage: Expr, pair: Pair, target: Target, columns: int) -> Stage:
+    """One row walks many columns at once: as many streams as it takes to keep memory busy."""
+    modes, mr = _dots(kernel, stage, pair, target), min(4, _rows(kernel, pair))
+    assert modes
+    nv = STREAMED if mr == 1 else columns
+    return Stage("dot", *pair, mr=mr, nv=nv, stage_a=modes[0], stage_b=modes[1])
 
 
 def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> Stage:
