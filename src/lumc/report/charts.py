@@ -27,7 +27,7 @@ def roofline(body: Body, classes: Mapping[str, str]) -> Markup:
     xs = [x for x, _ in at.values()]
     ys = [y for _, y in at.values()]
     x0, x1 = _decades([*xs, top / bandwidth], 2.5)
-    y0, y1 = _decades([*ys, top], 1.6)
+    y0, y1 = _decades([*ys, top], 2.0)
     x, y = _log(x0, x1, LEFT, WIDTH - RIGHT), _log(y0, y1, HEIGHT - BOTTOM, TOP)
     limits = [(bandwidth, f"memory {bandwidth:.0f} GB/s")]
     fast = [k["nbytes"] / k["bound_us"] / 1e3 for k in points if k["limited_by"] == "caches"]
@@ -40,7 +40,7 @@ def roofline(body: Body, classes: Mapping[str, str]) -> Markup:
         _ceiling(x, y, (x0, x1), top, body["machine"]["measured_peak"]),
         *(_slope(x, y, (x0, x1), (y0, y1), top, rate, said) for rate, said in limits),
         *marks,
-        *_names(points[:LABELS], at, x, y, classes),
+        *_names(points, at, x, y, y(top)),
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
         role="img",
         aria_label="Roofline: speed of every kernel against its arithmetic per byte",
@@ -115,14 +115,13 @@ def _slope(
     )
     a, b = (x(start), y(start * rate)), (x(end), y(end * rate))
     angle = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
-    place = f"translate({a[0] + 10:.1f} {a[1] - 12:.1f}) rotate({angle:.1f})"
-    return tag("g", line, tag("text", said, transform=place, class_="limit"))
+    place = f"translate({a[0]:.1f} {a[1]:.1f}) rotate({angle:.1f})"
+    return tag("g", line, tag("text", said, transform=place, x=14, y=-6, class_="limit"))
 
 
 def _point(k: Body, x: float, y: float, scale: Scale, classes: Mapping[str, str]) -> Markup:
     """A disc as large as the kernel's share, and a stem up to its own roofline."""
     roof = scale(k["flops"] / k["bound_us"] / 1e3)
-    radius = 4.0 + 9.0 * math.sqrt(k["share"])
     figure = us(k["time_us"]) if k["time_us"] else f"at least {us(k['bound_us'])}"
     title = tag("title", f"{k['name']}: {figure}, {speed(k):.1f} GFLOP/s, {k['share']:.1%}")
     hollow = "" if k["time_us"] else " hollow"
@@ -130,7 +129,7 @@ def _point(k: Body, x: float, y: float, scale: Scale, classes: Mapping[str, str]
         "a",
         title,
         tag("line", x1=x, x2=x, y1=y, y2=roof, class_="stem"),
-        tag("circle", cx=x, cy=y, r=radius, class_="dot" + hollow),
+        tag("circle", cx=x, cy=y, r=_radius(k), class_="dot" + hollow),
         href=f"#k-{k['key']}",
         class_=classes[k["key"]],
         data_k=k["key"],
@@ -138,21 +137,26 @@ def _point(k: Body, x: float, y: float, scale: Scale, classes: Mapping[str, str]
     )
 
 
+def _radius(k: Body) -> float:
+    return 4.0 + 9.0 * math.sqrt(k["share"])
+
+
 def _names(
     points: Sequence[Body],
     at: Mapping[str, tuple[float, float]],
     x: Scale,
     y: Scale,
-    classes: Mapping[str, str],
+    ceiling: float,
 ) -> list[Markup]:
-    """Names beside the largest points: where there is room for them."""
-    taken = list[tuple[float, float, float, float]]()
-    for px, py in at.values():
-        taken.append((x(px) - 5, x(px) + 5, y(py) - 5, y(py) + 5))
-    out = []
+    """Names beside the largest points, where there is room for them."""
+    taken = [(LEFT, WIDTH, ceiling - 2, ceiling + 2)]  # left, right, top, bottom
     for k in points:
+        cx, cy, r = x(at[k["key"]][0]), y(at[k["key"]][1]), _radius(k)
+        taken.append((cx - r, cx + r, cy - r, cy + r))
+    out = []
+    for k in points[:LABELS]:
         cx, cy = x(at[k["key"]][0]), y(at[k["key"]][1])
-        off, width = 6 + 9 * math.sqrt(k["share"]), CHAR * len(k["name"])
+        off, width = _radius(k) + 3, CHAR * len(k["name"])
         for left, base in (
             (cx + off, cy + 4),
             (cx - off - width, cy + 4),

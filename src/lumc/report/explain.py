@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ STOPS = {
     "not measured": "the budget was spent before its first trial",
 }
 SHOWN = 3  # values that a kernel writes
+SMALL = 0.01  # share of a kernel that three lines are enough for
 
 
 def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_json: bool) -> None:
@@ -42,7 +44,8 @@ def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_js
     if as_json:
         print(json.dumps(body, indent=1))
     else:
-        print("\n".join(lines_of(body, file, found.space_file)))
+        where = "" if folder == Path("kernels_cache") else f" --cache {folder}"
+        print("\n".join(lines_of(body, file + where, found.space_file)))
 
 
 def one_key(found: evidence.Evidence, name: str) -> str:
@@ -62,7 +65,8 @@ def lines_of(body: Body, file: str, space: str) -> Iterator[str]:
     told = dict[str, str]()  # region -> the kernel where it was
     for k in body["kernels"]:
         yield ""
-        yield from kernel_lines(k, body, told)
+        lines = kernel_lines(k, body, told)
+        yield from islice(lines, 3) if k["share"] < SMALL and len(body["kernels"]) > 1 else lines
     if body["setting"]:
         yield ""
         yield from reuse(body, file, space)
