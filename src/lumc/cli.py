@@ -267,7 +267,7 @@ def show(
 def explain(
     source: str, kernel: str | None, best: str | None, cache: str | None, as_json: bool
 ) -> None:
-    """Say why a plan is as it is: .lp in (or .lk, .lb with the plan beside it).
+    """Say why a plan is as it is: .lp in (or .lk, .lb with the plan beside it; .ls: an estimate).
 
     For every kernel: what it computes, how it runs, its time and roofline, which laws led to it,
     which candidates lost and by how much, and why the search ended. Losing candidates come from

@@ -45,11 +45,13 @@ class Diagram:
     edges: list[tuple[str, str]] = field(default_factory=list)
 
 
-def entry_diagram(entry: Entry, weights: Iterable[Node]) -> Diagram:
-    """The nodes of an entry: leaves, primitives and outputs."""
-    out = Diagram()
-    used = {o.source.name for n in entry.nodes for o in n.operands if isinstance(o, Read)}
-    for leaf in (*entry.inputs, *(w for w in weights if w.name in used)):
+def entry_diagram(entry: Entry) -> Diagram:
+    """The nodes of an entry: what it reads, primitives and outputs."""
+    out, own = Diagram(), {n.name for n in entry.nodes}
+    read = [o.source for n in entry.nodes for o in n.operands if isinstance(o, Read)]
+    ends = [node for _, node in entry.outputs]
+    leaves = {n.name: n for n in (*entry.inputs, *read, *ends) if n.name not in own}
+    for leaf in leaves.values():
         out.boxes.append(Box(leaf.name, (leaf.name, _type(leaf)), "leaf"))
     for node in entry.nodes:
         said = f"{node.name} = {getattr(node.op, 'value', node.op)}"

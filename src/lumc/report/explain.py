@@ -12,7 +12,6 @@ from lumc import artifact
 from lumc.errors import Exit, LumcError
 from lumc.profile.records import NAME
 from lumc.report import evidence
-from lumc.report.show import read
 from lumc.report.words import us
 
 Body = Mapping[str, Any]
@@ -31,9 +30,6 @@ SMALL = 0.01  # share of a kernel that three lines are enough for
 
 def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_json: bool) -> None:
     """Print what is known about a plan, or write its best configuration as records."""
-    if read(file)[0] in ("graph", "space"):
-        fix = "make a plan with 'lumc profile', or look at it with 'lumc show'"
-        raise LumcError("E0209", f"{file} holds no plan", fix=fix, exit=Exit.USAGE)
     found = evidence.gather(file, folder)
     if best:
         rows = evidence.best_records(found, folder / NAME)

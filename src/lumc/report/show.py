@@ -299,7 +299,7 @@ def diagram(kind: str, value: Any, entry: str) -> draw.Diagram:
     """A graph by its nodes; later artifacts by their regions or launches."""
     if kind == "graph":
         chosen = value.entry(entry) if entry else value.entries[0]
-        return draw.entry_diagram(chosen, value.weights)
+        return draw.entry_diagram(chosen)
     if kind in ("space", "plan"):
         return _regions(value, entry or value.graph.entries[0].name)
     if kind == "bundle":
