@@ -11,6 +11,8 @@ from lumc.report.words import us
 
 Body = Mapping[str, Any]
 Scale = Callable[[float], float]
+Ends = tuple[tuple[float, float], tuple[float, float]]  # of a line, x and y of each
+Box = tuple[float, float, float, float]  # left, right, top, bottom
 WIDTH, HEIGHT = 720.0, 400.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 20.0, 16.0, 46.0
 LABELS = 8  # points with a name
@@ -33,14 +35,19 @@ def roofline(body: Body, classes: Mapping[str, str]) -> Markup:
     fast = [k["nbytes"] / k["bound_us"] / 1e3 for k in points if k["limited_by"] == "caches"]
     if fast:
         limits.append((max(fast), f"caches {max(fast):.0f} GB/s"))
+    slopes = [
+        (said, ends)
+        for rate, said in limits
+        if (ends := _ends(x, y, (x0, x1), (y0, y1), top, rate))
+    ]
     marks = [_point(k, x(at[k["key"]][0]), y(at[k["key"]][1]), y, classes) for k in points]
     return tag(
         "svg",
         _grid(x, y, (x0, x1), (y0, y1)),
         _ceiling(x, y, (x0, x1), top, body["machine"]["measured_peak"]),
-        *(_slope(x, y, (x0, x1), (y0, y1), top, rate, said) for rate, said in limits),
+        *(_slope(said, ends) for said, ends in slopes),
         *marks,
-        *_names(points, at, x, y, y(top)),
+        *_names(points, at, x, y, [(LEFT, WIDTH, y(top) - 2, y(top) + 2), *_boxes(slopes)]),
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
         role="img",
         aria_label="Roofline: speed of every kernel against its arithmetic per byte",
@@ -96,27 +103,39 @@ def _ceiling(x: Scale, y: Scale, xs: tuple[float, float], top: float, measured: 
     return tag("g", line, name)
 
 
-def _slope(
+def _ends(
     x: Scale,
     y: Scale,
     xs: tuple[float, float],
     ys: tuple[float, float],
     top: float,
     rate: float,
-    said: str,
-) -> Markup:
-    """Speed = rate x intensity, inside the frame and below the ceiling."""
-    start = max(xs[0], ys[0] / rate)
-    end = min(xs[1], top / rate)
+) -> Ends | None:
+    """Where the line speed = rate x intensity enters the frame and meets the ceiling."""
+    start, end = max(xs[0], ys[0] / rate), min(xs[1], top / rate)
     if start >= end:
-        return Markup()
-    line = tag(
-        "line", x1=x(start), y1=y(start * rate), x2=x(end), y2=y(end * rate), class_="limit slope"
-    )
-    a, b = (x(start), y(start * rate)), (x(end), y(end * rate))
-    angle = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
-    place = f"translate({a[0]:.1f} {a[1]:.1f}) rotate({angle:.1f})"
+        return None
+    return (x(start), y(start * rate)), (x(end), y(end * rate))
+
+
+def _slope(said: str, ends: Ends) -> Markup:
+    (x1, y1), (x2, y2) = ends
+    angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
+    place = f"translate({x1:.1f} {y1:.1f}) rotate({angle:.1f})"
+    line = tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_="limit slope")
     return tag("g", line, tag("text", said, transform=place, x=14, y=-6, class_="limit"))
+
+
+def _boxes(slopes: Sequence[tuple[str, Ends]]) -> list[Box]:
+    """What the names of the slopes cover, piece by piece."""
+    out = []
+    for said, ((x1, y1), (x2, y2)) in slopes:
+        length = math.hypot(x2 - x1, y2 - y1)
+        for n in range(len(said) + 1):
+            along = (14 + CHAR * n) / length
+            px, py = x1 + (x2 - x1) * along, y1 + (y2 - y1) * along
+            out.append((px - 8, px + 2, py - 18, py - 2))
+    return out
 
 
 def _point(k: Body, x: float, y: float, scale: Scale, classes: Mapping[str, str]) -> Markup:
@@ -146,10 +165,9 @@ def _names(
     at: Mapping[str, tuple[float, float]],
     x: Scale,
     y: Scale,
-    ceiling: float,
+    taken: list[Box],
 ) -> list[Markup]:
     """Names beside the largest points, where there is room for them."""
-    taken = [(LEFT, WIDTH, ceiling - 2, ceiling + 2)]  # left, right, top, bottom
     for k in points:
         cx, cy, r = x(at[k["key"]][0]), y(at[k["key"]][1]), _radius(k)
         taken.append((cx - r, cx + r, cy - r, cy + r))
@@ -177,7 +195,7 @@ def _names(
     return out
 
 
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 

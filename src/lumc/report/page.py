@@ -183,7 +183,7 @@ def kernel_table(body: Body, classes: Mapping[str, str]) -> Markup:
             tag("td", times(k["launches"]), class_="n"),
             tag("td", us(k["time_us"]) if k["time_us"] else f"≥ {us(k['bound_us'])}", class_="n"),
             tag("td", us(k["total_us"]), class_="n"),
-            tag("td", share, f"{k['share']:.1%}", class_="n share"),
+            tag("td", share, tag("span", f"{k['share']:.1%}"), class_="n share"),
             tag("td", f"{k['fraction']:.0%}" if k["fraction"] else "-", class_="n"),
             tag("td", k["limited_by"]),
             tag("td", k["stop"] or "-"),
