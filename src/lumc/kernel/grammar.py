@@ -59,7 +59,8 @@ class Grammar:
         self.shared = {a for a in k.axes if shared_prefix(k, (a,))}
         block: list[Name] = [(part, i) for i in range(len(k.stages)) for part in PARTS]
         block += [("tile", a) for a in self.axes]
-        nest: list[Name] = [*(("order", i) for i in range(len(k.axes))), ("parallel", None)]
+        nest: list[Name] = [("order", i) for i in range(len(k.axes))]
+        nest += [("parallel", None), ("parts", None)]
         self.names: list[Name] = [*block, *nest, *(("flag", f) for f in FLAGS)]
         flags = range(len(block) + len(nest), len(self.names))
         # choices that depend on no earlier one start in these states
@@ -144,7 +145,7 @@ class Grammar:
             out["flags", i] = (p.streams, *(getattr(p, f) for f in STAGE_FLAGS))
         out |= {("tile", a): schedule.tile.get(a, n) for a, n in self.kernel.extent.items()}
         out |= {("order", i): a for i, a in enumerate(schedule.order)}
-        out["parallel", None] = schedule.parallel
+        out["parallel", None], out["parts", None] = schedule.parallel, schedule.parts
         return out | {("flag", f): getattr(schedule, f) for f in FLAGS}
 
     def build(self, path: Path) -> Schedule:
@@ -154,7 +155,8 @@ class Grammar:
         order = tuple(got["order", i] for i in range(len(self.kernel.axes)))
         tile = {a: got["tile", a] for a in sorted(extent) if got["tile", a] < extent[a]}
         flags = {f: got["flag", f] for f in FLAGS}
-        return Schedule(order, got["parallel", None], tile, stages, **flags)
+        nest = {"parallel": got["parallel", None], "parts": got["parts", None]}
+        return Schedule(order, tile=tile, stages=stages, **nest, **flags)
 
     def _stage(self, got: Mapping[Name, Any], i: int) -> Stage:
         form, rows, lane, along = got["axes", i]
@@ -311,7 +313,12 @@ class Grammar:
             yield a, (tuple(b for b in left if b != a), prefix + on, on)
 
     def _parallel(self, _: None, state: Any) -> Iterator[tuple[Any, State]]:
-        yield from ((n, END) for n in range(state[1] + 1))
+        yield from ((n, n > 0) for n in range(state[1] + 1))
+
+    def _parts(self, _: None, state: Any) -> Iterator[tuple[Any, State]]:
+        """Waking fewer threads may be faster; one part is what no distributed loop makes."""
+        threads = self.target.threads if state else 0
+        yield from ((n, END) for n in (0, *(2**i for i in range(1, 11) if 2**i < threads)))
 
     def _flag(self, _: str, state: Any) -> Iterator[tuple[Any, State]]:
         yield from ((value, END) for value in (False, True))

@@ -122,7 +122,7 @@ class _Tally:
         r = op.range if isinstance(op, Rows) else op.ranges[axis]
         if len(r.sizes) == 1:
             return float(r.largest)
-        extent = self.program.kernel.extent[axis]
+        extent = self.program.kernel.extent.get(axis, r.largest)  # else it is one of a copy
         return extent / ceil(extent / r.largest)
 
     # ---- bytes

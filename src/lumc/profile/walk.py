@@ -1,10 +1,10 @@
 """The search through the schedules of one kernel.
 
 It starts at the default and at what was best elsewhere. Then two ways alternate: other structures,
-and steps away from the best schedule so far; when these are used up, a tree search through the
-whole space, seeded by all that was tried, and strolls from the best schedules of the best
-structures. Everything random comes from the seed and the kernel's key, so the same records give
-the same walk.
+and steps away from the best schedule so far, those first of which the least time is expected; when
+these are used up, a tree search through the whole space, seeded by all that was tried, and strolls
+from the best schedules of the best structures. Everything random comes from the seed and the
+kernel's key, so the same records give the same walk.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from lumc.kernel.plan import KernelPlan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.profile.measure import Trial
+from lumc.profile.price import price_us
 from lumc.profile.records import text_of
 from lumc.profile.tree import Tree
 
 PATIENCE = 96  # candidates without progress that end a walk
 PROGRESS = 0.005
 ELITE = 3  # structures that strolls start from
+EARLY = 48  # proposals of which every second is another structure; later every fourth
+PRICED = 32  # steps whose price is asked for, which takes as long as a few compilations
+DOUBT = 0.15  # of the logarithm of a price
 STROLLS = 40  # to find one schedule that is new
 
 
@@ -71,9 +75,10 @@ class Walk:
         if self.first:
             return self.first.pop(0)
         if self.others is None:
-            self.others = structures(self.grammar)
-            self.rng.shuffle(self.others)
-        if self.others and (turn % 2 or not self.steps):
+            every = structures(self.grammar)
+            self.others = self._by_price(every, len(every))
+        often = 2 if turn < EARLY else 4
+        if self.others and (turn % often == 1 or not self.steps):
             return self.others.pop()
         if self.steps:
             return self.steps.pop()
@@ -104,8 +109,18 @@ class Walk:
             self.elite[kind] = trial
         if self.best is None or trial.us < _time(self.best) * (1 - PROGRESS):
             self.best, self.stale = trial, 0
-            self.steps = neighbours(self.grammar, trial.schedule)
-            self.rng.shuffle(self.steps)
+            self.steps = self._by_price(neighbours(self.grammar, trial.schedule), PRICED)
+
+    def _by_price(self, schedules: list[Schedule], n: int) -> list[Schedule]:
+        """The most promising last, of n of them; the price is doubted, so that it does not decide
+        alone."""
+        kernel, target = self.grammar.kernel, self.grammar.target
+        self.rng.shuffle(schedules)
+        prices = [
+            price_us(kernel, target, s) * self.rng.lognormvariate(0, DOUBT) for s in schedules[:n]
+        ]
+        ranked = sorted(range(len(prices)), key=lambda i: -prices[i])
+        return schedules[n:] + [schedules[i] for i in ranked]
 
     def stop(self, fraction: float, limit: int) -> str:
         """Why the walk is over, or nothing."""

@@ -58,7 +58,8 @@ class FakeBench:
 def fake(write: object, folder: Path | None, device: FakeBench, **options: object) -> Tuning:
     space = space_of(write)  # type: ignore[arg-type]
     wanted = Options(**{"budget_s": 60.0, **options})  # type: ignore[arg-type]
-    return Tuning(space, wanted, Records(folder, SETTING), lambda: device)  # type: ignore[arg-type, return-value]
+    records = Records(folder, SETTING)
+    return Tuning(space, wanted, records, lambda: device, clock=lambda: 0.0)  # type: ignore[arg-type, return-value]
 
 
 def body(tuning: Tuning) -> str:

@@ -42,7 +42,8 @@ typedef void (*kernel_fn)(void *const *args, long part, long nparts);
 struct op { /* one launch: a kernel and its arguments */
   kernel_fn run;
   void **args;
-  long parallel; /* 0: only part 0 of 1 */
+  long parallel; /* 0: only part 0 of 1; 1: a part per thread; n: at most n parts */
+  long slices;   /* n > 0: every part does the first n-th of its share, as far as that divides */
 };
 struct pool;
 struct pool *pool_new(int threads);

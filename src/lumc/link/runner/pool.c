@@ -81,15 +81,14 @@ static void await_arrivals(struct pool *p, uint64_t count) {
 
 static void run_op(struct pool *p, const struct op *op, int part) {
   int64_t *times = p->times;
-  if (!op->parallel && part) return;
+  int parts = op->parallel > 1 && op->parallel < p->threads ? (int)op->parallel : p->threads;
+  if (!op->parallel) parts = 1;
+  if (part >= parts) return;
   if (times) {
     times += 2 * ((op - p->ops) * p->threads + part);
     times[0] = now_ns();
   }
-  if (op->parallel)
-    op->run(op->args, part, p->threads);
-  else
-    op->run(op->args, 0, 1);
+  op->run(op->args, part, op->slices ? parts * op->slices : parts);
   if (times) times[1] = now_ns();
 }
 
@@ -193,7 +192,7 @@ void pool_run(struct pool *p, const struct op *ops, size_t n) {
     publish(p, ops, n);
     run_part(p, 0);
   } else {
-    for (size_t i = 0; i < n; ++i) ops[i].run(ops[i].args, 0, 1);
+    for (size_t i = 0; i < n; ++i) run_op(p, &ops[i], 0);
   }
 }
 
