@@ -97,6 +97,15 @@ class Page:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def becomes(self, script: str, value: Any, seconds: float = 30) -> bool:
+        """Whether an expression gets this value, now or in a while."""
+        until = time.monotonic() + seconds
+        while self.evaluate(script) != value:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
     def press(self, key: str, code: int) -> None:
         for kind in ("rawKeyDown", "keyUp"):
             event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
