@@ -5,6 +5,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -146,5 +147,5 @@ def browser(scratch: Path) -> Iterator[Page]:
     finally:
         os.close(ours_out)
         os.close(ours_in)
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # with its own children
         process.wait()
