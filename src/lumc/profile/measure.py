@@ -12,7 +12,7 @@ import hashlib
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from lumc.codegen.program import Program, leaves, terms_of
 from lumc.errors import LumcError
 from lumc.graph.expr import subterms
 from lumc.kernel.codec import to_plain
-from lumc.kernel.plan import KernelPlan
+from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.link.toolchain import (
@@ -42,6 +42,7 @@ from lumc.link.toolchain import (
 )
 from lumc.profile import timing
 from lumc.profile.timing import Timing
+from lumc.profile.whole import race
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, serve
 
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
@@ -145,6 +146,14 @@ class Bench:
             finally:
                 self._forget()
         return [_timed(job, t) for job, t in zip(jobs, times, strict=True)]
+
+    def race(self, plans: Sequence[Plan], seconds: float, over: Callable[[], bool]) -> list[float]:
+        """The least time of whole runs, in turn; nothing when they cannot be linked here."""
+        with device_lock():
+            try:
+                return race(plans, self.tools, seconds, over)
+            except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
+                return []
 
     def peak(self) -> float:
         """GFLOP/s of multiply-adds on registers, one thread: what no kernel exceeds."""
