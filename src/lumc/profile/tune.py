@@ -34,7 +34,7 @@ FINALISTS = 5
 CLOSE = 1.12  # times the best: takes part in the finals
 CONTENDER = 1.3  # times the best program of a region at defaults: its kernels are tuned too
 SLACK = 0.95  # of the bound from the measured peak: no kernel was seen to be faster
-CACHE_SPEED = 10.0  # bandwidth of caches in that of memory
+CACHE_SPEED = 10.0  # bandwidth of caches in that of memory, where it was not measured
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,10 @@ class Tuning:
         """Search until nothing can be gained or the budget is spent; the plan."""
         try:
             if self.records.peak is None and not self.options.frozen:
-                self.records.set_peak(self._bench().peak())
+                self.records.set_peak(self._bench().peak(), self._bench().cached())
             gflops = self.records.peak or self.target.gflops
-            limit = replace(self.target, gflops=gflops), self.options.cache_bytes
+            cached = self.records.cached or CACHE_SPEED * self.target.bandwidth
+            limit = replace(self.target, gflops=gflops), self.options.cache_bytes, cached
             self.bounds = {key: least_us(k, *limit) for key, k in self.kernels.items()}
             if self.options.frozen:
                 self._require_records()
@@ -377,10 +378,11 @@ class Tuning:
         self.say(Progress(spent, len(self.kernels), open_, self.measured, total, self.noise))
 
 
-def least_us(plan: KernelPlan, target: Target, cache_bytes: int) -> float:
+def least_us(plan: KernelPlan, target: Target, cache_bytes: int, cached: float) -> float:
     """The roofline at the measured peak; data that fits the caches may come from there."""
     work = least_work(plan.kernel)
-    speed = target.bandwidth * (CACHE_SPEED if work.nbytes <= cache_bytes else 1.0)
+    inside = cached * target.threads  # GB/s
+    speed = max(inside, target.bandwidth) if work.nbytes <= cache_bytes else target.bandwidth
     compute = work.flops / (target.gflops * 1e3 * target.threads)
     return max(compute, work.nbytes / (speed * 1e3))
 

@@ -57,6 +57,9 @@ class FakeBench:
     def peak(self) -> float:
         return 100.0
 
+    def cached(self) -> float:
+        return 200.0
+
     def close(self) -> None:
         pass
 
