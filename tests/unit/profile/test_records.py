@@ -70,7 +70,8 @@ def test_a_torn_line_costs_itself_only(tmp_path: Path) -> None:
         b'{"v": 2, "kind": "trial"}\n',
         b'{"v": 1, "kind": "trial"}\n',
         b'{"v": 1, "kind": "trial", "kernel": "k", "device": [], "tools": 1, "threads": 1}\n',
-        b'{"v": 1, "kind": "peak", "device": "here", "tools": "gcc", "threads": 1, "gflops": [], "cached": 1}\n',
+        b'{"v": 1, "kind": "peak", "device": "here", "tools": "gcc", "threads": 1, "gflops": [], '
+        b'"cached": 1}\n',
         b"nan\n" + b"[" * 10_000 + b"\n",
     ],
 )
