@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.contraction import (
@@ -32,16 +32,17 @@ REGISTER_TILES = {
     16: ((6, 2), (4, 3), (4, 2), (8, 1), (6, 1), (12, 1)),
 }
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
-WIDE, SCORES, VALUES = 0, 1, 2  # kinds of default register tiles
-DEFAULT_TILES = {32: ((8, 3), (14, 2), (6, 4)), 16: ((6, 2), (6, 2), (4, 2))}
+NESTED_TILES = {32: ((14, 2), (6, 4)), 16: ((6, 2), (4, 2))}  # of scores, of weighted values
 STREAMED = 8  # rows of a matrix that are read side by side
+FMAS, LOADS, LATENCY = 2, 2, 4  # of vectors in a cycle; cycles until a sum can be added to again
+NEAR = 1.01  # times the fewest cycles: the first such register tile is taken
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
 BLOCK_LANES = 256
+BLOCK_ROWS = 64
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
 SHORT_DOT = 64  # elements; sums across lanes cost as much
-IN_CACHE = 1 << 20  # elements of an operand that is read in place
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -148,6 +149,7 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
         pair[1] in kernel.axes[-1:] or pair[1] not in kernel.axes,
         unit or link,
         extent,
+        kernel.axes.index(pair[0]) if pair[0] in kernel.axes else -1,
     )
 
 
@@ -188,30 +190,69 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     """A sound register tile and staging of the contraction with these rows and lanes."""
     rows, lane = pair
     width, extent = lanes(target, dtype(stage)), kernel.extent[lane]
-    wide, scores, values = DEFAULT_TILES[target.registers]
+    scores, values = NESTED_TILES[target.registers]
     weighted = stage.kind == "wsum"
     nested = any(s is not stage and stage in subterms(s) for s in kernel.stages)
-    mr, nv = scores if nested else values if weighted else wide
-    if rows and lane in kernel.axes[:-1]:  # lanes along an axis that is not stored last
-        n, most = kernel.extent[rows], wide[0]
-        fits = sorted(range(most, most - 3, -1), key=lambda m: (-(-n // m) * m, -m))
-        mr, nv = (fits[0] if n >= most - 2 else n), wide[1]
-    while nv > 1 and (nv - 1) * width >= extent:
-        nv -= 1
-    mr = min(mr, _rows(kernel, pair))
+    if nested or weighted:
+        mr, nv = scores if nested else values
+        mr, nv = min(mr, _rows(kernel, pair)), min(nv, -(-extent // width))
+    else:
+        mr, nv = _register_tile(kernel, pair, width, target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
     a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
     stage_a = next(m for m in ("none", "hoist", "inner") if m in a)
-    return replace(p, stage_a=stage_a, stage_b=_default_b(kernel, stage, pair, b))
+    stage_b = _default_b(kernel, stage, pair, b, target)
+    return replace(
+        p,
+        stage_a=stage_a,
+        stage_b=stage_b,
+        # a copy of b lies in the cache: every row panel of a is read once
+        panels_first=stage_b != "hoist" or nested or weighted,
+    )
 
 
-def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str]) -> str:
+def _register_tile(kernel: Kernel, pair: Pair, width: int, target: Target) -> tuple[int, int]:
+    """The rows x vectors with the fewest cycles for all of a step, remainders included."""
+    rows, extent = _rows(kernel, pair), kernel.extent[pair[1]]
+    tiles = {
+        (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
+    }
+    order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
+
+    def cycles(tile: tuple[int, int]) -> float:
+        block = _dealt(extent, tile[1] * width, BLOCK_LANES, target)
+        largest = ceil(ceil(extent / block) / target.threads) * block  # share of lanes
+        return max(1.0, largest * target.threads / extent * (target.threads > 1)) * sum(
+            n * k * max(m * v / FMAS, (m + v) / LOADS, LATENCY)
+            for m, n in _blocks(rows, tile[0])
+            for v, k in _panels(extent, tile[1], width)
+        )
+
+    least = min(map(cycles, order))
+    return next(t for t in order if cycles(t) <= least * NEAR)
+
+
+def _blocks(extent: int, by: int) -> list[tuple[int, int]]:
+    """(size, how many) of the blocks of an extent."""
+    return [(n, k) for n, k in ((by, extent // by), (extent % by, 1)) if n and k]
+
+
+def _panels(extent: int, nv: int, width: int) -> list[tuple[int, int]]:
+    """(vectors, how many) of the panels of an extent; the last lanes are vectors of 8, 4, .."""
+    out = _blocks(extent, nv * width)
+    return [(n // width + (n % width).bit_count(), k) for n, k in out]
+
+
+def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], target: Target) -> str:
+    """In place if the rows of b that a panel crosses fit in the cache: lines that are a power of
+    two apart share few of its sets."""
     if "narrow" in modes and _rows(kernel, pair) <= FEW_ROWS:
         return "narrow"
     if "link" in modes:
         return "link"
-    size = kernel.extent[pair[1]] * kernel.extent[bound_axes(stage)[-1]]
-    small = size <= IN_CACHE and pair[1] in kernel.axes[-1:]
+    last = bound_axes(stage)[-1]
+    span = kernel.extent[last] * _least_step(kernel, _operand(stage, pair, "b"), last)
+    small = span * dtype(stage).nbytes <= target.l2 and pair[1] in kernel.axes[-1:]
     if "none" in modes and (small or _rows(kernel, pair) <= 8 or stage.kind == "wsum"):
         return "none"
     return "hoist" if "hoist" in modes else "inner"
@@ -242,26 +283,53 @@ def _default_tiles(
         return _row_tiles(kernel), order
     stage, p = found[0]
     assert p.lane_axis is not None
-    width = p.nv * lanes(target, dtype(stage))
+    width, alone = p.nv * lanes(target, dtype(stage)), replace(target, threads=1)
+    of_rows = any(p.rows_axis in s.free and p.lane_axis not in s.free for s in kernel.stages)
+    # a block of b is copied, or read from memory, once for all rows
+    once = p.stage_b == "hoist" or (p.stage_b == "link" and p.stage_a == "none" and not of_rows)
+    if once and p.rows_axis in order and p.lane_axis in order:
+        order.remove(p.lane_axis)
+        order.insert(order.index(p.rows_axis), p.lane_axis)
     tile: dict[str, int] = {}
-    for a in order:
+    for a in kernel.axes:
         if a == p.rows_axis:
-            tile[a] = _even(extent[a], p.mr, 64)
+            rows = BLOCK_ROWS if p.panels_first else extent[a]
+            tile[a] = _dealt(extent[a], p.mr, rows, alone if once else target)
         elif a == p.lane_axis:
             whole = p.stage_b == "none" and stage.kind == "red"
-            tile[a] = extent[a] if whole else _even(extent[a], width, BLOCK_LANES)
-        elif a != order[-1]:
+            most = _lanes(kernel, stage, width, target) if p.stage_b == "hoist" else BLOCK_LANES
+            shared = target if once or not p.rows_axis else alone
+            tile[a] = extent[a] if whole else _dealt(extent[a], width, most, shared)
+        elif a != kernel.axes[-1]:
             halo = stage.kind == "red" and len(bound_axes(stage)) > 1  # rows share their windows
-            tile[a] = min(8, extent[a]) if halo and a in stage.free else 1
+            tile[a] = _dealt(extent[a], 1, 8, target) if halo and a in stage.free else 1
+    deep, *others = bound_axes(stage)
+    fits = target.l1 // (p.mr * dtype(stage).nbytes)  # steps of a row panel of a
+    if p.stage_b == "link" and not others and p.mr > 1 and extent[deep] > 1.5 * fits:
+        tile[deep] = _dealt(extent[deep], 1, fits, alone)
     for s, q in found:
         if s.kind == "wsum":
             tile[s.attr[0]] = 256
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, 84)
-    if p.stage_b == "hoist" and p.rows_axis in order and p.lane_axis in order:
-        order.remove(p.lane_axis)  # a block of b is copied once for all rows
-        order.insert(order.index(p.rows_axis), p.lane_axis)
     return tile, order
+
+
+def _lanes(kernel: Kernel, stage: Expr, width: int, target: Target) -> int:
+    """Lanes of a block of b that fits in the cache, with all of the reduced axes."""
+    column = prod(kernel.extent[a] for a in bound_axes(stage)) * dtype(stage).nbytes
+    return min(BLOCK_LANES, max(1, round(target.l2 / (column * width))) * width)
+
+
+def _dealt(extent: int, unit: int, most: int, target: Target) -> int:
+    """A tile of whole units up to ``most``, not much smaller, that gives the parts equal shares."""
+    units = ceil(extent / unit)
+    top = units if most >= extent else max(1, most // unit)
+
+    def share(size: int) -> int:
+        return ceil(ceil(units / size) / target.threads) * size  # of the part with most of them
+
+    return unit * min(range(top, (top - 1) // 2, -1), key=share)
 
 
 def _even(extent: int, unit: int, most: int) -> int:
