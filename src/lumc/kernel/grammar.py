@@ -25,7 +25,7 @@ from typing import Any
 
 from lumc.graph.expr import Expr
 from lumc.kernel.contraction import can_dot, lanes, operands, pairs, staging_modes
-from lumc.kernel.legal import shared_prefix
+from lumc.kernel.legal import shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import DOT_TILES, REGISTER_TILES, contraction_stage, default_schedule
@@ -320,8 +320,9 @@ class Grammar:
         threads = self.target.threads if state else 0
         yield from ((n, END) for n in (0, *(2**i for i in range(1, 11) if 2**i < threads)))
 
-    def _flag(self, _: str, state: Any) -> Iterator[tuple[Any, State]]:
-        yield from ((value, END) for value in (False, True))
+    def _flag(self, name: str, state: Any) -> Iterator[tuple[Any, State]]:
+        can = name != "stream" or any(streamable(self.kernel, r) for r in self.kernel.roots)
+        yield from ((value, END) for value in (False, True)[: 1 + can])
 
 
 def _bits(n: int) -> int:

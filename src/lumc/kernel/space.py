@@ -20,7 +20,7 @@ from lumc.kernel.contraction import (
     pairs,
     staging_modes,
 )
-from lumc.kernel.legal import grain, shared_prefix
+from lumc.kernel.legal import grain, shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
@@ -39,6 +39,8 @@ NEAR = 1.01  # times the fewest cycles: the first such register tile is taken
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
+LARGE = 8 << 20  # bytes: of such a result the next kernel finds little in the caches of a core
+LINE = 64  # bytes
 BLOCK_LANES = 256
 BLOCK_ROWS = 64
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
@@ -71,7 +73,24 @@ def _finish(
         if axis in tile and count < MANY_TILES:
             count *= -(-kernel.extent[axis] // tile[axis])
             parallel = i
-    return Schedule(tuple(order), parallel, tile, stages)
+    return _memory(kernel, Schedule(tuple(order), parallel, tile, stages), target)
+
+
+def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
+    """Go around the caches with large results made of whole lines, unless there is a contraction
+    to feed or the store hits what was just read. Prefetching beside plain stores only pays when
+    there is much to compute between."""
+    if any(p.form != "rows" for p in schedule.stages):
+        return schedule
+    terms = {e for v in kernel.values for e in subterms(v)}
+    read = {e.attr[0] for e in terms if e.kind == "load"}
+    out = [kernel.buffer(r.buffer) for r in kernel.roots if streamable(kernel, r)]
+    whole = all(b.shape[-1] * b.dtype.nbytes % LINE == 0 and b.name not in read for b in out)
+    nbytes = {b.name: prod(b.shape) * b.dtype.nbytes for b in kernel.buffers}
+    stream = bool(out) and whole and all(nbytes[b.name] >= LARGE for b in out)
+    heavy = any(e.attr[:1] in (("exp2",), ("log2",), ("sin",)) for e in terms)
+    ahead = stream or (heavy and sum(nbytes.values()) > target.l2)
+    return replace(schedule, stream=stream, prefetch=ahead)
 
 
 def _whole_panels(

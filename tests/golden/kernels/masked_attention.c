@@ -213,68 +213,54 @@ void masked_attention(void *const *args, long part, long nparts)
             {
                 const long h = h_0;
                 /* top.7[q, h] = top over j of add(mul(stage.6[q, h, j], 0.36067376022224085),... */
-                float a_2_0 = -__builtin_inff();
-                float a_2_1 = -__builtin_inff();
-                float a_2_2 = -__builtin_inff();
-                float a_2_3 = -__builtin_inff();
-#pragma omp simd reduction(LUMC_TOP:a_2_0, a_2_1, a_2_2, a_2_3)
-                for (long j = 0; j < 16; j++) {
-                    const float v_3 = S_stage_6[h * 64 - h_0 * 64 + j + q * 64];
-                    const float v_4 = (v_3 * 0.3606737554073334f);
-                    const int64_t v_5 = B_mask[j];
-                    const float v_6 = (float)v_5;
-                    const float v_7 = (v_6 * -1.0f);
-                    const float v_8 = (1.0f + v_7);
-                    const float v_9 = (v_8 * -1000000000.0f);
-                    const float v_10 = (v_4 + v_9);
-                    const float v_11 = S_stage_6[h * 64 - h_0 * 64 + j + q * 64 + 16];
-                    const float v_12 = (v_11 * 0.3606737554073334f);
-                    const int64_t v_13 = B_mask[j + 16];
-                    const float v_14 = (float)v_13;
-                    const float v_15 = (v_14 * -1.0f);
-                    const float v_16 = (1.0f + v_15);
-                    const float v_17 = (v_16 * -1000000000.0f);
-                    const float v_18 = (v_12 + v_17);
-                    const float v_19 = S_stage_6[h * 64 - h_0 * 64 + j + q * 64 + 32];
-                    const float v_20 = (v_19 * 0.3606737554073334f);
-                    const int64_t v_21 = B_mask[j + 32];
-                    const float v_22 = (float)v_21;
-                    const float v_23 = (v_22 * -1.0f);
-                    const float v_24 = (1.0f + v_23);
-                    const float v_25 = (v_24 * -1000000000.0f);
-                    const float v_26 = (v_20 + v_25);
-                    const float v_27 = S_stage_6[h * 64 - h_0 * 64 + j + q * 64 + 48];
-                    const float v_28 = (v_27 * 0.3606737554073334f);
-                    const int64_t v_29 = B_mask[j + 48];
-                    const float v_30 = (float)v_29;
-                    const float v_31 = (v_30 * -1.0f);
-                    const float v_32 = (1.0f + v_31);
-                    const float v_33 = (v_32 * -1000000000.0f);
-                    const float v_34 = (v_28 + v_33);
-                    a_2_0 = v_10 > a_2_0 ? v_10 : a_2_0;
-                    S_weights_8[h * 64 - h_0 * 64 + j + q * 64] = v_10;
-                    a_2_1 = v_18 > a_2_1 ? v_18 : a_2_1;
-                    S_weights_8[h * 64 - h_0 * 64 + j + q * 64 + 16] = v_18;
-                    a_2_2 = v_26 > a_2_2 ? v_26 : a_2_2;
-                    S_weights_8[h * 64 - h_0 * 64 + j + q * 64 + 32] = v_26;
-                    a_2_3 = v_34 > a_2_3 ? v_34 : a_2_3;
-                    S_weights_8[h * 64 - h_0 * 64 + j + q * 64 + 48] = v_34;
+                float a_2[64];
+#pragma omp simd
+                for (long lane = 0; lane < 64; lane++) {
+                    a_2[lane] = (-__builtin_inff());
                 }
-                S_top_7[h - h_0 + q] = lumc_top_f32(lumc_top_f32(lumc_top_f32(a_2_0, a_2_1), a_2_2), a_2_3);
+                for (long j_at = 0; j_at + 64 <= 64; j_at += 64) {
+#pragma omp simd
+                    for (long j_l = 0; j_l < 64; j_l++) {
+                        const long j = j_at + j_l;
+                        const float v_3 = S_stage_6[h * 64 - h_0 * 64 + j + q * 64];
+                        const float v_4 = (v_3 * 0.3606737554073334f);
+                        const int64_t v_5 = B_mask[j];
+                        const float v_6 = (float)v_5;
+                        const float v_7 = (v_6 * -1.0f);
+                        const float v_8 = (1.0f + v_7);
+                        const float v_9 = (v_8 * -1000000000.0f);
+                        const float v_10 = (v_4 + v_9);
+                        a_2[j_l] = (v_10) > a_2[j_l] ? (v_10) : a_2[j_l];
+                        S_weights_8[h * 64 - h_0 * 64 + j + q * 64] = v_10;
+                    }
+                }
+                float a_2_top = a_2[0];
+#pragma omp simd reduction(LUMC_TOP:a_2_top)
+                for (long lane = 0; lane < 64; lane++) {
+                    a_2_top = a_2[lane] > a_2_top ? a_2[lane] : a_2_top;
+                }
+                S_top_7[h - h_0 + q] = a_2_top;
                 /* stage.10[q, h] = sum over j of exp2(add(weights.8[q, h, j], mul(finite(top.... */
-                float a_35_0 = 0.0f;
-                const float v_37 = S_top_7[h - h_0 + q];
-                const float v_38 = lumc_finite_f32(v_37);
-                const float v_39 = (v_38 * -1.0f);
-#pragma omp simd reduction(+:a_35_0)
-                for (long j = 0; j < 64; j++) {
-                    const float v_36 = S_weights_8[h * 64 - h_0 * 64 + j + q * 64];
-                    const float v_40 = (v_36 + v_39);
-                    const float v_41 = lumc_exp2_f32(v_40);
-                    a_35_0 += v_41;
-                    S_weights_8[h * 64 - h_0 * 64 + j + q * 64] = v_41;
+                float a_11[16];
+#pragma omp simd
+                for (long lane = 0; lane < 16; lane++) {
+                    a_11[lane] = 0;
                 }
-                S_stage_10[h - h_0 + q] = a_35_0;
+                const float v_13 = S_top_7[h - h_0 + q];
+                const float v_14 = lumc_finite_f32(v_13);
+                const float v_15 = (v_14 * -1.0f);
+                for (long j_at = 0; j_at + 16 <= 64; j_at += 16) {
+#pragma omp simd
+                    for (long j_l = 0; j_l < 16; j_l++) {
+                        const long j = j_at + j_l;
+                        const float v_12 = S_weights_8[h * 64 - h_0 * 64 + j + q * 64];
+                        const float v_16 = (v_12 + v_15);
+                        const float v_17 = lumc_exp2_f32(v_16);
+                        a_11[j_l] += (v_17);
+                        S_weights_8[h * 64 - h_0 * 64 + j + q * 64] = v_17;
+                    }
+                }
+                S_stage_10[h - h_0 + q] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_11 + 0));
             }
         }
         /* stage.9[q, h, d] += over j weights.8[q, h, j] * V[j, d + 16*h] */
@@ -292,18 +278,18 @@ void masked_attention(void *const *args, long part, long nparts)
         for (long q = 0; q < 64; q++) {
             {
                 const long h = h_0;
-                const float v_43 = S_top_7[h - h_0 + q];
-                const float v_44 = (v_43 * -1.0f);
-                const float v_45 = (v_43 + v_44);
-                const float v_47 = S_stage_10[h - h_0 + q];
-                const float v_48 = (v_47 + v_45);
-                const float v_49 = lumc_recip_f32(v_48);
+                const float v_19 = S_top_7[h - h_0 + q];
+                const float v_20 = (v_19 * -1.0f);
+                const float v_21 = (v_19 + v_20);
+                const float v_23 = S_stage_10[h - h_0 + q];
+                const float v_24 = (v_23 + v_21);
+                const float v_25 = lumc_recip_f32(v_24);
 #pragma omp simd
                 for (long d = 0; d < 16; d++) {
-                    const float v_42 = S_stage_9[d + h * 16 - h_0 * 16 + q * 16];
-                    const float v_46 = (v_42 + v_45);
-                    const float v_50 = (v_46 * v_49);
-                    B_out[d + h * 16 + q * 32] = v_50;
+                    const float v_18 = S_stage_9[d + h * 16 - h_0 * 16 + q * 16];
+                    const float v_22 = (v_18 + v_21);
+                    const float v_26 = (v_22 * v_25);
+                    B_out[d + h * 16 + q * 32] = v_26;
                 }
             }
         }
