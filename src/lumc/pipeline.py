@@ -204,7 +204,7 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     from lumc.profile.choose import estimate
 
     if options.estimate:
-        return estimate(space)
+        return estimate(replace(space, target=replace(space.target, threads=options.threads)))
     from lumc.report.progress import progress
 
     with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
