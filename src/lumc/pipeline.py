@@ -221,8 +221,8 @@ def _tune(
     from lumc.link.toolchain import KERNEL_FLAGS, find, fingerprint
     from lumc.profile import device
     from lumc.profile.measure import Bench
-    from lumc.profile.records import Records, Setting
     from lumc.profile.tune import Options, Tuning
+    from lumc.records import Records, Setting
 
     target = replace(space.target, threads=options.threads)
     tools = find(options.cc)

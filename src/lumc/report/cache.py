@@ -11,7 +11,7 @@ from typing import Any
 from lumc import artifact
 from lumc.errors import Exit, LumcError
 from lumc.link import objects
-from lumc.profile.records import NAME, SCHEMA, compact, read_lines
+from lumc.records import NAME, SCHEMA, compact, read_lines
 
 Line = dict[str, Any]
 FIELDS = ("kernel", "device", "tools", "threads", "cold")
