@@ -7,18 +7,14 @@ searches out of that time too.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import os
-import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
-from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +40,10 @@ from lumc.link.toolchain import (
 )
 from lumc.profile import timing
 from lumc.profile.timing import Timing
-from lumc.profile.whole import race
 from lumc.records import Trial
-from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, serve
+from lumc.runtime.process import Limits, Lost, Process, device_lock, undisturbed
+from lumc.runtime.whole import race
+from lumc.runtime.worker import KEPT, OUTSIDE, Loaded
 
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
 PEAK_SAMPLES = 100  # of about 100 us
@@ -54,15 +51,6 @@ PEAK_SUMS = 12  # vectors that peak.c adds up side by side
 
 # why a candidate has no time
 ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
-CRASH, HANG, MEMORY = "crash", "hang", "memory"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Of the worker process: seconds of one answer, bytes beyond what an empty one needs."""
-
-    seconds: float = 20.0
-    nbytes: int = 6 << 30
 
 
 @dataclass(frozen=True)
@@ -75,10 +63,6 @@ class Job:
     best_us: float | None = None
 
 
-class _Lost(Exception):
-    """The worker did not answer; the reason is the argument."""
-
-
 class Bench:
     """The device that candidates are measured on, with its compiler and its worker process."""
 
@@ -89,7 +73,7 @@ class Bench:
         self.jobs = jobs or os.cpu_count() or 1
         self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
         self.folder = Path(self._scratch.name)
-        self._worker: _Process | None = None
+        self._worker: Process | None = None
         self._batch = 0
         (self.folder / HEADER_NAME).write_text(HEADER)
         self._timer = build_timer(tools, self.folder)
@@ -132,7 +116,7 @@ class Bench:
                     inner.append(runs)
                     first.append(found.us)
                 times = timing.finals(samples, inner, first)
-            except _Lost:
+            except Lost:
                 return []
             finally:
                 self._forget()
@@ -183,7 +167,7 @@ class Bench:
                     self._end()
                 return Trial(job.schedule, reason=WRONG, remark=said)
             found, _ = timing.measure(partial(self._ask, "sample", 0), job.best_us)
-        except _Lost as e:
+        except Lost as e:
             reason, _, remark = str(e).partition(": ")
             return Trial(job.schedule, reason=reason, remark=remark)
         return _timed(job, found)
@@ -191,7 +175,7 @@ class Bench:
     def _check(self, job: Job, made: _Made, number: int) -> str:
         """What is wrong with the results of a candidate, or nothing."""
         if self._worker is None:
-            self._worker = _Process(self._timer, self.target.threads, self.limits)
+            self._worker = Process(self._timer, self.target.threads, self.limits)
         if job.plan.key not in self._worker.known:
             seed = int(job.plan.key[:8], 16)
             data = to_plain(job.plan)
@@ -203,7 +187,7 @@ class Bench:
         assert self._worker is not None
         try:
             return self._worker.ask(question, self.limits.seconds)
-        except _Lost:
+        except Lost:
             self._end()
             raise
 
@@ -299,59 +283,3 @@ def build_timer(tools: Toolchain, folder: Path) -> str:
     objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS, 2)
     link_objects(tools, folder, objects, "timer.so", ("-shared", "-pthread"))
     return str(folder / "timer.so")
-
-
-@contextmanager
-def device_lock() -> Iterator[None]:
-    """One timing at a time on this machine."""
-    path = Path(tempfile.gettempdir()) / f"lumc-device-{os.getuid()}.lock"
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Processes that start here do not hear of Ctrl-C; this one hears of it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class _Process:
-    """A worker, and the kernels that it knows."""
-
-    def __init__(self, timer: str, threads: int, limits: Limits) -> None:
-        context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        arguments = (theirs, timer, threads, limits.nbytes)
-        self.process = context.Process(target=serve, args=arguments, daemon=True)
-        resource_tracker.ensure_running()  # it would unblock signals on its way
-        with undisturbed():
-            self.process.start()
-        theirs.close()
-        self.known: list[str] = []
-
-    def ask(self, question: tuple[Any, ...], seconds: float) -> Any:
-        """The answer; raises _Lost when there is none."""
-        try:
-            self.pipe.send(question)
-            if not self.pipe.poll(seconds):
-                raise _Lost(f"{HANG}: no answer in {seconds:g} s")
-            fine, answer = self.pipe.recv()
-        except (EOFError, OSError):
-            self.process.join(1)
-            raise _Lost(f"{CRASH}: exit code {self.process.exitcode}") from None
-        if not fine:
-            raise _Lost(MEMORY if answer == "memory" else f"{CRASH}: {answer}")
-        return answer
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
