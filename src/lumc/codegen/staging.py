@@ -13,8 +13,10 @@ from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.program import Map, Packed, Range
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
-from lumc.kernel.contraction import NARROW, VECTOR, computed, loaded, loads, operands, readable
+from lumc.kernel.contraction import NARROW, VECTOR, computed, loaded, loads, readable, split_operands
 from lumc.kernel.term import REDUCTIONS, dtype
+
+SHORT_ROW = 128  # elements
 
 
 class Staging:
@@ -77,7 +79,7 @@ class Staging:
         """(stage, side, operand) of the operands with this mode that are not staged yet."""
         out = []
         for stage, p in self.c.plan.items():
-            split = operands(stage, p.lane_axis) if p.lane_axis else None
+            split = split_operands(stage, p) if p.lane_axis else None
             for side, term in zip("ab", split or (), strict=False):
                 if p.staging(side) == mode and (stage, side) not in self.staged:
                     out.append((stage, side, term))
@@ -122,8 +124,18 @@ class Staging:
             return lane, batch + reduced, None
         if p.form == "dot":  # lanes run along the last reduced axis
             return lane, (*batch, lane, *reduced), None
+        if side == "a" and self._is_short(value, lane, reduced):
+            return lane, (*batch, lane, *reduced), None
         axes = (*batch, *reduced, lane)
         return lane, axes, (len(axes) - 1, self.c.width(stage, side))
+
+    def _is_short(self, value: Expr, rows: str, reduced: tuple[str, ...]) -> bool:
+        """Is it contiguous along the reduced axis, in rows that stay close together? Then a copy
+        in this order needs no transpose."""
+        loads = [e for e in subterms(value) if e.kind == "load" and rows in e.free]
+        steps = [self.c.places[e.attr[0]].motion(e.kids)[0].get(reduced[-1]) for e in loads]
+        size = prod(self.c.kernel.extent[a] for a in reduced)
+        return size <= SHORT_ROW and bool(steps) and all(s == 1 for s in steps)
 
     def _window(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr | None:
         """A copy in index space: an index c1*y + c2*u + c whose windows overlap is one axis of
@@ -170,7 +182,7 @@ class Staging:
         if not self.c.schedule.transpose or len(axes) < 2 or kind.nbytes != 4:
             return None
         below = subterms(value)
-        if self.c.places[dst.attr[0]].dtype is not kind or any(e.kind == "guard" for e in below):
+        if self.c.places[dst.attr[0]].dtype is not kind:
             return None
         lane = axes[-1]
         for e in below:

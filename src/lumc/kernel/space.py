@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.graph.expr import Expr, bound_axes, substitute, subterms
 from lumc.kernel.contraction import (
     Pair,
     axis_steps,
@@ -25,7 +25,7 @@ from lumc.kernel.legal import grain, shared_prefix
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, dtype
+from lumc.kernel.term import Kernel, const, dtype
 
 # rows x vectors that keep the accumulators, one row of b and one element of a in registers
 REGISTER_TILES = {
@@ -34,7 +34,7 @@ REGISTER_TILES = {
 }
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
 WIDE, SCORES, VALUES = 0, 1, 2  # kinds of default register tiles
-DEFAULT_TILES = {32: ((8, 3), (14, 2), (6, 4)), 16: ((6, 2), (6, 2), (4, 2))}
+DEFAULT_TILES = {32: ((8, 3), (14, 2), (8, 2)), 16: ((6, 2), (6, 2), (6, 2))}
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
@@ -134,6 +134,8 @@ def _whole_panels(
 
 def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
+    if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
+        return contraction_stage(kernel, stage, columns[0], target)
     best = max(found, key=lambda p: _score(kernel, stage, p, target), default=None)
     in_place = [p for p in found if _dots_in_place(kernel, stage, p)]
     skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
@@ -145,6 +147,23 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     if in_place:
         return _dot(kernel, stage, max(in_place, key=lambda p: min(_rows(kernel, p), 4)), 4)
     return _row_walk(kernel, stage)
+
+
+def _summed(kernel: Kernel, stage: Expr) -> Expr | None:
+    """The weighted sum whose scores contain this stage."""
+    sums = (s for s in kernel.stages if s.kind == "wsum" and s.attr[0] in stage.free)
+    return next((s for s in sums if stage in subterms(s.kids[0])), None)
+
+
+def _by_columns(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool:
+    """Can scores have their lanes along an axis of the result, and everything else that is read
+    with them too? Maxima, weights and sums of vectors need no step across lanes."""
+    (rows, lane), above = pair, _summed(kernel, stage)
+    if above is None or rows != above.attr[0] or kernel.extent[lane] < lanes(target, dtype(stage)):
+        return False
+    rest = substitute(above.kids[0], {stage: const(0, dtype(stage))})
+    loads = [e for e in subterms(rest) if e.kind == "load" and lane in e.free]
+    return lane in kernel.axes and all(_least_step(kernel, e, lane) == 1 for e in loads)
 
 
 def _rows(kernel: Kernel, pair: Pair) -> int:
@@ -216,8 +235,10 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     wide, scores, values = DEFAULT_TILES[target.registers]
     weighted = stage.kind == "wsum"
     nested = any(s is not stage and stage in subterms(s) for s in kernel.stages)
-    mr, nv = scores if nested else values if weighted else wide
-    if rows and lane in kernel.axes[:-1]:  # lanes along an axis that is not stored last
+    above = _summed(kernel, stage)
+    columns = above is not None and rows == above.attr[0]
+    mr, nv = values if weighted or columns else scores if nested else wide
+    if rows and not columns and lane in kernel.axes[:-1]:  # lanes along an axis that is not stored last
         n, most = kernel.extent[rows], wide[0]
         fits = sorted(range(most, most - 3, -1), key=lambda m: (-(-n // m) * m, -m))
         mr, nv = (fits[0] if n >= most - 2 else n), wide[1]
@@ -225,9 +246,10 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
         nv -= 1
     mr = min(mr, _rows(kernel, pair))
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
-    a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
-    stage_a = next(m for m in ("none", "hoist", "inner") if m in a)
-    return replace(p, stage_a=stage_a, stage_b=_default_b(kernel, stage, pair, b))
+    b = staging_modes(kernel, stage, p, "b")
+    p = replace(p, stage_b=_default_b(kernel, stage, pair, b))
+    a = staging_modes(kernel, stage, p, "a")
+    return replace(p, stage_a=next(m for m in ("none", "hoist", "inner") if m in a))
 
 
 def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str]) -> str:
@@ -280,9 +302,10 @@ def _default_tiles(
             tile[a] = min(8, extent[a]) if halo and a in stage.free else 1
     for s, q in found:
         if s.kind == "wsum":
-            tile[s.attr[0]] = 256
+            columns = any(p.rows_axis == s.attr[0] for _, p in found)
+            tile[s.attr[0]], rows = (128, 32) if columns else (256, 84)
             if q.rows_axis in kernel.axes:
-                tile[q.rows_axis] = _even(extent[q.rows_axis], 1, 84)
+                tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
     if p.stage_b == "hoist" and p.rows_axis in order and p.lane_axis in order:
         order.remove(p.lane_axis)  # a block of b is copied once for all rows
         order.insert(order.index(p.rows_axis), p.lane_axis)
