@@ -38,7 +38,9 @@ void {symbol}(void *const *args, long part, long nparts) {{
 {body}
 }}
 """
-    return KernelCode(f"key of {symbol}", symbol, symbol, source, tuple(args), scratch, parallel, 1)
+    return KernelCode(
+        f"key of {symbol}", symbol, symbol, source, tuple(args), scratch, int(parallel), 1
+    )
 
 
 def matmul(symbol: str, m: int, n: int, k: int) -> KernelCode:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import launching
+from drawing import random_schedule
 from kernels import native
 from lumc.codegen.generate import generate
 from lumc.codegen.plan import Code
@@ -23,7 +24,6 @@ from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.kernel.contraction import computed
 from lumc.kernel.plan import Plan
-from lumc.kernel.space import random_schedule
 from lumc.link.toolchain import KERNEL_FLAGS
 from lumc.oracle import graph as oracle
 from lumc.profile.choose import estimate

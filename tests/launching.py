@@ -110,7 +110,8 @@ def launch(
         kernel = kernels[step.kernel]
         where = [address(name) if name else 0 for name in step.args]
         args = (ctypes.c_void_p * (len(where) + 1))(*where, scratch_base)
-        count = parts if kernel.parallel else 1
+        count = min(parts, kernel.parallel) if kernel.parallel != 1 else parts
+        count = max(1, count)
         for part in range(count):
             lib[prefix + kernel.symbol](args, ctypes.c_long(part), ctypes.c_long(count))
 

@@ -109,8 +109,8 @@ def search(
 
 
 @commands.command()
-@options("input", "out", *PROFILE, "verbose")
-def profile(source: str, output: str, verbose: int, **chosen: Any) -> None:
+@options("input", "out", *PROFILE, "trace", "verbose")
+def profile(source: str, output: str, trace: str | None, verbose: int, **chosen: Any) -> None:
     """Choose the fastest program by measuring: .ls in, .lp plan out.
 
     Stops when no kernel can gain, or after the budget; Ctrl-C writes the best plan so far.
@@ -118,7 +118,7 @@ def profile(source: str, output: str, verbose: int, **chosen: Any) -> None:
     """
     from lumc import pipeline
 
-    pipeline.profile(source, output, profile_options(**chosen), verbose)
+    pipeline.profile(source, output, profile_options(**chosen), verbose, trace)
 
 
 @commands.command()
@@ -146,7 +146,7 @@ def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
 @options(*PROFILE, "target", "dim", "limits", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
-@options("verbose")
+@options("trace", "verbose")
 def compile_(
     source: str,
     output: str,
@@ -155,6 +155,7 @@ def compile_(
     max_nodes: int,
     as_zip: bool,
     save_temps: str | None,
+    trace: str | None,
     verbose: int,
     **chosen: Any,
 ) -> None:
@@ -165,7 +166,7 @@ def compile_(
         source,
         output,
         pipeline.CompileOptions(
-            profile_options(**chosen), target, dims, max_nodes, as_zip, save_temps, verbose
+            profile_options(**chosen), target, dims, max_nodes, as_zip, save_temps, verbose, trace
         ),
     )
 
@@ -175,7 +176,7 @@ def compile_(
 @options("inputs")
 @click.option("-o", "--output", metavar="FILE", help=".npz, or .npy for a single output.")
 @click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
-@options("entry", "threads", "json")
+@options("entry", "threads", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
@@ -183,12 +184,16 @@ def run(
     state: str | None,
     entry: str,
     threads: int,
+    trace: str | None,
     as_json: bool,
 ) -> None:
-    """Run a bundle on .npy or .npz inputs."""
+    """Run a bundle on .npy or .npz inputs.
+
+    --trace times every launch on every thread of a second run; it costs a few ns per launch.
+    """
     from lumc import execute
 
-    execute.run(bundle, inputs, output, state, entry, threads, as_json)
+    execute.run(bundle, inputs, output, state, entry, threads, as_json, trace)
 
 
 @commands.command()
@@ -262,7 +267,7 @@ def show(
 def explain(
     source: str, kernel: str | None, best: str | None, cache: str | None, as_json: bool
 ) -> None:
-    """Say why a plan is as it is: .lp in (or .lk, .lb with the plan beside it).
+    """Say why a plan is as it is: .lp in (or .lk, .lb with the plan beside it; .ls: an estimate).
 
     For every kernel: what it computes, how it runs, its time and roofline, which laws led to it,
     which candidates lost and by how much, and why the search ended. Losing candidates come from

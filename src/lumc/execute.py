@@ -128,6 +128,7 @@ def run(
     entry: str,
     threads: int,
     as_json: bool,
+    trace: str | None = None,
 ) -> None:
     """``lumc run``: outputs to a file, or a summary of each on stdout."""
     from lumc.runtime.cpu import Bundle
@@ -137,7 +138,13 @@ def run(
         arrays = read_arrays(inputs, [t.name for t in bundle.entry(entry).inputs])
         if state and Path(state).exists():
             bundle.set_state(read_arrays((state,), [t.name for t in bundle.states]))
-        results = bundle.run(arrays, entry=entry, threads=threads)
+        if trace:
+            from lumc.report.trace import of_run
+
+            results, parts = bundle.trace(arrays, entry=entry, threads=threads)
+            of_run(f"lumc run, entry {entry}", parts, threads).write(trace)
+        else:
+            results = bundle.run(arrays, entry=entry, threads=threads)
         if state:
             write_arrays(state, bundle.state())
     if output:

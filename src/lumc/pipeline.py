@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from lumc.graph.graph import Graph
     from lumc.kernel.plan import Plan
     from lumc.profile.tune import Progress
+    from lumc.report.trace import Trace
     from lumc.search.space import Space
 
 
 class Log:
     """Messages of a command on stderr; ``level`` is the number of -v."""
 
-    def __init__(self, level: int = 0) -> None:
-        self.level = level
+    def __init__(self, level: int = 0, trace: Trace | None = None) -> None:
+        self.level, self.trace = level, trace
 
     def __call__(self, level: int, message: str) -> None:
         if self.level >= level:
@@ -44,8 +45,24 @@ class Log:
     def step(self, name: str) -> Iterator[None]:
         """Time a step; said with -v."""
         start = time.perf_counter()
-        yield
+        with self.trace.span(name, "pass") if self.trace else nullcontext():
+            yield
         self(1, f"{name:<8} {time.perf_counter() - start:6.2f} s")
+
+
+@contextmanager
+def traced(command: str, level: int, file: str | None) -> Iterator[Log]:
+    """A log; what took how long is written to ``file``, also when the command fails."""
+    if not file:
+        yield Log(level)
+        return
+    from lumc.report.trace import Trace
+
+    trace = Trace(f"lumc {command}")
+    try:
+        yield Log(level, trace)
+    finally:
+        trace.write(file)
 
 
 def parse_dims(values: tuple[str, ...]) -> dict[str, int]:
@@ -163,13 +180,16 @@ def parse_seconds(text: str) -> float:
         raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE) from None
 
 
-def profile(source: str, output: str, options: ProfileOptions, verbose: int) -> None:
+def profile(
+    source: str, output: str, options: ProfileOptions, verbose: int, trace: str | None = None
+) -> None:
     """``lumc profile``."""
-    log = Log(verbose)
-    space, digest = files.space_from_text(*artifact.read_text(source), source)
-    with log.step("profile"):
-        plan = make_plan(space, options, log)
-    files.write(plan, digest, output)
+    with traced("profile", verbose, trace) as log:
+        with log.step("read"):
+            space, digest = files.space_from_text(*artifact.read_text(source), source)
+        with log.step("profile"):
+            plan = make_plan(space, options, log)
+        files.write(plan, digest, output)
 
 
 def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
@@ -180,8 +200,8 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
         return estimate(space)
     from lumc.report.progress import progress
 
-    with interruptible(log) as stopped, progress(log) as say:
-        return _tune(space, options, stopped, say)
+    with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
+        return _tune(space, options, stopped, say, log.trace)
 
 
 def _tune(
@@ -189,6 +209,7 @@ def _tune(
     options: ProfileOptions,
     stopped: Callable[[], bool],
     say: Callable[[Progress], None],
+    trace: Trace | None,
 ) -> Plan:
     from lumc.link.toolchain import KERNEL_FLAGS, find, fingerprint
     from lumc.profile import device
@@ -209,8 +230,12 @@ def _tune(
         cache_bytes=device.cache_bytes(),
     )
     space = replace(space, target=target)
+    bench: Callable[[], Bench] = partial(Bench, target, tools)
+    if trace:
+        from lumc.report.trace import TracedBench
+
+        bench = partial(TracedBench, trace, target, tools)
     try:
-        bench = partial(Bench, target, tools)
         return Tuning(space, wanted, records, bench, stopped=stopped, say=say).run()
     finally:
         records.close()
@@ -275,6 +300,7 @@ class CompileOptions:
     as_zip: bool
     save_temps: str | None
     verbose: int
+    trace: str | None = None
 
 
 def compile_model(source: str, output: str, options: CompileOptions) -> None:
@@ -284,11 +310,11 @@ def compile_model(source: str, output: str, options: CompileOptions) -> None:
         if keep:
             keep.mkdir(parents=True, exist_ok=True)
         stem = Path(output).name.removesuffix(".lb")
-        log = Log(options.verbose)
-        with log.step("read"):
-            made = (keep or Path(scratch)) / f"{stem}.lg"
-            graph = _graph_from_anything(source, parse_dims(options.dims), made)
-        _compile(graph, output, options, log, keep, stem)
+        with traced("compile", options.verbose, options.trace) as log:
+            with log.step("read"):
+                made = (keep or Path(scratch)) / f"{stem}.lg"
+                graph = _graph_from_anything(source, parse_dims(options.dims), made)
+            _compile(graph, output, options, log, keep, stem)
 
 
 def _compile(

@@ -77,8 +77,41 @@ def test_explain_finds_the_plan_behind_kernels_and_bundles(measured: Lumc) -> No
         assert json.loads(measured("explain", file, *CACHE, "--json")) == plan
     Path("m.lp").unlink()
     assert "--save-temps" in measured.fails(2, "explain", "m.lb", *CACHE)
-    measured.fails(2, "explain", "m.ls", *CACHE)
     measured.fails(2, "explain", "m.lg", *CACHE)
+
+
+def test_a_search_space_is_explained_by_its_estimate(measured: Lumc) -> None:
+    measured("profile", "--estimate", "m.ls", "-o", "e.lp")
+    space, plan = (json.loads(measured("explain", f, *CACHE, "--json")) for f in ("m.ls", "e.lp"))
+    assert {**space, "name": "e"} == plan and space["missing"]
+
+
+NOTHING = """lumc graph 1
+input x f32[4]
+output y = x
+"""
+STATEFUL = """lumc graph 1
+state s f32[3]
+entry step
+input x f32[3]
+a f32[i:3] = add s[i], x[i]
+output y = a
+update s[i] = a[i]
+entry look
+b f32[i:3] = exp2 s[i]
+output z = b
+"""
+
+
+@pytest.mark.parametrize("graph", [NOTHING, STATEFUL], ids=["no kernel", "two entries"])
+def test_unusual_models_are_seen_too(lumc: Lumc, graph: str) -> None:
+    Path("m.lg").write_text(graph)
+    lumc("search", "m.lg", "-o", "m.ls")
+    lumc("profile", "--estimate", "m.ls", "-o", "m.lp")
+    assert "m for cpu:native" in lumc("explain", "m.lp", *CACHE)
+    page = Reader(lumc("report", "m.lp", *CACHE, "-o", "-"))
+    assert page.tags["section"] == 6
+    assert lumc("show", "m.lg", "--svg", "-").startswith("<svg")
 
 
 def test_one_kernel_by_name_or_key(measured: Lumc) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import kernel_zoo as zoo
+from drawing import random_schedule
 from kernel_zoo import F32, F64, c, greatest, kernel, plus, times, total, x
 from kernels import FLAGS, compile_programs, native, run, run_checked, worst
 from lumc.codegen.lower import lower
 from lumc.graph.ops import DType
-from lumc.kernel.space import default_schedule, random_schedule
+from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Kernel, binary, cast, const, guard, unary, wsum
 from lumc.oracle.term import evaluate_kernel
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from drawing import random_schedule, sane_schedule
 from kernel_zoo import FAMILIES, random_inputs
 from kernels import FLAGS, QUICK, assert_close, compile_programs, native, run, run_checked
 from lumc.codegen.lower import lower
 from lumc.codegen.program import Contract, Map, Par, Program, Reduce, Rows, When, leaves
 from lumc.kernel.contraction import NARROW
 from lumc.kernel.schedule import Schedule
-from lumc.kernel.space import default_schedule, random_schedule, sane_schedule
+from lumc.kernel.space import default_schedule
 from lumc.kernel.target import resolve_target
 from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel

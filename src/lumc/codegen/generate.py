@@ -90,7 +90,7 @@ def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelC
         source=print_kernel(program, symbol),
         args=(*(b.name for b in kernel.buffers), *(p.name for p in program.packed)),
         scratch_bytes=program.scratch_bytes,
-        parallel=program.parallel,
+        parallel=int(program.parallel) and (plan.kernels[key].schedule.parts or 1),
         regions=sum(i.region in using for i in plan.instances),
     )
 
@@ -104,7 +104,9 @@ def copy_kernels(entries: Iterable[EntryPlan]) -> list[KernelCode]:
 
 def _copy_kernel(n: int, symbol: str) -> KernelCode:
     source = COPY.format(n=n, symbol=symbol)
-    return KernelCode(f"copy {n}", "copy", symbol, source, ("b0", "out"), 0, n > PARALLEL_COPY, 0)
+    return KernelCode(
+        f"copy {n}", "copy", symbol, source, ("b0", "out"), 0, int(n > PARALLEL_COPY), 0
+    )
 
 
 def name_operands(

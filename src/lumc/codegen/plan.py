@@ -61,7 +61,7 @@ class KernelCode:
     source: str  # C text
     args: tuple[str, ...]  # names of its buffers, then of its packed ones; the scratch base follows
     scratch_bytes: Size  # for each part
-    parallel: bool  # if not, it runs as part 0 of 1
+    parallel: int  # 0: it runs as part 0 of 1; 1: a part for every thread; n: at most n parts
     regions: Size  # how many region instances launch it
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 from lumc.graph.expr import Expr, add, dim, linear, make, mul, num
 from lumc.graph.ops import DType
@@ -243,7 +244,13 @@ class Program:
     @property
     def parallel(self) -> bool:
         """False: only part 0 has work."""
-        return any(isinstance(op, Par) for op in self.body)
+        return self.tiles > 0
+
+    @property
+    def tiles(self) -> int:
+        """That are dealt to the parts, by the distributed loops with most of them."""
+        loops = [op.loops for op in self.body if isinstance(op, Par)]
+        return max((prod(loop.count for loop in each) for each in loops), default=0)
 
 
 def reference(place: Place, axes: Sequence[Expr]) -> Expr:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import factors
 from lumc.kernel.key import structural_hashes
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel, dtype
@@ -15,7 +14,6 @@ from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel, dtype
 TILE = 256  # points of the other axes over which one tile keeps a nested value
 # f32 operations that a polynomial or a division costs, against one fused multiply-add's two
 COST = {"exp2": 12, "log2": 14, "sin": 16, "sqrt": 4, "recip": 4, "mod": 8}
-PACK = 8  # to make one element of an operand at run time that could have been packed before
 WEIGHT = COST["exp2"] + 2  # maximum, difference and exponential
 
 
@@ -38,16 +36,15 @@ def roofline_us(work: Work, target: Target) -> float:
     return max(compute, traffic) + target.launch_us
 
 
-def least_work(kernel: Kernel, likely: bool = False) -> Work:
+def least_work(kernel: Kernel) -> Work:
     """Every distinct value once over its free axes, every element of a buffer once.
 
     A reduction nested in another one that ranges over its axes is recomputed when the axes that
-    the outer one adds do not fit in a tile. Values that are equal up to names count once, as a
-    schedule may keep them. ``likely`` adds what lowering seldom avoids: such reductions count
-    for each name, and constant factors of a contraction that are not plain are made at run time.
+    the outer one adds do not fit in a tile. Values that are equal up to names of axes count
+    once, as a schedule may keep them.
     """
     values = [v for root in kernel.roots for v in (root.value, *root.index)]
-    hashes = structural_hashes(values, kernel.extent)
+    hashes = structural_hashes(values, kernel.extent, buffers=True)
     repeats = _recomputed(kernel)
     flops: dict[object, float] = {}
     touched: dict[str, dict[Expr, float]] = {}
@@ -57,10 +54,7 @@ def least_work(kernel: Kernel, likely: bool = False) -> Work:
         elif e.kind not in INDEX_KINDS:
             width = repeats.get(e, 1) * (2 if dtype(e) is DType.F64 else 1)
             spent = _operations(e) * _points(kernel, e.free.union(bound_axes(e))) * width
-            name = e if likely and e.kind in REDUCTIONS else hashes[e]
-            if likely and e.kind == "red":
-                spent += PACK * _points(kernel, _computed_constant(kernel, e))
-            flops[name] = max(flops.get(name, 0.0), spent)
+            flops[hashes[e]] = max(flops.get(hashes[e], 0.0), spent)
             if e.kind == "wsum":  # weights are shared by all sums with these scores
                 over = e.kids[0].free.union(bound_axes(e))
                 flops["weights", hashes[e.kids[0]]] = WEIGHT * _points(kernel, over) * width
@@ -87,18 +81,6 @@ def _operations(e: Expr) -> float:
     if e.kind in ("un", "bin"):
         return float(COST.get(e.attr[0], 1))
     return 1.0 if e.kind == "red" else 0.0
-
-
-def _computed_constant(kernel: Kernel, e: Expr) -> frozenset[str]:
-    """The axes of a constant operand of this sum that is more than one load."""
-    over, parts = set(bound_axes(e)), []
-    for f in factors(e.kids[0]):
-        loads = [t for t in subterms(f) if t.kind == "load"]
-        if f.free - over and all(kernel.buffer(t.attr[0]).constant for t in loads):
-            parts.append(f)
-    axes = frozenset[str]().union(*(f.free for f in parts))
-    plain = not axes & over or (len(parts) == 1 and parts[0].kind == "load")
-    return frozenset() if plain else axes
 
 
 def _recomputed(kernel: Kernel) -> dict[Expr, int]:

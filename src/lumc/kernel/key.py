@@ -101,8 +101,11 @@ def abstract(e: Expr) -> tuple[Expr, tuple[str, ...]]:
     return rename(e, {a: f"x{i}" for i, a in enumerate(visited)}), tuple(visited)
 
 
-def structural_hashes(roots: Iterable[Expr], extent: Mapping[str, int]) -> dict[Expr, str]:
-    """A hash of every term below the roots that sees extents but no names of axes or buffers."""
+def structural_hashes(
+    roots: Iterable[Expr], extent: Mapping[str, int], buffers: bool = False
+) -> dict[Expr, str]:
+    """A hash of every term below the roots that sees extents but no names of axes, and those of
+    buffers only if told."""
     out: dict[Expr, str] = {}
     for e in _all_subterms(roots):
         kids = [out[k] for k in e.kids]
@@ -112,7 +115,7 @@ def structural_hashes(roots: Iterable[Expr], extent: Mapping[str, int]) -> dict[
             case "lin":
                 parts = ["lin", e.attr[0], sorted(zip(kids, e.attr[1], strict=True))]
             case "load":
-                parts = ["load", e.attr[1], kids]
+                parts = ["load", e.attr[not buffers :], kids]
             case "red" | "wsum":
                 bound = sorted(extent[a] for a in bound_axes(e))
                 parts = [e.kind, e.attr[0] if e.kind == "red" else "", bound, kids]

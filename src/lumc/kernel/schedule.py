@@ -59,11 +59,14 @@ class Schedule:
     keep: bool = True  # keep expensive values that a later pass reads again
     fuse_rows: bool = True  # neighbouring operations run row by row
     transpose: bool = True  # moves that change the unit-stride axis go through registers
+    parts: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # at most so many; 0: one per thread
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; fields of stages that have their default value are left out."""
         default = asdict(Stage())
         out = {f.name: getattr(self, f.name) for f in fields(self)}
+        if not self.parts:
+            del out["parts"]
         out["order"], out["tile"] = list(self.order), dict(self.tile)
         out["stages"] = [
             {k: v for k, v in asdict(s).items() if v != default[k]} for s in self.stages

@@ -1,4 +1,4 @@
-"""The schedule space of a kernel: a sound default, and random points. All of them are legal.
+"""A sound default schedule for every kernel.
 
 Measured order of effect (the tile prototype): form and axes of each contraction, staging of its
 operands, block tiles and loop order, then the register tile.
@@ -6,7 +6,6 @@ operands, block tiles and loop order, then the register tile.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -35,6 +34,7 @@ REGISTER_TILES = {
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
 WIDE, SCORES, VALUES = 0, 1, 2  # kinds of default register tiles
 DEFAULT_TILES = {32: ((8, 3), (14, 2), (8, 2)), 16: ((6, 2), (6, 2), (6, 2))}
+STREAMED = 8  # rows of a matrix that are read side by side
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
@@ -53,50 +53,6 @@ def tiled(kernel: Kernel, stages: tuple[Stage, ...], target: Target) -> Schedule
     """The default tiles and order around these stages of a normalized kernel."""
     tile, order = _default_tiles(kernel, stages, target)
     return _finish(kernel, order, tile, stages, target)
-
-
-def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
-    """Any legal schedule."""
-    kernel = normalize(kernel)
-    stages = tuple(_random_stage(kernel, s, target, rng) for s in kernel.stages)
-    order = list(kernel.axes)
-    rng.shuffle(order)
-    sizes = (1, 2, 4, 7, 8, 16, 24, 32, 48, 64, 96, 128, 256)
-    tile = {a: rng.choice([*sizes, n, n, n]) for a, n in kernel.extent.items()}
-    return Schedule(
-        order=tuple(order),
-        parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
-        tile=_whole_panels(kernel, tile, stages, target),
-        stages=stages,
-        keep=rng.random() < 0.7,
-        fuse_rows=rng.random() < 0.7,
-        transpose=rng.random() < 0.7,
-    )
-
-
-def sane_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
-    """A random schedule that a search would draw: tiles are multiples of the register tiles,
-    batch axes are small."""
-    kernel = normalize(kernel)
-    draw = random_schedule(kernel, target, rng)
-    rows, vectors, reduced = dict[str, int](), dict[str, int](), set[str]()
-    for s, p in zip(kernel.stages, draw.stages, strict=True):
-        reduced |= set(bound_axes(s))
-        if p.form == "contract" and p.lane_axis:
-            vectors[p.lane_axis] = p.nv * lanes(target, dtype(s))
-        if p.form != "rows" and p.rows_axis:
-            rows[p.rows_axis] = p.mr
-    tile = {}
-    for a, n in kernel.extent.items():
-        if a in reduced:
-            tile[a] = rng.choice((64, 128, 256, 512, n, n))
-        elif a in vectors:
-            tile[a] = vectors[a] * rng.choice((1, 2, 4, 8, 16))
-        elif a in rows:
-            tile[a] = rows[a] * rng.choice((2, 4, 8, 16, 64))
-        else:
-            tile[a] = n if a in kernel.axes[-1:] else rng.choice((1, 1, 4, 8, 16, 32))
-    return _finish(kernel, draw.order, tile, draw.stages, target)
 
 
 def _finish(
@@ -137,15 +93,18 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
         return contraction_stage(kernel, stage, columns[0], target)
     best = max(found, key=lambda p: _score(kernel, stage, p, target), default=None)
-    in_place = [p for p in found if _dots_in_place(kernel, stage, p)]
+    in_place = [p for p in found if _dots(kernel, stage, p, target)]
     skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
     square = any(r and kernel.extent[r] > 8 and kernel.extent[v] >= 16 for r, v in found)
     if skinny and not square and stage.kind == "red":
-        return _dot(kernel, stage, skinny[0], 2)
-    if best and (_rows(kernel, best) > 1 or _step(kernel, stage, best, "b") == 1):
+        return _dot(kernel, stage, skinny[0], target, 2)
+    if best and (
+        _rows(kernel, best) > 1 or (not in_place and _step(kernel, stage, best, "b") == 1)
+    ):
         return contraction_stage(kernel, stage, best, target)
     if in_place:
-        return _dot(kernel, stage, max(in_place, key=lambda p: min(_rows(kernel, p), 4)), 4)
+        most = max(in_place, key=lambda p: min(_rows(kernel, p), 4))
+        return _dot(kernel, stage, most, target, 4)
     return _row_walk(kernel, stage)
 
 
@@ -211,12 +170,19 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
     )
 
 
-def _dots_in_place(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str, str] | None:
+    """How a dot form with lanes along the reduced axis would read its operands: in place. Of one
+    row only the matrix must be, or be laid out before if it does not stay in the cache."""
     last = bound_axes(stage)[-1]
     if not can_dot(stage, pair) or kernel.extent[last] < 16:
-        return False
-    p = Stage("dot", pair[0], pair[1])
-    return all("none" in staging_modes(kernel, stage, p, side) for side in "ab")
+        return None
+    p, one = Stage("dot", *pair), _rows(kernel, pair) == 1 and stage.kind == "red"
+    large = kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2
+    a = ("none", "hoist") if one else ("none",)
+    b = ("none", "narrow", "link") if one and large else ("none",)
+    modes = (staging_modes(kernel, stage, p, side) for side in "ab")
+    found = [next((m for m in w if m in have), "") for w, have in zip((a, b), modes, strict=True)]
+    return (found[0], found[1]) if all(found) else None
 
 
 def _is_skinny(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
@@ -224,8 +190,12 @@ def _is_skinny(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     return few and not _can_link(kernel, stage, pair)
 
 
-def _dot(kernel: Kernel, stage: Expr, pair: Pair, columns: int) -> Stage:
-    return Stage("dot", *pair, mr=min(4, _rows(kernel, pair)), nv=columns)
+def _dot(kernel: Kernel, stage: Expr, pair: Pair, target: Target, columns: int) -> Stage:
+    """One row walks many columns at once: as many streams as it takes to keep memory busy."""
+    modes, mr = _dots(kernel, stage, pair, target), min(4, _rows(kernel, pair))
+    assert modes
+    nv = STREAMED if mr == 1 else columns
+    return Stage("dot", *pair, mr=mr, nv=nv, stage_a=modes[0], stage_b=modes[1])
 
 
 def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> Stage:
@@ -336,35 +306,3 @@ def _work(kernel: Kernel) -> int:
     loops = [{*s.free, *bound_axes(s)} for s in kernel.stages]
     loops += [{a for i in r.index for a in i.free} for r in kernel.roots]
     return max((prod(kernel.extent[a] for a in axes) for axes in loops), default=0)
-
-
-# ---- random stages
-
-
-def _random_stage(kernel: Kernel, stage: Expr, target: Target, rng: random.Random) -> Stage:
-    found = pairs(stage)
-    if found and rng.random() < 0.8:
-        return _random_contraction(kernel, stage, rng.choice(found), target, rng)
-    # lanes on a kept axis only where the data is contiguous along it: gathers take gcc seconds
-    kept = [a for a in kernel.axes if a in stage.free]
-    unit = bool(kept) and stage.kind == "red" and _least_step(kernel, stage, kept[-1]) == 1
-    lane = rng.choice(("reduced", "kept")) if unit else "reduced"
-    return Stage(lanes=lane, streams=rng.choice((1, 2, 4)))
-
-
-def _random_contraction(
-    kernel: Kernel, stage: Expr, pair: Pair, target: Target, rng: random.Random
-) -> Stage:
-    dot = rng.random() < 0.25 and can_dot(stage, pair)
-    mr, nv = rng.choice(DOT_TILES if dot else REGISTER_TILES[target.registers])
-    p = Stage("dot" if dot else "contract", *pair, mr, nv)
-    a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
-    return replace(
-        p,
-        stage_a=rng.choice(a),
-        stage_b=rng.choice(b),
-        window=rng.random() < 0.7,
-        panels_first=rng.random() < 0.5,
-        panels_outside=rng.random() < 0.4,
-        streams=rng.choice((1, 2, 4)),
-    )

@@ -8,12 +8,14 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lumc.errors import Exit, LumcError
 
@@ -106,14 +108,20 @@ def fingerprint(tools: Toolchain, flags: Sequence[str]) -> str:
 
 
 def compile_objects(
-    tools: Toolchain, folder: Path, sources: Sequence[str], flags: Sequence[str], jobs: int
+    tools: Toolchain,
+    folder: Path,
+    sources: Sequence[str],
+    flags: Sequence[str],
+    jobs: int,
+    seconds: float = TIMEOUT_S,
 ) -> list[str]:
-    """Compile files of ``folder``, several at a time; names stay relative, so no object depends
-    on where the folder lies. Returns the names of the objects."""
+    """Compile files of ``folder``, several at a time, each in so many seconds; names stay relative,
+    so no object depends on where the folder lies. Returns the names of the objects."""
 
     def compile_one(source: str) -> str:
         output = str(Path(source).with_suffix(".o"))
-        done = _run([*tools.command, *tools.spell(flags), "-c", source, "-o", output], folder)
+        command = [*tools.command, *tools.spell(flags), "-c", source, "-o", output]
+        done = _run(command, folder, seconds)
         if done.returncode:
             raise _failed(source, f"{folder.name}/{source}", done.stderr)
         return output
@@ -130,20 +138,28 @@ def link_objects(
         raise _failed(output, " ".join(tools.command), done.stderr)
 
 
-def _run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: Sequence[str], folder: Path | None = None, seconds: float = TIMEOUT_S
+) -> subprocess.CompletedProcess[str]:
+    """Its output, or a failure; a compiler that takes too long ends with all that it started."""
+    pipe = subprocess.PIPE
+    how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
     try:
-        return subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=TIMEOUT_S,
-            check=False,
+        process = subprocess.Popen(
+            command, cwd=folder, text=True, errors="replace", start_new_session=True, **how
         )
-    except (OSError, subprocess.TimeoutExpired) as e:
+    except OSError as e:
         return subprocess.CompletedProcess(command, 1, "", str(e))
+    try:
+        out, said = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return subprocess.CompletedProcess(command, 1, "", f"no result in {seconds:g} s")
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, out, said)
 
 
 def _failed(what: str, where: str, stderr: str) -> LumcError:

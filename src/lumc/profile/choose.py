@@ -1,23 +1,25 @@
-"""Choosing by estimate: per unique region the variant and the cuts with the lowest bound.
+"""Choosing by estimate: per unique region the variant and the cuts with the lowest price.
 
 Kernel times add up, so regions are independent. Candidates come in order of simplicity - fewer
-reductions, fewer operations, fewer kernels - and a later one must be faster by a margin to win.
+reductions, fewer operations, fewer kernels - and a later one must be cheaper by a margin to win.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from lumc.graph.expr import Expr
-from lumc.kernel.bound import bound_us, least_work, roofline_us
+from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.key import canonical, kernel_key
 from lumc.kernel.normal import normalize
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.profile.price import least_price_us, price_us
 from lumc.search.cuts import Splitting
 from lumc.search.space import Region, Space, Variant
 
@@ -29,7 +31,7 @@ Cuts = tuple[int, ...]
 
 
 def estimate(space: Space) -> Plan:
-    """A plan without measurement: the least roofline bound, default schedules."""
+    """A plan without measurement: the least price, default schedules."""
     kernels: dict[str, KernelPlan] = {}
     regions: dict[str, RegionPlan] = {}
     for region in space.regions:
@@ -49,39 +51,65 @@ def choose(region: Region, target: Target) -> list[Kernel]:
 
 
 def shortlist(region: Region, target: Target) -> list[list[Kernel]]:
-    """The kernels of the candidates that are worth measuring, in order of simplicity."""
-    every = list(_every(region, target))
-    best = min(us for us, _, _ in every)
-    limit = sorted(us for us, _, _ in every)[:SHORT][-1]
-    near = [f for f in every if f[0] <= min(limit, best * NEAR)]
-    return [c.splitting.kernels(cuts) for _, c, cuts in near[:SHORT]]
+    """The kernels of the candidates that are worth measuring, in order of simplicity; of those
+    with the same kernels the first."""
+    every: dict[object, tuple[float, list[Kernel]]] = {}
+    for us, c, cuts in _every(region, target):
+        kernels = c.splitting.kernels(cuts)
+        every.setdefault(frozenset(map(_key, kernels)), (us, kernels))
+    prices = sorted(us for us, _ in every.values())
+    limit = min(prices[:SHORT][-1], prices[0] * NEAR)
+    return [kernels for us, kernels in every.values() if us <= limit][:SHORT]
 
 
 def _every(region: Region, target: Target) -> Iterator[tuple[float, _Candidates, Cuts]]:
-    """All candidates with their estimates, in order of simplicity."""
-    prices: dict[tuple[Expr, tuple[Expr, ...]], float] = {}
-    tried = [_Candidates(region, variant, target, prices) for variant in region.variants]
+    """All candidates with their prices, in order of simplicity."""
+    prices = _Prices(target)
+    tried = [_Candidates(region, variant, prices) for variant in region.variants]
     for candidates in sorted(tried, key=lambda c: c.effort):
         for cuts in dict.fromkeys(candidates.cuts()):
             yield candidates.total(cuts), candidates, cuts
 
 
-class _Candidates:
-    """A variant with all its sets of cuts; kernels seen before are priced once."""
+def _key(kernel: Kernel) -> tuple[Expr, tuple[Expr, ...]]:
+    """Equal for equal kernels of one region."""
+    return kernel.roots[0].value, kernel.roots[0].index
 
-    def __init__(
-        self,
-        region: Region,
-        variant: Variant,
-        target: Target,
-        prices: dict[tuple[Expr, tuple[Expr, ...]], float],
-    ) -> None:
+
+@dataclass
+class _Prices:
+    """What the kernels of one region cost, and the best of its candidates so far."""
+
+    target: Target
+    best: float = inf
+    least: dict[object, float] = field(default_factory=dict)
+    known: dict[object, float] = field(default_factory=dict)
+
+    def total(self, kernels: Sequence[Kernel]) -> float:
+        """In us; of candidates that are not near the best one, less than that."""
+        for k in kernels:
+            if _key(k) not in self.least:
+                self.least[_key(k)] = least_price_us(k, self.target)
+        total = sum(self.least[_key(k)] for k in kernels)
+        for k in sorted(kernels, key=lambda k: -self.least[_key(k)]):
+            if total > self.best * NEAR:
+                return total
+            if _key(k) not in self.known:
+                self.known[_key(k)] = price_us(k, self.target)
+            total += self.known[_key(k)] - self.least[_key(k)]
+        self.best = min(self.best, total)
+        return total
+
+
+class _Candidates:
+    """A variant with all its sets of cuts."""
+
+    def __init__(self, region: Region, variant: Variant, prices: _Prices) -> None:
         self.points = range(len(variant.cuts))
         self.splitting = Splitting(region.frame, variant.value, variant.cuts)
-        self.target, self.prices = target, prices
-        self.totals: dict[Cuts, float] = {}
+        self.prices, self.totals = prices, dict[Cuts, float]()
         (whole,) = self.splitting.kernels()
-        self.effort = len(whole.stages), least_work(whole, likely=True).flops
+        self.effort = len(whole.stages), least_work(whole).flops
 
     def cuts(self) -> Iterator[Cuts]:
         """Sets of cuts worth a look: all of few points, else a descent from both ends."""
@@ -104,16 +132,10 @@ class _Candidates:
             yield cuts
 
     def total(self, cuts: Cuts) -> float:
-        """The bounds of all kernels, in us; stages that differ in names count each."""
+        """The price of all kernels, in us."""
         if cuts not in self.totals:
-            self.totals[cuts] = sum(self._price(k) for k in self.splitting.kernels(cuts))
+            self.totals[cuts] = self.prices.total(self.splitting.kernels(cuts))
         return self.totals[cuts]
-
-    def _price(self, kernel: Kernel) -> float:
-        key = kernel.roots[0].value, kernel.roots[0].index
-        if key not in self.prices:
-            self.prices[key] = roofline_us(least_work(kernel, likely=True), self.target)
-        return self.prices[key]
 
 
 def plan_region(

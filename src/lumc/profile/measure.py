@@ -13,6 +13,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,6 +44,7 @@ from lumc.profile import timing
 from lumc.profile.timing import Timing
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, serve
 
+COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
 PEAK_SAMPLES = 100  # of about 100 us
 
 # why a candidate has no time
@@ -66,6 +68,7 @@ class Trial:
     us: float | None = None
     samples: int = 0
     noise: float = 0.0
+    slices: int = 0  # over 1: a slice of the tiles was timed, and its share said the rest
     reason: str = ""
     remark: str = ""
 
@@ -133,7 +136,7 @@ class Bench:
                     if isinstance(one, Trial) or self._check(job, one, number):
                         return []
                     samples.append(partial(self._ask, "sample", number))
-                    found, runs = timing.measure(samples[-1], job.best_us)
+                    found, runs = timing.measure(samples[-1], job.best_us, whole=True)
                     inner.append(runs)
                     first.append(found.us)
                 times = timing.finals(samples, inner, first)
@@ -215,10 +218,11 @@ class Bench:
                 out.append(Trial(job.schedule, reason=ILLEGAL, remark=f"{type(e).__name__}: {e}"))
                 continue
             name = f"b{self._batch}_k{i}"
-            digest = hashlib.sha256(source.replace(f"k{i}(", "k(").encode()).hexdigest()
+            said = source.replace(f"k{i}(", "k(") + str(jobs[i].schedule.parts)
+            digest = hashlib.sha256(said.encode()).hexdigest()
             (self.folder / f"{name}.c").write_text(source)
             path = str(self.folder / f"{name}.so")
-            out.append(_Made(digest, name, _loaded(program, path, f"k{i}")))
+            out.append(_Made(digest, name, _loaded(program, jobs[i].schedule, path, f"k{i}")))
         first = {m.digest: m for m in reversed(out) if isinstance(m, _Made)}
         with undisturbed():
             failed = self._compile(list(first.values()))
@@ -232,17 +236,17 @@ class Bench:
     def _compile(self, made: Sequence[_Made]) -> dict[str, str]:
         """Shared objects, several compilers side by side; what failed, and what was said."""
         flags = (*KERNEL_FLAGS, *self.target.flags)
-        failed: dict[str, str] = {}
-        try:
-            compile_objects(
-                self.tools, self.folder, [f"{m.name}.c" for m in made], flags, self.jobs
-            )
-        except LumcError:
-            for m in made:
-                try:
-                    compile_objects(self.tools, self.folder, [f"{m.name}.c"], flags, 1)
-                except LumcError as e:
-                    failed[m.digest] = e.what
+
+        def attempt(m: _Made) -> str:
+            try:
+                compile_objects(self.tools, self.folder, [f"{m.name}.c"], flags, 1, COMPILER_S)
+            except LumcError as e:
+                return e.what
+            return ""
+
+        with ThreadPoolExecutor(self.jobs) as pool:
+            said = zip(made, pool.map(attempt, made), strict=True)
+            failed = {m.digest: what for m, what in said if what}
         for m in made:
             if m.digest not in failed:
                 so, ends = f"{m.name}.so", ("-shared", "-lm")
@@ -258,15 +262,16 @@ class _Made:
 
 
 def _timed(job: Job, t: Timing) -> Trial:
-    return Trial(job.schedule, t.us, t.samples, t.noise)
+    return Trial(job.schedule, t.us, t.samples, t.noise, t.slices)
 
 
-def _loaded(program: Program, path: str, symbol: str) -> Loaded:
+def _loaded(program: Program, schedule: Schedule, path: str, symbol: str) -> Loaded:
     packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
     terms = [t for op in leaves(program.body) for term in terms_of(op) for t in subterms(term)]
     raw = tuple(dict.fromkeys(t.attr[0] for t in terms if t.kind == "load"))
     data = tuple(to_plain(p) for p in packings)
-    return Loaded(path, symbol, raw, data, program.scratch_bytes, program.parallel)
+    parallel = int(program.parallel) and (schedule.parts or 1)
+    return Loaded(path, symbol, raw, data, program.scratch_bytes, parallel, program.tiles)
 
 
 def build_timer(tools: Toolchain, folder: Path) -> str:

@@ -94,7 +94,8 @@ class Records:
                     schedule, us, int(line.get("samples", 0)), float(line.get("noise", 0))
                 )
                 said = str(line.get("reason", "")), str(line.get("remark", ""))
-                self._keep(key, replace(found, reason=said[0], remark=said[1]))
+                slices = int(line.get("slices", 0))
+                self._keep(key, replace(found, slices=slices, reason=said[0], remark=said[1]))
             elif us is not None:
                 self.elsewhere.setdefault(key[0], {})[text_of(schedule)] = us
         except (LookupError, TypeError, ValueError, OverflowError):

@@ -1,16 +1,17 @@
 """How long a kernel takes: the minimum of samples of about 100 us.
 
 The minimum is what other processes cannot make larger; a mean or a median ranks noise. ``Sample``
-runs a candidate: ``sample(inner, n)`` gives n times the microseconds of one of ``inner`` runs.
+runs a candidate: ``sample(inner, n)`` gives n times the microseconds of one of ``inner`` runs, and
+``sample(1, n, slices)`` estimates that of long ones from a slice of the tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
-Sample = Callable[[int, int], list[float]]
+Sample = Callable[..., list[float]]
 
 SAMPLE_US = 100.0
 DROP = 1.5  # slower than this times the best: two samples are enough
@@ -18,6 +19,8 @@ PROMISING = 1.12  # below this times the best: more patience
 PATIENCE = (4, 15)  # samples without progress that end the minimum: of others, of promising ones
 PROGRESS = 0.005
 SLOW_US = 1000.0  # samples as long as this meet preemption
+LONG_US = 20_000.0  # while searching, slices of such kernels are timed
+SLICE_US = 5_000.0
 FINAL_US = 60_000.0  # of one candidate in the finals
 WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples
 
@@ -29,6 +32,7 @@ class Timing:
     us: float
     samples: int
     noise: float
+    slices: int = 0
 
 
 def inner_runs(once_us: float) -> int:
@@ -36,23 +40,29 @@ def inner_runs(once_us: float) -> int:
     return max(1, min(100_000, round(SAMPLE_US / max(once_us, 1e-3))))
 
 
-def measure(sample: Sample, best_us: float | None) -> tuple[Timing, int]:
-    """Screen, then sample until the minimum stays; also the runs per sample."""
-    once = min(sample(1, 2))
+def measure(sample: Sample, best_us: float | None, whole: bool = False) -> tuple[Timing, int]:
+    """Screen, then sample until the minimum stays; also the runs per sample. Of long kernels it
+    takes slices, unless the ``whole`` is asked for."""
+    known = best_us is not None and best_us > LONG_US
+    once = best_us if known and best_us else sample(1, 1)[0]
+    slices = round(once / SLICE_US) if once > LONG_US and not whole else 0
+    of = (slices,) if slices else ()
+    once = min(sample(1, 2, *of)) if slices or known else min(once, *sample(1, 1))
     if once < SAMPLE_US:
         once = min(sample(inner_runs(once), 2))
     inner = inner_runs(once)
-    seen = [once, *sample(inner, 2)]
+    seen = [once, *sample(inner, 2, *of)]
     if best_us is None or min(seen) <= DROP * best_us:
         stale = 0
         while True:
             low = min(seen)
             limit = PATIENCE[best_us is None or low <= PROMISING * best_us]
-            if stale >= limit or (low > SLOW_US and stale * low > FINAL_US):
+            spent = stale * low / max(1, slices)
+            if stale >= limit or (low > SLOW_US and spent > FINAL_US):
                 break
-            seen += sample(inner, 1)
+            seen += sample(inner, 1, *of)
             stale = 0 if seen[-1] < low * (1 - PROGRESS) else stale + 1
-    return timing(seen), inner
+    return replace(timing(seen), slices=slices), inner
 
 
 def finals(samples: Sequence[Sample], inner: Sequence[int], first: Sequence[float]) -> list[Timing]:

@@ -253,7 +253,7 @@ class Tuning:
         walk, known = self._walk(key), self._known(key)
         best = sorted((t for t in known if t.us is not None), key=_time)[:FINALISTS]
         close = [t for t in known if t in best and _time(t) <= CLOSE * _time(best[0])]
-        if len(close) > 1 and not self.stopped():
+        if (len(close) > 1 or close[0].slices) and not self.stopped():
             jobs = [Job(walk.plan, t.schedule, self._cold(key), t.us) for t in close]
             close = self._bench().finals(jobs) or close
         winner = close[0]
@@ -262,7 +262,8 @@ class Tuning:
                 winner = trial
         why = self._stop(walk) or ("interrupted" if self.stopped() else "time")
         spent = self.options.budget_s, self.options.trials
-        us = min(_time(t) for t in (winner, *known) if t.us and t.schedule == winner.schedule)
+        same = [t for t in known if t.us and t.schedule == winner.schedule and not t.slices]
+        us = min(_time(t) for t in (winner, *same))
         choice = Choice(winner.schedule, us, why, len(known), *spent)
         self.records.choose(*self._at(key), choice)
 

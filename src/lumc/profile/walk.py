@@ -1,9 +1,10 @@
 """The search through the schedules of one kernel.
 
 It starts at the default and at what was best elsewhere. Then two ways alternate: other structures,
-and steps away from the best schedule so far; when these are used up, strolls from the best
-schedules of the best structures. Everything random comes from the seed and the kernel's key, so
-the same records give the same walk.
+and steps away from the best schedule so far, those first of which the least time is expected; when
+these are used up, a tree search through the whole space, seeded by all that was tried, and strolls
+from the best schedules of the best structures. Everything random comes from the seed and the
+kernel's key, so the same records give the same walk.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from lumc.kernel.grammar import Grammar, Path
 from lumc.kernel.moves import neighbours, stroll, structures
 from lumc.kernel.plan import KernelPlan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.profile.measure import Trial
+from lumc.profile.price import price_us
 from lumc.profile.records import text_of
+from lumc.profile.tree import Tree
 
 PATIENCE = 96  # candidates without progress that end a walk
 PROGRESS = 0.005
 ELITE = 3  # structures that strolls start from
+EARLY = 48  # proposals of which every second is another structure; later every fourth
+PRICED = 32  # steps whose price is asked for, which takes as long as a few compilations
+DOUBT = 0.15  # of the logarithm of a price
 STROLLS = 40  # to find one schedule that is new
 
 
@@ -35,12 +42,14 @@ class Walk:
         seed: int,
         hints: Sequence[Schedule],
     ) -> None:
-        self.plan, self.target, self.floor_us = plan, target, floor_us
+        self.plan, self.grammar, self.floor_us = plan, Grammar(plan.kernel, target), floor_us
         self.rng = random.Random(f"{seed}:{plan.key}")
+        self.tree = Tree(self.grammar, self.rng)
         self.first = [plan.schedule, *hints]
         self.others: list[Schedule] | None = None
         self.steps: list[Schedule] = []
         self.seen: set[str] = set()
+        self.paths: set[Path] = set()
         self.best: Trial | None = None
         self.elite: dict[str, Trial] = {}  # the best of every structure
         self.trials: list[Trial] = []
@@ -58,6 +67,7 @@ class Walk:
                 break
             if text_of(schedule) not in self.seen:
                 self.seen.add(text_of(schedule))
+                self.paths.add(self.grammar.path(schedule) or ())
                 out.append(schedule)
         return out
 
@@ -65,16 +75,19 @@ class Walk:
         if self.first:
             return self.first.pop(0)
         if self.others is None:
-            self.others = structures(self.plan.kernel, self.target)
-            self.rng.shuffle(self.others)
-        if self.others and (turn % 2 or not self.steps):
+            every = structures(self.grammar)
+            self.others = self._by_price(every, len(every))
+        often = 2 if turn < EARLY else 4
+        if self.others and (turn % often == 1 or not self.steps):
             return self.others.pop()
         if self.steps:
             return self.steps.pop()
+        if turn % 2 and (found := self.tree.propose(self.paths)):
+            return found
         known = sorted(self.elite.values(), key=_time)[:ELITE]
         for _ in range(STROLLS if known else 0):
             start = self.rng.choice(known).schedule
-            schedule = stroll(self.plan.kernel, start, self.target, self.rng)
+            schedule = stroll(self.grammar, start, self.rng)
             if text_of(schedule) not in self.seen:
                 return schedule
         return None
@@ -83,6 +96,7 @@ class Walk:
         """Learn from a proposed schedule."""
         self.trials.append(trial)
         self.stale += 1
+        self.tree.observe(trial.schedule, trial.us)
         if trial.us is None:
             return
         kind = repr(
@@ -95,8 +109,18 @@ class Walk:
             self.elite[kind] = trial
         if self.best is None or trial.us < _time(self.best) * (1 - PROGRESS):
             self.best, self.stale = trial, 0
-            self.steps = neighbours(self.plan.kernel, trial.schedule, self.target)
-            self.rng.shuffle(self.steps)
+            self.steps = self._by_price(neighbours(self.grammar, trial.schedule), PRICED)
+
+    def _by_price(self, schedules: list[Schedule], n: int) -> list[Schedule]:
+        """The most promising last, of n of them; the price is doubted, so that it does not decide
+        alone."""
+        kernel, target = self.grammar.kernel, self.grammar.target
+        self.rng.shuffle(schedules)
+        prices = [
+            price_us(kernel, target, s) * self.rng.lognormvariate(0, DOUBT) for s in schedules[:n]
+        ]
+        ranked = sorted(range(len(prices)), key=lambda i: -prices[i])
+        return schedules[n:] + [schedules[i] for i in ranked]
 
     def stop(self, fraction: float, limit: int) -> str:
         """Why the walk is over, or nothing."""

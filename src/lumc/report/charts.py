@@ -11,6 +11,8 @@ from lumc.report.words import us
 
 Body = Mapping[str, Any]
 Scale = Callable[[float], float]
+Ends = tuple[tuple[float, float], tuple[float, float]]  # of a line, x and y of each
+Box = tuple[float, float, float, float]  # left, right, top, bottom
 WIDTH, HEIGHT = 720.0, 400.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 20.0, 16.0, 46.0
 LABELS = 8  # points with a name
@@ -27,20 +29,25 @@ def roofline(body: Body, classes: Mapping[str, str]) -> Markup:
     xs = [x for x, _ in at.values()]
     ys = [y for _, y in at.values()]
     x0, x1 = _decades([*xs, top / bandwidth], 2.5)
-    y0, y1 = _decades([*ys, top], 1.6)
+    y0, y1 = _decades([*ys, top], 2.0)
     x, y = _log(x0, x1, LEFT, WIDTH - RIGHT), _log(y0, y1, HEIGHT - BOTTOM, TOP)
     limits = [(bandwidth, f"memory {bandwidth:.0f} GB/s")]
     fast = [k["nbytes"] / k["bound_us"] / 1e3 for k in points if k["limited_by"] == "caches"]
     if fast:
         limits.append((max(fast), f"caches {max(fast):.0f} GB/s"))
+    slopes = [
+        (said, ends)
+        for rate, said in limits
+        if (ends := _ends(x, y, (x0, x1), (y0, y1), top, rate))
+    ]
     marks = [_point(k, x(at[k["key"]][0]), y(at[k["key"]][1]), y, classes) for k in points]
     return tag(
         "svg",
         _grid(x, y, (x0, x1), (y0, y1)),
         _ceiling(x, y, (x0, x1), top, body["machine"]["measured_peak"]),
-        *(_slope(x, y, (x0, x1), (y0, y1), top, rate, said) for rate, said in limits),
+        *(_slope(said, ends) for said, ends in slopes),
         *marks,
-        *_names(points[:LABELS], at, x, y, classes),
+        *_names(points, at, x, y, [(LEFT, WIDTH, y(top) - 2, y(top) + 2), *_boxes(slopes)]),
         viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}",
         role="img",
         aria_label="Roofline: speed of every kernel against its arithmetic per byte",
@@ -96,33 +103,44 @@ def _ceiling(x: Scale, y: Scale, xs: tuple[float, float], top: float, measured: 
     return tag("g", line, name)
 
 
-def _slope(
+def _ends(
     x: Scale,
     y: Scale,
     xs: tuple[float, float],
     ys: tuple[float, float],
     top: float,
     rate: float,
-    said: str,
-) -> Markup:
-    """Speed = rate x intensity, inside the frame and below the ceiling."""
-    start = max(xs[0], ys[0] / rate)
-    end = min(xs[1], top / rate)
+) -> Ends | None:
+    """Where the line speed = rate x intensity enters the frame and meets the ceiling."""
+    start, end = max(xs[0], ys[0] / rate), min(xs[1], top / rate)
     if start >= end:
-        return Markup()
-    line = tag(
-        "line", x1=x(start), y1=y(start * rate), x2=x(end), y2=y(end * rate), class_="limit slope"
-    )
-    a, b = (x(start), y(start * rate)), (x(end), y(end * rate))
-    angle = math.degrees(math.atan2(b[1] - a[1], b[0] - a[0]))
-    place = f"translate({a[0] + 10:.1f} {a[1] - 12:.1f}) rotate({angle:.1f})"
-    return tag("g", line, tag("text", said, transform=place, class_="limit"))
+        return None
+    return (x(start), y(start * rate)), (x(end), y(end * rate))
+
+
+def _slope(said: str, ends: Ends) -> Markup:
+    (x1, y1), (x2, y2) = ends
+    angle = math.degrees(math.atan2(y2 - y1, x2 - x1))
+    place = f"translate({x1:.1f} {y1:.1f}) rotate({angle:.1f})"
+    line = tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_="limit slope")
+    return tag("g", line, tag("text", said, transform=place, x=14, y=-6, class_="limit"))
+
+
+def _boxes(slopes: Sequence[tuple[str, Ends]]) -> list[Box]:
+    """What the names of the slopes cover, piece by piece."""
+    out = []
+    for said, ((x1, y1), (x2, y2)) in slopes:
+        length = math.hypot(x2 - x1, y2 - y1)
+        for n in range(len(said) + 1):
+            along = (14 + CHAR * n) / length
+            px, py = x1 + (x2 - x1) * along, y1 + (y2 - y1) * along
+            out.append((px - 8, px + 2, py - 18, py - 2))
+    return out
 
 
 def _point(k: Body, x: float, y: float, scale: Scale, classes: Mapping[str, str]) -> Markup:
     """A disc as large as the kernel's share, and a stem up to its own roofline."""
     roof = scale(k["flops"] / k["bound_us"] / 1e3)
-    radius = 4.0 + 9.0 * math.sqrt(k["share"])
     figure = us(k["time_us"]) if k["time_us"] else f"at least {us(k['bound_us'])}"
     title = tag("title", f"{k['name']}: {figure}, {speed(k):.1f} GFLOP/s, {k['share']:.1%}")
     hollow = "" if k["time_us"] else " hollow"
@@ -130,7 +148,7 @@ def _point(k: Body, x: float, y: float, scale: Scale, classes: Mapping[str, str]
         "a",
         title,
         tag("line", x1=x, x2=x, y1=y, y2=roof, class_="stem"),
-        tag("circle", cx=x, cy=y, r=radius, class_="dot" + hollow),
+        tag("circle", cx=x, cy=y, r=_radius(k), class_="dot" + hollow),
         href=f"#k-{k['key']}",
         class_=classes[k["key"]],
         data_k=k["key"],
@@ -138,21 +156,25 @@ def _point(k: Body, x: float, y: float, scale: Scale, classes: Mapping[str, str]
     )
 
 
+def _radius(k: Body) -> float:
+    return 4.0 + 9.0 * math.sqrt(k["share"])
+
+
 def _names(
     points: Sequence[Body],
     at: Mapping[str, tuple[float, float]],
     x: Scale,
     y: Scale,
-    classes: Mapping[str, str],
+    taken: list[Box],
 ) -> list[Markup]:
-    """Names beside the largest points: where there is room for them."""
-    taken = list[tuple[float, float, float, float]]()
-    for px, py in at.values():
-        taken.append((x(px) - 5, x(px) + 5, y(py) - 5, y(py) + 5))
-    out = []
+    """Names beside the largest points, where there is room for them."""
     for k in points:
+        cx, cy, r = x(at[k["key"]][0]), y(at[k["key"]][1]), _radius(k)
+        taken.append((cx - r, cx + r, cy - r, cy + r))
+    out = []
+    for k in points[:LABELS]:
         cx, cy = x(at[k["key"]][0]), y(at[k["key"]][1])
-        off, width = 6 + 9 * math.sqrt(k["share"]), CHAR * len(k["name"])
+        off, width = _radius(k) + 3, CHAR * len(k["name"])
         for left, base in (
             (cx + off, cy + 4),
             (cx - off - width, cy + 4),
@@ -173,7 +195,7 @@ def _names(
     return out
 
 
-def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
 
 

@@ -45,11 +45,13 @@ class Diagram:
     edges: list[tuple[str, str]] = field(default_factory=list)
 
 
-def entry_diagram(entry: Entry, weights: Iterable[Node]) -> Diagram:
-    """The nodes of an entry: leaves, primitives and outputs."""
-    out = Diagram()
-    used = {o.source.name for n in entry.nodes for o in n.operands if isinstance(o, Read)}
-    for leaf in (*entry.inputs, *(w for w in weights if w.name in used)):
+def entry_diagram(entry: Entry) -> Diagram:
+    """The nodes of an entry: what it reads, primitives and outputs."""
+    out, own = Diagram(), {n.name for n in entry.nodes}
+    read = [o.source for n in entry.nodes for o in n.operands if isinstance(o, Read)]
+    ends = [node for _, node in entry.outputs]
+    leaves = {n.name: n for n in (*entry.inputs, *read, *ends) if n.name not in own}
+    for leaf in leaves.values():
         out.boxes.append(Box(leaf.name, (leaf.name, _type(leaf)), "leaf"))
     for node in entry.nodes:
         said = f"{node.name} = {getattr(node.op, 'value', node.op)}"
@@ -81,15 +83,15 @@ def to_dot(diagram: Diagram) -> str:
 
 def to_svg(diagram: Diagram) -> str:
     """A layered drawing: every box one row below the lowest box that it reads."""
-    place, width, height = _layout(diagram)
+    place, ways, width, height = _layout(diagram)
     rows = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="Helvetica, Arial, sans-serif" '
         'font-size="11">',
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
     ]
-    rows += [f'<path d="{d}" fill="none" stroke="#8a94a6"/>' for d in _curves(diagram, place)]
-    for x, y, box in place.values():
+    rows += [f'<path d="{d}" fill="none" stroke="#8a94a6"/>' for d in _curves(ways, place)]
+    for x, y, box in (place[b.name] for b in diagram.boxes):
         left = x - box.width / 2
         rows.append(
             f'<rect x="{left:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
@@ -105,10 +107,10 @@ def to_svg(diagram: Diagram) -> str:
 
 def to_page(diagram: Diagram, said: str) -> Markup:
     """The same drawing for a page: its style sheet gives the colours, boxes lead to kernels."""
-    place, width, height = _layout(diagram)
-    edges = [tag("path", d=d, class_="edge") for d in _curves(diagram, place)]
+    place, ways, width, height = _layout(diagram)
+    edges = [tag("path", d=d, class_="edge") for d in _curves(ways, place)]
     boxes = []
-    for x, y, box in place.values():
+    for x, y, box in (place[b.name] for b in diagram.boxes):
         size = {"width": box.width, "height": box.height, "rx": 5}
         texts = [
             tag("text", line, x=x, y=y + 14 + LINE * i, text_anchor="middle")
@@ -129,32 +131,38 @@ def to_page(diagram: Diagram, said: str) -> Markup:
 Place = dict[str, tuple[float, float, Box]]  # centre x, top y
 
 
-def _curves(diagram: Diagram, place: Place) -> Iterator[str]:
+def _curves(edges: Iterable[tuple[str, str]], place: Place) -> Iterator[str]:
     """The path of every edge, from the bottom of a box to the top of another."""
-    for a, b in diagram.edges:
-        (x0, y0, box), (x1, y1, _) = place[a], place[b]
+    for a, b in edges:
+        (x0, y0, box), (x1, y1, below) = place[a], place[b]
         start, mid = y0 + box.height, (y0 + box.height + y1) / 2
-        yield f"M{x0:.1f},{start:.1f} C{x0:.1f},{mid:.1f} {x1:.1f},{mid:.1f} {x1:.1f},{y1:.1f}"
+        path = f"M{x0:.1f},{start:.1f} C{x0:.1f},{mid:.1f} {x1:.1f},{mid:.1f} {x1:.1f},{y1:.1f}"
+        yield path + (f" V{y1 + below.height:.1f}" if below.kind == "way" else "")
 
 
-def _layout(diagram: Diagram) -> tuple[Place, float, float]:
-    """The place of every box, width and height; rows are ordered by the mean of what they read."""
-    boxes = {b.name: b for b in diagram.boxes}
-    above: dict[str, list[str]] = {name: [] for name in boxes}
-    below: dict[str, list[str]] = {name: [] for name in boxes}
+def _layout(diagram: Diagram) -> tuple[Place, list[tuple[str, str]], float, float]:
+    """The place of every box, the edges between neighbouring rows, width and height.
+
+    Rows are ordered by the mean of what they read. An edge that skips rows goes through a narrow
+    box in each of them, which all such edges from one box share.
+    """
+    boxes, rank = {b.name: b for b in diagram.boxes}, _ranks(diagram)
+    edges = dict[tuple[str, str], None]()
     for a, b in diagram.edges:
+        at = a
+        for level in range(rank[a] + 1, rank[b]):
+            way = f"{a} at {level}"
+            boxes.setdefault(way, Box(way, ("", ""), "way"))
+            rank[way] = level
+            edges[at, way] = None
+            at = way
+        edges[at, b] = None
+    above: dict[str, list[str]] = {name: [] for name in boxes}
+    for a, b in edges:
         above[b].append(a)
-        below[a].append(b)
-    rank: dict[str, int] = {}
-    for name in boxes:
-        rank[name] = 1 + max((rank[a] for a in above[name] if a in rank), default=-1)
-    for name in reversed(boxes):  # a leaf stands just above its first reader
-        if not above[name] and below[name]:
-            rank[name] = min(rank[b] for b in below[name]) - 1
-    least = min(rank.values(), default=0)
     rows: dict[int, list[str]] = {}
     for name in boxes:
-        rows.setdefault(rank[name] - least, []).append(name)
+        rows.setdefault(rank[name], []).append(name)
     place: Place = {}
     y = 20.0
     for level in sorted(rows):
@@ -173,7 +181,24 @@ def _layout(diagram: Diagram) -> tuple[Place, float, float]:
         right = max(place[n][0] + boxes[n].width / 2 for n in names)
         shift = (width - 20 - right) / 2
         place |= {n: (place[n][0] + shift, place[n][1], boxes[n]) for n in names}
-    return place, width, y
+    return place, list(edges), width, y
+
+
+def _ranks(diagram: Diagram) -> dict[str, int]:
+    """The row of every box, from 0: below all that it reads, a leaf just above its first reader."""
+    above: dict[str, list[str]] = {b.name: [] for b in diagram.boxes}
+    below: dict[str, list[str]] = {b.name: [] for b in diagram.boxes}
+    for a, b in diagram.edges:
+        above[b].append(a)
+        below[a].append(b)
+    rank: dict[str, int] = {}
+    for name in above:
+        rank[name] = 1 + max((rank[a] for a in above[name] if a in rank), default=-1)
+    for name in reversed(above):
+        if not above[name] and below[name]:
+            rank[name] = min(rank[b] for b in below[name]) - 1
+    least = min(rank.values(), default=0)
+    return {name: level - least for name, level in rank.items()}
 
 
 def _mean(values: list[float]) -> float:

@@ -18,7 +18,7 @@ from lumc import artifact, files
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
-from lumc.profile.choose import plan_region, shortlist
+from lumc.profile.choose import estimate, plan_region, shortlist
 from lumc.profile.records import NAME, Records, Setting, read_lines, text_of
 from lumc.report import derivation
 from lumc.report.show import launches, read
@@ -72,12 +72,15 @@ def gather(file: str, folder: Path) -> Evidence:
 def find_plan(file: str) -> tuple[Plan, str, Path]:
     """The plan of an artifact, the digest of its space, and the folder where it lies.
 
-    From kernels and bundles the chain of digests leads back to a plan beside them.
+    From kernels and bundles the chain of digests leads back to a plan beside them; of a search
+    space it is the plan that the estimate chooses.
     """
     kind, value = read(file)
     beside = Path() if file == "-" else Path(file).parent
     if kind == "plan":
-        return value, input_of(file, value), beside
+        return value, head(Path(file))["input"] if file != "-" else "", beside
+    if kind == "space":
+        return estimate(value), head(Path(file))["digest"] if file != "-" else "", beside
     path = None
     if kind == "bundle":
         from lumc.link import manifest
@@ -92,11 +95,6 @@ def find_plan(file: str) -> tuple[Plan, str, Path]:
         fix = "name the plan: lumc compile --save-temps DIR keeps it, DIR/MODEL.lp"
         raise LumcError("E0207", f"no plan beside {file}", fix=fix, exit=Exit.USAGE)
     return find_plan(str(path))
-
-
-def input_of(file: str, plan: Plan) -> str:
-    """The digest of the space that a plan was made from."""
-    return head(Path(file))["input"] if file != "-" else ""
 
 
 def head(path: Path) -> dict[str, str]:
@@ -148,7 +146,7 @@ def describe(e: Evidence, only: str = "") -> Body:
         "threads": e.plan.target.threads,
         "setting": e.setting.fields() if e.setting else None,
         "machine": machine(e),
-        "measured": all(r["time_us"] is not None for r in rows),
+        "measured": bool(total) and all(r["time_us"] is not None for r in rows),
         "launches": sum(used.values()),
         "count": len(rows),
         "total_us": total,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from lumc import artifact
 from lumc.errors import Exit, LumcError
 from lumc.profile.records import NAME
 from lumc.report import evidence
-from lumc.report.show import read
 from lumc.report.words import us
 
 Body = Mapping[str, Any]
@@ -25,13 +25,11 @@ STOPS = {
     "not measured": "the budget was spent before its first trial",
 }
 SHOWN = 3  # values that a kernel writes
+SMALL = 0.01  # share of a kernel that three lines are enough for
 
 
 def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_json: bool) -> None:
     """Print what is known about a plan, or write its best configuration as records."""
-    if read(file)[0] in ("graph", "space"):
-        fix = "make a plan with 'lumc profile', or look at it with 'lumc show'"
-        raise LumcError("E0209", f"{file} holds no plan", fix=fix, exit=Exit.USAGE)
     found = evidence.gather(file, folder)
     if best:
         rows = evidence.best_records(found, folder / NAME)
@@ -42,7 +40,8 @@ def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_js
     if as_json:
         print(json.dumps(body, indent=1))
     else:
-        print("\n".join(lines_of(body, file, found.space_file)))
+        where = "" if folder == Path("kernels_cache") else f" --cache {folder}"
+        print("\n".join(lines_of(body, file + where, found.space_file)))
 
 
 def one_key(found: evidence.Evidence, name: str) -> str:
@@ -62,7 +61,8 @@ def lines_of(body: Body, file: str, space: str) -> Iterator[str]:
     told = dict[str, str]()  # region -> the kernel where it was
     for k in body["kernels"]:
         yield ""
-        yield from kernel_lines(k, body, told)
+        lines = kernel_lines(k, body, told)
+        yield from islice(lines, 3) if k["share"] < SMALL and len(body["kernels"]) > 1 else lines
     if body["setting"]:
         yield ""
         yield from reuse(body, file, space)

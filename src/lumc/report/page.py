@@ -16,7 +16,7 @@ from typing import Any
 from lumc import __version__, artifact
 from lumc.codegen.generate import generate, launches_of
 from lumc.codegen.plan import Launch
-from lumc.graph.graph import Entry, Graph, Read
+from lumc.graph.graph import Entry, Read
 from lumc.kernel.plan import Plan
 from lumc.report import charts, draw, evidence
 from lumc.report.explain import loser, program, provenance, reuse, searched, timed
@@ -183,7 +183,7 @@ def kernel_table(body: Body, classes: Mapping[str, str]) -> Markup:
             tag("td", times(k["launches"]), class_="n"),
             tag("td", us(k["time_us"]) if k["time_us"] else f"≥ {us(k['bound_us'])}", class_="n"),
             tag("td", us(k["total_us"]), class_="n"),
-            tag("td", share, f"{k['share']:.1%}", class_="n share"),
+            tag("td", share, tag("span", f"{k['share']:.1%}"), class_="n share"),
             tag("td", f"{k['fraction']:.0%}" if k["fraction"] else "-", class_="n"),
             tag("td", k["limited_by"]),
             tag("td", k["stop"] or "-"),
@@ -242,7 +242,7 @@ def launch_diagram(
 ) -> draw.Diagram:
     out, written = draw.Diagram(), dict[str, str]()
     read = {a for launch in launches for a in launch.args}
-    for leaf in entry.inputs:
+    for leaf in (*entry.inputs, *plan.graph.states):
         if leaf.name in read:
             written[leaf.name] = f"input {leaf.name}"
             out.boxes.append(draw.Box(f"input {leaf.name}", (short(leaf.name),), "leaf"))
@@ -263,7 +263,7 @@ def launch_diagram(
 
 def node_diagram(plan: Plan, entry: Entry, classes: Mapping[str, str]) -> draw.Diagram:
     """The primitives; a node has the colour of the last kernel of its region."""
-    out = draw.entry_diagram(entry, used_weights(plan.graph, entry))
+    out = draw.entry_diagram(entry)
     owner = owners(plan, entry)
     for box in out.boxes:
         box.lines = tuple(short(line, 2 * CUT) for line in box.lines)
@@ -271,11 +271,6 @@ def node_diagram(plan: Plan, entry: Entry, classes: Mapping[str, str]) -> draw.D
         if key:
             box.css, box.key, box.kind = classes[key], key, "kernel"
     return out
-
-
-def used_weights(graph: Graph, entry: Entry) -> list[Any]:
-    used = {o.source.name for n in entry.nodes for o in n.operands if isinstance(o, Read)}
-    return [w for w in graph.weights if w.name in used]
 
 
 def owners(plan: Plan, entry: Entry) -> dict[str, str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lumc.graph.graph import Graph
     from lumc.graph.node import Node
     from lumc.kernel.plan import Instance, KernelPlan, Plan
+    from lumc.kernel.target import Target
     from lumc.search.space import Region, Space
 
 Body = dict[str, Any]
@@ -101,11 +102,14 @@ def describe_space(space: Space) -> Body:
     return {
         "target": space.target.name,
         "instances": len(space.instances),
-        "regions": [describe_region(r) for r in space.regions],
+        "regions": [describe_region(r, space.target) for r in space.regions],
     }
 
 
-def describe_region(region: Region) -> Body:
+def describe_region(region: Region, target: Target) -> Body:
+    from lumc.kernel.grammar import Grammar
+    from lumc.profile.choose import choose, name_of
+
     return {
         "key": region.key,
         "count": region.count,
@@ -116,6 +120,10 @@ def describe_region(region: Region) -> Body:
         "rules": dict(region.stats.fired),
         "variants": [
             {"term": text(v.value), "cuts": [text(c) for c in v.cuts]} for v in region.variants
+        ],
+        "kernels": [
+            {"name": name_of(k), "schedules": Grammar(k, target).size()}
+            for k in (choose(region, target) if 0 not in region.frame.output.shape else ())
         ],
     }
 
@@ -134,6 +142,8 @@ def print_space(space: Space, body: Body) -> Iterable[str]:
         yield f"  rules: {fired or 'none'}"
         for i, v in enumerate(r["variants"]):
             yield f"  variant {i}, {len(v['cuts'])} cut points: {v['term']}"
+        for k in r["kernels"]:
+            yield f"  kernel {k['name']} of the estimate: {k['schedules']:,} schedules"
 
 
 # ---- plans
@@ -289,7 +299,7 @@ def diagram(kind: str, value: Any, entry: str) -> draw.Diagram:
     """A graph by its nodes; later artifacts by their regions or launches."""
     if kind == "graph":
         chosen = value.entry(entry) if entry else value.entries[0]
-        return draw.entry_diagram(chosen, value.weights)
+        return draw.entry_diagram(chosen)
     if kind in ("space", "plan"):
         return _regions(value, entry or value.graph.entries[0].name)
     if kind == "bundle":

@@ -47,6 +47,17 @@ class EntrySpec:
     outputs: tuple[TensorSpec, ...]
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one thread did of one launch, in microseconds from the start of the run."""
+
+    kernel: str  # its symbol
+    launch: int
+    thread: int
+    start_us: float
+    us: float
+
+
 class Bundle:
     """An open bundle. Use ``Bundle.open``; close it, or use it in a ``with`` block."""
 
@@ -112,6 +123,37 @@ class Bundle:
         memory = _pointers(arrays), _pointers(list(outputs.values()))
         self._check(self._library.lumc_run(self._handle, spec.number, *memory))
         return outputs
+
+    def trace(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        say: Callable[[str], None] = warnings.warn,
+    ) -> tuple[dict[str, Array], list[Part]]:
+        """The outputs of a run, and when every thread did its part of every launch; a run before
+        it warms up, states are put back. Raises E0612 for a bundle whose library cannot tell."""
+        if not hasattr(self._library, "lumc_trace"):
+            what = "this bundle was linked by a lumc that could not trace"
+            raise LumcError("E0612", what, where=str(self.path), fix="link it again")
+        before = self.state()
+        outputs = self.run(inputs, entry, threads, say)
+        self.set_state(before)
+        spec = self.entry(entry)
+        arrays = check_inputs(inputs, spec, lambda _: None)
+        n = self._library.lumc_launches(self._handle, spec.number)
+        times = np.zeros((n, threads, 2), np.int64)
+        where = self._handle, spec.number, _pointers(arrays), _pointers(list(outputs.values()))
+        self._check(self._library.lumc_trace(*where, times.ctypes.data))
+        names = [self._library.lumc_launch(self._handle, spec.number, i).decode() for i in range(n)]
+        start = int(times[times > 0].min()) if n else 0
+        return outputs, [
+            Part(names[i], i, thread, (a - start) / 1e3, (b - a) / 1e3)
+            for (i, thread), (a, b) in zip(
+                np.ndindex(n, threads), times.reshape(-1, 2).tolist(), strict=True
+            )
+            if a
+        ]
 
     def bench(
         self,
@@ -282,6 +324,12 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "lumc_run": (number, pointer, number, *arrays),
         "lumc_bench": (number, pointer, number, *arrays, ctypes.c_double, samples, number),
     }
+    if hasattr(library, "lumc_trace"):  # since the first bundles
+        signatures |= {
+            "lumc_launches": (number, pointer, number),
+            "lumc_launch": (ctypes.c_char_p, pointer, number, number),
+            "lumc_trace": (number, pointer, number, *arrays, pointer),
+        }
     for name, (result, *arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

@@ -11,6 +11,7 @@ import mmap
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,7 +48,8 @@ class Loaded(NamedTuple):
     raw: tuple[str, ...]  # buffers that it reads as they are
     packings: tuple[Mapping[str, Any], ...]  # of codegen.plan, by buffer name
     scratch_bytes: int
-    parallel: bool
+    parallel: int  # 0: one part; 1: one for every thread; n: at most n
+    tiles: int  # that are dealt to the parts
 
 
 class Memory:
@@ -63,7 +65,10 @@ class Memory:
         need = -(-size // 64) * 64 + 2 * FENCE
         if need > self.free:
             self.free = max(CHUNK, -(-need // CHUNK) * CHUNK)
-            block = mmap.mmap(-1, self.free + HUGE_PAGE)
+            try:
+                block = mmap.mmap(-1, self.free + HUGE_PAGE)
+            except OSError as e:
+                raise MemoryError from e
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 block.madvise(mmap.MADV_HUGEPAGE)
             whole = np.frombuffer(block, np.uint8)
@@ -147,7 +152,8 @@ class Candidate:
     function: Any
     sets: Any  # void ***
     n_sets: int
-    parallel: bool
+    parallel: int
+    tiles: int
     kept: list[Any]
     written: list[Array]
 
@@ -174,27 +180,35 @@ def load(subject: Subject, made: Loaded, threads: int) -> Candidate:
     ]
     sets = (ctypes.c_void_p * n)(*(ctypes.addressof(row) for row in rows))
     written = [subject.arrays[name] for name in kernel.stored] + columns[-1]
-    return Candidate(function, sets, n, made.parallel, [library, rows, columns], written)
+    return Candidate(
+        function, sets, n, made.parallel, made.tiles, [library, rows, columns], written
+    )
 
 
 class Timer:
     """The native side: a pool of threads and a clock."""
 
     def __init__(self, path: str, threads: int) -> None:
-        self.library = ctypes.CDLL(path)
+        self.library, self.threads = ctypes.CDLL(path), threads
         self.library.pool_new.restype = ctypes.c_void_p
         self.pool = ctypes.c_void_p(self.library.pool_new(threads))
         if not self.pool:
             raise MemoryError
 
-    def sample(self, c: Candidate, inner: int, n: int) -> list[float]:
-        """Microseconds of one run, n times."""
+    def sample(self, c: Candidate, inner: int, n: int, slices: int = 1) -> list[float]:
+        """Microseconds of one run, n times; of a slice what it says of the whole."""
+        parts = 1 if not c.parallel else self.threads
+        parts = min(parts, c.parallel) if c.parallel > 1 else parts
+        slices = max(1, min(slices, c.tiles // parts if c.parallel else 1))
         us = (ctypes.c_double * n)()
         where = self.pool, c.function, c.sets, ctypes.c_long(c.n_sets)
-        counts = (ctypes.c_long(v) for v in (c.parallel, inner, n))
+        counts = (ctypes.c_long(v) for v in (c.parallel, slices, inner, n))
         if self.library.timer_sample(*where, *counts, us):
             raise MemoryError
-        return list(us)
+        cut = [(p * c.tiles // (parts * slices)) for p in range(parts + 1)]
+        most = max((b - a for a, b in pairwise(cut)), default=1)
+        scale = -(-c.tiles // parts) / max(1, most) if slices > 1 else 1.0
+        return [t * scale for t in us]
 
 
 def problem(subject: Subject, c: Candidate, timer: Timer) -> str:
@@ -242,8 +256,8 @@ class Worker:
             said = problem(new, self.candidates[number], self.timer) and said
         return said
 
-    def sample(self, number: int, inner: int, n: int) -> list[float]:
-        return self.timer.sample(self.candidates[number], inner, n)
+    def sample(self, number: int, inner: int, n: int, slices: int = 1) -> list[float]:
+        return self.timer.sample(self.candidates[number], inner, n, slices)
 
     def forget(self) -> None:
         """Drop all candidates, and what only they needed."""

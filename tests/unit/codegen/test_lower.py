@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drawing import random_schedule
 from kernel_zoo import (
     FAMILIES,
     attention,
@@ -31,7 +32,7 @@ from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves
 from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import default_schedule, random_schedule
+from lumc.kernel.space import default_schedule
 from lumc.kernel.target import resolve_target
 from lumc.kernel.term import unary
 
@@ -162,7 +163,8 @@ import random, sys, hashlib
 from kernel_zoo import FAMILIES
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
-from lumc.kernel.space import default_schedule, random_schedule
+from lumc.kernel.space import default_schedule
+from drawing import random_schedule
 from lumc.kernel.target import resolve_target
 t, h = resolve_target("cpu:x86-64-v4"), hashlib.sha256()
 for f, shapes in FAMILIES.items():

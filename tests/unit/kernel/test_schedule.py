@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from drawing import random_schedule
 from kernel_zoo import FAMILIES
 from lumc.errors import LumcError
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import random_schedule
 from lumc.kernel.target import CPUS, resolve_target
 
 

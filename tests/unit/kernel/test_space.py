@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from drawing import random_schedule, sane_schedule
 from kernel_zoo import (
     FAMILIES,
     add_in_place,
     attention,
     conv,
+    gemv,
     kernel,
     matmul,
     plus,
@@ -25,7 +27,7 @@ from lumc.kernel.contraction import lanes, pairs, staging_modes
 from lumc.kernel.legal import check_kernel, check_schedule
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import default_schedule, random_schedule, sane_schedule
+from lumc.kernel.space import default_schedule
 from lumc.kernel.target import CPUS, resolve_target
 from lumc.kernel.term import Kernel
 
@@ -123,3 +125,24 @@ def test_illegal_kernels_are_refused() -> None:
     fails(kernel("k", "m", {"m": 8}, roots, shapes), "two roots store")
     fails(kernel("k", "m", {"m": 8}, [(x("x", "m"), x("y", "n"))], shapes), "depends on axis n")
     fails(kernel("k", "m;", {"m;": 8}, x("y", "m;"), {"y": (8,)}), "'m;' is not a name")
+
+
+@pytest.mark.parametrize(
+    ("size", "turned", "form", "stage_b"),
+    [
+        (2048, True, "dot", "none"),
+        (2048, False, "dot", "link"),  # columns of the weight become rows
+        (100, False, "contract", "link"),  # it stays in the cache
+    ],
+)
+def test_one_row_reads_a_matrix_in_streams(
+    size: int, turned: bool, form: str, stage_b: str
+) -> None:
+    k = normalize(gemv(size, size, turned))
+    target = resolve_target("cpu:x86-64-v4")
+    schedule = default_schedule(k, target)
+    check_schedule(k, schedule, target)
+    (stage,) = schedule.stages
+    assert (stage.form, stage.stage_b) == (form, stage_b)
+    assert stage.nv > 2
+    assert schedule.parallel == (size > 1000)

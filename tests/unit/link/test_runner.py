@@ -113,21 +113,55 @@ static void back(void *const *args, long part, long nparts) {
   if (nparts != 1 || part) abort();
   for (long i = 0; i < N; ++i) seen[i] = from[i] % 1000003;
 }
+/* No part starts before all parts of the launch before it ended. */
+static void check_times(const struct op *ops, size_t n, int threads, const int64_t *times) {
+  int64_t ended = 0, last = 0;
+  for (size_t i = 0; i < n; ++i, last = ended)
+    for (int t = 0; t < threads; ++t, times += 2) {
+      if (t >= (ops[i].parallel == 1 ? threads : ops[i].parallel ? ops[i].parallel : 1)) continue;
+      if (times[0] <= 0 || times[1] < times[0] || times[0] < last) abort();
+      ended = times[1] > ended ? times[1] : ended;
+    }
+}
+static long parts_seen, nparts_seen;
+static void count(void *const *args, long part, long nparts) {
+  (void)args;
+  __atomic_fetch_or(&parts_seen, 1l << part, __ATOMIC_RELAXED);
+  __atomic_store_n(&nparts_seen, nparts, __ATOMIC_RELAXED);
+}
+/* What a kernel is told: its parts, at most so many, or a slice of the share of each. */
+static void check_parts(struct pool *p, int threads) {
+  for (int most = 0; most < 4; ++most)
+    for (int slices = 0; slices < 4; ++slices) {
+      int parts = most == 1 ? threads : most == 0 ? 1 : most < threads ? most : threads;
+      struct op op = {count, NULL, most, slices};
+      parts_seen = 0;
+      pool_run(p, &op, 1);
+      if (parts_seen != (1l << parts) - 1 || nparts_seen != parts * (slices ? slices : 1)) abort();
+    }
+}
 int main(int argc, char **argv) {
   int threads = atoi(argv[1]), runs = atoi(argv[2]);
+  static int64_t times[6 * 8 * 2];
   static long one = 1, two = 2, copy[N];
   void *a[] = {&one, copy}, *b[] = {&two, copy};
-  struct op ops[] = {{step, a, 1}, {shift, a, 1}, {back, a, 0},
-                     {step, b, 1}, {shift, b, 1}, {back, b, 0}};
+  struct op ops[] = {{step, a, 1, 0}, {shift, a, 1, 0}, {back, a, 0, 0},
+                     {step, b, 2, 0}, {shift, b, 1, 1}, {back, b, 0, 0}};
   long expected[N], total = 0;
   for (int t = 0; t < 2; ++t) {
     struct pool *p = pool_new(t ? threads : 1);
     if (!p) return 1;
     for (int i = 0; i < N; ++i) seen[i] = i;
     for (int r = 0; r < runs; ++r) {
-      pool_run(p, ops, 6);
+      if (r % 3) {
+        pool_run(p, ops, 6);
+      } else {
+        pool_trace(p, ops, 6, times);
+        check_times(ops, 6, t ? threads : 1, times);
+      }
       if (r % 50 == 49) usleep(200); /* long enough to fall asleep */
     }
+    check_parts(p, t ? threads : 1);
     pool_free(p);
     for (int i = 0; i < N; ++i) {
       if (t && seen[i] != expected[i]) return 2;

@@ -10,7 +10,9 @@ from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.plan import Plan
+from lumc.kernel.space import default_schedule
 from lumc.profile.choose import MARGIN, choose, estimate
+from lumc.profile.price import LAUNCH_US, least_price_us, price_us
 from lumc.search import search
 from lumc.search.cuts import Splitting
 from searching import TARGET, weight
@@ -86,11 +88,11 @@ def test_the_simplest_of_equal_candidates_is_chosen() -> None:
     for graph in (model("softmax"), model("layernorm"), attention(ATTENTIONS["biased"])):
         (region,) = search(graph, TARGET, inside=True).regions
         chosen = choose(region, TARGET)
-        best = sum(bound_us(k, TARGET) for k in chosen)
+        best = sum(price_us(k, TARGET) for k in chosen)
         for variant in region.variants:
             whole = Splitting(region.frame, variant.value, variant.cuts).kernels()
             if len(whole[0].stages) > sum(len(k.stages) for k in chosen):
-                assert bound_us(whole[0], TARGET) > best * (1 - 2 * MARGIN)
+                assert price_us(whole[0], TARGET) > best * (1 - 2 * MARGIN)
 
 
 @pytest.mark.parametrize("name", ["softmax", "layernorm", "mlp"])
@@ -111,3 +113,41 @@ def test_a_repeated_contraction_is_stored() -> None:
     plan = estimate(space)
     steps = [s for i in plan.instances for s in plan.regions[i.region].steps]
     assert len(steps) == 2
+
+
+@pytest.mark.parametrize("name", ["mlp", "layernorm", "block", "gated", "conv"])
+def test_no_price_is_below_the_least(name: str) -> None:
+    """The least price rules candidates out before they are lowered."""
+    for region in search(model(name), TARGET, inside=True).regions:
+        for variant in region.variants:
+            splitting = Splitting(region.frame, variant.value, variant.cuts)
+            for cuts in ((), tuple(range(len(variant.cuts)))):
+                for k in splitting.kernels(cuts):
+                    assert least_price_us(k, TARGET) <= price_us(k, TARGET) * (1 + 1e-9)
+
+
+def test_values_made_again_in_every_tile_are_charged() -> None:
+    """max_f (sum_k x[k] w[k, f]) v[f, i]: the sums are made again in every tile of i."""
+
+    def write(g: Model) -> Tensor:
+        y = g.input("x", (1, 400)) @ g.input("w", (400, 300))
+        return (y.reshape(300, 1) * g.input("v", (300, 64))).max(0)
+
+    (region,) = search(build(write), TARGET, inside=True).regions
+    splitting = Splitting(region.frame, region.variants[0].value, region.variants[0].cuts)
+    (whole,), (first, _) = splitting.kernels(()), splitting.kernels((0,))
+    target, (axis,) = replace(TARGET, bandwidth=1e9), whole.axes
+    default = default_schedule(whole, target)
+    tiles = [replace(default, tile={axis: n}, parallel=0) for n in (64, 16)]
+    one, four = (price_us(whole, target, schedule) for schedule in tiles)
+    assert four - one > 2.5 * (price_us(first, target) - LAUNCH_US)
+
+
+def test_equal_terms_of_different_weights_are_different_work() -> None:
+    def write(g: Model) -> Tensor:
+        x = g.input("x", (64, 50))
+        return (x @ g.input("v", (50, 70))).sin() * (x @ g.input("w", (50, 70)))
+
+    (region,) = search(build(write), TARGET, inside=True).regions
+    (whole,) = Splitting(region.frame, region.variants[0].value, ()).kernels()
+    assert least_work(whole).flops > 2 * 2 * 64 * 50 * 70

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,12 +12,14 @@ import pytest
 from kernels import native
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
+from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
 from lumc.kernel.plan import KernelPlan
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile import measure
-from lumc.profile.measure import Bench, Job
+from lumc.profile.measure import Bench, Job, Trial
+from lumc.runtime.worker import Loaded
 from measuring import bench, kernel_of, product
 from searching import weight
 
@@ -29,6 +33,8 @@ PLANTED = {
     "nothing": "",
 }
 
+SLOW_CC = "#!/bin/sh\nsleep 600 &\nsleep 600\n"
+
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[Bench]:
@@ -38,7 +44,7 @@ def device() -> Iterator[Bench]:
 
 def jobs(write: object, n: int) -> list[Job]:
     plan: KernelPlan = kernel_of(write)  # type: ignore[arg-type]
-    return [Job(plan, s) for s in structures(plan.kernel, native())[:n]]
+    return [Job(plan, s) for s in structures(Grammar(plan.kernel, native()))[:n]]
 
 
 def test_every_structure_of_a_product_is_right_and_timed(device: Bench) -> None:
@@ -78,6 +84,55 @@ def test_planted_candidates_are_records_and_others_go_on(
     }
     assert all((t.us is None) == bool(t.reason) for t in trials.values())
     assert "outside" in trials["outside"].remark and "E0702" not in trials["compiler"].remark
+
+
+def test_a_candidate_of_ten_times_the_memory_is_a_record(
+    device: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = measure._loaded
+
+    def greedy(*arguments: object) -> Loaded:
+        return made(*arguments)._replace(scratch_bytes=10 << 30)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(measure, "_loaded", greedy)
+    (trial,) = device.measure(jobs(product, 1))
+    assert (trial.us, trial.reason) == (None, "memory")
+    monkeypatch.undo()
+    (trial,) = device.measure(jobs(product, 1))
+    assert trial.us
+
+
+def test_a_compiler_that_takes_too_long_is_a_record(
+    device: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It ends with what it started."""
+    slow = tmp_path / "cc"
+    slow.write_text(SLOW_CC)
+    slow.chmod(0o755)
+    monkeypatch.setattr(measure, "COMPILER_S", 1.0)
+    monkeypatch.setattr(device, "tools", replace(device.tools, command=(str(slow),)))
+    (trial,) = device.measure(jobs(product, 1))
+    assert (trial.us, trial.reason) == (None, "compiler") and "no result in 1 s" in trial.remark
+    monkeypatch.undo()
+    (trial,) = device.measure(jobs(product, 1))
+    assert trial.us
+
+
+def test_a_slice_says_what_the_whole_takes(device: Bench) -> None:
+    """As many tiles as slices and parts allow; kernels of one part have none."""
+    plan = kernel_of(long_row)
+    cut = replace(
+        plan.schedule, parallel=1, tile={**plan.schedule.tile, plan.schedule.order[0]: 48}
+    )
+    for schedule in (cut, replace(cut, parallel=0)):
+        (trial,) = device.measure([Job(plan, schedule)])
+        assert trial.us
+        made = device._make([Job(plan, schedule)])[0]
+        assert not isinstance(made, Trial)
+        assert device._check(Job(plan, schedule), made, 0) == ""
+        for slices in (2, 5, 1000):
+            assert all(us > 0 for us in device._ask("sample", 0, 1, 3, slices))
+        device._forget()
 
 
 def test_finals_are_in_turn_and_close(device: Bench) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from kernels import native
+from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
 from lumc.profile.measure import Trial
 from lumc.profile.records import NAME, Choice, Records, Setting, compact, read_lines
 from measuring import SETTING, kernel_of, product
 
-SCHEDULES = structures(kernel_of(product).kernel, native())
+SCHEDULES = structures(Grammar(kernel_of(product).kernel, native()))
 TRIALS = [
     Trial(SCHEDULES[0], 12.5, 20, 0.01),
     Trial(SCHEDULES[1], 9.25, 18, 0.02),

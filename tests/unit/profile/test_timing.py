@@ -13,10 +13,12 @@ class Clock:
     def __init__(self, us: float, noise: float = 0.0, seed: int = 0) -> None:
         self.us, self.noise, self.rng = us, noise, random.Random(seed)
         self.runs = self.samples = 0
+        self.spent = 0.0
 
-    def __call__(self, inner: int, n: int) -> list[float]:
+    def __call__(self, inner: int, n: int, slices: int = 1) -> list[float]:
         self.runs += inner * n
         self.samples += n
+        self.spent += n * inner * self.us / slices
         return [self.us * (1 + self.noise * self.rng.expovariate(2)) for _ in range(n)]
 
 
@@ -43,8 +45,15 @@ def test_slow_candidates_cost_little() -> None:
 
 def test_long_kernels_do_not_run_for_ever() -> None:
     long = Clock(500_000.0)
-    measure(long, None)
-    assert long.samples <= 6
+    found, _ = measure(long, None)
+    assert found.slices == 100 and found.us == long.us
+    assert long.spent < 1.3 * long.us
+    again = Clock(500_000.0)
+    measure(again, 480_000.0)
+    assert again.spent < 0.3 * again.us
+    final = Clock(500_000.0)
+    found, _ = measure(final, 480_000.0, whole=True)
+    assert found.slices == 0 and 2 <= final.samples <= 6
 
 
 def test_finals_tell_two_percent_apart() -> None:

@@ -11,6 +11,7 @@ from kernels import native
 from lumc.errors import LumcError
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
+from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
 from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate, shortlist
@@ -57,7 +58,8 @@ class FakeBench:
 def fake(write: object, folder: Path | None, device: FakeBench, **options: object) -> Tuning:
     space = space_of(write)  # type: ignore[arg-type]
     wanted = Options(**{"budget_s": 60.0, **options})  # type: ignore[arg-type]
-    return Tuning(space, wanted, Records(folder, SETTING), lambda: device)  # type: ignore[arg-type, return-value]
+    records = Records(folder, SETTING)
+    return Tuning(space, wanted, records, lambda: device, clock=lambda: 0.0)  # type: ignore[arg-type, return-value]
 
 
 def body(tuning: Tuning) -> str:
@@ -128,7 +130,7 @@ def test_proposals_are_new_and_legal() -> None:
 
 def test_hints_of_other_machines_come_first() -> None:
     plan = kernel_of(product)
-    hint = structures(plan.kernel, native())[5]
+    hint = structures(Grammar(plan.kernel, native()))[5]
     walk = Walk(plan, native(), 0.0, 0, [hint])
     assert walk.propose(9) == [plan.schedule]
     walk.observe(Trial(plan.schedule, 5.0))

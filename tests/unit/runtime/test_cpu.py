@@ -5,6 +5,7 @@ import shutil
 import threading
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,24 @@ def test_bench_gives_positive_samples(model: tuple[Bundle, Any]) -> None:
     samples = bundle.bench({"x": sample()}, threads=2, seconds=0.02)
     assert len(samples) >= 3 and all(us > 0 for us in samples)
     assert sum(samples) < 1e6
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_trace_times_every_launch_on_every_thread(
+    model: tuple[Bundle, Any], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, reference = model
+    outputs, parts = bundle.trace({"x": sample(3)}, threads=threads)
+    np.testing.assert_allclose(outputs["y"], reference(sample(3)), rtol=1e-4, atol=1e-5)
+    launches = bundle.manifest["entries"][0]["launches"]
+    assert [(p.launch, p.thread) for p in parts] == list(np.ndindex(launches, threads))
+    assert min(p.start_us for p in parts) == 0 and all(p.us >= 0 for p in parts)
+    for a, b in pairwise(parts):
+        assert a.launch == b.launch or a.start_us + a.us <= b.start_us + 1e-3
+    assert {p.kernel for p in parts} == {k["symbol"] for k in bundle.manifest["kernels"]}
+    monkeypatch.setattr(bundle, "_library", object())
+    with pytest.raises(LumcError, match="could not trace"):
+        bundle.trace({"x": sample()})
 
 
 # ---- inputs
@@ -221,6 +240,9 @@ def test_states_stay_between_runs(tmp_path: Path) -> None:
             np.testing.assert_array_equal(b.run({"x": x}, threads=i)["y"], i * x)
         np.testing.assert_array_equal(b.run({}, "look")["y"], 3 * x)
         saved = b.state()
+        b.trace({"x": x}, threads=2)  # one run, as far as a state can tell
+        np.testing.assert_array_equal(b.state()["s"], saved["s"] + x)
+        b.set_state(saved)
         b.run({"x": x})
         np.testing.assert_array_equal(saved["s"], 3 * x)
         b.set_state(saved)

@@ -36,6 +36,7 @@ struct lumc {
   uint8_t **state; /* of each state */
   struct program *programs;
   struct pool *pool;
+  int threads;
   pthread_mutex_t running;
 };
 
@@ -189,6 +190,7 @@ static int set_threads(lumc *m, int threads) {
   pool_free(m->pool);
   release(&m->scratch);
   m->pool = pool;
+  m->threads = threads;
   m->scratch = block;
   return LUMC_OK;
 }
@@ -388,6 +390,29 @@ int lumc_run(lumc *m, int entry, const void *const *inputs, void *const *outputs
   pthread_mutex_lock(&m->running);
   int code = attach(m, entry, inputs, outputs);
   if (!code) pool_run(m->pool, m->programs[entry].ops, m->plan.entries[entry].n_launches);
+  pthread_mutex_unlock(&m->running);
+  return code;
+}
+
+int lumc_launches(const lumc *m, int i) {
+  const struct entry *e = entry_at(m, i);
+  return e ? (int)e->n_launches : 0;
+}
+
+const char *lumc_launch(const lumc *m, int entry, int i) {
+  if (i < 0 || i >= lumc_launches(m, entry)) return NULL;
+  return m->plan.kernels[m->plan.entries[entry].launches[i].kernel].symbol;
+}
+
+int lumc_trace(lumc *m, int entry, const void *const *inputs, void *const *outputs,
+               int64_t *times) {
+  pthread_mutex_lock(&m->running);
+  int code = attach(m, entry, inputs, outputs);
+  size_t n = code ? 0 : m->plan.entries[entry].n_launches;
+  if (n) {
+    memset(times, 0, n * (size_t)m->threads * 2 * sizeof *times);
+    pool_trace(m->pool, m->programs[entry].ops, n, times);
+  }
   pthread_mutex_unlock(&m->running);
   return code;
 }

@@ -42,11 +42,15 @@ typedef void (*kernel_fn)(void *const *args, long part, long nparts);
 struct op { /* one launch: a kernel and its arguments */
   kernel_fn run;
   void **args;
-  long parallel; /* 0: only part 0 of 1 */
+  long parallel; /* 0: only part 0 of 1; 1: a part per thread; n: at most n parts */
+  long slices;   /* n > 0: every part does the first n-th of its share, as far as that divides */
 };
 struct pool;
 struct pool *pool_new(int threads);
 void pool_run(struct pool *, const struct op *, size_t n); /* in order, a barrier between */
+/* The same, timed: times[(op * threads + part) * 2] are start and end on the monotonic clock, ns;
+ * parts that do nothing stay as they are. n > 0. */
+void pool_trace(struct pool *, const struct op *, size_t n, int64_t *times);
 void pool_free(struct pool *);
 
 /* ---- plan.c: plan.bin as it lies in memory; see docs/bundle.md */

@@ -93,6 +93,16 @@ int lumc_run(lumc *model, int entry, const void *const *inputs, void *const *out
 int lumc_bench(lumc *model, int entry, const void *const *inputs, void *const *outputs,
                double seconds, double *us, int capacity);
 
+/* What an entry launches, in order: the number of launches, and the kernel of each. */
+int lumc_launches(const lumc *model, int entry);
+const char *lumc_launch(const lumc *model, int entry, int i);
+
+/* Run an entry and time every launch: times[(i * threads + thread) * 2] is when a thread started
+ * its part of launch i and the next one when it ended it, in nanoseconds of the monotonic clock;
+ * both are 0 when it had none. times has launches * threads * 2 elements. */
+int lumc_trace(lumc *model, int entry, const void *const *inputs, void *const *outputs,
+               int64_t *times);
+
 #ifdef __cplusplus
 }
 #endif

@@ -158,7 +158,7 @@ static void header(struct cursor *c, struct plan *p) {
   p->kernels = table(c, p->n_kernels, sizeof *p->kernels);
   for (size_t i = 0; i < p->n_kernels && !c->bad; ++i) {
     p->kernels[i].symbol = string(c);
-    p->kernels[i].parallel = word_below(c, 2, "a flag is not 0 or 1");
+    p->kernels[i].parallel = word_below(c, MAX_THREADS + 1, "there are too many parts");
     p->kernels[i].scratch = word_below(c, (uint64_t)1 << 36, "a scratch size is too large");
   }
 }

@@ -21,6 +21,7 @@ struct pool {
   const struct op *ops; /* the list being run; NULL ends the workers */
   size_t n;
   uint64_t base; /* arrivals before this list */
+  int64_t *times; /* of a traced run: start and end of every part of every op, ns; else NULL */
   _Alignas(64) atomic_uint generation;
   _Alignas(64) atomic_int sleepers;
   _Alignas(64) atomic_uint_fast64_t arrived;
@@ -78,14 +79,24 @@ static void await_arrivals(struct pool *p, uint64_t count) {
       sched_yield();
 }
 
+static void run_op(struct pool *p, const struct op *op, int part) {
+  int64_t *times = p->times;
+  int parts = op->parallel > 1 && op->parallel < p->threads ? (int)op->parallel : p->threads;
+  if (!op->parallel) parts = 1;
+  if (part >= parts) return;
+  if (times) {
+    times += 2 * ((op - p->ops) * p->threads + part);
+    times[0] = now_ns();
+  }
+  op->run(op->args, part, op->slices ? parts * op->slices : parts);
+  if (times) times[1] = now_ns();
+}
+
 static void run_part(struct pool *p, int part) {
   const struct op *op = p->ops, *end = op + p->n;
   uint64_t count = p->base;
   for (; op < end; ++op) {
-    if (op->parallel)
-      op->run(op->args, part, p->threads);
-    else if (part == 0)
-      op->run(op->args, 0, 1);
+    run_op(p, op, part);
     count += (uint64_t)p->threads;
     atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel);
     if (part == 0 || op + 1 < end) await_arrivals(p, count);
@@ -150,6 +161,7 @@ struct pool *pool_new(int threads) {
   if (posix_memalign(&memory, 64, sizeof(struct pool))) return NULL;
   struct pool *p = memory;
   p->threads = threads;
+  p->times = NULL;
   pthread_mutex_init(&p->mutex, NULL);
   pthread_cond_init(&p->wake, NULL);
   p->workers = calloc((size_t)threads, sizeof *p->workers);
@@ -160,14 +172,27 @@ struct pool *pool_new(int threads) {
   return p;
 }
 
+/* Threads do not survive a fork: a child starts its own. */
+static void revive(struct pool *p) {
+  if (p->threads > 1 && p->owner != getpid() && !start(p)) p->threads = 1;
+}
+
+void pool_trace(struct pool *p, const struct op *ops, size_t n, int64_t *times) {
+  revive(p);
+  p->times = times;
+  publish(p, ops, n);
+  run_part(p, 0);
+  p->times = NULL;
+}
+
 void pool_run(struct pool *p, const struct op *ops, size_t n) {
   if (n == 0) return;
-  if (p->threads > 1 && p->owner != getpid() && !start(p)) p->threads = 1;
+  revive(p);
   if (p->threads > 1) {
     publish(p, ops, n);
     run_part(p, 0);
   } else {
-    for (size_t i = 0; i < n; ++i) ops[i].run(ops[i].args, 0, 1);
+    for (size_t i = 0; i < n; ++i) run_op(p, &ops[i], 0);
   }
 }
 

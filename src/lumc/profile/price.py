@@ -1,0 +1,200 @@
+"""What a kernel is expected to take with its default schedule: the work that it is lowered to.
+
+Unlike the bound this charges what a schedule does: values made again in every tile, copies of
+operands, empty lanes, register tiles that wait for loads, operands that fall out of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf, log2, prod
+
+from lumc.codegen.lower import lower
+from lumc.codegen.program import (
+    Block,
+    Contract,
+    Map,
+    Op,
+    Par,
+    Program,
+    Reduce,
+    Rows,
+    When,
+    terms_of,
+)
+from lumc.graph.expr import Expr, subterms
+from lumc.kernel.bound import COST, Work, least_work, roofline_us
+from lumc.kernel.contraction import lanes
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.space import default_schedule
+from lumc.kernel.target import Target
+from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
+
+OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
+STRIDED = 16.0  # times the price of a load of neighbouring lanes
+IN_FLIGHT = 8  # independent sums that hide the latency of additions
+HALVING = 2 * OPERATION  # of the lanes of a sum
+LAUNCH_US = 1.0  # of one more kernel: threads meet, values leave the registers
+CACHED = 4.0  # bandwidth of caches in that of memory
+
+Nest = tuple[tuple[str, float], ...]  # axes of the loops around, outer first, and iterations
+
+
+def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> float:
+    """Microseconds on the target, to compare the programs of a region."""
+    program = lower(kernel, schedule or default_schedule(kernel, target), target)
+    tally = _Tally(program)
+    tally.walk(program.body, (), target.threads)
+    return LAUNCH_US + roofline_us(Work(tally.flops, tally.nbytes), target)
+
+
+def least_price_us(kernel: Kernel, target: Target) -> float:
+    """Less than any price of the kernel, and soon known."""
+    fast = replace(target, bandwidth=target.bandwidth * CACHED)
+    return LAUNCH_US + roofline_us(least_work(kernel), fast)
+
+
+@dataclass
+class _Tally:
+    """Operations of a program, and bytes read and written by place."""
+
+    program: Program
+    flops: float = 0.0
+    traffic: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> float:
+        """Traffic of memory; what other kernels made and read is still in the cache if small."""
+        constant = {b.name for b in self.program.kernel.buffers if b.constant}
+        return sum(
+            n if self._is_large(name) or name in constant else n / CACHED
+            for name, n in self.traffic.items()
+        )
+
+    def _is_large(self, name: str) -> bool:
+        p = self.program.places[name]
+        return p.kind == "packed" or p.size * p.dtype.nbytes > self.program.target.l2 / 2
+
+    def walk(self, body: Sequence[Op], nest: Nest, share: float) -> None:
+        """``share``: in how many threads' time everything is done."""
+        threads = self.program.target.threads
+        for op in body:
+            match op:
+                case Par():
+                    tiles = prod(loop.count for loop in op.loops)
+                    inner = tuple((loop.axis, float(loop.count)) for loop in op.loops)
+                    self.walk(op.body, nest + inner, threads * ceil(tiles / threads) / tiles)
+                case Block():
+                    self.walk(op.body, (*nest, (op.loop.axis, float(op.loop.count))), share)
+                case Rows():
+                    self.walk(op.body, (*nest, (op.axis, self._mean(op, op.axis))), share)
+                case When():
+                    self.walk(op.body, tuple(n for n in nest if n[0] not in op.first), share)
+                case _:
+                    self._leaf(op, nest, share)
+
+    def _leaf(self, op: Map | Reduce | Contract, nest: Nest, share: float) -> None:
+        axes = op.axes if isinstance(op, Map) else op.kept + op.red
+        own = {a: self._mean(op, a) for a in axes}
+        match op:
+            case Map():
+                once = self._map(op, own)
+            case Reduce():
+                once = self._reduce(op, own)
+            case Contract():
+                once = self._contract(op, own)
+        wide = self.program.target.lanes / lanes(self.program.target, dtype(terms_of(op)[0]))
+        self.flops += once * prod(n for _, n in nest) * share * max(1.0, wide)
+        around = nest if isinstance(op, Contract) else (*nest, *own.items())
+        read: dict[str, float] = {}
+        for e in (e for t in terms_of(op) for e in subterms(t) if e.kind == "load"):
+            name, kind = e.attr[0], self.program.places[e.attr[0]].kind
+            if kind != "scratch":
+                extent = {**own, **self.program.kernel.extent}
+                read[name] = max(read.get(name, 0.0), self._traffic(e, around, extent))
+        for name, n in read.items():
+            seen = self.traffic.get(name, 0.0)
+            self.traffic[name] = seen + n if self._is_large(name) else max(seen, n)
+
+    def _mean(self, op: Rows | Map | Reduce | Contract, axis: str) -> float:
+        """How many values an axis takes, on average over its tiles."""
+        r = op.range if isinstance(op, Rows) else op.ranges[axis]
+        if len(r.sizes) == 1:
+            return float(r.largest)
+        extent = self.program.kernel.extent.get(axis, r.largest)  # else it is one of a copy
+        return extent / ceil(extent / r.largest)
+
+    # ---- bytes
+
+    def _traffic(self, e: Expr, nest: Nest, extent: Mapping[str, float]) -> float:
+        """All elements once, and again for every turn of a loop in which they do not fit."""
+        place, over = self.program.places[e.attr[0]], {a: float(extent[a]) for a in e.free}
+        size = place.dtype.nbytes
+        total = min(prod(over.values()), place.size) * size
+        for axis, count in nest:
+            if axis in over:
+                over[axis] = max(1.0, over[axis] / count)
+            elif min(prod(over.values()), place.size) * size > self.program.target.l2 / 2:
+                total *= count
+        return total
+
+    # ---- operations, for one turn of the loops around
+
+    def _term(
+        self, term: Expr, own: Mapping[str, float], turned: bool = False, most: float = inf
+    ) -> float:
+        """Every value where its last axis is open; those without lanes take a vector's time.
+        There are ``most`` lanes side by side."""
+        order, width, total = list(own), self.program.target.lanes, 0.0
+        for e in subterms(term):
+            if e.kind in INDEX_KINDS or e.kind == "const":
+                continue
+            inner = max((order.index(a) + 1 for a in e.free if a in own), default=0)
+            points = prod(list(own.values())[:inner])
+            if inner == len(order) and order:
+                n = min(own[order[-1]], most)
+                points *= ceil(n / width) * width / n if n else 0
+            else:
+                points *= width
+            price = float(COST.get(e.attr[0], 1)) if e.kind in ("un", "bin") else 1.0
+            if e.kind == "load" and order and not turned and not self._is_along(e, order[-1]):
+                price = STRIDED
+            total += OPERATION * price * points
+        return total
+
+    def _is_along(self, e: Expr, lane: str) -> bool:
+        steps, irregular = self.program.places[e.attr[0]].motion(e.kids)
+        return lane not in irregular and steps.get(lane, 0) in (0, 1)
+
+    def _map(self, op: Map, own: Mapping[str, float]) -> float:
+        turned, panel = op.turn is not None, self.program.places[op.dst.attr[0]].panel
+        return sum(self._term(t, own, turned, panel[1] if panel else inf) for t in terms_of(op))
+
+    def _halved(self, points: float) -> float:
+        width = self.program.target.lanes
+        return points * width * HALVING * log2(width)
+
+    def _reduce(self, op: Reduce, own: Mapping[str, float]) -> float:
+        kept = prod(own[a] for a in op.kept)
+        if op.lanes == "kept":
+            own = {a: own[a] for a in (*op.kept[:-1], *op.red, op.kept[-1])}
+            waits = sums = 0.0
+        else:
+            waits = OPERATION * IN_FLIGHT / op.streams * prod(own.values())
+            sums = self._halved(kept) * len(op.outputs)
+        spent = sum(self._term(o.term, own) for o in op.outputs)
+        spent += OPERATION * len(op.outputs) * prod(own.values())
+        spent += sum(self._term(t, own) for store in op.stores for t in store)
+        return max(spent, waits) + sums
+
+    def _contract(self, op: Contract, own: Mapping[str, float]) -> float:
+        p, width = op.plan, self.program.target.lanes
+        lane = op.red[-1] if p.form == "dot" else p.lane_axis
+        assert lane
+        points = prod(own.values()) * ceil(own[lane] / width) * width / own[lane]
+        slots = p.mr * p.nv
+        spent = OPERATION * points * max(1.0, (p.mr + p.nv) / slots, IN_FLIGHT / slots)
+        if p.form == "dot":
+            spent += self._halved(prod(own[a] for a in op.kept))
+        return spent

@@ -1,0 +1,88 @@
+"""Random legal schedules for tests: tiles of any size, beyond those that the search tries."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from lumc.graph.expr import Expr, bound_axes
+from lumc.kernel.contraction import Pair, can_dot, lanes, pairs, staging_modes
+from lumc.kernel.legal import shared_prefix
+from lumc.kernel.normal import normalize
+from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.space import DOT_TILES, REGISTER_TILES, _finish, _least_step, _whole_panels
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel, dtype
+
+
+def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
+    """Any legal schedule."""
+    kernel = normalize(kernel)
+    stages = tuple(_random_stage(kernel, s, target, rng) for s in kernel.stages)
+    order = list(kernel.axes)
+    rng.shuffle(order)
+    sizes = (1, 2, 4, 7, 8, 16, 24, 32, 48, 64, 96, 128, 256)
+    tile = {a: rng.choice([*sizes, n, n, n]) for a, n in kernel.extent.items()}
+    return Schedule(
+        order=tuple(order),
+        parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
+        tile=_whole_panels(kernel, tile, stages, target),
+        stages=stages,
+        keep=rng.random() < 0.7,
+        fuse_rows=rng.random() < 0.7,
+        transpose=rng.random() < 0.7,
+    )
+
+
+def sane_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
+    """A random schedule that a search would draw: tiles are multiples of the register tiles,
+    batch axes are small."""
+    kernel = normalize(kernel)
+    draw = random_schedule(kernel, target, rng)
+    rows, vectors, reduced = dict[str, int](), dict[str, int](), set[str]()
+    for s, p in zip(kernel.stages, draw.stages, strict=True):
+        reduced |= set(bound_axes(s))
+        if p.form == "contract" and p.lane_axis:
+            vectors[p.lane_axis] = p.nv * lanes(target, dtype(s))
+        if p.form != "rows" and p.rows_axis:
+            rows[p.rows_axis] = p.mr
+    tile = {}
+    for a, n in kernel.extent.items():
+        if a in reduced:
+            tile[a] = rng.choice((64, 128, 256, 512, n, n))
+        elif a in vectors:
+            tile[a] = vectors[a] * rng.choice((1, 2, 4, 8, 16))
+        elif a in rows:
+            tile[a] = rows[a] * rng.choice((2, 4, 8, 16, 64))
+        else:
+            tile[a] = n if a in kernel.axes[-1:] else rng.choice((1, 1, 4, 8, 16, 32))
+    return _finish(kernel, draw.order, tile, draw.stages, target)
+
+
+def _random_stage(kernel: Kernel, stage: Expr, target: Target, rng: random.Random) -> Stage:
+    found = pairs(stage)
+    if found and rng.random() < 0.8:
+        return _random_contraction(kernel, stage, rng.choice(found), target, rng)
+    # lanes on a kept axis only where the data is contiguous along it: gathers take gcc seconds
+    kept = [a for a in kernel.axes if a in stage.free]
+    unit = bool(kept) and stage.kind == "red" and _least_step(kernel, stage, kept[-1]) == 1
+    lane = rng.choice(("reduced", "kept")) if unit else "reduced"
+    return Stage(lanes=lane, streams=rng.choice((1, 2, 4)))
+
+
+def _random_contraction(
+    kernel: Kernel, stage: Expr, pair: Pair, target: Target, rng: random.Random
+) -> Stage:
+    dot = rng.random() < 0.25 and can_dot(stage, pair)
+    mr, nv = rng.choice(DOT_TILES if dot else REGISTER_TILES[target.registers])
+    p = Stage("dot" if dot else "contract", *pair, mr, nv)
+    a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
+    return replace(
+        p,
+        stage_a=rng.choice(a),
+        stage_b=rng.choice(b),
+        window=rng.random() < 0.7,
+        panels_first=rng.random() < 0.5,
+        panels_outside=rng.random() < 0.4,
+        streams=rng.choice((1, 2, 4)),
+    )

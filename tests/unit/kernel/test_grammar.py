@@ -1,0 +1,156 @@
+"""The schedule space: exact counts, only legal samples, and all that the search may propose."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from math import factorial
+
+import pytest
+
+from kernel_zoo import FAMILIES, column_sum, conv, matmul, scores, softmax, transpose
+from lumc.errors import LumcError
+from lumc.kernel import grammar as module
+from lumc.kernel.contraction import lanes, operands
+from lumc.kernel.grammar import FLAGS, Grammar
+from lumc.kernel.legal import check_schedule, grain
+from lumc.kernel.moves import neighbours, stroll, structures
+from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.space import contraction_stage
+from lumc.kernel.target import CPUS, resolve_target
+from lumc.kernel.term import dtype
+
+TARGETS = [resolve_target(f"cpu:{arch}") for arch in CPUS]
+V4 = resolve_target("cpu:x86-64-v4")
+STAGING = ("none", "inner", "hoist", "link", "narrow")
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
+def test_samples_are_legal_and_the_default_is_inside(target) -> None:
+    for i, (family, shapes) in enumerate(FAMILIES.items()):
+        rng = random.Random(i)
+        for shape in shapes[1:2]:
+            g = Grammar(family(*shape), target)
+            assert g.path(g.default) is not None, family.__name__
+            for _ in range(3):
+                path = g.sample(rng)
+                schedule = g.build(path)
+                check_schedule(g.kernel, schedule, target)
+                assert g.path(schedule) == path
+
+
+@pytest.mark.parametrize("k", [column_sum(3, 4), transpose(3, 17), softmax(1, 3)])
+def test_the_size_is_the_number_of_different_schedules(k) -> None:
+    g = Grammar(k, V4)
+    every = [repr(g.build(path)) for path in g.every()]
+    assert len(every) == len(set(every)) == g.size()
+
+
+@pytest.mark.parametrize("l2", [1 << 20, 8])
+@pytest.mark.parametrize("k", [matmul(32, 24, 40), scores(2, 20, 24, 12)])
+def test_the_size_is_that_of_brute_force(k, l2, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All combinations of all values, and what of them is legal."""
+    small = {"SIZES": (16,), "COUNTS": (1,), "STREAMS": (1, 2), "FLAGS": (), "STAGE_FLAGS": ()}
+    for name, value in {**small, "REGISTER_TILES": {32: ((8, 1),)}}.items():
+        monkeypatch.setattr(module, name, value)
+    g = Grammar(k, replace(V4, l2=l2))
+    n = len(g.kernel.axes)
+    orders = factorial(n) * (n + 1)  # its single root has every axis
+    assert g.size() == orders * sum(tilings(g, p) for p in set(stages(g)))
+
+
+def legal(g: Grammar, tile: dict[str, int], p: Stage) -> bool:
+    try:
+        check_schedule(g.kernel, Schedule(g.kernel.axes, 0, tile, (p,)), g.target)
+    except LumcError:
+        return False
+    return True
+
+
+def stages(g: Grammar) -> Iterator[Stage]:
+    """Everything that is legal for the one reduction of a kernel."""
+    (stage,), k, default = g.kernel.stages, g.kernel, g.default.stages[0]
+    yield from (Stage(), Stage(streams=2), Stage(lanes="kept"))
+    pairs = product(("contract", "dot"), (None, *k.axes), k.axes)
+    for (form, rows, lane), a, b in product(pairs, STAGING, STAGING):
+        if not legal(g, {}, Stage(form, rows, lane, 1, 1, a, b)):
+            continue
+        width = lanes(g.target, dtype(stage)) if form == "contract" else 1
+        most = k.extent[rows] if rows else 1, -(-k.extent[lane] // width)
+        tiles = [(8, 1)] if form == "contract" else module.DOT_TILES
+        tiles = {(min(mr, most[0]), min(nv, most[1])) for mr, nv in tiles}
+        if form == "contract":
+            base = contraction_stage(k, stage, (rows, lane), g.target)
+            tiles.add((base.mr, base.nv))
+        if (form, rows, lane) == (default.form, default.rows_axis, default.lane_axis):
+            tiles.add((default.mr, default.nv))
+        yield from (Stage(form, rows, lane, mr, nv, a, b) for mr, nv in tiles)
+
+
+def tilings(g: Grammar, p: Stage) -> int:
+    """The ways to cut the axes around a stage that are legal and fit the caches."""
+    extent, now, sizes = g.kernel.extent, g.default.tile, []
+    for axis, n in extent.items():
+        unit = grain(g.kernel, (p,), axis, g.target)
+        wanted = {16, n, now.get(axis, n)}
+        sizes.append(sorted({min(n, -(-w // unit) * unit) for w in wanted}))
+    count = 0
+    for sized in product(*sizes):
+        tile = dict(zip(extent, sized, strict=True))
+        cut = {a: t for a, t in tile.items() if t < extent[a]}
+        count += legal(g, cut, p) and fits(g, p, tile)
+    return count
+
+
+def fits(g: Grammar, p: Stage, tile: dict[str, int]) -> bool:
+    for side in "ab" if p.form != "rows" else "":
+        axes = operands(g.kernel.stages[0], p.lane_axis)[side == "b"].free & set(tile)
+        room = module.COPIES * g.target.l2 // 4
+        room = max(room, cost(g.default.tile.get(a, g.kernel.extent[a]) for a in axes))
+        if p.staging(side) in ("inner", "hoist") and cost(tile[a] for a in axes) > room:
+            return False
+    return True
+
+
+def cost(sizes) -> int:
+    out = 1
+    for n in sizes:
+        out *= 1 << (n - 1).bit_length()
+    return out
+
+
+def test_samples_are_uniform() -> None:
+    g = Grammar(column_sum(2, 2), V4)
+    rng, n = random.Random(0), g.size()
+    seen = [g.sample(rng) for _ in range(40 * n)]
+    counts = [seen.count(path) for path in g.every()]
+    assert min(counts) > 10 and max(counts) < 90
+
+
+@pytest.mark.parametrize("k", [matmul(40, 50, 60), conv(8, 4, 16, 16), softmax(17, 100)])
+def test_the_space_holds_what_the_search_proposes(k) -> None:
+    g, rng = Grammar(k, V4), random.Random(0)
+    known = structures(g)
+    assert known[0] == g.default and len(known) > 3
+    found = [*known, *neighbours(g, g.default), *(stroll(g, known[-1], rng) for _ in range(5))]
+    for schedule in found:
+        check_schedule(g.kernel, schedule, V4)
+        assert g.path(schedule) is not None
+    assert g.default not in neighbours(g, g.default)
+
+
+def test_large_copies_are_left_out() -> None:
+    k = matmul(512, 512, 2048)
+    few, all_ = (Grammar(k, replace(V4, l2=l2)) for l2 in (1 << 12, 1 << 30))
+    assert 0 < few.size() < all_.size() and few.path(few.default)
+    rng = random.Random(0)
+    draws = [all_.build(all_.sample(rng)) for _ in range(200)]
+    assert 5 < sum(few.path(s) is None for s in draws) < 180
+
+
+def test_a_path_goes_on_from_its_start() -> None:
+    g = Grammar(matmul(40, 50, 60), V4)
+    start = g.nearest(g.values(g.default))[:3]
+    assert sum(n for _, n in g.options(())) * factorial(2) * 3 * 2 ** len(FLAGS) == g.size()
+    path = g.sample(random.Random(1), start)
+    assert path[:3] == start and g.path(g.build(path)) == path
