@@ -112,7 +112,9 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
     def begin(levels: Levels) -> list[str]:
         out = [w.store(load, levels.value(e)) for e, load in fixed.items()]
         for o, parts in zip(op.outputs, cells, strict=True):
-            inits = (o.init if u == 0 or o.op != "sum" else const(0, dtype(o.init)) for u in streams)
+            inits = (
+                o.init if u == 0 or o.op != "sum" else const(0, dtype(o.init)) for u in streams
+            )
             out += [w.store(a, levels.value(e)) for a, e in zip(parts, inits, strict=True)]
         return out
 

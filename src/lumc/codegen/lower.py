@@ -281,7 +281,9 @@ class Lowering:
         """
         (scores, factor), j = _unscaled(stages[0].kids[0]), stages[0].attr[0]
         kind, value, kept = dtype(scores), self.c.now(scores), self.c.order(scores.free - {j})
-        place = self._spent(g, stages, value, {*kept, j}) or self.c.new("weights", (*kept, j), g.inside, kind)
+        place = self._spent(g, stages, value, {*kept, j}) or self.c.new(
+            "weights", (*kept, j), g.inside, kind
+        )
         *_, lane = (d.label for d in self.c.places[place.attr[0]].dims)
         if lane != j:
             kept = (*(a for a in kept if a != lane), lane)

@@ -13,7 +13,15 @@ from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.program import Map, Packed, Range
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
-from lumc.kernel.contraction import NARROW, VECTOR, computed, loaded, loads, readable, split_operands
+from lumc.kernel.contraction import (
+    NARROW,
+    VECTOR,
+    computed,
+    loaded,
+    loads,
+    readable,
+    split_operands,
+)
 from lumc.kernel.term import REDUCTIONS, dtype
 
 SHORT_ROW = 128  # elements

@@ -208,7 +208,9 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     above = _summed(kernel, stage)
     columns = above is not None and rows == above.attr[0]
     mr, nv = values if weighted or columns else scores if nested else wide
-    if rows and not columns and lane in kernel.axes[:-1]:  # lanes along an axis that is not stored last
+    if (
+        rows and not columns and lane in kernel.axes[:-1]
+    ):  # lanes along an axis that is not stored last
         n, most = kernel.extent[rows], wide[0]
         fits = sorted(range(most, most - 3, -1), key=lambda m: (-(-n // m) * m, -m))
         mr, nv = (fits[0] if n >= most - 2 else n), wide[1]
