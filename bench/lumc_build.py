@@ -17,13 +17,14 @@ SUFFIXES = ("lg", "ls", "lp", "lk", "lb")
 PASSES = ("search", "profile", "codegen", "link")
 
 
-def compiled(work: Workload, folder: Path, profile: str) -> dict[str, Any]:
+def compiled(work: Workload, folder: Path, profile: str, precision: str = "") -> dict[str, Any]:
     """Make ``folder/model.lb`` unless it is there for this graph, these options and this lumc.
 
-    The artifacts of all passes stay in the folder; the result has the seconds of each pass.
+    ``precision`` is an option of the search. The artifacts of all passes stay in the folder; the
+    result has the seconds of each pass.
     """
     write_graph(work, folder / "model.lg")
-    stamp, key = folder / "compiled.json", _key(folder / "model.lg", profile)
+    stamp, key = folder / "compiled.json", _key(folder / "model.lg", profile + precision)
     if stamp.exists():
         notes = dict(json.loads(stamp.read_text()))
         if notes["key"] == key:
@@ -31,7 +32,7 @@ def compiled(work: Workload, folder: Path, profile: str) -> dict[str, Any]:
     seconds = {}
     files = [folder / f"model.{suffix}" for suffix in SUFFIXES]
     for name, (source, target) in zip(PASSES, itertools.pairwise(files), strict=True):
-        options = profile.split() if name == "profile" else []
+        options = {"profile": profile, "search": precision}.get(name, "").split()
         seconds[name] = _run(name, *options, str(source), "-o", str(target))
     notes = {"key": key, "profile": profile, "passes_s": seconds}
     stamp.write_text(json.dumps(notes))

@@ -42,10 +42,13 @@ def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
 # ---- lumc
 
 
-def lumc(work: Workload, threads: int, folder: Path) -> Program:
+def lumc(work: Workload, threads: int, folder: Path, precision: str = "") -> Program:
     from lumc.runtime.cpu import Bundle
 
-    notes = lumc_build.compiled(work, folder, os.environ["BENCH_PROFILE"].format(threads=threads))
+    profile = os.environ["BENCH_PROFILE"].format(threads=threads)
+    folder = folder / precision.strip("-") if precision else folder
+    folder.mkdir(exist_ok=True)
+    notes = lumc_build.compiled(work, folder, profile, precision)
     bundle = folder / "model.lb"
     with Bundle.open(bundle) as loaded:
         spec = loaded.entry()
@@ -62,6 +65,14 @@ def lumc(work: Workload, threads: int, folder: Path) -> Program:
         return [outputs[names.index(f"y{i}")] for i in range(len(names))]
 
     return Program(lambda: library.lumc_run(handle, 0, *memory), fetch, notes)
+
+
+def lumc_bf16(work: Workload, threads: int, folder: Path) -> Program:
+    return lumc(work, threads, folder, "--dtype=bf16")
+
+
+def lumc_q8(work: Workload, threads: int, folder: Path) -> Program:
+    return lumc(work, threads, folder, "--weights=q8")
 
 
 def _pointers(arrays: Arrays) -> Any:
@@ -301,6 +312,8 @@ PEERS = {
     "jax": Peer(jax, "jax"),
     "iree": Peer(iree, "iree-base-runtime"),
     "tinygrad": Peer(tinygrad, "tinygrad"),
+    "lumc-bf16": Peer(lumc_bf16, "lumc", exact=False),
+    "lumc-q8": Peer(lumc_q8, "lumc", exact=False),
     "openvino-bf16": Peer(openvino_bf16, "openvino", exact=False),
 }
 

@@ -5,6 +5,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -97,6 +98,15 @@ class Page:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
+    def becomes(self, script: str, value: Any, seconds: float = 30) -> bool:
+        """Whether an expression gets this value, now or in a while."""
+        until = time.monotonic() + seconds
+        while self.evaluate(script) != value:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
     def press(self, key: str, code: int) -> None:
         for kind in ("rawKeyDown", "keyUp"):
             event = {"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
@@ -137,5 +147,5 @@ def browser(scratch: Path) -> Iterator[Page]:
     finally:
         os.close(ours_out)
         os.close(ours_in)
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # with its own children
         process.wait()

@@ -76,28 +76,38 @@ def commands() -> None:
 @click.argument("source", metavar="FOLDER|MODEL.onnx|SCRIPT.py:FUNCTION")
 @options("out", "dim")
 @click.option("--copy-weights", is_flag=True, help="Copy the weights beside the graph.")
-@options("verbose")
+@options("dtype", "weights", "verbose")
 def import_(
-    source: str, output: str, dims: tuple[str, ...], copy_weights: bool, verbose: int
+    source: str,
+    output: str,
+    dims: tuple[str, ...],
+    copy_weights: bool,
+    dtype: str | None,
+    weights: str | None,
+    verbose: int,
 ) -> None:
     """Lower a model to the twelve primitives: a .lg graph.
 
     SOURCE is a Hugging Face folder (config.json + safetensors), an ONNX file, or a Python script
     whose FUNCTION returns a lumc Model (the script is run: use only code you trust). Weights are
-    referenced where they lie unless --copy-weights is given.
+    referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
+    are read.
     """
     from lumc import pipeline
 
-    pipeline.import_model(source, output, dims, copy_weights, verbose)
+    wanted = pipeline.Precision(dtype, weights)
+    pipeline.import_model(source, output, dims, copy_weights, wanted, verbose)
 
 
 @commands.command()
-@options("input", "out", "target", "dim", "limits", "seed", "verbose")
+@options("input", "out", "target", "dim", "dtype", "weights", "limits", "seed", "verbose")
 def search(
     source: str,
     output: str,
     target: str,
     dims: tuple[str, ...],
+    dtype: str | None,
+    weights: str | None,
     max_nodes: int,
     seed: int,
     verbose: int,
@@ -105,7 +115,8 @@ def search(
     """Find equivalent programs: .lg in, .ls search space out."""
     from lumc import pipeline
 
-    pipeline.search(source, output, target, dims, max_nodes, seed, verbose)
+    wanted = pipeline.Precision(dtype, weights)
+    pipeline.search(source, output, target, dims, wanted, max_nodes, seed, verbose)
 
 
 @commands.command()
@@ -144,7 +155,7 @@ def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -
 @commands.command("compile")
 @options("input")
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
-@options(*PROFILE, "target", "dim", "limits", "zip")
+@options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
 @options("trace", "verbose")
 def compile_(
@@ -152,6 +163,8 @@ def compile_(
     output: str,
     target: str,
     dims: tuple[str, ...],
+    dtype: str | None,
+    weights: str | None,
     max_nodes: int,
     as_zip: bool,
     save_temps: str | None,
@@ -168,6 +181,7 @@ def compile_(
         pipeline.CompileOptions(
             profile_options(**chosen), target, dims, max_nodes, as_zip, save_temps, verbose, trace
         ),
+        pipeline.Precision(dtype, weights),
     )
 
 
@@ -199,9 +213,11 @@ def run(
 @commands.command()
 @click.argument("bundle")
 @options("inputs")
-@click.option("--source", "model", help="Also compare with this ONNX file or Hugging Face folder.")
+@click.option("--source", "model", help="Compare with this .lg, .onnx or Hugging Face folder too.")
 @click.option(
-    "--tolerance", type=float, help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, ints 0."
+    "--tolerance",
+    type=float,
+    help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
 )
 @options("entry", "threads", "seed", "json")
 def verify(
@@ -217,7 +233,8 @@ def verify(
     """Compare a bundle with the float64 oracle; exit code 3 on a difference.
 
     Inputs that are not given are drawn at random. With --source, the original model is also run by
-    onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed.
+    onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed. A .lg
+    is computed in float64: so is shown what reduced precision costs.
     """
     from lumc import execute
 

@@ -27,6 +27,16 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "dim": click.option(
         "--dim", "dims", metavar="NAME=N", multiple=True, help="Bind a symbolic dim; repeatable."
     ),
+    "dtype": click.option(
+        "--dtype",
+        type=click.Choice(["bf16", "f16"]),
+        help="Store weights and activations in 16 bits, compute in f32.",
+    ),
+    "weights": click.option(
+        "--weights",
+        type=click.Choice(["q8"]),
+        help="Store contracted weights as int8, one scale per 32.",
+    ),
     "target": click.option(
         "--target", default="cpu:native", show_default=True, help="See 'lumc targets'."
     ),

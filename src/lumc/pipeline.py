@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumc import artifact, files
 from lumc.errors import Exit, LumcError
+from lumc.frontend.precision import Precision, reduce_precision
 
 if TYPE_CHECKING:
     from lumc.codegen.plan import Code
@@ -81,7 +82,12 @@ def parse_dims(values: tuple[str, ...]) -> dict[str, int]:
 
 
 def import_model(
-    source: str, output: str, dims: tuple[str, ...], copy_weights: bool, verbose: int
+    source: str,
+    output: str,
+    dims: tuple[str, ...],
+    copy_weights: bool,
+    wanted: Precision,
+    verbose: int,
 ) -> None:
     """``lumc import``."""
     log = Log(verbose)
@@ -90,7 +96,7 @@ def import_model(
         model = open_model(source, bound)
         if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
             bound = {}
-        model.save(output, bound, copy=copy_weights)
+        model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
 
 
 def open_model(source: str, dims: Mapping[str, int]) -> Any:
@@ -118,13 +124,14 @@ def search(
     output: str,
     target: str,
     dims: tuple[str, ...],
+    wanted: Precision,
     max_nodes: int,
     seed: int,
     verbose: int,
 ) -> None:
     """``lumc search``."""
     log = Log(verbose)
-    graph = files.read_graph(source, parse_dims(dims))
+    graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
     with log.step("search"):
         space = make_space(graph, target, max_nodes)
     files.write(space, files.graph_digest(graph), output)
@@ -283,10 +290,13 @@ def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -
 
 
 def write_bundle(code: Code, input: str, output: str, as_zip: bool, cc: str | None) -> None:
+    from lumc.graph.weights import overflowing
     from lumc.link.bundle import link
     from lumc.link.toolchain import find
 
     link(code, Path(output), Path.cwd(), find(cc), input=input, single=as_zip)
+    for weight, count in overflowing(code.graph, Path.cwd()):
+        Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
 
 
 @dataclass(frozen=True)
@@ -303,7 +313,9 @@ class CompileOptions:
     trace: str | None = None
 
 
-def compile_model(source: str, output: str, options: CompileOptions) -> None:
+def compile_model(
+    source: str, output: str, options: CompileOptions, wanted: Precision = Precision()
+) -> None:
     """``lumc compile``: the passes in a row; bytes are those of the single commands."""
     with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
         keep = Path(options.save_temps) if options.save_temps else None
@@ -314,6 +326,7 @@ def compile_model(source: str, output: str, options: CompileOptions) -> None:
             with log.step("read"):
                 made = (keep or Path(scratch)) / f"{stem}.lg"
                 graph = _graph_from_anything(source, parse_dims(options.dims), made)
+                graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
 
 

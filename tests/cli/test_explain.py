@@ -238,10 +238,7 @@ def test_the_page_in_a_browser(measured: Lumc, page: browser.Page, tmp_path: Pat
     page.evaluate(f"document.querySelector('tbody a[href=\"#{key}\"]').focus()")
     page.press("Enter", 13)
     opened = f"document.getElementById('{key}').open && document.activeElement.tagName"
-    for _ in range(100):
-        if page.evaluate(opened) == "SUMMARY":
-            break
-    assert page.evaluate(opened) == "SUMMARY"
+    assert page.becomes(opened, "SUMMARY")
     page.screenshot(tmp_path / "page.png")
     assert (tmp_path / "page.png").stat().st_size > 10_000
     assert page.complaints == []

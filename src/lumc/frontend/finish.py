@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -104,8 +104,14 @@ def _free(name: str, taken: set[str]) -> str:
     return name if name not in taken else next(t for t in tries if t not in taken)
 
 
-def save(model: Model, path: str, dims: Mapping[str, int], copy: bool) -> None:
-    """Write the graph to ``path`` (``-``: stdout) with its dims bound.
+def save(
+    model: Model,
+    path: str,
+    dims: Mapping[str, int],
+    copy: bool,
+    change: Callable[[Graph], Graph],
+) -> None:
+    """Write the graph to ``path`` (``-``: stdout) with its dims bound, changed.
 
     Constants - with ``copy`` all weights - go to a safetensors file beside it.
     """
@@ -117,7 +123,7 @@ def save(model: Model, path: str, dims: Mapping[str, int], copy: bool) -> None:
     if moved:
         graph = with_weights(graph, moved, Path(path).with_suffix(".safetensors"), model)
     base = None if path == "-" else Path(path).resolve().parent
-    write_text(path, print_graph(graph, path=lambda file: shown_path(file, base)))
+    write_text(path, print_graph(change(graph), path=lambda file: shown_path(file, base)))
 
 
 def shown_path(file: WeightFile, base: Path | None) -> str:

@@ -11,7 +11,7 @@ g.save("model.lg")
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -370,13 +370,17 @@ class Model:
         return read_weight(node, Path.cwd())
 
     def save(
-        self, path: str | Path, dims: Mapping[str, int] | None = None, copy: bool = False
+        self,
+        path: str | Path,
+        dims: Mapping[str, int] | None = None,
+        copy: bool = False,
+        change: Callable[[Graph], Graph] = lambda graph: graph,
     ) -> None:
-        """Write the graph (``-``: to stdout), with some dims bound; constants - or with ``copy``
-        all weights - go to a safetensors file beside it."""
+        """Write the graph (``-``: to stdout), with some dims bound, as ``change`` makes it;
+        constants - or with ``copy`` all weights - go to a safetensors file beside it."""
         from lumc.frontend.finish import save
 
-        save(self, str(path), dims or {}, copy)
+        save(self, str(path), dims or {}, copy, change)
 
 
 def is_number(o: Operand) -> bool:

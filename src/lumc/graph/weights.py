@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from stat import S_ISREG
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.derive import derive, source_shape
-from lumc.graph.graph import Node, WeightFile
+from lumc.graph.graph import Graph, Node, WeightFile
 from lumc.graph.ops import DType
 
 MAX_HEADER = 100 << 20  # bytes
@@ -83,6 +84,15 @@ def read_weight(node: Node, base: Path) -> npt.NDArray[Any]:
     if node.dtype is DType.BOOL and data.max() > 1:
         raise _unusable("E0504", f"tensor '{node.key}' has a bool that is neither 0 nor 1", path)
     return (data if data.flags.aligned else data.copy()).view(node.dtype.numpy)
+
+
+def overflowing(graph: Graph, base: Path) -> Iterator[tuple[str, int]]:
+    """The weights that are rounded to f16 and how many of their values become infinite."""
+    for w in graph.weights:
+        if w.how and w.dtype is DType.F16:
+            count = int(np.isinf(read_weight(w, base)).sum())
+            if count:
+                yield w.name, count
 
 
 def _open(path: Path) -> tuple[int, bytes]:

@@ -40,6 +40,7 @@ WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it
 LONG_ROW = 1 << 12
 BLOCK_LANES = 256
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
+SHORT_DOT = 64  # elements; sums across lanes cost as much
 IN_CACHE = 1 << 20  # elements of an operand that is read in place
 
 
@@ -98,9 +99,8 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     square = any(r and kernel.extent[r] > 8 and kernel.extent[v] >= 16 for r, v in found)
     if skinny and not square and stage.kind == "red":
         return _dot(kernel, stage, skinny[0], target, 2)
-    if best and (
-        _rows(kernel, best) > 1 or (not in_place and _step(kernel, stage, best, "b") == 1)
-    ):
+    ready = best and (_step(kernel, stage, best, "b") == 1 or _can_link(kernel, stage, best))
+    if best and (_rows(kernel, best) > 1 or (not in_place and ready)):
         return contraction_stage(kernel, stage, best, target)
     if in_place:
         most = max(in_place, key=lambda p: min(_rows(kernel, p), 4))
@@ -174,7 +174,8 @@ def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str,
     """How a dot form with lanes along the reduced axis would read its operands: in place. Of one
     row only the matrix must be, or be laid out before if it does not stay in the cache."""
     last = bound_axes(stage)[-1]
-    if not can_dot(stage, pair) or kernel.extent[last] < 16:
+    short = SHORT_DOT if _can_link(kernel, stage, pair) else 16
+    if not can_dot(stage, pair) or kernel.extent[last] < short:
         return None
     p, one = Stage("dot", *pair), _rows(kernel, pair) == 1 and stage.kind == "red"
     large = kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2

@@ -23,7 +23,7 @@ from lumc.profile.price import least_price_us, price_us
 from lumc.search.cuts import Splitting
 from lumc.search.space import Region, Space, Variant
 
-MARGIN = 0.01  # a win must be larger; below it the simpler candidate stays
+MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
 SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this of the best estimate
 EXHAUSTIVE = 5  # cut points of which every subset is tried
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +22,8 @@ from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import HEADER, HEADER_NAME
@@ -30,7 +32,7 @@ from lumc.codegen.program import Program, leaves, terms_of
 from lumc.errors import LumcError
 from lumc.graph.expr import subterms
 from lumc.kernel.codec import to_plain
-from lumc.kernel.plan import KernelPlan
+from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.link.toolchain import (
@@ -42,10 +44,12 @@ from lumc.link.toolchain import (
 )
 from lumc.profile import timing
 from lumc.profile.timing import Timing
+from lumc.profile.whole import race
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, serve
 
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
 PEAK_SAMPLES = 100  # of about 100 us
+PEAK_SUMS = 12  # vectors that peak.c adds up side by side
 
 # why a candidate has no time
 ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
@@ -146,16 +150,40 @@ class Bench:
                 self._forget()
         return [_timed(job, t) for job, t in zip(jobs, times, strict=True)]
 
+    def race(self, plans: Sequence[Plan], seconds: float, over: Callable[[], bool]) -> list[float]:
+        """The least time of whole runs, in turn; nothing when they cannot be linked here."""
+        with device_lock():
+            try:
+                return race(plans, self.tools, seconds, over)
+            except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
+                return []
+
     def peak(self) -> float:
         """GFLOP/s of multiply-adds on registers, one thread: what no kernel exceeds."""
+        with device_lock():
+            run = self._limits().peak_gflops
+            return float(round(max(run() for _ in range(PEAK_SAMPLES)), 1))
+
+    def cached(self) -> float:
+        """GB/s of reading from the second cache, one thread."""
+        n = self.target.l2 // 8 // (PEAK_SUMS * self.target.lanes) * PEAK_SUMS * self.target.lanes
+        data = np.zeros(n + self.target.lanes, np.float32)
+        start = data.ctypes.data + -data.ctypes.data % (4 * self.target.lanes)
+        with device_lock():
+            run = self._limits().cached_gbps
+            best = max(run(ctypes.c_void_p(start), ctypes.c_long(n)) for _ in range(20))
+            return float(round(best, 1))
+
+    def _limits(self) -> ctypes.CDLL:
+        """peak.c, compiled like a kernel."""
         (self.folder / "peak.c").write_bytes((files("lumc.profile") / "peak.c").read_bytes())
         flags = (*KERNEL_FLAGS, *self.target.flags, f"-DLANES={self.target.lanes}")
         compile_objects(self.tools, self.folder, ["peak.c"], flags, 1)
         link_objects(self.tools, self.folder, ["peak.o"], "peak.so", ("-shared",))
         library = ctypes.CDLL(str(self.folder / "peak.so"))
-        library.peak_gflops.restype = ctypes.c_double
-        with device_lock():
-            return float(round(max(library.peak_gflops() for _ in range(PEAK_SAMPLES)), 1))
+        for function in (library.peak_gflops, library.cached_gbps):
+            function.restype = ctypes.c_double
+        return library
 
     # ---- one candidate
 

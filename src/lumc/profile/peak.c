@@ -1,4 +1,4 @@
-/* peak.c - how fast multiply-adds on registers are. */
+/* peak.c - how fast multiply-adds on registers are, and reads from a cache. */
 #include <time.h>
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
@@ -28,4 +28,24 @@ double peak_gflops(void) {
   EACH(KEEP)
   sink = total[0] > 2.0f ? 0.25f : 0.5f;
   return 2.0 * LANES * SUMS * ROUNDS / ns;
+}
+
+/* GB/s of reading n floats, a multiple of SUMS * LANES, over and over. */
+double cached_gbps(const float *x, long n) {
+  const vector b = sink - (vector){0};
+#define READ(i) s##i += *(const vector *)(x + k + i * LANES);
+  EACH(START)
+  long rounds = (16l << 20) / n + 1;
+  double start = now_ns();
+  for (long r = 0; r < rounds; ++r) {
+    __asm__ volatile("" : : "r"(x) : "memory"); /* read again */
+    for (long k = 0; k < n; k += SUMS * LANES) {
+      EACH(READ)
+    }
+  }
+  double ns = now_ns() - start;
+  vector total = b;
+  EACH(KEEP)
+  sink = total[0] > 2.0f ? 0.25f : 0.5f;
+  return 4.0 * (double)(rounds * n) / ns;
 }

@@ -6,7 +6,7 @@ hints of what to try first. A torn line and lines of another schema are skipped.
 
     {"v": 1, "kind": "trial", "kernel": .., "device": .., "tools": .., "threads": 1, "cold": true,
      "schedule": {..}, "us": 12.5, "samples": 20, "noise": 0.01}        or "reason", "remark"
-    {.., "kind": "peak", .., "gflops": 118.2}
+    {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0}
     {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80, ..}
 """
 
@@ -73,6 +73,7 @@ class Records:
         self.choices: dict[tuple[str, bool], Choice] = {}
         self.elsewhere: dict[str, dict[str, float]] = {}  # kernel -> schedule -> us
         self.peak: float | None = None  # measured GFLOP/s of one thread
+        self.cached: float | None = None  # measured GB/s of its cache
         self._handle: int | None = None
         for line in read_lines(self.path) if self.path else ():
             self._learn(line)
@@ -81,7 +82,8 @@ class Records:
         try:
             mine = all(line[k] == v for k, v in self.setting.fields().items())
             if line["kind"] == "peak":
-                self.peak = float(line["gflops"]) if mine else self.peak
+                if mine and "cached" in line:
+                    self.peak, self.cached = float(line["gflops"]), float(line["cached"])
                 return
             schedule = Schedule.from_json(line["schedule"])
             key = str(line["kernel"]), bool(line["cold"])
@@ -118,9 +120,9 @@ class Records:
         body = {**asdict(choice), "schedule": choice.schedule.to_json()}
         self._append("choice", kernel, cold, body)
 
-    def set_peak(self, gflops: float) -> None:
-        self.peak = gflops
-        self._append("peak", "", False, {"gflops": gflops})
+    def set_peak(self, gflops: float, cached: float) -> None:
+        self.peak, self.cached = gflops, cached
+        self._append("peak", "", False, {"gflops": gflops, "cached": cached})
 
     def hints(self, kernel: str) -> list[Schedule]:
         """The best schedules of other settings, fastest first."""

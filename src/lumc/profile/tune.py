@@ -9,6 +9,7 @@ any moment. The decision is a function of the records alone, so the same records
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -27,11 +28,13 @@ from lumc.search.space import Space
 
 BATCH = 8  # candidates that are compiled together
 FOR_TRIALS = 0.9  # of the budget; the rest is for the finals
+HEAVY, RIVALS = 3, 2  # kernels of which so many others are tried in whole runs
+TURN_S = 0.1  # of whole runs of one plan
 FINALISTS = 5
 CLOSE = 1.12  # times the best: takes part in the finals
 CONTENDER = 1.3  # times the best program of a region at defaults: its kernels are tuned too
 SLACK = 0.95  # of the bound from the measured peak: no kernel was seen to be faster
-CACHE_SPEED = 10.0  # bandwidth of caches in that of memory
+CACHE_SPEED = 10.0  # bandwidth of caches in that of memory, where it was not measured
 
 
 @dataclass(frozen=True)
@@ -93,15 +96,17 @@ class Tuning:
         }
         self.walks: dict[str, Walk] = {}
         self.finished: set[str] = set()  # kernels with a choice of this search
+        self.rivals: dict[str, list[Trial]] = {}  # of these, what was nearly as fast
         self.bounds: dict[str, float] = {}
 
     def run(self) -> Plan:
         """Search until nothing can be gained or the budget is spent; the plan."""
         try:
             if self.records.peak is None and not self.options.frozen:
-                self.records.set_peak(self._bench().peak())
+                self.records.set_peak(self._bench().peak(), self._bench().cached())
             gflops = self.records.peak or self.target.gflops
-            limit = replace(self.target, gflops=gflops), self.options.cache_bytes
+            cached = self.records.cached or CACHE_SPEED * self.target.bandwidth
+            limit = replace(self.target, gflops=gflops), self.options.cache_bytes, cached
             self.bounds = {key: least_us(k, *limit) for key, k in self.kernels.items()}
             if self.options.frozen:
                 self._require_records()
@@ -155,10 +160,39 @@ class Tuning:
             used = self._used(self._decide())
             left = [k for k in used if not self._settled(k) and k not in self.finished]
             if not left:
-                return
+                break
             for key in left:
                 self.finished.add(key)
                 self._choose(key)
+        self._compare_whole()
+
+    def _compare_whole(self) -> None:
+        """Rivals of the heaviest kernels take the place of the winners if whole runs are faster.
+        A winner is a choice on record, so the same records give the same plan."""
+        plan, launches = self._plan(), Counter[str]()
+        for i in plan.instances:
+            launches.update(s.kernel for s in plan.regions[i.region].steps)
+        cost = {k: n * (self._time(k) or 0.0) for k, n in launches.items() if k in self.rivals}
+        heavy = sorted(cost, key=lambda k: -cost[k])[:HEAVY]
+        tried = [(k, t) for k in heavy for t in self.rivals[k]]
+        if launches.total() < 2 or not tried or self._is_late():
+            return
+        plans = [plan]
+        for key, trial in tried:
+            changed = replace(plan.kernels[key], schedule=trial.schedule, time_us=trial.us)
+            plans.append(replace(plan, kernels={**plan.kernels, key: changed}))
+        us = self._bench().race(plans, TURN_S, self._is_late)
+        for key in heavy:
+            mine = [i for i in range(1, len(us)) if tried[i - 1][0] == key]
+            best = min(mine, key=lambda i: us[i], default=0)
+            if is_faster(us[best], us[0]):
+                won, old = tried[best - 1][1], self.records.choices[self._at(key)]
+                self.records.choose(
+                    *self._at(key), replace(old, schedule=won.schedule, us=_time(won))
+                )
+
+    def _is_late(self) -> bool:
+        return self.stopped() or self.clock() - self.start > self.options.budget_s
 
     # ---- what is worth measuring
 
@@ -260,6 +294,8 @@ class Tuning:
         for trial in close[1:]:
             if is_faster(_time(trial), _time(winner)):
                 winner = trial
+        others = sorted((t for t in close if t is not winner), key=_time)
+        self.rivals[key] = others[:RIVALS]
         why = self._stop(walk) or ("interrupted" if self.stopped() else "time")
         spent = self.options.budget_s, self.options.trials
         same = [t for t in known if t.us and t.schedule == winner.schedule and not t.slices]
@@ -342,10 +378,11 @@ class Tuning:
         self.say(Progress(spent, len(self.kernels), open_, self.measured, total, self.noise))
 
 
-def least_us(plan: KernelPlan, target: Target, cache_bytes: int) -> float:
+def least_us(plan: KernelPlan, target: Target, cache_bytes: int, cached: float) -> float:
     """The roofline at the measured peak; data that fits the caches may come from there."""
     work = least_work(plan.kernel)
-    speed = target.bandwidth * (CACHE_SPEED if work.nbytes <= cache_bytes else 1.0)
+    inside = cached * target.threads  # GB/s
+    speed = max(inside, target.bandwidth) if work.nbytes <= cache_bytes else target.bandwidth
     compute = work.flops / (target.gflops * 1e3 * target.threads)
     return max(compute, work.nbytes / (speed * 1e3))
 

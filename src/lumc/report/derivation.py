@@ -45,13 +45,13 @@ def variant_of(region: Region, plan: RegionPlan, target: Target) -> int | None:
 
 def laws(region: Region, variant: int, body: Body) -> list[str] | None:
     """The rules that a variant needs, in the order of their files; None for a large region."""
-    if region.stats.nodes > LARGE or region.stats.stop is not StopReason.SATURATED:
-        return None
     value = region.variants[variant].value
     wanted = structural_hashes([value], region.frame.extent)[value]
     fired = [rule for rule, n in region.stats.fired.items() if n]
     if _finds(body, wanted, fired):
         return []
+    if region.stats.nodes > LARGE or region.stats.stop is not StopReason.SATURATED:
+        return None
     if not _finds(body, wanted, ()):
         return None
     idle: list[str] = []

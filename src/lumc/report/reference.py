@@ -12,15 +12,26 @@ from lumc.errors import Exit, LumcError
 Arrays = Mapping[str, np.ndarray]
 
 
-def run_original(model: str, inputs: Arrays) -> dict[str, Arrays]:
-    """``{framework: outputs}`` for an ONNX file or a Hugging Face folder."""
+def run_original(model: str, inputs: Arrays, entry: str) -> dict[str, Arrays]:
+    """``{framework: outputs}`` for an ONNX file, a Hugging Face folder or a graph."""
     path = Path(model)
+    if path.suffix == ".lg":
+        return {path.name: _float64(path, inputs, entry)}
     if path.suffix == ".onnx" and path.is_file():
         return {"onnxruntime": _onnxruntime(path, inputs)}
     if (path / "config.json").is_file():
         return {"torch": _transformers(path, inputs)}
-    what = f"--source {model}: neither an ONNX file nor a Hugging Face folder"
+    what = f"--source {model}: neither a .lg, an .onnx nor a Hugging Face folder"
     raise LumcError("E0605", what, exit=Exit.USAGE)
+
+
+def _float64(path: Path, inputs: Arrays, entry: str) -> Arrays:
+    from lumc.files import read_graph
+    from lumc.graph.weights import read_weight
+    from lumc.oracle.graph import evaluate
+
+    graph = read_graph(str(path), {})
+    return evaluate(graph, entry, inputs, lambda w: read_weight(w, Path.cwd()))[0]
 
 
 def _onnxruntime(path: Path, inputs: Arrays) -> Arrays:

@@ -18,9 +18,10 @@ from lumc.kernel.plan import KernelPlan
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile import measure
+from lumc.profile.choose import estimate
 from lumc.profile.measure import Bench, Job, Trial
 from lumc.runtime.worker import Loaded
-from measuring import bench, kernel_of, product
+from measuring import bench, kernel_of, product, space_of
 from searching import weight
 
 PLANTED = {
@@ -151,6 +152,22 @@ def test_cold_weights_are_cycled(device: Bench) -> None:
 
 def test_the_peak_is_plausible(device: Bench) -> None:
     assert 1 < device.peak() < 1000
+    assert 1 < device.cached() < 5000
+
+
+def test_whole_runs_of_plans(device: Bench) -> None:
+    """All are linked and run in turn; without the weights there is nothing to run."""
+
+    def steps(g: Model) -> Tensor:
+        x = g.input("x", (40, 48))
+        return (g.input("y", (32, 40)) @ x).relu() @ x.transpose()
+
+    plan = estimate(space_of(steps))
+    us = device.race([plan, plan], 0.01, lambda: False)
+    assert len(us) == 2 and min(us) > 0
+    late = iter([False, True])
+    assert len(device.race([plan] * 4, 0.01, lambda: next(late))) == 3
+    assert device.race([estimate(space_of(product))], 0.01, lambda: False) == []
 
 
 # ---- what numpy says

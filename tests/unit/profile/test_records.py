@@ -26,7 +26,7 @@ CHOICE = Choice(SCHEDULES[1], 9.0, "converged", 3, 60.0, 0)
 
 def write(folder: Path, setting: Setting = SETTING) -> Records:
     records = Records(folder, setting)
-    records.set_peak(118.5)
+    records.set_peak(118.5, 190.0)
     for trial in TRIALS:
         records.add("k", True, trial)
     records.choose("k", True, CHOICE)
@@ -70,7 +70,8 @@ def test_a_torn_line_costs_itself_only(tmp_path: Path) -> None:
         b'{"v": 2, "kind": "trial"}\n',
         b'{"v": 1, "kind": "trial"}\n',
         b'{"v": 1, "kind": "trial", "kernel": "k", "device": [], "tools": 1, "threads": 1}\n',
-        b'{"v": 1, "kind": "peak", "device": "here", "tools": "gcc", "threads": 1, "gflops": []}\n',
+        b'{"v": 1, "kind": "peak", "device": "here", "tools": "gcc", "threads": 1, "gflops": [], '
+        b'"cached": 1}\n',
         b"nan\n" + b"[" * 10_000 + b"\n",
     ],
 )

@@ -13,6 +13,7 @@ from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
+from lumc.kernel.plan import Plan
 from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate, shortlist
 from lumc.profile.measure import Job, Trial
@@ -32,7 +33,7 @@ class FakeBench:
     """Times are a function of the schedule; nothing is compiled."""
 
     def __init__(self, spoil: str = "") -> None:
-        self.spoil, self.jobs = spoil, 0
+        self.spoil, self.jobs, self.races = spoil, 0, 0
 
     def us(self, job: Job) -> float:
         tiles = sum(job.schedule.tile.values()) % 97
@@ -48,8 +49,16 @@ class FakeBench:
     def finals(self, jobs: list[Job]) -> list[Trial]:
         return [Trial(j.schedule, self.us(j) + 0.5, 20, 0.0) for j in jobs]
 
+    def race(self, plans: list[Plan], seconds: float, over: object) -> list[float]:
+        """Whole runs in which schedules of few tiles are faster."""
+        self.races += 1
+        return [1000.0 + 100 * sum(len(k.schedule.tile) for k in p.kernels.values()) for p in plans]
+
     def peak(self) -> float:
         return 100.0
+
+    def cached(self) -> float:
+        return 200.0
 
     def close(self) -> None:
         pass
@@ -75,6 +84,26 @@ def test_a_search_and_its_records_give_the_same_plan(tmp_path: Path, write: obje
     assert body(fake(write, tmp_path, again, frozen=True)) == plan
     assert again.jobs == 0
     assert body(fake(write, tmp_path / "elsewhere", other, trials=40)) == plan
+
+
+def chain(g: Model) -> Tensor:
+    """Two regions: products of which neither is part of the other's kernel."""
+    y = (g.input("x", (64, 96)) @ weight(g, "v", 96, 80)).relu()
+    return (y @ weight(g, "w", 80, 72)).relu()
+
+
+def test_whole_runs_decide_between_rivals(tmp_path: Path) -> None:
+    device, again = FakeBench(), FakeBench()
+    plan = fake(chain, tmp_path, device, trials=40).run()
+    assert device.races == 1 and len(plan.kernels) == 2
+    choices = [n for n in read_lines(tmp_path / NAME) if n["kind"] == "choice"]
+    assert len(choices) > 2  # a rival took the place of a winner
+    for line in choices[2:]:
+        (first,) = (n for n in choices[:2] if n["kernel"] == line["kernel"])
+        assert len(line["schedule"]["tile"]) < len(first["schedule"]["tile"])
+        assert plan.kernels[line["kernel"]].schedule.to_json() == line["schedule"]
+    assert body(fake(chain, tmp_path, again, trials=40)) == json.dumps(to_json(plan))
+    assert again.jobs == again.races == 0
 
 
 def test_seeds_differ_and_more_trials_never_lose(tmp_path: Path) -> None:

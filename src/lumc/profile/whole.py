@@ -1,0 +1,64 @@
+"""Whole runs of linked plans: kernels that are fastest alone may be slower together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from lumc.codegen.generate import generate
+from lumc.kernel.plan import Plan
+from lumc.link.bundle import link
+from lumc.link.toolchain import Toolchain
+from lumc.runtime.cpu import Bundle
+
+ROUNDS = 5  # of all plans in turn
+
+
+@contextmanager
+def linked(plan: Plan, tools: Toolchain) -> Iterator[Bundle]:
+    """The open bundle of a plan. Raises LumcError when its weights are not here."""
+    with TemporaryDirectory(prefix="lumc.") as folder:
+        path = Path(folder) / "plan.lb"
+        link(generate(plan), path, Path.cwd(), tools, input="", single=False)
+        with Bundle.open(path) as bundle:
+            yield bundle
+
+
+def inputs_of(bundle: Bundle, entry: str) -> Mapping[str, Any]:
+    """Random numbers; zeros where they may be positions."""
+    rng = np.random.default_rng(0)
+    out = {}
+    for t in bundle.entry(entry).inputs:
+        kind = t.dtype.numpy
+        out[t.name] = (
+            rng.random(t.shape).astype(kind) if t.dtype.is_float else np.zeros(t.shape, kind)
+        )
+    return out
+
+
+def race(
+    plans: Sequence[Plan], tools: Toolchain, seconds: float, over: Callable[[], bool]
+) -> list[float]:
+    """The least microseconds of a run of all entries of each plan, in turn; as many of the plans as
+    could be linked before it is ``over``. ``seconds`` is what one turn of one takes."""
+    with ExitStack() as stack:
+        bundles = []
+        for plan in plans:
+            if len(bundles) > 1 and over():
+                break
+            bundles.append(stack.enter_context(linked(plan, tools)))
+        threads, entries = plans[0].target.threads, bundles[0].entries
+        given = {e: inputs_of(bundles[0], e) for e in entries}
+        least = [dict.fromkeys(entries, inf) for _ in bundles]
+        for _ in range(ROUNDS):
+            for bundle, us in zip(bundles, least, strict=True):
+                for e in entries:
+                    took = bundle.bench(given[e], e, threads, seconds / len(entries))
+                    us[e] = min(us[e], *took)
+    return [sum(us.values()) for us in least]
