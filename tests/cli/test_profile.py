@@ -38,7 +38,7 @@ t8 f32[m:48] = recip t7[m]
 t9 f32[m:48, n:272] = mul t6[m, n], t8[m]
 output y = t9
 """
-KILLS = 50 if os.environ.get("LUMC_FUZZ") else 5
+KILLS, TRIALS = (50, 90) if os.environ.get("LUMC_FUZZ") else (5, 30)
 STOPS = {"interrupted", "not measured", "converged", "exhausted", "bound"}
 
 
@@ -118,7 +118,11 @@ def start(*args: str) -> "subprocess.Popen[str]":
 
 def test_killed_searches_go_on_where_they_were(space: Lumc) -> None:
     """kill -9 at random moments: nothing torn, no trial is made twice, none on record is lost."""
-    many = ("--cache", "cache", "--trials", str(6 * KILLS), "--target-fraction", "1")
+    many = ("--cache", "cache", "--trials", str(TRIALS), "--budget", "600s")
+    many += ("--target-fraction", "1")
+    if KILLS > 5:
+        Path("m.lg").write_text(LONG)
+        space("search", "m.lg", "-o", "m.ls")
     draw, before = random.Random(7), list[str]()
     for _ in range(KILLS):
         process = start(*many)
@@ -131,7 +135,7 @@ def test_killed_searches_go_on_where_they_were(space: Lumc) -> None:
         assert after[: len(before)] == before
         before = after
     space("profile", "m.ls", "-o", "m.lp", *many)
-    assert len(trials()) == len(set(trials())) >= 6 * KILLS
+    assert len(trials()) == len(set(trials())) >= TRIALS
     space("profile", "m.ls", "-o", "frozen.lp", "--cache", "cache", "--frozen")
     assert Path("m.lp").read_bytes() == Path("frozen.lp").read_bytes()
 

@@ -171,17 +171,21 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
 
 
 def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str, str] | None:
-    """How a dot form with lanes along the reduced axis would read its operands: in place. Of one
-    row only the matrix must be, or be laid out before if it does not stay in the cache."""
+    """How a dot form with lanes along the reduced axis would read its operands: in place. One
+    row may be computed before; then the matrix need not lie ready either. If it does not stay in
+    the cache it may be laid out at link time."""
     last = bound_axes(stage)[-1]
     short = SHORT_DOT if _can_link(kernel, stage, pair) else 16
     if not can_dot(stage, pair) or kernel.extent[last] < short:
         return None
-    p, one = Stage("dot", *pair), _rows(kernel, pair) == 1 and stage.kind == "red"
-    large = kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2
-    a = ("none", "hoist") if one else ("none",)
-    b = ("none", "narrow", "link") if one and large else ("none",)
-    modes = (staging_modes(kernel, stage, p, side) for side in "ab")
+    p, a, b = Stage("dot", *pair), ["none"], ["none"]
+    modes = [staging_modes(kernel, stage, p, side) for side in "ab"]
+    if _rows(kernel, pair) == 1 and stage.kind == "red":
+        a += ["hoist"]
+        if kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2:
+            b += ["narrow", "link"]
+        if "none" not in modes[0] and _least_step(kernel, _operand(stage, pair, "b"), last) == 1:
+            b += ["inner"]
     found = [next((m for m in w if m in have), "") for w, have in zip((a, b), modes, strict=True)]
     return (found[0], found[1]) if all(found) else None
 

@@ -27,7 +27,7 @@ from lumc.profile.walk import Walk
 from lumc.search.space import Space
 
 BATCH = 8  # candidates that are compiled together
-FOR_TRIALS = 0.9  # of the budget; the rest is for the finals
+FOR_TRIALS = 0.85  # of the budget; the rest is for the finals
 HEAVY, RIVALS = 3, 2  # kernels of which so many others are tried in whole runs
 TURN_S = 0.1  # of whole runs of one plan
 FINALISTS = 5

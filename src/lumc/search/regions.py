@@ -159,7 +159,18 @@ def _cut(sweep: Sweep) -> None:
     for node in sweep.nodes:
         sweep.cones[node] = cone = _cone(sweep, node)
         if node not in sweep.cuts and node not in sweep.inner and _is_cut(sweep, node, cone):
-            sweep.cuts.add(node)
+            sweep.cuts.add(_stored(node))
+            sweep.cones[node] = _cone(sweep, node)
+
+
+def _stored(node: Node) -> Node:
+    """The value, or what it only widens: that takes less memory, and a cast costs nothing."""
+    for read in node.reads if node.op is Op.CONTIGUOUS else []:
+        same = read.index == tuple(map(axis, node.axes)) and read.source.shape == node.shape
+        small = read.source.dtype.nbytes < node.dtype.nbytes and not read.source.is_leaf
+        if same and small and not read.bounds:
+            return read.source
+    return node
 
 
 def _is_cut(sweep: Sweep, node: Node, cone: Cone) -> bool:

@@ -17,6 +17,8 @@ from kernel_zoo import (
     plus,
     rms_linear_residual,
     softmax,
+    times,
+    total,
     typed_matmul,
     x,
 )
@@ -146,3 +148,16 @@ def test_one_row_reads_a_matrix_in_streams(
     assert (stage.form, stage.stage_b) == (form, stage_b)
     assert stage.nv > 2
     assert schedule.parallel == (size > 1000)
+
+
+def test_a_row_is_computed_once_for_all_columns() -> None:
+    """sum_k (q c)[h, k] (y[h, j, k] + z[h, k]): neither operand is a tensor."""
+    row, matrix = (
+        times(x("q", "h", "k"), x("c", "k")),
+        plus(x("y", "h", "j", "k"), x("z", "h", "k")),
+    )
+    shapes = {"q": (4, 64), "c": (64,), "y": (4, 200, 64), "z": (4, 64)}
+    extent = {"h": 4, "j": 200, "k": 64}
+    k = normalize(kernel("scores", "h j", extent, total("k", times(row, matrix)), shapes))
+    (stage,) = default_schedule(k, resolve_target("cpu:x86-64-v4")).stages
+    assert (stage.form, stage.stage_a, stage.stage_b) == ("dot", "hoist", "inner")
