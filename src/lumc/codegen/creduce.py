@@ -14,7 +14,7 @@ from lumc.codegen.program import Dim, Map, Output, Place, Range, Reduce, referen
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, text
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, lanes
-from lumc.kernel.term import const, dtype
+from lumc.kernel.term import dtype
 
 # sums of integers wrap: they are unsigned, and modulo 2^32 is also modulo 2^8
 _SUMS = {
@@ -90,7 +90,9 @@ def _in_strips(w: Writer, op: Reduce) -> None:
 def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
     """One vector of results, in ``streams`` independent parts along the last reduced axis."""
     lane, last, r = op.kept[-1], op.red[-1], op.ranges[op.red[-1]]
-    streams = range(op.streams if r.largest >= op.streams and not op.stores else 1)
+    even = all(size % op.streams == 0 for size in r.sizes)
+    sums = any(o.op == "sum" for o in op.outputs)
+    streams = range(op.streams if even and not sums and not op.stores else 1)
     c, part = w.names.axis(lane), w.index(dim(f"{lane}.l"))
 
     def array(like: Expr) -> Expr:
@@ -109,49 +111,34 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
         with w.block(f"for (long {part} = 0; {part} < {width}; {part}++)"):
             w.lines_of([f"const long {c} = {w.index(start)} + {part};", *levels.at[1], *lines])
 
+    def joined(o: Output, cell: Expr, value: str) -> str:
+        return w.store(cell, _combine(o.op, computed(dtype(o.term)), w.load(cell), value))
+
     def begin(levels: Levels) -> list[str]:
-        out = [w.store(load, levels.value(e)) for e, load in fixed.items()]
-        for o, parts in zip(op.outputs, cells, strict=True):
-            inits = (
-                o.init if u == 0 or o.op != "sum" else const(0, dtype(o.init)) for u in streams
-            )
-            out += [w.store(a, levels.value(e)) for a, e in zip(parts, inits, strict=True)]
-        return out
+        values = [*fixed.items(), *((o.init, a) for o, parts in cells for a in parts)]
+        return [w.store(a, levels.value(e)) for e, a in values]
 
     def walk(u: int, shift: Expr, levels: Levels) -> list[str]:
         moved = {**fixed, axis(last): add(axis(last), shift)}
-        out = [
-            combined(o, levels.value(substitute(o.term, moved)), parts[u])
-            for o, parts in zip(op.outputs, cells, strict=True)
-        ]
+        values = [levels.value(substitute(o.term, moved)) for o, _ in cells]
+        out = [joined(o, a[u], value) for (o, a), value in zip(cells, values, strict=True)]
         for dst, term in op.stores:
             value = levels.value(substitute(term, moved))
             out.append(w.store(substitute(dst, moved), value, levels.value))
         return out
 
-    def combined(o: Output, value: str, cell: Expr) -> str:
-        return w.store(cell, _combine(o.op, computed(dtype(o.term)), w.load(cell), value))
-
     def finish(levels: Levels) -> list[str]:
-        out = []
-        for o, (first, *others) in zip(op.outputs, cells, strict=True):
-            out += [combined(o, w.load(cell), first) for cell in others]
-            out.append(w.store(o.dst, w.load(first), levels.value))
-        return out
+        out = [joined(o, a[0], w.load(other)) for o, a in cells for other in a[1:]]
+        return out + [w.store(o.dst, w.load(a[0]), levels.value) for o, a in cells]
 
     terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
     fixed = {e: array(e) for e in _fixed(terms, set(op.red), lane)}
-    cells = [[array(o.term) for _ in streams] for o in op.outputs]
+    cells = [(o, [array(o.term) for _ in streams]) for o in op.outputs]
     over(begin)
     chunk = r.n if len(streams) == 1 else _chunk(w, last, r, len(streams))
-    with w.loops(op.red[:-1], op.ranges):
-        with w.loop(last, Range(r.lo, chunk, r.sizes)):
-            for u in streams:
-                over(partial(walk, u, mul(chunk, u)))
-        if any(size % len(streams) for size in r.sizes):
-            rest = add(r.lo, mul(chunk, len(streams)))
-            with w.loop(last, Range(rest, add(add(r.lo, r.n), mul(rest, -1)), r.sizes), "rest"):
-                over(partial(walk, 0, num(0)))
+    with w.loops(op.red[:-1], op.ranges), w.loop(last, Range(r.lo, chunk, r.sizes)):
+        for u in streams:
+            over(partial(walk, u, mul(chunk, u)))
     over(finish)
 
 

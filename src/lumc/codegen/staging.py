@@ -24,8 +24,6 @@ from lumc.kernel.contraction import (
 )
 from lumc.kernel.term import REDUCTIONS, dtype
 
-SHORT_ROW = 128  # elements
-
 
 class Staging:
     """The copies of operands, made when their depth is reached."""
@@ -132,18 +130,8 @@ class Staging:
             return lane, batch + reduced, None
         if p.form == "dot":  # lanes run along the last reduced axis
             return lane, (*batch, lane, *reduced), None
-        if side == "a" and self._is_short(value, lane, reduced):
-            return lane, (*batch, lane, *reduced), None
         axes = (*batch, *reduced, lane)
         return lane, axes, (len(axes) - 1, self.c.width(stage, side))
-
-    def _is_short(self, value: Expr, rows: str, reduced: tuple[str, ...]) -> bool:
-        """Is it contiguous along the reduced axis, in rows that stay close together? Then a copy
-        in this order needs no transpose."""
-        loads = [e for e in subterms(value) if e.kind == "load" and rows in e.free]
-        steps = [self.c.places[e.attr[0]].motion(e.kids)[0].get(reduced[-1]) for e in loads]
-        size = prod(self.c.kernel.extent[a] for a in reduced)
-        return size <= SHORT_ROW and bool(steps) and all(s == 1 for s in steps)
 
     def _window(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr | None:
         """A copy in index space: an index c1*y + c2*u + c whose windows overlap is one axis of
