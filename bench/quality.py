@@ -28,11 +28,11 @@ from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import resolve_target
 from lumc.link.toolchain import find
 from lumc.profile.choose import estimate
-from lumc.profile.measure import Bench, Job, Trial
-from lumc.profile.records import Records, Setting, text_of
+from lumc.profile.measure import Bench, Job
 from lumc.profile.tree import Tree
 from lumc.profile.tune import BATCH
 from lumc.profile.walk import Walk
+from lumc.records import Records, Setting, Trial, text_of
 from lumc.search import search
 
 FILE = WeightFile("weights.safetensors", 8, "0" * 64)

@@ -20,6 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
+os.environ["LUMC_OBJECTS"] = ""  # every test compiles what it runs
+
+
 @pytest.fixture
 def lumc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lumc:
     """The command line, in a folder of its own."""

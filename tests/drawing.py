@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lumc.graph.expr import Expr, bound_axes
 from lumc.kernel.contraction import Pair, can_dot, lanes, pairs, staging_modes
-from lumc.kernel.legal import shared_prefix
+from lumc.kernel.legal import shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import DOT_TILES, REGISTER_TILES, _finish, _least_step, _whole_panels
@@ -23,6 +23,7 @@ def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Sched
     rng.shuffle(order)
     sizes = (1, 2, 4, 7, 8, 16, 24, 32, 48, 64, 96, 128, 256)
     tile = {a: rng.choice([*sizes, n, n, n]) for a, n in kernel.extent.items()}
+    stream = any(streamable(kernel, root) for root in kernel.roots)
     return Schedule(
         order=tuple(order),
         parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
@@ -31,6 +32,8 @@ def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Sched
         keep=rng.random() < 0.7,
         fuse_rows=rng.random() < 0.7,
         transpose=rng.random() < 0.7,
+        stream=stream and rng.random() < 0.5,
+        prefetch=rng.random() < 0.5,
     )
 
 

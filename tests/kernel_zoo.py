@@ -172,6 +172,18 @@ def layernorm(m: int, n: int) -> Kernel:
     return kernel("layernorm", "m n", {"m": m, "n": n, "i": n, "j": n}, value, shapes)
 
 
+def norm_of_gelu(m: int, n: int) -> Kernel:
+    """Three passes over an expensive value."""
+
+    def centred(k: str) -> Expr:
+        mean = times(total("i", gelu(x("x", "m", "i"))), 1 / n)
+        return minus(gelu(x("x", "m", k)), mean)
+
+    square = times(total("j", times(centred("j"), centred("j"))), 1 / n)
+    value = times(centred("n"), unary("recip", unary("sqrt", plus(square, 1e-5))))
+    return kernel("norm_of_gelu", "m n", {"m": m, "n": n, "i": n, "j": n}, value, {"x": (m, n)})
+
+
 def moments(m: int, n: int) -> Kernel:
     """Two independent reductions in one walk."""
     square = times(x("x", "m", "j"), x("x", "m", "j"))
@@ -564,6 +576,7 @@ FAMILIES = {
     scalar_add: [()],
     softmax: [(1, 3), (17, 100), (5, 137), (16, 256)],
     layernorm: [(1, 3), (17, 137), (16, 256)],
+    norm_of_gelu: [(3, 17), (17, 137), (16, 256)],
     moments: [(3, 17), (17, 137)],
     column_sum: [(3, 17), (17, 137), (64, 64)],
     column_max: [(3, 17), (64, 64)],

@@ -13,8 +13,8 @@ from lumc.kernel.plan import KernelPlan
 from lumc.link.toolchain import Toolchain, find
 from lumc.profile.choose import estimate
 from lumc.profile.measure import Bench, Limits
-from lumc.profile.records import Records, Setting
 from lumc.profile.tune import Options, Tuning
+from lumc.records import Records, Setting
 from lumc.search import search
 from lumc.search.space import Space
 from searching import weight

@@ -46,10 +46,18 @@ def cache_folder(chosen: str | None) -> Path:
     """Where timing records are: as told, with the project, or with the user."""
     if chosen:
         return Path(chosen)
-    if Path("kernels_cache").is_dir():
-        return Path("kernels_cache")
+    return Path("kernels_cache") if Path("kernels_cache").is_dir() else user_folder()
+
+
+def user_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "lumc"
+
+
+def objects_folder() -> Path | None:
+    """Where compiled objects are kept: with the user, in $LUMC_OBJECTS, or not if that is empty."""
+    chosen = os.environ.get("LUMC_OBJECTS", str(user_folder() / "objects"))
+    return Path(chosen) if chosen else None
 
 
 def profile_options(cache: str | None, **chosen: Any) -> ProfileOptions:
@@ -149,7 +157,7 @@ def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -
     """Compile the kernels and pack the weights: .lk in, .lb bundle out."""
     from lumc import pipeline
 
-    pipeline.link(source, output, as_zip, cc, verbose)
+    pipeline.link(source, output, as_zip, cc, objects_folder(), verbose)
 
 
 @commands.command("compile")
@@ -175,14 +183,11 @@ def compile_(
     """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle."""
     from lumc import pipeline
 
-    pipeline.compile_model(
-        source,
-        output,
-        pipeline.CompileOptions(
-            profile_options(**chosen), target, dims, max_nodes, as_zip, save_temps, verbose, trace
-        ),
-        pipeline.Precision(dtype, weights),
+    measuring, kept = profile_options(**chosen), objects_folder()
+    how = pipeline.CompileOptions(
+        measuring, target, dims, max_nodes, as_zip, save_temps, kept, verbose, trace
     )
+    pipeline.compile_model(source, output, how, pipeline.Precision(dtype, weights))
 
 
 @commands.command()
@@ -345,10 +350,10 @@ def cache_list(cache: str | None, as_json: bool) -> None:
 @cache.command("prune")
 @options("cache")
 def cache_prune(cache: str | None) -> None:
-    """Drop what is slower, older or damaged."""
+    """Drop records that are slower, older or damaged, and compiled objects of no use."""
     from lumc.report import cache as report
 
-    report.prune(cache_folder(cache))
+    report.prune(cache_folder(cache), objects_folder())
 
 
 @cache.command("merge")
@@ -364,10 +369,10 @@ def cache_merge(sources: tuple[str, ...], cache: str | None) -> None:
 @cache.command("verify")
 @options("cache")
 def cache_verify(cache: str | None) -> None:
-    """Read every record; exit code 5 when some are damaged."""
+    """Read every record and compiled object; exit code 5 when some are damaged."""
     from lumc.report import cache as report
 
-    report.verify(cache_folder(cache))
+    report.verify(cache_folder(cache), objects_folder())
 
 
 @cache.command("export")

@@ -204,7 +204,7 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     from lumc.profile.choose import estimate
 
     if options.estimate:
-        return estimate(space)
+        return estimate(replace(space, target=replace(space.target, threads=options.threads)))
     from lumc.report.progress import progress
 
     with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
@@ -221,8 +221,8 @@ def _tune(
     from lumc.link.toolchain import KERNEL_FLAGS, find, fingerprint
     from lumc.profile import device
     from lumc.profile.measure import Bench
-    from lumc.profile.records import Records, Setting
     from lumc.profile.tune import Options, Tuning
+    from lumc.records import Records, Setting
 
     target = replace(space.target, threads=options.threads)
     tools = find(options.cc)
@@ -281,20 +281,25 @@ def codegen(source: str, output: str, verbose: int) -> None:
     files.write(code, digest, output)
 
 
-def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
-    """``lumc link``."""
+def link(
+    source: str, output: str, as_zip: bool, cc: str | None, objects: Path | None, verbose: int
+) -> None:
+    """``lumc link``; objects that were compiled before are kept in a folder, if one is given."""
     log = Log(verbose)
     code, digest = files.code_from_text(*artifact.read_text(source), source)
     with log.step("link"):
-        write_bundle(code, digest, output, as_zip, cc)
+        write_bundle(code, digest, output, as_zip, cc, objects)
 
 
-def write_bundle(code: Code, input: str, output: str, as_zip: bool, cc: str | None) -> None:
+def write_bundle(
+    code: Code, input: str, output: str, as_zip: bool, cc: str | None, objects: Path | None
+) -> None:
     from lumc.graph.weights import overflowing
     from lumc.link.bundle import link
     from lumc.link.toolchain import find
 
-    link(code, Path(output), Path.cwd(), find(cc), input=input, single=as_zip)
+    tools = find(cc, objects)
+    link(code, Path(output), Path.cwd(), tools, input=input, single=as_zip)
     for weight, count in overflowing(code.graph, Path.cwd()):
         Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
 
@@ -309,6 +314,7 @@ class CompileOptions:
     max_nodes: int
     as_zip: bool
     save_temps: str | None
+    objects: Path | None  # where compiled objects are kept
     verbose: int
     trace: str | None = None
 
@@ -346,7 +352,8 @@ def _compile(
         code = generate(plan)
     digest = _keep(code, digest, keep, f"{stem}.lk")
     with log.step("link"):
-        write_bundle(code, digest, output, options.as_zip, options.profile.cc)
+        cc, kept = options.profile.cc, options.objects
+        write_bundle(code, digest, output, options.as_zip, cc, kept)
 
 
 def _graph_from_anything(source: str, dims: Mapping[str, int], made: Path) -> Graph:

@@ -50,22 +50,40 @@ QUICK = {
     ),
     "maximum forgets NaN": Mutant(
         "codegen/creduce.py",
-        'exact = o.op == "max" and self.kind.is_float',
-        "exact = False",
+        'if o.op == "max" and self.kind.is_float:',
+        "if False:",
         f"{VALUES} and max_carries_nan",
+    ),
+    "lanes of the rest are taken twice": Mutant(
+        "codegen/creduce.py",
+        "< seen ? {old} : {value})",
+        "< 0 * seen ? {old} : {value})",
+        f"{DEFAULT} and layernorm",
+    ),
+    "a streamed row is aligned": Mutant(
+        "codegen/lumc_kernel.h",
+        "lumc_min(head ? (head + size - 1) / size : LUMC_PIECE / size, left)",
+        "lumc_min(head ? (head + size) / size : LUMC_PIECE / size, left)",
+        "change_no_bit",
+    ),
+    "prefetches beside the least work": Mutant(
+        "codegen/passes.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
+    ),
+    "a value is kept for one pass only": Mutant(
+        "codegen/lower.py", "for n in found:\n", "for n in found[:1]:\n", "every_later_pass"
     ),
 }
 MORE = {
-    "rest of the streams starts late": Mutant(
-        "codegen/creduce.py",
-        "Range(add(r.lo, mul(chunk, streams)), r.n, r.sizes)",
-        "Range(add(r.lo, mul(chunk, streams), 1), r.n, r.sizes)",
+    "the rest of a row starts late": Mutant(
+        "codegen/cwriter.py",
+        "{end} - {width if again else rest}",
+        "{end} - {width if again else rest} + 1",
         f"{DEFAULT} and (moments or layernorm)",
     ),
-    "every stream starts with the sum so far": Mutant(
+    "every lane starts with the sum so far": Mutant(
         "codegen/creduce.py",
-        "'0' if self.sums and u else",
-        "'0' if u > 9 else",
+        "{'0' if self.sums else",
+        "{'0' if 0 else",
         f"{RANDOM} and moments",
     ),
     "window starts one late": Mutant(
@@ -76,8 +94,8 @@ MORE = {
     ),
     "kept although its axis is tiled": Mutant(
         "codegen/lower.py",
-        "if a not in kept and not self.c.is_cut(a)",
-        "if a not in kept",
+        "if n != j and not self.c.is_cut(n) and again[n] in wanted",
+        "if n != j and again[n] in wanted",
         f"{RANDOM} and softmax",
     ),
     "a root is stored once per tile of an axis it lacks": Mutant(
@@ -91,8 +109,8 @@ MORE = {
     ),
     "the last tile has the full size": Mutant(
         "codegen/context.py",
-        "return Range(block_start(name), block_size(name), (rest, tile))",
-        "return Range(block_start(name), num(tile), (tile,))",
+        "return ir.Range(ir.block_start(name), ir.block_size(name), (rest, tile))",
+        "return ir.Range(ir.block_start(name), num(tile), (tile,))",
         f"{RANDOM} and layernorm",
     ),
     "irregular operands are read in place": Mutant(
@@ -168,7 +186,8 @@ def catches(mutant: Mutant, folder: Path) -> bool:
     tests = Path(__file__).parent
     path = f"pythonpath={folder / 'src'} {tests.parent}"
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", path, "-k", mutant.tests]
-    files = [str(tests / f"{name}.py") for name in ("test_kernels", VALUES)]
+    names = "numeric/test_kernels", f"numeric/{VALUES}", "unit/codegen/test_lower"
+    files = [str(tests.parent / f"{name}.py") for name in names]
     command = [sys.executable, "-m", "pytest", *options, *files]
     env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}", "LUMC_FUZZ": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env)

@@ -5,20 +5,45 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from drawing import random_schedule, sane_schedule
-from kernel_zoo import FAMILIES, random_inputs
-from kernels import FLAGS, QUICK, assert_close, compile_programs, native, run, run_checked
+from kernel_zoo import (
+    FAMILIES,
+    bias_gelu,
+    gelu,
+    kernel,
+    layernorm,
+    norm_of_gelu,
+    random_inputs,
+    softmax,
+    x,
+)
+from kernels import (
+    FLAGS,
+    QUICK,
+    aligned,
+    arguments,
+    assert_close,
+    call,
+    compile_programs,
+    native,
+    run,
+    run_checked,
+)
+from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.program import Contract, Map, Par, Program, Reduce, Rows, When, leaves
+from lumc.graph.ops import DType
 from lumc.kernel.contraction import NARROW
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
 from lumc.kernel.target import resolve_target
-from lumc.kernel.term import Kernel
+from lumc.kernel.term import Kernel, cast
 from lumc.oracle.term import evaluate_kernel
 
 DRAWS = 20  # random schedules per family, shared by its shapes
@@ -83,6 +108,31 @@ def test_sanitizers(tmp_path: Path) -> None:
     check_with_sanitizers(tmp_path, 1)
 
 
+def test_streaming_and_prefetching_change_no_bit(tmp_path: Path) -> None:
+    """Wherever the result starts; and nothing beside it is touched."""
+    half = cast(DType.F16, gelu(x("x", "m", "n")))
+    narrow = kernel("narrow", "m n", {"m": 5, "n": 333}, half, {"x": (5, 333)})
+    kernels = [softmax(9, 300), layernorm(9, 256), norm_of_gelu(7, 200), bias_gelu(5, 999), narrow]
+    for k in kernels:
+        plain = replace(default_schedule(k, native()), stream=False, prefetch=False)
+        flags = [(s, p) for s in (False, True) for p in (False, True)]
+        programs = programs_of(k, [replace(plain, stream=s, prefetch=p) for s, p in flags])
+        assert "lumc_stream(" in print_kernel(programs[-1], "k")
+        lib, inputs, seen = compile_programs(tmp_path, programs), random_inputs(k, 3), set()
+        for i, program in enumerate(programs):
+            for offset in (64, 68, 80, 126 if k is narrow else 124):
+                arrays = arguments(program, inputs, 2)
+                at = [b.name for b in k.buffers].index("out")
+                n = arrays[at].nbytes
+                memory = aligned((n + 256,), np.dtype(np.uint8))
+                memory[:] = 0x55
+                arrays[at] = memory[offset : offset + n]
+                call(lib, i, arrays, 2)
+                assert (memory[:offset] == 0x55).all() and (memory[offset + n :] == 0x55).all()
+                seen.add(arrays[at].tobytes())
+        assert len(seen) == 1
+
+
 @pytest.mark.deep
 def test_sanitizers_deep(tmp_path: Path) -> None:
     check_with_sanitizers(tmp_path, 12)
@@ -142,9 +192,11 @@ def features(program: Program) -> set[str]:
             place = op.dst.attr[0]
             out |= {place.partition(".")[0]} if "." in place else set()
             out |= {"panel"} if program.places[place].panel else set()
+            out |= {"stream"} if op.stream else set()
         if isinstance(op, Reduce):
             out |= {"lanes " + op.lanes, f"streams {op.streams}"}
             out |= {"stores"} if op.stores else set()
+        out |= {"ahead"} if getattr(op, "ahead", ()) else set()
     return out | ({"packed"} if program.packed else set())
 
 
@@ -160,5 +212,6 @@ def test_random_schedules_reach_every_feature() -> None:
     least = dict.fromkeys(wanted.split(), 10)
     least |= {f"{k} {form}": 1 for k in NARROW[:3] for form in ("contract", "dot")}
     least |= {"window": 4, "lanes kept": 5, "streams 4": 20, "panels outside": 20, "When": 1}
+    least |= {"stream": 20, "ahead": 20}
     missing = {f: count[f] for f, n in least.items() if count[f] < n}
     assert not missing, (missing, count)

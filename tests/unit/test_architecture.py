@@ -15,6 +15,7 @@ ALLOWED = {
     "artifact": {"errors"},
     "graph": {"errors", "artifact"},
     "kernel": {"errors", "artifact", "graph"},
+    "records": {"errors", "artifact", "graph", "kernel"},
     "oracle": {"errors", "artifact", "graph", "kernel"},
     "frontend": {"errors", "artifact", "graph", "oracle"},
     "search": {"errors", "artifact", "graph", "kernel"},
@@ -22,7 +23,8 @@ ALLOWED = {
     "link": {"errors", "artifact", "graph", "kernel", "codegen"},
     "runtime": {"errors", "artifact", "graph", "kernel", "oracle", "codegen", "link"},
     "profile": {
-        "errors", "artifact", "graph", "kernel", "oracle", "search", "codegen", "link", "runtime",
+        "errors", "artifact", "graph", "kernel", "records", "oracle", "search", "codegen", "link",
+        "runtime",
     },
 }  # fmt: skip
 

@@ -28,6 +28,8 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
     w = Writer(program)
     _arguments(w, program)
     _operations(w, program.body)
+    if any(isinstance(op, ir.Map) and op.stream for op in ir.leaves(program.body)):
+        w.line("lumc_streamed();")
     head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{HEADER_NAME}"', ""]
     micro = [t.replace("@", name) for t, name in w.functions.items()]
     title = [f" * {r.buffer}[{', '.join(map(text, r.index))}]" for r in program.kernel.roots]

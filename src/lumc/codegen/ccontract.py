@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from itertools import product
+from math import prod
 
 from lumc.codegen.cmicro import MicroKernel
 from lumc.codegen.cterm import STORED
@@ -19,8 +20,7 @@ def print_contract(w: Writer, op: Contract) -> None:
     p, width = op.plan, lanes(w.target, dtype(op.dst))
     assert p.lane_axis is not None
     places = [w.places[e.attr[0]] for e in (op.a, op.b, op.dst)]
-    steps = [p.motion(e.kids)[0] for p, e in zip(places, (op.a, op.b, op.dst), strict=True)]
-    micro = MicroKernel(op, [p.dtype for p in places], width, steps)
+    steps = [q.motion(e.kids)[0] for q, e in zip(places, (op.a, op.b, op.dst), strict=True)]
     blocks = {p.lane_axis: p.nv if p.form == "dot" else p.nv * width}
     if p.rows_axis:
         blocks[p.rows_axis] = p.mr
@@ -28,6 +28,13 @@ def print_contract(w: Writer, op: Contract) -> None:
     order = [*batch, *(blocks if p.panels_first else reversed(blocks))]
     if p.panels_outside:
         order = [p.lane_axis, *batch, *[a for a in blocks if a != p.lane_axis]]
+    calls = {
+        a: -(-op.ranges[a].largest // blocks.get(a, 1))
+        for a in order[order.index(p.lane_axis) + 1 :]
+    }
+    micro = MicroKernel(
+        op, [q.dtype for q in places], width, steps, _ahead(w, op, prod(calls.values()))
+    )
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)
@@ -38,7 +45,35 @@ def print_contract(w: Writer, op: Contract) -> None:
             nest.enter_context(w.block(head, "panels"))
             if len(block_sizes(r, blocks[a])) > 1:
                 w.line(f"const long {c}_m = lumc_min({blocks[a]}, {w.end(r)} - {c});")
+        if micro.ahead:
+            _next_panel(w, op, micro, blocks, calls)
         _dispatch(w, op, micro, blocks)
+
+
+def _ahead(w: Writer, op: Contract, calls: int) -> int:
+    """Bytes of the next panel that a step of a call fetches, so that all calls with one panel
+    fetch all of the next: weights come from memory, which a register tile should not wait for."""
+    place = w.places[op.b.attr[0]]
+    if place.kind != "packed" or place.panel is None or calls < 2:
+        return 0
+    several = place.size > place.panel_size
+    return -(-place.panel[1] * place.dtype.nbytes // calls) * several
+
+
+def _next_panel(
+    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], calls: dict[str, int]
+) -> None:
+    """Where in the next panel of b this call begins to fetch."""
+    origin = {axis(k): op.ranges[k].lo for k in op.red}
+    panel = _pointer(w, substitute(op.b, origin), micro.stored("b"))
+    number = ""
+    for a, n in calls.items():
+        at = f"({w.index(add(axis(a), mul(op.ranges[a].lo, -1)))})"
+        at = f"{at} / {blocks[a]}" if a in blocks else at
+        number = f"({number} * {n} + {at})" if number else at
+    part = prod(op.ranges[k].largest for k in op.red) * micro.ahead
+    after = f"(const char *)({panel} + {w.places[op.b.attr[0]].panel_size})"
+    w.line(f"const char *next = {after} + {number} * {part}L;")
 
 
 def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:
@@ -59,7 +94,8 @@ def _variants(
     origin = {axis(k): op.ranges[k].lo for k in op.red}
     types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
     ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
-    call = ", ".join(ends + [w.index(op.ranges[k].n) for k in micro.varying])
+    ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["next"] * bool(micro.ahead)
+    call = ", ".join(ends)
     choices = [[(a, n) for n in block_sizes(op.ranges[a], by)] for a, by in blocks.items()]
     for i, chosen in enumerate(product(*choices)):
         size = dict(chosen)

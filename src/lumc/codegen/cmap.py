@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 
-from lumc.codegen.cterm import STORED
-from lumc.codegen.cwriter import Writer, block_sizes
+from lumc.codegen.cterm import STORED, Levels
+from lumc.codegen.cwriter import LINE, Writer, block_sizes
 from lumc.codegen.program import Dim, Map, Place, Range, reference
 from lumc.graph.expr import add, axis, dim, mul, num, substitute, text
 from lumc.kernel.contraction import computed
+from lumc.kernel.legal import PIECE
 from lumc.kernel.term import dtype
 
 
@@ -101,9 +102,40 @@ def _nest(w: Writer, op: Map) -> None:
     that fixes it."""
     levels = w.levels(op.axes)
     stored = w.store(op.dst, levels.value(op.term), levels.value)
+    piecewise = op.stream or bool(op.ahead)
     with ExitStack() as nest:
         for depth, a in enumerate(op.axes):
             w.lines_of(levels.at[depth])
+            if piecewise and a == op.axes[-1]:
+                break
             lanes = a == op.axes[-1] and op.ranges[a].largest > 1
             nest.enter_context(w.loop(a, op.ranges[a], simd="" if lanes else None))
-        w.lines_of([*levels.at[-1], stored])
+        if op.stream:
+            _stream(w, op, levels, stored)
+        elif piecewise:
+            width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
+            w.pieces(a, op.ranges[a], width, op.ahead, [*levels.at[-1], stored])
+        else:
+            w.lines_of([*levels.at[-1], stored])
+
+
+def _stream(w: Writer, op: Map, levels: Levels, stored: str) -> None:
+    """Whole pieces are computed beside the result, in registers if the compiler can, and stored
+    around the caches; what does not fill lines is stored as usual."""
+    lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
+    width, r, start = PIECE // kind.nbytes, op.ranges[op.axes[-1]], dim(f"{op.axes[-1]}.at")
+    at, n, end = w.index(start), w.index(dim(f"{lane}.n{w.fresh()}")), w.end(r)
+    piece = Place(f"piece.{w.fresh()}", kind, (Dim(lane, start, width),))
+    w.places[piece.name] = piece
+    into = w.store(reference(piece, [axis(lane)]), levels.value(op.term), levels.value)
+    to, name = w.address(substitute(op.dst, {axis(lane): start})), w.names.place(piece)
+    with w.block(f"for (long {at} = {w.index(r.lo)}, {n}; {at} < {end}; {at} += {n})"):
+        w.line(f"{n} = lumc_piece(&{to}, {kind.nbytes}, {end} - {at});")
+        w.prefetch(lane, op.ahead, width)
+        with w.block(f"if ({n} == {width})"):
+            w.line(f"{STORED[kind]} {name}[{width}] __attribute__((aligned({LINE})));")
+            with w.lanes(lane, width):
+                w.lines_of([*levels.at[-1], into])
+            w.line(f"lumc_stream(&{to}, {name});")
+        with w.block("else"), w.lanes(lane, n):
+            w.lines_of([*levels.at[-1], stored])

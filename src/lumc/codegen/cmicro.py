@@ -20,6 +20,7 @@ ELEMENT = {
     DType.I64: ("uint64_t", "u64"),
 }
 UNROLL_LIMIT = 24  # accumulators; unrolled windows share broadcasts until the registers spill
+LINE = 64  # bytes of a cache line
 Steps = Mapping[str, int]  # elements per step of an axis
 
 
@@ -38,11 +39,17 @@ class MicroKernel:
     """The texts of a contraction's register tile: m rows by n lanes, overwriting or adding."""
 
     def __init__(
-        self, op: Contract, kinds: Sequence[DType], lanes: int, steps: Sequence[Steps]
+        self,
+        op: Contract,
+        kinds: Sequence[DType],
+        lanes: int,
+        steps: Sequence[Steps],
+        ahead: int = 0,
     ) -> None:
         """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
-        result are converted when they are loaded."""
-        self.op, self.lanes = op, lanes
+        result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
+        each step of the innermost loop fetches."""
+        self.op, self.lanes, self.ahead = op, lanes, ahead
         self.element, self.vector = ELEMENT[kinds[2]]
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
         self.a, self.b, self.c = steps
@@ -57,6 +64,7 @@ class MicroKernel:
         body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
         sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
         t = self.element
+        sizes += ", const char *N" if self.ahead else ""
         head = (
             f"static __attribute__((noinline)) void {name}(const {self.stored('a')} *restrict A, "
             f"const {self.stored('b')} *restrict B, {t} *restrict C{sizes})"
@@ -83,15 +91,6 @@ class MicroKernel:
             return f"*(const {self._vec(width)} *)({at})" if width else f"*({at})"
         return f"lumc_load_{self.narrow[side].value}x{width or 1}({at})"
 
-    def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
-        """The head of the loop over a reduced axis, and where the operands stand in it."""
-        then = f"; const {self.stored('b')} " if self.narrow else ", "
-        return [
-            f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */",
-            f"const {self.stored('a')} *A{d} = {a} + i{d} * {self.a.get(k, 0)}{then}"
-            f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};",
-        ]
-
     def _tile(self, m: int, n: int, add: bool) -> list[str]:
         """c[i][:] += a[i] * b[:], lanes along the lane axis."""
         rows, parts = range(m), list(enumerate(pieces(n, self.lanes)))
@@ -106,14 +105,24 @@ class MicroKernel:
             out.append(f"const {self._vec(w)} b{j} = {self._load('b', w, f'{b} + {offset}')};")
         for i in rows:
             sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j, _ in parts)
-            at = self._row(self.a, i)
-            out.append(f"const {self.element} a{i} = {a}[{at}]; {sums}")
+            out.append(f"const {self.element} a{i} = {a}[{self._row(self.a, i)}]; {sums}")
+        out += [f"__builtin_prefetch(N + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
+        out += [f"N += {self.ahead};"] if self.ahead else []
         out.append("}" * depth)
         for i in rows:
             for j, (offset, w) in parts:
                 at = self._row(self.c, i) + offset
                 out.append(f"*({self._vec(w)} *)(C + {at}) {'+=' if add else '='} c{i}_{j};")
         return out
+
+    def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
+        """The head of the loop over a reduced axis, and where the operands stand in it."""
+        then = f"; const {self.stored('b')} " if self.narrow else ", "
+        return [
+            f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */",
+            f"const {self.stored('a')} *A{d} = {a} + i{d} * {self.a.get(k, 0)}{then}"
+            f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};",
+        ]
 
     def _dot(self, m: int, n: int, add: bool) -> list[str]:
         """c[i][j] += a[i][:] * b[j][:], lanes along the last reduced axis."""

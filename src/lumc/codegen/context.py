@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lumc.codegen.program import (
-    Dim,
-    Loop,
-    Op,
-    Packed,
-    Place,
-    Range,
-    block_size,
-    block_start,
-    reference,
-    whole,
-)
+import lumc.codegen.program as ir
 from lumc.graph.expr import Expr, axis, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, lanes
@@ -24,14 +13,14 @@ from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 
-Scope = Mapping[str, Range]  # where every axis stands
+Scope = Mapping[str, ir.Range]  # where every axis stands
 
 
 @dataclass
 class Body:
     """Operations being written, and the operand copies made among them."""
 
-    ops: list[Op] = field(default_factory=list)
+    ops: list[ir.Op] = field(default_factory=list)
     copies: dict[object, Expr] = field(default_factory=dict)
 
 
@@ -41,13 +30,13 @@ class Context:
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target) -> None:
         self.kernel, self.schedule, self.target = kernel, schedule, target
         self.plan: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
-        self.whole: dict[str, Range] = {a: whole(n) for a, n in kernel.extent.items()}
+        self.whole: dict[str, ir.Range] = {a: ir.whole(n) for a, n in kernel.extent.items()}
         self.available: dict[Expr, Expr] = {}
-        self.packed: list[Packed] = []
-        self.places: dict[str, Place] = {}
+        self.packed: list[ir.Packed] = []
+        self.places: dict[str, ir.Place] = {}
         for b in kernel.buffers:
-            dims = tuple(Dim(str(i), num(0), n) for i, n in enumerate(b.shape))
-            self.places[b.name] = Place(b.name, b.dtype, dims, "argument")
+            dims = tuple(ir.Dim(str(i), num(0), n) for i, n in enumerate(b.shape))
+            self.places[b.name] = ir.Place(b.name, b.dtype, dims, "argument")
 
     # ---- axes
 
@@ -59,17 +48,17 @@ class Context:
         """Is there a loop over tiles of this axis?"""
         return self.tile(name) < self.kernel.extent[name]
 
-    def loop(self, name: str) -> Loop:
-        return Loop(name, self.tile(name), self.kernel.extent[name])
+    def loop(self, name: str) -> ir.Loop:
+        return ir.Loop(name, self.tile(name), self.kernel.extent[name])
 
-    def range(self, name: str) -> Range:
+    def range(self, name: str) -> ir.Range:
         """Where an axis stands inside the loop over its tiles."""
         if not self.is_cut(name):
             return self.whole[name]
         tile, rest = self.tile(name), self.kernel.extent[name] % self.tile(name)
         if not rest:
-            return Range(block_start(name), num(tile), (tile,))
-        return Range(block_start(name), block_size(name), (rest, tile))
+            return ir.Range(ir.block_start(name), num(tile), (tile,))
+        return ir.Range(ir.block_start(name), ir.block_size(name), (rest, tile))
 
     def order(self, axes: Iterable[str]) -> tuple[str, ...]:
         """Axes as values store them: output axes first, in their order, then the others."""
@@ -102,8 +91,8 @@ class Context:
         where: str = "scratch",
     ) -> Expr:
         """A place for a value over these axes of the scope, and the load that reads it."""
-        dims = tuple(Dim(a, scope[a].lo, scope[a].largest) for a in axes)
+        dims = tuple(ir.Dim(a, scope[a].lo, scope[a].largest) for a in axes)
         name = f"{tag}.{len(self.places)}"
         stored = kind if where == "packed" else computed(kind)
-        self.places[name] = Place(name, stored, dims, where, panel)
-        return reference(self.places[name], [axis(a) for a in axes])
+        self.places[name] = ir.Place(name, stored, dims, where, panel)
+        return ir.reference(self.places[name], [axis(a) for a in axes])

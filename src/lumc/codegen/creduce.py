@@ -25,6 +25,7 @@ _SUMS = {
     DType.I8: "uint32_t",
     DType.U8: "uint32_t",
 }
+_BITS = {"float": 32, "double": 64, "uint64_t": 64, "uint32_t": 32}
 SIMD_FROM = 4  # elements; shorter reductions stay scalar
 
 
@@ -61,13 +62,13 @@ def _along_kept(w: Writer, op: Reduce) -> None:
                 w.lines_of(levels.at[depth])
                 simd = "" if a == lane and ranges[a].largest > 1 else None
                 nest.enter_context(w.loop(a, ranges[a], simd=simd))
-            w.lines_of(levels.at[-1])
+            steps = levels.at[-1]
             for o, value in zip(op.outputs, values, strict=True):
                 old = w.load(o.dst, levels.value)
                 kind = computed(dtype(o.term))
-                w.line(w.store(o.dst, _combine(o.op, kind, old, value), levels.value))
-            for dst, value in stores:
-                w.line(w.store(dst, value, levels.value))
+                steps.append(w.store(o.dst, _combine(o.op, kind, old, value), levels.value))
+            steps += [w.store(dst, value, levels.value) for dst, value in stores]
+            w.lines_of(steps)
 
 
 def _in_strips(w: Writer, op: Reduce) -> None:
@@ -153,78 +154,6 @@ def _fixed(terms: Sequence[Expr], red: set[str], lane: str) -> list[Expr]:
     return list(out)
 
 
-class _Accumulator:
-    """The variables of one output: one per stream, and the magnitude bits of an exact maximum."""
-
-    def __init__(self, o: Output, serial: int, streams: int) -> None:
-        self.output, self.kind, self.sums = o, computed(dtype(o.term)), o.op == "sum"
-        self.names = [f"a_{serial}_{u}" for u in range(streams)]
-        exact = o.op == "max" and self.kind.is_float
-        self.magnitude = f"m_{serial}" if exact else ""
-
-    def declare(self, w: Writer, init: str) -> None:
-        c_type = _SUMS[self.kind] if self.sums else C_TYPES[self.kind]
-        for u, name in enumerate(self.names):
-            # the greatest so far is a fine start for every stream of a maximum
-            w.line(f"{c_type} {name} = {'0' if self.sums and u else init};")
-        if self.magnitude:
-            c_type = "int32_t" if self.kind is DType.F32 else "int64_t"
-            w.line(f"{c_type} {self.magnitude} = {self._size(init)};")
-
-    def _size(self, value: str) -> str:
-        return f"lumc_magnitude_{self.kind.value}({value})"
-
-    def clause(self) -> str:
-        top = "LUMC_TOP" if self.kind.is_float else "|" if self.kind is DType.BOOL else "max"
-        clause = f" reduction({'+' if self.sums else top}:{', '.join(self.names)})"
-        return clause + (f" reduction(max:{self.magnitude})" if self.magnitude else "")
-
-    def step(self, u: int, value: str) -> list[str]:
-        a, m, size = self.names[u], self.magnitude, self._size(value)
-        if self.sums or self.kind is DType.BOOL:
-            return [f"{a} {'+' if self.sums else '|'}= {value};"]
-        out = [f"{a} = {value} > {a} ? {value} : {a};"]
-        return [*out, f"{m} = {size} > {m} ? {size} : {m};"] if m else out
-
-    def result(self) -> str:
-        total = self.names[0]
-        name = f"lumc_{'top' if self.kind.is_float else 'max'}_{self.kind.value}"
-        for a in self.names[1:]:
-            total = f"{total} + {a}" if self.sums else f"{name}({total}, {a})"
-        if self.magnitude:
-            return f"lumc_join_{self.kind.value}({total}, {self.magnitude})"
-        return total if self.kind.is_float else f"({C_TYPES[self.kind]})({total})"
-
-
-def _along_reduced(w: Writer, op: Reduce) -> None:
-    """One result at a time in scalar accumulators; the innermost loop over the last reduced axis
-    is vectorised, in ``streams`` independent parts and a rest."""
-    last, r = op.red[-1], op.ranges[op.red[-1]]
-    streams = op.streams if r.largest >= w.target.lanes * op.streams else 1
-    sums = [_Accumulator(o, w.fresh(), streams) for o in op.outputs]
-    with w.loops(op.kept, op.ranges):
-        start = w.levels(())
-        inits = [start.value(o.init) for o in op.outputs]
-        w.lines_of(start.at[0])
-        for a, init in zip(sums, inits, strict=True):
-            a.declare(w, init)
-        with ExitStack() as nest:
-            chunk = r.n if streams == 1 else _chunk(w, last, r, streams)
-            main, steps = _walk(w, op, sums, [mul(chunk, u) for u in range(streams)])
-            for depth, name in enumerate(op.red[:-1]):
-                w.lines_of(main.at[depth])
-                nest.enter_context(w.loop(name, op.ranges[name]))
-            w.lines_of(main.at[len(op.red) - 1])
-            clauses = "".join(a.clause() for a in sums)
-            simd = clauses if r.largest >= SIMD_FROM else None
-            with w.loop(last, Range(r.lo, chunk, r.sizes), simd=simd):
-                w.lines_of([*main.at[-1], *steps])
-            if any(s % streams for s in r.sizes):
-                _rest(w, op, sums, Range(add(r.lo, mul(chunk, streams)), r.n, r.sizes))
-        for a in sums:
-            w.line(w.store(a.output.dst, a.result()))
-
-
 def _chunk(w: Writer, last: str, r: Range, streams: int) -> Expr:
     """The length of one stream."""
     if len(r.sizes) == 1:
@@ -234,27 +163,99 @@ def _chunk(w: Writer, last: str, r: Range, streams: int) -> Expr:
     return chunk
 
 
-def _walk(
-    w: Writer, op: Reduce, sums: list[_Accumulator], shifts: list[Expr]
-) -> tuple[Levels, list[str]]:
-    """The statements of one step of every stream."""
-    levels, steps = w.levels(op.red), list[str]()
-    last = axis(op.red[-1])
-    for u, shift in enumerate(shifts):
-        moved = {last: add(last, shift)}
+class _Accumulator:
+    """The variables of one output, one per lane: the values so far, and the magnitude bits of an
+    exact maximum. The compiler keeps them in registers."""
+
+    def __init__(self, o: Output, serial: int, width: int) -> None:
+        self.output, self.kind, self.sums = o, computed(dtype(o.term)), o.op == "sum"
+        self.name, self.width, size = f"a_{serial}", width, f"lumc_magnitude_{self.kind.value}"
+        self.parts = [(self.name, (_SUMS if self.sums else C_TYPES)[self.kind], "")]
+        if o.op == "max" and self.kind.is_float:
+            bits = "int32_t" if self.kind is DType.F32 else "int64_t"
+            self.parts.append((f"m_{serial}", bits, size))
+
+    def declare(self, w: Writer, init: str) -> None:
+        self.init = init
+        for name, c_type, _ in self.parts:
+            w.line(f"{c_type} {name}[{self.width}];")
+        w.line("#pragma omp simd")
+        with w.block(f"for (long lane = 0; lane < {self.width}; lane++)"):
+            for name, _, of in self.parts:
+                w.line(f"{name}[lane] = {'0' if self.sums else f'{of}({init})'};")
+
+    def _take(self, variable: str, value: str) -> str:
+        if self.sums or self.kind is DType.BOOL:
+            return f"{variable} {'+' if self.sums else '|'}= {value};"
+        return f"{variable} = {value} > {variable} ? {value} : {variable};"
+
+    def step(self, value: str, lane: str, masked: bool) -> list[str]:
+        """Take one value; ``masked``: unless its lane was ``seen``."""
+        value = _unseen(value, "0" if self.sums else f"{self.name}[{lane}]", lane, masked)
+        return [self._take(f"{n}[{lane}]", f"{of}({value})") for n, _, of in self.parts]
+
+    def finish(self, w: Writer) -> None:
+        """Store the result of all lanes."""
+        w.line(w.store(self.output.dst, self._sum(w) if self.sums else self._greatest(w)))
+
+    def _sum(self, w: Writer) -> str:
+        """Vectors first, then halves: fewer steps in a row than one lane after the other."""
+        unit, c_type = min(self.width, w.target.lanes), self.parts[0][1]
+        vector = f"{'f' if self.kind.is_float else 'u'}{_BITS[c_type]}x{unit}"
+        parts = [f"*(lumc_{vector} *)({self.name} + {k})" for k in range(0, self.width, unit)]
+        total = f"({C_TYPES[self.kind]})lumc_sum_{vector}({' + '.join(parts)})"
+        return _combine("sum", self.kind, self.init, total)
+
+    def _greatest(self, w: Writer) -> str:
+        top = "LUMC_TOP" if self.kind.is_float else "|" if self.kind is DType.BOOL else "max"
+        for name, c_type, _ in self.parts:
+            w.line(f"{c_type} {name}_top = {name}[0];")
+        if self.width > 1:
+            clauses = (f" reduction({'max' if of else top}:{n}_top)" for n, _, of in self.parts)
+            w.line(f"#pragma omp simd{''.join(clauses)}")
+            with w.block(f"for (long lane = 0; lane < {self.width}; lane++)"):
+                w.lines_of([self._take(f"{n}_top", f"{n}[lane]") for n, _, _ in self.parts])
+        found = ", ".join(f"{name}_top" for name, _, _ in self.parts)
+        return f"lumc_join_{self.kind.value}({found})" if len(self.parts) > 1 else found
+
+
+def _unseen(value: str, old: str, lane: str, masked: bool) -> str:
+    """The value, but ``old`` in lanes that were ``seen``."""
+    return f"({lane} < seen ? {old} : {value})" if masked else value
+
+
+def _along_reduced(w: Writer, op: Reduce) -> None:
+    """One result at a time: the lanes run along the last reduced axis, in ``streams`` vectors of
+    accumulators, or fewer over a short range."""
+    last, r = op.red[-1], op.ranges[op.red[-1]]
+    width = op.streams * w.target.lanes
+    if r.largest < width:
+        width = 1 << r.largest.bit_length() - 1 if r.largest >= SIMD_FROM else 1
+    sums = [_Accumulator(o, w.fresh(), width) for o in op.outputs]
+    with w.loops(op.kept, op.ranges):
+        start = w.levels(())
+        inits = [start.value(o.init) for o in op.outputs]
+        w.lines_of(start.at[0])
+        for a, init in zip(sums, inits, strict=True):
+            a.declare(w, init)
+        levels, lane = w.levels(op.red), w.names.axis(f"{last}.l") if width > 1 else "0"
+        values = [levels.value(a.output.term) for a in sums]
+        stored = [(dst, levels.value(term)) for dst, term in op.stores]
+        steps, masked = (
+            [s for a, v in zip(sums, values, strict=True) for s in a.step(v, lane, again)]
+            + [w.store(dst, _unseen(v, w.load(dst), lane, again)) for dst, v in stored]
+            for again in (False, True)
+        )
+        with ExitStack() as nest:
+            for depth, name in enumerate(op.red[:-1]):
+                w.lines_of(levels.at[depth])
+                nest.enter_context(w.loop(name, op.ranges[name]))
+            w.lines_of(levels.at[len(op.red) - 1])
+            if width > 1:
+                inner = levels.at[-1]
+                w.pieces(last, r, width, op.ahead, [*inner, *steps], [*inner, *masked])
+            else:
+                with w.loop(last, r):
+                    w.lines_of([*levels.at[-1], *steps])
         for a in sums:
-            steps += a.step(u, levels.value(substitute(a.output.term, moved)))
-        for dst, term in op.stores:
-            value = levels.value(substitute(term, moved))
-            steps.append(w.store(substitute(dst, moved), value, levels.value))
-    return levels, steps
-
-
-def _rest(w: Writer, op: Reduce, sums: list[_Accumulator], r: Range) -> None:
-    """What the streams leave, one by one."""
-    levels, steps = _walk(w, op, sums, [num(0)])
-    for statements in levels.at[:-1]:
-        w.lines_of(statements)
-    c, whole = w.names.axis(op.red[-1]), op.ranges[op.red[-1]]
-    with w.block(f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(whole)}; {c}++)", "rest"):
-        w.lines_of([*levels.at[-1], *steps])
+            a.finish(w)

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 
 from lumc.codegen.cterm import Levels, TermPrinter
 from lumc.codegen.program import Program, Range
-from lumc.graph.expr import add
+from lumc.graph.expr import Expr, add, axis, dim, substitute
+
+LINE = 64  # bytes of a cache line
+Lines = Sequence[str]
 
 
 class Writer(TermPrinter):
@@ -83,6 +86,54 @@ class Writer(TermPrinter):
             return
         with self.loop(names[0], ranges[names[0]]), self.loops(names[1:], ranges):
             yield
+
+    # ---- pieces of the lanes: NAME_at is where one starts, NAME_l counts within it
+
+    @contextmanager
+    def lanes(self, name: str, count: int | str) -> Iterator[None]:
+        """The lanes of the piece of an axis that starts at ``NAME_at``."""
+        c, at, lane = (self.names.axis(name + part) for part in ("", ".at", ".l"))
+        self.line("#pragma omp simd")
+        with self.block(f"for (long {lane} = 0; {lane} < {count}; {lane}++)"):
+            self.line(f"const long {c} = {at} + {lane};")
+            yield
+
+    def pieces(
+        self,
+        name: str,
+        r: Range,
+        width: int,
+        ahead: Sequence[Expr],
+        steps: Lines,
+        masked: Lines = (),
+    ) -> None:
+        """These steps for a range of lanes: whole pieces, then the rest. With ``masked`` the
+        rest is the last piece once more, in which ``masked`` skips the lanes below ``seen``."""
+        at, end, n = self.names.axis(f"{name}.at"), self.end(r), self.index(r.n)
+        head = f"for (long {at} = {self.index(r.lo)}; {at} + {width} <= {end}; {at} += {width})"
+        with self.block(head):
+            self.prefetch(name, ahead, width)
+            with self.lanes(name, width):
+                self.lines_of(steps)
+        if all(size % width == 0 for size in r.sizes):
+            return
+        rest = str(r.sizes[0] % width) if len(r.sizes) == 1 else f"({n}) % {width}"
+        again = bool(masked) and min(r.sizes) >= width
+        with self.block("", "rest"):
+            if again:
+                self.line(f"const int seen = {width} - {rest};")
+            self.line(f"const long {at} = {end} - {width if again else rest};")
+            with self.lanes(name, width if again else rest):
+                self.lines_of(masked if again else steps)
+
+    def prefetch(self, name: str, ahead: Sequence[Expr], width: int) -> None:
+        """The lines that these loads touch in a piece of an axis."""
+        lane = self.names.axis(f"{name}.l")
+        for e in ahead:
+            by = LINE // self.places[e.attr[0]].dtype.nbytes
+            here = substitute(e, {axis(name): add(dim(f"{name}.at"), dim(f"{name}.l"))})
+            head = f"for (long {lane} = 0; {lane} < {width}; {lane} += {by})"
+            self.line(f"{head} __builtin_prefetch(&{self.address(here)});")
 
 
 def block_sizes(r: Range, by: int) -> list[int]:

@@ -14,10 +14,10 @@ from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import HEADER
 from lumc.codegen.memory import Interval, allocate
+from lumc.codegen.passes import touched
 from lumc.codegen.plan import Code, EntryPlan, KernelCode, Launch, Packing, Value, verify
-from lumc.codegen.program import Program, leaves, terms_of
+from lumc.codegen.program import Program
 from lumc.graph.bind import require_static
-from lumc.graph.expr import subterms
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
 from lumc.kernel.plan import Plan
@@ -115,14 +115,8 @@ def name_operands(
     """Append the packed operands, one name per (weight, layout), and drop what is never touched:
     a weight that a kernel reads only in packed form need not be in the bundle."""
     value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
-    touched = {
-        e.attr[0]
-        for op in leaves(program.body)
-        for term in terms_of(op)
-        for e in subterms(term)
-        if e.kind == "load"
-    }
-    args = [name if buffer in touched else "" for buffer, name in value.items()]
+    used = touched(program.body)
+    args = [name if buffer in used else "" for buffer, name in value.items()]
     for p in program.packed:
         packing = Packing(value[p.source], p.dtype, p.index, p.axes, p.panel)
         assert packing.size == p.size, f"{kernel.symbol}: {p.name}"

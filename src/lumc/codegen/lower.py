@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import lumc.codegen.program as ir
 from lumc.codegen.context import Body, Context, Scope
-from lumc.codegen.passes import drop_unread, fold, fuse_rows, place_scratch
+from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, place_scratch
 from lumc.codegen.staging import Staging
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
 from lumc.kernel.contraction import computed, split_operands
-from lumc.kernel.legal import check_kernel, check_schedule
+from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
@@ -36,7 +36,8 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     if schedule.fuse_rows:
         body = fuse_rows(body)
     program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), tuple(c.packed))
-    return place_scratch(fold(program) if schedule.fuse_rows else program)
+    program = fold(program) if schedule.fuse_rows else program
+    return place_scratch(look_ahead(program) if schedule.prefetch else program)
 
 
 @dataclass
@@ -111,6 +112,7 @@ class Lowering:
 
     def _store(self, opened: set[str], scope: Scope, body: Body) -> None:
         """Write the roots whose axes are open: once, not once per tile of an axis they lack."""
+        schedule = self.c.schedule
         for i, root in enumerate(self.c.kernel.roots):
             dst = self._destination(root)
             if i in self.written or not dst.free <= opened or self._missing([root.value]):
@@ -119,8 +121,12 @@ class Lowering:
             axes = tuple(a for a in self.c.kernel.axes if a in dst.free)
             value = self.c.now(root.value)
             turn = self.staging.turn(dst, value, axes, scope)
-            op = ir.Map(dst, axes, {a: scope[a] for a in axes}, value, turn)
-            cut = [a for a in self.c.schedule.order if self.c.is_cut(a) and a not in dst.free]
+            stream = schedule.stream and turn is None and streamable(self.c.kernel, root)
+            if stream:  # shorter runs are edges: they do not fill a piece
+                kind = self.c.places[root.buffer].dtype
+                stream = scope[axes[-1]].largest * kind.nbytes >= PIECE
+            op = ir.Map(dst, axes, {a: scope[a] for a in axes}, value, turn, stream=stream)
+            cut = [a for a in schedule.order if self.c.is_cut(a) and a not in dst.free]
             around = tuple(a for a in cut if scope[a] is not self.c.whole[a])
             body.ops.append(ir.When(around, [op]) if around else op)
 
@@ -131,6 +137,10 @@ class Lowering:
 
     def _missing(self, terms: Sequence[Expr]) -> list[Expr]:
         """The stages still needed, inner ones first; not those below an available value."""
+        return [e for e in self._needed(terms) if e.kind in REDUCTIONS]
+
+    def _needed(self, terms: Sequence[Expr]) -> list[Expr]:
+        """The sub-terms that are not below an available value, inner ones first."""
         seen: dict[Expr, None] = {}
 
         def visit(e: Expr) -> None:
@@ -141,7 +151,7 @@ class Lowering:
 
         for t in terms:
             visit(t)
-        return [e for e in seen if e.kind in REDUCTIONS]
+        return list(seen)
 
     def _prepare(
         self, terms: Sequence[Expr], opened: set[str], scope: Scope, body: Body, position: int = -1
@@ -245,29 +255,35 @@ class Lowering:
         return done
 
     def _keep(self, g: Group, stages: list[Expr], kept: tuple[str, ...], j: str) -> Stores:
-        """An expensive sub-term of this walk that a root reads again along another axis n."""
+        """An expensive sub-term of this walk that is read again along other axes n, by a later
+        walk or a root: the largest one."""
         kernel = self.c.kernel
-        wanted = {e for v in kernel.values for e in subterms(v)}
-        same = [a for a in kernel.axes if kernel.extent[a] == kernel.extent[j]]
-        for e in (e for s in stages for e in reversed(subterms(s.kids[0]))):
-            if e.kind != "un" or e.attr[0] not in EXPENSIVE or e.free != {*kept, j}:
+        wanted = set(self._needed(kernel.values))
+        same = [a for a, n in kernel.extent.items() if n == kernel.extent[j] and a not in kept]
+        for e in reversed(self._needed([s.kids[0] for s in stages])):
+            if e.kind not in ("un", "bin") or e.free != {*kept, j} or not dtype(e).is_float:
                 continue
-            for n in (a for a in same if a not in kept and not self.c.is_cut(a)):
-                again = substitute(e, {axis(j): axis(n)})
-                if again in wanted and again not in self.lasting:
-                    row = self._row_of_root((*kept, n), e)
-                    row = row or self.c.new("kept", (*kept, j), g.inside, dtype(e))
-                    value = self.c.now(e)
-                    self.lasting[again] = substitute(row, {axis(j): axis(n)})
-                    return ((substitute(row, {axis(n): axis(j)}), value),)
+            value = self.c.now(e)
+            hard = (t for t in subterms(value) if t.kind == "un" and t.attr[0] in EXPENSIVE)
+            again = {n: substitute(e, {axis(j): axis(n)}) for n in same}
+            found = [n for n in same if n != j and not self.c.is_cut(n) and again[n] in wanted]
+            if not found or not any(j in t.free for t in hard):
+                continue
+            rows = (
+                substitute(r, {axis(n): axis(j)}) for n in found if (r := self._row(kept, n, e))
+            )
+            row = next(rows, None) or self.c.new("kept", (*kept, j), g.inside, dtype(e))
+            for n in found:
+                self.lasting[again[n]] = substitute(row, {axis(j): axis(n)})
+            return ((row, value),)
         return ()
 
-    def _row_of_root(self, axes: tuple[str, ...], e: Expr) -> Expr | None:
+    def _row(self, kept: tuple[str, ...], n: str, e: Expr) -> Expr | None:
         """The row of the result itself, the cheapest place to keep a value of that shape."""
-        kernel, root = self.c.kernel, self.c.kernel.roots[0]
+        kernel, root, axes = self.c.kernel, self.c.kernel.roots[0], (*kept, n)
         plain = root.index == tuple(axis(a) for a in axes) and axes == kernel.axes
         fits = self.c.places[root.buffer].dtype is computed(dtype(e))
-        alone = len(kernel.roots) == 1 and not self._is_read(root)
+        alone = len(kernel.roots) == 1 and not self._is_read(root) and not self.c.schedule.stream
         return self._destination(root) if plain and fits and alone else None
 
     # ---- weighted sums

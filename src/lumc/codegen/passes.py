@@ -3,114 +3,110 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lumc.codegen.program import (
-    NESTS,
-    Contract,
-    Dim,
-    Map,
-    Op,
-    Program,
-    Reduce,
-    Rows,
-    leaves,
-    terms_of,
-)
-from lumc.graph.expr import Expr, axis, subterms
+import lumc.codegen.program as ir
+from lumc.graph.expr import Expr, add, axis, substitute, subterms
+from lumc.kernel.bound import COST
 from lumc.kernel.term import Kernel
 
 LOCAL_BYTES = 256  # scratch values up to this size are arrays of the C function
 ALIGN = 64
+AHEAD = 8 << 10  # bytes: what memory delivers while a core computes a few rows
+SHORT = 64  # elements; shorter rows are left to the hardware
 
 
-def fuse_rows(body: Sequence[Op]) -> list[Op]:
+def fuse_rows(body: Sequence[ir.Op]) -> list[ir.Op]:
     """Run neighbouring maps and reductions that share a kept axis row by row, in cache.
 
     Legal because a stage value is only ever read at the reader's own row: it is addressed by
     axis name.
     """
-    ops = [replace(o, body=fuse_rows(o.body)) if isinstance(o, NESTS) else o for o in body]
-    out: list[Op] = []
+    ops = [replace(o, body=fuse_rows(o.body)) if isinstance(o, ir.NESTS) else o for o in body]
+    out: list[ir.Op] = []
     while ops:
         axis, end = _longest_run(ops)
         if axis:
             first = ops[0]
-            assert isinstance(first, Map | Reduce)
+            assert isinstance(first, ir.Map | ir.Reduce)
             rows = fuse_rows([_without(o, axis) for o in ops[:end]])
-            out.append(Rows(axis, first.ranges[axis], rows))
+            out.append(ir.Rows(axis, first.ranges[axis], rows))
         else:
             out.append(ops[0])
         ops = ops[end:]
     return out
 
 
-def _longest_run(ops: list[Op]) -> tuple[str, int]:
+def _longest_run(ops: list[ir.Op]) -> tuple[str, int]:
     """The first axis that several operations from here on share as a row, and where they end."""
     first = ops[0]
-    for name in _row_axes(first) or (first.axes if isinstance(first, Map) else ()):
+    for name in _row_axes(first) or (first.axes if isinstance(first, ir.Map) else ()):
         end = 0
         while end < len(ops) and _joins(ops[end], first, name):
             end += 1
         run = ops[:end]
-        reduces = any(isinstance(o, Reduce) for o in run)
+        reduces = any(isinstance(o, ir.Reduce) for o in run)
         if end > 1 and reduces and any(name in _row_axes(o) for o in run):
             return name, end
     return "", 1
 
 
-def _fusable(op: Op) -> bool:
-    return isinstance(op, Reduce) or (isinstance(op, Map) and not op.turn and not op.copy)
+def _fusable(op: ir.Op) -> bool:
+    return isinstance(op, ir.Reduce) or (isinstance(op, ir.Map) and not op.turn and not op.copy)
 
 
-def _row_axes(op: Op) -> tuple[str, ...]:
+def _row_axes(op: ir.Op) -> tuple[str, ...]:
     """The axes of an operation that do not carry lanes."""
-    if isinstance(op, Map) and _fusable(op):
+    if isinstance(op, ir.Map) and _fusable(op):
         return op.axes[:-1]
-    if isinstance(op, Reduce):
+    if isinstance(op, ir.Reduce):
         return op.kept if op.lanes == "reduced" else op.kept[:-1]
     return ()
 
 
-def _joins(op: Op, first: Op, axis: str) -> bool:
-    if not _fusable(op) or not isinstance(op, Map | Reduce) or not isinstance(first, Map | Reduce):
+def _joins(op: ir.Op, first: ir.Op, axis: str) -> bool:
+    if (
+        not _fusable(op)
+        or not isinstance(op, ir.Map | ir.Reduce)
+        or not isinstance(first, ir.Map | ir.Reduce)
+    ):
         return False
     # a map over rows only (a maximum, a scale) joins a run over those rows
-    has = axis in _row_axes(op) or (isinstance(op, Map) and axis in op.axes)
+    has = axis in _row_axes(op) or (isinstance(op, ir.Map) and axis in op.axes and not op.stream)
     return has and op.ranges[axis] == first.ranges[axis]
 
 
-def _without(op: Op, axis: str) -> Op:
-    if isinstance(op, Map):
+def _without(op: ir.Op, axis: str) -> ir.Op:
+    if isinstance(op, ir.Map):
         return replace(op, axes=tuple(a for a in op.axes if a != axis))
-    assert isinstance(op, Reduce)
+    assert isinstance(op, ir.Reduce)
     return replace(op, kept=tuple(a for a in op.kept if a != axis))
 
 
-def _reads(body: Sequence[Op]) -> Counter[str]:
+def _reads(body: Sequence[ir.Op]) -> Counter[str]:
     """How many operations touch each place."""
     count: Counter[str] = Counter()
-    for op in leaves(body):
-        count.update({e.attr[0] for t in terms_of(op) for e in subterms(t) if e.kind == "load"})
+    for op in ir.leaves(body):
+        count.update({e.attr[0] for t in ir.terms_of(op) for e in subterms(t) if e.kind == "load"})
     return count
 
 
-def touched(body: Sequence[Op]) -> set[str]:
+def touched(body: Sequence[ir.Op]) -> set[str]:
     """The places that a program reads or writes."""
     return set(_reads(body))
 
 
-def fold(program: Program) -> Program:
+def fold(program: ir.Program) -> ir.Program:
     """A scratch value that lives and dies inside one row loop needs one row, not a tile."""
     places, total = dict(program.places), _reads(program.body)
 
-    def walk(body: Sequence[Op]) -> None:
+    def walk(body: Sequence[ir.Op]) -> None:
         for op in body:
-            if not isinstance(op, NESTS):
+            if not isinstance(op, ir.NESTS):
                 continue
             walk(op.body)
-            if isinstance(op, Rows):
+            if isinstance(op, ir.Rows):
                 for name, count in _reads(op.body).items():
                     p = places[name]
                     if p.kind == "scratch" and p.panel is None and count == total[name]:
@@ -121,46 +117,97 @@ def fold(program: Program) -> Program:
     return replace(program, places=places)
 
 
-def _folded(d: Dim) -> Dim:
+def _folded(d: ir.Dim) -> ir.Dim:
     """One element, at the current row: the index minus the origin is zero."""
-    return Dim(d.label, axis(d.label), 1)
+    return ir.Dim(d.label, axis(d.label), 1)
 
 
-def drop_unread(kernel: Kernel, body: Sequence[Op]) -> list[Op]:
+# ---- prefetching
+
+
+def look_ahead(program: ir.Program) -> ir.Program:
+    """Prefetch what a later row reads, or a later part of the same row if rows are long: the
+    hardware does not look beyond a page, and sees nothing while a row is computed in cache."""
+    inputs = {n: p for n, p in program.places.items() if p.kind == "argument"}
+    places = {n: p for n, p in inputs.items() if n not in program.kernel.stored}
+
+    def walk(body: Sequence[ir.Op], row: list[str]) -> list[ir.Op]:
+        ops, readers = list(body), dict[Expr, list[tuple[int, int, Expr]]]()
+        for i, op in enumerate(body):
+            if isinstance(op, ir.NESTS):
+                ops[i] = replace(
+                    op, body=walk(op.body, [op.axis] if isinstance(op, ir.Rows) else [])
+                )
+            elif isinstance(op, ir.Map | ir.Reduce) and _fusable(op):
+                terms = {e for t in ir.terms_of(op) for e in subterms(t) if e.kind in ("un", "bin")}
+                work = sum(COST.get(e.attr[0], 1) for e in terms)
+                for e, later in _later(op, row, places):
+                    readers.setdefault(e if row else later, []).append((-work, i, later))
+        for each in readers.values():
+            _, i, later = min(each, key=lambda found: found[:2])  # beside the most work
+            op = ops[i]
+            assert isinstance(op, ir.Map | ir.Reduce)
+            ops[i] = replace(op, ahead=(*op.ahead, later))
+        return ops
+
+    return replace(program, body=walk(program.body, []))
+
+
+def _later(
+    op: ir.Map | ir.Reduce, row: list[str], places: Mapping[str, ir.Place]
+) -> Iterator[tuple[Expr, Expr]]:
+    """The tensors that an operation reads along its lanes, each once: the load with the lane axis
+    renamed, and the load that follows ``AHEAD`` bytes or more after it."""
+    loops = [*row, *(op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red))]
+    along_kept = isinstance(op, ir.Reduce) and op.lanes == "kept"  # whole rows of memory in order
+    if not loops or along_kept or op.ranges[loops[-1]].largest < SHORT:
+        return
+    lane, along = loops[-1], loops[-2:][0]
+    loads = dict.fromkeys(e for t in ir.terms_of(op) for e in subterms(t) if e.kind == "load")
+    for e in (e for e in loads if e.attr[0] in places):
+        place = places[e.attr[0]]
+        steps, irregular = place.motion(e.kids)
+        unit = place.dtype.nbytes * (op.ranges[lane].largest if along != lane else 1)
+        if steps.get(lane) == 1 and not {lane, along} & irregular and steps.get(along):
+            later = substitute(e, {axis(along): add(axis(along), -(-AHEAD // unit))})
+            yield substitute(e, {axis(lane): axis("lane")}), later
+
+
+def drop_unread(kernel: Kernel, body: Sequence[ir.Op]) -> list[ir.Op]:
     """Remove operations whose result nobody reads (a copy that was replaced by another)."""
     wanted = set(kernel.stored)
     while True:
         before = len(wanted)
-        for op in leaves(body):
+        for op in ir.leaves(body):
             if _written(op) & wanted:
                 wanted |= _read(op)
         if len(wanted) == before:
             return _only(body, wanted)
 
 
-def _destinations(op: Map | Reduce | Contract) -> list[Expr]:
-    if isinstance(op, Reduce):
+def _destinations(op: ir.Map | ir.Reduce | ir.Contract) -> list[Expr]:
+    if isinstance(op, ir.Reduce):
         return [*(o.dst for o in op.outputs), *(dst for dst, _ in op.stores)]
     return [op.dst]
 
 
-def _written(op: Map | Reduce | Contract) -> set[str]:
+def _written(op: ir.Map | ir.Reduce | ir.Contract) -> set[str]:
     return {dst.attr[0] for dst in _destinations(op)}
 
 
-def _read(op: Map | Reduce | Contract) -> set[str]:
-    terms = [t for t in terms_of(op) if t not in _destinations(op)]
+def _read(op: ir.Map | ir.Reduce | ir.Contract) -> set[str]:
+    terms = [t for t in ir.terms_of(op) if t not in _destinations(op)]
     return {e.attr[0] for t in terms for e in subterms(t) if e.kind == "load"}
 
 
-def _only(body: Sequence[Op], wanted: set[str]) -> list[Op]:
-    out: list[Op] = []
+def _only(body: Sequence[ir.Op], wanted: set[str]) -> list[ir.Op]:
+    out: list[ir.Op] = []
     for op in body:
-        if isinstance(op, NESTS):
+        if isinstance(op, ir.NESTS):
             inner = _only(op.body, wanted)
             if inner:
                 out.append(replace(op, body=inner))
-        elif isinstance(op, Reduce) and _written(op) & wanted:
+        elif isinstance(op, ir.Reduce) and _written(op) & wanted:
             outputs = tuple(o for o in op.outputs if o.dst.attr[0] in wanted)
             stores = tuple(s for s in op.stores if s[0].attr[0] in wanted)
             out.append(replace(op, outputs=outputs or op.outputs, stores=stores))
@@ -169,7 +216,7 @@ def _only(body: Sequence[Op], wanted: set[str]) -> list[Op]:
     return out
 
 
-def place_scratch(program: Program) -> Program:
+def place_scratch(program: ir.Program) -> ir.Program:
     """Offsets of the scratch values of a part; small ones become local arrays."""
     used, offsets, top = _reads(program.body), dict[str, int](), 0
     for p in program.places.values():

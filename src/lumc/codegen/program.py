@@ -182,6 +182,8 @@ class Map:
     term: Expr
     turn: str | None = None  # load along this axis, store along the last: a register transpose
     copy: bool = False  # a staged operand; never fused with others
+    stream: bool = False  # store around the caches
+    ahead: tuple[Expr, ...] = ()  # prefetched along the last axis: what a later row reads
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ class Reduce:
     lanes: str = "reduced"  # | kept | strips: a vector of kept results at a time in registers
     streams: int = 1
     stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
+    ahead: tuple[Expr, ...] = ()  # prefetched along the lanes
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any
 
 from lumc.graph.expr import Expr
 from lumc.kernel.contraction import can_dot, lanes, operands, pairs, staging_modes
-from lumc.kernel.legal import shared_prefix
+from lumc.kernel.legal import shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import DOT_TILES, REGISTER_TILES, contraction_stage, default_schedule
@@ -110,14 +110,6 @@ class Grammar:
             state = self._entry(len(out), after)
         return tuple(out)
 
-    def every(self, path: Path = ()) -> Iterator[Path]:
-        """All paths; of small spaces."""
-        if len(path) == len(self.names):
-            yield path
-            return
-        for value, _ in self.options(path):
-            yield from self.every((*path, value))
-
     def nearest(self, wanted: Mapping[Name, Any]) -> Path:
         """The path that takes the wanted values as far as that is possible."""
         out: list[Any] = []
@@ -185,7 +177,9 @@ class Grammar:
         key = depth, state
         if key not in self._options:
             what, which = self.names[depth]
-            self._options[key] = list(getattr(self, f"_{what}")(which, state))
+            more = (what,) if what in ("a", "b") else ()
+            offer = self._staged if more else getattr(self, f"_{what}")
+            self._options[key] = list(offer(which, state, *more))
         return self._options[key]
 
     def _passed(self, i: int, state: Any) -> Counter[State]:
@@ -219,12 +213,6 @@ class Grammar:
             found.append(Stage(lanes="kept"))
         for p in found:
             yield (p.form, p.rows_axis, p.lane_axis, p.lanes), (p, *state[1:])
-
-    def _b(self, i: int, state: Any) -> Iterator[tuple[Any, State]]:
-        yield from self._staged(i, state, "b")
-
-    def _a(self, i: int, state: Any) -> Iterator[tuple[Any, State]]:
-        yield from self._staged(i, state, "a")
 
     def _staged(self, i: int, state: Any, side: str) -> Iterator[tuple[Any, State]]:
         p, units, limits = state
@@ -320,8 +308,9 @@ class Grammar:
         threads = self.target.threads if state else 0
         yield from ((n, END) for n in (0, *(2**i for i in range(1, 11) if 2**i < threads)))
 
-    def _flag(self, _: str, state: Any) -> Iterator[tuple[Any, State]]:
-        yield from ((value, END) for value in (False, True))
+    def _flag(self, name: str, state: Any) -> Iterator[tuple[Any, State]]:
+        can = name != "stream" or any(streamable(self.kernel, r) for r in self.kernel.roots)
+        yield from ((value, END) for value in (False, True)[: 1 + can])
 
 
 def _bits(n: int) -> int:

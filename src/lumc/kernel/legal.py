@@ -7,12 +7,13 @@ from math import lcm
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr, subterms
-from lumc.kernel.contraction import can_dot, lanes, pairs, staging_modes
+from lumc.kernel.contraction import axis_steps, can_dot, lanes, pairs, staging_modes
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, dtype
+from lumc.kernel.term import REDUCTIONS, Kernel, Root, dtype
 
 PANELS = ("hoist", "link", "narrow")  # packed outside the loop over tiles
+PIECE = 256  # bytes: the whole lines that are stored around the caches together
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")  # names reach the generated source
 
 
@@ -55,6 +56,8 @@ def check_schedule(kernel: Kernel, schedule: Schedule, target: Target) -> None:
             problems.append(f"tile {tile} of axis {axis}")
         elif tile < kernel.extent[axis] and tile % grain(kernel, schedule.stages, axis, target):
             problems.append(f"tile {tile} of axis {axis} does not hold whole panels")
+    if schedule.stream and not any(streamable(kernel, r) for r in kernel.roots):
+        problems.append("no root can be streamed")
     for i, (stage, p) in enumerate(zip(stages, schedule.stages, strict=False)):
         problems += [f"stage {i}: {what}" for what in _stage_problems(kernel, stage, p)]
     if problems:
@@ -77,6 +80,18 @@ def _stage_problems(kernel: Kernel, stage: Expr, p: Stage) -> list[str]:
         if p.staging(side) not in staging_modes(kernel, stage, p, side):
             out.append(f"operand {side} cannot be staged '{p.staging(side)}'")
     return out
+
+
+def streamable(kernel: Kernel, root: Root) -> bool:
+    """Can this store go around the caches? It must not accumulate, and fill whole pieces."""
+    buffer, lane = (
+        kernel.buffer(root.buffer),
+        [a for a in kernel.axes if any(a in i.free for i in root.index)][-1:],
+    )
+    steps, irregular = axis_steps(root.index, buffer.shape)
+    along = all(steps.get(a) == 1 and a not in irregular for a in lane)
+    long = any(kernel.extent[a] * buffer.dtype.nbytes >= PIECE for a in lane)
+    return along and long and root.value.kind not in REDUCTIONS
 
 
 def shared_prefix(kernel: Kernel, order: tuple[str, ...]) -> int:

@@ -59,6 +59,8 @@ class Schedule:
     keep: bool = True  # keep expensive values that a later pass reads again
     fuse_rows: bool = True  # neighbouring operations run row by row
     transpose: bool = True  # moves that change the unit-stride axis go through registers
+    stream: bool = False  # results go to memory around the caches
+    prefetch: bool = False  # what a later row reads is brought closer while this one is computed
     parts: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # at most so many; 0: one per thread
 
     def to_json(self) -> dict[str, Any]:

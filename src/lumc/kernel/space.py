@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
 from lumc.graph.expr import Expr, bound_axes, substitute, subterms
 from lumc.kernel.contraction import (
@@ -20,7 +20,7 @@ from lumc.kernel.contraction import (
     pairs,
     staging_modes,
 )
-from lumc.kernel.legal import grain, shared_prefix
+from lumc.kernel.legal import grain, shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
@@ -32,16 +32,19 @@ REGISTER_TILES = {
     16: ((6, 2), (4, 3), (4, 2), (8, 1), (6, 1), (12, 1)),
 }
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
-WIDE, SCORES, VALUES = 0, 1, 2  # kinds of default register tiles
-DEFAULT_TILES = {32: ((8, 3), (14, 2), (8, 2)), 16: ((6, 2), (6, 2), (6, 2))}
+NESTED_TILES = {32: ((14, 2), (8, 2)), 16: ((6, 2), (6, 2))}  # of scores, of weighted values
 STREAMED = 8  # rows of a matrix that are read side by side
+FMAS, LOADS, LATENCY = 2, 2, 4  # of vectors in a cycle; cycles until a sum can be added to again
+NEAR = 1.01  # times the fewest cycles: the first such register tile is taken
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
+LARGE = 8 << 20  # bytes: of such a result the next kernel finds little in the caches of a core
+LINE = 64  # bytes
 BLOCK_LANES = 256
+BLOCK_ROWS = 64
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
 SHORT_DOT = 64  # elements; sums across lanes cost as much
-IN_CACHE = 1 << 20  # elements of an operand that is read in place
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -70,7 +73,24 @@ def _finish(
         if axis in tile and count < MANY_TILES:
             count *= -(-kernel.extent[axis] // tile[axis])
             parallel = i
-    return Schedule(tuple(order), parallel, tile, stages)
+    return _memory(kernel, Schedule(tuple(order), parallel, tile, stages), target)
+
+
+def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
+    """Go around the caches with large results made of whole lines, unless there is a contraction
+    to feed or the store hits what was just read. Prefetching beside plain stores only pays when
+    there is much to compute between."""
+    if any(p.form != "rows" for p in schedule.stages):
+        return schedule
+    terms = {e for v in kernel.values for e in subterms(v)}
+    read = {e.attr[0] for e in terms if e.kind == "load"}
+    out = [kernel.buffer(r.buffer) for r in kernel.roots if streamable(kernel, r)]
+    whole = all(b.shape[-1] * b.dtype.nbytes % LINE == 0 and b.name not in read for b in out)
+    nbytes = {b.name: prod(b.shape) * b.dtype.nbytes for b in kernel.buffers}
+    stream = bool(out) and whole and all(nbytes[b.name] >= LARGE for b in out)
+    heavy = any(e.attr[:1] in (("exp2",), ("log2",), ("sin",)) for e in terms)
+    ahead = stream or (heavy and sum(nbytes.values()) > target.l2)
+    return replace(schedule, stream=stream, prefetch=ahead)
 
 
 def _whole_panels(
@@ -167,6 +187,7 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
         pair[1] in kernel.axes[-1:] or pair[1] not in kernel.axes,
         unit or link,
         extent,
+        kernel.axes.index(pair[0]) if pair[0] in kernel.axes else -1,
     )
 
 
@@ -207,35 +228,70 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     """A sound register tile and staging of the contraction with these rows and lanes."""
     rows, lane = pair
     width, extent = lanes(target, dtype(stage)), kernel.extent[lane]
-    wide, scores, values = DEFAULT_TILES[target.registers]
+    scores, values = NESTED_TILES[target.registers]
     weighted = stage.kind == "wsum"
     nested = any(s is not stage and stage in subterms(s) for s in kernel.stages)
     above = _summed(kernel, stage)
     columns = above is not None and rows == above.attr[0]
-    mr, nv = values if weighted or columns else scores if nested else wide
-    if (
-        rows and not columns and lane in kernel.axes[:-1]
-    ):  # lanes along an axis that is not stored last
-        n, most = kernel.extent[rows], wide[0]
-        fits = sorted(range(most, most - 3, -1), key=lambda m: (-(-n // m) * m, -m))
-        mr, nv = (fits[0] if n >= most - 2 else n), wide[1]
-    while nv > 1 and (nv - 1) * width >= extent:
-        nv -= 1
-    mr = min(mr, _rows(kernel, pair))
+    if nested or weighted:
+        mr, nv = values if weighted or columns else scores
+        mr, nv = min(mr, _rows(kernel, pair)), min(nv, -(-extent // width))
+    else:
+        mr, nv = _register_tile(kernel, pair, width, target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
     b = staging_modes(kernel, stage, p, "b")
-    p = replace(p, stage_b=_default_b(kernel, stage, pair, b))
+    p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
     a = staging_modes(kernel, stage, p, "a")
-    return replace(p, stage_a=next(m for m in ("none", "hoist", "inner") if m in a))
+    return replace(
+        p,
+        stage_a=next(m for m in ("none", "hoist", "inner") if m in a),
+        # a copy of b lies in the cache: every row panel of a is read once
+        panels_first=p.stage_b != "hoist" or nested or weighted,
+    )
 
 
-def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str]) -> str:
+def _register_tile(kernel: Kernel, pair: Pair, width: int, target: Target) -> tuple[int, int]:
+    """The rows x vectors with the fewest cycles for all of a step, remainders included."""
+    rows, extent = _rows(kernel, pair), kernel.extent[pair[1]]
+    tiles = {
+        (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
+    }
+    order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
+
+    def cycles(tile: tuple[int, int]) -> float:
+        block = _dealt(extent, tile[1] * width, BLOCK_LANES, target)
+        largest = ceil(ceil(extent / block) / target.threads) * block  # share of lanes
+        return max(1.0, largest * target.threads / extent * (target.threads > 1)) * sum(
+            n * k * max(m * v / FMAS, (m + v) / LOADS, LATENCY)
+            for m, n in _blocks(rows, tile[0])
+            for v, k in _panels(extent, tile[1], width)
+        )
+
+    least = min(map(cycles, order))
+    return next(t for t in order if cycles(t) <= least * NEAR)
+
+
+def _blocks(extent: int, by: int) -> list[tuple[int, int]]:
+    """(size, how many) of the blocks of an extent."""
+    return [(n, k) for n, k in ((by, extent // by), (extent % by, 1)) if n and k]
+
+
+def _panels(extent: int, nv: int, width: int) -> list[tuple[int, int]]:
+    """(vectors, how many) of the panels of an extent; the last lanes are vectors of 8, 4, .."""
+    out = _blocks(extent, nv * width)
+    return [(n // width + (n % width).bit_count(), k) for n, k in out]
+
+
+def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], target: Target) -> str:
+    """In place if the rows of b that a panel crosses fit in the cache: lines that are a power of
+    two apart share few of its sets."""
     if "narrow" in modes and _rows(kernel, pair) <= FEW_ROWS:
         return "narrow"
     if "link" in modes:
         return "link"
-    size = kernel.extent[pair[1]] * kernel.extent[bound_axes(stage)[-1]]
-    small = size <= IN_CACHE and pair[1] in kernel.axes[-1:]
+    last = bound_axes(stage)[-1]
+    span = kernel.extent[last] * _least_step(kernel, _operand(stage, pair, "b"), last)
+    small = span * dtype(stage).nbytes <= target.l2 and pair[1] in kernel.axes[-1:]
     if "none" in modes and (small or _rows(kernel, pair) <= 8 or stage.kind == "wsum"):
         return "none"
     return "hoist" if "hoist" in modes else "inner"
@@ -266,27 +322,54 @@ def _default_tiles(
         return _row_tiles(kernel), order
     stage, p = found[0]
     assert p.lane_axis is not None
-    width = p.nv * lanes(target, dtype(stage))
+    width, alone = p.nv * lanes(target, dtype(stage)), replace(target, threads=1)
+    of_rows = any(p.rows_axis in s.free and p.lane_axis not in s.free for s in kernel.stages)
+    # a block of b is copied, or read from memory, once for all rows
+    once = p.stage_b == "hoist" or (p.stage_b == "link" and p.stage_a == "none" and not of_rows)
+    if once and p.rows_axis in order and p.lane_axis in order:
+        order.remove(p.lane_axis)
+        order.insert(order.index(p.rows_axis), p.lane_axis)
     tile: dict[str, int] = {}
-    for a in order:
+    for a in kernel.axes:
         if a == p.rows_axis:
-            tile[a] = _even(extent[a], p.mr, 64)
+            rows = BLOCK_ROWS if p.panels_first else extent[a]
+            tile[a] = _dealt(extent[a], p.mr, rows, alone if once else target)
         elif a == p.lane_axis:
             whole = p.stage_b == "none" and stage.kind == "red"
-            tile[a] = extent[a] if whole else _even(extent[a], width, BLOCK_LANES)
-        elif a != order[-1]:
+            most = _lanes(kernel, stage, width, target) if p.stage_b == "hoist" else BLOCK_LANES
+            shared = target if once or not p.rows_axis else alone
+            tile[a] = extent[a] if whole else _dealt(extent[a], width, most, shared)
+        elif a != kernel.axes[-1]:
             halo = stage.kind == "red" and len(bound_axes(stage)) > 1  # rows share their windows
-            tile[a] = min(8, extent[a]) if halo and a in stage.free else 1
+            tile[a] = _dealt(extent[a], 1, 8, target) if halo and a in stage.free else 1
+    deep, *others = bound_axes(stage)
+    fits = target.l1 // (p.mr * dtype(stage).nbytes)  # steps of a row panel of a
+    if p.stage_b == "link" and not others and p.mr > 1 and extent[deep] > 1.5 * fits:
+        tile[deep] = _dealt(extent[deep], 1, fits, alone)
     for s, q in found:
         if s.kind == "wsum":
             columns = any(p.rows_axis == s.attr[0] for _, p in found)
             tile[s.attr[0]], rows = (128, 32) if columns else (256, 84)
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
-    if p.stage_b == "hoist" and p.rows_axis in order and p.lane_axis in order:
-        order.remove(p.lane_axis)  # a block of b is copied once for all rows
-        order.insert(order.index(p.rows_axis), p.lane_axis)
     return tile, order
+
+
+def _lanes(kernel: Kernel, stage: Expr, width: int, target: Target) -> int:
+    """Lanes of a block of b that fits in the cache, with all of the reduced axes."""
+    column = prod(kernel.extent[a] for a in bound_axes(stage)) * dtype(stage).nbytes
+    return min(BLOCK_LANES, max(1, round(target.l2 / (column * width))) * width)
+
+
+def _dealt(extent: int, unit: int, most: int, target: Target) -> int:
+    """A tile of whole units up to ``most``, not much smaller, that gives the parts equal shares."""
+    units = ceil(extent / unit)
+    top = units if most >= extent else max(1, most // unit)
+
+    def share(size: int) -> int:
+        return ceil(ceil(units / size) / target.threads) * size  # of the part with most of them
+
+    return unit * min(range(top, (top - 1) // 2, -1), key=share)
 
 
 def _even(extent: int, unit: int, most: int) -> int:

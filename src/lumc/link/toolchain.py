@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lumc.errors import Exit, LumcError
+from lumc.link.objects import fetch, keep, name_of
 
 FALLBACKS = ("gcc", "cc", "clang")
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
@@ -51,6 +52,7 @@ class Toolchain:
     command: tuple[str, ...]
     version: str  # first line of --version
     machine: str  # x86_64-linux-gnu
+    kept: Path | None = None  # the folder of compiled objects
 
     def spell(self, flags: Sequence[str]) -> list[str]:
         """``zig cc`` has its own names of CPUs, and takes none to be this machine's."""
@@ -60,9 +62,9 @@ class Toolchain:
         return known if any(f.startswith("-march=") for f in known) else [*known, "-mcpu=baseline"]
 
 
-def find(cc: str | None = None) -> Toolchain:
-    """``cc`` (a command, may have arguments), else gcc, cc, clang, the ziglang wheel. Raises E0701,
-    exit 7, when none of them works."""
+def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
+    """``cc`` (a command, may have arguments), else gcc, cc, clang, the ziglang wheel; it reuses the
+    objects in ``kept``. Raises E0701, exit 7, when none of them works."""
     candidates: list[tuple[str, ...]] = [(name,) for name in FALLBACKS]
     if cc:
         candidates = [tuple(shlex.split(cc))]
@@ -74,7 +76,7 @@ def find(cc: str | None = None) -> Toolchain:
             machine = _run([*command, "-dumpmachine"])
             if version.returncode == machine.returncode == 0:
                 said = (version.stdout.splitlines() or [""])[0]
-                return Toolchain(command, said, machine.stdout.strip())
+                return Toolchain(command, said, machine.stdout.strip(), kept)
     tried = ", ".join(" ".join(c) for c in candidates)
     fix = "install gcc or clang (Debian: apt install gcc libc6-dev), or: pip install ziglang"
     raise LumcError("E0701", f"no C compiler: tried {tried}", fix=fix, exit=Exit.TOOLCHAIN)
@@ -118,12 +120,20 @@ def compile_objects(
     """Compile files of ``folder``, several at a time, each in so many seconds; names stay relative,
     so no object depends on where the folder lies. Returns the names of the objects."""
 
+    command = [*tools.command, *tools.spell(flags)]
+
     def compile_one(source: str) -> str:
         output = str(Path(source).with_suffix(".o"))
-        command = [*tools.command, *tools.spell(flags), "-c", source, "-o", output]
-        done = _run(command, folder, seconds)
+        if tools.kept:
+            name = name_of(folder, source, (tools.version, tools.machine, *command))
+            if data := fetch(tools.kept, name):
+                (folder / output).write_bytes(data)
+                return output
+        done = _run([*command, "-c", source, "-o", output], folder, seconds)
         if done.returncode:
             raise _failed(source, f"{folder.name}/{source}", done.stderr)
+        if tools.kept:
+            keep(tools.kept, name, (folder / output).read_bytes())
         return output
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:

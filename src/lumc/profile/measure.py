@@ -45,6 +45,7 @@ from lumc.link.toolchain import (
 from lumc.profile import timing
 from lumc.profile.timing import Timing
 from lumc.profile.whole import race
+from lumc.records import Trial
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, serve
 
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
@@ -62,19 +63,6 @@ class Limits:
 
     seconds: float = 20.0
     nbytes: int = 6 << 30
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What became of a candidate: a time, or a reason and a remark."""
-
-    schedule: Schedule
-    us: float | None = None
-    samples: int = 0
-    noise: float = 0.0
-    slices: int = 0  # over 1: a slice of the tiles was timed, and its share said the rest
-    reason: str = ""
-    remark: str = ""
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.profile.choose import plan_region, shortlist
-from lumc.profile.measure import Bench, Job, Trial
-from lumc.profile.records import Choice, Records, text_of
+from lumc.profile.measure import Bench, Job
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
+from lumc.records import Choice, Records, Trial, text_of
 from lumc.search.space import Space
 
 BATCH = 8  # candidates that are compiled together

@@ -17,10 +17,9 @@ from lumc.kernel.moves import neighbours, stroll, structures
 from lumc.kernel.plan import KernelPlan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
-from lumc.profile.measure import Trial
 from lumc.profile.price import price_us
-from lumc.profile.records import text_of
 from lumc.profile.tree import Tree
+from lumc.records import Trial, text_of
 
 PATIENCE = 96  # candidates without progress that end a walk
 PROGRESS = 0.005

@@ -10,7 +10,8 @@ from typing import Any
 
 from lumc import artifact
 from lumc.errors import Exit, LumcError
-from lumc.profile.records import NAME, SCHEMA, compact, read_lines
+from lumc.link import objects
+from lumc.records import NAME, SCHEMA, compact, read_lines
 
 Line = dict[str, Any]
 FIELDS = ("kernel", "device", "tools", "threads", "cold")
@@ -51,11 +52,15 @@ def summary(lines: Iterable[Line]) -> list[Line]:
     return list(found.values())
 
 
-def prune(folder: Path) -> None:
-    """Keep the fastest of every candidate and the last of every choice."""
+def prune(folder: Path, kept: Path | None = None) -> None:
+    """Keep the fastest of every candidate and the last of every choice; of the compiled objects
+    in ``kept`` the whole ones that were used lately."""
     before = _count(folder / NAME)
     _write(folder / NAME, compact(read_lines(folder / NAME)))
     print(f"{before} lines before, {_count(folder / NAME)} now")
+    if kept:
+        dropped, left = objects.prune(kept)
+        print(f"{dropped} objects dropped, {left} left in {kept}")
 
 
 def merge(folder: Path, others: Iterable[str]) -> None:
@@ -76,8 +81,9 @@ def export(folder: Path, output: str) -> None:
     artifact.write_text(output, _text(compact(read_lines(folder / NAME))))
 
 
-def verify(folder: Path) -> None:
-    """Read every line. Raises E0505, exit 5, when some are damaged (a torn last one is not)."""
+def verify(folder: Path, kept: Path | None = None) -> None:
+    """Read every line, and every compiled object in ``kept``. Raises E0505, exit 5, when some are
+    damaged (a torn last line is not)."""
     path = folder / NAME
     raw = path.read_bytes().split(b"\n") if path.is_file() else [b""]
     whole = [line for line in raw[:-1] if line]
@@ -86,6 +92,14 @@ def verify(folder: Path) -> None:
         what = f"{bad} of {len(whole)} records are damaged or not of schema {SCHEMA}"
         fix = "drop them with: lumc cache prune"
         raise LumcError("E0505", what, where=str(path), fix=fix, exit=Exit.CORRUPT)
+    torn = (
+        [p.name for p in objects.every(kept) if not objects.is_whole(p, p.read_bytes())]
+        if kept
+        else []
+    )
+    if torn:
+        what, fix = f"{len(torn)} compiled objects are damaged", "drop them with: lumc cache prune"
+        raise LumcError("E0505", what, where=str(kept), fix=fix, exit=Exit.CORRUPT)
     kinds = Counter(n["kind"] for n in read_lines(path))
     print(", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "no records")
 

@@ -19,7 +19,7 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
 from lumc.profile.choose import estimate, plan_region, shortlist
-from lumc.profile.records import NAME, Records, Setting, read_lines, text_of
+from lumc.records import NAME, Records, Setting, read_lines, text_of
 from lumc.report import derivation
 from lumc.report.show import launches, read
 from lumc.report.words import difference, equations, schedule_words

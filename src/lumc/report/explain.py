@@ -10,7 +10,7 @@ from typing import Any
 
 from lumc import artifact
 from lumc.errors import Exit, LumcError
-from lumc.profile.records import NAME
+from lumc.records import NAME
 from lumc.report import evidence
 from lumc.report.words import us
 

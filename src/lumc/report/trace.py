@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lumc import artifact
-from lumc.profile.measure import Bench, Job, Trial
+from lumc.profile.measure import Bench, Job
+from lumc.records import Trial
 
 if TYPE_CHECKING:
     from lumc.profile.tune import Progress

@@ -11,6 +11,14 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x16 c5_0 = {0};
     lumc_f32x16 c6_0 = {0};
     lumc_f32x16 c7_0 = {0};
+    lumc_f32x16 c8_0 = {0};
+    lumc_f32x16 c9_0 = {0};
+    lumc_f32x16 c10_0 = {0};
+    lumc_f32x16 c11_0 = {0};
+    lumc_f32x16 c12_0 = {0};
+    lumc_f32x16 c13_0 = {0};
+    lumc_f32x16 c14_0 = {0};
+    lumc_f32x16 c15_0 = {0};
     for (long i0 = 0; i0 < 4; i0++) { /* c */
     const float *A0 = A + i0 * 180, *B0 = B + i0 * 144;
     for (long i1 = 0; i1 < 3; i1++) { /* u */
@@ -26,6 +34,14 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     const float a5 = A2[5]; c5_0 += a5 * b0;
     const float a6 = A2[6]; c6_0 += a6 * b0;
     const float a7 = A2[7]; c7_0 += a7 * b0;
+    const float a8 = A2[8]; c8_0 += a8 * b0;
+    const float a9 = A2[9]; c9_0 += a9 * b0;
+    const float a10 = A2[10]; c10_0 += a10 * b0;
+    const float a11 = A2[11]; c11_0 += a11 * b0;
+    const float a12 = A2[12]; c12_0 += a12 * b0;
+    const float a13 = A2[13]; c13_0 += a13 * b0;
+    const float a14 = A2[14]; c14_0 += a14 * b0;
+    const float a15 = A2[15]; c15_0 += a15 * b0;
     }}}
     *(lumc_f32x16 *)(C + 0) = c0_0;
     *(lumc_f32x16 *)(C + 16) = c1_0;
@@ -35,6 +51,14 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     *(lumc_f32x16 *)(C + 80) = c5_0;
     *(lumc_f32x16 *)(C + 96) = c6_0;
     *(lumc_f32x16 *)(C + 112) = c7_0;
+    *(lumc_f32x16 *)(C + 128) = c8_0;
+    *(lumc_f32x16 *)(C + 144) = c9_0;
+    *(lumc_f32x16 *)(C + 160) = c10_0;
+    *(lumc_f32x16 *)(C + 176) = c11_0;
+    *(lumc_f32x16 *)(C + 192) = c12_0;
+    *(lumc_f32x16 *)(C + 208) = c13_0;
+    *(lumc_f32x16 *)(C + 224) = c14_0;
+    *(lumc_f32x16 *)(C + 240) = c15_0;
 }
 /* conv3s1
  * out[o, y, x]
@@ -66,7 +90,7 @@ void conv(void *const *args, long part, long nparts)
         /* stage.6[y, x, o] += over c, u, v window.5[c, u + y - 1, v + x - 1] * packed.4[c, u,... */
         for (long o = 0; o < 16; o += 16) { /* panels */
             for (long y = y_0; y < y_0 + 8; y++) {
-                for (long x = 0; x < 16; x += 8) { /* panels */
+                for (long x = 0; x < 16; x += 16) { /* panels */
                     micro_0(&S_window_5[x + y * 18 - y_0 * 18], &S_packed_4[(o) / 16 * 576L], &S_stage_6[o + x * 16 + y * 256 - y_0 * 256]);
                 }
             }

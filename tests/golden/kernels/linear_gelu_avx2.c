@@ -3,89 +3,32 @@
 
 static __attribute__((noinline)) void micro_0(const float *restrict A, const float *restrict B, float *restrict C)
 {
-    lumc_f32x8 c0_0 = {0}; lumc_f32x8 c0_1 = {0};
-    lumc_f32x8 c1_0 = {0}; lumc_f32x8 c1_1 = {0};
-    lumc_f32x8 c2_0 = {0}; lumc_f32x8 c2_1 = {0};
-    lumc_f32x8 c3_0 = {0}; lumc_f32x8 c3_1 = {0};
-    lumc_f32x8 c4_0 = {0}; lumc_f32x8 c4_1 = {0};
-    lumc_f32x8 c5_0 = {0}; lumc_f32x8 c5_1 = {0};
+    lumc_f32x8 c0_0 = {0}; lumc_f32x8 c0_1 = {0}; lumc_f32x8 c0_2 = {0};
+    lumc_f32x8 c1_0 = {0}; lumc_f32x8 c1_1 = {0}; lumc_f32x8 c1_2 = {0};
+    lumc_f32x8 c2_0 = {0}; lumc_f32x8 c2_1 = {0}; lumc_f32x8 c2_2 = {0};
+    lumc_f32x8 c3_0 = {0}; lumc_f32x8 c3_1 = {0}; lumc_f32x8 c3_2 = {0};
     for (long i0 = 0; i0 < 30; i0++) { /* k */
-    const float *A0 = A + i0 * 1, *B0 = B + i0 * 16;
+    const float *A0 = A + i0 * 1, *B0 = B + i0 * 24;
     const lumc_f32x8 b0 = *(const lumc_f32x8 *)(B0 + 0);
     const lumc_f32x8 b1 = *(const lumc_f32x8 *)(B0 + 8);
-    const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1;
-    const float a1 = A0[30]; c1_0 += a1 * b0; c1_1 += a1 * b1;
-    const float a2 = A0[60]; c2_0 += a2 * b0; c2_1 += a2 * b1;
-    const float a3 = A0[90]; c3_0 += a3 * b0; c3_1 += a3 * b1;
-    const float a4 = A0[120]; c4_0 += a4 * b0; c4_1 += a4 * b1;
-    const float a5 = A0[150]; c5_0 += a5 * b0; c5_1 += a5 * b1;
+    const lumc_f32x8 b2 = *(const lumc_f32x8 *)(B0 + 16);
+    const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1; c0_2 += a0 * b2;
+    const float a1 = A0[30]; c1_0 += a1 * b0; c1_1 += a1 * b1; c1_2 += a1 * b2;
+    const float a2 = A0[60]; c2_0 += a2 * b0; c2_1 += a2 * b1; c2_2 += a2 * b2;
+    const float a3 = A0[90]; c3_0 += a3 * b0; c3_1 += a3 * b1; c3_2 += a3 * b2;
     }
     *(lumc_f32x8 *)(C + 0) = c0_0;
     *(lumc_f32x8 *)(C + 8) = c0_1;
+    *(lumc_f32x8 *)(C + 16) = c0_2;
     *(lumc_f32x8 *)(C + 24) = c1_0;
     *(lumc_f32x8 *)(C + 32) = c1_1;
+    *(lumc_f32x8 *)(C + 40) = c1_2;
     *(lumc_f32x8 *)(C + 48) = c2_0;
     *(lumc_f32x8 *)(C + 56) = c2_1;
+    *(lumc_f32x8 *)(C + 64) = c2_2;
     *(lumc_f32x8 *)(C + 72) = c3_0;
     *(lumc_f32x8 *)(C + 80) = c3_1;
-    *(lumc_f32x8 *)(C + 96) = c4_0;
-    *(lumc_f32x8 *)(C + 104) = c4_1;
-    *(lumc_f32x8 *)(C + 120) = c5_0;
-    *(lumc_f32x8 *)(C + 128) = c5_1;
-}
-static __attribute__((noinline)) void micro_1(const float *restrict A, const float *restrict B, float *restrict C)
-{
-    lumc_f32x8 c0_0 = {0}; lumc_f32x8 c0_1 = {0};
-    lumc_f32x8 c1_0 = {0}; lumc_f32x8 c1_1 = {0};
-    for (long i0 = 0; i0 < 30; i0++) { /* k */
-    const float *A0 = A + i0 * 1, *B0 = B + i0 * 16;
-    const lumc_f32x8 b0 = *(const lumc_f32x8 *)(B0 + 0);
-    const lumc_f32x8 b1 = *(const lumc_f32x8 *)(B0 + 8);
-    const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1;
-    const float a1 = A0[30]; c1_0 += a1 * b0; c1_1 += a1 * b1;
-    }
-    *(lumc_f32x8 *)(C + 0) = c0_0;
-    *(lumc_f32x8 *)(C + 8) = c0_1;
-    *(lumc_f32x8 *)(C + 24) = c1_0;
-    *(lumc_f32x8 *)(C + 32) = c1_1;
-}
-static __attribute__((noinline)) void micro_2(const float *restrict A, const float *restrict B, float *restrict C)
-{
-    lumc_f32x8 c0_0 = {0};
-    lumc_f32x8 c1_0 = {0};
-    lumc_f32x8 c2_0 = {0};
-    lumc_f32x8 c3_0 = {0};
-    lumc_f32x8 c4_0 = {0};
-    lumc_f32x8 c5_0 = {0};
-    for (long i0 = 0; i0 < 30; i0++) { /* k */
-    const float *A0 = A + i0 * 1, *B0 = B + i0 * 16;
-    const lumc_f32x8 b0 = *(const lumc_f32x8 *)(B0 + 0);
-    const float a0 = A0[0]; c0_0 += a0 * b0;
-    const float a1 = A0[30]; c1_0 += a1 * b0;
-    const float a2 = A0[60]; c2_0 += a2 * b0;
-    const float a3 = A0[90]; c3_0 += a3 * b0;
-    const float a4 = A0[120]; c4_0 += a4 * b0;
-    const float a5 = A0[150]; c5_0 += a5 * b0;
-    }
-    *(lumc_f32x8 *)(C + 0) = c0_0;
-    *(lumc_f32x8 *)(C + 24) = c1_0;
-    *(lumc_f32x8 *)(C + 48) = c2_0;
-    *(lumc_f32x8 *)(C + 72) = c3_0;
-    *(lumc_f32x8 *)(C + 96) = c4_0;
-    *(lumc_f32x8 *)(C + 120) = c5_0;
-}
-static __attribute__((noinline)) void micro_3(const float *restrict A, const float *restrict B, float *restrict C)
-{
-    lumc_f32x8 c0_0 = {0};
-    lumc_f32x8 c1_0 = {0};
-    for (long i0 = 0; i0 < 30; i0++) { /* k */
-    const float *A0 = A + i0 * 1, *B0 = B + i0 * 16;
-    const lumc_f32x8 b0 = *(const lumc_f32x8 *)(B0 + 0);
-    const float a0 = A0[0]; c0_0 += a0 * b0;
-    const float a1 = A0[30]; c1_0 += a1 * b0;
-    }
-    *(lumc_f32x8 *)(C + 0) = c0_0;
-    *(lumc_f32x8 *)(C + 24) = c1_0;
+    *(lumc_f32x8 *)(C + 88) = c3_2;
 }
 /* linear_gelu
  * out[m, n]
@@ -101,14 +44,9 @@ void linear_gelu_avx2(void *const *args, long part, long nparts)
     char *const scratch = (char *)args[5] + part * 4096L;
     float *restrict S_stage_5 = (void *)(scratch + 0L);
     /* stage.5[m, n] += over k x[m, k] * packed.4[k, n] */
-    for (long n = 0; n < 24; n += 16) { /* panels */
-        const long n_m = lumc_min(16, 24 - n);
-        for (long m = 0; m < 20; m += 6) { /* panels */
-            const long m_m = lumc_min(6, 20 - m);
-            if (n_m == 16 && m_m == 6) micro_0(&B_x[m * 30], &S_packed_4[(n) / 16 * 480L], &S_stage_5[m * 24 + n]);
-            else if (n_m == 16 && m_m == 2) micro_1(&B_x[m * 30], &S_packed_4[(n) / 16 * 480L], &S_stage_5[m * 24 + n]);
-            else if (n_m == 8 && m_m == 6) micro_2(&B_x[m * 30], &S_packed_4[(n) / 16 * 480L], &S_stage_5[m * 24 + n]);
-            else if (n_m == 8 && m_m == 2) micro_3(&B_x[m * 30], &S_packed_4[(n) / 16 * 480L], &S_stage_5[m * 24 + n]);
+    for (long n = 0; n < 24; n += 24) { /* panels */
+        for (long m = 0; m < 20; m += 4) { /* panels */
+            micro_0(&B_x[m * 30], &S_packed_4[(n) / 24 * 720L], &S_stage_5[m * 24 + n]);
         }
     }
     /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp2(mul(mul(mul(add(add(stage.5[m,... */

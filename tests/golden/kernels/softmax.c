@@ -15,56 +15,59 @@ void softmax(void *const *args, long part, long nparts)
     for (long m_0 = 0; m_0 < 32; m_0 += 4) { /* m = 32 in tiles of 4 */
         for (long m = m_0; m < m_0 + 4; m++) { /* rows of m */
             /* stage.2[m] = max over i of x[m, i] */
-            float a_1_0 = -__builtin_inff();
-            float a_1_1 = -__builtin_inff();
-            float a_1_2 = -__builtin_inff();
-            float a_1_3 = -__builtin_inff();
-            int32_t m_1 = lumc_magnitude_f32(-__builtin_inff());
-#pragma omp simd reduction(LUMC_TOP:a_1_0, a_1_1, a_1_2, a_1_3) reduction(max:m_1)
-            for (long i = 0; i < 16; i++) {
-                const float v_2 = B_x[i + m * 64];
-                const float v_3 = B_x[i + m * 64 + 16];
-                const float v_4 = B_x[i + m * 64 + 32];
-                const float v_5 = B_x[i + m * 64 + 48];
-                a_1_0 = v_2 > a_1_0 ? v_2 : a_1_0;
-                m_1 = lumc_magnitude_f32(v_2) > m_1 ? lumc_magnitude_f32(v_2) : m_1;
-                a_1_1 = v_3 > a_1_1 ? v_3 : a_1_1;
-                m_1 = lumc_magnitude_f32(v_3) > m_1 ? lumc_magnitude_f32(v_3) : m_1;
-                a_1_2 = v_4 > a_1_2 ? v_4 : a_1_2;
-                m_1 = lumc_magnitude_f32(v_4) > m_1 ? lumc_magnitude_f32(v_4) : m_1;
-                a_1_3 = v_5 > a_1_3 ? v_5 : a_1_3;
-                m_1 = lumc_magnitude_f32(v_5) > m_1 ? lumc_magnitude_f32(v_5) : m_1;
+            float a_1[64];
+            int32_t m_1[64];
+#pragma omp simd
+            for (long lane = 0; lane < 64; lane++) {
+                a_1[lane] = (-__builtin_inff());
+                m_1[lane] = lumc_magnitude_f32(-__builtin_inff());
             }
-            S_stage_2[0] = lumc_join_f32(lumc_top_f32(lumc_top_f32(lumc_top_f32(a_1_0, a_1_1), a_1_2), a_1_3), m_1);
+            for (long i_at = 0; i_at + 64 <= 64; i_at += 64) {
+#pragma omp simd
+                for (long i_l = 0; i_l < 64; i_l++) {
+                    const long i = i_at + i_l;
+                    const float v_2 = B_x[i + m * 64];
+                    a_1[i_l] = (v_2) > a_1[i_l] ? (v_2) : a_1[i_l];
+                    m_1[i_l] = lumc_magnitude_f32(v_2) > m_1[i_l] ? lumc_magnitude_f32(v_2) : m_1[i_l];
+                }
+            }
+            float a_1_top = a_1[0];
+            int32_t m_1_top = m_1[0];
+#pragma omp simd reduction(LUMC_TOP:a_1_top) reduction(max:m_1_top)
+            for (long lane = 0; lane < 64; lane++) {
+                a_1_top = a_1[lane] > a_1_top ? a_1[lane] : a_1_top;
+                m_1_top = m_1[lane] > m_1_top ? m_1[lane] : m_1_top;
+            }
+            S_stage_2[0] = lumc_join_f32(a_1_top, m_1_top);
             /* stage.3[m] = sum over j of exp2(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.4426... */
-            float a_6_0 = 0.0f;
-            float a_6_1 = 0;
-            const float v_8 = S_stage_2[0];
-            const float v_9 = (v_8 * -1.0f);
-#pragma omp simd reduction(+:a_6_0, a_6_1)
-            for (long j = 0; j < 32; j++) {
-                const float v_7 = B_x[j + m * 64];
-                const float v_10 = (v_7 + v_9);
-                const float v_11 = (v_10 * 1.4426950216293335f);
-                const float v_12 = lumc_exp2_f32(v_11);
-                const float v_13 = B_x[j + m * 64 + 32];
-                const float v_14 = (v_13 + v_9);
-                const float v_15 = (v_14 * 1.4426950216293335f);
-                const float v_16 = lumc_exp2_f32(v_15);
-                a_6_0 += v_12;
-                B_out[j + m * 64] = v_12;
-                a_6_1 += v_16;
-                B_out[j + m * 64 + 32] = v_16;
+            float a_3[32];
+#pragma omp simd
+            for (long lane = 0; lane < 32; lane++) {
+                a_3[lane] = 0;
             }
-            S_stage_3[0] = a_6_0 + a_6_1;
+            const float v_5 = S_stage_2[0];
+            const float v_6 = (v_5 * -1.0f);
+            for (long j_at = 0; j_at + 32 <= 64; j_at += 32) {
+#pragma omp simd
+                for (long j_l = 0; j_l < 32; j_l++) {
+                    const long j = j_at + j_l;
+                    const float v_4 = B_x[j + m * 64];
+                    const float v_7 = (v_4 + v_6);
+                    const float v_8 = (v_7 * 1.4426950216293335f);
+                    const float v_9 = lumc_exp2_f32(v_8);
+                    a_3[j_l] += (v_9);
+                    B_out[j + m * 64] = v_9;
+                }
+            }
+            S_stage_3[0] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_3 + 0) + *(lumc_f32x16 *)(a_3 + 16));
             /* out[m, n] = mul(out[m, n], recip(stage.3[m])) */
-            const float v_18 = S_stage_3[0];
-            const float v_19 = lumc_recip_f32(v_18);
+            const float v_11 = S_stage_3[0];
+            const float v_12 = lumc_recip_f32(v_11);
 #pragma omp simd
             for (long n = 0; n < 64; n++) {
-                const float v_17 = B_out[m * 64 + n];
-                const float v_20 = (v_17 * v_19);
-                B_out[m * 64 + n] = v_20;
+                const float v_10 = B_out[m * 64 + n];
+                const float v_13 = (v_10 * v_12);
+                B_out[m * 64 + n] = v_13;
             }
         }
     }

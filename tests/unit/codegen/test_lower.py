@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from kernel_zoo import (
     linear_gelu,
     masked_attention,
     matmul,
+    norm_of_gelu,
     qkv,
     rms_linear_residual,
     softmax,
@@ -28,7 +30,7 @@ from kernel_zoo import (
 )
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
-from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves
+from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves, terms_of
 from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.kernel.schedule import Schedule, Stage
@@ -86,6 +88,35 @@ def test_expensive_values_are_kept_in_the_result() -> None:
     assert keeping.stores[0][0].attr[0] == "out"
 
 
+def test_a_kept_value_serves_every_later_pass() -> None:
+    _, found = ops(norm_of_gelu(8, 64))
+    hard = [op for op in found if "exp2" in " ".join(map(str, terms_of(op)))]
+    assert hard == found[:1]  # of three passes; what is kept is all of gelu
+    (kept, value) = found[0].stores[0]
+    assert kept.attr[0] == "out" and value == found[0].outputs[0].term
+
+
+def test_streamed_results_keep_values_elsewhere() -> None:
+    k = softmax(8, 64)
+    _, found = ops(k, replace(default_schedule(k, TARGET), stream=True))
+    assert [op.stream for op in found if isinstance(op, Map)] == [True]
+    places = {op.stores[0][0].attr[0] for op in found if isinstance(op, Reduce) and op.stores}
+    assert len(places) == 1 and "out" not in places
+
+
+def test_rows_are_prefetched_once_beside_the_most_work() -> None:
+    k = softmax(64, 512)
+    _, found = ops(k, replace(default_schedule(k, TARGET), prefetch=True))
+    (ahead,) = (op for op in found if op.ahead)
+    assert isinstance(ahead, Reduce) and ahead.stores  # the exponentials
+    assert ahead.ahead == (x("x", add("m", 4), "j"),)  # 8 KiB
+    _, found = ops(
+        kernel("long", "n", {"n": 1 << 16}, x("x", "n"), {"x": (1 << 16,)}),
+        Schedule(("n",), 1, {"n": 1 << 13}, prefetch=True),
+    )
+    assert found[0].ahead == (x("x", add("n", 2048)),)
+
+
 def test_what_an_outer_tile_needs_is_computed_once() -> None:
     k = rms_linear_residual(128, 512, 64)
     program, _ = ops(k)
@@ -133,7 +164,9 @@ def test_constants_are_packed_as_described() -> None:
     program, _ = ops(linear_gelu(64, 100, 32))
     (packed,) = program.packed
     assert packed.source == "w" and packed.axes == (("k", 32), ("n", 100))
-    assert packed.panel == (1, 48) and packed.size == 3 * 32 * 48
+    assert packed.panel is not None
+    at, width = packed.panel
+    assert at == 1 and width % 16 == 0 and packed.size == -(-100 // width) * 32 * width
     assert [str(i) for i in packed.index] == ["n", "k"]
 
 

@@ -19,7 +19,8 @@ from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile import measure
 from lumc.profile.choose import estimate
-from lumc.profile.measure import Bench, Job, Trial
+from lumc.profile.measure import Bench, Job
+from lumc.records import Trial
 from lumc.runtime.worker import Loaded
 from measuring import bench, kernel_of, product, space_of
 from searching import weight

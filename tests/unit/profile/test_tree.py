@@ -50,5 +50,6 @@ def test_it_learns_what_is_fast() -> None:
 
 def test_a_space_that_is_used_up_has_no_proposals() -> None:
     g = Grammar(matmul(1, 1, 1), GRAMMAR.target)
-    every = set(g.every())
-    assert Tree(g, random.Random(0)).propose(every) is None
+    rng = random.Random(0)
+    every = {g.sample(rng) for _ in range(50 * g.size())}
+    assert len(every) == g.size() and Tree(g, rng).propose(every) is None

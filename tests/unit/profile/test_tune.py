@@ -16,10 +16,10 @@ from lumc.kernel.moves import structures
 from lumc.kernel.plan import Plan
 from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate, shortlist
-from lumc.profile.measure import Job, Trial
-from lumc.profile.records import NAME, Records, read_lines, text_of
+from lumc.profile.measure import Job
 from lumc.profile.tune import Options, Tuning
 from lumc.profile.walk import PATIENCE, Walk
+from lumc.records import NAME, Records, Trial, read_lines, text_of
 from measuring import SETTING, kernel_of, product, space_of, tuning
 from searching import weight
 

@@ -21,11 +21,23 @@ from pathlib import Path
 from typing import Any
 
 from lumc.kernel.schedule import Schedule
-from lumc.profile.measure import Trial
 
 SCHEMA = 1
 NAME = "records.jsonl"
 HINTS = 3  # schedules of other machines that are tried first
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a candidate: a time, or a reason and a remark."""
+
+    schedule: Schedule
+    us: float | None = None
+    samples: int = 0
+    noise: float = 0.0
+    slices: int = 0  # over 1: a slice of the tiles was timed, and its share said the rest
+    reason: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True)

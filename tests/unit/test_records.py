@@ -11,8 +11,7 @@ import pytest
 from kernels import native
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
-from lumc.profile.measure import Trial
-from lumc.profile.records import NAME, Choice, Records, Setting, compact, read_lines
+from lumc.records import NAME, Choice, Records, Setting, Trial, compact, read_lines
 from measuring import SETTING, kernel_of, product
 
 SCHEDULES = structures(Grammar(kernel_of(product).kernel, native()))

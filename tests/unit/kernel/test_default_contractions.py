@@ -1,0 +1,63 @@
+"""Defaults of contractions: staging of b, register tiles, equal shares of the parts."""
+
+from dataclasses import replace
+
+import pytest
+
+from kernel_zoo import conv, matmul
+from lumc.codegen.c import print_kernel
+from lumc.codegen.lower import lower
+from lumc.kernel.legal import check_schedule
+from lumc.kernel.normal import normalize
+from lumc.kernel.space import default_schedule
+from lumc.kernel.target import resolve_target
+from lumc.kernel.term import Kernel
+
+TARGET = resolve_target("cpu:x86-64-v4")
+
+
+@pytest.mark.parametrize(("n", "stage_b"), [(256, "none"), (512, "none"), (1024, "hoist")])
+def test_b_is_copied_where_its_rows_outgrow_the_cache(n: int, stage_b: str) -> None:
+    (stage,) = default_schedule(matmul(n, n, n, weight=False), TARGET).stages
+    assert stage.stage_b == stage_b
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "tile"),
+    [
+        (128, 3072, (8, 3)),  # nothing is left over
+        (56, 64, (8, 2)),  # 48 + 16 columns would leave a narrow panel
+        (1024, 1024, (8, 3)),  # one narrow panel of 22 is cheap
+    ],
+)
+def test_register_tiles_leave_little_over(rows: int, columns: int, tile: tuple[int, int]) -> None:
+    (stage,) = default_schedule(matmul(rows, columns, 64), TARGET).stages
+    assert (stage.mr, stage.nv) == tile
+
+
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize("n", [768, 1024, 2048, 2816, 3072, 4096])
+def test_parts_get_equal_shares(n: int, threads: int) -> None:
+    target = replace(TARGET, threads=threads)
+    for k in (matmul(128, n, 768), matmul(n, n, n, weight=False)):
+        schedule = default_schedule(k, target)
+        assert schedule.parallel
+        counts = [-(-k.extent[a] // schedule.tile.get(a, k.extent[a])) for a in schedule.order]
+        tiles = 1
+        for count in counts[: schedule.parallel]:
+            tiles *= count
+        assert -(-tiles // threads) / (tiles / threads) < 1.25
+
+
+def _text(k: Kernel) -> str:
+    schedule = default_schedule(k, TARGET)
+    check_schedule(normalize(k), schedule, TARGET)
+    return print_kernel(lower(k, schedule, TARGET), "k")
+
+
+def test_weights_are_fetched_a_panel_ahead() -> None:
+    assert "__builtin_prefetch" in _text(matmul(64, 96, 32))
+    assert "__builtin_prefetch" in _text(conv(64, 4, 16, 16))
+    assert "__builtin_prefetch" not in _text(matmul(64, 96, 32, weight=False))  # it lies there
+    assert "__builtin_prefetch" not in _text(matmul(64, 48, 32))  # there is no other panel
+    assert "__builtin_prefetch" not in _text(matmul(4, 96, 32))  # nothing to do meanwhile
