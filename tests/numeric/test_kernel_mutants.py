@@ -38,7 +38,7 @@ QUICK = {
     ),
     "tile sums are not rescaled": Mutant(
         "codegen/lower.py",
-        'rescaled = binary("mul", sums[s], scale)',
+        'rescaled = binary("mul", sums[s], w.scale)',
         "rescaled = sums[s]",
         f"{RANDOM} and attention",
     ),
@@ -60,10 +60,10 @@ QUICK = {
         "< 0 * seen ? {old} : {value})",
         f"{DEFAULT} and layernorm",
     ),
-    "a streamed row is aligned": Mutant(
+    "a streamed row goes on after its end": Mutant(
         "codegen/lumc_kernel.h",
-        "lumc_min(head ? (head + size - 1) / size : LUMC_PIECE / size, left)",
-        "lumc_min(head ? (head + size) / size : LUMC_PIECE / size, left)",
+        "LUMC_PIECE / size, left)",
+        "LUMC_PIECE / size, left + 1)",
         "change_no_bit",
     ),
     "prefetches beside the least work": Mutant(

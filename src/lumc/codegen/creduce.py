@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 
 from lumc.codegen.cmap import print_map
-from lumc.codegen.cterm import C_TYPES
+from lumc.codegen.cterm import C_TYPES, Levels
 from lumc.codegen.cwriter import Writer
-from lumc.codegen.program import Map, Output, Reduce
-from lumc.graph.expr import text
+from lumc.codegen.program import Dim, Map, Output, Place, Range, Reduce, reference
+from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, text
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import computed
+from lumc.kernel.contraction import computed, lanes
 from lumc.kernel.term import dtype
 
 # sums of integers wrap: they are unsigned, and modulo 2^32 is also modulo 2^8
@@ -31,6 +34,8 @@ def print_reduce(w: Writer, op: Reduce) -> None:
         w.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term)}")
     if op.lanes == "kept":
         _along_kept(w, op)
+    elif op.lanes == "strips":
+        _in_strips(w, op)
     else:
         _along_reduced(w, op)
 
@@ -51,6 +56,7 @@ def _along_kept(w: Writer, op: Reduce) -> None:
                 print_map(w, Map(o.dst, (lane,), ranges, o.init))
         levels = w.levels((*op.red, lane))
         values = [levels.value(o.term) for o in op.outputs]
+        stores = [(dst, levels.value(term)) for dst, term in op.stores]
         with ExitStack() as nest:
             for depth, a in enumerate((*op.red, lane)):
                 w.lines_of(levels.at[depth])
@@ -61,7 +67,100 @@ def _along_kept(w: Writer, op: Reduce) -> None:
                 old = w.load(o.dst, levels.value)
                 kind = computed(dtype(o.term))
                 steps.append(w.store(o.dst, _combine(o.op, kind, old, value), levels.value))
+            steps += [w.store(dst, value, levels.value) for dst, value in stores]
             w.lines_of(steps)
+
+
+def _in_strips(w: Writer, op: Reduce) -> None:
+    """Along the kept axis, one vector of results at a time, in arrays of exactly one vector, which
+    compilers keep in registers; the rest of the axis goes through memory."""
+    *outer, lane = op.kept
+    r, width = op.ranges[lane], lanes(w.target, dtype(op.outputs[0].dst))
+    start, end = dim(f"{lane}.s{w.fresh()}"), add(r.lo, r.n)
+    with w.loops(outer, op.ranges):
+        c = w.index(start)
+        w.line(f"long {c} = {w.index(r.lo)};")
+        if r.largest >= width:
+            with w.block(f"for (; {c} + {width} <= {w.index(end)}; {c} += {width})", "one vector"):
+                _strip(w, op, start, width)
+        if any(size % width for size in r.sizes):
+            rest = Range(start, add(end, mul(start, -1)), r.sizes)
+            _along_kept(w, replace(op, kept=(lane,), ranges={**op.ranges, lane: rest}))
+
+
+def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
+    """One vector of results, in ``streams`` independent parts along the last reduced axis."""
+    lane, last, r = op.kept[-1], op.red[-1], op.ranges[op.red[-1]]
+    even = all(size % op.streams == 0 for size in r.sizes)
+    sums = any(o.op == "sum" for o in op.outputs)
+    streams = range(op.streams if even and not sums and not op.stores else 1)
+    c, part = w.names.axis(lane), w.index(dim(f"{lane}.l"))
+
+    def array(like: Expr) -> Expr:
+        """A local array of one value per lane."""
+        kind = computed(dtype(like))
+        place = Place(f"strip.{w.fresh()}", kind, (Dim(lane, start, width),))
+        w.places[place.name] = place
+        w.line(f"{C_TYPES[kind]} {w.names.place(place)}[{width}] __attribute__((aligned(64)));")
+        return reference(place, [axis(lane)])
+
+    def over(steps: Callable[[Levels], list[str]]) -> None:
+        levels = w.levels((lane,))
+        lines = steps(levels)
+        w.lines_of(levels.at[0])
+        w.line("#pragma omp simd")
+        with w.block(f"for (long {part} = 0; {part} < {width}; {part}++)"):
+            w.lines_of([f"const long {c} = {w.index(start)} + {part};", *levels.at[1], *lines])
+
+    def joined(o: Output, cell: Expr, value: str) -> str:
+        return w.store(cell, _combine(o.op, computed(dtype(o.term)), w.load(cell), value))
+
+    def begin(levels: Levels) -> list[str]:
+        values = [*fixed.items(), *((o.init, a) for o, parts in cells for a in parts)]
+        return [w.store(a, levels.value(e)) for e, a in values]
+
+    def walk(u: int, shift: Expr, levels: Levels) -> list[str]:
+        moved = {**fixed, axis(last): add(axis(last), shift)}
+        values = [levels.value(substitute(o.term, moved)) for o, _ in cells]
+        out = [joined(o, a[u], value) for (o, a), value in zip(cells, values, strict=True)]
+        for dst, term in op.stores:
+            value = levels.value(substitute(term, moved))
+            out.append(w.store(substitute(dst, moved), value, levels.value))
+        return out
+
+    def finish(levels: Levels) -> list[str]:
+        out = [joined(o, a[0], w.load(other)) for o, a in cells for other in a[1:]]
+        return out + [w.store(o.dst, w.load(a[0]), levels.value) for o, a in cells]
+
+    terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
+    fixed = {e: array(e) for e in _fixed(terms, set(op.red), lane)}
+    cells = [(o, [array(o.term) for _ in streams]) for o in op.outputs]
+    over(begin)
+    chunk = r.n if len(streams) == 1 else _chunk(w, last, r, len(streams))
+    with w.loops(op.red[:-1], op.ranges), w.loop(last, Range(r.lo, chunk, r.sizes)):
+        for u in streams:
+            over(partial(walk, u, mul(chunk, u)))
+    over(finish)
+
+
+def _fixed(terms: Sequence[Expr], red: set[str], lane: str) -> list[Expr]:
+    """The greatest sub-terms that are the same all along the reduced axes."""
+    out: dict[Expr, None] = {}
+    for e in terms:
+        if lane in e.free and not e.free & red and e.kind != "iota":
+            out[e] = None
+        elif e.kind in ("un", "bin", "cast"):
+            out.update(dict.fromkeys(_fixed(e.kids, red, lane)))
+    return list(out)
+
+
+def _chunk(w: Writer, last: str, r: Range, streams: int) -> Expr:
+    """The length of one stream."""
+    if len(r.sizes) == 1:
+        return num(r.sizes[0] // streams)
+    chunk = dim(f"{last}.s{w.fresh()}")
+    w.line(f"const long {w.index(chunk)} = ({w.index(r.n)}) / {streams};")
+    return chunk
 
 
 class _Accumulator:

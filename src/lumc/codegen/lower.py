@@ -8,14 +8,14 @@ loop. Substituting a stage by the load of its value is the whole interface betwe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import lumc.codegen.program as ir
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, place_scratch
 from lumc.codegen.staging import Staging
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
-from lumc.kernel.contraction import computed, operands
+from lumc.kernel.contraction import computed, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
 from lumc.kernel.schedule import Schedule
@@ -231,7 +231,7 @@ class Lowering:
     ) -> None:
         """One contraction into ``dst``; ``weights`` is the left operand of a weighted sum."""
         p, kept, red = self.c.plan[stage], self.c.order(stage.free), bound_axes(stage)
-        split = operands(stage, p.lane_axis or "")
+        split = split_operands(stage, p)
         assert split is not None
         a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
@@ -296,66 +296,93 @@ class Lowering:
         ignores NaN, which the weights carry on. A row of -inf only gives NaN by adding top - top.
         """
         (scores, factor), j = _unscaled(stages[0].kids[0]), stages[0].attr[0]
-        kept, kind, value = self.c.order(scores.free - {j}), dtype(scores), self.c.now(scores)
+        kind, value, kept = dtype(scores), self.c.now(scores), self.c.order(scores.free - {j})
+        place = self._spent(g, stages, value, {*kept, j}) or self.c.new(
+            "weights", (*kept, j), g.inside, kind
+        )
+        *_, lane = (d.label for d in self.c.places[place.attr[0]].dims)
+        if lane != j:
+            kept = (*(a for a in kept if a != lane), lane)
+        lanes = "reduced" if lane == j else "strips"
+        stores = () if value.kind == "load" else ((place, value),)
         top = new_top = self.c.new("top", kept, g.outside, kind)
-        weights = self.c.new("weights", (*kept, j), g.inside, kind)
-        stores = () if value.kind == "load" else ((weights, value),)
         if g.cut:
             new_top = self.c.new("top", kept, g.outside, kind)
             self._map(g.before, top, kept, g.outside, least(kind))
         ranges = {a: g.inside[a] for a in (*kept, j)}
         first = ir.Output(new_top, "top", value, top if g.cut else least(kind))
         streams = max(self.c.plan[s].streams for s in stages)
-        g.body.ops.append(ir.Reduce(kept, (j,), ranges, (first,), streams=streams, stores=stores))
+        g.body.ops.append(ir.Reduce(kept, (j,), ranges, (first,), lanes, streams, stores))
         scale = None
         if g.cut:
             scale = self.c.new("scale", kept, g.outside, kind)
             shrink = _power(unary("finite", top), new_top, factor)
             self._map(g.body, scale, kept, g.outside, shrink)
             self._map(g.body, top, kept, g.outside, new_top)
-        weight = _power(weights if stores else value, new_top, factor)
-        sums = self._weigh(g, stages, weights, weight, scale)
+        weight = _power(place if stores else value, new_top, factor)
+        sums = self._weigh(g, stages, Weights(place, weight, kept, lanes, scale))
         return {s: binary("add", sums[s], _minus(top, top)) for s in stages}
 
-    def _weigh(
-        self, g: Group, stages: list[Expr], weights: Expr, weight: Expr, scale: Expr | None
-    ) -> dict[Expr, Expr]:
-        """The sums of one tile. ``weight`` is computed once, by the first walk, and stored."""
-        *kept, j = (d.label for d in self.c.places[weights.attr[0]].dims)
+    def _spent(self, g: Group, stages: list[Expr], value: Expr, axes: set[str]) -> Expr | None:
+        """The scratch value of the stage below these scores, if nothing else reads it: its place
+        can hold the weights."""
+        others = [s for s in g.stages if s not in stages] + [s.kids[1] for s in stages]
+        read = {e for t in others for e in subterms(self.c.now(t))}
+        dots = any(self.c.plan[s].form == "dot" for s in stages)  # with lanes along the sum
+        for e in (e for e in subterms(value) if e.kind == "load" and e not in read):
+            p = self.c.places[e.attr[0]]
+            own = p.name.startswith("stage") and p.kind == "scratch" and p.dtype is dtype(value)
+            if own and {d.label for d in p.dims} == axes:
+                return e if not dots or p.dims[-1].label == stages[0].attr[0] else None
+        return None
+
+    def _weigh(self, g: Group, stages: list[Expr], w: Weights) -> dict[Expr, Expr]:
+        """The sums of one tile. The weights are computed once, by the first walk, and stored."""
         sums = {s: self.c.new("stage", self._axes(s), g.outside, dtype(s)) for s in stages}
-        simple = [s for s in stages if self.c.plan[s].form == "rows" and s.free == set(kept)]
-        if scale is not None:
+        simple = [s for s in stages if self.c.plan[s].form == "rows" and s.free == set(w.kept)]
+        if w.scale is not None:
             for s in stages:
                 self._map(g.before, sums[s], self._axes(s), g.outside, const(0.0, dtype(s)))
         if simple:
-            stores = ((weights, weight),) if len(simple) < len(stages) else ()
-            self._walk(g, {s: sums[s] for s in simple}, weight, scale, stores)
+            stores = ((w.place, w.term),) if len(simple) < len(stages) else ()
+            self._walk(g, {s: sums[s] for s in simple}, w, stores)
         else:
-            self._map(g.body, weights, [*kept, j], g.inside, weight)
+            axes = [d.label for d in self.c.places[w.place.attr[0]].dims]
+            self._map(g.body, w.place, axes, g.inside, w.term)
         for s in (s for s in stages if s not in simple):
             if self.c.plan[s].form == "rows":
-                self._walk(g, {s: sums[s]}, weights, scale, ())
+                kept = self.c.order(s.free)
+                self._walk(g, {s: sums[s]}, replace(w, term=w.place, kept=kept, lanes="reduced"))
                 continue
-            if scale is not None:
-                rescaled = binary("mul", sums[s], scale)
+            if w.scale is not None:
+                rescaled = binary("mul", sums[s], w.scale)
                 self._map(g.body, sums[s], self._axes(s), g.inside, rescaled)
-            self._contract(g, s, sums[s], () if scale is None else None, weights)
+            self._contract(g, s, sums[s], () if w.scale is None else None, w.place)
         return sums
 
-    def _walk(
-        self, g: Group, sums: dict[Expr, Expr], weight: Expr, scale: Expr | None, stores: Stores
-    ) -> None:
+    def _walk(self, g: Group, sums: dict[Expr, Expr], w: Weights, stores: Stores = ()) -> None:
         """One walk over a tile that adds weight * value to these sums."""
         outputs = []
         for s, dst in sums.items():
             value, zero = self.c.now(s.kids[1]), const(0.0, dtype(s))
             one = value.kind == "const" and value.attr[1] == 1
-            term = weight if one else binary("mul", weight, value)
-            init = zero if scale is None else binary("mul", dst, scale)
+            term = w.term if one else binary("mul", w.term, value)
+            init = zero if w.scale is None else binary("mul", dst, w.scale)
             outputs.append(ir.Output(dst, "sum", term, init))
-        axes, red = self.c.order(next(iter(sums)).free), bound_axes(next(iter(sums)))
-        ranges = {a: g.inside[a] for a in (*axes, *red)}
-        g.body.ops.append(ir.Reduce(axes, red, ranges, tuple(outputs), stores=stores))
+        red = bound_axes(next(iter(sums)))
+        ranges = {a: g.inside[a] for a in (*w.kept, *red)}
+        g.body.ops.append(ir.Reduce(w.kept, red, ranges, tuple(outputs), w.lanes, stores=stores))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one tile of a weighted sum."""
+
+    place: Expr  # where they are stored
+    term: Expr  # how they are computed
+    kept: tuple[str, ...]  # the axes of the rows, those of the lanes last
+    lanes: str  # of the walks over them
+    scale: Expr | None  # what the sums so far are multiplied by
 
 
 def _minus(a: Expr, b: Expr) -> Expr:
@@ -363,9 +390,9 @@ def _minus(a: Expr, b: Expr) -> Expr:
 
 
 def _power(score: Expr, top: Expr, factor: Expr | None) -> Expr:
-    """exp2 of the (scaled) distance of a score from the maximum."""
+    """2 to the (scaled) distance of a score from the maximum, which is never positive."""
     distance = _minus(score, unary("finite", top))
-    return unary("exp2", distance if factor is None else binary("mul", distance, factor))
+    return unary("decay", distance if factor is None else binary("mul", distance, factor))
 
 
 def _unscaled(scores: Expr) -> tuple[Expr, Expr | None]:

@@ -264,6 +264,7 @@ static inline double lumc_recip_f64(double x) { return 1.0 / x; }
 static inline float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b); }
 static inline double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 static inline double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
+static inline double lumc_decay_f64(double x) { return __builtin_exp2(x); }
 static inline double lumc_log2_f64(double x) { return __builtin_log2(x); }
 static inline double lumc_sin_f64(double x) { return __builtin_sin(x); }
 
@@ -286,6 +287,22 @@ static inline float lumc_exp2_f32(float x)
     int32_t half = n >> 1;
     return p * lumc_float((int32_t)((uint32_t)half << 23))
              * lumc_float((int32_t)((uint32_t)(n - half) << 23));
+}
+
+/* 2^x for x <= 0, at most 1.1 ulp; results below 2^-126 are 0 */
+static inline float lumc_decay_f32(float x)
+{
+    x = -127.0f > x ? -127.0f : x;
+    float n = x + 12583039.0f; /* 1.5*2^23 + 127: its low bits are the exponent of 2^n */
+    float f = x - (n - 12583039.0f);
+    float p = 0.000153533f;
+    p = p * f + 0.00133953371f;
+    p = p * f + 0.00961838104f;
+    p = p * f + 0.0555032887f;
+    p = p * f + 0.240226462f;
+    p = p * f + 0.693147182f;
+    p = p * f + 1.0f;
+    return p * lumc_float((int32_t)((uint32_t)lumc_bits(n) << 23));
 }
 
 /* log2(x), at most 1.1 ulp: x = 2^e * m with m in [sqrt(1/2), sqrt(2)), log(1 + f) as a polynomial

@@ -203,7 +203,7 @@ class Reduce:
     red: tuple[str, ...]
     ranges: Mapping[str, Range]
     outputs: tuple[Output, ...]
-    lanes: str = "reduced"
+    lanes: str = "reduced"  # | kept | strips: a vector of kept results at a time in registers
     streams: int = 1
     stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
     ahead: tuple[Expr, ...] = ()  # prefetched along the lanes

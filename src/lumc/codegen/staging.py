@@ -13,7 +13,15 @@ from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.program import Map, Packed, Range
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
-from lumc.kernel.contraction import NARROW, VECTOR, computed, loaded, loads, operands, readable
+from lumc.kernel.contraction import (
+    NARROW,
+    VECTOR,
+    computed,
+    loaded,
+    loads,
+    readable,
+    split_operands,
+)
 from lumc.kernel.term import REDUCTIONS, dtype
 
 
@@ -77,7 +85,7 @@ class Staging:
         """(stage, side, operand) of the operands with this mode that are not staged yet."""
         out = []
         for stage, p in self.c.plan.items():
-            split = operands(stage, p.lane_axis) if p.lane_axis else None
+            split = split_operands(stage, p) if p.lane_axis else None
             for side, term in zip("ab", split or (), strict=False):
                 if p.staging(side) == mode and (stage, side) not in self.staged:
                     out.append((stage, side, term))
@@ -170,7 +178,7 @@ class Staging:
         if not self.c.schedule.transpose or len(axes) < 2 or kind.nbytes != 4:
             return None
         below = subterms(value)
-        if self.c.places[dst.attr[0]].dtype is not kind or any(e.kind == "guard" for e in below):
+        if self.c.places[dst.attr[0]].dtype is not kind:
             return None
         lane = axes[-1]
         for e in below:

@@ -8,6 +8,7 @@ A sum of products is a contraction along a lane axis that only some of the facto
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from lumc.graph.expr import Expr, bound_axes, linear, subterms
 from lumc.graph.ops import DType
@@ -67,6 +68,18 @@ def operands(stage: Expr, lane: str) -> tuple[Expr, Expr] | None:
     if not a or not b or not product(a).free & set(bound_axes(stage)):
         return None
     return product(a), product(b)
+
+
+def split_operands(stage: Expr, p: Stage) -> tuple[Expr, Expr] | None:
+    """``operands``, as ``p`` reads them: constant factors of an operand that is read in place
+    are multiplied into the other one if that is copied."""
+    split = operands(stage, p.lane_axis or "")
+    if split and stage.kind == "red" and p.stage_a == "none" and p.stage_b in ("inner", "hoist"):
+        parts = factors(split[0])
+        if constants := [f for f in parts if f.kind == "const"]:
+            rest = [f for f in parts if f.kind != "const"]
+            return product(rest), product([*constants, split[1]])
+    return split
 
 
 def pairs(stage: Expr) -> list[Pair]:
@@ -132,7 +145,7 @@ def readable(steps: dict[str, int], irregular: set[str], stage: Expr, p: Stage, 
 
 def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str) -> bool:
     """May ``p`` say that this operand is not staged?"""
-    split = operands(stage, p.lane_axis or "")
+    split = split_operands(stage, p)
     assert split is not None
     operand = split[side == "b"]
     if side == "a" and (stage.kind == "wsum" or operand.kind in REDUCTIONS):
@@ -150,7 +163,8 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str) -> list[str]
     split = operands(stage, p.lane_axis or "")
     assert split is not None
     operand = split[side == "b"]
-    modes = ["none"] if in_place(kernel, stage, p, side) else []
+    bare = replace(p, stage_a="none") if side == "a" else p
+    modes = ["none"] if in_place(kernel, stage, bare, side) else []
     if stage.kind == "wsum" and side == "a":
         return modes  # the weights are computed where they are used
     below = [e for e in subterms(operand) if e.kind in REDUCTIONS]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, prod
 
-from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.graph.expr import Expr, bound_axes, substitute, subterms
 from lumc.kernel.contraction import (
     Pair,
     axis_steps,
@@ -24,7 +24,7 @@ from lumc.kernel.legal import grain, shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, dtype
+from lumc.kernel.term import Kernel, const, dtype
 
 # rows x vectors that keep the accumulators, one row of b and one element of a in registers
 REGISTER_TILES = {
@@ -32,7 +32,7 @@ REGISTER_TILES = {
     16: ((6, 2), (4, 3), (4, 2), (8, 1), (6, 1), (12, 1)),
 }
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
-NESTED_TILES = {32: ((14, 2), (6, 4)), 16: ((6, 2), (4, 2))}  # of scores, of weighted values
+NESTED_TILES = {32: ((14, 2), (8, 2)), 16: ((6, 2), (6, 2))}  # of scores, of weighted values
 STREAMED = 8  # rows of a matrix that are read side by side
 FMAS, LOADS, LATENCY = 2, 2, 4  # of vectors in a cycle; cycles until a sum can be added to again
 NEAR = 1.01  # times the fewest cycles: the first such register tile is taken
@@ -111,6 +111,8 @@ def _whole_panels(
 
 def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
+    if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
+        return contraction_stage(kernel, stage, columns[0], target)
     best = max(found, key=lambda p: _score(kernel, stage, p, target), default=None)
     in_place = [p for p in found if _dots(kernel, stage, p, target)]
     skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
@@ -124,6 +126,23 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
         most = max(in_place, key=lambda p: min(_rows(kernel, p), 4))
         return _dot(kernel, stage, most, target, 4)
     return _row_walk(kernel, stage)
+
+
+def _summed(kernel: Kernel, stage: Expr) -> Expr | None:
+    """The weighted sum whose scores contain this stage."""
+    sums = (s for s in kernel.stages if s.kind == "wsum" and s.attr[0] in stage.free)
+    return next((s for s in sums if stage in subterms(s.kids[0])), None)
+
+
+def _by_columns(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool:
+    """Can scores have their lanes along an axis of the result, and everything else that is read
+    with them too? Maxima, weights and sums of vectors need no step across lanes."""
+    (rows, lane), above = pair, _summed(kernel, stage)
+    if above is None or rows != above.attr[0] or kernel.extent[lane] < lanes(target, dtype(stage)):
+        return False
+    rest = substitute(above.kids[0], {stage: const(0, dtype(stage))})
+    loads = [e for e in subterms(rest) if e.kind == "load" and lane in e.free]
+    return lane in kernel.axes and all(_least_step(kernel, e, lane) == 1 for e in loads)
 
 
 def _rows(kernel: Kernel, pair: Pair) -> int:
@@ -212,21 +231,22 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     scores, values = NESTED_TILES[target.registers]
     weighted = stage.kind == "wsum"
     nested = any(s is not stage and stage in subterms(s) for s in kernel.stages)
+    above = _summed(kernel, stage)
+    columns = above is not None and rows == above.attr[0]
     if nested or weighted:
-        mr, nv = scores if nested else values
+        mr, nv = values if weighted or columns else scores
         mr, nv = min(mr, _rows(kernel, pair)), min(nv, -(-extent // width))
     else:
         mr, nv = _register_tile(kernel, pair, width, target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
-    a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
-    stage_a = next(m for m in ("none", "hoist", "inner") if m in a)
-    stage_b = _default_b(kernel, stage, pair, b, target)
+    b = staging_modes(kernel, stage, p, "b")
+    p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
+    a = staging_modes(kernel, stage, p, "a")
     return replace(
         p,
-        stage_a=stage_a,
-        stage_b=stage_b,
+        stage_a=next(m for m in ("none", "hoist", "inner") if m in a),
         # a copy of b lies in the cache: every row panel of a is read once
-        panels_first=stage_b != "hoist" or nested or weighted,
+        panels_first=p.stage_b != "hoist" or nested or weighted,
     )
 
 
@@ -328,9 +348,10 @@ def _default_tiles(
         tile[deep] = _dealt(extent[deep], 1, fits, alone)
     for s, q in found:
         if s.kind == "wsum":
-            tile[s.attr[0]] = 256
+            columns = any(p.rows_axis == s.attr[0] for _, p in found)
+            tile[s.attr[0]], rows = (128, 32) if columns else (256, 84)
             if q.rows_axis in kernel.axes:
-                tile[q.rows_axis] = _even(extent[q.rows_axis], 1, 84)
+                tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
     return tile, order
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, log2, prod
+from math import ceil, hypot, inf, log2, prod
 
 from lumc.codegen.lower import lower
 from lumc.codegen.program import (
@@ -46,7 +46,10 @@ def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -
     program = lower(kernel, schedule or default_schedule(kernel, target), target)
     tally = _Tally(program)
     tally.walk(program.body, (), target.threads)
-    return LAUNCH_US + roofline_us(Work(tally.flops, tally.nbytes), target)
+    near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
+    far = roofline_us(Work(0.0, tally.bytes(large=True)), target)
+    # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
+    return LAUNCH_US + near + hypot(roofline_us(Work(tally.flops, 0.0), target), far)
 
 
 def least_price_us(kernel: Kernel, target: Target) -> float:
@@ -63,14 +66,12 @@ class _Tally:
     flops: float = 0.0
     traffic: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def nbytes(self) -> float:
-        """Traffic of memory; what other kernels made and read is still in the cache if small."""
+    def bytes(self, large: bool) -> float:
+        """Traffic of memory, or of the caches: what other kernels made and read is still there if
+        small, but the arithmetic waits for it."""
         constant = {b.name for b in self.program.kernel.buffers if b.constant}
-        return sum(
-            n if self._is_large(name) or name in constant else n / CACHED
-            for name, n in self.traffic.items()
-        )
+        far = {name: self._is_large(name) or name in constant for name in self.traffic}
+        return sum(n for name, n in self.traffic.items() if far[name] == large)
 
     def _is_large(self, name: str) -> bool:
         p = self.program.places[name]
@@ -177,7 +178,7 @@ class _Tally:
 
     def _reduce(self, op: Reduce, own: Mapping[str, float]) -> float:
         kept = prod(own[a] for a in op.kept)
-        if op.lanes == "kept":
+        if op.lanes != "reduced":
             own = {a: own[a] for a in (*op.kept[:-1], *op.red, op.kept[-1])}
             waits = sums = 0.0
         else:
