@@ -219,10 +219,10 @@ def _tune(
     trace: Trace | None,
 ) -> Plan:
     from lumc.link.toolchain import KERNEL_FLAGS, find, fingerprint
-    from lumc.profile import device
     from lumc.profile.measure import Bench
     from lumc.profile.tune import Options, Tuning
     from lumc.records import Records, Setting
+    from lumc.runtime import device
 
     target = replace(space.target, threads=options.threads)
     tools = find(options.cc)
