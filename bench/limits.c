@@ -1,6 +1,6 @@
 // The limits of this machine for N threads: f32 multiply-adds, and bandwidth from the last cache
 // and from memory. Prints one JSON line.
-// cc -O2 -ffp-contract=fast -march=native -pthread limits.c -o limits && ./limits 2
+// cc -O2 -funroll-loops -ffp-contract=fast -march=native -pthread limits.c -o limits && ./limits 2
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #define WIDTH 16
 #endif
 typedef float V __attribute__((vector_size(WIDTH), may_alias));
-enum { LANES = WIDTH / 4, MAX_THREADS = 256 };
+enum { LANES = WIDTH / 4, MAX_THREADS = 256, STREAMS = 8 };
 
 // A store around the caches, where there is one: a plain one reads the line first.
 static inline void stream(float *p, V v) {
@@ -64,18 +64,17 @@ static void *multiply_add(void *argument) {
   return NULL;
 }
 
+// several streams side by side: one alone does not keep enough lines in flight
 static void *read_all(void *argument) {
   Work *w = argument;
-  V s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+  V sums[STREAMS] = {{0}};
+  const long apart = w->bytes / 4 / STREAMS;
   for (long r = 0; r < w->repeats; r++) {
-    for (long i = 0; i < w->bytes / 4; i += 4 * LANES) {
-      const V *p = (const V *)(w->from + i);
-      s0 += p[0], s1 += p[1], s2 += p[2], s3 += p[3];
-    }
+    for (long i = 0; i < apart; i += LANES)
+      for (int s = 0; s < STREAMS; s++) sums[s] += *(const V *)(w->from + s * apart + i);
     __asm__ volatile("" : "+r"(w->from) : : "memory");
   }
-  s0 += s1 + s2 + s3;
-  w->sink += s0[0];
+  for (int s = 0; s < STREAMS; s++) w->sink += sums[s][0];
   return NULL;
 }
 
@@ -114,7 +113,7 @@ static float *filled(long bytes) {
 int main(int argc, char **argv) {
   int threads = argc > 1 ? atoi(argv[1]) : 1;
   if (threads < 1 || threads > MAX_THREADS) return 2;
-  const long total = 256L << 20, cached = 8L << 20, line = 4 * WIDTH;
+  const long total = 256L << 20, cached = 8L << 20, line = STREAMS * WIDTH;
   float *from = filled(total), *to = filled(total);
   Work work[MAX_THREADS];
   long part = total / threads / line * line, small = cached / threads / line * line;

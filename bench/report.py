@@ -86,6 +86,26 @@ def verdict_line(rows: list[Row]) -> str:
     )
 
 
+def markdown(rows: list[Row]) -> str:
+    """One table for a README: per number of threads lumc, the best peer and the ratio."""
+    counts = sorted({row["threads"] for row in rows})
+    head = "".join(f" lumc, {n} thr. | of roofline | best peer | ratio |" for n in counts)
+    lines = [f"| workload |{head}", "|---|" + "---|" * 4 * len(counts)]
+    for name in dict.fromkeys(row["workload"] for row in rows):
+        cells = [name]
+        for n in counts:
+            own = [row for row in rows if (row["workload"], row["threads"]) == (name, n)]
+            v = verdict(own[0]) if own else None
+            best = f"{milliseconds(v.best_us)} ms {v.best}" if v else "-"
+            cells += [f"{milliseconds(v.mine_us)} ms", share(v.share), best] if v else ["-"] * 3
+            cells += [f"{v.ratio:.2f}" if v and not math.isnan(v.ratio) else "-"]
+        lines.append("| " + " | ".join(cells) + " |")
+    for n in counts:
+        own = [row for row in rows if row["threads"] == n]
+        lines += ["", f"{n} thread{'s' * (n > 1)}: {verdict_line(own)}."]
+    return "\n".join(lines) + "\n"
+
+
 def peer_table(rows: list[Row], threads: int) -> Table:
     """Every peer's minimum in ms; the best one that computes in f32 is bold."""
     out = Table(title=f"every peer, {threads} thread{'s' * (threads > 1)}, minimum ms")

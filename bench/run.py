@@ -149,7 +149,8 @@ def show(rows: list[Row], machine: Row, out: Path) -> None:
         values = ", ".join(f"{k} {v:g}" for k, v in limit.items() if k != "threads")
         console.print(f"{machine['cpu']}, {n} thread{'s' * (int(n) > 1)}: {values}")
     (out / "bench.svg").write_text(chart.draw(rows))
-    console.print(f"{out / 'bench.json'}, {out / 'bench.svg'}")
+    (out / "bench.md").write_text(report.markdown(rows))
+    console.print(", ".join(str(out / f"bench.{kind}") for kind in ("json", "svg", "md")))
 
 
 def processor() -> str:
