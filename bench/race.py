@@ -102,7 +102,7 @@ def race(workload: str, workers: list[Worker], budget: float, limit: float) -> R
                 continue
             times[worker.peer] += reply["us"]
             own += reply["cpu_s"]
-        running.append(running.pop(0))  # another one begins the next round
+        running[:] = running[1:] + running[:1]  # another one begins the next round
         rounds += 1
     wall = time.monotonic() - start
     for worker in running:
