@@ -14,8 +14,7 @@ from lumc.report import draw
 
 if TYPE_CHECKING:
     from lumc.codegen.plan import Code, Value
-    from lumc.graph.graph import Graph
-    from lumc.graph.node import Node
+    from lumc.graph.graph import Graph, Node
     from lumc.kernel.plan import Instance, KernelPlan, Plan
     from lumc.kernel.target import Target
     from lumc.search.space import Region, Space
