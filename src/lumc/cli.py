@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ def main() -> None:
         click.echo(str(e), err=True)
         sys.exit(int(e.exit))
     except click.exceptions.Abort:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more finds nothing left to interrupt
         click.echo("interrupted", err=True)
         sys.exit(int(Exit.INTERRUPTED))
     except click.ClickException as e:
