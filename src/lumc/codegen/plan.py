@@ -52,17 +52,28 @@ class Packing:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """How a GPU launches a kernel."""
+
+    blocks: Positive
+    threads: Positive  # of a block
+    shared_bytes: Size = 0  # of a block
+
+
+@dataclass(frozen=True)
 class KernelCode:
-    """A printed kernel: ``void symbol(void *const *args, long part, long nparts)``."""
+    """A printed kernel: ``void symbol(void *const *args, long part, long nparts)`` on a CPU; on a
+    GPU its parameters are the args, one pointer each, and it has a grid."""
 
     key: str
     name: str
     symbol: str
-    source: str  # C text
+    source: str  # C, CUDA or Metal text
     args: tuple[str, ...]  # names of its buffers, then of its packed ones; the scratch base follows
     scratch_bytes: Size  # for each part
     parallel: int  # 0: it runs as part 0 of 1; 1: a part for every thread; n: at most n parts
     regions: Size  # how many region instances launch it
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True)

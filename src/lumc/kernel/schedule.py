@@ -15,6 +15,8 @@ import msgspec
 Form = Annotated[str, msgspec.Meta(pattern="^(contract|dot|rows)$")]
 Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link|narrow)$")]
 Lanes = Annotated[str, msgspec.Meta(pattern="^(reduced|kept)$")]
+Fragment = Annotated[str, msgspec.Meta(pattern="^(simt|mma|simdgroup)$")]
+Memory = Annotated[str, msgspec.Meta(pattern="^(shared|register)$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -43,9 +45,27 @@ class Stage:
     panels_outside: bool = False  # vector panels outside the batch axes
     lanes: Lanes = "reduced"  # rows: the axis that the lanes run along
     streams: Positive = 1  # rows: independent accumulators along the reduced axis
+    # on a GPU a contraction has no register tile of its own: ``grid`` threads (simt) or warps (mma,
+    # simdgroup) along the rows and the lane axis share the tile, and staged operands lie in
+    fragment: Fragment = "simt"
+    grid: tuple[Positive, Positive] = (1, 1)
+    place_a: Memory = "shared"
+    place_b: Memory = "shared"
 
     def staging(self, side: str) -> str:
         return self.stage_a if side == "a" else self.stage_b
+
+
+@dataclass(frozen=True)
+class Threads:
+    """How the threads of one block of a GPU share its work; counts are powers of two."""
+
+    count: Positive = 128  # of a block
+    row: Positive = 32  # along the lanes of operations outside contractions
+    vector: Positive = 1  # consecutive elements that a thread moves
+    ring: Positive = 1  # slots of the copies in flight; 1: copies are waited for at once
+    pad: Annotated[int, msgspec.Meta(ge=0)] = 16  # bytes between the rows of shared tiles
+    resident: Positive = 1  # blocks that share a processor, which bounds the registers of each
 
 
 @dataclass(frozen=True)
@@ -62,6 +82,7 @@ class Schedule:
     stream: bool = False  # results go to memory around the caches
     prefetch: bool = False  # what a later row reads is brought closer while this one is computed
     parts: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # at most so many; 0: one per thread
+    threads: Threads | None = None  # of a block; None on a CPU
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; fields of stages that have their default value are left out."""
@@ -69,6 +90,9 @@ class Schedule:
         out = {f.name: getattr(self, f.name) for f in fields(self)}
         if not self.parts:
             del out["parts"]
+        out["threads"] = self.threads and asdict(self.threads)
+        if not self.threads:
+            del out["threads"]
         out["order"], out["tile"] = list(self.order), dict(self.tile)
         out["stages"] = [
             {k: v for k, v in asdict(s).items() if v != default[k]} for s in self.stages

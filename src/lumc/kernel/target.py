@@ -10,13 +10,26 @@ from lumc.errors import Exit, LumcError
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """What the blocks of a GPU may use; sizes in bytes, rates in GFLOP/s."""
+
+    processors: int  # that run blocks side by side
+    shared: int  # memory that the threads of one block share
+    tensor_gflops: float  # of the matrix units, 16-bit operands
+    warp: int = 32  # threads that run in step
+    threads: int = 1024  # of a block
+    registers: int = 1 << 16  # of a processor, 4 bytes each
+    values: int = 220  # registers of a thread that may hold values
+
+
+@dataclass(frozen=True)
 class Target:
     """A machine that kernels are generated for; all sizes in bytes, rates in GB/s and GFLOP/s."""
 
     name: str  # as the user wrote it: cpu:native
-    arch: str  # x86-64-v4, x86-64-v3, x86-64-v2, aarch64, generic
+    arch: str  # x86-64-v4, x86-64-v3, x86-64-v2, aarch64, generic; sm_90; apple9
     flags: tuple[str, ...]  # compiler flags that select the instruction set
-    lanes: int  # f32 lanes of a vector register
+    lanes: int  # f32 lanes of a vector register; 1 on a GPU
     registers: int  # vector registers
     l1: int = 32 << 10
     l2: int = 1 << 20
@@ -24,6 +37,12 @@ class Target:
     bandwidth: float = 20.0  # one thread, memory
     launch_us: float = 0.1  # cost of one more kernel
     threads: int = 1
+    gpu: Gpu | None = None
+
+    @property
+    def kind(self) -> str:
+        """cpu, cuda or metal."""
+        return self.name.partition(":")[0]
 
 
 _X86 = ("-mprefer-vector-width=512",)
@@ -37,6 +56,22 @@ CPUS = {
         Target("", "generic", (), 4, 16, gflops=25.0),
     )
 }
+# data sheets: A100 80 GB, RTX 4090, H200, B200; M1, M2, M3 (8, 10 and 10 cores)
+GPUS = {
+    "cuda": {
+        "sm_80": (Gpu(108, 163 << 10, 312e3), 19.5e3, 2039.0),
+        "sm_89": (Gpu(128, 99 << 10, 330e3), 82.6e3, 1008.0),
+        "sm_90": (Gpu(132, 227 << 10, 989e3), 67e3, 4800.0),
+        "sm_100": (Gpu(148, 227 << 10, 2250e3), 80e3, 8000.0),
+    },
+    "metal": {
+        "apple7": (Gpu(8, 32 << 10, 2.6e3), 2.6e3, 68.0),
+        "apple8": (Gpu(10, 32 << 10, 3.6e3), 3.6e3, 100.0),
+        "apple9": (Gpu(10, 32 << 10, 4.1e3), 4.1e3, 100.0),
+    },
+}
+DEFAULTS = {"cuda": "cuda:sm_90", "metal": "metal:apple7"}  # the architecture, when none is named
+LAUNCH_US = {"cuda": 2.0, "metal": 4.0}
 # what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
 _LEVELS = (
     ("x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma f16c bmi1 bmi2 movbe"),
@@ -56,7 +91,14 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
         return replace(CPUS[arch], name=name)
     if name == "cpu:native":
         return replace(CPUS[_native(cpuinfo)], name=name)
-    known = ", ".join(f"cpu:{a}" for a in ("native", *CPUS))
+    kind, _, arch = DEFAULTS.get(name, name).partition(":")
+    if arch in GPUS.get(kind, {}):
+        gpu, gflops, bandwidth = GPUS[kind][arch]
+        machine = Target(f"{kind}:{arch}", arch, (), 1, gpu.values, gpu.shared, 32 << 20, gpu=gpu)
+        launch_us = LAUNCH_US[kind]
+        return replace(machine, gflops=gflops, bandwidth=bandwidth, launch_us=launch_us)
+    families = {"cpu": ("native", *CPUS), **GPUS}
+    known = ", ".join(f"{kind}:{a}" for kind, archs in families.items() for a in archs)
     raise LumcError("E0401", f"unknown target '{name}'", fix=f"one of: {known}", exit=Exit.USAGE)
 
 

@@ -10,7 +10,7 @@ from lumc.graph.ops import DType
 from lumc.link.weights import Layout
 
 MAGIC = b"LUMCPLAN"
-VERSION = 1
+VERSION = 2
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH = range(7)
 PLACES = {"input": INPUT, "output": OUTPUT, "arena": ARENA, "state": STATE}
@@ -25,7 +25,8 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], weights:
     parts += [_tensor(s.name, s.dtype, s.shape) for s in code.graph.states]
     parts.append(_words(len(code.kernels)))
     for k in code.kernels:
-        parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes)]
+        grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)
+        parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes, *grid)]
     parts.append(_words(len(code.entries)))
     for entry in code.entries:
         parts += _entry(entry, symbols, weights)

@@ -67,7 +67,8 @@ struct launch {
 };
 struct kernel {
   const char *symbol;
-  uint64_t parallel, scratch; /* bytes for each part */
+  uint64_t parallel, scratch;       /* bytes for each part */
+  uint64_t blocks, threads, shared; /* of a launch on a GPU: its grid, bytes for each block */
 };
 struct entry {
   const char *name;

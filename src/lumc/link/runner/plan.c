@@ -55,8 +55,9 @@ static uint64_t word_below(struct cursor *c, uint64_t limit, const char *what) {
 
 /* The number of records that follow, each of at least `words` words. */
 static size_t count(struct cursor *c, size_t words) {
-  uint64_t left = (uint64_t)(c->end - c->at) / 8 / words;
-  return (size_t)word_below(c, left + 1, "a count exceeds the file");
+  uint64_t n = word(c), left = (uint64_t)(c->end - c->at) / 8 / words;
+  if (!c->bad && n > left) c->bad = "a count exceeds the file";
+  return c->bad ? 0 : (size_t)n;
 }
 
 static void *table(struct cursor *c, size_t n, size_t size) {
@@ -154,12 +155,15 @@ static void header(struct cursor *c, struct plan *p) {
   p->weights_start = word_below(c, MAX_BYTES, "the weights are too large");
   p->weights_bytes = word_below(c, MAX_BYTES, "the weights are too large");
   p->states = tensors(c, &p->n_states);
-  p->n_kernels = count(c, 4);
+  p->n_kernels = count(c, 7);
   p->kernels = table(c, p->n_kernels, sizeof *p->kernels);
   for (size_t i = 0; i < p->n_kernels && !c->bad; ++i) {
     p->kernels[i].symbol = string(c);
     p->kernels[i].parallel = word_below(c, MAX_THREADS + 1, "there are too many parts");
     p->kernels[i].scratch = word_below(c, (uint64_t)1 << 36, "a scratch size is too large");
+    p->kernels[i].blocks = word_below(c, (uint64_t)1 << 31, "a grid is too large");
+    p->kernels[i].threads = word_below(c, 1025, "a block has too many threads");
+    p->kernels[i].shared = word_below(c, 1 << 20, "a block has too much shared memory");
   }
 }
 
@@ -172,7 +176,7 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
     return lumc_fail(LUMC_DEVICE, "big-endian machines cannot run bundles");
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
   word(&c);
-  if (word(&c) != 1 && !c.bad) c.bad = "its version is not supported";
+  if (word(&c) != 2 && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   p->n_entries = count(&c, 6);
   p->entries = table(&c, p->n_entries, sizeof *p->entries);
