@@ -24,7 +24,7 @@ from lumc.link.packing import Array, pack
 from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
 
 # of runner/, and main for lumc-run
-LIBRARY = ("cpu", "features", "files", "npy", "plan", "pool", "sha256")
+LIBRARY = "cpu cuda features files memory model npy plan pool sha256".split()
 
 
 def link(code: Code, out: Path, base: Path, tools: Toolchain, *, input: str, single: bool) -> None:
