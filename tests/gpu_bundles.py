@@ -6,13 +6,10 @@ runs. ``tests/gpu/conftest.py`` has the folder that they are compiled into.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bundles import mlp, simple
 from emulator import compile_shared
@@ -31,9 +28,7 @@ class Emulator:
     folder: Path  # where what it made is kept
     version: str = "emulator"
 
-    def image(
-        self, folder: Path, source: str, arch: str, output: str, seconds: float = 0
-    ) -> None:
+    def image(self, folder: Path, source: str, arch: str, output: str, seconds: float = 0) -> None:
         made = compile_shared([(folder / source).read_text()], self.folder)
         (folder / output).write_bytes(made.read_bytes())
 
@@ -78,7 +73,10 @@ def gpu_mlp(base: Path, target: str = "cuda:sm_90", m: int = 5) -> tuple[Code, C
     values = (
         Value("x", F32, (m, k), "input", 0),
         Value("t4", F32, (m, o), "output", 0),
-        *(Value(w.name, F32, tuple(int(str(e)) for e in w.shape), "weight") for w in cpu.graph.weights),
+        *(
+            Value(w.name, F32, tuple(int(str(e)) for e in w.shape), "weight")
+            for w in cpu.graph.weights
+        ),
         Value("t1", F32, (m, n), "arena", 0),
         Value("t2", F32, (m, n), "arena", room),
     )

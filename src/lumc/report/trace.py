@@ -14,7 +14,7 @@ from lumc.records import Trial
 
 if TYPE_CHECKING:
     from lumc.profile.tune import Progress
-    from lumc.runtime.cpu import Part
+    from lumc.runtime.bundle import Part
 
 Event = dict[str, Any]
 
