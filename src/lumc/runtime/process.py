@@ -6,7 +6,7 @@ import fcntl
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
@@ -20,7 +20,8 @@ CRASH, HANG, MEMORY = "crash", "hang", "memory"  # why there is no answer
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the worker process: seconds of one answer, bytes beyond what an empty one needs."""
+    """Of the worker process: seconds of one answer, bytes beyond what an empty one needs (0: as
+    many as it likes, for drivers that reserve addresses by the terabyte)."""
 
     seconds: float = 20.0
     nbytes: int = 6 << 30
@@ -53,13 +54,13 @@ def undisturbed() -> Iterator[None]:
 
 
 class Process:
-    """A worker, and the kernels that it knows."""
+    """A worker, made there by ``make(*arguments)``, and the kernels that it knows."""
 
-    def __init__(self, timer: str, threads: int, limits: Limits) -> None:
+    def __init__(self, limits: Limits, make: Callable[..., Any], *arguments: Any) -> None:
         context = get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        arguments = (theirs, timer, threads, limits.nbytes)
-        self.process = context.Process(target=serve, args=arguments, daemon=True)
+        args = (theirs, limits.nbytes, make, *arguments)
+        self.process = context.Process(target=serve, args=args, daemon=True)
         resource_tracker.ensure_running()  # it would unblock signals on its way
         with undisturbed():
             self.process.start()
