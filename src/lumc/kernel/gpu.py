@@ -58,9 +58,11 @@ SHAPES = {
 }
 NESTED = (64, 64)  # rows and steps of a block that multiplies what it has just made
 HALF = (DType.F16, DType.BF16)
+STEPS = {"mma": 16, "simdgroup": 8, "simt": 1}  # of the reduced axis in one fragment
 MATRIX = {"cuda": "mma", "metal": "simdgroup"}  # the fragment of the matrix units
 FEW = 4  # rows up to which a contraction only waits for its operand to arrive
 GROUP = 16  # threads along the lanes of a contraction
+LEAST = 4  # threads along a row
 POINTS = 1024  # of a map, in one block
 WALKED = 64  # elements of a row that one thread holds, at most
 ROWS = ((32, 128), (256, 256), (1024, 1024))  # threads along a row, and of the block
@@ -126,7 +128,7 @@ def _contracted(
 ) -> Schedule:
     """Every contraction in tiles of this shape, the other reductions row by row."""
     weighted = any(s.kind == "wsum" for s in found)
-    tile = {a: 1 for a in kernel.axes}
+    tile = dict.fromkeys(kernel.axes, 1)
     for stage, (rows, lane) in found.items():
         assert rows
         deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
@@ -148,8 +150,7 @@ def _contracted(
 
 def _whole(deep: int, around: int, fragment: str) -> int:
     """Steps of the longest reduced axis: fragments want whole ones of theirs."""
-    least = {"mma": 16, "simdgroup": 8}.get(fragment, 1)
-    return max(least, deep // max(1, around))
+    return max(STEPS[fragment], deep // max(1, around))
 
 
 def _stage(
@@ -182,9 +183,9 @@ def _walked(kernel: Kernel) -> Iterator[Schedule]:
     longest = max((kernel.extent[a] for s in kernel.stages for a in bound_axes(s)), default=0)
     last = kernel.extent[kernel.axes[-1]] if kernel.axes else 1
     if not stages:
-        row = min(256, _power(ceil(last / _vector(kernel))))
-        yield _spread(kernel, stages, Threads(256, row, _vector(kernel)), POINTS)
-        yield _spread(kernel, stages, Threads(256, min(256, _power(last))), POINTS)
+        for vector in dict.fromkeys((_vector(kernel), 1)):
+            row = max(LEAST, min(256, _power(ceil(last / vector))))
+            yield _spread(kernel, stages, Threads(256, row, vector), POINTS)
     for row, threads in ROWS:
         if longest <= row * WALKED:
             yield _spread(kernel, stages, Threads(threads, row), threads // row)
