@@ -8,7 +8,7 @@ earlier nodes. Floats that JSON has no number for are the texts "nan", "inf" and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -16,14 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from lumc.graph.expr import Expr, bound_axes, make, subterms
-from lumc.graph.graph import Graph
 from lumc.graph.ops import BINARY, UNARY, DType
-from lumc.kernel.plan import Instance, Outputs
-from lumc.kernel.target import CPUS, Target
-from lumc.kernel.term import NAME, Buffer
+from lumc.kernel.term import NAME
 
 T = TypeVar("T")
-Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
 
 MAX_NODES = 1 << 20
 _UNARY = {op.value for op in UNARY}
@@ -159,62 +155,3 @@ def _constant(dtype: DType, value: Any) -> float | int | bool:
     if dtype.is_float and (type(value) is float or value in ("nan", "inf", "-inf")):
         return float(value)
     raise ValueError(f"{value!r} is not a constant of {dtype.value}")
-
-
-# ---- what terms may mention
-
-
-def check_terms(
-    terms: Iterable[Expr], buffers: Sequence[Buffer], extent: Mapping[str, int]
-) -> None:
-    """Every axis has an extent and every load agrees with its buffer; raises ValueError."""
-    known = {b.name: b for b in buffers}
-    for e in dict.fromkeys(t for term in terms for t in subterms(term)):
-        for a in (*bound_axes(e), *(e.attr if e.kind == "axis" else ())):
-            if a not in extent:
-                raise ValueError(f"axis {a} has no extent")
-        if e.kind == "dim":
-            raise ValueError("a dim is not bound")
-        if e.kind == "load":
-            b = known.get(e.attr[0])
-            if b is None or b.dtype.value != e.attr[1] or len(b.shape) != len(e.kids):
-                raise ValueError(f"load from {e.attr[0]} does not fit any buffer")
-
-
-# ---- targets
-
-
-def check_target(target: Target) -> Target:
-    """A target of a known architecture; its compiler flags must be the ones lumc gives it."""
-    if target.flags != CPUS[target.arch].flags:
-        raise ValueError(f"target {target.name!r} has unknown flags")
-    return target
-
-
-# ---- who runs what: the same in spaces and plans
-
-
-def launches_from(
-    body: Mapping[str, Any], graph: Graph, regions: Mapping[str, Signature]
-) -> tuple[tuple[Instance, ...], Outputs]:
-    """Instances and outputs that name regions and values which exist and fit each other."""
-    values = {entry.name: _values(graph, entry.name) for entry in graph.entries}
-    instances = tuple(from_plain(Instance, i) for i in body["instances"])
-    for i in instances:
-        wanted = {**{f"b{n}": name for n, name in enumerate(i.inputs)}, "out": i.output}
-        for slot, want in regions[i.region].items():
-            if values[i.entry][wanted[slot]] != (want.dtype, want.shape):
-                raise ValueError(f"{wanted[slot]} does not fit {slot} of region {i.region}")
-    outputs = from_plain(dict[str, tuple[tuple[str, str], ...]], body["outputs"])
-    for e in graph.entries:
-        if [name for name, _ in outputs[e.name]] != [name for name, _ in e.outputs]:
-            raise ValueError(f"the outputs of entry {e.name} are not those of its graph")
-        if any(value not in values[e.name] for _, value in outputs[e.name]):
-            raise ValueError(f"an output of entry {e.name} has no value")
-    return instances, outputs
-
-
-def _values(graph: Graph, entry: str) -> dict[str, tuple[DType, tuple[Any, ...]]]:
-    e = graph.entry(entry)
-    nodes = (*graph.weights, *graph.states, *e.inputs, *e.nodes)
-    return {n.name: (n.dtype, n.shape) for n in nodes}
