@@ -126,7 +126,7 @@ def _contracted(
 ) -> Schedule:
     """Every contraction in tiles of this shape, the other reductions row by row."""
     weighted = any(s.kind == "wsum" for s in found)
-    tile = {a: 1 for a in kernel.axes}
+    tile = dict.fromkeys(kernel.axes, 1)
     for stage, (rows, lane) in found.items():
         assert rows
         deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
