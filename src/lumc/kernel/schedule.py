@@ -7,8 +7,8 @@ A schedule belongs to a normalized kernel (``kernel.normal``) and a target. The 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -85,19 +85,11 @@ class Schedule:
     threads: Threads | None = None  # of a block; None on a CPU
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; fields of stages that have their default value are left out."""
-        default = asdict(Stage())
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not self.parts:
-            del out["parts"]
-        out["threads"] = self.threads and asdict(self.threads)
-        if not self.threads:
-            del out["threads"]
-        out["order"], out["tile"] = list(self.order), dict(self.tile)
-        out["stages"] = [
-            {k: v for k, v in asdict(s).items() if v != default[k]} for s in self.stages
-        ]
-        return out
+        """Plain JSON types; ``parts``, ``threads`` and what stages have by default are left out."""
+        out, default = asdict(self), asdict(Stage())
+        out["stages"] = [{k: v for k, v in s.items() if v != default[k]} for s in out["stages"]]
+        brief = {k: v for k, v in out.items() if v or k not in ("parts", "threads")}
+        return cast(dict[str, Any], msgspec.json.decode(msgspec.json.encode(brief)))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Schedule:
@@ -106,8 +98,8 @@ class Schedule:
             found = msgspec.convert(data, Schedule)
         except msgspec.ValidationError as e:
             raise ValueError(str(e)) from None
-        for part, kind in ((data, Schedule), *((stage, Stage) for stage in data["stages"])):
-            unknown = set(part).difference(f.name for f in fields(kind))
-            if unknown:
-                raise ValueError(f"unknown fields of a {kind.__name__.lower()}: {unknown}")
+        if unknown := set(data).difference(asdict(found)):
+            raise ValueError(f"unknown fields of a schedule: {unknown}")
+        if unknown := {k for s in data["stages"] for k in s}.difference(asdict(Stage())):
+            raise ValueError(f"unknown fields of a stage: {unknown}")
         return found

@@ -179,7 +179,7 @@ class Bench:
         if job.plan.key not in self._worker.known:
             seed = int(job.plan.key[:8], 16)
             data = to_plain(job.plan)
-            self._ask("kernel", data, self.target, seed, job.cold_bytes)
+            self._ask("kernel", data, seed, job.cold_bytes)
             self._worker.known = [*self._worker.known, job.plan.key][-KEPT:]
         return str(self._ask("check", job.plan.key, number, made.loaded))
 

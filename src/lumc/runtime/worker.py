@@ -22,7 +22,6 @@ from lumc.codegen.c import ROUND
 from lumc.codegen.plan import Packing
 from lumc.kernel.codec import from_plain
 from lumc.kernel.plan import KernelPlan
-from lumc.kernel.plan_json import kernel_from
 from lumc.link.packing import pack
 from lumc.oracle.kernel import Expected, expected, inputs_of
 from lumc.oracle.term import Array, widen
@@ -237,9 +236,9 @@ class Worker:
         self.subjects: dict[str, Subject] = {}
         self.candidates: dict[int, Candidate] = {}
 
-    def kernel(self, data: Mapping[str, Any], target: Any, seed: int, cold_bytes: int) -> None:
+    def kernel(self, data: Mapping[str, Any], seed: int, cold_bytes: int) -> None:
         """Make a kernel known; the oldest is forgotten."""
-        plan = kernel_from(data, target)
+        plan = from_plain(KernelPlan, data)
         while len(self.subjects) >= KEPT:
             del self.subjects[next(iter(self.subjects))]
         self.subjects[plan.key] = prepare(plan, seed, cold_bytes)

@@ -8,8 +8,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from bundles import build
+from lumc.bodies import code_to_json
 from lumc.codegen.generate import generate
-from lumc.codegen.plan import Code, to_json
+from lumc.codegen.plan import Code
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import axis
 from lumc.graph.graph import Graph
@@ -175,7 +176,9 @@ def test_a_graph_without_nodes(tmp_path: Path) -> None:
 
 
 def test_the_same_plan_gives_the_same_code(base: Path) -> None:
-    assert to_json(made(base, "output y = y\n")[1]) == to_json(made(base, "output y = y\n")[1])
+    assert code_to_json(made(base, "output y = y\n")[1]) == code_to_json(
+        made(base, "output y = y\n")[1]
+    )
 
 
 def test_symbolic_dims_are_refused() -> None:

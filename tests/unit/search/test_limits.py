@@ -109,13 +109,13 @@ def test_a_fault_in_the_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 DIGEST = """
 import hashlib, json, sys
+from lumc.bodies import plan_to_json, space_to_json
 from lumc.graph.text import parse_graph
 from lumc.kernel.target import CPUS
-from lumc.kernel import plan_json
 from lumc.profile.choose import estimate
-from lumc.search import search, space
+from lumc.search import search
 found = search(parse_graph(sys.stdin.read()), CPUS["x86-64-v3"], inside=True)
-text = json.dumps([space.to_json(found), plan_json.to_json(estimate(found))])
+text = json.dumps([space_to_json(found), plan_to_json(estimate(found))])
 print(hashlib.sha256(text.encode()).hexdigest())
 """
 
