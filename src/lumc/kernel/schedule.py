@@ -7,7 +7,7 @@ A schedule belongs to a normalized kernel (``kernel.normal``) and a target. The 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -102,4 +102,6 @@ class Schedule:
             raise ValueError(f"unknown fields of a schedule: {unknown}")
         if unknown := {k for s in data["stages"] for k in s}.difference(asdict(Stage())):
             raise ValueError(f"unknown fields of a stage: {unknown}")
-        return found
+        # msgspec leaves defaults to the class, where its encoder does not look
+        threads = found.threads and replace(found.threads)
+        return replace(found, stages=tuple(map(replace, found.stages)), threads=threads)
