@@ -30,9 +30,9 @@ void commit_async();
 void wait_async(unsigned pending);
 void *shared_memory();
 void *tile(const char *name, void *shared, size_t offset, size_t element, size_t count);
-/* the next access of the running thread, for the checker; `aligned` to its own size */
-void reads(const void *p, size_t bytes, bool aligned);
-void writes(const void *p, size_t bytes, bool aligned);
+/* the next access of the running thread, aligned to its own size: for the checker */
+void reads(const void *p, size_t bytes);
+void writes(const void *p, size_t bytes);
 
 void synchronise(void *const *);
 void exchange(void *const *);
@@ -219,26 +219,32 @@ template <> LUMC_FN lumc_u32 lumc_pack<lumc_bf16>(float low, float high)
 
 /* ---- memory */
 
+template <int BYTES> struct lumc_words {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an access has 4, 8 or 16 bytes");
+};
 template <class T, int N> LUMC_FN void lumc_load(T (&to)[N], const T *p)
 {
-    lumc_emu::reads(p, sizeof to, true);
+    (void)lumc_words<sizeof to>();
+    lumc_emu::reads(p, sizeof to);
     __builtin_memcpy(to, p, sizeof to);
 }
 template <class T, int N> LUMC_FN void lumc_load_once(T (&to)[N], const T *p) { lumc_load(to, p); }
 template <class T, int N> LUMC_FN void lumc_store(T *p, const T (&from)[N])
 {
-    lumc_emu::writes(p, sizeof from, true);
+    (void)lumc_words<sizeof from>();
+    lumc_emu::writes(p, sizeof from);
     __builtin_memcpy(p, from, sizeof from);
 }
 template <int BYTES> LUMC_FN void lumc_copy(void *to, const void *from)
 {
-    lumc_emu::reads(from, BYTES, true);
-    lumc_emu::writes(to, BYTES, true);
+    (void)lumc_words<BYTES>();
+    lumc_emu::reads(from, BYTES);
+    lumc_emu::writes(to, BYTES);
     __builtin_memcpy(to, from, BYTES);
 }
 template <int BYTES> LUMC_FN void lumc_cp_async(void *to, const void *from, int valid = BYTES)
 {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
+    (void)lumc_words<BYTES>();
     lumc_emu::copy_async(to, from, BYTES, valid);
 }
 LUMC_FN void lumc_cp_async_commit() { lumc_emu::commit_async(); }
@@ -249,7 +255,7 @@ template <int N> LUMC_FN void lumc_cp_async_wait() { lumc_emu::wait_async(N); }
 template <bool TRANSPOSED = false>
 LUMC_FN void lumc_ldmatrix_x4(lumc_u32 (&r)[4], const void *row, int line = __builtin_LINE())
 {
-    lumc_emu::reads(row, 16, true);
+    lumc_emu::reads(row, 16);
     lumc_emu::Matrices m = {row, r};
     lumc_emu::warp(TRANSPOSED ? lumc_emu::load_matrices_transposed : lumc_emu::load_matrices, &m,
                    line);
