@@ -18,7 +18,7 @@ from lumc.link.toolchain import Toolchain
 from lumc.profile.measure import COMPILER_S, Bench, Job, _Made, digest_of
 from lumc.runtime.gpu_worker import GpuLoaded, GpuWorker
 from lumc.runtime.nvidia import capability
-from lumc.runtime.process import Limits, Process
+from lumc.runtime.process import Candidates, Limits
 
 # The text of a kernel under a schedule, for a target, under a symbol; and how it is launched.
 Emit = Callable[[Kernel, Schedule, Target, str], tuple[str, Grid]]
@@ -48,8 +48,8 @@ class GpuBench(Bench):
     def _linkers(self) -> Tools:
         return Tools(self.tools, self.compiler)
 
-    def _start(self) -> Process:
-        return Process(self.limits, GpuWorker)
+    def _start(self) -> Candidates:
+        return Candidates(self.limits, GpuWorker)
 
     def _print(self, job: Job, symbol: str, name: str) -> _Made:
         source, grid = self.emit(job.plan.kernel, job.schedule, self.target, symbol)

@@ -8,6 +8,8 @@
 #pragma once
 
 #define LUMC_FN inline __attribute__((no_sanitize("thread"), unused))
+/* what returns a struct becomes part of the kernel: the store of a call's result is not checked */
+#define LUMC_PART inline __attribute__((always_inline, unused))
 
 namespace lumc_emu {
 typedef decltype(sizeof 0) size_t;
@@ -181,7 +183,7 @@ LUMC_FN float lumc_from_f16(lumc_f16 h)
         bits = sign | (lumc_u32)lumc_bits((float)fraction * 0x1p-24f);
     return lumc_float((lumc_i32)bits);
 }
-LUMC_FN lumc_f16 lumc_to_f16(float f)
+LUMC_PART lumc_f16 lumc_to_f16(float f)
 {
     lumc_u32 bits = (lumc_u32)lumc_bits(f), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     lumc_u32 rounded;
@@ -195,7 +197,7 @@ LUMC_FN lumc_f16 lumc_to_f16(float f)
         rounded = (size + 0xfff + (size >> 13 & 1) - (112u << 23)) >> 13;
     return {(lumc_u16)(sign | rounded)};
 }
-LUMC_FN lumc_bf16 lumc_to_bf16(float f)
+LUMC_PART lumc_bf16 lumc_to_bf16(float f)
 {
     lumc_u32 bits = (lumc_u32)lumc_bits(f);
     if ((bits & 0x7fffffff) > 0x7f800000u)
