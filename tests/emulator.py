@@ -1,0 +1,172 @@
+"""CUDA kernels on the CPU: the text that a GPU would get, compiled with g++ and ``tests/gpu/emu``.
+
+``build`` compiles a text, ``Module.launch`` runs one of its kernels on numpy arrays. A fault that
+the processor notices ends the kernel and not the test, so no process of its own is needed; a
+kernel that writes elsewhere than it may, but into memory that exists, is found when it is checked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import lumc.codegen
+from lumc.codegen.plan import Grid
+
+Array = np.ndarray[Any, Any]
+CXX = "g++"
+EMULATOR = Path(__file__).parent / "gpu" / "emu"
+DEVICE_HEADER = Path(lumc.codegen.__file__).parent / "lumc_dev.h"
+COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-DLUMC_EMU"]
+COMMON += [f"-I{EMULATOR}", f"-I{DEVICE_HEADER.parent}"]
+# -O1 compiles fast; -Wno-unknown-pragmas: the device's
+KERNEL = ["-O1", "-fno-math-errno", "-Wall", "-Wno-unused", "-Wno-unknown-pragmas"]
+# calls of tsan.cpp before every access; its library is not linked
+CHECKED = ["-fsanitize=thread"]
+ORDERS = ("forward", "reverse", "random")
+
+
+class LaunchError(Exception):
+    """A launch that a GPU would refuse."""
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("begin", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("element", ctypes.c_size_t),
+    )
+
+
+@dataclass(frozen=True)
+class Module:
+    """The kernels of one text."""
+
+    path: Path  # a shared object
+    parameters: dict[str, tuple[str, ...]]  # of each kernel
+
+    def launch(
+        self,
+        symbol: str,
+        grid: Grid,
+        arguments: Sequence[Array],
+        order: str = "forward",
+        seed: int = 0,
+    ) -> str:
+        """Run a kernel on arrays, one for each parameter, which it reads and writes in place.
+
+        Returns what the kernel did wrong, "" for nothing: threads that wait for each other and
+        faults of the processor always, everything else (races, accesses outside of arrays, reads
+        of shared memory before a write) of a checked build.
+
+        ``order``: which thread of a block runs first. Raises LaunchError for a launch that a GPU
+        refuses.
+        """
+        library = _library(self.path)
+        count = library.lumc_emu_parameters(symbol.encode())
+        if count < 0:
+            raise LaunchError(f"there is no kernel {symbol}; kernels: {', '.join(self.parameters)}")
+        if count != len(arguments):
+            raise LaunchError(f"{symbol} takes {count} arrays, not {len(arguments)}")
+        if not library.lumc_emu_fits(grid.threads, grid.shared_bytes):
+            raise LaunchError(f"{symbol}: no GPU has room for a block of {grid}")
+        ranges = (_Range * count)()
+        for name, array, r in zip(self.parameters[symbol], arguments, ranges, strict=True):
+            if not array.flags.c_contiguous:
+                raise LaunchError(f"{symbol}: {name} is not contiguous")
+            r.name, r.begin = name.encode(), array.ctypes.data
+            r.bytes, r.element = array.nbytes, array.itemsize
+        said = library.lumc_emu_run_on(
+            symbol.encode(), grid.blocks, grid.threads, grid.shared_bytes, count, ranges,
+            ORDERS.index(order), seed,
+        )  # fmt: skip
+        return bytes(said).decode()
+
+
+def build(source: str, folder: Path, checked: bool = False) -> Module:
+    """The kernels of a text, compiled once into ``folder``; a warning of the compiler fails.
+
+    ``checked``: with the checker for races, bounds and uninitialised shared memory; slower.
+    """
+    path = compile_shared([source], folder, checked)
+    return Module(path, _parameters(source))
+
+
+def compile_shared(sources: Sequence[str], folder: Path, checked: bool = False) -> Path:
+    """A shared object of the kernels of several texts, and of the emulator."""
+    flags = [*COMMON, *KERNEL, *(CHECKED if checked else [])]
+    path = folder / f"emu_{_digest([*sources, _emulator_text(), *flags])}.so"
+    if path.exists():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        objects = []
+        for i, source in enumerate(sources):
+            text, out = Path(name, f"kernel{i}.cu"), Path(name, f"kernel{i}.o")
+            text.write_text(source)
+            _run([CXX, *flags, "-x", "c++", "-c", str(text), "-o", str(out)])
+            objects.append(str(out))
+        built = Path(name, "kernels.so")
+        _run([CXX, "-shared", "-Wl,-Bsymbolic", *objects, _runtime(), "-o", str(built)])
+        built.rename(path)
+    return path
+
+
+def _parameters(source: str) -> dict[str, tuple[str, ...]]:
+    """The names of the parameters of every kernel in a text."""
+    found = {}
+    for symbol in re.findall(r"LUMC_EXPORT\((\w+)\)", source):
+        signature = re.search(rf"\b{symbol}\s*\(([^)]*)\)\s*{{", source)
+        assert signature, f"{symbol} is exported and not defined"
+        found[symbol] = tuple(re.findall(r"(\w+)\s*(?:,|$)", signature[1].strip()))
+    return found
+
+
+@functools.cache
+def _library(path: Path) -> ctypes.CDLL:
+    library = ctypes.CDLL(str(path))
+    library.lumc_emu_run_on.restype = ctypes.c_char_p
+    library.lumc_emu_run_on.argtypes = [
+        ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint,
+        ctypes.c_void_p, ctypes.c_int, ctypes.c_uint,
+    ]  # fmt: skip
+    library.lumc_emu_fits.argtypes = [ctypes.c_uint, ctypes.c_size_t]
+    return library
+
+
+_folder = tempfile.TemporaryDirectory(prefix="lumc-emulator-")  # removed at exit
+
+
+@functools.cache
+def _runtime() -> str:
+    """The object file of the emulator, compiled once by a process."""
+    text, out = Path(_folder.name, "emulator.cpp"), f"{_folder.name}/emulator.o"
+    text.write_text("".join(f'#include "{f.name}"\n' for f in sorted(EMULATOR.glob("*.cpp"))))
+    _run([CXX, *COMMON, "-O2", "-Wall", "-Wextra", "-c", str(text), "-o", out])
+    return out
+
+
+@functools.cache
+def _emulator_text() -> str:
+    files = [DEVICE_HEADER, *sorted(EMULATOR.iterdir())]
+    return "".join(f.read_text() for f in files)
+
+
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert not done.returncode and not done.stderr, f"{' '.join(command)}:\n{done.stderr[:4000]}"
