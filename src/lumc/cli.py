@@ -152,14 +152,17 @@ def codegen(source: str, output: str, verbose: int) -> None:
 
 
 @commands.command()
-@options("input")
+@click.argument("sources", metavar="[FILE|-]...", nargs=-1)
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
 @options("zip", "cc", "verbose")
-def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
-    """Compile the kernels and pack the weights: .lk in, .lb bundle out."""
+def link(sources: tuple[str, ...], output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
+    """Compile the kernels and pack the weights: .lk in, .lb bundle out.
+
+    Several .lk files of one graph, each for another target, make one bundle that runs on all.
+    """
     from lumc import pipeline
 
-    pipeline.link(source, output, as_zip, cc, objects_folder(), verbose)
+    pipeline.link(sources or ("-",), output, as_zip, cc, objects_folder(), verbose)
 
 
 @commands.command("compile")

@@ -13,7 +13,7 @@ import numpy as np
 
 from lumc.codegen.generate import generate
 from lumc.kernel.plan import Plan
-from lumc.link.bundle import link
+from lumc.link.bundle import Part, Tools, link
 from lumc.link.toolchain import Toolchain
 from lumc.runtime.cpu import Bundle
 
@@ -25,7 +25,7 @@ def linked(plan: Plan, tools: Toolchain) -> Iterator[Bundle]:
     """The open bundle of a plan. Raises LumcError when its weights are not here."""
     with TemporaryDirectory(prefix="lumc.") as folder:
         path = Path(folder) / "plan.lb"
-        link(generate(plan), path, Path.cwd(), tools, input="", single=False)
+        link([Part(generate(plan), "")], path, Path.cwd(), Tools(tools), single=False)
         with Bundle.open(path) as bundle:
             yield bundle
 
