@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,6 +30,7 @@ from lumc.codegen.plan import Grid
 
 HEADERS = Path(__file__).parent / "gpu" / "metal"
 NAME = "kernels.metal"
+KEPT = "LUMC_FAKE_METAL_KEPT"  # the folder that the fake Metal keeps libraries in
 STANDARD = "metal_(?:stdlib|math|atomic|simdgroup|simdgroup_matrix)"  # headers of Metal
 
 
@@ -168,3 +171,17 @@ def _given(p: Parameter, order: Mapping[str, int]) -> str:
         return f"lumc_msl::{p.attribute}()"
     pointer = f"({p.type.replace('&', '*')})buffers[{order[p.name]}]"
     return f"*{pointer}" if "&" in p.type else pointer
+
+
+def main(text: str, folder: str) -> int:
+    """What the fake Metal compiles texts with: prints the library, or what is wrong."""
+    try:
+        print(build(Path(text).read_text(), Path(os.environ.get(KEPT, folder))).inner.path)
+    except (AssertionError, ValueError) as e:
+        print(e)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

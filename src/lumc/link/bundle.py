@@ -31,7 +31,7 @@ from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_o
 # of runner/, and main for lumc-run
 LIBRARY = (
     *("cpu", "cuda", "features", "files", "memory"),
-    *("model", "npy", "plan", "pool", "sha256"),
+    *("metal", "model", "npy", "plan", "pool", "sha256"),
 )
 
 
@@ -215,11 +215,14 @@ def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     return {**row, "compiler": compiler.version}
 
 
+def metal_text(code: Code) -> str:
+    return "\n".join([code.header, *(k.source for k in code.kernels)])
+
+
 def build_metal(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, and the text of all of them, which the GPU's own compiler translates."""
     write_sources(code, folder, ".metal")
-    text = "\n".join([code.header, *(k.source for k in code.kernels)])
-    _write(folder / "kernels.metal", text.encode())
+    _write(folder / "kernels.metal", metal_text(code).encode())
     return {"name": slug(code), "arch": code.target.arch, "features": []}
 
 
