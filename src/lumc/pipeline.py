@@ -304,9 +304,9 @@ def write_bundle(
     objects: Path | None,
 ) -> None:
     """Link codes, each with the digest of its ``.lk``, into one bundle."""
-    from lumc.graph.weights import overflowing
     from lumc.link.bundle import Part, Tools, link
     from lumc.link.toolchain import find
+    from lumc.weights import overflowing
 
     parts = [Part(code, digest) for code, digest in codes]
     link(parts, Path(output), Path.cwd(), Tools(find(cc, objects)), single=as_zip)

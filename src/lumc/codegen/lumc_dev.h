@@ -230,27 +230,23 @@ LUMC_FN void lumc_mma_m16n8k32_s8(lumc_i32 (&d)[4], const lumc_u32 (&a)[4],
 
 /* ---- indices */
 
-LUMC_FN lumc_i64 lumc_min(lumc_i64 a, lumc_i64 b) { return a < b ? a : b; }
-LUMC_FN lumc_i32 lumc_min(lumc_i32 a, lumc_i32 b) { return a < b ? a : b; }
-LUMC_FN lumc_i64 lumc_clamp(lumc_i64 x, lumc_i64 lo, lumc_i64 hi)
+template <class A, class B> LUMC_FN decltype(A() + B()) lumc_min(A a, B b)
 {
-    return x < lo ? lo : x > hi ? hi : x;
+    return a < b ? a : b;
 }
-LUMC_FN lumc_i32 lumc_clamp(lumc_i32 x, lumc_i32 lo, lumc_i32 hi)
+template <class T> LUMC_FN T lumc_clamp(T x, lumc_i64 lo, lumc_i64 hi)
 {
-    return x < lo ? lo : x > hi ? hi : x;
+    return x < lo ? (T)lo : x > hi ? (T)hi : x;
 }
-/* a positive divisor; the quotient is rounded down */
-LUMC_FN lumc_i64 lumc_floor_div(lumc_i64 a, lumc_i64 b)
+/* rounded down, by a positive divisor */
+template <class A, class B> LUMC_FN decltype(A() + B()) lumc_floor_div(A a, B b)
 {
     return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
-LUMC_FN lumc_i32 lumc_floor_div(lumc_i32 a, lumc_i32 b)
+template <class A, class B> LUMC_FN decltype(A() + B()) lumc_floor_mod(A a, B b)
 {
-    return a >= 0 ? a / b : -((b - 1 - a) / b);
+    return a - lumc_floor_div(a, b) * b;
 }
-LUMC_FN lumc_i64 lumc_floor_mod(lumc_i64 a, lumc_i64 b) { return a - lumc_floor_div(a, b) * b; }
-LUMC_FN lumc_i32 lumc_floor_mod(lumc_i32 a, lumc_i32 b) { return a - lumc_floor_div(a, b) * b; }
 
 /* ---- conversions */
 

@@ -22,10 +22,10 @@ from lumc.codegen.c import ROUND
 from lumc.codegen.plan import Packing
 from lumc.kernel.codec import from_plain
 from lumc.kernel.plan import KernelPlan
-from lumc.kernel.plan_json import kernel_from
 from lumc.link.packing import pack
 from lumc.oracle.kernel import Expected, expected, inputs_of
 from lumc.oracle.term import Array, widen
+from lumc.process import answers
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -237,9 +237,9 @@ class Worker:
         self.subjects: dict[str, Subject] = {}
         self.candidates: dict[int, Candidate] = {}
 
-    def kernel(self, data: Mapping[str, Any], target: Any, seed: int, cold_bytes: int) -> None:
+    def kernel(self, data: Mapping[str, Any], seed: int, cold_bytes: int) -> None:
         """Make a kernel known; the oldest is forgotten."""
-        plan = kernel_from(data, target)
+        plan = from_plain(KernelPlan, data)
         while len(self.subjects) >= KEPT:
             del self.subjects[next(iter(self.subjects))]
         self.subjects[plan.key] = prepare(plan, seed, cold_bytes)
@@ -270,14 +270,13 @@ def serve(pipe: Connection, timer: str, threads: int, nbytes: int) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
     resource.setrlimit(resource.RLIMIT_AS, (used + nbytes, used + nbytes))
     worker = Worker(timer, threads)
-    while True:
+
+    def answer(name: str, *args: Any) -> tuple[bool, Any]:
         try:
-            name, *args = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send((True, getattr(worker, name)(*args)))
+            return True, getattr(worker, name)(*args)
         except MemoryError:
-            pipe.send((False, "memory"))
+            return False, "memory"
         except Exception as e:  # told where it is asked for
-            pipe.send((False, f"{type(e).__name__}: {e}"))
+            return False, f"{type(e).__name__}: {e}"
+
+    answers(pipe, answer)
