@@ -200,13 +200,14 @@ def compile_(
 @options("inputs")
 @click.option("-o", "--output", metavar="FILE", help=".npz, or .npy for a single output.")
 @click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
-@options("entry", "threads", "trace", "json")
+@options("entry", "device", "threads", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
     output: str | None,
     state: str | None,
     entry: str,
+    device: str | None,
     threads: int,
     trace: str | None,
     as_json: bool,
@@ -217,7 +218,7 @@ def run(
     """
     from lumc import execute
 
-    execute.run(bundle, inputs, output, state, entry, threads, as_json, trace)
+    execute.run(bundle, inputs, output, state, entry, threads, as_json, trace, device or "")
 
 
 @commands.command()
@@ -229,13 +230,14 @@ def run(
     type=float,
     help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
 )
-@options("entry", "threads", "seed", "json")
+@options("entry", "device", "threads", "seed", "json")
 def verify(
     bundle: str,
     inputs: tuple[str, ...],
     model: str | None,
     tolerance: float | None,
     entry: str,
+    device: str | None,
     threads: int,
     seed: int,
     as_json: bool,
@@ -248,19 +250,20 @@ def verify(
     """
     from lumc import execute
 
-    execute.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json)
+    execute.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json, device or "")
 
 
 @commands.command()
 @click.argument("bundle")
 @options("inputs")
 @click.option("--seconds", default=1.0, show_default=True, help="How long to sample.")
-@options("entry", "threads", "seed", "json")
+@options("entry", "device", "threads", "seed", "json")
 def bench(
     bundle: str,
     inputs: tuple[str, ...],
     seconds: float,
     entry: str,
+    device: str | None,
     threads: int,
     seed: int,
     as_json: bool,
@@ -268,7 +271,7 @@ def bench(
     """Time a bundle; the minimum is the figure to compare."""
     from lumc import execute
 
-    execute.bench(bundle, inputs, seconds, entry, threads, seed, as_json)
+    execute.bench(bundle, inputs, seconds, entry, threads, seed, as_json, device or "")
 
 
 @commands.command()

@@ -15,7 +15,7 @@ from lumc.runtime.device import Speeds
 
 if TYPE_CHECKING:
     from lumc.profile.tune import Progress
-    from lumc.runtime.cpu import Part
+    from lumc.runtime.bundle import Part
 
 Event = dict[str, Any]
 
