@@ -13,7 +13,7 @@ import re
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from lumc.link.planfile import Argument, Plan, PlanEntry, PlanKernel, PlanLaunch
 from lumc.runtime.bundle import (
     Opened,
     Part,
+    Say,
     check_inputs,
     entries_of,
     plans_of,
@@ -95,7 +96,7 @@ class Bundle(Opened):
         inputs: Mapping[str, Any],
         entry: str = "",
         threads: int = 1,
-        say: Callable[[str], None] = warnings.warn,
+        say: Say = warnings.warn,
     ) -> dict[str, Array]:
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
         number = self._begin(inputs, entry, say)
@@ -112,7 +113,7 @@ class Bundle(Opened):
         inputs: Mapping[str, Any],
         entry: str = "",
         threads: int = 1,
-        say: Callable[[str], None] = warnings.warn,
+        say: Say = warnings.warn,
     ) -> tuple[dict[str, Array], list[Part]]:
         """The outputs of a run, and how long every launch of another one took; states are put
         back between. Every launch is a command buffer then, so the gaps are longer."""
@@ -137,7 +138,7 @@ class Bundle(Opened):
         entry: str = "",
         threads: int = 1,
         seconds: float = 1.0,
-        say: Callable[[str], None] = warnings.warn,
+        say: Say = warnings.warn,
     ) -> list[float]:
         """Microseconds of one run, in samples of about 100 us timed by the GPU; states are put
         back."""
@@ -229,7 +230,7 @@ class Bundle(Opened):
         with self.gpu.pool():
             yield
 
-    def _begin(self, inputs: Mapping[str, Any], entry: str, say: Callable[[str], None]) -> int:
+    def _begin(self, inputs: Mapping[str, Any], entry: str, say: Say) -> int:
         """The inputs into the memory of the GPU; the number of the entry."""
         spec = self.entry(entry)
         arrays = check_inputs(inputs, spec, say)
@@ -299,16 +300,27 @@ def _places(entry: PlanEntry) -> list[int]:
 # ---- opening
 
 
+def problem() -> LumcError | None:
+    """Why nothing can run on a GPU here; None when it can."""
+    try:
+        family = metal().gpu().family
+        return None if family >= OLDEST else too_old(OLDEST, family)
+    except LumcError as e:
+        return e
+
+
+def too_old(least: int, family: int) -> LumcError:
+    what = f"it needs a GPU of family Apple{least} (an M1 has Apple7), this is Apple{family}"
+    return unavailable(what)
+
+
 def choose(plans: Sequence[Plan], family: int) -> Plan:
     """The plan for the newest family that this GPU belongs to. Raises E0706, exit 7."""
     needs = {int(p.arch.removeprefix("apple")): p for p in plans if p.arch[5:].isdecimal()}
     fitting = [n for n in needs if OLDEST <= n <= family]
     if fitting:
         return needs[max(fitting)]
-    least = min(needs, default=OLDEST)
-    raise unavailable(
-        f"the bundle needs a GPU of family Apple{least} (an M1 has Apple7), this is Apple{family}"
-    )
+    raise too_old(min(needs, default=OLDEST), family)
 
 
 def map_weights(folder: Path, files: Mapping[str, str], plan: Plan) -> mmap.mmap:
