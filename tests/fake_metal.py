@@ -40,6 +40,11 @@ def library() -> str:
     return out
 
 
+def kept() -> Path:
+    """Where the fake finds texts that were compiled before."""
+    return Path(_folder.name)
+
+
 def environment(family: int = 9) -> dict[str, str]:
     """What the fake reads: how to compile a text, and the family of its GPU."""
     source = Path(bundle.__file__).parents[2]
@@ -84,7 +89,7 @@ def link(code: Code, out: Path, base: Path, **more: Any) -> Path:
     for made in (code, *more.get("others", ())):
         if made.target.kind == "metal":
             with suppress(AssertionError):
-                msl.build(metal_text(made), Path(_folder.name))
+                msl.build(metal_text(made), kept())
     return path
 
 

@@ -14,7 +14,8 @@ import fake_metal
 from lumc.codegen.plan import Grid
 from lumc.errors import Exit, LumcError
 from lumc.runtime import objc
-from lumc.runtime.metal import Bundle, complaints
+from lumc.runtime.choose import open_bundle
+from lumc.runtime.metal import Bundle
 
 ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 
@@ -140,7 +141,9 @@ def test_what_the_compiler_says_with_our_lines(runner: Path, tmp_path: Path) -> 
     said = fake_metal.run(runner, path, "--list", code=7).stderr
     assert f"kernels.metal, line {line}: error: " in said and "B_out[i] = B_b0[j];" in said
     apple = "program_source:2:3: warning: w\n x\nprogram_source:1:9: error: use of undeclared 'q'\n"
-    assert complaints(apple, "float y = q;\n") == ["line 1: use of undeclared 'q': float y = q;"]
+    assert objc.complaints(apple, "float y = q;\n") == [
+        "line 1: use of undeclared 'q': float y = q;"
+    ]
 
 
 def test_a_kernel_that_takes_fewer_threads(runner: Path, tmp_path: Path) -> None:
@@ -191,6 +194,22 @@ def test_damaged_weights(made: tuple[Path, Any], runner: Path, tmp_path: Path) -
     with pytest.raises(LumcError, match="does not have the size"):
         opened(path)
     fake_metal.run(runner, path, "--list", code=5)
+
+
+def test_a_bundle_chooses_metal(made: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OBJC", "METAL", "GRAPHICS"):
+        monkeypatch.setattr(objc, name, fake_metal.library())
+    heard = list[str]()
+    with open_bundle(made[0], say=heard.append) as b:
+        assert (b.device, heard) == ("metal", [])
+    with open_bundle(made[0], "cpu") as b:
+        assert b.device == "cpu"
+    monkeypatch.setenv("LUMC_FAKE_METAL_FAMILY", "5")
+    with open_bundle(made[0], say=heard.append) as b:
+        assert b.device == "cpu"
+    assert heard == [
+        "not on metal: it needs a GPU of family Apple7 (an M1 has Apple7), this is Apple5"
+    ]
 
 
 def test_the_machine() -> None:

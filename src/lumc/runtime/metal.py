@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import mmap
-import re
 import time
 import warnings
 import weakref
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lumc.artifact import corrupt
-from lumc.errors import Exit, LumcError
+from lumc.errors import LumcError
 from lumc.link import manifest, planfile
 from lumc.link.packing import Array
 from lumc.link.planfile import Argument, Plan, PlanEntry, PlanKernel, PlanLaunch, Tensor
@@ -36,18 +35,24 @@ from lumc.runtime.bundle import (
     specs_of,
     usage,
 )
-from lumc.runtime.objc import Metal, Size, metal, unavailable
+from lumc.runtime.objc import (
+    Metal,
+    Place,
+    Step,
+    compile_text,
+    execute,
+    metal,
+    pipeline,
+    unavailable,
+)
 from lumc.runtime.unpack import opened
 
 WEIGHTS = "weights.safetensors"
 ALIGN = 256
 PAGE = 16384  # of Apple's processors
 OLDEST = 7  # M1: the first family with simdgroup matrices
-METAL_3_0, METAL_3_1 = 3 << 16, 3 << 16 | 1  # bfloat needs 3.1
-FAILED = 5  # MTLCommandBufferStatusError
 SAMPLE_US = 100.0
 MAX_INNER, MAX_SAMPLES = 64, 100_000
-Place = tuple[int, int]  # a buffer, and an offset in it
 
 
 class Bundle(Opened):
@@ -197,23 +202,10 @@ class Bundle(Opened):
         return self._keep(made, f"buffer of {size / 1e6:.1f} MB for the weights")
 
     def _pipeline(self, library: int, kernel: PlanKernel) -> int:
-        gpu, name = self.gpu, kernel.symbol
         if kernel.grid is None:
-            raise corrupt(f"corrupt plan: kernel '{name}' has no grid", str(self.path))
-        function = gpu.send(library, "newFunctionWithName:", gpu.string(name))
-        if not function:
-            raise corrupt(f"the compiled kernels have no '{name}'", str(self.path))
-        error = ctypes.c_void_p()
-        make = "newComputePipelineStateWithFunction:error:"
-        made = gpu.send(gpu.device, make, function, ctypes.addressof(error))
-        gpu.send(function, "release")
-        if not made:
-            raise unavailable(f"Metal refuses kernel '{name}': {gpu.said(error.value)}")
-        most = gpu.send(self._keep(made, "a pipeline"), "maxTotalThreadsPerThreadgroup")
-        if kernel.grid.threads > most:
-            what = f"kernel '{name}' has {kernel.grid.threads} threads, this GPU runs at most"
-            raise unavailable(f"{what} {most} of them")
-        return int(made)
+            raise corrupt(f"corrupt plan: kernel '{kernel.symbol}' has no grid", str(self.path))
+        made = pipeline(self.gpu, library, kernel.symbol, kernel.grid.threads)
+        return self._keep(made, "a pipeline")
 
     def _view(self, buffer: int, at: int, t: Tensor) -> Array:
         """A tensor in the memory of a buffer."""
@@ -259,27 +251,13 @@ class Bundle(Opened):
     def _run(self, entry: int, launches: Sequence[PlanLaunch]) -> tuple[float, float]:
         """Launches in order, as one command buffer; when it began and ended on the GPU, in
         seconds."""
-        if not launches:
-            return 0.0, 0.0
-        send = self.gpu.send
-        commands = send(self._queue, "commandBuffer")
-        encoder = send(commands, "computeCommandEncoder")
+        steps = list[Step]()
         for launch in launches:
+            places = [self._place(entry, a) for a in launch.args]
             grid = self.plan.kernels[launch.kernel].grid
             assert grid
-            send(encoder, "setComputePipelineState:", self._pipelines[launch.kernel])
-            for i, a in enumerate(launch.args):
-                if place := self._place(entry, a):
-                    send(encoder, "setBuffer:offset:atIndex:", *place, i)
-            sizes = Size(grid.blocks, 1, 1), Size(grid.threads, 1, 1)
-            send(encoder, "dispatchThreadgroups:threadsPerThreadgroup:", *sizes)
-        send(encoder, "endEncoding")
-        send(commands, "commit")
-        send(commands, "waitUntilCompleted")
-        if send(commands, "status") == FAILED:
-            said = self.gpu.said(send(commands, "error"))
-            raise LumcError("E0611", f"the GPU failed: {said}", where=str(self.path))
-        return send(commands, "GPUStartTime"), send(commands, "GPUEndTime")
+            steps.append(Step(self._pipelines[launch.kernel], grid, places))
+        return execute(self.gpu, self._queue, steps)
 
 
 def _release(gpu: Metal, objects: list[int], weights: mmap.mmap) -> None:
@@ -335,32 +313,3 @@ def map_weights(folder: Path, files: Mapping[str, str], plan: Plan) -> mmap.mmap
     if hashlib.sha256(mapped).hexdigest() != files[WEIGHTS]:
         raise corrupt(f"{WEIGHTS} does not match its hash in the manifest", str(folder))
     return mapped
-
-
-def compile_text(gpu: Metal, text: str, name: str) -> int:
-    """A library of kernels. Raises E0706 with what the compiler said, and the lines of the text."""
-    options, error = gpu.new("MTLCompileOptions"), ctypes.c_void_p()
-    gpu.send(options, "setFastMathEnabled:", False)
-    gpu.send(options, "setLanguageVersion:", METAL_3_1 if "bfloat" in text else METAL_3_0)
-    make, where = "newLibraryWithSource:options:error:", ctypes.addressof(error)
-    library = gpu.send(gpu.device, make, gpu.string(text), options, where)
-    gpu.send(options, "release")
-    if library:
-        return int(library)
-    said = gpu.said(error.value)
-    first, *others = complaints(said, text) or [said]
-    fix = "report it with this message; other devices may run the bundle: --device cpu"
-    more = f" (and {len(others)} more)" if others else ""
-    what = f"Metal refuses {name}: {first}{more}"
-    raise LumcError("E0706", what, where="\n         ".join(others), fix=fix, exit=Exit.TOOLCHAIN)
-
-
-def complaints(said: str, text: str) -> list[str]:
-    """The errors in what the compiler said, each with the line of the text that it is about."""
-    lines = text.splitlines()
-    out = []
-    for m in re.finditer(r"program_source:(\d+):(?:\d+:)? (?:fatal )?error: (.*)", said):
-        line = int(m[1])
-        source = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-        out.append(f"line {line}: {m[2]}: {source}")
-    return out
