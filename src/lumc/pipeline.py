@@ -309,7 +309,8 @@ def write_bundle(
     from lumc.weights import overflowing
 
     parts = [Part(code, digest) for code, digest in codes]
-    link(parts, Path(output), Path.cwd(), Tools(find(cc, objects)), single=as_zip)
+    for note in link(parts, Path(output), Path.cwd(), Tools(find(cc, objects)), single=as_zip):
+        Log()(0, f"note: {note}")
     for weight, count in overflowing(codes[0][0].graph, Path.cwd()):
         Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
 
