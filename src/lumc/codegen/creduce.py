@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -57,18 +56,11 @@ def _along_kept(w: Writer, op: Reduce) -> None:
         levels = w.levels((*op.red, lane))
         values = [levels.value(o.term) for o in op.outputs]
         stores = [(dst, levels.value(term)) for dst, term in op.stores]
-        with ExitStack() as nest:
-            for depth, a in enumerate((*op.red, lane)):
-                w.lines_of(levels.at[depth])
-                simd = "" if a == lane and ranges[a].largest > 1 else None
-                nest.enter_context(w.loop(a, ranges[a], simd=simd))
-            steps = levels.at[-1]
+        with w.nest(levels, ranges, len(op.red) + 1):
             for o, value in zip(op.outputs, values, strict=True):
-                old = w.load(o.dst, levels.value)
-                kind = computed(dtype(o.term))
-                steps.append(w.store(o.dst, _combine(o.op, kind, old, value), levels.value))
-            steps += [w.store(dst, value, levels.value) for dst, value in stores]
-            w.lines_of(steps)
+                total = _combine(o.op, computed(dtype(o.term)), w.load(o.dst), value)
+                w.line(w.store(o.dst, total))
+            w.lines_of([w.store(dst, value) for dst, value in stores])
 
 
 def _in_strips(w: Writer, op: Reduce) -> None:
@@ -246,11 +238,7 @@ def _along_reduced(w: Writer, op: Reduce) -> None:
             + [w.store(dst, _unseen(v, w.load(dst), lane, again)) for dst, v in stored]
             for again in (False, True)
         )
-        with ExitStack() as nest:
-            for depth, name in enumerate(op.red[:-1]):
-                w.lines_of(levels.at[depth])
-                nest.enter_context(w.loop(name, op.ranges[name]))
-            w.lines_of(levels.at[len(op.red) - 1])
+        with w.nest(levels, op.ranges, len(op.red) - 1):
             if width > 1:
                 inner = levels.at[-1]
                 w.pieces(last, r, width, op.ahead, [*inner, *steps], [*inner, *masked])

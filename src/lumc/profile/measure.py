@@ -24,9 +24,8 @@ from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import HEADER, HEADER_NAME
 from lumc.codegen.plan import Packing
-from lumc.codegen.program import Program, leaves, terms_of
+from lumc.codegen.program import Program, leaves, loads_of
 from lumc.errors import LumcError
-from lumc.graph.expr import subterms
 from lumc.kernel.codec import to_plain
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
@@ -267,8 +266,7 @@ def _timed(job: Job, t: Timing) -> Trial:
 
 def _loaded(program: Program, schedule: Schedule, path: str, symbol: str) -> Loaded:
     packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
-    terms = [t for op in leaves(program.body) for term in terms_of(op) for t in subterms(term)]
-    raw = tuple(dict.fromkeys(t.attr[0] for t in terms if t.kind == "load"))
+    raw = tuple(dict.fromkeys(e.attr[0] for op in leaves(program.body) for e in loads_of(op)))
     data = tuple(to_plain(p) for p in packings)
     parallel = int(program.parallel) and (schedule.parts or 1)
     return Loaded(path, symbol, raw, data, program.scratch_bytes, parallel, program.tiles)
