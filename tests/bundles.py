@@ -14,10 +14,10 @@ from lumc.graph.builder import Builder
 from lumc.graph.expr import axis
 from lumc.graph.graph import Read
 from lumc.graph.ops import DType, Op
-from lumc.graph.weights import weight_file
 from lumc.kernel.target import Target
 from lumc.link.bundle import link
 from lumc.link.toolchain import Toolchain, find
+from lumc.weights import weight_file
 
 NATIVE = Target("cpu:native", "native", ("-march=native",), 8, 16)
 GENERIC = Target("cpu:generic", "generic", (), 4, 16)

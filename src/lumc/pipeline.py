@@ -294,9 +294,9 @@ def link(
 def write_bundle(
     code: Code, input: str, output: str, as_zip: bool, cc: str | None, objects: Path | None
 ) -> None:
-    from lumc.graph.weights import overflowing
     from lumc.link.bundle import link
     from lumc.link.toolchain import find
+    from lumc.weights import overflowing
 
     tools = find(cc, objects)
     link(code, Path(output), Path.cwd(), tools, input=input, single=as_zip)

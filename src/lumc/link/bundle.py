@@ -17,11 +17,11 @@ from lumc.artifact import fields
 from lumc.codegen.plan import Code, EntryPlan, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
-from lumc.graph.weights import read_weight
 from lumc.kernel.codec import to_plain
 from lumc.link import archive, manifest, planfile, toolchain, weights
 from lumc.link.packing import Array, pack
 from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
+from lumc.weights import read_weight
 
 # of runner/, and main for lumc-run
 LIBRARY = ("cpu", "features", "files", "npy", "plan", "pool", "sha256")

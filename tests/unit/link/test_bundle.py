@@ -17,11 +17,11 @@ from lumc.codegen.plan import Code, Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
-from lumc.graph.weights import read_weight
 from lumc.link import bundle as bundles_module
 from lumc.link import manifest
 from lumc.runtime.cpu import Bundle
 from lumc.runtime.restore import bundle_weight
+from lumc.weights import read_weight
 
 
 @pytest.fixture(scope="module")
