@@ -69,7 +69,7 @@ def from_plain(kind: type[T], data: Any) -> T:
     body = {k: v for k, v in data.items() if k != "terms"} if terms else data
     value: T = _converted(body, kind, dec_hook=lambda _, at: pick(terms, at))
     if to_plain(value) != data:
-        raise ValueError(f"unknown or missing fields of a {kind.__name__}")
+        raise ValueError(f"unknown fields of a {kind.__name__}")
     return value
 
 

@@ -7,10 +7,12 @@ A schedule belongs to a normalized kernel (``kernel.normal``) and a target. The 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, cast
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import msgspec
+
+from lumc.kernel.codec import from_plain, to_plain
 
 Form = Annotated[str, msgspec.Meta(pattern="^(contract|dot|rows)$")]
 Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link|narrow)$")]
@@ -86,22 +88,14 @@ class Schedule:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; ``parts``, ``threads`` and what stages have by default are left out."""
-        out, default = asdict(self), asdict(Stage())
+        out, default = to_plain(self), to_plain(Stage())
         out["stages"] = [{k: v for k, v in s.items() if v != default[k]} for s in out["stages"]]
-        brief = {k: v for k, v in out.items() if v or k not in ("parts", "threads")}
-        return cast(dict[str, Any], msgspec.json.decode(msgspec.json.encode(brief)))
+        return {k: v for k, v in out.items() if v or k not in ("parts", "threads")}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Schedule:
-        """The schedule of ``to_json``; raises ValueError on anything else."""
-        try:
-            found = msgspec.convert(data, Schedule)
-        except msgspec.ValidationError as e:
-            raise ValueError(str(e)) from None
-        if unknown := set(data).difference(asdict(found)):
-            raise ValueError(f"unknown fields of a schedule: {unknown}")
-        if unknown := {k for s in data["stages"] for k in s}.difference(asdict(Stage())):
-            raise ValueError(f"unknown fields of a stage: {unknown}")
-        # msgspec leaves defaults to the class, where its encoder does not look
-        threads = found.threads and replace(found.threads)
-        return replace(found, stages=tuple(map(replace, found.stages)), threads=threads)
+        """The schedule of ``to_json``; raises ValueError or TypeError on anything else."""
+        if not isinstance(data["stages"], list) or "order" not in data:
+            raise ValueError("a schedule has an order and a list of stages")
+        stages = [{**to_plain(Stage()), **stage} for stage in data["stages"]]
+        return from_plain(Schedule, {**to_plain(Schedule((), 0)), **data, "stages": stages})

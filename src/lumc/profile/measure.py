@@ -6,7 +6,6 @@ searches out of that time too.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import tempfile
@@ -14,11 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
@@ -30,23 +26,16 @@ from lumc.kernel.codec import to_plain
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
-from lumc.link.toolchain import (
-    KERNEL_FLAGS,
-    RUNNER_FLAGS,
-    Toolchain,
-    compile_objects,
-    link_objects,
-)
+from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.profile import timing
 from lumc.profile.timing import Timing
 from lumc.records import Trial
-from lumc.runtime.process import Limits, Lost, Process, device_lock, undisturbed
+from lumc.runtime.device import Speeds, measure_speeds
+from lumc.runtime.process import Limits, Lost, Process, build_timer, device_lock, undisturbed
 from lumc.runtime.whole import race
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded
 
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
-PEAK_SAMPLES = 100  # of about 100 us
-PEAK_SUMS = 12  # vectors that peak.c adds up side by side
 
 # why a candidate has no time
 ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
@@ -129,32 +118,10 @@ class Bench:
             except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
                 return []
 
-    def peak(self) -> float:
-        """GFLOP/s of multiply-adds on registers, one thread: what no kernel exceeds."""
+    def speeds(self) -> Speeds:
+        """What no kernel exceeds."""
         with device_lock():
-            run = self._limits().peak_gflops
-            return float(round(max(run() for _ in range(PEAK_SAMPLES)), 1))
-
-    def cached(self) -> float:
-        """GB/s of reading from the second cache, one thread."""
-        n = self.target.l2 // 8 // (PEAK_SUMS * self.target.lanes) * PEAK_SUMS * self.target.lanes
-        data = np.zeros(n + self.target.lanes, np.float32)
-        start = data.ctypes.data + -data.ctypes.data % (4 * self.target.lanes)
-        with device_lock():
-            run = self._limits().cached_gbps
-            best = max(run(ctypes.c_void_p(start), ctypes.c_long(n)) for _ in range(20))
-            return float(round(best, 1))
-
-    def _limits(self) -> ctypes.CDLL:
-        """peak.c, compiled like a kernel."""
-        (self.folder / "peak.c").write_bytes((files("lumc.profile") / "peak.c").read_bytes())
-        flags = (*KERNEL_FLAGS, *self.target.flags, f"-DLANES={self.target.lanes}")
-        compile_objects(self.tools, self.folder, ["peak.c"], flags, 1)
-        link_objects(self.tools, self.folder, ["peak.o"], "peak.so", ("-shared",))
-        library = ctypes.CDLL(str(self.folder / "peak.so"))
-        for function in (library.peak_gflops, library.cached_gbps):
-            function.restype = ctypes.c_double
-        return library
+            return measure_speeds(self.target, self.tools, self.folder)
 
     # ---- one candidate
 
@@ -270,14 +237,3 @@ def _loaded(program: Program, schedule: Schedule, path: str, symbol: str) -> Loa
     data = tuple(to_plain(p) for p in packings)
     parallel = int(program.parallel) and (schedule.parts or 1)
     return Loaded(path, symbol, raw, data, program.scratch_bytes, parallel, program.tiles)
-
-
-def build_timer(tools: Toolchain, folder: Path) -> str:
-    """The shared object that runs and times: the pool of the bundle's runner, and timer.c."""
-    runner = files("lumc.link") / "runner"
-    sources = [runner / n for n in ("internal.h", "lumc.h", "pool.c")]
-    for source in (*sources, files("lumc.profile") / "timer.c"):
-        (folder / source.name).write_bytes(source.read_bytes())
-    objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS, 2)
-    link_objects(tools, folder, objects, "timer.so", ("-shared", "-pthread"))
-    return str(folder / "timer.so")

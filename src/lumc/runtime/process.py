@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
+from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.runtime.worker import serve
 
 CRASH, HANG, MEMORY = "crash", "hang", "memory"  # why there is no answer
@@ -84,3 +86,14 @@ class Process:
         self.process.kill()
         self.process.join()
         self.pipe.close()
+
+
+def build_timer(tools: Toolchain, folder: Path) -> str:
+    """The shared object that runs and times: the pool of the bundle's runner, and timer.c."""
+    runner = files("lumc.link") / "runner"
+    sources = [runner / n for n in ("internal.h", "lumc.h", "pool.c")]
+    for source in (*sources, files("lumc.runtime") / "timer.c"):
+        (folder / source.name).write_bytes(source.read_bytes())
+    objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS, 2)
+    link_objects(tools, folder, objects, "timer.so", ("-shared", "-pthread"))
+    return str(folder / "timer.so")

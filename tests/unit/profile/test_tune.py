@@ -20,6 +20,7 @@ from lumc.profile.measure import Job
 from lumc.profile.tune import Options, Tuning
 from lumc.profile.walk import PATIENCE, Walk
 from lumc.records import NAME, Records, Trial, read_lines, text_of
+from lumc.runtime.device import Speeds
 from measuring import SETTING, kernel_of, product, space_of, tuning
 from searching import weight
 
@@ -54,11 +55,8 @@ class FakeBench:
         self.races += 1
         return [1000.0 / (1 + 0.1 * i) for i in range(len(plans))]
 
-    def peak(self) -> float:
-        return 100.0
-
-    def cached(self) -> float:
-        return 200.0
+    def speeds(self) -> Speeds:
+        return Speeds(100.0, 200.0)
 
     def close(self) -> None:
         pass
