@@ -27,11 +27,12 @@ from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
+from lumc.process import Lost, undisturbed
 from lumc.profile import timing
 from lumc.profile.timing import Timing
 from lumc.records import Trial
 from lumc.runtime.device import Speeds, measure_speeds
-from lumc.runtime.process import Limits, Lost, Process, build_timer, device_lock, undisturbed
+from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
 from lumc.runtime.whole import race
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded
 
@@ -61,7 +62,7 @@ class Bench:
         self.jobs = jobs or os.cpu_count() or 1
         self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
         self.folder = Path(self._scratch.name)
-        self._worker: Process | None = None
+        self._worker: Candidates | None = None
         self._batch = 0
         (self.folder / HEADER_NAME).write_text(HEADER)
         self._timer = build_timer(tools, self.folder)
@@ -141,7 +142,7 @@ class Bench:
     def _check(self, job: Job, made: _Made, number: int) -> str:
         """What is wrong with the results of a candidate, or nothing."""
         if self._worker is None:
-            self._worker = Process(self._timer, self.target.threads, self.limits)
+            self._worker = Candidates(self._timer, self.target.threads, self.limits)
         if job.plan.key not in self._worker.known:
             seed = int(job.plan.key[:8], 16)
             data = to_plain(job.plan)

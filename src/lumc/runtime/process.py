@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
-from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
 from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_objects
+from lumc.process import CRASH, Lost, Process
 from lumc.runtime.worker import serve
 
-CRASH, HANG, MEMORY = "crash", "hang", "memory"  # why there is no answer
+MEMORY = "memory"  # why there is no answer
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,6 @@ class Limits:
 
     seconds: float = 20.0
     nbytes: int = 6 << 30
-
-
-class Lost(Exception):
-    """The worker did not answer; the reason is the argument."""
 
 
 @contextmanager
@@ -44,48 +39,19 @@ def device_lock() -> Iterator[None]:
         os.close(handle)
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Processes that start here do not hear of Ctrl-C; this one hears of it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-class Process:
-    """A worker, and the kernels that it knows."""
+class Candidates(Process):
+    """A worker that runs candidates, and the kernels that it knows."""
 
     def __init__(self, timer: str, threads: int, limits: Limits) -> None:
-        context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        arguments = (theirs, timer, threads, limits.nbytes)
-        self.process = context.Process(target=serve, args=arguments, daemon=True)
-        resource_tracker.ensure_running()  # it would unblock signals on its way
-        with undisturbed():
-            self.process.start()
-        theirs.close()
+        super().__init__(serve, timer, threads, limits.nbytes)
         self.known: list[str] = []
 
     def ask(self, question: tuple[Any, ...], seconds: float) -> Any:
-        """The answer; raises Lost when there is none."""
-        try:
-            self.pipe.send(question)
-            if not self.pipe.poll(seconds):
-                raise Lost(f"{HANG}: no answer in {seconds:g} s")
-            fine, answer = self.pipe.recv()
-        except (EOFError, OSError):
-            self.process.join(1)
-            raise Lost(f"{CRASH}: exit code {self.process.exitcode}") from None
+        """The answer; raises Lost when there is none, or an exception instead."""
+        fine, answer = super().ask(question, seconds)
         if not fine:
             raise Lost(MEMORY if answer == "memory" else f"{CRASH}: {answer}")
         return answer
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
 
 
 def build_timer(tools: Toolchain, folder: Path) -> str:

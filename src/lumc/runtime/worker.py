@@ -25,6 +25,7 @@ from lumc.kernel.plan import KernelPlan
 from lumc.link.packing import pack
 from lumc.oracle.kernel import Expected, expected, inputs_of
 from lumc.oracle.term import Array, widen
+from lumc.process import answers
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -269,14 +270,13 @@ def serve(pipe: Connection, timer: str, threads: int, nbytes: int) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
     resource.setrlimit(resource.RLIMIT_AS, (used + nbytes, used + nbytes))
     worker = Worker(timer, threads)
-    while True:
+
+    def answer(name: str, *args: Any) -> tuple[bool, Any]:
         try:
-            name, *args = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send((True, getattr(worker, name)(*args)))
+            return True, getattr(worker, name)(*args)
         except MemoryError:
-            pipe.send((False, "memory"))
+            return False, "memory"
         except Exception as e:  # told where it is asked for
-            pipe.send((False, f"{type(e).__name__}: {e}"))
+            return False, f"{type(e).__name__}: {e}"
+
+    answers(pipe, answer)
