@@ -17,9 +17,10 @@ from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.legal import check_kernel, check_schedule
 from lumc.kernel.plan import Instance, KernelPlan, Outputs, Plan, RegionPlan
-from lumc.kernel.target import CPUS, GPUS, Target
+from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer
 from lumc.search.space import Region, Space
+from lumc.targets import CPUS, GPUS
 
 Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
 

@@ -140,9 +140,9 @@ def search(
 
 def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
     from lumc.graph.bind import require_static
-    from lumc.kernel.target import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
+    from lumc.targets import resolve_target
 
     require_static(graph, "search")
     return search(graph, resolve_target(target), Limits(nodes=max_nodes))

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from lumc.errors import LumcError
-from lumc.kernel.target import CPUS, resolve_target
+from lumc.targets import CPUS, resolve_target
 
 OPTIONAL = {
     "onnx": "import ONNX models (pip install lumc[onnx])",

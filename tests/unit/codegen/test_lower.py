@@ -35,8 +35,8 @@ from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import default_schedule
-from lumc.kernel.target import resolve_target
 from lumc.kernel.term import unary
+from lumc.targets import resolve_target
 
 TARGET = resolve_target("cpu:x86-64-v4")
 
@@ -198,7 +198,7 @@ from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.kernel.space import default_schedule
 from drawing import random_schedule
-from lumc.kernel.target import resolve_target
+from lumc.targets import resolve_target
 t, h = resolve_target("cpu:x86-64-v4"), hashlib.sha256()
 for f, shapes in FAMILIES.items():
     k = f(*shapes[-1])
