@@ -15,7 +15,7 @@ from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import HEADER
 from lumc.codegen.memory import Interval, allocate
 from lumc.codegen.passes import touched
-from lumc.codegen.plan import Code, EntryPlan, KernelCode, Launch, Packing, Value, verify
+from lumc.codegen.plan import Code, EntryPlan, KernelCode, Launch, Packing, Value
 from lumc.codegen.program import Program
 from lumc.graph.bind import require_static
 from lumc.graph.graph import Entry
@@ -56,9 +56,7 @@ def generate(plan: Plan) -> Code:
         entries.append(place_values(plan, entry, named, packings))
     by_name = {name: packing for packing, name in packings.items()}
     every = (*kernels.values(), *copy_kernels(entries))
-    code = Code(plan.graph, plan.target, HEADER, every, by_name, tuple(entries))
-    verify(code)
-    return code
+    return Code(plan.graph, plan.target, HEADER, every, by_name, tuple(entries))
 
 
 def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
