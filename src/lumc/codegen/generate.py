@@ -35,6 +35,7 @@ void {symbol}(void *const *args, long part, long nparts) {{
 }}
 """
 PARALLEL_COPY = 1 << 18  # bytes
+PRINTERS = {"cuda": cuda.print_kernel}
 
 
 class Tensor(NamedTuple):
@@ -107,8 +108,8 @@ def print_source(program: Program, threads: Threads | None, symbol: str) -> tupl
     """The text of a kernel for its kind of target; on a GPU also how it is launched."""
     if not program.target.gpu:
         return c.print_kernel(program, symbol), None
-    printer = {"cuda": cuda}[program.target.kind]
-    return printer.print_kernel(distribute(program, threads), symbol)
+    printer = PRINTERS[program.target.kind]
+    return printer(distribute(program, threads), symbol)
 
 
 def copy_kernels(entries: Iterable[EntryPlan], target: Target) -> list[KernelCode]:
