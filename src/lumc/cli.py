@@ -334,11 +334,12 @@ def targets(as_json: bool) -> None:
 
 @commands.command()
 @options("cc", "json")
-def doctor(cc: str | None, as_json: bool) -> None:
-    """Say what lumc finds on this machine and what is missing."""
+@click.option("--report", metavar="FILE", help="Write it to a file as well, to send it along.")
+def doctor(cc: str | None, as_json: bool, report: str | None) -> None:
+    """Say what lumc finds on this machine and what is missing; a Mac's GPU is tested."""
     from lumc.report import machine
 
-    machine.doctor(cc, as_json)
+    machine.doctor(cc, as_json, report)
 
 
 @commands.group()

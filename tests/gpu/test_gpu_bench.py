@@ -18,7 +18,7 @@ from gpu_bundles import Emulator
 from kernels import CC
 from lumc.kernel.gpu import guesses
 from lumc.kernel.plan import KernelPlan
-from lumc.kernel.target import resolve_target
+from lumc.targets import resolve_target
 from lumc.link import cuda
 from lumc.link.toolchain import find
 from lumc.profile.gpu import GpuBench

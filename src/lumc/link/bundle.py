@@ -23,7 +23,7 @@ from lumc.codegen.plan import Code, EntryPlan, Packing, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
-from lumc.link import archive, cuda, manifest, planfile, toolchain, weights
+from lumc.link import archive, cuda, mac, manifest, planfile, toolchain, weights
 from lumc.link.packing import Array, pack
 from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.weights import read_weight
@@ -31,7 +31,7 @@ from lumc.weights import read_weight
 # of runner/, and main for lumc-run
 LIBRARY = (
     *("cpu", "cuda", "features", "files", "memory"),
-    *("model", "npy", "plan", "pool", "sha256"),
+    *("metal", "model", "npy", "plan", "pool", "sha256"),
 )
 
 
@@ -50,12 +50,13 @@ class Tools(NamedTuple):
     cuda: cuda.Compiler | None = None
 
 
-def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: bool) -> None:
+def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: bool) -> list[str]:
     """Write the bundle of one graph for some targets to ``out``: a directory, or one zip file when
     ``single``. The first target is the one that the fields of the manifest describe.
 
     ``base`` is the folder that weight files are relative to. ``out`` appears whole or not at all;
     an older bundle is replaced, anything else is not. Raises E0707 for parts that do not match.
+    Returns what the user should know of it.
     """
     parts = in_order(parts)
     codes = share_packings([p.code for p in parts])
@@ -65,6 +66,8 @@ def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: 
             for code in codes
         ]
         build_runner(folder, tools.c)
+        for_mac = any(code.target.kind == "metal" for code in codes)
+        notes = build_mac_runner(folder, tools.c) if for_mac else []
         with fields("kernels"):
             layout = store_weights(codes, folder / "weights.safetensors", base)
             for code, row in zip(codes, rows, strict=True):
@@ -76,6 +79,7 @@ def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: 
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
         _write(folder / manifest.NAME, text.encode())
+    return notes
 
 
 def slug(code: Code) -> str:
@@ -215,11 +219,14 @@ def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     return {**row, "compiler": compiler.version}
 
 
+def metal_text(code: Code) -> str:
+    return "\n".join([code.header, *(k.source for k in code.kernels)])
+
+
 def build_metal(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, and the text of all of them, which the GPU's own compiler translates."""
     write_sources(code, folder, ".metal")
-    text = "\n".join([code.header, *(k.source for k in code.kernels)])
-    _write(folder / "kernels.metal", text.encode())
+    _write(folder / "kernels.metal", metal_text(code).encode())
     return {"name": slug(code), "arch": code.target.arch, "features": []}
 
 
@@ -241,6 +248,19 @@ def build_runner(folder: Path, tools: Toolchain) -> None:
     for name, data in compile_runner(tools).items():
         _write(folder / name, data)
     (folder / "bin" / "lumc-run").chmod(0o755)
+
+
+def build_mac_runner(folder: Path, tools: Toolchain) -> list[str]:
+    """bin/lumc-run-macos-arm64; without its compiler only a note."""
+    compiler = mac.compiler(tools.kept)
+    if compiler is None:
+        return [mac.LEFT_OUT]
+    wanted = {f"{n}.c" for n in (*LIBRARY, "main")} | {"internal.h", "lumc.h"}
+    every = sorted((files("lumc.link") / "runner").iterdir(), key=lambda f: f.name)
+    sources = tuple((f.name, f.read_bytes()) for f in every if f.name in wanted)
+    _write(folder / mac.NAME, mac.runner(compiler, sources))
+    (folder / mac.NAME).chmod(0o755)
+    return []
 
 
 @cache

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from lumc.artifact import atomic
 from lumc.errors import LumcError
-from lumc.kernel.target import CPUS, GPUS, resolve_target
+from lumc.targets import CPUS, GPUS, resolve_target
 
 OPTIONAL = {
     "pycuda": "run and time on an NVIDIA GPU from Python (pip install lumc[cuda])",
@@ -18,7 +19,7 @@ OPTIONAL = {
     "onnxruntime": "verify --source model.onnx",
     "torch": "verify --source FOLDER",
     "transformers": "verify --source FOLDER",
-    "ziglang": "a C compiler where the system has none (pip install lumc[cc])",
+    "ziglang": "a C compiler where there is none, and for Macs (pip install lumc[metal])",
 }
 
 
@@ -45,11 +46,12 @@ def target_rows() -> list[Row]:
         rows.append(Row(name, target.arch, enough or target.arch == "generic", why))
     builder, device = cuda_compiler(), nvidia_gpu()
     for arch in GPUS["cuda"]:
-        why = "; ".join(said for ok, said in (builder, device) if not ok)
+        why = ", ".join(said.partition(";")[0] for ok, said in (builder, device) if not ok)
         rows.append(Row(f"cuda:{arch}", arch, device[0], why, builder[0]))
-    rows += [
-        Row(f"metal:{arch}", arch, False, "it needs a Mac with a GPU") for arch in GPUS["metal"]
-    ]
+    from lumc.runtime.metal import problem
+
+    why = missing.what if (missing := problem()) else ""
+    rows += [Row(f"metal:{arch}", arch, not why, why) for arch in GPUS["metal"]]
     return rows
 
 
@@ -90,8 +92,9 @@ def targets(as_json: bool) -> None:
         print(f"{r.name:<16} {r.arch:<12} {state}")
 
 
-def doctor(cc: str | None, as_json: bool) -> None:
-    """``lumc doctor``: Python, compiler, target and optional packages, and what is missing."""
+def doctor(cc: str | None, as_json: bool, report: str | None = None) -> None:
+    """``lumc doctor``: Python, compiler, target and optional packages, and what is missing; the
+    same as a file to send to somebody."""
     from lumc import __version__
 
     checks: list[tuple[str, bool, str]] = [
@@ -106,8 +109,16 @@ def doctor(cc: str | None, as_json: bool) -> None:
     for package, use in OPTIONAL.items():
         found = importlib.util.find_spec(package) is not None
         checks.append((package, found, _version(package) if found else f"not installed: {use}"))
+    if platform.system() == "Darwin":
+        from lumc.report import mac
+
+        checks += mac.checks()
+    rows = [{"what": w, "ok": ok, "said": said} for w, ok, said in checks]
+    if report:
+        with atomic(Path(report)) as f:
+            f.write(json.dumps(rows, indent=1).encode() + b"\n")
     if as_json:
-        print(json.dumps([{"what": w, "ok": ok, "said": said} for w, ok, said in checks]))
+        print(json.dumps(rows))
         return
     for what, ok, said in checks:
         print(f"{'ok  ' if ok else '-   '} {what:<14} {said}")

@@ -12,7 +12,7 @@ from lumc.runtime.unpack import opened
 
 # The best first. Each module has a class Bundle with an ``open``, and ``problem()``, which says why
 # nothing of its kind can run here.
-RUNTIMES = {"cuda": "lumc.runtime.cuda", "cpu": "lumc.runtime.cpu"}
+RUNTIMES = {kind: f"lumc.runtime.{kind}" for kind in ("cuda", "metal", "cpu")}
 
 
 def open_bundle(

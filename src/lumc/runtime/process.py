@@ -41,8 +41,7 @@ def device_lock() -> Iterator[None]:
 
 
 class Candidates(Process):
-    """A worker that runs candidates, made there by ``make(*arguments)``, and the kernels that it
-    knows."""
+    """A worker, made there by ``make(*arguments)``, and the kernels that it knows."""
 
     def __init__(self, limits: Limits, make: Callable[..., Any], *arguments: Any) -> None:
         super().__init__(serve, limits.nbytes, make, *arguments)

@@ -108,7 +108,7 @@ int read_checked(const struct source *, const char *name, size_t limit, char **d
 /* The data of weights.safetensors, checked against its hash. */
 int read_weights(const struct source *, const struct plan *, struct block *);
 
-/* ---- what runs the launches of a plan: cpu.c, cuda.c. Calls on one `self` never overlap. */
+/* ---- what runs the launches of a plan: cpu.c, cuda.c, metal.c. Calls on one `self` never overlap. */
 struct device {
   const char *kind; /* its plans are plan/KIND-*.bin */
   /* How well this machine runs a plan, the more the better; 0: not at all, lumc_error says why. */
@@ -127,7 +127,7 @@ struct device {
   int (*trace)(void *self, size_t entry, int threads, int64_t *times);
   void (*close)(void *self);
 };
-extern const struct device cpu_device, cuda_device;
+extern const struct device cpu_device, cuda_device, metal_device;
 
 /* ---- npy.c */
 struct npy { /* data is NULL when the tensor has no bytes */

@@ -7,7 +7,7 @@
 
 static const char usage[] =
     "usage: lumc-run BUNDLE [--input NAME=x.npy].. [-o out.npz | -o NAME=y.npy].. [--entry NAME]\n"
-    "                [--device cuda|cpu] [--threads N] [--repeat N] [--list]\n"
+    "                [--device cuda|metal|cpu] [--threads N] [--repeat N] [--list]\n"
     "  --input   an input; plain x.npy when there is only one\n"
     "  -o        all outputs as .npz, or one of them as .npy; plain y.npy when there is only one\n"
     "  --entry   which entry to run (the first)\n"

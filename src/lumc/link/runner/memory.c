@@ -5,8 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { LARGEST_PAGE = 16384 }; /* of any system: Apple's */
+
 int reserve(struct block *b, size_t bytes) {
-  size_t size = (bytes + PAGE) / PAGE * PAGE, extra = size >= HUGE_PAGE ? HUGE_PAGE : 0;
+  size_t size = (bytes + LARGEST_PAGE) / LARGEST_PAGE * LARGEST_PAGE;
+  size_t extra = size >= HUGE_PAGE ? HUGE_PAGE : 0;
   uint8_t *p = mmap(NULL, size + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return lumc_fail(LUMC_FAILED, "cannot allocate %zu bytes", bytes);
   if (extra) { /* start at a huge page */

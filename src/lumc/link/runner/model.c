@@ -16,7 +16,7 @@ struct lumc {
   pthread_mutex_t running;
 };
 
-static const struct device *const devices[] = {&cuda_device, &cpu_device}; /* the best first */
+static const struct device *const devices[] = {&cuda_device, &metal_device, &cpu_device}; /* the best first */
 enum { DEVICES = sizeof devices / sizeof *devices };
 
 /* ---- opening */
@@ -71,7 +71,7 @@ static int choose_plan(struct plan *plan, const struct source *s, const struct d
 
 /* The best device, or the one that is named, with its plan. */
 static int choose(lumc *m, const struct source *s, const char *kind) {
-  int code = lumc_fail(LUMC_USAGE, "unknown device '%s'; one of: cuda, cpu", kind ? kind : "");
+  int code = lumc_fail(LUMC_USAGE, "unknown device '%s'; one of: cuda, metal, cpu", kind ? kind : "");
   for (int i = 0; i < DEVICES; ++i) {
     char name[128];
     const char *at = s->manifest;
