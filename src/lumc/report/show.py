@@ -275,17 +275,17 @@ def bundle_sources(file: str) -> tuple[dict[str, str], dict[str, str]]:
     of those with the same name the one of the first target."""
     from lumc.runtime.unpack import opened
 
-    body, sources, names = describe_bundle(file), dict[str, str](), dict[str, str]()
+    body, names = describe_bundle(file), dict[str, str]()
     with opened(file) as folder:
+        every = [p for p in folder.glob("kernels/*/*") if p.suffix in (".c", ".cu", ".metal")]
+        sources = {f"{p.parent.name}/{p.stem}": p.read_text() for p in every}
+    with artifact.fields("manifest", file):
         for target in body["targets"]:
             for k in target.get("kernels", body["kernels"]):
-                pattern = f"kernels/{target['name']}/{k['symbol']}.*"
-                (path,) = (p for p in folder.glob(pattern) if p.suffix in (".c", ".cu", ".metal"))
                 name = f"{target['name']}/{k['symbol']}"
-                sources[name] = path.read_text()
                 for alias in (k["name"], k["key"], k["symbol"], name):
                     names.setdefault(alias, name)
-    return sources, names
+    return sources, {alias: name for alias, name in names.items() if name in sources}
 
 
 def one_kernel(kind: str, value: Any, name: str) -> list[str]:
