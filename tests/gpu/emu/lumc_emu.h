@@ -8,6 +8,9 @@
 #pragma once
 
 #define LUMC_FN inline __attribute__((no_sanitize("thread"), unused))
+/* what takes or returns a struct becomes part of the kernel: g++ does not tell the checker of the
+ * memory that a call reads its argument from, or stores its result to */
+#define LUMC_PART inline __attribute__((always_inline, unused))
 
 namespace lumc_emu {
 typedef decltype(sizeof 0) size_t;
@@ -171,7 +174,7 @@ LUMC_FN double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
 LUMC_FN double lumc_log2_f64(double x) { return __builtin_log2(x); }
 LUMC_FN double lumc_sin_f64(double x) { return __builtin_sin(x); }
 
-LUMC_FN float lumc_from_f16(lumc_f16 h)
+LUMC_PART float lumc_from_f16(lumc_f16 h)
 {
     lumc_u32 sign = (lumc_u32)(h.bits & 0x8000) << 16, exponent = h.bits >> 10 & 31;
     lumc_u32 fraction = h.bits & 1023, bits = sign | (exponent + 112) << 23 | fraction << 13;
@@ -181,7 +184,11 @@ LUMC_FN float lumc_from_f16(lumc_f16 h)
         bits = sign | (lumc_u32)lumc_bits((float)fraction * 0x1p-24f);
     return lumc_float((lumc_i32)bits);
 }
-LUMC_FN lumc_f16 lumc_to_f16(float f)
+LUMC_PART float lumc_from_bf16(lumc_bf16 h)
+{
+    return lumc_float((lumc_i32)((lumc_u32)h.bits << 16));
+}
+LUMC_PART lumc_f16 lumc_to_f16(float f)
 {
     lumc_u32 bits = (lumc_u32)lumc_bits(f), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     lumc_u32 rounded;
@@ -195,7 +202,7 @@ LUMC_FN lumc_f16 lumc_to_f16(float f)
         rounded = (size + 0xfff + (size >> 13 & 1) - (112u << 23)) >> 13;
     return {(lumc_u16)(sign | rounded)};
 }
-LUMC_FN lumc_bf16 lumc_to_bf16(float f)
+LUMC_PART lumc_bf16 lumc_to_bf16(float f)
 {
     lumc_u32 bits = (lumc_u32)lumc_bits(f);
     if ((bits & 0x7fffffff) > 0x7f800000u)
