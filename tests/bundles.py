@@ -14,10 +14,10 @@ from lumc.graph.builder import Builder
 from lumc.graph.expr import axis
 from lumc.graph.graph import Read
 from lumc.graph.ops import DType, Op
-from lumc.graph.weights import weight_file
 from lumc.kernel.target import Target
-from lumc.link.bundle import link
+from lumc.link.bundle import Part, Tools, link
 from lumc.link.toolchain import Toolchain, find
+from lumc.weights import weight_file
 
 NATIVE = Target("cpu:native", "native", ("-march=native",), 8, 16)
 GENERIC = Target("cpu:generic", "generic", (), 4, 16)
@@ -124,8 +124,16 @@ def mlp(base: Path, m: int = 5, k: int = 11, n: int = 13, o: int = 3) -> tuple[C
     return code, reference
 
 
-def build(code: Code, out: Path, base: Path, single: bool = False) -> Path:
-    link(code, out, base, compiler(), input="0" * 64, single=single)
+def build(
+    code: Code,
+    out: Path,
+    base: Path,
+    single: bool = False,
+    others: Sequence[Code] = (),
+    **more: Any,
+) -> Path:
+    parts = [Part(c, "0" * 64) for c in (code, *others)]
+    link(parts, out, base, Tools(compiler(), **more), single=single)
     return out
 
 

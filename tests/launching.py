@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from kernels import CC, CHECKED, COMMON, aligned
+from lumc.bodies import code_from_json, code_to_json
 from lumc.codegen.c import ROUND
 from lumc.codegen.mathlib import HEADER, HEADER_NAME
-from lumc.codegen.plan import Code, EntryPlan, Value, from_json, to_json
+from lumc.codegen.plan import Code, EntryPlan, Value
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph, print_graph
 from lumc.link.packing import pack
@@ -146,7 +147,7 @@ def run_checked(
     arrays: dict[str, Array] = {}
     memories: list[dict[str, Memory]] = []
     for i, (code, leaf) in enumerate(zip(codes, leaves, strict=True)):
-        (folder / f"{i}.json").write_text(json.dumps(to_json(code)))
+        (folder / f"{i}.json").write_text(json.dumps(code_to_json(code)))
         (folder / f"{i}.lg").write_text(print_graph(code.graph))
         memories.append({e.name: Memory(code, e, leaf, parts) for e in code.entries})
         for e, (name, m) in enumerate(memories[-1].items()):
@@ -180,7 +181,7 @@ def checked_job() -> None:
     for i in range(count):
         text = (folder / f"{i}.lg").read_text()
         print(f"{folder}/{i}.lg", flush=True)
-        code = from_json(json.loads((folder / f"{i}.json").read_text()), parse_graph(text))
+        code = code_from_json(json.loads((folder / f"{i}.json").read_text()), parse_graph(text))
         for e, entry in enumerate(code.entries):
             _checked_entry(lib, libc, f"g{i}_", code, entry, arrays, f"{i}/{e}", parts)
     np.savez(folder / "job.npz", **arrays)

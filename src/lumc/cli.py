@@ -152,14 +152,17 @@ def codegen(source: str, output: str, verbose: int) -> None:
 
 
 @commands.command()
-@options("input")
+@click.argument("sources", metavar="[FILE|-]...", nargs=-1)
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
 @options("zip", "cc", "verbose")
-def link(source: str, output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
-    """Compile the kernels and pack the weights: .lk in, .lb bundle out."""
+def link(sources: tuple[str, ...], output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
+    """Compile the kernels and pack the weights: .lk in, .lb bundle out.
+
+    Several .lk files of one graph, each for another target, make one bundle that runs on all.
+    """
     from lumc import pipeline
 
-    pipeline.link(source, output, as_zip, cc, objects_folder(), verbose)
+    pipeline.link(sources or ("-",), output, as_zip, cc, objects_folder(), verbose)
 
 
 @commands.command("compile")
@@ -197,13 +200,14 @@ def compile_(
 @options("inputs")
 @click.option("-o", "--output", metavar="FILE", help=".npz, or .npy for a single output.")
 @click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
-@options("entry", "threads", "trace", "json")
+@options("entry", "device", "threads", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
     output: str | None,
     state: str | None,
     entry: str,
+    device: str | None,
     threads: int,
     trace: str | None,
     as_json: bool,
@@ -214,7 +218,7 @@ def run(
     """
     from lumc import execute
 
-    execute.run(bundle, inputs, output, state, entry, threads, as_json, trace)
+    execute.run(bundle, inputs, output, state, entry, threads, as_json, trace, device or "")
 
 
 @commands.command()
@@ -226,13 +230,14 @@ def run(
     type=float,
     help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
 )
-@options("entry", "threads", "seed", "json")
+@options("entry", "device", "threads", "seed", "json")
 def verify(
     bundle: str,
     inputs: tuple[str, ...],
     model: str | None,
     tolerance: float | None,
     entry: str,
+    device: str | None,
     threads: int,
     seed: int,
     as_json: bool,
@@ -245,19 +250,20 @@ def verify(
     """
     from lumc import execute
 
-    execute.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json)
+    execute.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json, device or "")
 
 
 @commands.command()
 @click.argument("bundle")
 @options("inputs")
 @click.option("--seconds", default=1.0, show_default=True, help="How long to sample.")
-@options("entry", "threads", "seed", "json")
+@options("entry", "device", "threads", "seed", "json")
 def bench(
     bundle: str,
     inputs: tuple[str, ...],
     seconds: float,
     entry: str,
+    device: str | None,
     threads: int,
     seed: int,
     as_json: bool,
@@ -265,7 +271,7 @@ def bench(
     """Time a bundle; the minimum is the figure to compare."""
     from lumc import execute
 
-    execute.bench(bundle, inputs, seconds, entry, threads, seed, as_json)
+    execute.bench(bundle, inputs, seconds, entry, threads, seed, as_json, device or "")
 
 
 @commands.command()
@@ -328,11 +334,12 @@ def targets(as_json: bool) -> None:
 
 @commands.command()
 @options("cc", "json")
-def doctor(cc: str | None, as_json: bool) -> None:
-    """Say what lumc finds on this machine and what is missing."""
+@click.option("--report", metavar="FILE", help="Write it to a file as well, to send it along.")
+def doctor(cc: str | None, as_json: bool, report: str | None) -> None:
+    """Say what lumc finds on this machine and what is missing; a Mac's GPU is tested."""
     from lumc.report import machine
 
-    machine.doctor(cc, as_json)
+    machine.doctor(cc, as_json, report)
 
 
 @commands.group()

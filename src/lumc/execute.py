@@ -121,6 +121,10 @@ def complete(graph: Graph, entry: str, given: Arrays, seed: int) -> Arrays:
 # ---- commands
 
 
+def note(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
 def run(
     path: str,
     inputs: tuple[str, ...],
@@ -130,11 +134,12 @@ def run(
     threads: int,
     as_json: bool,
     trace: str | None = None,
+    device: str = "",
 ) -> None:
     """``lumc run``: outputs to a file, or a summary of each on stdout."""
-    from lumc.runtime.cpu import Bundle
+    from lumc.runtime.choose import open_bundle
 
-    with Bundle.open(path) as bundle:
+    with open_bundle(path, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, [t.name for t in bundle.entry(entry).inputs])
         if state and Path(state).exists():
@@ -173,14 +178,15 @@ def verify(
     threads: int,
     seed: int,
     as_json: bool,
+    device: str = "",
 ) -> None:
     """``lumc verify``: the worst element of every output against every reference."""
     from lumc.oracle.graph import evaluate
-    from lumc.runtime.cpu import Bundle
+    from lumc.runtime.choose import open_bundle
     from lumc.runtime.restore import weight_reader
     from lumc.runtime.unpack import opened
 
-    with opened(path) as folder, Bundle.open(folder) as bundle:
+    with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         graph = graph_of(folder)
         names = [t.name for t in bundle.entry(entry).inputs]
@@ -266,12 +272,13 @@ def bench(
     threads: int,
     seed: int,
     as_json: bool,
+    device: str = "",
 ) -> None:
     """``lumc bench``: minimum, median and 90th percentile of the times of single runs."""
-    from lumc.runtime.cpu import Bundle
+    from lumc.runtime.choose import open_bundle
     from lumc.runtime.unpack import opened
 
-    with opened(path) as folder, Bundle.open(folder) as bundle:
+    with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         names = [t.name for t in bundle.entry(entry).inputs]
         given = read_arrays(inputs, names)
@@ -279,6 +286,7 @@ def bench(
         times = sorted(bundle.bench(arrays, entry=entry, threads=threads, seconds=seconds))
     figures = {
         "entry": entry,
+        "device": bundle.device,
         "threads": threads,
         "min_us": times[0],
         "median_us": times[len(times) // 2],

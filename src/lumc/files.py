@@ -76,32 +76,32 @@ def _graph_of(read: artifact.Artifact, where: str) -> Graph:
 
 def space_from_text(text: str, base: Path, path: str) -> tuple[Space, str]:
     """A ``.ls`` and its digest."""
-    from lumc.search.space import from_json
+    from lumc.bodies import space_from_json
 
     read = artifact.parse(text, "space", path, base)
     graph = _graph_of(read, path)
     with artifact.fields("search space", path):
-        return from_json(read.body, graph), read.digest
+        return space_from_json(read.body, graph), read.digest
 
 
 def plan_from_text(text: str, base: Path, path: str) -> tuple[Plan, str]:
     """A ``.lp`` and its digest."""
-    from lumc.kernel.plan_json import from_json
+    from lumc.bodies import plan_from_json
 
     read = artifact.parse(text, "plan", path, base)
     graph = _graph_of(read, path)
     with artifact.fields("plan", path):
-        return from_json(read.body, graph), read.digest
+        return plan_from_json(read.body, graph), read.digest
 
 
 def code_from_text(text: str, base: Path, path: str) -> tuple[Code, str]:
     """A ``.lk`` and its digest."""
-    from lumc.codegen.plan import from_json
+    from lumc.bodies import code_from_json
 
     read = artifact.parse(text, "kernels", path, base)
     graph = _graph_of(read, path)
     with artifact.fields("kernels", path):
-        return from_json(read.body, graph), read.digest
+        return code_from_json(read.body, graph), read.digest
 
 
 def write(value: Space | Plan | Code, input: str, output: str) -> str:
@@ -117,14 +117,12 @@ def digest(value: Space | Plan | Code) -> str:
 
 
 def _body(value: Space | Plan | Code, path: str) -> tuple[str, dict[str, Any]]:
-    import lumc.codegen.plan
-    import lumc.kernel.plan_json
-    import lumc.search.space
+    from lumc import bodies
 
-    modules = {
-        "Space": ("space", lumc.search.space),
-        "Plan": ("plan", lumc.kernel.plan_json),
-        "Code": ("kernels", lumc.codegen.plan),
+    forms: dict[str, tuple[str, Any]] = {
+        "Space": ("space", bodies.space_to_json),
+        "Plan": ("plan", bodies.plan_to_json),
+        "Code": ("kernels", bodies.code_to_json),
     }
-    kind, module = modules[type(value).__name__]
-    return kind, with_graph(value.graph, module.to_json(value), path)
+    kind, to_json = forms[type(value).__name__]
+    return kind, with_graph(value.graph, to_json(value), path)

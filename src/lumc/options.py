@@ -74,6 +74,12 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "threads": click.option(
         "--threads", type=click.IntRange(1, 1024), default=1, show_default=True
     ),
+    "device": click.option(
+        "--device",
+        type=click.Choice(["cuda", "metal", "cpu"]),
+        default=None,
+        help="Default: the first of these that the bundle has a plan for and that works here.",
+    ),
     "inputs": click.option(
         "--input",
         "inputs",

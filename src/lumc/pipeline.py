@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -282,25 +282,36 @@ def codegen(source: str, output: str, verbose: int) -> None:
 
 
 def link(
-    source: str, output: str, as_zip: bool, cc: str | None, objects: Path | None, verbose: int
+    sources: Sequence[str],
+    output: str,
+    as_zip: bool,
+    cc: str | None,
+    objects: Path | None,
+    verbose: int,
 ) -> None:
     """``lumc link``; objects that were compiled before are kept in a folder, if one is given."""
     log = Log(verbose)
-    code, digest = files.code_from_text(*artifact.read_text(source), source)
+    parts = [files.code_from_text(*artifact.read_text(source), source) for source in sources]
     with log.step("link"):
-        write_bundle(code, digest, output, as_zip, cc, objects)
+        write_bundle(parts, output, as_zip, cc, objects)
 
 
 def write_bundle(
-    code: Code, input: str, output: str, as_zip: bool, cc: str | None, objects: Path | None
+    codes: Sequence[tuple[Code, str]],
+    output: str,
+    as_zip: bool,
+    cc: str | None,
+    objects: Path | None,
 ) -> None:
-    from lumc.graph.weights import overflowing
-    from lumc.link.bundle import link
+    """Link codes, each with the digest of its ``.lk``, into one bundle."""
+    from lumc.link.bundle import Part, Tools, link
     from lumc.link.toolchain import find
+    from lumc.weights import overflowing
 
-    tools = find(cc, objects)
-    link(code, Path(output), Path.cwd(), tools, input=input, single=as_zip)
-    for weight, count in overflowing(code.graph, Path.cwd()):
+    parts = [Part(code, digest) for code, digest in codes]
+    for note in link(parts, Path(output), Path.cwd(), Tools(find(cc, objects)), single=as_zip):
+        Log()(0, f"note: {note}")
+    for weight, count in overflowing(codes[0][0].graph, Path.cwd()):
         Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
 
 
@@ -339,10 +350,35 @@ def compile_model(
 def _compile(
     graph: Graph, output: str, options: CompileOptions, log: Log, keep: Path | None, stem: str
 ) -> None:
+    names = parse_targets(options.target)
+    codes = []
+    for name in names:
+        stem_of = stem if len(names) == 1 else f"{stem}.{name.replace(':', '-')}"
+        codes.append(_code_for(name, graph, options, log, keep, stem_of))
+    with log.step("link"):
+        cc, kept = options.profile.cc, options.objects
+        write_bundle(codes, output, options.as_zip, cc, kept)
+
+
+def parse_targets(text: str) -> list[str]:
+    """The names in ``cpu,cuda:sm_90``, each known and once. Raises E0401, E0203."""
+    from lumc.kernel.target import resolve_target
+
+    names = [resolve_target(name.strip()).name for name in text.split(",")]
+    if len(set(names)) < len(names):
+        what, fix = f"--target {text}: a target is named twice", "name each once"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    return names
+
+
+def _code_for(
+    target: str, graph: Graph, options: CompileOptions, log: Log, keep: Path | None, stem: str
+) -> tuple[Code, str]:
+    """The passes up to ``codegen`` for one target, and the digest of its result."""
     from lumc.codegen.generate import generate
 
     with log.step("search"):
-        space = make_space(graph, options.target, options.max_nodes)
+        space = make_space(graph, target, options.max_nodes)
     report_space(space, log)
     digest = _keep(space, files.graph_digest(graph), keep, f"{stem}.ls")
     with log.step("profile"):
@@ -350,10 +386,7 @@ def _compile(
     digest = _keep(plan, digest, keep, f"{stem}.lp")
     with log.step("codegen"):
         code = generate(plan)
-    digest = _keep(code, digest, keep, f"{stem}.lk")
-    with log.step("link"):
-        cc, kept = options.profile.cc, options.objects
-        write_bundle(code, digest, output, options.as_zip, cc, kept)
+    return code, _keep(code, digest, keep, f"{stem}.lk")
 
 
 def _graph_from_anything(source: str, dims: Mapping[str, int], made: Path) -> Graph:

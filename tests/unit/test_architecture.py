@@ -13,18 +13,22 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 ALLOWED = {
     "errors": set(),
     "artifact": {"errors"},
+    "process": set(),
     "graph": {"errors", "artifact"},
+    "weights": {"errors", "artifact", "graph"},
     "kernel": {"errors", "artifact", "graph"},
     "records": {"errors", "artifact", "graph", "kernel"},
     "oracle": {"errors", "artifact", "graph", "kernel"},
-    "frontend": {"errors", "artifact", "graph", "oracle"},
-    "search": {"errors", "artifact", "graph", "kernel"},
+    "frontend": {"errors", "artifact", "graph", "weights", "oracle"},
+    "search": {"errors", "artifact", "process", "graph", "kernel"},
     "codegen": {"errors", "artifact", "graph", "kernel"},
-    "link": {"errors", "artifact", "graph", "kernel", "codegen"},
-    "runtime": {"errors", "artifact", "graph", "kernel", "oracle", "codegen", "link"},
+    "link": {"errors", "artifact", "graph", "weights", "kernel", "codegen"},
+    "runtime": {
+        "errors", "artifact", "process", "graph", "weights", "kernel", "oracle", "codegen", "link",
+    },
     "profile": {
-        "errors", "artifact", "graph", "kernel", "records", "oracle", "search", "codegen", "link",
-        "runtime",
+        "errors", "artifact", "process", "graph", "kernel", "records", "oracle", "search",
+        "codegen", "link", "runtime",
     },
 }  # fmt: skip
 

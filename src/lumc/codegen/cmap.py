@@ -102,21 +102,16 @@ def _nest(w: Writer, op: Map) -> None:
     that fixes it."""
     levels = w.levels(op.axes)
     stored = w.store(op.dst, levels.value(op.term), levels.value)
-    piecewise = op.stream or bool(op.ahead)
-    with ExitStack() as nest:
-        for depth, a in enumerate(op.axes):
-            w.lines_of(levels.at[depth])
-            if piecewise and a == op.axes[-1]:
-                break
-            lanes = a == op.axes[-1] and op.ranges[a].largest > 1
-            nest.enter_context(w.loop(a, op.ranges[a], simd="" if lanes else None))
+    if not op.stream and not op.ahead:
+        with w.nest(levels, op.ranges, len(op.axes)):
+            w.line(stored)
+        return
+    with w.nest(levels, op.ranges, len(op.axes) - 1):
         if op.stream:
             _stream(w, op, levels, stored)
-        elif piecewise:
-            width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
-            w.pieces(a, op.ranges[a], width, op.ahead, [*levels.at[-1], stored])
         else:
-            w.lines_of([*levels.at[-1], stored])
+            lane, width = op.axes[-1], PIECE // w.places[op.dst.attr[0]].dtype.nbytes
+            w.pieces(lane, op.ranges[lane], width, op.ahead, [*levels.at[-1], stored])
 
 
 def _stream(w: Writer, op: Map, levels: Levels, stored: str) -> None:

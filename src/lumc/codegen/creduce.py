@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -40,7 +39,7 @@ def print_reduce(w: Writer, op: Reduce) -> None:
         _along_reduced(w, op)
 
 
-def _combine(op: str, kind: DType, a: str, b: str) -> str:
+def combine(op: str, kind: DType, a: str, b: str) -> str:
     """One step of a reduction over values of one dtype, exact for NaN."""
     if op == "sum":
         return f"{a} + {b}" if kind.is_float else f"lumc_add_{kind.value}({a}, {b})"
@@ -57,18 +56,11 @@ def _along_kept(w: Writer, op: Reduce) -> None:
         levels = w.levels((*op.red, lane))
         values = [levels.value(o.term) for o in op.outputs]
         stores = [(dst, levels.value(term)) for dst, term in op.stores]
-        with ExitStack() as nest:
-            for depth, a in enumerate((*op.red, lane)):
-                w.lines_of(levels.at[depth])
-                simd = "" if a == lane and ranges[a].largest > 1 else None
-                nest.enter_context(w.loop(a, ranges[a], simd=simd))
-            steps = levels.at[-1]
+        with w.nest(levels, ranges, len(op.red) + 1):
             for o, value in zip(op.outputs, values, strict=True):
-                old = w.load(o.dst, levels.value)
-                kind = computed(dtype(o.term))
-                steps.append(w.store(o.dst, _combine(o.op, kind, old, value), levels.value))
-            steps += [w.store(dst, value, levels.value) for dst, value in stores]
-            w.lines_of(steps)
+                total = combine(o.op, computed(dtype(o.term)), w.load(o.dst), value)
+                w.line(w.store(o.dst, total))
+            w.lines_of([w.store(dst, value) for dst, value in stores])
 
 
 def _in_strips(w: Writer, op: Reduce) -> None:
@@ -113,7 +105,7 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
             w.lines_of([f"const long {c} = {w.index(start)} + {part};", *levels.at[1], *lines])
 
     def joined(o: Output, cell: Expr, value: str) -> str:
-        return w.store(cell, _combine(o.op, computed(dtype(o.term)), w.load(cell), value))
+        return w.store(cell, combine(o.op, computed(dtype(o.term)), w.load(cell), value))
 
     def begin(levels: Levels) -> list[str]:
         values = [*fixed.items(), *((o.init, a) for o, parts in cells for a in parts)]
@@ -204,7 +196,7 @@ class _Accumulator:
         vector = f"{'f' if self.kind.is_float else 'u'}{_BITS[c_type]}x{unit}"
         parts = [f"*(lumc_{vector} *)({self.name} + {k})" for k in range(0, self.width, unit)]
         total = f"({C_TYPES[self.kind]})lumc_sum_{vector}({' + '.join(parts)})"
-        return _combine("sum", self.kind, self.init, total)
+        return combine("sum", self.kind, self.init, total)
 
     def _greatest(self, w: Writer) -> str:
         top = "LUMC_TOP" if self.kind.is_float else "|" if self.kind is DType.BOOL else "max"
@@ -246,11 +238,7 @@ def _along_reduced(w: Writer, op: Reduce) -> None:
             + [w.store(dst, _unseen(v, w.load(dst), lane, again)) for dst, v in stored]
             for again in (False, True)
         )
-        with ExitStack() as nest:
-            for depth, name in enumerate(op.red[:-1]):
-                w.lines_of(levels.at[depth])
-                nest.enter_context(w.loop(name, op.ranges[name]))
-            w.lines_of(levels.at[len(op.red) - 1])
+        with w.nest(levels, op.ranges, len(op.red) - 1):
             if width > 1:
                 inner = levels.at[-1]
                 w.pieces(last, r, width, op.ahead, [*inner, *steps], [*inner, *masked])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from lumc.codegen.cterm import Levels, TermPrinter
+from lumc.codegen.cterm import C, Levels, Spelling, TermPrinter
 from lumc.codegen.program import Program, Range
 from lumc.graph.expr import Expr, add, axis, dim, substitute
 
@@ -17,8 +17,8 @@ Lines = Sequence[str]
 class Writer(TermPrinter):
     """The text of one kernel function in the making."""
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program.kernel, program.places)
+    def __init__(self, program: Program, spelling: Spelling = C) -> None:
+        super().__init__(program.kernel, program.places, spelling)
         self.target = program.target
         self.lines: list[str] = []
         self.functions: dict[str, str] = {}  # text of a function called @ -> its name
@@ -85,6 +85,18 @@ class Writer(TermPrinter):
             yield
             return
         with self.loop(names[0], ranges[names[0]]), self.loops(names[1:], ranges):
+            yield
+
+    @contextmanager
+    def nest(self, levels: Levels, ranges: Mapping[str, Range], depth: int) -> Iterator[None]:
+        """The first ``depth`` loops of an operation with what is computed in each of them; the
+        last of all loops goes over lanes."""
+        with ExitStack() as loops:
+            for i, a in enumerate(levels.loops[:depth], 1):
+                self.lines_of(levels.at[i - 1])
+                simd = "" if i == len(levels.loops) and ranges[a].largest > 1 else None
+                loops.enter_context(self.loop(a, ranges[a], simd=simd))
+            self.lines_of(levels.at[depth])
             yield
 
     # ---- pieces of the lanes: NAME_at is where one starts, NAME_l counts within it

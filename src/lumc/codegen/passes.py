@@ -88,7 +88,7 @@ def _reads(body: Sequence[ir.Op]) -> Counter[str]:
     """How many operations touch each place."""
     count: Counter[str] = Counter()
     for op in ir.leaves(body):
-        count.update({e.attr[0] for t in ir.terms_of(op) for e in subterms(t) if e.kind == "load"})
+        count.update({e.attr[0] for e in ir.loads_of(op)})
     return count
 
 
@@ -163,8 +163,7 @@ def _later(
     if not loops or along_kept or op.ranges[loops[-1]].largest < SHORT:
         return
     lane, along = loops[-1], loops[-2:][0]
-    loads = dict.fromkeys(e for t in ir.terms_of(op) for e in subterms(t) if e.kind == "load")
-    for e in (e for e in loads if e.attr[0] in places):
+    for e in (e for e in dict.fromkeys(ir.loads_of(op)) if e.attr[0] in places):
         place = places[e.attr[0]]
         steps, irregular = place.motion(e.kids)
         unit = place.dtype.nbytes * (op.ranges[lane].largest if along != lane else 1)
@@ -180,24 +179,13 @@ def drop_unread(kernel: Kernel, body: Sequence[ir.Op]) -> list[ir.Op]:
         before = len(wanted)
         for op in ir.leaves(body):
             if _written(op) & wanted:
-                wanted |= _read(op)
+                wanted |= {e.attr[0] for e in ir.loads_of(op, but=ir.written(op))}
         if len(wanted) == before:
             return _only(body, wanted)
 
 
-def _destinations(op: ir.Map | ir.Reduce | ir.Contract) -> list[Expr]:
-    if isinstance(op, ir.Reduce):
-        return [*(o.dst for o in op.outputs), *(dst for dst, _ in op.stores)]
-    return [op.dst]
-
-
 def _written(op: ir.Map | ir.Reduce | ir.Contract) -> set[str]:
-    return {dst.attr[0] for dst in _destinations(op)}
-
-
-def _read(op: ir.Map | ir.Reduce | ir.Contract) -> set[str]:
-    terms = [t for t in ir.terms_of(op) if t not in _destinations(op)]
-    return {e.attr[0] for t in terms for e in subterms(t) if e.kind == "load"}
+    return {dst.attr[0] for dst in ir.written(op)}
 
 
 def _only(body: Sequence[ir.Op], wanted: set[str]) -> list[ir.Op]:

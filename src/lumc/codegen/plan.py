@@ -18,7 +18,7 @@ from lumc.codegen.memory import ALIGN
 from lumc.graph.expr import Expr
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
-from lumc.kernel.codec import from_plain, to_plain
+from lumc.kernel.codec import from_plain
 from lumc.kernel.schedule import Positive
 from lumc.kernel.target import Target
 
@@ -125,31 +125,6 @@ class Code:
     kernels: tuple[KernelCode, ...]  # in order of their first launch
     packings: Mapping[str, Packing]  # by value name
     entries: tuple[EntryPlan, ...]
-
-
-# ---- JSON
-
-
-def to_json(code: Code) -> dict[str, Any]:
-    """The body of a ``.lk`` without its graph."""
-    return {
-        "target": to_plain(code.target),
-        "header": code.header,
-        "kernels": [to_plain(k) for k in code.kernels],
-        "packings": [{"name": n, **to_plain(p)} for n, p in code.packings.items()],
-        "entries": [to_plain(e) for e in code.entries],
-    }
-
-
-def from_json(body: Mapping[str, Any], graph: Graph) -> Code:
-    """The code of a body; raises the errors of malformed JSON, see ``artifact.fields``."""
-    target = from_plain(Target, body["target"])
-    kernels = tuple(from_plain(KernelCode, k) for k in body["kernels"])
-    entries = tuple(from_plain(EntryPlan, e) for e in body["entries"])
-    packings = packings_from(body["packings"])
-    code = Code(graph, target, str(body["header"]), kernels, packings, entries)
-    verify(code)
-    return code
 
 
 def packings_from(rows: Iterable[Mapping[str, Any]]) -> dict[str, Packing]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from lumc.graph.expr import Expr, add, dim, linear, make, mul, num
+from lumc.graph.expr import Expr, add, dim, linear, make, mul, num, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.schedule import Stage
 from lumc.kernel.target import Target
@@ -270,13 +270,27 @@ def leaves(body: Sequence[Op]) -> Iterator[Map | Reduce | Contract]:
             yield op
 
 
+def written(op: Map | Reduce | Contract) -> list[Expr]:
+    """Where an operation stores its results."""
+    if isinstance(op, Reduce):
+        return [*(o.dst for o in op.outputs), *(dst for dst, _ in op.stores)]
+    return [op.dst]
+
+
 def terms_of(op: Map | Reduce | Contract) -> list[Expr]:
     """Every term that an operation reads or writes."""
     match op:
         case Map():
-            return [op.dst, op.term]
+            read = [op.term]
         case Contract():
-            return [op.dst, op.a, op.b]
+            read = [op.a, op.b]
         case Reduce():
-            out = [t for o in op.outputs for t in (o.dst, o.term, o.init)]
-            return out + [t for store in op.stores for t in store]
+            read = [t for o in op.outputs for t in (o.term, o.init)]
+            read += [term for _, term in op.stores]
+    return written(op) + read
+
+
+def loads_of(op: Map | Reduce | Contract, but: Sequence[Expr] = ()) -> list[Expr]:
+    """The loads in its terms ``but`` some, in a fixed order: as often as these have them."""
+    terms = [t for t in terms_of(op) if t not in but]
+    return [e for t in terms for e in subterms(t) if e.kind == "load"]

@@ -19,7 +19,7 @@ from lumc.frontend.sentence import sentence_embedding
 from lumc.frontend.tensor import Tensor
 from lumc.frontend.weights import open_checkpoint, read_json
 from lumc.graph.graph import WeightFile
-from lumc.graph.weights import Stored
+from lumc.weights import Stored
 
 # a family declares inputs, dims and outputs; it returns what a pooling needs, if it can be pooled
 Family = Callable[[Model, "Config", Scope], "tuple[Tensor, Tensor] | None"]

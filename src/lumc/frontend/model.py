@@ -39,7 +39,7 @@ from lumc.graph.graph import (
 )
 from lumc.graph.ops import DType, Op, to_bf16
 from lumc.graph.verify import STATEMENTS, check_name
-from lumc.graph.weights import read_weight
+from lumc.weights import read_weight
 
 Array = NDArray[Any]
 PACKAGE = str(Path(__file__).resolve().parent.parent)

@@ -15,7 +15,7 @@ from lumc.artifact import atomic
 from lumc.errors import Exit, LumcError
 from lumc.graph.graph import WeightFile
 from lumc.graph.ops import DType
-from lumc.graph.weights import Stored, read_header, weight_file
+from lumc.weights import Stored, read_header, weight_file
 
 MAX_JSON = 100 << 20  # bytes
 

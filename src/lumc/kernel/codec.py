@@ -8,75 +8,93 @@ earlier nodes. Floats that JSON has no number for are the texts "nan", "inf" and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from enum import Enum
-from typing import Any, TypeVar
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from lumc.graph.expr import Expr, bound_axes, make, subterms
-from lumc.graph.graph import Graph
 from lumc.graph.ops import BINARY, UNARY, DType
-from lumc.kernel.plan import Instance, Outputs
-from lumc.kernel.target import CPUS, Target
-from lumc.kernel.term import NAME, Buffer
+from lumc.kernel.term import INDEX_KINDS, Name
 
 T = TypeVar("T")
-Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
-
 MAX_NODES = 1 << 20
-_UNARY = {op.value for op in UNARY}
-_BINARY = {op.value for op in BINARY} | {"eq", "sel", "or"}
-_DTYPES = {d.value: d for d in DType}
-_INDEX = frozenset({"axis", "dim", "num", "lin", "div", "mod", "dyn"})
+
+
+def one_of(*words: str) -> msgspec.Meta:
+    return msgspec.Meta(pattern=f"^({'|'.join(words)})$")
+
+
+MOST = (1 << 63) - 1
+Integer = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
+Divisor = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+Kind = Annotated[str, one_of(*(d.value for d in DType))]
+Unary = Annotated[str, one_of(*(op.value for op in UNARY))]
+Binary = Annotated[str, one_of(*(op.value for op in BINARY), "eq", "sel", "or")]
+Some = Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]
+# the attributes of every kind of node, and the sorts of its kids: i is an index, v a value
+FORMS: Mapping[str, tuple[Any, str]] = {
+    "axis": (tuple[Name], ""),
+    "dim": (tuple[Name], ""),
+    "num": (tuple[Integer], ""),
+    "lin": (tuple[Integer, tuple[Integer, ...]], "i+"),
+    "div": (tuple[Divisor], "i"),
+    "mod": (tuple[Divisor], "i"),
+    "dyn": (tuple[()], "v"),
+    "load": (tuple[Name, Kind], "i*"),
+    "const": (tuple[Kind, bool | Integer | float | Literal["nan", "inf", "-inf"]], ""),
+    "iota": (tuple[Kind], "i"),
+    "cast": (tuple[Kind], "v"),
+    "guard": (tuple[Integer, Integer], "iv"),
+    "un": (tuple[Unary], "v"),
+    "bin": (tuple[Binary], "vv"),
+    "red": (tuple[Literal["sum", "max"], Some], "v"),
+    "wsum": (tuple[Name], "vv"),
+}
 
 
 def to_plain(value: Any) -> Any:
     """A dataclass as JSON types."""
-    roots: dict[Expr, int] = {}
-    _plain(value, lambda e: roots.setdefault(e, 0))
-    nodes, positions = encode(list(roots))
-    body = _plain(value, dict(zip(roots, positions, strict=True)).__getitem__)
+    position: dict[Expr, int] = {}
+    nodes: list[Any] = []
+    text = msgspec.json.encode(value, enc_hook=lambda e: _add(e, position, nodes))
+    body = msgspec.json.decode(text)
     return {**body, "terms": nodes} if nodes else body
-
-
-def _plain(value: Any, position: Callable[[Expr], int]) -> Any:
-    if isinstance(value, Expr):
-        return position(value)
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name), position) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {k: _plain(v, position) for k, v in value.items()}
-    return [_plain(v, position) for v in value] if isinstance(value, list | tuple) else value
 
 
 def from_plain(kind: type[T], data: Any) -> T:
     """The value of ``to_plain``; raises ValueError, TypeError or LookupError for anything else."""
-    terms = decode(data.get("terms", []) if is_dataclass(kind) else [])
-    body = {k: v for k, v in data.items() if not terms or k != "terms"}
+    terms = decode(data.get("terms", []) if isinstance(data, dict) else [])
+    body = {k: v for k, v in data.items() if k != "terms"} if terms else data
+    value: T = _converted(body, kind, dec_hook=lambda _, at: pick(terms, at))
+    if to_plain(value) != data:
+        raise ValueError(f"unknown fields of a {kind.__name__}")
+    return value
+
+
+def _converted(data: Any, kind: Any, **how: Any) -> Any:
     try:
-        value = msgspec.convert(body, kind, dec_hook=lambda _, at: pick(terms, at))
+        return msgspec.convert(data, kind, **how)
     except msgspec.ValidationError as e:
         raise ValueError(str(e)) from None
-    if to_plain(value) != data:
-        raise ValueError(f"unknown or missing fields of a {kind.__name__}")
-    return value
 
 
 def encode(roots: Sequence[Expr]) -> tuple[list[Any], list[int]]:
     """The nodes of several terms, shared ones once, and the position of every root."""
     position: dict[Expr, int] = {}
     nodes: list[Any] = []
-    for root in roots:
-        for e in subterms(root):
-            if e not in position:
-                position[e] = len(nodes)
-                attr = [list(a) if isinstance(a, tuple) else _finite(a) for a in e.attr]
-                nodes.append([e.kind, attr, [position[k] for k in e.kids]])
-    return nodes, [position[root] for root in roots]
+    return nodes, [_add(root, position, nodes) for root in roots]
+
+
+def _add(root: Expr, position: dict[Expr, int], nodes: list[Any]) -> int:
+    """The position of a term, whose nodes are added if they are new."""
+    for e in subterms(root) if root not in position else ():
+        if e not in position:
+            position[e] = len(nodes)
+            attr = [list(a) if isinstance(a, tuple) else _finite(a) for a in e.attr]
+            nodes.append([e.kind, attr, [position[k] for k in e.kids]])
+    return position[root]
 
 
 def _finite(a: Any) -> Any:
@@ -89,9 +107,7 @@ def decode(nodes: Any) -> list[Expr]:
         raise ValueError("the terms are not a list of nodes")
     out: list[Expr] = []
     for kind, attr, kids in nodes:
-        if not all(type(k) is int and 0 <= k < len(out) for k in kids):
-            raise ValueError("a kid of a term lies outside the terms before it")
-        below = tuple(out[k] for k in kids)
+        below = tuple(pick(out, k) for k in kids)
         attrs = _attributes(kind, attr, below)
         out.append(make(kind, attrs, below, bound_axes(make(kind, attrs, below))))
     return out
@@ -100,121 +116,24 @@ def decode(nodes: Any) -> list[Expr]:
 def pick(terms: Sequence[Expr], at: Any) -> Expr:
     """The decoded term at a position."""
     if type(at) is not int or not 0 <= at < len(terms):
-        raise ValueError(f"no term {at!r}")
+        raise ValueError(f"no term {at!r} before")
     return terms[at]
 
 
-def _attributes(kind: str, attr: list[Any], kids: tuple[Expr, ...]) -> tuple[Any, ...]:
+def _attributes(kind: str, attr: Any, kids: tuple[Expr, ...]) -> tuple[Any, ...]:
     """The attributes of a node, checked with the number and sort of its kids."""
-    names = [k.kind in _INDEX for k in kids]
-    match kind, attr:
-        case (("axis" | "dim"), [str(name)]) if not kids:
-            return (_name(name),)
-        case "num", [int(value)] if not kids:
-            return (_integer(value),)
-        case "lin", [int(constant), list(coefs)] if all(names) and len(coefs) == len(kids) > 0:
-            return _integer(constant), tuple(_integer(c) for c in coefs)
-        case (("div" | "mod"), [int(divisor)]) if names == [True] and _integer(divisor) > 0:
-            return (divisor,)
-        case "dyn", [] if names == [False]:
-            return ()
-        case "load", [str(buffer), str(dtype)] if all(names):
-            return _name(buffer), _DTYPES[dtype].value
-        case "const", [str(dtype), value] if not kids:
-            return dtype, _constant(_DTYPES[dtype], value)
-        case "iota", [str(dtype)] if names == [True]:
-            return (_DTYPES[dtype].value,)
-        case "cast", [str(dtype)] if names == [False]:
-            return (_DTYPES[dtype].value,)
-        case "guard", [int(lo), int(hi)] if names == [True, False]:
-            return _integer(lo), _integer(hi)
-        case "un", [str(op)] if names == [False] and op in _UNARY:
-            return (op,)
-        case "bin", [str(op)] if names == [False, False] and op in _BINARY:
-            return (op,)
-        case "red", ["sum" | "max" as op, list(axes)] if names == [False] and axes:
-            return op, tuple(_name(a) for a in axes)
-        case "wsum", [str(axis)] if names == [False, False]:
-            return (_name(axis),)
-    raise ValueError(f"malformed term of kind {kind!r}")
+    form, sorts = FORMS[kind]
+    found: tuple[Any, ...] = _converted(attr, form)
+    said = "".join("i" if k.kind in INDEX_KINDS else "v" for k in kids)
+    if not re.fullmatch(sorts, said) or (kind == "lin" and len(found[1]) != len(kids)):
+        raise ValueError(f"malformed term of kind {kind!r}")
+    return (found[0], _constant(*found)) if kind == "const" else found
 
 
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise ValueError(f"{value!r} is not a name")
-    return value
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int or abs(value) >= 2**63:
-        raise ValueError(f"{value!r} is not a 64-bit integer")
-    return value
-
-
-def _constant(dtype: DType, value: Any) -> float | int | bool:
-    if dtype is DType.BOOL and type(value) is bool:
-        return value
-    if dtype.is_int:
-        return _integer(value)
-    if dtype.is_float and (type(value) is float or value in ("nan", "inf", "-inf")):
+def _constant(kind: str, value: Any) -> float | int | bool:
+    dtype = DType(kind)
+    if dtype.is_float and type(value) in (float, str):
         return float(value)
-    raise ValueError(f"{value!r} is not a constant of {dtype.value}")
-
-
-# ---- what terms may mention
-
-
-def check_terms(
-    terms: Iterable[Expr], buffers: Sequence[Buffer], extent: Mapping[str, int]
-) -> None:
-    """Every axis has an extent and every load agrees with its buffer; raises ValueError."""
-    known = {b.name: b for b in buffers}
-    for e in dict.fromkeys(t for term in terms for t in subterms(term)):
-        for a in (*bound_axes(e), *(e.attr if e.kind == "axis" else ())):
-            if a not in extent:
-                raise ValueError(f"axis {a} has no extent")
-        if e.kind == "dim":
-            raise ValueError("a dim is not bound")
-        if e.kind == "load":
-            b = known.get(e.attr[0])
-            if b is None or b.dtype.value != e.attr[1] or len(b.shape) != len(e.kids):
-                raise ValueError(f"load from {e.attr[0]} does not fit any buffer")
-
-
-# ---- targets
-
-
-def check_target(target: Target) -> Target:
-    """A target of a known architecture; its compiler flags must be the ones lumc gives it."""
-    if target.flags != CPUS[target.arch].flags:
-        raise ValueError(f"target {target.name!r} has unknown flags")
-    return target
-
-
-# ---- who runs what: the same in spaces and plans
-
-
-def launches_from(
-    body: Mapping[str, Any], graph: Graph, regions: Mapping[str, Signature]
-) -> tuple[tuple[Instance, ...], Outputs]:
-    """Instances and outputs that name regions and values which exist and fit each other."""
-    values = {entry.name: _values(graph, entry.name) for entry in graph.entries}
-    instances = tuple(from_plain(Instance, i) for i in body["instances"])
-    for i in instances:
-        wanted = {**{f"b{n}": name for n, name in enumerate(i.inputs)}, "out": i.output}
-        for slot, want in regions[i.region].items():
-            if values[i.entry][wanted[slot]] != (want.dtype, want.shape):
-                raise ValueError(f"{wanted[slot]} does not fit {slot} of region {i.region}")
-    outputs = from_plain(dict[str, tuple[tuple[str, str], ...]], body["outputs"])
-    for e in graph.entries:
-        if [name for name, _ in outputs[e.name]] != [name for name, _ in e.outputs]:
-            raise ValueError(f"the outputs of entry {e.name} are not those of its graph")
-        if any(value not in values[e.name] for _, value in outputs[e.name]):
-            raise ValueError(f"an output of entry {e.name} has no value")
-    return instances, outputs
-
-
-def _values(graph: Graph, entry: str) -> dict[str, tuple[DType, tuple[Any, ...]]]:
-    e = graph.entry(entry)
-    nodes = (*graph.weights, *graph.states, *e.inputs, *e.nodes)
-    return {n.name: (n.dtype, n.shape) for n in nodes}
+    if type(value) is (bool if dtype is DType.BOOL else int) and not dtype.is_float:
+        return value
+    raise ValueError(f"{value!r} is not a constant of {kind}")

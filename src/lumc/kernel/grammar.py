@@ -52,27 +52,40 @@ Limits = tuple[tuple[tuple[str, ...], int], ...]  # axes of a copy, and the bits
 class Grammar:
     """The choices of one kernel on one target."""
 
+    head: tuple[Name, ...] = ()  # choices that those of all reductions depend on
+
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel, self.target = normalize(kernel), target
-        self.default = default_schedule(self.kernel, target)
+        self.default = self._default()
         self.axes, k = tuple(self.kernel.extent), self.kernel
         self.shared = {a for a in k.axes if shared_prefix(k, (a,))}
-        block: list[Name] = [(part, i) for i in range(len(k.stages)) for part in PARTS]
+        block = [*self.head, *((part, i) for i in range(len(k.stages)) for part in PARTS)]
         block += [("tile", a) for a in self.axes]
         nest: list[Name] = [("order", i) for i in range(len(k.axes))]
         nest += [("parallel", None), ("parts", None)]
-        self.names: list[Name] = [*block, *nest, *(("flag", f) for f in FLAGS)]
+        self.names: list[Name] = [*block, *nest, *self._free()]
         flags = range(len(block) + len(nest), len(self.names))
         # choices that depend on no earlier one start in these states
         self.starts: dict[int, State] = {
-            0: (None, (1,) * len(self.axes), ()),
+            0: self._start(0),
             len(block): (k.axes, 0, True),
             **dict.fromkeys(flags, None),
         }
         self._options: dict[tuple[int, State], list[tuple[Any, State]]] = {}
         self._counts: dict[tuple[int, State], int] = {}
-        self._effects: dict[int, Counter[Any]] = {}
+        self._effects: dict[tuple[int, int], Counter[Any]] = {}
         self._sizes: dict[tuple[str, int], list[int]] = {}
+
+    def _default(self) -> Schedule:
+        return default_schedule(self.kernel, self.target)
+
+    def _free(self) -> list[Name]:
+        """Choices that depend on nothing, and on which nothing depends."""
+        return [("flag", f) for f in FLAGS]
+
+    def _start(self, threads: int) -> State:
+        """Before the first reduction: its stage so far, units and limits of tiles, threads."""
+        return None, (1,) * len(self.axes), END, threads
 
     def size(self) -> int:
         """How many schedules there are."""
@@ -184,19 +197,20 @@ class Grammar:
 
     def _passed(self, i: int, state: Any) -> Counter[State]:
         """All states after the choices of a stage, and how many of these lead to each."""
-        if i not in self._effects:
-            ahead: dict[State, int] = {(None, (1,) * len(self.axes), END): 1}
+        key = i, state[3]
+        if key not in self._effects:
+            ahead: dict[State, int] = {self._start(state[3]): 1}
             for depth in range(i * len(PARTS), (i + 1) * len(PARTS)):
                 after = Counter[State]()
                 for s, n in ahead.items():
-                    for _, t in self._offered(depth, s):
+                    for _, t in self._offered(depth + len(self.head), s):
                         after[t] += n
                 ahead = after
-            self._effects[i] = Counter(ahead)
+            self._effects[key] = Counter(ahead)
         out = Counter[State]()
-        for (_, units, limits), n in self._effects[i].items():
+        for (_, units, limits, threads), n in self._effects[key].items():
             joint = tuple(sorted({*state[2], *limits}))
-            out[None, self._joint(state[1], units), joint] += n
+            out[None, self._joint(state[1], units), joint, threads] += n
         return out
 
     def _joint(self, units: Units, others: Units) -> Units:
@@ -215,13 +229,13 @@ class Grammar:
             yield (p.form, p.rows_axis, p.lane_axis, p.lanes), (p, *state[1:])
 
     def _staged(self, i: int, state: Any, side: str) -> Iterator[tuple[Any, State]]:
-        p, units, limits = state
+        p, units, limits, threads = state
         stage = self.kernel.stages[i]
         modes = ["none"] if p.form == "rows" else staging_modes(self.kernel, stage, p, side)
         for mode in modes:
             more = self._copied(stage, p, side) if mode in ("inner", "hoist") else ()
             after = tuple(sorted({*limits, *more}))
-            yield mode, (replace(p, **{f"stage_{side}": mode}), units, after)
+            yield mode, (replace(p, **{f"stage_{side}": mode}), units, after, threads)
 
     def _copied(self, stage: Expr, p: Stage, side: str) -> Limits:
         """The limit of a copy of an operand, if it can be too large."""
@@ -229,14 +243,18 @@ class Grammar:
         assert split is not None
         axes = tuple(a for a in self.axes if a in split[side == "b"].free)
         extent, now = self.kernel.extent, self.default.tile
-        room = (COPIES * self.target.l2 // 4).bit_length() - 1
+        room = self._room().bit_length() - 1
         room = max(room, sum(_bits(now.get(a, extent[a])) for a in axes))
         return ((axes, room),) if sum(_bits(extent[a]) for a in axes) > room else ()
 
+    def _room(self) -> int:
+        """The most elements of one copy."""
+        return COPIES * self.target.l2 // 4
+
     def _registers(self, i: int, state: Any) -> Iterator[tuple[Any, State]]:
-        p, units, limits = state
+        p, units, limits, threads = state
         if p.form == "rows":
-            yield (1, 1), (Stage(lanes=p.lanes), units, limits)
+            yield (1, 1), (Stage(lanes=p.lanes), units, limits, threads)
             return
         stage = self.kernel.stages[i]
         width = lanes(self.target, dtype(stage))
@@ -245,7 +263,7 @@ class Grammar:
             held = [own.get(a, (1, "none")) for a in self.axes]
             packed = p.form == "contract"
             unit = [1 if mode in ("none", "inner") or not packed else n for n, mode in held]
-            yield (mr, nv), (Stage(p.form), self._joint(units, tuple(unit)), limits)
+            yield (mr, nv), (Stage(p.form), self._joint(units, tuple(unit)), limits, threads)
 
     def _tiles(self, stage: Expr, p: Stage, sound: Stage, width: int) -> list[tuple[int, int]]:
         """Register tiles that fit the registers and the axes, and the default one."""
@@ -263,23 +281,23 @@ class Grammar:
         return sorted(out)
 
     def _flags(self, i: int, state: Any) -> Iterator[tuple[Any, State]]:
-        p, units, limits = state
+        p, *rest = state
         weighted = self.kernel.stages[i].kind == "wsum"
         streams = STREAMS if weighted or (p.form == "rows" and p.lanes == "reduced") else (1,)
         base = [getattr(Stage(), f) for f in STAGE_FLAGS]
         every = [base] if p.form == "rows" else _booleans(len(base))
         for n in streams:
             for flags in every:
-                yield (n, *flags), (None, units, limits)
+                yield (n, *flags), (None, *rest)
 
     def _tile(self, axis: str, state: Any) -> Iterator[tuple[Any, State]]:
-        _, (unit, *units), limits = state
+        _, (unit, *units), limits, threads = state
         rest = self.axes[-len(units) :] if units else ()
         for n in self.sizes(axis, unit):
             left = [(axes, room - _bits(n) * (axis in axes)) for axes, room in limits]
             if all(room >= 0 for _, room in left):
                 left = [(axes, room) for axes, room in left if self._most(axes, rest) > room]
-                yield n, (None, tuple(units), tuple(left)) if rest else END
+                yield n, (None, tuple(units), tuple(left), threads) if rest else END
 
     def _most(self, axes: tuple[str, ...], rest: Sequence[str]) -> int:
         return sum(_bits(self.kernel.extent[a]) for a in axes if a in rest)

@@ -13,6 +13,7 @@ from itertools import combinations
 
 from lumc.graph.expr import Expr
 from lumc.kernel.contraction import can_dot, pairs, staging_modes
+from lumc.kernel.gpu import guesses
 from lumc.kernel.grammar import STREAMS, Grammar
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import contraction_stage, tiled
@@ -21,9 +22,13 @@ REACH = 8  # a step makes a tile at most so many times larger or smaller
 
 
 def structures(grammar: Grammar) -> list[Schedule]:
-    """The default and everything that differs from it in the structure of one reduction."""
+    """The default and everything that differs from it in the structure of one reduction; on a GPU
+    all guesses."""
     kernel, default = grammar.kernel, grammar.default
     out = {grammar.nearest(grammar.values(default)): None}
+    if grammar.target.gpu:
+        found = guesses(kernel, grammar.target)
+        return [grammar.build(grammar.nearest(grammar.values(s))) for s in found]
     for i, stage in enumerate(kernel.stages):
         for other in _stages(grammar, stage):
             stages = (*default.stages[:i], other, *default.stages[i + 1 :])

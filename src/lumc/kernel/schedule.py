@@ -7,10 +7,12 @@ A schedule belongs to a normalized kernel (``kernel.normal``) and a target. The 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
+
+from lumc.kernel.codec import from_plain, to_plain
 
 Form = Annotated[str, msgspec.Meta(pattern="^(contract|dot|rows)$")]
 Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link|narrow)$")]
@@ -85,29 +87,15 @@ class Schedule:
     threads: Threads | None = None  # of a block; None on a CPU
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; fields of stages that have their default value are left out."""
-        default = asdict(Stage())
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        if not self.parts:
-            del out["parts"]
-        out["threads"] = self.threads and asdict(self.threads)
-        if not self.threads:
-            del out["threads"]
-        out["order"], out["tile"] = list(self.order), dict(self.tile)
-        out["stages"] = [
-            {k: v for k, v in asdict(s).items() if v != default[k]} for s in self.stages
-        ]
-        return out
+        """Plain JSON types; ``parts``, ``threads`` and what stages have by default are left out."""
+        out, default = to_plain(self), to_plain(Stage())
+        out["stages"] = [{k: v for k, v in s.items() if v != default[k]} for s in out["stages"]]
+        return {k: v for k, v in out.items() if v or k not in ("parts", "threads")}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Schedule:
-        """The schedule of ``to_json``; raises ValueError on anything else."""
-        try:
-            found = msgspec.convert(data, Schedule)
-        except msgspec.ValidationError as e:
-            raise ValueError(str(e)) from None
-        for part, kind in ((data, Schedule), *((stage, Stage) for stage in data["stages"])):
-            unknown = set(part).difference(f.name for f in fields(kind))
-            if unknown:
-                raise ValueError(f"unknown fields of a {kind.__name__.lower()}: {unknown}")
-        return found
+        """The schedule of ``to_json``; raises ValueError or TypeError on anything else."""
+        if not isinstance(data["stages"], list) or "order" not in data:
+            raise ValueError("a schedule has an order and a list of stages")
+        stages = [{**to_plain(Stage()), **stage} for stage in data["stages"]]
+        return from_plain(Schedule, {**to_plain(Schedule((), 0)), **data, "stages": stages})

@@ -70,7 +70,7 @@ GPUS = {
         "apple9": (Gpu(10, 32 << 10, 4.1e3), 4.1e3, 100.0),
     },
 }
-DEFAULTS = {"cuda": "cuda:sm_90", "metal": "metal:apple7"}  # the architecture, when none is named
+DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "metal": "metal:apple7"}  # if none is named
 LAUNCH_US = {"cuda": 2.0, "metal": 4.0}
 # what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
 _LEVELS = (
@@ -86,12 +86,12 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
     ``cpu:native`` is the best architecture level of this machine, so that the same name on a
     similar machine gives the same code. ``cpuinfo`` replaces the text of /proc/cpuinfo.
     """
+    name = DEFAULTS.get(name, name)
     kind, _, arch = name.partition(":")
     if kind == "cpu" and arch in CPUS:
         return replace(CPUS[arch], name=name)
     if name == "cpu:native":
         return replace(CPUS[_native(cpuinfo)], name=name)
-    kind, _, arch = DEFAULTS.get(name, name).partition(":")
     if arch in GPUS.get(kind, {}):
         gpu, gflops, bandwidth = GPUS[kind][arch]
         machine = Target(f"{kind}:{arch}", arch, (), 1, gpu.values, gpu.shared, 32 << 20, gpu=gpu)

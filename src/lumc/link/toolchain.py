@@ -121,23 +121,43 @@ def compile_objects(
     so no object depends on where the folder lies. Returns the names of the objects."""
 
     command = [*tools.command, *tools.spell(flags)]
+    made_by = (tools.version, tools.machine, *command)
 
     def compile_one(source: str) -> str:
         output = str(Path(source).with_suffix(".o"))
-        if tools.kept:
-            name = name_of(folder, source, (tools.version, tools.machine, *command))
-            if data := fetch(tools.kept, name):
-                (folder / output).write_bytes(data)
-                return output
-        done = _run([*command, "-c", source, "-o", output], folder, seconds)
-        if done.returncode:
-            raise _failed(source, f"{folder.name}/{source}", done.stderr)
-        if tools.kept:
-            keep(tools.kept, name, (folder / output).read_bytes())
+        compile_file([*command, "-c"], folder, source, output, made_by, tools.kept, seconds)
         return output
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         return list(pool.map(compile_one, sources))
+
+
+def compile_file(
+    command: Sequence[str],
+    folder: Path,
+    source: str,
+    output: str,
+    made_by: Sequence[str],
+    kept: Path | None,
+    seconds: float = TIMEOUT_S,
+) -> None:
+    """Make ``output`` of a file in ``folder``, unless the result is kept already under the source,
+    the headers beside it and ``made_by``. Raises E0702."""
+    name = name_of(folder, source, made_by) if kept else ""
+    if kept and (data := fetch(kept, name)):
+        (folder / output).write_bytes(data)
+        return
+    done = _run([*command, source, "-o", output], folder, seconds)
+    if done.returncode:
+        raise _failed(source, f"{folder.name}/{source}", done.stderr)
+    if kept:
+        keep(kept, name, (folder / output).read_bytes())
+
+
+def output_of(command: Sequence[str]) -> str:
+    """What a command prints; nothing when it fails."""
+    done = _run(command)
+    return "" if done.returncode else done.stdout
 
 
 def link_objects(
@@ -175,5 +195,5 @@ def _run(
 def _failed(what: str, where: str, stderr: str) -> LumcError:
     lines = [line for line in stderr.splitlines() if re.search(r"error|undefined|cannot", line)]
     said = "; ".join(line.strip() for line in (lines or stderr.splitlines())[:3])
-    fix = "try another compiler with --cc, or report it with the .lk file"
-    return LumcError("E0702", f"the C compiler refused {what}: {said}", where=where, fix=fix)
+    fix = "try another compiler (--cc, $NVCC), or report it with the .lk file"
+    return LumcError("E0702", f"the compiler refused {what}: {said}", where=where, fix=fix)

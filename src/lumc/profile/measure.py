@@ -6,7 +6,6 @@ searches out of that time too.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import tempfile
@@ -14,40 +13,31 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import HEADER, HEADER_NAME
 from lumc.codegen.plan import Packing
-from lumc.codegen.program import Program, leaves, terms_of
+from lumc.codegen.program import Program, leaves, loads_of
 from lumc.errors import LumcError
-from lumc.graph.expr import subterms
 from lumc.kernel.codec import to_plain
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
-from lumc.link.toolchain import (
-    KERNEL_FLAGS,
-    RUNNER_FLAGS,
-    Toolchain,
-    compile_objects,
-    link_objects,
-)
+from lumc.link.bundle import Tools
+from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
+from lumc.process import Lost, undisturbed
 from lumc.profile import timing
 from lumc.profile.timing import Timing
 from lumc.records import Trial
-from lumc.runtime.process import Limits, Lost, Process, device_lock, undisturbed
+from lumc.runtime.device import Speeds, measure_speeds
+from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
 from lumc.runtime.whole import race
-from lumc.runtime.worker import KEPT, OUTSIDE, Loaded
+from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, Worker
 
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
-PEAK_SAMPLES = 100  # of about 100 us
-PEAK_SUMS = 12  # vectors that peak.c adds up side by side
 
 # why a candidate has no time
 ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
@@ -73,10 +63,20 @@ class Bench:
         self.jobs = jobs or os.cpu_count() or 1
         self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
         self.folder = Path(self._scratch.name)
-        self._worker: Process | None = None
+        self._worker: Candidates | None = None
         self._batch = 0
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """What all candidates share."""
         (self.folder / HEADER_NAME).write_text(HEADER)
-        self._timer = build_timer(tools, self.folder)
+        self._timer = build_timer(self.tools, self.folder)
+
+    def _linkers(self) -> Tools:
+        return Tools(self.tools)
+
+    def _start(self) -> Candidates:
+        return Candidates(self.limits, Worker, self._timer, self.target.threads)
 
     def close(self) -> None:
         self._end()
@@ -126,36 +126,14 @@ class Bench:
         """The least time of whole runs, in turn; nothing when they cannot be linked here."""
         with device_lock():
             try:
-                return race(plans, self.tools, seconds, over)
+                return race(plans, self._linkers(), seconds, over)
             except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
                 return []
 
-    def peak(self) -> float:
-        """GFLOP/s of multiply-adds on registers, one thread: what no kernel exceeds."""
+    def speeds(self) -> Speeds:
+        """What no kernel exceeds."""
         with device_lock():
-            run = self._limits().peak_gflops
-            return float(round(max(run() for _ in range(PEAK_SAMPLES)), 1))
-
-    def cached(self) -> float:
-        """GB/s of reading from the second cache, one thread."""
-        n = self.target.l2 // 8 // (PEAK_SUMS * self.target.lanes) * PEAK_SUMS * self.target.lanes
-        data = np.zeros(n + self.target.lanes, np.float32)
-        start = data.ctypes.data + -data.ctypes.data % (4 * self.target.lanes)
-        with device_lock():
-            run = self._limits().cached_gbps
-            best = max(run(ctypes.c_void_p(start), ctypes.c_long(n)) for _ in range(20))
-            return float(round(best, 1))
-
-    def _limits(self) -> ctypes.CDLL:
-        """peak.c, compiled like a kernel."""
-        (self.folder / "peak.c").write_bytes((files("lumc.profile") / "peak.c").read_bytes())
-        flags = (*KERNEL_FLAGS, *self.target.flags, f"-DLANES={self.target.lanes}")
-        compile_objects(self.tools, self.folder, ["peak.c"], flags, 1)
-        link_objects(self.tools, self.folder, ["peak.o"], "peak.so", ("-shared",))
-        library = ctypes.CDLL(str(self.folder / "peak.so"))
-        for function in (library.peak_gflops, library.cached_gbps):
-            function.restype = ctypes.c_double
-        return library
+            return measure_speeds(self.target, self.tools, self.folder)
 
     # ---- one candidate
 
@@ -175,11 +153,11 @@ class Bench:
     def _check(self, job: Job, made: _Made, number: int) -> str:
         """What is wrong with the results of a candidate, or nothing."""
         if self._worker is None:
-            self._worker = Process(self._timer, self.target.threads, self.limits)
+            self._worker = self._start()
         if job.plan.key not in self._worker.known:
             seed = int(job.plan.key[:8], 16)
             data = to_plain(job.plan)
-            self._ask("kernel", data, self.target, seed, job.cold_bytes)
+            self._ask("kernel", data, seed, job.cold_bytes)
             self._worker.known = [*self._worker.known, job.plan.key][-KEPT:]
         return str(self._ask("check", job.plan.key, number, made.loaded))
 
@@ -212,17 +190,9 @@ class Bench:
         self._batch += 1
         for i, job in enumerate(jobs):
             try:
-                program = lower(job.plan.kernel, job.schedule, self.target)
-                source = print_kernel(program, f"k{i}")
+                out.append(self._print(job, f"k{i}", f"b{self._batch}_k{i}"))
             except Exception as e:  # of a candidate, so it is a record
                 out.append(Trial(job.schedule, reason=ILLEGAL, remark=f"{type(e).__name__}: {e}"))
-                continue
-            name = f"b{self._batch}_k{i}"
-            said = source.replace(f"k{i}(", "k(") + str(jobs[i].schedule.parts)
-            digest = hashlib.sha256(said.encode()).hexdigest()
-            (self.folder / f"{name}.c").write_text(source)
-            path = str(self.folder / f"{name}.so")
-            out.append(_Made(digest, name, _loaded(program, jobs[i].schedule, path, f"k{i}")))
         first = {m.digest: m for m in reversed(out) if isinstance(m, _Made)}
         with undisturbed():
             failed = self._compile(list(first.values()))
@@ -233,32 +203,46 @@ class Bench:
                 out[i] = first[one.digest] if said is None else bad
         return out
 
+    def _print(self, job: Job, symbol: str, name: str) -> _Made:
+        """The text of a candidate, in a file."""
+        program = lower(job.plan.kernel, job.schedule, self.target)
+        source = print_kernel(program, symbol)
+        (self.folder / f"{name}.c").write_text(source)
+        path = str(self.folder / f"{name}.so")
+        said = source.replace(f"{symbol}(", "k(") + str(job.schedule.parts)
+        return _Made(digest_of(said), name, _loaded(program, job.schedule, path, symbol))
+
     def _compile(self, made: Sequence[_Made]) -> dict[str, str]:
-        """Shared objects, several compilers side by side; what failed, and what was said."""
-        flags = (*KERNEL_FLAGS, *self.target.flags)
+        """Several compilers side by side; what failed, and what was said."""
 
         def attempt(m: _Made) -> str:
             try:
-                compile_objects(self.tools, self.folder, [f"{m.name}.c"], flags, 1, COMPILER_S)
+                self._compile_one(m)
             except LumcError as e:
                 return e.what
             return ""
 
         with ThreadPoolExecutor(self.jobs) as pool:
             said = zip(made, pool.map(attempt, made), strict=True)
-            failed = {m.digest: what for m, what in said if what}
-        for m in made:
-            if m.digest not in failed:
-                so, ends = f"{m.name}.so", ("-shared", "-lm")
-                link_objects(self.tools, self.folder, [f"{m.name}.o"], so, ends)
-        return failed
+            return {m.digest: what for m, what in said if what}
+
+    def _compile_one(self, made: _Made) -> None:
+        """A shared object. Raises LumcError when the compiler refuses."""
+        flags = (*KERNEL_FLAGS, *self.target.flags)
+        compile_objects(self.tools, self.folder, [f"{made.name}.c"], flags, 1, COMPILER_S)
+        ends = ("-shared", "-lm")
+        link_objects(self.tools, self.folder, [f"{made.name}.o"], f"{made.name}.so", ends)
 
 
 @dataclass(frozen=True)
 class _Made:
     digest: str  # of the source without its symbol
     name: str
-    loaded: Loaded
+    loaded: Any  # how the worker finds it
+
+
+def digest_of(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _timed(job: Job, t: Timing) -> Trial:
@@ -267,19 +251,7 @@ def _timed(job: Job, t: Timing) -> Trial:
 
 def _loaded(program: Program, schedule: Schedule, path: str, symbol: str) -> Loaded:
     packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
-    terms = [t for op in leaves(program.body) for term in terms_of(op) for t in subterms(term)]
-    raw = tuple(dict.fromkeys(t.attr[0] for t in terms if t.kind == "load"))
+    raw = tuple(dict.fromkeys(e.attr[0] for op in leaves(program.body) for e in loads_of(op)))
     data = tuple(to_plain(p) for p in packings)
     parallel = int(program.parallel) and (schedule.parts or 1)
     return Loaded(path, symbol, raw, data, program.scratch_bytes, parallel, program.tiles)
-
-
-def build_timer(tools: Toolchain, folder: Path) -> str:
-    """The shared object that runs and times: the pool of the bundle's runner, and timer.c."""
-    runner = files("lumc.link") / "runner"
-    sources = [runner / n for n in ("internal.h", "lumc.h", "pool.c")]
-    for source in (*sources, files("lumc.profile") / "timer.c"):
-        (folder / source.name).write_bytes(source.read_bytes())
-    objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS, 2)
-    link_objects(tools, folder, objects, "timer.so", ("-shared", "-pthread"))
-    return str(folder / "timer.so")

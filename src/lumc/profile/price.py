@@ -21,6 +21,7 @@ from lumc.codegen.program import (
     Reduce,
     Rows,
     When,
+    loads_of,
     terms_of,
 )
 from lumc.graph.expr import Expr, subterms
@@ -109,7 +110,7 @@ class _Tally:
         self.flops += once * prod(n for _, n in nest) * share * max(1.0, wide)
         around = nest if isinstance(op, Contract) else (*nest, *own.items())
         read: dict[str, float] = {}
-        for e in (e for t in terms_of(op) for e in subterms(t) if e.kind == "load"):
+        for e in loads_of(op):
             name, kind = e.attr[0], self.program.places[e.attr[0]].kind
             if kind != "scratch":
                 extent = {**own, **self.program.kernel.extent}

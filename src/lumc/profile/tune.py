@@ -103,7 +103,7 @@ class Tuning:
         """Search until nothing can be gained or the budget is spent; the plan."""
         try:
             if self.records.peak is None and not self.options.frozen:
-                self.records.set_peak(self._bench().peak(), self._bench().cached())
+                self.records.set_peak(*self._bench().speeds())
             gflops = self.records.peak or self.target.gflops
             cached = self.records.cached or CACHE_SPEED * self.target.bandwidth
             limit = replace(self.target, gflops=gflops), self.options.cache_bytes, cached

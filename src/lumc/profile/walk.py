@@ -12,7 +12,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from lumc.kernel.grammar import Grammar, Path
+from lumc.kernel.gpu_grammar import space_of
+from lumc.kernel.grammar import Path
 from lumc.kernel.moves import neighbours, stroll, structures
 from lumc.kernel.plan import KernelPlan
 from lumc.kernel.schedule import Schedule
@@ -41,7 +42,7 @@ class Walk:
         seed: int,
         hints: Sequence[Schedule],
     ) -> None:
-        self.plan, self.grammar, self.floor_us = plan, Grammar(plan.kernel, target), floor_us
+        self.plan, self.grammar, self.floor_us = plan, space_of(plan.kernel, target), floor_us
         self.rng = random.Random(f"{seed}:{plan.key}")
         self.tree = Tree(self.grammar, self.rng)
         self.first = [plan.schedule, *hints]

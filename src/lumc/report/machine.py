@@ -7,7 +7,9 @@ import json
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
+from lumc.artifact import atomic
 from lumc.errors import LumcError
 from lumc.kernel.target import CPUS, resolve_target
 
@@ -16,7 +18,7 @@ OPTIONAL = {
     "onnxruntime": "verify --source model.onnx",
     "torch": "verify --source FOLDER",
     "transformers": "verify --source FOLDER",
-    "ziglang": "a C compiler where the system has none (pip install lumc[cc])",
+    "ziglang": "a C compiler where there is none, and for Macs (pip install lumc[metal])",
 }
 
 
@@ -57,8 +59,9 @@ def targets(as_json: bool) -> None:
         print(f"{r.name:<16} {r.arch:<12} {state}")
 
 
-def doctor(cc: str | None, as_json: bool) -> None:
-    """``lumc doctor``: Python, compiler, target and optional packages, and what is missing."""
+def doctor(cc: str | None, as_json: bool, report: str | None = None) -> None:
+    """``lumc doctor``: Python, compiler, target and optional packages, and what is missing; the
+    same as a file to send to somebody."""
     from lumc import __version__
 
     checks: list[tuple[str, bool, str]] = [
@@ -72,8 +75,16 @@ def doctor(cc: str | None, as_json: bool) -> None:
     for package, use in OPTIONAL.items():
         found = importlib.util.find_spec(package) is not None
         checks.append((package, found, _version(package) if found else f"not installed: {use}"))
+    if platform.system() == "Darwin":
+        from lumc.report import mac
+
+        checks += mac.checks()
+    rows = [{"what": w, "ok": ok, "said": said} for w, ok, said in checks]
+    if report:
+        with atomic(Path(report)) as f:
+            f.write(json.dumps(rows, indent=1).encode() + b"\n")
     if as_json:
-        print(json.dumps([{"what": w, "ok": ok, "said": said} for w, ok, said in checks]))
+        print(json.dumps(rows))
         return
     for what, ok, said in checks:
         print(f"{'ok  ' if ok else '-   '} {what:<14} {said}")

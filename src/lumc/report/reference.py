@@ -27,8 +27,8 @@ def run_original(model: str, inputs: Arrays, entry: str) -> dict[str, Arrays]:
 
 def _float64(path: Path, inputs: Arrays, entry: str) -> Arrays:
     from lumc.files import read_graph
-    from lumc.graph.weights import read_weight
     from lumc.oracle.graph import evaluate
+    from lumc.weights import read_weight
 
     graph = read_graph(str(path), {})
     return evaluate(graph, entry, inputs, lambda w: read_weight(w, Path.cwd()))[0]

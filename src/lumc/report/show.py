@@ -106,7 +106,7 @@ def describe_space(space: Space) -> Body:
 
 
 def describe_region(region: Region, target: Target) -> Body:
-    from lumc.kernel.grammar import Grammar
+    from lumc.kernel.gpu_grammar import space_of
     from lumc.profile.choose import choose, name_of
 
     return {
@@ -121,7 +121,7 @@ def describe_region(region: Region, target: Target) -> Body:
             {"term": text(v.value), "cuts": [text(c) for c in v.cuts]} for v in region.variants
         ],
         "kernels": [
-            {"name": name_of(k), "schedules": Grammar(k, target).size()}
+            {"name": name_of(k), "schedules": space_of(k, target).size()}
             for k in (choose(region, target) if 0 not in region.frame.output.shape else ())
         ],
     }

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from lumc import artifact
 from lumc.profile.measure import Bench, Job
 from lumc.records import Trial
+from lumc.runtime.device import Speeds
 
 if TYPE_CHECKING:
     from lumc.profile.tune import Progress
-    from lumc.runtime.cpu import Part
+    from lumc.runtime.bundle import Part
 
 Event = dict[str, Any]
 
@@ -68,10 +69,11 @@ class TracedBench(Bench):
         with trace.span("start", "bench"):
             super().__init__(*arguments)
 
-    def peak(self) -> float:
+    def speeds(self) -> Speeds:
         with self.trace.span("peak", "bench") as said:
-            said["gflops"] = super().peak()
-        return float(said["gflops"])
+            found = super().speeds()
+            said["gflops"] = found.gflops
+        return found
 
     def finals(self, jobs: Sequence[Job]) -> list[Trial]:
         with self.trace.span("finals", "finals", kernel=jobs[0].plan.key, candidates=len(jobs)):

@@ -6,20 +6,26 @@ import ctypes
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from lumc.artifact import corrupt
 from lumc.errors import Exit, LumcError
-from lumc.graph.ops import DType
 from lumc.link import manifest
 from lumc.link.packing import Array
 from lumc.link.planfile import DTYPES
+from lumc.runtime.bundle import (
+    EntrySpec,
+    Opened,
+    Part,
+    Say,
+    TensorSpec,
+    check_inputs,
+    usage,
+)
 from lumc.runtime.unpack import opened
 
 LIBRARY = "lib/liblumc.so"
@@ -27,57 +33,39 @@ BY_RUNNER = ("plan/", "weights.safetensors")  # lumc_open checks these and kerne
 MAX_SAMPLES = 100_000
 
 
-@dataclass(frozen=True)
-class TensorSpec:
-    """What an input, output or state must look like; bf16 travels as uint16 bits."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
+def problem() -> LumcError | None:
+    """A CPU is always there; whether it suits a bundle, opening it says."""
+    return None
 
 
-@dataclass(frozen=True)
-class EntrySpec:
-    name: str
-    number: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+class Bundle(Opened):
+    """A bundle that its own library runs. Use ``Bundle.open``."""
 
-
-@dataclass(frozen=True)
-class Part:
-    """What one thread did of one launch, in microseconds from the start of the run."""
-
-    kernel: str  # its symbol
-    launch: int
-    thread: int
-    start_us: float
-    us: float
-
-
-class Bundle:
-    """An open bundle. Use ``Bundle.open``; close it, or use it in a ``with`` block."""
-
-    def __init__(self, path: Path, body: Mapping[str, Any], library: ctypes.CDLL) -> None:
+    def __init__(
+        self, path: Path, body: Mapping[str, Any], library: ctypes.CDLL, device: str
+    ) -> None:
         self.path, self.manifest, self._library = path, body, library
         handle = ctypes.c_void_p()
-        self._check(library.lumc_open(os.fsencode(path), 1, ctypes.byref(handle)))
+        if hasattr(library, "lumc_open_on"):  # since there are devices
+            on = device.encode() or None
+            code = library.lumc_open_on(os.fsencode(path), on, 1, ctypes.byref(handle))
+        else:
+            code = library.lumc_open(os.fsencode(path), 1, ctypes.byref(handle))
+        self._check(code)
         self._handle, self._threads = handle, 1
         self._close = weakref.finalize(self, library.lumc_close, handle)
-        every = [_entry(library, handle, i) for i in range(library.lumc_entries(handle))]
-        self._entries = {e.name: e for e in every}
+        self.device = library.lumc_device(handle).decode() if device != "cpu" else device
+        entries = [_entry(library, handle, i) for i in range(library.lumc_entries(handle))]
         states = (library.lumc_state(handle, i) for i in range(library.lumc_states(handle)))
-        self.states = tuple(_spec(s.contents) for s in states)
+        super().__init__(path, entries, [_spec(s.contents) for s in states])
 
     @staticmethod
-    def open(path: str | Path, cache: Path | None = None) -> Bundle:
+    def open(path: str | Path, cache: Path | None = None, device: str = "cpu") -> Bundle:
         """Check every hash and load a bundle, a directory or one file.
 
-        One file is unpacked under ``cache``, or into a temporary folder. Raises E0501 (exit 5) for
-        anything damaged or changed, E0704 (exit 7) when this machine cannot run it.
+        One file is unpacked under ``cache``, or into a temporary folder. ``device``: what the
+        library runs it on; "" for the best that it finds. Raises E0501 (exit 5) for anything
+        damaged or changed, E0704 (exit 7) when this machine cannot run it.
         """
         with opened(path, cache) as folder:  # everything is in memory afterwards
             body = manifest.read(folder)
@@ -86,34 +74,15 @@ class Bundle:
                     manifest.check_file(folder, name, digest)
             if LIBRARY not in body["files"]:
                 raise corrupt(f"the manifest has no hash of {LIBRARY}", str(path))
-            return Bundle(folder, body, _load(str(folder / LIBRARY), body["files"][LIBRARY]))
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        return tuple(self._entries)
-
-    def entry(self, name: str = "") -> EntrySpec:
-        """Inputs and outputs of an entry, by default the first. Raises E0110, exit 2."""
-        name = name or self.entries[0]
-        if name not in self._entries:
-            fix = f"one of: {', '.join(self.entries)}"
-            raise LumcError("E0110", f"no entry '{name}'", fix=fix, exit=Exit.USAGE)
-        return self._entries[name]
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        return self.entry().inputs
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        return self.entry().outputs
+            library = _load(str(folder / LIBRARY), body["files"][LIBRARY])
+            return Bundle(folder, body, library, device)
 
     def run(
         self,
         inputs: Mapping[str, Any],
         entry: str = "",
         threads: int = 1,
-        say: Callable[[str], None] = warnings.warn,
+        say: Say = warnings.warn,
     ) -> dict[str, Array]:
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
         spec = self.entry(entry)
@@ -129,7 +98,7 @@ class Bundle:
         inputs: Mapping[str, Any],
         entry: str = "",
         threads: int = 1,
-        say: Callable[[str], None] = warnings.warn,
+        say: Say = warnings.warn,
     ) -> tuple[dict[str, Array], list[Part]]:
         """The outputs of a run, and when every thread did its part of every launch; a run before
         it warms up, states are put back. Raises E0612 for a bundle whose library cannot tell."""
@@ -161,7 +130,7 @@ class Bundle:
         entry: str = "",
         threads: int = 1,
         seconds: float = 1.0,
-        say: Callable[[str], None] = warnings.warn,
+        say: Say = warnings.warn,
     ) -> list[float]:
         """Microseconds of one run, in samples of about 100 us timed in C; states are put back."""
         spec = self.entry(entry)
@@ -180,15 +149,8 @@ class Bundle:
         """A copy of every state."""
         return {t.name: view.copy() for t, view in zip(self.states, self._views(), strict=True)}
 
-    def set_state(self, values: Mapping[str, Any]) -> None:
-        """Overwrite states by name; the others stay."""
-        unknown = sorted(set(values) - {t.name for t in self.states})
-        if unknown:
-            known = ", ".join(t.name for t in self.states) or "none"
-            raise _usage(f"unknown state {', '.join(unknown)}; the states are: {known}")
-        for t, view in zip(self.states, self._views(), strict=True):
-            if t.name in values:
-                view[...] = check_array(values[t.name], t, "state", lambda _: None)
+    def _write_state(self, i: int, value: Array) -> None:
+        self._views()[i][...] = value
 
     def _views(self) -> list[Array]:
         """The memory of the states, without copying it."""
@@ -196,6 +158,7 @@ class Bundle:
         for i, t in enumerate(self.states):
             size = int(np.prod(t.shape, dtype=np.int64)) * t.dtype.nbytes
             address = self._library.lumc_state_data(self._handle, i)
+            self._check(Exit.OK if address else Exit.FAILED)
             memory = (ctypes.c_uint8 * size).from_address(address)
             out.append(np.ndarray(t.shape, t.dtype.numpy, memory))
         return out
@@ -203,17 +166,9 @@ class Bundle:
     def close(self) -> None:
         self._close()
 
-    def __enter__(self) -> Bundle:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _set_threads(self, threads: int) -> None:
         if not self._close.alive:
-            raise _usage("the bundle is closed")
+            raise usage("the bundle is closed")
         if threads != self._threads:
             self._check(self._library.lumc_set_threads(self._handle, threads))
             self._threads = threads
@@ -225,54 +180,10 @@ class Bundle:
         message = self._library.lumc_error().decode(errors="replace")
         if code == Exit.CORRUPT:
             raise corrupt(message, str(self.path))
-        fix = "link the model for this machine" if code == Exit.TOOLCHAIN else ""
+        fix = "link the model for this machine, or choose another device"
+        fix = fix if code == Exit.TOOLCHAIN else ""
         kind = {Exit.TOOLCHAIN: "E0704", Exit.USAGE: "E0610"}.get(Exit(code), "E0611")
         raise LumcError(kind, message, where=str(self.path), fix=fix, exit=Exit(code))
-
-
-# ---- inputs
-
-
-def check_inputs(
-    inputs: Mapping[str, Any], spec: EntrySpec, say: Callable[[str], None]
-) -> list[Array]:
-    """The arrays in the order of the entry, ready for C; all problems are reported at once."""
-    unknown = sorted(set(inputs) - {t.name for t in spec.inputs})
-    missing = [f"{t.name} {t}" for t in spec.inputs if t.name not in inputs]
-    problems = [f"unknown: {', '.join(unknown)}"] if unknown else []
-    problems += [f"missing: {', '.join(missing)}"] if missing else []
-    if problems:
-        raise _usage(f"wrong inputs of entry '{spec.name}': {'; '.join(problems)}")
-    return [check_array(inputs[t.name], t, "input", say) for t in spec.inputs]
-
-
-def check_array(value: Any, want: TensorSpec, what: str, say: Callable[[str], None]) -> Array:
-    """A C-ordered array of the wanted shape and dtype; converts only without loss, and says so."""
-    x = np.asarray(value)
-    if x.shape != want.shape:
-        have = ", ".join(map(str, x.shape))
-        raise _usage(f"{what} '{want.name}' must be {want}, got shape [{have}]")
-    dtype = want.dtype.numpy
-    if x.dtype != dtype:
-        if not lossless(x.dtype, want.dtype):
-            fix = f"convert it first: {want.name}.astype('{dtype}')"
-            raise _usage(f"{what} '{want.name}' must be {want}, got {x.dtype}", fix)
-        say(f"{what} '{want.name}': converted from {x.dtype.str} to {want.dtype.value}")
-    elif not x.flags.c_contiguous or not x.flags.aligned:
-        say(f"{what} '{want.name}': copied, it was not contiguous")
-    return np.require(x, dtype, ["C", "A"])
-
-
-def lossless(have: np.dtype[Any], want: DType) -> bool:
-    """Whether every value of ``have`` is one of ``want``; never between ints and floats."""
-    if want is DType.BF16 or want is DType.BOOL:
-        return have.newbyteorder("=") == want.numpy
-    kinds = {"b": "iu", "i": "iu", "u": "iu", "f": "f"}.get(have.kind, "")
-    return want.numpy.kind in kinds and bool(np.can_cast(have, want.numpy, "safe"))
-
-
-def _usage(what: str, fix: str = "") -> LumcError:
-    return LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
 
 
 # ---- the library
@@ -324,6 +235,11 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "lumc_run": (number, pointer, number, *arrays),
         "lumc_bench": (number, pointer, number, *arrays, ctypes.c_double, samples, number),
     }
+    if hasattr(library, "lumc_open_on"):
+        signatures |= {
+            "lumc_open_on": (number, ctypes.c_char_p, *signatures["lumc_open"][1:]),
+            "lumc_device": (ctypes.c_char_p, pointer),
+        }
     if hasattr(library, "lumc_trace"):  # since the first bundles
         signatures |= {
             "lumc_launches": (number, pointer, number),

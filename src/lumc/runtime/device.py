@@ -1,13 +1,24 @@
-"""The machine that is measured: what records belong to, and how large its caches are."""
+"""The machine that is measured: what records belong to, its caches, how fast it is."""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import platform
+from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+
+from lumc.kernel.target import Target
+from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
+
+PEAK_SAMPLES = 100  # of about 100 us
+CACHE_SAMPLES = 20
+PEAK_SUMS = 12  # vectors that peak.c adds up side by side
 CACHE_BYTES = 32 << 20  # where the system does not say
 KNOWN = ("model name", "cpu family", "model", "stepping", "cache size", "CPU part")
 
@@ -32,3 +43,28 @@ def cache_bytes() -> int:
         if text.endswith("K") and text[:-1].isdecimal():
             sizes.append(int(text[:-1]) << 10)
     return max(sizes, default=CACHE_BYTES)
+
+
+class Speeds(NamedTuple):
+    """Of one thread."""
+
+    gflops: float  # multiply-adds on registers
+    cached: float  # GB/s of reading from the second cache
+
+
+def measure_speeds(target: Target, tools: Toolchain, folder: Path) -> Speeds:
+    """By peak.c, compiled like a kernel in this folder."""
+    (folder / "peak.c").write_bytes((files("lumc.runtime") / "peak.c").read_bytes())
+    flags = (*KERNEL_FLAGS, *target.flags, f"-DLANES={target.lanes}")
+    compile_objects(tools, folder, ["peak.c"], flags, 1)
+    link_objects(tools, folder, ["peak.o"], "peak.so", ("-shared",))
+    library = ctypes.CDLL(str(folder / "peak.so"))
+    for function in (library.peak_gflops, library.cached_gbps):
+        function.restype = ctypes.c_double
+    step = PEAK_SUMS * target.lanes
+    n = target.l2 // 8 // step * step
+    data = np.zeros(n + target.lanes, np.float32)
+    start = ctypes.c_void_p(data.ctypes.data + -data.ctypes.data % (4 * target.lanes))
+    gflops = max(library.peak_gflops() for _ in range(PEAK_SAMPLES))
+    cached = max(library.cached_gbps(start, ctypes.c_long(n)) for _ in range(CACHE_SAMPLES))
+    return Speeds(float(round(gflops, 1)), float(round(cached, 1)))

@@ -12,9 +12,9 @@ import numpy as np
 from lumc.artifact import fields
 from lumc.codegen.plan import packings_from
 from lumc.graph.graph import Node
-from lumc.graph.weights import read_header, read_weight, weight_file
 from lumc.link import manifest
 from lumc.link.packing import Array, unpack
+from lumc.weights import read_header, read_weight, weight_file
 
 FILE = "weights.safetensors"
 

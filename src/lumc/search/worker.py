@@ -6,10 +6,11 @@ import os
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lumc.graph.expr import Expr
 from lumc.kernel.codec import decode, encode, pick
+from lumc.process import HANG, Lost, Process, answers
 from lumc.search.saturate import Limits, Stats, StopReason, saturate
 from lumc.search.translate import Body
 from lumc.search.variants import extract, variants
@@ -48,65 +49,48 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
     if inside:
         return [explore(b.value, b.extent, limits) for b in bodies]
     out: list[Finding] = []
-    worker: _Worker | None = None
+    worker: Process | None = None
     try:
         for body in bodies:
-            worker = worker or _Worker()
-            found = worker.ask(body, limits, limits.seconds + GRACE)
-            if isinstance(found, StopReason):  # once more, without any law
-                worker.process.kill()
-                worker, reason = _Worker(), found
-                found = worker.ask(body, replace(limits, iterations=0), PLAIN)
-                if isinstance(found, StopReason):
-                    raise RuntimeError(f"a region cannot even be read: {found.value}")
+            worker = worker or Process(serve)
+            try:
+                found = ask(worker, body, limits, limits.seconds + GRACE)
+            except Lost as lost:  # once more, without any law
+                worker.kill()
+                worker = Process(serve)
+                found = ask(worker, body, replace(limits, iterations=0), PLAIN)
+                hangs = str(lost).startswith(HANG)
+                reason = StopReason.TIME if hangs else StopReason.MEMORY
                 found = replace(found, stats=replace(found.stats, stop=reason))
             out.append(found)
     finally:
         if worker:
-            worker.process.kill()
+            worker.kill()
     return out
 
 
-class _Worker:
-    """A process that explores one region after the other."""
-
-    def __init__(self) -> None:
-        from multiprocessing import get_context
-
-        context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def ask(self, body: Body, limits: Limits, seconds: float) -> Finding | StopReason:
-        """What it finds, or why it had to be given up."""
-        nodes, (at,) = encode([body.value])
-        try:
-            self.pipe.send((nodes, at, dict(body.extent), limits))
-            if not self.pipe.poll(seconds):
-                return StopReason.TIME
-            answer = self.pipe.recv()
-        except (EOFError, OSError):
-            return StopReason.MEMORY
-        if isinstance(answer, Exception):
-            raise answer
-        nodes, roots, extent, stats = answer
-        terms = decode(nodes)
-        return Finding(tuple(pick(terms, at) for at in roots), extent, stats)
+def ask(worker: Process, body: Body, limits: Limits, seconds: float) -> Finding:
+    """What it finds; raises Lost, or what went wrong there."""
+    nodes, (at,) = encode([body.value])
+    answer = worker.ask((nodes, at, dict(body.extent), limits), seconds)
+    if isinstance(answer, Exception):
+        raise answer
+    nodes, roots, extent, stats = answer
+    terms = decode(nodes)
+    return Finding(tuple(pick(terms, at) for at in roots), extent, stats)
 
 
 def serve(pipe: Connection) -> None:
-    """The worker's side: explores what comes through the pipe until it closes."""
+    """The worker's side."""
     os.environ.pop("RAYON_NUM_THREADS", None)  # with several threads egglog's order changes
-    while True:
-        try:
-            nodes, at, extent, limits = pipe.recv()
-        except EOFError:
-            return
-        try:
-            found = explore(decode(nodes)[at], extent, limits)
-            pipe.send((*encode(found.values), dict(found.extent), found.stats))
-        except Exception as e:  # told where it is asked for
-            e.add_note(traceback.format_exc())
-            pipe.send(e)
+    answers(pipe, answer)
+
+
+def answer(nodes: Any, at: int, extent: Mapping[str, int], limits: Limits) -> Any:
+    """A finding as plain data, or the exception to raise where it was asked for."""
+    try:
+        found = explore(decode(nodes)[at], extent, limits)
+        return *encode(found.values), dict(found.extent), found.stats
+    except Exception as e:
+        e.add_note(traceback.format_exc())
+        return e

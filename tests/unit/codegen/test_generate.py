@@ -8,20 +8,21 @@ import pytest
 from safetensors.numpy import save_file
 
 from bundles import build
+from lumc.bodies import code_to_json
 from lumc.codegen.generate import generate
-from lumc.codegen.plan import Code, to_json
+from lumc.codegen.plan import Code
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import axis
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
-from lumc.graph.weights import read_weight, weight_file
 from lumc.kernel.plan import Instance, KernelPlan, Plan, RegionPlan, Step
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import resolve_target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, const, load, reduce
 from lumc.runtime.cpu import Bundle
 from lumc.runtime.restore import bundle_weight
+from lumc.weights import read_weight, weight_file
 
 F = DType.F32
 M, K = 33, 50
@@ -175,7 +176,9 @@ def test_a_graph_without_nodes(tmp_path: Path) -> None:
 
 
 def test_the_same_plan_gives_the_same_code(base: Path) -> None:
-    assert to_json(made(base, "output y = y\n")[1]) == to_json(made(base, "output y = y\n")[1])
+    assert code_to_json(made(base, "output y = y\n")[1]) == code_to_json(
+        made(base, "output y = y\n")[1]
+    )
 
 
 def test_symbolic_dims_are_refused() -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from bundles import mlp
 from lumc.artifact import fields
-from lumc.codegen.plan import from_json, to_json
+from lumc.bodies import code_from_json, code_to_json
 from lumc.errors import Exit, LumcError
 
 
 def test_round_trip(tmp_path: Path) -> None:
     code, _ = mlp(tmp_path)
-    body = json.loads(json.dumps(to_json(code)))
-    assert from_json(body, code.graph) == code
-    assert to_json(from_json(body, code.graph)) == to_json(code)
+    body = json.loads(json.dumps(code_to_json(code)))
+    assert code_from_json(body, code.graph) == code
+    assert code_to_json(code_from_json(body, code.graph)) == code_to_json(code)
 
 
 DAMAGE: list[tuple[str, Callable[[Any], Any]]] = [
@@ -47,8 +47,8 @@ DAMAGE: list[tuple[str, Callable[[Any], Any]]] = [
 @pytest.mark.parametrize(("what", "change"), DAMAGE, ids=[what for what, _ in DAMAGE])
 def test_malformed(what: str, change: Callable[[Any], Any], tmp_path: Path) -> None:
     code, _ = mlp(tmp_path)
-    body = json.loads(json.dumps(to_json(code)))
+    body = json.loads(json.dumps(code_to_json(code)))
     change(body)
     with pytest.raises(LumcError) as e, fields("kernels"):
-        from_json(body, code.graph)
+        code_from_json(body, code.graph)
     assert e.value.exit == Exit.CORRUPT

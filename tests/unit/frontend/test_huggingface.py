@@ -19,8 +19,8 @@ from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.graph.text import parse_graph
 from lumc.graph.verify import verify_graph
-from lumc.graph.weights import read_weight
 from lumc.oracle.graph import evaluate
+from lumc.weights import read_weight
 
 Array = np.ndarray[Any, Any]
 Weights = Mapping[str, Array]

@@ -13,8 +13,8 @@ from lumc.frontend import Model, concat, plus
 from lumc.graph.bind import bind_dims
 from lumc.graph.graph import Graph, Read
 from lumc.graph.text import parse_graph, print_graph
-from lumc.graph.weights import read_weight
 from lumc.oracle.graph import evaluate
+from lumc.weights import read_weight
 
 RNG = np.random.default_rng(25)
 

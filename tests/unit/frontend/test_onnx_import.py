@@ -17,8 +17,8 @@ from lumc.errors import Exit, LumcError  # noqa: E402
 from lumc.frontend.onnx import import_onnx  # noqa: E402
 from lumc.graph.text import parse_graph  # noqa: E402
 from lumc.graph.verify import verify_graph  # noqa: E402
-from lumc.graph.weights import read_weight  # noqa: E402
 from lumc.oracle.graph import evaluate  # noqa: E402
+from lumc.weights import read_weight  # noqa: E402
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 

@@ -17,11 +17,11 @@ from lumc.codegen.plan import Code, Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
-from lumc.graph.weights import read_weight
 from lumc.link import bundle as bundles_module
 from lumc.link import manifest
 from lumc.runtime.cpu import Bundle
 from lumc.runtime.restore import bundle_weight
+from lumc.weights import read_weight
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_anything_else_is_not_replaced(single: bool, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "more of it"
 
 
-@pytest.mark.parametrize("step", ["build_kernels", "build_runner", "store_weights", "describe"])
+@pytest.mark.parametrize("step", ["write_sources", "build_runner", "store_weights", "describe"])
 @pytest.mark.parametrize("before", [False, True])
 def test_an_interrupted_link_leaves_nothing_torn(
     step: str, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

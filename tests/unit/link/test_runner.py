@@ -218,7 +218,7 @@ def test_command_line(sanitized: Path, made: tuple[Path, Any], tmp_path: Path) -
     said = run(sanitized, path, "-i", tmp_path / "x.npy", "--repeat", 20).stdout
     assert re.fullmatch(r"min [\d.]+ us, median [\d.]+ us \(20 runs, 1 threads\)\n", said)
     said = run(sanitized, path, "--list").stdout
-    assert said == "entry main\n  input  x f32[5,11]\n  output y f32[5,3]\n"
+    assert said == "device cpu\nentry main\n  input  x f32[5,11]\n  output y f32[5,3]\n"
     assert run(sanitized, "--help").stdout.startswith("usage: lumc-run BUNDLE")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o.npz", "x.npy", "y.npy", "z.npy"]
 

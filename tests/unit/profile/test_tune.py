@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 from kernels import native
+from lumc.bodies import plan_from_json, plan_to_json
 from lumc.errors import LumcError
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
 from lumc.kernel.plan import Plan
-from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate, shortlist
 from lumc.profile.measure import Job
 from lumc.profile.tune import Options, Tuning
 from lumc.profile.walk import PATIENCE, Walk
 from lumc.records import NAME, Records, Trial, read_lines, text_of
+from lumc.runtime.device import Speeds
 from measuring import SETTING, kernel_of, product, space_of, tuning
 from searching import weight
 
@@ -54,11 +55,8 @@ class FakeBench:
         self.races += 1
         return [1000.0 / (1 + 0.1 * i) for i in range(len(plans))]
 
-    def peak(self) -> float:
-        return 100.0
-
-    def cached(self) -> float:
-        return 200.0
+    def speeds(self) -> Speeds:
+        return Speeds(100.0, 200.0)
 
     def close(self) -> None:
         pass
@@ -72,7 +70,7 @@ def fake(write: object, folder: Path | None, device: FakeBench, **options: objec
 
 
 def body(tuning: Tuning) -> str:
-    return json.dumps(to_json(tuning.run()))
+    return json.dumps(plan_to_json(tuning.run()))
 
 
 @pytest.mark.parametrize("write", [product, two], ids=lambda f: f.__name__)
@@ -102,7 +100,7 @@ def test_whole_runs_decide_between_rivals(tmp_path: Path) -> None:
         (first,) = (n for n in choices[:2] if n["kernel"] == line["kernel"])
         assert line["schedule"] != first["schedule"]
         assert plan.kernels[line["kernel"]].schedule.to_json() == line["schedule"]
-    assert body(fake(chain, tmp_path, again, trials=40)) == json.dumps(to_json(plan))
+    assert body(fake(chain, tmp_path, again, trials=40)) == json.dumps(plan_to_json(plan))
     assert again.jobs == again.races == 0
 
 
@@ -212,6 +210,6 @@ def test_a_real_search_of_a_small_product(tmp_path: Path) -> None:
     plan = search.run()
     (kernel,) = plan.kernels.values()
     assert kernel.time_us and kernel.bound_us > 0 and kernel.stop
-    assert from_json(json.loads(json.dumps(to_json(plan))), plan.graph) == plan
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan))), plan.graph) == plan
     trials = [n for n in read_lines(tmp_path / NAME) if n["kind"] == "trial"]
     assert len({text_of_line(n) for n in trials}) == len(trials) >= 10

@@ -13,6 +13,7 @@ import pytest
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.graph.graph import Graph
+from lumc.process import Process
 from lumc.profile.choose import estimate
 from lumc.search import search, worker
 from lumc.search.saturate import Limits, StopReason
@@ -87,15 +88,15 @@ def test_a_hanging_worker_is_killed_and_its_region_stays_as_written(
 
 
 def test_a_dying_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, killed = worker._Worker.ask, []
+    ask, killed = Process.ask, []
 
-    def kill_and_ask(self: worker._Worker, *args: Any) -> Any:
+    def kill_and_ask(self: Process, *args: Any) -> Any:
         if not killed and self.process.pid:
             killed.append(self.process.pid)
             os.kill(self.process.pid, signal.SIGKILL)
         return ask(self, *args)
 
-    monkeypatch.setattr(worker._Worker, "ask", kill_and_ask)
+    monkeypatch.setattr(Process, "ask", kill_and_ask)
     space = search(model("mlp"), TARGET)
     assert [r.stats.stop for r in space.regions] == [StopReason.MEMORY, StopReason.SATURATED]
     check(space)
@@ -109,13 +110,13 @@ def test_a_fault_in_the_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 DIGEST = """
 import hashlib, json, sys
+from lumc.bodies import plan_to_json, space_to_json
 from lumc.graph.text import parse_graph
 from lumc.kernel.target import CPUS
-from lumc.kernel import plan_json
 from lumc.profile.choose import estimate
-from lumc.search import search, space
+from lumc.search import search
 found = search(parse_graph(sys.stdin.read()), CPUS["x86-64-v3"], inside=True)
-text = json.dumps([space.to_json(found), plan_json.to_json(estimate(found))])
+text = json.dumps([space_to_json(found), plan_to_json(estimate(found))])
 print(hashlib.sha256(text.encode()).hexdigest())
 """
 

@@ -8,6 +8,7 @@
 #include "lumc.h"
 
 enum { MAX_RANK = 16, MAX_NAME = 1024, MAX_THREADS = 1024 };
+enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 /* Remember a message for lumc_error and return the code. */
 int lumc_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -90,6 +91,43 @@ struct plan {
 /* Read a plan; takes `data` (from malloc) in any case. Every count, name and offset is checked. */
 int plan_read(struct plan *, uint8_t *data, size_t size);
 void plan_free(struct plan *);
+
+/* ---- memory.c */
+struct block { /* memory of our own, zeroed, on huge pages when it is large */
+  uint8_t *data;
+  size_t bytes;
+};
+int reserve(struct block *, size_t bytes);
+void release(struct block *);
+
+struct source { /* a bundle that is being opened */
+  const char *folder, *manifest;
+};
+/* A whole file, checked against its hash, with a NUL after it, from malloc. */
+int read_checked(const struct source *, const char *name, size_t limit, char **data, size_t *size);
+/* The data of weights.safetensors, checked against its hash. */
+int read_weights(const struct source *, const struct plan *, struct block *);
+
+/* ---- what runs the launches of a plan: cpu.c, cuda.c, metal.c. Calls on one `self` never overlap. */
+struct device {
+  const char *kind; /* its plans are plan/KIND-*.bin */
+  /* How well this machine runs a plan, the more the better; 0: not at all, lumc_error says why. */
+  long (*suits)(const struct plan *);
+  /* Load the kernels and weights of a plan, which outlives *self. On failure *self may be set: it
+   * is closed then. */
+  int (*open)(const struct source *, const struct plan *, int threads, void **self);
+  int (*set_threads)(void *self, int threads);
+  /* The memory of a state, until the next run. */
+  int (*state)(void *self, size_t i, void **data);
+  /* Take the inputs of the runs to come; run n times and wait; give the outputs of the last. */
+  int (*begin)(void *self, size_t entry, const void *const *inputs, void *const *outputs);
+  int (*repeat)(void *self, size_t entry, long n);
+  int (*finish)(void *self, size_t entry, void *const *outputs);
+  /* Run once, timed as lumc_trace says; all times are 0 before. */
+  int (*trace)(void *self, size_t entry, int threads, int64_t *times);
+  void (*close)(void *self);
+};
+extern const struct device cpu_device, cuda_device, metal_device;
 
 /* ---- npy.c */
 struct npy { /* data is NULL when the tensor has no bytes */

@@ -44,7 +44,7 @@ enum lumc_code {
   LUMC_FAILED = 1,  /* out of memory, a file cannot be read */
   LUMC_USAGE = 2,   /* a wrong argument */
   LUMC_CORRUPT = 5, /* the bundle is damaged or was changed after it was linked */
-  LUMC_DEVICE = 7   /* this machine cannot run it: architecture or CPU features */
+  LUMC_DEVICE = 7   /* this machine cannot run it: no such device, driver or CPU features */
 };
 
 typedef struct {
@@ -59,6 +59,11 @@ typedef struct {
  * checked against its hash in the manifest first. On success *model is the handle. */
 int lumc_open(const char *bundle, int threads, lumc **model);
 void lumc_close(lumc *model);
+
+/* The same on a device: "cuda", "metal" or "cpu"; with NULL the first of these that the bundle has
+ * a plan for and that works here, which is what lumc_open does. lumc_device says which it is. */
+int lumc_open_on(const char *bundle, const char *device, int threads, lumc **model);
+const char *lumc_device(const lumc *model);
 
 /* The message of the last failed call of this thread, one line. */
 const char *lumc_error(void);
@@ -76,12 +81,13 @@ const lumc_tensor *lumc_input(const lumc *model, int entry, int i);
 const lumc_tensor *lumc_output(const lumc *model, int entry, int i);
 
 /* States live in the handle between runs and are shared by its entries; they start as zeros.
- * lumc_state_data is the memory itself: read or write it between runs. */
+ * lumc_state_data is their memory, to read or write until the next run: ask for it again after
+ * each, since a GPU has its own copy. NULL when it cannot be had. */
 int lumc_states(const lumc *model);
 const lumc_tensor *lumc_state(const lumc *model, int i);
 void *lumc_state_data(lumc *model, int i);
 
-/* Change the number of threads of later runs. */
+/* Change the number of threads of later runs; a GPU takes no notice. */
 int lumc_set_threads(lumc *model, int threads);
 
 /* Run an entry. inputs[i] and outputs[i] are the caller's memory, bytes as the tensors say. */

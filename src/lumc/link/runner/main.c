@@ -7,17 +7,18 @@
 
 static const char usage[] =
     "usage: lumc-run BUNDLE [--input NAME=x.npy].. [-o out.npz | -o NAME=y.npy].. [--entry NAME]\n"
-    "                [--threads N] [--repeat N] [--list]\n"
+    "                [--device cuda|metal|cpu] [--threads N] [--repeat N] [--list]\n"
     "  --input   an input; plain x.npy when there is only one\n"
     "  -o        all outputs as .npz, or one of them as .npy; plain y.npy when there is only one\n"
     "  --entry   which entry to run (the first)\n"
-    "  --threads threads (1)\n"
+    "  --device  what to run on (the first of these that works here)\n"
+    "  --threads threads of a CPU (1)\n"
     "  --repeat  run N times and print the minimum and the median time\n"
     "  --list    print inputs, outputs and states, and run nothing\n"
     "exit codes: 0 ok, 1 failed, 2 usage, 5 corrupt bundle, 7 this machine cannot run it\n";
 
 struct options {
-  const char *bundle, *entry;
+  const char *bundle, *entry, *device;
   char **inputs, **outputs; /* as written on the command line */
   int n_inputs, n_outputs, threads, repeat, list;
 };
@@ -42,7 +43,8 @@ static int parse(int argc, char **argv, struct options *o) {
   for (int i = 1; i < argc; ++i) {
     const char *arg = argv[i];
     int takes = !strcmp(arg, "--input") || !strcmp(arg, "-i") || !strcmp(arg, "-o") ||
-                !strcmp(arg, "--entry") || !strcmp(arg, "--threads") || !strcmp(arg, "--repeat");
+                !strcmp(arg, "--entry") || !strcmp(arg, "--device") ||
+                !strcmp(arg, "--threads") || !strcmp(arg, "--repeat");
     if (takes && i + 1 == argc) return lumc_fail(LUMC_USAGE, "%s needs a value", arg);
     int code = LUMC_OK;
     if (!strcmp(arg, "--list"))
@@ -53,6 +55,8 @@ static int parse(int argc, char **argv, struct options *o) {
       o->outputs[o->n_outputs++] = argv[++i];
     else if (!strcmp(arg, "--entry"))
       o->entry = argv[++i];
+    else if (!strcmp(arg, "--device"))
+      o->device = argv[++i];
     else if (!strcmp(arg, "--threads"))
       code = number(argv[++i], &o->threads);
     else if (!strcmp(arg, "--repeat"))
@@ -158,7 +162,11 @@ static int repeat(const struct job *j, int n, int threads) {
   }
   if (!code && n > 1) {
     qsort(us, (size_t)n, sizeof *us, by_value);
-    printf("min %.1f us, median %.1f us (%d runs, %d threads)\n", us[0], us[n / 2], n, threads);
+    printf("min %.1f us, median %.1f us (%d runs, ", us[0], us[n / 2], n);
+    if (strcmp(lumc_device(j->model), "cpu"))
+      printf("%s)\n", lumc_device(j->model));
+    else
+      printf("%d threads)\n", threads);
   }
   free(us);
   return code;
@@ -171,6 +179,7 @@ static void list_one(const char *what, const lumc_tensor *t) {
 }
 
 static void list(const lumc *m) {
+  printf("device %s\n", lumc_device(m));
   for (int e = 0; e < lumc_entries(m); ++e) {
     printf("entry %s\n", lumc_entry_name(m, e));
     for (int i = 0; i < lumc_inputs(m, e); ++i) list_one("input", lumc_input(m, e, i));
@@ -208,7 +217,7 @@ int main(int argc, char **argv) {
   o.outputs = calloc((size_t)argc + 1, sizeof *o.outputs);
   int code =
       o.inputs && o.outputs ? parse(argc, argv, &o) : lumc_fail(LUMC_FAILED, "out of memory");
-  if (!code) code = lumc_open(o.bundle, o.threads, &j.model);
+  if (!code) code = lumc_open_on(o.bundle, o.device, o.threads, &j.model);
   if (!code && o.list) list(j.model);
   if (!code && !o.list) code = run(&o, &j);
   if (code) fprintf(stderr, "lumc-run: %s\n", lumc_error());

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from lumc.artifact import fields
+from lumc.bodies import space_from_json, space_to_json
 from lumc.errors import LumcError
 from lumc.search import search
-from lumc.search.space import Space, from_json, to_json
+from lumc.search.space import Space
 from searching import TARGET
 from spoiling import spoil
 from zoo import ATTENTIONS, attention, model
@@ -24,18 +25,18 @@ def space() -> Space:
 
 
 def plain(space: Space) -> dict[str, Any]:
-    return json.loads(json.dumps(to_json(space), allow_nan=False))
+    return json.loads(json.dumps(space_to_json(space), allow_nan=False))
 
 
 def test_round_trip(space: Space) -> None:
-    again = from_json(plain(space), space.graph)
+    again = space_from_json(plain(space), space.graph)
     assert again == space
     assert plain(again) == plain(space)
 
 
 def test_round_trip_of_several_regions() -> None:
     space = search(model("block"), TARGET, inside=True)
-    assert from_json(plain(space), space.graph) == space
+    assert space_from_json(plain(space), space.graph) == space
 
 
 def test_spoiled_bodies_are_refused_or_valid(space: Space) -> None:
@@ -43,7 +44,7 @@ def test_spoiled_bodies_are_refused_or_valid(space: Space) -> None:
     for _ in range(400):
         try:
             with fields("search space"):
-                to_json(from_json(spoil(copy.deepcopy(body), draw), space.graph))
+                space_to_json(space_from_json(spoil(copy.deepcopy(body), draw), space.graph))
         except LumcError as e:
             assert e.code == "E0501"
             refused += 1
@@ -75,11 +76,11 @@ def test_hostile_terms_are_refused(space: Space, kind: str, new: list[Any]) -> N
     body = plain(space)
     term(body, kind)[:] = new
     with pytest.raises(LumcError, match="malformed"), fields("search space"):
-        from_json(body, space.graph)
+        space_from_json(body, space.graph)
 
 
 def test_compiler_flags_come_from_lumc(space: Space) -> None:
     body = plain(space)
     body["target"]["flags"] = ["-fplugin=evil.so"]
     with pytest.raises(LumcError, match="flags"), fields("search space"):
-        from_json(body, space.graph)
+        space_from_json(body, space.graph)

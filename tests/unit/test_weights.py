@@ -13,7 +13,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.builder import Builder
 from lumc.graph.graph import WeightFile
 from lumc.graph.ops import DType, from_bf16, to_bf16
-from lumc.graph.weights import read_header, read_weight, weight_file
+from lumc.weights import read_header, read_weight, weight_file
 
 RNG = np.random.default_rng(3)
 ARRAYS = {

@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.derive import derive, source_shape
-from lumc.graph.graph import Graph, Node, WeightFile
-from lumc.graph.ops import DType
+from lumc.graph.graph import Derivation, Graph, Node, WeightFile, fail
+from lumc.graph.ops import DType, from_bf16, to_bf16
 
+Array = npt.NDArray[Any]
 MAX_HEADER = 100 << 20  # bytes
+LARGEST = 127  # of the levels of quantised weights
 SAFETENSORS = {d.value.upper(): d for d in DType}
 
 
@@ -52,7 +53,7 @@ def read_header(path: Path) -> dict[str, Stored]:
     return _parse(path, *_open(path))
 
 
-def read_weight(node: Node, base: Path) -> npt.NDArray[Any]:
+def read_weight(node: Node, base: Path) -> Array:
     """The values of a weight (bf16: the bits as uint16), read-only; paths start at ``base``.
 
     Raises E0503 for a missing or changed file, E0504 for a damaged one or another tensor.
@@ -93,6 +94,39 @@ def overflowing(graph: Graph, base: Path) -> Iterator[tuple[str, int]]:
             count = int(np.isinf(read_weight(w, base)).sum())
             if count:
                 yield w.name, count
+
+
+# ---- weights that are not read as they are stored
+
+
+def source_shape(node: Node, how: Derivation) -> tuple[int, ...]:
+    """The shape of the tensor in the file."""
+    shape = list(node.sizes)
+    if how.part == "scales":
+        shape[how.axis] *= how.block
+    return tuple(shape)
+
+
+def derive(node: Node, how: Derivation, stored: Array) -> Array:
+    """The values of a weight (bf16: bits) from the tensor in the file; E0101 for inf and NaN in
+    what is quantised. Values beyond the range of f16 become inf, as in numpy."""
+    values = from_bf16(stored) if how.dtype is DType.BF16 else stored
+    if not how.part:
+        with np.errstate(over="ignore"):
+            return to_bf16(values) if node.dtype is DType.BF16 else values.astype(node.dtype.numpy)
+    shape = (*values.shape[: how.axis], -1, how.block, *values.shape[how.axis + 1 :])
+    blocks = np.asarray(values, np.float32).reshape(shape)
+    if not np.isfinite(blocks).all():
+        fail(node, "cannot be quantised: it has values that are inf or NaN")
+    scales = np.abs(blocks).max(axis=how.axis + 1, keepdims=True) / np.float32(LARGEST)
+    if how.part == "scales":
+        return np.asarray(scales.squeeze(how.axis + 1))
+    with np.errstate(all="ignore"):  # 0 / 0; the largest of a block of denormals
+        levels = np.rint(blocks / np.where(scales > 0, scales, 1))
+    return levels.clip(-LARGEST, LARGEST).astype(np.int8).reshape(values.shape)
+
+
+# ---- the file
 
 
 def _open(path: Path) -> tuple[int, bytes]:

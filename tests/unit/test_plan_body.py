@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lumc.artifact import fields
+from lumc.bodies import plan_from_json, plan_to_json
 from lumc.errors import LumcError
 from lumc.kernel.plan import Plan
-from lumc.kernel.plan_json import from_json, to_json
 from lumc.profile.choose import estimate
 from lumc.search import search
 from searching import TARGET
@@ -26,11 +26,11 @@ def plan() -> Plan:
 
 
 def plain(plan: Plan) -> dict[str, Any]:
-    return json.loads(json.dumps(to_json(plan), allow_nan=False))
+    return json.loads(json.dumps(plan_to_json(plan), allow_nan=False))
 
 
 def test_round_trip(plan: Plan) -> None:
-    again = from_json(plain(plan), plan.graph)
+    again = plan_from_json(plain(plan), plan.graph)
     assert again == plan
     assert plain(again) == plain(plan)
 
@@ -40,7 +40,7 @@ def test_spoiled_bodies_are_refused_or_valid(plan: Plan) -> None:
     for _ in range(400):
         try:
             with fields("plan"):
-                to_json(from_json(spoil(copy.deepcopy(body), draw), plan.graph))
+                plan_to_json(plan_from_json(spoil(copy.deepcopy(body), draw), plan.graph))
         except LumcError:
             refused += 1
     assert refused > 200
@@ -78,4 +78,4 @@ def test_hostile_parts_are_refused(plan: Plan, path: tuple[Any, ...], value: Any
         part = part[step]
     part[path[-1]] = value
     with pytest.raises(LumcError), fields("plan"):
-        from_json(body, plan.graph)
+        plan_from_json(body, plan.graph)

@@ -1,0 +1,257 @@
+"""Sound schedules for the blocks of threads of a GPU.
+
+Structure comes first, as on a CPU: which axes a contraction puts on the rows and the lanes, which
+fragment computes it, how its operands are staged. Then the tile of a block. Whether the threads of
+a block can hold what a schedule keeps is only known when its program is distributed, so these are
+guesses, the most promising first; a later one asks for less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import ceil, prod
+from typing import NamedTuple
+
+from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.contraction import Pair, axis_steps, operands, pairs, staging_modes
+from lumc.kernel.legal import shared_prefix
+from lumc.kernel.normal import normalize
+from lumc.kernel.schedule import Schedule, Stage, Threads
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel, dtype
+
+
+class Shape(NamedTuple):
+    """The tile of a block: rows, lanes, steps of the reduced axes; its threads; slots of copies."""
+
+    rows: int
+    lanes: int
+    deep: int
+    threads: int
+    ring: int = 1
+
+
+# large tiles first; a small problem takes the first one that gives every processor a block
+SHAPES = {
+    "mma": (
+        Shape(128, 128, 32, 256, 3),
+        Shape(64, 64, 32, 128, 3),
+        Shape(32, 64, 32, 128, 2),
+        Shape(16, 64, 32, 64),
+        Shape(16, 32, 16, 32),
+    ),
+    "simdgroup": (
+        Shape(64, 64, 16, 128),
+        Shape(32, 64, 16, 128),
+        Shape(32, 32, 16, 128),
+        Shape(16, 16, 8, 32),
+    ),
+    "simt": (
+        Shape(128, 128, 16, 256),
+        Shape(64, 64, 16, 256),
+        Shape(32, 64, 16, 128),
+        Shape(32, 32, 16, 64),
+        Shape(16, 16, 16, 32),
+    ),
+}
+# rows, and steps of the sum, of a block that multiplies what it has just made; its threads
+NESTED = ((64, 64, 128), (32, 64, 128), (32, 32, 128), (16, 32, 64), (16, 16, 32))
+HALF = (DType.F16, DType.BF16)
+STEPS = {"mma": 16, "simdgroup": 8, "simt": 1}  # of the reduced axis in one fragment
+MATRIX = {"cuda": "mma", "metal": "simdgroup"}  # the fragment of the matrix units
+FEW = 4  # rows up to which a contraction only waits for its operand to arrive
+GROUP = 16  # threads along the lanes of a contraction
+LEAST = 4  # threads along a row
+POINTS = 1024  # of a map, in one block
+WALKED = 64  # elements of a row that one thread holds, at most
+ROWS = ((32, 128), (256, 256), (1024, 1024))  # threads along a row, and of the block
+
+
+def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
+    """Schedules of a kernel for the blocks of a GPU, best first; the last ones ask for little."""
+    kernel = normalize(kernel)
+    found = {s: p for s in kernel.stages if (p := _pair(kernel, s))}
+    if found:
+        for fragment in dict.fromkeys((_fragment(found, target), "simt")):
+            for shape in _shapes(kernel, found, fragment, target):
+                yield _contracted(kernel, found, fragment, shape)
+    yield from _walked(kernel)
+
+
+# ---- contractions
+
+
+def _pair(kernel: Kernel, stage: Expr) -> Pair | None:
+    """Rows and lanes of a contraction that is worth a tile of operands."""
+    extent = kernel.extent
+    good = [(r, v) for r, v in pairs(stage) if r and min(extent[r], extent[v]) > FEW]
+
+    def score(pair: Pair) -> tuple[int, ...]:
+        rows, lane = pair
+        assert rows
+        held = min(extent[rows], 64) * min(extent[lane], 64)
+        return held, lane in kernel.axes[-1:] or lane not in kernel.axes, rows in kernel.axes
+
+    return max(good, key=score, default=None)
+
+
+def _fragment(found: Mapping[Expr, Pair], target: Target) -> str:
+    """Matrix units multiply 16-bit operands; those of Metal also f32 without rounding them."""
+    kinds = set[DType]()
+    for stage, (_, lane) in found.items():
+        kinds.update(dtype(e) for e in operands(stage, lane) or ())
+    fits = len(kinds) == 1 and (
+        kinds <= {*HALF} or (target.kind == "metal" and kinds == {DType.F32})
+    )
+    return MATRIX[target.kind] if fits else "simt"
+
+
+def _shapes(
+    kernel: Kernel, found: Mapping[Expr, Pair], fragment: str, target: Target
+) -> list[Shape]:
+    """The shapes from the largest one that keeps every processor busy; then the larger ones."""
+    assert target.gpu
+    if any(s.kind == "wsum" for s in found):
+        return [Shape(rows, steps, 0, threads) for rows, steps, threads in NESTED]
+
+    def blocks(shape: Shape) -> int:
+        pair = next(iter(found.values()))
+        sizes = dict(zip(pair, (shape.rows, shape.lanes), strict=True))
+        return prod(ceil(kernel.extent[a] / sizes.get(a, 1)) for a in kernel.axes)
+
+    shapes = SHAPES[fragment]
+    enough = [i for i, s in enumerate(shapes) if blocks(s) >= target.gpu.processors]
+    first = enough[0] if enough else min(len(shapes) - 1, 2)
+    return [*shapes[first:], *reversed(shapes[:first])]
+
+
+def _contracted(
+    kernel: Kernel, found: Mapping[Expr, Pair], fragment: str, shape: Shape
+) -> Schedule:
+    """Every contraction in tiles of this shape, the other reductions row by row."""
+    weighted = any(s.kind == "wsum" for s in found)
+    tile = dict.fromkeys(kernel.axes, 1)
+    for stage, (rows, lane) in found.items():
+        assert rows
+        deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
+        around = prod(kernel.extent[a] for a in others)
+        nested = weighted and stage.kind != "wsum"
+        tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, fragment)
+        tile[rows] = shape.rows
+        if stage.kind == "wsum":
+            tile[deep], tile[lane] = shape.lanes, kernel.extent[lane]
+        elif not nested:
+            tile[lane] = shape.lanes
+    stages = tuple(
+        _stage(kernel, s, found[s], fragment, shape, tile) if s in found else Stage()
+        for s in kernel.stages
+    )
+    cut = {a: n for a, n in sorted(tile.items()) if n < kernel.extent[a]}
+    return _schedule(kernel, cut, stages, Threads(shape.threads, vector=4, ring=shape.ring))
+
+
+def _whole(deep: int, around: int, fragment: str) -> int:
+    """Steps of the longest reduced axis: fragments want whole ones of theirs."""
+    return max(STEPS[fragment], deep // max(1, around))
+
+
+def _stage(
+    kernel: Kernel, stage: Expr, pair: Pair, fragment: str, shape: Shape, tile: Mapping[str, int]
+) -> Stage:
+    rows, lane = pair
+    p = Stage("contract", rows, lane, fragment=fragment)
+    units = shape.threads if fragment == "simt" else shape.threads // 32
+    along = _power(min(GROUP if fragment == "simt" else 2, tile.get(lane, kernel.extent[lane])))
+    if fragment != "simt" and any(s.kind == "wsum" for s in kernel.stages):
+        along = 1  # whole rows stay with one warp
+    along = min(along, units)
+    modes = {side: staging_modes(kernel, stage, p, side) for side in "ab"}
+    inner = any(s is not stage and stage in subterms(s) for s in kernel.stages)
+    a = "hoist" if inner and "hoist" in modes["a"] else "inner"
+    return replace(
+        p,
+        grid=(units // along, along),
+        stage_a="none" if stage.kind == "wsum" else a,
+        stage_b="inner",
+    )
+
+
+# ---- maps and rows
+
+
+def _walked(kernel: Kernel) -> Iterator[Schedule]:
+    """No contraction: rows of threads walk the reduced axes, or the last axis of a map."""
+    stages = tuple(Stage() for _ in kernel.stages)
+    longest = max((kernel.extent[a] for s in kernel.stages for a in bound_axes(s)), default=0)
+    last = kernel.extent[kernel.axes[-1]] if kernel.axes else 1
+    if not stages:
+        for vector in dict.fromkeys((_vector(kernel), 1)):
+            row = max(LEAST, min(256, _power(ceil(last / vector))))
+            yield _spread(kernel, stages, Threads(256, row, vector), POINTS)
+    for row, threads in ROWS:
+        if longest <= row * WALKED:
+            yield _spread(kernel, stages, Threads(threads, row), threads // row)
+    for row, threads in ROWS[1:]:
+        yield _spread(kernel, stages, Threads(threads, row), threads // row, row)
+    yield _spread(kernel, stages, Threads(32), 1, 32)
+
+
+def _spread(
+    kernel: Kernel, stages: tuple[Stage, ...], threads: Threads, points: int, deep: int = 0
+) -> Schedule:
+    """So many points of the output axes in a block, those of the last axes first; so many steps
+    of the reduced ones, if not all."""
+    left, tile = points, dict[str, int]()
+    whole = {a for s in stages_over(kernel) for a in s}
+    for a in reversed(kernel.axes):
+        extent = kernel.extent[a]
+        tile[a] = extent if a in whole and not deep else min(extent, max(1, left))
+        left //= tile[a]
+    if deep:
+        tile |= {a: deep for s in kernel.stages for a in bound_axes(s)}
+    cut = {a: n for a, n in sorted(tile.items()) if n < kernel.extent[a]}
+    return _schedule(kernel, cut, stages, threads)
+
+
+def stages_over(kernel: Kernel) -> list[set[str]]:
+    """Output axes that lie along a reduced one of the same extent: a row is read once for both."""
+    over = [{kernel.extent[a] for a in bound_axes(s)} for s in kernel.stages]
+    last = kernel.axes[-1:]
+    free = set[str]().union(*(s.free for s in kernel.stages)) if kernel.stages else {*last}
+    return [{a for a in last if a not in free and kernel.extent[a] in sizes} for sizes in over]
+
+
+def _vector(kernel: Kernel) -> int:
+    """Consecutive elements of the last axis that every load and store of a map can move at once."""
+    if not kernel.axes:
+        return 1
+    last, terms = kernel.axes[-1], {e for v in kernel.values for e in subterms(v)}
+    reads = [(e.kids, e.attr[0]) for e in terms if e.kind == "load" and last in e.free]
+    steps = [axis_steps(i, kernel.buffer(b).shape) for i, b in reads]
+    plain = all(s.get(last, 0) == 1 and last not in irregular for s, irregular in steps)
+    return 4 if plain and kernel.extent[last] % 4 == 0 else 1
+
+
+def _schedule(
+    kernel: Kernel, tile: dict[str, int], stages: tuple[Stage, ...], threads: Threads
+) -> Schedule:
+    """The loops over tiles come first, and those of axes that every root has are dealt to the
+    blocks; whole axes stay inside, so that stages that lack them share what is around."""
+    order = tuple(sorted(kernel.axes, key=lambda a: a not in tile))
+    cut = sum(a in tile for a in kernel.axes)
+    return Schedule(
+        order,
+        min(cut, shared_prefix(kernel, order)),
+        tile,
+        stages,
+        fuse_rows=False,
+        transpose=False,
+        threads=threads,
+    )
+
+
+def _power(n: int) -> int:
+    """The least power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()

@@ -1,0 +1,157 @@
+"""CUDA compilers: NVRTC of its wheel or a toolkit's nvcc; what an image says of its kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from lumc.errors import Exit, LumcError
+from lumc.link import nvrtc, toolchain
+
+# What a bundle holds: an image for every architecture, and text for the GPUs to come.
+IMAGES = ("sm_80", "sm_89", "sm_90", "sm_100")
+TEXT = "compute_80"
+# Never --use_fast_math: NaN and infinity are values. These are the defaults, but for the first.
+FLAGS = ("-std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=true")
+TIMEOUT_S = 600
+EM_CUDA = 190  # e_machine of a cubin
+REGISTERS, FRAME = 0x2F, 0x11  # attributes in .nv.info: (symbol, value)
+
+
+class Compiler(Protocol):
+    """Makes images of CUDA text."""
+
+    @property
+    def version(self) -> str: ...
+
+    def image(
+        self, folder: Path, source: str, arch: str, output: str, seconds: float = TIMEOUT_S
+    ) -> None:
+        """Compile ``source`` to ``output``, both in ``folder``, where its headers are: a cubin for
+        sm_90, PTX for compute_80. Raises E0702."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A compiler that is started for every image."""
+
+    command: tuple[str, ...]
+    version: str
+    kept: Path | None = None  # the folder of compiled objects
+
+    def image(
+        self, folder: Path, source: str, arch: str, output: str, seconds: float = TIMEOUT_S
+    ) -> None:
+        kind = "-ptx" if arch.startswith("compute_") else "-cubin"
+        command = (*self.command, kind, f"-arch={arch}", *FLAGS)
+        made_by = (self.version, arch, *FLAGS)
+        toolchain.compile_file(command, folder, source, output, made_by, self.kept, seconds)
+
+
+def find(kept: Path | None = None) -> Command:
+    """The wheel nvidia-cuda-nvrtc, else $NVCC, nvcc of the PATH. Raises E0705, exit 7."""
+    for command in candidates():
+        if shutil.which(command[0]) and (said := toolchain.output_of([*command, "--version"])):
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            version = next((line for line in lines if "release" in line), lines[-1])
+            return Command(command, version, kept)
+    fix = "pip install nvidia-cuda-nvrtc (or 'lumc[cuda]'), or install a CUDA toolkit with nvcc"
+    what = "no CUDA compiler: no nvidia-cuda-nvrtc wheel, and no nvcc in $NVCC or the PATH"
+    raise LumcError("E0705", what, fix=fix, exit=Exit.TOOLCHAIN)
+
+
+def candidates() -> Iterator[tuple[str, ...]]:
+    for library in nvrtc_libraries():
+        yield (sys.executable, "-I", "-S", nvrtc.__file__, str(library))
+    yield from (tuple(shlex.split(c)) for c in (os.environ.get("NVCC"), "nvcc") if c)
+
+
+def nvrtc_libraries() -> list[Path]:
+    """libnvrtc of the wheels in this environment, the newest first."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [Path(f) for f in spec.submodule_search_locations or ()] if spec else []
+    found = [p for f in folders for p in f.glob("*/lib/libnvrtc.so.*") if p.suffix[1:].isdecimal()]
+    return sorted(found, key=lambda p: -int(p.suffix[1:]))
+
+
+def compile_images(
+    compiler: Compiler, folder: Path, source: str, archs: Sequence[str], jobs: int
+) -> None:
+    """``kernels.sm_80.cubin`` .. and ``kernels.ptx`` of kernels.cu, several at a time."""
+
+    def one(arch: str) -> None:
+        end = "ptx" if arch.startswith("compute_") else f"{arch}.cubin"
+        compiler.image(folder, source, arch, f"{Path(source).stem}.{end}")
+
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        list(pool.map(one, archs))
+
+
+# ---- figures of an image
+
+
+class Figures(NamedTuple):
+    """What a kernel takes, as ptxas allotted it."""
+
+    registers: int  # of a thread
+    local_bytes: int  # of a thread: spilled registers, and arrays that registers cannot hold
+    shared_bytes: int  # of a block, besides what the launch adds
+
+
+def figures(image: bytes) -> dict[str, Figures]:
+    """By kernel symbol, from the ELF file itself; nothing for what is not a cubin."""
+    if image[:4] != b"\x7fELF" or struct.unpack_from("<H", image, 18)[0] != EM_CUDA:
+        return {}
+    sections = _sections(image)
+    symbols = dict(enumerate(_symbols(sections)))
+    allotted: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME: {}}
+    for attribute, symbol, value in _attributes(sections.get(".nv.info", b"")):
+        if attribute in allotted:
+            allotted[attribute][symbols.get(symbol, "")] = value
+    kernels = [n.removeprefix(".text.") for n in sections if n.startswith(".text.")]
+    return {
+        name: Figures(
+            allotted[REGISTERS].get(name, 0),
+            allotted[FRAME].get(name, 0),
+            len(sections.get(f".nv.shared.{name}", b"")),
+        )
+        for name in kernels
+    }
+
+
+def _sections(image: bytes) -> dict[str, bytes]:
+    """The contents of the sections of an ELF file, by name; zeros for those without any."""
+    (start,) = struct.unpack_from("<Q", image, 40)
+    size, n, names = struct.unpack_from("<HHH", image, 58)
+    rows = [struct.unpack_from("<IIQQQQ", image, start + i * size) for i in range(n)]
+    data = [bytes(r[5]) if r[1] == 8 else image[r[4] : r[4] + r[5]] for r in rows]
+    return {_text(data[names], r[0]): d for r, d in zip(rows, data, strict=True)}
+
+
+def _symbols(sections: dict[str, bytes]) -> Iterator[str]:
+    table = sections.get(".symtab", b"")
+    for at in range(0, len(table) - 23, 24):
+        yield _text(sections.get(".strtab", b""), struct.unpack_from("<I", table, at)[0])
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
+    """(attribute, symbol, value) of the entries of .nv.info that have these."""
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        if form == 4 and size == 8 and at + 12 <= len(info):
+            yield attribute, *struct.unpack_from("<II", info, at + 4)
+        at += 4 + (size if form == 4 else 0)
+
+
+def _text(table: bytes, at: int) -> str:
+    return table[at : table.find(b"\0", at)].decode(errors="replace")

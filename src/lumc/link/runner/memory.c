@@ -1,0 +1,61 @@
+/* memory.c - memory of our own, and the large files of a bundle in it. */
+#include "internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LARGEST_PAGE = 16384 }; /* of any system: Apple's */
+
+int reserve(struct block *b, size_t bytes) {
+  size_t size = (bytes + LARGEST_PAGE) / LARGEST_PAGE * LARGEST_PAGE;
+  size_t extra = size >= HUGE_PAGE ? HUGE_PAGE : 0;
+  uint8_t *p = mmap(NULL, size + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return lumc_fail(LUMC_FAILED, "cannot allocate %zu bytes", bytes);
+  if (extra) { /* start at a huge page */
+    size_t skip = (size_t)(-(uintptr_t)p % HUGE_PAGE);
+    if (skip) munmap(p, skip);
+    munmap(p + skip + size, extra - skip);
+    p += skip;
+#ifdef MADV_HUGEPAGE
+    madvise(p, size, MADV_HUGEPAGE);
+#endif
+  }
+  *b = (struct block){p, size};
+  return LUMC_OK;
+}
+
+void release(struct block *b) {
+  if (b->data) munmap(b->data, b->bytes);
+  *b = (struct block){NULL, 0};
+}
+
+int read_checked(const struct source *s, const char *name, size_t limit, char **data,
+                 size_t *size) {
+  struct sha256 hash;
+  sha256_start(&hash);
+  int code = read_whole(s->folder, name, limit, data, size, &hash);
+  if (!code && (code = check_hash(s->manifest, name, &hash))) free(*data);
+  return code;
+}
+
+int read_weights(const struct source *s, const struct plan *plan, struct block *to) {
+  static const char name[] = "weights.safetensors";
+  size_t size, start = (size_t)plan->weights_start, bytes = (size_t)plan->weights_bytes;
+  struct sha256 hash;
+  int file, code = open_file(s->folder, name, &size, &file);
+  if (code) return code;
+  uint8_t *head = NULL;
+  if (start > size || size - start != bytes)
+    code = lumc_fail(LUMC_CORRUPT, "%s does not have the size that the plan says", name);
+  else if (!(head = malloc(start + 1)))
+    code = lumc_fail(LUMC_FAILED, "cannot allocate %zu bytes", start);
+  sha256_start(&hash);
+  if (!code) code = read_hashed(file, name, head, start, &hash);
+  if (!code) code = reserve(to, bytes);
+  if (!code) code = read_hashed(file, name, to->data, bytes, &hash);
+  if (!code) code = check_hash(s->manifest, name, &hash);
+  free(head);
+  close(file);
+  return code;
+}

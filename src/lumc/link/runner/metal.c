@@ -1,0 +1,423 @@
+/* metal.c - runs plans on the GPU of a Mac: Metal through the Objective-C runtime, both loaded
+ * when a plan asks for them. No header of Apple is needed, so this compiles everywhere.
+ *
+ * CPU and GPU share the memory: the kernels read the weights where they were loaded. The kernels
+ * are text, which the GPU's own compiler translates when a bundle is opened. The launches of an
+ * entry are one command buffer with one encoder. */
+#include "internal.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef METAL_OBJC
+#define METAL_OBJC "/usr/lib/libobjc.A.dylib"
+#define METAL_FRAMEWORK "/System/Library/Frameworks/Metal.framework/Metal"
+#endif
+/* without it a program on the command line has no default device */
+#define METAL_GRAPHICS "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics"
+
+typedef void *id;
+typedef void *selector;
+struct size { /* MTLSize */
+  uint64_t width, height, depth;
+};
+
+enum {
+  MAX_TEXT = 1 << 28,
+  ALIGN = 256,
+  FAMILY = 1000, /* MTLGPUFamilyApple1 is 1001 */
+  MAX_FAMILY = 20,
+  STATUS_ERROR = 5 /* MTLCommandBufferStatusError */
+};
+
+#define FUNCTIONS(X)                                                                              \
+  X(objc, objc_getClass, id, (const char *))                                                      \
+  X(objc, sel_registerName, selector, (const char *))                                             \
+  X(objc, objc_msgSend, void, (void))                                                             \
+  X(objc, objc_autoreleasePoolPush, void *, (void))                                               \
+  X(objc, objc_autoreleasePoolPop, void, (void *))                                                \
+  X(framework, MTLCreateSystemDefaultDevice, id, (void))
+
+#define SELECTORS(X)                                                                              \
+  X(new_object, "new")                                                                            \
+  X(release, "release")                                                                           \
+  X(string, "stringWithUTF8String:")                                                              \
+  X(text, "UTF8String")                                                                           \
+  X(description, "localizedDescription")                                                          \
+  X(name, "name")                                                                                 \
+  X(supports_family, "supportsFamily:")                                                           \
+  X(queue, "newCommandQueue")                                                                     \
+  X(fast_math, "setFastMathEnabled:")                                                             \
+  X(language, "setLanguageVersion:")                                                              \
+  X(library, "newLibraryWithSource:options:error:")                                               \
+  X(function, "newFunctionWithName:")                                                             \
+  X(pipeline, "newComputePipelineStateWithFunction:error:")                                       \
+  X(most_threads, "maxTotalThreadsPerThreadgroup")                                                \
+  X(allocate, "newBufferWithLength:options:")                                                     \
+  X(wrap, "newBufferWithBytesNoCopy:length:options:deallocator:")                                 \
+  X(contents, "contents")                                                                         \
+  X(commands, "commandBuffer")                                                                    \
+  X(encoder, "computeCommandEncoder")                                                             \
+  X(set_pipeline, "setComputePipelineState:")                                                     \
+  X(set_buffer, "setBuffer:offset:atIndex:")                                                      \
+  X(dispatch, "dispatchThreadgroups:threadsPerThreadgroup:")                                      \
+  X(end, "endEncoding")                                                                           \
+  X(commit, "commit")                                                                             \
+  X(wait, "waitUntilCompleted")                                                                   \
+  X(status, "status")                                                                             \
+  X(error, "error")                                                                               \
+  X(started, "GPUStartTime")                                                                      \
+  X(ended, "GPUEndTime")
+
+static struct {
+#define X(library, name, result, parameters) result(*name) parameters;
+  FUNCTIONS(X)
+#undef X
+#define X(name, spelled) selector name;
+  SELECTORS(X)
+#undef X
+  id device;
+  int family;        /* 7, 8, 9 of Apple7, Apple8, Apple9 */
+  char problem[512]; /* why there is nothing to run on; empty when there is */
+} metal;
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+
+/* A message: objc_msgSend as a function of exactly the types that the method has. */
+#define SEND(result, ...) ((result(*)(id, selector, ##__VA_ARGS__))metal.objc_msgSend)
+
+/* ---- the machine */
+
+static const char *text_of(id string) {
+  const char *text = string ? SEND(const char *)(string, metal.text) : NULL;
+  return text ? text : "unknown error";
+}
+
+static const char *said(id error) {
+  return text_of(error ? SEND(id)(error, metal.description) : NULL);
+}
+
+static id string_of(const char *text) {
+  return SEND(id, const char *)(metal.objc_getClass("NSString"), metal.string, text);
+}
+
+static int load_functions(void) {
+  void *objc = dlopen(METAL_OBJC, RTLD_NOW | RTLD_LOCAL);
+  void *framework = objc ? dlopen(METAL_FRAMEWORK, RTLD_NOW | RTLD_LOCAL) : NULL;
+  if (!objc || !framework)
+    return snprintf(metal.problem, sizeof metal.problem, "no Metal on this machine: it is for Macs");
+  dlopen(METAL_GRAPHICS, RTLD_NOW | RTLD_LOCAL);
+#define X(library, name, result, parameters)                                                      \
+  *(void **)&metal.name = dlsym(library, #name);                                                  \
+  if (!metal.name)                                                                                \
+    return snprintf(metal.problem, sizeof metal.problem, "this Metal has no %s", #name);
+  FUNCTIONS(X)
+#undef X
+#define X(name, spelled) metal.name = metal.sel_registerName(spelled);
+  SELECTORS(X)
+#undef X
+  return 0;
+}
+
+static void start(void) {
+  if (load_functions()) return;
+  void *pool = metal.objc_autoreleasePoolPush();
+  metal.device = metal.MTLCreateSystemDefaultDevice();
+  for (int n = 1; metal.device && n <= MAX_FAMILY; ++n)
+    if (SEND(bool, long)(metal.device, metal.supports_family, FAMILY + n)) metal.family = n;
+  if (!metal.device)
+    snprintf(metal.problem, sizeof metal.problem, "Metal sees no GPU");
+  metal.objc_autoreleasePoolPop(pool);
+}
+
+static long suits(const struct plan *p) {
+  pthread_once(&started, start);
+  if (*metal.problem) return lumc_fail(0, "%s", metal.problem);
+  int needs = strncmp(p->arch, "apple", 5) ? 0 : atoi(p->arch + 5);
+  if (needs >= 7 && needs <= metal.family) return 1000 + needs;
+  return lumc_fail(0, "target %s needs a GPU of family Apple%d (an M1 has Apple7), this one is "
+                   "Apple%d", p->target, needs < 7 ? 7 : needs, metal.family);
+}
+
+/* ---- what is on the device */
+
+struct program { /* an entry: where its inputs and outputs lie in `memory` */
+  size_t *inputs, *outputs;
+};
+
+struct metal {
+  const struct plan *plan;
+  id queue, library, *pipelines;
+  struct block block; /* the weights */
+  id weights, memory; /* memory: arena, inputs and outputs of the entry that runs */
+  id *states;
+  uint8_t *base; /* of memory */
+  struct program *programs;
+};
+
+static size_t aligned(uint64_t bytes) { return (size_t)((bytes + ALIGN - 1) / ALIGN * ALIGN); }
+
+static void *zeros(size_t n, size_t size, int *code) {
+  void *memory = *code ? NULL : calloc(n + 1, size);
+  if (!memory && !*code) *code = lumc_fail(LUMC_FAILED, "out of memory");
+  return memory;
+}
+
+static uint8_t *contents(id buffer) { return SEND(void *)(buffer, metal.contents); }
+
+/* A buffer that CPU and GPU share (options 0). */
+static int allocate(id *to, uint64_t bytes, const char *what) {
+  *to = SEND(id, uint64_t, uint64_t)(metal.device, metal.allocate, bytes + ALIGN, 0);
+  if (*to) return LUMC_OK;
+  return lumc_fail(LUMC_FAILED, "Metal has no %.1f MB for %s", (double)bytes / 1e6, what);
+}
+
+/* ---- loading */
+
+/* What the compiler said first, with the line of our text that it is about. */
+static int refused(const char *name, const char *text, const char *message) {
+  const char *at = strstr(message, ": error:"), *mark = NULL;
+  for (const char *p = message; (p = strstr(p, "program_source:")) && (!at || p < at); ++p)
+    mark = p;
+  if (!mark) return lumc_fail(LUMC_DEVICE, "Metal refuses %s: %.600s", name, message);
+  int line = atoi(mark + strlen("program_source:"));
+  const char *what = at ? at + 2 : mark;
+  for (int i = 1; i < line && text; ++i)
+    if ((text = strchr(text, '\n'))) ++text;
+  text = text ? text + strspn(text, " ") : "";
+  return lumc_fail(LUMC_DEVICE, "Metal refuses %s, line %d: %.*s: %.*s", name, line,
+                   (int)strcspn(what, "\n"), what, (int)strcspn(text, "\n"), text);
+}
+
+static int load_library(struct metal *m, const struct source *s) {
+  char name[1200], *text;
+  size_t size;
+  snprintf(name, sizeof name, "kernels/%s/kernels.metal", m->plan->target);
+  int code = read_checked(s, name, MAX_TEXT, &text, &size);
+  if (code) return code;
+  id error = NULL, options = SEND(id)(metal.objc_getClass("MTLCompileOptions"), metal.new_object);
+  uint64_t version = 3 << 16 | (strstr(text, "bfloat") != NULL); /* 3.0 or 3.1 */
+  SEND(void, bool)(options, metal.fast_math, false);
+  SEND(void, uint64_t)(options, metal.language, version);
+  m->library = SEND(id, id, id, id *)(metal.device, metal.library, string_of(text), options, &error);
+  if (!m->library) code = refused(name, text, said(error));
+  SEND(void)(options, metal.release);
+  free(text);
+  return code;
+}
+
+static int make_pipeline(struct metal *m, const struct kernel *k, id *pipeline) {
+  id error = NULL, function;
+  if (!k->blocks || !k->threads)
+    return lumc_fail(LUMC_CORRUPT, "corrupt plan: kernel '%s' has no grid", k->symbol);
+  function = SEND(id, id)(m->library, metal.function, string_of(k->symbol));
+  if (!function)
+    return lumc_fail(LUMC_CORRUPT, "the compiled kernels have no '%s'", k->symbol);
+  *pipeline = SEND(id, id, id *)(metal.device, metal.pipeline, function, &error);
+  SEND(void)(function, metal.release);
+  if (!*pipeline)
+    return lumc_fail(LUMC_DEVICE, "Metal refuses kernel '%s': %.600s", k->symbol, said(error));
+  uint64_t most = SEND(uint64_t)(*pipeline, metal.most_threads);
+  if (k->threads <= most) return LUMC_OK;
+  return lumc_fail(LUMC_DEVICE, "kernel '%s' has %d threads, this GPU runs at most %d of them",
+                   k->symbol, (int)k->threads, (int)most);
+}
+
+static int load_weights(struct metal *m, const struct source *s) {
+  int code = read_weights(s, m->plan, &m->block);
+  if (code) return code;
+  m->weights = SEND(id, void *, uint64_t, uint64_t, id)(metal.device, metal.wrap, m->block.data,
+                                                        m->block.bytes, 0, NULL);
+  if (m->weights) return LUMC_OK;
+  return lumc_fail(LUMC_FAILED, "Metal takes no %.1f MB of weights in one buffer",
+                   (double)m->block.bytes / 1e6);
+}
+
+static int place_states(struct metal *m) {
+  int code = LUMC_OK;
+  m->states = zeros(m->plan->n_states, sizeof *m->states, &code);
+  for (size_t i = 0; i < m->plan->n_states && !code; ++i) {
+    size_t bytes = m->plan->states[i].bytes;
+    code = allocate(&m->states[i], bytes, "a state");
+    if (!code) memset(contents(m->states[i]), 0, bytes);
+  }
+  return code;
+}
+
+/* Arena, inputs and outputs one after another; entries share the memory. */
+static int place_values(struct metal *m) {
+  size_t most = 0;
+  int code = LUMC_OK;
+  m->programs = zeros(m->plan->n_entries, sizeof *m->programs, &code);
+  for (size_t e = 0; e < m->plan->n_entries && !code; ++e) {
+    const struct entry *entry = &m->plan->entries[e];
+    struct program *p = &m->programs[e];
+    size_t at = aligned(entry->arena);
+    p->inputs = zeros(entry->n_inputs, sizeof *p->inputs, &code);
+    p->outputs = zeros(entry->n_outputs, sizeof *p->outputs, &code);
+    for (size_t i = 0; i < entry->n_inputs && !code; at += aligned(entry->inputs[i++].bytes))
+      p->inputs[i] = at;
+    for (size_t i = 0; i < entry->n_outputs && !code; at += aligned(entry->outputs[i++].bytes))
+      p->outputs[i] = at;
+    if (at > most) most = at;
+  }
+  if (!code) code = allocate(&m->memory, most, "the values between kernels");
+  if (!code) m->base = contents(m->memory);
+  return code;
+}
+
+static int load(struct metal *m, const struct source *s) {
+  int code = load_library(m, s);
+  m->queue = SEND(id)(metal.device, metal.queue);
+  if (!code && !m->queue) code = lumc_fail(LUMC_FAILED, "Metal gives no command queue");
+  m->pipelines = zeros(m->plan->n_kernels, sizeof *m->pipelines, &code);
+  for (size_t i = 0; i < m->plan->n_kernels && !code; ++i)
+    code = make_pipeline(m, &m->plan->kernels[i], &m->pipelines[i]);
+  if (!code) code = load_weights(m, s);
+  if (!code) code = place_states(m);
+  return code ? code : place_values(m);
+}
+
+/* ---- launching */
+
+static void set_argument(const struct metal *m, id encoder, size_t entry, const struct arg *a,
+                         uint64_t i) {
+  const struct program *p = &m->programs[entry];
+  id buffer = m->memory;
+  uint64_t offset = a->offset;
+  switch (a->place) {
+  case INPUT: offset = p->inputs[a->index]; break;
+  case OUTPUT: offset = p->outputs[a->index]; break;
+  case ARENA: break;
+  case WEIGHT: buffer = m->weights; break;
+  case STATE:
+    buffer = m->states[a->index];
+    offset = 0;
+    break;
+  default: return; /* the kernel has no such buffer, or never touches it */
+  }
+  SEND(void, id, uint64_t, uint64_t)(encoder, metal.set_buffer, buffer, offset, i);
+}
+
+/* Some launches of an entry as one command buffer; the launches of an encoder run in order. */
+static id submit(const struct metal *m, size_t entry, size_t first, size_t last) {
+  id commands = SEND(id)(m->queue, metal.commands);
+  id encoder = commands ? SEND(id)(commands, metal.encoder) : NULL;
+  if (!encoder) return NULL;
+  for (size_t n = first; n < last; ++n) {
+    const struct launch *l = &m->plan->entries[entry].launches[n];
+    const struct kernel *k = &m->plan->kernels[l->kernel];
+    SEND(void, id)(encoder, metal.set_pipeline, m->pipelines[l->kernel]);
+    for (size_t i = 0; i < l->n_args; ++i) set_argument(m, encoder, entry, &l->args[i], i);
+    SEND(void, struct size, struct size)
+    (encoder, metal.dispatch, (struct size){k->blocks, 1, 1}, (struct size){k->threads, 1, 1});
+  }
+  SEND(void)(encoder, metal.end);
+  SEND(void)(commands, metal.commit);
+  return commands;
+}
+
+static int wait_for(id commands) {
+  if (!commands) return lumc_fail(LUMC_FAILED, "Metal gives no command buffer");
+  SEND(void)(commands, metal.wait);
+  if (SEND(uint64_t)(commands, metal.status) != STATUS_ERROR) return LUMC_OK;
+  return lumc_fail(LUMC_FAILED, "the GPU failed: %.600s", said(SEND(id)(commands, metal.error)));
+}
+
+/* ---- the device */
+
+static int open_metal(const struct source *s, const struct plan *plan, int threads, void **self) {
+  struct metal *m = *self = calloc(1, sizeof *m);
+  (void)threads;
+  if (!m) return lumc_fail(LUMC_FAILED, "out of memory");
+  m->plan = plan;
+  void *pool = metal.objc_autoreleasePoolPush();
+  int code = load(m, s);
+  metal.objc_autoreleasePoolPop(pool);
+  return code;
+}
+
+static void drop(id object) {
+  if (object) SEND(void)(object, metal.release);
+}
+
+static void close_metal(void *self) {
+  struct metal *m = self;
+  for (size_t i = 0; m->pipelines && i < m->plan->n_kernels; ++i) drop(m->pipelines[i]);
+  for (size_t i = 0; m->states && i < m->plan->n_states; ++i) drop(m->states[i]);
+  for (size_t i = 0; m->programs && i < m->plan->n_entries; ++i) {
+    free(m->programs[i].inputs);
+    free(m->programs[i].outputs);
+  }
+  drop(m->memory);
+  drop(m->weights);
+  drop(m->library);
+  drop(m->queue);
+  release(&m->block);
+  free(m->programs);
+  free(m->states);
+  free(m->pipelines);
+  free(m);
+}
+
+static int set_threads(void *self, int threads) {
+  (void)self, (void)threads;
+  return LUMC_OK;
+}
+
+static int state(void *self, size_t i, void **data) {
+  struct metal *m = self;
+  *data = contents(m->states[i]);
+  return LUMC_OK;
+}
+
+static int begin(void *self, size_t entry, const void *const *inputs, void *const *outputs) {
+  struct metal *m = self;
+  const struct entry *e = &m->plan->entries[entry];
+  (void)outputs;
+  for (size_t i = 0; i < e->n_inputs; ++i)
+    if (e->inputs[i].bytes)
+      memcpy(m->base + m->programs[entry].inputs[i], inputs[i], e->inputs[i].bytes);
+  return LUMC_OK;
+}
+
+static int repeat(void *self, size_t entry, long n) {
+  struct metal *m = self;
+  size_t launches = m->plan->entries[entry].n_launches;
+  void *pool = metal.objc_autoreleasePoolPush();
+  id commands = NULL;
+  for (long i = 0; i < n && launches; ++i)
+    if (!(commands = submit(m, entry, 0, launches))) break;
+  int code = launches && n > 0 ? wait_for(commands) : LUMC_OK;
+  metal.objc_autoreleasePoolPop(pool);
+  return code;
+}
+
+static int finish(void *self, size_t entry, void *const *outputs) {
+  struct metal *m = self;
+  const struct entry *e = &m->plan->entries[entry];
+  for (size_t i = 0; i < e->n_outputs; ++i)
+    if (e->outputs[i].bytes)
+      memcpy(outputs[i], m->base + m->programs[entry].outputs[i], e->outputs[i].bytes);
+  return LUMC_OK;
+}
+
+/* A command buffer for every launch, timed by the GPU: the gaps are longer than in a run. */
+static int trace(void *self, size_t entry, int threads, int64_t *times) {
+  struct metal *m = self;
+  int code = LUMC_OK;
+  void *pool = metal.objc_autoreleasePoolPush();
+  for (size_t i = 0; i < m->plan->entries[entry].n_launches && !code; ++i) {
+    id commands = submit(m, entry, i, i + 1);
+    if ((code = wait_for(commands))) break;
+    times[i * (size_t)threads * 2] = (int64_t)(SEND(double)(commands, metal.started) * 1e9);
+    times[i * (size_t)threads * 2 + 1] = (int64_t)(SEND(double)(commands, metal.ended) * 1e9);
+  }
+  metal.objc_autoreleasePoolPop(pool);
+  return code;
+}
+
+const struct device metal_device = {"metal", suits,  open_metal, set_threads, state,
+                                    begin,   repeat, finish,     trace,       close_metal};

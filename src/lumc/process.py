@@ -1,0 +1,67 @@
+"""A process that answers questions and can be killed: nothing else stops a call that never ends."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context, resource_tracker
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+CRASH, HANG = "crash", "hang"  # why there is no answer
+
+
+class Lost(Exception):
+    """The process did not answer; the argument starts with the reason."""
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Processes that start here do not hear of Ctrl-C; this one hears of it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Process:
+    """The side that asks; ``serve`` runs on the other one, with a pipe and these arguments."""
+
+    def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
+        context = get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
+        resource_tracker.ensure_running()  # it would unblock signals on its way
+        with undisturbed():
+            self.process.start()
+        theirs.close()
+
+    def ask(self, question: tuple[Any, ...], seconds: float) -> Any:
+        """The answer; raises Lost when there is none."""
+        try:
+            self.pipe.send(question)
+            if not self.pipe.poll(seconds):
+                raise Lost(f"{HANG}: no answer in {seconds:g} s")
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join(1)
+            raise Lost(f"{CRASH}: exit code {self.process.exitcode}") from None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def answers(pipe: Connection, answer: Callable[..., Any]) -> None:
+    """The side that is asked: questions are arguments of ``answer``, until the pipe closes."""
+    while True:
+        try:
+            question = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(answer(*question))

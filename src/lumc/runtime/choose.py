@@ -1,0 +1,52 @@
+"""Which device a bundle runs on."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from lumc.errors import Exit, LumcError
+from lumc.link import manifest
+from lumc.runtime.bundle import Opened, Say, kinds_of
+from lumc.runtime.unpack import opened
+
+# The best first. Each module has a class Bundle with an ``open``, and ``problem()``, which says why
+# nothing of its kind can run here.
+RUNTIMES = {kind: f"lumc.runtime.{kind}" for kind in ("cuda", "metal", "cpu")}
+
+
+def open_bundle(
+    path: str | Path,
+    device: str = "",
+    cache: Path | None = None,
+    say: Say = lambda _: None,
+) -> Opened:
+    """Open a bundle on a device, or on the first of those that it has a plan for and that work
+    here; ``say`` hears which were passed over, and why. Raises the error of the device that is
+    asked for; E0708, exit 7, when there is no plan for it."""
+    if device and device not in RUNTIMES:
+        fix = f"one of: {', '.join(RUNTIMES)}"
+        raise LumcError("E0708", f"no device '{device}' here", fix=fix, exit=Exit.TOOLCHAIN)
+    with opened(path, cache) as folder:
+        wanted = [device] if device else kinds_in(folder)
+        passed = list[str]()
+        for kind in wanted:
+            runtime = import_module(RUNTIMES[kind])
+            problem: LumcError | None = runtime.problem()
+            if problem is None or kind == wanted[-1]:
+                for line in passed:
+                    say(line)
+                opened_bundle: Opened = runtime.Bundle.open(folder)
+                return opened_bundle
+            passed.append(f"not on {kind}: {problem.what}")
+    raise AssertionError("kinds_in gives one at least")
+
+
+def kinds_in(folder: Path) -> list[str]:
+    """The kinds of device that a bundle has plans for, the best first. Raises E0708."""
+    there = kinds_of(manifest.read(folder)["files"])
+    if known := [kind for kind in RUNTIMES if kind in there]:
+        return known
+    what = f"the bundle has plans for {', '.join(there) or 'nothing'} only"
+    fix = f"link it for one of: {', '.join(RUNTIMES)}"
+    raise LumcError("E0708", what, where=str(folder), fix=fix, exit=Exit.TOOLCHAIN)

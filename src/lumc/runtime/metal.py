@@ -1,0 +1,315 @@
+"""Runs a bundle on the GPU of a Mac from Python, with nothing but what macOS has.
+
+``lumc-run-macos-arm64`` of a bundle does the same without Python (link/runner/metal.c); both read
+the plan file. CPU and GPU share the memory: kernels read the weights where the file is mapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import mmap
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lumc.artifact import corrupt
+from lumc.errors import LumcError
+from lumc.link import manifest, planfile
+from lumc.link.packing import Array
+from lumc.link.planfile import Argument, Plan, PlanEntry, PlanKernel, PlanLaunch, Tensor
+from lumc.runtime.bundle import (
+    Opened,
+    Part,
+    Say,
+    check_inputs,
+    entries_of,
+    plans_of,
+    read_checked,
+    specs_of,
+    usage,
+)
+from lumc.runtime.objc import (
+    Metal,
+    Place,
+    Step,
+    compile_text,
+    execute,
+    metal,
+    pipeline,
+    unavailable,
+)
+from lumc.runtime.unpack import opened
+
+WEIGHTS = "weights.safetensors"
+ALIGN = 256
+PAGE = 16384  # of Apple's processors
+OLDEST = 7  # M1: the first family with simdgroup matrices
+SAMPLE_US = 100.0
+MAX_INNER, MAX_SAMPLES = 64, 100_000
+
+
+class Bundle(Opened):
+    """A bundle on the GPU: a run is one command buffer with one encoder. Use ``Bundle.open``."""
+
+    device = "metal"
+
+    def __init__(
+        self, gpu: Metal, path: Path, plan: Plan, source: tuple[str, str], weights: mmap.mmap
+    ) -> None:
+        super().__init__(path, entries_of(plan), specs_of(plan.states))
+        self.gpu, self.plan = gpu, plan
+        self._objects: list[int] = []
+        self._close = weakref.finalize(self, _release, gpu, self._objects, weights)
+        with gpu.pool():
+            self._queue = self._keep(gpu.send(gpu.device, "newCommandQueue"), "a command queue")
+            library = self._keep(compile_text(gpu, *source), "a library")
+            self._pipelines = [self._pipeline(library, k) for k in plan.kernels]
+            self._weights = self._wrap(weights)
+            self._states = [self._allocate(t.nbytes, "a state") for t in plan.states]
+            for state, t in zip(self._states, plan.states, strict=True):
+                self._view(state, 0, t)[...] = 0
+            self._ends = [_places(e) for e in plan.entries]
+            most = max((ends[-1] for ends in self._ends), default=0)
+            self._memory = self._allocate(most, "the values between kernels")
+
+    @staticmethod
+    def open(path: str | Path, cache: Path | None = None, library: str = "") -> Bundle:
+        """Check and load a bundle, a directory or one file, which is unpacked under ``cache`` or
+        into a temporary folder. ``library`` stands for Apple's libraries.
+
+        Raises E0706 (exit 7) without a GPU that can run it, E0708 (exit 7) for a bundle that has
+        no plan for one, E0501 (exit 5) for anything damaged or changed.
+        """
+        with opened(path, cache) as folder:
+            files = manifest.read(folder)["files"]
+            plans = plans_of(folder, files, "metal")
+            gpu = metal(library)
+            plan = choose(plans, gpu.gpu().family)
+            name = f"kernels/{plan.target}/kernels.metal"
+            text = read_checked(folder, files, name).decode()
+            return Bundle(gpu, Path(path), plan, (text, name), map_weights(folder, files, plan))
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        say: Say = warnings.warn,
+    ) -> dict[str, Array]:
+        """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
+        number = self._begin(inputs, entry, say)
+        with self._open():
+            self._run(number, self.plan.entries[number].launches)
+        first = 1 + len(self.plan.entries[number].inputs)
+        outputs = self.plan.entries[number].outputs
+        places = self._ends[number][first:-1]
+        views = zip(outputs, places, strict=True)
+        return {t.name: self._view(self._memory, at, t).copy() for t, at in views}
+
+    def trace(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        say: Say = warnings.warn,
+    ) -> tuple[dict[str, Array], list[Part]]:
+        """The outputs of a run, and how long every launch of another one took; states are put
+        back between. Every launch is a command buffer then, so the gaps are longer."""
+        before = self.state()
+        outputs = self.run(inputs, entry, threads, say)
+        self.set_state(before)
+        number = self._begin(inputs, entry, lambda _: None)
+        launches = self.plan.entries[number].launches
+        with self._open():
+            times = [self._run(number, [launch]) for launch in launches]
+        names = [self.plan.kernels[launch.kernel].symbol for launch in launches]
+        start = times[0][0] if times else 0.0
+        parts = [
+            Part(name, i, 0, (a - start) * 1e6, (b - a) * 1e6)
+            for i, (name, (a, b)) in enumerate(zip(names, times, strict=True))
+        ]
+        return outputs, parts
+
+    def bench(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        seconds: float = 1.0,
+        say: Say = warnings.warn,
+    ) -> list[float]:
+        """Microseconds of one run, in samples of about 100 us timed by the GPU; states are put
+        back."""
+        before, samples = self.state(), list[float]()
+        number = self._begin(inputs, entry, say)
+        launches = self.plan.entries[number].launches
+
+        def sample(runs: int) -> float:
+            start, end = self._run(number, launches * runs)
+            return (end - start) * 1e6 / runs
+
+        with self._open():
+            once = min(sample(1), sample(1))
+            inner = max(1, min(MAX_INNER, round(SAMPLE_US / max(once, 1e-3))))
+            until = time.monotonic() + seconds
+            while len(samples) < 3 or (time.monotonic() < until and len(samples) < MAX_SAMPLES):
+                samples.append(sample(inner))
+        self.set_state(before)
+        return samples
+
+    def state(self) -> dict[str, Array]:
+        """A copy of every state."""
+        with self._open():
+            pairs = zip(self._states, self.plan.states, strict=True)
+            return {t.name: self._view(state, 0, t).copy() for state, t in pairs}
+
+    def _write_state(self, i: int, value: Array) -> None:
+        with self._open():
+            self._view(self._states[i], 0, self.plan.states[i])[...] = value
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._close()
+
+    # ---- making the parts
+
+    def _keep(self, made: int | None, what: str) -> int:
+        """An object that ``close`` releases."""
+        if not made:
+            raise LumcError("E0611", f"Metal gives no {what}", where=str(self.path))
+        self._objects.append(made)
+        return made
+
+    def _allocate(self, nbytes: int, what: str) -> int:
+        """A buffer that CPU and GPU share (options 0)."""
+        size = nbytes + ALIGN
+        made = self.gpu.send(self.gpu.device, "newBufferWithLength:options:", size, 0)
+        return self._keep(made, f"{nbytes / 1e6:.1f} MB for {what}")
+
+    def _wrap(self, mapped: mmap.mmap) -> int:
+        """The buffer of the mapped weights, in whole pages; nothing is copied."""
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        size = -(-len(mapped) // PAGE) * PAGE
+        wrap = "newBufferWithBytesNoCopy:length:options:deallocator:"
+        made = self.gpu.send(self.gpu.device, wrap, address, size, 0, None)
+        return self._keep(made, f"buffer of {size / 1e6:.1f} MB for the weights")
+
+    def _pipeline(self, library: int, kernel: PlanKernel) -> int:
+        if kernel.grid is None:
+            raise corrupt(f"corrupt plan: kernel '{kernel.symbol}' has no grid", str(self.path))
+        made = pipeline(self.gpu, library, kernel.symbol, kernel.grid.threads)
+        return self._keep(made, "a pipeline")
+
+    def _view(self, buffer: int, at: int, t: Tensor) -> Array:
+        """A tensor in the memory of a buffer."""
+        address = self.gpu.send(buffer, "contents") + at
+        memory = (ctypes.c_uint8 * t.nbytes).from_address(address)
+        return np.ndarray(t.shape, t.dtype.numpy, memory)
+
+    # ---- running
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        if not self._close.alive:
+            raise usage("the bundle is closed")
+        with self.gpu.pool():
+            yield
+
+    def _begin(self, inputs: Mapping[str, Any], entry: str, say: Say) -> int:
+        """The inputs into the memory of the GPU; the number of the entry."""
+        spec = self.entry(entry)
+        arrays = check_inputs(inputs, spec, say)
+        with self._open():
+            tensors = self.plan.entries[spec.number].inputs
+            for at, t, array in zip(self._ends[spec.number][1:], tensors, arrays, strict=False):
+                self._view(self._memory, at, t)[...] = array
+        return spec.number
+
+    def _place(self, entry: int, a: Argument) -> Place | None:
+        """Where an argument lies; nowhere for what a kernel does not have or never touches."""
+        match a.place:
+            case planfile.INPUT:
+                return self._memory, self._ends[entry][1 + a.index]
+            case planfile.OUTPUT:
+                first = 1 + len(self.plan.entries[entry].inputs)
+                return self._memory, self._ends[entry][first + a.index]
+            case planfile.ARENA:
+                return self._memory, a.offset
+            case planfile.WEIGHT:
+                return self._weights, self.plan.weights_start + a.offset
+            case planfile.STATE:
+                return self._states[a.index], 0
+        return None
+
+    def _run(self, entry: int, launches: Sequence[PlanLaunch]) -> tuple[float, float]:
+        """Launches in order, as one command buffer; when it began and ended on the GPU, in
+        seconds."""
+        steps = list[Step]()
+        for launch in launches:
+            places = [self._place(entry, a) for a in launch.args]
+            grid = self.plan.kernels[launch.kernel].grid
+            assert grid
+            steps.append(Step(self._pipelines[launch.kernel], grid, places))
+        return execute(self.gpu, self._queue, steps)
+
+
+def _release(gpu: Metal, objects: list[int], weights: mmap.mmap) -> None:
+    """Release the last made first; the weights stay mapped until then."""
+    while objects:
+        gpu.send(objects.pop(), "release")
+
+
+def _places(entry: PlanEntry) -> list[int]:
+    """Where the arena, every input and every output begin, and where all ends."""
+    at, out = 0, [0]
+    for nbytes in (entry.arena_bytes, *(t.nbytes for t in (*entry.inputs, *entry.outputs))):
+        at += -(-nbytes // ALIGN) * ALIGN
+        out.append(at)
+    return out
+
+
+# ---- opening
+
+
+def problem() -> LumcError | None:
+    """Why nothing can run on a GPU here; None when it can."""
+    try:
+        family = metal().gpu().family
+        return None if family >= OLDEST else too_old(OLDEST, family)
+    except LumcError as e:
+        return e
+
+
+def too_old(least: int, family: int) -> LumcError:
+    what = f"it needs a GPU of family Apple{least} (an M1 has Apple7), this is Apple{family}"
+    return unavailable(what)
+
+
+def choose(plans: Sequence[Plan], family: int) -> Plan:
+    """The plan for the newest family that this GPU belongs to. Raises E0706, exit 7."""
+    needs = {int(p.arch.removeprefix("apple")): p for p in plans if p.arch[5:].isdecimal()}
+    fitting = [n for n in needs if OLDEST <= n <= family]
+    if fitting:
+        return needs[max(fitting)]
+    raise too_old(min(needs, default=OLDEST), family)
+
+
+def map_weights(folder: Path, files: Mapping[str, str], plan: Plan) -> mmap.mmap:
+    """weights.safetensors, mapped and checked against its hash. Raises E0501, exit 5."""
+    path = folder / WEIGHTS
+    if WEIGHTS not in files or not path.is_file() or path.resolve() != folder.resolve() / WEIGHTS:
+        raise corrupt(f"{WEIGHTS} is missing or not a regular file", str(folder))
+    if path.stat().st_size != plan.weights_start + plan.weights_bytes or not path.stat().st_size:
+        raise corrupt(f"{WEIGHTS} does not have the size that the plan says", str(folder))
+    with path.open("rb") as f:
+        mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
+    if hashlib.sha256(mapped).hexdigest() != files[WEIGHTS]:
+        raise corrupt(f"{WEIGHTS} does not match its hash in the manifest", str(folder))
+    return mapped

@@ -1,0 +1,89 @@
+"""Schedules for GPUs: the guesses lower, the space holds them, samples are what they say."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from kernel_zoo import FAMILIES, column_sum, matmul, scalar_add, transpose, typed_matmul
+from lumc.codegen.lower import lower
+from lumc.graph.ops import DType
+from lumc.kernel import gpu_grammar
+from lumc.kernel.gpu import guesses
+from lumc.kernel.gpu_grammar import BlockGrammar, space_of
+from lumc.kernel.grammar import Grammar, Path
+from lumc.kernel.moves import neighbours, structures
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import GPUS, resolve_target
+
+TARGETS = [resolve_target(f"{kind}:{arch}") for kind, archs in GPUS.items() for arch in archs]
+H200, M1 = resolve_target("cuda:sm_90"), resolve_target("metal")
+
+
+@pytest.mark.parametrize("target", [H200, M1], ids=lambda t: t.arch)
+def test_guesses_lower_and_deal_to_all_threads(target) -> None:
+    for family, shapes in FAMILIES.items():
+        for shape in shapes:
+            k = family(*shape)
+            for schedule in guesses(k, target):
+                lower(k, schedule, target)
+                threads = schedule.threads
+                assert threads and threads.count & (threads.count - 1) == 0
+                for p in (p for p in schedule.stages if p.form == "contract"):
+                    units = 1 if p.fragment == "simt" else 32
+                    assert p.grid[0] * p.grid[1] * units == threads.count
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
+def test_samples_lower_and_have_their_path(target) -> None:
+    for i, (family, shapes) in enumerate(FAMILIES.items()):
+        g = space_of(family(*shapes[i % len(shapes)]), target)
+        rng = random.Random(i)
+        assert isinstance(g, BlockGrammar) and g.size() > 1000
+        for _ in range(3):
+            path = g.sample(rng)
+            schedule = g.build(path)
+            assert g.path(schedule) == path
+            assert Schedule.from_json(schedule.to_json()) == schedule
+            lower(g.kernel, schedule, target)
+
+
+def every(g: Grammar, path: Path = ()) -> Iterator[Path]:
+    """All paths."""
+    if len(path) == len(g.names):
+        yield path
+    for value, _ in g.options(path) if len(path) < len(g.names) else ():
+        yield from every(g, (*path, value))
+
+
+@pytest.mark.parametrize("k", [scalar_add(), column_sum(3, 4), transpose(3, 5), matmul(2, 3, 2)])
+def test_the_size_is_the_number_of_paths(k, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_grammar, "COUNTS", (32, 64))
+    few = {"row": (4,), "vector": (1,), "ring": (1, 2), "pad": (0,), "resident": (1,)}
+    monkeypatch.setattr(gpu_grammar, "SHARED", few)
+    g = BlockGrammar(k, H200)
+    found = list(every(g))
+    assert len(found) == len(set(found)) == g.size()
+
+
+def test_matrix_units_take_16_bit_operands_and_those_of_metal_floats_too() -> None:
+    def fragments(kind: DType, target) -> set[str]:
+        k = typed_matmul(64, 64, 64, kind)
+        return {p.fragment for s in guesses(k, target) for p in s.stages if p.form == "contract"}
+
+    assert fragments(DType.F32, H200) == {"simt"}
+    assert fragments(DType.BF16, H200) == {"mma", "simt"}
+    assert fragments(DType.F32, M1) == {"simdgroup", "simt"}
+    assert fragments(DType.I32, M1) == {"simt"}
+
+
+def test_steps_through_the_space_stay_inside() -> None:
+    g = space_of(matmul(64, 96, 64), H200)
+    found = structures(g)
+    assert len(found) > 4 and all(g.path(s) for s in found)
+    near = neighbours(g, found[0])
+    assert len(near) > 50 and all(g.path(s) for s in near)
+
+
+def test_a_cpu_has_the_space_of_its_registers() -> None:
+    assert type(space_of(matmul(8, 8, 8), resolve_target("cpu:generic"))) is Grammar
