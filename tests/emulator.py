@@ -29,8 +29,8 @@ EMULATOR = Path(__file__).parent / "gpu" / "emu"
 DEVICE_HEADER = Path(lumc.codegen.__file__).parent / "lumc_dev.h"
 COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-DLUMC_EMU"]
 COMMON += [f"-I{EMULATOR}", f"-I{DEVICE_HEADER.parent}"]
-# -O1 compiles fast; -Wno-unknown-pragmas: the device's
-KERNEL = ["-O1", "-fno-math-errno", "-Wall", "-Wno-unused", "-Wno-unknown-pragmas"]
+KERNEL = ["-O1", "-fno-math-errno", "-Wall", "-Wno-unused", "-Wno-sign-compare"]
+KERNEL += ["-Wno-unknown-pragmas", "-Wno-maybe-uninitialized"]
 # calls of tsan.cpp before every access; its library is not linked
 CHECKED = ["-fsanitize=thread"]
 ORDERS = ("forward", "reverse", "random")
@@ -55,6 +55,7 @@ class Module:
 
     path: Path  # a shared object
     parameters: dict[str, tuple[str, ...]]  # of each kernel
+    bounds: dict[str, int]  # the most threads of a block, where the text says it
 
     def launch(
         self,
@@ -81,6 +82,8 @@ class Module:
             raise LaunchError(f"{symbol} takes {count} arrays, not {len(arguments)}")
         if not library.lumc_emu_fits(grid.threads, grid.shared_bytes):
             raise LaunchError(f"{symbol}: no GPU has room for a block of {grid}")
+        if grid.threads > self.bounds.get(symbol, 1024):
+            raise LaunchError(f"{symbol} is compiled for {self.bounds[symbol]} threads a block")
         ranges = (_Range * count)()
         for name, array, r in zip(self.parameters[symbol], arguments, ranges, strict=True):
             if not array.flags.c_contiguous:
@@ -100,7 +103,8 @@ def build(source: str, folder: Path, checked: bool = False) -> Module:
     ``checked``: with the checker for races, bounds and uninitialised shared memory; slower.
     """
     path = compile_shared([source], folder, checked)
-    return Module(path, _parameters(source))
+    bounds = re.findall(r"__launch_bounds__\((\d+)[^)]*\)\s+(\w+)", source)
+    return Module(path, _parameters(source), {symbol: int(n) for n, symbol in bounds})
 
 
 def compile_shared(sources: Sequence[str], folder: Path, checked: bool = False) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import ORDERS, Array, Module, build
+from emulator import ORDERS, Array, LaunchError, Module, build
 from lumc.codegen.plan import Grid
 from lumc.graph.ops import from_bf16, to_bf16
 
@@ -170,3 +170,71 @@ def test_planted_faults(built: Path, source: str, old: str, new: str, said: str)
     symbol, grid = ("tiled", TILED_GRID) if source is TILED else ("ring", RING_GRID)
     report = run_product(build(faulty(source, old, new), built, checked=True), symbol, grid)
     assert said in report
+
+
+def test_launches_that_a_gpu_refuses(built: Path) -> None:
+    module, (a, b, c) = build(TILED, built), operands(False)[0]
+    for grid, arrays, said in (
+        (Grid(12, 1056, 0), [a, b, c], "room"),
+        (Grid(12, 64, 1 << 18), [a, b, c], "room"),
+        (Grid(12, 128, 0), [a, b, c], "compiled for 64"),
+        (TILED_GRID, [a, b], "takes 3 arrays"),
+        (TILED_GRID, [a.T, b, c], "B_a is not contiguous"),
+    ):
+        with pytest.raises(LaunchError, match=said):
+            module.launch("tiled", grid, arrays)
+    with pytest.raises(LaunchError, match="no kernel tile"):
+        module.launch("tile", TILED_GRID, [a, b, c])
+
+
+WRONG = """#include "lumc_dev.h"
+static int deep(int n)
+{
+    volatile int room[256];
+    room[n % 256] = n;
+    return n ? deep(n - 1) + room[n % 256] : 0;
+}
+extern "C" __global__ void __launch_bounds__(64) wrong(const int *B_p, float *B_y)
+{
+    LUMC_SHARED(float, S);
+    int i = threadIdx.x;
+    if (B_p[0] == 1 && i >= 40)
+        return;
+    if (B_p[0] == 2 && i % 2)
+        lumc_shuffle_xor(i, 1);
+    lumc_warp_sync();
+    lumc_sync();
+    if (B_p[0] == 3)
+        B_y[i] = B_p[1024];
+    if (B_p[0] == 4)
+        B_y[i] = deep(B_p[2]);
+    if (B_p[0] == 5)
+        B_y[i] = (float)(7 / B_p[1]);
+    if (B_p[0] == 6)
+        lumc_copy<16>(S, B_y + 1);
+    B_y[i] = i;
+}
+LUMC_EXPORT(wrong)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (0, ""),
+        (1, "32 in the barrier of line 17; 8 in the warp operation of line 16; 24 have left"),
+        (2, "divergence: the warp operations of line 16 and line 15 meet, by thread 1 of block 0"),
+        (3, "of block 0, at B_p[1024] of 3 elements"),
+        (4, "of block 0, at the end of its stack"),
+        (5, "arithmetic fault: thread "),
+        (6, "misaligned: a read of 16 bytes at B_y[1], by thread "),
+    ],
+)
+def test_faults_without_the_checker(built: Path, fault: int, said: str) -> None:
+    """A fault ends the kernel, and the next launch finds everything as usual."""
+    module, y = build(WRONG, built), np.zeros(64, np.float32)
+    grid = Grid(1, 64, 256)
+    report = module.launch("wrong", grid, [np.array([fault, 0, 100_000], np.int32), y])
+    assert said in report and bool(said) == bool(report)
+    assert module.launch("wrong", grid, [np.zeros(3, np.int32), y]) == ""
+    np.testing.assert_array_equal(y, np.arange(64))

@@ -93,6 +93,7 @@ class Context:
         """A place for a value over these axes of the scope, and the load that reads it."""
         dims = tuple(ir.Dim(a, scope[a].lo, scope[a].largest) for a in axes)
         name = f"{tag}.{len(self.places)}"
-        stored = kind if where == "packed" else computed(kind)
+        # a GPU may keep a value in the dtype that it has; see ``distribute``
+        stored = kind if where == "packed" or self.target.gpu else computed(kind)
         self.places[name] = ir.Place(name, stored, dims, where, panel)
         return ir.reference(self.places[name], [axis(a) for a in axes])

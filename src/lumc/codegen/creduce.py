@@ -39,7 +39,7 @@ def print_reduce(w: Writer, op: Reduce) -> None:
         _along_reduced(w, op)
 
 
-def _combine(op: str, kind: DType, a: str, b: str) -> str:
+def combine(op: str, kind: DType, a: str, b: str) -> str:
     """One step of a reduction over values of one dtype, exact for NaN."""
     if op == "sum":
         return f"{a} + {b}" if kind.is_float else f"lumc_add_{kind.value}({a}, {b})"
@@ -58,7 +58,7 @@ def _along_kept(w: Writer, op: Reduce) -> None:
         stores = [(dst, levels.value(term)) for dst, term in op.stores]
         with w.nest(levels, ranges, len(op.red) + 1):
             for o, value in zip(op.outputs, values, strict=True):
-                total = _combine(o.op, computed(dtype(o.term)), w.load(o.dst), value)
+                total = combine(o.op, computed(dtype(o.term)), w.load(o.dst), value)
                 w.line(w.store(o.dst, total))
             w.lines_of([w.store(dst, value) for dst, value in stores])
 
@@ -105,7 +105,7 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
             w.lines_of([f"const long {c} = {w.index(start)} + {part};", *levels.at[1], *lines])
 
     def joined(o: Output, cell: Expr, value: str) -> str:
-        return w.store(cell, _combine(o.op, computed(dtype(o.term)), w.load(cell), value))
+        return w.store(cell, combine(o.op, computed(dtype(o.term)), w.load(cell), value))
 
     def begin(levels: Levels) -> list[str]:
         values = [*fixed.items(), *((o.init, a) for o, parts in cells for a in parts)]
@@ -196,7 +196,7 @@ class _Accumulator:
         vector = f"{'f' if self.kind.is_float else 'u'}{_BITS[c_type]}x{unit}"
         parts = [f"*(lumc_{vector} *)({self.name} + {k})" for k in range(0, self.width, unit)]
         total = f"({C_TYPES[self.kind]})lumc_sum_{vector}({' + '.join(parts)})"
-        return _combine("sum", self.kind, self.init, total)
+        return combine("sum", self.kind, self.init, total)
 
     def _greatest(self, w: Writer) -> str:
         top = "LUMC_TOP" if self.kind.is_float else "|" if self.kind is DType.BOOL else "max"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,12 +26,33 @@ C_TYPES = {
 }
 # in memory; f16 and bf16 travel as their bits
 STORED = {**C_TYPES, DType.F16: "uint16_t", DType.BF16: "uint16_t", DType.BOOL: "uint8_t"}
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How a language writes types and the constants that are no numbers; ``{f}`` stands for the
+    suffix of a float, ``{bits}`` for its width."""
+
+    types: Mapping[DType, str]  # of values
+    stored: Mapping[DType, str]  # in memory
+    nan: str = '__builtin_nan{f}("")'
+    inf: str = "__builtin_inf{f}()"
+    least: str = "INT64_MIN"
+    index: str = "long"
+    truncate: str = "({type}){value}"  # a float to an integer
+
+
+C = Spelling(C_TYPES, STORED)
 _PLAIN = re.compile(r"[a-z][a-z0-9]{0,15}")
 _RESERVED = re.compile(
     "args|asm|auto|break|case|char|const|continue|default|do|double|else|enum|extern|first|float"
     "|for|goto|if|inline|int|last|linux|long|main|nparts|part|register|restrict|return|scratch"
     "|short|signed|sizeof|static|struct|switch|tile|typedef|typeof|union|unix|unsigned|void"
     "|volatile|while"
+    # of C++ and its GPU dialects
+    "|and|block|bool|catch|class|constant|constexpr|delete|device|explicit|export|false|friend"
+    "|half|kernel|mutable|namespace|new|not|operator|or|private|protected|public|step|template"
+    "|this|thread|threadgroup|throw|tid|true|try|typeid|typename|uint|using|vertex|virtual|xor"
 )
 
 
@@ -53,30 +75,29 @@ class Names:
         return f"{prefix}_{place.name.replace('.', '_')}"
 
 
-def literal(e: Expr) -> str:
-    """A constant, rounded to its dtype."""
-    value, kind = e.attr[1], dtype(e)
-    if not kind.is_float:
-        return "INT64_MIN" if value == -(1 << 63) else str(int(value))
-    suffix = "" if kind is DType.F64 else "f"
-    with np.errstate(over="ignore"):
-        number = float(value) if kind is DType.F64 else float(np.float32(value))
-    if np.isnan(number):
-        return f'__builtin_nan{suffix}("")'
-    text = f"{number!r}{suffix}"
-    if np.isinf(number):
-        text = f"{'-' if number < 0 else ''}__builtin_inf{suffix}()"
-    return _cast(text, DType.F32, kind) if computed(kind) is not kind else text
-
-
 class TermPrinter:
     """Text of indices and of single operations."""
 
-    def __init__(self, kernel: Kernel, places: Mapping[str, Place]) -> None:
-        self.names, self.places = Names(kernel), dict(places)
+    def __init__(self, kernel: Kernel, places: Mapping[str, Place], spelling: Spelling = C) -> None:
+        self.names, self.places, self.spelling = Names(kernel), dict(places), spelling
         self.ranges: dict[str, Bounds] = {}
         for a, n in kernel.extent.items():
             self.ranges |= {a: (0, n - 1), f"{a}.0": (0, n - 1), f"{a}.n": (1, n)}
+
+    def literal(self, e: Expr) -> str:
+        """A constant, rounded to its dtype."""
+        value, kind = e.attr[1], dtype(e)
+        if not kind.is_float:
+            return self.spelling.least if value == -(1 << 63) else str(int(value))
+        f, bits = ("", 64) if kind is DType.F64 else ("f", 32)
+        with np.errstate(over="ignore"):
+            number = float(value) if kind is DType.F64 else float(np.float32(value))
+        if np.isnan(number):
+            return self.spelling.nan.format(f=f, bits=bits)
+        text = f"{number!r}{f}"
+        if np.isinf(number):
+            text = f"{'-' if number < 0 else ''}{self.spelling.inf.format(f=f, bits=bits)}"
+        return self.cast(text, DType.F32, kind) if computed(kind) is not kind else text
 
     def index(self, e: Expr, value: Callable[[Expr], str] | None = None) -> str:
         """An index expression; ``value`` prints the terms of data-dependent ones."""
@@ -89,7 +110,7 @@ class TermPrinter:
                 return self._linear(e, value)
             case "dyn":
                 assert value is not None
-                return f"(long){value(e.kids[0])}"
+                return f"({self.spelling.index}){value(e.kids[0])}"
         inner, sign = self.index(e.kids[0], value), "/" if e.kind == "div" else "%"
         if bounds(e.kids[0], self.ranges)[0] < 0:  # C truncates, indices floor
             return f"lumc_floor_{e.kind}({inner}, {e.attr[0]})"
@@ -132,7 +153,7 @@ class TermPrinter:
         if e.kind == "un":
             return f"lumc_{e.attr[0]}_{kind.value}({kids[0]})"
         if e.kind == "cast":
-            return _cast(kids[0], dtype(e.kids[0]), dtype(e))
+            return self.cast(kids[0], dtype(e.kids[0]), dtype(e))
         a, b = kids
         match e.attr[0]:
             case "lt":
@@ -152,19 +173,22 @@ class TermPrinter:
         lo, hi = guard.attr
         return f"({index} >= {lo}) & ({index} < {hi})"
 
+    def cast(self, text: str, source: DType, kind: DType) -> str:
+        if kind is DType.BOOL:
+            return f"({text} != 0)"
+        types = self.spelling.types
+        if kind in (DType.F16, DType.BF16):  # rounded as a store would
+            return f"lumc_from_{kind.value}(lumc_to_{kind.value}((float){text}))"
+        if not source.is_float or kind.is_float:
+            return f"({types[kind]}){text}"
+        wide = DType.I32 if kind in (DType.I8, DType.U8) else kind
+        whole = self.spelling.truncate.format(type=types[wide], value=text, kind=wide.value)
+        # outside the range of int: as numpy on most machines
+        return whole if wide is kind else f"({types[kind]}){whole}"
+
 
 def zero(kind: DType) -> str:
     return "0.0f" if kind is DType.F32 else "0.0" if kind is DType.F64 else "0"
-
-
-def _cast(text: str, source: DType, kind: DType) -> str:
-    if kind is DType.BOOL:
-        return f"({text} != 0)"
-    if kind in (DType.F16, DType.BF16):  # rounded as a store would
-        return f"lumc_from_{kind.value}(lumc_to_{kind.value}((float){text}))"
-    if source.is_float and kind in (DType.I8, DType.U8):
-        text = f"(int32_t){text}"  # outside the range of int: as numpy on most machines
-    return f"({C_TYPES[kind]}){text}"
 
 
 class Levels:
@@ -184,10 +208,10 @@ class Levels:
     def value(self, e: Expr) -> str:
         """The name of a temporary that holds the value of a term (or its literal)."""
         if e.kind == "const":
-            return literal(e)
+            return self.printer.literal(e)
         if e not in self._memo:
             text, kind = self._text(e), computed(dtype(e))
-            c_type = "int32_t" if self._is_narrow(e) else C_TYPES[kind]
+            c_type = self.printer.spelling.types[DType.I32 if self._is_narrow(e) else kind]
             self._memo[e] = f"v_{self.fresh()}"
             self.at[self.level(e)].append(f"const {c_type} {self._memo[e]} = {text};")
         return self._memo[e]
@@ -197,7 +221,8 @@ class Levels:
         if e.kind == "load":
             return p.load(e, self.value)
         if e.kind == "iota":
-            c_type = "int32_t" if self._is_narrow(e) else C_TYPES[computed(dtype(e))]
+            kind = DType.I32 if self._is_narrow(e) else computed(dtype(e))
+            c_type = p.spelling.types[kind]
             return f"({c_type})({p.index(e.kids[0], self.value)})"
         if e.kind == "guard":
             conditions, body = [], e

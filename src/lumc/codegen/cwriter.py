@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from lumc.codegen.cterm import Levels, TermPrinter
+from lumc.codegen.cterm import C, Levels, Spelling, TermPrinter
 from lumc.codegen.program import Program, Range
 from lumc.graph.expr import Expr, add, axis, dim, substitute
 
@@ -17,8 +17,8 @@ Lines = Sequence[str]
 class Writer(TermPrinter):
     """The text of one kernel function in the making."""
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program.kernel, program.places)
+    def __init__(self, program: Program, spelling: Spelling = C) -> None:
+        super().__init__(program.kernel, program.places, spelling)
         self.target = program.target
         self.lines: list[str] = []
         self.functions: dict[str, str] = {}  # text of a function called @ -> its name

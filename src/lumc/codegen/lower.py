@@ -33,6 +33,8 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     check_schedule(kernel, schedule, target)
     c = Context(kernel, schedule, target)
     body = Lowering(c).run()
+    if target.gpu:  # ``distribute`` goes on from here
+        return ir.Program(kernel, target, c.places, drop_unread(kernel, body), ())
     if schedule.fuse_rows:
         body = fuse_rows(body)
     program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), tuple(c.packed))
@@ -88,7 +90,9 @@ class Lowering:
         for position, name in enumerate(order[:-1], 1):
             scope, outer = {**scope, name: self.c.range(name)}, Body()
             self._prepare_roots(position, scope, outer)
-            if outer.ops:
+            if self.c.target.gpu:  # a block has one tile
+                par.ops += outer.ops
+            elif outer.ops:
                 inner = tuple(a for a in order[position:] if self.c.is_cut(a))
                 par.ops.append(ir.When(inner, outer.ops, part_start=True))
         self._at(len(order), {**scope, order[-1]: self.c.range(order[-1])}, par)
@@ -185,7 +189,9 @@ class Lowering:
                 rows.setdefault((s.free, p.lanes, p.streams), []).append(s)
             else:
                 done[s] = self._home(s, scope)
-                self._contract(g, s, done[s], cut)
+                if cut and self.c.target.gpu:
+                    self._map(g.before, done[s], self._axes(s), scope, identity(s))
+                self._contract(g, s, done[s], None if cut and self.c.target.gpu else cut)
         for each in rows.values():
             done |= self._reduce(g, each)
         for each in weighted.values():
@@ -200,9 +206,10 @@ class Lowering:
         return (*(a for a in kept if a != lane), lane) if lane else kept
 
     def _home(self, stage: Expr, scope: Scope) -> Expr:
-        """Where a reduction accumulates: in the root that it is, if it can, or in scratch."""
+        """Where a reduction accumulates: in the root that it is, if it can, or in scratch. On a
+        GPU never in memory."""
         p, axes = self.c.plan[stage], self._axes(stage)
-        for i, root in enumerate(self.c.kernel.roots):
+        for i, root in enumerate(() if self.c.target.gpu else self.c.kernel.roots):
             dst = self._destination(root)
             plain = all(k.kind == "axis" for k in root.index) and dst.free == stage.free
             plain = plain and len(stage.free) == len(root.index)
@@ -284,6 +291,7 @@ class Lowering:
         plain = root.index == tuple(axis(a) for a in axes) and axes == kernel.axes
         fits = self.c.places[root.buffer].dtype is computed(dtype(e))
         alone = len(kernel.roots) == 1 and not self._is_read(root) and not self.c.schedule.stream
+        alone &= not self.c.target.gpu
         return self._destination(root) if plain and fits and alone else None
 
     # ---- weighted sums
@@ -304,7 +312,10 @@ class Lowering:
         if lane != j:
             kept = (*(a for a in kept if a != lane), lane)
         lanes = "reduced" if lane == j else "strips"
-        stores = () if value.kind == "load" else ((place, value),)
+        # the scores of a GPU stay as they are in registers; the weights may lie elsewhere
+        apart = self.c.target.gpu and value.kind != "load"
+        kept_scores = self.c.new("scores", (*kept, j), g.inside, kind) if apart else place
+        stores = () if value.kind == "load" else ((kept_scores, value),)
         top = new_top = self.c.new("top", kept, g.outside, kind)
         if g.cut:
             new_top = self.c.new("top", kept, g.outside, kind)
@@ -319,13 +330,15 @@ class Lowering:
             shrink = _power(unary("finite", top), new_top, factor)
             self._map(g.body, scale, kept, g.outside, shrink)
             self._map(g.body, top, kept, g.outside, new_top)
-        weight = _power(place if stores else value, new_top, factor)
+        weight = _power(kept_scores if stores else value, new_top, factor)
         sums = self._weigh(g, stages, Weights(place, weight, kept, lanes, scale))
         return {s: binary("add", sums[s], _minus(top, top)) for s in stages}
 
     def _spent(self, g: Group, stages: list[Expr], value: Expr, axes: set[str]) -> Expr | None:
         """The scratch value of the stage below these scores, if nothing else reads it: its place
         can hold the weights."""
+        if self.c.target.gpu:
+            return None
         others = [s for s in g.stages if s not in stages] + [s.kids[1] for s in stages]
         read = {e for t in others for e in subterms(self.c.now(t))}
         dots = any(self.c.plan[s].form == "dot" for s in stages)  # with lanes along the sum

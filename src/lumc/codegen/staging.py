@@ -14,6 +14,7 @@ from lumc.codegen.program import Map, Packed, Range
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
 from lumc.kernel.contraction import (
+    HALF,
     NARROW,
     VECTOR,
     computed,
@@ -96,15 +97,18 @@ class Staging:
     def _copy(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr:
         """Stages that read the same operand the same way share one copy."""
         p = self.c.plan[stage]
+        if self.c.target.gpu:
+            load = loaded(value, VECTOR[dtype(stage)])
+            value = load if dtype(load) in HALF else value
         lane, axes, panel = self._panel(stage, side, value)
         key = (value, lane, axes, panel, p.window, bound_axes(stage))
         if key not in body.copies:
-            load = self._window(stage, side, value, scope, body) if p.window else None
-            if load is None:
-                load = self.c.new("copy", axes, scope, dtype(value), panel)
-                turn = self.turn(load, value, axes, scope)
-                self._write(load, axes, scope, value, body, turn)
-            body.copies[key] = load
+            copied = self._window(stage, side, value, scope, body) if p.window else None
+            if copied is None:
+                copied = self.c.new("copy", axes, scope, dtype(value), panel)
+                turn = self.turn(copied, value, axes, scope)
+                self._write(copied, axes, scope, value, body, turn)
+            body.copies[key] = copied
         return body.copies[key]
 
     def _write(
@@ -131,6 +135,8 @@ class Staging:
         if p.form == "dot":  # lanes run along the last reduced axis
             return lane, (*batch, lane, *reduced), None
         axes = (*batch, *reduced, lane)
+        if self.c.target.gpu:
+            return lane, axes, None
         return lane, axes, (len(axes) - 1, self.c.width(stage, side))
 
     def _window(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr | None:
@@ -166,6 +172,8 @@ class Staging:
     def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
         place = self.c.places[load.attr[0]]
         p, computes = self.c.plan[stage], VECTOR[dtype(stage)]
+        if self.c.target.gpu:
+            return True
         if place.panel or not loads(place.dtype, computes, p, side):
             return False
         steps, irregular = place.motion(load.kids)
@@ -175,7 +183,7 @@ class Staging:
         """The axis along which the operand of a map is contiguous, if that is not the lane axis
         and a register transpose (of 4-byte elements) pays."""
         kind = computed(dtype(value))
-        if not self.c.schedule.transpose or len(axes) < 2 or kind.nbytes != 4:
+        if self.c.target.gpu or not self.c.schedule.transpose or len(axes) < 2 or kind.nbytes != 4:
             return None
         below = subterms(value)
         if self.c.places[dst.attr[0]].dtype is not kind:

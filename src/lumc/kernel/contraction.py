@@ -28,8 +28,9 @@ VECTOR = {
     DType.I64: DType.I64,
 }
 
+HALF = (DType.F16, DType.BF16)
 # dtypes that it converts to f32 when it loads vectors of them
-NARROW = (DType.F16, DType.BF16, DType.I8, DType.U8)
+NARROW = (*HALF, DType.I8, DType.U8)
 
 
 def computed(kind: DType) -> DType:
@@ -143,8 +144,8 @@ def readable(steps: dict[str, int], irregular: set[str], stage: Expr, p: Stage, 
     return side == "a" or steps.get(p.lane_axis or "") == 1
 
 
-def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str) -> bool:
-    """May ``p`` say that this operand is not staged?"""
+def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> bool:
+    """May ``p`` say that this operand is not staged? The threads of a GPU read one by one."""
     split = split_operands(stage, p)
     assert split is not None
     operand = split[side == "b"]
@@ -152,19 +153,21 @@ def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str) -> bool:
         return stage.kind == "wsum" or p.form == "contract"
     computes = VECTOR[dtype(stage)]
     load = loaded(operand, computes)
+    if gpu:
+        return load.kind == "load"
     if load.kind != "load" or not loads(dtype(load), computes, p, side):
         return False
     steps, irregular = axis_steps(load.kids, kernel.buffer(load.attr[0]).shape)
     return readable(steps, irregular, stage, p, side)
 
 
-def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str) -> list[str]:
+def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> list[str]:
     """The ways to bring an operand to the register tile that are possible."""
     split = operands(stage, p.lane_axis or "")
     assert split is not None
     operand = split[side == "b"]
     bare = replace(p, stage_a="none") if side == "a" else p
-    modes = ["none"] if in_place(kernel, stage, bare, side) else []
+    modes = ["none"] if in_place(kernel, stage, bare, side, gpu) else []
     if stage.kind == "wsum" and side == "a":
         return modes  # the weights are computed where they are used
     below = [e for e in subterms(operand) if e.kind in REDUCTIONS]
@@ -174,7 +177,7 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str) -> list[str]
     gathers = any(e.kind == "dyn" for e in subterms(operand))
     computes = VECTOR[dtype(stage)]
     load = loaded(operand, computes)
-    if load.kind == "load" and kernel.buffer(load.attr[0]).constant and not gathers:
+    if load.kind == "load" and kernel.buffer(load.attr[0]).constant and not gathers | gpu:
         modes.append("link")
         if dtype(load) is not computes and loads(dtype(load), computes, p, side):
             modes.append("narrow")

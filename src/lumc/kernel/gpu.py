@@ -56,7 +56,8 @@ SHAPES = {
         Shape(16, 16, 16, 32),
     ),
 }
-NESTED = (64, 64)  # rows and steps of a block that multiplies what it has just made
+# rows, and steps of the sum, of a block that multiplies what it has just made; its threads
+NESTED = ((64, 64, 128), (32, 64, 128), (32, 32, 128), (16, 32, 64), (16, 16, 32))
 HALF = (DType.F16, DType.BF16)
 STEPS = {"mma": 16, "simdgroup": 8, "simt": 1}  # of the reduced axis in one fragment
 MATRIX = {"cuda": "mma", "metal": "simdgroup"}  # the fragment of the matrix units
@@ -74,7 +75,7 @@ def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
     found = {s: p for s in kernel.stages if (p := _pair(kernel, s))}
     if found:
         for fragment in dict.fromkeys((_fragment(found, target), "simt")):
-            for shape in _fitting(kernel, found, SHAPES[fragment], target):
+            for shape in _shapes(kernel, found, fragment, target):
                 yield _contracted(kernel, found, fragment, shape)
     yield from _walked(kernel)
 
@@ -107,17 +108,20 @@ def _fragment(found: Mapping[Expr, Pair], target: Target) -> str:
     return MATRIX[target.kind] if fits else "simt"
 
 
-def _fitting(
-    kernel: Kernel, found: Mapping[Expr, Pair], shapes: tuple[Shape, ...], target: Target
+def _shapes(
+    kernel: Kernel, found: Mapping[Expr, Pair], fragment: str, target: Target
 ) -> list[Shape]:
     """The shapes from the largest one that keeps every processor busy; then the larger ones."""
     assert target.gpu
+    if any(s.kind == "wsum" for s in found):
+        return [Shape(rows, steps, 0, threads) for rows, steps, threads in NESTED]
 
     def blocks(shape: Shape) -> int:
         pair = next(iter(found.values()))
         sizes = dict(zip(pair, (shape.rows, shape.lanes), strict=True))
         return prod(ceil(kernel.extent[a] / sizes.get(a, 1)) for a in kernel.axes)
 
+    shapes = SHAPES[fragment]
     enough = [i for i, s in enumerate(shapes) if blocks(s) >= target.gpu.processors]
     first = enough[0] if enough else min(len(shapes) - 1, 2)
     return [*shapes[first:], *reversed(shapes[:first])]
@@ -135,9 +139,9 @@ def _contracted(
         around = prod(kernel.extent[a] for a in others)
         nested = weighted and stage.kind != "wsum"
         tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, fragment)
-        tile[rows] = min(shape.rows, NESTED[0]) if weighted else shape.rows
+        tile[rows] = shape.rows
         if stage.kind == "wsum":
-            tile[deep], tile[lane] = NESTED[1], kernel.extent[lane]
+            tile[deep], tile[lane] = shape.lanes, kernel.extent[lane]
         elif not nested:
             tile[lane] = shape.lanes
     stages = tuple(
@@ -233,10 +237,13 @@ def _vector(kernel: Kernel) -> int:
 def _schedule(
     kernel: Kernel, tile: dict[str, int], stages: tuple[Stage, ...], threads: Threads
 ) -> Schedule:
-    """All output loops that every root has are dealt to the blocks."""
+    """The loops over tiles come first, and those of axes that every root has are dealt to the
+    blocks; whole axes stay inside, so that stages that lack them share what is around."""
+    order = tuple(sorted(kernel.axes, key=lambda a: a not in tile))
+    cut = sum(a in tile for a in kernel.axes)
     return Schedule(
-        kernel.axes,
-        shared_prefix(kernel, kernel.axes),
+        order,
+        min(cut, shared_prefix(kernel, order)),
         tile,
         stages,
         fuse_rows=False,

@@ -59,13 +59,14 @@ def check_schedule(kernel: Kernel, schedule: Schedule, target: Target) -> None:
     if schedule.stream and not any(streamable(kernel, r) for r in kernel.roots):
         problems.append("no root can be streamed")
     for i, (stage, p) in enumerate(zip(stages, schedule.stages, strict=False)):
-        problems += [f"stage {i}: {what}" for what in _stage_problems(kernel, stage, p)]
+        found = _stage_problems(kernel, stage, p, target.gpu is not None)
+        problems += [f"stage {i}: {what}" for what in found]
     if problems:
         where = f"kernel '{kernel.name}'"
         raise LumcError("E0411", "; ".join(problems), where=where)
 
 
-def _stage_problems(kernel: Kernel, stage: Expr, p: Stage) -> list[str]:
+def _stage_problems(kernel: Kernel, stage: Expr, p: Stage, gpu: bool) -> list[str]:
     if p.form == "rows":
         if p.lanes == "kept" and (stage.kind == "wsum" or not stage.free):
             return ["no kept axis for the lanes"]
@@ -73,11 +74,11 @@ def _stage_problems(kernel: Kernel, stage: Expr, p: Stage) -> list[str]:
     if (p.rows_axis, p.lane_axis) not in pairs(stage) or p.lane_axis is None:
         return [f"no contraction with rows {p.rows_axis} and lanes {p.lane_axis}"]
     pair = (p.rows_axis, p.lane_axis)
-    out = []
+    out = ["the dot form on a GPU"] if p.form == "dot" and gpu else []
     if p.form == "dot" and not can_dot(stage, pair):
         out.append("an operand of the dot form lacks the reduced axis")
     for side in "ab":
-        if p.staging(side) not in staging_modes(kernel, stage, p, side):
+        if p.staging(side) not in staging_modes(kernel, stage, p, side, gpu):
             out.append(f"operand {side} cannot be staged '{p.staging(side)}'")
     return out
 

@@ -1,7 +1,7 @@
 /* Switching between the stacks of the emulated threads. */
 #pragma once
-#include <cstdint>
-#include <cstring>
+#include <stdint.h>
+#include <string.h>
 
 /* pushes what a call preserves, leaves the stack pointer in *from, and goes on at `to` */
 extern "C" void lumc_emu_switch(void **from, void *to);
@@ -39,7 +39,7 @@ asm(".text\n"
 static inline void *lumc_emu_prime(char *top, void (*entry)())
 {
     void **sp = (void **)((uintptr_t)top & ~(uintptr_t)15) - 20;
-    std::memset(sp, 0, 160);
+    memset(sp, 0, 160);
     sp[11] = (void *)entry; /* x30, where ret goes */
     return sp;
 }

@@ -8,6 +8,8 @@
 #pragma once
 
 #define LUMC_FN inline __attribute__((no_sanitize("thread"), unused))
+/* what returns a struct becomes part of the kernel: the store of a call's result is not checked */
+#define LUMC_PART inline __attribute__((always_inline, unused))
 
 namespace lumc_emu {
 typedef decltype(sizeof 0) size_t;
@@ -30,9 +32,9 @@ void commit_async();
 void wait_async(unsigned pending);
 void *shared_memory();
 void *tile(const char *name, void *shared, size_t offset, size_t element, size_t count);
-/* the next access of the running thread, for the checker; `aligned` to its own size */
-void reads(const void *p, size_t bytes, bool aligned);
-void writes(const void *p, size_t bytes, bool aligned);
+/* the next access of the running thread, aligned to its own size: for the checker */
+void reads(const void *p, size_t bytes);
+void writes(const void *p, size_t bytes);
 
 void synchronise(void *const *);
 void exchange(void *const *);
@@ -181,7 +183,7 @@ LUMC_FN float lumc_from_f16(lumc_f16 h)
         bits = sign | (lumc_u32)lumc_bits((float)fraction * 0x1p-24f);
     return lumc_float((lumc_i32)bits);
 }
-LUMC_FN lumc_f16 lumc_to_f16(float f)
+LUMC_PART lumc_f16 lumc_to_f16(float f)
 {
     lumc_u32 bits = (lumc_u32)lumc_bits(f), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     lumc_u32 rounded;
@@ -195,7 +197,7 @@ LUMC_FN lumc_f16 lumc_to_f16(float f)
         rounded = (size + 0xfff + (size >> 13 & 1) - (112u << 23)) >> 13;
     return {(lumc_u16)(sign | rounded)};
 }
-LUMC_FN lumc_bf16 lumc_to_bf16(float f)
+LUMC_PART lumc_bf16 lumc_to_bf16(float f)
 {
     lumc_u32 bits = (lumc_u32)lumc_bits(f);
     if ((bits & 0x7fffffff) > 0x7f800000u)
@@ -219,26 +221,32 @@ template <> LUMC_FN lumc_u32 lumc_pack<lumc_bf16>(float low, float high)
 
 /* ---- memory */
 
+template <int BYTES> struct lumc_words {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "an access has 4, 8 or 16 bytes");
+};
 template <class T, int N> LUMC_FN void lumc_load(T (&to)[N], const T *p)
 {
-    lumc_emu::reads(p, sizeof to, true);
+    (void)lumc_words<sizeof to>();
+    lumc_emu::reads(p, sizeof to);
     __builtin_memcpy(to, p, sizeof to);
 }
 template <class T, int N> LUMC_FN void lumc_load_once(T (&to)[N], const T *p) { lumc_load(to, p); }
 template <class T, int N> LUMC_FN void lumc_store(T *p, const T (&from)[N])
 {
-    lumc_emu::writes(p, sizeof from, true);
+    (void)lumc_words<sizeof from>();
+    lumc_emu::writes(p, sizeof from);
     __builtin_memcpy(p, from, sizeof from);
 }
 template <int BYTES> LUMC_FN void lumc_copy(void *to, const void *from)
 {
-    lumc_emu::reads(from, BYTES, true);
-    lumc_emu::writes(to, BYTES, true);
+    (void)lumc_words<BYTES>();
+    lumc_emu::reads(from, BYTES);
+    lumc_emu::writes(to, BYTES);
     __builtin_memcpy(to, from, BYTES);
 }
 template <int BYTES> LUMC_FN void lumc_cp_async(void *to, const void *from, int valid = BYTES)
 {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes");
+    (void)lumc_words<BYTES>();
     lumc_emu::copy_async(to, from, BYTES, valid);
 }
 LUMC_FN void lumc_cp_async_commit() { lumc_emu::commit_async(); }
@@ -249,7 +257,7 @@ template <int N> LUMC_FN void lumc_cp_async_wait() { lumc_emu::wait_async(N); }
 template <bool TRANSPOSED = false>
 LUMC_FN void lumc_ldmatrix_x4(lumc_u32 (&r)[4], const void *row, int line = __builtin_LINE())
 {
-    lumc_emu::reads(row, 16, true);
+    lumc_emu::reads(row, 16);
     lumc_emu::Matrices m = {row, r};
     lumc_emu::warp(TRANSPOSED ? lumc_emu::load_matrices_transposed : lumc_emu::load_matrices, &m,
                    line);

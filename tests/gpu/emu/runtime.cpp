@@ -301,16 +301,14 @@ void *tile(const char *name, void *shared, size_t offset, size_t element, size_t
     return begin;
 }
 
-void reads(const void *p, size_t bytes, bool aligned)
+void reads(const void *p, size_t bytes)
 {
-    if (aligned)
-        check_aligned(p, bytes, "a read");
+    check_aligned(p, bytes, "a read");
     checker::touch((const char *)p, bytes, false);
 }
-void writes(const void *p, size_t bytes, bool aligned)
+void writes(const void *p, size_t bytes)
 {
-    if (aligned)
-        check_aligned(p, bytes, "a write");
+    check_aligned(p, bytes, "a write");
     checker::touch((const char *)p, bytes, true);
 }
 

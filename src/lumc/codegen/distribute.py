@@ -1,0 +1,455 @@
+"""(tile program, threads) -> distributed program: who holds what, where it lies, when to wait.
+
+Contractions fix the distribution of their values; copies are dealt along memory; everything else
+takes the distribution of what it touches. A value whose accesses all have the same owners stays in
+registers, every other one goes to shared memory: moving data between distributions is no operation
+of its own. What does not fit the threads of a block is refused (E0411), never made smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+import lumc.codegen.program as ir
+from lumc.codegen.barriers import with_barriers
+from lumc.codegen.distributed import (
+    Combine,
+    Distributed,
+    Nest,
+    Node,
+    Step,
+    loads_of,
+    reads,
+    steps_of,
+    writes,
+)
+from lumc.codegen.layout import WARP, Distribution, Roles, deal, mma, power, simdgroup, simt
+from lumc.codegen.tiles import lay_out
+from lumc.errors import LumcError
+from lumc.graph.expr import Expr, axis, linear, num, substitute
+from lumc.graph.ops import DType
+from lumc.kernel.contraction import HALF, computed
+from lumc.kernel.schedule import Threads
+from lumc.kernel.term import dtype
+
+STEPS = {"mma": 16, "simdgroup": 8}  # of the reduced axis, in one fragment
+KINDS = {"mma": "cuda", "simdgroup": "metal"}
+TURN = 8  # elements along both axes, from which a transpose goes through shared memory
+MOVED = 16  # bytes that a thread copies at once
+
+
+def distribute(program: ir.Program, threads: Threads | None) -> Distributed:
+    """The program for the threads of a block. Raises E0411 where they cannot hold it."""
+    return Distributor(program, threads or Threads()).run()
+
+
+class Distributor:
+    """One run. ``values`` is the distribution of every scratch value, by the labels of its
+    dimensions; ``stored`` the dtype that its tile has; ``order`` its dimensions in memory."""
+
+    def __init__(self, program: ir.Program, threads: Threads) -> None:
+        assert program.target.gpu
+        self.program, self.threads, self.gpu = program, threads, program.target.gpu
+        self.places = dict(program.places)
+        self.values = dict[str, Distribution]()
+        self.stored = {n: computed(p.dtype) for n, p in self.places.items() if self._inside(n)}
+        self.order = dict[str, tuple[int, ...]]()
+        self.turned = set[str]()
+        self.known = set[Step]()  # whose points are dealt
+        self._check_threads()
+        self.body = self._nodes(program.body)
+        self.steps = list(steps_of(self.body))
+
+    def run(self) -> Distributed:
+        for step in self.steps:
+            if isinstance(step.op, ir.Contract):
+                self._anchor(step, step.op)
+        for step in self.steps:
+            if (
+                isinstance(step.op, ir.Map)
+                and step.op.copy
+                and self._name(step.op) not in self.values
+            ):
+                self._deal_copy(step, step.op)
+        self._propagate()
+        memory = self._memory()
+        body = self._split(self.body, memory)
+        if self.threads.ring > 1:
+            body = self._rings(body, memory)
+        program = replace(self.program, places=self.places)
+        tiles, shared_bytes, values = lay_out(self, body, memory)
+        read = {e.attr[0] for s in self.steps for e in reads(s)}
+        updated = {n for n in self.program.kernel.stored if n in read}  # by several threads, maybe
+        shared = {n for n, t in tiles.items() if t.memory == "shared"} | updated
+        body = with_barriers(body, frozenset(shared))
+        return Distributed(program, self.threads, body, tiles, shared_bytes, values)
+
+    # ---- what is refused
+
+    def refuse(self, what: str) -> LumcError:
+        where = f"kernel '{self.program.kernel.name}'"
+        return LumcError("E0411", f"the threads of a block cannot run it: {what}", where=where)
+
+    def _check_threads(self) -> None:
+        t = self.threads
+        for name, n in (("threads", t.count), ("threads in a row", t.row), ("elements", t.vector)):
+            if n != power(n):
+                raise self.refuse(f"{n} {name}, not a power of two")
+        if not WARP <= t.count <= self.gpu.threads or t.row > t.count:
+            raise self.refuse(f"{t.count} threads in rows of {t.row}")
+        if t.ring > 1 and self.program.target.kind != "cuda":
+            raise self.refuse("no asynchronous copies for a ring")
+        kinds = {p.dtype for p in self.places.values()}
+        if DType.F64 in kinds and self.program.target.kind == "metal":
+            raise self.refuse("no f64")
+        most = max(self.program.kernel.extent.values(), default=0)
+        if max(most, self.program.tiles) >= 1 << 31:
+            raise self.refuse("an axis or a grid of 2^31")
+
+    # ---- the operations, with transposes made explicit
+
+    def _nodes(self, body: Sequence[ir.Op]) -> list[Node]:
+        out: list[Node] = []
+        for op in body:
+            assert not isinstance(op, ir.Rows)
+            if isinstance(op, ir.NESTS):
+                out.append(Nest(replace(op, body=[]), self._nodes(op.body)))
+            elif isinstance(op, ir.Map) and not op.copy:
+                out += map(Step, self._turned(op))
+            else:
+                out.append(Step(op))
+        return out
+
+    def _turned(self, op: ir.Map) -> list[ir.Map]:
+        """A map that loads along one axis and stores along another: a copy into a shared tile, and
+        the map from there."""
+        lane = self._unit([op.dst], op.axes)
+        copies, moved = list[ir.Map](), dict[Expr, Expr]()
+        for e in _guarded(op.term):
+            place = self.places[loads_of(e)[-1].attr[0]]
+            steps, irregular = place.motion(_bare(e).kids)
+            units = [a for a in op.axes if steps.get(a) == 1 and a not in irregular | {lane}]
+            if place.kind == "scratch" or not units or lane in irregular or steps.get(lane, 0) < 2:
+                continue
+            if min(op.ranges[a].largest for a in (lane, units[0])) >= TURN:
+                axes = tuple(a for a in op.axes if a in e.free)
+                dims = tuple(ir.Dim(a, op.ranges[a].lo, op.ranges[a].largest) for a in axes)
+                tile = ir.Place(f"turned.{len(self.places)}", place.dtype, dims)
+                self.places[tile.name], self.stored[tile.name] = tile, place.dtype
+                self.turned.add(tile.name)
+                moved[e] = ir.reference(tile, [axis(a) for a in axes])
+                copies.append(ir.Map(moved[e], axes, op.ranges, e, copy=True))
+        return [*copies, replace(op, term=substitute(op.term, moved))]
+
+    # ---- contractions
+
+    def _anchor(self, step: Step, op: ir.Contract) -> None:
+        """The distributions of a contraction's tiles, from its fragment and its grid."""
+        p, size = op.plan, {a: r.largest for a, r in op.ranges.items()}
+        assert p.lane_axis
+        batch = [a for a in op.kept if a not in (p.rows_axis, p.lane_axis)]
+        units = p.grid[0] * p.grid[1] * (1 if p.fragment == "simt" else WARP)
+        if units != self.threads.count or any(n != power(n) for n in p.grid):
+            raise self.refuse(
+                f"a contraction on {p.grid[0]} x {p.grid[1]} for a block of "
+                f"{self.threads.count} threads"
+            )
+        if p.fragment == "simt":
+            free = op.a.free, op.b.free
+            if p.rows_axis is None and p.grid[0] > 1:
+                raise self.refuse("no rows for its threads")
+            roles = simt(p.rows_axis, p.lane_axis, size, p.grid, batch, op.red, free)
+        else:
+            roles = self._fragments(op, size, batch)
+        step.roles, step.points = roles, roles.c
+        self.known.add(step)
+        self.values.setdefault(self._name(op), self.labelled(op.dst, roles.c))
+        for ref, role, memory in ((op.a, roles.a, p.place_a), (op.b, roles.b, p.place_b)):
+            if not self._inside(ref.attr[0]):
+                continue
+            fits = plain(ref) and self._still(op, ref)
+            if memory == "register" and fits and (p.fragment == "simt" or len(op.red) == 1):
+                self.values.setdefault(ref.attr[0], self.labelled(ref, role))
+            if p.fragment != "simt":
+                self._grow(op, ref, role)
+            if p.fragment == "mma":
+                self.stored[ref.attr[0]] = self.places[ref.attr[0]].dtype
+
+    def _fragments(self, op: ir.Contract, size: Mapping[str, int], batch: Sequence[str]) -> Roles:
+        p, make_roles = op.plan, {"mma": mma, "simdgroup": simdgroup}[op.plan.fragment]
+        assert p.lane_axis
+        if KINDS[p.fragment] != self.program.target.kind:
+            raise self.refuse(f"no {p.fragment} fragments")
+        if p.rows_axis is None or any(size[a] > 1 for a in batch):
+            raise self.refuse("a fragment has rows and lanes, and no third axis")
+        kinds = {self.places[e.attr[0]].dtype for e in (op.a, op.b)}
+        if p.fragment == "mma" and (len(kinds) > 1 or not kinds <= {*HALF}):
+            raise self.refuse("matrix units multiply 16-bit floats of one dtype")
+        if p.fragment == "simdgroup" and computed(dtype(op.dst)) is not DType.F32:
+            raise self.refuse("matrix units multiply floats")
+        along = max(op.red, key=lambda a: (size[a], a))
+        if op.ranges[along].lo != num(0) and size[along] % STEPS[p.fragment]:
+            raise self.refuse(f"tiles of {size[along]} steps are not whole fragments")
+        return make_roles(p.rows_axis, p.lane_axis, along, size, p.grid)
+
+    def _grow(self, op: ir.Contract, ref: Expr, role: Distribution) -> None:
+        """Tiles of operands hold whole fragments; what lies beyond the data is zero."""
+        place = self.places[ref.attr[0]]
+        dims = [
+            replace(d, size=_reach(op, role, d, i))
+            for d, i in zip(place.dims, ref.kids, strict=True)
+        ]
+        self.places[place.name] = replace(place, dims=tuple(dims))
+
+    # ---- copies of operands
+
+    def _deal_copy(self, step: Step, op: ir.Map) -> None:
+        """Threads along memory; the tile has the same axis innermost, unless a fragment needs
+        another one."""
+        name = self._name(op)
+        source = _bare(op.term)
+        loads = source.kind == "load" and not self._inside(source.attr[0])
+        if loads:
+            self.stored[name] = self.places[name].dtype  # as it is
+        place, kind = self.places[name], self.stored[name]
+        unit = self._unit(loads_of(op.term), op.axes)
+        fast = self._contiguous(name, unit)
+        width = MOVED // kind.nbytes
+        whole = loads and op.term is source and self.places[source.attr[0]].dtype is kind
+        wide = whole and fast == unit and name not in self.turned
+        step.vector = width if wide and self._aligned(op, source, unit, width) else 1
+        step.along = unit
+        labels = [d.label for d in place.dims]
+        inner = labels.index(fast)
+        self.order[name] = (*(i for i in range(len(labels)) if i != inner), inner)
+        sizes = {d.label: d.size for d in place.dims}
+        step.points = deal(op.axes, sizes, self.threads.count, unit, step.vector)
+        self.known.add(step)
+
+    def _contiguous(self, name: str, unit: str) -> str:
+        """The axis along which a tile lies in memory: fragments load along the reduced axis, or
+        transpose on the way along the other one."""
+        for step in self.steps:
+            op = step.op
+            if not isinstance(op, ir.Contract) or op.plan.fragment != "mma" or not step.roles:
+                continue
+            for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
+                labels = self._labels(ref)
+                good = [labels[a] for a in (step.roles.along, other) if a in labels]
+                if ref.attr[0] == name and good and unit not in good:
+                    return good[0]
+        return unit
+
+    def _aligned(self, op: ir.Map, source: Expr, unit: str, width: int) -> bool:
+        """May every thread move this many elements of the source at once?"""
+        constant, atoms = linear(self.places[source.attr[0]].offset(source.kids))
+        r, here = op.ranges[unit], atoms.get(axis(unit))
+        others = (c for a, c in atoms.items() if a is not axis(unit))
+        regular = not any(unit in a.free for a in atoms if a is not axis(unit))
+        whole = all(n % width == 0 for n in r.sizes)  # so every tile starts at a multiple, too
+        return here == 1 and regular and whole and all(c % width == 0 for c in (constant, *others))
+
+    def _unit(self, loads: Sequence[Expr], axes: Sequence[str]) -> str:
+        """The axis along which the largest of these loads runs through memory."""
+        places = [(self.places[e.attr[0]], e) for e in loads]
+        for place, e in sorted(places, key=lambda f: (f[0].kind == "scratch", -f[0].size)):
+            steps, irregular = place.motion(e.kids)
+            for a in axes:
+                if steps.get(a) == 1 and a not in irregular:
+                    return a
+        return axes[-1] if axes else ""
+
+    # ---- everything else
+
+    def _propagate(self) -> None:
+        """A map or reduction takes the distribution of a value over exactly its axes; where there
+        is none, it is dealt anew, reductions first."""
+        while left := [s for s in self.steps if s not in self.known]:
+            for step in left:
+                if (found := self._from_values(step)) is not None:
+                    break
+            else:
+                step = next((s for s in left if isinstance(s.op, ir.Reduce)), left[0])
+                found = self._dealt(step.op)
+            step.points = found
+            self.known.add(step)
+            self._spread(step)
+
+    def _spread(self, step: Step) -> None:
+        for dst in writes(step):
+            if self._inside(dst.attr[0]) and plain(dst):
+                points = self.labelled(dst, step.points.on(dst.free))
+                self.values.setdefault(dst.attr[0], points)
+
+    def _from_values(self, step: Step) -> Distribution | None:
+        op = step.op
+        outputs = [o.dst for o in op.outputs] if isinstance(op, ir.Reduce) else []
+        for ref in (e for e in [*reads(step), *writes(step)] if e not in outputs):
+            known = ref.attr[0] in self.values and plain(ref)
+            if known and {k.attr[0] for k in ref.kids} == set(axes_of(op)):
+                return self.by_axis(ref, self.values[ref.attr[0]])
+        return None
+
+    def _dealt(self, op: ir.Map | ir.Reduce | ir.Contract) -> Distribution:
+        axes, size = axes_of(op), {a: op.ranges[a].largest for a in axes_of(op)}
+        t, reduces = self.threads, any(isinstance(s.op, ir.Reduce) for s in self.steps)
+        if isinstance(op, ir.Reduce):
+            fast = op.kept[-1] if op.lanes == "kept" and op.kept else op.red[-1]
+        else:
+            fast = self._unit(writes(Step(op)), axes)
+        return deal(axes, size, t.count, fast, 1, t.row if reduces else None)
+
+    # ---- places
+
+    def _memory(self) -> dict[str, str]:
+        """Registers where every access is by plain axes, from the start of the value (registers
+        have no index at run time) and by the same owners; shared memory otherwise."""
+        seen = dict[str, list[tuple[Step, Expr]]]()
+        for step in self.steps:
+            for ref in [*reads(step), *writes(step)]:
+                if self._inside(ref.attr[0]):
+                    seen.setdefault(ref.attr[0], []).append((step, ref))
+        return {name: self._memory_of(name, uses) for name, uses in seen.items()}
+
+    def _memory_of(self, name: str, uses: Sequence[tuple[Step, Expr]]) -> str:
+        if all(plain(ref) and self._still(step.op, ref) for step, ref in uses):
+            needs = [self.labelled(ref, self.need(step, ref)) for step, ref in uses]
+            value = self.values.setdefault(name, needs[0])
+            same = (n.owner() == value.owner() and n.offsets() == value.offsets() for n in needs)
+            if all(same):
+                return "register"
+        if any(isinstance(s.op, ir.Contract) and ref is s.op.dst for s, ref in uses):
+            raise self.refuse("an accumulator would have to leave its registers")
+        return "shared"
+
+    def need(self, step: Step, ref: Expr) -> Distribution:
+        """The distribution in which an operation sees a value, by its axes."""
+        if isinstance(step.op, ir.Contract) and step.roles:
+            for operand, role in ((step.op.a, step.roles.a), (step.op.b, step.roles.b)):
+                if ref is operand:
+                    return role
+        return step.points.on(ref.free)
+
+    def _still(self, op: ir.Map | ir.Reduce | ir.Contract, ref: Expr) -> bool:
+        dims = self.places[ref.attr[0]].dims
+        return all(
+            d.size == 1 or (i.attr[0] in op.ranges and op.ranges[i.attr[0]].lo is d.origin)
+            for i, d in zip(ref.kids, dims, strict=True)
+        )
+
+    # ---- reductions across warps, and rings of copies
+
+    def _split(self, body: Sequence[Node], memory: dict[str, str]) -> list[Node]:
+        """Partial results of warps meet in shared memory."""
+        out: list[Node] = []
+        for node in body:
+            if isinstance(node, Nest):
+                out.append(replace(node, body=self._split(node.body, memory)))
+                continue
+            out.append(node)
+            if isinstance(node, Step) and isinstance(node.op, ir.Reduce):
+                slots = prod(t.mod for t in node.points.across_warps(node.op.red))
+                if slots > 1:
+                    outputs = node.op.outputs
+                    node.partials = tuple(self._partial(node, o, slots) for o in outputs)
+                    memory |= dict.fromkeys(node.partials, "shared")
+                    out.append(Combine(node))
+        return out
+
+    def _partial(self, step: Step, output: ir.Output, slots: int) -> str:
+        """A place for one partial result per warp, those of one row side by side."""
+        assert isinstance(step.op, ir.Reduce)
+        ranges, kind = step.op.ranges, computed(dtype(output.dst))
+        dims = [ir.Dim(a, ranges[a].lo, step.points.span(a)) for a in step.op.kept]
+        place = ir.Place(f"partial.{len(self.places)}", kind, (*dims, ir.Dim("", num(0), slots)))
+        self.places[place.name], self.stored[place.name] = place, kind
+        return place.name
+
+    def _rings(self, body: Sequence[Node], memory: Mapping[str, str]) -> list[Node]:
+        """The copies of a loop run ahead of it if they move whole vectors of an argument."""
+        out: list[Node] = []
+        for node in body:
+            if isinstance(node, Nest):
+                found = [n for n in node.body if isinstance(n, Step) and self._can_run(n, memory)]
+                if isinstance(node.op, ir.Block) and found:
+                    for step in found:
+                        step.ahead = True
+                    node = replace(node, slots=self.threads.ring)
+                else:
+                    node = replace(node, body=self._rings(node.body, memory))
+            out.append(node)
+        return out
+
+    def _can_run(self, step: Step, memory: Mapping[str, str]) -> bool:
+        op = step.op
+        if not isinstance(op, ir.Map) or not op.copy or step.vector == 1:
+            return False
+        stored = op.term.attr[0] in self.program.kernel.stored
+        return memory[self._name(op)] == "shared" and not stored
+
+    # ---- names
+
+    def _inside(self, name: str) -> bool:
+        return self.places[name].kind == "scratch"
+
+    def _name(self, op: ir.Map | ir.Contract) -> str:
+        return str(op.dst.attr[0])
+
+    def _labels(self, ref: Expr) -> dict[str, str]:
+        """Axes that index a value, and the labels of its dimensions."""
+        dims = self.places[ref.attr[0]].dims
+        return {i.attr[0]: d.label for i, d in zip(ref.kids, dims, strict=True) if i.kind == "axis"}
+
+    def labelled(self, ref: Expr, points: Distribution) -> Distribution:
+        return points.renamed(self._labels(ref))
+
+    def by_axis(self, ref: Expr, value: Distribution) -> Distribution:
+        return value.renamed({label: a for a, label in self._labels(ref).items()})
+
+
+def axes_of(op: ir.Map | ir.Reduce | ir.Contract) -> tuple[str, ...]:
+    return op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red)
+
+
+def plain(ref: Expr) -> bool:
+    """Is every index an axis?"""
+    return all(k.kind == "axis" for k in ref.kids)
+
+
+def _bare(e: Expr) -> Expr:
+    """What guards protect."""
+    while e.kind == "guard":
+        e = e.kids[1]
+    return e
+
+
+def _guarded(term: Expr) -> list[Expr]:
+    """The loads of a term, each with the guards around it."""
+    out, stack = dict[Expr, None](), [term]
+    while stack:
+        e = stack.pop()
+        if _bare(e).kind == "load":
+            out[e] = None
+        else:
+            stack += reversed(e.kids)
+    return list(out)
+
+
+def _reach(op: ir.Contract, role: Distribution, d: ir.Dim, index: Expr) -> int:
+    """How far along a dimension a contraction reads: whole fragments, past the last tile of a
+    copy that was made outside the loop as well."""
+    if index.kind != "axis":
+        extra = 0
+        for a, c in linear(index)[1].items():
+            if a.kind == "axis" and a.attr[0] in op.ranges:
+                name = a.attr[0]
+                extra += abs(c) * max(0, role.span(name) - op.ranges[name].largest)
+        return d.size + extra
+    if index.attr[0] not in op.ranges:
+        return d.size
+    r, span = op.ranges[index.attr[0]], role.span(index.attr[0])
+    if d.origin is r.lo:
+        return max(d.size, span)
+    return max(d.size, (-(-d.size // r.largest) - 1) * r.largest + span)

@@ -1,0 +1,134 @@
+"""The memory of a block: strides and offsets of shared tiles, registers of values, and whether all
+of it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import lumc.codegen.program as ir
+from lumc.codegen.distributed import (
+    Combine,
+    Nest,
+    Node,
+    Step,
+    Tile,
+    reads,
+    steps_of,
+    writes,
+)
+from lumc.codegen.layout import EVERYWHERE
+
+if TYPE_CHECKING:
+    from lumc.codegen.distribute import Distributor
+
+ROW = 16  # bytes: what fragments load and copies store starts at a multiple
+BANK = 4
+OVERHEAD = 32  # registers of addresses and operands, at least
+LARGEST = 255  # registers of one thread
+
+
+def lay_out(
+    d: Distributor, body: Sequence[Node], memory: Mapping[str, str]
+) -> tuple[dict[str, Tile], int, int]:
+    """(tiles, bytes of shared memory, registers of values); raises E0411 if they do not fit."""
+    tiles, offset = dict[str, Tile](), 0
+    slots = {e.attr[0]: d.threads.ring for s in steps_of(body) if s.ahead for e in writes(s)}
+    for name, where in memory.items():
+        kind = d.stored[name]
+        if where == "register":
+            value = d.values[name]
+            pairs = bool(value.registers) and value.registers[-1][1:] == (2, 1)
+            tiles[name] = Tile(where, kind, value, kind.nbytes == 2 and pairs)
+            continue
+        strides, size = _strides(d, name)
+        value = d.values.get(name, EVERYWHERE)
+        tile = Tile(where, kind, value, False, strides, size, offset, slots.get(name, 1))
+        tiles[name], offset = tile, offset + -(-tile.nbytes // ROW) * ROW
+    for step in steps_of(body):
+        if isinstance(step.op, ir.Contract) and step.op.plan.fragment == "mma":
+            _check_fragments(d, step, step.op, memory)
+    values = _pressure(body, tiles)
+    most = min(LARGEST, d.gpu.registers // (d.threads.count * d.threads.resident))
+    if offset > d.gpu.shared // d.threads.resident:
+        raise d.refuse(f"{offset} bytes of shared memory")
+    if values > d.gpu.values or values + OVERHEAD > most:
+        raise d.refuse(f"{values} registers of values")
+    return tiles, offset, values
+
+
+def _strides(d: Distributor, name: str) -> tuple[tuple[int, ...], int]:
+    """Strides and size of a shared tile in elements. Rows are padded: those of a transpose by one
+    word, so that its columns lie in different banks; others keep the alignment of vectors."""
+    dims, nbytes = d.places[name].dims, d.stored[name].nbytes
+    order = d.order.get(name, tuple(range(len(dims))))
+    strides, n = [0] * len(dims), 1
+    for position, i in enumerate(reversed(order)):
+        strides[i] = n
+        n *= dims[i].size
+        if position == 0 and len(dims) > 1 and not name.startswith("partial"):
+            if name in d.turned:
+                word = max(1, BANK // nbytes)
+                n += word if n // word % 2 == 0 else 0
+            else:
+                n = -(-(n * nbytes + d.threads.pad) // ROW) * ROW // nbytes
+    size = -(-n * nbytes // ROW) * ROW // nbytes
+    return tuple(strides), size
+
+
+def _check_fragments(
+    d: Distributor, step: Step, op: ir.Contract, memory: Mapping[str, str]
+) -> None:
+    """Rows of shared operands start on 16 bytes, and all that fragments read is written."""
+    assert step.roles
+    for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
+        name = ref.attr[0]
+        if memory.get(name) != "shared":
+            continue
+        dims = d.places[name].dims
+        inner = d.order.get(name, tuple(range(len(dims))))[-1]
+        i, row = ref.kids[inner], dims[inner]
+        if i.kind != "axis" or i.attr[0] not in (step.roles.along, other):
+            raise d.refuse("an operand without a contiguous axis")
+        if op.ranges[i.attr[0]].lo is not row.origin and op.ranges[i.attr[0]].largest % 8:
+            raise d.refuse("tiles of an operand that are not aligned to 16 bytes")
+        for writer in d.steps:
+            for dst in (w for w in writes(writer) if w.attr[0] == name):
+                spans = (writer.points.span(k.attr[0]) for k in dst.kids)
+                if any(n < x.size for n, x in zip(spans, dims, strict=True)):
+                    raise d.refuse("the padding of an operand is not written")
+
+
+def _pressure(body: Sequence[Node], tiles: Mapping[str, Tile]) -> int:
+    """Registers of the values that live at once, at most: intervals over the program in order,
+    stretched over the loops that carry a value."""
+    order, loops = list[Step | Combine](), list[tuple[int, int]]()
+
+    def walk(nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if isinstance(node, Nest):
+                start = len(order)
+                walk(node.body)
+                if isinstance(node.op, ir.Block):
+                    loops.append((start, len(order) - 1))
+            elif isinstance(node, Step | Combine):
+                order.append(node)
+
+    walk(body)
+    lives = dict[str, list[int]]()
+    for i, node in enumerate(order):
+        for e in [*reads(node), *writes(node)]:
+            tile = tiles.get(e.attr[0])
+            if tile and tile.memory == "register":
+                lives.setdefault(e.attr[0], []).append(i)
+    live = [0] * len(order)
+    for name, uses in lives.items():
+        first, last = min(uses), max(uses)
+        for start, end in loops:
+            if first <= end and last >= start and (first < start or last > end):
+                first, last = min(first, start), max(last, end)
+        tile = tiles[name]
+        words = tile.distribution.size * (2 if tile.dtype.nbytes == 8 else 1)
+        for i in range(first, last + 1):
+            live[i] += words // 2 if tile.packed else words
+    return max(live, default=0)

@@ -1,0 +1,241 @@
+"""Kernels on the threads of a GPU in tests: random schedules, 16-bit versions, runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import emulator
+from kernels import aligned
+from lumc.codegen.cuda import print_kernel
+from lumc.codegen.distribute import distribute
+from lumc.codegen.distributed import Combine, Distributed, Nest, Node, Sync, steps_of
+from lumc.codegen.lower import lower
+from lumc.codegen.plan import Grid
+from lumc.codegen.program import Contract
+from lumc.errors import LumcError
+from lumc.graph.expr import Expr, bound_axes, make, rebuild
+from lumc.graph.ops import DType, from_bf16, to_bf16
+from lumc.kernel.contraction import HALF, pairs, staging_modes
+from lumc.kernel.legal import shared_prefix
+from lumc.kernel.normal import normalize
+from lumc.kernel.schedule import Schedule, Stage, Threads
+from lumc.kernel.target import Target, resolve_target
+from lumc.kernel.term import Kernel
+
+
+@cache
+def cuda() -> Target:
+    return resolve_target("cuda:sm_90")
+
+
+def dealt(kernel: Kernel, schedule: Schedule, target: Target | None = None) -> Distributed:
+    return distribute(lower(kernel, schedule, target or cuda()), schedule.threads)
+
+
+def refusal(kernel: Kernel, schedule: Schedule, target: Target | None = None) -> str:
+    """Why a schedule is refused, "" if it is not."""
+    try:
+        dealt(kernel, schedule, target)
+    except LumcError as e:
+        assert e.code == "E0411"
+        return e.what
+    return ""
+
+
+def schedule(
+    kernel: Kernel,
+    tile: Mapping[str, int],
+    stages: Sequence[Stage] = (),
+    parallel: int | None = None,
+    **threads: int,
+) -> Schedule:
+    """All output loops are dealt to the blocks, unless ``parallel`` says how many."""
+    axes = normalize(kernel).axes
+    par = shared_prefix(normalize(kernel), axes) if parallel is None else parallel
+    t = Threads(**{"count": 128, **threads})
+    return Schedule(axes, par, tile, tuple(stages), fuse_rows=False, threads=t)
+
+
+# ---- running
+
+
+def together(programs: Sequence[Distributed]) -> tuple[str, list[Grid]]:
+    """One text with the kernels k0, k1, .."""
+    printed = [print_kernel(d, f"k{i}") for i, d in enumerate(programs)]
+    return "\n".join(text for text, _ in printed), [grid for _, grid in printed]
+
+
+def arguments(kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The buffers of a kernel; results are full of NaN, or of 0x55 where there is none."""
+    out = []
+    for b in kernel.buffers:
+        array = aligned(b.shape, b.dtype.numpy)
+        array.reshape(-1).view(np.uint8)[...] = 0xFF if b.dtype.is_float else 0x55
+        if b.name in inputs:
+            array[...] = inputs[b.name]
+        out.append(array)
+    return out
+
+
+def run(
+    module: emulator.Module,
+    symbol: str,
+    kernel: Kernel,
+    grid: Grid,
+    inputs: Mapping[str, np.ndarray],
+    order: str = "forward",
+) -> dict[str, np.ndarray]:
+    """The stored buffers after the kernel, which must run without a report."""
+    arrays = arguments(kernel, inputs)
+    report = module.launch(symbol, grid, arrays, order)
+    assert not report, f"{kernel.name}: {report}"
+    names = [b.name for b in kernel.buffers]
+    return {name: arrays[names.index(name)] for name in kernel.stored}
+
+
+def build(
+    programs: Sequence[Distributed], folder: Path, checked: bool = False
+) -> tuple[emulator.Module, list[Grid]]:
+    source, grids = together(programs)
+    return emulator.build(source, folder, checked), grids
+
+
+# ---- kernels on 16-bit floats
+
+
+def narrowed(kernel: Kernel, kind: DType) -> Kernel:
+    """The same kernel on tensors of a 16-bit float, its constants rounded to that."""
+
+    def change(e: Expr) -> Expr:
+        kids = [change(k) for k in e.kids]
+        if e.attr[-1:] == ("f32",) and e.kind == "load":
+            return make("load", (e.attr[0], kind.value), tuple(kids))
+        if e.attr[:1] == ("f32",) and e.kind == "const":
+            return make("const", (kind.value, rounded(e.attr[1], kind)))
+        if e.attr[:1] == ("f32",):
+            return make(e.kind, (kind.value,), tuple(kids))
+        return rebuild(e, kids)
+
+    buffers = (replace(b, dtype=kind) if b.dtype is DType.F32 else b for b in kernel.buffers)
+    roots = (
+        replace(r, index=tuple(map(change, r.index)), value=change(r.value)) for r in kernel.roots
+    )
+    name = f"{kernel.name}_{kind.value}"
+    return replace(kernel, name=name, roots=tuple(roots), buffers=tuple(buffers))
+
+
+def rounded(value: float, kind: DType) -> float:
+    one = np.array([value], np.float32)
+    with np.errstate(over="ignore"):
+        back = from_bf16(to_bf16(one)) if kind is DType.BF16 else one.astype(np.float16)
+    return float(back[0])
+
+
+# ---- random schedules
+
+
+def random_dealt(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
+    """Any schedule of a kernel for the threads of a GPU; a block may not be able to hold it."""
+    kernel = normalize(kernel)
+    count = rng.choice((32, 64, 128, 256))
+    order = list(kernel.axes)
+    rng.shuffle(order)
+    wanted = matrix_kinds(kernel, target)
+    fragment = "simt" if not wanted or rng.random() < 0.25 else wanted
+    sizes = (1, 4, 8, 16, 24, 32, 64) if fragment == "simt" else (1, 16, 16, 32, 32, 48, 64, 64)
+    tile = {a: rng.choice([*sizes, n, n]) for a, n in kernel.extent.items()}
+    stages = tuple(_random_stage(kernel, s, fragment, count, target, rng) for s in kernel.stages)
+    if fragment != "simt":
+        _whole_fragments(kernel, stages, tile, rng)
+    return Schedule(
+        order=tuple(order),
+        parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
+        tile={a: n for a, n in tile.items() if n < kernel.extent[a]},
+        stages=stages,
+        keep=rng.random() < 0.7,
+        fuse_rows=False,
+        threads=Threads(
+            count=count,
+            row=rng.choice([n for n in (4, 8, 32, 64, 256) if n <= count]),
+            vector=rng.choice((1, 2, 4, 8)),
+            ring=rng.choice((1, 2, 3)) if target.kind == "cuda" else 1,
+            pad=rng.choice((0, 16, 16)),
+        ),
+    )
+
+
+def matrix_kinds(kernel: Kernel, target: Target) -> str:
+    """The fragment for the contractions of a kernel, "" if there is none."""
+    kinds = {b.dtype for b in kernel.buffers}
+    if target.kind == "cuda":
+        return "mma" if kinds & {*HALF} and len(kinds & {*HALF}) == 1 else ""
+    return "simdgroup" if DType.F32 in kinds or kinds & {*HALF} else ""
+
+
+def _random_stage(
+    kernel: Kernel, stage: Expr, fragment: str, count: int, target: Target, rng: random.Random
+) -> Stage:
+    found = pairs(stage)
+    if not found or rng.random() < 0.1:
+        return Stage(lanes="kept" if stage.kind == "red" and stage.free else "reduced")
+    rows, lane = rng.choice([p for p in found if p[0]] or found)
+    p = Stage("contract", rows, lane, window=rng.random() < 0.6)
+    matrix = fragment != "simt" and rows is not None and rng.random() < 0.9
+    units = count // 32 if matrix else count
+    along = rng.choice([n for n in (1, 1, 2, 4, 8, 16) if n <= units]) if rows else units
+    modes = {s: staging_modes(kernel, stage, p, s, True) for s in "ab"}
+    return replace(
+        p,
+        fragment=fragment if matrix else "simt",
+        grid=(units // along, along),
+        stage_a=rng.choice(modes["a"]),
+        stage_b=rng.choice(modes["b"]),
+        place_a=rng.choice(("shared", "shared", "register")),
+        place_b=rng.choice(("shared", "shared", "shared", "register")),
+    )
+
+
+def _whole_fragments(
+    kernel: Kernel, stages: Sequence[Stage], tile: dict[str, int], rng: random.Random
+) -> None:
+    """Tiles that most fragments accept: batch axes one by one, whole steps of reduced axes."""
+    for stage, p in zip(kernel.stages, stages, strict=True):
+        if p.fragment == "simt":
+            continue
+        used = {p.rows_axis, p.lane_axis, *bound_axes(stage)}
+        for a in stage.free - used:
+            tile[a] = 1
+        along = max(bound_axes(stage), key=lambda a: (min(tile[a], kernel.extent[a]), a))
+        if tile[along] % 16:
+            tile[along] = rng.choice((16, 32, kernel.extent[along]))
+        if stage.kind == "wsum" and rng.random() < 0.8 and p.lane_axis:
+            tile[p.lane_axis] = kernel.extent[p.lane_axis]
+
+
+# ---- what a program exercises
+
+
+def features(d: Distributed) -> set[str]:
+    out = {t.memory for t in d.tiles.values()}
+    out |= {"packed" for t in d.tiles.values() if t.packed}
+    out |= {"ring" for t in d.tiles.values() if t.slots > 1}
+    out |= {"turned" for name in d.tiles if name.startswith("turned")}
+    out |= {"window" for name in d.tiles if name.startswith("window")}
+    out |= {s.op.plan.fragment for s in steps_of(d.body) if isinstance(s.op, Contract)}
+    out |= {"vector" for s in steps_of(d.body) if s.vector > 1}
+
+    def walk(body: Sequence[Node]) -> None:
+        for node in body:
+            if isinstance(node, Nest):
+                walk(node.body)
+            elif isinstance(node, Sync | Combine):
+                out.add("barrier" if isinstance(node, Sync) else "across warps")
+
+    walk(d.body)
+    return out

@@ -1,0 +1,98 @@
+"""Every class of kernel on the threads of a GPU: on the emulator, against float64."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dealing import (
+    build,
+    cuda,
+    dealt,
+    features,
+    narrowed,
+    random_dealt,
+    refusal,
+    run,
+)
+from kernel_zoo import FAMILIES, random_inputs
+from kernels import assert_close
+from lumc.graph.ops import DType
+from lumc.kernel.contraction import pairs
+from lumc.kernel.gpu import guesses
+from lumc.kernel.normal import normalize
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.term import Kernel
+from lumc.oracle.term import evaluate_kernel
+
+TOGETHER = 12  # kernels that are compiled at once
+ORDERS = ("forward", "reverse", "random")
+HALVES = (DType.BF16, DType.F16)
+DEEP = 2000  # random runs
+
+
+def zoo() -> list[Kernel]:
+    """All families and shapes; those with contractions in 16 bits, too."""
+    kernels = [family(*shape) for family, shapes in FAMILIES.items() for shape in shapes]
+    narrow = [k for k in kernels if any(pairs(s) for s in normalize(k).stages)]
+    plain = [k for k in narrow if {b.dtype for b in k.buffers} == {DType.F32}]
+    return [*kernels, *(narrowed(k, kind) for k in plain for kind in HALVES)]
+
+
+Case = tuple[Kernel, Schedule]
+
+
+def check(cases: list[Case], folder: Path, checked: bool, order: str = "forward") -> None:
+    """Compile these cases together, run them, compare."""
+    programs = [dealt(k, s) for k, s in cases]
+    module, grids = build(programs, folder, checked)
+    for i, (k, s) in enumerate(cases):
+        inputs = random_inputs(k, i)
+        got = run(module, f"k{i}", k, grids[i], inputs, order)
+        assert_close(k, got, evaluate_kernel(k, inputs), s)
+
+
+def batches(cases: list[Case]) -> list[list[Case]]:
+    return [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
+
+
+def first_guess(kernel: Kernel) -> Schedule:
+    return next(s for s in guesses(kernel, cuda()) if not refusal(kernel, s))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_guesses(part: int, tmp_path: Path) -> None:
+    """What is planned for a kernel when nothing is searched: the odd shapes of every family."""
+    kernels = [family(*shapes[len(shapes) // 2]) for family, shapes in FAMILIES.items()][part::4]
+    check([(k, first_guess(k)) for k in kernels], tmp_path, checked=part % 2 == 0)
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_random_schedules(part: int, tmp_path: Path) -> None:
+    found = drawn(random.Random(f"gpu{part}"), TOGETHER)
+    check(found, tmp_path, checked=part % 3 != 0, order=ORDERS[part % 3])
+
+
+def drawn(rng: random.Random, n: int) -> list[Case]:
+    """Random kernels with random schedules that a block can hold."""
+    kernels, out = zoo(), list[Case]()
+    while len(out) < n:
+        k = rng.choice(kernels)
+        s = random_dealt(k, cuda(), rng)
+        if not refusal(k, s):
+            out.append((k, s))
+    return out
+
+
+@pytest.mark.deep
+def test_many_random_schedules(tmp_path: Path) -> None:
+    rng, seen = random.Random(os.environ.get("LUMC_SEED", "0")), Counter[str]()
+    for i, batch in enumerate(batches(drawn(rng, DEEP))):
+        check(batch, tmp_path, checked=i % 4 != 0, order=ORDERS[i % 3])
+        for k, s in batch:
+            seen.update(features(dealt(k, s)))
+    assert all(seen[f] > DEEP // 100 for f in ("mma", "simt", "packed", "ring", "across warps"))
