@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from lumc.codegen import c, cuda
+from lumc.codegen import c, cuda, metal
 from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import header_of
@@ -35,7 +35,7 @@ void {symbol}(void *const *args, long part, long nparts) {{
 }}
 """
 PARALLEL_COPY = 1 << 18  # bytes
-PRINTERS = {"cuda": cuda.print_kernel}
+PRINTERS = {"cuda": cuda.print_kernel, "metal": metal.print_kernel}
 
 
 class Tensor(NamedTuple):
