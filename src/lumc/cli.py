@@ -154,15 +154,23 @@ def codegen(source: str, output: str, verbose: int) -> None:
 @commands.command()
 @click.argument("sources", metavar="[FILE|-]...", nargs=-1)
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
-@options("zip", "cc", "verbose")
-def link(sources: tuple[str, ...], output: str, as_zip: bool, cc: str | None, verbose: int) -> None:
+@options("zip", "cc", "nvcc", "verbose")
+def link(
+    sources: tuple[str, ...],
+    output: str,
+    as_zip: bool,
+    cc: str | None,
+    nvcc: str | None,
+    verbose: int,
+) -> None:
     """Compile the kernels and pack the weights: .lk in, .lb bundle out.
 
     Several .lk files of one graph, each for another target, make one bundle that runs on all.
     """
     from lumc import pipeline
 
-    pipeline.link(sources or ("-",), output, as_zip, cc, objects_folder(), verbose)
+    compilers = pipeline.Compilers(cc, nvcc, objects_folder())
+    pipeline.link(sources or ("-",), output, as_zip, compilers, verbose)
 
 
 @commands.command("compile")
@@ -324,22 +332,22 @@ def report(source: str, output: str, cache: str | None) -> None:
 
 
 @commands.command()
-@options("json")
-def targets(as_json: bool) -> None:
+@options("nvcc", "json")
+def targets(nvcc: str | None, as_json: bool) -> None:
     """List the targets, and which of them this machine can run."""
     from lumc.report import machine
 
-    machine.targets(as_json)
+    machine.targets(nvcc, as_json)
 
 
 @commands.command()
-@options("cc", "json")
+@options("cc", "nvcc", "json")
 @click.option("--report", metavar="FILE", help="Write it to a file as well, to send it along.")
-def doctor(cc: str | None, as_json: bool, report: str | None) -> None:
+def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None) -> None:
     """Say what lumc finds on this machine and what is missing; a Mac's GPU is tested."""
     from lumc.report import machine
 
-    machine.doctor(cc, as_json, report)
+    machine.doctor(cc, nvcc, as_json, report)
 
 
 @commands.group()

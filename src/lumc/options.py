@@ -70,6 +70,9 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "seed": click.option("--seed", default=0, show_default=True, help="Of every random choice."),
     "json": click.option("--json", "as_json", is_flag=True, help="Machine-readable output."),
     "cc": click.option("--cc", envvar="CC", help="C compiler; default: $CC, gcc, cc, clang, zig."),
+    "nvcc": click.option(
+        "--nvcc", envvar="NVCC", help="CUDA compiler; default: $NVCC, NVRTC of its wheel, nvcc."
+    ),
     "entry": click.option("--entry", default="", help="Default: the first entry."),
     "threads": click.option(
         "--threads", type=click.IntRange(1, 1024), default=1, show_default=True
@@ -94,4 +97,5 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
 }
 
-PROFILE = ["estimate", "budget", "trials", "fraction", "seed", "threads", "frozen", "cc", "cache"]
+PROFILE = ["estimate", "budget", "trials", "fraction", "seed", "threads", "frozen"]
+PROFILE += ["cc", "nvcc", "cache"]

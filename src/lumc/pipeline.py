@@ -176,6 +176,7 @@ class ProfileOptions:
     threads: int
     frozen: bool
     cc: str | None
+    nvcc: str | None
     cache: Path  # the folder of records
 
 
@@ -206,7 +207,7 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     """The plan of least estimate, or of least time."""
     from lumc.profile.choose import estimate
 
-    untimed = "" if options.estimate else why_untimed(space.target)
+    untimed = "" if options.estimate else why_untimed(space.target, options.nvcc)
     if untimed and options.frozen:
         what = f"nothing can be measured for {space.target.name} here: {untimed}"
         raise LumcError("E0706", what, fix="leave out --frozen", exit=Exit.TOOLCHAIN)
@@ -220,7 +221,7 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
         return _tune(space, options, stopped, say, log.trace)
 
 
-def why_untimed(target: Target) -> str:
+def why_untimed(target: Target, nvcc: str | None) -> str:
     """What keeps candidates for a target from being timed on this machine."""
     if target.kind == "cpu":
         return ""
@@ -231,7 +232,7 @@ def why_untimed(target: Target) -> str:
 
     try:
         capability()
-        cuda.find()
+        cuda.find(nvcc)
     except LumcError as e:
         return e.what
     return ""
@@ -250,7 +251,7 @@ def _tune(
 
     target = replace(space.target, threads=options.threads)
     tools = find(options.cc)
-    device = _gpu(target, tools) if target.gpu else _cpu(target, tools, trace)
+    device = _gpu(target, tools, options.nvcc) if target.gpu else _cpu(target, tools, trace)
     records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
     wanted = Options(
         budget_s=parse_seconds(options.budget),
@@ -290,12 +291,12 @@ def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
     return Device(bench, device.fingerprint(), marks, device.cache_bytes())
 
 
-def _gpu(target: Target, tools: Toolchain) -> Device:
+def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
     from lumc.link import cuda
     from lumc.profile.gpu import GpuBench
     from lumc.runtime import nvidia
 
-    compiler = cuda.find()
+    compiler = cuda.find(nvcc)
     bench = partial(GpuBench, target, tools, compiler)
     marks = hashlib.sha256(repr((compiler.version, cuda.FLAGS)).encode()).hexdigest()[:16]
     return Device(bench, nvidia.fingerprint(), marks, nvidia.cache_bytes())
@@ -334,35 +335,38 @@ def codegen(source: str, output: str, verbose: int) -> None:
     files.write(code, digest, output)
 
 
+@dataclass(frozen=True)
+class Compilers:
+    """Which ones make the kernels and the runner of a bundle."""
+
+    cc: str | None
+    nvcc: str | None
+    objects: Path | None  # the folder where compiled objects are kept, if they are
+
+
 def link(
-    sources: Sequence[str],
-    output: str,
-    as_zip: bool,
-    cc: str | None,
-    objects: Path | None,
-    verbose: int,
+    sources: Sequence[str], output: str, as_zip: bool, compilers: Compilers, verbose: int
 ) -> None:
-    """``lumc link``; objects that were compiled before are kept in a folder, if one is given."""
+    """``lumc link``: one bundle of several ``.lk`` files."""
     log = Log(verbose)
     parts = [files.code_from_text(*artifact.read_text(source), source) for source in sources]
     with log.step("link"):
-        write_bundle(parts, output, as_zip, cc, objects)
+        write_bundle(parts, output, as_zip, compilers)
 
 
 def write_bundle(
-    codes: Sequence[tuple[Code, str]],
-    output: str,
-    as_zip: bool,
-    cc: str | None,
-    objects: Path | None,
+    codes: Sequence[tuple[Code, str]], output: str, as_zip: bool, compilers: Compilers
 ) -> None:
     """Link codes, each with the digest of its ``.lk``, into one bundle."""
+    from lumc.link import cuda
     from lumc.link.bundle import Part, Tools, link
     from lumc.link.toolchain import find
     from lumc.weights import overflowing
 
+    kept, needed = compilers.objects, any(code.target.kind == "cuda" for code, _ in codes)
+    tools = Tools(find(compilers.cc, kept), cuda.find(compilers.nvcc, kept) if needed else None)
     parts = [Part(code, digest) for code, digest in codes]
-    for note in link(parts, Path(output), Path.cwd(), Tools(find(cc, objects)), single=as_zip):
+    for note in link(parts, Path(output), Path.cwd(), tools, single=as_zip):
         Log()(0, f"note: {note}")
     for weight, count in overflowing(codes[0][0].graph, Path.cwd()):
         Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
@@ -409,8 +413,8 @@ def _compile(
         stem_of = stem if len(names) == 1 else f"{stem}.{name.replace(':', '-')}"
         codes.append(_code_for(name, graph, options, log, keep, stem_of))
     with log.step("link"):
-        cc, kept = options.profile.cc, options.objects
-        write_bundle(codes, output, options.as_zip, cc, kept)
+        chosen = Compilers(options.profile.cc, options.profile.nvcc, options.objects)
+        write_bundle(codes, output, options.as_zip, chosen)
 
 
 def parse_targets(text: str) -> list[str]:

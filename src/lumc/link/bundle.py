@@ -207,7 +207,7 @@ def build_cpu(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
 
 def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, an image of all kernels for every architecture, and PTX."""
-    compiler = tools.cuda or cuda.find(tools.c.kept)
+    compiler = tools.cuda or cuda.find(kept=tools.c.kept)
     _write(folder / "lumc_dev.h", code.header.encode())
     write_sources(code, folder, ".cu")
     unit = folder / "kernels.cu"  # NVRTC and nvcc take longer for many small ones

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import shutil
 import struct
@@ -57,22 +56,27 @@ class Command:
         toolchain.compile_file(command, folder, source, output, made_by, self.kept, seconds)
 
 
-def find(kept: Path | None = None) -> Command:
-    """The wheel nvidia-cuda-nvrtc, else $NVCC, nvcc of the PATH. Raises E0705, exit 7."""
-    for command in candidates():
+def find(nvcc: str | None = None, kept: Path | None = None) -> Command:
+    """``nvcc`` (a command, may have arguments), else the wheel nvidia-cuda-nvrtc, nvcc of the PATH;
+    it reuses the objects in ``kept``. Raises E0705, exit 7."""
+    for command in candidates(nvcc):
         if shutil.which(command[0]) and (said := toolchain.output_of([*command, "--version"])):
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             version = next((line for line in lines if "release" in line), lines[-1])
             return Command(command, version, kept)
     fix = "pip install nvidia-cuda-nvrtc (or 'lumc[cuda]'), or install a CUDA toolkit with nvcc"
-    what = "no CUDA compiler: no nvidia-cuda-nvrtc wheel, and no nvcc in $NVCC or the PATH"
+    tried = nvcc or "no nvidia-cuda-nvrtc wheel, and no nvcc in the PATH"
+    what = f"no CUDA compiler: {tried}"
     raise LumcError("E0705", what, fix=fix, exit=Exit.TOOLCHAIN)
 
 
-def candidates() -> Iterator[tuple[str, ...]]:
+def candidates(nvcc: str | None = None) -> Iterator[tuple[str, ...]]:
+    if nvcc:
+        yield tuple(shlex.split(nvcc))
+        return
     for library in nvrtc_libraries():
         yield (sys.executable, "-I", "-S", nvrtc.__file__, str(library))
-    yield from (tuple(shlex.split(c)) for c in (os.environ.get("NVCC"), "nvcc") if c)
+    yield ("nvcc",)
 
 
 def nvrtc_libraries() -> list[Path]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
-from lumc.codegen import cuda as printer
-from lumc.codegen.distribute import distribute
+from lumc.codegen.generate import print_source
 from lumc.codegen.lower import lower
+from lumc.codegen.mathlib import NAMES, header_of
 from lumc.errors import LumcError
 from lumc.kernel.target import Target
 from lumc.link import cuda
@@ -41,8 +40,7 @@ class GpuBench(Bench):
         super().__init__(target, tools, replace(limits or Limits(), nbytes=0), jobs)
 
     def _set_up(self) -> None:
-        header = (files("lumc.codegen") / printer.HEADER_NAME).read_bytes()
-        (self.folder / printer.HEADER_NAME).write_bytes(header)
+        (self.folder / NAMES["cuda"]).write_text(header_of("cuda"))
 
     def _linkers(self) -> Tools:
         return Tools(self.tools, self.compiler)
@@ -52,8 +50,8 @@ class GpuBench(Bench):
 
     def _print(self, job: Job, symbol: str, name: str) -> _Made:
         program = lower(job.plan.kernel, job.schedule, self.target)
-        dealt = distribute(program, job.schedule.threads)
-        source, grid = printer.print_kernel(dealt, symbol)
+        source, grid = print_source(program, job.schedule.threads, symbol)
+        assert grid, "a target without blocks"
         (self.folder / f"{name}.cu").write_text(source)
         sizes = (grid.blocks, grid.threads, grid.shared_bytes)
         where = GpuLoaded(str(self.folder / f"{name}.cubin"), symbol, sizes)

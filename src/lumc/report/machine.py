@@ -35,7 +35,7 @@ class Row:
     builds_here: bool = True
 
 
-def target_rows() -> list[Row]:
+def target_rows(nvcc: str | None = None) -> list[Row]:
     here = resolve_target("cpu:native").arch
     rows = []
     for name in ("cpu:native", *(f"cpu:{arch}" for arch in CPUS)):
@@ -44,7 +44,7 @@ def target_rows() -> list[Row]:
         enough = same and target.arch <= here
         why = "" if enough else f"this machine is {here}"
         rows.append(Row(name, target.arch, enough or target.arch == "generic", why))
-    builder, device = cuda_compiler(), nvidia_gpu()
+    builder, device = cuda_compiler(nvcc), nvidia_gpu()
     for arch in GPUS["cuda"]:
         why = ", ".join(said.partition(";")[0] for ok, said in (builder, device) if not ok)
         rows.append(Row(f"cuda:{arch}", arch, device[0], why, builder[0]))
@@ -59,12 +59,12 @@ def _family(arch: str) -> str:
     return arch.rsplit("-v", 1)[0]
 
 
-def cuda_compiler() -> tuple[bool, str]:
+def cuda_compiler(nvcc: str | None) -> tuple[bool, str]:
     """Whether there is one; which, or what to do."""
     from lumc.link import cuda
 
     try:
-        found = cuda.find()
+        found = cuda.find(nvcc)
     except LumcError as e:
         return False, f"{e.what}; {e.fix}"
     return True, f"{found.version} ({Path(found.command[-1]).name})"
@@ -80,9 +80,9 @@ def nvidia_gpu() -> tuple[bool, str]:
         return False, f"{e.what}; {e.fix}"
 
 
-def targets(as_json: bool) -> None:
+def targets(nvcc: str | None, as_json: bool) -> None:
     """``lumc targets``."""
-    rows = target_rows()
+    rows = target_rows(nvcc)
     if as_json:
         print(json.dumps([asdict(r) for r in rows]))
         return
@@ -92,7 +92,7 @@ def targets(as_json: bool) -> None:
         print(f"{r.name:<16} {r.arch:<12} {state}")
 
 
-def doctor(cc: str | None, as_json: bool, report: str | None = None) -> None:
+def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None = None) -> None:
     """``lumc doctor``: Python, compiler, target and optional packages, and what is missing; the
     same as a file to send to somebody."""
     from lumc import __version__
@@ -105,7 +105,7 @@ def doctor(cc: str | None, as_json: bool, report: str | None = None) -> None:
     checks.append(_compiler(cc))
     target = resolve_target("cpu:native")
     checks.append(("cpu:native", True, f"{target.arch}, {target.lanes} f32 lanes"))
-    checks += [("CUDA compiler", *cuda_compiler()), ("NVIDIA GPU", *nvidia_gpu())]
+    checks += [("CUDA compiler", *cuda_compiler(nvcc)), ("NVIDIA GPU", *nvidia_gpu())]
     for package, use in OPTIONAL.items():
         found = importlib.util.find_spec(package) is not None
         checks.append((package, found, _version(package) if found else f"not installed: {use}"))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lumc.codegen import cuda as printer
+from lumc.codegen.mathlib import NAMES, header_of
 from lumc.errors import Exit, LumcError
 from lumc.link import cuda, nvrtc
 from lumc.link.cuda import Command, Figures
 
+HEADER = NAMES["cuda"]
 TEXT = """#include "lumc_dev.h"
 extern "C" __global__ void __launch_bounds__(128) k0_divide(const float *a, float *b)
 {
@@ -45,8 +46,7 @@ def compilers() -> list[Command]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """With the header of kernels, and kernels.cu."""
-    header = Path(printer.__file__).parent / printer.HEADER_NAME
-    shutil.copy(header, tmp_path)
+    (tmp_path / HEADER).write_text(header_of("cuda"))
     (tmp_path / "kernels.cu").write_text(TEXT)
     return tmp_path
 
@@ -78,7 +78,7 @@ def test_images_for_every_architecture(folder: Path, tmp_path: Path) -> None:
         assert ".target sm_80" in text and text.count(".visible .entry") == 2
         other = tmp_path / "other"
         other.mkdir(exist_ok=True)
-        for name in ("kernels.cu", printer.HEADER_NAME):
+        for name in ("kernels.cu", HEADER):
             shutil.copy(folder / name, other)
         compiler.image(other, "kernels.cu", "sm_90", "again")
         assert (other / "again").read_bytes() == (folder / "kernels.sm_90.cubin").read_bytes()
@@ -112,7 +112,7 @@ def test_an_image_is_made_once(folder: Path) -> None:
     assert calls() == 3 and calls() == 3
     said = (folder / "calls").read_text()
     assert "-cubin -arch=sm_90" in said and "-ptx -arch=compute_80" in said
-    (folder / printer.HEADER_NAME).write_text("/* another one */\n")
+    (folder / HEADER).write_text("/* another one */\n")
     assert calls() == 6
     (folder / "kernels.cu").write_text(TEXT + "\n")
     assert calls() == 9
@@ -130,15 +130,16 @@ def test_a_failure_is_an_error(folder: Path) -> None:
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("NVCC", str(tmp_path / "nothing"))
     monkeypatch.setattr(cuda, "nvrtc_libraries", list)
+    with pytest.raises(LumcError, match="E0705 no CUDA compiler: nothing -v"):
+        cuda.find("nothing -v")
     with pytest.raises(LumcError, match="E0705 no CUDA compiler") as e:
         cuda.find()
     assert e.value.exit == Exit.TOOLCHAIN and "nvidia-cuda-nvrtc" in e.value.fix
 
 
 def test_the_order_of_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The newest NVRTC of the wheels, $NVCC, nvcc."""
+    """The one that is named; the newest NVRTC of the wheels, nvcc."""
     for version in ("12", "13"):
         lib = tmp_path / "nvidia" / f"cu{version}" / "lib"
         lib.mkdir(parents=True)
@@ -146,17 +147,14 @@ def test_the_order_of_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
             (lib / name).write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    monkeypatch.setenv("NVCC", "ccache nvcc-13")
     ours = [str(p) for p in cuda.nvrtc_libraries() if p.is_relative_to(tmp_path)]
     assert [Path(p).name for p in ours] == ["libnvrtc.so.13", "libnvrtc.so.12"]
     every = list(cuda.candidates())
-    assert every[-2:] == [("ccache", "nvcc-13"), ("nvcc",)]
+    assert every[-1] == ("nvcc",) and list(cuda.candidates("ccache nvcc")) == [("ccache", "nvcc")]
     assert all(c[-2:] == (nvrtc.__file__, path) for c, path in zip(every, ours, strict=False))
     nvcc = scripted(tmp_path, "echo 'release 13.0, V13.0.88'").command[0]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cuda, "nvrtc_libraries", list)
-    monkeypatch.setenv("NVCC", nvcc)
-    assert cuda.find() == Command((nvcc,), "release 13.0, V13.0.88")
+    assert cuda.find(nvcc) == Command((nvcc,), "release 13.0, V13.0.88")
 
 
 # ---- figures
