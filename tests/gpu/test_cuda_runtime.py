@@ -181,3 +181,25 @@ def test_a_device_that_the_bundle_has_no_plan_for(base: Path) -> None:
         said = lumc(base, *words, code=7).stderr
         assert f"no plan for {device}" in said, said
         assert len(said.splitlines()) <= 3
+
+
+def test_doctor_and_targets(base: Path) -> None:
+    for env, ok, said in (
+        (python_environment(), True, "lumc emulator, sm_90, driver for CUDA 13.0"),
+        (
+            python_environment(missing=1),
+            False,
+            "the NVIDIA driver sees no GPU; see what nvidia-smi",
+        ),
+    ):
+        rows = {r["what"]: r for r in json.loads(lumc(base, "doctor", "--json", env=env).stdout)}
+        gpu, compiler = rows["NVIDIA GPU"], rows["CUDA compiler"]
+        assert gpu["ok"] is ok and gpu["said"].startswith(said), gpu
+        words = ("targets", "--json", "--nvcc", "nothing")
+        here = {r["name"]: r for r in json.loads(lumc(base, *words, env=env).stdout)}
+        row = here["cuda:sm_90"]
+        assert row["runs_here"] is ok and row["builds_here"] is False, row
+        assert row["why"].startswith("no CUDA compiler: nothing"), row
+        assert compiler["ok"] in (True, False) and here["cpu:native"]["runs_here"]
+    lines = lumc(base, "targets", "--nvcc", "nothing").stdout.splitlines()
+    assert any(line.startswith("cuda:sm_90 ") and line.endswith("runs here") for line in lines)
