@@ -19,7 +19,7 @@ from bundles import mlp, simple
 from fake_gpu import environment, fake_fatbin
 from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Value
 from lumc.graph.ops import DType
-from lumc.kernel.target import resolve_target
+from lumc.targets import resolve_target
 
 DOUBLE = Path(__file__).parent / "gpu" / "pycuda_double"
 HEADER = "/* the text that every kernel includes is the emulator's own */\n#pragma once\n"

@@ -45,10 +45,6 @@ class Module:
         """What the threadgroup arrays of a kernel take."""
         return self._number(f"lumc_msl_shared_{symbol}")
 
-    def most_threads(self, symbol: str) -> int:
-        """What the kernel's attribute allows, else 1024."""
-        return self._number(f"lumc_msl_threads_{symbol}")
-
     def launch(
         self,
         symbol: str,
@@ -59,8 +55,6 @@ class Module:
     ) -> str:
         """Run a kernel on arrays, one for each buffer, as ``emulator.Module.launch`` does; the
         shared memory is that of the kernel's arrays."""
-        if grid.threads > self.most_threads(symbol):
-            raise ValueError(f"{symbol} runs at most {self.most_threads(symbol)} threads")
         for index, value in self.constants.items():
             setter = getattr(ctypes.CDLL(str(self.inner.path)), f"lumc_msl_constant_{index}")
             setter(ctypes.c_void_p(np.asarray(value).ctypes.data))
@@ -79,10 +73,10 @@ def build(
 ) -> Module:
     """Compile Metal text; AssertionError tells what g++ said, with the lines of that text."""
     path = emulator.compile_shared([translate(source)], folder, checked)
-    parameters = {
-        f.name: tuple(p.name for p in _buffers(f)) for f in kernels(without_comments(source))
-    }
-    return Module(emulator.Module(path, parameters), dict(constants or {}))
+    found = list(kernels(without_comments(source)))
+    parameters = {f.name: tuple(p.name for p in _buffers(f)) for f in found}
+    bounds = {f.name: _most_threads(f) for f in found}
+    return Module(emulator.Module(path, parameters, bounds), dict(constants or {}))
 
 
 @cache
@@ -147,6 +141,10 @@ def _array(kernel: str, type: str, name: str) -> str:
     return f"auto &{name} = lumc_msl::threadgroup_array<{what});"
 
 
+def _most_threads(f: Function) -> int:
+    return f.attribute("max_total_threads_per_threadgroup") or 1024
+
+
 def _buffers(f: Function) -> list[Parameter]:
     found = (p for p in f.parameters if p.attribute == "buffer")
     return sorted(found, key=lambda p: p.index or 0)
@@ -156,9 +154,8 @@ def _entry(f: Function) -> str:
     """What the emulator calls, with a pointer for every buffer in their order."""
     order = {p.name: i for i, p in enumerate(_buffers(f))}
     given = ", ".join(_given(p, order) for p in f.parameters)
-    most = f.attribute("max_total_threads_per_threadgroup") or 1024
     return (
-        f"LUMC_API const uint32_t lumc_msl_threads_{f.name} = {most};\n"
+        f"LUMC_API const uint32_t lumc_msl_threads_{f.name} = {_most_threads(f)};\n"
         f"static LUMC_INSIDE void lumc_call_{f.name}(void *const *buffers)"
         f" {{ (void)buffers; {f.name}({given}); }}\n"
         f"static lumc_msl::Export lumc_export_{f.name}"

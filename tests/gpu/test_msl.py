@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import emulator
 import msl
 from lumc.codegen.plan import Grid
 from msl_kernels import BARRIER, HEADER, MATMUL, ROWS, without_barrier
@@ -24,6 +25,17 @@ kernel void k_past(device const float *x [[buffer(0)]], device float *y [[buffer
                    uint tid [[thread_index_in_threadgroup]])
 {
     y[tid] = x[tid + 1];
+}
+kernel void k_same(device lumc_f16 *x [[buffer(0)]], device half *y [[buffer(1)]],
+                   device const half *z [[buffer(2)]], uint tid [[thread_index_in_threadgroup]])
+{
+    x[tid / 2] = lumc_to_f16(float(tid));
+    y[tid] = z[tid] * z[tid];
+}
+kernel void k_product(device const half *z [[buffer(0)]], device half *y [[buffer(1)]],
+                      uint tid [[thread_index_in_threadgroup]])
+{
+    y[tid / 2] = z[tid] * z[tid];
 }
 constant uint WIDTH [[function_constant(3)]];
 [[max_total_threads_per_threadgroup(64)]]
@@ -97,11 +109,17 @@ def test_out_of_bounds(checked: msl.Module) -> None:
     assert "out of bounds" in checked.launch("k_past", Grid(1, 32), [x, x.copy()])
 
 
+def test_a_race_of_16_bit_floats(checked: msl.Module) -> None:
+    x, y, z = (np.zeros(32, np.float16) for _ in range(3))
+    assert "race" in checked.launch("k_same", Grid(1, 32), [x, y, z])
+    assert "race" in checked.launch("k_product", Grid(1, 32), [z, y])
+
+
 def test_function_constants(checked: msl.Module) -> None:
     y = np.zeros(128, np.uint32)
     assert checked.launch("k_fill", Grid(2, 64), [y]) == ""
     assert (y == np.arange(128) % 5).all()
-    with pytest.raises(ValueError, match="at most 64 threads"):
+    with pytest.raises(emulator.LaunchError, match="compiled for 64 threads"):
         checked.launch("k_fill", Grid(1, 128), [y])
 
 

@@ -24,7 +24,9 @@ struct lumc_bf16 {
     lumc_u16 bits;
 };
 
+#ifndef LUMC_FN
 #define LUMC_FN inline
+#endif
 #define LUMC_UNROLL _Pragma("clang loop unroll(full)")
 #define LUMC_NAN_F32 lumc_float(0x7fc00000)
 #define LUMC_INF_F32 lumc_float(0x7f800000)

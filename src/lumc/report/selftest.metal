@@ -18,7 +18,8 @@ kernel void t_functions(device const float *a [[buffer(0)]], device const float 
 }
 
 /* 64-bit integers wrap; the remainder has the sign of the dividend */
-kernel void t_integers(device const lumc_i64 *a [[buffer(0)]], device const lumc_i64 *b [[buffer(1)]],
+kernel void t_integers(device const lumc_i64 *a [[buffer(0)]],
+                       device const lumc_i64 *b [[buffer(1)]],
                        device lumc_i64 *y [[buffer(2)]], uint i [[thread_position_in_grid]])
 {
     y[0 * 64 + i] = lumc_add_i64(a[i], b[i]);
@@ -27,7 +28,8 @@ kernel void t_integers(device const lumc_i64 *a [[buffer(0)]], device const lumc
 }
 
 /* all 16-bit floats to f32 and back */
-kernel void t_halves(device const lumc_f16 *h [[buffer(0)]], device const lumc_bf16 *b [[buffer(1)]],
+kernel void t_halves(device const lumc_f16 *h [[buffer(0)]],
+                     device const lumc_bf16 *b [[buffer(1)]],
                      device float *wide [[buffer(2)]], device lumc_u16 *narrow [[buffer(3)]],
                      uint i [[thread_position_in_grid]])
 {

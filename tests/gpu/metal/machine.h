@@ -10,6 +10,9 @@
 #include <type_traits>
 
 #define LUMC_INSIDE inline __attribute__((no_sanitize("thread"), unused))
+/* what returns a struct becomes part of the kernel: the store of a call's result is not checked */
+#define LUMC_PART inline __attribute__((always_inline, unused))
+#define LUMC_FN LUMC_PART
 #define LUMC_API extern "C" __attribute__((visibility("default")))
 
 namespace lumc_emu {

@@ -53,13 +53,15 @@ template <class F, class T>
 using Mixed = std::conditional_t<std::is_floating_point_v<T>, T, Small<F>>;
 template <class T> using IfNumber = std::enable_if_t<std::is_arithmetic_v<T>>;
 #define LUMC_OPERATOR(op)                                                                          \
-  template <class F> Small<F> operator op(Small<F> a, Small<F> b) {                                \
+  template <class F> LUMC_PART Small<F> operator op(Small<F> a, Small<F> b) {                      \
     return Small<F>(float(a) op float(b));                                                         \
   }                                                                                                \
-  template <class F, class T, class = IfNumber<T>> Mixed<F, T> operator op(Small<F> a, T b) {      \
+  template <class F, class T, class = IfNumber<T>>                                                 \
+  LUMC_PART Mixed<F, T> operator op(Small<F> a, T b) {                                             \
     return Mixed<F, T>(float(a) op b);                                                             \
   }                                                                                                \
-  template <class F, class T, class = IfNumber<T>> Mixed<F, T> operator op(T a, Small<F> b) {      \
+  template <class F, class T, class = IfNumber<T>>                                                 \
+  LUMC_PART Mixed<F, T> operator op(T a, Small<F> b) {                                             \
     return Mixed<F, T>(a op float(b));                                                             \
   }                                                                                                \
   template <class F, class T> Small<F> &operator op##=(Small<F> &a, T b) {                         \
@@ -70,7 +72,7 @@ LUMC_OPERATOR(-)
 LUMC_OPERATOR(*)
 LUMC_OPERATOR(/)
 #undef LUMC_OPERATOR
-template <class F> Small<F> operator-(Small<F> a) { return Small<F>(-float(a)); }
+template <class F> LUMC_PART Small<F> operator-(Small<F> a) { return Small<F>(-float(a)); }
 
 template <class T, int N> struct Parts;
 template <class T> struct alignas(2 * sizeof(T)) Parts<T, 2> {
@@ -102,12 +104,16 @@ template <class T, int N> struct vec : lumc_msl::Parts<T, N> {
   const T &operator[](int i) const { return (&this->x)[i]; }
 };
 #define LUMC_OPERATOR(op)                                                                          \
-  template <class T, int N> vec<T, N> operator op(vec<T, N> a, vec<T, N> b) {                      \
+  template <class T, int N> LUMC_PART vec<T, N> operator op(vec<T, N> a, vec<T, N> b) {            \
     for (int i = 0; i < N; ++i) a[i] = a[i] op b[i];                                               \
     return a;                                                                                      \
   }                                                                                                \
-  template <class T, int N> vec<T, N> operator op(vec<T, N> a, T b) { return a op vec<T, N>(b); }  \
-  template <class T, int N> vec<T, N> operator op(T a, vec<T, N> b) { return vec<T, N>(a) op b; }  \
+  template <class T, int N> LUMC_PART vec<T, N> operator op(vec<T, N> a, T b) {                    \
+    return a op vec<T, N>(b);                                                                      \
+  }                                                                                                \
+  template <class T, int N> LUMC_PART vec<T, N> operator op(T a, vec<T, N> b) {                    \
+    return vec<T, N>(a) op b;                                                                      \
+  }                                                                                                \
   template <class T, int N> vec<T, N> &operator op##=(vec<T, N> &a, vec<T, N> b) {                 \
     return a = a op b;                                                                             \
   }
@@ -134,7 +140,7 @@ LUMC_VECTORS(bfloat)
 LUMC_VECTORS(float)
 #undef LUMC_VECTORS
 
-template <class T, class U> T as_type(U value) {
+template <class T, class U> LUMC_PART T as_type(U value) {
   static_assert(sizeof(T) == sizeof(U), "as_type needs types of one size");
   T out;
   std::memcpy(&out, &value, sizeof out);

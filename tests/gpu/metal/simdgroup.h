@@ -24,7 +24,7 @@ LUMC_SHUFFLE(simd_shuffle_up, here < by ? here : here - by)
 #define LUMC_REDUCTION(name, join)                                                                 \
   template <class T> LUMC_INSIDE T name(T a, LUMC_LINE) {                                          \
     for (ushort o = lumc_msl::WIDTH / 2; o; o /= 2) {                                              \
-      const T b = simd_shuffle_xor(a, o, line);                                                        \
+      const T b = simd_shuffle_xor(a, o, line);                                                    \
       a = join;                                                                                    \
     }                                                                                              \
     return a;                                                                                      \
@@ -88,8 +88,8 @@ inline void simdgroup_store(const simdgroup_matrix<T, 8, 8> &m, T *to, ulong ste
 template <class D, class A, class B, class C>
 LUMC_INSIDE void
 simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8> &d, const simdgroup_matrix<A, 8, 8> &a,
-                              const simdgroup_matrix<B, 8, 8> &b, const simdgroup_matrix<C, 8, 8> &c,
-                              LUMC_LINE) {
+                              const simdgroup_matrix<B, 8, 8> &b,
+                              const simdgroup_matrix<C, 8, 8> &c, LUMC_LINE) {
   struct Both {
     float a[2], b[2];
   };

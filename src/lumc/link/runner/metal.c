@@ -107,7 +107,8 @@ static int load_functions(void) {
   void *objc = dlopen(METAL_OBJC, RTLD_NOW | RTLD_LOCAL);
   void *framework = objc ? dlopen(METAL_FRAMEWORK, RTLD_NOW | RTLD_LOCAL) : NULL;
   if (!objc || !framework)
-    return snprintf(metal.problem, sizeof metal.problem, "no Metal on this machine: it is for Macs");
+    return snprintf(metal.problem, sizeof metal.problem,
+                    "no Metal on this machine: it is for Macs");
   dlopen(METAL_GRAPHICS, RTLD_NOW | RTLD_LOCAL);
 #define X(library, name, result, parameters)                                                      \
   *(void **)&metal.name = dlsym(library, #name);                                                  \
@@ -201,7 +202,8 @@ static int load_library(struct metal *m, const struct source *s) {
   uint64_t version = 3 << 16 | (strstr(text, "bfloat") != NULL); /* 3.0 or 3.1 */
   SEND(void, bool)(options, metal.fast_math, false);
   SEND(void, uint64_t)(options, metal.language, version);
-  m->library = SEND(id, id, id, id *)(metal.device, metal.library, string_of(text), options, &error);
+  id source = string_of(text);
+  m->library = SEND(id, id, id, id *)(metal.device, metal.library, source, options, &error);
   if (!m->library) code = refused(name, text, said(error));
   SEND(void)(options, metal.release);
   free(text);
