@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import emulator
-from dealing import arguments, dealt, narrowed, refusal, schedule
+from dealing import arguments, dealt, flash, narrowed, refusal, schedule, tiled
 from kernel_zoo import (
     attention,
     gated,
@@ -31,7 +31,6 @@ from kernel_zoo import (
 from lumc.codegen.cuda import print_kernel
 from lumc.codegen.layout import Distribution, Roles, deal, mma, simdgroup, simt
 from lumc.graph.ops import DType
-from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.term import Kernel
 from lumc.targets import resolve_target
@@ -117,28 +116,6 @@ def test_every_element_has_one_place() -> None:
 
 
 # ---- where values lie
-
-
-def flash(
-    k: Kernel, grid: tuple[int, int], q: int, j: int, fragment: str = "mma", **threads: int
-) -> Schedule:
-    stages = []
-    for s in normalize(k).stages:
-        if s.kind == "red":
-            p = Stage("contract", "q", "j", stage_a="hoist", stage_b="inner", place_a="register")
-        elif "d" in s.free:
-            p = Stage("contract", "q", "d", stage_b="inner")
-        else:
-            stages.append(Stage())
-            continue
-        stages.append(replace(p, fragment=fragment, grid=grid))
-    return schedule(k, {"h": 1, "q": q, "j": j}, stages, 2, **threads)
-
-
-def tiled(k: Kernel, fragment: str, grid: tuple[int, int], **changes: str) -> tuple[Stage, ...]:
-    p = Stage("contract", "m", "n", stage_a="inner", stage_b="inner", fragment=fragment, grid=grid)
-    products = [s.kind == "red" and "n" in s.free for s in normalize(k).stages]
-    return tuple(replace(p, **changes) if each else Stage() for each in products)
 
 
 def memory(k: Kernel, s: Schedule) -> dict[str, str]:
