@@ -25,7 +25,6 @@ from lumc.graph.graph import WeightFile
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.plan import KernelPlan
 from lumc.kernel.schedule import Schedule
-from lumc.kernel.target import resolve_target
 from lumc.link.toolchain import find
 from lumc.profile.choose import estimate
 from lumc.profile.measure import Bench, Job
@@ -34,6 +33,7 @@ from lumc.profile.tune import BATCH
 from lumc.profile.walk import Walk
 from lumc.records import Records, Setting, Trial, text_of
 from lumc.search import search
+from lumc.targets import resolve_target
 
 FILE = WeightFile("weights.safetensors", 8, "0" * 64)
 NEAR = 1.05  # of the best of the long search

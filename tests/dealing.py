@@ -25,8 +25,9 @@ from lumc.kernel.contraction import HALF, pairs, staging_modes
 from lumc.kernel.legal import shared_prefix
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage, Threads
-from lumc.kernel.target import Target, resolve_target
+from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.targets import resolve_target
 
 
 @cache

@@ -14,7 +14,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Module:
 
     path: Path  # a shared object
     parameters: dict[str, tuple[str, ...]]  # of each kernel
-    bounds: dict[str, int]  # the most threads of a block, where the text says it
+    bounds: dict[str, int] = field(default_factory=dict)  # most threads, where the text says it
 
     def launch(
         self,

@@ -18,9 +18,9 @@ import msl
 from bundles import build, mlp, simple
 from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Value
 from lumc.graph.ops import DType
-from lumc.kernel.target import resolve_target
 from lumc.link import bundle
 from lumc.link.bundle import metal_text
+from lumc.targets import resolve_target
 from msl_kernels import HEADER
 
 TESTS = Path(__file__).parent

@@ -6,31 +6,43 @@ runs. ``tests/gpu/conftest.py`` has the folder that they are compiled into.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from bundles import mlp, simple
-from emulator import compile_shared
+from fake_gpu import environment, fake_fatbin
 from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Value
 from lumc.graph.ops import DType
-from lumc.kernel.target import resolve_target
+from lumc.targets import resolve_target
 
+DOUBLE = Path(__file__).parent / "gpu" / "pycuda_double"
 HEADER = "/* the text that every kernel includes is the emulator's own */\n#pragma once\n"
 F32 = DType.F32
 
 
+compiling = Lock()  # the second image of a text is that of the first
+
+
 @dataclass(frozen=True)
 class Emulator:
-    """A CUDA compiler whose images run on this CPU."""
+    """A CUDA compiler whose images the fake driver runs. Their text knows what they are for:
+    ``ARCH`` is 90 in the image for sm_90."""
 
-    folder: Path  # where what it made is kept
     version: str = "emulator"
 
     def image(self, folder: Path, source: str, arch: str, output: str, seconds: float = 0) -> None:
-        made = compile_shared([(folder / source).read_text()], self.folder)
-        (folder / output).write_bytes(made.read_bytes())
+        number = arch.partition("_")[2]
+        text = (folder / source).read_text()
+        # images of a text that does not ask are the same
+        text = f"#define ARCH {number}\n{text}" if "ARCH" in text else text
+        with compiling:
+            (folder / output).write_bytes(fake_fatbin([text]))
 
 
 def gpu_kernel(
@@ -102,3 +114,24 @@ def counter(target: str = "cuda:sm_90") -> Code:
     launches = [Launch("k0_add", ("s", "x", "y")), Launch("k1_copy", ("y", "s"))]
     code = simple([add, copy], values, launches, 0, [("s", F32, (8,))], resolve_target(target))
     return replace(code, header=HEADER)
+
+
+def says_arch(target: str = "cuda:sm_90", shared_bytes: int = 0) -> Code:
+    """y = the architecture that the image was made for."""
+    body = "        B_out[i] = ARCH + 0 * B_b0[i];"
+    kernel = gpu_kernel("k0_arch", 1, body, ("b0",))
+    kernel = replace(kernel, grid=Grid(1, 32, shared_bytes))
+    values = [Value("x", F32, (1,), "input", 0), Value("y", F32, (1,), "output", 0)]
+    code = simple([kernel], values, [Launch("k0_arch", ("x", "y"))], target=resolve_target(target))
+    return replace(code, header=HEADER)
+
+
+def python_environment(**settings: object) -> dict[str, str]:
+    """The environment of a Python process with the fake driver and pycuda, the real one if it is
+    installed."""
+    out = environment(**settings)
+    if find_spec("pycuda") is None:
+        out["PYTHONPATH"] = os.pathsep.join([str(DOUBLE), *sys.path])
+    else:
+        out["PYTHONPATH"] = os.pathsep.join(sys.path)
+    return out

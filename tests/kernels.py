@@ -17,9 +17,10 @@ from lumc.codegen.c import ROUND, print_kernel
 from lumc.codegen.mathlib import HEADER, HEADER_NAME
 from lumc.codegen.program import Packed, Program
 from lumc.graph.ops import DType, to_bf16
-from lumc.kernel.target import Target, resolve_target
+from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, load
 from lumc.oracle.term import evaluate_term, widen
+from lumc.targets import resolve_target
 
 CC = os.environ.get("CC", "gcc")
 EXACT = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"]

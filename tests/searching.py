@@ -11,10 +11,10 @@ from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.graph.graph import Graph, Node, WeightFile
 from lumc.kernel.plan import Plan
-from lumc.kernel.target import CPUS
 from lumc.kernel.term import Kernel
 from lumc.oracle.graph import evaluate
 from lumc.oracle.term import evaluate_kernel
+from lumc.targets import CPUS
 
 Array = np.ndarray[Any, Any]
 TARGET = CPUS["x86-64-v3"]

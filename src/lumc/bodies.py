@@ -7,19 +7,23 @@ LumcError for anything but what ``.._to_json`` gives, see ``artifact.fields``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lumc.codegen.plan import Code, EntryPlan, KernelCode, packings_from, verify
+from lumc.artifact import corrupt
+from lumc.codegen.memory import ALIGN
+from lumc.codegen.plan import Code, EntryPlan, KernelCode, Value, packings_from
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.legal import check_kernel, check_schedule
 from lumc.kernel.plan import Instance, KernelPlan, Outputs, Plan, RegionPlan
-from lumc.kernel.target import CPUS, GPUS, Target
+from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer
 from lumc.search.space import Region, Space
+from lumc.targets import CPUS, GPUS
 
 Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
 
@@ -112,8 +116,52 @@ def code_from_json(body: Mapping[str, Any], graph: Graph) -> Code:
     entries = tuple(from_plain(EntryPlan, e) for e in body["entries"])
     packings = packings_from(body["packings"])
     code = Code(graph, target, str(body["header"]), kernels, packings, entries)
-    verify(code)
+    _verify(code)
     return code
+
+
+def _verify(code: Code) -> None:
+    """Symbols are identifiers, names resolve, values fit their places. Raises E0501, exit 5."""
+    for problem in (*_kernel_problems(code), *_entry_problems(code)):
+        raise corrupt(problem)
+
+
+def _kernel_problems(code: Code) -> Iterator[str]:
+    symbols = [k.symbol for k in code.kernels]
+    if len(set(symbols)) != len(symbols):
+        yield "two kernels have the same symbol"
+    for symbol in symbols:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,99}", symbol):
+            yield f"kernel symbol {symbol!r} is not a plain identifier"
+
+
+def _entry_problems(code: Code) -> Iterator[str]:
+    arity = {k.symbol: len(k.args) for k in code.kernels}
+    for entry in code.entries:
+        known = {v.name for v in entry.values} | {""}
+        for launch in entry.launches:
+            if arity.get(launch.kernel) != len(launch.args) or not known.issuperset(launch.args):
+                yield f"entry '{entry.name}': no kernel or value for {launch}"
+        ends = [("input", len(entry.place("input"))), ("output", len(entry.outputs))]
+        for place, n in ends:
+            if [v.offset for v in entry.place(place)] != list(range(n)):
+                yield f"entry '{entry.name}': its {place}s are not in order"
+        yield from (
+            f"{v} does not fit its place" for v in entry.values if not _fits(v, entry, code)
+        )
+
+
+def _fits(v: Value, entry: EntryPlan, code: Code) -> bool:
+    match v.place:
+        case "arena":
+            return v.offset % ALIGN == 0 and v.offset + v.nbytes <= entry.arena_bytes
+        case "packed":
+            return v.name in code.packings and v.shape == (code.packings[v.name].size,)
+        case "weight":
+            return v.name in {w.name for w in code.graph.weights}
+        case "state":
+            return v.offset < len(code.graph.states)
+    return v.place in ("input", "output")
 
 
 # ---- what several of them have

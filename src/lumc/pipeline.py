@@ -140,9 +140,9 @@ def search(
 
 def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
     from lumc.graph.bind import require_static
-    from lumc.kernel.target import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
+    from lumc.targets import resolve_target
 
     require_static(graph, "search")
     return search(graph, resolve_target(target), Limits(nodes=max_nodes))
@@ -362,7 +362,7 @@ def _compile(
 
 def parse_targets(text: str) -> list[str]:
     """The names in ``cpu,cuda:sm_90``, each known and once. Raises E0401, E0203."""
-    from lumc.kernel.target import resolve_target
+    from lumc.targets import resolve_target
 
     names = [resolve_target(name.strip()).name for name in text.split(",")]
     if len(set(names)) < len(names):

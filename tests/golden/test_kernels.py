@@ -8,8 +8,8 @@ import kernel_zoo as zoo
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.kernel.space import default_schedule
-from lumc.kernel.target import resolve_target
 from lumc.kernel.term import Kernel
+from lumc.targets import resolve_target
 
 FOLDER = Path(__file__).parent / "kernels"
 KERNELS: dict[str, tuple[Kernel, str]] = {

@@ -95,3 +95,46 @@ def test_what_a_race_is_called(built: Path, first: int, second: int, said: str) 
     report = verdict(module, [(first, 3, 1), (second, 40, 1)], "forward", False)
     before = "by thread 3 (warp 0) of block 0 without a barrier between"
     assert report == f"race: S_x[1] is {said} {before}\n"
+
+
+# the element types of memory, and how a kernel converts them to float and back
+ELEMENTS = {
+    "float": ("", "lumc_sqrt_f32"),
+    "double": ("", "lumc_sqrt_f64"),
+    "lumc_f16": ("lumc_from_f16", "lumc_to_f16"),
+    "lumc_bf16": ("lumc_from_bf16", "lumc_to_bf16"),
+    "lumc_i64": ("", "lumc_to_i64"),
+    "lumc_i32": ("", "lumc_to_i32"),
+    "lumc_i8": ("", "(lumc_i8)"),
+    "lumc_u8": ("", "(lumc_u8)"),
+    "bool": ("", "(bool)"),
+}
+
+
+def test_accesses_of_every_type_are_seen(built: Path) -> None:
+    """A compiler must tell of them all: g++ is silent about structs that calls take and return."""
+    text = '#include "lumc_dev.h"\n'
+    for i, (element, (load, store)) in enumerate(ELEMENTS.items()):
+        for name, line in (
+            ("read", f"B_y[threadIdx.x] = {load}(S_x[63 - threadIdx.x]);"),
+            ("write", f"S_x[7] = {store}(B_y[threadIdx.x]);"),
+            ("copy", "S_x[threadIdx.x % 8] = S_x[threadIdx.x];"),
+        ):
+            text += f"""
+extern "C" __global__ void {name}{i}(float *B_y)
+{{
+    LUMC_SHARED({element}, S);
+    LUMC_TILE({element}, S_x, S, 0, 64);
+    {line}
+}}
+LUMC_EXPORT({name}{i})
+"""
+    module, grid = build(text, built, checked=True), Grid(1, 64, 512)
+    for i, element in enumerate(ELEMENTS):
+        for name, said in (
+            ("read", ["uninitialised: S_x[63] is read by thread 0 "]),
+            ("write", ["race: S_x[7] is written by thread 1 "]),
+            ("copy", ["uninitialised: S_x[", "race: S_x[0] is written by "]),
+        ):
+            report = module.launch(f"{name}{i}", grid, [np.zeros(64, np.float32)])
+            assert all(s in report for s in said), (element, name, report)

@@ -42,9 +42,9 @@ from lumc.graph.ops import DType
 from lumc.kernel.contraction import NARROW
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
-from lumc.kernel.target import resolve_target
 from lumc.kernel.term import Kernel, cast
 from lumc.oracle.term import evaluate_kernel
+from lumc.targets import resolve_target
 
 DRAWS = 20  # random schedules per family, shared by its shapes
 DEEP = 25  # and per shape, when looking for faults

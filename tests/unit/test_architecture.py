@@ -14,6 +14,7 @@ ALLOWED = {
     "errors": set(),
     "artifact": {"errors"},
     "process": set(),
+    "objects": {"errors", "artifact"},
     "graph": {"errors", "artifact"},
     "weights": {"errors", "artifact", "graph"},
     "kernel": {"errors", "artifact", "graph"},
@@ -22,7 +23,7 @@ ALLOWED = {
     "frontend": {"errors", "artifact", "graph", "weights", "oracle"},
     "search": {"errors", "artifact", "process", "graph", "kernel"},
     "codegen": {"errors", "artifact", "graph", "kernel"},
-    "link": {"errors", "artifact", "graph", "weights", "kernel", "codegen"},
+    "link": {"errors", "artifact", "objects", "graph", "weights", "kernel", "codegen"},
     "runtime": {
         "errors", "artifact", "process", "graph", "weights", "kernel", "oracle", "codegen", "link",
     },

@@ -5,54 +5,37 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import lumc.codegen.program as ir
-from lumc.codegen.cterm import C, Spelling
 from lumc.codegen.distributed import Distributed, Nest, Step
 from lumc.codegen.gpu import GpuWriter, about, title
+from lumc.codegen.gpuops import print_nodes
 from lumc.codegen.layout import WARP, Distribution
 from lumc.codegen.plan import Grid
 from lumc.graph.expr import Expr, axis, dim
 from lumc.graph.ops import DType
-
-HEADER_NAME = "lumc_dev.h"
-_INTEGERS = {k: f"lumc_{k.value}" for k in (DType.I64, DType.I32, DType.I8, DType.U8)}
-_TYPES = {**C.types, **_INTEGERS, DType.BOOL: "bool"}
-_HALVES = {k: f"lumc_{k.value}" for k in (DType.F16, DType.BF16)}
-CUDA = Spelling(
-    types=_TYPES,
-    stored={**_TYPES, **_HALVES, DType.BOOL: "lumc_u8"},
-    nan="LUMC_NAN_F{bits}",
-    inf="LUMC_INF_F{bits}",
-    least="LUMC_MIN_I64",
-    index="lumc_i32",
-    truncate="lumc_to_{kind}({value})",
-)
 
 
 def print_kernel(d: Distributed, symbol: str) -> tuple[str, Grid]:
     """CUDA text of the kernel ``symbol``, whose parameters are the buffers of the kernel in order,
     and how it is launched. It includes ``lumc_dev.h`` and needs nothing else."""
     w = CudaWriter(d)
-    w.nodes(d.body)
+    print_nodes(w, d.body)
     body, w.lines = w.lines, []
     w.declare()
     program, t = d.program, d.threads
     parameters = [
-        f"{'' if b.name in program.kernel.stored else 'const '}{CUDA.stored[b.dtype]} "
+        f"{'' if b.name in program.kernel.stored else 'const '}{w.spelling.stored[b.dtype]} "
         f"*__restrict__ {w.names.place(program.places[b.name])}"
         for b in program.kernel.buffers
     ]
     bounds = f"__launch_bounds__({t.count}, {t.resident})"
     head = f'extern "C" __global__ void {bounds}'
-    lines = [f'#include "{HEADER_NAME}"', "", *title(program), head]
+    lines = ['#include "lumc_dev.h"', "", *title(program), head]
     lines += [f"{symbol}({', '.join(parameters)})", "{", *w.lines, *body, "}"]
     text = "\n".join([*lines, f"LUMC_EXPORT({symbol})", ""])
     return text, Grid(max(1, program.tiles), t.count, d.shared_bytes)
 
 
 class CudaWriter(GpuWriter):
-    def __init__(self, d: Distributed) -> None:
-        super().__init__(d, CUDA)
-
     def declare(self) -> None:
         """The index of the thread and of the block, and every tile."""
         self.line("const unsigned tid = threadIdx.x;")
@@ -60,36 +43,17 @@ class CudaWriter(GpuWriter):
             self.line("const int block = blockIdx.x;")
         if self.d.shared_bytes:
             self.line("LUMC_SHARED(lumc_u8, SHARED);")
-        for name, t in self.tiles.items():
-            kind, array = CUDA.stored[self.places[name].dtype], self.array(name)
-            if t.memory == "shared":
-                size = t.size * t.slots
-                self.line(f"LUMC_TILE({kind}, {array}, SHARED, {t.offset}, {size});")
-            elif t.packed:
-                self.line(f"lumc_u32 {array}[{t.distribution.size // 2}];")
-            else:
-                kind = CUDA.types[self.places[name].dtype]
-                self.line(f"{kind} {array}[{t.distribution.size}];")
+        self.registers_and_tiles()
 
-    def sync(self) -> None:
-        self.line("lumc_sync();")
-
-    def shuffle(self, value: str, lanes: int) -> str:
-        return f"lumc_shuffle_xor({value}, {lanes})"
+    def tile(self, kind: str, array: str, offset: int, size: int) -> str:
+        return f"LUMC_TILE({kind}, {array}, SHARED, {offset}, {size});"
 
     def move(self, step: Step, to: str, source: str, inside: str) -> None:
-        if step.ahead:
-            valid = f", {inside} ? 16 : 0" if inside else ""
-            self.line(f"lumc_cp_async<16>(&{to}, &{source}{valid});")
+        if not step.ahead:
+            super().move(step, to, source, inside)
             return
-        copied = f"lumc_copy<16>(&{to}, &{source});"
-        if not inside:
-            self.line(copied)
-            return
-        assert isinstance(step.op, ir.Map)
-        kind = CUDA.stored[self.places[step.op.dst.attr[0]].dtype]
-        self.line(f"const {kind} ZERO[{step.vector}] = {{}};")
-        self.line(f"if ({inside}) {copied} else lumc_store(&{to}, ZERO);")
+        valid = f", {inside} ? 16 : 0" if inside else ""
+        self.line(f"lumc_cp_async<16>(&{to}, &{source}{valid});")
 
     # ---- copies that run ahead
 
@@ -107,11 +71,11 @@ class CudaWriter(GpuWriter):
             with self.block(head + step):
                 self.tile_size(loop)
                 self.line(f"lumc_cp_async_wait<{slots - 2}>();")
-                self.sync()
+                self.line("lumc_sync();")
                 self.line(f"const int AHEAD = {start} + {(slots - 1) * loop.tile};")
                 self._issue(loop, copies, "AHEAD", f"(SLOT + {slots - 1}) % {slots}")
                 self.slot = "SLOT"
-                self.nodes([n for n in nest.body if n not in copies])
+                print_nodes(self, [n for n in nest.body if n not in copies])
 
     def _issue(self, loop: ir.Loop, copies: list[Step], at: str, slot: str) -> None:
         self.slot = slot
@@ -120,7 +84,7 @@ class CudaWriter(GpuWriter):
             self.line(f"const int {start} = {at};")
             with self.when([f"{start} < {loop.extent}"]):
                 self.tile_size(loop)
-                self.nodes(copies)
+                print_nodes(self, copies)
             self.line("lumc_cp_async_commit();")
 
     # ---- mma.m16n8k16
@@ -129,14 +93,9 @@ class CudaWriter(GpuWriter):
         assert step.roles and op.plan.rows_axis and op.plan.lane_axis
         roles, rows, lane = step.roles, op.plan.rows_axis, op.plan.lane_axis
         (mi, ni, ki), k = roles.counts, roles.along
-        kind = CUDA.stored[self._operand_kind(op)]
+        kind = self.spelling.stored[self._operand_kind(op)]
         with ExitStack() as nest:
-            for a in op.red:
-                if a != k:
-                    nest.enter_context(self.steps(a, op.ranges[a], False))
-            for a in op.kept:
-                if a not in (rows, lane):
-                    self.line(f"const int {self.names.axis(a)} = {self.index(op.ranges[a].lo)};")
+            self.around(nest, op, k)
             nest.enter_context(self.block(f"LUMC_UNROLL for (int K = 0; K < {ki}; K++)"))
             self.line(f"lumc_u32 A[{mi}][4], B[{ni // 2}][4];")
             self._fragment(op, op.a, roles.a, (rows, k), mi, kind)
@@ -183,17 +142,14 @@ class CudaWriter(GpuWriter):
                 for i, n in heads:
                     head = f"LUMC_UNROLL for (int {i} = 0; {i} < {n}; {i}++)"
                     nest.enter_context(self.block(head))
-                self.line(f"const int {o} = {place};")
                 if tile and tile.packed:
-                    self.line(f"const int {along} = K * 16 + {half} * 8;")
+                    self.line(f"const int {o} = {place}, {along} = K * 16 + {half} * 8;")
                     self.line(f"{word} = {self.address(ref)};")
                     return
                 self.line("float PAIR[2];")
                 with self.block("LUMC_UNROLL for (int H = 0; H < 2; H++)"):
-                    self.line(f"const int {along} = K * 16 + {half} * 8 + H;")
-                    for x in axes:
-                        here = self.at(role, x, op.ranges[x].lo, True)
-                        self.line(f"const int {self.names.axis(x)} = {self.index(here)};")
+                    offsets = {axes[0]: place, axes[1]: f"K * 16 + {half} * 8 + H"}
+                    self.elements(op, role, offsets)
                     self.line(f"PAIR[H] = {self.operand(ref, op, role, axes)};")
                 self.line(f"{word} = lumc_pack<{kind}>(PAIR[0], PAIR[1]);")
 

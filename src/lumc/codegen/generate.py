@@ -10,17 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from lumc.codegen.c import print_kernel
+from lumc.codegen import c, cuda, metal
+from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
-from lumc.codegen.mathlib import HEADER
+from lumc.codegen.mathlib import header_of
 from lumc.codegen.memory import Interval, allocate
 from lumc.codegen.passes import touched
-from lumc.codegen.plan import Code, EntryPlan, KernelCode, Launch, Packing, Value, verify
+from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Packing, Value
 from lumc.codegen.program import Program
 from lumc.graph.bind import require_static
+from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
+from lumc.kernel.gpu import guesses
 from lumc.kernel.plan import Plan
+from lumc.kernel.schedule import Threads
+from lumc.kernel.target import Target
+from lumc.kernel.term import Buffer, Kernel, Root, load
 
 COPY = """/* {n} bytes of one value into an output: the value is a leaf, or an output already */
 void {symbol}(void *const *args, long part, long nparts) {{
@@ -29,6 +35,7 @@ void {symbol}(void *const *args, long part, long nparts) {{
 }}
 """
 PARALLEL_COPY = 1 << 18  # bytes
+PRINTERS = {"cuda": cuda.print_kernel, "metal": metal.print_kernel}
 
 
 class Tensor(NamedTuple):
@@ -55,10 +62,9 @@ def generate(plan: Plan) -> Code:
         ]
         entries.append(place_values(plan, entry, named, packings))
     by_name = {name: packing for packing, name in packings.items()}
-    every = (*kernels.values(), *copy_kernels(entries))
-    code = Code(plan.graph, plan.target, HEADER, every, by_name, tuple(entries))
-    verify(code)
-    return code
+    every = (*kernels.values(), *copy_kernels(entries, plan.target))
+    header = header_of(plan.target.kind)
+    return Code(plan.graph, plan.target, header, every, by_name, tuple(entries))
 
 
 def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
@@ -82,31 +88,54 @@ def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelC
     kernel = program.kernel
     name = re.sub(r"[^a-z0-9]+", "_", kernel.name.lower()).strip("_")[:60]
     symbol = f"k{position}_{name}" if name else f"k{position}"
+    schedule = plan.kernels[key].schedule
+    source, grid = print_source(program, schedule.threads, symbol)
     using = {r for r, region in plan.regions.items() if key in {s.kernel for s in region.steps}}
     return KernelCode(
         key=key,
         name=kernel.name,
         symbol=symbol,
-        source=print_kernel(program, symbol),
+        source=source,
         args=(*(b.name for b in kernel.buffers), *(p.name for p in program.packed)),
         scratch_bytes=program.scratch_bytes,
-        parallel=int(program.parallel) and (plan.kernels[key].schedule.parts or 1),
+        parallel=int(program.parallel) and (schedule.parts or 1),
         regions=sum(i.region in using for i in plan.instances),
+        grid=grid,
     )
 
 
-def copy_kernels(entries: Iterable[EntryPlan]) -> list[KernelCode]:
+def print_source(program: Program, threads: Threads | None, symbol: str) -> tuple[str, Grid | None]:
+    """The text of a kernel for its kind of target; on a GPU also how it is launched."""
+    if not program.target.gpu:
+        return c.print_kernel(program, symbol), None
+    printer = PRINTERS[program.target.kind]
+    return printer(distribute(program, threads), symbol)
+
+
+def copy_kernels(entries: Iterable[EntryPlan], target: Target) -> list[KernelCode]:
     """One for every size that ``place_values`` copies."""
     symbols = {launch.kernel for e in entries for launch in e.launches}
     sizes = sorted(int(s.removeprefix("copy_")) for s in symbols if s.startswith("copy_"))
-    return [_copy_kernel(n, f"copy_{n}") for n in sizes]
+    return [_copy_kernel(n, f"copy_{n}", target) for n in sizes]
 
 
-def _copy_kernel(n: int, symbol: str) -> KernelCode:
-    source = COPY.format(n=n, symbol=symbol)
-    return KernelCode(
-        f"copy {n}", "copy", symbol, source, ("b0", "out"), 0, int(n > PARALLEL_COPY), 0
-    )
+def _copy_kernel(n: int, symbol: str, target: Target) -> KernelCode:
+    source, grid = COPY.format(n=n, symbol=symbol), None
+    if target.gpu:
+        kernel = copy_of(n)
+        schedule = next(guesses(kernel, target))
+        source, grid = print_source(lower(kernel, schedule, target), schedule.threads, symbol)
+    parallel = int(n > PARALLEL_COPY)
+    return KernelCode(f"copy {n}", "copy", symbol, source, ("b0", "out"), 0, parallel, 0, grid)
+
+
+def copy_of(n: int) -> Kernel:
+    """``out = b0``, n bytes, in words if these are whole."""
+    kind = DType.I32 if n % DType.I32.nbytes == 0 else DType.U8
+    count = n // kind.nbytes
+    root = Root("out", (axis("i"),), load("b0", kind, "i"))
+    buffers = tuple(Buffer(name, kind, (count,)) for name in ("b0", "out"))
+    return Kernel("copy", ("i",), {"i": count}, (root,), buffers)
 
 
 def name_operands(

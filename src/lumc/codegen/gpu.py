@@ -11,30 +11,34 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from math import prod
 
 import lumc.codegen.program as ir
-from lumc.codegen.creduce import combine
-from lumc.codegen.cterm import Spelling
+from lumc.codegen.cterm import C, Spelling
 from lumc.codegen.cwriter import Writer
 from lumc.codegen.distributed import (
-    Combine,
     Distributed,
     Nest,
-    Node,
     Step,
-    Sync,
     Tile,
-    loads_of,
-    writes,
 )
-from lumc.codegen.layout import WARP, Distribution, RegisterDigit, ThreadDigit
-from lumc.graph.expr import Expr, add, axis, dim, mul, num, text
+from lumc.codegen.layout import Distribution, RegisterDigit, ThreadDigit
+from lumc.graph.expr import Expr, add, dim, mul, num, text
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import computed
-from lumc.kernel.normal import least
+from lumc.kernel.contraction import HALF, computed
 from lumc.kernel.term import const, dtype
 
+_INTEGERS = {k: f"lumc_{k.value}" for k in (DType.I64, DType.I32, DType.I8, DType.U8)}
+_TYPES = {**C.types, **_INTEGERS, DType.BOOL: "bool"}
+_HALVES = {k: f"lumc_{k.value}" for k in HALF}
+SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
+    types=_TYPES,
+    stored={**_TYPES, **_HALVES, DType.BOOL: "lumc_u8"},
+    nan="LUMC_NAN_F{bits}",
+    inf="LUMC_INF_F{bits}",
+    least="LUMC_MIN_I64",
+    index="lumc_i32",
+    truncate="lumc_to_{kind}({value})",
+)
 FULLY = 32  # steps of a loop that is unrolled
 LARGE = 1 << 31  # elements of a buffer whose offsets need 64 bits
 Ranges = Mapping[str, ir.Range]
@@ -47,8 +51,8 @@ class GpuWriter(Writer, ABC):
     thread = "tid"
     unroll = "LUMC_UNROLL"
 
-    def __init__(self, d: Distributed, spelling: Spelling) -> None:
-        super().__init__(d.program, spelling)
+    def __init__(self, d: Distributed) -> None:
+        super().__init__(d.program, SPELLING)
         self.d, self.tiles = d, d.tiles
         self.slot = "0"  # of the copies in flight
         self.loose = set[str]()  # packed values that are being made, one element at a time
@@ -59,24 +63,39 @@ class GpuWriter(Writer, ABC):
     # ---- syntax of one language
 
     @abstractmethod
-    def sync(self) -> None: ...
-
-    @abstractmethod
-    def shuffle(self, value: str, lanes: int) -> str:
-        """The value of the thread whose index differs in these bits."""
-
-    @abstractmethod
-    def move(self, step: Step, to: str, source: str, inside: str) -> None:
-        """Copy ``vector`` elements; zeros where ``inside`` does not hold."""
+    def tile(self, kind: str, array: str, offset: int, size: int) -> str:
+        """The declaration of a shared tile."""
 
     @abstractmethod
     def fragments(self, step: Step, op: ir.Contract) -> None:
         """A contraction on the matrix units."""
 
+    def move(self, step: Step, to: str, source: str, inside: str) -> None:
+        """Copy ``vector`` elements; zeros where ``inside`` does not hold."""
+        copied = f"lumc_copy<16>(&{to}, &{source});"
+        if not inside:
+            self.line(copied)
+            return
+        assert isinstance(step.op, ir.Map)
+        kind = self.spelling.stored[self.places[step.op.dst.attr[0]].dtype]
+        self.line(f"const {kind} ZERO[{step.vector}] = {{}};")
+        self.line(f"if ({inside}) {copied} else lumc_store(&{to}, ZERO);")
+
     def ring(self, nest: Nest) -> None:
         raise NotImplementedError("asynchronous copies")
 
     # ---- where values are
+
+    def registers_and_tiles(self) -> None:
+        for name, t in self.tiles.items():
+            kind, array = self.places[name].dtype, self.array(name)
+            if t.memory == "shared":
+                stored = self.spelling.stored[kind]
+                self.line(self.tile(stored, array, t.offset, t.size * t.slots))
+            elif t.packed:
+                self.line(f"lumc_u32 {array}[{t.distribution.size // 2}];")
+            else:
+                self.line(f"{self.spelling.types[kind]} {array}[{t.distribution.size}];")
 
     def address(self, load: Expr, value: Value = None) -> str:
         name, tile = load.attr[0], self.tiles.get(load.attr[0])
@@ -209,18 +228,17 @@ class GpuWriter(Writer, ABC):
         return [f"{self.digit(t)} == 0" for t in points.threads if t.mod > 1 and t.axis not in axes]
 
     def fits(self, ref: Expr, points: Distribution, ranges: Ranges) -> list[str]:
-        """What holds for points that a shared tile has."""
-        dims = self.places[ref.attr[0]].dims
-        limits = dict[str, int]()
-        for i, d in zip(ref.kids, dims, strict=True):
-            for a in sorted(i.free):
-                whole = i.kind == "axis" and d.origin is ranges[a].lo
-                limits[a] = d.size if whole else ranges[a].largest
-        return [
-            f"{self.index(self.at(points, a, num(0)))} < {n}"
-            for a, n in limits.items()
-            if points.span(a) > n
-        ]
+        """What holds for points that a shared tile has, also one that began before this loop."""
+        out = list[str]()
+        for i, d in zip(ref.kids, self.places[ref.attr[0]].dims, strict=True):
+            if i.kind == "axis" and d.origin is ranges[i.attr[0]].lo:
+                a = i.attr[0]
+                if points.span(a) > d.size:
+                    out.append(f"{self.index(self.at(points, a, num(0)))} < {d.size}")
+            else:
+                spread = [a for a in sorted(i.free & ranges.keys()) if points.span(a) > 1]
+                out += self.inside(points, spread, ranges)
+        return list(dict.fromkeys(out))
 
     @contextmanager
     def when(self, conditions: Sequence[str]) -> Iterator[None]:
@@ -269,48 +287,7 @@ class GpuWriter(Writer, ABC):
         with self.when(conditions):
             yield
 
-    # ---- nests
-
-    def nodes(self, body: Sequence[Node]) -> None:
-        for node in body:
-            match node:
-                case Sync():
-                    self.sync()
-                case Step():
-                    self._step(node)
-                case Combine():
-                    with self.block("", "the results of all warps"):
-                        self._combine(node.step)
-                case Nest():
-                    self._nest(node)
-
-    def _nest(self, nest: Nest) -> None:
-        if nest.slots > 1:
-            self.ring(nest)
-            return
-        match nest.op:
-            case ir.Par(loops=loops):
-                stride = prod(loop.count for loop in loops)
-                self.comment("blocks: " + ", ".join(about(loop) for loop in loops))
-                for loop in loops:
-                    stride //= loop.count
-                    if loop.count > 1:
-                        number = "block" + f" / {stride}" * (stride > 1)
-                        number += f" % {loop.count}" if loop is not loops[0] else ""
-                        start = self.index(ir.block_start(loop.axis))
-                        self.line(f"const int {start} = {number} * {loop.tile};")
-                        self.tile_size(loop)
-                self.nodes(nest.body)
-            case ir.Block(loop=loop):
-                start = self.index(ir.block_start(loop.axis))
-                head = f"for (int {start} = 0; {start} < {loop.extent}; {start} += {loop.tile})"
-                with self.block(head, about(loop)):
-                    self.tile_size(loop)
-                    self.nodes(nest.body)
-            case ir.When(first=first):
-                tests = [f"{self.index(ir.block_start(a))} == 0" for a in first]
-                with self.when(tests):
-                    self.nodes(nest.body)
+    # ---- loops and operands
 
     def tile_size(self, loop: ir.Loop) -> None:
         """The size of the current tile, where the last one is smaller."""
@@ -318,209 +295,6 @@ class GpuWriter(Writer, ABC):
             rest = f"{loop.extent} - {self.index(ir.block_start(loop.axis))}"
             size = self.index(ir.block_size(loop.axis))
             self.line(f"const int {size} = lumc_min({loop.tile}, {rest});")
-
-    # ---- operations
-
-    def _step(self, step: Step) -> None:
-        packed = [
-            e.attr[0]
-            for e in writes(step)
-            if e.attr[0] in self.tiles and self.tiles[e.attr[0]].packed
-        ]
-        with self.block():
-            self.loose |= {*packed}
-            for name in packed:
-                size = self.tiles[name].distribution.size
-                self.line(f"float {self.array(name)}[{size}];")
-            match step.op:
-                case ir.Map():
-                    self._map(step, step.op)
-                case ir.Reduce():
-                    self._reduce(step, step.op)
-                case ir.Contract(plan=plan) as op:
-                    self.comment(f"{text(op.dst)} += {text(op.a)} * {text(op.b)}")
-                    if op.overwrite is not None:
-                        self._clear(step, op)
-                    (self._simt if plan.fragment == "simt" else self.fragments)(step, op)
-            for name in packed:
-                loose = self.array(name)
-                self.loose.remove(name)
-                self.pack(name, loose)
-
-    def pack(self, name: str, loose: str) -> None:
-        tile = self.tiles[name]
-        kind = self.spelling.stored[tile.dtype]
-        head = f"{self.unroll} for (int D = 0; D < {tile.distribution.size // 2}; D++)"
-        with self.block(head):
-            pair = f"{loose}[2 * D], {loose}[2 * D + 1]"
-            self.line(f"{self.array(name)}[D] = lumc_pack<{kind}>({pair});")
-
-    def _map(self, step: Step, op: ir.Map) -> None:
-        self.comment(f"{text(op.dst)} = {text(op.term)}")
-        points, ranges = step.points, op.ranges
-        if step.vector > 1 and self.tiles[op.dst.attr[0]].memory == "shared":
-            starts = [r for r in points.registers if r.axis != step.along or r.stride > 1]
-            points = replace(points, registers=tuple(starts))
-            with self.points(points, op.axes, ranges):
-                conditions = [*self.once(points, op.dst.free), *self.fits(op.dst, points, ranges)]
-                with self.when(conditions):
-                    ends = self.address(op.dst), self.address(op.term)
-                    self.move(step, *ends, " && ".join(self.inside(points, op.axes, ranges)))
-            return
-        with self.points(points, op.axes, ranges):
-            inside = self.inside(points, op.axes, ranges)
-            if op.dst.attr[0] in self.tiles:
-                with self.storing(op.dst, points, op.axes, ranges):
-                    value = self.values([(op.term, zero(op.dst))], inside)[0]
-                    self.line(self.store(op.dst, value))
-                return
-            levels = self.levels(())
-            stored = self.store(op.dst, levels.value(op.term), levels.value)
-            with self.when([*inside, *self.once(points, op.dst.free)]):
-                self.lines_of([*levels.at[0], stored])
-
-    def _reduce(self, step: Step, op: ir.Reduce) -> None:
-        for o in op.outputs:
-            self.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term)}")
-        points, ranges, axes = step.points, op.ranges, (*op.kept, *op.red)
-        rows = points.on(op.kept)
-        walked = [r for r in points.registers if r.axis in op.red]
-        digits = [*rows.registers, *walked]
-        results = [f"a_{self.fresh()}" for _ in op.outputs]
-        self.threads(points, axes)
-        with self.registers(rows.registers):
-            for o, a in zip(op.outputs, results, strict=True):
-                kind = computed(dtype(o.term))
-                self.line(f"{self.spelling.types[kind]} {a} = {self.neutral(o)};")
-            stored_in = [self.tiles.get(dst.attr[0]) for dst, _ in op.stores]
-            kept = any(t and t.memory == "register" for t in stored_in)
-            few = kept or self._by_registers(op) or prod(r.extent for r in walked) <= FULLY
-            with self.registers(walked, len(rows.registers), few):
-                self.coordinates(points, axes, ranges, digits)
-                terms = [(o.term, self.neutral(o)) for o in op.outputs]
-                terms += [(e, zero(e)) for _, e in op.stores]
-                values = self.values(terms, self.inside(points, axes, ranges))
-                for o, a, v in zip(op.outputs, results, values, strict=False):
-                    self.line(f"{a} = {combine(o.op, computed(dtype(o.term)), a, v)};")
-                for (dst, _), v in zip(op.stores, values[len(results) :], strict=True):
-                    self.put(dst, v, points, axes, ranges)
-            self._across_lanes(points, op, results)
-            with self.block():
-                self.coordinates(rows, op.kept, ranges, rows.registers)
-                if step.partials:
-                    self._partial(step, op, results)
-                else:
-                    self._finish(op, rows, results)
-
-    def _by_registers(self, op: ir.Reduce) -> bool:
-        """Registers are read at indices that the compiler must know."""
-        loads = [e for o in op.outputs for e in loads_of(o.term)]
-        tiles = [self.tiles.get(e.attr[0]) for e in loads]
-        return any(t and t.memory == "register" for t in tiles)
-
-    def neutral(self, o: ir.Output) -> str:
-        kind = computed(dtype(o.term))
-        return self.literal(const(0, kind) if o.op == "sum" else least(kind))
-
-    def _across_lanes(self, points: Distribution, op: ir.Reduce, results: Sequence[str]) -> None:
-        """A butterfly over the threads of a warp that share a result."""
-        for t in points.threads:
-            bit = t.div
-            while t.axis in op.red and bit < min(t.div * t.mod, WARP):
-                for o, a in zip(op.outputs, results, strict=True):
-                    kind = computed(dtype(o.term))
-                    wide = "" if kind.nbytes > 2 else f"({self.spelling.types[DType.I32]})"
-                    other = self.shuffle(wide + a, bit)
-                    self.line(f"{a} = {combine(o.op, kind, a, other)};")
-                bit *= 2
-
-    def _partial(self, step: Step, op: ir.Reduce, results: Sequence[str]) -> None:
-        """The first lane of every warp stores what it has."""
-        parts, by = list[str](), 1
-        for t in step.points.across_warps(op.red):
-            parts.append(self.digit(t) + f" * {by}" * (by > 1))
-            by *= t.mod
-        lanes = (
-            t._replace(mod=min(t.mod, WARP // t.div))
-            for t in step.points.threads
-            if t.axis in op.red and t.div < WARP
-        )
-        alike = (t for t in step.points.threads if t.axis is None)
-        first = [f"{self.digit(t)} == 0" for t in (*lanes, *alike) if t.mod > 1]
-        with self.when(first):
-            for name, a in zip(step.partials, results, strict=True):
-                self.line(f"{self._slot(name, op, ' + '.join(parts))} = {a};")
-
-    def _slot(self, name: str, op: ir.Reduce, slot: str) -> str:
-        row = ir.reference(self.places[name], [*(axis(a) for a in op.kept), num(0)])
-        return f"{self.array(name)}[{self.offset(row, self.tiles[name])} + {slot}]"
-
-    def _combine(self, step: Step) -> None:
-        assert isinstance(step.op, ir.Reduce)
-        op, rows = step.op, step.points.on(step.op.kept)
-        warps = prod(t.mod for t in step.points.across_warps(op.red))
-        results = [f"a_{self.fresh()}" for _ in op.outputs]
-        with self.points(rows, op.kept, op.ranges):
-            for o, a in zip(op.outputs, results, strict=True):
-                kind = computed(dtype(o.term))
-                self.line(f"{self.spelling.types[kind]} {a} = {self.neutral(o)};")
-            with self.block(f"{self.unroll} for (int W = 0; W < {warps}; W++)"):
-                for o, a, name in zip(op.outputs, results, step.partials, strict=True):
-                    kind, other = computed(dtype(o.term)), self._slot(name, op, "W")
-                    self.line(f"{a} = {combine(o.op, kind, a, other)};")
-            self._finish(op, rows, results)
-
-    def _finish(self, op: ir.Reduce, rows: Distribution, results: Sequence[str]) -> None:
-        """Join the results of one walk with what they start from, and store them."""
-        inside = self.inside(rows, op.kept, op.ranges)
-        for o, a in zip(op.outputs, results, strict=True):
-            with self.storing(o.dst, rows, op.kept, op.ranges):  # who stores it reads it, alone
-                start = self.values([(o.init, zero(o.init))], inside)[0]
-                value = combine(o.op, computed(dtype(o.term)), start, a)
-                if inside and o.dst.attr[0] in self.tiles:
-                    value = f"{' && '.join(inside)} ? {value} : {zero(o.dst)}"
-                self.line(self.store(o.dst, value))
-
-    # ---- contractions of plain threads
-
-    def _clear(self, step: Step, op: ir.Contract) -> None:
-        with self.registers(step.points.registers):
-            self._offsets(step.points.registers)
-            self.line(f"{self.address(op.dst)} = {zero(op.dst)};")
-
-    def _offsets(self, digits: Sequence[RegisterDigit]) -> None:
-        """The register parts of axes alone."""
-        for a in dict.fromkeys(d.axis for d in digits):
-            r = [f"D{i} * {d.stride}" for i, d in enumerate(digits) if d.axis == a]
-            self.line(f"const int {self.index(dim(f'{a}.o'))} = {' + '.join(r)};")
-
-    def _simt(self, step: Step, op: ir.Contract) -> None:
-        assert step.roles
-        c, kind = step.roles.c, computed(dtype(op.dst))
-        held = self.held(op)
-        self.threads(c, op.kept)
-        with ExitStack() as nest:
-            for k in op.red:
-                nest.enter_context(self.steps(k, op.ranges[k], held))
-            sides = (("A", op.a), ("B", op.b))
-            sizes = dict[str, Distribution]()
-            for side, ref in sides:
-                points = sizes[side] = c.on(ref.free.difference(op.red))
-                axes = [a for a in op.kept if a in ref.free]
-                self.line(f"{self.spelling.types[kind]} {side}[{points.size}];")
-                with self.registers(points.registers) if points.registers else self.block():
-                    self.coordinates(points, axes, op.ranges, points.registers)
-                    value = self.operand(ref, op, points, axes)
-                    self.line(f"{side}[{_linear(points.registers)}] = {value};")
-            with self.registers(c.registers):
-                self._offsets(c.registers)
-                a, b = (f"{s}[{_linear(c.registers, sizes[s])}]" for s, _ in sides)
-                dst = self.address(op.dst)
-                if kind.is_float:
-                    self.line(f"{dst} += {a} * {b};")
-                else:
-                    product = f"lumc_mul_{kind.value}({a}, {b})"
-                    self.line(f"{dst} = lumc_add_{kind.value}({dst}, {product});")
 
     def held(self, op: ir.Contract) -> bool:
         """Does an operand lie in registers?"""
@@ -564,16 +338,22 @@ class GpuWriter(Writer, ABC):
         other = self.literal(const(0, kind))
         return f"{' && '.join(conditions)} ? {value} : {other}" if conditions else value
 
+    def around(self, nest: ExitStack, op: ir.Contract, along: str) -> None:
+        """What fragments do not cover: loops over other reduced axes, batch axes of one element."""
+        assert op.plan.rows_axis and op.plan.lane_axis
+        for a in op.red:
+            if a != along:
+                nest.enter_context(self.steps(a, op.ranges[a], False))
+        for a in op.kept:
+            if a not in (op.plan.rows_axis, op.plan.lane_axis):
+                self.line(f"const int {self.names.axis(a)} = {self.index(op.ranges[a].lo)};")
 
-def _linear(digits: Sequence[RegisterDigit], only: Distribution | None = None) -> str:
-    """The register index of the current digits, of those that a restriction has."""
-    parts, step = list[str](), 1
-    axes = {r.axis for r in (only.registers if only else digits)}
-    for i, r in reversed([*enumerate(digits)]):
-        if r.axis in axes:
-            parts.append(f"D{i}" + f" * {step}" * (step > 1))
-            step *= r.extent
-    return " + ".join(reversed(parts)) or "0"
+    def elements(self, op: ir.Contract, role: Distribution, offsets: Mapping[str, str]) -> None:
+        """The coordinates of an element of a fragment from its register parts."""
+        for a, offset in offsets.items():
+            self.line(f"const int {self.index(dim(f'{a}.o'))} = {offset};")
+            here = self.index(self.at(role, a, op.ranges[a].lo, True))
+            self.line(f"const int {self.names.axis(a)} = {here};")
 
 
 def zero(e: Expr) -> str:

@@ -70,6 +70,7 @@ LUMC_FN double lumc_exp2_f64(double x) { return exp2(x); }
 LUMC_FN double lumc_log2_f64(double x) { return log2(x); }
 LUMC_FN double lumc_sin_f64(double x) { return sin(x); }
 
+LUMC_FN float lumc_from_bf16(lumc_bf16 h) { return lumc_float((lumc_i32)((lumc_u32)h.bits << 16)); }
 LUMC_FN float lumc_from_f16(lumc_f16 h)
 {
     float f;
@@ -248,10 +249,9 @@ template <class A, class B> LUMC_FN decltype(A() + B()) lumc_floor_mod(A a, B b)
     return a - lumc_floor_div(a, b) * b;
 }
 
-/* ---- conversions */
+/* ---- conversions to integers. A float outside the range, or NaN, becomes the
+ * least one: as numpy on most machines */
 
-LUMC_FN float lumc_from_bf16(lumc_bf16 h) { return lumc_float((lumc_i32)((lumc_u32)h.bits << 16)); }
-/* a float outside the range, or NaN, becomes the least integer: as numpy on most machines */
 LUMC_FN lumc_i32 lumc_to_i32(double x)
 {
     return x > -2147483649.0 && x < 2147483648.0 ? (lumc_i32)x : (lumc_i32)0x80000000;

@@ -1,8 +1,17 @@
-"""The header that every printed kernel includes: types, conversions and elementary functions."""
+"""The header that every printed kernel of a target includes: types, conversions and elementary
+functions."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 
-HEADER_NAME = "lumc_kernel.h"
-HEADER = files("lumc.codegen").joinpath(HEADER_NAME).read_text(encoding="utf-8")
+NAMES = {"cpu": "lumc_kernel.h", "cuda": "lumc_dev.h", "metal": "lumc_dev.metal"}
+HEADER_NAME = NAMES["cpu"]
+
+
+def header_of(kind: str) -> str:
+    """Its text, for cpu, cuda or metal."""
+    return files("lumc.codegen").joinpath(NAMES[kind]).read_text(encoding="utf-8")
+
+
+HEADER = header_of("cpu")

@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any
 
 import msgspec
 
-from lumc.artifact import corrupt
-from lumc.codegen.memory import ALIGN
 from lumc.graph.expr import Expr
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
@@ -23,7 +20,6 @@ from lumc.kernel.schedule import Positive
 from lumc.kernel.target import Target
 
 Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
-PLACES = ("input", "output", "arena", "weight", "packed", "state")
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class Value:
     name: str
     dtype: DType
     shape: tuple[Size, ...]
-    place: str  # one of PLACES
+    place: str  # input, output, arena, weight, packed or state
     offset: Size = 0
 
     @property
@@ -133,50 +129,3 @@ def packings_from(rows: Iterable[Mapping[str, Any]]) -> dict[str, Packing]:
         str(row["name"]): from_plain(Packing, {k: v for k, v in row.items() if k != "name"})
         for row in rows
     }
-
-
-# ---- what must hold
-
-
-def verify(code: Code) -> None:
-    """Symbols are identifiers, names resolve, values fit their places. Raises E0501, exit 5."""
-    for problem in (*_kernel_problems(code), *_entry_problems(code)):
-        raise corrupt(problem)
-
-
-def _kernel_problems(code: Code) -> Iterator[str]:
-    symbols = [k.symbol for k in code.kernels]
-    if len(set(symbols)) != len(symbols):
-        yield "two kernels have the same symbol"
-    for symbol in symbols:
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,99}", symbol):
-            yield f"kernel symbol {symbol!r} is not a plain identifier"
-
-
-def _entry_problems(code: Code) -> Iterator[str]:
-    arity = {k.symbol: len(k.args) for k in code.kernels}
-    for entry in code.entries:
-        known = {v.name for v in entry.values} | {""}
-        for launch in entry.launches:
-            if arity.get(launch.kernel) != len(launch.args) or not known.issuperset(launch.args):
-                yield f"entry '{entry.name}': no kernel or value for {launch}"
-        ends = [("input", len(entry.place("input"))), ("output", len(entry.outputs))]
-        for place, n in ends:
-            if [v.offset for v in entry.place(place)] != list(range(n)):
-                yield f"entry '{entry.name}': its {place}s are not in order"
-        yield from (
-            f"{v} does not fit its place" for v in entry.values if not _fits(v, entry, code)
-        )
-
-
-def _fits(v: Value, entry: EntryPlan, code: Code) -> bool:
-    match v.place:
-        case "arena":
-            return v.offset % ALIGN == 0 and v.offset + v.nbytes <= entry.arena_bytes
-        case "packed":
-            return v.name in code.packings and v.shape == (code.packings[v.name].size,)
-        case "weight":
-            return v.name in {w.name for w in code.graph.weights}
-        case "state":
-            return v.offset < len(code.graph.states)
-    return v.place in PLACES

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lumc.errors import Exit, LumcError
-from lumc.link.objects import fetch, keep, name_of
+from lumc.objects import fetch, keep, name_of
 
 FALLBACKS = ("gcc", "cc", "clang")
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.

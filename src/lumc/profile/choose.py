@@ -16,10 +16,9 @@ from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.key import canonical, kernel_key
 from lumc.kernel.normal import normalize
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan, Step
-from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.profile.price import least_price_us, price_us
+from lumc.profile.price import least_price_us, price_us, scheduled
 from lumc.search.cuts import Splitting
 from lumc.search.space import Region, Space, Variant
 
@@ -148,7 +147,7 @@ def plan_region(
         key = kernel_key(kernel, target)
         if key not in kernels:
             kernel = replace(kernel, name=name_of(kernel))
-            schedule = default_schedule(kernel, target)
+            schedule, _ = scheduled(kernel, target)
             kernels[key] = KernelPlan(key, kernel, schedule, bound_us(kernel, target))
         steps.append(Step(key, args))
     local = tuple(k.buffer(k.roots[0].buffer) for k in parts[:-1])

@@ -26,6 +26,7 @@ from lumc.kernel.codec import to_plain
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
+from lumc.link.bundle import Tools
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.process import Lost, undisturbed
 from lumc.profile import timing
@@ -34,7 +35,7 @@ from lumc.records import Trial
 from lumc.runtime.device import Speeds, measure_speeds
 from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
 from lumc.runtime.whole import race
-from lumc.runtime.worker import KEPT, OUTSIDE, Loaded
+from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, Worker
 
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
 
@@ -64,8 +65,18 @@ class Bench:
         self.folder = Path(self._scratch.name)
         self._worker: Candidates | None = None
         self._batch = 0
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """What all candidates share."""
         (self.folder / HEADER_NAME).write_text(HEADER)
-        self._timer = build_timer(tools, self.folder)
+        self._timer = build_timer(self.tools, self.folder)
+
+    def _linkers(self) -> Tools:
+        return Tools(self.tools)
+
+    def _start(self) -> Candidates:
+        return Candidates(self.limits, Worker, self._timer, self.target.threads)
 
     def close(self) -> None:
         self._end()
@@ -115,7 +126,7 @@ class Bench:
         """The least time of whole runs, in turn; nothing when they cannot be linked here."""
         with device_lock():
             try:
-                return race(plans, self.tools, seconds, over)
+                return race(plans, self._linkers(), seconds, over)
             except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
                 return []
 
@@ -142,7 +153,7 @@ class Bench:
     def _check(self, job: Job, made: _Made, number: int) -> str:
         """What is wrong with the results of a candidate, or nothing."""
         if self._worker is None:
-            self._worker = Candidates(self._timer, self.target.threads, self.limits)
+            self._worker = self._start()
         if job.plan.key not in self._worker.known:
             seed = int(job.plan.key[:8], 16)
             data = to_plain(job.plan)
@@ -179,17 +190,9 @@ class Bench:
         self._batch += 1
         for i, job in enumerate(jobs):
             try:
-                program = lower(job.plan.kernel, job.schedule, self.target)
-                source = print_kernel(program, f"k{i}")
+                out.append(self._print(job, f"k{i}", f"b{self._batch}_k{i}"))
             except Exception as e:  # of a candidate, so it is a record
                 out.append(Trial(job.schedule, reason=ILLEGAL, remark=f"{type(e).__name__}: {e}"))
-                continue
-            name = f"b{self._batch}_k{i}"
-            said = source.replace(f"k{i}(", "k(") + str(jobs[i].schedule.parts)
-            digest = hashlib.sha256(said.encode()).hexdigest()
-            (self.folder / f"{name}.c").write_text(source)
-            path = str(self.folder / f"{name}.so")
-            out.append(_Made(digest, name, _loaded(program, jobs[i].schedule, path, f"k{i}")))
         first = {m.digest: m for m in reversed(out) if isinstance(m, _Made)}
         with undisturbed():
             failed = self._compile(list(first.values()))
@@ -200,32 +203,46 @@ class Bench:
                 out[i] = first[one.digest] if said is None else bad
         return out
 
+    def _print(self, job: Job, symbol: str, name: str) -> _Made:
+        """The text of a candidate, in a file."""
+        program = lower(job.plan.kernel, job.schedule, self.target)
+        source = print_kernel(program, symbol)
+        (self.folder / f"{name}.c").write_text(source)
+        path = str(self.folder / f"{name}.so")
+        said = source.replace(f"{symbol}(", "k(") + str(job.schedule.parts)
+        return _Made(digest_of(said), name, _loaded(program, job.schedule, path, symbol))
+
     def _compile(self, made: Sequence[_Made]) -> dict[str, str]:
-        """Shared objects, several compilers side by side; what failed, and what was said."""
-        flags = (*KERNEL_FLAGS, *self.target.flags)
+        """Several compilers side by side; what failed, and what was said."""
 
         def attempt(m: _Made) -> str:
             try:
-                compile_objects(self.tools, self.folder, [f"{m.name}.c"], flags, 1, COMPILER_S)
+                self._compile_one(m)
             except LumcError as e:
                 return e.what
             return ""
 
         with ThreadPoolExecutor(self.jobs) as pool:
             said = zip(made, pool.map(attempt, made), strict=True)
-            failed = {m.digest: what for m, what in said if what}
-        for m in made:
-            if m.digest not in failed:
-                so, ends = f"{m.name}.so", ("-shared", "-lm")
-                link_objects(self.tools, self.folder, [f"{m.name}.o"], so, ends)
-        return failed
+            return {m.digest: what for m, what in said if what}
+
+    def _compile_one(self, made: _Made) -> None:
+        """A shared object. Raises LumcError when the compiler refuses."""
+        flags = (*KERNEL_FLAGS, *self.target.flags)
+        compile_objects(self.tools, self.folder, [f"{made.name}.c"], flags, 1, COMPILER_S)
+        ends = ("-shared", "-lm")
+        link_objects(self.tools, self.folder, [f"{made.name}.o"], f"{made.name}.so", ends)
 
 
 @dataclass(frozen=True)
 class _Made:
     digest: str  # of the source without its symbol
     name: str
-    loaded: Loaded
+    loaded: Any  # how the worker finds it
+
+
+def digest_of(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _timed(job: Job, t: Timing) -> Trial:

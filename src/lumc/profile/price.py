@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, inf, log2, prod
 
+from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
 from lumc.codegen.program import (
     Block,
@@ -24,9 +25,11 @@ from lumc.codegen.program import (
     loads_of,
     terms_of,
 )
+from lumc.errors import LumcError
 from lumc.graph.expr import Expr, subterms
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.contraction import lanes
+from lumc.kernel.gpu import guesses
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
@@ -44,13 +47,32 @@ Nest = tuple[tuple[str, float], ...]  # axes of the loops around, outer first, a
 
 def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> float:
     """Microseconds on the target, to compare the programs of a region."""
-    program = lower(kernel, schedule or default_schedule(kernel, target), target)
+    program = lower(kernel, schedule, target) if schedule else scheduled(kernel, target)[1]
     tally = _Tally(program)
     tally.walk(program.body, (), target.threads)
+    busy = min(1.0, max(1, program.tiles) / target.gpu.processors) if target.gpu else 1.0
     near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
-    far = roofline_us(Work(0.0, tally.bytes(large=True)), target)
+    far = roofline_us(Work(0.0, tally.bytes(large=True) / busy), target)
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
-    return LAUNCH_US + near + hypot(roofline_us(Work(tally.flops, 0.0), target), far)
+    return LAUNCH_US + near + hypot(roofline_us(Work(tally.flops / busy, 0.0), target), far)
+
+
+def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
+    """The default schedule of a kernel and what it is lowered to; for a GPU the first guess that
+    the threads of a block can hold. Raises E0411 when there is none."""
+    if not target.gpu:
+        schedule = default_schedule(kernel, target)
+        return schedule, lower(kernel, schedule, target)
+    refused: LumcError | None = None
+    for schedule in guesses(kernel, target):
+        try:
+            program = lower(kernel, schedule, target)
+            distribute(program, schedule.threads)
+            return schedule, program
+        except LumcError as e:
+            refused = refused or e
+    assert refused
+    raise refused
 
 
 def least_price_us(kernel: Kernel, target: Target) -> float:
@@ -178,12 +200,13 @@ class _Tally:
         return points * width * HALVING * log2(width)
 
     def _reduce(self, op: Reduce, own: Mapping[str, float]) -> float:
+        width = self.program.target.lanes  # 1: other threads run while sums wait
         kept = prod(own[a] for a in op.kept)
         if op.lanes != "reduced":
             own = {a: own[a] for a in (*op.kept[:-1], *op.red, op.kept[-1])}
             waits = sums = 0.0
         else:
-            waits = OPERATION * IN_FLIGHT / op.streams * prod(own.values())
+            waits = OPERATION * IN_FLIGHT / op.streams * prod(own.values()) * (width > 1)
             sums = self._halved(kept) * len(op.outputs)
         spent = sum(self._term(o.term, own) for o in op.outputs)
         spent += OPERATION * len(op.outputs) * prod(own.values())
@@ -191,7 +214,10 @@ class _Tally:
         return max(spent, waits) + sums
 
     def _contract(self, op: Contract, own: Mapping[str, float]) -> float:
-        p, width = op.plan, self.program.target.lanes
+        p, width, target = op.plan, self.program.target.lanes, self.program.target
+        if target.gpu:
+            matrix = target.gflops / target.gpu.tensor_gflops
+            return OPERATION * prod(own.values()) * (1.0 if p.fragment == "simt" else matrix)
         lane = op.red[-1] if p.form == "dot" else p.lane_axis
         assert lane
         points = prod(own.values()) * ceil(own[lane] / width) * width / own[lane]

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lumc import artifact
+from lumc import artifact, objects
 from lumc.errors import Exit, LumcError
-from lumc.link import objects
 from lumc.records import NAME, SCHEMA, compact, read_lines
 
 Line = dict[str, Any]

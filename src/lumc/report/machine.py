@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lumc.artifact import atomic
 from lumc.errors import LumcError
-from lumc.kernel.target import CPUS, resolve_target
+from lumc.targets import CPUS, resolve_target
 
 OPTIONAL = {
     "onnx": "import ONNX models (pip install lumc[onnx])",

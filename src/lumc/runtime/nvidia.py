@@ -46,7 +46,9 @@ def driver() -> Any:
         drv.init()
         count = drv.Device.count()
     except drv.Error as e:
-        raise missing(f"the NVIDIA driver does not start: {e}", fix) from None
+        if "no CUDA-capable device" not in str(e):
+            raise missing(f"the NVIDIA driver does not start: {e}", fix) from None
+        count = 0
     if not count:
         raise missing("the NVIDIA driver sees no GPU", fix)
     return drv

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -21,7 +21,8 @@ MEMORY = "memory"  # why there is no answer
 
 @dataclass(frozen=True)
 class Limits:
-    """Of the worker process: seconds of one answer, bytes beyond what an empty one needs."""
+    """Of the worker process: seconds of one answer, bytes beyond what an empty one needs (0: as
+    many as it likes, for drivers that reserve addresses by the terabyte)."""
 
     seconds: float = 20.0
     nbytes: int = 6 << 30
@@ -40,10 +41,10 @@ def device_lock() -> Iterator[None]:
 
 
 class Candidates(Process):
-    """A worker that runs candidates, and the kernels that it knows."""
+    """A worker, made there by ``make(*arguments)``, and the kernels that it knows."""
 
-    def __init__(self, timer: str, threads: int, limits: Limits) -> None:
-        super().__init__(serve, timer, threads, limits.nbytes)
+    def __init__(self, limits: Limits, make: Callable[..., Any], *arguments: Any) -> None:
+        super().__init__(serve, limits.nbytes, make, *arguments)
         self.known: list[str] = []
 
     def ask(self, question: tuple[Any, ...], seconds: float) -> Any:

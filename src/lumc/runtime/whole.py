@@ -14,23 +14,23 @@ import numpy as np
 from lumc.codegen.generate import generate
 from lumc.kernel.plan import Plan
 from lumc.link.bundle import Part, Tools, link
-from lumc.link.toolchain import Toolchain
-from lumc.runtime.cpu import Bundle
+from lumc.runtime.bundle import Opened
+from lumc.runtime.choose import open_bundle
 
 ROUNDS = 5  # of all plans in turn
 
 
 @contextmanager
-def linked(plan: Plan, tools: Toolchain) -> Iterator[Bundle]:
+def linked(plan: Plan, tools: Tools) -> Iterator[Opened]:
     """The open bundle of a plan. Raises LumcError when its weights are not here."""
     with TemporaryDirectory(prefix="lumc.") as folder:
         path = Path(folder) / "plan.lb"
-        link([Part(generate(plan), "")], path, Path.cwd(), Tools(tools), single=False)
-        with Bundle.open(path) as bundle:
+        link([Part(generate(plan), "")], path, Path.cwd(), tools, single=False)
+        with open_bundle(path, plan.target.kind) as bundle:
             yield bundle
 
 
-def inputs_of(bundle: Bundle, entry: str) -> Mapping[str, Any]:
+def inputs_of(bundle: Opened, entry: str) -> Mapping[str, Any]:
     """Random numbers; zeros where they may be positions."""
     rng = np.random.default_rng(0)
     out = {}
@@ -43,7 +43,7 @@ def inputs_of(bundle: Bundle, entry: str) -> Mapping[str, Any]:
 
 
 def race(
-    plans: Sequence[Plan], tools: Toolchain, seconds: float, over: Callable[[], bool]
+    plans: Sequence[Plan], tools: Tools, seconds: float, over: Callable[[], bool]
 ) -> list[float]:
     """The least microseconds of a run of all entries of each plan, in turn; as many of the plans as
     could be linked before it is ``over``. ``seconds`` is what one turn of one takes."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -217,6 +217,11 @@ def problem(subject: Subject, c: Candidate, timer: Timer) -> str:
     timer.sample(c, 1, 1)
     if not all(is_fenced(a) for a in c.written if a.size):
         return OUTSIDE
+    return judge(subject)
+
+
+def judge(subject: Subject) -> str:
+    """What is wrong with the results in the subject's arrays; the first right ones are kept."""
     kernel = subject.plan.kernel
     got = {name: subject.arrays[name] for name in kernel.stored}
     said = subject.want.problem(got)
@@ -229,13 +234,21 @@ def problem(subject: Subject, c: Candidate, timer: Timer) -> str:
     return said
 
 
-class Worker:
-    """What the process remembers between questions."""
+C = TypeVar("C")
 
-    def __init__(self, timer: str, threads: int) -> None:
-        self.timer, self.threads = Timer(timer, threads), threads
+
+class Remembering(Generic[C]):
+    """What a worker process remembers between questions: kernels, and candidates for them."""
+
+    def __init__(self) -> None:
         self.subjects: dict[str, Subject] = {}
-        self.candidates: dict[int, Candidate] = {}
+        self.candidates: dict[int, C] = {}
+
+    def load(self, subject: Subject, made: Any) -> C:
+        raise NotImplementedError
+
+    def problem(self, subject: Subject, candidate: C) -> str:
+        raise NotImplementedError
 
     def kernel(self, data: Mapping[str, Any], seed: int, cold_bytes: int) -> None:
         """Make a kernel known; the oldest is forgotten."""
@@ -244,32 +257,47 @@ class Worker:
             del self.subjects[next(iter(self.subjects))]
         self.subjects[plan.key] = prepare(plan, seed, cold_bytes)
 
-    def check(self, key: str, number: int, made: Loaded) -> str:
+    def check(self, key: str, number: int, made: Any) -> str:
         """Load a candidate and compare; what is wrong with it, or nothing."""
         subject = self.subjects[key]
-        self.candidates[number] = load(subject, made, self.threads)
-        said = problem(subject, self.candidates[number], self.timer)
+        self.candidates[number] = self.load(subject, made)
+        said = self.problem(subject, self.candidates[number])
         if said and subject.reference is None and subject.spread + 1 < len(SPREADS):
             new = prepare(subject.plan, subject.seed, subject.cold_bytes, subject.spread + 1)
             self.subjects[key] = new
-            self.candidates[number] = load(new, made, self.threads)
-            said = problem(new, self.candidates[number], self.timer) and said
+            self.candidates[number] = self.load(new, made)
+            said = self.problem(new, self.candidates[number]) and said
         return said
-
-    def sample(self, number: int, inner: int, n: int, slices: int = 1) -> list[float]:
-        return self.timer.sample(self.candidates[number], inner, n, slices)
 
     def forget(self) -> None:
         """Drop all candidates, and what only they needed."""
         self.candidates.clear()
 
 
-def serve(pipe: Connection, timer: str, threads: int, nbytes: int) -> None:
+class Worker(Remembering[Candidate]):
+    """Candidates on the CPU."""
+
+    def __init__(self, timer: str, threads: int) -> None:
+        super().__init__()
+        self.timer, self.threads = Timer(timer, threads), threads
+
+    def load(self, subject: Subject, made: Loaded) -> Candidate:
+        return load(subject, made, self.threads)
+
+    def problem(self, subject: Subject, candidate: Candidate) -> str:
+        return problem(subject, candidate, self.timer)
+
+    def sample(self, number: int, inner: int, n: int, slices: int = 1) -> list[float]:
+        return self.timer.sample(self.candidates[number], inner, n, slices)
+
+
+def serve(pipe: Connection, nbytes: int, make: Callable[..., Any], *arguments: Any) -> None:
     """The worker's side: answers questions until the pipe closes."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
-    resource.setrlimit(resource.RLIMIT_AS, (used + nbytes, used + nbytes))
-    worker = Worker(timer, threads)
+    if nbytes:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+        resource.setrlimit(resource.RLIMIT_AS, (used + nbytes, used + nbytes))
+    worker = make(*arguments)
 
     def answer(name: str, *args: Any) -> tuple[bool, Any]:
         try:

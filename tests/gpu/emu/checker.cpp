@@ -46,7 +46,7 @@ std::map<std::string, std::pair<size_t, unsigned>> seen;
 
 void report(const std::string &kind, const char *p, const std::string &rest)
 {
-    std::string where = checker::describe(p), name = where.substr(0, where.find('['));
+    std::string where = checker::describe(p), name = where.substr(0, where.find_first_of("[ "));
     std::string key = kind + name + rest.substr(0, rest.find(" by ")); /* "race S_a written" */
     auto [at, is_new] = seen.try_emplace(key, faults.size(), 0u);
     at->second.second++;

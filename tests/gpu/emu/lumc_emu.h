@@ -8,7 +8,8 @@
 #pragma once
 
 #define LUMC_FN inline __attribute__((no_sanitize("thread"), unused))
-/* what returns a struct becomes part of the kernel: the store of a call's result is not checked */
+/* what takes or returns a struct becomes part of the kernel: g++ does not tell the checker of the
+ * memory that a call reads its argument from, or stores its result to */
 #define LUMC_PART inline __attribute__((always_inline, unused))
 
 namespace lumc_emu {
@@ -173,7 +174,7 @@ LUMC_FN double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
 LUMC_FN double lumc_log2_f64(double x) { return __builtin_log2(x); }
 LUMC_FN double lumc_sin_f64(double x) { return __builtin_sin(x); }
 
-LUMC_FN float lumc_from_f16(lumc_f16 h)
+LUMC_PART float lumc_from_f16(lumc_f16 h)
 {
     lumc_u32 sign = (lumc_u32)(h.bits & 0x8000) << 16, exponent = h.bits >> 10 & 31;
     lumc_u32 fraction = h.bits & 1023, bits = sign | (exponent + 112) << 23 | fraction << 13;
@@ -182,6 +183,10 @@ LUMC_FN float lumc_from_f16(lumc_f16 h)
     if (exponent == 0)
         bits = sign | (lumc_u32)lumc_bits((float)fraction * 0x1p-24f);
     return lumc_float((lumc_i32)bits);
+}
+LUMC_PART float lumc_from_bf16(lumc_bf16 h)
+{
+    return lumc_float((lumc_i32)((lumc_u32)h.bits << 16));
 }
 LUMC_PART lumc_f16 lumc_to_f16(float f)
 {

@@ -18,10 +18,10 @@ from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
 from lumc.kernel.plan import Instance, KernelPlan, Plan, RegionPlan, Step
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.target import resolve_target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, const, load, reduce
 from lumc.runtime.cpu import Bundle
 from lumc.runtime.restore import bundle_weight
+from lumc.targets import resolve_target
 from lumc.weights import read_weight, weight_file
 
 F = DType.F32

@@ -10,8 +10,8 @@ from lumc.codegen.lower import lower
 from lumc.kernel.legal import check_schedule
 from lumc.kernel.normal import normalize
 from lumc.kernel.space import default_schedule
-from lumc.kernel.target import resolve_target
 from lumc.kernel.term import Kernel
+from lumc.targets import resolve_target
 
 TARGET = resolve_target("cpu:x86-64-v4")
 

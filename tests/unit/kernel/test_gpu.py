@@ -14,7 +14,7 @@ from lumc.kernel.gpu_grammar import BlockGrammar, space_of
 from lumc.kernel.grammar import Grammar, Path
 from lumc.kernel.moves import neighbours, structures
 from lumc.kernel.schedule import Schedule
-from lumc.kernel.target import GPUS, resolve_target
+from lumc.targets import GPUS, resolve_target
 
 TARGETS = [resolve_target(f"{kind}:{arch}") for kind, archs in GPUS.items() for arch in archs]
 H200, M1 = resolve_target("cuda:sm_90"), resolve_target("metal")

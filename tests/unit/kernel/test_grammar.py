@@ -17,8 +17,8 @@ from lumc.kernel.legal import check_schedule, grain
 from lumc.kernel.moves import neighbours, stroll, structures
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import contraction_stage
-from lumc.kernel.target import CPUS, resolve_target
 from lumc.kernel.term import dtype
+from lumc.targets import CPUS, resolve_target
 
 TARGETS = [resolve_target(f"cpu:{arch}") for arch in CPUS]
 V4 = resolve_target("cpu:x86-64-v4")

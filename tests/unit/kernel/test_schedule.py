@@ -9,7 +9,7 @@ from drawing import random_schedule
 from kernel_zoo import FAMILIES
 from lumc.errors import LumcError
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.target import CPUS, resolve_target
+from lumc.targets import CPUS, resolve_target
 
 
 def test_random_schedules_round_trip() -> None:

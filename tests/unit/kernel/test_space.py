@@ -30,8 +30,8 @@ from lumc.kernel.legal import check_kernel, check_schedule
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import default_schedule
-from lumc.kernel.target import CPUS, resolve_target
 from lumc.kernel.term import Kernel
+from lumc.targets import CPUS, resolve_target
 
 TARGETS = [resolve_target(f"cpu:{arch}") for arch in CPUS]
 

@@ -11,10 +11,10 @@ from bundles import compiler, mlp, simple
 from lumc.codegen.plan import Code, Grid, KernelCode, Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
-from lumc.kernel.target import resolve_target
 from lumc.link import bundle, planfile
 from lumc.link.planfile import Argument, Tensor
 from lumc.link.weights import Layout
+from lumc.targets import resolve_target
 
 RUNNER = Path(bundle.__file__).parent / "runner"
 READ = r"""

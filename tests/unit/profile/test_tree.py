@@ -6,8 +6,8 @@ from statistics import mean
 from kernel_zoo import matmul
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.schedule import Schedule
-from lumc.kernel.target import resolve_target
 from lumc.profile.tree import Tree
+from lumc.targets import resolve_target
 
 GRAMMAR = Grammar(matmul(64, 48, 256), resolve_target("cpu:x86-64-v4"))
 

@@ -112,7 +112,7 @@ DIGEST = """
 import hashlib, json, sys
 from lumc.bodies import plan_to_json, space_to_json
 from lumc.graph.text import parse_graph
-from lumc.kernel.target import CPUS
+from lumc.targets import CPUS
 from lumc.profile.choose import estimate
 from lumc.search import search
 found = search(parse_graph(sys.stdin.read()), CPUS["x86-64-v3"], inside=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernels import CC
+from lumc import objects
 from lumc.errors import Exit, LumcError
-from lumc.link import objects
 from lumc.link.toolchain import Toolchain, compile_objects, find
 from lumc.report import cache
 

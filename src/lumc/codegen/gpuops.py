@@ -1,0 +1,285 @@
+"""The operations of a distributed program as GPU text: loops, maps, reductions, the contractions of
+plain threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from math import prod
+
+import lumc.codegen.program as ir
+from lumc.codegen.creduce import combine
+from lumc.codegen.distributed import Combine, Nest, Node, Step, Sync, loads_of, writes
+from lumc.codegen.gpu import FULLY, GpuWriter, about, zero
+from lumc.codegen.layout import WARP, Distribution, RegisterDigit
+from lumc.graph.expr import axis, dim, num, text
+from lumc.graph.ops import DType
+from lumc.kernel.contraction import computed
+from lumc.kernel.normal import least
+from lumc.kernel.term import const, dtype
+
+
+def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:
+    for node in body:
+        match node:
+            case Sync():
+                w.line("lumc_sync();")
+            case Step():
+                _step(w, node)
+            case Combine():
+                with w.block("", "the results of all warps"):
+                    _combine(w, node.step)
+            case Nest():
+                _nest(w, node)
+
+
+def _nest(w: GpuWriter, nest: Nest) -> None:
+    if nest.slots > 1:
+        w.ring(nest)
+        return
+    match nest.op:
+        case ir.Par(loops=loops):
+            stride = prod(loop.count for loop in loops)
+            w.comment("blocks: " + ", ".join(about(loop) for loop in loops))
+            for loop in loops:
+                stride //= loop.count
+                if loop.count > 1:
+                    number = "block" + f" / {stride}" * (stride > 1)
+                    number += f" % {loop.count}" if loop is not loops[0] else ""
+                    start = w.index(ir.block_start(loop.axis))
+                    w.line(f"const int {start} = {number} * {loop.tile};")
+                    w.tile_size(loop)
+            print_nodes(w, nest.body)
+        case ir.Block(loop=loop):
+            start = w.index(ir.block_start(loop.axis))
+            head = f"for (int {start} = 0; {start} < {loop.extent}; {start} += {loop.tile})"
+            with w.block(head, about(loop)):
+                w.tile_size(loop)
+                print_nodes(w, nest.body)
+        case ir.When(first=first):
+            tests = [f"{w.index(ir.block_start(a))} == 0" for a in first]
+            with w.when(tests):
+                print_nodes(w, nest.body)
+
+
+def _step(w: GpuWriter, step: Step) -> None:
+    packed = [e.attr[0] for e in writes(step) if e.attr[0] in w.tiles and w.tiles[e.attr[0]].packed]
+    with w.block():
+        w.loose |= {*packed}
+        for name in packed:
+            size = w.tiles[name].distribution.size
+            w.line(f"float {w.array(name)}[{size}];")
+        match step.op:
+            case ir.Map():
+                _map(w, step, step.op)
+            case ir.Reduce():
+                _reduce(w, step, step.op)
+            case ir.Contract(plan=plan) as op:
+                w.comment(f"{text(op.dst)} += {text(op.a)} * {text(op.b)}")
+                if op.overwrite is not None:
+                    _clear(w, step, op)
+                (_simt(w, step, op) if plan.fragment == "simt" else w.fragments(step, op))
+        for name in packed:
+            loose = w.array(name)
+            w.loose.remove(name)
+            _pack(w, name, loose)
+
+
+def _pack(w: GpuWriter, name: str, loose: str) -> None:
+    tile = w.tiles[name]
+    kind = w.spelling.stored[tile.dtype]
+    head = f"{w.unroll} for (int D = 0; D < {tile.distribution.size // 2}; D++)"
+    with w.block(head):
+        pair = f"{loose}[2 * D], {loose}[2 * D + 1]"
+        w.line(f"{w.array(name)}[D] = lumc_pack<{kind}>({pair});")
+
+
+def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
+    w.comment(f"{text(op.dst)} = {text(op.term)}")
+    points, ranges = step.points, op.ranges
+    if step.vector > 1 and w.tiles[op.dst.attr[0]].memory == "shared":
+        starts = [r for r in points.registers if r.axis != step.along or r.stride > 1]
+        points = replace(points, registers=tuple(starts))
+        with w.points(points, op.axes, ranges):
+            conditions = [*w.once(points, op.dst.free), *w.fits(op.dst, points, ranges)]
+            with w.when(conditions):
+                ends = w.address(op.dst), w.address(op.term)
+                w.move(step, *ends, " && ".join(w.inside(points, op.axes, ranges)))
+        return
+    with w.points(points, op.axes, ranges):
+        inside = w.inside(points, op.axes, ranges)
+        if op.dst.attr[0] in w.tiles:
+            with w.storing(op.dst, points, op.axes, ranges):
+                value = w.values([(op.term, zero(op.dst))], inside)[0]
+                w.line(w.store(op.dst, value))
+            return
+        levels = w.levels(())
+        stored = w.store(op.dst, levels.value(op.term), levels.value)
+        with w.when([*inside, *w.once(points, op.dst.free)]):
+            w.lines_of([*levels.at[0], stored])
+
+
+def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
+    for o in op.outputs:
+        w.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term)}")
+    points, ranges, axes = step.points, op.ranges, (*op.kept, *op.red)
+    rows = points.on(op.kept)
+    walked = [r for r in points.registers if r.axis in op.red]
+    digits = [*rows.registers, *walked]
+    results = [f"a_{w.fresh()}" for _ in op.outputs]
+    w.threads(points, axes)
+    with w.registers(rows.registers):
+        for o, a in zip(op.outputs, results, strict=True):
+            kind = computed(dtype(o.term))
+            w.line(f"{w.spelling.types[kind]} {a} = {_neutral(w, o)};")
+        stored_in = [w.tiles.get(dst.attr[0]) for dst, _ in op.stores]
+        kept = any(t and t.memory == "register" for t in stored_in)
+        few = kept or _by_registers(w, op) or prod(r.extent for r in walked) <= FULLY
+        with w.registers(walked, len(rows.registers), few):
+            w.coordinates(points, axes, ranges, digits)
+            terms = [(o.term, _neutral(w, o)) for o in op.outputs]
+            terms += [(e, zero(e)) for _, e in op.stores]
+            values = w.values(terms, w.inside(points, axes, ranges))
+            for o, a, v in zip(op.outputs, results, values, strict=False):
+                w.line(f"{a} = {combine(o.op, computed(dtype(o.term)), a, v)};")
+            for (dst, _), v in zip(op.stores, values[len(results) :], strict=True):
+                w.put(dst, v, points, axes, ranges)
+        _across_lanes(w, points, op, results)
+        with w.block():
+            w.coordinates(rows, op.kept, ranges, rows.registers)
+            if step.partials:
+                _partial(w, step, op, results)
+            else:
+                _finish(w, op, rows, results)
+
+
+def _by_registers(w: GpuWriter, op: ir.Reduce) -> bool:
+    """Registers are read at indices that the compiler must know."""
+    loads = [e for o in op.outputs for e in loads_of(o.term)]
+    tiles = [w.tiles.get(e.attr[0]) for e in loads]
+    return any(t and t.memory == "register" for t in tiles)
+
+
+def _neutral(w: GpuWriter, o: ir.Output) -> str:
+    kind = computed(dtype(o.term))
+    return w.literal(const(0, kind) if o.op == "sum" else least(kind))
+
+
+def _across_lanes(
+    w: GpuWriter, points: Distribution, op: ir.Reduce, results: Sequence[str]
+) -> None:
+    """A butterfly over the threads of a warp that share a result."""
+    for t in points.threads:
+        bit = t.div
+        while t.axis in op.red and bit < min(t.div * t.mod, WARP):
+            for o, a in zip(op.outputs, results, strict=True):
+                kind = computed(dtype(o.term))
+                wide = "" if kind.nbytes > 2 else f"({w.spelling.types[DType.I32]})"
+                other = f"lumc_shuffle_xor({wide}{a}, {bit})"
+                w.line(f"{a} = {combine(o.op, kind, a, other)};")
+            bit *= 2
+
+
+def _partial(w: GpuWriter, step: Step, op: ir.Reduce, results: Sequence[str]) -> None:
+    """The first lane of every warp stores what it has."""
+    parts, by = list[str](), 1
+    for t in step.points.across_warps(op.red):
+        parts.append(w.digit(t) + f" * {by}" * (by > 1))
+        by *= t.mod
+    lanes = (
+        t._replace(mod=min(t.mod, WARP // t.div))
+        for t in step.points.threads
+        if t.axis in op.red and t.div < WARP
+    )
+    alike = (t for t in step.points.threads if t.axis is None)
+    first = [f"{w.digit(t)} == 0" for t in (*lanes, *alike) if t.mod > 1]
+    with w.when(first):
+        for name, a in zip(step.partials, results, strict=True):
+            w.line(f"{_slot(w, name, op, ' + '.join(parts))} = {a};")
+
+
+def _slot(w: GpuWriter, name: str, op: ir.Reduce, slot: str) -> str:
+    row = ir.reference(w.places[name], [*(axis(a) for a in op.kept), num(0)])
+    return f"{w.array(name)}[{w.offset(row, w.tiles[name])} + {slot}]"
+
+
+def _combine(w: GpuWriter, step: Step) -> None:
+    assert isinstance(step.op, ir.Reduce)
+    op, rows = step.op, step.points.on(step.op.kept)
+    warps = prod(t.mod for t in step.points.across_warps(op.red))
+    results = [f"a_{w.fresh()}" for _ in op.outputs]
+    with w.points(rows, op.kept, op.ranges):
+        for o, a in zip(op.outputs, results, strict=True):
+            kind = computed(dtype(o.term))
+            w.line(f"{w.spelling.types[kind]} {a} = {_neutral(w, o)};")
+        with w.block(f"{w.unroll} for (int W = 0; W < {warps}; W++)"):
+            for o, a, name in zip(op.outputs, results, step.partials, strict=True):
+                kind, other = computed(dtype(o.term)), _slot(w, name, op, "W")
+                w.line(f"{a} = {combine(o.op, kind, a, other)};")
+        _finish(w, op, rows, results)
+
+
+def _finish(w: GpuWriter, op: ir.Reduce, rows: Distribution, results: Sequence[str]) -> None:
+    """Join the results of one walk with what they start from, and store them."""
+    inside = w.inside(rows, op.kept, op.ranges)
+    for o, a in zip(op.outputs, results, strict=True):
+        with w.storing(o.dst, rows, op.kept, op.ranges):  # who stores it reads it, alone
+            start = w.values([(o.init, zero(o.init))], inside)[0]
+            value = combine(o.op, computed(dtype(o.term)), start, a)
+            if inside and o.dst.attr[0] in w.tiles:
+                value = f"{' && '.join(inside)} ? {value} : {zero(o.dst)}"
+            w.line(w.store(o.dst, value))
+
+
+def _clear(w: GpuWriter, step: Step, op: ir.Contract) -> None:
+    with w.registers(step.points.registers):
+        _offsets(w, step.points.registers)
+        w.line(f"{w.address(op.dst)} = {zero(op.dst)};")
+
+
+def _offsets(w: GpuWriter, digits: Sequence[RegisterDigit]) -> None:
+    """The register parts of axes alone."""
+    for a in dict.fromkeys(d.axis for d in digits):
+        r = [f"D{i} * {d.stride}" for i, d in enumerate(digits) if d.axis == a]
+        w.line(f"const int {w.index(dim(f'{a}.o'))} = {' + '.join(r)};")
+
+
+def _simt(w: GpuWriter, step: Step, op: ir.Contract) -> None:
+    assert step.roles
+    c, kind = step.roles.c, computed(dtype(op.dst))
+    held = w.held(op)
+    w.threads(c, op.kept)
+    with ExitStack() as nest:
+        for k in op.red:
+            nest.enter_context(w.steps(k, op.ranges[k], held))
+        sides = (("A", op.a), ("B", op.b))
+        sizes = dict[str, Distribution]()
+        for side, ref in sides:
+            points = sizes[side] = c.on(ref.free.difference(op.red))
+            axes = [a for a in op.kept if a in ref.free]
+            w.line(f"{w.spelling.types[kind]} {side}[{points.size}];")
+            with w.registers(points.registers) if points.registers else w.block():
+                w.coordinates(points, axes, op.ranges, points.registers)
+                value = w.operand(ref, op, points, axes)
+                w.line(f"{side}[{_linear(points.registers)}] = {value};")
+        with w.registers(c.registers):
+            _offsets(w, c.registers)
+            a, b = (f"{s}[{_linear(c.registers, sizes[s])}]" for s, _ in sides)
+            dst = w.address(op.dst)
+            if kind.is_float:
+                w.line(f"{dst} += {a} * {b};")
+            else:
+                product = f"lumc_mul_{kind.value}({a}, {b})"
+                w.line(f"{dst} = lumc_add_{kind.value}({dst}, {product});")
+
+
+def _linear(digits: Sequence[RegisterDigit], only: Distribution | None = None) -> str:
+    """The register index of the current digits, of those that a restriction has."""
+    parts, step = list[str](), 1
+    axes = {r.axis for r in (only.registers if only else digits)}
+    for i, r in reversed([*enumerate(digits)]):
+        if r.axis in axes:
+            parts.append(f"D{i}" + f" * {step}" * (step > 1))
+            step *= r.extent
+    return " + ".join(reversed(parts)) or "0"

@@ -1,0 +1,86 @@
+"""Distributed program -> Metal text: the syntax, and the 8x8 matrices of simdgroups."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import lumc.codegen.program as ir
+from lumc.codegen.distributed import Distributed, Step
+from lumc.codegen.gpu import GpuWriter, title
+from lumc.codegen.gpuops import print_nodes
+from lumc.codegen.layout import Distribution
+from lumc.codegen.plan import Grid
+from lumc.graph.expr import Expr, dim
+
+WORD = 16  # bytes of an element of the threadgroup memory
+
+
+def print_kernel(d: Distributed, symbol: str) -> tuple[str, Grid]:
+    """Metal text of the kernel ``symbol``, whose parameters are the buffers of the kernel in
+    order, and how it is launched. The text of ``lumc_dev.metal`` must stand in front of it."""
+    w = MetalWriter(d)
+    print_nodes(w, d.body)
+    body, w.lines = w.lines, []
+    w.declare()
+    program, count = d.program, d.threads.count
+    parameters = [
+        f"device {'' if b.name in program.kernel.stored else 'const '}"
+        f"{w.spelling.stored[b.dtype]} *{w.names.place(program.places[b.name])} [[buffer({i})]]"
+        for i, b in enumerate(program.kernel.buffers)
+    ]
+    parameters += ["uint tid [[thread_index_in_threadgroup]]"]
+    parameters += ["uint3 group [[threadgroup_position_in_grid]]"]
+    head = f"[[max_total_threads_per_threadgroup({count})]] kernel void {symbol}("
+    lines = [*title(program), head, *(f"    {p}," for p in parameters)]
+    lines[-1] = lines[-1][:-1] + ")"
+    text = "\n".join([*lines, "{", *w.lines, *body, "}", ""])
+    return text, Grid(max(1, program.tiles), count, d.shared_bytes)
+
+
+class MetalWriter(GpuWriter):
+    def declare(self) -> None:
+        if self.d.program.tiles > 1:
+            self.line("const int block = group.x;")
+        if self.d.shared_bytes:
+            self.line(f"threadgroup uint4 SHARED[{-(-self.d.shared_bytes // WORD)}];")
+        self.registers_and_tiles()
+
+    def tile(self, kind: str, array: str, offset: int, size: int) -> str:
+        return f"threadgroup {kind} *{array} = (threadgroup {kind} *)(SHARED + {offset // WORD});"
+
+    # ---- simdgroup matrices
+
+    def fragments(self, step: Step, op: ir.Contract) -> None:
+        assert step.roles and op.plan.rows_axis and op.plan.lane_axis
+        roles, rows, lane = step.roles, op.plan.rows_axis, op.plan.lane_axis
+        mi, ni, ki = roles.counts
+        with ExitStack() as nest:
+            self.around(nest, op, roles.along)
+            nest.enter_context(self.block(f"{self.unroll} for (int K = 0; K < {ki}; K++)"))
+            self.line(f"simdgroup_float8x8 A[{mi}], B[{ni}];")
+            for ref, role, other, n in ((op.a, roles.a, rows, mi), (op.b, roles.b, lane, ni)):
+                self._matrix(op, ref, role, (other, roles.along), n)
+            for i, n in (("I", mi), ("J", ni)):
+                nest.enter_context(self.block(f"{self.unroll} for (int {i} = 0; {i} < {n}; {i}++)"))
+            self.line("simdgroup_float8x8 C;")
+            r, v = (self.index(dim(f"{x}.o")) for x in (rows, lane))
+            at, dst = f"const int {r} = I * 8, {v} = J * 8 + H;", self.address(op.dst)
+            for moved in (f"C.thread_elements()[H] = {dst};", f"{dst} = C.thread_elements()[H];"):
+                with self.block(f"{self.unroll} for (int H = 0; H < 2; H++)"):
+                    self.lines_of([at, moved])
+                if moved.startswith("C"):
+                    self.line("simdgroup_multiply_accumulate(C, A[I], B[J], C);")
+
+    def _matrix(
+        self, op: ir.Contract, ref: Expr, role: Distribution, axes: tuple[str, str], count: int
+    ) -> None:
+        """The elements of an operand for 8 steps of the reduced axis."""
+        is_a = ref is op.a
+        parts = ("I * 8", "K * 8 + H") if is_a else ("I * 8 + H", "K * 8")
+        with self.block(), ExitStack() as nest:
+            self.threads(role, axes)
+            for i, n in (("I", count), ("H", 2)):
+                nest.enter_context(self.block(f"{self.unroll} for (int {i} = 0; {i} < {n}; {i}++)"))
+            self.elements(op, role, dict(zip(axes, parts, strict=True)))
+            value = self.operand(ref, op, role, axes)
+            self.line(f"{'A' if is_a else 'B'}[I].thread_elements()[H] = {value};")

@@ -1,0 +1,83 @@
+"""The targets by name: what is known of the machines, and which of them this one is."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from pathlib import Path
+
+from lumc.errors import Exit, LumcError
+from lumc.kernel.target import Gpu, Target
+
+_X86 = ("-mprefer-vector-width=512",)
+CPUS = {
+    t.arch: t
+    for t in (
+        Target("", "x86-64-v4", ("-march=x86-64-v4", *_X86), 16, 32, gflops=115.0),
+        Target("", "x86-64-v3", ("-march=x86-64-v3",), 8, 16, gflops=100.0),
+        Target("", "x86-64-v2", ("-march=x86-64-v2",), 4, 16, gflops=30.0),
+        Target("", "aarch64", ("-march=armv8-a",), 4, 32, gflops=50.0),
+        Target("", "generic", (), 4, 16, gflops=25.0),
+    )
+}
+# data sheets: A100 80 GB, RTX 4090, H200, B200; M1, M2, M3 (8, 10 and 10 cores)
+GPUS = {
+    "cuda": {
+        "sm_80": (Gpu(108, 163 << 10, 312e3), 19.5e3, 2039.0),
+        "sm_89": (Gpu(128, 99 << 10, 330e3), 82.6e3, 1008.0),
+        "sm_90": (Gpu(132, 227 << 10, 989e3), 67e3, 4800.0),
+        "sm_100": (Gpu(148, 227 << 10, 2250e3), 80e3, 8000.0),
+    },
+    "metal": {
+        "apple7": (Gpu(8, 32 << 10, 2.6e3), 2.6e3, 68.0),
+        "apple8": (Gpu(10, 32 << 10, 3.6e3), 3.6e3, 100.0),
+        "apple9": (Gpu(10, 32 << 10, 4.1e3), 4.1e3, 100.0),
+    },
+}
+DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "metal": "metal:apple7"}  # if none is named
+LAUNCH_US = {"cuda": 2.0, "metal": 4.0}
+# what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
+_LEVELS = (
+    ("x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma f16c bmi1 bmi2 movbe"),
+    ("x86-64-v3", "avx2 fma f16c bmi1 bmi2 movbe abm"),
+    ("x86-64-v2", "sse4_2 ssse3 popcnt cx16 lahf_lm"),
+)
+
+
+def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
+    """The target of a name like ``cpu:native`` or ``cpu:x86-64-v3``; raises E0401.
+
+    ``cpu:native`` is the best architecture level of this machine, so that the same name on a
+    similar machine gives the same code. ``cpuinfo`` replaces the text of /proc/cpuinfo.
+    """
+    name = DEFAULTS.get(name, name)
+    kind, _, arch = name.partition(":")
+    if kind == "cpu" and arch in CPUS:
+        return replace(CPUS[arch], name=name)
+    if name == "cpu:native":
+        return replace(CPUS[_native(cpuinfo)], name=name)
+    if arch in GPUS.get(kind, {}):
+        gpu, gflops, bandwidth = GPUS[kind][arch]
+        machine = Target(f"{kind}:{arch}", arch, (), 1, gpu.values, gpu.shared, 32 << 20, gpu=gpu)
+        launch_us = LAUNCH_US[kind]
+        return replace(machine, gflops=gflops, bandwidth=bandwidth, launch_us=launch_us)
+    families = {"cpu": ("native", *CPUS), **GPUS}
+    known = ", ".join(f"{kind}:{a}" for kind, archs in families.items() for a in archs)
+    raise LumcError("E0401", f"unknown target '{name}'", fix=f"one of: {known}", exit=Exit.USAGE)
+
+
+def _native(cpuinfo: str | None) -> str:
+    machine = platform.machine().lower()
+    if cpuinfo is None:
+        if machine in ("aarch64", "arm64"):
+            return "aarch64"
+        try:
+            cpuinfo = Path("/proc/cpuinfo").read_text()
+        except OSError:
+            return "x86-64-v3" if machine in ("x86_64", "amd64") else "generic"
+    lines = [line for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))]
+    have = set(lines[0].split()) if lines else set()
+    for level, needs in _LEVELS:
+        if have.issuperset(needs.split()):
+            return level
+    return "aarch64" if "asimd" in have else "generic"
