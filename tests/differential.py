@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+import gpu_launching
 import launching
 from drawing import random_schedule
 from kernels import native
@@ -24,6 +25,7 @@ from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.kernel.contraction import computed
 from lumc.kernel.plan import Plan
+from lumc.kernel.target import Target
 from lumc.link.toolchain import KERNEL_FLAGS
 from lumc.oracle import graph as oracle
 from lumc.profile.choose import estimate
@@ -140,6 +142,7 @@ class Case:
     seed: int = 0
     want: dict[str, dict[str, Wanted]] = field(default_factory=dict)  # by entry
     plan: Plan | None = None
+    target: Target = field(default_factory=native)
 
     @property
     def leaf(self) -> Leaf:
@@ -157,7 +160,7 @@ class Case:
             verify_graph(self.graph)
             for e in self.graph.entries:
                 self.want[e.name] = wanted(self.graph, e.name, self.leaf)
-            space = search(self.graph, native(), LIMITS if inside else None, inside)
+            space = search(self.graph, self.target, LIMITS if inside else None, inside)
             self.plan = estimate(space)
         except Exception as error:
             error.add_note(f"seed {self.seed}, graph:\n{print_graph(self.graph)}")
@@ -227,6 +230,17 @@ def check_compiled(folder: Path, cases: Sequence[Case], plans: Sequence[Plan]) -
             for parts in PARTS:
                 got = launching.run(lib, f"g{i}_", code, entry.name, case.leaf, parts)
                 case.check(entry.name, got, SLACK, f"compiled, {parts} parts")
+    return codes
+
+
+def check_emulated(folder: Path, cases: Sequence[Case], checked: bool = False) -> list[Code]:
+    """The code of the plans of cases for a GPU, on its emulator."""
+    codes = [generated(c, c.plan) for c in cases if c.plan]
+    kernels = gpu_launching.module(folder, codes, checked)
+    for i, (case, code) in enumerate(zip(cases, codes, strict=True)):
+        for entry in case.graph.entries:
+            got = gpu_launching.run(kernels, f"g{i}_", code, entry.name, case.leaf)
+            case.check(entry.name, got, SLACK, f"emulated {case.target.name}")
     return codes
 
 

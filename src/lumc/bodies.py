@@ -189,7 +189,7 @@ def _check_terms(
 ) -> None:
     """Every axis has an extent and every load agrees with its buffer; raises ValueError."""
     known = {b.name: b for b in buffers}
-    for e in dict.fromkeys(t for term in terms for t in subterms(term)):
+    for e in subterms(*terms):
         for a in (*bound_axes(e), *(e.attr if e.kind == "axis" else ())):
             if a not in extent:
                 raise ValueError(f"axis {a} has no extent")

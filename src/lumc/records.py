@@ -39,6 +39,11 @@ class Trial:
     reason: str = ""
     remark: str = ""
 
+    @property
+    def time(self) -> float:
+        """In microseconds; infinite if it has none."""
+        return math.inf if self.us is None else self.us
+
 
 @dataclass(frozen=True)
 class Setting:

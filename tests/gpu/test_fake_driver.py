@@ -156,6 +156,12 @@ def test_refusals(cuda: Driver, image: bytes) -> None:
     assert cuda.result("cuFuncSetAttribute", scale, DYNAMIC_SHARED, 300 << 10) == INVALID_VALUE
     cuda("cuFuncSetAttribute", scale, DYNAMIC_SHARED, 64 << 10)
     assert cuda.launch(scale, 1, 49153, 0, [a, b]) == 0
+    packed, size = (ctypes.c_uint64 * 2)(a, b), ctypes.c_size_t(8)
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(packed), 2, ctypes.addressof(size), 0)
+    launch = ("cuLaunchKernel", scale, 1, 1, 1, 32, 1, 1, 128, 0, None, extra)
+    assert cuda.result(*launch) == INVALID_VALUE  # 8 bytes of arguments for two pointers
+    size.value = 16
+    cuda(*launch)
     text = ctypes.c_char_p()
     cuda("cuGetErrorName", NO_BINARY, ctypes.byref(text))
     assert text.value == b"CUDA_ERROR_NO_BINARY_FOR_GPU"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lumc.codegen.program import Place
-from lumc.graph.expr import Expr, bounds, linear
+from lumc.graph.expr import Expr, bounds, signed_sum
 from lumc.graph.expr import Range as Bounds
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed
@@ -117,17 +117,13 @@ class TermPrinter:
         return f"({inner}) {sign} {e.attr[0]}"
 
     def _linear(self, e: Expr, value: Callable[[Expr], str] | None) -> str:
-        constant, atoms = linear(e)
-        out = ""
-        for atom, coef in atoms.items():
+        def product(atom: Expr, factor: int) -> str:
             body = self.index(atom, value)
             if atom.kind in ("div", "mod") and not body.startswith("lumc"):
                 body = f"({body})"
-            body = body if abs(coef) == 1 else f"{body} * {abs(coef)}"
-            out += (
-                (" - " if coef < 0 else " + ") + body if out else ("-" if coef < 0 else "") + body
-            )
-        return out + (f" {'-' if constant < 0 else '+'} {abs(constant)}" if constant else "")
+            return body if factor == 1 else f"{body} * {factor}"
+
+        return signed_sum(e, product)
 
     def address(self, load: Expr, value: Callable[[Expr], str] | None = None) -> str:
         """The element that a load reads, as an lvalue."""

@@ -222,8 +222,8 @@ class Lowering:
         return self.c.new("stage", axes, scope, dtype(stage))
 
     def _is_read(self, root: Root) -> bool:
-        nodes = (e for r in self.c.kernel.roots for t in (r.value, *r.index) for e in subterms(t))
-        return any(e.kind == "load" and e.attr[0] == root.buffer for e in nodes)
+        terms = (t for r in self.c.kernel.roots for t in (r.value, *r.index))
+        return any(e.attr[:1] == (root.buffer,) for e in subterms(*terms) if e.kind == "load")
 
     def _map(self, body: Body, dst: Expr, axes: Sequence[str], scope: Scope, term: Expr) -> None:
         body.ops.append(ir.Map(dst, tuple(axes), {a: scope[a] for a in axes}, term))

@@ -139,8 +139,8 @@ def look_ahead(program: ir.Program) -> ir.Program:
                     op, body=walk(op.body, [op.axis] if isinstance(op, ir.Rows) else [])
                 )
             elif isinstance(op, ir.Map | ir.Reduce) and _fusable(op):
-                terms = {e for t in ir.terms_of(op) for e in subterms(t) if e.kind in ("un", "bin")}
-                work = sum(COST.get(e.attr[0], 1) for e in terms)
+                terms = subterms(*ir.terms_of(op))
+                work = sum(COST.get(e.attr[0], 1) for e in terms if e.kind in ("un", "bin"))
                 for e, later in _later(op, row, places):
                     readers.setdefault(e if row else later, []).append((-work, i, later))
         for each in readers.values():
@@ -163,7 +163,7 @@ def _later(
     if not loops or along_kept or op.ranges[loops[-1]].largest < SHORT:
         return
     lane, along = loops[-1], loops[-2:][0]
-    for e in (e for e in dict.fromkeys(ir.loads_of(op)) if e.attr[0] in places):
+    for e in (e for e in ir.loads_of(op) if e.attr[0] in places):
         place = places[e.attr[0]]
         steps, irregular = place.motion(e.kids)
         unit = place.dtype.nbytes * (op.ranges[lane].largest if along != lane else 1)

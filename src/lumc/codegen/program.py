@@ -291,6 +291,6 @@ def terms_of(op: Map | Reduce | Contract) -> list[Expr]:
 
 
 def loads_of(op: Map | Reduce | Contract, but: Sequence[Expr] = ()) -> list[Expr]:
-    """The loads in its terms ``but`` some, in a fixed order: as often as these have them."""
+    """The distinct loads in its terms, ``but`` some, in a fixed order."""
     terms = [t for t in terms_of(op) if t not in but]
-    return [e for t in terms for e in subterms(t) if e.kind == "load"]
+    return [e for e in subterms(*terms) if e.kind == "load"]

@@ -256,10 +256,10 @@ def substitute(e: Expr, replacement: Mapping[Expr, Expr]) -> Expr:
     return rewrite(e, replacement.get, {})
 
 
-def subterms(e: Expr) -> list[Expr]:
-    """Every distinct node below and including ``e``, kids first, in a fixed order."""
+def subterms(*roots: Expr) -> list[Expr]:
+    """Every distinct node below and including the roots, kids first, in a fixed order."""
     seen: dict[Expr, None] = {}
-    stack: list[tuple[Expr, bool]] = [(e, False)]
+    stack = [(root, False) for root in reversed(roots)]
     while stack:
         node, done = stack.pop()
         if done:
@@ -301,12 +301,17 @@ def text(e: Expr) -> str:
 
 
 def _linear_text(e: Expr) -> str:
-    out = ""
-    for atom, coef in zip(e.kids, e.attr[1], strict=True):
-        body = text(atom)
-        if atom.kind in ("div", "mod"):
-            body = f"({body})"
-        body = body if abs(coef) == 1 else f"{abs(coef)}*{body}"
-        out += (" - " if coef < 0 else " + ") + body if out else ("-" if coef < 0 else "") + body
-    constant = e.attr[0]
+    def product(atom: Expr, factor: int) -> str:
+        body = f"({text(atom)})" if atom.kind in ("div", "mod") else text(atom)
+        return body if factor == 1 else f"{factor}*{body}"
+
+    return signed_sum(e, product)
+
+
+def signed_sum(e: Expr, product: Callable[[Expr, int], str]) -> str:
+    """A sum with its signs; ``product`` spells an atom times a positive factor."""
+    out, (constant, coefs) = "", e.attr
+    for atom, coef in zip(e.kids, coefs, strict=True):
+        sign = (" - " if out else "-") if coef < 0 else (" + " if out else "")
+        out += sign + product(atom, abs(coef))
     return out + (f" {'-' if constant < 0 else '+'} {abs(constant)}" if constant else "")

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.dim import Dim, Extent
 from lumc.graph.expr import Expr
 from lumc.graph.index import Bound as Bound
 from lumc.graph.ops import DType, Op
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,17 @@ def map_indices(
         else:
             out.append(Scalar(o.dtype, o.value, guards))
     return tuple(out)
+
+
+def reachable(starts: Iterable[T], below: Callable[[T], Iterable[T]]) -> set[T]:
+    """The starts, and all that is below them."""
+    seen, todo = set[T](), list(starts)
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            todo += below(node)
+    return seen
 
 
 def fail(node: Node | str, what: str) -> NoReturn:

@@ -48,7 +48,7 @@ def least_work(kernel: Kernel) -> Work:
     repeats = _recomputed(kernel)
     flops: dict[object, float] = {}
     touched: dict[str, dict[Expr, float]] = {}
-    for e in dict.fromkeys(t for v in values for t in subterms(v)):
+    for e in subterms(*values):
         if e.kind == "load":
             touched.setdefault(e.attr[0], {})[e] = _points(kernel, e.free)
         elif e.kind not in INDEX_KINDS:

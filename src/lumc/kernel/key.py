@@ -64,7 +64,7 @@ def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
 def order_operands(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> list[Expr]:
     """Operands of commutative operations in the order of their structural hashes."""
     memo: dict[Expr, Expr] = {}
-    for e in _all_subterms(roots):
+    for e in subterms(*roots):
         kids = list(e.kids)
         if e.kind == "bin" and e.attr[0] in COMMUTATIVE:
             kids.sort(key=lambda k: hashes[k])
@@ -107,7 +107,7 @@ def structural_hashes(
     """A hash of every term below the roots that sees extents but no names of axes, and those of
     buffers only if told."""
     out: dict[Expr, str] = {}
-    for e in _all_subterms(roots):
+    for e in subterms(*roots):
         kids = [out[k] for k in e.kids]
         match e.kind:
             case "axis":
@@ -129,10 +129,6 @@ def structural_hashes(
 
 def _hashes(exprs: Sequence[Expr], kernel: Kernel) -> dict[Expr, str]:
     return structural_hashes(exprs, kernel.extent)
-
-
-def _all_subterms(roots: Iterable[Expr]) -> list[Expr]:
-    return list(dict.fromkeys(e for root in roots for e in subterms(root)))
 
 
 def _visit(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> tuple[list[str], list[str]]:

@@ -30,7 +30,7 @@ def check_kernel(kernel: Kernel) -> None:
             problems.append(f"root {i} depends on axis {stray[0]}, which its index lacks")
         if not axes <= set(kernel.axes):
             problems.append(f"root {i} has axes that the kernel lacks")
-        for e in (e for t in (root.value, *root.index) for e in subterms(t)):
+        for e in subterms(root.value, *root.index):
             if e.kind != "load" or e.attr[0] not in kernel.stored:
                 continue
             # another order of the loops would read the new value instead of the old one

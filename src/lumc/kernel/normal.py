@@ -35,7 +35,7 @@ class _Scope:
 
     def __init__(self, kernel: Kernel, values: list[Expr]) -> None:
         # the weight of a single score is not always 1 (its score may be infinite): wsum stays
-        weighted = {e.attr[0] for v in values for e in subterms(v) if e.kind == "wsum"}
+        weighted = {e.attr[0] for e in subterms(*values) if e.kind == "wsum"}
         self.extent = kernel.extent
         self.single = {a for a, n in kernel.extent.items() if n == 1 and a not in weighted}
         self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in kernel.extent.items() if n}
@@ -105,7 +105,7 @@ def least(kind: DType) -> Expr:
 
 def _merge(values: list[Expr]) -> list[Expr]:
     """Join a reduction with the one directly below it, unless that one is needed elsewhere."""
-    nodes = dict.fromkeys(e for v in values for e in subterms(v))
+    nodes = subterms(*values)
     uses: dict[Expr, int] = {}
     for e in [*values, *(k for n in nodes for k in n.kids)]:
         uses[e] = uses.get(e, 0) + 1

@@ -82,7 +82,7 @@ def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
     there is much to compute between."""
     if any(p.form != "rows" for p in schedule.stages):
         return schedule
-    terms = {e for v in kernel.values for e in subterms(v)}
+    terms = subterms(*kernel.values)
     read = {e.attr[0] for e in terms if e.kind == "load"}
     out = [kernel.buffer(r.buffer) for r in kernel.roots if streamable(kernel, r)]
     whole = all(b.shape[-1] * b.dtype.nbytes % LINE == 0 and b.name not in read for b in out)

@@ -101,10 +101,7 @@ def dtype(e: Expr) -> DType:
 
 def stages(roots: Iterable[Expr]) -> list[Expr]:
     """Every reduction below the roots, inner ones first, in a fixed order."""
-    seen: dict[Expr, None] = {}
-    for root in roots:
-        seen.update((t, None) for t in subterms(root) if t.kind in REDUCTIONS)
-    return list(seen)
+    return [e for e in subterms(*roots) if e.kind in REDUCTIONS]
 
 
 @dataclass(frozen=True)

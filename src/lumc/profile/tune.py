@@ -12,10 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 from lumc.errors import Exit, LumcError
-from lumc.kernel.bound import least_work
+from lumc.kernel.bound import least_work, roofline_us
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
@@ -132,8 +132,8 @@ class Tuning:
         while any(waiting.values()) and not self._is_over():
             decided, todo = self._decide(), dict[str, None]()
             for key, plans in waiting.items():
-                best = self._total(decided[key]) if key in decided else None
-                if plans and (best is None or self._bound(plans[0]) < best):
+                best = self._total(decided[key]) if key in decided else inf
+                if plans and self._bound(plans[0]) < best:
                     todo.update((s.kernel, None) for s in plans[0].steps)
                 waiting[key] = plans[1:]
             new = [k for k in todo if k not in self.walks]
@@ -172,7 +172,7 @@ class Tuning:
         plan, launches = self._plan(), Counter[str]()
         for i in plan.instances:
             launches.update(s.kernel for s in plan.regions[i.region].steps)
-        cost = {k: n * (self._time(k) or 0.0) for k, n in launches.items() if k in self.rivals}
+        cost = {k: n * self._time(k) for k, n in launches.items() if k in self.rivals}
         heavy = sorted(cost, key=lambda k: -cost[k])[:HEAVY]
         tried = [(k, t) for k in heavy for t in self.rivals[k]]
         if launches.total() < 2 or not tried or self._is_late():
@@ -187,9 +187,8 @@ class Tuning:
             best = min(mine, key=lambda i: us[i], default=0)
             if is_faster(us[best], us[0]):
                 won, old = tried[best - 1][1], self.records.choices[self._at(key)]
-                self.records.choose(
-                    *self._at(key), replace(old, schedule=won.schedule, us=_time(won))
-                )
+                new = replace(old, schedule=won.schedule, us=won.time)
+                self.records.choose(*self._at(key), new)
 
     def _is_late(self) -> bool:
         return self.stopped() or self.clock() - self.start > self.options.budget_s
@@ -201,22 +200,16 @@ class Tuning:
         decided, out = self._decide(), dict[str, float]()
         for region in self.space.regions:
             best = decided.get(region.key)
-            for plan in self.lists[region.key]:
-                share = 1.0 if plan is best else 0.25
-                if best is None or (plan is not best and not self._contends(plan, best)):
-                    continue
-                for step in plan.steps:
-                    gain = share * region.count * self._gain(step.kernel)
-                    if gain > 0:
+            for plan in self.lists[region.key] if best else ():
+                if plan is best or self._contends(plan, self._total(best)):
+                    share = region.count * (1.0 if plan is best else 0.25)
+                    for step in plan.steps:
+                        gain = share * self._gain(step.kernel)
                         out[step.kernel] = out.get(step.kernel, 0.0) + gain
-        return out
+        return {key: gain for key, gain in out.items() if gain > 0}
 
-    def _contends(self, plan: RegionPlan, best: RegionPlan) -> bool:
-        total, other = self._total(best), self._total(plan)
-        bound = SLACK * sum(self.bounds[s.kernel] for s in plan.steps)
-        return (
-            total is not None and other is not None and other < CONTENDER * total and bound < total
-        )
+    def _contends(self, plan: RegionPlan, best_us: float) -> bool:
+        return self._total(plan) < CONTENDER * best_us and self._bound(plan) < best_us
 
     def _gain(self, key: str) -> float:
         """Microseconds between the best time and the bound, less with every fruitless batch."""
@@ -225,7 +218,7 @@ class Tuning:
         walk = self._walk(key)
         if self._stop(walk):
             return 0.0
-        us = walk.best.us if walk.best and walk.best.us else 1e6
+        us = walk.best.time if walk.best else 1e6
         return max(us - self.bounds[key], 0.01 * us) * float(0.7 ** (walk.stale / BATCH))
 
     def _stop(self, walk: Walk) -> str:
@@ -285,21 +278,21 @@ class Tuning:
     def _choose(self, key: str) -> None:
         """The winner of a kernel: finals among the best, the earlier one unless it is beaten."""
         walk, known = self._walk(key), self._known(key)
-        best = sorted((t for t in known if t.us is not None), key=_time)[:FINALISTS]
-        close = [t for t in known if t in best and _time(t) <= CLOSE * _time(best[0])]
+        best = sorted((t for t in known if t.us is not None), key=lambda t: t.time)[:FINALISTS]
+        close = [t for t in known if t in best and t.time <= CLOSE * best[0].time]
         if (len(close) > 1 or close[0].slices) and not self.stopped():
             jobs = [Job(walk.plan, t.schedule, self._cold(key), t.us) for t in close]
             close = self._bench().finals(jobs) or close
         winner = close[0]
         for trial in close[1:]:
-            if is_faster(_time(trial), _time(winner)):
+            if is_faster(trial.time, winner.time):
                 winner = trial
-        others = sorted((t for t in close if t is not winner), key=_time)
+        others = sorted((t for t in close if t is not winner), key=lambda t: t.time)
         self.rivals[key] = others[:RIVALS]
         why = self._stop(walk) or ("interrupted" if self.stopped() else "time")
         spent = self.options.budget_s, self.options.trials
         same = [t for t in known if t.us and t.schedule == winner.schedule and not t.slices]
-        us = min(_time(t) for t in (winner, *same))
+        us = min(t.time for t in (winner, *same))
         choice = Choice(winner.schedule, us, why, len(known), *spent)
         self.records.choose(*self._at(key), choice)
 
@@ -315,27 +308,22 @@ class Tuning:
 
     # ---- deciding, from the records alone
 
-    def _time(self, key: str) -> float | None:
+    def _time(self, key: str) -> float:
+        """Of a kernel; infinite while it was not measured."""
         choice = self.records.choices.get(self._at(key))
-        if choice:
-            return choice.us
-        return min((t.us for t in self._known(key) if t.us is not None), default=None)
+        return choice.us if choice else min((t.time for t in self._known(key)), default=inf)
 
-    def _total(self, plan: RegionPlan) -> float | None:
-        times = [self._time(s.kernel) for s in plan.steps]
-        return None if None in times else sum(t for t in times if t is not None)
+    def _total(self, plan: RegionPlan) -> float:
+        return sum(self._time(s.kernel) for s in plan.steps)
 
     def _decide(self) -> dict[str, RegionPlan]:
         """The fastest listed program of every region of which one was measured."""
         out: dict[str, RegionPlan] = {}
         for region in self.space.regions:
-            best: tuple[float, RegionPlan] | None = None
+            least = inf
             for plan in self.lists[region.key]:
-                us = self._total(plan)
-                if us is not None and (best is None or is_faster(us, best[0])):
-                    best = us, plan
-            if best:
-                out[region.key] = best[1]
+                if is_faster(us := self._total(plan), least):
+                    least, out[region.key] = us, plan
         return out
 
     def _used(self, decided: Mapping[str, RegionPlan]) -> list[str]:
@@ -370,23 +358,15 @@ class Tuning:
             raise LumcError("E0413", what, fix=fix, exit=Exit.BUDGET)
 
     def _tell(self, open_: int) -> None:
-        decided, total = self._decide(), 0.0
-        for region in self.space.regions:
-            if region.key in decided:
-                total += region.count * (self._total(decided[region.key]) or 0.0)
+        count = {r.key: r.count for r in self.space.regions}
+        total = sum(count[key] * self._total(plan) for key, plan in self._decide().items())
         spent = self.clock() - self.start
         self.say(Progress(spent, len(self.kernels), open_, self.measured, total, self.noise))
 
 
 def least_us(plan: KernelPlan, target: Target, cache_bytes: int, cached: float) -> float:
     """The roofline at the measured peak; data that fits the caches may come from there."""
-    work = least_work(plan.kernel)
-    inside = cached * target.threads  # GB/s
-    speed = max(inside, target.bandwidth) if work.nbytes <= cache_bytes else target.bandwidth
-    compute = work.flops / (target.gflops * 1e3 * target.threads)
-    return max(compute, work.nbytes / (speed * 1e3))
-
-
-def _time(trial: Trial) -> float:
-    assert trial.us is not None
-    return trial.us
+    work, speed = least_work(plan.kernel), target.bandwidth
+    if work.nbytes <= cache_bytes:
+        speed = max(speed, cached * target.threads)
+    return roofline_us(work, replace(target, bandwidth=speed, launch_us=0.0))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from operator import attrgetter
 
 from lumc.kernel.gpu_grammar import space_of
 from lumc.kernel.grammar import Path
@@ -29,6 +30,7 @@ EARLY = 48  # proposals of which every second is another structure; later every 
 PRICED = 32  # steps whose price is asked for, which takes as long as a few compilations
 DOUBT = 0.15  # of the logarithm of a price
 STROLLS = 40  # to find one schedule that is new
+STRUCTURE = attrgetter("form", "rows_axis", "lane_axis", "stage_a", "stage_b", "lanes")
 
 
 class Walk:
@@ -51,7 +53,7 @@ class Walk:
         self.seen: set[str] = set()
         self.paths: set[Path] = set()
         self.best: Trial | None = None
-        self.elite: dict[str, Trial] = {}  # the best of every structure
+        self.elite: dict[object, Trial] = {}  # the best of every structure
         self.trials: list[Trial] = []
         self.stale = 0
         self.exhausted = False
@@ -84,7 +86,7 @@ class Walk:
             return self.steps.pop()
         if turn % 2 and (found := self.tree.propose(self.paths)):
             return found
-        known = sorted(self.elite.values(), key=_time)[:ELITE]
+        known = sorted(self.elite.values(), key=lambda t: t.time)[:ELITE]
         for _ in range(STROLLS if known else 0):
             start = self.rng.choice(known).schedule
             schedule = stroll(self.grammar, start, self.rng)
@@ -99,15 +101,9 @@ class Walk:
         self.tree.observe(trial.schedule, trial.us)
         if trial.us is None:
             return
-        kind = repr(
-            [
-                (s.form, s.rows_axis, s.lane_axis, s.stage_a, s.stage_b, s.lanes)
-                for s in trial.schedule.stages
-            ]
-        )
-        if kind not in self.elite or trial.us < _time(self.elite[kind]):
-            self.elite[kind] = trial
-        if self.best is None or trial.us < _time(self.best) * (1 - PROGRESS):
+        kind = tuple(map(STRUCTURE, trial.schedule.stages))
+        self.elite[kind] = min(self.elite.get(kind, trial), trial, key=lambda t: t.time)
+        if self.best is None or trial.us < self.best.time * (1 - PROGRESS):
             self.best, self.stale = trial, 0
             self.steps = self._by_price(neighbours(self.grammar, trial.schedule), PRICED)
 
@@ -124,15 +120,10 @@ class Walk:
 
     def stop(self, fraction: float, limit: int) -> str:
         """Why the walk is over, or nothing."""
-        if self.best and _time(self.best) * fraction <= self.floor_us:
+        if self.best and self.best.time * fraction <= self.floor_us:
             return "bound"
         if self.exhausted:
             return "exhausted"
         if limit and len(self.trials) >= limit:
             return "trials"
         return "converged" if self.stale >= PATIENCE else ""
-
-
-def _time(trial: Trial) -> float:
-    assert trial.us is not None
-    return trial.us

@@ -19,7 +19,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.link import planfile
 from lumc.link.packing import Array
-from lumc.link.planfile import Plan, Tensor
+from lumc.runtime.planfile import Plan, Tensor, decode
 
 Self = TypeVar("Self", bound="Opened")
 Say = Callable[[str], None]
@@ -201,7 +201,7 @@ def plans_of(folder: Path, files: Mapping[str, str], kind: str) -> list[Plan]:
     """The plans of a bundle for a kind of device. Raises E0708, exit 7, when there are none."""
     found = []
     for name in (n for n in files if n.startswith(f"plan/{kind}-") and n.endswith(".bin")):
-        plan = planfile.decode(read_checked(folder, files, name), f"{folder}/{name}")
+        plan = decode(read_checked(folder, files, name), f"{folder}/{name}")
         if name != f"plan/{plan.target}.bin" or "/" in plan.target:
             raise corrupt(f"{name} is for the target {plan.target}", str(folder))
         found.append(plan)

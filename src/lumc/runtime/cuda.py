@@ -19,7 +19,6 @@ from lumc.codegen.plan import Grid
 from lumc.errors import LumcError
 from lumc.link import manifest, planfile
 from lumc.link.packing import Array
-from lumc.link.planfile import Argument, Plan, PlanEntry, PlanLaunch
 from lumc.runtime.bundle import (
     Opened,
     Part,
@@ -33,6 +32,7 @@ from lumc.runtime.bundle import (
     weights_of,
 )
 from lumc.runtime.nvidia import ALIGN, Gpu, capability, missing
+from lumc.runtime.planfile import Argument, Plan, PlanEntry, PlanLaunch
 from lumc.runtime.unpack import opened
 
 SAMPLE_US = 100.0

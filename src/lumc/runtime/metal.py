@@ -23,7 +23,6 @@ from lumc.artifact import corrupt
 from lumc.errors import LumcError
 from lumc.link import manifest, planfile
 from lumc.link.packing import Array
-from lumc.link.planfile import Argument, Plan, PlanEntry, PlanKernel, PlanLaunch, Tensor
 from lumc.runtime.bundle import (
     Opened,
     Part,
@@ -45,6 +44,7 @@ from lumc.runtime.objc import (
     pipeline,
     unavailable,
 )
+from lumc.runtime.planfile import Argument, Plan, PlanEntry, PlanKernel, PlanLaunch, Tensor
 from lumc.runtime.unpack import opened
 
 WEIGHTS = "weights.safetensors"

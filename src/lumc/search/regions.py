@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
-from lumc.graph.graph import Entry, Node, Read
+from lumc.graph.graph import Entry, Node, Read, reachable
 from lumc.graph.index import is_injective
 from lumc.graph.ops import DType, Op
 
@@ -70,13 +70,7 @@ def partition(entry: Entry, extra: Iterable[Node] = ()) -> list[Node]:
 
 
 def _prepare(entry: Entry, results: Iterable[Node]) -> Sweep:
-    used: set[Node] = set()
-    todo = list(results)
-    while todo:
-        node = todo.pop()
-        if node not in used:
-            used.add(node)
-            todo += [r.source for r in node.reads]
+    used = reachable(results, lambda n: [r.source for r in n.reads])
     sweep = Sweep([n for n in entry.nodes if n in used], set())
     for node in sweep.nodes:
         for read in node.reads:
@@ -201,7 +195,7 @@ def _per_element(sweep: Sweep, cone: Cone, elements: int) -> float:
 
 def _view(index: View) -> View:
     """The indices with axes numbered by first visit, to compare readers with other names."""
-    axes = dict.fromkeys(e for i in index for e in subterms(i) if e.kind == "axis")
+    axes = [e for e in subterms(*index) if e.kind == "axis"]
     names = {a: axis(f"x{n}") for n, a in enumerate(axes)}
     return tuple(substitute(i, names) for i in index)
 
@@ -236,15 +230,12 @@ def _is_plain(sweep: Sweep, reader: Node, node: Node) -> bool:
 
 def _is_reduced(sweep: Sweep, node: Node) -> bool:
     """Whether an elementwise path of the same size leads into a reduction."""
-    todo, seen = [node], {node}
-    while todo:
-        for reader, _ in sweep.readers.get(todo.pop(), []):
-            if reader.reduced:
-                return True
-            if _is_plain(sweep, reader, node) and reader not in seen:
-                seen.add(reader)
-                todo.append(reader)
-    return False
+
+    def readers(n: Node) -> list[Node]:
+        return [r for r, _ in sweep.readers.get(n, [])]
+
+    path = reachable([node], lambda n: [r for r in readers(n) if _is_plain(sweep, r, node)])
+    return any(r.reduced for n in path for r in readers(n))
 
 
 def _shared(sweep: Sweep) -> set[Node]:

@@ -15,14 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lumc.graph.expr import Expr, axis, substitute
+from lumc.graph.graph import reachable
 from lumc.kernel import term
+from lumc.kernel.bound import COST, WEIGHT
 from lumc.search.egraph import EGraph, ENode, build
 
 KEPT = 16  # sets of reductions kept per class
 TRIED = 4  # of those, how many a parent combines
 ROUNDS = 40
 SHARING = 4  # rounds of extraction with shared prices
-COST = {"exp2": 12.0, "log2": 14.0, "sin": 16.0, "sqrt": 4.0, "recip": 4.0, "mod": 8.0}
 
 Choice = Mapping[int, ENode]
 Signature = frozenset[int]  # numbers of reduction nodes
@@ -36,9 +37,14 @@ def variants(graph: EGraph, limit: int) -> list[Choice]:
     for signature in search.best(graph.root)[: 2 * limit]:
         choice = cheapest(graph, [search.reductions[r] for r in signature])
         if graph.root in choice:
-            used = tuple(sorted(_reachable(choice, graph.root)))
+            used = _used(graph, choice)
             out.setdefault(tuple((c, choice[c]) for c in used), choice)
     return list(out.values())[:limit]
+
+
+def _used(graph: EGraph, choice: Choice) -> list[int]:
+    """The classes below the root, in order of their numbers."""
+    return sorted(reachable([graph.root], lambda c: choice[c].below))
 
 
 def cost(graph: EGraph, c: int, node: ENode) -> float:
@@ -46,7 +52,7 @@ def cost(graph: EGraph, c: int, node: ENode) -> float:
     points = math.prod(graph.extent[a] for a in graph.free[c] | ({node.axis} - {""}))
     match node.op:
         case "Un" | "Bin":
-            return points * COST.get(node.literals[0], 1.0)
+            return float(points * COST.get(node.literals[0], 1))
         case "WSum":
             return 2.0 * points
         case "Red" | "Cast" | "Guard":
@@ -59,7 +65,7 @@ def cost(graph: EGraph, c: int, node: ENode) -> float:
 def weight_cost(graph: EGraph, node: ENode) -> float:
     """Operations for the weights of a ``WSum``: maximum, difference and exponential."""
     axes = graph.free[node.kids[0]] | {node.axis}
-    return (COST["exp2"] + 2.0) * math.prod(graph.extent[a] for a in axes)
+    return float(WEIGHT) * math.prod(graph.extent[a] for a in axes)
 
 
 def is_usable(graph: EGraph, node: ENode) -> bool:
@@ -189,8 +195,8 @@ def cheapest(graph: EGraph, allowed: Sequence[tuple[int, ENode]]) -> Choice:
     }
     best: tuple[float, Choice] = (math.inf, choice)
     for _ in range(SHARING if graph.root in choice else 0):
-        used = _reachable(choice, graph.root)
-        total = sum(own for c in sorted(used) for n, own in members[c] if n == choice[c])
+        used = _used(graph, choice)
+        total = sum(own for c in used for n, own in members[c] if n == choice[c])
         if total < best[0]:
             best = total, choice
         users: dict[int, int] = {}
@@ -221,17 +227,6 @@ def _as_trees(
                 if total < price.get(c, math.inf) * (1 - 1e-12):
                     price[c], chosen[c], changed = total, node, True
     return price, chosen
-
-
-def _reachable(choice: Choice, root: int) -> set[int]:
-    seen: set[int] = set()
-    todo = [root]
-    while todo:
-        c = todo.pop()
-        if c not in seen:
-            seen.add(c)
-            todo += choice[c].below
-    return seen
 
 
 # ---- the term of a choice

@@ -12,8 +12,8 @@ from lumc.codegen.plan import Code, Grid, KernelCode, Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.link import bundle, planfile
-from lumc.link.planfile import Argument, Tensor
 from lumc.link.weights import Layout
+from lumc.runtime.planfile import Argument, Tensor, decode
 from lumc.targets import resolve_target
 
 RUNNER = Path(bundle.__file__).parent / "runner"
@@ -59,7 +59,7 @@ def on_a_gpu() -> Code:
 def test_what_is_written_is_read() -> None:
     code = on_a_gpu()
     data = planfile.encode(code, "metal-apple9", "apple9", ("one", "two"), Layout({}, 4096, 640))
-    plan = planfile.decode(data)
+    plan = decode(data)
     assert (plan.target, plan.arch, plan.features) == ("metal-apple9", "apple9", ("one", "two"))
     assert (plan.weights_start, plan.weights_bytes) == (4096, 640)
     assert plan.states == (Tensor("s", DType.BF16, (12,)),)
@@ -97,7 +97,7 @@ def mutations(data: bytes, n: int) -> list[bytes]:
 
 def said(data: bytes) -> str:
     try:
-        planfile.decode(data)
+        decode(data)
     except LumcError as e:
         assert e.exit == Exit.CORRUPT
         return e.what
@@ -125,4 +125,4 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
 def test_names_are_text() -> None:
     data = planfile.encode(on_a_gpu(), "a", "b", (), Layout({}, 8, 64))
     with pytest.raises(LumcError, match="corrupt plan"):
-        planfile.decode(data.replace(b"main", b"m\xff\xffn"))
+        decode(data.replace(b"main", b"m\xff\xffn"))

@@ -1,0 +1,62 @@
+"""Random graphs, planned for a GPU and run on its emulator, against the oracle."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from differential import Case, check_emulated
+from lumc.graph.ops import DType
+from lumc.kernel.target import Target
+from lumc.targets import resolve_target
+from random_graphs import Profile, random_graph
+
+F32, HALVES = DType.F32, (DType.F16, DType.BF16)
+INTEGERS = (DType.I32, DType.I64, DType.I8, DType.U8)
+PRODUCTS = ("matmuls", "contractions", "attention", "convolutions", "functions", "scaled", "moves")
+PROFILES = {
+    "any": Profile(dtypes=(F32, F32, *HALVES, *INTEGERS)),
+    "products": Profile(only=PRODUCTS, steps=(2, 6), dtypes=(F32,)),
+    "halves": Profile(dtypes=HALVES),
+    "integers": Profile(dtypes=INTEGERS),
+    "special": Profile(special=True, dtypes=(F32,)),
+}
+DOUBLES = Profile(wide=True, dtypes=(F32, DType.F64), steps=(1, 6))  # which Metal lacks
+GRAPHS = 3  # of every profile
+DEEP = float(os.environ.get("LUMC_FUZZ_SECONDS", "60"))  # per target
+TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
+
+
+def draw(target: Target, rng: random.Random, each: int) -> list[Case]:
+    profiles = [*PROFILES.values(), *([DOUBLES] if target.kind == "cuda" else [])]
+    seeds = [(p, rng.randrange(1 << 40)) for p in profiles for _ in range(each)]
+    return [Case(random_graph(seed, p), seed, target=target) for p, seed in seeds]
+
+
+def check(folder: Path, cases: Sequence[Case], checked: bool) -> None:
+    for case in cases:
+        case.prepare()
+    check_emulated(folder, cases, checked)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
+def test_random_graphs(target: Target, built: Path) -> None:
+    check(built, draw(target, random.Random(5), GRAPHS), checked=True)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
+def test_many_random_graphs(target: Target, tmp_path: Path) -> None:
+    """For a while, with seeds of the moment."""
+    end, rng, count = time.monotonic() + DEEP, random.Random(), 0
+    while time.monotonic() < end:
+        cases = draw(target, rng, 1)
+        check(tmp_path / str(count), cases, checked=count % 2 == 0)
+        count += len(cases)
+    print(f"{count} graphs")
