@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 Range = tuple[int, int]  # inclusive bounds of an index
@@ -256,7 +257,8 @@ def substitute(e: Expr, replacement: Mapping[Expr, Expr]) -> Expr:
     return rewrite(e, replacement.get, {})
 
 
-def subterms(*roots: Expr) -> list[Expr]:
+@lru_cache(maxsize=1 << 13)  # passes ask again and again; nodes are interned and never change
+def subterms(*roots: Expr) -> tuple[Expr, ...]:
     """Every distinct node below and including the roots, kids first, in a fixed order."""
     seen: dict[Expr, None] = {}
     stack = [(root, False) for root in reversed(roots)]
@@ -267,7 +269,7 @@ def subterms(*roots: Expr) -> list[Expr]:
         elif node not in seen:
             stack.append((node, True))
             stack.extend((k, False) for k in reversed(node.kids) if k not in seen)
-    return list(seen)
+    return tuple(seen)
 
 
 def text(e: Expr) -> str:

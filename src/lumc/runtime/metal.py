@@ -195,7 +195,7 @@ class Bundle(Opened):
 
     def _wrap(self, mapped: mmap.mmap) -> int:
         """The buffer of the mapped weights, in whole pages; nothing is copied."""
-        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        address = np.frombuffer(mapped, np.uint8).ctypes.data
         size = -(-len(mapped) // PAGE) * PAGE
         wrap = "newBufferWithBytesNoCopy:length:options:deallocator:"
         made = self.gpu.send(self.gpu.device, wrap, address, size, 0, None)
@@ -309,7 +309,7 @@ def map_weights(folder: Path, files: Mapping[str, str], plan: Plan) -> mmap.mmap
     if path.stat().st_size != plan.weights_start + plan.weights_bytes or not path.stat().st_size:
         raise corrupt(f"{WEIGHTS} does not have the size that the plan says", str(folder))
     with path.open("rb") as f:
-        mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY)
+        mapped = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
     if hashlib.sha256(mapped).hexdigest() != files[WEIGHTS]:
         raise corrupt(f"{WEIGHTS} does not match its hash in the manifest", str(folder))
     return mapped

@@ -1,0 +1,87 @@
+"""Every class of kernel as Metal text: on the emulator against float64, and through the checks that
+need no Mac."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import msl
+from dealing import dealt, random_dealt, refusal, run
+from gpu import address_spaces
+from gpu.msl_lint import lint
+from kernel_zoo import FAMILIES, random_inputs
+from kernels import assert_close
+from lumc.codegen.mathlib import header_of
+from lumc.codegen.metal import print_kernel
+from lumc.graph.ops import DType
+from lumc.kernel.gpu import guesses
+from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
+from lumc.oracle.term import evaluate_kernel
+from lumc.targets import resolve_target
+
+TOGETHER = 12  # kernels that are compiled at once
+DEEP = 400  # random runs
+Case = tuple[Kernel, Schedule]
+
+
+def metal() -> Target:
+    return resolve_target("metal:apple7")
+
+
+def kernels() -> list[Kernel]:
+    """One of every family that Metal has the types for."""
+    every = [family(*shapes[len(shapes) // 2]) for family, shapes in FAMILIES.items()]
+    return [k for k in every if DType.F64 not in {b.dtype for b in k.buffers}]
+
+
+def check(cases: list[Case], folder: Path, checked: bool, order: str = "forward") -> None:
+    """Compile these cases as one text, look at it in every way, run them, compare."""
+    printed = [print_kernel(dealt(k, s, metal()), f"k{i}") for i, (k, s) in enumerate(cases)]
+    source = "\n".join([header_of("metal"), *(text for text, _ in printed)])
+    assert lint(source, "apple7") == []
+    if address_spaces.clang():
+        assert address_spaces.check(source) == []
+    module = msl.build(source, folder, checked)
+    for i, (k, s) in enumerate(cases):
+        inputs = random_inputs(k, i)
+        got = run(module, f"k{i}", k, printed[i][1], inputs, order)
+        assert_close(k, got, evaluate_kernel(k, inputs), s)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_guesses(part: int, tmp_path: Path) -> None:
+    """What is planned for a kernel when nothing is searched."""
+    cases = [
+        (k, next(s for s in guesses(k, metal()) if not refusal(k, s, metal())))
+        for k in kernels()[part::4]
+    ]
+    check(cases, tmp_path, checked=part % 2 == 0, order=("forward", "random")[part // 2])
+
+
+def drawn(rng: random.Random, n: int) -> list[Case]:
+    found = list[Case]()
+    while len(found) < n:
+        k = rng.choice(kernels())
+        s = random_dealt(k, metal(), rng)
+        if not refusal(k, s, metal()):
+            found.append((k, s))
+    return found
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_schedules(part: int, tmp_path: Path) -> None:
+    found = drawn(random.Random(f"metal{part}"), TOGETHER)
+    check(found, tmp_path, checked=part == 0, order=("forward", "reverse")[part])
+
+
+@pytest.mark.deep
+def test_many_random_schedules(tmp_path: Path) -> None:
+    rng = random.Random(int(os.environ.get("LUMC_SEED", "1")))
+    for i in range(DEEP // TOGETHER):
+        check(drawn(rng, TOGETHER), tmp_path, checked=i % 2 == 0)
