@@ -63,6 +63,30 @@ def schedule(
     return Schedule(axes, par, tile, tuple(stages), fuse_rows=False, threads=t)
 
 
+def flash(
+    k: Kernel, grid: tuple[int, int], q: int, j: int, fragment: str = "mma", **threads: int
+) -> Schedule:
+    """Attention in tiles of q rows and j steps, every result whole in d."""
+    stages = []
+    for s in normalize(k).stages:
+        if s.kind == "red":
+            p = Stage("contract", "q", "j", stage_a="hoist", stage_b="inner", place_a="register")
+        elif "d" in s.free:
+            p = Stage("contract", "q", "d", stage_b="inner")
+        else:
+            stages.append(Stage())
+            continue
+        stages.append(replace(p, fragment=fragment, grid=grid))
+    return schedule(k, {"h": 1, "q": q, "j": j}, stages, 2, **threads)
+
+
+def tiled(k: Kernel, fragment: str, grid: tuple[int, int], **changes: str) -> tuple[Stage, ...]:
+    """Stages of the products [m, n] of a kernel, both operands copied beside them."""
+    p = Stage("contract", "m", "n", stage_a="inner", stage_b="inner", fragment=fragment, grid=grid)
+    products = [s.kind == "red" and "n" in s.free for s in normalize(k).stages]
+    return tuple(replace(p, **changes) if each else Stage() for each in products)
+
+
 # ---- running
 
 

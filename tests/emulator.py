@@ -31,7 +31,7 @@ DEVICE_HEADER = Path(lumc.codegen.__file__).parent / "lumc_dev.h"
 COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-DLUMC_EMU", "-U_FORTIFY_SOURCE"]
 COMMON += [f"-I{EMULATOR}", f"-I{DEVICE_HEADER.parent}"]
 KERNEL = ["-O1", "-fno-math-errno", "-Wall", "-Wno-unused", "-Wno-sign-compare"]
-KERNEL += ["-Wno-unknown-pragmas", "-Wno-maybe-uninitialized"]
+KERNEL += ["-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-tautological-compare"]
 # calls of tsan.cpp before every access; its library is not linked
 CHECKED = ["-fsanitize=thread"]
 ORDERS = ("forward", "reverse", "random")

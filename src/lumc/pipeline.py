@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lumc import artifact, files
 from lumc.errors import Exit, LumcError
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from lumc.codegen.plan import Code
     from lumc.graph.graph import Graph
     from lumc.kernel.plan import Plan
+    from lumc.kernel.target import Target
+    from lumc.link.toolchain import Toolchain
+    from lumc.profile.measure import Bench
     from lumc.profile.tune import Progress
     from lumc.report.trace import Trace
     from lumc.search.space import Space
@@ -203,12 +206,35 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     """The plan of least estimate, or of least time."""
     from lumc.profile.choose import estimate
 
-    if options.estimate:
+    untimed = "" if options.estimate else why_untimed(space.target)
+    if untimed and options.frozen:
+        what = f"nothing can be measured for {space.target.name} here: {untimed}"
+        raise LumcError("E0706", what, fix="leave out --frozen", exit=Exit.TOOLCHAIN)
+    if untimed:
+        log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
+    if options.estimate or untimed:
         return estimate(replace(space, target=replace(space.target, threads=options.threads)))
     from lumc.report.progress import progress
 
     with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
         return _tune(space, options, stopped, say, log.trace)
+
+
+def why_untimed(target: Target) -> str:
+    """What keeps candidates for a target from being timed on this machine."""
+    if target.kind == "cpu":
+        return ""
+    if target.kind != "cuda":
+        return "only CPUs and NVIDIA GPUs are timed"
+    from lumc.link import cuda
+    from lumc.runtime.nvidia import capability
+
+    try:
+        capability()
+        cuda.find()
+    except LumcError as e:
+        return e.what
+    return ""
 
 
 def _tune(
@@ -218,34 +244,61 @@ def _tune(
     say: Callable[[Progress], None],
     trace: Trace | None,
 ) -> Plan:
-    from lumc.link.toolchain import KERNEL_FLAGS, find, fingerprint
-    from lumc.profile.measure import Bench
+    from lumc.link.toolchain import find
     from lumc.profile.tune import Options, Tuning
     from lumc.records import Records, Setting
-    from lumc.runtime import device
 
     target = replace(space.target, threads=options.threads)
     tools = find(options.cc)
-    marks = fingerprint(tools, (*KERNEL_FLAGS, *target.flags))
-    records = Records(options.cache, Setting(device.fingerprint(), marks, options.threads))
+    device = _gpu(target, tools) if target.gpu else _cpu(target, tools, trace)
+    records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
     wanted = Options(
         budget_s=parse_seconds(options.budget),
         trials=options.trials,
         fraction=options.fraction,
         seed=options.seed,
         frozen=options.frozen,
-        cache_bytes=device.cache_bytes(),
+        cache_bytes=device.cache_bytes,
     )
     space = replace(space, target=target)
+    try:
+        return Tuning(space, wanted, records, device.bench, stopped=stopped, say=say).run()
+    finally:
+        records.close()
+
+
+class Device(NamedTuple):
+    """What candidates are timed on."""
+
+    bench: Callable[[], Bench]
+    fingerprint: str  # of the machine
+    tools: str  # of the compiler
+    cache_bytes: int
+
+
+def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
+    from lumc.link.toolchain import KERNEL_FLAGS, fingerprint
+    from lumc.profile.measure import Bench
+    from lumc.runtime import device
+
     bench: Callable[[], Bench] = partial(Bench, target, tools)
     if trace:
         from lumc.report.trace import TracedBench
 
         bench = partial(TracedBench, trace, target, tools)
-    try:
-        return Tuning(space, wanted, records, bench, stopped=stopped, say=say).run()
-    finally:
-        records.close()
+    marks = fingerprint(tools, (*KERNEL_FLAGS, *target.flags))
+    return Device(bench, device.fingerprint(), marks, device.cache_bytes())
+
+
+def _gpu(target: Target, tools: Toolchain) -> Device:
+    from lumc.link import cuda
+    from lumc.profile.gpu import GpuBench
+    from lumc.runtime import nvidia
+
+    compiler = cuda.find()
+    bench = partial(GpuBench, target, tools, compiler)
+    marks = hashlib.sha256(repr((compiler.version, cuda.FLAGS)).encode()).hexdigest()[:16]
+    return Device(bench, nvidia.fingerprint(), marks, nvidia.cache_bytes())
 
 
 @contextmanager

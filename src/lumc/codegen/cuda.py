@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import lumc.codegen.program as ir
 from lumc.codegen.distributed import Distributed, Nest, Step
-from lumc.codegen.gpu import GpuWriter, about, title
+from lumc.codegen.gpu import GpuWriter, about, title, without_unused
 from lumc.codegen.gpuops import print_nodes
 from lumc.codegen.layout import WARP, Distribution
 from lumc.codegen.plan import Grid
@@ -19,7 +19,7 @@ def print_kernel(d: Distributed, symbol: str) -> tuple[str, Grid]:
     and how it is launched. It includes ``lumc_dev.h`` and needs nothing else."""
     w = CudaWriter(d)
     print_nodes(w, d.body)
-    body, w.lines = w.lines, []
+    body, w.lines = without_unused(w.lines), []
     w.declare()
     program, t = d.program, d.threads
     parameters = [

@@ -7,10 +7,12 @@ and the contractions of plain threads. It decides nothing.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import takewhile
 
 import lumc.codegen.program as ir
 from lumc.codegen.cterm import C, Spelling
@@ -39,6 +41,7 @@ SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
     index="lumc_i32",
     truncate="lumc_to_{kind}({value})",
 )
+_INTEGER = re.compile(r"( *)const int (\w+) = [^,;]*;$")
 FULLY = 32  # steps of a loop that is unrolled
 LARGE = 1 << 31  # elements of a buffer whose offsets need 64 bits
 Ranges = Mapping[str, ir.Range]
@@ -358,6 +361,19 @@ class GpuWriter(Writer, ABC):
 
 def zero(e: Expr) -> str:
     return "0"
+
+
+def without_unused(lines: Sequence[str]) -> list[str]:
+    """The lines without integers that nothing below in their block reads."""
+    out = list[str]()
+    for line in reversed(lines):
+        if found := _INTEGER.match(line):
+            inside = takewhile(lambda x: x.startswith(found[1]), reversed(out))
+            name = re.compile(rf"\b{found[2]}\b")
+            if not any(name.search(x.partition("/*")[0]) for x in inside):
+                continue
+        out.append(line)
+    return out[::-1]
 
 
 def title(program: ir.Program) -> list[str]:

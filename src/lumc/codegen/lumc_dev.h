@@ -66,6 +66,14 @@ LUMC_FN float lumc_recip_f32(float x) { return __frcp_rn(x); }
 LUMC_FN double lumc_recip_f64(double x) { return __drcp_rn(x); }
 LUMC_FN float lumc_mod_f32(float a, float b) { return fmodf(a, b); }
 LUMC_FN double lumc_mod_f64(double a, double b) { return fmod(a, b); }
+/* the greater of two: top ignores a NaN in b, max propagates NaN */
+LUMC_FN float lumc_top_f32(float a, float b) { return fmaxf(a, b); }
+LUMC_FN float lumc_max_f32(float a, float b)
+{
+    float greater;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(greater) : "f"(a), "f"(b));
+    return greater;
+}
 LUMC_FN double lumc_exp2_f64(double x) { return exp2(x); }
 LUMC_FN double lumc_log2_f64(double x) { return log2(x); }
 LUMC_FN double lumc_sin_f64(double x) { return sin(x); }
@@ -285,11 +293,9 @@ LUMC_INTEGERS(i8, lumc_i8, lumc_u32)
 LUMC_INTEGERS(u8, lumc_u8, lumc_u32)
 LUMC_FN bool lumc_max_bool(bool a, bool b) { return a | b; }
 
-/* ---- floats: the greater of two. top ignores NaN, max propagates it */
+/* ---- floats */
 
-LUMC_FN float lumc_top_f32(float a, float b) { return b > a ? b : a; }
 LUMC_FN double lumc_top_f64(double a, double b) { return b > a ? b : a; }
-LUMC_FN float lumc_max_f32(float a, float b) { return b > a || b != b ? b : a; }
 LUMC_FN double lumc_max_f64(double a, double b) { return b > a || b != b ? b : a; }
 /* never -inf, so that differences stay defined */
 LUMC_FN float lumc_finite_f32(float f) { return f < -0x1.fffffep127f ? -0x1.fffffep127f : f; }

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import lumc.codegen.program as ir
 from lumc.codegen.distributed import Distributed, Step
-from lumc.codegen.gpu import GpuWriter, title
+from lumc.codegen.gpu import GpuWriter, title, without_unused
 from lumc.codegen.gpuops import print_nodes
 from lumc.codegen.layout import Distribution
 from lumc.codegen.plan import Grid
@@ -20,7 +20,7 @@ def print_kernel(d: Distributed, symbol: str) -> tuple[str, Grid]:
     order, and how it is launched. The text of ``lumc_dev.metal`` must stand in front of it."""
     w = MetalWriter(d)
     print_nodes(w, d.body)
-    body, w.lines = w.lines, []
+    body, w.lines = without_unused(w.lines), []
     w.declare()
     program, count = d.program, d.threads.count
     parameters = [

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 import lumc.codegen.program as ir
 from lumc.graph.expr import Expr, add, axis, substitute, subterms
 from lumc.kernel.bound import COST
 from lumc.kernel.term import Kernel
 
+Rowwise = ir.Map | ir.Reduce  # what rows are made of
 LOCAL_BYTES = 256  # scratch values up to this size are arrays of the C function
 ALIGN = 64
 AHEAD = 8 << 10  # bytes: what memory delivers while a core computes a few rows
@@ -27,11 +29,8 @@ def fuse_rows(body: Sequence[ir.Op]) -> list[ir.Op]:
     out: list[ir.Op] = []
     while ops:
         axis, end = _longest_run(ops)
-        if axis:
-            first = ops[0]
-            assert isinstance(first, ir.Map | ir.Reduce)
-            rows = fuse_rows([_without(o, axis) for o in ops[:end]])
-            out.append(ir.Rows(axis, first.ranges[axis], rows))
+        if run := [_without(o, axis) for o in ops[:end] if axis and _fusable(o)]:
+            out.append(ir.Rows(axis, run[0].ranges[axis], fuse_rows(run)))
         else:
             out.append(ops[0])
         ops = ops[end:]
@@ -41,6 +40,8 @@ def fuse_rows(body: Sequence[ir.Op]) -> list[ir.Op]:
 def _longest_run(ops: list[ir.Op]) -> tuple[str, int]:
     """The first axis that several operations from here on share as a row, and where they end."""
     first = ops[0]
+    if not _fusable(first):
+        return "", 1
     for name in _row_axes(first) or (first.axes if isinstance(first, ir.Map) else ()):
         end = 0
         while end < len(ops) and _joins(ops[end], first, name):
@@ -52,35 +53,30 @@ def _longest_run(ops: list[ir.Op]) -> tuple[str, int]:
     return "", 1
 
 
-def _fusable(op: ir.Op) -> bool:
+def _fusable(op: ir.Op) -> TypeGuard[Rowwise]:
     return isinstance(op, ir.Reduce) or (isinstance(op, ir.Map) and not op.turn and not op.copy)
 
 
 def _row_axes(op: ir.Op) -> tuple[str, ...]:
     """The axes of an operation that do not carry lanes."""
-    if isinstance(op, ir.Map) and _fusable(op):
+    if not _fusable(op):
+        return ()
+    if isinstance(op, ir.Map):
         return op.axes[:-1]
-    if isinstance(op, ir.Reduce):
-        return op.kept if op.lanes == "reduced" else op.kept[:-1]
-    return ()
+    return op.kept if op.lanes == "reduced" else op.kept[:-1]
 
 
-def _joins(op: ir.Op, first: ir.Op, axis: str) -> bool:
-    if (
-        not _fusable(op)
-        or not isinstance(op, ir.Map | ir.Reduce)
-        or not isinstance(first, ir.Map | ir.Reduce)
-    ):
+def _joins(op: ir.Op, first: Rowwise, axis: str) -> bool:
+    """A map over rows only (a maximum, a scale) joins a run over those rows."""
+    if not _fusable(op):
         return False
-    # a map over rows only (a maximum, a scale) joins a run over those rows
     has = axis in _row_axes(op) or (isinstance(op, ir.Map) and axis in op.axes and not op.stream)
     return has and op.ranges[axis] == first.ranges[axis]
 
 
-def _without(op: ir.Op, axis: str) -> ir.Op:
+def _without(op: Rowwise, axis: str) -> Rowwise:
     if isinstance(op, ir.Map):
         return replace(op, axes=tuple(a for a in op.axes if a != axis))
-    assert isinstance(op, ir.Reduce)
     return replace(op, kept=tuple(a for a in op.kept if a != axis))
 
 
@@ -138,16 +134,15 @@ def look_ahead(program: ir.Program) -> ir.Program:
                 ops[i] = replace(
                     op, body=walk(op.body, [op.axis] if isinstance(op, ir.Rows) else [])
                 )
-            elif isinstance(op, ir.Map | ir.Reduce) and _fusable(op):
+            elif _fusable(op):
                 terms = subterms(*ir.terms_of(op))
                 work = sum(COST.get(e.attr[0], 1) for e in terms if e.kind in ("un", "bin"))
                 for e, later in _later(op, row, places):
                     readers.setdefault(e if row else later, []).append((-work, i, later))
         for each in readers.values():
             _, i, later = min(each, key=lambda found: found[:2])  # beside the most work
-            op = ops[i]
-            assert isinstance(op, ir.Map | ir.Reduce)
-            ops[i] = replace(op, ahead=(*op.ahead, later))
+            if _fusable(op := ops[i]):
+                ops[i] = replace(op, ahead=(*op.ahead, later))
         return ops
 
     return replace(program, body=walk(program.body, []))

@@ -61,13 +61,9 @@ def least_work(kernel: Kernel) -> Work:
     nbytes = 0.0
     for b in kernel.buffers:
         points = sum(touched.get(b.name, {}).values())
-        points += sum(_points(kernel, _axes(r.index)) for r in kernel.roots if r.buffer == b.name)
+        points += sum(_points(kernel, r.axes) for r in kernel.roots if r.buffer == b.name)
         nbytes += min(points, math.prod(b.shape)) * b.dtype.nbytes
     return Work(sum(flops.values()), nbytes)
-
-
-def _axes(index: tuple[Expr, ...]) -> frozenset[str]:
-    return frozenset[str]().union(*(i.free for i in index))
 
 
 def _points(kernel: Kernel, axes: frozenset[str]) -> int:

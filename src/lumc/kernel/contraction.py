@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial, reduce
 
 from lumc.graph.expr import Expr, bound_axes, linear, subterms
 from lumc.graph.ops import DType
@@ -50,10 +51,7 @@ def factors(e: Expr) -> list[Expr]:
 
 
 def product(parts: list[Expr]) -> Expr:
-    result = parts[0]
-    for part in parts[1:]:
-        result = binary("mul", result, part)
-    return result
+    return reduce(partial(binary, "mul"), parts)
 
 
 def operands(stage: Expr, lane: str) -> tuple[Expr, Expr] | None:

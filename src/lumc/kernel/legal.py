@@ -24,11 +24,9 @@ def check_kernel(kernel: Kernel) -> None:
     if len(set(kernel.stored)) != len(kernel.roots):
         problems.append("two roots store the same buffer")
     for i, root in enumerate(kernel.roots):
-        axes = {a for k in root.index for a in k.free}
-        stray = sorted(root.value.free - axes)
-        if stray:
+        if stray := sorted(root.value.free - root.axes):
             problems.append(f"root {i} depends on axis {stray[0]}, which its index lacks")
-        if not axes <= set(kernel.axes):
+        if not root.axes <= set(kernel.axes):
             problems.append(f"root {i} has axes that the kernel lacks")
         for e in subterms(root.value, *root.index):
             if e.kind != "load" or e.attr[0] not in kernel.stored:
@@ -85,10 +83,7 @@ def _stage_problems(kernel: Kernel, stage: Expr, p: Stage, gpu: bool) -> list[st
 
 def streamable(kernel: Kernel, root: Root) -> bool:
     """Can this store go around the caches? It must not accumulate, and fill whole pieces."""
-    buffer, lane = (
-        kernel.buffer(root.buffer),
-        [a for a in kernel.axes if any(a in i.free for i in root.index)][-1:],
-    )
+    buffer, lane = kernel.buffer(root.buffer), [a for a in kernel.axes if a in root.axes][-1:]
     steps, irregular = axis_steps(root.index, buffer.shape)
     along = all(steps.get(a) == 1 and a not in irregular for a in lane)
     long = any(kernel.extent[a] * buffer.dtype.nbytes >= PIECE for a in lane)
@@ -98,7 +93,7 @@ def streamable(kernel: Kernel, root: Root) -> bool:
 def shared_prefix(kernel: Kernel, order: tuple[str, ...]) -> int:
     """How many leading loops can be distributed: every root must have their axes."""
     for i, axis in enumerate(order):
-        if not all(any(axis in k.free for k in root.index) for root in kernel.roots):
+        if not all(axis in root.axes for root in kernel.roots):
             return i
     return len(order)
 

@@ -21,12 +21,12 @@ Guard = tuple[Expr, int, int]  # index, lo, hi
 def normalize(kernel: Kernel) -> Kernel:
     """The normal form; normalizing twice changes nothing."""
     zero = {a for a, n in kernel.extent.items() if n == 0}
-    roots = [r for r in kernel.roots if not any(zero & i.free for i in r.index)]
+    roots = [r for r in kernel.roots if not zero & r.axes]
     simplify = partial(_simplify, _Scope(kernel, [r.value for r in roots]), guards=())
     index = [tuple(simplify(i) for i in r.index) for r in roots]
     values = _merge([simplify(r.value) for r in roots])
     new = [Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True)]
-    axes = tuple(a for a in kernel.axes if any(a in i.free for r in new for i in r.index))
+    axes = tuple(a for a in kernel.axes if any(a in r.axes for r in new))
     return replace(kernel, axes=axes, roots=tuple(new))
 
 
@@ -97,10 +97,8 @@ def identity(e: Expr) -> Expr:
 
 def least(kind: DType) -> Expr:
     """The least value of a dtype, as a term."""
-    if kind.is_float:
-        return const(float("-inf"), kind)
-    bits = 8 * kind.nbytes - 1
-    return const(-(1 << bits) if kind in (DType.I64, DType.I32, DType.I8) else 0, kind)
+    lowest = kind.limits[0] if kind.is_int else 0
+    return const(float("-inf") if kind.is_float else lowest, kind)
 
 
 def _merge(values: list[Expr]) -> list[Expr]:

@@ -393,6 +393,5 @@ def _row_tiles(kernel: Kernel) -> dict[str, int]:
 
 def _work(kernel: Kernel) -> int:
     """Steps of the largest loop nest."""
-    loops = [{*s.free, *bound_axes(s)} for s in kernel.stages]
-    loops += [{a for i in r.index for a in i.free} for r in kernel.roots]
+    loops = [s.free.union(bound_axes(s)) for s in kernel.stages] + [r.axes for r in kernel.roots]
     return max((prod(kernel.extent[a] for a in axes) for axes in loops), default=0)

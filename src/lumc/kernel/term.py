@@ -122,6 +122,11 @@ class Root:
     index: tuple[Expr, ...]
     value: Expr
 
+    @property
+    def axes(self) -> frozenset[str]:
+        """The axes that it has an element for every point of."""
+        return frozenset[str]().union(*(i.free for i in self.index))
+
 
 @dataclass(frozen=True)
 class Kernel:

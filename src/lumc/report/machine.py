@@ -11,9 +11,10 @@ from pathlib import Path
 
 from lumc.artifact import atomic
 from lumc.errors import LumcError
-from lumc.targets import CPUS, resolve_target
+from lumc.targets import CPUS, GPUS, resolve_target
 
 OPTIONAL = {
+    "pycuda": "run and time on an NVIDIA GPU from Python (pip install lumc[cuda])",
     "onnx": "import ONNX models (pip install lumc[onnx])",
     "onnxruntime": "verify --source model.onnx",
     "torch": "verify --source FOLDER",
@@ -24,12 +25,14 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Row:
-    """A target and whether bundles for it run here; ``why`` says what is missing."""
+    """A target, whether bundles for it are made here and whether they run here; ``why`` says what
+    is missing."""
 
     name: str
     arch: str
     runs_here: bool
     why: str = ""
+    builds_here: bool = True
 
 
 def target_rows() -> list[Row]:
@@ -41,11 +44,40 @@ def target_rows() -> list[Row]:
         enough = same and target.arch <= here
         why = "" if enough else f"this machine is {here}"
         rows.append(Row(name, target.arch, enough or target.arch == "generic", why))
+    builder, device = cuda_compiler(), nvidia_gpu()
+    for arch in GPUS["cuda"]:
+        why = ", ".join(said.partition(";")[0] for ok, said in (builder, device) if not ok)
+        rows.append(Row(f"cuda:{arch}", arch, device[0], why, builder[0]))
+    from lumc.runtime.metal import problem
+
+    why = missing.what if (missing := problem()) else ""
+    rows += [Row(f"metal:{arch}", arch, not why, why) for arch in GPUS["metal"]]
     return rows
 
 
 def _family(arch: str) -> str:
     return arch.rsplit("-v", 1)[0]
+
+
+def cuda_compiler() -> tuple[bool, str]:
+    """Whether there is one; which, or what to do."""
+    from lumc.link import cuda
+
+    try:
+        found = cuda.find()
+    except LumcError as e:
+        return False, f"{e.what}; {e.fix}"
+    return True, f"{found.version} ({Path(found.command[-1]).name})"
+
+
+def nvidia_gpu() -> tuple[bool, str]:
+    """Whether pycuda finds one; which, or what to do."""
+    from lumc.runtime.nvidia import describe
+
+    try:
+        return True, describe()
+    except LumcError as e:
+        return False, f"{e.what}; {e.fix}"
 
 
 def targets(as_json: bool) -> None:
@@ -55,7 +87,8 @@ def targets(as_json: bool) -> None:
         print(json.dumps([asdict(r) for r in rows]))
         return
     for r in rows:
-        state = "runs here" if r.runs_here else f"builds here, does not run: {r.why}"
+        builds = "builds here" if r.builds_here else "does not build here"
+        state = "runs here" if r.runs_here else f"{builds}, does not run: {r.why}"
         print(f"{r.name:<16} {r.arch:<12} {state}")
 
 
@@ -72,6 +105,7 @@ def doctor(cc: str | None, as_json: bool, report: str | None = None) -> None:
     checks.append(_compiler(cc))
     target = resolve_target("cpu:native")
     checks.append(("cpu:native", True, f"{target.arch}, {target.lanes} f32 lanes"))
+    checks += [("CUDA compiler", *cuda_compiler()), ("NVIDIA GPU", *nvidia_gpu())]
     for package, use in OPTIONAL.items():
         found = importlib.util.find_spec(package) is not None
         checks.append((package, found, _version(package) if found else f"not installed: {use}"))

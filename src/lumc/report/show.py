@@ -263,12 +263,34 @@ def print_bundle(_: str, body: Body) -> Iterable[str]:
         yield f"kernel {k['symbol']} ({k['key']}) in {k['regions']} regions"
     arena, without = body["arena_bytes"], body["arena_bytes_without_reuse"]
     yield f"arena {arena} bytes ({without} without reuse), weights {body['weight_bytes']} bytes"
+    for target in body["targets"][1:]:
+        counts = ", ".join(f"{name} {n}" for name, n in target["launches"].items())
+        yield f"target {target['name']}: launches {counts}; arena {target['arena_bytes']} bytes"
+        for k in target["kernels"]:
+            yield f"kernel {k['symbol']} ({k['key']}) in {k['regions']} regions"
+
+
+def bundle_sources(file: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The texts of the kernels of all targets by their path, and the paths by name, key and symbol;
+    of those with the same name the one of the first target."""
+    from lumc.runtime.unpack import opened
+
+    body, sources, names = describe_bundle(file), dict[str, str](), dict[str, str]()
+    with opened(file) as folder:
+        for target in body["targets"]:
+            for k in target.get("kernels", body["kernels"]):
+                pattern = f"kernels/{target['name']}/{k['symbol']}.*"
+                (path,) = (p for p in folder.glob(pattern) if p.suffix in (".c", ".cu", ".metal"))
+                name = f"{target['name']}/{k['symbol']}"
+                sources[name] = path.read_text()
+                for alias in (k["name"], k["key"], k["symbol"], name):
+                    names.setdefault(alias, name)
+    return sources, names
 
 
 def one_kernel(kind: str, value: Any, name: str) -> list[str]:
-    """The kernel ``name`` (a key, a name or a symbol): its source, or its term and schedule."""
-    from lumc.runtime.unpack import opened
-
+    """The kernel ``name`` (a key, a name or a symbol, in a bundle also TARGET/SYMBOL): its source,
+    or its term and schedule."""
     if kind == "kernels":
         sources = {k.symbol: k.source for k in value.kernels}
         names = {n: k.symbol for k in value.kernels for n in (k.name, k.key, k.symbol)}
@@ -276,11 +298,7 @@ def one_kernel(kind: str, value: Any, name: str) -> list[str]:
         sources = {k: json.dumps(describe_kernel(v), indent=1) for k, v in value.kernels.items()}
         names = {n: k for k, v in value.kernels.items() for n in (k, v.kernel.name)}
     elif kind == "bundle":
-        kernels = describe_bundle(value)["kernels"]
-        names = {k[n]: k["symbol"] for k in kernels for n in ("name", "key", "symbol")}
-        with opened(value) as folder:
-            found = {p.stem: p for p in sorted(folder.glob("kernels/*/*.c"))}
-            sources = {symbol: found[symbol].read_text() for symbol in names.values()}
+        sources, names = bundle_sources(value)
     else:
         sources, names = {}, {}
     match = [symbol for n, symbol in names.items() if n == name or n.startswith(name)]

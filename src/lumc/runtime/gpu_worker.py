@@ -14,7 +14,7 @@ import numpy as np
 
 from lumc.codegen.plan import Grid
 from lumc.link.packing import Array
-from lumc.runtime.nvidia import Gpu
+from lumc.runtime.nvidia import Gpu, cache_bytes
 from lumc.runtime.worker import FENCE, MARK, OUTSIDE, Remembering, Subject, judge
 
 FLUSH_BYTES = 64 << 20  # at least; twice the second cache otherwise
@@ -139,8 +139,7 @@ class GpuWorker(Remembering[GpuCandidate]):
 
     def _flush(self) -> None:
         if self.flush is None:
-            attribute = self.gpu.drv.device_attribute.L2_CACHE_SIZE
-            half = max(FLUSH_BYTES, 2 * self.gpu.device.get_attribute(attribute))
+            half = max(FLUSH_BYTES, 2 * cache_bytes())
             self.flush = self.gpu.allocate(2 * half, "clearing the caches"), half
         memory, half = self.flush
         self.gpu.drv.memcpy_dtod_async(int(memory) + half, int(memory), half, self.gpu.stream)

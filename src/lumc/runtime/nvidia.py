@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,6 +79,17 @@ def describe() -> str:
     drv = driver()
     major, rest = divmod(drv.get_driver_version(), 1000)
     return f"{drv.Device(0).name()}, sm_{capability()}, driver for CUDA {major}.{rest // 10}"
+
+
+def fingerprint() -> str:
+    """Identifies the kind of GPU, and its driver."""
+    return hashlib.sha256(describe().encode()).hexdigest()[:12]
+
+
+def cache_bytes() -> int:
+    """The size of its second cache."""
+    drv = driver()
+    return int(drv.Device(0).get_attribute(drv.device_attribute.L2_CACHE_SIZE))
 
 
 class Gpu:

@@ -30,8 +30,7 @@ LUMC_API const char *lumc_emu_run(const char *symbol, unsigned blocks, unsigned 
                                   size_t shared_bytes, void *const *arguments, unsigned count,
                                   const Range *ranges, int order, unsigned seed)
 {
-    Launch l = {find(symbol), blocks,    threads,     shared_bytes,
-                arguments,    {},        (Order)order, seed};
+    Launch l = {find(symbol), blocks, threads, shared_bytes, arguments, {}, (Order)order, seed};
     l.ranges.assign(ranges, ranges + count);
     said = run(l);
     return said.c_str();

@@ -1,0 +1,104 @@
+"""Candidates on a GPU: printed, checked and timed in a worker process, on the fake driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gpu_bundles import python_environment
+
+PROGRAM = """
+import json
+from itertools import islice
+
+from gpu_bundles import Emulator
+from kernels import CC
+from lumc.kernel.gpu import guesses
+from lumc.kernel.plan import KernelPlan
+from lumc.targets import resolve_target
+from lumc.link import cuda
+from lumc.link.toolchain import find
+from lumc.profile.gpu import GpuBench
+from lumc.profile.measure import Job
+from lumc.runtime.process import Limits
+from measuring import kernel_of, product
+
+TID = "const unsigned tid = threadIdx.x;"
+PLANTED = {
+    "compiler": (TID, "this is not C++"),
+    "wrong": ("+= A[D0] * B[D1]", "-= A[D0] * B[D1]"),
+    "outside": (TID, TID + " if (tid == 3) B_out[12 * 33 + 5] = 1;"),
+    "crash": (TID, TID + " *(volatile int *)8 = 1;"),
+    "nothing": (TID, TID),
+}
+
+
+class Planting(Emulator):
+    '''The emulator's compiler, of a text in which something is replaced.'''
+
+    replaced = ("", "")
+
+    def image(self, folder, source, arch, output, seconds=0):
+        path, (old, new) = folder / source, self.replaced
+        text = path.read_text()
+        assert old in text, text
+        path.write_text(text.replace(old, new, 1))
+        try:
+            super().image(folder, source, arch, output, seconds)
+        except AssertionError as e:  # g++ said no
+            raise cuda.LumcError("E0702", str(e).splitlines()[-1]) from None
+
+
+def main():
+    target = resolve_target("cuda:sm_90")
+    plan = kernel_of(product)
+    schedules = list(islice(guesses(plan.kernel, target), 2))
+    said = {}
+    with GpuBench(target, find(CC), Planting(), Limits(seconds=60.0)) as bench:
+        for cold in (0, 1 << 20):
+            jobs = [Job(plan, s, cold) for s in schedules]
+            for number, trial in enumerate(bench.measure(jobs)):
+                said[f"candidate {number}, {cold}"] = [trial.us is not None, trial.remark]
+        said["finals"] = [t.us is not None for t in bench.finals(jobs)]
+        for name, Planting.replaced in PLANTED.items():
+            (trial,) = bench.measure(jobs[:1])
+            said[name] = [trial.reason, trial.remark]
+        cuda.figures = lambda image: {"k0": cuda.Figures(255, 288, 0)}
+        (trial,) = bench.measure(jobs[:1])
+        said["spills"] = [trial.reason, trial.remark]
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[object]]:
+    """What became of sound candidates and of planted ones."""
+    program = tmp_path_factory.mktemp("bench") / "program.py"
+    program.write_text(PROGRAM)
+    words, env = [sys.executable, str(program)], python_environment()
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_sound_candidates_are_timed(said: dict[str, list[object]]) -> None:
+    timed = {k: v for k, v in said.items() if k.startswith("candidate")}
+    assert len(timed) == 4 and all(v == [True, ""] for v in timed.values()), timed
+    assert said["finals"] == [True, True]
+    assert said["nothing"] == ["", ""]
+
+
+def test_others_are_records(said: dict[str, list[object]]) -> None:
+    """A fault ends the worker, and only it: the next candidate is timed again."""
+    assert said["compiler"][0] == "compiler"
+    assert said["wrong"][0] == "wrong" and said["wrong"][1] != said["outside"][1]
+    assert said["outside"] == ["wrong", "wrote outside of its buffers"]
+    assert said["crash"][0] == "crash"
+    assert said["spills"] == ["compiler", "288 bytes of a thread are not in registers"]

@@ -1,0 +1,117 @@
+"""Whole models planned for GPUs: every kernel on the emulators, race-checked, and the native runner
+on the fake driver; against the oracle and onnxruntime."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import gpu_launching
+from bundles import build
+from fake_gpu import environment
+from gpu_bundles import Emulator
+from lumc.codegen.generate import generate
+from lumc.codegen.plan import Code
+from lumc.execute import complete
+from lumc.files import read_graph
+from lumc.graph.graph import Graph, Node
+from lumc.oracle.graph import evaluate
+from lumc.pipeline import make_space
+from lumc.profile.choose import estimate
+from lumc.weights import read_weight
+
+GRAPHS = Path(__file__).parents[2] / "graphs"
+DIMS = {"b": 3, "s": 20, "n": 17}  # of the samples, where they are symbolic
+TARGETS = ("cuda:sm_90", "metal:apple7")
+SIZES = {"batch": 2, "seq": 9}  # of the exports
+ERROR = 1e-5  # relative L2
+
+
+class Model(NamedTuple):
+    """A graph, the folder of its weights, and its code for a GPU."""
+
+    graph: Graph
+    base: Path
+    code: Code
+
+
+def planned(graph: Graph, base: Path, target: str) -> Model:
+    return Model(graph, base, generate(estimate(make_space(graph, target, 20_000))))
+
+
+def sample(path: Path, target: str) -> Model:
+    graph = read_graph(str(path), {})
+    bound = {d: DIMS[d] for d in graph.dims}
+    return planned(read_graph(str(path), bound), path.parent, target)
+
+
+def exported(name: str, folder: Path, target: str, **dims: int) -> Model:
+    """An export of a small network, with random weights."""
+    onnx_models = pytest.importorskip("onnx_models", exc_type=ImportError)
+    from lumc.frontend.onnx import import_onnx
+
+    onnx_models.with_weights(name, folder / f"{name}.onnx")
+    lg = folder / f"{name}.lg"
+    import_onnx(folder / f"{name}.onnx", dims=dims).save(str(lg), {})
+    return planned(read_graph(str(lg), {}), folder, target)
+
+
+def inputs_and_outputs(m: Model) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Random inputs, and what the oracle makes of them in f64."""
+    entry = m.graph.entries[0].name
+    inputs = complete(m.graph, entry, {}, 0)
+    want, _ = evaluate(m.graph, entry, inputs, lambda n: read_weight(n, m.base))
+    return inputs, want
+
+
+def assert_near(got: dict[str, np.ndarray], want: dict[str, np.ndarray], about: object) -> None:
+    for name, value in want.items():
+        known = ~np.isnan(value)  # the root of a negative variance is none
+        assert np.array_equal(known, ~np.isnan(got[name])), f"{about}, {name}: NaN elsewhere"
+        error = np.linalg.norm((got[name] - value)[known]) / np.linalg.norm(value[known])
+        assert error < ERROR, f"{about}, {name}: relative error {error:.1e}"
+
+
+def emulate(models: Sequence[Model], built: Path) -> None:
+    """All kernels in one text, race-checked."""
+    kernels = gpu_launching.module(built, [m.code for m in models], checked=True)
+    for i, m in enumerate(models):
+        inputs, want = inputs_and_outputs(m)
+
+        def leaf(n: Node, m: Model = m, inputs: dict[str, np.ndarray] = inputs) -> np.ndarray:
+            return inputs[n.name] if n.name in inputs else read_weight(n, m.base)
+
+        entry = m.graph.entries[0].name
+        got = gpu_launching.run(kernels, f"g{i}_", m.code, entry, leaf)
+        assert_near(got, want, entry)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sample_graphs(target: str, built: Path) -> None:
+    emulate([sample(p, target) for p in sorted(GRAPHS.glob("*.lg"))], built)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_exported_networks(target: str, built: Path, tmp_path: Path) -> None:
+    names = ("bert.torchscript", "llama.torchscript", "resnet.torchscript")
+    emulate([exported(name, tmp_path, target, **SIZES) for name in names], built)
+
+
+def test_the_runner_runs_a_network_on_the_driver(tmp_path: Path) -> None:
+    m = exported("bert.torchscript", tmp_path, "cuda:sm_90", **SIZES)
+    bundle = build(m.code, tmp_path / "m.lb", m.base, cuda=Emulator())
+    inputs, want = inputs_and_outputs(m)
+    given = [x for n in inputs for x in ("--input", f"{n}={tmp_path}/{n}.npy")]
+    for name, value in inputs.items():
+        np.save(tmp_path / f"{name}.npy", value)
+    command = [bundle / "bin" / "lumc-run", bundle, "--device", "cuda", *given]
+    command += ["-o", f"{tmp_path}/out.npz"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "out.npz") as got:
+        assert_near(dict(got), want, "lumc-run")
