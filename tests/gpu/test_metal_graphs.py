@@ -26,7 +26,6 @@ GRAPHS = Path(__file__).parents[2] / "graphs"
 SAMPLES: dict[str, dict[str, int]] = {
     "mlp": {},
     "causal_attention": {},
-    "conv": {},
 }
 
 

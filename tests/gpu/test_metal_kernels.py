@@ -3,14 +3,12 @@ need no Mac."""
 
 from __future__ import annotations
 
-import os
-import random
 from pathlib import Path
 
 import pytest
 
 import msl
-from dealing import dealt, random_dealt, refusal, run
+from dealing import dealt, refusal, run
 from gpu import address_spaces
 from gpu.msl_lint import lint
 from kernel_zoo import FAMILIES, random_inputs
@@ -25,8 +23,6 @@ from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel
 from lumc.targets import resolve_target
 
-TOGETHER = 12  # kernels that are compiled at once
-DEEP = 400  # random runs
 Case = tuple[Kernel, Schedule]
 
 
@@ -62,26 +58,3 @@ def test_guesses(part: int, tmp_path: Path) -> None:
         for k in kernels()[part::4]
     ]
     check(cases, tmp_path, checked=part % 2 == 0, order=("forward", "random")[part // 2])
-
-
-def drawn(rng: random.Random, n: int) -> list[Case]:
-    found = list[Case]()
-    while len(found) < n:
-        k = rng.choice(kernels())
-        s = random_dealt(k, metal(), rng)
-        if not refusal(k, s, metal()):
-            found.append((k, s))
-    return found
-
-
-@pytest.mark.parametrize("part", range(2))
-def test_random_schedules(part: int, tmp_path: Path) -> None:
-    found = drawn(random.Random(f"metal{part}"), TOGETHER)
-    check(found, tmp_path, checked=part == 0, order=("forward", "reverse")[part])
-
-
-@pytest.mark.deep
-def test_many_random_schedules(tmp_path: Path) -> None:
-    rng = random.Random(int(os.environ.get("LUMC_SEED", "1")))
-    for i in range(DEEP // TOGETHER):
-        check(drawn(rng, TOGETHER), tmp_path, checked=i % 2 == 0)

@@ -10,10 +10,9 @@ from lumc.codegen.ccontract import print_contract
 from lumc.codegen.cmap import print_map
 from lumc.codegen.creduce import print_reduce
 from lumc.codegen.cterm import STORED
-from lumc.codegen.cwriter import Writer
+from lumc.codegen.cwriter import Writer, about, title
 from lumc.codegen.mathlib import HEADER_NAME
 from lumc.codegen.passes import touched
-from lumc.graph.expr import text
 
 ROUND = 4096  # the scratch of a part is a multiple of this
 
@@ -32,10 +31,8 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
         w.line("lumc_streamed();")
     head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{HEADER_NAME}"', ""]
     micro = [t.replace("@", name) for t, name in w.functions.items()]
-    title = [f" * {r.buffer}[{', '.join(map(text, r.index))}]" for r in program.kernel.roots]
-    about = ["/* " + program.kernel.name.replace("*/", ""), *title, " */"]
     function = [f"void {symbol}(void *const *args, long part, long nparts)", "{"]
-    return "\n".join([*head, *micro, *about, *function, *w.lines, "}", ""])
+    return "\n".join([*head, *micro, *title(program), *function, *w.lines, "}", ""])
 
 
 def _arguments(w: Writer, program: ir.Program) -> None:
@@ -74,7 +71,7 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
                 start = w.index(ir.block_start(op.loop.axis))
                 step = f"{start} += {op.loop.tile}"
                 head = f"for (long {start} = 0; {start} < {op.loop.extent}; {step})"
-                with w.block(head, _about(op.loop)):
+                with w.block(head, about(op.loop)):
                     _tile_size(w, op.loop)
                     _operations(w, op.body)
             case ir.Rows():
@@ -96,7 +93,7 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
 def _parts(w: Writer, op: ir.Par) -> None:
     """The tiles of the distributed axes, numbered, in equal runs for the parts."""
     total = stride = prod(loop.count for loop in op.loops)
-    w.comment("parts: " + ", ".join(_about(loop) for loop in op.loops))
+    w.comment("parts: " + ", ".join(about(loop) for loop in op.loops))
     w.line(f"const long first = {total} * part / nparts, last = {total} * (part + 1) / nparts;")
     with w.block("for (long tile = first; tile < last; tile++)"):
         for loop in op.loops:
@@ -116,8 +113,3 @@ def _tile_size(w: Writer, loop: ir.Loop) -> None:
         rest = f"{loop.extent} - {w.index(ir.block_start(loop.axis))}"
         size = w.index(ir.block_size(loop.axis))
         w.line(f"const long {size} = lumc_min({loop.tile}, {rest});")
-
-
-def _about(loop: ir.Loop) -> str:
-    whole = loop.tile >= loop.extent
-    return f"{loop.axis} = {loop.extent}" + ("" if whole else f" in tiles of {loop.tile}")

@@ -132,16 +132,20 @@ class TermPrinter:
 
     def load(self, load: Expr, value: Callable[[Expr], str] | None = None) -> str:
         """The value that a load reads, converted to what it is computed in."""
-        kind, element = self.places[load.attr[0]].dtype, self.address(load, value)
+        return self.widened(load, self.address(load, value))
+
+    def widened(self, load: Expr, element: str) -> str:
+        kind = self.places[load.attr[0]].dtype
         if kind in (DType.F16, DType.BF16):
             return f"lumc_from_{kind.value}({element})"
         return f"({element} != 0)" if kind is DType.BOOL else element
 
     def store(self, dst: Expr, text: str, value: Callable[[Expr], str] | None = None) -> str:
+        return f"{self.address(dst, value)} = {self.narrowed(dst, text)};"
+
+    def narrowed(self, dst: Expr, text: str) -> str:
         kind = self.places[dst.attr[0]].dtype
-        if kind in (DType.F16, DType.BF16):
-            text = f"lumc_to_{kind.value}({text})"
-        return f"{self.address(dst, value)} = {text};"
+        return f"lumc_to_{kind.value}({text})" if kind in (DType.F16, DType.BF16) else text
 
     def operation(self, e: Expr, kids: Sequence[str]) -> str:
         """A unary, binary or cast term of these operands."""

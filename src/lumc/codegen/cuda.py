@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import lumc.codegen.program as ir
+from lumc.codegen.cwriter import about, title
 from lumc.codegen.distributed import Distributed, Nest, Step
-from lumc.codegen.gpu import GpuWriter, about, title, without_unused
+from lumc.codegen.gpu import GpuWriter, without_unused
 from lumc.codegen.gpuops import print_nodes
 from lumc.codegen.layout import WARP, Distribution
 from lumc.codegen.plan import Grid

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from lumc.codegen.cterm import C, Levels, Spelling, TermPrinter
-from lumc.codegen.program import Program, Range
+from lumc.codegen.program import Loop, Program, Range
 from lumc.graph.expr import Expr, add, axis, dim, substitute
+from lumc.graph.expr import text as text_of
 
 LINE = 64  # bytes of a cache line
 Lines = Sequence[str]
@@ -152,3 +153,15 @@ def block_sizes(r: Range, by: int) -> list[int]:
     """Every size that a block of ``by`` elements of a range can have, the full one first."""
     full = [by] if any(s >= by for s in r.sizes) else []
     return full + sorted({s % by for s in r.sizes} - {0})
+
+
+def title(program: Program) -> list[str]:
+    """What a kernel stores, as a comment."""
+    kernel = program.kernel
+    roots = [f" * {r.buffer}[{', '.join(map(text_of, r.index))}]" for r in kernel.roots]
+    return ["/* " + kernel.name.replace("*/", ""), *roots, " */"]
+
+
+def about(loop: Loop) -> str:
+    whole = loop.tile >= loop.extent
+    return f"{loop.axis} = {loop.extent}" + ("" if whole else f" in tiles of {loop.tile}")

@@ -21,21 +21,21 @@ from lumc.codegen.distributed import (
     Node,
     Step,
     loads_of,
+    plain,
     reads,
     steps_of,
     writes,
 )
-from lumc.codegen.layout import WARP, Distribution, Roles, deal, mma, power, simdgroup, simt
+from lumc.codegen.layout import VECTORS, WARP, Distribution, deal, power
+from lumc.codegen.roles import anchor
 from lumc.codegen.tiles import lay_out
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, axis, linear, num, substitute
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import HALF, computed
+from lumc.kernel.contraction import computed
 from lumc.kernel.schedule import Threads
 from lumc.kernel.term import dtype
 
-STEPS = {"mma": 16, "simdgroup": 8}  # of the reduced axis, in one fragment
-KINDS = {"mma": "cuda", "simdgroup": "metal"}
 TURN = 8  # elements along both axes, from which a transpose goes through shared memory
 MOVED = 16  # bytes that a thread copies at once
 
@@ -54,7 +54,7 @@ class Distributor:
         self.program, self.threads, self.gpu = program, threads, program.target.gpu
         self.places = dict(program.places)
         self.values = dict[str, Distribution]()
-        self.stored = {n: computed(p.dtype) for n, p in self.places.items() if self._inside(n)}
+        self.stored = {n: computed(p.dtype) for n, p in self.places.items() if self.inside(n)}
         self.order = dict[str, tuple[int, ...]]()
         self.turned = set[str]()
         self.known = set[Step]()  # whose points are dealt
@@ -65,15 +65,15 @@ class Distributor:
     def run(self) -> Distributed:
         for step in self.steps:
             if isinstance(step.op, ir.Contract):
-                self._anchor(step, step.op)
+                anchor(self, step, step.op)
         for step in self.steps:
-            if (
-                isinstance(step.op, ir.Map)
-                and step.op.copy
-                and self._name(step.op) not in self.values
-            ):
-                self._deal_copy(step, step.op)
+            op = step.op
+            if isinstance(op, ir.Map) and op.copy and self.name_of(op) not in self.values:
+                self._deal_copy(step, op)
         self._propagate()
+        for step in self.steps:
+            if step.vector == 1 and not isinstance(step.op, ir.Contract):
+                self._widen(step, step.op)
         memory = self._memory()
         body = self._split(self.body, memory)
         if self.threads.ring > 1:
@@ -143,74 +143,14 @@ class Distributor:
                 copies.append(ir.Map(moved[e], axes, op.ranges, e, copy=True))
         return [*copies, replace(op, term=substitute(op.term, moved))]
 
-    # ---- contractions
-
-    def _anchor(self, step: Step, op: ir.Contract) -> None:
-        """The distributions of a contraction's tiles, from its fragment and its grid."""
-        p, size = op.plan, {a: r.largest for a, r in op.ranges.items()}
-        assert p.lane_axis
-        batch = [a for a in op.kept if a not in (p.rows_axis, p.lane_axis)]
-        units = p.grid[0] * p.grid[1] * (1 if p.fragment == "simt" else WARP)
-        if units != self.threads.count or any(n != power(n) for n in p.grid):
-            raise self.refuse(
-                f"a contraction on {p.grid[0]} x {p.grid[1]} for a block of "
-                f"{self.threads.count} threads"
-            )
-        if p.fragment == "simt":
-            free = op.a.free, op.b.free
-            if p.rows_axis is None and p.grid[0] > 1:
-                raise self.refuse("no rows for its threads")
-            roles = simt(p.rows_axis, p.lane_axis, size, p.grid, batch, op.red, free)
-        else:
-            roles = self._fragments(op, size, batch)
-        step.roles, step.points = roles, roles.c
-        self.known.add(step)
-        self.values.setdefault(self._name(op), self.labelled(op.dst, roles.c))
-        for ref, role, memory in ((op.a, roles.a, p.place_a), (op.b, roles.b, p.place_b)):
-            if not self._inside(ref.attr[0]):
-                continue
-            fits = plain(ref) and self._still(op, ref)
-            if memory == "register" and fits and (p.fragment == "simt" or len(op.red) == 1):
-                self.values.setdefault(ref.attr[0], self.labelled(ref, role))
-            if p.fragment != "simt":
-                self._grow(op, ref, role)
-            if p.fragment == "mma":
-                self.stored[ref.attr[0]] = self.places[ref.attr[0]].dtype
-
-    def _fragments(self, op: ir.Contract, size: Mapping[str, int], batch: Sequence[str]) -> Roles:
-        p, make_roles = op.plan, {"mma": mma, "simdgroup": simdgroup}[op.plan.fragment]
-        assert p.lane_axis
-        if KINDS[p.fragment] != self.program.target.kind:
-            raise self.refuse(f"no {p.fragment} fragments")
-        if p.rows_axis is None or any(size[a] > 1 for a in batch):
-            raise self.refuse("a fragment has rows and lanes, and no third axis")
-        kinds = {self.places[e.attr[0]].dtype for e in (op.a, op.b)}
-        if p.fragment == "mma" and (len(kinds) > 1 or not kinds <= {*HALF}):
-            raise self.refuse("matrix units multiply 16-bit floats of one dtype")
-        if p.fragment == "simdgroup" and computed(dtype(op.dst)) is not DType.F32:
-            raise self.refuse("matrix units multiply floats")
-        along = max(op.red, key=lambda a: (size[a], a))
-        if op.ranges[along].lo != num(0) and size[along] % STEPS[p.fragment]:
-            raise self.refuse(f"tiles of {size[along]} steps are not whole fragments")
-        return make_roles(p.rows_axis, p.lane_axis, along, size, p.grid)
-
-    def _grow(self, op: ir.Contract, ref: Expr, role: Distribution) -> None:
-        """Tiles of operands hold whole fragments; what lies beyond the data is zero."""
-        place = self.places[ref.attr[0]]
-        dims = [
-            replace(d, size=_reach(op, role, d, i))
-            for d, i in zip(place.dims, ref.kids, strict=True)
-        ]
-        self.places[place.name] = replace(place, dims=tuple(dims))
-
     # ---- copies of operands
 
     def _deal_copy(self, step: Step, op: ir.Map) -> None:
         """Threads along memory; the tile has the same axis innermost, unless a fragment needs
         another one."""
-        name = self._name(op)
+        name = self.name_of(op)
         source = _bare(op.term)
-        loads = source.kind == "load" and not self._inside(source.attr[0])
+        loads = source.kind == "load" and not self.inside(source.attr[0])
         if loads:
             self.stored[name] = self.places[name].dtype  # as it is
         place, kind = self.places[name], self.stored[name]
@@ -242,7 +182,7 @@ class Distributor:
                     return good[0]
         return unit
 
-    def _aligned(self, op: ir.Map, source: Expr, unit: str, width: int) -> bool:
+    def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
         """May every thread move this many elements of the source at once?"""
         constant, atoms = linear(self.places[source.attr[0]].offset(source.kids))
         r, here = op.ranges[unit], atoms.get(axis(unit))
@@ -279,7 +219,7 @@ class Distributor:
 
     def _spread(self, step: Step) -> None:
         for dst in writes(step):
-            if self._inside(dst.attr[0]) and plain(dst):
+            if self.inside(dst.attr[0]) and plain(dst):
                 points = self.labelled(dst, step.points.on(dst.free))
                 self.values.setdefault(dst.attr[0], points)
 
@@ -294,12 +234,39 @@ class Distributor:
 
     def _dealt(self, op: ir.Map | ir.Reduce | ir.Contract) -> Distribution:
         axes, size = axes_of(op), {a: op.ranges[a].largest for a in axes_of(op)}
+        assert not isinstance(op, ir.Contract)
         t, reduces = self.threads, any(isinstance(s.op, ir.Reduce) for s in self.steps)
         if isinstance(op, ir.Reduce):
             fast = op.kept[-1] if op.lanes == "kept" and op.kept else op.red[-1]
         else:
             fast = self._unit(writes(Step(op)), axes)
-        return deal(axes, size, t.count, fast, 1, t.row if reduces else None)
+        along = [e for e in self._moved(op) if fast in e.free]
+        width = min([t.vector, *(MOVED // self.places[e.attr[0]].dtype.nbytes for e in along)])
+        if not all(self._aligned(op, e, fast, width) for e in along):
+            width = 1
+        return deal(axes, size, t.count, fast, width, t.row if reduces else None)
+
+    def _moved(self, op: ir.Map | ir.Reduce) -> list[Expr]:
+        """What an operation reads and writes in memory, but for loads that a guard protects."""
+        step = Step(op)
+        terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
+        guarded = {_bare(e) for t in terms for e in _guarded(t) if e.kind == "guard"}
+        touched = dict.fromkeys([*loads_of(*terms), *writes(step)])
+        return [e for e in touched if e not in guarded and not self.inside(e.attr[0])]
+
+    def _widen(self, step: Step, op: ir.Map | ir.Reduce) -> None:
+        """Neighbours in the registers of a thread are moved at once where memory allows it."""
+        for digit in step.points.registers:
+            a, n, _ = digit
+            if digit.stride > 1 or n == 1 or (isinstance(op, ir.Reduce) and a not in op.red):
+                continue
+            sizes = {e: n * self.places[e.attr[0]].dtype.nbytes for e in self._moved(op)}
+            wide = [e for e, b in sizes.items() if b in VECTORS and self._aligned(op, e, a, n)]
+            if wide:
+                others = tuple(r for r in step.points.registers if r is not digit)
+                step.points = replace(step.points, registers=(*others, digit))
+                step.along, step.vector, step.wide = a, n, tuple(wide)
+                return
 
     # ---- places
 
@@ -309,12 +276,12 @@ class Distributor:
         seen = dict[str, list[tuple[Step, Expr]]]()
         for step in self.steps:
             for ref in [*reads(step), *writes(step)]:
-                if self._inside(ref.attr[0]):
+                if self.inside(ref.attr[0]):
                     seen.setdefault(ref.attr[0], []).append((step, ref))
         return {name: self._memory_of(name, uses) for name, uses in seen.items()}
 
     def _memory_of(self, name: str, uses: Sequence[tuple[Step, Expr]]) -> str:
-        if all(plain(ref) and self._still(step.op, ref) for step, ref in uses):
+        if all(plain(ref) and self.still(step.op, ref) for step, ref in uses):
             needs = [self.labelled(ref, self.need(step, ref)) for step, ref in uses]
             value = self.values.setdefault(name, needs[0])
             same = (n.owner() == value.owner() and n.offsets() == value.offsets() for n in needs)
@@ -332,7 +299,7 @@ class Distributor:
                     return role
         return step.points.on(ref.free)
 
-    def _still(self, op: ir.Map | ir.Reduce | ir.Contract, ref: Expr) -> bool:
+    def still(self, op: ir.Map | ir.Reduce | ir.Contract, ref: Expr) -> bool:
         dims = self.places[ref.attr[0]].dims
         return all(
             d.size == 1 or (i.attr[0] in op.ranges and op.ranges[i.attr[0]].lo is d.origin)
@@ -387,14 +354,14 @@ class Distributor:
         if not isinstance(op, ir.Map) or not op.copy or step.vector == 1:
             return False
         stored = op.term.attr[0] in self.program.kernel.stored
-        return memory[self._name(op)] == "shared" and not stored
+        return memory[self.name_of(op)] == "shared" and not stored
 
     # ---- names
 
-    def _inside(self, name: str) -> bool:
+    def inside(self, name: str) -> bool:
         return self.places[name].kind == "scratch"
 
-    def _name(self, op: ir.Map | ir.Contract) -> str:
+    def name_of(self, op: ir.Map | ir.Contract) -> str:
         return str(op.dst.attr[0])
 
     def _labels(self, ref: Expr) -> dict[str, str]:
@@ -411,11 +378,6 @@ class Distributor:
 
 def axes_of(op: ir.Map | ir.Reduce | ir.Contract) -> tuple[str, ...]:
     return op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red)
-
-
-def plain(ref: Expr) -> bool:
-    """Is every index an axis?"""
-    return all(k.kind == "axis" for k in ref.kids)
 
 
 def _bare(e: Expr) -> Expr:
@@ -435,21 +397,3 @@ def _guarded(term: Expr) -> list[Expr]:
         else:
             stack += reversed(e.kids)
     return list(out)
-
-
-def _reach(op: ir.Contract, role: Distribution, d: ir.Dim, index: Expr) -> int:
-    """How far along a dimension a contraction reads: whole fragments, past the last tile of a
-    copy that was made outside the loop as well."""
-    if index.kind != "axis":
-        extra = 0
-        for a, c in linear(index)[1].items():
-            if a.kind == "axis" and a.attr[0] in op.ranges:
-                name = a.attr[0]
-                extra += abs(c) * max(0, role.span(name) - op.ranges[name].largest)
-        return d.size + extra
-    if index.attr[0] not in op.ranges:
-        return d.size
-    r, span = op.ranges[index.attr[0]], role.span(index.attr[0])
-    if d.origin is r.lo:
-        return max(d.size, span)
-    return max(d.size, (-(-d.size // r.largest) - 1) * r.largest + span)

@@ -51,6 +51,7 @@ class Step:
     roles: Roles | None = None
     along: str | None = None  # the axis of elements that are moved ``vector`` at a time
     vector: int = 1
+    wide: tuple[Expr, ...] = ()  # what is moved so, of an operation that is no copy
     partials: tuple[str, ...] = ()  # of a reduction across warps: places, one per output
     ahead: bool = False  # an asynchronous copy
 
@@ -129,3 +130,8 @@ def writes(node: Step | Combine) -> list[Expr]:
 def _reduce(node: Combine) -> ir.Reduce:
     assert isinstance(node.step.op, ir.Reduce)
     return node.step.op
+
+
+def plain(ref: Expr) -> bool:
+    """Is every index an axis?"""
+    return all(k.kind == "axis" for k in ref.kids)

@@ -23,8 +23,8 @@ from lumc.codegen.distributed import (
     Step,
     Tile,
 )
-from lumc.codegen.layout import Distribution, RegisterDigit, ThreadDigit
-from lumc.graph.expr import Expr, add, dim, mul, num, text
+from lumc.codegen.layout import VECTORS, Distribution, RegisterDigit, ThreadDigit
+from lumc.graph.expr import Expr, add, axis, dim, mul, num
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import HALF, computed
 from lumc.kernel.term import const, dtype
@@ -58,6 +58,7 @@ class GpuWriter(Writer, ABC):
         super().__init__(d.program, SPELLING)
         self.d, self.tiles = d, d.tiles
         self.slot = "0"  # of the copies in flight
+        self.vectors = dict[Expr, str]()  # loads of neighbours that are there already
         self.loose = set[str]()  # packed values that are being made, one element at a time
         for name, tile in d.tiles.items():
             kind = computed(tile.dtype) if tile.memory == "register" else tile.dtype
@@ -150,6 +151,8 @@ class GpuWriter(Writer, ABC):
         return at if tile.slots == 1 else f"({self.slot}) * {tile.size} + {at}"
 
     def load(self, load: Expr, value: Value = None) -> str:
+        if load in self.vectors:
+            return self.widened(load, self.vectors[load])
         tile = self.tiles.get(load.attr[0])
         if tile is None or not tile.packed or load.attr[0] in self.loose:
             return super().load(load, value)
@@ -321,25 +324,41 @@ class GpuWriter(Writer, ABC):
 
     def operand(self, ref: Expr, op: ir.Contract, points: Distribution, axes: Sequence[str]) -> str:
         """An element that a contraction reads, zero outside the data."""
-        tile = self.tiles.get(ref.attr[0])
         levels = self.levels(())
         value = self.load(ref, levels.value)
         self.lines_of(levels.at[0])
-        if tile and tile.memory == "register":
-            return value
-        if tile:
-            conditions = self.fits(ref, points, op.ranges)
-        else:
-            conditions = self.inside(points, axes, op.ranges)
-        if op.plan.fragment == "simt" and self.held(op):  # its steps run over whole tiles
-            conditions += [
-                f"{self.names.axis(k)} < {self.end(op.ranges[k])}"
-                for k in op.red
-                if k in ref.free and len(op.ranges[k].sizes) > 1
-            ]
-        kind = computed(dtype(ref))
-        other = self.literal(const(0, kind))
+        conditions = self.readable(ref, op, points, axes)
+        other = self.literal(const(0, computed(dtype(ref))))
         return f"{' && '.join(conditions)} ? {value} : {other}" if conditions else value
+
+    def readable(
+        self, ref: Expr, op: ir.Contract, points: Distribution, axes: Sequence[str]
+    ) -> list[str]:
+        """What holds for the elements of an operand that are there."""
+        tile = self.tiles.get(ref.attr[0])
+        if tile and tile.memory == "register":
+            return []
+        ranges = op.ranges
+        found = self.fits(ref, points, ranges) if tile else self.inside(points, axes, ranges)
+        if op.plan.fragment != "simt" or not self.held(op):
+            return found
+        edges = [k for k in op.red if k in ref.free and len(ranges[k].sizes) > 1]
+        return found + [f"{self.names.axis(k)} < {self.end(ranges[k])}" for k in edges]
+
+    def neighbours(self, ref: Expr, op: ir.Contract, points: Distribution) -> int:
+        """How many elements of a shared operand the registers of a thread take at once."""
+        tile, place = self.tiles.get(ref.attr[0]), self.places[ref.attr[0]]
+        last = points.registers[-1] if points.registers else None
+        if not tile or tile.memory != "shared" or not last or last.stride > 1:
+            return 1
+        n, r = last.extent, op.ranges[last.axis]
+        for i, d, stride in zip(ref.kids, place.dims, tile.strides, strict=True):
+            here = i is axis(last.axis) and stride == 1 and d.size % n == 0
+            if not (here and (d.origin is r.lo or r.largest % n == 0)) and (
+                last.axis in i.free or (d.size > 1 and stride % n)
+            ):
+                return 1
+        return n if n * tile.dtype.nbytes in VECTORS else 1
 
     def around(self, nest: ExitStack, op: ir.Contract, along: str) -> None:
         """What fragments do not cover: loops over other reduced axes, batch axes of one element."""
@@ -374,15 +393,3 @@ def without_unused(lines: Sequence[str]) -> list[str]:
                 continue
         out.append(line)
     return out[::-1]
-
-
-def title(program: ir.Program) -> list[str]:
-    """What a kernel stores, as a comment."""
-    kernel = program.kernel
-    roots = [f" * {r.buffer}[{', '.join(map(text, r.index))}]" for r in kernel.roots]
-    return ["/* " + kernel.name.replace("*/", ""), *roots, " */"]
-
-
-def about(loop: ir.Loop) -> str:
-    whole = loop.tile >= loop.extent
-    return f"{loop.axis} = {loop.extent}" + ("" if whole else f" in tiles of {loop.tile}")

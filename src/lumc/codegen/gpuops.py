@@ -3,17 +3,18 @@ plain threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from math import prod
 
 import lumc.codegen.program as ir
 from lumc.codegen.creduce import combine
+from lumc.codegen.cwriter import about
 from lumc.codegen.distributed import Combine, Nest, Node, Step, Sync, loads_of, writes
-from lumc.codegen.gpu import FULLY, GpuWriter, about, zero
+from lumc.codegen.gpu import FULLY, GpuWriter, zero
 from lumc.codegen.layout import WARP, Distribution, RegisterDigit
-from lumc.graph.expr import axis, dim, num, text
+from lumc.graph.expr import Expr, axis, dim, num, text
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed
 from lumc.kernel.normal import least
@@ -98,7 +99,7 @@ def _pack(w: GpuWriter, name: str, loose: str) -> None:
 def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
     w.comment(f"{text(op.dst)} = {text(op.term)}")
     points, ranges = step.points, op.ranges
-    if step.vector > 1 and w.tiles[op.dst.attr[0]].memory == "shared":
+    if op.copy and step.vector > 1 and w.tiles[op.dst.attr[0]].memory == "shared":
         starts = [r for r in points.registers if r.axis != step.along or r.stride > 1]
         points = replace(points, registers=tuple(starts))
         with w.points(points, op.axes, ranges):
@@ -107,17 +108,72 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
                 ends = w.address(op.dst), w.address(op.term)
                 w.move(step, *ends, " && ".join(w.inside(points, op.axes, ranges)))
         return
-    with w.points(points, op.axes, ranges):
-        inside = w.inside(points, op.axes, ranges)
-        if op.dst.attr[0] in w.tiles:
+    w.threads(points, op.axes)
+    inside, stores = w.inside(points, op.axes, ranges), op.dst.attr[0] not in w.tiles
+    conditions = [*inside, *w.once(points, op.dst.free)] if stores else []
+    with _elements(w, step, op.axes, points.registers, conditions):
+        if not stores:
             with w.storing(op.dst, points, op.axes, ranges):
                 value = w.values([(op.term, zero(op.dst))], inside)[0]
                 w.line(w.store(op.dst, value))
             return
         levels = w.levels(())
-        stored = w.store(op.dst, levels.value(op.term), levels.value)
-        with w.when([*inside, *w.once(points, op.dst.free)]):
-            w.lines_of([*levels.at[0], stored])
+        value = levels.value(op.term)
+        if op.dst in step.wide:
+            stored = f"OUT[D{len(points.registers) - 1}] = {w.narrowed(op.dst, value)};"
+        else:
+            stored = w.store(op.dst, value, levels.value)
+        w.lines_of([*levels.at[0], stored])
+
+
+@contextmanager
+def _elements(
+    w: GpuWriter,
+    step: Step,
+    axes: Sequence[str],
+    digits: Sequence[RegisterDigit],
+    conditions: Sequence[str] = (),
+    start: int = 0,
+    unroll: bool = True,
+) -> Iterator[None]:
+    """The elements of a thread where the conditions hold. Neighbours that memory moves at once are
+    loaded before and stored after the loop over them, which is the last one."""
+    points, ranges = step.points, step.op.ranges
+    outer = digits[:-1] if step.wide else digits
+    with w.registers(outer[start:], start, unroll):
+        w.coordinates(points, axes, ranges, outer)
+        with w.when(conditions):
+            if not step.wide:
+                yield
+                return
+            _load_vectors(w, step, [] if conditions else w.inside(points, axes, ranges), len(outer))
+            out = step.op.dst if isinstance(step.op, ir.Map) else None
+            out = out if out in step.wide else None
+            if out:
+                kind = w.spelling.stored[w.places[out.attr[0]].dtype]
+                w.line(f"{kind} OUT[{step.vector}];")
+            with w.registers(digits[len(outer) :], len(outer)):
+                w.coordinates(points, axes, ranges, digits)
+                yield
+            w.vectors.clear()
+            if out:
+                levels = w.levels(())
+                at = w.address(out, levels.value)
+                w.lines_of([*levels.at[0], f"lumc_store(&{at}, OUT);"])
+
+
+def _load_vectors(w: GpuWriter, step: Step, inside: Sequence[str], digit: int) -> None:
+    op = step.op
+    assert not isinstance(op, ir.Contract)
+    terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
+    for e in (e for e in loads_of(*terms) if e in step.wide):
+        name, levels = f"V_{w.fresh()}", w.levels(())
+        at = w.address(e, levels.value)
+        kind = w.spelling.stored[w.places[e.attr[0]].dtype]
+        w.line(f"{kind} {name}[{step.vector}]{' = {}' * bool(inside)};")
+        with w.when(inside):
+            w.lines_of([*levels.at[0], f"lumc_load({name}, &{at});"])
+        w.vectors[e] = f"{name}[D{digit}]"
 
 
 def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
@@ -136,8 +192,7 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
         stored_in = [w.tiles.get(dst.attr[0]) for dst, _ in op.stores]
         kept = any(t and t.memory == "register" for t in stored_in)
         few = kept or _by_registers(w, op) or prod(r.extent for r in walked) <= FULLY
-        with w.registers(walked, len(rows.registers), few):
-            w.coordinates(points, axes, ranges, digits)
+        with _elements(w, step, axes, digits, (), len(rows.registers), few):
             terms = [(o.term, _neutral(w, o)) for o in op.outputs]
             terms += [(e, zero(e)) for _, e in op.stores]
             values = w.values(terms, w.inside(points, axes, ranges))
@@ -259,10 +314,8 @@ def _simt(w: GpuWriter, step: Step, op: ir.Contract) -> None:
             points = sizes[side] = c.on(ref.free.difference(op.red))
             axes = [a for a in op.kept if a in ref.free]
             w.line(f"{w.spelling.types[kind]} {side}[{points.size}];")
-            with w.registers(points.registers) if points.registers else w.block():
-                w.coordinates(points, axes, op.ranges, points.registers)
-                value = w.operand(ref, op, points, axes)
-                w.line(f"{side}[{_linear(points.registers)}] = {value};")
+            with w.block():
+                _operand(w, op, ref, points, (side, axes))
         with w.registers(c.registers):
             _offsets(w, c.registers)
             a, b = (f"{s}[{_linear(c.registers, sizes[s])}]" for s, _ in sides)
@@ -272,6 +325,27 @@ def _simt(w: GpuWriter, step: Step, op: ir.Contract) -> None:
             else:
                 product = f"lumc_mul_{kind.value}({a}, {b})"
                 w.line(f"{dst} = lumc_add_{kind.value}({dst}, {product});")
+
+
+def _operand(
+    w: GpuWriter, op: ir.Contract, ref: Expr, points: Distribution, to: tuple[str, Sequence[str]]
+) -> None:
+    """What one step needs of an operand, neighbours at once."""
+    (array, axes), n = to, w.neighbours(ref, op, points)
+    digits = points.registers if n == 1 else points.registers[:-1]
+    at = f"{array}[{_linear(points.registers)}]"
+    with w.registers(digits):
+        w.coordinates(points, axes, op.ranges, digits)
+        if n == 1:
+            w.line(f"{at} = {w.operand(ref, op, points, axes)};")
+            return
+        conditions = w.readable(ref, op, points, axes)
+        kind = w.spelling.stored[w.places[ref.attr[0]].dtype]
+        w.line(f"{kind} NEXT[{n}]{' = {}' * bool(conditions)};")
+        with w.when(conditions):
+            w.line(f"lumc_load(NEXT, &{w.address(ref)});")
+        with w.registers(points.registers[-1:], len(digits)):
+            w.line(f"{at} = {w.widened(ref, f'NEXT[D{len(digits)}]')};")
 
 
 def _linear(digits: Sequence[RegisterDigit], only: Distribution | None = None) -> str:

@@ -13,6 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 WARP = 32
+VECTORS = (4, 8, 16)  # bytes that a thread loads or stores at once
 
 
 class ThreadDigit(NamedTuple):

@@ -189,9 +189,11 @@ class Lowering:
                 rows.setdefault((s.free, p.lanes, p.streams), []).append(s)
             else:
                 done[s] = self._home(s, scope)
-                if cut and self.c.target.gpu:
+                if cut and self.c.target.gpu:  # nothing is overwritten inside a loop
                     self._map(g.before, done[s], self._axes(s), scope, identity(s))
-                self._contract(g, s, done[s], None if cut and self.c.target.gpu else cut)
+                    self._contract(g, s, done[s], None)
+                else:
+                    self._contract(g, s, done[s], cut)
         for each in rows.values():
             done |= self._reduce(g, each)
         for each in weighted.values():

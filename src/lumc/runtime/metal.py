@@ -78,6 +78,9 @@ class Bundle(Opened):
             self._ends = [_places(e) for e in plan.entries]
             most = max((ends[-1] for ends in self._ends), default=0)
             self._memory = self._allocate(most, "the values between kernels")
+            self._steps = [
+                [self._step(i, launch) for launch in e.launches] for i, e in enumerate(plan.entries)
+            ]
 
     @staticmethod
     def open(path: str | Path, cache: Path | None = None, library: str = "") -> Bundle:
@@ -106,7 +109,7 @@ class Bundle(Opened):
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
         number = self._begin(inputs, entry, say)
         with self._open():
-            self._run(number, self.plan.entries[number].launches)
+            execute(self.gpu, self._queue, self._steps[number])
         first = 1 + len(self.plan.entries[number].inputs)
         outputs = self.plan.entries[number].outputs
         places = self._ends[number][first:-1]
@@ -128,7 +131,7 @@ class Bundle(Opened):
         number = self._begin(inputs, entry, lambda _: None)
         launches = self.plan.entries[number].launches
         with self._open():
-            times = [self._run(number, [launch]) for launch in launches]
+            times = [execute(self.gpu, self._queue, [step]) for step in self._steps[number]]
         names = [self.plan.kernels[launch.kernel].symbol for launch in launches]
         start = times[0][0] if times else 0.0
         parts = [
@@ -149,10 +152,9 @@ class Bundle(Opened):
         back."""
         before, samples = self.state(), list[float]()
         number = self._begin(inputs, entry, say)
-        launches = self.plan.entries[number].launches
 
         def sample(runs: int) -> float:
-            start, end = self._run(number, launches * runs)
+            start, end = execute(self.gpu, self._queue, self._steps[number] * runs)
             return (end - start) * 1e6 / runs
 
         with self._open():
@@ -248,16 +250,11 @@ class Bundle(Opened):
                 return self._states[a.index], 0
         return None
 
-    def _run(self, entry: int, launches: Sequence[PlanLaunch]) -> tuple[float, float]:
-        """Launches in order, as one command buffer; when it began and ended on the GPU, in
-        seconds."""
-        steps = list[Step]()
-        for launch in launches:
-            places = [self._place(entry, a) for a in launch.args]
-            grid = self.plan.kernels[launch.kernel].grid
-            assert grid
-            steps.append(Step(self._pipelines[launch.kernel], grid, places))
-        return execute(self.gpu, self._queue, steps)
+    def _step(self, entry: int, launch: PlanLaunch) -> Step:
+        grid = self.plan.kernels[launch.kernel].grid
+        assert grid  # _pipeline has looked
+        places = [self._place(entry, a) for a in launch.args]
+        return Step(self._pipelines[launch.kernel], grid, places)
 
 
 def _release(gpu: Metal, objects: list[int], weights: mmap.mmap) -> None:
