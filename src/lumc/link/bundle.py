@@ -24,7 +24,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
 from lumc.link import archive, cuda, mac, manifest, planfile, toolchain, weights
-from lumc.link.packing import Array, pack
+from lumc.link.packing import Array, Recipe, pack, recipe
 from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.weights import read_weight
 
@@ -70,8 +70,10 @@ def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: 
         notes = build_mac_runner(folder, tools.c) if for_mac else []
         with fields("kernels"):
             layout = store_weights(codes, folder / "weights.safetensors", base)
+            recipes = packed_at_load(codes)
             for code, row in zip(codes, rows, strict=True):
-                data = planfile.encode(code, slug(code), row["arch"], row["features"], layout)
+                place = planfile.loading(code, layout, recipes)
+                data = planfile.encode(code, slug(code), row["arch"], row["features"], place)
                 _write(folder / "plan" / f"{slug(code)}.bin", data)
         _write(folder / "graph.lg", graph_text(codes[0]).encode())
         body = describe(codes, [p.input for p in parts], rows)
@@ -293,11 +295,29 @@ def store_weights(codes: Sequence[Code], path: Path, base: Path) -> weights.Layo
     return weights.write(path, constants(codes), read)
 
 
-def constants(codes: Sequence[Code]) -> list[Value]:
+def read_by_launches(codes: Sequence[Code]) -> dict[str, Value]:
     """What of the weights, raw and packed, any launch reads."""
     entries = [e for code in codes for e in code.entries]
-    used = {v.name: v for e in entries for v in e.values if v.place in ("weight", "packed")}
-    return [used[name] for name in sorted(used)]
+    return {v.name: v for e in entries for v in e.values if v.place in ("weight", "packed")}
+
+
+def packed_at_load(codes: Sequence[Code]) -> dict[str, Recipe]:
+    """The packed values that need not be stored, as the weight is there for another target."""
+    used, nodes = read_by_launches(codes), {w.name: w for w in codes[0].graph.weights}
+    packings = {name: p for code in codes for name, p in code.packings.items()}
+    out = dict[str, Recipe]()
+    for name, packing in packings.items():
+        node = nodes[packing.weight]
+        shape = tuple(int(str(n)) for n in node.shape)
+        if name in used and node.name in used and (how := recipe(packing, shape, node.dtype)):
+            out[name] = how
+    return out
+
+
+def constants(codes: Sequence[Code]) -> list[Value]:
+    """What of the weights, raw and packed, a bundle stores."""
+    used, made = read_by_launches(codes), packed_at_load(codes)
+    return [used[name] for name in sorted(used) if name not in made]
 
 
 def describe(

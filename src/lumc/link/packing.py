@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lumc.codegen.plan import Packing
-from lumc.graph.expr import index_value, num
+from lumc.graph.expr import index_value, linear, num
 from lumc.graph.ops import DType
+from lumc.kernel.contraction import axis_steps
+from lumc.kernel.term import strides
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,6 +27,33 @@ def pack(weight: Array, dtype: DType, packing: Packing) -> Array:
     values = np.pad(values, [(0, 0)] * len(others) + [(0, -n % width)])
     blocks = values.reshape(*others, -(-n // width), width)
     return np.ascontiguousarray(np.moveaxis(blocks, -2, 0)).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the runner packs a weight when it loads it: ``dims`` are (extent, stride) as the result
+    lies in memory, strides in elements of the weight, which starts at element ``base``. With a
+    ``width`` the first and the last of them are the panels of ``lanes`` elements, zero beyond."""
+
+    base: int
+    width: int
+    lanes: int
+    dims: tuple[tuple[int, int], ...]
+
+
+def recipe(packing: Packing, shape: tuple[int, ...], dtype: DType) -> Recipe | None:
+    """The recipe of a packing of a weight, if strides say it all and nothing is converted."""
+    steps, irregular = axis_steps(packing.index, shape)
+    constants = (linear(e)[0] * s for e, s in zip(packing.index, strides(shape), strict=True))
+    plain = [(n, steps.get(a, 0)) for a, n in packing.axes]
+    if irregular or dtype is not packing.dtype or any(n < 1 or s < 0 for n, s in plain):
+        return None
+    if packing.panel is None:
+        return Recipe(sum(constants), 0, 0, tuple(plain))
+    lane, width = packing.panel
+    n, step = plain.pop(lane)
+    dims = ((-(-n // width), width * step), *plain, (width, step))
+    return Recipe(sum(constants), width, n, dims)
 
 
 def unpack(packed: Array, packing: Packing, dtype: DType, into: Array) -> None:

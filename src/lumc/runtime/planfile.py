@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from lumc.link.planfile import (
     MAGIC,
     NOWHERE,
     OUTPUT,
+    PACKED,
     SCRATCH,
     STATE,
     VERSION,
@@ -82,6 +83,7 @@ class Plan:
     features: tuple[str, ...]
     weights_start: int
     weights_bytes: int
+    packed_bytes: int
     states: tuple[Tensor, ...]
     kernels: tuple[PlanKernel, ...]
     entries: tuple[PlanEntry, ...]
@@ -110,12 +112,14 @@ class _Reader:
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         start = self.below(MAX_BYTES, "the weights are too large")
         weights = self.below(MAX_BYTES, "the weights are too large")
+        packed = self.below(MAX_BYTES, "the weights are too large")
+        self.list(lambda: self.packing(weights, packed), 8)
         states, kernels = self.list(self.tensor, 4), self.list(self.kernel, 7)
-        head = Plan(target, arch, features, start, weights, states, kernels, ())
+        head = Plan(target, arch, features, start, weights, packed, states, kernels, ())
         entries = self.list(lambda: self.entry(head), 6)
         if self.at != len(self.data):
             raise ValueError("bytes follow its end")
-        return Plan(target, arch, features, start, weights, states, kernels, entries)
+        return replace(head, entries=entries)
 
     def word(self) -> int:
         if len(self.data) - self.at < 8:
@@ -154,6 +158,35 @@ class _Reader:
             raise ValueError("a tensor is too large")
         return Tensor(name, dtype, shape)
 
+    def packing(self, weights: int, packed: int) -> None:
+        """Only the runner on a CPU packs weights."""
+        start, nbytes = self.word(), self.word()
+        element, to = self.below(9, "a packing has unknown elements"), self.word()
+        base, width, lanes = (self.below(MAX_BYTES, "a packing is too large") for _ in range(3))
+        rank = self.below(MAX_RANK + 2, "a rank is too large")
+        size, last, dims = element, base, list[tuple[int, int]]()
+        for i in range(rank):
+            extent, stride = self.word(), self.word()
+            dims.append((extent, stride))
+            size *= extent
+            if size > MAX_BYTES:
+                raise ValueError("a packing is too large")
+            if not extent:
+                raise ValueError("a packing is empty")
+            panel = width and i in (0, rank - 1)
+            steps = max(1, (lanes if i else 1) if panel else extent)
+            if (steps - 1) * stride > MAX_BYTES:
+                raise ValueError("a packing is too large")
+            last += (steps - 1) * stride
+        if element not in (1, 2, 4, 8):
+            raise ValueError("a packing has unknown elements")
+        if width and (rank < 2 or not lanes or dims[-1][0] != width or _other(dims, lanes)):
+            raise ValueError("a packing has other panels")
+        if start % 64 or start + nbytes > weights or last >= nbytes // element:
+            raise ValueError("a packing reads outside of its weight")
+        if to % 64 or to + size > packed:
+            raise ValueError("a packing lies outside of its place")
+
     def kernel(self) -> PlanKernel:
         symbol = self.string()
         parallel = self.below(1025, "there are too many parts")
@@ -179,9 +212,14 @@ class _Reader:
         return PlanLaunch(kernel, args)
 
 
+def _other(dims: list[tuple[int, int]], lanes: int) -> bool:
+    (panels, far), (width, near) = dims[0], dims[-1]
+    return panels != (lanes - 1) // width + 1 or far != near * width
+
+
 def _fits(a: Argument, plan: Plan, entry: PlanEntry) -> bool:
     tensors = {INPUT: entry.inputs, OUTPUT: entry.outputs, STATE: plan.states}
-    sizes = {ARENA: entry.arena_bytes, WEIGHT: plan.weights_bytes}
+    sizes = {ARENA: entry.arena_bytes, WEIGHT: plan.weights_bytes, PACKED: plan.packed_bytes}
     if a.place in tensors:
         known = tensors[a.place]
         return a.index < len(known) and a.nbytes <= known[a.index].nbytes

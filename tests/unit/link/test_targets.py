@@ -12,14 +12,16 @@ import pytest
 
 from bundles import GENERIC, NATIVE, build, mlp
 from commands import Lumc
-from lumc.codegen.plan import Code, Packing
+from lumc.codegen.plan import Code, Packing, Value
 from lumc.errors import Exit, LumcError
+from lumc.graph.ops import DType
 from lumc.link import bundle
 from lumc.link.bundle import Part, in_order, share_packings
 from lumc.runtime.bundle import plans_of
 from lumc.runtime.cpu import Bundle
 from lumc.runtime.restore import bundle_weight
 from lumc.targets import resolve_target
+from lumc.weights import read_header, read_weight
 
 
 def wide(code: Code) -> Code:
@@ -60,6 +62,27 @@ def test_one_copy_of_the_weights(codes: tuple[Path, Code, Any]) -> None:
     x = np.random.default_rng(0).standard_normal((5, 11), np.float32)
     with Bundle.open(both) as b:
         np.testing.assert_allclose(b.run({"x": x})["y"], reference(x), rtol=1e-4)
+
+
+def raw(code: Code) -> Code:
+    """The same code for another CPU, as if its kernels also read the weights as they are."""
+    (entry,) = code.entries
+    names = [p.weight for p in code.packings.values()]
+    shapes = {w.name: tuple(int(str(n)) for n in w.shape) for w in code.graph.weights}
+    values = [Value(n, DType.F32, shapes[n], "weight") for n in names]
+    return replace(code, target=GENERIC, entries=(replace(entry, values=(*entry.values, *values)),))
+
+
+def test_a_weight_that_is_stored_is_packed_when_it_is_loaded(codes: tuple[Path, Code, Any]) -> None:
+    base, code, reference = codes
+    path = build(code, base / "load.lb", base, others=[raw(code)])
+    stored = read_header(path / "weights.safetensors")
+    assert {"w1", "w2"} <= set(stored) and not any("@" in name for name in stored)
+    x = np.random.default_rng(1).standard_normal((5, 11), np.float32)
+    with Bundle.open(path) as b:
+        np.testing.assert_allclose(b.run({"x": x})["y"], reference(x), rtol=1e-4)
+    for node in code.graph.weights:
+        np.testing.assert_array_equal(bundle_weight(path, node), read_weight(node, base))
 
 
 def test_the_best_plan_for_this_cpu(codes: tuple[Path, Code, Any]) -> None:

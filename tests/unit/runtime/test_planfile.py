@@ -3,6 +3,7 @@
 import random
 import struct
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from lumc.codegen.plan import Code, Grid, KernelCode, Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.link import bundle, planfile
+from lumc.link.packing import Recipe, recipe
 from lumc.link.weights import Layout
 from lumc.runtime.planfile import Argument, Tensor, decode
 from lumc.targets import resolve_target
@@ -56,9 +58,21 @@ def on_a_gpu() -> Code:
     return simple([k], values, launches, 128, states, resolve_target("metal:apple9"))
 
 
+def encoded(
+    code: Code,
+    layout: Layout,
+    target: str = "a",
+    arch: str = "b",
+    features: tuple[str, ...] = (),
+    recipes: Mapping[str, Recipe] | None = None,
+) -> bytes:
+    place = planfile.loading(code, layout, recipes or {})
+    return planfile.encode(code, target, arch, features, place)
+
+
 def test_what_is_written_is_read() -> None:
     code = on_a_gpu()
-    data = planfile.encode(code, "metal-apple9", "apple9", ("one", "two"), Layout({}, 4096, 640))
+    data = encoded(code, Layout({}, 4096, 640), "metal-apple9", "apple9", ("one", "two"))
     plan = decode(data)
     assert (plan.target, plan.arch, plan.features) == ("metal-apple9", "apple9", ("one", "two"))
     assert (plan.weights_start, plan.weights_bytes) == (4096, 640)
@@ -110,8 +124,12 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     subprocess.run(command, check=True, cwd=tmp_path)
     code, _ = mlp(tmp_path)
     offsets = {name: 64 * i for i, name in enumerate(("w1@0", "w2@1", "b1"))}
-    files = mutations(planfile.encode(on_a_gpu(), "a", "b", ("c",), Layout({}, 8, 64)), 1000)
-    files += mutations(planfile.encode(code, "a", "b", (), Layout(offsets, 8, 1 << 20)), 1000)
+    files = mutations(encoded(on_a_gpu(), Layout({}, 8, 64), features=("c",)), 1000)
+    files += mutations(encoded(code, Layout(offsets, 8, 1 << 20)), 1000)
+    layout = Layout({"w1": 0, "w2": 640, "b1": 1280}, 8, 2048)
+    recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
+    recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
+    files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
     listed = b"".join(struct.pack("<Q", len(f)) + f for f in files)
     (tmp_path / "plans").write_bytes(listed)
     done = subprocess.run([tmp_path / "read", tmp_path / "plans"], capture_output=True, text=True)
@@ -123,6 +141,6 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
 
 
 def test_names_are_text() -> None:
-    data = planfile.encode(on_a_gpu(), "a", "b", (), Layout({}, 8, 64))
+    data = encoded(on_a_gpu(), Layout({}, 8, 64))
     with pytest.raises(LumcError, match="corrupt plan"):
         decode(data.replace(b"main", b"m\xff\xffn"))

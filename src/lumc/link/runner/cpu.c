@@ -23,7 +23,7 @@ struct cpu {
   const struct plan *plan;
   void *kernels;
   int kernels_file;
-  struct block weights, states, arena, scratch;
+  struct block weights, packed, states, arena, scratch;
   uint8_t **state; /* of each state */
   struct program *programs;
   struct pool *pool;
@@ -113,6 +113,7 @@ static void *address(const struct cpu *m, const struct arg *a) {
   switch (a->place) {
   case ARENA: return m->arena.data + a->offset;
   case WEIGHT: return m->weights.data + a->offset;
+  case PACKED: return m->packed.data + a->offset;
   case STATE: return m->state[a->index];
   case SCRATCH: return m->scratch.data;
   default: return NULL;
@@ -160,6 +161,7 @@ static int load(struct cpu *m, const struct source *s, int threads) {
   uint64_t arena = 0;
   int code = load_kernels(m, s);
   if (!code) code = read_weights(s, plan, &m->weights);
+  if (!code) code = pack_weights(plan, m->weights.data, &m->packed);
   if (!code) code = place_states(m);
   for (size_t i = 0; !code && i < plan->n_entries; ++i)
     if (plan->entries[i].arena > arena) arena = plan->entries[i].arena;
@@ -194,6 +196,7 @@ static void close_cpu(void *self) {
   if (m->kernels) dlclose(m->kernels);
   if (m->kernels_file >= 0) close(m->kernels_file);
   release(&m->weights);
+  release(&m->packed);
   release(&m->states);
   release(&m->arena);
   release(&m->scratch);

@@ -55,7 +55,7 @@ void pool_trace(struct pool *, const struct op *, size_t n, int64_t *times);
 void pool_free(struct pool *);
 
 /* ---- plan.c: plan.bin as it lies in memory; see docs/bundle.md */
-enum place { NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PLACES };
+enum place { NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, PLACES };
 struct arg {
   uint64_t place;
   uint64_t index;  /* input, output, state: which one */
@@ -78,12 +78,25 @@ struct entry {
   lumc_tensor *inputs, *outputs;
   struct launch *launches;
 };
+struct packing { /* a weight in another order, made when it is loaded */
+  uint64_t from, bytes, element; /* the weight: where, its size, the size of an element */
+  uint64_t to;                   /* where in the packed memory */
+  uint64_t base;                 /* its first element in the weight */
+  uint64_t width, lanes; /* 0, or the first and last dims are panels of so many lanes, zero beyond */
+  size_t rank;
+  const struct dim {
+    uint64_t extent, stride; /* as it lies in memory; the stride is in elements of the weight */
+  } *dims;
+};
 struct plan {
   uint8_t *data; /* the file; names and shapes point into it */
   const char *target, *arch;
   size_t n_features, n_states, n_kernels, n_entries;
   const char **features;
   uint64_t weights_start, weights_bytes; /* the data section of weights.safetensors */
+  uint64_t packed_bytes;
+  size_t n_packings;
+  struct packing *packings;
   lumc_tensor *states;
   struct kernel *kernels;
   struct entry *entries;
@@ -107,6 +120,8 @@ struct source { /* a bundle that is being opened */
 int read_checked(const struct source *, const char *name, size_t limit, char **data, size_t *size);
 /* The data of weights.safetensors, checked against its hash. */
 int read_weights(const struct source *, const struct plan *, struct block *);
+/* What the plan packs of these weights. */
+int pack_weights(const struct plan *, const uint8_t *weights, struct block *);
 
 /* ---- what runs the launches of a plan: cpu.c, cuda.c, metal.c. Calls on one `self` never overlap. */
 struct device {

@@ -59,3 +59,31 @@ int read_weights(const struct source *s, const struct plan *plan, struct block *
   close(file);
   return code;
 }
+
+/* One dimension and those inside of it; `left` lanes are to come in the panels of the outermost. */
+static uint8_t *pack(const struct packing *k, size_t depth, uint64_t left, const uint8_t *from,
+                     uint8_t *to) {
+  const struct dim *d = &k->dims[depth];
+  size_t element = (size_t)k->element, step = (size_t)d->stride * element;
+  if (depth + 1 < k->rank) {
+    for (uint64_t i = 0; i < d->extent; ++i, from += step) {
+      uint64_t rest = k->width && !depth ? k->lanes - i * k->width : left;
+      to = pack(k, depth + 1, rest, from, to);
+    }
+    return to;
+  }
+  uint64_t n = k->width && left < d->extent ? left : d->extent;
+  for (uint64_t i = 0; i < n; ++i, from += step, to += element) memcpy(to, from, element);
+  return to + (d->extent - n) * element; /* the memory is zero */
+}
+
+int pack_weights(const struct plan *plan, const uint8_t *weights, struct block *to) {
+  int code = reserve(to, (size_t)plan->packed_bytes);
+  for (size_t i = 0; i < plan->n_packings && !code; ++i) {
+    const struct packing *k = &plan->packings[i];
+    const uint8_t *from = weights + k->from + k->base * k->element;
+    if (k->rank) pack(k, 0, 0, from, to->data + k->to);
+    else memcpy(to->data + k->to, from, (size_t)k->element);
+  }
+  return code;
+}

@@ -119,6 +119,7 @@ static int fits(const struct plan *p, const struct entry *e, const struct arg *a
   case OUTPUT: return a->index < e->n_outputs && a->bytes <= e->outputs[a->index].bytes;
   case ARENA: return inside(a->offset, a->bytes, e->arena);
   case WEIGHT: return inside(a->offset, a->bytes, p->weights_bytes);
+  case PACKED: return inside(a->offset, a->bytes, p->packed_bytes);
   case STATE: return a->index < p->n_states && a->bytes <= p->states[a->index].bytes;
   case SCRATCH: return 1;
   default: return 0;
@@ -146,6 +147,44 @@ static void entry(struct cursor *c, const struct plan *p, struct entry *e) {
   for (size_t i = 0; i < e->n_launches && !c->bad; ++i) launch(c, p, e, &e->launches[i]);
 }
 
+static uint64_t times(struct cursor *c, uint64_t a, uint64_t b) {
+  if (a && b > MAX_BYTES / a) c->bad = "a packing is too large";
+  return c->bad ? 0 : a * b;
+}
+
+static void packing(struct cursor *c, const struct plan *p, struct packing *k) {
+  uint64_t last, size;
+  k->from = word(c), k->bytes = word(c);
+  k->element = word_below(c, 9, "a packing has unknown elements");
+  k->to = word(c);
+  last = k->base = word_below(c, MAX_BYTES, "a packing is too large");
+  k->width = word_below(c, MAX_BYTES, "a packing is too large");
+  k->lanes = word_below(c, MAX_BYTES, "a packing is too large");
+  k->rank = (size_t)word_below(c, MAX_RANK + 2, "a rank is too large");
+  k->dims = (const struct dim *)(const void *)c->at;
+  size = k->element;
+  for (size_t i = 0; i < k->rank && !c->bad; ++i) {
+    uint64_t extent = word(c), stride = word(c);
+    int panel = k->width && (i == 0 || i + 1 == k->rank);
+    size = times(c, size, extent);
+    if (!c->bad && !extent) c->bad = "a packing is empty";
+    uint64_t steps = panel ? (i ? k->lanes : 1) : extent;
+    last += c->bad || !steps ? 0 : times(c, steps - 1, stride);
+  }
+  if (c->bad) return;
+  if (k->element != 1 && k->element != 2 && k->element != 4 && k->element != 8)
+    c->bad = "a packing has unknown elements";
+  else if (k->width && (k->rank < 2 || k->dims[k->rank - 1].extent != k->width ||
+                        !k->lanes || k->dims[0].extent != (k->lanes - 1) / k->width + 1))
+    c->bad = "a packing has other panels";
+  else if (k->width && k->dims[0].stride != k->dims[k->rank - 1].stride * k->width)
+    c->bad = "a packing has other panels";
+  else if (!inside(k->from, k->bytes, p->weights_bytes) || last >= k->bytes / k->element)
+    c->bad = "a packing reads outside of its weight";
+  else if (!inside(k->to, size, p->packed_bytes))
+    c->bad = "a packing lies outside of its place";
+}
+
 static void header(struct cursor *c, struct plan *p) {
   p->target = string(c);
   p->arch = string(c);
@@ -154,6 +193,10 @@ static void header(struct cursor *c, struct plan *p) {
   for (size_t i = 0; i < p->n_features && !c->bad; ++i) p->features[i] = string(c);
   p->weights_start = word_below(c, MAX_BYTES, "the weights are too large");
   p->weights_bytes = word_below(c, MAX_BYTES, "the weights are too large");
+  p->packed_bytes = word_below(c, MAX_BYTES, "the weights are too large");
+  p->n_packings = count(c, 8);
+  p->packings = table(c, p->n_packings, sizeof *p->packings);
+  for (size_t i = 0; i < p->n_packings && !c->bad; ++i) packing(c, p, &p->packings[i]);
   p->states = tensors(c, &p->n_states);
   p->n_kernels = count(c, 7);
   p->kernels = table(c, p->n_kernels, sizeof *p->kernels);
@@ -193,6 +236,7 @@ void plan_free(struct plan *p) {
   }
   free(p->entries);
   free(p->kernels);
+  free(p->packings);
   free(p->states);
   free(p->features);
   free(p->data);
