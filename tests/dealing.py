@@ -119,7 +119,7 @@ def run(
     """The stored buffers after the kernel, which must run without a report."""
     arrays = arguments(kernel, inputs)
     report = module.launch(symbol, grid, arrays, order)
-    assert not report, f"{kernel.name}: {report}"
+    assert not report, f"{kernel.name} {symbol}: {report}"
     names = [b.name for b in kernel.buffers]
     return {name: arrays[names.index(name)] for name in kernel.stored}
 

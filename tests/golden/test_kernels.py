@@ -1,12 +1,15 @@
-"""The C text of a few kernels, reviewed by people: ``--update-golden`` rewrites it."""
+"""C, CUDA and Metal text of a few kernels, reviewed by people: ``--update-golden`` rewrites it."""
 
 from pathlib import Path
 
 import pytest
 
 import kernel_zoo as zoo
+from dealing import dealt, flash, narrowed, schedule, tiled
+from lumc.codegen import cuda, metal
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
+from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Kernel
 from lumc.targets import resolve_target
@@ -25,6 +28,29 @@ KERNELS: dict[str, tuple[Kernel, str]] = {
     "typed_rows_i8": (zoo.typed_rows(5, 37, zoo.I8), "aarch64"),
 }
 
+DEEP, ROWS = {"m": 32, "n": 64, "k": 32}, [Stage(), Stage()]
+HALF = narrowed(zoo.linear_gelu(70, 96, 64), zoo.BF16)
+SCORES = narrowed(zoo.attention(2, 128, 128, 64), zoo.F16)
+SIMT, SOFTMAX = zoo.linear_gelu(70, 100, 36), zoo.softmax(32, 512)
+GPU: dict[str, tuple[Kernel, Schedule, str]] = {
+    "softmax.cu": (SOFTMAX, schedule(SOFTMAX, {"m": 1}, ROWS, row=128, vector=4), "cuda"),
+    "linear_gelu.cu": (SIMT, schedule(SIMT, DEEP, tiled(SIMT, "simt", (8, 16))), "cuda"),
+    "linear_bf16.cu": (HALF, schedule(HALF, DEEP, tiled(HALF, "mma", (2, 2)), ring=3), "cuda"),
+    "attention.cu": (SCORES, flash(SCORES, (4, 1), 64, 64, ring=2), "cuda"),
+    "linear_bf16.metal": (HALF, schedule(HALF, DEEP, tiled(HALF, "simdgroup", (2, 2))), "metal"),
+}
+
+
+@pytest.mark.parametrize("name", GPU)
+def test_gpu_text(name: str, request: pytest.FixtureRequest) -> None:
+    k, s, kind = GPU[name]
+    d = dealt(k, s, resolve_target(kind))
+    text, _ = (cuda if kind == "cuda" else metal).print_kernel(d, name.partition(".")[0])
+    file = FOLDER / name
+    if request.config.getoption("--update-golden"):
+        file.write_text(text)
+    assert text == file.read_text(), f"{file.name} differs: make golden, and review the change"
+
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_text(name: str, request: pytest.FixtureRequest) -> None:
@@ -38,4 +64,4 @@ def test_text(name: str, request: pytest.FixtureRequest) -> None:
 
 
 def test_no_file_is_left_over() -> None:
-    assert {f.stem for f in FOLDER.glob("*.c")} == set(KERNELS)
+    assert {f.name for f in FOLDER.iterdir()} == {f"{name}.c" for name in KERNELS} | GPU.keys()

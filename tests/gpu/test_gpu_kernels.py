@@ -32,7 +32,7 @@ from lumc.oracle.term import evaluate_kernel
 TOGETHER = 12  # kernels that are compiled at once
 ORDERS = ("forward", "reverse", "random")
 HALVES = (DType.BF16, DType.F16)
-DEEP = 2000  # random runs
+DEEP, MANY = 2000, 40  # random runs; a process can hold the stacks of about 100 modules
 
 
 def zoo() -> list[Kernel]:
@@ -56,8 +56,8 @@ def check(cases: list[Case], folder: Path, checked: bool, order: str = "forward"
         assert_close(k, got, evaluate_kernel(k, inputs), s)
 
 
-def batches(cases: list[Case]) -> list[list[Case]]:
-    return [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
+def batches(cases: list[Case], size: int) -> list[list[Case]]:
+    return [cases[i : i + size] for i in range(0, len(cases), size)]
 
 
 def first_guess(kernel: Kernel) -> Schedule:
@@ -91,7 +91,7 @@ def drawn(rng: random.Random, n: int) -> list[Case]:
 @pytest.mark.deep
 def test_many_random_schedules(tmp_path: Path) -> None:
     rng, seen = random.Random(os.environ.get("LUMC_SEED", "0")), Counter[str]()
-    for i, batch in enumerate(batches(drawn(rng, DEEP))):
+    for i, batch in enumerate(batches(drawn(rng, DEEP), MANY)):
         check(batch, tmp_path, checked=i % 4 != 0, order=ORDERS[i % 3])
         for k, s in batch:
             seen.update(features(dealt(k, s)))

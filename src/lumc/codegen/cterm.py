@@ -11,7 +11,7 @@ import numpy as np
 from lumc.codegen.program import Place
 from lumc.graph.expr import Expr, bounds, signed_sum
 from lumc.graph.expr import Range as Bounds
-from lumc.graph.ops import DType
+from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.kernel.contraction import computed
 from lumc.kernel.term import Kernel, dtype
 
@@ -90,14 +90,12 @@ class TermPrinter:
         if not kind.is_float:
             return self.spelling.least if value == -(1 << 63) else str(int(value))
         f, bits = ("", 64) if kind is DType.F64 else ("f", 32)
-        with np.errstate(over="ignore"):
-            number = float(value) if kind is DType.F64 else float(np.float32(value))
+        number = _rounded(value, kind)
         if np.isnan(number):
             return self.spelling.nan.format(f=f, bits=bits)
-        text = f"{number!r}{f}"
         if np.isinf(number):
-            text = f"{'-' if number < 0 else ''}{self.spelling.inf.format(f=f, bits=bits)}"
-        return self.cast(text, DType.F32, kind) if computed(kind) is not kind else text
+            return f"{'-' if number < 0 else ''}{self.spelling.inf.format(f=f, bits=bits)}"
+        return f"{number!r}{f}"
 
     def index(self, e: Expr, value: Callable[[Expr], str] | None = None) -> str:
         """An index expression; ``value`` prints the terms of data-dependent ones."""
@@ -189,6 +187,14 @@ class TermPrinter:
 
 def zero(kind: DType) -> str:
     return "0.0f" if kind is DType.F32 else "0.0" if kind is DType.F64 else "0"
+
+
+def _rounded(value: float, kind: DType) -> float:
+    """The element of a float dtype that is nearest to a value."""
+    with np.errstate(over="ignore"):
+        if kind is DType.BF16:
+            return float(from_bf16(to_bf16(np.array([value], np.float32)))[0])
+        return float(kind.numpy.type(value))
 
 
 class Levels:

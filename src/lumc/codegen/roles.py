@@ -47,9 +47,8 @@ def anchor(d: Distributor, step: Step, op: ir.Contract) -> None:
         fits = plain(ref) and d.still(op, ref)
         if memory == "register" and fits and (p.fragment == "simt" or len(op.red) == 1):
             d.values.setdefault(ref.attr[0], d.labelled(ref, role))
-        if p.fragment != "simt":
+        if p.fragment == "mma":  # others are read one by one, where there is something
             _grow(d, op, ref, role)
-        if p.fragment == "mma":
             d.stored[ref.attr[0]] = d.places[ref.attr[0]].dtype
 
 
