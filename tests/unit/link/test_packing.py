@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lumc.codegen.plan import Packing
 from lumc.graph.expr import Expr, add, axis, floordiv, mod, mul, num
 from lumc.graph.ops import DType
-from lumc.link.packing import pack, unpack
+from lumc.link.packing import Recipe, pack, recipe, unpack
 
 
 def value(e: Expr, at: dict[str, int]) -> int:
@@ -80,6 +80,16 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], Packing]:
     return tuple(shape), Packing("w", DType.F32, tuple(index), tuple(axes), panel)
 
 
+def followed(weight: Any, how: Recipe) -> Any:
+    """What the runner makes of a recipe."""
+    out = []
+    for point in itertools.product(*(range(extent) for extent, _ in how.dims)):
+        at = how.base + sum(i * stride for i, (_, stride) in zip(point, how.dims, strict=True))
+        beyond = how.width and point[0] * how.width + point[-1] >= how.lanes
+        out.append(0.0 if beyond else weight.reshape(-1)[at])
+    return np.array(out, np.float32)
+
+
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_pack_is_its_definition_and_unpack_its_inverse(
@@ -89,6 +99,8 @@ def test_pack_is_its_definition_and_unpack_its_inverse(
     weight = np.arange(1, np.prod(shape, dtype=int) + 1, dtype=np.float32).reshape(shape)
     packed = pack(weight, DType.F32, packing)
     np.testing.assert_array_equal(packed, naive(weight, packing))
+    if how := recipe(packing, shape, DType.F32):
+        np.testing.assert_array_equal(followed(weight, how), packed)
     back = np.zeros_like(weight)
     unpack(packed, packing, DType.F32, back)
     assert np.all((back == weight) | (back == 0))
@@ -110,6 +122,8 @@ def test_a_packed_copy_in_f32_keeps_every_value(dtype: DType) -> None:
     if dtype is DType.BF16:
         exact = (weight.astype(np.uint32) << 16).view(np.float32)
         assert packed[0] == exact[0, 0] and packed[1] == exact[0, 1]
+    if how := recipe(packing, shape, DType.F32):
+        np.testing.assert_array_equal(followed(weight, how), packed)
     back = np.zeros_like(weight)
     unpack(packed, packing, dtype, back)
     np.testing.assert_array_equal(back, weight)
