@@ -9,6 +9,7 @@ import ctypes
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +20,11 @@ from lumc.codegen.plan import Grid
 from lumc.errors import LumcError
 from lumc.link import manifest, planfile
 from lumc.link.packing import Array
-from lumc.runtime.bundle import (
-    Opened,
-    Part,
-    Say,
-    check_inputs,
-    entries_of,
-    plans_of,
-    read_checked,
-    specs_of,
-    usage,
-    weights_of,
-)
+from lumc.runtime.bundle import Say, plans_of, read_checked, usage, weights_of
+from lumc.runtime.gpu import OnGpu
 from lumc.runtime.nvidia import ALIGN, Gpu, capability, missing
-from lumc.runtime.planfile import Argument, Plan, PlanEntry, PlanLaunch
+from lumc.runtime.planfile import Argument, Plan, PlanLaunch, Tensor
 from lumc.runtime.unpack import opened
-
-SAMPLE_US = 100.0
-MAX_SAMPLES = 100_000
 
 
 def problem() -> LumcError | None:
@@ -48,26 +36,25 @@ def problem() -> LumcError | None:
     return None
 
 
-class Bundle(Opened):
+class Bundle(OnGpu):
     """A bundle on the GPU: weights, states and the values between launches stay there; every entry
     is one graph. Use ``Bundle.open``."""
 
-    device = "cuda"
+    device, most_runs = "cuda", 100_000
 
     def __init__(
         self, gpu: Gpu, path: Path, plan: Plan, image: tuple[bytes, str], weights: dict[int, Array]
     ) -> None:
-        super().__init__(path, entries_of(plan), specs_of(plan.states))
-        self.gpu, self.plan, self.closed = gpu, plan, False
+        super().__init__(path, plan, ALIGN)
+        self.gpu, self.closed = gpu, False
         self._graphs: list[ctypes.c_void_p | None] = []
         with gpu.current():
             self._functions = self._load(gpu.module(*image))
             self._weights, self._weight_at = self._store(weights, "the weights")
             zeros = {i: np.zeros(t.nbytes, np.uint8) for i, t in enumerate(plan.states)}
             self._states, self._state_at = self._store(zeros, "the states")
-            places = [_places(e) for e in plan.entries]
-            self._memory = gpu.allocate(max(p[-1] for p in places), "the values between kernels")
-            self._ends = [[int(self._memory) + at for at in p] for p in places]
+            most = max(ends[-1] for ends in self._ends)
+            self._memory = gpu.allocate(most, "the values between kernels")
             self._graphs = [self._capture(i) for i in range(len(plan.entries))]
 
     @staticmethod
@@ -101,54 +88,6 @@ class Bundle(Opened):
         with self.gpu.current():
             self._launch(number, 1)
             return self._outputs(number)
-
-    def trace(
-        self,
-        inputs: Mapping[str, Any],
-        entry: str = "",
-        threads: int = 1,
-        say: Say = warnings.warn,
-    ) -> tuple[dict[str, Array], list[Part]]:
-        """The outputs of a run, and how long every launch of another one took; states are put
-        back between. Launches are apart then, so the gaps are longer than in the graph."""
-        before = self.state()
-        outputs = self.run(inputs, entry, threads, say)
-        self.set_state(before)
-        number = self._begin(inputs, entry, lambda _: None)
-        launches = self.plan.entries[number].launches
-        with self.gpu.current():
-            events = [self.gpu.drv.Event() for _ in range(len(launches) + 1)]
-            events[0].record(self.gpu.stream)
-            for launch, event in zip(launches, events[1:], strict=True):
-                self._enqueue(number, launch)
-                event.record(self.gpu.stream)
-            self.gpu.stream.synchronize()
-            at = [e.time_since(events[0]) * 1e3 for e in events]
-        names = [self.plan.kernels[launch.kernel].symbol for launch in launches]
-        parts = [Part(n, i, 0, at[i], at[i + 1] - at[i]) for i, n in enumerate(names)]
-        return outputs, parts
-
-    def bench(
-        self,
-        inputs: Mapping[str, Any],
-        entry: str = "",
-        threads: int = 1,
-        seconds: float = 1.0,
-        say: Say = warnings.warn,
-    ) -> list[float]:
-        """Microseconds of one run, in samples of about 100 us timed by the GPU; inputs and outputs
-        stay there, states are put back."""
-        before, samples = self.state(), list[float]()
-        number = self._begin(inputs, entry, say)
-        with self.gpu.current():
-            once = min(self._time(number, 1), self._time(number, 1))
-            inner = max(1, min(100_000, round(SAMPLE_US / max(once, 1e-3))))
-            spent = 0.0
-            while len(samples) < 3 or (spent < seconds * 1e6 and len(samples) < MAX_SAMPLES):
-                samples.append(self._time(number, inner))
-                spent += samples[-1] * inner
-        self.set_state(before)
-        return samples
 
     def state(self) -> dict[str, Array]:
         """A copy of every state."""
@@ -205,11 +144,12 @@ class Bundle(Opened):
     def _address(self, entry: int, a: Argument) -> int:
         match a.place:
             case planfile.INPUT:
-                return self._ends[entry][1 + a.index]
+                return int(self._memory) + self._ends[entry][1 + a.index]
             case planfile.OUTPUT:
-                return self._ends[entry][1 + len(self.plan.entries[entry].inputs) + a.index]
+                first = 1 + len(self.plan.entries[entry].inputs)
+                return int(self._memory) + self._ends[entry][first + a.index]
             case planfile.ARENA:
-                return self._ends[entry][0] + a.offset
+                return int(self._memory) + a.offset
             case planfile.WEIGHT:
                 return self._weight_at[a.offset]
             case planfile.STATE:
@@ -230,14 +170,8 @@ class Bundle(Opened):
 
         return self.gpu.graph(enqueue) if launches else None
 
-    def _begin(self, inputs: Mapping[str, Any], entry: str, say: Say) -> int:
-        """The inputs to the GPU; the number of the entry."""
-        spec = self.entry(entry)
-        arrays = check_inputs(inputs, spec, say)
-        with self._open():
-            for at, array in zip(self._ends[spec.number][1:], arrays, strict=False):
-                self.gpu.upload(at, array)
-        return spec.number
+    def _give(self, at: int, t: Tensor, value: Array) -> None:
+        self.gpu.upload(int(self._memory) + at, value)
 
     def _launch(self, entry: int, n: int) -> None:
         graph = self._graphs[entry]
@@ -245,35 +179,35 @@ class Bundle(Opened):
             assert graph
             self.gpu.launch_graph(graph)
 
-    def _time(self, entry: int, n: int) -> float:
-        """Microseconds of one of n runs."""
+    def _times(self, number: int) -> list[tuple[float, float]]:
+        launches = self.plan.entries[number].launches
+        events = [self.gpu.drv.Event() for _ in range(len(launches) + 1)]
+        events[0].record(self.gpu.stream)
+        for launch, event in zip(launches, events[1:], strict=True):
+            self._enqueue(number, launch)
+            event.record(self.gpu.stream)
+        self.gpu.stream.synchronize()
+        return list(pairwise(e.time_since(events[0]) * 1e3 for e in events))
+
+    def _sample(self, number: int, runs: int) -> float:
         start, end = self.gpu.drv.Event(), self.gpu.drv.Event()
         start.record(self.gpu.stream)
-        self._launch(entry, n)
+        self._launch(number, runs)
         end.record(self.gpu.stream)
         end.synchronize()
-        return float(end.time_since(start) * 1e3 / n)
+        return float(end.time_since(start) * 1e3 / runs)
 
     def _outputs(self, entry: int) -> dict[str, Array]:
         self.gpu.stream.synchronize()
-        spec = self.plan.entries[entry]
-        out = {t.name: np.empty(t.shape, t.dtype.numpy) for t in spec.outputs}
-        for at, value in zip(self._ends[entry][1 + len(spec.inputs) :], out.values(), strict=False):
-            self.gpu.download(value, at)
+        out = dict[str, Array]()
+        for t, at in self._outputs_at(entry):
+            out[t.name] = np.empty(t.shape, t.dtype.numpy)
+            self.gpu.download(out[t.name], int(self._memory) + at)
         return out
 
 
 def _room(nbytes: int) -> int:
     return -(-nbytes // ALIGN) * ALIGN
-
-
-def _places(entry: PlanEntry) -> list[int]:
-    """Where the arena, every input and every output begin, and where all ends."""
-    at, out = 0, [0]
-    for nbytes in (entry.arena_bytes, *(t.nbytes for t in (*entry.inputs, *entry.outputs))):
-        at += _room(nbytes)
-        out.append(at)
-    return out
 
 
 def _suits(plan: Plan, here: int) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import mmap
-import time
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +22,8 @@ from lumc.artifact import corrupt
 from lumc.errors import LumcError
 from lumc.link import manifest, planfile
 from lumc.link.packing import Array
-from lumc.runtime.bundle import (
-    Opened,
-    Part,
-    Say,
-    check_inputs,
-    entries_of,
-    plans_of,
-    read_checked,
-    specs_of,
-    usage,
-)
+from lumc.runtime.bundle import Say, plans_of, read_checked, usage
+from lumc.runtime.gpu import OnGpu
 from lumc.runtime.objc import (
     Metal,
     Place,
@@ -44,27 +34,25 @@ from lumc.runtime.objc import (
     pipeline,
     unavailable,
 )
-from lumc.runtime.planfile import Argument, Plan, PlanEntry, PlanKernel, PlanLaunch, Tensor
+from lumc.runtime.planfile import Argument, Plan, PlanKernel, PlanLaunch, Tensor
 from lumc.runtime.unpack import opened
 
 WEIGHTS = "weights.safetensors"
 ALIGN = 256
 PAGE = 16384  # of Apple's processors
 OLDEST = 7  # M1: the first family with simdgroup matrices
-SAMPLE_US = 100.0
-MAX_INNER, MAX_SAMPLES = 64, 100_000
 
 
-class Bundle(Opened):
+class Bundle(OnGpu):
     """A bundle on the GPU: a run is one command buffer with one encoder. Use ``Bundle.open``."""
 
-    device = "metal"
+    device, most_runs = "metal", 64
 
     def __init__(
         self, gpu: Metal, path: Path, plan: Plan, source: tuple[str, str], weights: mmap.mmap
     ) -> None:
-        super().__init__(path, entries_of(plan), specs_of(plan.states))
-        self.gpu, self.plan = gpu, plan
+        super().__init__(path, plan, ALIGN)
+        self.gpu = gpu
         self._objects: list[int] = []
         self._close = weakref.finalize(self, _release, gpu, self._objects, weights)
         with gpu.pool():
@@ -75,7 +63,6 @@ class Bundle(Opened):
             self._states = [self._allocate(t.nbytes, "a state") for t in plan.states]
             for state, t in zip(self._states, plan.states, strict=True):
                 self._view(state, 0, t)[...] = 0
-            self._ends = [_places(e) for e in plan.entries]
             most = max((ends[-1] for ends in self._ends), default=0)
             self._memory = self._allocate(most, "the values between kernels")
             self._steps = [
@@ -110,61 +97,8 @@ class Bundle(Opened):
         number = self._begin(inputs, entry, say)
         with self._open():
             execute(self.gpu, self._queue, self._steps[number])
-        first = 1 + len(self.plan.entries[number].inputs)
-        outputs = self.plan.entries[number].outputs
-        places = self._ends[number][first:-1]
-        views = zip(outputs, places, strict=True)
-        return {t.name: self._view(self._memory, at, t).copy() for t, at in views}
-
-    def trace(
-        self,
-        inputs: Mapping[str, Any],
-        entry: str = "",
-        threads: int = 1,
-        say: Say = warnings.warn,
-    ) -> tuple[dict[str, Array], list[Part]]:
-        """The outputs of a run, and how long every launch of another one took; states are put
-        back between. Every launch is a command buffer then, so the gaps are longer."""
-        before = self.state()
-        outputs = self.run(inputs, entry, threads, say)
-        self.set_state(before)
-        number = self._begin(inputs, entry, lambda _: None)
-        launches = self.plan.entries[number].launches
-        with self._open():
-            times = [execute(self.gpu, self._queue, [step]) for step in self._steps[number]]
-        names = [self.plan.kernels[launch.kernel].symbol for launch in launches]
-        start = times[0][0] if times else 0.0
-        parts = [
-            Part(name, i, 0, (a - start) * 1e6, (b - a) * 1e6)
-            for i, (name, (a, b)) in enumerate(zip(names, times, strict=True))
-        ]
-        return outputs, parts
-
-    def bench(
-        self,
-        inputs: Mapping[str, Any],
-        entry: str = "",
-        threads: int = 1,
-        seconds: float = 1.0,
-        say: Say = warnings.warn,
-    ) -> list[float]:
-        """Microseconds of one run, in samples of about 100 us timed by the GPU; states are put
-        back."""
-        before, samples = self.state(), list[float]()
-        number = self._begin(inputs, entry, say)
-
-        def sample(runs: int) -> float:
-            start, end = execute(self.gpu, self._queue, self._steps[number] * runs)
-            return (end - start) * 1e6 / runs
-
-        with self._open():
-            once = min(sample(1), sample(1))
-            inner = max(1, min(MAX_INNER, round(SAMPLE_US / max(once, 1e-3))))
-            until = time.monotonic() + seconds
-            while len(samples) < 3 or (time.monotonic() < until and len(samples) < MAX_SAMPLES):
-                samples.append(sample(inner))
-        self.set_state(before)
-        return samples
+        found = self._outputs_at(number)
+        return {t.name: self._view(self._memory, at, t).copy() for t, at in found}
 
     def state(self) -> dict[str, Array]:
         """A copy of every state."""
@@ -224,15 +158,17 @@ class Bundle(Opened):
         with self.gpu.pool():
             yield
 
-    def _begin(self, inputs: Mapping[str, Any], entry: str, say: Say) -> int:
-        """The inputs into the memory of the GPU; the number of the entry."""
-        spec = self.entry(entry)
-        arrays = check_inputs(inputs, spec, say)
-        with self._open():
-            tensors = self.plan.entries[spec.number].inputs
-            for at, t, array in zip(self._ends[spec.number][1:], tensors, arrays, strict=False):
-                self._view(self._memory, at, t)[...] = array
-        return spec.number
+    def _give(self, at: int, t: Tensor, value: Array) -> None:
+        self._view(self._memory, at, t)[...] = value
+
+    def _times(self, number: int) -> list[tuple[float, float]]:
+        """Every launch is a command buffer of its own."""
+        times = [execute(self.gpu, self._queue, [step]) for step in self._steps[number]]
+        return [((a - times[0][0]) * 1e6, (b - times[0][0]) * 1e6) for a, b in times]
+
+    def _sample(self, number: int, runs: int) -> float:
+        start, end = execute(self.gpu, self._queue, self._steps[number] * runs)
+        return (end - start) * 1e6 / runs
 
     def _place(self, entry: int, a: Argument) -> Place | None:
         """Where an argument lies; nowhere for what a kernel does not have or never touches."""
@@ -261,15 +197,6 @@ def _release(gpu: Metal, objects: list[int], weights: mmap.mmap) -> None:
     """Release the last made first; the weights stay mapped until then."""
     while objects:
         gpu.send(objects.pop(), "release")
-
-
-def _places(entry: PlanEntry) -> list[int]:
-    """Where the arena, every input and every output begin, and where all ends."""
-    at, out = 0, [0]
-    for nbytes in (entry.arena_bytes, *(t.nbytes for t in (*entry.inputs, *entry.outputs))):
-        at += -(-nbytes // ALIGN) * ALIGN
-        out.append(at)
-    return out
 
 
 # ---- opening

@@ -53,7 +53,7 @@ std::mt19937 dice;
 std::string fault; /* what ended the kernel */
 char *shared_begin;
 
-std::vector<Mapping *> stacks; /* as many as the largest block so far has threads */
+std::vector<Mapping *> stacks; /* of the threads of a block, during a launch */
 Mapping *signal_stack;
 
 void yield() { lumc_emu_switch(&current->sp, scheduler_sp); }
@@ -248,6 +248,9 @@ std::string run(const Launch &l)
         }
     }
     std::string found = checker::end();
+    for (Mapping *stack : stacks) /* a process may load hundreds of modules, and maps are few */
+        delete stack;
+    stacks.clear();
     return fault.empty() ? found : fault + "\n" + found;
 }
 

@@ -1,0 +1,107 @@
+"""What the open bundles of GPUs have in common: values stay in the memory of the GPU, and its own
+clock times what runs there."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from lumc.link.packing import Array
+from lumc.runtime.bundle import Opened, Part, Say, check_inputs, entries_of, specs_of
+from lumc.runtime.planfile import Plan, PlanEntry, Tensor
+
+SAMPLE_US = 100.0
+MAX_SAMPLES = 100_000
+
+
+class OnGpu(Opened):
+    """An open bundle whose plan a GPU runs."""
+
+    most_runs: int  # in one sample
+
+    def __init__(self, path: Path, plan: Plan, align: int) -> None:
+        super().__init__(path, entries_of(plan), specs_of(plan.states))
+        self.plan = plan
+        self._ends = [places_of(e, align) for e in plan.entries]  # in the memory of values
+
+    def trace(
+        self, inputs: Mapping[str, Any], entry: str = "", threads: int = 1, say: Say = warnings.warn
+    ) -> tuple[dict[str, Array], list[Part]]:
+        """The outputs of a run, and how long every launch of another one took; states are put back
+        between. Launches are apart then, so the gaps are longer."""
+        before = self.state()
+        outputs = self.run(inputs, entry, threads, say)
+        self.set_state(before)
+        number = self._begin(inputs, entry, lambda _: None)
+        with self._open():
+            times = self._times(number)
+        names = [self.plan.kernels[k.kernel].symbol for k in self.plan.entries[number].launches]
+        parts = zip(names, times, strict=True)
+        return outputs, [Part(name, i, 0, a, b - a) for i, (name, (a, b)) in enumerate(parts)]
+
+    def bench(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        seconds: float = 1.0,
+        say: Say = warnings.warn,
+    ) -> list[float]:
+        """Microseconds of one run, in samples of about 100 us timed by the GPU; inputs and outputs
+        stay there, states are put back."""
+        before, samples = self.state(), list[float]()
+        number = self._begin(inputs, entry, say)
+        with self._open():
+            once = min(self._sample(number, 1), self._sample(number, 1))
+            runs = max(1, min(self.most_runs, round(SAMPLE_US / max(once, 1e-3))))
+            until = time.monotonic() + seconds
+            while len(samples) < 3 or (time.monotonic() < until and len(samples) < MAX_SAMPLES):
+                samples.append(self._sample(number, runs))
+        self.set_state(before)
+        return samples
+
+    def _begin(self, inputs: Mapping[str, Any], entry: str, say: Say) -> int:
+        """The inputs into the memory of the GPU; the number of the entry."""
+        spec = self.entry(entry)
+        arrays = check_inputs(inputs, spec, say)
+        tensors = self.plan.entries[spec.number].inputs
+        with self._open():
+            places = self._ends[spec.number][1:]
+            for at, t, array in zip(places, tensors, arrays, strict=False):
+                self._give(at, t, array)
+        return spec.number
+
+    def _outputs_at(self, number: int) -> Iterable[tuple[Tensor, int]]:
+        """The outputs of an entry, and where they are."""
+        entry = self.plan.entries[number]
+        return zip(entry.outputs, self._ends[number][1 + len(entry.inputs) : -1], strict=True)
+
+    @abstractmethod
+    def _open(self) -> AbstractContextManager[None]:
+        """The GPU at work; raises E0610, exit 2, when the bundle is closed."""
+
+    @abstractmethod
+    def _give(self, at: int, t: Tensor, value: Array) -> None:
+        """Write a tensor at a byte of the memory of values."""
+
+    @abstractmethod
+    def _times(self, number: int) -> list[tuple[float, float]]:
+        """Start and end of every launch of one run, in microseconds."""
+
+    @abstractmethod
+    def _sample(self, number: int, runs: int) -> float:
+        """Microseconds of one of so many runs."""
+
+
+def places_of(entry: PlanEntry, align: int) -> list[int]:
+    """Where the arena, every input and every output begin, and where all ends."""
+    at, out = 0, [0]
+    for nbytes in (entry.arena_bytes, *(t.nbytes for t in (*entry.inputs, *entry.outputs))):
+        at += -(-nbytes // align) * align
+        out.append(at)
+    return out
