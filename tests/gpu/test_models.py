@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from lumc.graph.graph import Graph, Node
 from lumc.oracle.graph import evaluate
 from lumc.pipeline import make_space
 from lumc.profile.choose import estimate
+from lumc.targets import resolve_target
 from lumc.weights import read_weight
 
 GRAPHS = Path(__file__).parents[2] / "graphs"
@@ -44,17 +46,20 @@ class Model(NamedTuple):
     code: Code
 
 
-def planned(graph: Graph, base: Path, target: str) -> Model:
-    return Model(graph, base, generate(estimate(make_space(graph, target, 20_000))))
+def planned(graph: Graph, base: Path, targets: Sequence[str] = TARGETS) -> list[Model]:
+    """For every target; they share the search, which knows of none."""
+    space = make_space(graph, targets[0], 20_000)
+    spaces = [replace(space, target=resolve_target(name)) for name in targets]
+    return [Model(graph, base, generate(estimate(s))) for s in spaces]
 
 
-def sample(path: Path, target: str) -> Model:
+def sample(path: Path) -> list[Model]:
     graph = read_graph(str(path), {})
     bound = {d: DIMS[d] for d in graph.dims}
-    return planned(read_graph(str(path), bound), path.parent, target)
+    return planned(read_graph(str(path), bound), path.parent)
 
 
-def exported(name: str, folder: Path, target: str) -> Model:
+def exported(name: str, folder: Path, targets: Sequence[str] = TARGETS) -> list[Model]:
     """An export of a small network, with random weights."""
     onnx_models = pytest.importorskip("onnx_models", exc_type=ImportError)
     from lumc.frontend.onnx import import_onnx
@@ -62,7 +67,7 @@ def exported(name: str, folder: Path, target: str) -> Model:
     onnx_models.with_weights(name, folder / f"{name}.onnx")
     lg = folder / f"{name}.lg"
     import_onnx(folder / f"{name}.onnx", dims=EXPORTS[name]).save(str(lg), {})
-    return planned(read_graph(str(lg), {}), folder, target)
+    return planned(read_graph(str(lg), {}), folder, targets)
 
 
 def inputs_and_outputs(m: Model) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -95,18 +100,20 @@ def emulate(models: Sequence[Model], built: Path) -> None:
         assert_near(got, want, entry)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_sample_graphs(target: str, built: Path) -> None:
-    emulate([sample(p, target) for p in sorted(GRAPHS.glob("*.lg"))], built)
+def test_sample_graphs(built: Path) -> None:
+    every = [sample(p) for p in sorted(GRAPHS.glob("*.lg"))]
+    for models in zip(*every, strict=True):
+        emulate(models, built)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_exported_networks(target: str, built: Path, tmp_path: Path) -> None:
-    emulate([exported(name, tmp_path, target) for name in EXPORTS], built)
+def test_exported_networks(built: Path, tmp_path: Path) -> None:
+    every = [exported(name, tmp_path) for name in EXPORTS]
+    for models in zip(*every, strict=True):
+        emulate(models, built)
 
 
 def test_the_runner_runs_a_network_on_the_driver(tmp_path: Path) -> None:
-    m = exported("bert.torchscript", tmp_path, "cuda:sm_90")
+    (m,) = exported("bert.torchscript", tmp_path, TARGETS[:1])
     bundle = build(m.code, tmp_path / "m.lb", m.base, cuda=Emulator())
     inputs, want = inputs_and_outputs(m)
     given = [x for n in inputs for x in ("--input", f"{n}={tmp_path}/{n}.npy")]
