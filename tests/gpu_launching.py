@@ -11,6 +11,8 @@ import numpy as np
 
 import emulator
 import msl
+from gpu import address_spaces
+from gpu.msl_lint import lint
 from launching import Leaf, Memory
 from lumc.codegen.plan import Code
 
@@ -21,14 +23,19 @@ NOTHING = np.zeros(0, np.uint8)  # in the place of a buffer that a kernel never 
 def module(
     folder: Path, codes: Sequence[Code], checked: bool = False
 ) -> emulator.Module | msl.Module:
-    """The kernels of several codes; those of code ``i`` are ``g{i}_symbol``."""
+    """The kernels of several codes; those of code ``i`` are ``g{i}_symbol``. Metal text is checked
+    as far as that is possible without its compiler."""
     texts = [
         re.sub(rf"\b{k.symbol}\b", f"g{i}_{k.symbol}", k.source)
         for i, code in enumerate(codes)
         for k in code.kernels
     ]
     if codes[0].target.kind == "metal":
-        return msl.build("\n".join([codes[0].header, *texts]), folder, checked)
+        text = "\n".join([codes[0].header, *texts])
+        assert lint(text, codes[0].target.arch) == []
+        if address_spaces.clang():
+            assert address_spaces.check(text) == []
+        return msl.build(text, folder, checked)
     return emulator.build("\n".join(texts), folder, checked)
 
 

@@ -12,18 +12,22 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import fake_metal
 import gpu_launching
 from bundles import build
+from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from fake_gpu import environment
 from gpu_bundles import Emulator
 from lumc.codegen.generate import generate
 from lumc.codegen.plan import Code
 from lumc.execute import complete
 from lumc.files import read_graph
+from lumc.frontend.huggingface import import_folder
 from lumc.graph.graph import Graph, Node
 from lumc.oracle.graph import evaluate
 from lumc.pipeline import make_space
 from lumc.profile.choose import estimate
+from lumc.runtime import metal
 from lumc.targets import resolve_target
 from lumc.weights import read_weight
 
@@ -35,6 +39,9 @@ EXPORTS = {  # and the dims of their inputs
     "llama.torchscript": {"b": 1, "s": 7},
     "resnet.torchscript": {"b": 1},
 }
+# a MiniLM of two layers: all of its layers are equal
+MINILM = {**BERT, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+MINILM |= {"vocab_size": 64, "max_position_embeddings": 32}
 ERROR = 1e-5  # relative L2
 
 
@@ -46,10 +53,10 @@ class Model(NamedTuple):
     code: Code
 
 
-def planned(graph: Graph, base: Path, targets: Sequence[str] = TARGETS) -> list[Model]:
+def planned(graph: Graph, base: Path) -> list[Model]:
     """For every target; they share the search, which knows of none."""
-    space = make_space(graph, targets[0], 20_000)
-    spaces = [replace(space, target=resolve_target(name)) for name in targets]
+    space = make_space(graph, TARGETS[0], 20_000)
+    spaces = [replace(space, target=resolve_target(name)) for name in TARGETS]
     return [Model(graph, base, generate(estimate(s))) for s in spaces]
 
 
@@ -59,7 +66,7 @@ def sample(path: Path) -> list[Model]:
     return planned(read_graph(str(path), bound), path.parent)
 
 
-def exported(name: str, folder: Path, targets: Sequence[str] = TARGETS) -> list[Model]:
+def exported(name: str, folder: Path) -> list[Model]:
     """An export of a small network, with random weights."""
     onnx_models = pytest.importorskip("onnx_models", exc_type=ImportError)
     from lumc.frontend.onnx import import_onnx
@@ -67,7 +74,7 @@ def exported(name: str, folder: Path, targets: Sequence[str] = TARGETS) -> list[
     onnx_models.with_weights(name, folder / f"{name}.onnx")
     lg = folder / f"{name}.lg"
     import_onnx(folder / f"{name}.onnx", dims=EXPORTS[name]).save(str(lg), {})
-    return planned(read_graph(str(lg), {}), folder, targets)
+    return planned(read_graph(str(lg), {}), folder)
 
 
 def inputs_and_outputs(m: Model) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -112,8 +119,42 @@ def test_exported_networks(built: Path, tmp_path: Path) -> None:
         emulate(models, built)
 
 
-def test_the_runner_runs_a_network_on_the_driver(tmp_path: Path) -> None:
-    (m,) = exported("bert.torchscript", tmp_path, TARGETS[:1])
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
+    """The sentence encoder for every target."""
+    folder = tmp_path_factory.mktemp("minilm")
+    weights = random_weights(bert_shapes(MINILM), 0.05)
+    imported = import_folder(write_folder(folder / "hf", MINILM, weights))
+    imported.save(str(folder / "m.lg"), {"b": 1, "s": 16})
+    return planned(read_graph(str(folder / "m.lg"), {}), folder)
+
+
+def test_a_sentence_encoder(encoder: list[Model], built: Path) -> None:
+    for m in encoder:
+        emulate([m], built)
+
+
+def test_a_bundle_for_metal_in_python_and_in_c(
+    encoder: list[Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m = encoder[1]
+    for key, value in fake_metal.environment().items():
+        monkeypatch.setenv(key, value)
+    path = fake_metal.link(m.code, tmp_path / "m.lb", m.base)
+    inputs, want = inputs_and_outputs(m)
+    with metal.Bundle.open(path, library=fake_metal.library()) as bundle:
+        assert_near(bundle.run(inputs), want, "Python")
+    given = [x for n in inputs for x in ("--input", f"{n}={tmp_path}/{n}.npy")]
+    for name, value in inputs.items():
+        np.save(tmp_path / f"{name}.npy", value)
+    runner = fake_metal.runner(tmp_path / "lumc-run")
+    fake_metal.run(runner, path, "--device", "metal", *given, "-o", tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as got:
+        assert_near(dict(got), want, "C")
+
+
+def test_the_runner_runs_a_network_on_the_driver(encoder: list[Model], tmp_path: Path) -> None:
+    m = encoder[0]
     bundle = build(m.code, tmp_path / "m.lb", m.base, cuda=Emulator())
     inputs, want = inputs_and_outputs(m)
     given = [x for n in inputs for x in ("--input", f"{n}={tmp_path}/{n}.npy")]
