@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lumc.graph.expr import Expr, bound_axes, subterms, text
-from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel
 
 LONG = 72  # characters of a value that gets a line of its own
@@ -132,12 +132,16 @@ def schedule_words(kernel: Kernel, schedule: Schedule, threads: int) -> list[str
     out = [_loops(kernel, schedule, threads)]
     if schedule.tile:
         tiles = ", ".join(f"{a} by {n}" for a, n in schedule.tile.items())
-        out.append(f"cache tiles: {tiles}")
+        out.append(f"{'tiles of a block' if schedule.threads else 'cache tiles'}: {tiles}")
     for reduction, stage in zip(kernel.stages, schedule.stages, strict=False):
         axes = ", ".join(f"{a}:{kernel.extent[a]}" for a in bound_axes(reduction))
         what = reduction.attr[0] if reduction.kind == "red" else "weighted sum"
-        out.append(f"{what} over {axes}: " + "; ".join(_stage(stage)))
-    known = {"order", "parallel", "tile", "stages"}
+        words = _stage_of_block(stage) if schedule.threads else _stage(stage)
+        out.append(f"{what} over {axes}: " + "; ".join(words))
+    known = {"order", "parallel", "tile", "stages", "threads"}
+    if schedule.threads:
+        out.append(_threads(schedule.threads))
+        known |= {"fuse_rows", "transpose"}  # of CPUs
     other = _unusual(asdict(schedule), asdict(Schedule((), 0)), known)
     return [*out, *([", ".join(other)] if other else [])]
 
@@ -150,6 +154,7 @@ def _loops(kernel: Kernel, schedule: Schedule, threads: int) -> str:
     if not dealt:
         return f"loops {loops}, all in one part"
     over = f"{threads} threads" if threads > 1 else "the threads"
+    over = "blocks of threads" if schedule.threads else over
     return f"loops {loops}, outer ones first; {dealt} dealt to {over}"
 
 
@@ -169,6 +174,27 @@ def _stage(s: Stage) -> Iterator[str]:
     else:
         yield s.form
     yield from _unusual(asdict(s), asdict(Stage()), said)
+
+
+def _stage_of_block(s: Stage) -> Iterator[str]:
+    """A reduction on the threads of a block of a GPU."""
+    if s.form == "rows":
+        yield "threads walk rows"
+        return
+    who = "threads" if s.fragment == "simt" else f"warps ({s.fragment})"
+    yield f"{s.grid[0]} x {s.grid[1]} {who} along {s.rows_axis} and {s.lane_axis}"
+    for side, place in (("a", s.place_a), ("b", s.place_b)):
+        mode = s.staging(side)
+        where = f" to {'registers' if place == 'register' else 'shared memory'}"
+        yield f"{side} {STAGING.get(mode, mode)}{where if mode != 'none' else ''}"
+
+
+def _threads(t: Threads) -> str:
+    out = [f"{t.count} threads in a block", f"{t.row} along a row"]
+    out += [f"{t.vector} elements moved at once"] if t.vector > 1 else []
+    out += [f"copies {t.ring} tiles deep"] if t.ring > 1 else []
+    out += [f"{t.resident} blocks on a processor"] if t.resident > 1 else []
+    return ", ".join(out)
 
 
 def _unusual(

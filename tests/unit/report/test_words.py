@@ -6,7 +6,7 @@ import pytest
 
 from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
-from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.term import (
     Buffer,
     Kernel,
@@ -98,3 +98,16 @@ def test_times_have_a_fitting_unit() -> None:
         "999 us",
         "23.72 ms",
     ]
+
+
+def test_the_threads_of_a_block_in_words() -> None:
+    stage = Stage(
+        "contract", "i", "j", stage_a="inner", place_a="register", fragment="mma", grid=(4, 1)
+    )
+    threads = Threads(128, vector=4, ring=3, resident=2)
+    said = schedule_words(kernel(SUM), Schedule(("i",), 1, {"i": 4}, (stage,), threads=threads), 1)
+    assert said[0].endswith("i dealt to blocks of threads")
+    assert said[1] == "tiles of a block: i by 4"
+    assert "4 x 1 warps (mma) along i and j; a copied" in said[2] and "to registers" in said[2]
+    assert said[3].startswith("128 threads in a block, 32 along a row, 4 elements moved at once")
+    assert said[3].endswith("copies 3 tiles deep, 2 blocks on a processor") and len(said) == 4
