@@ -38,7 +38,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as e:
-        from lumc.pipeline import crash_report
+        from lumc.log import crash_report
 
         click.echo(crash_report(e, sys.argv), err=True)
         sys.exit(int(Exit.FAILED))

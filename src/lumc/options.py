@@ -38,7 +38,10 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Store contracted weights as int8, one scale per 32.",
     ),
     "target": click.option(
-        "--target", default="cpu:native", show_default=True, help="See 'lumc targets'."
+        "--target",
+        default="cpu:native",
+        show_default=True,
+        help="See 'lumc targets'; compile takes several, with commas between.",
     ),
     "estimate": click.option(
         "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import Lumc
-from lumc.pipeline import Log
+from lumc.log import Log
 from lumc.profile.tune import Progress
 from lumc.report import progress
 from lumc.report.trace import Trace

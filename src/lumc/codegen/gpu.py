@@ -86,6 +86,7 @@ class GpuWriter(Writer, ABC):
         self.line(f"if ({inside}) {copied} else lumc_store(&{to}, ZERO);")
 
     def ring(self, nest: Nest) -> None:
+        """A loop that copies ahead of itself; ``distribute`` refuses it where a language cannot."""
         raise NotImplementedError("asynchronous copies")
 
     # ---- where values are

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from lumc.report.words import us
 
 if TYPE_CHECKING:
-    from lumc.pipeline import Log
+    from lumc.log import Log
     from lumc.profile.tune import Progress
 
 EVERY_S = 10.0  # between plain lines

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import resource
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -237,18 +238,20 @@ def judge(subject: Subject) -> str:
 C = TypeVar("C")
 
 
-class Remembering(Generic[C]):
+class Remembering(ABC, Generic[C]):
     """What a worker process remembers between questions: kernels, and candidates for them."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, Subject] = {}
         self.candidates: dict[int, C] = {}
 
+    @abstractmethod
     def load(self, subject: Subject, made: Any) -> C:
-        raise NotImplementedError
+        """A candidate where it can run."""
 
+    @abstractmethod
     def problem(self, subject: Subject, candidate: C) -> str:
-        raise NotImplementedError
+        """Run it; what is wrong with its results, or nothing."""
 
     def kernel(self, data: Mapping[str, Any], seed: int, cold_bytes: int) -> None:
         """Make a kernel known; the oldest is forgotten."""
