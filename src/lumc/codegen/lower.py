@@ -366,8 +366,8 @@ class Lowering:
             self._map(g.body, w.place, axes, g.inside, w.term)
         for s in (s for s in stages if s not in simple):
             if self.c.plan[s].form == "rows":
-                kept = self.c.order(s.free)
-                self._walk(g, {s: sums[s]}, replace(w, term=w.place, kept=kept, lanes="reduced"))
+                kept, lanes = self.c.order(s.free), self.c.plan[s].lanes
+                self._walk(g, {s: sums[s]}, replace(w, term=w.place, kept=kept, lanes=lanes))
                 continue
             if w.scale is not None:
                 rescaled = binary("mul", sums[s], w.scale)

@@ -66,6 +66,8 @@ GROUP = 16  # threads along the lanes of a contraction
 LEAST = 4  # threads along a row
 POINTS = 1024  # of a map, in one block
 WALKED = 64  # elements of a row that one thread holds, at most
+COLUMNS = 256  # threads of a block that walks columns
+WIDTHS = (64, 32, 16, 8)  # columns, as many as leave every processor a block
 ROWS = ((32, 128), (256, 256), (1024, 1024))  # threads along a row, and of the block
 
 
@@ -77,7 +79,7 @@ def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
         for fragment in dict.fromkeys((_fragment(found, target), "simt")):
             for shape in _shapes(kernel, found, fragment, target):
                 yield _contracted(kernel, found, fragment, shape)
-    yield from _walked(kernel)
+    yield from _walked(kernel, target)
 
 
 # ---- contractions
@@ -181,21 +183,38 @@ def _stage(
 # ---- maps and rows
 
 
-def _walked(kernel: Kernel) -> Iterator[Schedule]:
+def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
     """No contraction: rows of threads walk the reduced axes, or the last axis of a map."""
     stages = tuple(Stage() for _ in kernel.stages)
+    assert target.gpu
     longest = max((kernel.extent[a] for s in kernel.stages for a in bound_axes(s)), default=0)
     last = kernel.extent[kernel.axes[-1]] if kernel.axes else 1
     if not stages:
         for vector in dict.fromkeys((_vector(kernel), 1)):
             row = max(LEAST, min(256, _power(ceil(last / vector))))
             yield _spread(kernel, stages, Threads(256, row, vector), POINTS)
+    if across := [s for s in kernel.stages if _is_across(kernel, s)]:
+        kept = tuple(Stage(lanes="kept" if s in across else "reduced") for s in kernel.stages)
+        points = prod(kernel.extent[a] for a in kernel.axes)
+        row = next((n for n in WIDTHS if points >= n * target.gpu.processors), WIDTHS[-1])
+        yield _spread(kernel, kept, Threads(COLUMNS, row), row, WALKED * COLUMNS // row)
     for row, threads in ROWS:
         if longest <= row * WALKED:
             yield _spread(kernel, stages, Threads(threads, row), threads // row)
     for row, threads in ROWS[1:]:
         yield _spread(kernel, stages, Threads(threads, row), threads // row, row)
     yield _spread(kernel, stages, Threads(32), 1, 32)
+
+
+def _is_across(kernel: Kernel, stage: Expr) -> bool:
+    """Do neighbours in memory lie along the last axis that a reduction keeps?"""
+    lane, red = kernel.axes[-1:], bound_axes(stage)[-1]
+    values = stage.kids[-1]
+    reads = [e for e in subterms(values) if e.kind == "load" and {*lane, red} <= e.free]
+    steps = [axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in reads]
+    own = lane and lane[0] in values.free and kernel.extent[lane[0]] > FEW
+    apart = stage.kind == "red" or not {*lane} <= stage.kids[0].free
+    return bool(own and apart and steps) and all(s.get(lane[0]) == 1 != s.get(red) for s in steps)
 
 
 def _spread(

@@ -25,7 +25,7 @@ from typing import Any
 
 from lumc.graph.expr import Expr
 from lumc.kernel.contraction import can_dot, lanes, operands, pairs, staging_modes
-from lumc.kernel.legal import shared_prefix, streamable
+from lumc.kernel.legal import own_axes, shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import DOT_TILES, REGISTER_TILES, contraction_stage, default_schedule
@@ -223,7 +223,7 @@ class Grammar:
         found = [Stage("contract", *pair) for pair in pairs(stage)]
         found += [Stage("dot", *pair) for pair in pairs(stage) if can_dot(stage, pair)]
         found.append(Stage())
-        if stage.kind == "red" and stage.free & set(self.kernel.axes):
+        if own_axes(stage, self.target.gpu is not None) & set(self.kernel.axes):
             found.append(Stage(lanes="kept"))
         for p in found:
             yield (p.form, p.rows_axis, p.lane_axis, p.lanes), (p, *state[1:])

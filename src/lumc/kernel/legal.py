@@ -66,7 +66,7 @@ def check_schedule(kernel: Kernel, schedule: Schedule, target: Target) -> None:
 
 def _stage_problems(kernel: Kernel, stage: Expr, p: Stage, gpu: bool) -> list[str]:
     if p.form == "rows":
-        if p.lanes == "kept" and (stage.kind == "wsum" or not stage.free):
+        if p.lanes == "kept" and not own_axes(stage, gpu):
             return ["no kept axis for the lanes"]
         return []
     if (p.rows_axis, p.lane_axis) not in pairs(stage) or p.lane_axis is None:
@@ -79,6 +79,13 @@ def _stage_problems(kernel: Kernel, stage: Expr, p: Stage, gpu: bool) -> list[st
         if p.staging(side) not in staging_modes(kernel, stage, p, side, gpu):
             out.append(f"operand {side} cannot be staged '{p.staging(side)}'")
     return out
+
+
+def own_axes(stage: Expr, gpu: bool) -> frozenset[str]:
+    """What the lanes of a walk may keep; of a weighted sum not the axes of its weights."""
+    if stage.kind == "wsum":
+        return stage.free - stage.kids[0].free if gpu else frozenset()
+    return stage.free
 
 
 def streamable(kernel: Kernel, root: Root) -> bool:

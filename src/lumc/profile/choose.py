@@ -18,15 +18,17 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.profile.price import least_price_us, price_us, scheduled
+from lumc.profile.price import least_price_us, price_us, program_us, scheduled
 from lumc.search.cuts import Splitting
 from lumc.search.space import Region, Space, Variant
+from lumc.search.split import splits, units
 
 MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
 SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this of the best estimate
 EXHAUSTIVE = 5  # cut points of which every subset is tried
 
 Cuts = tuple[int, ...]
+Program = tuple[float, list[Kernel]]  # its price and its kernels
 
 
 def estimate(space: Space) -> Plan:
@@ -41,38 +43,37 @@ def estimate(space: Space) -> Plan:
 
 def choose(region: Region, target: Target) -> list[Kernel]:
     """The kernels of the best candidate, in execution order."""
-    best: tuple[float, _Candidates, Cuts] | None = None
+    best: Program | None = None
     for found in _every(region, target):
         if best is None or found[0] < best[0] * (1 - MARGIN):
             best = found
     assert best is not None
-    return best[1].splitting.kernels(best[2])
+    return best[1]
 
 
 def shortlist(region: Region, target: Target) -> list[list[Kernel]]:
     """The kernels of the candidates that are worth measuring, in order of simplicity; of those
     with the same kernels the first."""
-    every: dict[object, tuple[float, list[Kernel]]] = {}
-    for us, c, cuts in _every(region, target):
-        kernels = c.splitting.kernels(cuts)
+    every: dict[object, Program] = {}
+    for us, kernels in _every(region, target):
         every.setdefault(frozenset(map(_key, kernels)), (us, kernels))
     prices = sorted(us for us, _ in every.values())
     limit = min(prices[:SHORT][-1], prices[0] * NEAR)
     return [kernels for us, kernels in every.values() if us <= limit][:SHORT]
 
 
-def _every(region: Region, target: Target) -> Iterator[tuple[float, _Candidates, Cuts]]:
+def _every(region: Region, target: Target) -> Iterator[Program]:
     """All candidates with their prices, in order of simplicity."""
     prices = _Prices(target)
     tried = [_Candidates(region, variant, prices) for variant in region.variants]
     for candidates in sorted(tried, key=lambda c: c.effort):
         for cuts in dict.fromkeys(candidates.cuts()):
-            yield candidates.total(cuts), candidates, cuts
+            yield from candidates.programs(cuts)
 
 
-def _key(kernel: Kernel) -> tuple[Expr, tuple[Expr, ...]]:
+def _key(kernel: Kernel) -> tuple[tuple[Expr, tuple[Expr, ...]], ...]:
     """Equal for equal kernels of one region."""
-    return kernel.roots[0].value, kernel.roots[0].index
+    return tuple((r.value, r.index) for r in kernel.roots)
 
 
 @dataclass
@@ -83,6 +84,7 @@ class _Prices:
     best: float = inf
     least: dict[object, float] = field(default_factory=dict)
     known: dict[object, float] = field(default_factory=dict)
+    split: dict[object, Program] = field(default_factory=dict)  # what two steps gain, and they
 
     def total(self, kernels: Sequence[Kernel]) -> float:
         """In us; of candidates that are not near the best one, less than that."""
@@ -94,10 +96,21 @@ class _Prices:
             if total > self.best * NEAR:
                 return total
             if _key(k) not in self.known:
-                self.known[_key(k)] = price_us(k, self.target)
+                self.known[_key(k)] = self._price(k)
             total += self.known[_key(k)] - self.least[_key(k)]
         self.best = min(self.best, total)
         return total
+
+    def _price(self, kernel: Kernel) -> float:
+        """In one step, or in two if the target has too little to do and that is cheaper."""
+        program = scheduled(kernel, self.target)[1]
+        best = whole = program_us(program)
+        for parts in splits(kernel, self.target) if program.tiles < units(self.target) else ():
+            least = sum(least_price_us(k, self.target) for k in parts)
+            us = sum(price_us(k, self.target) for k in parts) if least < best else inf
+            if us < best * (1 - MARGIN):
+                best, self.split[_key(kernel)] = us, (whole - us, parts)
+        return best
 
 
 class _Candidates:
@@ -130,6 +143,14 @@ class _Candidates:
             cuts = flipped[times.index(min(times))]
             yield cuts
 
+    def programs(self, cuts: Cuts) -> Iterator[Program]:
+        """The kernels between these cuts, also with those in two steps that are cheaper so."""
+        kernels, us = self.splitting.kernels(cuts), self.total(cuts)
+        split = [self.prices.split.get(_key(k), (0.0, [k])) for k in kernels]
+        yield us + sum(gain for gain, _ in split), kernels
+        if any(gain for gain, _ in split):
+            yield us, [k for _, parts in split for k in parts]
+
     def total(self, cuts: Cuts) -> float:
         """The price of all kernels, in us."""
         if cuts not in self.totals:
@@ -150,7 +171,7 @@ def plan_region(
             schedule, _ = scheduled(kernel, target)
             kernels[key] = KernelPlan(key, kernel, schedule, bound_us(kernel, target))
         steps.append(Step(key, args))
-    local = tuple(k.buffer(k.roots[0].buffer) for k in parts[:-1])
+    local = tuple(k.buffer(name) for k in parts[:-1] for name in k.stored)
     return RegionPlan(region.key, tuple(steps), local)
 
 

@@ -34,12 +34,14 @@ from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
+from lumc.search.split import units
 
 OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
 STRIDED = 16.0  # times the price of a load of neighbouring lanes
 IN_FLIGHT = 8  # independent sums that hide the latency of additions
 HALVING = 2 * OPERATION  # of the lanes of a sum
 LAUNCH_US = 1.0  # of one more kernel: threads meet, values leave the registers
+SECTOR = 32.0  # bytes that the memory of a GPU gives at least
 CACHED = 4.0  # bandwidth of caches in that of memory
 
 Nest = tuple[tuple[str, float], ...]  # axes of the loops around, outer first, and iterations
@@ -47,14 +49,19 @@ Nest = tuple[tuple[str, float], ...]  # axes of the loops around, outer first, a
 
 def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> float:
     """Microseconds on the target, to compare the programs of a region."""
-    program = lower(kernel, schedule, target) if schedule else scheduled(kernel, target)[1]
-    tally = _Tally(program)
+    return program_us(lower(kernel, schedule, target) if schedule else scheduled(kernel, target)[1])
+
+
+def program_us(program: Program) -> float:
+    """The price of what a kernel was lowered to."""
+    target, tally = program.target, _Tally(program)
     tally.walk(program.body, (), target.threads)
-    busy = min(1.0, max(1, program.tiles) / target.gpu.processors) if target.gpu else 1.0
+    busy = min(1.0, max(1, program.tiles) / units(target))
     near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
     far = roofline_us(Work(0.0, tally.bytes(large=True) / busy), target)
+    spent = tally.flops / busy if target.gpu else tally.flops  # of a CPU: in the share of a thread
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
-    return LAUNCH_US + near + hypot(roofline_us(Work(tally.flops / busy, 0.0), target), far)
+    return LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
 
 
 def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
@@ -136,7 +143,8 @@ class _Tally:
             name, kind = e.attr[0], self.program.places[e.attr[0]].kind
             if kind != "scratch":
                 extent = {**own, **self.program.kernel.extent}
-                read[name] = max(read.get(name, 0.0), self._traffic(e, around, extent))
+                far = self._traffic(e, around, extent) * self._unused(e, op)
+                read[name] = max(read.get(name, 0.0), far)
         for name, n in read.items():
             seen = self.traffic.get(name, 0.0)
             self.traffic[name] = seen + n if self._is_large(name) else max(seen, n)
@@ -162,6 +170,15 @@ class _Tally:
             elif min(prod(over.values()), place.size) * size > self.program.target.l2 / 2:
                 total *= count
         return total
+
+    def _unused(self, e: Expr, op: Map | Reduce | Contract) -> float:
+        """What the memory of a GPU gives for every byte that a block asks of it: whole sectors."""
+        place = self.program.places[e.attr[0]]
+        steps, irregular = place.motion(e.kids)
+        along = [a for a, step in steps.items() if step == 1 and a not in irregular]
+        run = prod(self._mean(op, a) for a in along if a in op.ranges) * place.dtype.nbytes
+        near = not self.program.target.gpu or not e.kids or isinstance(op, Contract)
+        return 1.0 if near else max(1.0, SECTOR / run)
 
     # ---- operations, for one turn of the loops around
 

@@ -7,17 +7,19 @@ were saturated are looked at; for the others it is only known what fired.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lumc.graph.graph import Graph
 from lumc.kernel.key import canonical, kernel_key, structural_hashes
 from lumc.kernel.normal import normalize
 from lumc.kernel.plan import RegionPlan
 from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
 from lumc.search.cuts import Splitting
 from lumc.search.explore import find_regions
 from lumc.search.saturate import Limits, StopReason, rule_files, saturate
 from lumc.search.space import Region
+from lumc.search.split import laws_of, splits
 from lumc.search.translate import Body
 from lumc.search.variants import extract, variants
 
@@ -30,17 +32,36 @@ def original(graph: Graph) -> dict[str, Body]:
     return {f.key: f.body for f in reversed(found)}
 
 
-def variant_of(region: Region, plan: RegionPlan, target: Target) -> int | None:
-    """The number of the variant that a program computes: its cuts are the names of its values."""
-    cuts = [int(b.name.removeprefix("v")) for b in plan.local]
-    wanted = [s.kernel for s in plan.steps]
+def variant_of(
+    region: Region, plan: RegionPlan, target: Target
+) -> tuple[int, list[str]] | tuple[None, list[str]]:
+    """The number of the variant that a program computes, and the laws that split its kernels. Its
+    cuts are the names of its values."""
+    cuts = [int(b.name.removeprefix("v")) for b in plan.local if "_" not in b.name]
     for i, v in enumerate(region.variants):
-        if cuts and max(cuts) >= len(v.cuts):
-            continue
-        parts = Splitting(region.frame, v.value, v.cuts).kernels(cuts)
-        if [kernel_key(canonical(normalize(p))[0], target) for p in parts] == wanted:
-            return i
-    return None
+        if not cuts or max(cuts) < len(v.cuts):
+            parts = Splitting(region.frame, v.value, v.cuts).kernels(cuts)
+            found = _laws_of_splits(parts, [s.kernel for s in plan.steps], target)
+            if found is not None:
+                return i, found
+    return None, []
+
+
+def _laws_of_splits(
+    parts: Sequence[Kernel], wanted: Sequence[str], target: Target
+) -> list[str] | None:
+    """The laws by which the kernels are those that are wanted, some of them in two steps."""
+    laws: dict[str, None] = {}
+    for part in parts:
+        for form in ([part], *splits(part, target)):
+            keys = [kernel_key(canonical(normalize(k))[0], target) for k in form]
+            if keys == list(wanted[: len(keys)]):
+                wanted = wanted[len(keys) :]
+                laws.update(dict.fromkeys(laws_of(part) if len(keys) > 1 else ()))
+                break
+        else:
+            return None
+    return None if wanted else list(laws)
 
 
 def laws(region: Region, variant: int, body: Body) -> list[str] | None:

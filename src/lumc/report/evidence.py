@@ -309,7 +309,8 @@ def program(
 ) -> Body:
     steps = [kernels[s.kernel] for s in plan.steps]
     times = [best_time(e, k) for k in steps]
-    variant = derivation.variant_of(region, plan, e.plan.target)
+    variant, split = derivation.variant_of(region, plan, e.plan.target)
+    laws = derivation.laws(region, variant, body) if body and variant is not None else None
     return {
         "chosen": plan is e.plan.regions[region.key],
         "variant": variant,
@@ -317,7 +318,8 @@ def program(
         "kernels": [{"key": k.key, "name": k.kernel.name} for k in steps],
         "us": None if None in times else sum(t for t in times if t is not None),
         "bound_us": sum(k.bound_us for k in steps),
-        "laws": derivation.laws(region, variant, body) if body and variant is not None else None,
+        "laws": None if laws is None else [*laws, *split],
+        "split": split,
     }
 
 

@@ -138,9 +138,9 @@ def loser(one: Body) -> str:
 def provenance(region: Body) -> Iterator[str]:
     """The chain from the graph to the program: laws, variant, cuts."""
     chosen = region["programs"][0]
-    laws, fired = chosen["laws"], ", ".join(region["fired"]) or "none"
+    laws = chosen["laws"]
     if laws is None:
-        said = f"laws that fired: {fired}"
+        said = f"laws that fired: {', '.join([*region['fired'], *chosen['split']]) or 'none'}"
     else:
         said = f"by the laws {', '.join(laws)}" if laws else "as the graph says it, by no law"
     yield f"{which(chosen, region['variants'])}; {said}"

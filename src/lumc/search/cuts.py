@@ -114,11 +114,22 @@ class Splitting:
         self, name: str, part: _Stored, index: tuple[Expr, ...], loads: Mapping[Expr, Expr]
     ) -> Kernel:
         value = rewrite(part.value, lambda t: None if t is part.value else loads.get(t), {})
-        below = subterms(value)
-        read = {e.attr[0] for e in below if e.kind == "load"}
         known = (*self.frame.inputs, *(s.buffer for s in self.stored))
-        buffers = tuple(b for b in known if b.name in read)
-        used = {*part.axes, *(a for e in below for a in (*e.free, *bound_axes(e)))}
-        extent = {a: n for a, n in self.frame.extent.items() if a in used}
-        root = Root(part.buffer.name, index, value)
-        return Kernel(name, part.axes, extent, (root,), (*buffers, part.buffer))
+        roots = (Root(part.buffer.name, index, value),)
+        return assemble(name, part.axes, roots, self.frame.extent, known, (part.buffer,))
+
+
+def assemble(
+    name: str,
+    axes: tuple[str, ...],
+    roots: tuple[Root, ...],
+    extent: Mapping[str, int],
+    known: Iterable[Buffer],
+    stored: tuple[Buffer, ...],
+) -> Kernel:
+    """The kernel of these roots: of what is known it gets what it reads."""
+    below = subterms(*(r.value for r in roots))
+    read = {e.attr[0] for e in below if e.kind == "load"}
+    used = {*axes, *(a for e in below for a in (*e.free, *bound_axes(e)))}
+    buffers = (*(b for b in known if b.name in read), *stored)
+    return Kernel(name, axes, {a: n for a, n in extent.items() if a in used}, roots, buffers)

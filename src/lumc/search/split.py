@@ -1,0 +1,118 @@
+"""Laws that do a long reduction in two steps, for targets that do more side by side than it offers.
+
+With j = step*j1 + j2, where step divides the extent of j:
+
+    split-sum   Sum_j f = Sum_j1 Sum_j2 f
+    split-max   Max_j f = Max_j1 Max_j2 f
+    split-wsum  WSum_j (s, v) = WSum_j1 (m, WSum_j2 (sel(-inf < m, s), v)),  m = Max_j2 s
+
+The last one shows a part of nothing but -inf as zeros: its own maximum would make it NaN, while
+its weight in the whole is zero. Nothing is gained unless the inner steps are a kernel of their
+own, so these laws split kernels and are not in the e-graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from lumc.graph.expr import (
+    Expr,
+    Range,
+    add,
+    axis,
+    bound_axes,
+    mul,
+    rewrite,
+    simplify,
+    substitute,
+    subterms,
+)
+from lumc.kernel.contraction import computed
+from lumc.kernel.target import Target
+from lumc.kernel.term import Buffer, Kernel, Root, binary, cast, const, dtype, load, reduce, wsum
+from lumc.search.cuts import assemble
+
+PARTS = (1, 8, 64)  # of a reduction, for each of the units of a target
+NEAR = 4  # times so many parts, where these do not divide it
+
+
+def units(target: Target) -> int:
+    """What a target does side by side."""
+    return target.gpu.processors if target.gpu else target.threads
+
+
+def inner(stage: Expr, j: str, at: Expr, j2: str, ranges: Mapping[str, Range]) -> tuple[Expr, ...]:
+    """What a part of a reduction gives: its axis j is ``at``, an index of the axes j1 and j2."""
+
+    def plain(e: Expr) -> Expr | None:
+        return simplify(e, ranges) if e.kind in ("lin", "div", "mod") else None
+
+    here = [rewrite(substitute(k, {axis(j): at}), plain, {}) for k in stage.kids]
+    if stage.kind == "red":
+        axes = [j2 if a == j else a for a in bound_axes(stage)]
+        return (reduce(stage.attr[0], axes, here[0]),)
+    top = reduce("max", [j2], here[0])
+    some = binary("lt", const(-inf, dtype(top)), top)
+    return wsum(j2, binary("sel", some, here[0]), here[1]), top
+
+
+def outer(stage: Expr, j1: str, parts: Sequence[Expr]) -> Expr:
+    """The reduction from what its parts give."""
+    if stage.kind == "red":
+        return reduce(stage.attr[0], [j1], parts[0])
+    return wsum(j1, parts[1], parts[0])
+
+
+def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
+    """A kernel as two, the first of which has something to do for all of the target: the longest
+    reductions in parts, few of them first."""
+    j, stages = _longest(kernel)
+    n = kernel.extent[j] if stages else 0
+    for least in (units(target) * k for k in PARTS):
+        near = range(least, min(NEAR * least, n // 2 + 1))
+        if count := next((p for p in near if n % p == 0), 0):
+            yield split(kernel, stages, j, count)
+
+
+def laws_of(kernel: Kernel) -> list[str]:
+    """The laws that split a kernel."""
+    kinds = [s.attr[0] if s.kind == "red" else "wsum" for s in _longest(kernel)[1]]
+    return [f"split-{kind}" for kind in dict.fromkeys(kinds)]
+
+
+def _longest(kernel: Kernel) -> tuple[str, list[Expr]]:
+    """The longest reduced axis, and the reductions over it if none needs another one."""
+    axes = [a for s in kernel.stages for a in bound_axes(s)]
+    j = max(axes, key=lambda a: kernel.extent[a], default="")
+    found = [s for s in kernel.stages if j in bound_axes(s)]
+    nested = any(t is not s and t in found for s in found for t in subterms(s))
+    alone = not nested and all(s.free <= set(kernel.axes) for s in found)
+    return j, found if alone else []
+
+
+def split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int) -> list[Kernel]:
+    """The parts of these reductions over j, and the kernel that reads them."""
+    j1, j2, step = f"{j}_part", f"{j}_in", kernel.extent[j] // count
+    extent = {**kernel.extent, j1: count, j2: step}
+    ranges = {a: (0, n - 1) for a, n in extent.items()}
+    at = add(mul(axis(j1), step), axis(j2))
+    parts = {s: inner(s, j, at, j2, ranges) for s in stages}
+    stored: dict[Expr, Expr] = {}
+    roots, buffers = list[Root](), list[Buffer]()
+    values = dict.fromkeys(e for found in parts.values() for e in found)
+    for e in sorted(values, key=lambda e: -len(e.free)):
+        axes = (j1, *(a for a in kernel.axes if a in e.free))
+        name, kind = f"{kernel.roots[0].buffer}_{len(stored)}", computed(dtype(e))
+        stored[e] = load(name, kind, *axes)
+        roots.append(Root(name, tuple(map(axis, axes)), e))
+        buffers.append(Buffer(name, kind, tuple(extent[a] for a in axes)))
+    whole = {s: outer(s, j1, [stored[e] for e in found]) for s, found in parts.items()}
+    whole = {s: e if dtype(e) is dtype(s) else cast(dtype(s), e) for s, e in whole.items()}
+    last = tuple(Root(r.buffer, r.index, substitute(r.value, whole)) for r in kernel.roots)
+    widest = (j1, *(a for a in kernel.axes if any(a in r.axes for r in roots)))
+    known, out = kernel.buffers, tuple(kernel.buffer(name) for name in kernel.stored)
+    return [
+        assemble("parts", widest, tuple(roots), extent, known, tuple(buffers)),
+        assemble(kernel.name, kernel.axes, last, extent, (*known, *buffers), out),
+    ]

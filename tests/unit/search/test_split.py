@@ -1,0 +1,61 @@
+"""Long reductions in two steps: when, and what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from differential import Case, check_compiled
+from kernels import native
+from lumc.graph.graph import Graph
+from lumc.kernel.target import Target
+from lumc.targets import CPUS, resolve_target
+from splitting import decode, laws, product, slow, softmax, total
+
+CUDA = resolve_target("cuda:sm_90")
+ONE = CPUS["x86-64-v3"]
+TWO = replace(ONE, threads=2)
+
+
+@pytest.mark.parametrize(
+    ("graph", "target", "want"),
+    [
+        (total(10**7), CUDA, ["split-sum"]),
+        (total(10**7), TWO, ["split-sum"]),
+        (total(10**7), ONE, []),
+        (total(10**7 + 19), CUDA, []),  # a prime number
+        (total(1000), CUDA, []),
+        (total(1000), TWO, []),
+        (product(1, 131072, 64), CUDA, ["split-sum"]),
+        (product(1, 131072, 64), TWO, ["split-sum"]),
+        (product(128, 131072, 128), CUDA, ["split-sum"]),
+        (product(1, 4096, 4096), CUDA, []),
+        (product(1024, 1024, 1024), CUDA, []),
+        (product(1024, 1024, 1024), TWO, []),
+        (softmax(4096, 1024), CUDA, []),
+        (decode(8, 16384, 64), CUDA, ["split-wsum"]),
+        (softmax(4096, 1024), TWO, []),
+    ],
+)
+def test_what_is_split(graph: Graph, target: Target, want: list[str]) -> None:
+    assert laws(graph, target) == want
+
+
+SHORT = {
+    "sum": total(129600),
+    "product": product(1, 36000, 5),
+    "softmax": softmax(1, 61440),
+    "decode": decode(1, 17280, 3),
+}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_what_is_split_computes_the_same(name: str, tmp_path: Path) -> None:
+    case = Case(SHORT[name], target=slow(replace(native(), threads=4)))
+    case.prepare()
+    assert case.plan
+    assert any("_" in b.name for r in case.plan.regions.values() for b in r.local)
+    case.check_plan()
+    check_compiled(tmp_path, [case], [case.plan])
