@@ -177,7 +177,7 @@ class Distributor:
                 continue
             for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
                 labels = self._labels(ref)
-                good = [labels[a] for a in (step.roles.along, other) if a in labels]
+                good = [labels[a] for a in step.roles.runs(other) if a in labels]
                 if ref.attr[0] == name and good and unit not in good:
                     return good[0]
         return unit

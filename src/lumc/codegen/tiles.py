@@ -80,7 +80,8 @@ def _check_fragments(
     d: Distributor, step: Step, op: ir.Contract, memory: Mapping[str, str]
 ) -> None:
     """Rows of shared operands start on 16 bytes, and all that fragments read is written."""
-    assert step.roles
+    assert step.roles and step.roles.product
+    packed = step.roles.product.word > 1  # otherwise every element is loaded by itself
     for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
         name = ref.attr[0]
         if memory.get(name) != "shared":
@@ -88,9 +89,10 @@ def _check_fragments(
         dims = d.places[name].dims
         inner = d.order.get(name, tuple(range(len(dims))))[-1]
         i, row = ref.kids[inner], dims[inner]
-        if i.kind != "axis" or i.attr[0] not in (step.roles.along, other):
+        if packed and (i.kind != "axis" or i.attr[0] not in step.roles.runs(other)):
             raise d.refuse("an operand without a contiguous axis")
-        if op.ranges[i.attr[0]].lo is not row.origin and op.ranges[i.attr[0]].largest % 8:
+        r, whole = op.ranges.get(i.attr[0]), ROW // d.stored[name].nbytes
+        if packed and r and r.lo is not row.origin and r.largest % whole:
             raise d.refuse("tiles of an operand that are not aligned to 16 bytes")
         for writer in d.steps:
             for dst in (w for w in writes(writer) if w.attr[0] == name):
