@@ -165,7 +165,9 @@ class Distributor:
         inner = labels.index(fast)
         self.order[name] = (*(i for i in range(len(labels)) if i != inner), inner)
         sizes = {d.label: d.size for d in place.dims}
-        step.points = deal(op.axes, sizes, self.threads.count, unit, step.vector)
+        step.points = self._from_values(step) or deal(
+            op.axes, sizes, self.threads.count, unit, step.vector
+        )
         self.known.add(step)
 
     def _contiguous(self, name: str, unit: str) -> str:
