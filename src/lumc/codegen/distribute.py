@@ -82,8 +82,9 @@ class Distributor:
         tiles, shared_bytes, values = lay_out(self, body, memory)
         read = {e.attr[0] for s in self.steps for e in reads(s)}
         updated = {n for n in self.program.kernel.stored if n in read}  # by several threads, maybe
-        shared = {n for n, t in tiles.items() if t.memory == "shared"} | updated
-        body = with_barriers(body, frozenset(shared))
+        shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
+        touched = {n: {m for m, u in shared.items() if t.overlaps(u)} for n, t in shared.items()}
+        body = with_barriers(body, touched | {n: {n} for n in updated})
         return Distributed(program, self.threads, body, tiles, shared_bytes, values)
 
     # ---- what is refused
