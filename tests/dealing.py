@@ -199,7 +199,8 @@ def matrix_kinds(kernel: Kernel, target: Target) -> str:
     """The fragment for the contractions of a kernel, "" if there is none."""
     kinds = {b.dtype for b in kernel.buffers}
     if target.kind == "cuda":
-        return "mma" if kinds & {*HALF} and len(kinds & {*HALF}) == 1 else ""
+        single = DType.F32 in kinds and "tf32" in target.flags
+        return "mma" if len(kinds & {*HALF}) == 1 or DType.I8 in kinds or single else ""
     return "simdgroup" if DType.F32 in kinds or kinds & {*HALF} else ""
 
 
@@ -237,8 +238,9 @@ def _whole_fragments(
         for a in stage.free - used:
             tile[a] = 1
         along = max(bound_axes(stage), key=lambda a: (min(tile[a], kernel.extent[a]), a))
-        if tile[along] % 16:
-            tile[along] = rng.choice((16, 32, kernel.extent[along]))
+        steps = 32 if DType.I8 in {b.dtype for b in kernel.buffers} else 16
+        if tile[along] % steps:
+            tile[along] = rng.choice((steps, 32, kernel.extent[along]))
         if stage.kind == "wsum" and rng.random() < 0.8 and p.lane_axis:
             tile[p.lane_axis] = kernel.extent[p.lane_axis]
 

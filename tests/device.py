@@ -73,7 +73,7 @@ template <class T> static __device__ void product(const T *a, const T *b, float 
         x[w] = *(const lumc_u32 *)(a + (g + w % 2 * 8) * 16 + t * 2 + w / 2 * 8);
     LUMC_UNROLL for (int w = 0; w < 2; w++)
         y[w] = b[(t * 2 + w * 8) * 8 + g].bits | b[(t * 2 + 1 + w * 8) * 8 + g].bits << 16;
-    lumc_mma_m16n8k16<T>(sum, x, y, sum);
+    lumc_mma<T>(sum, x, y, sum);
     LUMC_UNROLL for (int i = 0; i < 4; i++) c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sum[i];
 }
 extern "C" __global__ void half(const lumc_f16 *B_a, const lumc_f16 *B_b, float *B_c)
@@ -94,7 +94,7 @@ extern "C" __global__ void tensor(const float *B_a, const float *B_b, float *B_c
     LUMC_UNROLL for (int w = 0; w < 4; w++)
         x[w] = lumc_to_tf32(B_a[(g + w % 2 * 8) * 8 + t + w / 2 * 4]);
     LUMC_UNROLL for (int w = 0; w < 2; w++) y[w] = lumc_to_tf32(B_b[(t + w * 4) * 8 + g]);
-    lumc_mma_m16n8k8_tf32(sum, x, y, sum);
+    lumc_mma<float>(sum, x, y, sum);
     LUMC_UNROLL for (int i = 0; i < 4; i++) B_c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sum[i];
 }
 LUMC_EXPORT(tensor)
@@ -108,7 +108,7 @@ extern "C" __global__ void bytes(const lumc_i8 *B_a, const lumc_i8 *B_b, lumc_i3
     LUMC_UNROLL for (int w = 0; w < 2; w++)
         LUMC_UNROLL for (int i = 0; i < 4; i++)
             y[w] |= (lumc_u32)(lumc_u8)B_b[(t * 4 + i + w * 16) * 8 + g] << 8 * i;
-    lumc_mma_m16n8k32_s8(sum, x, y, sum);
+    lumc_mma<lumc_i8>(sum, x, y, sum);
     LUMC_UNROLL for (int i = 0; i < 4; i++) B_c[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sum[i];
 }
 LUMC_EXPORT(bytes)

@@ -507,6 +507,15 @@ def typed_matmul(m: int, n: int, k: int, kind: DType) -> Kernel:
     return kernel(f"matmul_{kind.value}", "m n", extent, value, shapes, "w", kinds)
 
 
+def byte_matmul(m: int, n: int, k: int, turned: bool = False) -> Kernel:
+    """Bytes, summed in 32 bits."""
+    w = x("w", *("nk" if turned else "kn"), kind=I8)
+    value = total("k", times(cast(I32, x("x", "m", "k", kind=I8)), cast(I32, w)))
+    shapes = {"x": (m, k), "w": (n, k) if turned else (k, n)}
+    extent = {"m": m, "n": n, "k": k}
+    return kernel("matmul_bytes", "m n", extent, value, shapes, "w", {"x": I8, "w": I8})
+
+
 def typed_rows(m: int, n: int, kind: DType) -> Kernel:
     """sum, max and arithmetic that wraps or rounds in one dtype."""
     read = x("x", "m", "j", kind=kind)
@@ -621,6 +630,7 @@ FAMILIES = {
     row_update: [(17, 50, 20), (32, 96, 16)],
     padded_sum: [(9, 17, 5), (40, 64, 33)],
     typed_matmul: [(17, 50, 20, k) for k in (F64, F16, BF16, I64, I32, I8, U8)],
+    byte_matmul: [(3, 17, 5), (17, 100, 137, True), (48, 64, 96)],
     typed_rows: [(5, 37, k) for k in (F64, F16, BF16, I64, I32, I8, U8)],
     typed_mod: [(70, k) for k in (F32, F64, I64, I32, I8, U8)],
     cast_chain: [

@@ -23,7 +23,7 @@ from lumc.kernel.plan import Instance, KernelPlan, Outputs, Plan, RegionPlan
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer
 from lumc.search.space import Region, Space
-from lumc.targets import CPUS, GPUS
+from lumc.targets import CPUS, FEATURES, GPUS
 
 Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
 
@@ -178,7 +178,9 @@ def _launches(made: Space | Plan) -> dict[str, Any]:
 def _target(body: Mapping[str, Any]) -> Target:
     """A target of a known architecture; its compiler flags must be the ones lumc gives it."""
     target = from_plain(Target, body["target"])
-    flags = () if target.arch in GPUS.get(target.kind, {}) else CPUS[target.arch].flags
+    known = FEATURES.get(target.kind, ())
+    features = tuple(f for f in known if f in target.name.split("+")[1:])
+    flags = features if target.arch in GPUS.get(target.kind, {}) else CPUS[target.arch].flags
     if target.flags != flags:
         raise ValueError(f"target {target.name!r} has unknown flags")
     return target

@@ -182,6 +182,7 @@ def verify(
 ) -> None:
     """``lumc verify``: the worst element of every output against every reference."""
     from lumc.oracle.graph import evaluate
+    from lumc.oracle.kernel import TF32
     from lumc.runtime.choose import open_bundle
     from lumc.runtime.restore import weight_reader
     from lumc.runtime.unpack import opened
@@ -195,6 +196,7 @@ def verify(
         derived = [w.dtype for w in graph.weights if w.how]  # the source has them in f32
         dtypes = {t.name: t.dtype for t in bundle.entry(entry).outputs}
         arrays = complete(graph, entry, read_arrays(inputs, names), seed)
+        rounding = TF32 if "tf32" in bundle.features else 0.0
         got = bundle.run(arrays, entry=entry, threads=threads)
         want, _ = evaluate(graph, entry, arrays, weight_reader(folder))
         references = {"oracle": want}
@@ -203,12 +205,17 @@ def verify(
 
             references |= common_outputs(run_original(model, arrays, entry), list(got), model)
     rows = [
-        compare(name, against, got[name], values[name], allowed(tolerance, dtypes[name], rounded))
+        compare(
+            *(name, against, got[name], values[name]),
+            allowed(tolerance, dtypes[name], rounded, rounding),
+        )
         for against, values in references.items()
         for rounded in [computed if against == "oracle" else [*computed, *derived]]
         for name in got
         if name in values
     ]
+    if rounding and tolerance is None:
+        note(f"verify: operands of products have 11 bits (tf32): up to {rounding:.1e} is allowed")
     if as_json:
         print(json.dumps([asdict(r) for r in rows]))
     else:
@@ -234,14 +241,16 @@ def common_outputs(
     return references
 
 
-def allowed(tolerance: float | None, dtype: DType, rounded: Sequence[DType] = ()) -> float:
+def allowed(
+    tolerance: float | None, dtype: DType, rounded: Sequence[DType] = (), rounding: float = 0.0
+) -> float:
     """The relative L2 error that an output of this dtype may have, when values on the way to it
-    are rounded to these."""
+    are rounded to these, or operands of products cause so much."""
     if tolerance is not None:
         return tolerance
     if not dtype.is_float:
         return 0.0
-    return max(TOLERANCE.get(d, 1e-5) for d in (dtype, *rounded))
+    return max(rounding, *(TOLERANCE.get(d, 1e-5) for d in (dtype, *rounded)))
 
 
 def compare(

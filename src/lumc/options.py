@@ -41,7 +41,8 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--target",
         default="cpu:native",
         show_default=True,
-        help="See 'lumc targets'; compile takes several, with commas between.",
+        help="See 'lumc targets'; compile takes several, with commas between. "
+        "cuda:sm_90+tf32 rounds operands of f32 products for the tensor cores.",
     ),
     "estimate": click.option(
         "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."

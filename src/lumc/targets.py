@@ -34,6 +34,8 @@ GPUS = {
         "apple9": (Gpu(10, 32 << 10, 4.1e3), 4.1e3, 100.0),
     },
 }
+# what changes results, and so must be asked for: cuda:sm_90+tf32
+FEATURES = {"cuda": ("tf32",)}
 DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "metal": "metal:apple7"}  # if none is named
 LAUNCH_US = {"cuda": 2.0, "metal": 4.0}
 # what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
@@ -45,20 +47,27 @@ _LEVELS = (
 
 
 def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
-    """The target of a name like ``cpu:native`` or ``cpu:x86-64-v3``; raises E0401.
+    """The target of a name like ``cpu:native`` or ``cuda:sm_90+tf32``; raises E0401.
 
     ``cpu:native`` is the best architecture level of this machine, so that the same name on a
     similar machine gives the same code. ``cpuinfo`` replaces the text of /proc/cpuinfo.
     """
-    name = DEFAULTS.get(name, name)
+    base, *wanted = name.split("+")
+    name = DEFAULTS.get(base, base)
     kind, _, arch = name.partition(":")
+    features = tuple(f for f in FEATURES.get(kind, ()) if f in wanted)
+    if unknown := [f for f in wanted if f not in features]:
+        what = f"target '{base}' has no feature '{unknown[0]}'"
+        fix = f"cuda has {', '.join(FEATURES['cuda'])}: cuda:sm_90+{FEATURES['cuda'][0]}"
+        raise LumcError("E0401", what, fix=fix, exit=Exit.USAGE)
     if kind == "cpu" and arch in CPUS:
         return replace(CPUS[arch], name=name)
     if name == "cpu:native":
         return replace(CPUS[_native(cpuinfo)], name=name)
     if arch in GPUS.get(kind, {}):
         gpu, gflops, bandwidth = GPUS[kind][arch]
-        machine = Target(f"{kind}:{arch}", arch, (), 1, gpu.values, gpu.shared, 32 << 20, gpu=gpu)
+        name = "+".join((f"{kind}:{arch}", *features))
+        machine = Target(name, arch, features, 1, gpu.values, gpu.shared, 32 << 20, gpu=gpu)
         launch_us = LAUNCH_US[kind]
         return replace(machine, gflops=gflops, bandwidth=bandwidth, launch_us=launch_us)
     families = {"cpu": ("native", *CPUS), **GPUS}

@@ -52,6 +52,25 @@ def coordinates(d: Distribution, thread: int, digits: tuple[int, ...]) -> dict[s
 # ---- the tables of PTX (mma.m16n8k16) and of MLX (8x8)
 
 
+def test_fragments_of_tf32() -> None:
+    """m16n8k8; steps t and t + 4 of the table are 2t and 2t + 1 of both operands."""
+    roles = mma("m", "n", "k", {"m": 16, "n": 16, "k": 8}, (1, 1), 8)
+    for lane, word in product(range(32), range(4)):
+        g, t = lane >> 2, lane & 3
+        at = coordinates(roles.a, lane, (0, 0, 0, word & 1, word >> 1))
+        assert at == {"m": g + (word & 1) * 8, "k": t * 2 + (word >> 1)}
+        assert coordinates(roles.b, lane, (0, 0, 0, word >> 1)) == {"n": g, "k": at["k"]}
+
+
+def test_fragments_of_bytes() -> None:
+    roles = mma("m", "n", "k", {"m": 16, "n": 16, "k": 32}, (1, 1), 32)
+    for lane, word, byte in product(range(32), range(4), range(4)):
+        g, t = lane >> 2, lane & 3
+        at = coordinates(roles.a, lane, (0, 0, word >> 1, word & 1, byte))
+        assert at == {"m": g + (word & 1) * 8, "k": t * 4 + byte + (word >> 1) * 16}
+        assert coordinates(roles.b, lane, (0, 0, word >> 1, byte)) == {"n": g, "k": at["k"]}
+
+
 def test_fragments_of_mma() -> None:
     size = {"m": 16, "n": 16, "k": 16}
     roles = mma("m", "n", "k", size, (1, 1))
@@ -169,7 +188,7 @@ def swapped(k: Kernel) -> Schedule:
 
 
 REFUSED = {
-    "16-bit floats": (F32, schedule(F32, DEEP, tiled(F32, "mma", (2, 2)))),
+    "no mma fragments of f32": (F32, schedule(F32, DEEP, tiled(F32, "mma", (2, 2)))),
     "no simdgroup fragments": (F32, schedule(F32, DEEP, tiled(F32, "simdgroup", (2, 2)))),
     "2 x 1 for a block": (BF16, schedule(BF16, DEEP, tiled(BF16, "mma", (2, 1)))),
     "3 x 32 for a block": (F32, schedule(F32, DEEP, tiled(F32, "simt", (3, 32)))),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -21,11 +24,13 @@ from dealing import (
 )
 from kernel_zoo import FAMILIES, random_inputs
 from kernels import assert_close
+from lumc.codegen.distributed import Tile
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import pairs
 from lumc.kernel.gpu import guesses
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel
 
@@ -46,9 +51,15 @@ def zoo() -> list[Kernel]:
 Case = tuple[Kernel, Schedule]
 
 
-def check(cases: list[Case], folder: Path, checked: bool, order: str = "forward") -> None:
+def check(
+    cases: list[Case],
+    folder: Path,
+    checked: bool,
+    order: str = "forward",
+    targets: Sequence[Target | None] = (),
+) -> None:
     """Compile these cases together, run them, compare."""
-    programs = [dealt(k, s) for k, s in cases]
+    programs = [dealt(k, s, t) for (k, s), t in zip_longest(cases, targets)]
     module, grids = build(programs, folder, checked)
     for i, (k, s) in enumerate(cases):
         inputs = random_inputs(k, i)
@@ -86,6 +97,36 @@ def drawn(rng: random.Random, n: int) -> list[Case]:
         if not refusal(k, s):
             out.append((k, s))
     return out
+
+
+def sharing(rng: random.Random, n: int) -> list[tuple[Case, Target]]:
+    """Schedules that need a little more shared memory than a target has, if no bytes are reused."""
+    kernels, out = zoo(), list[tuple[Case, Target]]()
+    while len(out) < n:
+        k = rng.choice(kernels)
+        s = random_dealt(k, cuda(), rng)
+        if not refusal(k, s) and (most := dealt(k, s).shared_bytes):
+            gpu = cuda().gpu
+            assert gpu
+            small = replace(cuda(), gpu=replace(gpu, shared=most - 16))
+            if not refusal(k, s, small):
+                out.append(((k, s), small))
+    return out
+
+
+def test_values_that_are_not_alive_at_once_share_memory(tmp_path: Path) -> None:
+    """Race-checked: what overwrites the bytes of another value waits for who reads it."""
+    found = sharing(random.Random(7), 16)
+    check([c for c, _ in found], tmp_path, checked=True, targets=[t for _, t in found])
+
+
+def test_reuse_without_its_barriers_is_a_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tile, "overlaps", lambda self, other: self == other)
+    found = sharing(random.Random(3), 3)
+    with pytest.raises(AssertionError, match="race"):
+        check([c for c, _ in found], tmp_path, checked=True, targets=[t for _, t in found])
 
 
 @pytest.mark.deep

@@ -27,6 +27,7 @@ from gpu.msl_lint import lint
 from kernel_zoo import (
     FAMILIES,
     attention,
+    byte_matmul,
     cast_chain,
     layernorm,
     linear_gelu,
@@ -127,6 +128,7 @@ def test_rules_of_metal() -> None:
 
 # ---- nvcc
 
+TF32 = resolve_target("cuda:sm_90+tf32")
 GEMM = {"m": 128, "n": 128, "k": 32}
 
 
@@ -134,23 +136,30 @@ def large() -> dict[str, Case]:
     product = narrowed(turned_matmul(1024, 1024, 1024), DType.BF16)
     plain, half = matmul(1024, 1024, 1024), narrowed(attention(8, 1024, 1024, 64), DType.F16)
     rows, softer = layernorm(512, 4096), softmax(512, 4096)
-    deep = {**GEMM, "k": 16}
+    turned, scores = turned_matmul(1024, 1024, 1024), attention(8, 1024, 1024, 64)
+    levels = byte_matmul(1024, 1024, 1024, True)
+    deep, wide = {**GEMM, "k": 16}, {**GEMM, "k": 64}
     cases = {
         "mma": (product, schedule(product, GEMM, tiled(product, "mma", (4, 2)), count=256, ring=3)),
         "simt": (plain, schedule(plain, deep, tiled(plain, "simt", (16, 16)), count=256)),
         "attention": (half, flash(half, (4, 1), 64, 64, ring=2)),
+        "tf32": (plain, schedule(plain, GEMM, tiled(plain, "mma", (4, 2)), count=256, ring=3)),
+        "tf32 turned": (turned, schedule(turned, deep, tiled(turned, "mma", (4, 2)), count=256)),
+        "tf32 attention": (scores, flash(scores, (4, 1), 64, 32, ring=2)),
+        "bytes": (levels, schedule(levels, wide, tiled(levels, "mma", (4, 2)), count=256, ring=3)),
         "rows": (rows, schedule(rows, {"m": 1}, ROWS, 1, count=256, row=256)),
     }
-    target = resolve_target("cuda:sm_90")
-    return {**cases, "guess": (softer, next(guesses(softer, target)))}
+    return {**cases, "guess": (softer, next(guesses(softer, TF32)))}
 
 
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="needs nvcc, from a CUDA toolkit")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90", "sm_100"])
 def test_cubins_without_spills(arch: str, tmp_path: Path) -> None:
     """ptxas keeps the values of large tiles in registers, with nothing to warn of."""
-    cases = large() if arch in ("sm_80", "sm_90") else {"mma": large()["mma"]}
-    source, _ = together([dealt(k, s) for k, s in cases.values()])
+    cases = large()
+    if arch not in ("sm_80", "sm_90"):
+        cases = {name: cases[name] for name in ("mma", "tf32", "bytes")}
+    source, _ = together([dealt(k, s, TF32) for k, s in cases.values()])
     (tmp_path / "lumc_dev.h").write_text(header_of("cuda"))
     (tmp_path / "k.cu").write_text(source)
     command = ["nvcc", "-std=c++17", f"-arch={arch}", "--ptxas-options=-v", "-cubin", "k.cu"]

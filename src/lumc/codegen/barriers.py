@@ -6,7 +6,7 @@ read, since the last one. Values in registers belong to one thread and need none
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import lumc.codegen.program as ir
@@ -23,13 +23,14 @@ class State(NamedTuple):
         return State(self.written | other.written, self.read | other.read)
 
 
-def with_barriers(body: Sequence[Node], shared: frozenset[str]) -> list[Node]:
-    """The program with a ``Sync`` wherever one of the ``shared`` names demands it."""
+def with_barriers(body: Sequence[Node], shared: Mapping[str, Set[str]]) -> list[Node]:
+    """The program with a ``Sync`` wherever one of the ``shared`` names demands it; each comes with
+    all those that a write to it destroys."""
     return _Barriers(shared).walk(body, State())[0]
 
 
 class _Barriers:
-    def __init__(self, shared: frozenset[str]) -> None:
+    def __init__(self, shared: Mapping[str, Set[str]]) -> None:
         self.shared = shared
 
     def walk(self, body: Sequence[Node], state: State) -> tuple[list[Node], State]:
@@ -55,7 +56,10 @@ class _Barriers:
             read |= {*node.step.partials}
         else:
             written |= {*node.partials}
-        return State(self.shared & written, self.shared & read)
+        return State(self._destroyed(written), frozenset(read & self.shared.keys()))
+
+    def _destroyed(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(n for name in names for n in self.shared.get(name, ()))
 
     def _nest(self, node: Nest, state: State, out: list[Node]) -> tuple[Nest, State]:
         if node.slots > 1:
@@ -75,7 +79,7 @@ class _Barriers:
         filled next is no longer read."""
         copies = [s for s in steps_of(node.body) if s.ahead]
         names = frozenset(e.attr[0] for s in copies for e in writes(s))
-        self._before(State(names), state, out)
-        inner = _Barriers(self.shared - names)
+        self._before(State(self._destroyed(names)), state, out)
+        inner = _Barriers({n: each for n, each in self.shared.items() if n not in names})
         body, after = inner.walk([n for n in node.body if n not in copies], State())
         return Nest(node.op, [*copies, *body], node.slots), after.join(State(read=names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 import lumc.codegen.program as ir
@@ -9,10 +10,11 @@ from lumc.codegen.cwriter import about, title
 from lumc.codegen.distributed import Distributed, Nest, Step
 from lumc.codegen.gpu import GpuWriter, without_unused
 from lumc.codegen.gpuops import print_nodes
-from lumc.codegen.layout import WARP, Distribution
+from lumc.codegen.layout import WARP, Distribution, Roles
 from lumc.codegen.plan import Grid
 from lumc.graph.expr import Expr, axis, dim
-from lumc.graph.ops import DType
+from lumc.kernel.contraction import computed
+from lumc.kernel.fragment import Product
 
 
 def print_kernel(d: Distributed, symbol: str) -> tuple[str, Grid]:
@@ -88,24 +90,25 @@ class CudaWriter(GpuWriter):
                 print_nodes(self, copies)
             self.line("lumc_cp_async_commit();")
 
-    # ---- mma.m16n8k16
+    # ---- tensor cores
 
     def fragments(self, step: Step, op: ir.Contract) -> None:
-        assert step.roles and op.plan.rows_axis and op.plan.lane_axis
+        assert step.roles and step.roles.product and op.plan.rows_axis and op.plan.lane_axis
         roles, rows, lane = step.roles, op.plan.rows_axis, op.plan.lane_axis
+        product = step.roles.product
         (mi, ni, ki), k = roles.counts, roles.along
-        kind = self.spelling.stored[self._operand_kind(op)]
+        kind = self.spelling.stored[product.operands[0]]
         with ExitStack() as nest:
             self.around(nest, op, k)
             nest.enter_context(self.block(f"LUMC_UNROLL for (int K = 0; K < {ki}; K++)"))
             self.line(f"lumc_u32 A[{mi}][4], B[{ni // 2}][4];")
-            self._fragment(op, op.a, roles.a, (rows, k), mi, kind)
-            self._fragment(op, op.b, roles.b, (lane, k), ni, kind)
+            self._fragment(op, op.a, roles, (rows, k), mi)
+            self._fragment(op, op.b, roles, (lane, k), ni)
             for i, n in (("I", mi), ("J", ni)):
                 head = f"LUMC_UNROLL for (int {i} = 0; {i} < {n}; {i}++)"
                 nest.enter_context(self.block(head))
             self.line("const lumc_u32 PAIR[2] = {B[J / 2][J % 2 * 2], B[J / 2][J % 2 * 2 + 1]};")
-            self.line("float C[4];")
+            self.line(f"{self.spelling.types[product.sums]} C[4];")
             r, v = (self.index(dim(f"{x}.o")) for x in (rows, lane))
             each = f"const int {r} = I * 16 + Q / 2 * 8, {v} = J * 8 + Q % 2;"
             for move in ("C[Q] = {};", "{} = C[Q];"):
@@ -113,46 +116,59 @@ class CudaWriter(GpuWriter):
                     self.line(each)
                     self.line(move.format(self.address(op.dst)))
                 if move.startswith("C"):
-                    self.line(f"lumc_mma_m16n8k16<{kind}>(C, A[I], PAIR, C);")
-
-    def _operand_kind(self, op: ir.Contract) -> DType:
-        return self.d.program.places[op.a.attr[0]].dtype
+                    self.line(f"lumc_mma<{kind}>(C, A[I], PAIR, C);")
 
     def _fragment(
-        self,
-        op: ir.Contract,
-        ref: Expr,
-        role: Distribution,
-        axes: tuple[str, str],
-        count: int,
-        kind: str,
+        self, op: ir.Contract, ref: Expr, roles: Roles, axes: tuple[str, str], count: int
     ) -> None:
-        """The words of an operand for 16 steps of the reduced axis."""
-        tile = self.tiles.get(ref.attr[0])
-        if tile and tile.memory == "shared":
-            self._matrices(op, ref, role, axes, count)
+        """The words of an operand for the steps of one instruction."""
+        tile, is_a, product = self.tiles.get(ref.attr[0]), ref is op.a, roles.product
+        role = roles.a if is_a else roles.b
+        assert product
+        word, steps, near = product.word, product.shape[2], role.registers[-1].extent
+        if tile and tile.memory == "shared" and word > 1:
+            self._matrices(op, ref, role, axes, count, product)
             return
-        is_a = ref is op.a
         o, along = (self.index(dim(f"{x}.o")) for x in axes)
-        word = "A[I][Q]" if is_a else "B[I / 2][I % 2 * 2 + Q]"
-        half, place = ("Q / 2", "I * 16 + Q % 2 * 8") if is_a else ("Q", "I * 8")
-        with self.block():
+        groups = (2 if is_a else 1) * (1 if word == 1 else 2)  # of neighbours: words, or pairs
+        place, half = ("I * 16 + Q % 2 * 8", "Q / 2") if is_a else ("I * 8", "Q")
+        start = f"K * {steps}" + f" + {half} * {steps // 2}" * (word > 1)
+        to = "A[I][Q{}]" if is_a else "B[I / 2][I % 2 * 2 + Q{}]"
+        with self.block(), ExitStack() as nest:
             self.threads(role, axes)
-            heads = ((i, n) for i, n in (("I", count), ("Q", 4 if is_a else 2)))
-            with ExitStack() as nest:
-                for i, n in heads:
-                    head = f"LUMC_UNROLL for (int {i} = 0; {i} < {n}; {i}++)"
-                    nest.enter_context(self.block(head))
-                if tile and tile.packed:
-                    self.line(f"const int {o} = {place}, {along} = K * 16 + {half} * 8;")
-                    self.line(f"{word} = {self.address(ref)};")
-                    return
-                self.line("float PAIR[2];")
-                with self.block("LUMC_UNROLL for (int H = 0; H < 2; H++)"):
-                    offsets = {axes[0]: place, axes[1]: f"K * 16 + {half} * 8 + H"}
-                    self.elements(op, role, offsets)
-                    self.line(f"PAIR[H] = {self.operand(ref, op, role, axes)};")
-                self.line(f"{word} = lumc_pack<{kind}>(PAIR[0], PAIR[1]);")
+            for i, n in (("I", count), ("Q", groups)):
+                head = f"LUMC_UNROLL for (int {i} = 0; {i} < {n}; {i}++)"
+                nest.enter_context(self.block(head))
+            if tile and tile.packed and word == 2:
+                self.line(f"const int {o} = {place}, {along} = {start};")
+                self.line(f"{to.format('')} = {self.address(ref)};")
+                return
+            self._near(op, ref, role, {axes[0]: place, axes[1]: start})
+            kind = self.spelling.stored[product.operands[0]]
+            if word > 1:
+                self.line(f"{to.format('')} = lumc_word<{kind}>(NEAR);")
+            for n in range(near if word == 1 else 0):
+                also = f" + {n * groups}" * (n > 0)
+                self.line(f"{to.format(also)} = lumc_to_tf32(NEAR[{n}]);")
+
+    def _near(
+        self, op: ir.Contract, ref: Expr, role: Distribution, start: Mapping[str, str]
+    ) -> None:
+        """The elements that a thread has side by side, loaded at once where they lie so."""
+        (other, place), (k, first) = start.items()
+        near, kind = role.registers[-1].extent, self.places[ref.attr[0]].dtype
+        self.line(f"{self.spelling.types[computed(kind)]} NEAR[{near}];")
+        if at_once := self.neighbours(ref, op, role) == near:
+            self.line(f"{self.spelling.stored[kind]} NEXT[{near}];")
+            with self.block():
+                self.elements(op, role, start)
+                self.line(f"lumc_load(NEXT, &{self.address(ref)});")
+        with self.block(f"LUMC_UNROLL for (int H = 0; H < {near}; H++)"):
+            if not at_once:
+                self.elements(op, role, {other: place, k: f"{first} + H"})
+            held = self.tiles.get(ref.attr[0])  # whole fragments, zero outside the data
+            value = self.load(ref) if held else self.operand(ref, op, role, (other, k))
+            self.line(f"NEAR[H] = {self.widened(ref, 'NEXT[H]') if at_once else value};")
 
     def _matrices(
         self,
@@ -161,16 +177,19 @@ class CudaWriter(GpuWriter):
         role: Distribution,
         axes: tuple[str, str],
         count: int,
+        product: Product,
     ) -> None:
-        """Four 8x8 matrices at once, transposed on the way if memory runs along the other axis."""
+        """Four matrices of 8 rows of 16 bytes at once, transposed on the way if memory runs along
+        the other axis."""
         (other, k), is_a = axes, ref is op.a
         strides = self.tiles[ref.attr[0]].strides
         turned = axis(k) not in (i for i, s in zip(ref.kids, strides, strict=True) if s == 1)
-        high, low, middle = "(tid >> 4 & 1) * 8", "(tid & 7)", "(tid >> 3 & 1) * 8"
+        high, middle, row = "(tid >> 4 & 1)", "(tid >> 3 & 1)", product.shape[2] // 2
+        sixteen, eight = "(tid & 15)", f"(tid & 7) + {high} * 8"
         if is_a:
-            steps, lines = (f"{low} + {high}", middle) if turned else (high, "(tid & 15)")
+            steps, lines = (eight, f"{middle} * 8") if turned else (f"{high} * {row}", sixteen)
         else:
-            steps, lines = ("(tid & 15)", high) if turned else (middle, f"{low} + {high}")
+            steps, lines = (sixteen, f"{high} * 8") if turned else (f"{middle} * {row}", eight)
         warp = [
             f"(int){self.digit(t)} * {t.stride}"
             for t in role.threads
@@ -178,7 +197,7 @@ class CudaWriter(GpuWriter):
         ]
         n, array = (count, "A") if is_a else (count // 2, "B")
         with self.block(f"LUMC_UNROLL for (int I = 0; I < {n}; I++)"):
-            for x, parts in ((k, ["K * 16", steps]), (other, ["I * 16", *warp, lines])):
+            for x, parts in ((k, [f"K * {2 * row}", steps]), (other, ["I * 16", *warp, lines])):
                 lo = self.index(op.ranges[x].lo)
                 parts = parts if lo == "0" else [lo, *parts]
                 self.line(f"const int {self.names.axis(x)} = {' + '.join(parts)};")

@@ -82,8 +82,9 @@ class Distributor:
         tiles, shared_bytes, values = lay_out(self, body, memory)
         read = {e.attr[0] for s in self.steps for e in reads(s)}
         updated = {n for n in self.program.kernel.stored if n in read}  # by several threads, maybe
-        shared = {n for n, t in tiles.items() if t.memory == "shared"} | updated
-        body = with_barriers(body, frozenset(shared))
+        shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
+        touched = {n: {m for m, u in shared.items() if t.overlaps(u)} for n, t in shared.items()}
+        body = with_barriers(body, touched | {n: {n} for n in updated})
         return Distributed(program, self.threads, body, tiles, shared_bytes, values)
 
     # ---- what is refused
@@ -165,7 +166,9 @@ class Distributor:
         inner = labels.index(fast)
         self.order[name] = (*(i for i in range(len(labels)) if i != inner), inner)
         sizes = {d.label: d.size for d in place.dims}
-        step.points = deal(op.axes, sizes, self.threads.count, unit, step.vector)
+        step.points = self._from_values(step) or deal(
+            op.axes, sizes, self.threads.count, unit, step.vector
+        )
         self.known.add(step)
 
     def _contiguous(self, name: str, unit: str) -> str:
@@ -177,7 +180,7 @@ class Distributor:
                 continue
             for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
                 labels = self._labels(ref)
-                good = [labels[a] for a in (step.roles.along, other) if a in labels]
+                good = [labels[a] for a in step.roles.runs(other) if a in labels]
                 if ref.attr[0] == name and good and unit not in good:
                     return good[0]
         return unit

@@ -40,6 +40,11 @@ class Tile:
         """Of all slots."""
         return self.size * self.dtype.nbytes * self.slots
 
+    def overlaps(self, other: Tile) -> bool:
+        """Have they bytes of shared memory in common?"""
+        before = self.offset < other.offset + other.nbytes
+        return before and other.offset < self.offset + self.nbytes
+
 
 @dataclass(eq=False)
 class Step:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from lumc.kernel.fragment import Product
+
 WARP = 32
 VECTORS = (4, 8, 16)  # bytes that a thread loads or stores at once
 
@@ -139,6 +141,12 @@ class Roles:
     b: Distribution
     along: str = ""
     counts: tuple[int, int, int] = (0, 0, 0)
+    product: Product | None = None
+
+    def runs(self, other: str | None) -> tuple[str | None, ...]:
+        """The axes along which an operand with this one may lie in memory: bytes are loaded four
+        steps at a time."""
+        return (self.along, other)[: 1 if self.product and self.product.word > 2 else 2]
 
 
 def simt(
@@ -203,26 +211,37 @@ def _spread(digits: Sequence[ThreadDigit], *registers: tuple[str, int, int]) -> 
     return Distribution(kept, tuple(RegisterDigit(*r) for r in registers))
 
 
-def mma(rows: str, lane: str, along: str, size: Mapping[str, int], grid: tuple[int, int]) -> Roles:
-    """Fragments of mma.m16n8k16 with 16-bit operands (PTX ISA, section on that instruction)."""
+def mma(
+    rows: str,
+    lane: str,
+    along: str,
+    size: Mapping[str, int],
+    grid: tuple[int, int],
+    steps: int = 16,
+) -> Roles:
+    """Fragments of mma.m16n8k16 with 16-bit operands, m16n8k32 with bytes, m16n8k8 with tf32 (PTX
+    ISA, sections on these instructions). A thread has ``near`` neighbours of the reduced axis; in
+    m16n8k8 both operands have steps 2t and 2t + 1 where the table has t and t + 4: a sum has no
+    order, and so results are left operands of the next product."""
     w = _warps(rows, lane, size, grid, (16, 16))
-    ki, ni = -(-size[along] // 16), w.lanes * 2
+    ki, ni, near = -(-size[along] // steps), w.lanes * 2, max(2, steps // 8)
+    parts = (along, ki, steps), (along, steps // (4 * near), 4 * near)
 
-    def quads(outer: str, inner: str) -> list[ThreadDigit]:
-        return [ThreadDigit(1, 4, inner, 2), ThreadDigit(4, 8, outer, 1)]
+    def quads(outer: str, inner: str, each: int = near) -> list[ThreadDigit]:
+        return [ThreadDigit(1, 4, inner, each), ThreadDigit(4, 8, outer, 1)]
 
     return Roles(
         c=_spread(
-            [*quads(rows, lane), w.row_digit, w.lane_digit],
+            [*quads(rows, lane, 2), w.row_digit, w.lane_digit],
             *((rows, w.rows, 16), (lane, ni, 8), (rows, 2, 8), (lane, 2, 1)),
         ),
         a=_spread(
             [*quads(rows, along), w.row_digit, w.other_lanes],
-            *((rows, w.rows, 16), (along, ki, 16), (along, 2, 8), (rows, 2, 8), (along, 2, 1)),
+            *((rows, w.rows, 16), *parts, (rows, 2, 8), (along, near, 1)),
         ),
         b=_spread(
             [*quads(lane, along), w.other_rows, w.lane_digit],
-            *((lane, ni, 8), (along, ki, 16), (along, 2, 8), (along, 2, 1)),
+            *((lane, ni, 8), *parts, (along, near, 1)),
         ),
         along=along,
         counts=(w.rows, ni, ki),

@@ -203,39 +203,37 @@ LUMC_FN void lumc_ldmatrix_x4(lumc_u32 (&r)[4], const void *row)
  *   16 bits  a: 2t.., 2t.., 2t+8.., 2t+8..    b: 2t.., 2t+8..      (2 elements a word)
  *   8 bits   a: 4t.., 4t.., 4t+16.., 4t+16..  b: 4t.., 4t+16..     (4 elements)
  *   tf32     a: t, t, t+4, t+4                b: t, t+4            (1 element) */
-#define LUMC_MMA(instruction, letter)                                                             \
-    asm volatile("mma.sync.aligned." instruction " {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},"          \
-                 "{%10,%11,%12,%13};"                                                             \
-                 : "=" letter(d[0]), "=" letter(d[1]), "=" letter(d[2]), "=" letter(d[3])         \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),              \
-                   letter(c[0]), letter(c[1]), letter(c[2]), letter(c[3]))
-template <class T>
-LUMC_FN void lumc_mma_m16n8k16(float (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2],
-                               const float (&c)[4]);
-template <>
-LUMC_FN void lumc_mma_m16n8k16<lumc_f16>(float (&d)[4], const lumc_u32 (&a)[4],
-                                         const lumc_u32 (&b)[2], const float (&c)[4])
-{
-    LUMC_MMA("m16n8k16.row.col.f32.f16.f16.f32", "f");
-}
-template <>
-LUMC_FN void lumc_mma_m16n8k16<lumc_bf16>(float (&d)[4], const lumc_u32 (&a)[4],
-                                          const lumc_u32 (&b)[2], const float (&c)[4])
-{
-    LUMC_MMA("m16n8k16.row.col.f32.bf16.bf16.f32", "f");
-}
-LUMC_FN void lumc_mma_m16n8k8_tf32(float (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2],
-                                   const float (&c)[4])
-{
-    LUMC_MMA("m16n8k8.row.col.f32.tf32.tf32.f32", "f");
-}
-LUMC_FN void lumc_mma_m16n8k32_s8(lumc_i32 (&d)[4], const lumc_u32 (&a)[4],
-                                  const lumc_u32 (&b)[2], const lumc_i32 (&c)[4])
-{
-    LUMC_MMA("m16n8k32.row.col.s32.s8.s8.s32", "r");
-}
+template <class T, class S>
+LUMC_FN void lumc_mma(S (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2], const S (&c)[4]);
+#define LUMC_MMA(T, S, instruction, letter)                                                       \
+    template <>                                                                                   \
+    LUMC_FN void lumc_mma<T, S>(S (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2],        \
+                                const S (&c)[4])                                                  \
+    {                                                                                             \
+        asm volatile("mma.sync.aligned." instruction " {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},"      \
+                     "{%10,%11,%12,%13};"                                                         \
+                     : "=" letter(d[0]), "=" letter(d[1]), "=" letter(d[2]), "=" letter(d[3])     \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]),          \
+                       letter(c[0]), letter(c[1]), letter(c[2]), letter(c[3]));                   \
+    }
+LUMC_MMA(lumc_f16, float, "m16n8k16.row.col.f32.f16.f16.f32", "f")
+LUMC_MMA(lumc_bf16, float, "m16n8k16.row.col.f32.bf16.bf16.f32", "f")
+LUMC_MMA(float, float, "m16n8k8.row.col.f32.tf32.tf32.f32", "f")
+LUMC_MMA(lumc_i8, lumc_i32, "m16n8k32.row.col.s32.s8.s8.s32", "r")
 
 #endif /* LUMC_EMU */
+
+/* the elements of one word of an operand of lumc_mma */
+template <class T> LUMC_FN lumc_u32 lumc_word(const float (&v)[2])
+{
+    return lumc_pack<T>(v[0], v[1]);
+}
+template <class T> LUMC_FN lumc_u32 lumc_word(const lumc_i8 (&v)[4])
+{
+    lumc_u32 word = 0;
+    LUMC_UNROLL for (int i = 0; i < 4; i++) word |= (lumc_u32)(lumc_u8)v[i] << 8 * i;
+    return word;
+}
 
 /* ---- indices */
 

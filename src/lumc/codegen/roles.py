@@ -10,15 +10,11 @@ import lumc.codegen.program as ir
 from lumc.codegen.distributed import Step, plain
 from lumc.codegen.layout import WARP, Distribution, Roles, mma, power, simdgroup, simt
 from lumc.graph.expr import Expr, linear, num
-from lumc.graph.ops import DType
-from lumc.kernel.contraction import HALF, computed
+from lumc.kernel.fragment import product_of
 from lumc.kernel.term import dtype
 
 if TYPE_CHECKING:
     from lumc.codegen.distribute import Distributor
-
-STEPS = {"mma": 16, "simdgroup": 8}  # of the reduced axis, in one fragment
-KINDS = {"mma": "cuda", "simdgroup": "metal"}
 
 
 def anchor(d: Distributor, step: Step, op: ir.Contract) -> None:
@@ -55,21 +51,22 @@ def anchor(d: Distributor, step: Step, op: ir.Contract) -> None:
 def _fragments(
     d: Distributor, op: ir.Contract, size: Mapping[str, int], batch: Sequence[str]
 ) -> Roles:
-    p, make_roles = op.plan, {"mma": mma, "simdgroup": simdgroup}[op.plan.fragment]
+    p = op.plan
     assert p.lane_axis
-    if KINDS[p.fragment] != d.program.target.kind:
-        raise d.refuse(f"no {p.fragment} fragments")
+    kinds = {d.places[e.attr[0]].dtype for e in (op.a, op.b)}
+    product = product_of(d.program.target, kinds, dtype(op.dst))
+    if product is None or product.fragment != p.fragment:
+        named = " and ".join(sorted(k.value for k in kinds))
+        raise d.refuse(f"no {p.fragment} fragments of {named} on {d.program.target.name}")
     if p.rows_axis is None or any(size[a] > 1 for a in batch):
         raise d.refuse("a fragment has rows and lanes, and no third axis")
-    kinds = {d.places[e.attr[0]].dtype for e in (op.a, op.b)}
-    if p.fragment == "mma" and (len(kinds) > 1 or not kinds <= {*HALF}):
-        raise d.refuse("matrix units multiply 16-bit floats of one dtype")
-    if p.fragment == "simdgroup" and computed(dtype(op.dst)) is not DType.F32:
-        raise d.refuse("matrix units multiply floats")
     along = max(op.red, key=lambda a: (size[a], a))
-    if op.ranges[along].lo != num(0) and size[along] % STEPS[p.fragment]:
+    if op.ranges[along].lo != num(0) and size[along] % product.shape[2]:
         raise d.refuse(f"tiles of {size[along]} steps are not whole fragments")
-    return make_roles(p.rows_axis, p.lane_axis, along, size, p.grid)
+    if p.fragment == "simdgroup":
+        return simdgroup(p.rows_axis, p.lane_axis, along, size, p.grid)
+    roles = mma(p.rows_axis, p.lane_axis, along, size, p.grid, product.shape[2])
+    return replace(roles, product=product)
 
 
 def _grow(d: Distributor, op: ir.Contract, ref: Expr, role: Distribution) -> None:

@@ -14,7 +14,6 @@ from lumc.codegen.program import Map, Packed, Range
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
 from lumc.kernel.contraction import (
-    HALF,
     NARROW,
     VECTOR,
     computed,
@@ -23,6 +22,7 @@ from lumc.kernel.contraction import (
     readable,
     split_operands,
 )
+from lumc.kernel.fragment import as_stored
 from lumc.kernel.term import REDUCTIONS, dtype
 
 
@@ -98,8 +98,7 @@ class Staging:
         """Stages that read the same operand the same way share one copy."""
         p = self.c.plan[stage]
         if self.c.target.gpu:
-            load = loaded(value, VECTOR[dtype(stage)])
-            value = load if dtype(load) in HALF else value
+            value = as_stored(value, dtype(stage), self.c.target)
         lane, axes, panel = self._panel(stage, side, value)
         key = (value, lane, axes, panel, p.window, bound_axes(stage))
         if key not in body.copies:

@@ -4,6 +4,7 @@ of it fits."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import lumc.codegen.program as ir
@@ -18,6 +19,7 @@ from lumc.codegen.distributed import (
     writes,
 )
 from lumc.codegen.layout import EVERYWHERE
+from lumc.codegen.memory import Interval, allocate
 
 if TYPE_CHECKING:
     from lumc.codegen.distribute import Distributor
@@ -48,7 +50,13 @@ def lay_out(
     for step in steps_of(body):
         if isinstance(step.op, ir.Contract) and step.op.plan.fragment == "mma":
             _check_fragments(d, step, step.op, memory)
-    values = _pressure(body, tiles)
+    lives = _lives(body)
+    values = _pressure(lives, tiles)
+    if offset > d.gpu.shared // d.threads.resident:  # those that are not alive at once share bytes
+        shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
+        arena = allocate(Interval(n, t.nbytes, *lives[n]) for n, t in shared.items())
+        tiles |= {n: replace(t, offset=arena.offsets[n]) for n, t in shared.items()}
+        offset = arena.nbytes
     most = min(LARGEST, d.gpu.registers // (d.threads.count * d.threads.resident))
     if offset > d.gpu.shared // d.threads.resident:
         raise d.refuse(f"{offset} bytes of shared memory")
@@ -80,7 +88,8 @@ def _check_fragments(
     d: Distributor, step: Step, op: ir.Contract, memory: Mapping[str, str]
 ) -> None:
     """Rows of shared operands start on 16 bytes, and all that fragments read is written."""
-    assert step.roles
+    assert step.roles and step.roles.product
+    packed = step.roles.product.word > 1  # otherwise every element is loaded by itself
     for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
         name = ref.attr[0]
         if memory.get(name) != "shared":
@@ -88,9 +97,10 @@ def _check_fragments(
         dims = d.places[name].dims
         inner = d.order.get(name, tuple(range(len(dims))))[-1]
         i, row = ref.kids[inner], dims[inner]
-        if i.kind != "axis" or i.attr[0] not in (step.roles.along, other):
+        if packed and (i.kind != "axis" or i.attr[0] not in step.roles.runs(other)):
             raise d.refuse("an operand without a contiguous axis")
-        if op.ranges[i.attr[0]].lo is not row.origin and op.ranges[i.attr[0]].largest % 8:
+        r, whole = op.ranges.get(i.attr[0]), ROW // d.stored[name].nbytes
+        if packed and r and r.lo is not row.origin and r.largest % whole:
             raise d.refuse("tiles of an operand that are not aligned to 16 bytes")
         for writer in d.steps:
             for dst in (w for w in writes(writer) if w.attr[0] == name):
@@ -99,36 +109,45 @@ def _check_fragments(
                     raise d.refuse("the padding of an operand is not written")
 
 
-def _pressure(body: Sequence[Node], tiles: Mapping[str, Tile]) -> int:
-    """Registers of the values that live at once, at most: intervals over the program in order,
-    stretched over the loops that carry a value."""
-    order, loops = list[Step | Combine](), list[tuple[int, int]]()
+def _lives(body: Sequence[Node]) -> dict[str, tuple[int, int]]:
+    """The first and the last operation, in order, during which values are alive: a loop that
+    carries one from turn to turn, or copies it ahead, keeps it from its start to its end."""
+    order, loops = list[Step | Combine](), list[tuple[int, int, set[str]]]()
 
     def walk(nodes: Sequence[Node]) -> None:
         for node in nodes:
             if isinstance(node, Nest):
                 start = len(order)
                 walk(node.body)
-                if isinstance(node.op, ir.Block):
-                    loops.append((start, len(order) - 1))
+                inside = [s for s in steps_of(node.body) if s.ahead or isinstance(node.op, ir.When)]
+                ahead = {e.attr[0] for s in inside for e in writes(s)}
+                loops.append((start, len(order) - 1, ahead))
             elif isinstance(node, Step | Combine):
                 order.append(node)
 
     walk(body)
-    lives = dict[str, list[int]]()
+    uses = dict[str, list[int]]()
     for i, node in enumerate(order):
-        for e in [*reads(node), *writes(node)]:
-            tile = tiles.get(e.attr[0])
-            if tile and tile.memory == "register":
-                lives.setdefault(e.attr[0], []).append(i)
-    live = [0] * len(order)
-    for name, uses in lives.items():
-        first, last = min(uses), max(uses)
-        for start, end in loops:
-            if first <= end and last >= start and (first < start or last > end):
+        partials = node.step.partials if isinstance(node, Combine) else node.partials
+        for name in (*(e.attr[0] for e in [*reads(node), *writes(node)]), *partials):
+            uses.setdefault(name, []).append(i)
+    out = dict[str, tuple[int, int]]()
+    for name, each in uses.items():
+        first, last = each[0], each[-1]
+        carried = any(e.attr[0] == name for e in reads(order[first]))
+        for start, end, ahead in loops:
+            stays = carried or name in ahead or first < start or last > end
+            if first <= end and last >= start and stays:
                 first, last = min(first, start), max(last, end)
-        tile = tiles[name]
+        out[name] = first, last
+    return out
+
+
+def _pressure(lives: Mapping[str, tuple[int, int]], tiles: Mapping[str, Tile]) -> int:
+    """Registers of the values that live at once, at most."""
+    live = dict[int, int]()
+    for name, tile in ((n, t) for n, t in tiles.items() if t.memory == "register"):
         words = tile.distribution.size * (2 if tile.dtype.nbytes == 8 else 1)
-        for i in range(first, last + 1):
-            live[i] += words // 2 if tile.packed else words
-    return max(live, default=0)
+        for i in range(lives[name][0], lives[name][1] + 1):
+            live[i] = live.get(i, 0) + (words // 2 if tile.packed else words)
+    return max(live.values(), default=0)

@@ -14,13 +14,13 @@ from math import ceil, prod
 from typing import NamedTuple
 
 from lumc.graph.expr import Expr, bound_axes, subterms
-from lumc.graph.ops import DType
-from lumc.kernel.contraction import Pair, axis_steps, operands, pairs, staging_modes
+from lumc.kernel.contraction import Pair, axis_steps, pairs, staging_modes
+from lumc.kernel.fragment import Product, multiplied
 from lumc.kernel.legal import shared_prefix
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, dtype
+from lumc.kernel.term import Kernel
 
 
 class Shape(NamedTuple):
@@ -58,9 +58,6 @@ SHAPES = {
 }
 # rows, and steps of the sum, of a block that multiplies what it has just made; its threads
 NESTED = ((64, 64, 128), (32, 64, 128), (32, 32, 128), (16, 32, 64), (16, 16, 32))
-HALF = (DType.F16, DType.BF16)
-STEPS = {"mma": 16, "simdgroup": 8, "simt": 1}  # of the reduced axis in one fragment
-MATRIX = {"cuda": "mma", "metal": "simdgroup"}  # the fragment of the matrix units
 FEW = 4  # rows up to which a contraction only waits for its operand to arrive
 GROUP = 16  # threads along the lanes of a contraction
 LEAST = 4  # threads along a row
@@ -76,9 +73,9 @@ def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
     kernel = normalize(kernel)
     found = {s: p for s in kernel.stages if (p := _pair(kernel, s))}
     if found:
-        for fragment in dict.fromkeys((_fragment(found, target), "simt")):
-            for shape in _shapes(kernel, found, fragment, target):
-                yield _contracted(kernel, found, fragment, shape)
+        for product in dict.fromkeys((_product(found, target), None)):
+            for shape in _shapes(kernel, found, product, target):
+                yield _contracted(kernel, found, product, shape)
     yield from _walked(kernel, target)
 
 
@@ -99,19 +96,15 @@ def _pair(kernel: Kernel, stage: Expr) -> Pair | None:
     return max(good, key=score, default=None)
 
 
-def _fragment(found: Mapping[Expr, Pair], target: Target) -> str:
-    """Matrix units multiply 16-bit operands; those of Metal also f32 without rounding them."""
-    kinds = set[DType]()
-    for stage, (_, lane) in found.items():
-        kinds.update(dtype(e) for e in operands(stage, lane) or ())
-    fits = len(kinds) == 1 and (
-        kinds <= {*HALF} or (target.kind == "metal" and kinds == {DType.F32})
-    )
-    return MATRIX[target.kind] if fits else "simt"
+def _product(found: Mapping[Expr, Pair], target: Target) -> Product | None:
+    """How the matrix units multiply the operands of all these stages."""
+    products = [multiplied(stage, lane, target) for stage, (_, lane) in found.items()]
+    known = [p for p in products if p]
+    return max(known, key=lambda p: p.shape) if len(known) == len(products) else None
 
 
 def _shapes(
-    kernel: Kernel, found: Mapping[Expr, Pair], fragment: str, target: Target
+    kernel: Kernel, found: Mapping[Expr, Pair], product: Product | None, target: Target
 ) -> list[Shape]:
     """The shapes from the largest one that keeps every processor busy; then the larger ones."""
     assert target.gpu
@@ -123,16 +116,17 @@ def _shapes(
         sizes = dict(zip(pair, (shape.rows, shape.lanes), strict=True))
         return prod(ceil(kernel.extent[a] / sizes.get(a, 1)) for a in kernel.axes)
 
-    shapes = SHAPES[fragment]
+    shapes = SHAPES[product.fragment if product else "simt"]
     enough = [i for i, s in enumerate(shapes) if blocks(s) >= target.gpu.processors]
     first = enough[0] if enough else min(len(shapes) - 1, 2)
     return [*shapes[first:], *reversed(shapes[:first])]
 
 
 def _contracted(
-    kernel: Kernel, found: Mapping[Expr, Pair], fragment: str, shape: Shape
+    kernel: Kernel, found: Mapping[Expr, Pair], product: Product | None, shape: Shape
 ) -> Schedule:
     """Every contraction in tiles of this shape, the other reductions row by row."""
+    fragment = product.fragment if product else "simt"
     weighted = any(s.kind == "wsum" for s in found)
     tile = dict.fromkeys(kernel.axes, 1)
     for stage, (rows, lane) in found.items():
@@ -140,7 +134,7 @@ def _contracted(
         deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
         around = prod(kernel.extent[a] for a in others)
         nested = weighted and stage.kind != "wsum"
-        tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, fragment)
+        tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, product)
         tile[rows] = shape.rows
         if stage.kind == "wsum":
             tile[deep], tile[lane] = shape.lanes, kernel.extent[lane]
@@ -154,9 +148,11 @@ def _contracted(
     return _schedule(kernel, cut, stages, Threads(shape.threads, vector=4, ring=shape.ring))
 
 
-def _whole(deep: int, around: int, fragment: str) -> int:
-    """Steps of the longest reduced axis: fragments want whole ones of theirs."""
-    return max(STEPS[fragment], deep // max(1, around))
+def _whole(deep: int, around: int, product: Product | None) -> int:
+    """Steps of the longest reduced axis: fragments want whole ones of theirs, and bytes twice as
+    many steps."""
+    steps, more = (product.shape[2], max(1, product.word // 2)) if product else (1, 1)
+    return max(steps, deep * more // max(1, around))
 
 
 def _stage(

@@ -13,13 +13,14 @@ from dataclasses import replace
 from math import lcm
 from typing import Any
 
-from lumc.graph.expr import Expr, bound_axes
-from lumc.kernel.contraction import operands, pairs
-from lumc.kernel.gpu import HALF, LEAST, MATRIX, STEPS, guesses
+from lumc.graph.expr import bound_axes
+from lumc.kernel.contraction import pairs
+from lumc.kernel.fragment import multiplied
+from lumc.kernel.gpu import LEAST, guesses
 from lumc.kernel.grammar import END, Grammar, Name, Path, State
 from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, dtype
+from lumc.kernel.term import Kernel
 
 COUNTS = (32, 64, 128, 256, 512, 1024)  # threads of a block
 SHARED = {  # how the threads of a block may share what is outside of contractions
@@ -100,25 +101,20 @@ class BlockGrammar(Grammar):
             yield (p.fragment, p.grid), (p, units, limits, threads)
             return
         stage = self.kernel.stages[i]
-        for fragment in self._fragments(stage, p):
-            steps, own = STEPS[fragment], dict.fromkeys(bound_axes(stage)[:1], STEPS[fragment])
+        product = multiplied(stage, p.lane_axis or "", self.target) if p.rows_axis else None
+        forms = {"simt": 1} | ({product.fragment: product.shape[2]} if product else {})
+        for fragment, steps in forms.items():
+            own = dict.fromkeys(bound_axes(stage)[:1], steps)
             units_of = threads if fragment == "simt" else threads // 32
             joint = tuple(
                 min(lcm(u, own.get(a, 1)), self.kernel.extent[a])
                 for a, u in zip(self.axes, units, strict=True)
             )
-            for along in (1 << k for k in range(steps and units_of.bit_length())):
+            for along in (1 << k for k in range(units_of.bit_length())):
                 rows = units_of // along
                 if along <= ALONG and rows <= ROWS and (p.rows_axis or rows == 1):
                     after = replace(p, fragment=fragment, grid=(rows, along))
                     yield (fragment, (rows, along)), (after, joint, limits, threads)
-
-    def _fragments(self, stage: Expr, p: Stage) -> list[str]:
-        kinds = {dtype(e) for e in operands(stage, p.lane_axis or "") or ()}
-        matrix = MATRIX[self.target.kind]
-        half = len(kinds) == 1 and kinds <= {*HALF}
-        fits = p.rows_axis and (half or (matrix == "simdgroup" and len(kinds) == 1))
-        return ["simt", matrix] if fits else ["simt"]
 
     def _flags(self, i: int, state: Any) -> Iterator[tuple[Any, State]]:
         p, *rest = state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -24,7 +25,7 @@ class Target:
 
     name: str  # as the user wrote it: cpu:native
     arch: str  # x86-64-v4, x86-64-v3, x86-64-v2, aarch64, generic; sm_90; apple9
-    flags: tuple[str, ...]  # compiler flags that select the instruction set
+    flags: tuple[str, ...]  # that select the instruction set; of a GPU: the features asked for
     lanes: int  # f32 lanes of a vector register; 1 on a GPU
     registers: int  # vector registers
     l1: int = 32 << 10
@@ -39,3 +40,8 @@ class Target:
     def kind(self) -> str:
         """cpu, cuda or metal."""
         return self.name.partition(":")[0]
+
+    @property
+    def generation(self) -> int:
+        """The number in the name of a GPU's architecture."""
+        return int(re.sub(r"\D", "", self.arch))

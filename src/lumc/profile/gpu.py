@@ -15,6 +15,7 @@ from lumc.kernel.target import Target
 from lumc.link import cuda
 from lumc.link.bundle import Tools
 from lumc.link.toolchain import Toolchain
+from lumc.oracle.kernel import TF32
 from lumc.profile.measure import COMPILER_S, Bench, Job, _Made, digest_of
 from lumc.runtime.device import Speeds
 from lumc.runtime.gpu_worker import GpuLoaded, GpuWorker
@@ -46,7 +47,7 @@ class GpuBench(Bench):
         return Tools(self.tools, self.compiler)
 
     def _start(self) -> Candidates:
-        return Candidates(self.limits, GpuWorker)
+        return Candidates(self.limits, GpuWorker, TF32 if "tf32" in self.target.flags else 0.0)
 
     def _print(self, job: Job, symbol: str, name: str) -> _Made:
         program = lower(job.plan.kernel, job.schedule, self.target)

@@ -29,6 +29,7 @@ from lumc.errors import LumcError
 from lumc.graph.expr import Expr, subterms
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.contraction import lanes
+from lumc.kernel.fragment import product_of
 from lumc.kernel.gpu import guesses
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
@@ -233,8 +234,10 @@ class _Tally:
     def _contract(self, op: Contract, own: Mapping[str, float]) -> float:
         p, width, target = op.plan, self.program.target.lanes, self.program.target
         if target.gpu:
-            matrix = target.gflops / target.gpu.tensor_gflops
-            return OPERATION * prod(own.values()) * (1.0 if p.fragment == "simt" else matrix)
+            kinds = {self.program.places[e.attr[0]].dtype for e in (op.a, op.b)}
+            product = product_of(target, kinds, dtype(op.dst)) if p.fragment != "simt" else None
+            matrix = target.gflops / (target.gpu.tensor_gflops * product.rate) if product else 1.0
+            return OPERATION * prod(own.values()) * matrix
         lane = op.red[-1] if p.form == "dot" else p.lane_axis
         assert lane
         points = prod(own.values()) * ceil(own[lane] / width) * width / own[lane]

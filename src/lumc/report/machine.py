@@ -90,6 +90,7 @@ def targets(nvcc: str | None, as_json: bool) -> None:
         builds = "builds here" if r.builds_here else "does not build here"
         state = "runs here" if r.runs_here else f"{builds}, does not run: {r.why}"
         print(f"{r.name:<16} {r.arch:<12} {state}")
+    print("cuda:ARCH+tf32   products of f32 on tensor cores, operands rounded to 11 bits")
 
 
 def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None = None) -> None:

@@ -60,6 +60,7 @@ class Opened(ABC):
     """An open bundle; close it, or use it in a ``with`` block."""
 
     device: str  # cpu, cuda, metal
+    features: tuple[str, ...] = ()  # of its target, that were asked for
 
     def __init__(
         self, path: Path, entries: Iterable[EntrySpec], states: Iterable[TensorSpec]

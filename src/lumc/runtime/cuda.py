@@ -47,6 +47,7 @@ class Bundle(OnGpu):
     ) -> None:
         super().__init__(path, plan, ALIGN)
         self.gpu, self.closed = gpu, False
+        self.features = tuple(plan.target.split("+")[1:])
         self._graphs: list[ctypes.c_void_p | None] = []
         with gpu.current():
             self._functions = self._load(gpu.module(*image))

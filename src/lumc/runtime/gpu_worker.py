@@ -51,8 +51,8 @@ class DeviceData:
 class GpuWorker(Remembering[GpuCandidate]):
     """Candidates on the first GPU."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, rounding: float = 0.0) -> None:
+        super().__init__(rounding)
         self.gpu = Gpu()
         self.devices: dict[tuple[str, int, int], DeviceData] = {}
         self.flush: Any = None

@@ -124,12 +124,14 @@ class Subject:
         return self.weights[key]
 
 
-def prepare(plan: KernelPlan, seed: int, cold_bytes: int, spread: int = 0) -> Subject:
+def prepare(
+    plan: KernelPlan, seed: int, cold_bytes: int, spread: int = 0, rounding: float = 0.0
+) -> Subject:
     """Random inputs, arguments and expectations of a kernel."""
     kernel, memory = plan.kernel, Memory()
     inputs = inputs_of(kernel, seed, SPREADS[spread])
     arrays = {b.name: memory.array(b.shape, b.dtype.numpy) for b in kernel.buffers}
-    want = expected(kernel, inputs, seed)
+    want = expected(kernel, inputs, seed, rounding)
     subject = Subject(plan, cold_bytes, seed, memory, inputs, arrays, want, spread=spread)
     _reset(subject)
     return subject
@@ -241,7 +243,8 @@ C = TypeVar("C")
 class Remembering(ABC, Generic[C]):
     """What a worker process remembers between questions: kernels, and candidates for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounding: float = 0.0) -> None:
+        self.rounding = rounding
         self.subjects: dict[str, Subject] = {}
         self.candidates: dict[int, C] = {}
 
@@ -258,7 +261,7 @@ class Remembering(ABC, Generic[C]):
         plan = from_plain(KernelPlan, data)
         while len(self.subjects) >= KEPT:
             del self.subjects[next(iter(self.subjects))]
-        self.subjects[plan.key] = prepare(plan, seed, cold_bytes)
+        self.subjects[plan.key] = prepare(plan, seed, cold_bytes, rounding=self.rounding)
 
     def check(self, key: str, number: int, made: Any) -> str:
         """Load a candidate and compare; what is wrong with it, or nothing."""
@@ -266,7 +269,8 @@ class Remembering(ABC, Generic[C]):
         self.candidates[number] = self.load(subject, made)
         said = self.problem(subject, self.candidates[number])
         if said and subject.reference is None and subject.spread + 1 < len(SPREADS):
-            new = prepare(subject.plan, subject.seed, subject.cold_bytes, subject.spread + 1)
+            spread = subject.spread + 1
+            new = prepare(subject.plan, subject.seed, subject.cold_bytes, spread, self.rounding)
             self.subjects[key] = new
             self.candidates[number] = self.load(new, made)
             said = self.problem(new, self.candidates[number]) and said

@@ -47,6 +47,8 @@ void multiply_tf32(void *const *);
 void multiply_s8(void *const *);
 inline WarpOperation multiply(lumc_f16 *) { return multiply_f16; }
 inline WarpOperation multiply(lumc_bf16 *) { return multiply_bf16; }
+inline WarpOperation multiply(float *) { return multiply_tf32; }
+inline WarpOperation multiply(lumc_i8 *) { return multiply_s8; }
 
 /* what a lane brings to a warp operation */
 struct Exchange {
@@ -269,23 +271,10 @@ LUMC_FN void lumc_ldmatrix_x4(lumc_u32 (&r)[4], const void *row, int line = __bu
     lumc_emu::warp(TRANSPOSED ? lumc_emu::load_matrices_transposed : lumc_emu::load_matrices, &m,
                    line);
 }
-template <class T>
-LUMC_FN void lumc_mma_m16n8k16(float (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2],
-                               const float (&c)[4], int line = __builtin_LINE())
+template <class T, class S>
+LUMC_FN void lumc_mma(S (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2], const S (&c)[4],
+                      int line = __builtin_LINE())
 {
     lumc_emu::Product p = {d, a, b, c};
     lumc_emu::warp(lumc_emu::multiply((T *)nullptr), &p, line);
-}
-LUMC_FN void lumc_mma_m16n8k8_tf32(float (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2],
-                                   const float (&c)[4], int line = __builtin_LINE())
-{
-    lumc_emu::Product p = {d, a, b, c};
-    lumc_emu::warp(lumc_emu::multiply_tf32, &p, line);
-}
-LUMC_FN void lumc_mma_m16n8k32_s8(lumc_i32 (&d)[4], const lumc_u32 (&a)[4],
-                                  const lumc_u32 (&b)[2], const lumc_i32 (&c)[4],
-                                  int line = __builtin_LINE())
-{
-    lumc_emu::Product p = {d, a, b, c};
-    lumc_emu::warp(lumc_emu::multiply_s8, &p, line);
 }

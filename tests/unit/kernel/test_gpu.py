@@ -5,19 +5,31 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernel_zoo import FAMILIES, column_sum, matmul, scalar_add, transpose, typed_matmul
+from kernel_zoo import (
+    FAMILIES,
+    byte_matmul,
+    column_sum,
+    matmul,
+    mixed_linear,
+    scalar_add,
+    transpose,
+    typed_matmul,
+)
 from lumc.codegen.lower import lower
+from lumc.errors import LumcError
 from lumc.graph.ops import DType
 from lumc.kernel import gpu_grammar
 from lumc.kernel.gpu import guesses
 from lumc.kernel.gpu_grammar import BlockGrammar, space_of
 from lumc.kernel.grammar import Grammar, Path
+from lumc.kernel.key import kernel_key
 from lumc.kernel.moves import neighbours, structures
 from lumc.kernel.schedule import Schedule
 from lumc.targets import GPUS, resolve_target
 
 TARGETS = [resolve_target(f"{kind}:{arch}") for kind, archs in GPUS.items() for arch in archs]
 H200, M1 = resolve_target("cuda:sm_90"), resolve_target("metal")
+TF32 = resolve_target("cuda:sm_90+tf32")
 
 
 @pytest.mark.parametrize("target", [H200, M1], ids=lambda t: t.arch)
@@ -66,15 +78,40 @@ def test_the_size_is_the_number_of_paths(k, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(found) == len(set(found)) == g.size()
 
 
-def test_matrix_units_take_16_bit_operands_and_those_of_metal_floats_too() -> None:
-    def fragments(kind: DType, target) -> set[str]:
-        k = typed_matmul(64, 64, 64, kind)
-        return {p.fragment for s in guesses(k, target) for p in s.stages if p.form == "contract"}
+@pytest.mark.parametrize(
+    ("k", "target", "fragment"),
+    [
+        (typed_matmul(64, 64, 64, DType.F32), H200, None),
+        (typed_matmul(64, 64, 64, DType.F32), TF32, "mma"),
+        (typed_matmul(64, 64, 64, DType.BF16), H200, "mma"),
+        (mixed_linear(64, 64, 64, DType.F16), H200, "mma"),
+        (byte_matmul(64, 64, 64), H200, "mma"),
+        (typed_matmul(64, 64, 64, DType.I8), H200, None),
+        (typed_matmul(64, 64, 64, DType.F32), M1, "simdgroup"),
+        (mixed_linear(64, 64, 64, DType.BF16), M1, "simdgroup"),
+        (typed_matmul(64, 64, 64, DType.I32), M1, None),
+        (byte_matmul(64, 64, 64), M1, None),
+    ],
+)
+def test_what_matrix_units_multiply(k, target, fragment) -> None:
+    """Guessed first, and in the space; f32 on tensor cores only if rounding is asked for."""
+    found = [p.fragment for s in guesses(k, target) for p in s.stages if p.form == "contract"]
+    assert found[:1] != ["simt"] if fragment else {*found} <= {"simt"}
+    assert {*found} <= {"simt", fragment}
+    g, rng = space_of(k, target), random.Random(1)
+    drawn = {p.fragment for _ in range(60) for p in g.build(g.sample(rng)).stages}
+    assert drawn == {"simt"} | ({fragment} if fragment else set())
 
-    assert fragments(DType.F32, H200) == {"simt"}
-    assert fragments(DType.BF16, H200) == {"mma", "simt"}
-    assert fragments(DType.F32, M1) == {"simdgroup", "simt"}
-    assert fragments(DType.I32, M1) == {"simt"}
+
+def test_a_feature_of_a_target() -> None:
+    assert TF32.name == resolve_target("cuda+tf32").name == "cuda:sm_90+tf32"
+    assert TF32.flags == ("tf32",) and TF32.generation == H200.generation == 90
+    k = matmul(64, 64, 64)
+    assert kernel_key(k, TF32) != kernel_key(k, H200)
+    for name in ("cuda:sm_90+fp8", "cpu+tf32", "metal:apple8+tf32", "cuda:sm_90+"):
+        with pytest.raises(LumcError, match="has no feature") as e:
+            resolve_target(name)
+        assert e.value.code == "E0401" and "cuda:sm_90+tf32" in e.value.fix
 
 
 def test_steps_through_the_space_stay_inside() -> None:
