@@ -18,10 +18,10 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.profile.price import least_price_us, price_us, program_us, scheduled
+from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
 from lumc.search.cuts import Splitting
 from lumc.search.space import Region, Space, Variant
-from lumc.search.split import splits, units
+from lumc.search.split import splits
 
 MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
 SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this of the best estimate
@@ -84,6 +84,7 @@ class _Prices:
     best: float = inf
     least: dict[object, float] = field(default_factory=dict)
     known: dict[object, float] = field(default_factory=dict)
+    idle: dict[object, float] = field(default_factory=dict)  # less than in two steps
     split: dict[object, Program] = field(default_factory=dict)  # what two steps gain, and they
 
     def total(self, kernels: Sequence[Kernel]) -> float:
@@ -95,22 +96,32 @@ class _Prices:
         for k in sorted(kernels, key=lambda k: -self.least[_key(k)]):
             if total > self.best * NEAR:
                 return total
-            if _key(k) not in self.known:
-                self.known[_key(k)] = self._price(k)
-            total += self.known[_key(k)] - self.least[_key(k)]
+            least = self.least[_key(k)]
+            total += self._price(k, self.best - total + least) - least
         self.best = min(self.best, total)
         return total
 
-    def _price(self, kernel: Kernel) -> float:
-        """In one step, or in two if the target has too little to do and that is cheaper."""
-        program = scheduled(kernel, self.target)[1]
-        best = whole = program_us(program)
-        for parts in splits(kernel, self.target) if program.tiles < units(self.target) else ():
-            least = sum(least_price_us(k, self.target) for k in parts)
-            us = sum(price_us(k, self.target) for k in parts) if least < best else inf
+    def _price(self, kernel: Kernel, room: float) -> float:
+        """In one step, or in two if the target has too little to do and that is cheaper. More than
+        ``room`` is too much."""
+        key = _key(kernel)
+        if key not in self.known:
+            program = scheduled(kernel, self.target)[1]
+            self.known[key] = program_us(program)
+            if is_idle(program):
+                launch_us = LAUNCH_US + self.target.launch_us
+                self.idle[key] = program_us(program, full=True) + launch_us
+        if self.idle.get(key, inf) < min(room, self.known[key] * (1 - MARGIN)):
+            del self.idle[key]
+            self._split(kernel, self.known[key])
+        return self.known[key] - self.split.get(key, (0.0, []))[0]
+
+    def _split(self, kernel: Kernel, whole: float) -> None:
+        best = whole
+        for parts in splits(kernel, self.target):
+            us = sum(price_us(k, self.target) for k in parts)
             if us < best * (1 - MARGIN):
                 best, self.split[_key(kernel)] = us, (whole - us, parts)
-        return best
 
 
 class _Candidates:

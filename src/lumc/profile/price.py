@@ -22,6 +22,7 @@ from lumc.codegen.program import (
     Reduce,
     Rows,
     When,
+    leaves,
     loads_of,
     terms_of,
 )
@@ -53,16 +54,26 @@ def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -
     return program_us(lower(kernel, schedule, target) if schedule else scheduled(kernel, target)[1])
 
 
-def program_us(program: Program) -> float:
-    """The price of what a kernel was lowered to."""
-    target, tally = program.target, _Tally(program)
-    tally.walk(program.body, (), target.threads)
-    busy = min(1.0, max(1, program.tiles) / units(target))
+def program_us(program: Program, full: bool = False) -> float:
+    """The price of what a kernel was lowered to; ``full``: less than if nothing were idle."""
+    target, tally, tiles = program.target, _Tally(program), max(1, program.tiles)
+    for op in program.body:  # what is not dealt is done once, but on a GPU by every block
+        again = target.gpu and not full and not isinstance(op, Par)
+        tally.walk([op], (), tiles if again else target.threads)
+    busy = 1.0 if full else min(1.0, tiles / units(target))
     near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
     far = roofline_us(Work(0.0, tally.bytes(large=True) / busy), target)
     spent = tally.flops / busy if target.gpu else tally.flops  # of a CPU: in the share of a thread
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
-    return LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
+    us = LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
+    return us / target.threads if full else us
+
+
+def is_idle(program: Program) -> bool:
+    """Whether the target does less side by side than it could, or a reduction apart from that."""
+    apart = leaves([op for op in program.body if not isinstance(op, Par)])
+    few = program.tiles < units(program.target)
+    return few or any(isinstance(op, Reduce | Contract) for op in apart)
 
 
 def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
