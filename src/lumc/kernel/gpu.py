@@ -193,7 +193,7 @@ def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
         kept = tuple(Stage(lanes="kept" if s in across else "reduced") for s in kernel.stages)
         points = prod(kernel.extent[a] for a in kernel.axes)
         row = next((n for n in WIDTHS if points >= n * target.gpu.processors), WIDTHS[-1])
-        yield _spread(kernel, kept, Threads(COLUMNS, row), row, WALKED * COLUMNS // row)
+        yield _spread(kernel, kept, Threads(COLUMNS, row), row, WALKED // 2 * COLUMNS // row)
     for row, threads in ROWS:
         if longest <= row * WALKED:
             yield _spread(kernel, stages, Threads(threads, row), threads // row)
