@@ -37,7 +37,7 @@ class Emulator:
     version: str = "emulator"
 
     def image(self, folder: Path, source: str, arch: str, output: str, seconds: float = 0) -> None:
-        number = arch.partition("_")[2]
+        number = arch.partition("_")[2].rstrip("a")
         text = (folder / source).read_text()
         # images of a text that does not ask are the same
         text = f"#define ARCH {number}\n{text}" if "ARCH" in text else text

@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) ring(const lumc_bf16 *__rest
         lumc_ldmatrix_x4<true>(b, S_b + (slot * 16 + lane % 16) * PITCH + lane / 16 * 8);
         for (int n = 0; n < 2; n++) {
             lumc_u32 part[2] = {b[n * 2], b[n * 2 + 1]};
-            lumc_mma_m16n8k16<lumc_bf16>(sum[n], a, part, sum[n]);
+            lumc_mma<lumc_bf16>(sum[n], a, part, sum[n]);
         }
     }
     for (int n = 0; n < 2; n++)

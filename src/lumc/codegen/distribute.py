@@ -245,8 +245,8 @@ class Distributor:
             fast = self._unit(writes(Step(op)), axes)
         along = [e for e in self._moved(op) if fast in e.free]
         width = min([t.vector, *(MOVED // self.places[e.attr[0]].dtype.nbytes for e in along)])
-        if not all(self._aligned(op, e, fast, width) for e in along):
-            width = 1
+        while width > 1 and not all(self._aligned(op, e, fast, width) for e in along):
+            width //= 2
         return deal(axes, size, t.count, fast, width, t.row if reduces else None)
 
     def _moved(self, op: ir.Map | ir.Reduce) -> list[Expr]:

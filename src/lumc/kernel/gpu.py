@@ -65,6 +65,7 @@ POINTS = 1024  # of a map, in one block
 WALKED = 64  # elements of a row that one thread holds, at most
 COLUMNS = 256  # threads of a block that walks columns
 WIDTHS = (64, 32, 16, 8)  # columns, as many as leave every processor a block
+WIDE = 8  # of them side by side, where a load can take as many
 ROWS = ((32, 128), (256, 256), (1024, 1024))  # threads along a row, and of the block
 
 
@@ -196,7 +197,7 @@ def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
         yield _spread(kernel, kept, Threads(COLUMNS, row), row, WALKED // 2 * COLUMNS // row)
     for row, threads in ROWS:
         if longest <= row * WALKED:
-            yield _spread(kernel, stages, Threads(threads, row), threads // row)
+            yield _spread(kernel, stages, Threads(threads, row, WIDE), threads // row)
     for row, threads in ROWS[1:]:
         yield _spread(kernel, stages, Threads(threads, row), threads // row, row)
     yield _spread(kernel, stages, Threads(32), 1, 32)

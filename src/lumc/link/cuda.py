@@ -18,6 +18,7 @@ from lumc.link import nvrtc, toolchain
 
 # What a bundle holds: an image for every architecture, and text for the GPUs to come.
 IMAGES = ("sm_80", "sm_89", "sm_90", "sm_100")
+OWN = {"sm_90": "sm_90a"}  # with what no later one has: only sm_90 runs the image anyhow
 TEXT = "compute_80"
 # Never --use_fast_math: NaN and infinity are values. These are the defaults, but for the first.
 FLAGS = ("-std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=true")
@@ -94,7 +95,7 @@ def compile_images(
 
     def one(arch: str) -> None:
         end = "ptx" if arch.startswith("compute_") else f"{arch}.cubin"
-        compiler.image(folder, source, arch, f"{Path(source).stem}.{end}")
+        compiler.image(folder, source, OWN.get(arch, arch), f"{Path(source).stem}.{end}")
 
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         list(pool.map(one, archs))

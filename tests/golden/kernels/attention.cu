@@ -186,7 +186,7 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                                 const int q_o = I * 16 + Q / 2 * 8, j_o = J * 8 + Q % 2;
                                 C[Q] = R_stage_6[j_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + j_o % 2];
                             }
-                            lumc_mma_m16n8k16<lumc_f16>(C, A[I], PAIR, C);
+                            lumc_mma<lumc_f16>(C, A[I], PAIR, C);
                             LUMC_UNROLL for (int Q = 0; Q < 4; Q++) {
                                 const int q_o = I * 16 + Q / 2 * 8, j_o = J * 8 + Q % 2;
                                 R_stage_6[j_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + j_o % 2] = C[Q];
@@ -333,7 +333,7 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                                 const int q_o = I * 16 + Q / 2 * 8, d_o = J * 8 + Q % 2;
                                 C[Q] = R_stage_13[d_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + d_o % 2];
                             }
-                            lumc_mma_m16n8k16<lumc_f16>(C, A[I], PAIR, C);
+                            lumc_mma<lumc_f16>(C, A[I], PAIR, C);
                             LUMC_UNROLL for (int Q = 0; Q < 4; Q++) {
                                 const int q_o = I * 16 + Q / 2 * 8, d_o = J * 8 + Q % 2;
                                 R_stage_13[d_o / 8 % 8 * 4 + q_o / 8 % 2 * 2 + d_o % 2] = C[Q];

@@ -133,7 +133,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                                 const int m_o = I * 16 + Q / 2 * 8, n_o = J * 8 + Q % 2;
                                 C[Q] = R_stage_4[n_o / 8 % 4 * 4 + m_o / 8 % 2 * 2 + n_o % 2];
                             }
-                            lumc_mma_m16n8k16<lumc_bf16>(C, A[I], PAIR, C);
+                            lumc_mma<lumc_bf16>(C, A[I], PAIR, C);
                             LUMC_UNROLL for (int Q = 0; Q < 4; Q++) {
                                 const int m_o = I * 16 + Q / 2 * 8, n_o = J * 8 + Q % 2;
                                 R_stage_4[n_o / 8 % 4 * 4 + m_o / 8 % 2 * 2 + n_o % 2] = C[Q];

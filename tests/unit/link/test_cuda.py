@@ -80,7 +80,7 @@ def test_images_for_every_architecture(folder: Path, tmp_path: Path) -> None:
         other.mkdir(exist_ok=True)
         for name in ("kernels.cu", HEADER):
             shutil.copy(folder / name, other)
-        compiler.image(other, "kernels.cu", "sm_90", "again")
+        compiler.image(other, "kernels.cu", "sm_90a", "again")
         assert (other / "again").read_bytes() == (folder / "kernels.sm_90.cubin").read_bytes()
 
 
@@ -111,7 +111,7 @@ def test_an_image_is_made_once(folder: Path) -> None:
 
     assert calls() == 3 and calls() == 3
     said = (folder / "calls").read_text()
-    assert "-cubin -arch=sm_90" in said and "-ptx -arch=compute_80" in said
+    assert "-cubin -arch=sm_90a" in said and "-ptx -arch=compute_80" in said
     (folder / HEADER).write_text("/* another one */\n")
     assert calls() == 6
     (folder / "kernels.cu").write_text(TEXT + "\n")
