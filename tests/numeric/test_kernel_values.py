@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernel_zoo as zoo
+import lumc.codegen.program as ir
 from drawing import random_schedule
 from kernel_zoo import F32, F64, c, greatest, kernel, plus, times, total, x
 from kernels import FLAGS, compile_programs, native, run, run_checked, worst
@@ -115,6 +116,25 @@ def test_weighted_sum_is_the_naive_one(tmp_path: Path, computed: bool) -> None:
     inputs["b" if computed else "s"] = masked.astype(np.float32)
     del inputs["out"]
     check(tmp_path, k, inputs, 16)
+
+
+@pytest.mark.parametrize("queries", [48, 49, 100])
+def test_scores_with_lanes_along_the_queries(tmp_path: Path, queries: int) -> None:
+    """Tiles of queries and keys with remainders; biases that mask tiles, all keys, or are NaN."""
+    bias = np.zeros((5, 200), np.float32)
+    bias[0, :150], bias[1, 3:], bias[2] = -INF, -INF, -INF
+    bias[3, 190], bias[4, 7], bias[4, 160] = NAN, -3.4e38, 3.4e38
+    score = times(total("e", times(x("q", "h", "i", "e"), x("k", "h", "j", "e"))), 0.3)
+    score = plus(score, x("b", "h", "j"))
+    value = times(wsum("j", score, x("v", "h", "j", "d")), unary("recip", wsum("j", score, c(1.0))))
+    shapes = {"q": (5, queries, 8), "k": (5, 200, 8), "b": bias.shape, "v": (5, 200, 20)}
+    extent = {"h": 5, "i": queries, "d": 20, "j": 200, "e": 8}
+    k = kernel("columns", "h i d", extent, value, shapes)
+    walks = ir.leaves(lower(k, default_schedule(k, native()), native()).body)
+    assert {op.lanes for op in walks if isinstance(op, ir.Reduce)} == {"strips"}
+    rng = np.random.default_rng(2)
+    inputs = {b.name: rng.standard_normal(b.shape).astype(np.float32) for b in k.buffers[:-1]}
+    check(tmp_path, k, inputs | {"b": bias}, seeds=0)
 
 
 def test_weighted_sum_of_infinite_values(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ REGISTER_TILES = {
     16: ((6, 2), (4, 3), (4, 2), (8, 1), (6, 1), (12, 1)),
 }
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
-NESTED_TILES = {32: ((14, 2), (8, 2)), 16: ((6, 2), (6, 2))}  # of scores, of weighted values
+# of weighted values, of scores, of scores with their lanes along the rows of the weighted values
+NESTED_TILES = {32: ((12, 2), (14, 2), (8, 3)), 16: ((6, 2), (6, 2), (6, 2))}
 STREAMED = 8  # rows of a matrix that are read side by side
 FMAS, LOADS, LATENCY = 2, 2, 4  # of vectors in a cycle; cycles until a sum can be added to again
 NEAR = 1.01  # times the fewest cycles: the first such register tile is taken
@@ -228,13 +229,12 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     """A sound register tile and staging of the contraction with these rows and lanes."""
     rows, lane = pair
     width, extent = lanes(target, dtype(stage)), kernel.extent[lane]
-    scores, values = NESTED_TILES[target.registers]
     weighted = stage.kind == "wsum"
     nested = any(s is not stage and stage in subterms(s) for s in kernel.stages)
     above = _summed(kernel, stage)
     columns = above is not None and rows == above.attr[0]
     if nested or weighted:
-        mr, nv = values if weighted or columns else scores
+        mr, nv = NESTED_TILES[target.registers][0 if weighted else 1 + columns]
         mr, nv = min(mr, _rows(kernel, pair)), min(nv, -(-extent // width))
     else:
         mr, nv = _register_tile(kernel, pair, width, target)
@@ -349,7 +349,7 @@ def _default_tiles(
     for s, q in found:
         if s.kind == "wsum":
             columns = any(p.rows_axis == s.attr[0] for _, p in found)
-            tile[s.attr[0]], rows = (128, 32) if columns else (256, 84)
+            tile[s.attr[0]], rows = (128, 48) if columns else (256, 84)
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
     return tile, order
