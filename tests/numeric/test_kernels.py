@@ -18,6 +18,7 @@ from kernel_zoo import (
     gelu,
     kernel,
     layernorm,
+    matmul,
     norm_of_gelu,
     random_inputs,
     softmax,
@@ -40,7 +41,7 @@ from lumc.codegen.lower import lower
 from lumc.codegen.program import Contract, Map, Par, Program, Reduce, Rows, When, leaves
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import NARROW
-from lumc.kernel.schedule import Schedule
+from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Kernel, cast
 from lumc.oracle.term import evaluate_kernel
@@ -131,6 +132,22 @@ def test_streaming_and_prefetching_change_no_bit(tmp_path: Path) -> None:
                 assert (memory[:offset] == 0x55).all() and (memory[offset + n :] == 0x55).all()
                 seen.add(arrays[at].tobytes())
         assert len(seen) == 1
+
+
+@pytest.mark.parametrize("stage_b", ["none", "inner", "hoist"])
+def test_rows_ahead_at_odd_shapes(stage_b: str, tmp_path: Path) -> None:
+    """The rows that follow are fetched beside whole and partial panels, at the last rows too."""
+    plan = Stage("contract", "m", "n", 8, 3, stage_b=stage_b, panels_first=False)
+    jobs = []
+    for m, n, k in ((3, 49, 33), (13, 100, 32), (50, 147, 48), (97, 151, 31)):
+        product = matmul(m, n, k, weight=False)
+        for order, tile in ((("m", "n"), {"m": 16, "n": 96}), (("n", "m"), {"n": 96, "k": 16})):
+            schedule = Schedule(order, 1, tile, (plan,), prefetch=True)
+            jobs.append((product, lower(product, schedule, native()), random_inputs(product, 3)))
+    lib = compile_programs(tmp_path, [program for _, program, _ in jobs])
+    for i, (product, program, inputs) in enumerate(jobs):
+        got, want = run(lib, i, program, inputs, 1 + i % 2), evaluate_kernel(product, inputs)
+        assert_close(product, got, want, i)
 
 
 @pytest.mark.deep

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from itertools import product
 from math import prod
 
-from lumc.codegen.cmicro import MicroKernel
+from lumc.codegen.cmicro import MicroKernel, Steps
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import Writer, block_sizes
 from lumc.codegen.program import Contract, block_start
@@ -28,13 +28,11 @@ def print_contract(w: Writer, op: Contract) -> None:
     order = [*batch, *(blocks if p.panels_first else reversed(blocks))]
     if p.panels_outside:
         order = [p.lane_axis, *batch, *[a for a in blocks if a != p.lane_axis]]
-    calls = {
-        a: -(-op.ranges[a].largest // blocks.get(a, 1))
-        for a in order[order.index(p.lane_axis) + 1 :]
-    }
-    micro = MicroKernel(
-        op, [q.dtype for q in places], width, steps, _ahead(w, op, prod(calls.values()))
-    )
+    count = {a: -(-op.ranges[a].largest // blocks.get(a, 1)) for a in order}
+    calls = {a: count[a] for a in order[order.index(p.lane_axis) + 1 :]}
+    sharing = count[p.lane_axis] if order[-2:] == [p.rows_axis, p.lane_axis] else 1
+    ahead = _ahead(w, op, prod(calls.values())), _rows_ahead(op, steps[0], sharing)
+    micro = MicroKernel(op, [q.dtype for q in places], width, steps, *ahead)
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)
@@ -47,6 +45,8 @@ def print_contract(w: Writer, op: Contract) -> None:
                 w.line(f"const long {c}_m = lumc_min({blocks[a]}, {w.end(r)} - {c});")
         if micro.ahead:
             _next_panel(w, op, micro, blocks, calls)
+        if micro.rows_ahead:
+            _next_rows(w, op, micro, width)
         _dispatch(w, op, micro, blocks)
 
 
@@ -76,6 +76,25 @@ def _next_panel(
     w.line(f"const char *next = {after} + {number} * {part}L;")
 
 
+def _rows_ahead(op: Contract, steps: Steps, calls: int) -> int:
+    """Rows that a call fetches, so that all calls with one panel of rows fetch all of the next;
+    several must follow each other in memory."""
+    span = 1 + sum((op.ranges[k].largest - 1) * steps.get(k, 0) for k in op.red)
+    rows = -(-op.plan.mr // calls)
+    follow = rows == 1 or steps.get(op.plan.rows_axis or "") == span
+    return rows if op.ahead and op.plan.form == "contract" and calls > 1 and follow else 0
+
+
+def _next_rows(w: Writer, op: Contract, micro: MicroKernel, width: int) -> None:
+    """Which of the next rows this call fetches; after the last ones the first follow."""
+    rows, lane, p = op.plan.rows_axis or "", op.plan.lane_axis or "", op.plan
+    r, c = op.ranges[rows], w.names.axis(rows)
+    n = w.index(add(axis(lane), mul(op.ranges[lane].lo, -1)))
+    first = f"{c} + {p.mr} < {op.ahead} ? {c} + {p.mr} : {w.index(r.lo)}"
+    share = f"lumc_min(({n}) / {p.nv * width} * {micro.rows_ahead}, {p.mr - micro.rows_ahead})"
+    w.line(f"const long follow = (({first}) - {c} + {share}) * {micro.a.get(rows, 0)}L;")
+
+
 def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:
     """One micro-kernel per combination of sizes, overwriting or adding."""
     if not op.overwrite:
@@ -95,6 +114,7 @@ def _variants(
     types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
     ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
     ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["next"] * bool(micro.ahead)
+    ends += ["follow"] * bool(micro.rows_ahead)
     call = ", ".join(ends)
     choices = [[(a, n) for n in block_sizes(op.ranges[a], by)] for a, by in blocks.items()]
     for i, chosen in enumerate(product(*choices)):

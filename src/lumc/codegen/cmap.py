@@ -13,6 +13,8 @@ from lumc.kernel.contraction import computed
 from lumc.kernel.legal import PIECE
 from lumc.kernel.term import dtype
 
+SIDE_BY_SIDE = 16  # rows of panels
+
 
 def print_map(w: Writer, op: Map) -> None:
     w.comment(f"{text(op.dst)} = {text(op.term)}")
@@ -34,7 +36,10 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
     w.places[view.name] = view
     c = w.index(start)
     head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {width})"
-    with w.block(head, f"panels of {lane}"):
+    with ExitStack() as nest:
+        if r.largest > width:
+            op = _side_by_side(w, op, nest)
+        nest.enter_context(w.block(head, f"panels of {lane}"))
         lanes_before = w.index(add(start, mul(place.dims[at].origin, -1)))
         panel = f"({lanes_before}) / {width} * {place.panel_size}L"
         base = f"{w.names.place(place)} + {panel}"
@@ -47,6 +52,20 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
                 ranges = {**op.ranges, lane: Range(start, num(n), (n,))}
                 _move(w, replace(op, dst=dst, axes=axes, ranges=ranges))
     del w.places[view.name]
+
+
+def _side_by_side(w: Writer, op: Map, nest: ExitStack) -> Map:
+    """Some rows of all panels at a time: what lies together in memory is read together."""
+    name = op.axes[-2:][0]
+    r = op.ranges[name]
+    if op.turn is not None or len(op.axes) < 2 or any(s % SIDE_BY_SIDE for s in r.sizes):
+        return op
+    start = dim(f"{name}.b")
+    c = w.index(start)
+    head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {SIDE_BY_SIDE})"
+    nest.enter_context(w.block(head, f"rows of {name}"))
+    some = Range(start, num(SIDE_BY_SIDE), (SIDE_BY_SIDE,))
+    return replace(op, ranges={**op.ranges, name: some})
 
 
 def _move(w: Writer, op: Map) -> None:

@@ -45,11 +45,13 @@ class MicroKernel:
         lanes: int,
         steps: Sequence[Steps],
         ahead: int = 0,
+        rows_ahead: int = 0,
     ) -> None:
         """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
         result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
-        each step of the innermost loop fetches."""
-        self.op, self.lanes, self.ahead = op, lanes, ahead
+        each step of the innermost loop fetches. ``rows_ahead``: how many of the rows of a that
+        follow are fetched."""
+        self.op, self.lanes, self.ahead, self.rows_ahead = op, lanes, ahead, rows_ahead
         self.element, self.vector = ELEMENT[kinds[2]]
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
         self.a, self.b, self.c = steps
@@ -65,6 +67,7 @@ class MicroKernel:
         sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
         t = self.element
         sizes += ", const char *N" if self.ahead else ""
+        sizes += ", long F" if self.rows_ahead else ""
         head = (
             f"static __attribute__((noinline)) void {name}(const {self.stored('a')} *restrict A, "
             f"const {self.stored('b')} *restrict B, {t} *restrict C{sizes})"
@@ -108,6 +111,8 @@ class MicroKernel:
             out.append(f"const {self.element} a{i} = {a}[{self._row(self.a, i)}]; {sums}")
         out += [f"__builtin_prefetch(N + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
         out += [f"N += {self.ahead};"] if self.ahead else []
+        if self.rows_ahead:
+            out.append(f"__builtin_prefetch(A + F + {self.rows_ahead} * ({a} - A));")
         out.append("}" * depth)
         for i in rows:
             for j, (offset, w) in parts:

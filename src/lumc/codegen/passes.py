@@ -134,6 +134,9 @@ def look_ahead(program: ir.Program) -> ir.Program:
                 ops[i] = replace(
                     op, body=walk(op.body, [op.axis] if isinstance(op, ir.Rows) else [])
                 )
+            elif isinstance(op, ir.Contract):
+                if op.a.attr[0] in places and op.plan.rows_axis:
+                    ops[i] = replace(op, ahead=program.kernel.extent[op.plan.rows_axis])
             elif _fusable(op):
                 terms = subterms(*ir.terms_of(op))
                 work = sum(COST.get(e.attr[0], 1) for e in terms if e.kind in ("un", "bin"))

@@ -221,6 +221,7 @@ class Contract:
     red: tuple[str, ...]
     ranges: Mapping[str, Range]
     overwrite: tuple[str, ...] | None  # in the first tile of these axes; None: never
+    ahead: int = 0  # prefetch the rows of a that follow, below this one
 
 
 Op = Par | Block | Rows | When | Map | Reduce | Contract

@@ -82,7 +82,7 @@ class Schedule:
     fuse_rows: bool = True  # neighbouring operations run row by row
     transpose: bool = True  # moves that change the unit-stride axis go through registers
     stream: bool = False  # results go to memory around the caches
-    prefetch: bool = False  # what a later row reads is brought closer while this one is computed
+    prefetch: bool = False  # what later rows read is brought closer while these are computed
     parts: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # at most so many; 0: one per thread
     threads: Threads | None = None  # of a block; None on a CPU
 

@@ -82,7 +82,8 @@ def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
     to feed or the store hits what was just read. Prefetching beside plain stores only pays when
     there is much to compute between."""
     if any(p.form != "rows" for p in schedule.stages):
-        return schedule
+        ahead = any(p.stage_a == "none" and not p.panels_first for p in schedule.stages)
+        return replace(schedule, prefetch=ahead)
     terms = subterms(*kernel.values)
     read = {e.attr[0] for e in terms if e.kind == "load"}
     out = [kernel.buffer(r.buffer) for r in kernel.roots if streamable(kernel, r)]
@@ -237,16 +238,18 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
         mr, nv = NESTED_TILES[target.registers][0 if weighted else 1 + columns]
         mr, nv = min(mr, _rows(kernel, pair)), min(nv, -(-extent // width))
     else:
-        mr, nv = _register_tile(kernel, pair, width, target)
+        own = _own_copies(kernel, stage, pair, target)
+        mr, nv = _register_tile(kernel, pair, width, replace(target, threads=1) if own else target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
     b = staging_modes(kernel, stage, p, "b")
     p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
     a = staging_modes(kernel, stage, p, "a")
+    streams = p.stage_b == "none" and _deep(kernel, stage, target) and target.threads == 1
     return replace(
         p,
         stage_a=next(m for m in ("none", "hoist", "inner") if m in a),
-        # a copy of b lies in the cache: every row panel of a is read once
-        panels_first=p.stage_b != "hoist" or nested or weighted,
+        # where b lies in the second cache, every row panel of a is read once
+        panels_first=not (p.stage_b == "hoist" or streams) or nested or weighted,
     )
 
 
@@ -292,9 +295,23 @@ def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], target
     last = bound_axes(stage)[-1]
     span = kernel.extent[last] * _least_step(kernel, _operand(stage, pair, "b"), last)
     small = span * dtype(stage).nbytes <= target.l2 and pair[1] in kernel.axes[-1:]
+    small &= not _own_copies(kernel, stage, pair, target)
     if "none" in modes and (small or _rows(kernel, pair) <= 8 or stage.kind == "wsum"):
         return "none"
     return "hoist" if "hoist" in modes else "inner"
+
+
+def _own_copies(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool:
+    """Does every thread have a share of the rows and a copy of b? Else it has a share of the lanes
+    and reads all of a for every block of these: lines that several cores read come slowly."""
+    several = target.threads > 1 and _deep(kernel, stage, target)
+    many = _rows(kernel, pair) >= target.threads * BLOCK_LANES
+    return several and many and not _can_link(kernel, stage, pair)
+
+
+def _deep(kernel: Kernel, stage: Expr, target: Target) -> bool:
+    """Does a panel of b, three vectors wide, leave no room in the first cache?"""
+    return prod(kernel.extent[a] for a in bound_axes(stage)) * 3 * LINE > target.l1
 
 
 def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
@@ -326,18 +343,22 @@ def _default_tiles(
     of_rows = any(p.rows_axis in s.free and p.lane_axis not in s.free for s in kernel.stages)
     # a block of b is copied, or read from memory, once for all rows
     once = p.stage_b == "hoist" or (p.stage_b == "link" and p.stage_a == "none" and not of_rows)
+    pair = p.rows_axis, p.lane_axis
+    own = p.stage_b == "hoist" and _own_copies(kernel, stage, pair, target)
     if once and p.rows_axis in order and p.lane_axis in order:
-        order.remove(p.lane_axis)
-        order.insert(order.index(p.rows_axis), p.lane_axis)
+        outer, inner = (p.rows_axis, p.lane_axis) if own else (p.lane_axis, p.rows_axis)
+        order.remove(outer)
+        order.insert(order.index(inner), outer)
     tile: dict[str, int] = {}
     for a in kernel.axes:
         if a == p.rows_axis:
-            rows = BLOCK_ROWS if p.panels_first else extent[a]
-            tile[a] = _dealt(extent[a], p.mr, rows, alone if once else target)
+            rows = extent[a] if p.stage_b == "hoist" else BLOCK_ROWS
+            rows = ceil(rows / target.threads / p.mr) * p.mr if own else rows
+            tile[a] = _dealt(extent[a], p.mr, rows, alone if once and not own else target)
         elif a == p.lane_axis:
             whole = p.stage_b == "none" and stage.kind == "red"
             most = _lanes(kernel, stage, width, target) if p.stage_b == "hoist" else BLOCK_LANES
-            shared = target if once or not p.rows_axis else alone
+            shared = target if (once and not own) or not p.rows_axis else alone
             tile[a] = extent[a] if whole else _dealt(extent[a], width, most, shared)
         elif a != kernel.axes[-1]:
             halo = stage.kind == "red" and len(bound_axes(stage)) > 1  # rows share their windows

@@ -22,6 +22,23 @@ def test_b_is_copied_where_its_rows_outgrow_the_cache(n: int, stage_b: str) -> N
     assert stage.stage_b == stage_b
 
 
+@pytest.mark.parametrize(("k", "panels_first"), [(64, True), (512, False)])
+def test_rows_go_first_where_a_panel_of_b_outgrows_the_first_cache(
+    k: int, panels_first: bool
+) -> None:
+    schedule = default_schedule(matmul(256, 256, k, weight=False), TARGET)
+    assert schedule.stages[0].panels_first is panels_first
+    assert schedule.prefetch is not panels_first
+
+
+@pytest.mark.parametrize(("m", "order"), [(1024, ("m", "n")), (256, ("n", "m"))])
+def test_threads_with_enough_rows_copy_b_for_themselves(m: int, order: tuple[str, str]) -> None:
+    target = replace(TARGET, threads=2)
+    schedule = default_schedule(matmul(m, 2048, 1024, weight=False), target)
+    assert schedule.order == order and schedule.stages[0].stage_b == "hoist"
+    assert schedule.tile.get("m", m) == (512 if order[0] == "m" else m)
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "tile"),
     [
@@ -53,6 +70,18 @@ def _text(k: Kernel) -> str:
     schedule = default_schedule(k, TARGET)
     check_schedule(normalize(k), schedule, TARGET)
     return print_kernel(lower(k, schedule, TARGET), "k")
+
+
+def test_rows_are_fetched_a_panel_ahead() -> None:
+    text = _text(matmul(256, 256, 512, weight=False))  # 8 rows, 6 panels: 2 rows in each
+    assert "__builtin_prefetch(A + F + 2 * (A0 - A));" in text
+    assert "m + 8 < 256 ? m + 8 : m_0" in text
+    assert "__builtin_prefetch" not in _text(matmul(256, 48, 512, weight=False))  # one panel
+
+
+def test_rows_of_all_panels_are_copied_together() -> None:
+    assert "/* rows of k */" in _text(matmul(1024, 1024, 1024, weight=False))
+    assert "/* rows of k */" not in _text(matmul(1024, 1024, 1021, weight=False))
 
 
 def test_weights_are_fetched_a_panel_ahead() -> None:
