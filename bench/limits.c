@@ -110,9 +110,22 @@ static float *filled(long bytes) {
   return p;
 }
 
+// Operations in a second.
+static double rate_of_fma(int tries, long steps, int threads, Work *work) {
+  for (int i = 0; i < threads; i++) work[i].repeats = steps;
+  return (double)steps * 12 * LANES * 2 * threads / best_of(tries, multiply_add, threads, work);
+}
+
+// limits THREADS [TRIES STEPS]: all limits; with TRIES only so many times STEPS of multiply-adds.
 int main(int argc, char **argv) {
   int threads = argc > 1 ? atoi(argv[1]) : 1;
   if (threads < 1 || threads > MAX_THREADS) return 2;
+  if (argc > 3) {
+    Work some[MAX_THREADS] = {0};
+    double rate = rate_of_fma(atoi(argv[2]), atol(argv[3]), threads, some);
+    printf("{\"fma_gflops\": %.1f}\n", rate * 1e-9);
+    return some[0].sink == 12345;
+  }
   const long total = 256L << 20, cached = 8L << 20, line = STREAMS * WIDTH;
   float *from = filled(total), *to = filled(total);
   Work work[MAX_THREADS];
@@ -124,9 +137,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < threads; i++)
     work[i].from = from + i * (small / 4), work[i].bytes = small, work[i].repeats = 32;
   double inside = (double)small * threads * 32 / best_of(30, read_all, threads, work);
-  const long steps = 1000 * 1000;
-  for (int i = 0; i < threads; i++) work[i].repeats = steps;
-  double flops = (double)steps * 12 * LANES * 2 * threads / best_of(200, multiply_add, threads, work);
+  double flops = rate_of_fma(200, 1000 * 1000, threads, work);
   float sink = 0;
   for (int i = 0; i < threads; i++) sink += work[i].sink;
   printf("{\"threads\": %d, \"fma_gflops\": %.1f, \"cache_gbs\": %.1f, \"read_gbs\": %.1f, "

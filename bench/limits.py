@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from typing import Any
 
 SOURCE = Path(__file__).with_suffix(".c")
 FLAGS = ["-O2", "-funroll-loops", "-ffp-contract=fast", "-march=native", "-pthread"]
+PROBE_US = 15e3  # of multiply-adds between the bursts of a race, at least
+STEP_US = 2.5e-3  # of one step, about
 IN_CACHE = 24 << 20  # bytes: less than this is taken to stay in the last cache between runs
 Limits = dict[str, float]
 
@@ -34,9 +37,20 @@ def measure(threads: list[int], folder: Path, tries: int = 3) -> dict[str, Limit
     return {str(n): known[str(n)] for n in threads}
 
 
+def fma_gflops(threads: int, folder: Path, us: float) -> float:
+    """The multiply-adds of this moment, sustained for ``us`` microseconds: clocks wander, and are
+    high for a short while more often than for a long one. After ``measure``."""
+    us = max(us, 1e3)
+    numbers = threads, math.ceil(PROBE_US / us), round(us / STEP_US)
+    command = [str(folder / "limits"), *map(str, numbers)]
+    out = subprocess.run(command, capture_output=True, check=True).stdout
+    return float(json.loads(out)["fma_gflops"])
+
+
 def roofline(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The time that no f32 program can beat, and which limit it is."""
-    compute = row["flops"] / limits["fma_gflops"] * 1e-3
+    """The time that no f32 program can beat, and which limit it is; multiply-adds as fast as they
+    were seen during this row, if they were."""
+    compute = row["flops"] / row.get("fma_gflops", limits["fma_gflops"]) * 1e-3
     total = row["reads"] + row["writes"]
     if total < IN_CACHE:
         rate = limits["cache_gbs"]

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +82,22 @@ def prepare(worker: Worker, workload: str, limit: float) -> Record:
     return record
 
 
-def race(workload: str, workers: list[Worker], budget: float, limit: float) -> Record:
-    """A row: every peer's record with its minimum and median over ``budget`` seconds in all."""
+def race(
+    workload: str,
+    workers: list[Worker],
+    budget: float,
+    limit: float,
+    peak: Callable[[float], float],
+) -> Record:
+    """A row: every peer's record with its minimum and median over ``budget`` seconds in all, and
+    the greatest of the ``peak`` rates between their bursts, each over a run of the fastest."""
     peers = {w.peer: prepare(w, workload, limit) for w in workers}
     running = [w for w in workers if not {"missing", "failed"} & set(peers[w.peer])]
     best = min((peers[w.peer]["once_us"] for w in running), default=0.0)
     slow = {w.peer for w in running if peers[w.peer]["once_us"] > SLOW * best}
     burst = max(0.02, budget / max(len(running) - len(slow), 1) / ROUNDS)
     times: dict[str, list[float]] = {w.peer: [] for w in running}
-    before, own, start, rounds = busy_seconds(), 0.0, time.monotonic(), 0
+    before, own, start, rounds, peaks = busy_seconds(), 0.0, time.monotonic(), 0, [peak(best)]
     while running and (rounds < 3 or time.monotonic() - start < budget):
         for worker in list(running):
             if worker.peer in slow and rounds >= 2:
@@ -102,12 +110,15 @@ def race(workload: str, workers: list[Worker], budget: float, limit: float) -> R
                 continue
             times[worker.peer] += reply["us"]
             own += reply["cpu_s"]
+        probes = spent_by_children()
+        peaks.append(peak(best))
+        own += spent_by_children() - probes
         running[:] = running[1:] + running[:1]  # another one begins the next round
         rounds += 1
     wall = time.monotonic() - start
     for worker in running:
         peers[worker.peer] |= summary(times[worker.peer])
-    row: Record = {"workload": workload, "peers": peers}
+    row: Record = {"workload": workload, "peers": peers, "fma_gflops": max(peaks)}
     if before is not None:
         others = (busy_seconds() or before) - before - own
         row["disturbed"] = max(0.0, others / wall / (os.cpu_count() or 1))
@@ -116,6 +127,11 @@ def race(workload: str, workers: list[Worker], budget: float, limit: float) -> R
 
 def summary(times: list[float]) -> Record:
     return {"min_us": min(times), "median_us": statistics.median(times), "samples": len(times)}
+
+
+def spent_by_children() -> float:
+    """CPU time of the processes that were waited for."""
+    return os.times().children_user + os.times().children_system
 
 
 def busy_seconds() -> float | None:

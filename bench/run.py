@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def time_all(
     chosen = args.peer or [p for p, peer in PEERS.items() if peer.exact]
     folder = args.out.resolve()
     workers = [Worker(p, threads, folder, args.profile) for p in chosen]
+    peak = partial(limits.fma_gflops, threads, folder)
     try:
         for name in names:
             try:
@@ -87,7 +89,7 @@ def time_all(
                 print(f"bench: {name} skipped: {e}", file=sys.stderr)
                 continue
             write_reference(name, work, folder)
-            row = race(name, workers, args.budget, args.limit) | {"threads": threads}
+            row = race(name, workers, args.budget, args.limit, peak) | {"threads": threads}
             row |= {"flops": work.flops, "reads": work.reads, "writes": work.writes}
             row |= limits.roofline(row, machine["limits"][str(threads)])
             workers = without_missing(row, workers)
