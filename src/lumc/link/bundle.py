@@ -94,12 +94,12 @@ def slug(code: Code) -> str:
 
 def in_order(parts: Sequence[Part]) -> list[Part]:
     """The parts as a bundle lists them: CPUs first. Raises E0707, exit 2, unless they are of one
-    graph and of different targets."""
+    graph and of targets that differ in more than features."""
     graphs = {print_graph(p.code.graph, lambda f: f.header_sha256) for p in parts}
     ends = {repr([(e["name"], e["inputs"], e["outputs"]) for e in _entries(p.code)]) for p in parts}
     problem = "" if len(graphs) == len(ends) == 1 else "they are not of the same graph"
     targets = [p.code.target.name for p in parts]
-    if len(set(targets)) < len(targets):
+    if len({name.partition("+")[0] for name in targets}) < len(targets):
         problem = "two of them are for the same target"
     if problem:
         what = f"cannot link kernels for {', '.join(targets)} together: {problem}"

@@ -141,9 +141,11 @@ def test_targets_in_order_and_matching(codes: tuple[Path, Code, Any], tmp_path: 
     assert [p.code.target.kind for p in in_order(parts)] == ["cpu", "cuda", "metal"]
     assert list(bundle.BUILDERS) == ["cpu", "cuda", "metal"]
     other, _ = mlp(tmp_path, m=6)
+    rounding = replace(code, target=resolve_target("cuda:sm_90+tf32"))
     for bad, said in (
         ([code, replace(other, target=GENERIC)], "they are not of the same graph"),
         ([code, code], "two of them are for the same target"),
+        ([gpu, rounding], "two of them are for the same target"),
     ):
         with pytest.raises(LumcError, match=f"E0707 cannot link .* together: {said}") as e:
             in_order([Part(c, "") for c in bad])
