@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
+from typing import Any
 
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work, roofline_us
@@ -24,11 +25,12 @@ from lumc.profile.measure import Bench, Job
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
 from lumc.records import Choice, Records, Trial, text_of
-from lumc.search.space import Space
+from lumc.search.space import Region, Space
 
 BATCH = 8  # candidates that are compiled together
 FOR_TRIALS = 0.85  # of the budget; the rest is for the finals
 HEAVY, RIVALS = 3, 2  # kernels of which so many others are tried in whole runs
+LEAST = 0.1  # of its time that a kernel may be taken to need
 TURN_S = 0.1  # of whole runs of one plan
 FINALISTS = 5
 CLOSE = 1.12  # times the best: takes part in the finals
@@ -156,15 +158,59 @@ class Tuning:
 
     def _finish(self) -> None:
         """Finals for the kernels of the plan, and their choices on record."""
-        while True:
-            used = self._used(self._decide())
-            left = [k for k in used if not self._settled(k) and k not in self.finished]
-            if not left:
-                break
-            for key in left:
-                self.finished.add(key)
-                self._choose(key)
+        while self._finals(self._used(self._decide())):
+            pass
+        for region in sorted(self.space.regions, key=self._cost, reverse=True)[:HEAVY]:
+            self._compare_programs(region)
         self._compare_whole()
+
+    def _finals(self, keys: Iterable[str]) -> bool:
+        """Choose schedules for those of these kernels that have none; whether there were any."""
+        left = [k for k in keys if not self._settled(k) and k not in self.finished]
+        for key in left:
+            self.finished.add(key)
+            self._choose(key)
+        return bool(left)
+
+    def _cost(self, region: Region) -> float:
+        decided = self._decide()
+        return region.count * self._total(decided[region.key]) if region.key in decided else 0.0
+
+    def _compare_programs(self, region: Region) -> None:
+        """Whole runs with the programs that are nearly as fast: side by side they tell more than
+        the times of kernels, taken one after the other. A winner is on record as faster by what
+        it gained."""
+        best = self._decide().get(region.key)
+        if best is None or self._is_late():
+            return
+        total, cost = self._total(best), sum(map(self._cost, self.space.regions))
+        near = [p for p in self.lists[region.key] if self._contends(p, total) and p is not best]
+        near = sorted(near, key=self._total)[:RIVALS]
+        self._finals(self._used(dict(enumerate(near))))
+        if not near or self._is_late():
+            return
+        plan, plans = self._plan(), list[Plan]()
+        for p in (best, *near):
+            regions = {**plan.regions, region.key: p}
+            kernels = {k: self._chosen(k) for k in self._used(regions)}
+            plans.append(replace(plan, regions=regions, kernels=kernels))
+        us = self._bench().race(plans, TURN_S, self._is_late)
+        won = min(range(1, len(us)), key=us.__getitem__, default=0)
+        if won and is_faster(us[won], us[0]):
+            gained = cost * (1 - us[won] / us[0]) / region.count
+            self._prefer(near[won - 1], best, total - gained)
+
+    def _prefer(self, program: RegionPlan, to: RegionPlan, us: float) -> None:
+        """Put it on record that a program takes so long, by the kernels that are its own."""
+        shared = {s.kernel for s in to.steps}
+        own = [s.kernel for s in program.steps if s.kernel not in shared]
+        rest = sum(self._time(s.kernel) for s in program.steps if s.kernel in shared)
+        took = sum(map(self._time, own))
+        scale = max(us - rest, LEAST * took) / took if own else 1.0
+        for key in dict.fromkeys(own):
+            old = self.records.choices[self._at(key)]
+            stop = "time" if old.stop == "bound" else old.stop
+            self.records.choose(*self._at(key), replace(old, us=scale * old.us, stop=stop))
 
     def _compare_whole(self) -> None:
         """Rivals of the heaviest kernels take the place of the winners if whole runs are faster.
@@ -326,7 +372,7 @@ class Tuning:
                     least, out[region.key] = us, plan
         return out
 
-    def _used(self, decided: Mapping[str, RegionPlan]) -> list[str]:
+    def _used(self, decided: Mapping[Any, RegionPlan]) -> list[str]:
         return list(dict.fromkeys(s.kernel for r in decided.values() for s in r.steps))
 
     def _plan(self) -> Plan:

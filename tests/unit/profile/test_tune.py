@@ -205,6 +205,24 @@ def test_a_better_program_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(plan.kernels) == target
 
 
+def test_whole_runs_decide_between_near_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What took longer kernel by kernel is taken when it is faster side by side, and stays so."""
+    search = fake(two, tmp_path, FakeBench(), trials=1)
+    (plans,) = search.lists.values()
+    assert len(plans) > 1
+    first, second = ({s.kernel for s in p.steps} for p in plans[:2])
+    us = {k: 1000.0 / len(first) for k in first} | {k: 1050.0 / len(second) for k in second}
+    monkeypatch.setattr(FakeBench, "us", lambda _, job: us.get(job.plan.key, 9000.0))
+    plan = search.run()
+    assert set(plan.kernels) == second
+    assert sum(k.time_us or 0.0 for k in plan.kernels.values()) < 1000.0
+    again = FakeBench()
+    assert body(fake(two, tmp_path, again, trials=1)) == json.dumps(plan_to_json(plan))
+    assert again.jobs == again.races == 0
+
+
 def test_a_real_search_of_a_small_product(tmp_path: Path) -> None:
     search = tuning(space_of(product), tmp_path, trials=10)
     plan = search.run()
