@@ -15,6 +15,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +72,25 @@ def rule_files() -> dict[str, str]:
     return {name: (RULES / f"{name}.egg").read_text() for name in names}
 
 
+@cache
+def _engine() -> Any:
+    """egglog's compiled module alone: its package also imports what formats Python text, which
+    takes longer than most saturations."""
+    name = "egglog.bindings"
+    package = find_spec("egglog")
+    found = package and PathFinder.find_spec(name, package.submodule_search_locations)
+    if name in sys.modules or not found or not found.loader:
+        return import_module(name)
+    module = sys.modules[name] = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
 class Session:
     """An e-graph with the rules loaded."""
 
     def __init__(self, rules: Sequence[str] = ()) -> None:
-        from egglog.bindings import EGraph as Egg
-
-        self.egg = Egg()
+        self.egg = _engine().EGraph()
         for text in rules or rule_files().values():
             self.run(text)
 
