@@ -59,7 +59,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         type=click.FloatRange(0, 1),
         default=0.95,
         show_default=True,
-        help="Of the roofline, where a kernel is good enough.",
+        help="Of the roofline, where a kernel is good enough; 1: nowhere.",
     ),
     "frozen": click.option(
         "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."

@@ -119,8 +119,9 @@ class Walk:
         return schedules[n:] + [schedules[i] for i in ranked]
 
     def stop(self, fraction: float, limit: int) -> str:
-        """Why the walk is over, or nothing."""
-        if self.best and self.best.time * fraction <= self.floor_us:
+        """Why the walk is over, or nothing. The bound is measured, and may be too high: all of it
+        is never enough."""
+        if self.best and self.best.time * fraction <= self.floor_us and fraction < 1:
             return "bound"
         if self.exhausted:
             return "exhausted"
