@@ -6,11 +6,11 @@ import random
 from dataclasses import replace
 
 from lumc.graph.expr import Expr, bound_axes
-from lumc.kernel.contraction import Pair, can_dot, lanes, pairs, staging_modes
+from lumc.kernel.contraction import Pair, can_dot, lanes, least_step, pairs, staging_modes
 from lumc.kernel.legal import shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import DOT_TILES, REGISTER_TILES, _finish, _least_step, _whole_panels
+from lumc.kernel.space import DOT_TILES, REGISTER_TILES, _finish, _whole_panels
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 
@@ -68,7 +68,7 @@ def _random_stage(kernel: Kernel, stage: Expr, target: Target, rng: random.Rando
         return _random_contraction(kernel, stage, rng.choice(found), target, rng)
     # lanes on a kept axis only where the data is contiguous along it: gathers take gcc seconds
     kept = [a for a in kernel.axes if a in stage.free]
-    unit = bool(kept) and stage.kind == "red" and _least_step(kernel, stage, kept[-1]) == 1
+    unit = bool(kept) and stage.kind == "red" and least_step(kernel, stage, kept[-1]) == 1
     lane = rng.choice(("reduced", "kept")) if unit else "reduced"
     return Stage(lanes=lane, streams=rng.choice((1, 2, 4)))
 

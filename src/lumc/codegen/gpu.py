@@ -87,7 +87,7 @@ class GpuWriter(Writer, ABC):
 
     def ring(self, nest: Nest) -> None:
         """A loop that copies ahead of itself; ``distribute`` refuses it where a language cannot."""
-        raise NotImplementedError("asynchronous copies")
+        raise AssertionError("a ring for a language without asynchronous copies")
 
     # ---- where values are
 

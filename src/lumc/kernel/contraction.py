@@ -180,3 +180,25 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = 
         if dtype(load) is not computes and loads(dtype(load), computes, p, side):
             modes.append("narrow")
     return modes
+
+
+def operand_of(stage: Expr, pair: Pair, side: str) -> Expr:
+    """``a`` or ``b`` of a contraction."""
+    split = operands(stage, pair[1])
+    assert split is not None
+    return split[side == "b"]
+
+
+def least_step(kernel: Kernel, operand: Expr, axis: str) -> int:
+    """The least distance that a step along an axis moves a load of the operand; 0: none."""
+    steps = []
+    for e in subterms(operand):
+        if e.kind == "load":
+            steps.append(axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0].get(axis, 0))
+    return min((abs(s) for s in steps if s), default=0)
+
+
+def can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    """Is b a weight, which may be packed when the program is linked?"""
+    p = Stage("contract", pair[0], pair[1])
+    return "link" in staging_modes(kernel, stage, p, "b")

@@ -13,10 +13,11 @@ from math import ceil, prod
 from lumc.graph.expr import Expr, bound_axes, substitute, subterms
 from lumc.kernel.contraction import (
     Pair,
-    axis_steps,
     can_dot,
+    can_link,
     lanes,
-    operands,
+    least_step,
+    operand_of,
     pairs,
     staging_modes,
 )
@@ -121,7 +122,7 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     square = any(r and kernel.extent[r] > 8 and kernel.extent[v] >= 16 for r, v in found)
     if skinny and not square and stage.kind == "red":
         return _dot(kernel, stage, skinny[0], target, 2)
-    ready = best and (_step(kernel, stage, best, "b") == 1 or _can_link(kernel, stage, best))
+    ready = best and (_step(kernel, stage, best, "b") == 1 or can_link(kernel, stage, best))
     if best and (_rows(kernel, best) > 1 or (not in_place and ready)):
         return contraction_stage(kernel, stage, best, target)
     if in_place:
@@ -144,41 +145,21 @@ def _by_columns(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool
         return False
     rest = substitute(above.kids[0], {stage: const(0, dtype(stage))})
     loads = [e for e in subterms(rest) if e.kind == "load" and lane in e.free]
-    return lane in kernel.axes and all(_least_step(kernel, e, lane) == 1 for e in loads)
+    return lane in kernel.axes and all(least_step(kernel, e, lane) == 1 for e in loads)
 
 
 def _rows(kernel: Kernel, pair: Pair) -> int:
     return kernel.extent[pair[0]] if pair[0] else 1
 
 
-def _operand(stage: Expr, pair: Pair, side: str) -> Expr:
-    split = operands(stage, pair[1])
-    assert split is not None
-    return split[side == "b"]
-
-
-def _least_step(kernel: Kernel, operand: Expr, axis: str) -> int:
-    """The least distance that a step along an axis moves a load of the operand; 0: none."""
-    steps = []
-    for e in subterms(operand):
-        if e.kind == "load":
-            steps.append(axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0].get(axis, 0))
-    return min((abs(s) for s in steps if s), default=0)
-
-
 def _step(kernel: Kernel, stage: Expr, pair: Pair, side: str) -> int:
-    return _least_step(kernel, _operand(stage, pair, side), pair[1])
-
-
-def _can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
-    p = Stage("contract", pair[0], pair[1])
-    return "link" in staging_modes(kernel, stage, p, "b")
+    return least_step(kernel, operand_of(stage, pair, side), pair[1])
 
 
 def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[float, ...]:
     """Enough rows; full and contiguous lanes; link-time windows; lanes as they are stored."""
     width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
-    unit, link = _step(kernel, stage, pair, "b") == 1, _can_link(kernel, stage, pair)
+    unit, link = _step(kernel, stage, pair, "b") == 1, can_link(kernel, stage, pair)
     half = max(1, width // 2)
     rest = bin(extent % (3 * width) % width).count("1") + extent % (3 * width) // width
     full = extent / (half * -(-extent // half)) - 0.05 * rest
@@ -198,7 +179,7 @@ def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str,
     row may be computed before; then the matrix need not lie ready either. If it does not stay in
     the cache it may be laid out at link time."""
     last = bound_axes(stage)[-1]
-    short = SHORT_DOT if _can_link(kernel, stage, pair) else 16
+    short = SHORT_DOT if can_link(kernel, stage, pair) else 16
     if not can_dot(stage, pair) or kernel.extent[last] < short:
         return None
     p, a, b = Stage("dot", *pair), ["none"], ["none"]
@@ -207,7 +188,7 @@ def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str,
         a += ["hoist"]
         if kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2:
             b += ["narrow", "link"]
-        if "none" not in modes[0] and _least_step(kernel, _operand(stage, pair, "b"), last) == 1:
+        if "none" not in modes[0] and least_step(kernel, operand_of(stage, pair, "b"), last) == 1:
             b += ["inner"]
     found = [next((m for m in w if m in have), "") for w, have in zip((a, b), modes, strict=True)]
     return (found[0], found[1]) if all(found) else None
@@ -215,7 +196,7 @@ def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str,
 
 def _is_skinny(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     few = 1 < _rows(kernel, pair) <= 8 and kernel.extent[pair[1]] > 64
-    return few and not _can_link(kernel, stage, pair)
+    return few and not can_link(kernel, stage, pair)
 
 
 def _dot(kernel: Kernel, stage: Expr, pair: Pair, target: Target, columns: int) -> Stage:
@@ -293,7 +274,7 @@ def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], target
     if "link" in modes:
         return "link"
     last = bound_axes(stage)[-1]
-    span = kernel.extent[last] * _least_step(kernel, _operand(stage, pair, "b"), last)
+    span = kernel.extent[last] * least_step(kernel, operand_of(stage, pair, "b"), last)
     small = span * dtype(stage).nbytes <= target.l2 and pair[1] in kernel.axes[-1:]
     small &= not _own_copies(kernel, stage, pair, target)
     if "none" in modes and (small or _rows(kernel, pair) <= 8 or stage.kind == "wsum"):
@@ -306,7 +287,7 @@ def _own_copies(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool
     and reads all of a for every block of these: lines that several cores read come slowly."""
     several = target.threads > 1 and _deep(kernel, stage, target)
     many = _rows(kernel, pair) >= target.threads * BLOCK_LANES
-    return several and many and not _can_link(kernel, stage, pair)
+    return several and many and not can_link(kernel, stage, pair)
 
 
 def _deep(kernel: Kernel, stage: Expr, target: Target) -> bool:
@@ -318,8 +299,8 @@ def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
     """Lanes along the reduced axis, unless it is short or the data lies along a kept one."""
     last = bound_axes(stage)[-1]
     extent, kept = kernel.extent[last], [a for a in kernel.axes if a in stage.free]
-    along = _least_step(kernel, stage, last) == 1 or not (
-        kept and _least_step(kernel, stage, kept[-1]) == 1
+    along = least_step(kernel, stage, last) == 1 or not (
+        kept and least_step(kernel, stage, kept[-1]) == 1
     )
     if stage.kind == "red" and kept and (extent < 16 or not along):
         return Stage(lanes="kept")

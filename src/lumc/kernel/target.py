@@ -42,6 +42,11 @@ class Target:
         return self.name.partition(":")[0]
 
     @property
+    def units(self) -> int:
+        """What it does side by side: threads, or blocks of a GPU."""
+        return self.gpu.processors if self.gpu else self.threads
+
+    @property
     def generation(self) -> int:
         """The number in the name of a GPU's architecture."""
         return int(re.sub(r"\D", "", self.arch))

@@ -36,7 +36,6 @@ from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
-from lumc.search.split import units
 
 OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
 STRIDED = 16.0  # times the price of a load of neighbouring lanes
@@ -60,7 +59,7 @@ def program_us(program: Program, full: bool = False) -> float:
     for op in program.body:  # what is not dealt is done once, but on a GPU by every block
         again = target.gpu and not full and not isinstance(op, Par)
         tally.walk([op], (), tiles if again else target.threads)
-    busy = 1.0 if full else min(1.0, tiles / units(target))
+    busy = 1.0 if full else min(1.0, tiles / target.units)
     near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
     far = roofline_us(Work(0.0, tally.bytes(large=True) / busy), target)
     spent = tally.flops / busy if target.gpu else tally.flops  # of a CPU: in the share of a thread
@@ -72,7 +71,7 @@ def program_us(program: Program, full: bool = False) -> float:
 def is_idle(program: Program) -> bool:
     """Whether the target does less side by side than it could, or a reduction apart from that."""
     apart = leaves([op for op in program.body if not isinstance(op, Par)])
-    few = program.tiles < units(program.target)
+    few = program.tiles < program.target.units
     return few or any(isinstance(op, Reduce | Contract) for op in apart)
 
 

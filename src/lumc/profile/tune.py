@@ -1,26 +1,23 @@
 """The search over measured programs: which variant, which cuts, which schedule of every kernel.
 
-Kernel times add up, so every region is decided on its own, among the candidates that the estimate
-ranks best. All of them are timed with default schedules first; then each batch of trials goes to
-the kernel that has most to gain: launches times the distance from its bound. It may be stopped at
-any moment. The decision is a function of the records alone, so the same records give the same plan.
+The programs that are listed are timed with default schedules first; then each batch of trials goes
+to the kernel that has most to gain: launches times the distance from its bound. It may be stopped
+at any moment: the decision is a function of the records alone (``decide``).
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf, prod
-from typing import Any
+from math import inf
 
-from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work, roofline_us
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
-from lumc.profile.choose import plan_region, shortlist
+from lumc.profile.decide import Decisions
 from lumc.profile.measure import Bench, Job
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
@@ -65,7 +62,7 @@ class Progress:
     noise: float
 
 
-class Tuning:
+class Tuning(Decisions):
     """A search in progress. ``stopped`` is asked between batches; ``say`` hears the progress."""
 
     def __init__(
@@ -79,27 +76,14 @@ class Tuning:
         say: Callable[[Progress], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.space, self.options, self.records, self.say = space, options, records, say
-        self.target, self.stopped, self.clock = space.target, stopped, clock
+        super().__init__(space, records, options.cache_bytes)
+        self.options, self.say, self.stopped, self.clock = options, say, stopped, clock
         self.open_bench = bench
         self.bench: Bench | None = None
         self.start, self.measured, self.noise = clock(), 0, 0.0
-        weights = sum(
-            prod(int(str(n)) for n in w.shape) * w.dtype.nbytes for w in space.graph.weights
-        )
-        self.cold = int(1.25 * options.cache_bytes) if weights > options.cache_bytes else 0
-        self.kernels: dict[str, KernelPlan] = {}
-        self.lists = {
-            r.key: [
-                plan_region(r, parts, self.target, self.kernels)
-                for parts in shortlist(r, self.target)
-            ]
-            for r in space.regions
-        }
         self.walks: dict[str, Walk] = {}
         self.finished: set[str] = set()  # kernels with a choice of this search
         self.rivals: dict[str, list[Trial]] = {}  # of these, what was nearly as fast
-        self.bounds: dict[str, float] = {}
 
     def run(self) -> Plan:
         """Search until nothing can be gained or the budget is spent; the plan."""
@@ -341,67 +325,6 @@ class Tuning:
         us = min(t.time for t in (winner, *same))
         choice = Choice(winner.schedule, us, why, len(known), *spent)
         self.records.choose(*self._at(key), choice)
-
-    def _known(self, key: str) -> list[Trial]:
-        return list(self.records.trials.get(self._at(key), {}).values())
-
-    def _cold(self, key: str) -> int:
-        constant = any(b.constant for b in self.kernels[key].kernel.buffers)
-        return self.cold if constant else 0
-
-    def _at(self, key: str) -> tuple[str, bool]:
-        return key, self._cold(key) > 0
-
-    # ---- deciding, from the records alone
-
-    def _time(self, key: str) -> float:
-        """Of a kernel; infinite while it was not measured."""
-        choice = self.records.choices.get(self._at(key))
-        return choice.us if choice else min((t.time for t in self._known(key)), default=inf)
-
-    def _total(self, plan: RegionPlan) -> float:
-        return sum(self._time(s.kernel) for s in plan.steps)
-
-    def _decide(self) -> dict[str, RegionPlan]:
-        """The fastest listed program of every region of which one was measured."""
-        out: dict[str, RegionPlan] = {}
-        for region in self.space.regions:
-            least = inf
-            for plan in self.lists[region.key]:
-                if is_faster(us := self._total(plan), least):
-                    least, out[region.key] = us, plan
-        return out
-
-    def _used(self, decided: Mapping[Any, RegionPlan]) -> list[str]:
-        return list(dict.fromkeys(s.kernel for r in decided.values() for s in r.steps))
-
-    def _plan(self) -> Plan:
-        decided = self._decide()
-        regions = {r.key: decided.get(r.key, self.lists[r.key][0]) for r in self.space.regions}
-        kernels = {key: self._chosen(key) for key in self._used(regions)}
-        s = self.space
-        return Plan(s.graph, s.target, kernels, regions, s.instances, s.outputs)
-
-    def _chosen(self, key: str) -> KernelPlan:
-        plan, choice = self.kernels[key], self.records.choices.get(self._at(key))
-        plan = replace(plan, bound_us=self.bounds[key])
-        if choice:
-            return replace(plan, schedule=choice.schedule, time_us=choice.us, stop=choice.stop)
-        known = self._known(key)
-        if known and all(t.us is None for t in known):
-            said = "; ".join(dict.fromkeys(f"{t.reason}: {t.remark}" for t in known))
-            what = f"no candidate of kernel '{plan.kernel.name}' is valid: {said[:400]}"
-            raise LumcError("E0412", what, fix="--estimate takes the default", exit=Exit.BUDGET)
-        return replace(plan, stop="not measured")
-
-    def _require_records(self) -> None:
-        decided = self._decide()
-        missed = [r.key for r in self.space.regions if r.key not in decided]
-        missed += [k for k in self._used(decided) if self._at(k) not in self.records.choices]
-        if missed:
-            what = f"--frozen: no record of {len(missed)} kernels: {', '.join(missed[:5])}"
-            fix = "run it without --frozen on this machine, and keep kernels_cache/"
-            raise LumcError("E0413", what, fix=fix, exit=Exit.BUDGET)
 
     def _tell(self, open_: int) -> None:
         count = {r.key: r.count for r in self.space.regions}

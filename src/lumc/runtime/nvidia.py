@@ -55,15 +55,6 @@ def driver() -> Any:
     return drv
 
 
-def problem() -> LumcError | None:
-    """Why nothing can run on a GPU here; None when it can."""
-    try:
-        capability()
-    except LumcError as e:
-        return e
-    return None
-
-
 def capability() -> int:
     """90 for sm_90. Raises E0706, also for a GPU that is too old."""
     major, minor = driver().Device(0).compute_capability()

@@ -37,11 +37,6 @@ PARTS = (1, 8, 64)  # of a reduction, for each of the units of a target
 NEAR = 4  # times so many parts, where these do not divide it
 
 
-def units(target: Target) -> int:
-    """What a target does side by side."""
-    return target.gpu.processors if target.gpu else target.threads
-
-
 def inner(stage: Expr, j: str, at: Expr, j2: str, ranges: Mapping[str, Range]) -> tuple[Expr, ...]:
     """What a part of a reduction gives: its axis j is ``at``, an index of the axes j1 and j2."""
 
@@ -69,7 +64,7 @@ def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
     reductions in parts, few of them first."""
     j, stages = _longest(kernel)
     n = kernel.extent[j] if stages else 0
-    for least in (units(target) * k for k in PARTS):
+    for least in (target.units * k for k in PARTS):
         near = range(least, min(NEAR * least, n // 2 + 1))
         if count := next((p for p in near if n % p == 0), 0):
             yield split(kernel, stages, j, count)

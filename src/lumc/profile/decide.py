@@ -1,0 +1,98 @@
+"""What the records decide: a program for every region, a schedule for every kernel.
+
+Kernel times add up, so every region is decided on its own, among the candidates that the estimate
+ranks best. The decision is a function of the records alone: the same records give the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, prod
+from typing import Any
+
+from lumc.errors import Exit, LumcError
+from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
+from lumc.profile.choose import plan_region, shortlist
+from lumc.profile.timing import is_faster
+from lumc.records import Records, Trial
+from lumc.search.space import Space
+
+
+class Decisions:
+    """The listed programs of a space, their kernels and what is on record of them."""
+
+    def __init__(self, space: Space, records: Records, cache_bytes: int) -> None:
+        self.space, self.records, self.target = space, records, space.target
+        weights = sum(
+            prod(int(str(n)) for n in w.shape) * w.dtype.nbytes for w in space.graph.weights
+        )
+        self.cold = int(1.25 * cache_bytes) if weights > cache_bytes else 0
+        self.kernels: dict[str, KernelPlan] = {}
+        self.lists = {
+            r.key: [
+                plan_region(r, parts, self.target, self.kernels)
+                for parts in shortlist(r, self.target)
+            ]
+            for r in space.regions
+        }
+        self.bounds: dict[str, float] = {}  # of kernels, in microseconds
+
+    def _known(self, key: str) -> list[Trial]:
+        return list(self.records.trials.get(self._at(key), {}).values())
+
+    def _cold(self, key: str) -> int:
+        constant = any(b.constant for b in self.kernels[key].kernel.buffers)
+        return self.cold if constant else 0
+
+    def _at(self, key: str) -> tuple[str, bool]:
+        return key, self._cold(key) > 0
+
+    def _time(self, key: str) -> float:
+        """Of a kernel; infinite while it was not measured."""
+        choice = self.records.choices.get(self._at(key))
+        return choice.us if choice else min((t.time for t in self._known(key)), default=inf)
+
+    def _total(self, plan: RegionPlan) -> float:
+        return sum(self._time(s.kernel) for s in plan.steps)
+
+    def _decide(self) -> dict[str, RegionPlan]:
+        """The fastest listed program of every region of which one was measured."""
+        out: dict[str, RegionPlan] = {}
+        for region in self.space.regions:
+            least = inf
+            for plan in self.lists[region.key]:
+                if is_faster(us := self._total(plan), least):
+                    least, out[region.key] = us, plan
+        return out
+
+    def _used(self, decided: Mapping[Any, RegionPlan]) -> list[str]:
+        return list(dict.fromkeys(s.kernel for r in decided.values() for s in r.steps))
+
+    def _plan(self) -> Plan:
+        decided = self._decide()
+        regions = {r.key: decided.get(r.key, self.lists[r.key][0]) for r in self.space.regions}
+        kernels = {key: self._chosen(key) for key in self._used(regions)}
+        s = self.space
+        return Plan(s.graph, s.target, kernels, regions, s.instances, s.outputs)
+
+    def _chosen(self, key: str) -> KernelPlan:
+        plan, choice = self.kernels[key], self.records.choices.get(self._at(key))
+        plan = replace(plan, bound_us=self.bounds[key])
+        if choice:
+            return replace(plan, schedule=choice.schedule, time_us=choice.us, stop=choice.stop)
+        known = self._known(key)
+        if known and all(t.us is None for t in known):
+            said = "; ".join(dict.fromkeys(f"{t.reason}: {t.remark}" for t in known))
+            what = f"no candidate of kernel '{plan.kernel.name}' is valid: {said[:400]}"
+            raise LumcError("E0412", what, fix="--estimate takes the default", exit=Exit.BUDGET)
+        return replace(plan, stop="not measured")
+
+    def _require_records(self) -> None:
+        decided = self._decide()
+        missed = [r.key for r in self.space.regions if r.key not in decided]
+        missed += [k for k in self._used(decided) if self._at(k) not in self.records.choices]
+        if missed:
+            what = f"--frozen: no record of {len(missed)} kernels: {', '.join(missed[:5])}"
+            fix = "run it without --frozen on this machine, and keep kernels_cache/"
+            raise LumcError("E0413", what, fix=fix, exit=Exit.BUDGET)
