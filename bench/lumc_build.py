@@ -20,8 +20,8 @@ PASSES = ("search", "profile", "codegen", "link")
 def compiled(work: Workload, folder: Path, profile: str, precision: str = "") -> dict[str, Any]:
     """Make ``folder/model.lb`` unless it is there for this graph, these options and this lumc.
 
-    ``precision`` is an option of the search. The artifacts of all passes stay in the folder; the
-    result has the seconds of each pass.
+    ``precision`` is an option of the search. The artifacts of all passes stay in the folder, the
+    records of the search beside it; the result has the seconds of each pass.
     """
     write_graph(work, folder / "model.lg")
     stamp, key = folder / "compiled.json", _key(folder / "model.lg", profile + precision)
@@ -31,9 +31,10 @@ def compiled(work: Workload, folder: Path, profile: str, precision: str = "") ->
             return notes
     seconds = {}
     files = [folder / f"model.{suffix}" for suffix in SUFFIXES]
+    options = {"profile": [*profile.split(), f"--cache={folder.parent / 'records'}"]}
+    options["search"] = precision.split()
     for name, (source, target) in zip(PASSES, itertools.pairwise(files), strict=True):
-        options = {"profile": profile, "search": precision}.get(name, "").split()
-        seconds[name] = _run(name, *options, str(source), "-o", str(target))
+        seconds[name] = _run(name, *options.get(name, ()), str(source), "-o", str(target))
     notes = {"key": key, "profile": profile, "passes_s": seconds}
     stamp.write_text(json.dumps(notes))
     return notes

@@ -4,7 +4,8 @@ trials, and tree search against uniform sampling at equal trials.
     python bench/quality.py --out quality.json --svg docs/search-quality.svg --seconds 50
 
 Every (kernel, schedule) is timed once and kept in a records file, so seeds that propose the same
-schedule share its time. A run ends after ``--seconds`` and a later one goes on, until all is done.
+schedule share its time. As in a search the best few of every run are then timed in turn: those
+times are compared. A run ends after ``--seconds`` and a later one goes on, until all is done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from chart import text
 from lumc.frontend import Model
@@ -29,7 +30,7 @@ from lumc.link.toolchain import find
 from lumc.profile.choose import estimate
 from lumc.profile.measure import Bench, Job
 from lumc.profile.tree import Tree
-from lumc.profile.tune import BATCH
+from lumc.profile.tune import BATCH, FINALISTS
 from lumc.profile.walk import Walk
 from lumc.records import Records, Setting, Trial, text_of
 from lumc.search import search
@@ -76,7 +77,13 @@ def turned(g: Model) -> Tensor:
 
 
 KERNELS = (product, linear, vector, convolution, attention, softmax, layernorm, turned)
-Times = list[float]  # the best so far after every trial
+
+
+class Run(NamedTuple):
+    """A search: the best time so far after every trial, and its best schedules, best first."""
+
+    times: list[float]
+    best: list[Schedule]
 
 
 class Study:
@@ -95,23 +102,34 @@ class Study:
             self.records.add(self.plan.key, False, trial)
         return (self.known[text_of(s)] for s in schedules)
 
-    def run(self, propose: Callable[[int], list[Schedule]], observe: Any, limit: int) -> Times:
-        """The best time after each of ``limit`` trials, or fewer when nothing is new."""
-        out: Times = []
-        while len(out) < limit:
-            found = propose(min(BATCH, limit - len(out)))
+    def run(self, propose: Callable[[int], list[Schedule]], observe: Any, limit: int) -> Run:
+        """``limit`` trials, or fewer when nothing is new."""
+        times, done = list[float](), dict[str, Trial]()
+        while len(times) < limit:
+            found = propose(min(BATCH, limit - len(times)))
             if not found:
                 break
             for trial in self.trials(found):
                 observe(trial)
-                out.append(min(trial.us or math.inf, out[-1] if out else math.inf))
-        return out
+                times.append(min(trial.us or math.inf, times[-1] if times else math.inf))
+                done[text_of(trial.schedule)] = trial
+        best = sorted((t for t in done.values() if t.us), key=lambda t: t.time)[:FINALISTS]
+        return Run(times, [t.schedule for t in best])
 
-    def default(self, seed: int, limit: int) -> Times:
+    def finals(self, runs: Sequence[Run]) -> list[float]:
+        """What every run ends with: the least time of its best schedules, timed in turn."""
+        every = {text_of(s): s for run in runs for s in run.best}
+        found = self.bench.finals([Job(self.plan, s) for s in every.values()])
+        if not found:
+            raise SystemExit(f"{self.plan.kernel.name}: the finals were lost")
+        times = {text_of(t.schedule): t.time for t in found}
+        return [min(times[text_of(s)] for s in run.best) for run in runs]
+
+    def default(self, seed: int, limit: int) -> Run:
         walk = Walk(self.plan, self.bench.target, 0.0, seed, [])
         return self.run(walk.propose, walk.observe, limit)
 
-    def tree(self, seed: int, limit: int) -> Times:
+    def tree(self, seed: int, limit: int) -> Run:
         """The tree search alone. It knows the time of the default, which does not count."""
         grammar = Grammar(self.plan.kernel, self.bench.target)
         tree, seen = Tree(grammar, random.Random(f"{seed}:tree")), set[Any]()
@@ -128,7 +146,7 @@ class Study:
 
         return self.run(propose, lambda t: tree.observe(t.schedule, t.us), limit)
 
-    def uniform(self, seed: int, limit: int) -> Times:
+    def uniform(self, seed: int, limit: int) -> Run:
         """Samples of which all schedules of the space are equally likely."""
         grammar, rng = Grammar(self.plan.kernel, self.bench.target), random.Random(f"{seed}:any")
         draw = grammar.sample
@@ -144,16 +162,20 @@ def study(plan: KernelPlan, study: Study, trials: int, seeds: int, few: int) -> 
         "uniform": [study.uniform(seed, 2 * trials) for seed in range(few)],
         "long": [study.default(seeds, 10 * trials)],
     }
-    best = runs["long"][0][-1]
+    start = Run([], [plan.schedule])
+    first, *ends = study.finals([start, *(run for each in runs.values() for run in each)])
+    ended = {name: [ends.pop(0) for _ in each] for name, each in runs.items()}
+    (best,) = ended["long"]
     return {
         "kernel": plan.kernel.name,
         "schedules": Grammar(plan.kernel, study.bench.target).size(),
-        "default_us": runs["default"][0][0],
+        "default_us": first,
         "best_us": best,
-        "near": sum(times[-1] <= NEAR * best for times in runs["default"]),
+        "near": sum(us <= NEAR * best for us in ended["default"]),
         "seeds": seeds,
-        **{f"{name}_median_us": _median([t[-1] for t in each]) for name, each in runs.items()},
-        "runs": runs,
+        **{f"{name}_median_us": _median(each) for name, each in ended.items()},
+        "ended_us": ended,
+        "runs": {name: [run.times for run in each] for name, each in runs.items()},
     }
 
 
