@@ -49,8 +49,8 @@ def fma_gflops(threads: int, folder: Path, us: float) -> float:
 
 def roofline(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """The time that no f32 program can beat, and which limit it is; multiply-adds as fast as they
-    were seen during this row, if they were."""
-    compute = row["flops"] / row.get("fma_gflops", limits["fma_gflops"]) * 1e-3
+    were seen beside the fastest call of this row, if there was one."""
+    compute = row["flops"] / (row.get("fma_gflops") or limits["fma_gflops"]) * 1e-3
     total = row["reads"] + row["writes"]
     if total < IN_CACHE:
         rate = limits["cache_gbs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import statistics
@@ -90,14 +91,15 @@ def race(
     peak: Callable[[float], float],
 ) -> Record:
     """A row: every peer's record with its minimum and median over ``budget`` seconds in all, and
-    the greatest of the ``peak`` rates between their bursts, each over a run of the fastest."""
+    the ``peak`` rate beside the burst with the least time, each over a run of the fastest."""
     peers = {w.peer: prepare(w, workload, limit) for w in workers}
     running = [w for w in workers if not {"missing", "failed"} & set(peers[w.peer])]
     best = min((peers[w.peer]["once_us"] for w in running), default=0.0)
     slow = {w.peer for w in running if peers[w.peer]["once_us"] > SLOW * best}
     burst = max(0.02, budget / max(len(running) - len(slow), 1) / ROUNDS)
     times: dict[str, list[float]] = {w.peer: [] for w in running}
-    before, own, start, rounds, peaks = busy_seconds(), 0.0, time.monotonic(), 0, [peak(best)]
+    before, own, start, rounds = busy_seconds(), 0.0, time.monotonic(), 0
+    rate, least, beside = peak(best), math.inf, 0.0
     while running and (rounds < 3 or time.monotonic() - start < budget):
         for worker in list(running):
             if worker.peer in slow and rounds >= 2:
@@ -109,16 +111,16 @@ def race(
                 running.remove(worker)
                 continue
             times[worker.peer] += reply["us"]
-            own += reply["cpu_s"]
-        probes = spent_by_children()
-        peaks.append(peak(best))
-        own += spent_by_children() - probes
+            probes, last, rate = spent_by_children(), rate, peak(best)
+            own += reply["cpu_s"] + spent_by_children() - probes
+            if min(reply["us"]) < least:
+                least, beside = min(reply["us"]), max(last, rate)
         running[:] = running[1:] + running[:1]  # another one begins the next round
         rounds += 1
     wall = time.monotonic() - start
     for worker in running:
         peers[worker.peer] |= summary(times[worker.peer])
-    row: Record = {"workload": workload, "peers": peers, "fma_gflops": max(peaks)}
+    row: Record = {"workload": workload, "peers": peers, "fma_gflops": beside}
     if before is not None:
         others = (busy_seconds() or before) - before - own
         row["disturbed"] = max(0.0, others / wall / (os.cpu_count() or 1))
