@@ -11,6 +11,7 @@ times are compared. A run ends after ``--seconds`` and a later one goes on, unti
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
@@ -32,7 +33,7 @@ from lumc.profile.measure import Bench, Job
 from lumc.profile.tree import Tree
 from lumc.profile.tune import BATCH, FINALISTS
 from lumc.profile.walk import Walk
-from lumc.records import Records, Setting, Trial, text_of
+from lumc.records import Records, Setting, Trial, text_of, yardstick
 from lumc.search import search
 from lumc.targets import resolve_target
 
@@ -80,9 +81,9 @@ KERNELS = (product, linear, vector, convolution, attention, softmax, layernorm, 
 
 
 class Run(NamedTuple):
-    """A search: the best time so far after every trial, and its best schedules, best first."""
+    """A search: its schedules in order, and the best of them, best first."""
 
-    times: list[float]
+    every: list[str]
     best: list[Schedule]
 
 
@@ -98,23 +99,28 @@ class Study:
             raise TimeoutError
         new = [s for s in schedules if text_of(s) not in self.known]
         best = min((t.us for t in self.known.values() if t.us), default=None)
-        for trial in self.bench.measure([Job(self.plan, s, 0, best) for s in new]) if new else ():
+        jobs = [Job(self.plan, s, 0, best, yardstick(self.known)) for s in new]
+        for trial in self.bench.measure(jobs) if new else ():
             self.records.add(self.plan.key, False, trial)
         return (self.known[text_of(s)] for s in schedules)
 
     def run(self, propose: Callable[[int], list[Schedule]], observe: Any, limit: int) -> Run:
         """``limit`` trials, or fewer when nothing is new."""
-        times, done = list[float](), dict[str, Trial]()
-        while len(times) < limit:
-            found = propose(min(BATCH, limit - len(times)))
+        every = list[str]()
+        while len(every) < limit:
+            found = propose(min(BATCH, limit - len(every)))
             if not found:
                 break
             for trial in self.trials(found):
                 observe(trial)
-                times.append(min(trial.us or math.inf, times[-1] if times else math.inf))
-                done[text_of(trial.schedule)] = trial
-        best = sorted((t for t in done.values() if t.us), key=lambda t: t.time)[:FINALISTS]
-        return Run(times, [t.schedule for t in best])
+                every.append(text_of(trial.schedule))
+        done = [self.known[text] for text in dict.fromkeys(every)]
+        best = sorted((t for t in done if t.us), key=lambda t: t.time)[:FINALISTS]
+        return Run(every, [t.schedule for t in best])
+
+    def times(self, run: Run) -> list[float]:
+        """The best time so far after every trial."""
+        return list(itertools.accumulate((self.known[text].time for text in run.every), min))
 
     def finals(self, runs: Sequence[Run]) -> list[float]:
         """What every run ends with: the least time of its best schedules, timed in turn."""
@@ -127,7 +133,12 @@ class Study:
 
     def default(self, seed: int, limit: int) -> Run:
         walk = Walk(self.plan, self.bench.target, 0.0, seed, [])
-        return self.run(walk.propose, walk.observe, limit)
+
+        def observe(trial: Trial) -> None:
+            walk.refresh(self.known)
+            walk.observe(trial)
+
+        return self.run(walk.propose, observe, limit)
 
     def tree(self, seed: int, limit: int) -> Run:
         """The tree search alone. It knows the time of the default, which does not count."""
@@ -175,7 +186,7 @@ def study(plan: KernelPlan, study: Study, trials: int, seeds: int, few: int) -> 
         "seeds": seeds,
         **{f"{name}_median_us": _median(each) for name, each in ended.items()},
         "ended_us": ended,
-        "runs": {name: [run.times for run in each] for name, each in runs.items()},
+        "runs": {name: [study.times(run) for run in each] for name, each in runs.items()},
     }
 
 

@@ -4,8 +4,13 @@ A record belongs to a kernel (its key is the hash of its canonical text and targ
 a setting: device, toolchain, threads, cold or warm weights. Records of another setting are only
 hints of what to try first. A torn line and lines of another schema are skipped.
 
+The first schedule of a kernel that has a time is its yardstick: it is timed in turn with every
+later one, which took ``us`` while the yardstick took ``beside``. Times in memory are what these
+trials would take in the fastest moment of the yardstick.
+
     {"v": 1, "kind": "trial", "kernel": .., "device": .., "tools": .., "threads": 1, "cold": true,
-     "schedule": {..}, "us": 12.5, "samples": 20, "noise": 0.01}        or "reason", "remark"
+     "schedule": {..}, "us": 12.5, "beside": 13.1, "samples": 20, "noise": 0.01}
+    {.., "schedule": {..}, "reason": "wrong", "remark": ".."}
     {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0}
     {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80, ..}
 """
@@ -38,6 +43,7 @@ class Trial:
     slices: int = 0  # over 1: a slice of the tiles was timed, and its share said the rest
     reason: str = ""
     remark: str = ""
+    beside: float = 0.0  # microseconds of the yardstick meanwhile; 0: it was timed alone
 
     @property
     def time(self) -> float:
@@ -74,6 +80,11 @@ class Choice:
             return False
         enough = not self.limit or (0 < limit <= self.limit)
         return self.stop == "bound" or (enough and budget_s <= self.budget_s)
+
+
+def yardstick(known: Mapping[str, Trial]) -> Trial | None:
+    """The trial that others of the kernel are compared with: the first that has a time."""
+    return next((t for t in known.values() if t.us), None)
 
 
 def text_of(schedule: Schedule) -> str:
@@ -113,16 +124,24 @@ class Records:
                     schedule, us, int(line.get("samples", 0)), float(line.get("noise", 0))
                 )
                 said = str(line.get("reason", "")), str(line.get("remark", ""))
-                slices = int(line.get("slices", 0))
-                self._keep(key, replace(found, slices=slices, reason=said[0], remark=said[1]))
+                slices, beside = int(line.get("slices", 0)), _microseconds(line.get("beside", 0.0))
+                found = replace(found, slices=slices, beside=beside or 0.0)
+                self._keep(key, replace(found, reason=said[0], remark=said[1]))
             elif us is not None:
                 self.elsewhere.setdefault(key[0], {})[text_of(schedule)] = us
         except (LookupError, TypeError, ValueError, OverflowError):
             return
 
     def _keep(self, key: tuple[str, bool], trial: Trial) -> None:
-        """The least time of a schedule counts."""
+        """The least time of a schedule counts, in the fastest moment of the yardstick."""
         known = self.trials.setdefault(key, {})
+        first = yardstick(known)
+        if first and trial.us is not None and trial.beside:
+            usual = min(first.time, trial.beside)
+            for text, t in known.items() if usual < first.time else ():
+                if t.us is not None and (t.beside or t is first):
+                    known[text] = replace(t, us=t.us * usual / first.time)
+            trial = replace(trial, us=trial.us * usual / trial.beside)
         old = known.get(text_of(trial.schedule))
         if old is None or old.us is None or (trial.us is not None and trial.us < old.us):
             known[text_of(trial.schedule)] = trial

@@ -48,6 +48,23 @@ def test_the_least_time_of_a_schedule_counts(tmp_path: Path) -> None:
     assert next(iter(records.trials["k", True].values())).us == 11.0
 
 
+def test_times_count_in_the_fastest_moment_of_the_yardstick(tmp_path: Path) -> None:
+    """The first schedule with a time is the yardstick, now and when the file is read again."""
+    records = Records(tmp_path, SETTING)
+    records.add("k", False, Trial(SCHEDULES[0], reason="crash"))
+    records.add("k", False, Trial(SCHEDULES[1], 10.0))
+    slow = Trial(SCHEDULES[2], 16.0, beside=20.0)  # while everything took twice as long
+    records.add("k", False, slow)
+    assert [t.us for t in records.trials["k", False].values()] == [None, 10.0, 8.0]
+    fast = Trial(SCHEDULES[3], 4.0, beside=5.0)  # twice as fast as ever before
+    records.add("k", False, fast)
+    times = [None, 5.0, 4.0, 4.0]
+    assert [t.us for t in records.trials["k", False].values()] == times
+    assert records.trials == Records(tmp_path, SETTING).trials
+    raw = [line.get("us") for line in read_lines(tmp_path / NAME)]
+    assert raw == [None, 10.0, 16.0, 4.0], "the file says what was measured"
+
+
 def test_a_torn_line_costs_itself_only(tmp_path: Path) -> None:
     write(tmp_path)
     path = tmp_path / NAME

@@ -31,12 +31,13 @@ from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_o
 from lumc.process import Lost, undisturbed
 from lumc.profile import timing
 from lumc.profile.timing import Timing
-from lumc.records import Trial
+from lumc.records import Trial, text_of
 from lumc.runtime.device import Speeds, measure_speeds
 from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
 from lumc.runtime.whole import race
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, Worker
 
+YARDSTICK = 1  # its number in the worker; a candidate is 0
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
 
 # why a candidate has no time
@@ -45,12 +46,14 @@ ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
 
 @dataclass(frozen=True)
 class Job:
-    """A kernel with one of its schedules; ``best_us`` is the time to beat."""
+    """A kernel with one of its schedules; ``best_us`` is the time to beat, ``yardstick`` a trial of
+    the kernel that is timed in turn."""
 
     plan: KernelPlan
     schedule: Schedule
     cold_bytes: int = 0
     best_us: float | None = None
+    yardstick: Trial | None = None
 
 
 class Bench:
@@ -65,6 +68,8 @@ class Bench:
         self.folder = Path(self._scratch.name)
         self._worker: Candidates | None = None
         self._batch = 0
+        self._yardsticks: dict[tuple[str, str], _Made | None] = {}
+        self._at_hand: object = None  # which of them the worker has
         self._set_up()
 
     def _set_up(self) -> None:
@@ -144,11 +149,33 @@ class Bench:
                 if said == OUTSIDE:  # who knows what else it wrote to
                     self._end()
                 return Trial(job.schedule, reason=WRONG, remark=said)
-            found, _ = timing.measure(partial(self._ask, "sample", 0), job.best_us)
+            beside = self._beside(job)
+            found, _ = timing.measure(partial(self._ask, "sample", 0), job.best_us, beside=beside)
         except Lost as e:
             reason, _, remark = str(e).partition(": ")
             return Trial(job.schedule, reason=reason, remark=remark)
         return _timed(job, found)
+
+    def _beside(self, job: Job) -> tuple[timing.Sample, float] | None:
+        """How the yardstick of a job is sampled, and its least time."""
+        if job.yardstick is None:
+            return None
+        key = job.plan.key, text_of(job.yardstick.schedule)
+        if key not in self._yardsticks:
+            self._yardsticks[key] = self._made(replace(job, schedule=job.yardstick.schedule))
+        one = self._yardsticks[key]
+        if one and self._at_hand != key and not self._check(job, one, YARDSTICK):
+            self._at_hand = key
+        at_hand = one is not None and self._at_hand == key
+        return (partial(self._ask, "sample", YARDSTICK), job.yardstick.time) if at_hand else None
+
+    def _made(self, job: Job) -> _Made | None:
+        """A candidate that is kept; nothing if it cannot be made."""
+        try:
+            made = self._print(job, "k", f"y{len(self._yardsticks)}")
+        except LumcError:
+            return None
+        return None if self._compile([made]) else made
 
     def _check(self, job: Job, made: _Made, number: int) -> str:
         """What is wrong with the results of a candidate, or nothing."""
@@ -171,12 +198,14 @@ class Bench:
 
     def _end(self) -> None:
         """The next question goes to a new worker."""
+        self._at_hand = None
         if self._worker:
             self._worker.kill()
             self._worker = None
 
     def _forget(self) -> None:
         """Drop the candidates of this batch, and their files."""
+        self._at_hand = None
         if self._worker:
             self._ask("forget")
         for path in self.folder.glob(f"b{self._batch}_*"):
@@ -246,7 +275,7 @@ def digest_of(source: str) -> str:
 
 
 def _timed(job: Job, t: Timing) -> Trial:
-    return Trial(job.schedule, t.us, t.samples, t.noise, t.slices)
+    return Trial(job.schedule, t.us, t.samples, t.noise, t.slices, beside=t.beside)
 
 
 def _loaded(program: Program, schedule: Schedule, path: str, symbol: str) -> Loaded:

@@ -1,12 +1,15 @@
 """How long a kernel takes: the minimum of samples of about 100 us.
 
-The minimum is what other processes cannot make larger; a mean or a median ranks noise. ``Sample``
-runs a candidate: ``sample(inner, n)`` gives n times the microseconds of one of ``inner`` runs, and
-``sample(1, n, slices)`` estimates that of long ones from a slice of the tiles.
+The minimum is what other processes cannot make larger; a mean or a median ranks noise. What slows
+the whole machine for a while - its clock, a neighbour on the same core - shows in a yardstick: a
+schedule of the same kernel that is timed in turn. ``Sample`` runs a candidate: ``sample(inner, n)``
+gives n times the microseconds of one of ``inner`` runs, and ``sample(1, n, slices)`` estimates that
+of long ones from a slice of the tiles.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -33,6 +36,7 @@ class Timing:
     samples: int
     noise: float
     slices: int = 0
+    beside: float = 0.0  # microseconds of the yardstick in turn; 0: there was none
 
 
 def inner_runs(once_us: float) -> int:
@@ -40,9 +44,14 @@ def inner_runs(once_us: float) -> int:
     return max(1, min(100_000, round(SAMPLE_US / max(once_us, 1e-3))))
 
 
-def measure(sample: Sample, best_us: float | None, whole: bool = False) -> tuple[Timing, int]:
+def measure(
+    sample: Sample,
+    best_us: float | None,
+    whole: bool = False,
+    beside: tuple[Sample, float] | None = None,
+) -> tuple[Timing, int]:
     """Screen, then sample until the minimum stays; also the runs per sample. Of long kernels it
-    takes slices, unless the ``whole`` is asked for."""
+    takes slices, unless the ``whole`` is asked for. ``beside``: a yardstick, and its least time."""
     known = best_us is not None and best_us > LONG_US
     once = best_us if known and best_us else sample(1, 1)[0]
     slices = round(once / SLICE_US) if once > LONG_US and not whole else 0
@@ -51,18 +60,31 @@ def measure(sample: Sample, best_us: float | None, whole: bool = False) -> tuple
     if once < SAMPLE_US:
         once = min(sample(inner_runs(once), 2))
     inner = inner_runs(once)
-    seen = [once, *sample(inner, 2, *of)]
-    if best_us is None or min(seen) <= DROP * best_us:
+    yardstick, usual = beside or (None, 1.0)
+    part = (round(usual / SLICE_US),) if usual > LONG_US else ()
+
+    def another(n: int) -> tuple[list[float], list[float]]:
+        """More samples, of both."""
+        own = sample(inner, n, *of)
+        return own, yardstick(inner_runs(usual), n, *part) if yardstick else [usual]
+
+    seen, yard = another(2)
+    seen.append(once)
+    target = math.inf if best_us is None else best_us
+    if min(seen) <= DROP * target * min(yard) / usual:
         stale = 0
         while True:
-            low = min(seen)
-            limit = PATIENCE[best_us is None or low <= PROMISING * best_us]
+            low, pace = min(seen), min(yard)
+            limit = PATIENCE[low <= PROMISING * target * pace / usual]
             spent = stale * low / max(1, slices)
             if stale >= limit or (low > SLOW_US and spent > FINAL_US):
                 break
-            seen += sample(inner, 1, *of)
-            stale = 0 if seen[-1] < low * (1 - PROGRESS) else stale + 1
-    return replace(timing(seen), slices=slices), inner
+            new = another(1)
+            seen, yard = seen + new[0], yard + new[1]
+            better = seen[-1] < low * (1 - PROGRESS) or yard[-1] < pace * (1 - PROGRESS)
+            stale = 0 if better else stale + 1
+    found = replace(timing(seen), slices=slices, beside=min(yard) if yardstick else 0.0)
+    return found, inner
 
 
 def finals(samples: Sequence[Sample], inner: Sequence[int], first: Sequence[float]) -> list[Timing]:

@@ -21,7 +21,7 @@ from lumc.profile.decide import Decisions
 from lumc.profile.measure import Bench, Job
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
-from lumc.records import Choice, Records, Trial, text_of
+from lumc.records import Choice, Records, Trial, text_of, yardstick
 from lumc.search.space import Region, Space
 
 BATCH = 8  # candidates that are compiled together
@@ -287,15 +287,17 @@ class Tuning(Decisions):
         for key, schedules in proposed:
             walk, known = self._walk(key), self.records.trials.get(self._at(key), {})
             best = walk.best.us if walk.best else None
+            where = self.kernels[key], self._cold(key), best, yardstick(known)
             for schedule in schedules:
                 if text_of(schedule) not in known:
-                    jobs.append(Job(self.kernels[key], schedule, self._cold(key), best))
+                    jobs.append(Job(where[0], schedule, *where[1:]))
                     at.append(key)
         if jobs:
             for key, trial in zip(at, self._bench().measure(jobs), strict=True):
                 self._record(key, trial)
         for key, schedules in proposed:
             known = self.records.trials.get(self._at(key), {})
+            self._walk(key).refresh(known)
             for schedule in schedules:
                 if text_of(schedule) in known:
                     self._walk(key).observe(known[text_of(schedule)])

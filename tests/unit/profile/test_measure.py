@@ -144,6 +144,23 @@ def test_finals_are_in_turn_and_close(device: Bench) -> None:
     assert max(t.us or 0 for t in times) < 1.5 * min(t.us or 0 for t in times)
 
 
+def test_a_yardstick_runs_in_turn(device: Bench) -> None:
+    """Compiled once, at hand again after a crash; one that cannot be made is left out."""
+    first, second, third = jobs(product, 3)
+    (yardstick,) = device.measure([first])
+    assert yardstick.us and not yardstick.beside
+    for again in range(2):
+        found = list(device.measure([replace(j, yardstick=yardstick) for j in (second, third)]))
+        for trial in found:
+            assert trial.us and yardstick.us / 5 < trial.beside < 5 * yardstick.us
+        if not again:
+            device._end()
+    assert len([k for k in device._yardsticks if k[0] == first.plan.key]) == 1
+    bad = replace(yardstick, schedule=replace(yardstick.schedule, order=("nowhere",)))
+    (trial,) = device.measure([replace(second, yardstick=bad)])
+    assert trial.us and not trial.beside
+
+
 def test_cold_weights_are_cycled(device: Bench) -> None:
     plan = kernel_of(product)
     for cold in (0, 1 << 20):

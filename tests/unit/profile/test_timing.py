@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from lumc.profile.timing import finals, inner_runs, is_faster, measure
+from lumc.profile.timing import Sample, finals, inner_runs, is_faster, measure
 
 
 class Clock:
@@ -54,6 +54,50 @@ def test_long_kernels_do_not_run_for_ever() -> None:
     final = Clock(500_000.0)
     found, _ = measure(final, 480_000.0, whole=True)
     assert found.slices == 0 and 2 <= final.samples <= 6
+
+
+class Shared:
+    """A machine on which everything is slower for a while, up to twice."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.pace, self.left = random.Random(seed), 1.0, 0
+
+    def clock(self, us: float) -> Sample:
+        def sample(inner: int, n: int, slices: int = 1) -> list[float]:
+            out = []
+            for _ in range(n):
+                if self.left == 0:
+                    self.pace, self.left = 1 + self.rng.random(), self.rng.randrange(1, 200)
+                self.left -= 1
+                out.append(us * self.pace * (1 + 0.02 * self.rng.random()))
+            return out
+
+        return sample
+
+
+def test_a_yardstick_tells_how_slow_the_moment_is() -> None:
+    alone, compared = [], []
+    for seed in range(40):
+        machine = Shared(seed)
+        alone.append(measure(machine.clock(90.0), None)[0].us / 90)
+        found, _ = measure(machine.clock(90.0), 80.0, beside=(machine.clock(120.0), 120.0))
+        compared.append(found.us / found.beside * 120 / 90)
+    assert max(alone) > 1.3
+    assert 0.97 < min(compared) <= max(compared) < 1.03
+
+
+def test_a_slow_moment_is_not_a_slow_candidate() -> None:
+    """It is sampled as patiently as on the machine at its best."""
+    for pace in (1.0, 1.9):
+        candidate = Clock(100.0 * pace)
+        measure(candidate, 99.0, beside=(Clock(120.0 * pace), 120.0))
+        assert candidate.samples > 10
+
+
+def test_yardsticks_of_long_kernels_are_cut_too() -> None:
+    yardstick = Clock(400_000.0)
+    found, _ = measure(Clock(300_000.0), 350_000.0, beside=(yardstick, 400_000.0))
+    assert found.beside == yardstick.us and yardstick.spent < 0.4 * yardstick.us
 
 
 def test_finals_tell_two_percent_apart() -> None:

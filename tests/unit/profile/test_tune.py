@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,17 @@ class FakeBench:
         pass
 
 
+class Drifting(FakeBench):
+    """Slower from batch to batch, and fast again."""
+
+    def measure(self, jobs: list[Job]) -> list[Trial]:
+        pace = 1 + 0.2 * (self.jobs // 8 % 5)
+        found = [replace(t, us=t.time * pace) for t in super().measure(jobs)]
+        yards = [replace(j, schedule=j.yardstick.schedule) if j.yardstick else None for j in jobs]
+        beside = [self.us(y) * pace if y else 0.0 for y in yards]
+        return [replace(t, beside=b) for t, b in zip(found, beside, strict=True)]
+
+
 def fake(write: object, folder: Path | None, device: FakeBench, **options: object) -> Tuning:
     space = space_of(write)  # type: ignore[arg-type]
     wanted = Options(**{"budget_s": 60.0, **options})  # type: ignore[arg-type]
@@ -102,6 +114,17 @@ def test_whole_runs_decide_between_rivals(tmp_path: Path) -> None:
         assert plan.kernels[line["kernel"]].schedule.to_json() == line["schedule"]
     assert body(fake(chain, tmp_path, again, trials=40)) == json.dumps(plan_to_json(plan))
     assert again.jobs == again.races == 0
+
+
+def test_a_machine_that_drifts_changes_nothing(tmp_path: Path) -> None:
+    steady = fake(product, tmp_path / "a", FakeBench(), trials=48)
+    drifting = fake(product, tmp_path / "b", Drifting(), trials=48)
+    assert body(steady) == body(drifting)
+    for tried in (steady, drifting):
+        assert len(next(iter(tried.records.trials.values()))) >= 48
+    times = [[t.us for t in known.values()] for known in steady.records.trials.values()]
+    again = [[t.us for t in known.values()] for known in drifting.records.trials.values()]
+    assert [pytest.approx(t) for t in times] == again
 
 
 def test_seeds_differ_and_more_trials_never_lose(tmp_path: Path) -> None:
