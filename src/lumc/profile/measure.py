@@ -128,10 +128,10 @@ class Bench:
         return [_timed(job, t) for job, t in zip(jobs, times, strict=True)]
 
     def race(self, plans: Sequence[Plan], seconds: float, over: Callable[[], bool]) -> list[float]:
-        """The least time of whole runs, in turn; nothing when they cannot be linked here."""
+        """The time of whole runs, in turn; nothing when they cannot be linked here."""
         with device_lock():
             try:
-                return race(plans, self._linkers(), seconds, over)
+                return timing.compared(race(plans, self._linkers(), seconds, over))
             except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
                 return []
 

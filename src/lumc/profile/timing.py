@@ -19,12 +19,13 @@ Sample = Callable[..., list[float]]
 SAMPLE_US = 100.0
 DROP = 1.5  # slower than this times the best: two samples are enough
 PROMISING = 1.12  # below this times the best: more patience
-PATIENCE = (4, 15)  # samples without progress that end the minimum: of others, of promising ones
+PATIENCE = (4, 30)  # samples without progress that end the minimum: of others, of promising ones
 PROGRESS = 0.005
 SLOW_US = 1000.0  # samples as long as this meet preemption
 LONG_US = 20_000.0  # while searching, slices of such kernels are timed
 SLICE_US = 5_000.0
 FINAL_US = 60_000.0  # of one candidate in the finals
+ROUNDS = 100  # of them at most
 WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples
 
 
@@ -69,7 +70,7 @@ def measure(
         return own, yardstick(inner_runs(usual), n, *part) if yardstick else [usual]
 
     seen, yard = another(2)
-    seen.append(once)
+    seen += [] if yardstick else [once]
     target = math.inf if best_us is None else best_us
     if min(seen) <= DROP * target * min(yard) / usual:
         stale = 0
@@ -83,19 +84,28 @@ def measure(
             seen, yard = seen + new[0], yard + new[1]
             better = seen[-1] < low * (1 - PROGRESS) or yard[-1] < pace * (1 - PROGRESS)
             stale = 0 if better else stale + 1
-    found = replace(timing(seen), slices=slices, beside=min(yard) if yardstick else 0.0)
+    found = replace(timing(seen), slices=slices)
+    if yardstick:
+        found = replace(found, us=compared([yard, seen])[1], beside=min(yard))
     return found, inner
 
 
 def finals(samples: Sequence[Sample], inner: Sequence[int], first: Sequence[float]) -> list[Timing]:
     """All candidates in turn, round after round; ``first`` are their minima so far."""
-    slow = max(first) > SLOW_US
-    rounds = max(5, min(40 if slow else 20, int(FINAL_US / max(SAMPLE_US, *first))))
+    rounds = max(5, min(ROUNDS, int(FINAL_US / max(SAMPLE_US, *first))))
     seen: list[list[float]] = [[] for _ in samples]
     for _ in range(rounds):
         for one, runs, out in zip(samples, inner, seen, strict=True):
             out += one(runs, 1)
-    return [timing(s) for s in seen]
+    return [replace(timing(s), us=us) for s, us in zip(seen, compared(seen), strict=True)]
+
+
+def compared(seen: Sequence[Sequence[float]]) -> list[float]:
+    """What each would take in the fastest moment of the first: by the median of its ratios to
+    that, round by round. Neighbouring samples meet the same disturbance, minima may not."""
+    first = seen[0]
+    ratios = (median(a / max(b, 1e-9) for a, b in zip(s, first, strict=True)) for s in seen)
+    return [min(first) * ratio for ratio in ratios]
 
 
 def timing(seen: Sequence[float]) -> Timing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +16,7 @@ from lumc.link.bundle import Part, Tools, link
 from lumc.runtime.bundle import Opened
 from lumc.runtime.choose import open_bundle
 
-ROUNDS = 5  # of all plans in turn
+ROUNDS = 8  # of all plans in turn
 
 
 @contextmanager
@@ -44,9 +43,9 @@ def inputs_of(bundle: Opened, entry: str) -> Mapping[str, Any]:
 
 def race(
     plans: Sequence[Plan], tools: Tools, seconds: float, over: Callable[[], bool]
-) -> list[float]:
-    """The least microseconds of a run of all entries of each plan, in turn; as many of the plans as
-    could be linked before it is ``over``. ``seconds`` is what one turn of one takes."""
+) -> list[list[float]]:
+    """The least microseconds of a run of all entries of each plan, turn by turn; as many of the
+    plans as could be linked before it is ``over``. ``seconds`` is what one turn of one takes."""
     with ExitStack() as stack:
         bundles = []
         for plan in plans:
@@ -55,10 +54,10 @@ def race(
             bundles.append(stack.enter_context(linked(plan, tools)))
         threads, entries = plans[0].target.threads, bundles[0].entries
         given = {e: inputs_of(bundles[0], e) for e in entries}
-        least = [dict.fromkeys(entries, inf) for _ in bundles]
+        turns: list[list[float]] = [[] for _ in bundles]
         for _ in range(ROUNDS):
-            for bundle, us in zip(bundles, least, strict=True):
-                for e in entries:
-                    took = bundle.bench(given[e], e, threads, seconds / len(entries))
-                    us[e] = min(us[e], *took)
-    return [sum(us.values()) for us in least]
+            for bundle, out in zip(bundles, turns, strict=True):
+                share = seconds / len(entries)
+                least = (min(bundle.bench(given[e], e, threads, share)) for e in entries)
+                out.append(sum(least))
+    return turns
