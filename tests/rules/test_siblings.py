@@ -131,8 +131,8 @@ def test_common_operands_share_their_loops() -> None:
     """x[i, k] is read along one k, whatever the kernels call it; a longer sum has its own."""
     one = beside([product(0), product(1), product(2, x="z", k=7)])
     assert one
-    assert [s.attr for s in one.stages] == [("sum", ("k0",)), ("sum", ("k0",)), ("sum", ("k2",))]
-    assert one.extent == {"i0": 4, "j0": 5, "k0": 3, "k2": 7}
+    assert [s.attr for s in one.stages] == [("sum", ("k0",)), ("sum", ("k0",)), ("sum", ("k2_0",))]
+    assert one.extent == {"i0": 4, "j0": 5, "k0": 3, "k2_0": 7}
 
 
 # ---- mutants

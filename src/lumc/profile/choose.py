@@ -7,7 +7,7 @@ reductions, fewer operations, fewer kernels - and a later one must be cheaper by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -32,7 +32,6 @@ EXHAUSTIVE = 5  # cut points of which every subset is tried
 
 Cuts = tuple[int, ...]
 Program = tuple[float, list[Kernel]]  # its price and its kernels
-Way = tuple[list[list[Kernel]], list[Kernel], list[Kernel] | None]  # of members, apart, fused
 
 
 def estimate(space: Space) -> Plan:
@@ -50,46 +49,45 @@ def programs(
     """The instances of a space with those joined whose kernels are cheaper side by side, and for
     every region of them the programs: those of a joint one apart, then fused."""
     lists = {r.key: listed(r, space.target) for r in space.regions}
-    beside = Beside(space.target)
     for joint, _ in families(space):
         if joint.key not in lists:
-            ways = beside.ways(joint, lists)
-            if one := [kernels for _, _, kernels in ways if kernels]:
-                lists[joint.key] = [*(apart for _, apart, _ in ways), *one]
+            found = ways(joint, lists, space.target)
+            if any(one for *_, one in found):
+                lists[joint.key] = [p for n in (1, 2) for way in found if (p := way[n])]
     instances = joined(space, lists.keys())
     used = {i.region for i in instances}
     return instances, {key: found for key, found in lists.items() if key in used}
 
 
-@dataclass
-class Beside:
-    """What kernels cost apart and side by side."""
+def ways(
+    joint: Joint, lists: Mapping[str, Sequence[list[Kernel]]], target: Target
+) -> list[tuple[list[list[Kernel]], list[Kernel], list[Kernel]]]:
+    """The first programs of all members, the second, .., of those that have fewer the last; the
+    kernels of the joint region for these; the same with kernels side by side, if that is cheaper
+    than all that are apart, and not too much for the threads of a block."""
+    known = dict[str, float]()
 
-    target: Target
-    known: dict[str, float] = field(default_factory=dict)
+    def price(kernels: Iterable[Kernel]) -> float:
+        total = 0.0
+        for k in kernels:
+            key = kernel_key(canonical(normalize(k))[0], target)
+            known[key] = known[key] if key in known else price_us(k, target)
+            total += known[key]
+        return total
 
-    def ways(self, joint: Joint, lists: Mapping[str, Sequence[list[Kernel]]]) -> list[Way]:
-        """Of the programs of all members the first, the second, .., in those that have fewer the
-        last; the kernels of the joint region for these; and the same side by side, if that pays."""
-        alone, out = [lists[key] for key in joint.members], list[Way]()
-        for n in range(max(map(len, alone))):
-            own = [each[min(n, len(each) - 1)] for each in alone]
-            moved = joint.programs(own)
-            out.append((own, [k for each in moved for k in each], fused(moved, self._pays)))
-        return out
-
-    def _pays(self, one: Kernel, apart: Sequence[Kernel]) -> bool:
-        """Not if it is too much for the threads of a block."""
+    def pays(one: Kernel, apart: Iterable[Kernel]) -> bool:
         try:
-            return self._price(one) < sum(map(self._price, apart)) * (1 - MARGIN)
+            return price([one]) < price(apart) * (1 - MARGIN)
         except LumcError:
             return False
 
-    def _price(self, kernel: Kernel) -> float:
-        key = kernel_key(canonical(normalize(kernel))[0], self.target)
-        if key not in self.known:
-            self.known[key] = price_us(kernel, self.target)
-        return self.known[key]
+    alone = [lists[key] for key in joint.members]
+    ranks = [[p[min(n, len(p) - 1)] for p in alone] for n in range(max(map(len, alone)))]
+    moved = [joint.programs(own) for own in ranks]
+    apart = [[k for each in programs for k in each] for programs in moved]
+    least, ones = min(map(price, apart)), [fused(programs, pays) for programs in moved]
+    cheap = [one if price(one) < least * (1 - MARGIN) else [] for one in ones]
+    return list(zip(ranks, apart, cheap, strict=True))
 
 
 def choose(region: Region, target: Target) -> list[Kernel]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumc.kernel.plan import KernelPlan, RegionPlan
 from lumc.kernel.term import Kernel
-from lumc.profile.choose import Beside, plan_region, shortlist
+from lumc.profile.choose import plan_region, shortlist, ways
 from lumc.report import derivation
 from lumc.search.siblings import Joint, families
 from lumc.search.space import Region
@@ -90,7 +90,7 @@ def joint_programs(
     """The same for a joint region: what its members are by themselves, apart or side by side."""
     kernels: dict[str, KernelPlan] = dict(e.plan.kernels)
     chosen, rows = e.plan.regions[joint.key], list[Body]()
-    for own, apart, one in Beside(e.plan.target).ways(joint, lists):
+    for own, apart, one in ways(joint, lists, e.plan.target):
         for parts in filter(None, (apart, one)):
             plan = plan_region(joint.key, parts, e.plan.target, kernels)
             mine = plan.steps == chosen.steps
