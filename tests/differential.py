@@ -201,8 +201,7 @@ def run_plan(plan: Plan, entry: str, leaf: Leaf) -> dict[str, Array]:
         if instance.entry != entry:
             continue
         region = plan.regions[instance.region]
-        names = {f"b{n}": name for n, name in enumerate(instance.inputs)}
-        names |= {b.name: f"{i}.{b.name}" for b in region.local} | {"out": instance.output}
+        names = instance.names | {b.name: f"{i}.{b.name}" for b in region.local}
         kernels = [plan.kernels[s.kernel].kernel for s in region.steps]
         run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values)
     return values

@@ -210,10 +210,9 @@ def _launches_from(
     values = {entry.name: _values(graph, entry.name) for entry in graph.entries}
     instances = tuple(from_plain(Instance, i) for i in body["instances"])
     for i in instances:
-        wanted = {**{f"b{n}": name for n, name in enumerate(i.inputs)}, "out": i.output}
         for slot, want in regions[i.region].items():
-            if values[i.entry][wanted[slot]] != (want.dtype, want.shape):
-                raise ValueError(f"{wanted[slot]} does not fit {slot} of region {i.region}")
+            if values[i.entry][i.names[slot]] != (want.dtype, want.shape):
+                raise ValueError(f"{i.names[slot]} does not fit {slot} of region {i.region}")
     outputs = from_plain(dict[str, tuple[tuple[str, str], ...]], body["outputs"])
     for e in graph.entries:
         if [name for name, _ in outputs[e.name]] != [name for name, _ in e.outputs]:

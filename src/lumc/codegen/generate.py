@@ -75,8 +75,7 @@ def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
         if instance.entry != entry.name:
             continue
         region = plan.regions[instance.region]
-        names = {f"b{k}": name for k, name in enumerate(instance.inputs)}
-        names |= {v.name: f"{i}.{v.name}" for v in region.local} | {"out": instance.output}
+        names = instance.names | {v.name: f"{i}.{v.name}" for v in region.local}
         out += [Launch(s.kernel, tuple(names[a] for a in s.args)) for s in region.steps]
     return out
 

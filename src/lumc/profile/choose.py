@@ -7,24 +7,27 @@ reductions, fewer operations, fewer kernels - and a later one must be cheaper by
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from lumc.errors import LumcError
 from lumc.graph.expr import Expr
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.key import canonical, kernel_key
 from lumc.kernel.normal import normalize
-from lumc.kernel.plan import KernelPlan, Plan, RegionPlan, Step
+from lumc.kernel.plan import Instance, KernelPlan, Plan, RegionPlan, Step, results
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
 from lumc.search.cuts import Splitting
+from lumc.search.siblings import MOST, Joint, families, fused, joined
 from lumc.search.space import Region, Space, Variant
 from lumc.search.split import splits
 
 MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
 SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this of the best estimate
+RESULTS = (*results(1), *results(MOST))
 EXHAUSTIVE = 5  # cut points of which every subset is tried
 
 Cuts = tuple[int, ...]
@@ -33,12 +36,58 @@ Program = tuple[float, list[Kernel]]  # its price and its kernels
 
 def estimate(space: Space) -> Plan:
     """A plan without measurement: the least price, default schedules."""
-    kernels: dict[str, KernelPlan] = {}
-    regions: dict[str, RegionPlan] = {}
-    for region in space.regions:
-        parts = choose(region, space.target)
-        regions[region.key] = plan_region(region, parts, space.target, kernels)
-    return Plan(space.graph, space.target, kernels, regions, space.instances, space.outputs)
+    kernels, regions = dict[str, KernelPlan](), dict[str, RegionPlan]()
+    instances, lists = programs(space, lambda region, target: [choose(region, target)])
+    for key, listed in lists.items():
+        regions[key] = plan_region(key, listed[-1], space.target, kernels)
+    return Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
+
+
+def programs(
+    space: Space, listed: Callable[[Region, Target], list[list[Kernel]]]
+) -> tuple[tuple[Instance, ...], dict[str, list[list[Kernel]]]]:
+    """The instances of a space with those joined whose kernels are cheaper side by side, and for
+    every region of them the programs: those of a joint one apart, then fused."""
+    lists = {r.key: listed(r, space.target) for r in space.regions}
+    for joint, _ in families(space):
+        if joint.key not in lists:
+            found = ways(joint, lists, space.target)
+            if any(one for *_, one in found):
+                lists[joint.key] = [p for n in (1, 2) for way in found if (p := way[n])]
+    instances = joined(space, lists.keys())
+    used = {i.region for i in instances}
+    return instances, {key: found for key, found in lists.items() if key in used}
+
+
+def ways(
+    joint: Joint, lists: Mapping[str, Sequence[list[Kernel]]], target: Target
+) -> list[tuple[list[list[Kernel]], list[Kernel], list[Kernel]]]:
+    """The first programs of all members, the second, .., of those that have fewer the last; the
+    kernels of the joint region for these; the same with kernels side by side, if that is cheaper
+    than all that are apart, and not too much for the threads of a block."""
+    known = dict[str, float]()
+
+    def price(kernels: Iterable[Kernel]) -> float:
+        total = 0.0
+        for k in kernels:
+            key = kernel_key(canonical(normalize(k))[0], target)
+            known[key] = known[key] if key in known else price_us(k, target)
+            total += known[key]
+        return total
+
+    def pays(one: Kernel, apart: Iterable[Kernel]) -> bool:
+        try:
+            return price([one]) < price(apart) * (1 - MARGIN)
+        except LumcError:
+            return False
+
+    alone = [lists[key] for key in joint.members]
+    ranks = [[p[min(n, len(p) - 1)] for p in alone] for n in range(max(map(len, alone)))]
+    moved = [joint.programs(own) for own in ranks]
+    apart = [[k for each in programs for k in each] for programs in moved]
+    least, ones = min(map(price, apart)), [fused(programs, pays) for programs in moved]
+    cheap = [one if price(one) < least * (1 - MARGIN) else [] for one in ones]
+    return list(zip(ranks, apart, cheap, strict=True))
 
 
 def choose(region: Region, target: Target) -> list[Kernel]:
@@ -170,11 +219,12 @@ class _Candidates:
 
 
 def plan_region(
-    region: Region, parts: Sequence[Kernel], target: Target, kernels: dict[str, KernelPlan]
+    region: str, parts: Sequence[Kernel], target: Target, kernels: dict[str, KernelPlan]
 ) -> RegionPlan:
     """The launches of a region; new kernels are added to ``kernels``, equal ones shared."""
     steps = []
-    for part in parts if 0 not in region.frame.output.shape else ():
+    empty = any(0 in parts[-1].buffer(name).shape for name in parts[-1].stored)
+    for part in () if empty else parts:
         kernel, args = canonical(normalize(part))
         key = kernel_key(kernel, target)
         if key not in kernels:
@@ -182,8 +232,9 @@ def plan_region(
             schedule, _ = scheduled(kernel, target)
             kernels[key] = KernelPlan(key, kernel, schedule, bound_us(kernel, target))
         steps.append(Step(key, args))
-    local = tuple(k.buffer(name) for k in parts[:-1] for name in k.stored)
-    return RegionPlan(region.key, tuple(steps), local)
+    stored = [k.buffer(name) for k in parts for name in k.stored]
+    local = tuple(b for b in stored if b.name not in RESULTS)
+    return RegionPlan(region, tuple(steps), local)
 
 
 def name_of(kernel: Kernel) -> str:

@@ -6,6 +6,7 @@ ranks best. The decision is a function of the records alone: the same records gi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, prod
@@ -13,7 +14,7 @@ from typing import Any
 
 from lumc.errors import Exit, LumcError
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
-from lumc.profile.choose import plan_region, shortlist
+from lumc.profile.choose import plan_region, programs, shortlist
 from lumc.profile.timing import is_faster
 from lumc.records import Records, Trial
 from lumc.search.space import Space
@@ -29,13 +30,12 @@ class Decisions:
         )
         self.cold = int(1.25 * cache_bytes) if weights > cache_bytes else 0
         self.kernels: dict[str, KernelPlan] = {}
+        self.instances, listed = programs(space, shortlist)
         self.lists = {
-            r.key: [
-                plan_region(r, parts, self.target, self.kernels)
-                for parts in shortlist(r, self.target)
-            ]
-            for r in space.regions
+            key: [plan_region(key, parts, self.target, self.kernels) for parts in found]
+            for key, found in listed.items()
         }
+        self.count = Counter(i.region for i in self.instances)
         self.bounds: dict[str, float] = {}  # of kernels, in microseconds
 
     def _known(self, key: str) -> list[Trial]:
@@ -59,11 +59,11 @@ class Decisions:
     def _decide(self) -> dict[str, RegionPlan]:
         """The fastest listed program of every region of which one was measured."""
         out: dict[str, RegionPlan] = {}
-        for region in self.space.regions:
+        for region, plans in self.lists.items():
             least = inf
-            for plan in self.lists[region.key]:
+            for plan in plans:
                 if is_faster(us := self._total(plan), least):
-                    least, out[region.key] = us, plan
+                    least, out[region] = us, plan
         return out
 
     def _used(self, decided: Mapping[Any, RegionPlan]) -> list[str]:
@@ -71,10 +71,10 @@ class Decisions:
 
     def _plan(self) -> Plan:
         decided = self._decide()
-        regions = {r.key: decided.get(r.key, self.lists[r.key][0]) for r in self.space.regions}
+        regions = {key: decided.get(key, plans[0]) for key, plans in self.lists.items()}
         kernels = {key: self._chosen(key) for key in self._used(regions)}
         s = self.space
-        return Plan(s.graph, s.target, kernels, regions, s.instances, s.outputs)
+        return Plan(s.graph, s.target, kernels, regions, self.instances, s.outputs)
 
     def _chosen(self, key: str) -> KernelPlan:
         plan, choice = self.kernels[key], self.records.choices.get(self._at(key))
@@ -90,7 +90,7 @@ class Decisions:
 
     def _require_records(self) -> None:
         decided = self._decide()
-        missed = [r.key for r in self.space.regions if r.key not in decided]
+        missed = [key for key in self.lists if key not in decided]
         missed += [k for k in self._used(decided) if self._at(k) not in self.records.choices]
         if missed:
             what = f"--frozen: no record of {len(missed)} kernels: {', '.join(missed[:5])}"

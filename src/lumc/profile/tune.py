@@ -22,7 +22,7 @@ from lumc.profile.measure import Bench, Job
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
 from lumc.records import Choice, Records, Trial, text_of, yardstick
-from lumc.search.space import Region, Space
+from lumc.search.space import Space
 
 BATCH = 8  # candidates that are compiled together
 FOR_TRIALS = 0.85  # of the budget; the rest is for the finals
@@ -144,7 +144,7 @@ class Tuning(Decisions):
         """Finals for the kernels of the plan, and their choices on record."""
         while self._finals(self._used(self._decide())):
             pass
-        for region in sorted(self.space.regions, key=self._cost, reverse=True)[:HEAVY]:
+        for region in sorted(self.lists, key=self._cost, reverse=True)[:HEAVY]:
             self._compare_programs(region)
         self._compare_whole()
 
@@ -156,32 +156,32 @@ class Tuning(Decisions):
             self._choose(key)
         return bool(left)
 
-    def _cost(self, region: Region) -> float:
+    def _cost(self, region: str) -> float:
         decided = self._decide()
-        return region.count * self._total(decided[region.key]) if region.key in decided else 0.0
+        return self.count[region] * self._total(decided[region]) if region in decided else 0.0
 
-    def _compare_programs(self, region: Region) -> None:
+    def _compare_programs(self, region: str) -> None:
         """Whole runs with the programs that are nearly as fast: side by side they tell more than
         the times of kernels, taken one after the other. A winner is on record as faster by what
         it gained."""
-        best = self._decide().get(region.key)
+        best = self._decide().get(region)
         if best is None or self._is_late():
             return
-        total, cost = self._total(best), sum(map(self._cost, self.space.regions))
-        near = [p for p in self.lists[region.key] if self._contends(p, total) and p is not best]
+        total, cost = self._total(best), sum(map(self._cost, self.lists))
+        near = [p for p in self.lists[region] if self._contends(p, total) and p is not best]
         near = sorted(near, key=self._total)[:RIVALS]
         self._finals(self._used(dict(enumerate(near))))
         if not near or self._is_late():
             return
         plan, plans = self._plan(), list[Plan]()
         for p in (best, *near):
-            regions = {**plan.regions, region.key: p}
+            regions = {**plan.regions, region: p}
             kernels = {k: self._chosen(k) for k in self._used(regions)}
             plans.append(replace(plan, regions=regions, kernels=kernels))
         us = self._bench().race(plans, TURN_S, self._is_late)
         won = min(range(1, len(us)), key=us.__getitem__, default=0)
         if won and is_faster(us[won], us[0]):
-            gained = cost * (1 - us[won] / us[0]) / region.count
+            gained = cost * (1 - us[won] / us[0]) / self.count[region]
             self._prefer(near[won - 1], best, total - gained)
 
     def _prefer(self, program: RegionPlan, to: RegionPlan, us: float) -> None:
@@ -228,11 +228,11 @@ class Tuning(Decisions):
     def _open_kernels(self) -> dict[str, float]:
         """Kernels whose search goes on, with what there is to gain."""
         decided, out = self._decide(), dict[str, float]()
-        for region in self.space.regions:
-            best = decided.get(region.key)
-            for plan in self.lists[region.key] if best else ():
+        for region, plans in self.lists.items():
+            best = decided.get(region)
+            for plan in plans if best else ():
                 if plan is best or self._contends(plan, self._total(best)):
-                    share = region.count * (1.0 if plan is best else 0.25)
+                    share = self.count[region] * (1.0 if plan is best else 0.25)
                     for step in plan.steps:
                         gain = share * self._gain(step.kernel)
                         out[step.kernel] = out.get(step.kernel, 0.0) + gain
@@ -329,8 +329,8 @@ class Tuning(Decisions):
         self.records.choose(*self._at(key), choice)
 
     def _tell(self, open_: int) -> None:
-        count = {r.key: r.count for r in self.space.regions}
-        total = sum(count[key] * self._total(plan) for key, plan in self._decide().items())
+        decided = self._decide().items()
+        total = sum(self.count[key] * self._total(plan) for key, plan in decided)
         spent = self.clock() - self.start
         self.say(Progress(spent, len(self.kernels), open_, self.measured, total, self.noise))
 

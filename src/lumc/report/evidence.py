@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,13 @@ from typing import Any
 from lumc import artifact, files
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
-from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
-from lumc.profile.choose import estimate, plan_region, shortlist
+from lumc.kernel.plan import KernelPlan, Plan
+from lumc.profile.choose import estimate
 from lumc.records import NAME, Records, Setting, read_lines, text_of
-from lumc.report import derivation
+from lumc.report.programs import at, region_rows
 from lumc.report.show import launches, read
 from lumc.report.words import difference, equations, schedule_words
-from lumc.search.space import Region, Space
-from lumc.search.translate import Body as Term
+from lumc.search.space import Space
 
 Body = dict[str, Any]
 LOSERS = 5  # schedules that are told
@@ -211,8 +210,8 @@ def written(plan: Plan, key: str) -> list[str]:
     for i in plan.instances:
         for step in plan.regions[i.region].steps:
             if step.kernel == key:
-                last = step.args[-1]
-                out.append(i.output if last == "out" else f"{i.output}.{last}")
+                stored = step.args[-len(plan.kernels[key].kernel.roots) :]
+                out += [i.names.get(name, f"{i.outputs[0]}.{name}") for name in stored]
     return out
 
 
@@ -222,12 +221,6 @@ def limited_by(flops: float, nbytes: float, bound_us: float, limits: Mapping[str
         return "arithmetic"
     speed = nbytes / (bound_us * 1e3) if bound_us else 0.0
     return "caches" if speed > 1.5 * limits["bandwidth"] else "memory"
-
-
-def at(e: Evidence, k: KernelPlan) -> tuple[str, bool]:
-    """Under which key its records are: weights are cold in all records of a plan, or warm."""
-    cold = any(key in e.plan.kernels and c for key, c in e.records.choices)
-    return k.key, cold and any(b.constant for b in k.kernel.buffers)
 
 
 def losers(k: KernelPlan, known: Iterable[Any]) -> list[Body]:
@@ -256,79 +249,6 @@ def curve(times: Iterable[float | None]) -> list[list[float]]:
     if out and out[-1][0] != n:
         out.append([n, out[-1][1]])
     return out
-
-
-# ---- programs
-
-
-def region_rows(e: Evidence, only: str) -> list[Body]:
-    """The regions that launch a kernel, or all; none when there is no search space."""
-    if e.space is None:
-        return []
-    bodies = derivation.original(e.space.graph)
-    steps = {key: [s.kernel for s in r.steps] for key, r in e.plan.regions.items()}
-    return [
-        {
-            "key": region.key,
-            "count": region.count,
-            "values": [i.output for i in e.plan.instances if i.region == region.key],
-            "enodes": region.stats.nodes,
-            "classes": region.stats.classes,
-            "stop": region.stats.stop.value,
-            "variants": len(region.variants),
-            "fired": {rule: n for rule, n in region.stats.fired.items() if n},
-            "programs": list(programs(e, region, bodies[region.key])),
-        }
-        for region in e.space.regions
-        if not only or only in steps[region.key]
-    ]
-
-
-def programs(e: Evidence, region: Region, body: Term) -> Iterator[Body]:
-    """The chosen program of a region, then the others that were worth a measurement."""
-    kernels: dict[str, KernelPlan] = dict(e.plan.kernels)
-    chosen = e.plan.regions[region.key]
-    others = [
-        plan_region(region, parts, e.plan.target, kernels)
-        for parts in shortlist(region, e.plan.target)
-    ]
-    same = [s.kernel for s in chosen.steps]
-    yield program(e, region, chosen, kernels, body)
-    rows = [
-        program(e, region, p, kernels, None) for p in others if [s.kernel for s in p.steps] != same
-    ]
-    yield from sorted(rows, key=lambda r: (r["us"] is None, r["us"] or r["bound_us"]))
-
-
-def program(
-    e: Evidence,
-    region: Region,
-    plan: RegionPlan,
-    kernels: Mapping[str, KernelPlan],
-    body: Term | None,
-) -> Body:
-    steps = [kernels[s.kernel] for s in plan.steps]
-    times = [best_time(e, k) for k in steps]
-    variant, split = derivation.variant_of(region, plan, e.plan.target)
-    laws = derivation.laws(region, variant, body) if body and variant is not None else None
-    return {
-        "chosen": plan is e.plan.regions[region.key],
-        "variant": variant,
-        "cuts": [b.name for b in plan.local],
-        "kernels": [{"key": k.key, "name": k.kernel.name} for k in steps],
-        "us": None if None in times else sum(t for t in times if t is not None),
-        "bound_us": sum(k.bound_us for k in steps),
-        "laws": None if laws is None else [*laws, *split],
-        "split": split,
-    }
-
-
-def best_time(e: Evidence, k: KernelPlan) -> float | None:
-    if k.key in e.plan.kernels:
-        return e.plan.kernels[k.key].time_us
-    choice = e.records.choices.get(at(e, k))
-    known = e.records.trials.get(at(e, k), {}).values()
-    return choice.us if choice else min((t.us for t in known if t.us is not None), default=None)
 
 
 # ---- carrying it over

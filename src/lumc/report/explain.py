@@ -144,7 +144,9 @@ def provenance(region: Body) -> Iterator[str]:
     else:
         said = f"by the laws {', '.join(laws)}" if laws else "as the graph says it, by no law"
     yield f"{which(chosen, region['variants'])}; {said}"
-    many = f"{region['count']} equal regions, " if region["count"] > 1 else ""
+    joint = f"regions of {region['members']} siblings" if region["members"] > 1 else "regions"
+    many = f"{region['count']} equal {joint}, " if region["count"] > 1 else ""
+    many = many or (f"{region['members']} siblings, " if region["members"] > 1 else "")
     yield f"{many}{region['enodes']} e-nodes, saturation ended: {region['stop']}"
 
 

@@ -280,7 +280,8 @@ def owners(plan: Plan, entry: Entry) -> dict[str, str]:
     out = dict[str, str]()
     for i in plan.instances:
         steps = plan.regions[i.region].steps
-        todo = [updated.get(i.output, i.output)] if i.entry == entry.name and steps else []
+        mine = i.outputs if i.entry == entry.name and steps else ()
+        todo = [updated.get(name, name) for name in mine]
         while todo:
             name = todo.pop()
             if name in nodes and name not in out:

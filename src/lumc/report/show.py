@@ -334,17 +334,18 @@ def _regions(value: Space | Plan, entry: str) -> draw.Diagram:
     graph = value.graph.entry(entry)
     leaves = {n.name for n in graph.inputs}
     shapes = {n.name: n for n in graph.nodes}
-    known = set[str]()
+    known = {name: name for name in leaves}
     for leaf in graph.inputs:
         out.boxes.append(draw.Box(leaf.name, (leaf.name,), "leaf"))
     for i in value.instances:
         if i.entry != entry:
             continue
-        node = shapes.get(i.output)
-        size = f"{node.dtype.value}{list(node.shape)}" if node else ""
-        out.boxes.append(draw.Box(i.output, (i.output, size, i.region[:12]), "kernel"))
-        out.edges += [(s, i.output) for s in dict.fromkeys(i.inputs) if s in known | leaves]
-        known.add(i.output)
+        nodes = [shapes[name] for name in i.outputs if name in shapes]
+        size = ", ".join(f"{n.dtype.value}{list(n.shape)}" for n in nodes)
+        name = ", ".join(i.outputs)
+        out.boxes.append(draw.Box(name, (name, size, i.region[:12]), "kernel"))
+        out.edges += [(known[s], name) for s in dict.fromkeys(i.inputs) if s in known]
+        known |= dict.fromkeys(i.outputs, name)
     return out
 
 

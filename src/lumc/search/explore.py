@@ -62,7 +62,7 @@ def search(
         for (key, f), finding in zip(unique.items(), findings, strict=True)
     )
     instances = tuple(
-        Instance(f.entry, key, tuple(s.name for s in f.body.sources), f.output)
+        Instance(f.entry, key, tuple(s.name for s in f.body.sources), (f.output,))
         for key, f in zip(keys, found, strict=True)
     )
     outputs: Outputs = {e.name: tuple((n, v.name) for n, v in e.outputs) for e in graph.entries}

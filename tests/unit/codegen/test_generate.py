@@ -73,8 +73,8 @@ def plan(graph: Graph, last: str = "y") -> Plan:
     steps = (Step("mm", ("b0", "b1", "v0")), Step("scale 3.0", ("v0", "out")))
     region = RegionPlan("layer", steps, (Buffer("v0", F, (M, K)),))
     instances = (
-        Instance("main", "layer", ("x", "wa"), "h"),
-        Instance("main", "layer", ("h", "wb"), last),
+        Instance("main", "layer", ("x", "wa"), ("h",)),
+        Instance("main", "layer", ("h", "wb"), (last,)),
     )
     kernels = {k.key: k for k in (matmul(), scale(3.0))}
     target = resolve_target("cpu:native")

@@ -1,0 +1,146 @@
+"""Horizontal fusion: two kernels side by side are one kernel with the roots of both.
+
+    side-by-side    u[i..] = e;  v[j..] = f    =    u[i..] = e, v[i..] = f(j.. := i..)
+
+Neither may need the other, and i.. and j.. have the same extents. It is for kernels that read the
+same values: these are read once, there are fewer launches, and more work in each. Such kernels
+mostly write results of their own, so whole instances of regions are joined: a joint region has
+several results, and is one region wherever equal instances share the same of their inputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count, product
+
+from lumc.graph.expr import subterms
+from lumc.kernel.key import rename, sha
+from lumc.kernel.normal import normalize
+from lumc.kernel.plan import Instance, results
+from lumc.kernel.term import Kernel, Root
+from lumc.search.space import Space
+
+MOST = 4  # members of a joint region
+Family = tuple["Joint", tuple[int, ...]]  # the places of its members among the instances
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Regions that do not need each other, and which of all they read each of them reads."""
+
+    key: str
+    members: tuple[str, ...]
+    inputs: tuple[tuple[int, ...], ...]
+
+    def programs(self, alone: Iterable[Sequence[Kernel]]) -> list[list[Kernel]]:
+        """Programs of the members, on the values of the joint region."""
+        out = []
+        for i, (program, read) in enumerate(zip(alone, self.inputs, strict=True)):
+            local = {b.name: f"s{i}_{b.name}" for k in program for b in k.buffers}
+            names = local | {f"b{n}": f"b{at}" for n, at in enumerate(read)}
+            names["out"] = results(len(self.members))[i]
+            out.append([_renamed(k, {}, names) for k in program])
+        return out
+
+
+def families(space: Space) -> list[Family]:
+    """Joint regions of instances that read a common value and write results of equal extents, as
+    early as possible: when the first one may run, so may all of them."""
+    every, states = space.instances, {s.name for s in space.graph.states}
+    frames = {r.key: r.frame for r in space.regions}
+    sizes = [sorted(frames[i.region].extent[a] for a in frames[i.region].axes) for i in every]
+    left = [at for at, i in enumerate(every) if i.outputs[0] not in states and 0 not in sizes[at]]
+    out = list[Family]()
+    while left:
+        start, entry, inputs = left[0], every[left[0]].entry, {*every[left[0]].inputs}
+        later = {i.outputs[0] for i in every[start:] if i.entry == entry}
+        same = [at for at in left if every[at].entry == entry and sizes[at] == sizes[start]]
+        reads = {at: {*every[at].inputs} for at in same}
+        family = tuple(at for at in same if reads[at] & inputs and not reads[at] & later)[:MOST]
+        left = [at for at in left[1:] if at not in family]
+        if len(family) > 1:
+            names = _inputs([every[at] for at in family])
+            members = tuple(every[at].region for at in family)
+            read = tuple(tuple(map(names.index, every[at].inputs)) for at in family)
+            out.append((Joint(sha(json.dumps([members, read])), members, read), family))
+    return out
+
+
+def _inputs(instances: Iterable[Instance]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for i in instances for name in i.inputs))
+
+
+def joined(space: Space, keys: Collection[str]) -> tuple[Instance, ...]:
+    """The instances with the families of these joint regions as one each."""
+    out = dict(enumerate(space.instances))
+    for joint, places in families(space):
+        if joint.key in keys:
+            members = [out.pop(at) for at in places]
+            outputs = tuple(i.outputs[0] for i in members)
+            out[places[0]] = Instance(members[0].entry, joint.key, _inputs(members), outputs)
+    return tuple(out[at] for at in sorted(out))
+
+
+def fused(
+    programs: Sequence[Sequence[Kernel]], pays: Callable[[Kernel, Iterable[Kernel]], bool]
+) -> list[Kernel]:
+    """Programs that do not need each other as one: the first kernels of all, the second ones, ..,
+    as one kernel each where that pays. Nothing where none does."""
+    out, many = list[Kernel](), len(programs[0])
+    for apart in zip(*programs, strict=False):
+        one = beside(apart)
+        out += [one] if one and pays(one, apart) else apart
+    return out if len(out) < sum(map(len, programs)) == many * len(programs) else []
+
+
+def beside(kernels: Sequence[Kernel]) -> Kernel | None:
+    """One kernel with the roots of all; None where one needs another, or extents differ."""
+    first, *others = map(normalize, kernels)
+    for other in others:
+        axes, stored = _axes(first, other), {*first.stored, *other.stored}
+        if not axes or stored & {b.name for b in first.buffers} & {b.name for b in other.buffers}:
+            return None
+        other = _renamed(other, axes, {})
+        known = {b.name: b for b in (*first.buffers, *other.buffers)}
+        first = replace(
+            first,
+            extent={**other.extent, **first.extent},
+            roots=(*first.roots, *other.roots),
+            buffers=tuple(sorted(known.values(), key=lambda b: b.name in stored)),
+        )
+    return first
+
+
+def _axes(one: Kernel, other: Kernel) -> dict[str, str]:
+    """Names for the axes of the other kernel, those of this one as far as possible: of what is
+    read alike, else as long, so that they share loops. Empty if their results differ in extents."""
+    loads = [
+        {e.attr[0]: e.kids for e in subterms(*k.values) if e.kind == "load"} for k in (one, other)
+    ]
+    alike = chain(*(zip(loads[0][b], loads[1][b], strict=True) for b in loads[0] if b in loads[1]))
+    pairs = [(i.attr[0], j.attr[0]) for i, j in alike if i.kind == j.kind == "axis"]
+    names: dict[str, str] = {}
+    for i, j in (*pairs, *product(one.extent, other.extent)):
+        fits = one.extent[i] == other.extent[j] and (i in one.axes) == (j in other.axes)
+        if fits and j not in names and i not in names.values():
+            names[j] = i
+    if {*one.axes} != {names.get(a) for a in other.axes}:
+        return {}
+    for a in other.extent:
+        tries = (f"{a}_{n}" for n in count())
+        names.setdefault(a, next(x for x in tries if x not in {**one.extent, **other.extent}))
+    return names
+
+
+def _renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -> Kernel:
+    """The same kernel over other axes and buffers."""
+    buffers = dict.fromkeys(replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
+    extent = {axes.get(a, a): n for a, n in kernel.extent.items()}
+    roots = []
+    for r in kernel.roots:
+        index = tuple(rename(i, axes) for i in r.index)
+        roots.append(Root(names.get(r.buffer, r.buffer), index, rename(r.value, axes, names)))
+    own = tuple(axes.get(a, a) for a in kernel.axes)
+    return Kernel(kernel.name, own, extent, tuple(roots), tuple(buffers))
