@@ -38,7 +38,7 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
 def _arguments(w: Writer, program: ir.Program) -> None:
     """Every place as a pointer or a local array."""
     kernel, used = program.kernel, touched(program.body)
-    if not program.parallel:
+    if not program.tiles:
         w.line("if (part != 0) return;")
     w.line("(void)args, (void)part, (void)nparts;")
     names = [*(b.name for b in kernel.buffers), *(p.name for p in program.packed)]

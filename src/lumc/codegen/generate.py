@@ -98,7 +98,7 @@ def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelC
         source=source,
         args=(*(b.name for b in kernel.buffers), *(p.name for p in program.packed)),
         scratch_bytes=program.scratch_bytes,
-        parallel=int(program.parallel) and (schedule.parts or 1),
+        parallel=int(program.tiles > 0) and (schedule.parts or 1),
         regions=sum(i.region in using for i in plan.instances),
         grid=grid,
     )

@@ -16,11 +16,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from lumc.graph.expr import Expr, add, dim, linear, make, mul, num, subterms
+from lumc.graph.expr import Expr, combine, dim, linear, make, num, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.contraction import Steps
 from lumc.kernel.schedule import Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+
+Motion = tuple[Steps, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -98,21 +101,21 @@ class Place:
 
     def offset(self, index: Sequence[Expr]) -> Expr:
         """The element at these indices, in a panel place only inside the first panel."""
-        total = num(0)
-        for i, d, stride in zip(index, self.dims, self.strides, strict=True):
-            total = add(total, mul(i, stride), mul(d.origin, -stride))
-        return total
+        dims = list(zip(index, self.dims, self.strides, strict=True))
+        return combine([(i, n) for i, _, n in dims] + [(d.origin, -n) for _, d, n in dims])
 
-    def motion(self, index: Sequence[Expr]) -> tuple[dict[str, int], set[str]]:
+    def motion(self, index: tuple[Expr, ...]) -> Motion:
         """Elements per step of each axis, and the axes that move the load in another way."""
-        steps: dict[str, int] = {}
-        irregular: set[str] = set()
-        for atom, coef in linear(self.offset(index))[1].items():
-            if atom.kind == "axis":
-                steps[atom.attr[0]] = coef
-            else:
-                irregular |= atom.free
-        return steps, irregular
+        if index not in self._motions:
+            atoms = linear(self.offset(index))[1]
+            steps = {atom.attr[0]: n for atom, n in atoms.items() if atom.kind == "axis"}
+            others = (atom.free for atom in atoms if atom.kind != "axis")
+            self._motions[index] = steps, frozenset[str]().union(*others)
+        return self._motions[index]
+
+    @cached_property
+    def _motions(self) -> dict[tuple[Expr, ...], Motion]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -246,13 +249,8 @@ class Program:
     scratch_bytes: int = 0
 
     @property
-    def parallel(self) -> bool:
-        """False: only part 0 has work."""
-        return self.tiles > 0
-
-    @property
     def tiles(self) -> int:
-        """That are dealt to the parts, by the distributed loops with most of them."""
+        """That are dealt to the parts, by the distributed loops with most; 0: only one has work."""
         loops = [op.loops for op in self.body if isinstance(op, Par)]
         return max((prod(loop.count for loop in each) for each in loops), default=0)
 

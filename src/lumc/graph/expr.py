@@ -44,8 +44,8 @@ def make(
     bound: Iterable[str] = (),
 ) -> Expr:
     """The node of these parts; ``bound`` are the axes that it binds in its kids."""
-    # 0.0 == -0.0 and 1 == 1.0 == True in Python: the repr keeps such attributes apart
-    key = (kind, repr(attr), kids)
+    # 0.0 == -0.0 and 1 == 1.0 == True in Python: the repr keeps such constants apart
+    key = (kind, repr(attr) if kind == "const" else attr, kids)
     node = _interned.get(key)
     if node is None:
         node = object.__new__(Expr)
@@ -88,7 +88,9 @@ def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
 
 
 def from_linear(constant: int, coefs: Mapping[Expr, int]) -> Expr:
-    atoms = sorted((a for a, c in coefs.items() if c), key=text)
+    atoms = [a for a, c in coefs.items() if c]
+    if len(atoms) > 1:
+        atoms.sort(key=text)
     if not atoms:
         return num(constant)
     if constant == 0 and len(atoms) == 1 and coefs[atoms[0]] == 1:
@@ -97,18 +99,22 @@ def from_linear(constant: int, coefs: Mapping[Expr, int]) -> Expr:
 
 
 def add(*terms: Expr | str | int) -> Expr:
-    constant, coefs = 0, dict[Expr, int]()
-    for term in terms:
-        c, atoms = linear(index(term))
-        constant += c
+    return combine((index(term), 1) for term in terms)
+
+
+def combine(terms: Iterable[tuple[Expr, int]], constant: int = 0) -> Expr:
+    """The sum of a constant and of multiples of indices."""
+    coefs = dict[Expr, int]()
+    for term, factor in terms:
+        c, atoms = linear(term)
+        constant += c * factor
         for atom, coef in atoms.items():
-            coefs[atom] = coefs.get(atom, 0) + coef
+            coefs[atom] = coefs.get(atom, 0) + coef * factor
     return from_linear(constant, coefs)
 
 
 def mul(e: Expr | str | int, factor: int) -> Expr:
-    constant, coefs = linear(index(e))
-    return from_linear(constant * factor, {a: c * factor for a, c in coefs.items()})
+    return combine([(index(e), factor)])
 
 
 def bounds(e: Expr, ranges: Mapping[str, Range]) -> Range:
@@ -217,7 +223,7 @@ def rebuild(e: Expr, kids: Sequence[Expr]) -> Expr:
     if tuple(kids) == e.kids:
         return e
     if e.kind == "lin":
-        return add(e.attr[0], *(mul(k, c) for k, c in zip(kids, e.attr[1], strict=True)))
+        return combine(zip(kids, e.attr[1], strict=True), e.attr[0])
     if e.kind in ("div", "mod") and kids[0].kind == "num":
         value = kids[0].attr[0]
         return num(value // e.attr[0] if e.kind == "div" else value % e.attr[0])
@@ -232,43 +238,41 @@ def bound_axes(e: Expr) -> tuple[str, ...]:
     return (e.attr[0],) if e.kind == "wsum" else ()
 
 
-def rewrite(e: Expr, change: Callable[[Expr], Expr | None], memo: dict[Expr, Expr]) -> Expr:
-    """Top-down replacement: ``change`` gives the replacement of a node, or None to look below.
+def substitute(e: Expr, replacement: Mapping[Expr, Expr]) -> Expr:
+    """Replace whole sub-expressions, outermost first."""
+    return rewrite(e, dict(replacement))
+
+
+def rewrite(e: Expr, memo: dict[Expr, Expr]) -> Expr:
+    """``e`` over the expressions that ``memo`` gives for some below it, and then for all.
 
     Not recursive: kernel terms may be deeper than Python's stack.
     """
-    stack = [(e, False)]
+    stack = [e]
     while stack:
-        node, done = stack.pop()
-        if done:
+        node = stack[-1]
+        if node not in memo:
+            if todo := [k for k in node.kids if k not in memo]:
+                stack += todo
+                continue
             memo[node] = rebuild(node, [memo[k] for k in node.kids])
-        elif node not in memo:
-            new = change(node)
-            if new is not None or not node.kids:
-                memo[node] = node if new is None else new
-            else:
-                stack.append((node, True))
-                stack.extend((k, False) for k in reversed(node.kids))
+        stack.pop()
     return memo[e]
-
-
-def substitute(e: Expr, replacement: Mapping[Expr, Expr]) -> Expr:
-    """Replace whole sub-expressions, outermost first."""
-    return rewrite(e, replacement.get, {})
 
 
 @lru_cache(maxsize=1 << 13)  # passes ask again and again; nodes are interned and never change
 def subterms(*roots: Expr) -> tuple[Expr, ...]:
     """Every distinct node below and including the roots, kids first, in a fixed order."""
     seen: dict[Expr, None] = {}
-    stack = [(root, False) for root in reversed(roots)]
+    stack = list(reversed(roots))
     while stack:
-        node, done = stack.pop()
-        if done:
+        node = stack[-1]
+        if node not in seen:
+            if todo := [k for k in node.kids if k not in seen]:
+                stack += reversed(todo)
+                continue
             seen[node] = None
-        elif node not in seen:
-            stack.append((node, True))
-            stack.extend((k, False) for k in reversed(node.kids) if k not in seen)
+        stack.pop()
     return tuple(seen)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,7 @@ class DType(Enum):
     def __str__(self) -> str:
         return self.value
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return self.numpy.itemsize
 

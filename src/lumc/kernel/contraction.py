@@ -7,9 +7,9 @@ A sum of products is a contraction along a lane axis that only some of the facto
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 
 from lumc.graph.expr import Expr, bound_axes, linear, subterms
 from lumc.graph.ops import DType
@@ -18,6 +18,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, strides
 
 Pair = tuple[str | None, str]  # (rows axis, lane axis)
+Steps = Mapping[str, int]  # elements per step of each axis
 
 # dtypes that a register tile computes in
 VECTOR = {
@@ -54,6 +55,7 @@ def product(parts: list[Expr]) -> Expr:
     return reduce(partial(binary, "mul"), parts)
 
 
+@lru_cache(maxsize=1 << 12)
 def operands(stage: Expr, lane: str) -> tuple[Expr, Expr] | None:
     """``(a, b)`` of the contraction with these lanes, or None; ``a`` of a wsum are its scores."""
     if stage.kind == "wsum":
@@ -101,11 +103,12 @@ def can_dot(stage: Expr, pair: Pair) -> bool:
     return split is not None and all(last in e.free for e in split)
 
 
-def axis_steps(index: Iterable[Expr], shape: tuple[int, ...]) -> tuple[dict[str, int], set[str]]:
+@lru_cache(maxsize=1 << 12)
+def axis_steps(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Steps, frozenset[str]]:
     """How far a load moves per step of each axis, in elements of a row-major buffer, and the
     axes that it depends on in another way (through //, % or data)."""
-    steps: dict[str, int] = {}
-    irregular: set[str] = set()
+    steps = dict[str, int]()
+    irregular = frozenset[str]()
     for i, stride in zip(index, strides(shape), strict=True):
         for atom, coef in linear(i)[1].items():
             if atom.kind == "axis":
@@ -129,7 +132,7 @@ def loads(kind: DType, computes: DType, p: Stage, side: str) -> bool:
     return kind is computes or (kind in NARROW and computes is DType.F32 and vectors)
 
 
-def readable(steps: dict[str, int], irregular: set[str], stage: Expr, p: Stage, side: str) -> bool:
+def readable(steps: Steps, irregular: frozenset[str], stage: Expr, p: Stage, side: str) -> bool:
     """Can a register tile read an operand that moves like this in place?
 
     All targets want it affine in the axes of the tile; CPUs want contiguous lanes.
@@ -161,16 +164,13 @@ def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False
 
 def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> list[str]:
     """The ways to bring an operand to the register tile that are possible."""
-    split = operands(stage, p.lane_axis or "")
-    assert split is not None
-    operand = split[side == "b"]
-    bare = replace(p, stage_a="none") if side == "a" else p
+    operand = operand_of(stage, (p.rows_axis, p.lane_axis or ""), side)
+    bare = replace(p, stage_a="none") if side == "a" and p.stage_a != "none" else p
     modes = ["none"] if in_place(kernel, stage, bare, side, gpu) else []
     if stage.kind == "wsum" and side == "a":
         return modes  # the weights are computed where they are used
-    below = [e for e in subterms(operand) if e.kind in REDUCTIONS]
     modes.append("inner")
-    if all(e.free <= set(kernel.axes) for e in below):
+    if all(e.free <= set(kernel.axes) for e in subterms(operand) if e.kind in REDUCTIONS):
         modes.append("hoist")
     gathers = any(e.kind == "dyn" for e in subterms(operand))
     computes = VECTOR[dtype(stage)]
@@ -191,14 +191,11 @@ def operand_of(stage: Expr, pair: Pair, side: str) -> Expr:
 
 def least_step(kernel: Kernel, operand: Expr, axis: str) -> int:
     """The least distance that a step along an axis moves a load of the operand; 0: none."""
-    steps = []
-    for e in subterms(operand):
-        if e.kind == "load":
-            steps.append(axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0].get(axis, 0))
-    return min((abs(s) for s in steps if s), default=0)
+    below = [e for e in subterms(operand) if e.kind == "load"]
+    moves = (axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in below)
+    return min((abs(steps[axis]) for steps in moves if steps.get(axis)), default=0)
 
 
 def can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     """Is b a weight, which may be packed when the program is linked?"""
-    p = Stage("contract", pair[0], pair[1])
-    return "link" in staging_modes(kernel, stage, p, "b")
+    return "link" in staging_modes(kernel, stage, Stage("contract", *pair), "b")

@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 from lumc.graph.expr import Expr, Range, bound_axes, bounds, make, num, rebuild, subterms
 from lumc.graph.ops import DType
@@ -20,25 +21,30 @@ Guard = tuple[Expr, int, int]  # index, lo, hi
 
 def normalize(kernel: Kernel) -> Kernel:
     """The normal form; normalizing twice changes nothing."""
-    zero = {a for a, n in kernel.extent.items() if n == 0}
-    roots = [r for r in kernel.roots if not zero & r.axes]
-    simplify = partial(_simplify, _Scope(kernel, [r.value for r in roots]), guards=())
+    roots = _normal_roots(tuple(kernel.extent.items()), kernel.roots)
+    axes = tuple(a for a in kernel.axes if any(a in r.axes for r in roots))
+    return replace(kernel, axes=axes, roots=roots)
+
+
+@lru_cache(maxsize=1 << 10)  # every schedule of a kernel asks for it
+def _normal_roots(sizes: tuple[tuple[str, int], ...], every: Sequence[Root]) -> tuple[Root, ...]:
+    extent = dict(sizes)
+    roots = [r for r in every if 0 not in map(extent.get, r.axes)]
+    simplify = partial(_simplify, _Scope(extent, [r.value for r in roots]), guards=())
     index = [tuple(simplify(i) for i in r.index) for r in roots]
     values = _merge([simplify(r.value) for r in roots])
-    new = [Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True)]
-    axes = tuple(a for a in kernel.axes if any(a in r.axes for r in new))
-    return replace(kernel, axes=axes, roots=tuple(new))
+    return tuple(Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True))
 
 
 class _Scope:
     """What simplification knows of the kernel, and what it has done."""
 
-    def __init__(self, kernel: Kernel, values: list[Expr]) -> None:
+    def __init__(self, extent: dict[str, int], values: list[Expr]) -> None:
         # the weight of a single score is not always 1 (its score may be infinite): wsum stays
         weighted = {e.attr[0] for e in subterms(*values) if e.kind == "wsum"}
-        self.extent = kernel.extent
-        self.single = {a for a, n in kernel.extent.items() if n == 1 and a not in weighted}
-        self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in kernel.extent.items() if n}
+        self.extent = extent
+        self.single = {a for a, n in extent.items() if n == 1 and a not in weighted}
+        self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in extent.items() if n}
         self.memo: dict[tuple[Expr, tuple[Guard, ...]], Expr] = {}
 
 

@@ -161,7 +161,7 @@ class Kernel:
         written = {root.buffer for root in self.roots}
         return [b.name for b in self.buffers if b.name in written]
 
-    @property
+    @cached_property
     def stages(self) -> list[Expr]:
         return stages(self.values)
 

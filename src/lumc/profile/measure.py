@@ -282,5 +282,5 @@ def _loaded(program: Program, schedule: Schedule, path: str, symbol: str) -> Loa
     packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
     raw = tuple(dict.fromkeys(e.attr[0] for op in leaves(program.body) for e in loads_of(op)))
     data = tuple(to_plain(p) for p in packings)
-    parallel = int(program.parallel) and (schedule.parts or 1)
+    parallel = int(program.tiles > 0) and (schedule.parts or 1)
     return Loaded(path, symbol, raw, data, program.scratch_bytes, parallel, program.tiles)

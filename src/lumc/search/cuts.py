@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lumc.graph.expr import Expr, axis, bound_axes, rewrite, substitute, subterms
+from lumc.graph.expr import Expr, axis, bound_axes, rebuild, rewrite, substitute, subterms
 from lumc.kernel.key import abstract
 from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Root, const, dtype, load
 
@@ -70,17 +70,21 @@ def _last_elementwise(value: Expr, order: Sequence[Expr], inner: Expr) -> Expr:
 class _Stored:
     """A cut value: its buffer, its axes, and the order in which its function lists them."""
 
+    name: str
     value: Expr
     buffer: Buffer
     axes: tuple[str, ...]
-    layout: tuple[int, ...]
+    index: tuple[Expr, ...]
+    layout: tuple[int, ...] = ()
 
 
 class Splitting:
     """A variant that can be split at any of its cut points."""
 
     def __init__(self, frame: Frame, value: Expr, cuts: Sequence[Expr]) -> None:
-        self.frame, self.value = frame, value
+        self.frame = frame
+        self.whole = _Stored("result", value, frame.output, frame.axes, frame.index)
+        self.made: dict[tuple[str, Expr], Kernel] = {}
         functions = [abstract(c) for c in cuts]
         self.stored = [self._store(i, c, functions[i][1]) for i, c in enumerate(cuts)]
         self.loads: list[dict[Expr, Expr]] = [{} for _ in cuts]  # what equals a cut, and its load
@@ -98,25 +102,22 @@ class Splitting:
         )
         names = tuple(axes[n] for n in layout)
         shape = tuple(self.frame.extent[a] for a in names)
-        return _Stored(value, Buffer(f"v{i}", dtype(value), shape), names, tuple(layout))
+        buffer, index = Buffer(f"v{i}", dtype(value), shape), tuple(map(axis, names))
+        return _Stored(f"part{i}", value, buffer, names, index, tuple(layout))
 
     def kernels(self, chosen: Sequence[int] = ()) -> list[Kernel]:
         """The kernels when the values of these cut points are stored, in execution order."""
-        loads = {e: at for i in chosen for e, at in self.loads[i].items()}
-        frame, whole = self.frame, _Stored(self.value, self.frame.output, self.frame.axes, ())
-        out = []
-        for i in chosen:
-            index = tuple(axis(a) for a in self.stored[i].axes)
-            out.append(self._kernel(f"part{i}", self.stored[i], index, loads))
-        return [*out, self._kernel("result", whole, frame.index, loads)]
+        memo = {e: at for i in chosen for e, at in self.loads[i].items()}
+        return [self._kernel(p, memo) for p in (*(self.stored[i] for i in chosen), self.whole)]
 
-    def _kernel(
-        self, name: str, part: _Stored, index: tuple[Expr, ...], loads: Mapping[Expr, Expr]
-    ) -> Kernel:
-        value = rewrite(part.value, lambda t: None if t is part.value else loads.get(t), {})
-        known = (*self.frame.inputs, *(s.buffer for s in self.stored))
-        roots = (Root(part.buffer.name, index, value),)
-        return assemble(name, part.axes, roots, self.frame.extent, known, (part.buffer,))
+    def _kernel(self, part: _Stored, memo: dict[Expr, Expr]) -> Kernel:
+        value = rebuild(part.value, [rewrite(k, memo) for k in part.value.kids])
+        if (part.name, value) not in self.made:
+            known = (*self.frame.inputs, *(s.buffer for s in self.stored))
+            roots, out = (Root(part.buffer.name, part.index, value),), (part.buffer,)
+            kernel = assemble(part.name, part.axes, roots, self.frame.extent, known, out)
+            self.made[part.name, value] = kernel
+        return self.made[part.name, value]
 
 
 def assemble(
@@ -130,6 +131,6 @@ def assemble(
     """The kernel of these roots: of what is known it gets what it reads."""
     below = subterms(*(r.value for r in roots))
     read = {e.attr[0] for e in below if e.kind == "load"}
-    used = {*axes, *(a for e in below for a in (*e.free, *bound_axes(e)))}
+    used = {*axes, *(a for e in below for a in (e.attr if e.kind == "axis" else bound_axes(e)))}
     buffers = (*(b for b in known if b.name in read), *stored)
     return Kernel(name, axes, {a: n for a, n in extent.items() if a in used}, roots, buffers)

@@ -23,7 +23,6 @@ from lumc.graph.expr import (
     axis,
     bound_axes,
     mul,
-    rewrite,
     simplify,
     substitute,
     subterms,
@@ -39,11 +38,9 @@ NEAR = 4  # times so many parts, where these do not divide it
 
 def inner(stage: Expr, j: str, at: Expr, j2: str, ranges: Mapping[str, Range]) -> tuple[Expr, ...]:
     """What a part of a reduction gives: its axis j is ``at``, an index of the axes j1 and j2."""
-
-    def plain(e: Expr) -> Expr | None:
-        return simplify(e, ranges) if e.kind in ("lin", "div", "mod") else None
-
-    here = [rewrite(substitute(k, {axis(j): at}), plain, {}) for k in stage.kids]
+    there = [substitute(k, {axis(j): at}) for k in stage.kids]
+    indices = [e for e in subterms(*there) if e.kind in ("lin", "div", "mod")]
+    here = [substitute(k, {e: simplify(e, ranges) for e in indices}) for k in there]
     if stage.kind == "red":
         axes = [j2 if a == j else a for a in bound_axes(stage)]
         return (reduce(stage.attr[0], axes, here[0]),)
