@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
+from math import prod
 
 from lumc.graph.expr import subterms
 from lumc.kernel.key import rename, sha
@@ -47,18 +48,22 @@ class Joint:
 
 def families(space: Space) -> list[Family]:
     """Joint regions of instances that read a common value and write results of equal extents, as
-    early as possible: when the first one may run, so may all of them."""
+    early as possible: when the first one may run, so may all of them. On a CPU, where launches cost
+    next to nothing, the common value is one that no cache holds."""
+    least = 0 if space.target.gpu else space.target.l2 // 2  # bytes
     every, states = space.instances, {s.name for s in space.graph.states}
     frames = {r.key: r.frame for r in space.regions}
     sizes = [sorted(frames[i.region].extent[a] for a in frames[i.region].axes) for i in every]
     left = [at for at, i in enumerate(every) if i.outputs[0] not in states and 0 not in sizes[at]]
     out = list[Family]()
     while left:
-        start, entry, inputs = left[0], every[left[0]].entry, {*every[left[0]].inputs}
+        start, entry = left[0], every[left[0]].entry
+        known = zip(every[start].inputs, frames[every[start].region].inputs, strict=True)
+        large = {name for name, b in known if prod(b.shape) * b.dtype.nbytes > least}
         later = {i.outputs[0] for i in every[start:] if i.entry == entry}
         same = [at for at in left if every[at].entry == entry and sizes[at] == sizes[start]]
         reads = {at: {*every[at].inputs} for at in same}
-        family = tuple(at for at in same if reads[at] & inputs and not reads[at] & later)[:MOST]
+        family = tuple(at for at in same if reads[at] & large and not reads[at] & later)[:MOST]
         left = [at for at in left[1:] if at not in family]
         if len(family) > 1:
             names = _inputs([every[at] for at in family])

@@ -254,3 +254,29 @@ def test_a_real_search_of_a_small_product(tmp_path: Path) -> None:
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan))), plan.graph) == plan
     trials = [n for n in read_lines(tmp_path / NAME) if n["kind"] == "trial"]
     assert len({text_of_line(n) for n in trials}) == len(trials) >= 10
+
+
+def siblings(g: Model) -> Tensor:
+    """Two statistics of the same rows, which are more than any cache holds."""
+    x = g.input("x", (40000, 3000))
+    g.output("other", (x * x).sum(1))
+    return x.sum(1)
+
+
+@pytest.mark.parametrize("faster", [0, -1], ids=["apart", "side by side"])
+def test_siblings_are_fused_if_that_was_measured_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faster: int
+) -> None:
+    """The programs of a joint region are those of its members, then the fused ones."""
+    search = fake(siblings, tmp_path, FakeBench(), trials=1)
+    (plans,) = search.lists.values()
+    assert len(plans[0].steps) == 2 and len(plans[-1].steps) == 1
+    target = {s.kernel for s in plans[faster].steps}
+    monkeypatch.setattr(FakeBench, "us", lambda _, job: 1e6 if job.plan.key in target else 1e8)
+    plan = search.run()
+    assert set(plan.kernels) == target
+    (joint,) = plan.instances
+    assert len(joint.outputs) == 2 and set(plan.regions) == {joint.region}
+    again = FakeBench()
+    assert body(fake(siblings, tmp_path, again, frozen=True)) == json.dumps(plan_to_json(plan))
+    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan))), plan.graph) == plan

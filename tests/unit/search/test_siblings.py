@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,13 @@ def turned() -> Graph:
     return written({"a": x @ v, "b": (x @ w).transpose(0, 1) * 2.0, "c": x.sum(1) + 1.0}, g)
 
 
+def statistics(m: int, n: int) -> Graph:
+    """Several values of every row."""
+    g = Model()
+    x = g.input("real_x", (m, n))
+    return written({"sum": x.sum(1), "most": x.max(1), "squares": (x * x).sum(1)}, g)
+
+
 def cached() -> Graph:
     """Two states, each with its own update, from what is projected of one input."""
     g = Model()
@@ -120,7 +128,7 @@ def joints(plan: Plan) -> list[tuple[int, int]]:
 )
 def test_families(graph: Graph, want: list[int]) -> None:
     """Instances that read a common value, when none needs another."""
-    found = families(search(graph, CPU, inside=True))
+    found = families(search(graph, CUDA, inside=True))
     assert [len(places) for _, places in found] == want
 
 
@@ -137,9 +145,14 @@ def test_what_is_fused_on_gpus(target: Target) -> None:
     assert joints(planned(apart(), target)) == []
 
 
-def test_what_is_fused_on_cpus() -> None:
-    """A launch costs nothing beside a large product, and the operand is in the cache already."""
-    assert joints(planned(projections(128, 384, 384, 384, 384), CPU)) == []
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_fused_on_cpus(threads: int) -> None:
+    """A launch costs next to nothing there, and what is in the cache may be read again."""
+    target = replace(CPU, threads=threads)
+    assert joints(planned(projections(128, 384, 384, 384, 384), target)) == []
+    assert joints(planned(projections(6, 16, 16, 16, 16), target)) == []
+    assert joints(planned(statistics(64, 100), target)) == []
+    assert joints(planned(statistics(4000, 3000), target)) == [(3, 1)]
 
 
 def test_fusing_is_deterministic() -> None:
@@ -152,13 +165,14 @@ GRAPHS = {
     "halves": projections(32, 32, 32, 32, dtype="f16"),
     "turned": turned(),
     "cached": cached(),
+    "statistics": statistics(9, 70),
     "rows": projections(1, 24, 40, 40, 40, 40),
 }
 
 
-def cases(target: Target) -> list[Case]:
-    """Everything is small here, so launches are what it takes."""
-    made = [Case(graph, target=target) for graph in GRAPHS.values()]
+def cases(target: Target, *names: str) -> list[Case]:
+    """Everything is small here: launches are what it takes, or what a small cache cannot hold."""
+    made = [Case(GRAPHS[name], target=target) for name in names]
     for case in made:
         case.prepare()
         assert case.plan
@@ -168,10 +182,11 @@ def cases(target: Target) -> list[Case]:
 
 
 def test_fused_on_this_machine(tmp_path: Path) -> None:
-    made = cases(native())
+    target = replace(native(), bandwidth=native().bandwidth / 1e4, l2=1024)
+    made = cases(target, "statistics")
     check_compiled(tmp_path, made, [c.plan for c in made if c.plan])
 
 
 @pytest.mark.parametrize("target", [CUDA, METAL], ids=lambda t: t.kind)
 def test_fused_on_gpus(target: Target, tmp_path: Path) -> None:
-    check_emulated(tmp_path, cases(target), checked=True)
+    check_emulated(tmp_path, cases(target, *GRAPHS), checked=True)
