@@ -63,19 +63,15 @@ def parse(text: str, kind: str, where: str, base: Path) -> Artifact:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as e:
+        if text.startswith("lumc graph"):
+            raise other(kind, f"not a lumc {kind} but a graph", "lumc import", where) from None
         raise corrupt(f"not a lumc {kind}: {e}", where) from None
     if not isinstance(data, dict) or not isinstance(data.get("lumc"), str):
         raise corrupt(f"not a lumc {kind}: the envelope is missing", where)
     if data["lumc"] != kind:
+        wanted, got = (k if k == "kernels" else f"a {k}" for k in (kind, data["lumc"]))
         made = KINDS.get(data["lumc"], "lumc import")
-        fix = f"this file was made by '{made}'; make the {kind} with '{KINDS[kind]}'"
-        raise LumcError(
-            "E0502",
-            f"expected a {kind}, got a {data['lumc']}",
-            where=where,
-            fix=fix,
-            exit=Exit.CORRUPT,
-        )
+        raise other(kind, f"expected {wanted}, got {got}", made, where)
     if data.get("schema") != SCHEMA:
         raise corrupt(f"schema {data.get('schema')} is not supported (this is {SCHEMA})", where)
     head = ("lumc", "schema", "input", "digest")
@@ -85,6 +81,12 @@ def parse(text: str, kind: str, where: str, base: Path) -> Artifact:
     if not same:
         raise corrupt("the content does not match its digest", where)
     return Artifact(kind, data["input"], cast(str, data["digest"]), body, base)
+
+
+def other(kind: str, what: str, made: str, where: str) -> LumcError:
+    """The artifact of another pass."""
+    fix = f"this file was made by '{made}'; make the {kind} with '{KINDS[kind]}'"
+    return LumcError("E0502", what, where=where, fix=fix, exit=Exit.CORRUPT)
 
 
 def corrupt(what: str, where: str = "") -> LumcError:
@@ -111,7 +113,13 @@ def read_text(path: str) -> tuple[str, Path]:
     """The text of a file, or of stdin for ``-``, and the folder its relative paths start from."""
     try:
         if path == "-":
-            data, base = sys.stdin.buffer.read(MAX_BYTES + 1), Path.cwd()
+            data, base = (
+                b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_BYTES + 1),
+                Path.cwd(),
+            )
+            if not data:
+                fix = "name a file, or see why the command before the pipe wrote nothing"
+                raise LumcError("E0201", "nothing to read on stdin", fix=fix, exit=Exit.USAGE)
         else:
             if os.path.getsize(path) > MAX_BYTES:
                 raise corrupt(f"larger than {MAX_BYTES} bytes", path)
@@ -123,6 +131,21 @@ def read_text(path: str) -> tuple[str, Path]:
         raise corrupt("not text", path) from None
     except OSError as e:
         raise LumcError("E0201", f"cannot read {path}: {e.strerror}", exit=Exit.USAGE) from None
+
+
+def check_writable(path: str | Path, folder: bool = False) -> None:
+    """Say before the work that a file, or a folder, cannot be written there. Raises E0202."""
+    target, why = Path(path), ""
+    if str(path) == "-":
+        return
+    if target.is_dir() and not folder:
+        why = "it is a folder"
+    elif not target.parent.is_dir():
+        why = f"there is no folder {target.parent}"
+    elif not os.access(target.parent, os.W_OK | os.X_OK):
+        why = f"nothing may be written in {target.parent}"
+    if why:
+        raise LumcError("E0202", f"cannot write {path}: {why}", exit=Exit.FAILED)
 
 
 def write_text(path: str, text: str) -> None:

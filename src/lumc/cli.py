@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run the command line; every failure is one message and the right exit code."""
+    warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
     try:
         code = commands.main(standalone_mode=False)
         sys.stdout.flush()

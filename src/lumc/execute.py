@@ -74,7 +74,8 @@ def _load(file: str) -> np.ndarray | Arrays:
         said = e.strerror or "not an .npy or .npz file"
         raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.USAGE) from None
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as e:
-        raise LumcError("E0603", f"cannot read {file}: {e}", exit=Exit.CORRUPT) from None
+        said = "not an .npy or .npz file" if "pickled" in str(e) else str(e)
+        raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
 
 
 def write_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:

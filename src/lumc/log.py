@@ -75,9 +75,14 @@ def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
 
 
 def crash_report(error: Exception, command: list[str]) -> str:
-    """Write a report about an internal error beside the user's files, and say so."""
+    """Write a report about an internal error beside the user's files, and say so.
+
+    What the file system refuses is no internal error.
+    """
     from lumc import __version__
 
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"E0202 cannot use {error.filename}: {error.strerror}"
     trace = "".join(traceback.format_exception(error))
     head = f"lumc {__version__} · python {sys.version.split()[0]} · {sys.platform}"
     text = f"{head}\n$ {' '.join(command)}\n\n{trace}"

@@ -57,6 +57,7 @@ def import_model(
     """``lumc import``."""
     log = Log(verbose)
     bound = parse_dims(dims)
+    artifact.check_writable(output)
     with log.step("import"):
         model = open_model(source, bound)
         if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
@@ -96,6 +97,7 @@ def search(
 ) -> None:
     """``lumc search``."""
     log = Log(verbose)
+    artifact.check_writable(output)
     graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
     with log.step("search"):
         space = make_space(graph, target, max_nodes)
@@ -146,7 +148,10 @@ def parse_seconds(text: str) -> float:
     """``90``, ``60s``, ``5m`` or ``1h`` in seconds; E0203 for anything else."""
     number, unit = text.rstrip("smh"), text[len(text.rstrip("smh")) :]
     try:
-        return float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+        seconds = float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+        if not seconds >= 0:
+            raise ValueError
+        return seconds
     except (ValueError, KeyError):
         what = f"--budget {text}: expected a time"
         fix = "for example --budget 60s or --budget 5m"
@@ -157,6 +162,7 @@ def profile(
     source: str, output: str, options: ProfileOptions, verbose: int, trace: str | None = None
 ) -> None:
     """``lumc profile``."""
+    artifact.check_writable(output)
     with traced("profile", verbose, trace) as log:
         with log.step("read"):
             space, digest = files.space_from_text(*artifact.read_text(source), source)
@@ -331,6 +337,11 @@ def compile_model(
     source: str, output: str, options: CompileOptions, wanted: Precision = Precision()
 ) -> None:
     """``lumc compile``: the passes in a row; bytes are those of the single commands."""
+    from lumc.link.bundle import check_replaceable
+
+    parse_seconds(options.profile.budget)
+    artifact.check_writable(output, folder=True)
+    check_replaceable(Path(output))
     with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
         keep = Path(options.save_temps) if options.save_temps else None
         if keep:

@@ -147,6 +147,10 @@ def test_symbolic_dims_are_bound_or_refused(lumc: Lumc) -> None:
         (5, ("search", "binary.lg")),
         (2, ("import", "nothing-here")),
         (2, ("show", "m.lg", "--kernel", "k")),
+        (1, ("import", "m.lg", "-o", ".")),
+        (1, ("compile", "m.lg", "-o", "none/m.lb")),
+        (2, ("compile", "m.lg", "-o", "m.lg")),
+        (5, ("run", "m.lg")),
     ],
 )
 def test_wrong_usage_is_one_message_with_the_right_code(
@@ -160,6 +164,33 @@ def test_wrong_usage_is_one_message_with_the_right_code(
     assert sorted(os.listdir(".")) == before
 
 
+def test_a_graph_where_an_artifact_belongs_is_called_one(matmul: Lumc) -> None:
+    said = matmul.fails(5, "codegen", "m.lg")
+    assert "but a graph" in said and "'lumc import'" in said and "'lumc profile'" in said
+
+
+def test_an_output_that_cannot_be_is_refused_before_the_work(matmul: Lumc) -> None:
+    assert "search:" not in matmul.fails(1, "compile", "m.lg", "-o", "none/m.lb")
+    assert "search:" not in matmul.fails(2, "compile", "m.lg", "-o", "m.lg")
+    assert "search:" not in matmul.fails(2, "compile", "m.lg", "-o", "m.lb", "--budget", "soon")
+
+
+@pytest.mark.parametrize(
+    ("exit", "said", "args"),
+    [
+        (2, b"nothing to read on stdin", ("search",)),
+        (1, b"cannot use m.lg/x", ("compile", "m.lg", "-o", "m.lb", "--save-temps", "m.lg/x")),
+    ],
+)
+def test_what_the_system_refuses_is_one_message(
+    matmul: Lumc, exit: int, said: bytes, args: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "lumc", *args]
+    process = subprocess.run(command, input=b"", capture_output=True, check=False)
+    assert (process.returncode, said in process.stderr) == (exit, True), process.stderr
+    assert os.listdir(".") == ["m.lg"]
+
+
 def test_inputs_that_do_not_fit_are_named(matmul: Lumc) -> None:
     matmul("compile", "--estimate", "m.lg", "-o", "m.lb")
     save_inputs()
@@ -168,6 +199,7 @@ def test_inputs_that_do_not_fit_are_named(matmul: Lumc) -> None:
     said = matmul.fails(2, "run", "m.lb", "--input", "x=w.npy", "--input", "w=w.npy")
     assert "[16, 48]" in said and "[48, 32]" in said
     matmul.fails(2, "run", "m.lb", "--input", "q=x.npy")
+    assert "not an .npy" in matmul.fails(5, "run", "m.lb", "--input", "x=m.lg")
 
 
 def test_verify_ends_with_3_on_a_difference(matmul: Lumc) -> None:

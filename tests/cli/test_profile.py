@@ -98,7 +98,7 @@ def test_records_live_with_the_project_or_the_user(
     assert Path("kernels_cache/records.jsonl").exists()
 
 
-@pytest.mark.parametrize("budget", ["soon", "10x", "", "1m1"])
+@pytest.mark.parametrize("budget", ["soon", "10x", "", "1m1", "-3", "nan"])
 def test_a_budget_is_a_time(space: Lumc, budget: str) -> None:
     assert "--budget" in space.fails(2, "profile", "m.ls", "-o", "m.lp", "--budget", budget)
 

@@ -45,7 +45,7 @@ def gpt2(model: Model, config: Config, w: Scope) -> None:
         heads=config.heads(d, "n_head"),
         inner=config.integer("n_inner", 4 * d),
         eps=config.number("layer_norm_epsilon", 1e-5),
-        act=config.activation("activation_function"),
+        act=config.activation("gelu_new", "activation_function"),
     )
     b, s = model.dim("b", 1, MAX_BATCH), model.dim("s", 1, positions)
     ids = model.input("input_ids", (b, s), "i64", values=(0, config.integer("vocab_size") - 1))

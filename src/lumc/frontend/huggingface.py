@@ -29,8 +29,10 @@ FAMILIES: dict[str, Family] = {
     "distilbert": bert.distilbert,
     "gpt2": gpt2.gpt2,
     "llama": llama.llama,
-    "mistral": llama.llama,
+    "mistral": llama.mistral,
+    "phi3": llama.phi3,
     "qwen2": llama.qwen2,
+    "qwen3": llama.qwen3,
     "roberta": bert.roberta,
     "xlm-roberta": bert.roberta,
 }
@@ -75,8 +77,9 @@ class Config:
             raise self.error(f"{name} = {n} does not divide the width {hidden}")
         return n
 
-    def activation(self, name: str = "hidden_act") -> Callable[[Tensor], Tensor]:
+    def activation(self, usual: str, name: str = "hidden_act") -> Callable[[Tensor], Tensor]:
         value = self.values.get(name)
+        value = usual if value is None else value
         if not isinstance(value, str) or value not in ACTIVATIONS:
             raise self.error(f"{name} = {value!r}; supported: {', '.join(ACTIVATIONS)}")
         return ACTIVATIONS[value]

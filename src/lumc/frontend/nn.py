@@ -19,6 +19,7 @@ from lumc.frontend.tensor import Tensor
 from lumc.graph.dim import Extent
 from lumc.graph.ops import DType
 
+Array = np.ndarray[Any, Any]
 LEAST = -3.4028234663852886e38  # of f32: what masks add to a score, as in transformers
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": Tensor.gelu,
@@ -127,23 +128,28 @@ def mask_bias(mask: Tensor) -> Tensor:
     return where(mask.to(DType.BOOL), 0.0, LEAST)
 
 
-def causal_bias(model: Model, s: Extent) -> Tensor:
-    """[s, s]: query i sees the keys up to i."""
+def causal_bias(model: Model, s: Extent, window: int | None = None) -> Tensor:
+    """[s, s]: query i sees the keys up to i, the last ``window`` of them if it is given."""
     i = model.arange(s)
-    return where(i[:, None] < i[None, :], LEAST, 0.0)
+    late = where(i[:, None] < i[None, :], LEAST, 0.0)
+    return late if window is None else where(i[None, :] + window <= i[:, None], LEAST, late)
 
 
-def rotary_tables(model: Model, positions: Tensor, d: int, theta: float) -> tuple[Tensor, Tensor]:
-    """cos and sin [s, d / 2] of ``position * theta ** (-2 i / d)``."""
-    frequencies = model.constant(theta ** (-np.arange(0, d, 2) / d), "rotary", DType.F32)
-    angles = positions.to(DType.F32)[:, None] * frequencies
-    return angles.cos(), angles.sin()
+def rotary_tables(
+    model: Model, positions: Tensor, frequencies: Array, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """cos and sin [s, n] of ``position * frequency``, scaled; frequencies in radians f64[n]."""
+    angles = positions.to(DType.F32)[:, None] * model.constant(frequencies, "rotary", DType.F32)
+    cos, sin = angles.cos(), angles.sin()
+    return (cos, sin) if scale == 1 else (cos * scale, sin * scale)
 
 
 def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the halves of the last axis: x [.., s, d], tables [s, d / 2]."""
-    low, high = x.chunk(2, -1)
-    return concat([low * cos - high * sin, high * cos + low * sin], -1)
+    """Rotate the halves of the first 2 n elements: x [.., s, d], tables [s, n]."""
+    n, d = width(cos), width(x)
+    low, high = x[..., :n], x[..., n : 2 * n]
+    rest = [x[..., 2 * n :]] if 2 * n < d else []
+    return concat([low * cos - high * sin, high * cos + low * sin, *rest], -1)
 
 
 def repeat_heads(x: Tensor, groups: int) -> Tensor:

@@ -13,14 +13,25 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def run_original(model: str, inputs: Arrays, entry: str) -> dict[str, Arrays]:
-    """``{framework: outputs}`` for an ONNX file, a Hugging Face folder or a graph."""
+    """``{framework: outputs}`` for an ONNX file, a Hugging Face folder or a graph.
+
+    Raises E0605 for anything else, E0608 when the framework does not take the inputs.
+    """
     path = Path(model)
     if path.suffix == ".lg":
         return {path.name: _float64(path, inputs, entry)}
-    if path.suffix == ".onnx" and path.is_file():
-        return {"onnxruntime": _onnxruntime(path, inputs)}
-    if (path / "config.json").is_file():
-        return {"torch": _transformers(path, inputs)}
+    try:
+        if path.suffix == ".onnx" and path.is_file():
+            return {"onnxruntime": _onnxruntime(path, inputs)}
+        if (path / "config.json").is_file():
+            return {"torch": _transformers(path, inputs)}
+    except LumcError:
+        raise
+    except Exception as e:  # whatever a framework raises
+        said = str(e).strip().splitlines()
+        what = f"--source {model} does not run: {said[0] if said else type(e).__name__}"
+        fix = "name the model that the bundle was made from"
+        raise LumcError("E0608", what, fix=fix, exit=Exit.USAGE) from e
     what = f"--source {model}: neither a .lg, an .onnx nor a Hugging Face folder"
     raise LumcError("E0605", what, exit=Exit.USAGE)
 

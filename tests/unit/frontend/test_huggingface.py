@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,8 @@ from checkpoints import (
     write_folder,
 )
 from lumc.errors import Exit, LumcError
-from lumc.frontend.huggingface import FAMILIES, import_folder
+from lumc.frontend.huggingface import FAMILIES, Config, import_folder
+from lumc.frontend.rope import frequencies
 from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.graph.text import parse_graph
@@ -264,13 +266,10 @@ def llama(w: Weights, ids: Array, config: Mapping[str, Any]) -> Array:
     b, s = ids.shape
 
     def norm(name: str, x: Array) -> Array:
-        return (
-            x
-            / np.sqrt((x**2).mean(-1, keepdims=True) + config["rms_norm_eps"])
-            * w[f"{name}.weight"]
-        )
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * w[f"{name}.weight"]
 
     angle = np.arange(s)[:, None] * config["rope_theta"] ** (-np.arange(0, d, 2) / d)
+    i, eps = np.arange(s), config["rms_norm_eps"]
 
     def turned(x: Array) -> Array:
         x = x.reshape(b, s, -1, d)
@@ -279,11 +278,15 @@ def llama(w: Weights, ids: Array, config: Mapping[str, Any]) -> Array:
         return np.concatenate([low * cos - high * sin, high * cos + low * sin], -1)
 
     x = w["model.embed_tokens.weight"][ids]
-    bias = np.where(np.tri(s, dtype=bool), 0, -np.inf)
-    for i in range(config["num_hidden_layers"]):
-        p = f"model.layers.{i}."
+    for layer in range(config["num_hidden_layers"]):
+        p, window = f"model.layers.{layer}.", config.get("windows", [s, s])[layer]
+        seen = (i[None] <= i[:, None]) & (i[None] > i[:, None] - window)
+        bias = np.where(seen, 0, -np.inf)
         h = norm(p + "input_layernorm", x)
         q, k, v = (linear(w, f"{p}self_attn.{n}_proj", h) for n in "qkv")
+        if p + "self_attn.q_norm.weight" in w:
+            q, k = (t.reshape(b, s, -1, d) for t in (q, k))
+            q, k = (norm(f"{p}self_attn.{n}_norm", t) for n, t in (("q", q), ("k", k)))
         k, v = turned(k), v.reshape(b, s, shared, d)
         k, v = (np.repeat(t, heads // shared, 2).reshape(b, s, -1) for t in (k, v))
         mixed = attention(turned(q).reshape(b, s, -1), k, v, heads, bias)
@@ -341,6 +344,153 @@ def test_qwen2_has_biases_on_queries_keys_and_values(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "m", config, weights)
     want = llama({k: v.astype(float) for k, v in weights.items()}, IDS, config)
     assert difference(outputs(folder, input_ids=IDS)["last_hidden_state"], want) < 1e-6
+
+
+def test_qwen3_norms_queries_and_keys(tmp_path: Path) -> None:
+    config = {**LLAMA, "model_type": "qwen3", "tie_word_embeddings": True}
+    norms = {f"model.layers.{i}.self_attn.{n}_norm.weight": (6,) for i in range(2) for n in "qk"}
+    weights = random_weights(llama_shapes(config) | norms)
+    folder = write_folder(tmp_path / "m", config, weights)
+    want = llama({k: v.astype(float) for k, v in weights.items()}, IDS, config)
+    assert difference(outputs(folder, input_ids=IDS)["last_hidden_state"], want) < 1e-6
+
+
+def test_phi3_has_fused_weights(tmp_path: Path) -> None:
+    config = {**LLAMA, "model_type": "phi3"}
+    weights = random_weights(llama_shapes(config))
+    fused = {k: v for k, v in weights.items() if not re.search("[qkv]_proj|gate|up_proj", k)}
+    for i in range(2):
+        at = f"model.layers.{i}."
+        qkv = [weights[f"{at}self_attn.{n}_proj.weight"] for n in "qkv"]
+        fused[f"{at}self_attn.qkv_proj.weight"] = np.concatenate(qkv)
+        inner = [weights[f"{at}mlp.{n}_proj.weight"] for n in ("gate", "up")]
+        fused[f"{at}mlp.gate_up_proj.weight"] = np.concatenate(inner)
+    want = llama({k: v.astype(float) for k, v in weights.items()}, IDS, config)
+    got = outputs(write_folder(tmp_path / "m", config, fused), input_ids=IDS)
+    assert difference(got["last_hidden_state"], want) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "said,windows",
+    [
+        ({"model_type": "mistral", "sliding_window": 2}, [2, 2]),
+        ({"model_type": "mistral", "sliding_window": None}, [5, 5]),
+        ({"model_type": "llama", "sliding_window": 2}, [5, 5]),
+        ({"sliding_window": 2}, [5, 5]),
+        ({"sliding_window": 2, "use_sliding_window": True, "max_window_layers": 1}, [5, 2]),
+        (
+            {
+                "sliding_window": 3,
+                "use_sliding_window": True,
+                "layer_types": ["sliding_attention", "full_attention"],
+            },
+            [3, 5],
+        ),
+    ],
+)
+def test_windows(tmp_path: Path, said: dict[str, Any], windows: list[int]) -> None:
+    config = {**LLAMA, "model_type": "qwen3", **said}
+    norms = {f"model.layers.{i}.self_attn.{n}_norm.weight": (6,) for i in range(2) for n in "qk"}
+    of_qwen3 = norms if config["model_type"] == "qwen3" else {}
+    weights = random_weights(llama_shapes(config) | of_qwen3, scale=1.0)
+    folder = write_folder(tmp_path / "m", config, weights)
+    w = {k: v.astype(float) for k, v in weights.items()}
+    want = llama(w, IDS, {**config, "windows": windows})
+    assert difference(outputs(folder, input_ids=IDS)["last_hidden_state"], want) < 1e-6
+
+
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+# the frequencies and the scale that transformers 5.23 has for them, for heads of 12
+FREQUENCIES: dict[str, tuple[dict[str, Any], list[float], float]] = {
+    "default": (
+        {"rope_parameters": {"rope_theta": 500.0}},
+        [1, 0.35495368, 0.1259921, 0.044721361, 0.01587401, 0.0056345393],
+        1,
+    ),
+    "linear": (
+        {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}},
+        [0.25, 0.088738419, 0.031498026, 0.01118034, 0.0039685024, 0.0014086348],
+        1,
+    ),
+    "linear before": (
+        {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 4.0}},
+        [0.25, 0.088738419, 0.031498026, 0.01118034, 0.0039685024, 0.0014086348],
+        1,
+    ),
+    "dynamic": (
+        {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 500.0}},
+        [1, 0.35495368, 0.1259921, 0.044721361, 0.01587401, 0.0056345393],
+        1,
+    ),
+    "llama3": (
+        {"rope_parameters": {"rope_type": "llama3", "factor": 8.0, "rope_theta": 500.0, **LLAMA3}},
+        [1, 0.31515002, 0.026161287, 0.0055901702, 0.0019842512, 0.00070431741],
+        1,
+    ),
+    "yarn": (
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 32,
+                "beta_fast": 4.0,
+            }
+        },
+        [1, 0.13465215, 0.011603971, 0.0024999999, 0.00053860858, 0.00011603974],
+        1.1386294,
+    ),
+    "yarn scaled": (
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "rope_theta": 500.0,
+                "truncate": False,
+                "mscale": 0.7,
+                "mscale_all_dim": 0.5,
+                "beta_fast": 8,
+            }
+        },
+        [1, 0.34201619, 0.074332476, 0.01118034, 0.0039685024, 0.0014086348],
+        1.0259287,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FREQUENCIES)
+def test_rotary_frequencies(name: str) -> None:
+    said, want, scale = FREQUENCIES[name]
+    got, factor = frequencies(Config({"max_position_embeddings": 128, **said}, Path("c")), 12)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert factor == pytest.approx(scale, rel=1e-6)
+
+
+def test_rotary_frequencies_reach_the_model(tmp_path: Path) -> None:
+    old = {k: v for k, v in LLAMA.items() if k != "rope_theta"}
+    weights = random_weights(llama_shapes(LLAMA))
+    want = llama({k: v.astype(float) for k, v in weights.items()}, IDS, LLAMA)
+    rope = {"rope_theta": 500.0, "rope_type": "default"}
+    folder = write_folder(tmp_path / "m", {**old, "rope_parameters": rope}, weights)
+    assert difference(outputs(folder, input_ids=IDS)["last_hidden_state"], want) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"rope_scaling": {"type": "longrope"}},
+        {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
+        {"rope_parameters": [1]},
+        {"rope_scaling": {"rope_type": "linear"}},
+        {"rope_parameters": {"rope_type": "linear", "factor": -1}},
+        {"rope_parameters": {"rope_type": ["linear"]}},
+        {"partial_rotary_factor": 0.5},
+        {"rope_scaling": {"rope_type": "llama3", **LLAMA3, "factor": 8.0, "high_freq_factor": 1}},
+    ],
+)
+def test_unsupported_rotary_positions(said: dict[str, Any]) -> None:
+    with pytest.raises(LumcError) as e:
+        frequencies(Config(said | {"max_position_embeddings": 128}, Path("c")), 12)
+    assert e.value.exit == Exit.UNSUPPORTED
 
 
 GPT2 = {
