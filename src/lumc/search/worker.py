@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr
 from lumc.kernel.codec import decode, encode, pick
 from lumc.process import HANG, Lost, Process, answers
@@ -58,7 +59,12 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
             except Lost as lost:  # once more, without any law
                 worker.kill()
                 worker = Process(serve)
-                found = ask(worker, body, replace(limits, iterations=0), PLAIN)
+                try:
+                    found = ask(worker, body, replace(limits, iterations=0), PLAIN)
+                except Lost as again:
+                    what = f"the search of a region ended twice without an answer: {again}"
+                    fix = "try again when this machine has more time and memory"
+                    raise LumcError("E0414", what, fix=fix, exit=Exit.BUDGET) from None
                 hangs = str(lost).startswith(HANG)
                 reason = StopReason.TIME if hangs else StopReason.MEMORY
                 found = replace(found, stats=replace(found.stats, stop=reason))

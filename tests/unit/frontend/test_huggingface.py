@@ -735,3 +735,8 @@ def test_minilm_on_real_sentences() -> None:
     got = outputs(folder, input_ids=ids, attention_mask=mask)
     assert difference(got["last_hidden_state"], hidden) < 1e-6
     assert difference(got["sentence_embedding"], pooled) < 1e-6
+
+
+def test_the_readme_names_the_families() -> None:
+    readme = Path(__file__).parents[3].joinpath("README.md").read_text()
+    assert f"Hugging Face folders: {', '.join(sorted(FAMILIES))}" in readme

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from lumc.errors import LumcError
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.graph.graph import Graph
-from lumc.process import Process
+from lumc.process import Lost, Process
 from lumc.profile.choose import estimate
 from lumc.search import search, worker
 from lumc.search.saturate import Limits, StopReason
@@ -100,6 +101,15 @@ def test_a_dying_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     space = search(model("mlp"), TARGET)
     assert [r.stats.stop for r in space.regions] == [StopReason.MEMORY, StopReason.SATURATED]
     check(space)
+
+
+def test_a_region_that_kills_every_worker_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(self: Process, *args: Any) -> Any:
+        raise Lost("hang: no answer in 120 s")
+
+    monkeypatch.setattr(Process, "ask", ask)
+    with pytest.raises(LumcError, match=r"E0414.*no answer in 120 s"):
+        search(model("mlp"), TARGET)
 
 
 def test_a_fault_in_the_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
