@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,7 @@ def build(
 
 
 def compiler() -> Toolchain:
-    return find()
+    return find(kept=Path(os.environ["LUMC_OBJECTS"]))
 
 
 def simple(

@@ -1,6 +1,8 @@
 """Options and fixtures of every test."""
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-os.environ["LUMC_OBJECTS"] = ""  # every test compiles what it runs
+if "PYTEST_XDIST_WORKER" not in os.environ:  # what one test compiled is there for all of this run
+    os.environ["LUMC_OBJECTS"] = tempfile.mkdtemp(prefix="lumc-objects.")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["LUMC_OBJECTS"], ignore_errors=True)
 
 
 @pytest.fixture

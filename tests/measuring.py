@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ SETTING = Setting("here", "gcc", 1)
 
 @cache
 def tools() -> Toolchain:
-    return find(CC)
+    return find(CC, Path(os.environ["LUMC_OBJECTS"]))
 
 
 def bench(seconds: float = 20.0, nbytes: int = 2 << 30) -> Bench:
