@@ -113,10 +113,8 @@ def read_text(path: str) -> tuple[str, Path]:
     """The text of a file, or of stdin for ``-``, and the folder its relative paths start from."""
     try:
         if path == "-":
-            data, base = (
-                b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MAX_BYTES + 1),
-                Path.cwd(),
-            )
+            typed = sys.stdin.isatty()
+            data, base = b"" if typed else sys.stdin.buffer.read(MAX_BYTES + 1), Path.cwd()
             if not data:
                 fix = "name a file, or see why the command before the pipe wrote nothing"
                 raise LumcError("E0201", "nothing to read on stdin", fix=fix, exit=Exit.USAGE)

@@ -40,9 +40,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as e:
-        from lumc.log import crash_report
+        from lumc.log import unexpected
 
-        click.echo(crash_report(e, sys.argv), err=True)
+        click.echo(unexpected(e, sys.argv), err=True)
         sys.exit(int(Exit.FAILED))
 
 

@@ -74,15 +74,18 @@ def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def crash_report(error: Exception, command: list[str]) -> str:
-    """Write a report about an internal error beside the user's files, and say so.
-
-    What the file system refuses is no internal error.
-    """
-    from lumc import __version__
-
+def unexpected(error: Exception, command: list[str]) -> str:
+    """What to say of an exception that nothing else took: a line if the file system refused
+    something, else that there is a report about an internal error."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"E0202 cannot use {error.filename}: {error.strerror}"
+    return crash_report(error, command)
+
+
+def crash_report(error: Exception, command: list[str]) -> str:
+    """Write a report about an internal error beside the user's files, and say so."""
+    from lumc import __version__
+
     trace = "".join(traceback.format_exception(error))
     head = f"lumc {__version__} · python {sys.version.split()[0]} · {sys.platform}"
     text = f"{head}\n$ {' '.join(command)}\n\n{trace}"

@@ -49,12 +49,13 @@ def programs(
     """The instances of a space with those joined whose kernels are cheaper side by side, and for
     every region of them the programs: those of a joint one apart, then fused."""
     lists = {r.key: listed(r, space.target) for r in space.regions}
-    for joint, _ in families(space):
+    together = families(space)
+    for joint, _ in together:
         if joint.key not in lists:
             found = ways(joint, lists, space.target)
             if any(one for *_, one in found):
                 lists[joint.key] = [p for n in (1, 2) for way in found if (p := way[n])]
-    instances = joined(space, lists.keys())
+    instances = joined(space, [f for f in together if f[0].key in lists])
     used = {i.region for i in instances}
     return instances, {key: found for key, found in lists.items() if key in used}
 

@@ -162,14 +162,14 @@ class Bench:
             return None
         key = job.plan.key, text_of(job.yardstick.schedule)
         if key not in self._yardsticks:
-            self._yardsticks[key] = self._made(replace(job, schedule=job.yardstick.schedule))
+            self._yardsticks[key] = self._kept(replace(job, schedule=job.yardstick.schedule))
         one = self._yardsticks[key]
         if one and self._at_hand != key and not self._check(job, one, YARDSTICK):
             self._at_hand = key
         at_hand = one is not None and self._at_hand == key
         return (partial(self._ask, "sample", YARDSTICK), job.yardstick.time) if at_hand else None
 
-    def _made(self, job: Job) -> _Made | None:
+    def _kept(self, job: Job) -> _Made | None:
         """A candidate that is kept; nothing if it cannot be made."""
         try:
             made = self._print(job, "k", f"y{len(self._yardsticks)}")

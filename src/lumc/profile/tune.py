@@ -287,10 +287,10 @@ class Tuning(Decisions):
         for key, schedules in proposed:
             walk, known = self._walk(key), self.records.trials.get(self._at(key), {})
             best = walk.best.us if walk.best else None
-            where = self.kernels[key], self._cold(key), best, yardstick(known)
+            plan, cold, beside = self.kernels[key], self._cold(key), yardstick(known)
             for schedule in schedules:
                 if text_of(schedule) not in known:
-                    jobs.append(Job(where[0], schedule, *where[1:]))
+                    jobs.append(Job(plan, schedule, cold, best, beside))
                     at.append(key)
         if jobs:
             for key, trial in zip(at, self._bench().measure(jobs), strict=True):

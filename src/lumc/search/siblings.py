@@ -11,7 +11,7 @@ several results, and is one region wherever equal instances share the same of th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
 from math import prod
@@ -77,14 +77,13 @@ def _inputs(instances: Iterable[Instance]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for i in instances for name in i.inputs))
 
 
-def joined(space: Space, keys: Collection[str]) -> tuple[Instance, ...]:
-    """The instances with the families of these joint regions as one each."""
+def joined(space: Space, together: Iterable[Family]) -> tuple[Instance, ...]:
+    """The instances with these families as one each."""
     out = dict(enumerate(space.instances))
-    for joint, places in families(space):
-        if joint.key in keys:
-            members = [out.pop(at) for at in places]
-            outputs = tuple(i.outputs[0] for i in members)
-            out[places[0]] = Instance(members[0].entry, joint.key, _inputs(members), outputs)
+    for joint, places in together:
+        members = [out.pop(at) for at in places]
+        outputs = tuple(i.outputs[0] for i in members)
+        out[places[0]] = Instance(members[0].entry, joint.key, _inputs(members), outputs)
     return tuple(out[at] for at in sorted(out))
 
 
