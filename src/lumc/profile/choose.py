@@ -53,8 +53,8 @@ def programs(
     for joint, _ in together:
         if joint.key not in lists:
             found = ways(joint, lists, space.target)
-            if any(one for *_, one in found):
-                lists[joint.key] = [p for n in (1, 2) for way in found if (p := way[n])]
+            if ones := [one for *_, one in found if one]:
+                lists[joint.key] = [apart for _, apart, _ in found] + ones
     instances = joined(space, [f for f in together if f[0].key in lists])
     used = {i.region for i in instances}
     return instances, {key: found for key, found in lists.items() if key in used}

@@ -6,9 +6,10 @@ operands, empty lanes, register tiles that wait for loads, operands that fall ou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, inf, log2, prod
+from statistics import fmean
 
 from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
@@ -45,6 +46,8 @@ LAUNCH_US = 1.0  # of one more kernel: threads meet, values leave the registers
 SECTOR = 32.0  # bytes that the memory of a GPU gives at least
 CACHED = 4.0  # bandwidth of caches in that of memory
 
+Sizes = Mapping[str, float]
+Axes = Sequence[str]
 Nest = tuple[tuple[str, float], ...]  # axes of the loops around, outer first, and iterations
 
 
@@ -130,7 +133,7 @@ class _Tally:
                 case Block():
                     self.walk(op.body, (*nest, (op.loop.axis, float(op.loop.count))), share)
                 case Rows():
-                    self.walk(op.body, (*nest, (op.axis, self._mean(op, op.axis))), share)
+                    self.walk(op.body, (*nest, (op.axis, fmean(self._tiles(op, op.axis)))), share)
                 case When():
                     self.walk(op.body, tuple(n for n in nest if n[0] not in op.first), share)
                 case _:
@@ -138,7 +141,7 @@ class _Tally:
 
     def _leaf(self, op: Map | Reduce | Contract, nest: Nest, share: float) -> None:
         axes = op.axes if isinstance(op, Map) else op.kept + op.red
-        own = {a: self._mean(op, a) for a in axes}
+        own = {a: fmean(self._tiles(op, a)) for a in axes}
         match op:
             case Map():
                 once = self._map(op, own)
@@ -160,17 +163,24 @@ class _Tally:
             seen = self.traffic.get(name, 0.0)
             self.traffic[name] = seen + n if self._is_large(name) else max(seen, n)
 
-    def _mean(self, op: Rows | Map | Reduce | Contract, axis: str) -> float:
-        """How many values an axis takes, on average over its tiles."""
+    def _tiles(self, op: Rows | Map | Reduce | Contract, axis: str) -> list[int]:
+        """How many values an axis takes in each of its tiles; if equally many, in one."""
         r = op.range if isinstance(op, Rows) else op.ranges[axis]
         if len(r.sizes) == 1:
-            return float(r.largest)
+            return [r.largest]
         extent = self.program.kernel.extent.get(axis, r.largest)  # else it is one of a copy
-        return extent / ceil(extent / r.largest)
+        full, rest = divmod(extent, r.largest)
+        return [r.largest] * full + [rest] * (rest > 0)
+
+    def _padding(self, op: Map | Reduce | Contract, lane: str, most: float = inf) -> float:
+        """Lanes computed for every one that is used, with at most ``most`` side by side."""
+        width = self.program.target.lanes
+        sizes = [min(n, most) for n in self._tiles(op, lane) if n]
+        return sum(ceil(n / width) * width for n in sizes) / sum(sizes) if sizes else 0.0
 
     # ---- bytes
 
-    def _traffic(self, e: Expr, nest: Nest, extent: Mapping[str, float]) -> float:
+    def _traffic(self, e: Expr, nest: Nest, extent: Sizes) -> float:
         """All elements once, and again for every turn of a loop in which they do not fit."""
         place, over = self.program.places[e.attr[0]], {a: float(extent[a]) for a in e.free}
         size = place.dtype.nbytes
@@ -187,28 +197,25 @@ class _Tally:
         place = self.program.places[e.attr[0]]
         steps, irregular = place.motion(e.kids)
         along = [a for a, step in steps.items() if step == 1 and a not in irregular]
-        run = prod(self._mean(op, a) for a in along if a in op.ranges) * place.dtype.nbytes
+        run = prod(fmean(self._tiles(op, a)) for a in along if a in op.ranges) * place.dtype.nbytes
         near = not self.program.target.gpu or not e.kids or isinstance(op, Contract)
         return 1.0 if near else max(1.0, SECTOR / run)
 
     # ---- operations, for one turn of the loops around
 
-    def _term(
-        self, term: Expr, own: Mapping[str, float], turned: bool = False, most: float = inf
+    def _terms(
+        self, terms: Iterable[Expr], own: Sizes, pad: float, turned: bool = False, red: Axes = ()
     ) -> float:
-        """Every value where its last axis is open; those without lanes take a vector's time.
-        There are ``most`` lanes side by side."""
+        """Every value where its last axis is open; those without lanes take a vector's time. What
+        is the same for all of ``red``, reduced within a vector of lanes, is computed before."""
         order, width, total = list(own), self.program.target.lanes, 0.0
-        for e in subterms(term):
+        for e in subterms(*terms):
             if e.kind in INDEX_KINDS or e.kind == "const":
                 continue
             inner = max((order.index(a) + 1 for a in e.free if a in own), default=0)
-            points = prod(list(own.values())[:inner])
-            if inner == len(order) and order:
-                n = min(own[order[-1]], most)
-                points *= ceil(n / width) * width / n if n else 0
-            else:
-                points *= width
+            before = () if e.free.intersection(red) else red
+            points = prod(own[a] for a in order[:inner] if a not in before)
+            points *= pad if inner == len(order) and order else width
             price = float(COST.get(e.attr[0], 1)) if e.kind in ("un", "bin") else 1.0
             if e.kind == "load" and order and not turned and not self._is_along(e, order[-1]):
                 price = STRIDED
@@ -219,15 +226,16 @@ class _Tally:
         steps, irregular = self.program.places[e.attr[0]].motion(e.kids)
         return lane not in irregular and steps.get(lane, 0) in (0, 1)
 
-    def _map(self, op: Map, own: Mapping[str, float]) -> float:
-        turned, panel = op.turn is not None, self.program.places[op.dst.attr[0]].panel
-        return sum(self._term(t, own, turned, panel[1] if panel else inf) for t in terms_of(op))
+    def _map(self, op: Map, own: Sizes) -> float:
+        panel = self.program.places[op.dst.attr[0]].panel
+        padding = self._padding(op, op.axes[-1], panel[1] if panel else inf) if op.axes else 1.0
+        return sum(self._terms([t], own, padding, op.turn is not None) for t in terms_of(op))
 
     def _halved(self, points: float) -> float:
         width = self.program.target.lanes
         return points * width * HALVING * log2(width)
 
-    def _reduce(self, op: Reduce, own: Mapping[str, float]) -> float:
+    def _reduce(self, op: Reduce, own: Sizes) -> float:
         width = self.program.target.lanes  # 1: other threads run while sums wait
         kept = prod(own[a] for a in op.kept)
         if op.lanes != "reduced":
@@ -236,13 +244,15 @@ class _Tally:
         else:
             waits = OPERATION * IN_FLIGHT / op.streams * prod(own.values()) * (width > 1)
             sums = self._halved(kept) * len(op.outputs)
-        spent = sum(self._term(o.term, own) for o in op.outputs)
-        spent += OPERATION * len(op.outputs) * prod(own.values())
-        spent += sum(self._term(t, own) for store in op.stores for t in store)
+        padding, red = self._padding(op, list(own)[-1]), op.red if op.lanes == "strips" else ()
+        spent = OPERATION * len(op.outputs) * prod(own.values())
+        spent += sum(self._terms([dst], own, padding) for dst, _ in op.stores)
+        terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
+        spent += self._terms(terms, own, padding, red=red)
         return max(spent, waits) + sums
 
-    def _contract(self, op: Contract, own: Mapping[str, float]) -> float:
-        p, width, target = op.plan, self.program.target.lanes, self.program.target
+    def _contract(self, op: Contract, own: Sizes) -> float:
+        p, target = op.plan, self.program.target
         if target.gpu:
             kinds = {self.program.places[e.attr[0]].dtype for e in (op.a, op.b)}
             product = product_of(target, kinds, dtype(op.dst)) if p.fragment != "simt" else None
@@ -250,8 +260,7 @@ class _Tally:
             return OPERATION * prod(own.values()) * matrix
         lane = op.red[-1] if p.form == "dot" else p.lane_axis
         assert lane
-        points = prod(own.values()) * ceil(own[lane] / width) * width / own[lane]
-        slots = p.mr * p.nv
+        slots, points = p.mr * p.nv, prod(own.values()) * self._padding(op, lane)
         spent = OPERATION * points * max(1.0, (p.mr + p.nv) / slots, IN_FLIGHT / slots)
         if p.form == "dot":
             spent += self._halved(prod(own[a] for a in op.kept))

@@ -227,10 +227,9 @@ class Tuning(Decisions):
 
     def _open_kernels(self) -> dict[str, float]:
         """Kernels whose search goes on, with what there is to gain."""
-        decided, out = self._decide(), dict[str, float]()
-        for region, plans in self.lists.items():
-            best = decided.get(region)
-            for plan in plans if best else ():
+        out = dict[str, float]()
+        for region, best in self._decide().items():
+            for plan in self.lists[region]:
                 if plan is best or self._contends(plan, self._total(best)):
                     share = self.count[region] * (1.0 if plan is best else 0.25)
                     for step in plan.steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
@@ -15,6 +16,7 @@ from lumc.profile.choose import MARGIN, choose, estimate
 from lumc.profile.price import LAUNCH_US, least_price_us, price_us
 from lumc.search import search
 from lumc.search.cuts import Splitting
+from lumc.targets import CPUS
 from searching import TARGET, weight
 from zoo import ATTENTIONS, attention, build, model
 
@@ -99,6 +101,32 @@ def test_the_simplest_of_equal_candidates_is_chosen() -> None:
 def test_nothing_small_is_cut(name: str) -> None:
     plan = planned(name)
     assert all(len(r.steps) == 1 for r in plan.regions.values())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("heads, length, width", [(12, 128, 32), (16, 128, 64), (12, 512, 64)])
+def test_attention_stores_no_scores(
+    heads: int, length: int, width: int, cpu: str, threads: int
+) -> None:
+    """As a BERT writes it: heads beside each other, a mask of the keys. One kernel, however many
+    threads, also where the scores would stay in the cache."""
+
+    def write(g: Model) -> Tensor:
+        def split(name: str) -> Tensor:
+            x = g.input(name, (1, length, heads * width))
+            return x.reshape(1, length, heads, width).transpose(1, 2)
+
+        q, k, v = split("q"), split("k"), split("v")
+        mask = (1.0 - g.input("mask", (1, 1, 1, length))) * -10_000.0
+        return (q @ k.transpose() * width**-0.5 + mask).softmax(-1) @ v
+
+    target = replace(CPUS[cpu], threads=threads)
+    plan = estimate(search(build(write), target, inside=True))
+    (wsum,) = (k.kernel for k in plan.kernels.values() if k.kernel.name.startswith("wsum"))
+    steps = [s for r in plan.regions.values() for s in r.steps]
+    assert len(steps) <= 2  # the mask may be a kernel of its own
+    assert max(prod(b.shape) for b in wsum.buffers) == length * heads * width
 
 
 def test_a_repeated_contraction_is_stored() -> None:
