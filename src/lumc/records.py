@@ -44,11 +44,17 @@ class Trial:
     reason: str = ""
     remark: str = ""
     beside: float = 0.0  # microseconds of the yardstick meanwhile; 0: it was timed alone
+    seen: float = 0.0  # microseconds before the yardstick corrected them; 0: it did not
 
     @property
     def time(self) -> float:
         """In microseconds; infinite if it has none."""
         return math.inf if self.us is None else self.us
+
+    @property
+    def longest(self) -> float:
+        """What it took for certain, in a slow moment perhaps."""
+        return max(self.time, self.seen)
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,7 @@ class Records:
             for text, t in known.items() if usual < first.time else ():
                 if t.us is not None and (t.beside or t is first):
                     known[text] = replace(t, us=t.us * usual / first.time)
-            trial = replace(trial, us=trial.us * usual / trial.beside)
+            trial = replace(trial, us=trial.us * usual / trial.beside, seen=trial.us)
         old = known.get(text_of(trial.schedule))
         if old is None or old.us is None or (trial.us is not None and trial.us < old.us):
             known[text_of(trial.schedule)] = trial

@@ -131,8 +131,8 @@ class Walk:
 
     def stop(self, fraction: float, limit: int) -> str:
         """Why the walk is over, or nothing. The bound is measured, and may be too high: all of it
-        is never enough."""
-        if self.best and self.best.time * fraction <= self.floor_us and fraction < 1:
+        is never enough, nor is a time that nothing took."""
+        if self.best and self.best.longest * fraction <= self.floor_us and fraction < 1:
             return "bound"
         if self.exhausted:
             return "exhausted"

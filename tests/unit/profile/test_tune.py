@@ -23,7 +23,7 @@ from lumc.profile.walk import PATIENCE, Walk
 from lumc.records import NAME, Records, Trial, read_lines, text_of
 from lumc.runtime.device import Speeds
 from measuring import SETTING, kernel_of, product, space_of, tuning
-from searching import weight
+from searching import TARGET, weight
 
 
 def two(g: Model) -> Tensor:
@@ -162,6 +162,15 @@ def test_walks_end() -> None:
     assert kernel.stop in ("converged", "exhausted") and kernel.time_us
     plan = fake(product, None, FakeBench(), fraction=1e-9).run()
     assert {k.stop for k in plan.kernels.values()} == {"bound"}
+
+
+def test_no_walk_ends_at_a_time_that_nothing_took() -> None:
+    """The yardstick corrects what was timed in a slow moment, but it may be wrong."""
+    plan = kernel_of(product)
+    for seen, stop in ((0.0, "bound"), (55.0, ""), (51.0, "bound")):
+        walk = Walk(plan, TARGET, 49.0, 0, [])
+        walk.observe(Trial(plan.schedule, 50.0, 10, beside=60.0, seen=seen))
+        assert walk.stop(0.95, 0) == stop
 
 
 def test_proposals_are_new_and_legal() -> None:
