@@ -1,5 +1,18 @@
-"""``python -m lumc``."""
+"""``lumc`` and ``python -m lumc``."""
 
-from lumc.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line. ^C is no error while it is being imported either."""
+    try:
+        from lumc.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -233,3 +233,18 @@ def test_interrupted_commands_leave_no_torn_file(matmul: Lumc) -> None:
             process.wait()
         if Path("m.lb").exists():
             assert tree("m.lb") == whole
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'lumc.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "lumc", "--version"]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"interrupted\n")
