@@ -19,6 +19,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cache
 from itertools import accumulate
 from math import lcm, prod
 from typing import Any
@@ -71,7 +72,7 @@ class Grammar:
             len(block): (k.axes, 0, True),
             **dict.fromkeys(flags, None),
         }
-        self._options: dict[tuple[int, State], list[tuple[Any, State]]] = {}
+        self._offered, self._weighed = cache(self._offer), cache(self._weigh)
         self._counts: dict[tuple[int, State], int] = {}
         self._effects: dict[tuple[int, int], Counter[Any]] = {}
         self._sizes: dict[tuple[str, int], list[int]] = {}
@@ -128,8 +129,9 @@ class Grammar:
         out: list[Any] = []
         state = self._entry(0, None)
         while len(out) < len(self.names):
-            name, found = self.names[len(out)], self._weighed(len(out), state)
-            value, after, _ = min(found, key=lambda o: _distance(o[0], wanted.get(name)))
+            now, found = wanted.get(self.names[len(out)]), self._weighed(len(out), state)
+            same = [option for option in found if option[0] == now]
+            value, after, _ = min(same or found, key=lambda o: _distance(o[0], now))
             out.append(value)
             state = self._entry(len(out), after)
         return tuple(out)
@@ -182,18 +184,15 @@ class Grammar:
             state = self._entry(depth + 1, after)
         return state
 
-    def _weighed(self, depth: int, state: State) -> list[tuple[Any, State, int]]:
+    def _weigh(self, depth: int, state: State) -> list[tuple[Any, State, int]]:
         every = [(v, s, self.count(depth + 1, s)) for v, s in self._offered(depth, state)]
         return [option for option in every if option[2]]
 
-    def _offered(self, depth: int, state: State) -> list[tuple[Any, State]]:
-        key = depth, state
-        if key not in self._options:
-            what, which = self.names[depth]
-            more = (what,) if what in ("a", "b") else ()
-            offer = self._staged if more else getattr(self, f"_{what}")
-            self._options[key] = list(offer(which, state, *more))
-        return self._options[key]
+    def _offer(self, depth: int, state: State) -> list[tuple[Any, State]]:
+        what, which = self.names[depth]
+        more = (what,) if what in ("a", "b") else ()
+        offer = self._staged if more else getattr(self, f"_{what}")
+        return list(offer(which, state, *more))
 
     def _passed(self, i: int, state: Any) -> Counter[State]:
         """All states after the choices of a stage, and how many of these lead to each."""

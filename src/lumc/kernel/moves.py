@@ -10,11 +10,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from lumc.graph.expr import Expr
 from lumc.kernel.contraction import can_dot, pairs, staging_modes
 from lumc.kernel.gpu import guesses
-from lumc.kernel.grammar import STREAMS, Grammar
+from lumc.kernel.grammar import STREAMS, Grammar, Name
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import contraction_stage, tiled
 
@@ -39,26 +40,28 @@ def structures(grammar: Grammar) -> list[Schedule]:
 
 def neighbours(grammar: Grammar, schedule: Schedule) -> list[Schedule]:
     """Everything that makes one choice differently, and the others as far as that allows."""
-    wanted = grammar.values(schedule)
-    here = grammar.nearest(wanted)
-    out = dict.fromkeys([here])
-    for depth, name in enumerate(grammar.names):
-        if name[0] not in ("axes", "order"):
-            for value, _ in grammar.options(here[:depth]):
-                now = here[depth]
-                if name[0] != "tile" or now <= value * REACH <= now * REACH**2:
-                    out[grammar.nearest({**wanted, name: value})] = None
-    for i, j in combinations(range(len(schedule.order)), 2):
-        swap = {("order", i): schedule.order[j], ("order", j): schedule.order[i]}
-        out[grammar.nearest({**wanted, **swap})] = None
+    out = dict.fromkeys(map(grammar.nearest, _steps(grammar, schedule)))
     return [s for s in map(grammar.build, out) if s != schedule]
 
 
 def stroll(grammar: Grammar, schedule: Schedule, rng: random.Random) -> Schedule:
     """A few random steps."""
     for _ in range(rng.choice((2, 2, 3, 4))):
-        schedule = rng.choice(neighbours(grammar, schedule) or [schedule])
+        schedule = grammar.build(grammar.nearest(rng.choice(_steps(grammar, schedule))))
     return schedule
+
+
+def _steps(grammar: Grammar, schedule: Schedule) -> list[dict[Name, Any]]:
+    """The values of a schedule, and these with one choice made differently."""
+    values = grammar.values(schedule)
+    here, out = grammar.nearest(values), [values]
+    for depth, (name, now) in enumerate(zip(grammar.names, here, strict=True)):
+        if name[0] not in ("axes", "order"):
+            for value, _ in grammar.options(here[:depth]):
+                if value != now and (name[0] != "tile" or now <= value * REACH <= now * REACH**2):
+                    out.append({**values, name: value})
+    swaps = combinations(enumerate(schedule.order), 2)
+    return out + [{**values, ("order", i): b, ("order", j): a} for (i, a), (j, b) in swaps]
 
 
 def _stages(grammar: Grammar, stage: Expr) -> Iterator[Stage]:
