@@ -1,8 +1,9 @@
-"""Task heads of the BERT family, against transformers with random weights."""
+"""Task heads of the BERT family with random weights, against transformers and in numpy."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 
 from checkpoints import BERT, Array, bert_shapes, random_weights, write_folder
+from lumc import pipeline
 from lumc.errors import Exit, LumcError
-from lumc.frontend.heads import HEADS
-from lumc.frontend.huggingface import import_folder
+from lumc.frontend.heads import HEADS, Encoded, left_out
+from lumc.frontend.huggingface import Config, import_folder
+from lumc.frontend.model import Model
+from lumc.frontend.nn import Random, Scope
 from lumc.graph.bind import bind_dims
 from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import evaluate
@@ -120,6 +124,63 @@ def test_the_usual_activation(tmp_path: Path) -> None:
     compare(saved(tmp_path / "d", "DistilBertForMaskedLM", activation="gelu"))
 
 
+# ---- the heads in numpy, where no framework is installed
+
+
+def in_numpy(name: str, w: dict[str, Array], x: Array) -> list[Array]:
+    """The outputs from hidden states f64[b, s, d]."""
+
+    def linear(at: str, x: Array) -> Array:
+        return x @ w[f"{at}.weight"].T + w[f"{at}.bias"]
+
+    def norm(at: str, x: Array, eps: float) -> Array:
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+        return x * w[f"{at}.weight"] + w[f"{at}.bias"]
+
+    def relu(x: Array) -> Array:
+        return np.maximum(x, 0)
+
+    def gelu(x: Array) -> Array:
+        return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+    first, words = x[:, 0], w.get("body.embeddings.word_embeddings.weight", np.zeros((1, 1))).T
+    cls = "cls.predictions"
+    if name.endswith("TokenClassification"):
+        return [linear("classifier", x)]
+    if name.endswith("QuestionAnswering"):
+        return list(np.moveaxis(linear("qa_outputs", x), -1, 0))
+    if name == "BertForSequenceClassification":
+        return [linear("classifier", np.tanh(linear("body.pooler.dense", first)))]
+    if name == "RobertaForSequenceClassification":
+        return [linear("classifier.out_proj", np.tanh(linear("classifier.dense", first)))]
+    if name == "DistilBertForSequenceClassification":
+        return [linear("classifier", relu(linear("pre_classifier", first)))]
+    if name == "BertForMaskedLM":
+        h = relu(linear(f"{cls}.transform.dense", x))
+        return [norm(f"{cls}.transform.LayerNorm", h, 1e-3) @ words + w[f"{cls}.bias"]]
+    if name == "RobertaForMaskedLM":
+        h = gelu(linear("lm_head.dense", x))
+        return [norm("lm_head.layer_norm", h, 1e-3) @ words + w["lm_head.bias"]]
+    h = norm("vocab_layer_norm", relu(linear("vocab_transform", x)), 1e-12)
+    return [h @ words + w["vocab_projector.bias"]]
+
+
+@pytest.mark.parametrize("name", [n for n in HEADS if n.startswith(("Bert", "Rob", "Distil"))])
+def test_a_head_in_numpy(name: str) -> None:
+    model, labels = Model(), 2 if name.endswith("Answering") else 3
+    w = Scope(model, Random(np.random.default_rng(26), 0.4))
+    hidden, mask = model.input("hidden", (2, 5, 12)), model.input("mask", (2, 5), "i64")
+    config = Config(LIKE_BERT | LIKE_DISTILBERT | {"num_labels": labels}, Path("config.json"))
+    for key, value in HEADS[name].make(config, w, Encoded(hidden, mask, w / "body")).items():
+        model.output(key, value)
+    x = np.random.default_rng(5).standard_normal((2, 5, 12))
+    got = evaluate(model.graph(), "main", {"hidden": x, "mask": MASK}, model.read_weight)[0]
+    weights = {k: v.astype(np.float64) for k, v in model.constants.items()}
+    for mine, want in zip(got.values(), in_numpy(name, weights, x), strict=True):
+        np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-6)
+
+
 # ---- heads that are left out; these folders are ours, so that no framework is needed
 
 
@@ -152,6 +213,30 @@ def test_an_unknown_head_is_named(tmp_path: Path) -> None:
     folder = headed(tmp_path / "m", "BertForMultipleChoice", *CLASSIFIER)
     said = "the head of BertForMultipleChoice is left out: it is not supported"
     assert imported(folder) == (["last_hidden_state"], [said])
+
+
+def test_the_command_says_it_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.open_model(str(headed(tmp_path / "m", "BertForMultipleChoice")), {})
+    out, err = capsys.readouterr()
+    said = "the head of BertForMultipleChoice is left out: it is not supported"
+    assert (out, err) == ("", f"note: {said}\n")
+
+
+@pytest.mark.parametrize(
+    "name,said",
+    [
+        ("LlamaForCausalLM", ""),
+        ("LlamaModel", ""),
+        ("GPT2LMHeadModel", ""),
+        (
+            "LlamaForSequenceClassification",
+            "the head of LlamaForSequenceClassification is left out: it is not supported",
+        ),
+    ],
+)
+def test_heads_of_decoders(tmp_path: Path, name: str, said: str) -> None:
+    config = Config({"architectures": [name]}, tmp_path / "config.json")
+    assert left_out(config, (), decoder=True) == said
 
 
 def test_a_head_without_its_weights_is_named(tmp_path: Path) -> None:
