@@ -71,7 +71,7 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
     if path.is_dir():
         from lumc.frontend.huggingface import import_folder
 
-        return import_folder(path)
+        return import_folder(path, say=lambda line: Log()(0, f"note: {line}"))
     if path.suffix == ".onnx":
         from lumc.frontend.onnx import import_onnx
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lumc.frontend.heads import Encoded, head_of, stored_names
 from lumc.frontend.model import Model
 from lumc.frontend.nn import (
     Scope,
@@ -44,16 +45,20 @@ class Layer:
     out_norm: str
 
 
-def bert(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
-    """input_ids, attention_mask i64[b, s] -> last_hidden_state f32[b, s, d]."""
-    ids, mask = _inputs(model, config, config.integer("max_position_embeddings"))
-    w = below(w, "bert", "embeddings.word_embeddings.weight")
+def bert(model: Model, config: Config, w: Scope) -> Encoded:
+    """input_ids, attention_mask i64[b, s] -> hidden f32[b, s, d]. With a head, which may compare
+    two texts, token_type_ids i64[b, s] too; else all are of the first type."""
     positions = config.integer("max_position_embeddings")
+    ids, mask = _inputs(model, config, positions)
+    types, kinds = config.integer("type_vocab_size", 2), None
+    if types > 1 and head_of(config, stored_names(w)):
+        kinds = model.input("token_type_ids", ids.shape, "i64", values=(0, types - 1))
+    w = below(w, "bert", "embeddings.word_embeddings.weight")
     table = (w / "embeddings" / "position_embeddings").tensor("weight", positions, _hidden(config))
-    return _encode(model, config, w, ids, mask, table[: ids.shape[1]])
+    return _encode(config, w, ids, mask, table[: ids.shape[1]], kinds)
 
 
-def roberta(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
+def roberta(model: Model, config: Config, w: Scope) -> Encoded:
     """As ``bert``; positions count the tokens that are not padding, from ``pad_token_id + 1``."""
     positions = config.integer("max_position_embeddings")
     pad = config.integer("pad_token_id", 1, least=0)
@@ -64,9 +69,7 @@ def roberta(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
     real = (ids != pad).to("i64")
     counted = real.cumsum(1) * real + pad
     place = w / "embeddings" / "position_embeddings"
-    return _encode(
-        model, config, w, ids, mask, embedding(place, counted, positions, _hidden(config))
-    )
+    return _encode(config, w, ids, mask, embedding(place, counted, positions, _hidden(config)))
 
 
 def _inputs(model: Model, config: Config, longest: int) -> tuple[Tensor, Tensor]:
@@ -90,17 +93,18 @@ def _hidden(config: Config) -> int:
 
 
 def _encode(
-    model: Model, config: Config, w: Scope, ids: Tensor, mask: Tensor, positions: Tensor
-) -> tuple[Tensor, Tensor]:
+    config: Config, w: Scope, ids: Tensor, mask: Tensor, place: Tensor, kinds: Tensor | None = None
+) -> Encoded:
     config.refuse("position_embedding_type", "absolute")
     config.refuse("is_decoder", False)
     config.refuse("add_cross_attention", False)
     d = _hidden(config)
     eps = config.number("layer_norm_eps", 1e-12)
     words = embedding(w / "embeddings" / "word_embeddings", ids, config.integer("vocab_size"), d)
-    kinds = config.integer("type_vocab_size", 2)
-    first_kind = (w / "embeddings" / "token_type_embeddings").tensor("weight", kinds, d)[0]
-    x = layer_norm(w / "embeddings" / "LayerNorm", words + first_kind + positions, eps)
+    types, table = config.integer("type_vocab_size", 2), w / "embeddings" / "token_type_embeddings"
+    first = table.tensor("weight", types, d)[0]
+    kind = first if kinds is None else embedding(table, kinds, types, d)
+    x = layer_norm(w / "embeddings" / "LayerNorm", words + kind + place, eps)
     layer = Layer(
         heads=config.heads(d),
         inner=config.integer("intermediate_size"),
@@ -115,12 +119,11 @@ def _encode(
         down="output.dense",
         out_norm="output.LayerNorm",
     )
-    return _layers(
-        model, w / "encoder" / "layer", layer, config.integer("num_hidden_layers"), x, mask
-    )
+    x = _layers(w / "encoder" / "layer", layer, config.integer("num_hidden_layers"), x, mask)
+    return Encoded(x, mask, w)
 
 
-def distilbert(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
+def distilbert(model: Model, config: Config, w: Scope) -> Encoded:
     """As ``bert``, with half its layers, other names and no token types."""
     config.refuse("sinusoidal_pos_embds", False, True)  # both are stored as a table
     d, positions = config.integer("dim"), config.integer("max_position_embeddings")
@@ -143,18 +146,15 @@ def distilbert(model: Model, config: Config, w: Scope) -> tuple[Tensor, Tensor]:
         down="ffn.lin2",
         out_norm="output_layer_norm",
     )
-    n = config.integer("n_layers")
-    return _layers(model, w / "transformer" / "layer", layer, n, x, mask)
+    x = _layers(w / "transformer" / "layer", layer, config.integer("n_layers"), x, mask)
+    return Encoded(x, mask, w)
 
 
-def _layers(
-    model: Model, w: Scope, layer: Layer, n: int, x: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor]:
+def _layers(w: Scope, layer: Layer, n: int, x: Tensor, mask: Tensor) -> Tensor:
     bias = mask_bias(mask)[:, None, None, :]  # [b, 1, 1, s]
     for i in range(n):
         x = encoder_layer(w / i, layer, x, bias)
-    model.output("last_hidden_state", x)
-    return x, mask
+    return x
 
 
 def encoder_layer(w: Scope, layer: Layer, x: Tensor, bias: Tensor) -> Tensor:

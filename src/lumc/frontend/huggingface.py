@@ -13,6 +13,7 @@ from typing import Any
 
 from lumc.errors import Exit, LumcError
 from lumc.frontend import bert, gpt2, llama
+from lumc.frontend.heads import Encoded, architecture, head_of, left_out, stored_names
 from lumc.frontend.model import Model
 from lumc.frontend.nn import ACTIVATIONS, Scope
 from lumc.frontend.sentence import sentence_embedding
@@ -21,8 +22,8 @@ from lumc.frontend.weights import open_checkpoint, read_json
 from lumc.graph.graph import WeightFile
 from lumc.weights import Stored
 
-# a family declares inputs, dims and outputs; it returns what a pooling needs, if it can be pooled
-Family = Callable[[Model, "Config", Scope], "tuple[Tensor, Tensor] | None"]
+# a family declares inputs and dims, and outputs unless it returns what a head or a pooling needs
+Family = Callable[[Model, "Config", Scope], Encoded | None]
 FAMILIES: dict[str, Family] = {
     "bert": bert.bert,
     "camembert": bert.roberta,
@@ -89,6 +90,15 @@ class Config:
         value = self.values.get(name)
         return isinstance(value, list) and any(part in v for v in value if isinstance(v, str))
 
+    def labels(self) -> int:
+        """How many classes a head tells apart: ``id2label`` has a name for each."""
+        named = self.values.get("id2label")
+        if named is None:
+            return self.integer("num_labels", 2)
+        if not isinstance(named, dict) or not 1 <= len(named) <= LARGEST:
+            raise self.error(f"id2label = {named!r}; expected a name for every class")
+        return len(named)
+
     def refuse(self, name: str, *allowed: Any) -> None:
         """The field has to be missing, null or one of these values."""
         value = self.values.get(name)
@@ -140,8 +150,11 @@ class Checkpoint:
         return LumcError("E0325", what, where=str(self.folder), fix=fix, exit=Exit.UNSUPPORTED)
 
 
-def import_folder(path: str | Path) -> Model:
-    """The model of a folder. E0320 .. E0325; exit 4 when it is not supported, 5 when damaged."""
+def import_folder(path: str | Path, say: Callable[[str], None] = lambda line: None) -> Model:
+    """The model of a folder. E0320 .. E0325; exit 4 when it is not supported, 5 when damaged.
+
+    ``say`` is told in a line what of the folder is left out.
+    """
     folder = Path(path)
     config = Config(read_json(folder / "config.json"), folder / "config.json")
     kind = config.values.get("model_type")
@@ -153,9 +166,30 @@ def import_folder(path: str | Path) -> Model:
     checkpoint = Checkpoint(folder, open_checkpoint(folder))
     model = Model()
     model.origin = folder.name
-    hidden = family(model, config, Scope(model, checkpoint))
-    if hidden is not None:
-        sentence_embedding(model, folder, *hidden)
+    w = Scope(model, checkpoint)
+    encoded = family(model, config, w)
+    if encoded is not None:
+        _finish(model, config, w, encoded)
     if checkpoint.problems:
         raise checkpoint.misfit()
+    if note := left_out(config, checkpoint.tensors, decoder=encoded is None):
+        say(note)
     return model
+
+
+def _finish(model: Model, config: Config, w: Scope, encoded: Encoded) -> None:
+    """The outputs after an encoder: of its head, or the hidden state and its pooling."""
+    head = head_of(config, stored_names(w))
+    if head is None:
+        model.output("last_hidden_state", encoded.hidden)
+        sentence_embedding(model, config.path.parent, encoded.hidden, encoded.mask)
+        return
+    model.origin = architecture(config)
+    for name, value in head.make(config, w, encoded).items():
+        model.output(name, value)
+
+
+def class_of(folder: Path) -> str:
+    """The class of transformers that computes what ``import_folder`` imports."""
+    config = Config(read_json(folder / "config.json"), folder / "config.json")
+    return architecture(config) if head_of(config, open_checkpoint(folder)) else "AutoModel"

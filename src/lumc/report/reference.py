@@ -62,10 +62,13 @@ def _onnxruntime(path: Path, inputs: Arrays) -> Arrays:
 def _transformers(path: Path, inputs: Arrays) -> Arrays:
     try:
         import torch
-        from transformers import AutoModel
+        import transformers
     except ImportError:
         raise _missing("torch and transformers", "torch transformers") from None
-    network = AutoModel.from_pretrained(str(path), attn_implementation="eager").eval()
+    from lumc.frontend.huggingface import class_of
+
+    kind = getattr(transformers, class_of(path))
+    network = kind.from_pretrained(str(path), attn_implementation="eager").eval()
     with torch.inference_mode():
         out = network(**{k: torch.from_numpy(np.array(v)) for k, v in inputs.items()})
     return {k: v.numpy() for k, v in out.items() if isinstance(v, torch.Tensor)}
