@@ -16,7 +16,7 @@ BUDGET = 5000  # what the design allows the core
 # What it has: over the budget. The back ends of GPUs brought 2,400 lines; reductions in two steps,
 # tf32 and bytes on tensor cores and shared bytes 300 more; kernels of siblings side by side and the
 # yardstick of timings 200. Lower it with every simplification.
-CEILING = 10480
+CEILING = 10505
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 

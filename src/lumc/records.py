@@ -6,11 +6,13 @@ hints of what to try first. A torn line and lines of another schema are skipped.
 
 The first schedule of a kernel that has a time is its yardstick: it is timed in turn with every
 later one, which took ``us`` while the yardstick took ``beside``. Times in memory are what these
-trials would take in the fastest moment of the yardstick.
+trials would take in the fastest moment of the yardstick. Kernels of rival programs run in turn
+now and then: ``turn`` is what a yardstick takes there, in the same moment as the others.
 
     {"v": 1, "kind": "trial", "kernel": .., "device": .., "tools": .., "threads": 1, "cold": true,
      "schedule": {..}, "us": 12.5, "beside": 13.1, "samples": 20, "noise": 0.01}
     {.., "schedule": {..}, "reason": "wrong", "remark": ".."}
+    {.., "kind": "turn", .., "us": 14.2}
     {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0}
     {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80, ..}
 """
@@ -106,6 +108,7 @@ class Records:
         self.trials: dict[tuple[str, bool], dict[str, Trial]] = {}
         self.choices: dict[tuple[str, bool], Choice] = {}
         self.elsewhere: dict[str, dict[str, float]] = {}  # kernel -> schedule -> us
+        self.turns: dict[tuple[str, bool], float] = {}  # us of yardsticks, in turn with others
         self.peak: float | None = None  # measured GFLOP/s of one thread
         self.cached: float | None = None  # measured GB/s of its cache
         self._handle: int | None = None
@@ -119,9 +122,12 @@ class Records:
                 if mine and "cached" in line:
                     self.peak, self.cached = float(line["gflops"]), float(line["cached"])
                 return
+            key, us = (str(line["kernel"]), bool(line["cold"])), _microseconds(line.get("us"))
+            if line["kind"] == "turn":
+                if mine and us:
+                    self.turns[key] = us
+                return
             schedule = Schedule.from_json(line["schedule"])
-            key = str(line["kernel"]), bool(line["cold"])
-            us = _microseconds(line.get("us"))
             if line["kind"] == "choice" and mine and us is not None:
                 numbers = int(line["trials"]), float(line["budget_s"]), int(line["limit"])
                 self.choices[key] = Choice(schedule, us, str(line["stop"]), *numbers)
@@ -161,6 +167,11 @@ class Records:
         self.choices[kernel, cold] = choice
         body = {**asdict(choice), "schedule": choice.schedule.to_json()}
         self._append("choice", kernel, cold, body)
+
+    def set_turn(self, kernel: str, cold: bool, us: float) -> None:
+        """What the yardstick of a kernel took in turn with those of the latest rivals."""
+        self.turns[kernel, cold] = us
+        self._append("turn", kernel, cold, {"us": us})
 
     def set_peak(self, gflops: float, cached: float) -> None:
         self.peak, self.cached = gflops, cached
@@ -227,11 +238,11 @@ def identity(line: Mapping[str, Any]) -> str:
 
 
 def compact(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One record per identity: of trials the fastest, of choices the last; in order of arrival."""
+    """One record per identity: of trials the fastest, of others the last; in order of arrival."""
     out: dict[str, dict[str, Any]] = {}
     for line in lines:
         key, us = identity(line), line.get("us")
         old = out.get(key, {}).get("us")
-        if key not in out or line["kind"] == "choice" or old is None or (us or math.inf) < old:
+        if line["kind"] in ("choice", "turn") or old is None or (us or math.inf) < old:
             out[key] = line
     return list(out.values())

@@ -125,6 +125,21 @@ def test_compact_keeps_the_fastest_and_the_last(tmp_path: Path) -> None:
     assert min(n["us"] for n in lines if n.get("us")) == 3.0
 
 
+def test_what_kernels_took_in_turn(tmp_path: Path) -> None:
+    records = write(tmp_path)
+    for us in (5.0, 7.5):
+        records.set_turn("k", True, us)
+    records.set_turn("other", False, 2.0)
+    records.close()
+    lines = compact(read_lines(tmp_path / NAME))
+    assert [n["us"] for n in lines if n["kind"] == "turn"] == [7.5, 2.0]
+    with (tmp_path / NAME).open("a") as f:
+        known = {"v": 1, "kind": "turn", "kernel": "k", "cold": True, **SETTING.fields()}
+        f.write(json.dumps(known) + "\n" + json.dumps({**known, "us": -1.0}) + "\n")
+    wanted = {("k", True): 7.5, ("other", False): 2.0}
+    assert Records(tmp_path, SETTING).turns == wanted
+
+
 def test_without_a_folder_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

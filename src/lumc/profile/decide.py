@@ -16,7 +16,7 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
 from lumc.profile.choose import plan_region, programs, shortlist
 from lumc.profile.timing import is_faster
-from lumc.records import Records, Trial
+from lumc.records import Records, Trial, yardstick
 from lumc.search.space import Space
 
 
@@ -49,9 +49,12 @@ class Decisions:
         return key, self._cold(key) > 0
 
     def _time(self, key: str) -> float:
-        """Of a kernel; infinite while it was not measured."""
-        choice = self.records.choices.get(self._at(key))
-        return choice.us if choice else min((t.time for t in self._known(key)), default=inf)
+        """Of a kernel, when its yardstick takes what it took in turn with those of rivals; infinite
+        while it was not measured."""
+        at = self._at(key)
+        choice, first = self.records.choices.get(at), yardstick(self.records.trials.get(at, {}))
+        us = choice.us if choice else min((t.time for t in self._known(key)), default=inf)
+        return us * self.records.turns.get(at, first.time) / first.time if first else us
 
     def _total(self, plan: RegionPlan) -> float:
         return sum(self._time(s.kernel) for s in plan.steps)

@@ -32,6 +32,8 @@ TURN_S = 0.06  # of whole runs of one plan
 FINALISTS = 5
 CLOSE = 1.12  # times the best: takes part in the finals
 CONTENDER = 1.3  # times the best program of a region at defaults: its kernels are tuned too
+WIDE = 2.0  # the same, of times that are of different moments
+ROUND = 0.01  # of the budget: what running all rivals once may take
 SLACK = 0.95  # of the bound from the measured peak: no kernel was seen to be faster
 CACHE_SPEED = 10.0  # bandwidth of caches in that of memory, where it was not measured
 
@@ -98,7 +100,9 @@ class Tuning(Decisions):
                 self._require_records()
             elif not self._is_settled():
                 self._defaults()
+                self._line_up()
                 self._search()
+                self._line_up()
                 self._finish()
         finally:
             if self.bench:
@@ -127,6 +131,25 @@ class Tuning(Decisions):
                 if not self._is_over():
                     self._measure([(k, self._walk(k).propose(1)) for k in new[i : i + BATCH]])
             self._tell(len(new))
+
+    def _line_up(self) -> None:
+        """Kernels that were timed one after the other met different moments of the machine, so
+        those of rival programs run in turn, and are compared by what they take in one moment."""
+        best, left = dict[str, Trial](), ROUND * self.options.budget_s * 1e6
+        for region, decided in self._decide().items():
+            limit = WIDE * self._total(decided)
+            near = [p for p in self.lists[region] if self._total(p) < limit]
+            keys = self._used(dict(enumerate(near))) if len(near) > 1 else []
+            new = [k for k in keys if self._at(k) not in self.records.choices and k not in best]
+            if (spent := sum(map(self._time, new))) < left:
+                left -= spent
+                best |= {k: min(self._known(k), key=lambda t: t.time) for k in new}
+        if len(best) < 2 or self._is_late():
+            return
+        jobs = [Job(self.kernels[k], t.schedule, self._cold(k), t.us) for k, t in best.items()]
+        for key, trial in zip(best, self._bench().finals(jobs), strict=False):
+            if first := yardstick(self.records.trials[self._at(key)]):
+                self.records.set_turn(*self._at(key), trial.time * first.time / best[key].time)
 
     def _bound(self, plan: RegionPlan) -> float:
         return SLACK * sum(self.bounds[s.kernel] for s in plan.steps)

@@ -36,7 +36,7 @@ def list_(folder: Path, as_json: bool) -> None:
 def summary(lines: Iterable[Line]) -> list[Line]:
     found: dict[str, Line] = {}
     for n in compact(lines):
-        if n["kind"] == "peak":
+        if n["kind"] in ("peak", "turn"):
             continue
         head = {k: n.get(k) for k in FIELDS}
         start = {**head, "trials": 0, "failed": 0, "us": None, "stop": ""}

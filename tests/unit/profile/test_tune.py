@@ -237,6 +237,30 @@ def test_a_better_program_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(plan.kernels) == target
 
 
+def test_programs_are_compared_by_what_they_take_in_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The faster program was timed while the machine was slow; in turn it shows, and stays so."""
+    search = fake(two, tmp_path, FakeBench(), trials=1)
+    (plans,) = search.lists.values()
+    first, second = ({s.kernel for s in p.steps} for p in plans[:2])
+    us = {k: 1000.0 / len(first) for k in first} | {k: 1200.0 / len(second) for k in second}
+    slow = {k: 1.6 if k in first else 1.0 for k in us}
+    monkeypatch.setattr(FakeBench, "us", lambda _, job: us.get(job.plan.key, 9000.0))
+    monkeypatch.setattr(FakeBench, "race", lambda *_: [])
+
+    def measure(self: FakeBench, jobs: list[Job]) -> list[Trial]:
+        self.jobs += len(jobs)
+        return [Trial(j.schedule, self.us(j) * slow.get(j.plan.key, 1.0), 10, 0.01) for j in jobs]
+
+    monkeypatch.setattr(FakeBench, "measure", measure)
+    plan = search.run()
+    assert set(plan.kernels) == first
+    again = FakeBench()
+    assert body(fake(two, tmp_path, again, trials=1)) == json.dumps(plan_to_json(plan))
+    assert again.jobs == 0
+
+
 def test_whole_runs_decide_between_near_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
