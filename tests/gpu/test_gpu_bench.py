@@ -23,6 +23,9 @@ from lumc.link import cuda
 from lumc.link.toolchain import find
 from lumc.profile.gpu import GpuBench
 from lumc.profile.measure import Job
+from lumc.kernel.codec import to_plain
+from lumc.runtime import worker as remembering
+from lumc.runtime.gpu_worker import GpuWorker
 from lumc.runtime.process import Limits
 from measuring import kernel_of, product
 
@@ -52,6 +55,26 @@ class Planting(Emulator):
             raise cuda.LumcError("E0702", str(e).splitlines()[-1]) from None
 
 
+def transposed(g):
+    return g.input("x", (9, 5)).T * 2.0
+
+
+def kept(bench, job):
+    '''Memory of kernels that a worker forgot: while a candidate waits for its turn, and later.'''
+    plan = kernel_of(transposed)
+    other = Job(plan, next(iter(guesses(plan.kernel, bench.target))))
+    remembering.KEPT, worker, counts = 1, GpuWorker(), []
+    for number, (one, made) in enumerate(zip((job, other), bench._make([job, other]))):
+        worker.kernel(to_plain(one.plan), 0, 0)
+        assert not worker.check(one.plan.key, number, made.loaded)
+        counts.append(len(worker.devices))
+    times = worker.sample(0, 1, 1)
+    worker.forget()
+    worker.kernel(to_plain(job.plan), 0, 1 << 20)
+    worker.check(job.plan.key, 0, bench._make([job])[0].loaded)
+    return [*counts, len(times), len(worker.devices)]
+
+
 def main():
     target = resolve_target("cuda:sm_90")
     plan = kernel_of(product)
@@ -63,6 +86,7 @@ def main():
             for number, trial in enumerate(bench.measure(jobs)):
                 said[f"candidate {number}, {cold}"] = [trial.us is not None, trial.remark]
         said["finals"] = [t.us is not None for t in bench.finals(jobs)]
+        said["kept"] = kept(bench, jobs[0])
         for name, Planting.replaced in PLANTED.items():
             (trial,) = bench.measure(jobs[:1])
             said[name] = [trial.reason, trial.remark]
@@ -93,6 +117,10 @@ def test_sound_candidates_are_timed(said: dict[str, list[object]]) -> None:
     assert len(timed) == 4 and all(v == [True, ""] for v in timed.values()), timed
     assert said["finals"] == [True, True]
     assert said["nothing"] == ["", ""]
+
+
+def test_no_memory_is_freed_while_a_candidate_waits(said: dict[str, list[object]]) -> None:
+    assert said["kept"] == [1, 2, 1, 2]  # at last the other kernel is gone
 
 
 def test_others_are_records(said: dict[str, list[object]]) -> None:

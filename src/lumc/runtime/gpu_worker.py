@@ -73,9 +73,11 @@ class GpuWorker(Remembering[GpuCandidate]):
         return GpuCandidate(function, module, grid, self.devices[key])
 
     def _drop_others(self) -> None:
-        """The memory of subjects that are not known any more."""
-        for key in [k for k in self.devices if k[0] not in self.subjects]:
-            self.devices.pop(key).memory.free()
+        """The memory of subjects that are not known any more, and of which no candidate waits."""
+        held = [c.device for c in self.candidates.values()]
+        for key, device in list(self.devices.items()):
+            if key[0] not in self.subjects and not any(device is d for d in held):
+                self.devices.pop(key).memory.free()
 
     def _place(self, subject: Subject) -> DeviceData:
         kernel, at, places = subject.plan.kernel, FENCE, dict[str, slice]()
