@@ -11,7 +11,7 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        sys.exit(130)
+        sys.exit(130)  # Exit.INTERRUPTED, without one more import
 
 
 if __name__ == "__main__":

@@ -241,8 +241,12 @@ def compact(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """One record per identity: of trials the fastest, of others the last; in order of arrival."""
     out: dict[str, dict[str, Any]] = {}
     for line in lines:
-        key, us = identity(line), line.get("us")
-        old = out.get(key, {}).get("us")
-        if line["kind"] in ("choice", "turn") or old is None or (us or math.inf) < old:
+        try:
+            us = _microseconds(line.get("us"))
+        except ValueError:  # nobody reads such a line
+            continue
+        key = identity(line)
+        old, last = out.get(key, {}).get("us"), line.get("kind") in ("choice", "turn")
+        if old is None or (us is not None and (last or us < old)):
             out[key] = line
     return list(out.values())

@@ -104,6 +104,9 @@ def test_bad_times_are_not_times(tmp_path: Path) -> None:
     for us in (-1.0, float("nan"), "12", True, [1]):
         (tmp_path / NAME).write_text(json.dumps({**good, "us": us}) + "\n")
         assert not Records(tmp_path, SETTING).trials
+        for kind in ("trial", "choice", "turn"):
+            line = {**good, "kind": kind}
+            assert compact([line, {**line, "us": us}]) == [line]
 
 
 def test_other_settings_only_give_hints(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def _check_conv(
 ) -> None:
     static = all(isinstance(e, int) for e in weight.shape)
     fits = weight.ndim == x.ndim and rank >= 1 and groups >= 1
-    if not fits or not static or times(ins[0], groups) != x.shape[1] or outs % groups:  # type: ignore[operator]
+    split = fits and static and times(ins[0], groups) == x.shape[1]
+    if not split or outs % groups:  # type: ignore[operator]
         what = f"conv of {x.describe()} with weight {weight.describe()} in {groups} group(s)"
         raise x.refuse("E0121", what)
 

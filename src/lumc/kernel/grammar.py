@@ -130,8 +130,8 @@ class Grammar:
         state = self._entry(0, None)
         while len(out) < len(self.names):
             now, found = wanted.get(self.names[len(out)]), self._weighed(len(out), state)
-            same = [option for option in found if option[0] == now]
-            value, after, _ = min(same or found, key=lambda o: _distance(o[0], now))
+            same = (option for option in found if option[0] == now)
+            value, after, _ = next(same, None) or min(found, key=lambda o: _distance(o[0], now))
             out.append(value)
             state = self._entry(len(out), after)
         return tuple(out)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, inf, log2, prod
-from statistics import fmean
 
 from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
@@ -133,7 +132,7 @@ class _Tally:
                 case Block():
                     self.walk(op.body, (*nest, (op.loop.axis, float(op.loop.count))), share)
                 case Rows():
-                    self.walk(op.body, (*nest, (op.axis, fmean(self._tiles(op, op.axis)))), share)
+                    self.walk(op.body, (*nest, (op.axis, self._mean(op, op.axis))), share)
                 case When():
                     self.walk(op.body, tuple(n for n in nest if n[0] not in op.first), share)
                 case _:
@@ -141,7 +140,7 @@ class _Tally:
 
     def _leaf(self, op: Map | Reduce | Contract, nest: Nest, share: float) -> None:
         axes = op.axes if isinstance(op, Map) else op.kept + op.red
-        own = {a: fmean(self._tiles(op, a)) for a in axes}
+        own = {a: self._mean(op, a) for a in axes}
         match op:
             case Map():
                 once = self._map(op, own)
@@ -163,20 +162,24 @@ class _Tally:
             seen = self.traffic.get(name, 0.0)
             self.traffic[name] = seen + n if self._is_large(name) else max(seen, n)
 
-    def _tiles(self, op: Rows | Map | Reduce | Contract, axis: str) -> list[int]:
-        """How many values an axis takes in each of its tiles; if equally many, in one."""
+    def _tiles(self, op: Rows | Map | Reduce | Contract, axis: str) -> dict[int, int]:
+        """How many values an axis takes in its tiles, and how many tiles take so many."""
         r = op.range if isinstance(op, Rows) else op.ranges[axis]
-        if len(r.sizes) == 1:
-            return [r.largest]
-        extent = self.program.kernel.extent.get(axis, r.largest)  # else it is one of a copy
-        full, rest = divmod(extent, r.largest)
-        return [r.largest] * full + [rest] * (rest > 0)
+        # a copy has axes of its own
+        extent = r.largest if len(r.sizes) == 1 else self.program.kernel.extent.get(axis, r.largest)
+        full, rest = divmod(extent, r.largest or 1)
+        return {r.largest: full, rest: 1} if rest else {r.largest: full or 1}
+
+    def _mean(self, op: Rows | Map | Reduce | Contract, axis: str) -> float:
+        tiles = self._tiles(op, axis)
+        return sum(n * count for n, count in tiles.items()) / sum(tiles.values())
 
     def _padding(self, op: Map | Reduce | Contract, lane: str, most: float = inf) -> float:
         """Lanes computed for every one that is used, with at most ``most`` side by side."""
         width = self.program.target.lanes
-        sizes = [min(n, most) for n in self._tiles(op, lane) if n]
-        return sum(ceil(n / width) * width for n in sizes) / sum(sizes) if sizes else 0.0
+        tiles = [(min(n, most), count) for n, count in self._tiles(op, lane).items()]
+        used = sum(n * count for n, count in tiles)
+        return sum(ceil(n / width) * width * count for n, count in tiles) / used if used else 0.0
 
     # ---- bytes
 
@@ -197,7 +200,7 @@ class _Tally:
         place = self.program.places[e.attr[0]]
         steps, irregular = place.motion(e.kids)
         along = [a for a, step in steps.items() if step == 1 and a not in irregular]
-        run = prod(fmean(self._tiles(op, a)) for a in along if a in op.ranges) * place.dtype.nbytes
+        run = prod(self._mean(op, a) for a in along if a in op.ranges) * place.dtype.nbytes
         near = not self.program.target.gpu or not e.kids or isinstance(op, Contract)
         return 1.0 if near else max(1.0, SECTOR / run)
 

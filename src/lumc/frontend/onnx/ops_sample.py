@@ -176,7 +176,7 @@ def stft(
     if frame_length is not None:
         (size,) = integers(frame_length, "frame_length")
     else:
-        size = window.shape[0] if window is not None else signal.shape[1]  # type: ignore[assignment]
+        size = signal.shape[1] if window is None else window.shape[0]  # type: ignore[assignment]
     frames = signal.unfold(1, size, step).transpose(2, 3)  # [b, frames, size, parts]
     if window is not None:
         frames = frames * window.unsqueeze(-1)

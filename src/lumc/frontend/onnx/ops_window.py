@@ -186,8 +186,9 @@ def max_unpool(
     stride, flat = list(strides or [1] * rank), list(pads or [0] * 2 * rank)
     if not all(isinstance(e, int) for e in X.shape):
         raise Unsupported("unpooling of symbolic dims", "bind them with --dim")
+    cut = [flat[i] + flat[rank + i] for i in range(rank)]
     inner = [
-        (X.shape[2 + i] - 1) * stride[i] - flat[i] - flat[rank + i] + kernel_shape[i]  # type: ignore[operator]
+        (X.shape[2 + i] - 1) * stride[i] + kernel_shape[i] - cut[i]  # type: ignore[operator]
         for i in range(rank)
     ]
     target = [*X.shape[:2], *inner]
