@@ -88,9 +88,11 @@ def main():
         said["finals"] = [t.us is not None for t in bench.finals(jobs)]
         said["kept"] = kept(bench, jobs[0])
         for name, Planting.replaced in PLANTED.items():
+            bench._objects.clear()
             (trial,) = bench.measure(jobs[:1])
             said[name] = [trial.reason, trial.remark]
-        cuda.figures = lambda image: {"k0": cuda.Figures(255, 288, 0)}
+        bench._objects.clear()
+        cuda.figures = lambda image: {"k": cuda.Figures(255, 288, 0)}
         (trial,) = bench.measure(jobs[:1])
         said["spills"] = [trial.reason, trial.remark]
     print(json.dumps(said))

@@ -3,7 +3,6 @@ timed in a worker process."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from lumc.link import cuda
 from lumc.link.bundle import Tools
 from lumc.link.toolchain import Toolchain
 from lumc.oracle.kernel import TF32
-from lumc.profile.measure import COMPILER_S, Bench, Job, _Made, digest_of
+from lumc.profile.measure import COMPILER_S, SYMBOL, Bench, Job, _Made, digest_of
 from lumc.runtime.device import Speeds
 from lumc.runtime.gpu_worker import GpuLoaded, GpuWorker
 from lumc.runtime.nvidia import capability
@@ -49,15 +48,15 @@ class GpuBench(Bench):
     def _start(self) -> Candidates:
         return Candidates(self.limits, GpuWorker, TF32 if "tf32" in self.target.flags else 0.0)
 
-    def _print(self, job: Job, symbol: str, name: str) -> _Made:
+    def _print(self, job: Job) -> _Made:
         program = lower(job.plan.kernel, job.schedule, self.target)
-        source, grid = print_source(program, job.schedule.threads, symbol)
+        source, grid = print_source(program, job.schedule.threads, SYMBOL)
         assert grid, "a target without blocks"
-        (self.folder / f"{name}.cu").write_text(source)
         sizes = (grid.blocks, grid.threads, grid.shared_bytes)
-        where = GpuLoaded(str(self.folder / f"{name}.cubin"), symbol, sizes)
-        same = re.sub(rf"\b{symbol}\b", "k", source)
-        return _Made(digest_of(f"{same} {sizes}"), name, where)
+        name = digest_of(f"{source} {sizes}")
+        (self.folder / f"{name}.cu").write_text(source)
+        where = GpuLoaded(str(self.folder / f"{name}.cubin"), SYMBOL, sizes)
+        return _Made(name, name, where)
 
     def _compile_one(self, made: _Made) -> None:
         """An image. Raises LumcError when the compiler refuses, or registers do not suffice."""

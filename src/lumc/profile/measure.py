@@ -37,8 +37,10 @@ from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
 from lumc.runtime.whole import race
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, Worker
 
+SYMBOL = "k"  # of every candidate
 YARDSTICK = 1  # its number in the worker; a candidate is 0
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
+OBJECTS = 1000  # compiled candidates that are kept: the finals run the best of them again
 
 # why a candidate has no time
 ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
@@ -67,7 +69,7 @@ class Bench:
         self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
         self.folder = Path(self._scratch.name)
         self._worker: Candidates | None = None
-        self._batch = 0
+        self._objects: dict[str, None] = {}  # names of the compiled, oldest first
         self._yardsticks: dict[tuple[str, str], _Made | None] = {}
         self._at_hand: object = None  # which of them the worker has
         self._set_up()
@@ -172,7 +174,7 @@ class Bench:
     def _kept(self, job: Job) -> _Made | None:
         """A candidate that is kept; nothing if it cannot be made."""
         try:
-            made = self._print(job, "k", f"y{len(self._yardsticks)}")
+            made = self._print(job)
         except LumcError:
             return None
         return None if self._compile([made]) else made
@@ -204,45 +206,47 @@ class Bench:
             self._worker = None
 
     def _forget(self) -> None:
-        """Drop the candidates of this batch, and their files."""
+        """Drop the candidates of this batch, and the files of the oldest but the yardsticks."""
         self._at_hand = None
         if self._worker:
             self._ask("forget")
-        for path in self.folder.glob(f"b{self._batch}_*"):
-            path.unlink()
+        needed = {one.name for one in self._yardsticks.values() if one}
+        for name in [n for n in self._objects if n not in needed][:-OBJECTS]:
+            del self._objects[name]
+            for path in self.folder.glob(f"{name}.*"):
+                path.unlink()
 
     # ---- making them
 
     def _make(self, jobs: Sequence[Job]) -> list[_Made | Trial]:
         """Lower, print and compile; a trial for whatever does not get that far."""
         out: list[_Made | Trial] = []
-        self._batch += 1
-        for i, job in enumerate(jobs):
+        for job in jobs:
             try:
-                out.append(self._print(job, f"k{i}", f"b{self._batch}_k{i}"))
+                out.append(self._print(job))
             except Exception as e:  # of a candidate, so it is a record
                 out.append(Trial(job.schedule, reason=ILLEGAL, remark=f"{type(e).__name__}: {e}"))
-        first = {m.digest: m for m in reversed(out) if isinstance(m, _Made)}
         with undisturbed():
-            failed = self._compile(list(first.values()))
+            failed = self._compile([m for m in out if isinstance(m, _Made)])
         for i, one in enumerate(out):
-            if isinstance(one, _Made):
-                said = failed.get(one.digest)
-                bad = Trial(jobs[i].schedule, reason=COMPILER, remark=said or "")
-                out[i] = first[one.digest] if said is None else bad
+            if isinstance(one, _Made) and one.name in failed:
+                out[i] = Trial(jobs[i].schedule, reason=COMPILER, remark=failed[one.name])
         return out
 
-    def _print(self, job: Job, symbol: str, name: str) -> _Made:
-        """The text of a candidate, in a file."""
+    def _print(self, job: Job) -> _Made:
+        """The text of a candidate, in a file that has the name of its contents."""
         program = lower(job.plan.kernel, job.schedule, self.target)
-        source = print_kernel(program, symbol)
+        source = print_kernel(program, SYMBOL)
+        name = digest_of(source)
         (self.folder / f"{name}.c").write_text(source)
         path = str(self.folder / f"{name}.so")
-        said = source.replace(f"{symbol}(", "k(") + str(job.schedule.parts)
-        return _Made(digest_of(said), name, _loaded(program, job.schedule, path, symbol))
+        timed = digest_of(name + str(job.schedule.parts))
+        return _Made(timed, name, _loaded(program, job.schedule, path))
 
     def _compile(self, made: Sequence[_Made]) -> dict[str, str]:
-        """Several compilers side by side; what failed, and what was said."""
+        """Several compilers side by side, for what is not compiled yet; what failed, and what was
+        said."""
+        todo = {m.name: m for m in made if m.name not in self._objects}
 
         def attempt(m: _Made) -> str:
             try:
@@ -252,8 +256,10 @@ class Bench:
             return ""
 
         with ThreadPoolExecutor(self.jobs) as pool:
-            said = zip(made, pool.map(attempt, made), strict=True)
-            return {m.digest: what for m, what in said if what}
+            said = zip(todo, pool.map(attempt, todo.values()), strict=True)
+            failed = {name: what for name, what in said if what}
+        self._objects |= {name: None for name in todo if name not in failed}
+        return failed
 
     def _compile_one(self, made: _Made) -> None:
         """A shared object. Raises LumcError when the compiler refuses."""
@@ -265,22 +271,22 @@ class Bench:
 
 @dataclass(frozen=True)
 class _Made:
-    digest: str  # of the source without its symbol
-    name: str
+    digest: str  # of all that its time depends on
+    name: str  # of its files
     loaded: Any  # how the worker finds it
 
 
 def digest_of(source: str) -> str:
-    return hashlib.sha256(source.encode()).hexdigest()
+    return hashlib.sha256(source.encode()).hexdigest()[:32]
 
 
 def _timed(job: Job, t: Timing) -> Trial:
     return Trial(job.schedule, t.us, t.samples, t.noise, t.slices, beside=t.beside)
 
 
-def _loaded(program: Program, schedule: Schedule, path: str, symbol: str) -> Loaded:
+def _loaded(program: Program, schedule: Schedule, path: str) -> Loaded:
     packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
     raw = tuple(dict.fromkeys(e.attr[0] for op in leaves(program.body) for e in loads_of(op)))
     data = tuple(to_plain(p) for p in packings)
     parallel = int(program.tiles > 0) and (schedule.parts or 1)
-    return Loaded(path, symbol, raw, data, program.scratch_bytes, parallel, program.tiles)
+    return Loaded(path, SYMBOL, raw, data, program.scratch_bytes, parallel, program.tiles)

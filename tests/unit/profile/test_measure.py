@@ -112,12 +112,26 @@ def test_a_compiler_that_takes_too_long_is_a_record(
     slow.write_text(SLOW_CC)
     slow.chmod(0o755)
     monkeypatch.setattr(measure, "COMPILER_S", 1.0)
+    monkeypatch.setattr(device, "_objects", {})
     monkeypatch.setattr(device, "tools", replace(device.tools, command=(str(slow),)))
     (trial,) = device.measure(jobs(product, 1))
     assert (trial.us, trial.reason) == (None, "compiler") and "no result in 1 s" in trial.remark
     monkeypatch.undo()
     (trial,) = device.measure(jobs(product, 1))
     assert trial.us
+
+
+def test_finals_compile_nothing_again(device: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the oldest candidates the files are dropped, and made again when they are needed."""
+    todo = jobs(product, 2)
+    assert all(t.us for t in device.measure(todo))
+    monkeypatch.setattr(device, "tools", replace(device.tools, command=("no such compiler",)))
+    assert len(device.finals(todo)) == 2
+    monkeypatch.setattr(measure, "OBJECTS", 1)
+    assert len(device.finals(todo)) == 2
+    assert device.finals(todo) == []
+    monkeypatch.undo()
+    assert len(device.finals(todo)) == 2
 
 
 def test_a_slice_says_what_the_whole_takes(device: Bench) -> None:
