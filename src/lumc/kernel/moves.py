@@ -7,7 +7,7 @@ varied first, with the default tiles around it; then tiles, order and the rest, 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -49,6 +49,18 @@ def stroll(grammar: Grammar, schedule: Schedule, rng: random.Random) -> Schedule
     for _ in range(rng.choice((2, 2, 3, 4))):
         schedule = grammar.build(grammar.nearest(rng.choice(_steps(grammar, schedule))))
     return schedule
+
+
+def carried(grammar: Grammar, schedule: Schedule, axes: Sequence[str]) -> Schedule:
+    """The nearest to the schedule of another kernel, whose axes these are in the same places."""
+    to: dict[str | None, str] = dict(zip(axes, grammar.axes, strict=True))
+    stages = [
+        replace(s, rows_axis=to.get(s.rows_axis), lane_axis=to.get(s.lane_axis))
+        for s in schedule.stages
+    ]
+    order, tile = tuple(to[a] for a in schedule.order), {to[a]: n for a, n in schedule.tile.items()}
+    wanted = replace(schedule, order=order, tile=tile, stages=tuple(stages))
+    return grammar.build(grammar.nearest(grammar.values(wanted)))
 
 
 def _steps(grammar: Grammar, schedule: Schedule) -> list[dict[Name, Any]]:

@@ -109,8 +109,9 @@ class Bench:
                 yield replace(done[one.digest], schedule=job.schedule)
             self._forget()
 
-    def finals(self, jobs: Sequence[Job]) -> list[Trial]:
-        """Candidates of one kernel that were timed before, now in turn."""
+    def finals(self, jobs: Sequence[Job], wait_s: float = 0.0) -> list[Trial]:
+        """Candidates that were timed before, now in turn; it may wait for a calm moment. Nothing
+        if one of them fails."""
         made = self._make(jobs)
         with device_lock():
             try:
@@ -122,7 +123,8 @@ class Bench:
                     found, runs = timing.measure(samples[-1], job.best_us, whole=True)
                     inner.append(runs)
                     first.append(found.us)
-                times = timing.finals(samples, inner, first)
+                least = [job.best_us or us for job, us in zip(jobs, first, strict=True)]
+                times = timing.finals(samples, inner, first, least, wait_s * 1e6)
             except Lost:
                 return []
             finally:

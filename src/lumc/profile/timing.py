@@ -1,10 +1,11 @@
 """How long a kernel takes: the minimum of samples of about 100 us.
 
 The minimum is what other processes cannot make larger; a mean or a median ranks noise. What slows
-the whole machine for a while - its clock, a neighbour on the same core - shows in a yardstick: a
-schedule of the same kernel that is timed in turn. ``Sample`` runs a candidate: ``sample(inner, n)``
-gives n times the microseconds of one of ``inner`` runs, and ``sample(1, n, slices)`` estimates that
-of long ones from a slice of the tiles.
+the whole machine for a while - its clock, a neighbour in the same cache - shows in a yardstick: a
+schedule of the same kernel that is timed in turn. Fast samples of both are compared, as neighbours
+slow some schedules more than others. ``Sample`` runs a candidate: ``sample(inner, n)`` gives n
+times the microseconds of one of ``inner`` runs, and ``sample(1, n, slices)`` estimates that of long
+ones from a slice of the tiles.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ LONG_US = 20_000.0  # while searching, slices of such kernels are timed
 SLICE_US = 5_000.0
 FINAL_US = 60_000.0  # of one candidate in the finals
 ROUNDS = 100  # of them at most
+LUCKY = 2  # fastest samples that do not count, where there are many
+LONGER = 10  # times as many while it waits for a calm moment
+MORE = 5  # rounds after the first that met a moment when nothing slows the machine
+CALM = 1.05  # times its least time: so fast are candidates then
 WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples
 
 
@@ -90,22 +95,42 @@ def measure(
     return found, inner
 
 
-def finals(samples: Sequence[Sample], inner: Sequence[int], first: Sequence[float]) -> list[Timing]:
-    """All candidates in turn, round after round; ``first`` are their minima so far."""
+def finals(
+    samples: Sequence[Sample],
+    inner: Sequence[int],
+    first: Sequence[float],
+    least: Sequence[float],
+    wait_us: float = 0.0,
+) -> list[Timing]:
+    """All candidates in turn, round after round. ``first`` are their minima so far, ``least`` what
+    they take when nothing slows the machine: up to ``wait_us`` it waits for such a moment."""
     rounds = max(5, min(ROUNDS, int(FINAL_US / max(SAMPLE_US, *first))))
     seen: list[list[float]] = [[] for _ in samples]
-    for _ in range(rounds):
+    spent, calm = 0.0, 0
+    most = rounds * (1 + (wait_us > 0) * LONGER)
+    while len(seen[0]) < rounds or (len(seen[0]) < most and spent < wait_us and calm < MORE):
         for one, runs, out in zip(samples, inner, seen, strict=True):
             out += one(runs, 1)
+            spent += out[-1] * runs
+        calm += _is_calm(seen, least)
     return [replace(timing(s), us=us) for s, us in zip(seen, compared(seen), strict=True)]
 
 
+def _is_calm(seen: Sequence[Sequence[float]], least: Sequence[float]) -> bool:
+    """Whether half of the candidates were nearly as fast as they ever were."""
+    met = [_low(s) < CALM * us for s, us in zip(seen, least, strict=True)]
+    return 2 * sum(met) >= len(met)
+
+
 def compared(seen: Sequence[Sequence[float]]) -> list[float]:
-    """What each would take in the fastest moment of the first: by the median of its ratios to
-    that, round by round. Neighbouring samples meet the same disturbance, minima may not."""
-    first = seen[0]
-    ratios = (median(a / max(b, 1e-9) for a, b in zip(s, first, strict=True)) for s in seen)
-    return [min(first) * ratio for ratio in ratios]
+    """What each would take in the fastest moment of the first."""
+    low = list(map(_low, seen))
+    return [min(seen[0]) * us / max(low[0], 1e-9) for us in low]
+
+
+def _low(seen: Sequence[float]) -> float:
+    """Of fast samples, not the fastest: a single one may have met a moment that no other met."""
+    return sorted(seen)[min(LUCKY, len(seen) // 8)]
 
 
 def timing(seen: Sequence[float]) -> Timing:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
 
 from lumc.kernel.bound import least_work, roofline_us
@@ -25,13 +26,18 @@ from lumc.records import Choice, Records, Trial, text_of, yardstick
 from lumc.search.space import Space
 
 BATCH = 8  # candidates that are compiled together
-FOR_TRIALS = 0.85  # of the budget; the rest is for the finals
+FOR_TRIALS = 0.8  # of the budget; the rest is for the finals
 HEAVY, RIVALS = 3, 2  # kernels of which so many others are tried in whole runs
 LEAST = 0.1  # of its time that a kernel may be taken to need
 TURN_S = 0.06  # of whole runs of one plan
-FINALISTS = 5
-CLOSE = 1.12  # times the best: takes part in the finals
+FINALISTS = 6
+CLOSE = 1.2  # times the best: takes part in the finals
+WAIT = 0.15  # of the budget: how long finals may wait for a calm moment
+CALM = 1.1  # times its least time: so fast are candidates then
+UNSURE = 0.1  # of the time of the first schedule: a win that counts in a moment that was not calm
 CONTENDER = 1.3  # times the best program of a region at defaults: its kernels are tuned too
+DOUBTED = 0.25  # of what a kernel of a program may gain that is not the best
+CARRIED = 0.03  # of its first time: a kernel that gains so much shows others how
 WIDE = 2.0  # the same, of times that are of different moments
 ROUND = 0.01  # of the budget: what running all rivals once may take
 SLACK = 0.95  # of the bound from the measured peak: no kernel was seen to be faster
@@ -85,7 +91,8 @@ class Tuning(Decisions):
         self.start, self.measured, self.noise = clock(), 0, 0.0
         self.walks: dict[str, Walk] = {}
         self.finished: set[str] = set()  # kernels with a choice of this search
-        self.rivals: dict[str, list[Trial]] = {}  # of these, what was nearly as fast
+        self.carried: dict[str, float] = {}  # what a kernel took of its first time
+        self.rivals: dict[str, list[Trial]] = {}  # of the finished, what was nearly as fast
 
     def run(self) -> Plan:
         """Search until nothing can be gained or the budget is spent; the plan."""
@@ -102,7 +109,6 @@ class Tuning(Decisions):
                 self._defaults()
                 self._line_up()
                 self._search()
-                self._line_up()
                 self._finish()
         finally:
             if self.bench:
@@ -135,21 +141,34 @@ class Tuning(Decisions):
     def _line_up(self) -> None:
         """Kernels that were timed one after the other met different moments of the machine, so
         those of rival programs run in turn, and are compared by what they take in one moment."""
-        best, left = dict[str, Trial](), ROUND * self.options.budget_s * 1e6
-        for region, decided in self._decide().items():
-            limit = WIDE * self._total(decided)
-            near = [p for p in self.lists[region] if self._total(p) < limit]
-            keys = self._used(dict(enumerate(near))) if len(near) > 1 else []
-            new = [k for k in keys if self._at(k) not in self.records.choices and k not in best]
-            if (spent := sum(map(self._time, new))) < left:
-                left -= spent
-                best |= {k: min(self._known(k), key=lambda t: t.time) for k in new}
+        new = [k for k in self._rivals() if self._at(k) not in self.records.choices]
+        best = {k: min(self._known(k), key=lambda t: t.time) for k in new}
         if len(best) < 2 or self._is_late():
             return
         jobs = [Job(self.kernels[k], t.schedule, self._cold(k), t.us) for k, t in best.items()]
         for key, trial in zip(best, self._bench().finals(jobs), strict=False):
             if first := yardstick(self.records.trials[self._at(key)]):
                 self.records.set_turn(*self._at(key), trial.time * first.time / best[key].time)
+
+    def _rivals(self) -> list[str]:
+        """Kernels of programs that are near the best of their regions, as many as may run in
+        turn."""
+        left, out = ROUND * self.options.budget_s * 1e6, dict[str, float]()
+        for region, best in self._decide().items():
+            near = self._below(region, WIDE * self._total(best))
+            keys = self._used(dict(enumerate(near))) if len(near) > 1 else []
+            new = {k: self._time(k) for k in keys if k not in out}
+            if sum(new.values()) < left:
+                left -= sum(new.values())
+                out |= new
+        return list(out)
+
+    def _needed(self) -> list[str]:
+        """Kernels of the plan, and their rivals."""
+        return list(dict.fromkeys([*self._used(self._decide()), *self._rivals()]))
+
+    def _below(self, region: str, us: float) -> list[RegionPlan]:
+        return [p for p in self.lists[region] if self._total(p) < us]
 
     def _bound(self, plan: RegionPlan) -> float:
         return SLACK * sum(self.bounds[s.kernel] for s in plan.steps)
@@ -162,21 +181,46 @@ class Tuning(Decisions):
                 return
             key = max(sorted(todo), key=lambda k: todo[k])
             self._measure([(key, self._walk(key).propose(BATCH))])
+            self._carry(key)
+
+    def _carry(self, key: str) -> None:
+        """A schedule that is new and much better is tried for all kernels of the same kind, in all
+        programs that are near: else the first one that is tuned wins."""
+        walk, first = self._walk(key), yardstick(self.records.trials.get(self._at(key), {}))
+        gained = walk.best.time / first.time if walk.best and first else 1.0
+        if gained > self.carried.get(key, 1.0) - CARRIED:
+            return
+        self.carried[key] = gained
+        others = [k for k in self._needed() if k != key and not self._settled(k)]
+        same = {k: w for k in others if (w := self._walk(k)).kind == walk.kind}
+        self._measure([(k, w.follow(walk)) for k, w in same.items()])
 
     def _finish(self) -> None:
-        """Finals for the kernels of the plan, and their choices on record."""
+        """Finals for the kernels of the plan and of its rivals; their choices on record."""
+        self._finals(self._needed(), WAIT * self.options.budget_s)
         while self._finals(self._used(self._decide())):
             pass
         for region in sorted(self.lists, key=self._cost, reverse=True)[:HEAVY]:
             self._compare_programs(region)
         self._compare_whole()
 
-    def _finals(self, keys: Iterable[str]) -> bool:
-        """Choose schedules for those of these kernels that have none; whether there were any."""
+    def _finals(self, keys: Iterable[str], wait_s: float = 0.0) -> bool:
+        """Choose schedules for those of these kernels that have none; whether there were any. The
+        best of all run in turn; if they ``wait_s`` for a calm moment, they are compared too."""
         left = [k for k in keys if not self._settled(k) and k not in self.finished]
-        for key in left:
-            self.finished.add(key)
-            self._choose(key)
+        if left:
+            self.finished.update(left)
+            jobs, late = {k: self._finalists(k) for k in left}, self._is_late()
+            every = [*chain(*jobs.values())]
+            found = [] if late else self._bench().finals(every, wait_s)
+            calm = sum(
+                t.time < CALM * (j.best_us or inf) for t, j in zip(found, every, strict=False)
+            )
+            doubt = 0.0 if 2 * calm >= len(found) else UNSURE
+            for key, own in jobs.items():
+                some = found[: len(own)] or ([] if late else self._bench().finals(own))
+                self._choose(key, some, wait_s > 0 and bool(found), doubt)
+                del found[: len(own)]
         return bool(left)
 
     def _cost(self, region: str) -> float:
@@ -252,12 +296,15 @@ class Tuning(Decisions):
         """Kernels whose search goes on, with what there is to gain."""
         out = dict[str, float]()
         for region, best in self._decide().items():
+            gains = {step.kernel: self._gain(step.kernel) for step in best.steps}
             for plan in self.lists[region]:
-                if plan is best or self._contends(plan, self._total(best)):
-                    share = self.count[region] * (1.0 if plan is best else 0.25)
-                    for step in plan.steps:
-                        gain = share * self._gain(step.kernel)
-                        out[step.kernel] = out.get(step.kernel, 0.0) + gain
+                behind = max(0.0, self._total(plan) - self._total(best))
+                if plan is not best and self._contends(plan, self._total(best)):
+                    for key in {step.kernel for step in plan.steps}:
+                        gain = DOUBTED * (self._gain(key) - behind)
+                        gains[key] = max(gains.get(key, 0.0), gain)
+            for key, gain in gains.items():
+                out[key] = out.get(key, 0.0) + self.count[region] * gain
         return {key: gain for key, gain in out.items() if gain > 0}
 
     def _contends(self, plan: RegionPlan, best_us: float) -> bool:
@@ -270,7 +317,7 @@ class Tuning(Decisions):
         walk = self._walk(key)
         if self._stop(walk):
             return 0.0
-        us = walk.best.time if walk.best else 1e6
+        us = self._time(key) if walk.best else 1e6
         return max(us - self.bounds[key], 0.01 * us) * float(0.7 ** (walk.stale / BATCH))
 
     def _stop(self, walk: Walk) -> str:
@@ -329,18 +376,23 @@ class Tuning(Decisions):
         self.noise += (trial.noise - self.noise) / 20
         self.records.add(*self._at(key), trial)
 
-    def _choose(self, key: str) -> None:
-        """The winner of a kernel: finals among the best, the earlier one unless it is beaten."""
-        walk, known = self._walk(key), self._known(key)
+    def _finalists(self, key: str) -> list[Job]:
+        """The best schedules of a kernel, and the first: what seemed to be faster met other
+        moments, perhaps."""
+        known = self._known(key)
         best = sorted((t for t in known if t.us is not None), key=lambda t: t.time)[:FINALISTS]
-        close = [t for t in known if t in best and t.time <= CLOSE * best[0].time]
-        if (len(close) > 1 or close[0].slices) and not self.stopped():
-            jobs = [Job(walk.plan, t.schedule, self._cold(key), t.us) for t in close]
-            close = self._bench().finals(jobs) or close
-        winner = close[0]
-        for trial in close[1:]:
-            if is_faster(trial.time, winner.time):
-                winner = trial
+        first = yardstick(self.records.trials[self._at(key)])
+        close = [t for t in known if (t in best or t is first) and t.time <= CLOSE * best[0].time]
+        return [Job(self.kernels[key], t.schedule, self._cold(key), t.us) for t in close]
+
+    def _choose(self, key: str, close: Sequence[Trial], compared: bool, doubt: float) -> None:
+        """The winner of a kernel: of those that ran in turn the first unless it is beaten, by
+        ``doubt`` of its time and more."""
+        walk, known = self._walk(key), self._known(key)
+        winner, *others = close or sorted(known, key=lambda t: t.time)[:1]
+        best = min(others, key=lambda t: t.time, default=winner)
+        if is_faster(best.time, winner.time * (1 - doubt)):
+            winner = best
         others = sorted((t for t in close if t is not winner), key=lambda t: t.time)
         self.rivals[key] = others[:RIVALS]
         why = self._stop(walk) or ("interrupted" if self.stopped() else "time")
@@ -349,6 +401,8 @@ class Tuning(Decisions):
         us = min(t.time for t in (winner, *same))
         choice = Choice(winner.schedule, us, why, len(known), *spent)
         self.records.choose(*self._at(key), choice)
+        if close and compared and (first := yardstick(self.records.trials[self._at(key)])):
+            self.records.set_turn(*self._at(key), winner.time * first.time / us)
 
     def _tell(self, open_: int) -> None:
         decided = self._decide().items()

@@ -1,6 +1,7 @@
 """The search through the schedules of one kernel.
 
-It starts at the default and at what was best elsewhere. Then two ways alternate: other structures,
+It starts at the default and at what was best elsewhere; what becomes the best of a kernel of the
+same kind is tried at once. Then two ways alternate: other structures,
 and steps away from the best schedule so far, those first of which the least time is expected; when
 these are used up, a tree search through the whole space, seeded by all that was tried, and strolls
 from the best schedules of the best structures. Everything random comes from the seed and the
@@ -15,7 +16,7 @@ from operator import attrgetter
 
 from lumc.kernel.gpu_grammar import space_of
 from lumc.kernel.grammar import Path
-from lumc.kernel.moves import neighbours, stroll, structures
+from lumc.kernel.moves import carried, neighbours, stroll, structures
 from lumc.kernel.plan import KernelPlan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
@@ -58,6 +59,18 @@ class Walk:
         self.stale = 0
         self.exhausted = False
 
+    @property
+    def kind(self) -> object:
+        """Equal where axes in the same places have the same roles."""
+        kernel = self.grammar.kernel
+        return len(kernel.axes), len(self.grammar.axes), tuple(s.kind for s in kernel.stages)
+
+    def follow(self, other: Walk) -> list[Schedule]:
+        """What is best for another kernel of this kind, if it was not proposed here before."""
+        assert other.best
+        schedule = carried(self.grammar, other.best.schedule, other.grammar.axes)
+        return [schedule] if self._is_new(schedule) else []
+
     def propose(self, n: int) -> list[Schedule]:
         """Up to n schedules that were not proposed before; first the default alone."""
         n = n if self.trials else 1
@@ -67,11 +80,17 @@ class Walk:
             if schedule is None:
                 self.exhausted = True
                 break
-            if text_of(schedule) not in self.seen:
-                self.seen.add(text_of(schedule))
-                self.paths.add(self.grammar.path(schedule) or ())
+            if self._is_new(schedule):
                 out.append(schedule)
         return out
+
+    def _is_new(self, schedule: Schedule) -> bool:
+        """Whether it was not proposed before; now it was."""
+        if text_of(schedule) in self.seen:
+            return False
+        self.seen.add(text_of(schedule))
+        self.paths.add(self.grammar.path(schedule) or ())
+        return True
 
     def _next(self, turn: int) -> Schedule | None:
         if self.first:

@@ -75,9 +75,10 @@ class TracedBench(Bench):
             said["gflops"] = found.gflops
         return found
 
-    def finals(self, jobs: Sequence[Job]) -> list[Trial]:
-        with self.trace.span("finals", "finals", kernel=jobs[0].plan.key, candidates=len(jobs)):
-            return super().finals(jobs)
+    def finals(self, jobs: Sequence[Job], wait_s: float = 0.0) -> list[Trial]:
+        kernels = len({job.plan.key for job in jobs})
+        with self.trace.span("finals", "finals", kernels=kernels, candidates=len(jobs)):
+            return super().finals(jobs, wait_s)
 
     def _compile(self, made: Any) -> dict[str, str]:
         with self.trace.span("compile", "compile", candidates=len(made)) as said:

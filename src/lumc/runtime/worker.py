@@ -35,6 +35,7 @@ CHUNK = 32 << 20  # memory is taken from the system in pieces of at least this s
 FENCE = 4096  # bytes before and after what a kernel may write
 MARK = 0xA5
 HUGE_PAGE = 2 << 20
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared memory has no huge pages
 KEPT = 6  # kernels whose data stays in memory
 SPREADS = (1.0, 0.1)  # of random inputs: smaller ones where the default already overflows
 MAX_COPIES = 64
@@ -67,7 +68,7 @@ class Memory:
         if need > self.free:
             self.free = max(CHUNK, -(-need // CHUNK) * CHUNK)
             try:
-                block = mmap.mmap(-1, self.free + HUGE_PAGE)
+                block = mmap.mmap(-1, self.free + HUGE_PAGE, PRIVATE)
             except OSError as e:
                 raise MemoryError from e
             if hasattr(mmap, "MADV_HUGEPAGE"):
