@@ -29,9 +29,10 @@ from lumc.kernel.plan import KernelPlan
 from lumc.kernel.schedule import Schedule
 from lumc.link.toolchain import find
 from lumc.profile.choose import estimate
+from lumc.profile.finals import FINALISTS
 from lumc.profile.measure import Bench, Job
 from lumc.profile.tree import Tree
-from lumc.profile.tune import BATCH, FINALISTS
+from lumc.profile.tune import BATCH
 from lumc.profile.walk import Walk
 from lumc.records import Records, Setting, Trial, text_of, yardstick
 from lumc.search import search

@@ -13,8 +13,9 @@ from lumc.frontend.tensor import Tensor
 from lumc.kernel.plan import KernelPlan
 from lumc.link.toolchain import Toolchain, find
 from lumc.profile.choose import estimate
+from lumc.profile.finals import Options
 from lumc.profile.measure import Bench
-from lumc.profile.tune import Options, Tuning
+from lumc.profile.tune import Tuning
 from lumc.records import Records, Setting
 from lumc.runtime.process import Limits
 from lumc.search import search

@@ -214,7 +214,8 @@ def _tune(
     trace: Trace | None,
 ) -> Plan:
     from lumc.link.toolchain import find
-    from lumc.profile.tune import Options, Tuning
+    from lumc.profile.finals import Options
+    from lumc.profile.tune import Tuning
     from lumc.records import Records, Setting
 
     target = replace(space.target, threads=options.threads)

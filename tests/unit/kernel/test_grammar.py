@@ -14,7 +14,7 @@ from lumc.kernel import grammar as module
 from lumc.kernel.contraction import lanes, operands
 from lumc.kernel.grammar import FLAGS, Grammar, Path
 from lumc.kernel.legal import check_schedule, grain
-from lumc.kernel.moves import neighbours, stroll, structures
+from lumc.kernel.moves import carried, neighbours, stroll, structures
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import contraction_stage
 from lumc.kernel.term import dtype
@@ -145,6 +145,25 @@ def test_the_space_holds_what_the_search_proposes(k) -> None:
         check_schedule(g.kernel, schedule, V4)
         assert g.path(schedule) is not None
     assert g.default not in neighbours(g, g.default)
+
+
+def test_schedules_are_carried_over_to_kernels_with_other_axes() -> None:
+    """What is whole stays whole; tiles and panels are those that the other kernel has."""
+    one, two = Grammar(matmul(64, 50, 1000), V4), Grammar(matmul(96, 700, 17), V4)
+    rng = random.Random(0)
+    for g, other in ((one, two), (two, one), (one, one)):
+        for wanted in (g.default, *(stroll(g, g.default, rng) for _ in range(20))):
+            schedule = carried(other, wanted, g.axes)
+            check_schedule(other.kernel, schedule, V4)
+            assert other.path(schedule) is not None
+            place = dict(zip(g.axes, other.axes, strict=True))
+            assert schedule.order == tuple(place[a] for a in wanted.order)
+            (a,), (b,) = wanted.stages, schedule.stages
+            assert (b.form, b.rows_axis and b.lane_axis) == (
+                a.form,
+                a.rows_axis and place[a.lane_axis],
+            )
+            assert other is not one or g is not one or schedule == wanted
 
 
 def test_large_copies_are_left_out() -> None:

@@ -14,11 +14,12 @@ from lumc.errors import LumcError
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.kernel.grammar import Grammar
-from lumc.kernel.moves import structures
+from lumc.kernel.moves import carried, structures
 from lumc.kernel.plan import Plan
 from lumc.profile.choose import estimate, shortlist
+from lumc.profile.finals import Options
 from lumc.profile.measure import Job
-from lumc.profile.tune import Options, Tuning
+from lumc.profile.tune import Tuning
 from lumc.profile.walk import PATIENCE, Walk
 from lumc.records import NAME, Records, Trial, read_lines, text_of
 from lumc.runtime.device import Speeds
@@ -126,6 +127,41 @@ def test_a_machine_that_drifts_changes_nothing(tmp_path: Path) -> None:
     times = [[t.us for t in known.values()] for known in steady.records.trials.values()]
     again = [[t.us for t in known.values()] for known in drifting.records.trials.values()]
     assert [pytest.approx(t) for t in times] == again
+
+
+def test_kernels_of_a_kind_learn_from_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is best for one product is tried for the other, though each has its own axes."""
+    us = FakeBench.us
+    monkeypatch.setattr(FakeBench, "us", lambda self, job: us(self, job) - 950.0)
+    search = fake(chain, None, FakeBench(), trials=40)
+    pair = list(search.run().kernels)
+    assert search.walks[pair[0]].kind == search.walks[pair[1]].kind
+    assert search.carried
+    for key in search.carried:
+        best = search.walks[key].best
+        (other,) = (search.walks[k] for k in pair if k != key)
+        assert best
+        schedule = carried(other.grammar, best.schedule, search.walks[key].grammar.axes)
+        assert text_of(schedule) in other.seen
+
+
+@pytest.mark.parametrize(("pace", "won"), [(1.0, True), (1.5, False)], ids=["calm", "not calm"])
+def test_what_was_not_calm_is_doubted(
+    monkeypatch: pytest.MonkeyPatch, pace: float, won: bool
+) -> None:
+    """Rivals are 5 % faster than the default: that counts where nothing slows the machine."""
+    search = fake(product, None, FakeBench(), trials=40)
+
+    def finals(_: FakeBench, jobs: list[Job], wait_s: float = 0.0) -> list[Trial]:
+        default = next(iter(search.records.trials[jobs[0].plan.key, False]))
+        us = [1100.0 if text_of(j.schedule) == default else 1045.0 for j in jobs]
+        return [Trial(j.schedule, pace * t, 20) for j, t in zip(jobs, us, strict=True)]
+
+    monkeypatch.setattr(FakeBench, "finals", finals)
+    monkeypatch.setattr(FakeBench, "race", lambda *_: [])
+    (kernel,) = search.run().kernels.values()
+    (known,) = search.records.trials.values()
+    assert (text_of(kernel.schedule) != next(iter(known))) == won
 
 
 def test_seeds_differ_and_more_trials_never_lose(tmp_path: Path) -> None:
