@@ -90,8 +90,8 @@ def race(
     limit: float,
     peak: Callable[[float], float],
 ) -> Record:
-    """A row: every peer's record with its minimum and median over ``budget`` seconds in all, and
-    the ``peak`` rate beside the burst with the least time, each over a run of the fastest."""
+    """A row: every peer's record with its minimum and median over ``budget`` seconds in all - or
+    ``ROUNDS``, so that long runs are as often in luck as short ones - and the ``peak`` rate beside the burst with the least time, each over a run of the fastest."""
     peers = {w.peer: prepare(w, workload, limit) for w in workers}
     running = [w for w in workers if not {"missing", "failed"} & set(peers[w.peer])]
     best = min((peers[w.peer]["once_us"] for w in running), default=0.0)
@@ -100,7 +100,7 @@ def race(
     times: dict[str, list[float]] = {w.peer: [] for w in running}
     before, own, start, rounds = busy_seconds(), 0.0, time.monotonic(), 0
     rate, least, beside = peak(best), math.inf, 0.0
-    while running and (rounds < 3 or time.monotonic() - start < budget):
+    while running and (rounds < ROUNDS or time.monotonic() - start < budget):
         for worker in list(running):
             if worker.peer in slow and rounds >= 2:
                 continue

@@ -59,11 +59,11 @@ def arguments() -> argparse.Namespace:
         "--peer", action="append", choices=PEERS, help="repeatable; default: all that are exact"
     )
     parser.add_argument("--threads", action="append", type=int, help="repeatable; default 1, 2")
-    parser.add_argument("--budget", type=float, default=3.0, help="seconds of sampling per row")
+    parser.add_argument("--budget", type=float, default=6.0, help="seconds of sampling per row")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds to build a workload")
     parser.add_argument(
         "--profile",
-        default="--budget 5s --threads {threads}",
+        default="--budget 20s --threads {threads}",
         help="options of 'lumc profile'; {threads} is replaced (default: %(default)s)",
     )
     parser.add_argument(

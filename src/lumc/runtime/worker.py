@@ -55,9 +55,11 @@ class Loaded(NamedTuple):
 
 
 class Memory:
-    """Arrays on huge pages, as in a bundle; all are given back at once."""
+    """Arrays on huge pages, as weights are in a bundle, or on small ones, as most callers have;
+    all are given back at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, huge: bool = True) -> None:
+        self.huge = huge
         self.chunks: list[Array] = []
         self.free = 0
 
@@ -71,7 +73,7 @@ class Memory:
                 block = mmap.mmap(-1, self.free + HUGE_PAGE, PRIVATE)
             except OSError as e:
                 raise MemoryError from e
-            if hasattr(mmap, "MADV_HUGEPAGE"):
+            if self.huge and hasattr(mmap, "MADV_HUGEPAGE"):
                 block.madvise(mmap.MADV_HUGEPAGE)
             whole = np.frombuffer(block, np.uint8)
             skip = -whole.ctypes.data % HUGE_PAGE
@@ -129,9 +131,12 @@ def prepare(
     plan: KernelPlan, seed: int, cold_bytes: int, spread: int = 0, rounding: float = 0.0
 ) -> Subject:
     """Random inputs, arguments and expectations of a kernel."""
-    kernel, memory = plan.kernel, Memory()
+    kernel, memory, callers = plan.kernel, Memory(), Memory(huge=False)
     inputs = inputs_of(kernel, seed, SPREADS[spread])
-    arrays = {b.name: memory.array(b.shape, b.dtype.numpy) for b in kernel.buffers}
+    arrays = {
+        b.name: (memory if b.constant else callers).array(b.shape, b.dtype.numpy)
+        for b in kernel.buffers
+    }
     want = expected(kernel, inputs, seed, rounding)
     subject = Subject(plan, cold_bytes, seed, memory, inputs, arrays, want, spread=spread)
     _reset(subject)

@@ -9,17 +9,18 @@ import pytest
 from lumc.runtime.worker import Memory
 
 
-def test_candidates_run_on_huge_pages() -> None:
+@pytest.mark.parametrize("huge", [True, False])
+def test_weights_are_on_huge_pages_and_what_callers_own_is_not(huge: bool) -> None:
     """Linux gives them to private memory only: shared memory, mmap's default, takes small ones."""
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    if not setting.exists() or "[never]" in setting.read_text():
-        pytest.skip("this system has no huge pages")
-    memory = Memory()
+    if not setting.exists() or "[madvise]" not in setting.read_text():
+        pytest.skip("this system has no huge pages, or gives them to everybody")
+    memory = Memory(huge)
     place = memory.array((1 << 20,), np.float32).ctypes.data
     entries = re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text())
     (own,) = (e for e in entries if e and _holds(e, place))
-    assert "hg" in re.search(r"VmFlags:(.*)", own)[1].split()  # what madvise asked for
-    assert re.search(r"THPeligible: +1", own), own
+    assert ("hg" in re.search(r"VmFlags:(.*)", own)[1].split()) == huge  # what madvise asked for
+    assert bool(re.search(r"THPeligible: +1", own)) == huge, own
 
 
 def _holds(entry: str, place: int) -> bool:
