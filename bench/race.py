@@ -90,8 +90,9 @@ def race(
     limit: float,
     peak: Callable[[float], float],
 ) -> Record:
-    """A row: every peer's record with its minimum and median over ``budget`` seconds in all - or
-    ``ROUNDS``, so that long runs are as often in luck as short ones - and the ``peak`` rate beside the burst with the least time, each over a run of the fastest."""
+    """A row: every peer's record with its minimum and median over ``budget`` seconds in all, and
+    at least ``ROUNDS`` - long runs meet as many moments as short ones - and the ``peak`` rate
+    beside the burst with the least time, each over a run of the fastest."""
     peers = {w.peer: prepare(w, workload, limit) for w in workers}
     running = [w for w in workers if not {"missing", "failed"} & set(peers[w.peer])]
     best = min((peers[w.peer]["once_us"] for w in running), default=0.0)
