@@ -160,7 +160,7 @@ class Finals(Decisions):
             doubt = 0.0 if 2 * calm >= len(found) else UNSURE
             for key, own in jobs.items():
                 some = found[: len(own)] or ([] if late else self._bench().finals(own))
-                self._choose(key, some, wait_s > 0 and bool(found), doubt)
+                self._choose(key, some, wait_s > 0 and bool(found) and len(left) > 1, doubt)
                 del found[: len(own)]
         return bool(left)
 

@@ -35,6 +35,7 @@ CHUNK = 32 << 20  # memory is taken from the system in pieces of at least this s
 FENCE = 4096  # bytes before and after what a kernel may write
 MARK = 0xA5
 HUGE_PAGE = 2 << 20
+HUGE_FROM = 4 << 20  # bytes: numpy asks for huge pages itself
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared memory has no huge pages
 KEPT = 6  # kernels whose data stays in memory
 SPREADS = (1.0, 0.1)  # of random inputs: smaller ones where the default already overflows
@@ -133,10 +134,11 @@ def prepare(
     """Random inputs, arguments and expectations of a kernel."""
     kernel, memory, callers = plan.kernel, Memory(), Memory(huge=False)
     inputs = inputs_of(kernel, seed, SPREADS[spread])
-    arrays = {
-        b.name: (memory if b.constant else callers).array(b.shape, b.dtype.numpy)
-        for b in kernel.buffers
-    }
+    arrays = {}
+    for b in kernel.buffers:
+        large = prod(b.shape) * b.dtype.nbytes >= HUGE_FROM
+        own = memory if b.constant or large else callers
+        arrays[b.name] = own.array(b.shape, b.dtype.numpy)
     want = expected(kernel, inputs, seed, rounding)
     subject = Subject(plan, cold_bytes, seed, memory, inputs, arrays, want, spread=spread)
     _reset(subject)
