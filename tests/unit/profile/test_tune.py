@@ -19,7 +19,7 @@ from lumc.kernel.plan import Plan
 from lumc.profile.choose import estimate, shortlist
 from lumc.profile.finals import Options
 from lumc.profile.measure import Job
-from lumc.profile.tune import Tuning
+from lumc.profile.tune import Tuning, least_us
 from lumc.profile.walk import PATIENCE, Walk
 from lumc.records import NAME, Records, Trial, read_lines, text_of
 from lumc.runtime.device import Speeds
@@ -350,3 +350,21 @@ def test_siblings_are_fused_if_that_was_measured_faster(
     again = FakeBench()
     assert body(fake(siblings, tmp_path, again, frozen=True)) == json.dumps(plan_to_json(plan))
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan))), plan.graph) == plan
+
+
+def test_a_peak_that_was_measured_in_a_slow_moment_ends_no_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every search measures it again; the greatest on record counts, or what is usual."""
+    monkeypatch.setattr(FakeBench, "speeds", lambda _: Speeds(1e-3, 1.0))
+    slow = fake(product, tmp_path, FakeBench(), trials=10)
+    slow.run()
+    assert slow.records.peak == 1e-3
+    usual = [replace(k, bound_us=0.0) for k in slow.kernels.values()]
+    assert [slow.bounds[k.key] for k in usual] == [
+        least_us(k, slow.target, slow.options.cache_bytes, 1.0) for k in usual
+    ]
+    monkeypatch.undo()
+    again = fake(product, tmp_path, FakeBench(), trials=20)
+    again.run()
+    assert Records(tmp_path, SETTING).peak == again.records.peak == 100.0
