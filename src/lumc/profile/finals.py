@@ -153,6 +153,7 @@ class Finals(Decisions):
             self.finished.update(left)
             jobs, late = {k: self._finalists(k) for k in left}, self._is_late()
             every = [*chain(*jobs.values())]
+            wait_s *= len(every) > 1  # else there is nothing to compare
             found = [] if late else self._bench().finals(every, wait_s)
             calm = sum(
                 t.time < CALM * (j.best_us or inf) for t, j in zip(found, every, strict=False)

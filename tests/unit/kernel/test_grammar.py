@@ -12,6 +12,7 @@ from kernel_zoo import FAMILIES, column_sum, conv, matmul, scores, softmax, tran
 from lumc.errors import LumcError
 from lumc.kernel import grammar as module
 from lumc.kernel.contraction import lanes, operands
+from lumc.kernel.gpu_grammar import space_of
 from lumc.kernel.grammar import FLAGS, Grammar, Path
 from lumc.kernel.legal import check_schedule, grain
 from lumc.kernel.moves import carried, neighbours, stroll, structures
@@ -164,6 +165,21 @@ def test_schedules_are_carried_over_to_kernels_with_other_axes() -> None:
                 a.rows_axis and place[a.lane_axis],
             )
             assert other is not one or g is not one or schedule == wanted
+
+
+@pytest.mark.parametrize("name", ["cuda:sm_90", "metal:apple7"])
+def test_schedules_are_carried_over_on_gpus_too(name: str) -> None:
+    target, rng = resolve_target(name), random.Random(0)
+    for family, shapes in (
+        (matmul, [(64, 50, 100), (1, 3, 17)]),
+        (softmax, [(17, 100), (3, 1000)]),
+    ):
+        one, two = (space_of(family(*shape), target) for shape in shapes)
+        for g, other in ((one, two), (two, one)):
+            for wanted in (g.default, *(stroll(g, g.default, rng) for _ in range(5))):
+                schedule = carried(other, wanted, g.axes)
+                check_schedule(other.kernel, schedule, target)
+                assert other.path(schedule) is not None
 
 
 def test_large_copies_are_left_out() -> None:
