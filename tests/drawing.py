@@ -80,6 +80,7 @@ def _random_contraction(
     mr, nv = rng.choice(DOT_TILES if dot else REGISTER_TILES[target.registers])
     p = Stage("dot" if dot else "contract", *pair, mr, nv)
     a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
+    a, b = (modes + ["narrow"] * 2 * ("narrow" in modes) for modes in (a, b))  # few kernels can
     return replace(
         p,
         stage_a=rng.choice(a),

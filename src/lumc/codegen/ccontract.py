@@ -8,7 +8,7 @@ from math import prod
 
 from lumc.codegen.cmicro import MicroKernel, Steps
 from lumc.codegen.cterm import STORED
-from lumc.codegen.cwriter import Writer, block_sizes
+from lumc.codegen.cwriter import LINE, Writer, block_sizes
 from lumc.codegen.program import Contract, block_start
 from lumc.graph.expr import Expr, add, axis, mul, substitute, text
 from lumc.kernel.contraction import lanes
@@ -47,6 +47,7 @@ def print_contract(w: Writer, op: Contract) -> None:
             _next_panel(w, op, micro, blocks, calls)
         if micro.rows_ahead:
             _next_rows(w, op, micro, width)
+        _fetch_beside(w, op, blocks)
         _dispatch(w, op, micro, blocks)
 
 
@@ -93,6 +94,18 @@ def _next_rows(w: Writer, op: Contract, micro: MicroKernel, width: int) -> None:
     first = f"{c} + {p.mr} < {op.ahead} ? {c} + {p.mr} : {w.index(r.lo)}"
     share = f"lumc_min(({n}) / {p.nv * width} * {micro.rows_ahead}, {p.mr - micro.rows_ahead})"
     w.line(f"const long follow = (({first}) - {c} + {share}) * {micro.a.get(rows, 0)}L;")
+
+
+def _fetch_beside(w: Writer, op: Contract, blocks: dict[str, int]) -> None:
+    """Fetch what is read and stored at the points of this tile when its sums are complete: rows
+    lie side by side in memory."""
+    for e, stored in op.beside:
+        place, rows, lane = w.places[e.attr[0]], op.plan.rows_axis or "", op.plan.lane_axis or ""
+        by, last = LINE // place.dtype.nbytes, blocks[rows] - 1
+        w.line(f"for (long q = 0; q < {blocks[lane]}; q++)")
+        w.line(f"    for (long l = 0; l < {last + by}; l += {by})")
+        there = f"&{w.address(e)} + q * {place.motion(e.kids)[0][lane]} + lumc_min(l, {last})"
+        w.line(f"        __builtin_prefetch({there}, {int(stored)}, 2);")
 
 
 def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from lumc.codegen.cterm import STORED
 from lumc.codegen.program import Contract
 from lumc.graph.ops import DType
+from lumc.kernel.contraction import is_twin
 
 # (element, vector element): integers wrap, so their products are unsigned
 ELEMENT = {
@@ -53,6 +54,7 @@ class MicroKernel:
         follow are fetched."""
         self.op, self.lanes, self.ahead, self.rows_ahead = op, lanes, ahead, rows_ahead
         self.element, self.vector = ELEMENT[kinds[2]]
+        self.nbytes = lanes * kinds[2].nbytes
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
         self.a, self.b, self.c = steps
         self.sizes = {k: op.ranges[k].sizes for k in op.red}
@@ -99,16 +101,24 @@ class MicroKernel:
         rows, parts = range(m), list(enumerate(pieces(n, self.lanes)))
         out = [" ".join(f"{self._vec(w)} c{i}_{j} = {{0}};" for j, (_, w) in parts) for i in rows]
         a, b, depth = "A", "B", len(self.op.red)
+        alone = depth > 1 and len(rows) * len(parts) > UNROLL_LIMIT
         for d, k in enumerate(self.op.red):
-            if depth > 1 and len(rows) * len(parts) > UNROLL_LIMIT:
+            if alone:
                 out.append("#pragma GCC unroll 1")
             out += self._walk(d, k, a, b)
             a, b = f"A{d}", f"B{d}"
+        if alone:  # no step knows that its elements are those of the last one
+            out.append(f'__asm__("" : "+r"({a}));')
         for j, (offset, w) in parts:
             out.append(f"const {self._vec(w)} b{j} = {self._load('b', w, f'{b} + {offset}')};")
-        for i in rows:
-            sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j, _ in parts)
-            out.append(f"const {self.element} a{i} = {a}[{self._row(self.a, i)}]; {sums}")
+        if is_twin(m, len(parts), self.nbytes) and "a" not in self.narrow:
+            out.append(f'const {self.element} *twin = {a}; __asm__("" : "+r"(twin));')
+            of = [self._row(self.a, i) for i in rows]
+            out += [f"c{i}_0 += {a}[{of[i]}] * b0; c{i}_1 += twin[{of[i]}] * b1;" for i in rows]
+        else:
+            for i in rows:
+                sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j, _ in parts)
+                out.append(f"const {self.element} a{i} = {a}[{self._row(self.a, i)}]; {sums}")
         out += [f"__builtin_prefetch(N + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
         out += [f"N += {self.ahead};"] if self.ahead else []
         if self.rows_ahead:

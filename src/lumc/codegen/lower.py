@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import lumc.codegen.program as ir
 from lumc.codegen.context import Body, Context, Scope
-from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, place_scratch
+from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_beside, place_scratch
 from lumc.codegen.staging import Staging
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
 from lumc.kernel.contraction import computed, split_operands
@@ -38,7 +38,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     if schedule.fuse_rows:
         body = fuse_rows(body)
     program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), tuple(c.packed))
-    program = fold(program) if schedule.fuse_rows else program
+    program = look_beside(fold(program) if schedule.fuse_rows else program)
     return place_scratch(look_ahead(program) if schedule.prefetch else program)
 
 

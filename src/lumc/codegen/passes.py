@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TypeGuard
 
 import lumc.codegen.program as ir
@@ -17,6 +18,7 @@ LOCAL_BYTES = 256  # scratch values up to this size are arrays of the C function
 ALIGN = 64
 AHEAD = 8 << 10  # bytes: what memory delivers while a core computes a few rows
 SHORT = 64  # elements; shorter rows are left to the hardware
+MEANWHILE = 128  # steps of a register tile that leave time to fetch
 
 
 def fuse_rows(body: Sequence[ir.Op]) -> list[ir.Op]:
@@ -168,6 +170,44 @@ def _later(
         if steps.get(lane) == 1 and not {lane, along} & irregular and steps.get(along):
             later = substitute(e, {axis(along): add(axis(along), -(-AHEAD // unit))})
             yield substitute(e, {axis(lane): axis("lane")}), later
+
+
+def look_beside(program: ir.Program) -> ir.Program:
+    """Prefetch what is read and stored across the lanes of a register tile as soon as its sums
+    are complete: the lines arrive while it is computed. Each is in another page, where the
+    hardware foresees nothing; along the lanes it does."""
+    arguments = {n: p for n, p in program.places.items() if p.kind == "argument"}
+
+    def walk(body: Sequence[ir.Op], after: Sequence[ir.Op]) -> list[ir.Op]:
+        ops = list(body)
+        for i, op in enumerate(body):
+            later = [*body[i + 1 :], *after]
+            if isinstance(op, ir.NESTS):
+                sums = isinstance(op, ir.Block) and op.loop.axis not in program.kernel.axes
+                ops[i] = replace(op, body=walk(op.body, later if sums else []))
+            elif isinstance(op, ir.Contract) and op.plan.form == "contract":
+                ops[i] = replace(op, beside=_beside(op, later, arguments))
+        return ops
+
+    return replace(program, body=walk(program.body, []))
+
+
+def _beside(
+    op: ir.Contract, later: Sequence[ir.Op], places: Mapping[str, ir.Place]
+) -> tuple[tuple[Expr, bool], ...]:
+    """The elements of arguments that maps touch at the points of a contraction, if its rows lie
+    side by side in memory and its lanes do not; and whether they are stored."""
+    rows, lane, found = op.plan.rows_axis, op.plan.lane_axis, dict[Expr, bool]()
+    if prod(op.ranges[a].largest for a in op.red) < MEANWHILE:
+        return ()
+    for m in (m for m in ir.leaves(later) if isinstance(m, ir.Map) and not m.stream):
+        for e in (e for e in (m.dst, *ir.loads_of(m)) if e.attr[0] in places):
+            steps, irregular = places[e.attr[0]].motion(e.kids)
+            regular = e.free <= {*op.kept} and not {rows, lane} & irregular
+            regular &= all(i.kind != "dyn" for i in subterms(*e.kids))
+            if regular and steps.get(rows or "") == 1 and steps.get(lane or "", 1) > 1:
+                found[e] = e is m.dst or found.get(e, False)
+    return tuple(found.items())
 
 
 def drop_unread(kernel: Kernel, body: Sequence[ir.Op]) -> list[ir.Op]:

@@ -225,6 +225,7 @@ class Contract:
     ranges: Mapping[str, Range]
     overwrite: tuple[str, ...] | None  # in the first tile of these axes; None: never
     ahead: int = 0  # prefetch the rows of a that follow, below this one
+    beside: tuple[tuple[Expr, bool], ...] = ()  # prefetched by tile; whether it will be stored
 
 
 Op = Par | Block | Rows | When | Map | Reduce | Contract

@@ -45,6 +45,12 @@ def lanes(target: Target, kind: DType) -> int:
     return max(1, target.lanes * 4 // computed(kind).nbytes)
 
 
+def is_twin(rows: int, vectors: int, nbytes: int) -> bool:
+    """Whether both products of an element of a read it from memory, as vectors of 64 bytes can:
+    fewer instructions than a load for both. Short tiles have no loads to spare."""
+    return rows >= 12 and vectors == 2 and nbytes == 64
+
+
 def factors(e: Expr) -> list[Expr]:
     if e.kind == "bin" and e.attr[0] == "mul":
         return factors(e.kids[0]) + factors(e.kids[1])

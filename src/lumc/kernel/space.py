@@ -15,6 +15,7 @@ from lumc.kernel.contraction import (
     Pair,
     can_dot,
     can_link,
+    is_twin,
     lanes,
     least_step,
     operand_of,
@@ -29,15 +30,22 @@ from lumc.kernel.term import Kernel, const, dtype
 
 # rows x vectors that keep the accumulators, one row of b and one element of a in registers
 REGISTER_TILES = {
-    32: ((8, 3), (8, 2), (14, 2), (6, 4), (12, 2), (8, 1), (14, 1), (16, 1), (6, 3), (6, 1)),
+    32: (
+        *((28, 1), (8, 3), (6, 4), (8, 2), (14, 2), (12, 2), (8, 1), (14, 1), (16, 1), (24, 1)),
+        *((9, 3), (6, 3), (6, 1)),
+    ),
     16: ((6, 2), (4, 3), (4, 2), (8, 1), (6, 1), (12, 1)),
 }
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
 # of weighted values, of scores, of scores with their lanes along the rows of the weighted values
 NESTED_TILES = {32: ((12, 2), (14, 2), (8, 3)), 16: ((6, 2), (6, 2), (6, 2))}
 STREAMED = 8  # rows of a matrix that are read side by side
-FMAS, LOADS, LATENCY = 2, 2, 4  # of vectors in a cycle; cycles until a sum can be added to again
-NEAR = 1.01  # times the fewest cycles: the first such register tile is taken
+FMAS, LATENCY = 2, 4  # vector FMAs in a cycle; cycles until a sum can be added to again
+# cycles that an instruction costs beside the FMAs, as the core may serve a second thread, and a
+# row of a that is no part of a window: its lines stay in the first cache while it is read
+ISSUE, ROW = 0.12, 0.6
+STEP = 4  # instructions of a step beside loads and FMAs
+NEAR = 1.15  # times the fewest cycles: the first such register tile is taken
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
@@ -220,33 +228,50 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
         mr, nv = min(mr, _rows(kernel, pair)), min(nv, -(-extent // width))
     else:
         own = _own_copies(kernel, stage, pair, target)
-        mr, nv = _register_tile(kernel, pair, width, replace(target, threads=1) if own else target)
+        mr, nv = _register_tile(kernel, stage, pair, replace(target, threads=1) if own else target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
     b = staging_modes(kernel, stage, p, "b")
     p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
     a = staging_modes(kernel, stage, p, "a")
+    copied = p.stage_b == "link" and target.threads > 1 and _rows(kernel, pair) > 2 * mr
+    copied &= stage.kind == "red" and _are_apart(kernel, stage, pair)
     streams = p.stage_b == "none" and _deep(kernel, stage, target) and target.threads == 1
     return replace(
         p,
-        stage_a=next(m for m in ("none", "hoist", "inner") if m in a),
+        # where several threads share a cache, rows that lie apart throw each other out
+        stage_a=next(m for m in ("none", "hoist", "inner")[copied:] if m in a),
         # where b lies in the second cache, every row panel of a is read once
         panels_first=not (p.stage_b == "hoist" or streams) or nested or weighted,
     )
 
 
-def _register_tile(kernel: Kernel, pair: Pair, width: int, target: Target) -> tuple[int, int]:
+def _are_apart(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    """Do the rows of a lie in different lines?"""
+    rows = pair[0]
+    return rows is not None and least_step(kernel, operand_of(stage, pair, "a"), rows) != 1
+
+
+def _register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[int, int]:
     """The rows x vectors with the fewest cycles for all of a step, remainders included."""
-    rows, extent = _rows(kernel, pair), kernel.extent[pair[1]]
+    width, rows, extent = lanes(target, dtype(stage)), _rows(kernel, pair), kernel.extent[pair[1]]
     tiles = {
         (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
     }
     order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
+    window = len(bound_axes(stage)) > 1 and not _are_apart(kernel, stage, pair)
+
+    def step(m: int, v: int) -> float:
+        """Cycles of a step of m rows by v vectors."""
+        broadcasts = 0 if v == 1 or is_twin(m, v, width * dtype(stage).nbytes) else m
+        instructions = m * v + v + broadcasts + STEP
+        return max(m * v / FMAS, LATENCY) + ISSUE * instructions + ROW * m * (not window)
 
     def cycles(tile: tuple[int, int]) -> float:
-        block = _dealt(extent, tile[1] * width, BLOCK_LANES, target)
-        largest = ceil(ceil(extent / block) / target.threads) * block  # share of lanes
-        return max(1.0, largest * target.threads / extent * (target.threads > 1)) * sum(
-            n * k * max(m * v / FMAS, (m + v) / LOADS, LATENCY)
+        panel = tile[1] * width
+        share = ceil(ceil(extent / panel) / target.threads) * panel * target.threads / extent
+        uneven = max(1.0, (1 + share) / 2) if target.threads > 1 else 1.0
+        return uneven * sum(
+            n * k * step(m, v)
             for m, n in _blocks(rows, tile[0])
             for v, k in _panels(extent, tile[1], width)
         )

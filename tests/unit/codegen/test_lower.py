@@ -164,7 +164,7 @@ def test_constants_are_packed_as_described() -> None:
     program, _ = ops(linear_gelu(64, 100, 32))
     (packed,) = program.packed
     assert packed.source == "w" and packed.axes == (("k", 32), ("n", 100))
-    assert packed.panel == (1, 64) and packed.size == 2 * 32 * 64
+    assert packed.panel == (1, 48) and packed.size == 3 * 32 * 48
     assert [str(i) for i in packed.index] == ["n", "k"]
 
 

@@ -43,7 +43,7 @@ def test_threads_with_enough_rows_copy_b_for_themselves(m: int, order: tuple[str
     ("rows", "columns", "tile"),
     [
         (128, 3072, (8, 3)),  # nothing is left over
-        (56, 64, (8, 2)),  # 48 + 16 columns would leave a narrow panel
+        (56, 64, (6, 4)),  # 48 + 16 columns would leave a narrow panel
         (1024, 1024, (8, 3)),  # one narrow panel of 22 is cheap
     ],
 )
@@ -90,3 +90,41 @@ def test_weights_are_fetched_a_panel_ahead() -> None:
     assert "__builtin_prefetch" not in _text(matmul(64, 96, 32, weight=False))  # it lies there
     assert "__builtin_prefetch" not in _text(matmul(64, 48, 32))  # there is no other panel
     assert "__builtin_prefetch" not in _text(matmul(4, 96, 32))  # nothing to do meanwhile
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_that_share_a_cache_copy_rows_that_lie_apart(threads: int) -> None:
+    (stage,) = default_schedule(matmul(128, 384, 512), replace(TARGET, threads=threads)).stages
+    assert (stage.mr, stage.nv, stage.stage_b) == (8, 3, "link")
+    assert stage.stage_a == ("none" if threads == 1 else "hoist")
+
+
+def test_rows_of_a_window_make_tall_tiles() -> None:
+    """28 rows of one vector: every element of a is an operand in memory of one product."""
+    (stage,) = default_schedule(conv(64, 64, 56, 56), TARGET).stages
+    assert (stage.rows_axis, stage.mr, stage.nv, stage.stage_a) == ("x", 28, 1, "hoist")
+
+
+def test_what_lies_across_the_lanes_is_fetched_while_sums_are_computed() -> None:
+    text = _text(conv(64, 64, 56, 56))
+    assert "__builtin_prefetch(&B_out[" in text and ", 1, 2);" in text
+    assert "__builtin_prefetch(&B_out[" not in _text(conv(64, 4, 56, 56))  # no time for it
+    assert "__builtin_prefetch(&B_out[" not in _text(matmul(64, 96, 512))  # along the lanes
+
+
+def test_windows_share_no_elements_of_a_between_steps_of_tall_tiles() -> None:
+    assert '__asm__("" : "+r"(A2));' in _text(conv(64, 64, 56, 56))
+    assert '"+r"' not in _text(matmul(64, 96, 512))
+
+
+@pytest.mark.parametrize(
+    ("rows", "vectors", "twins"), [(14, 2, True), (8, 2, False), (9, 3, False)]
+)
+def test_tall_tiles_of_two_vectors_read_a_from_memory_twice(
+    rows: int, vectors: int, twins: bool
+) -> None:
+    k = matmul(126, 96, 64)
+    schedule = default_schedule(k, TARGET)
+    (stage,) = schedule.stages
+    schedule = replace(schedule, stages=(replace(stage, mr=rows, nv=vectors),), tile={})
+    assert ("twin" in print_kernel(lower(k, schedule, TARGET), "k")) is twins
