@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from lumc.codegen.cterm import STORED
 from lumc.codegen.program import Contract
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import is_twin
+from lumc.kernel.contraction import from_memory
 
 # (element, vector element): integers wrap, so their products are unsigned
 ELEMENT = {
@@ -111,7 +111,7 @@ class MicroKernel:
             out.append(f'__asm__("" : "+r"({a}));')
         for j, (offset, w) in parts:
             out.append(f"const {self._vec(w)} b{j} = {self._load('b', w, f'{b} + {offset}')};")
-        if is_twin(m, len(parts), self.nbytes) and "a" not in self.narrow:
+        if len(parts) == 2 and from_memory(m, 2, self.nbytes) and "a" not in self.narrow:
             out.append(f'const {self.element} *twin = {a}; __asm__("" : "+r"(twin));')
             of = [self._row(self.a, i) for i in rows]
             out += [f"c{i}_0 += {a}[{of[i]}] * b0; c{i}_1 += twin[{of[i]}] * b1;" for i in rows]

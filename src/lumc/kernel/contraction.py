@@ -45,10 +45,10 @@ def lanes(target: Target, kind: DType) -> int:
     return max(1, target.lanes * 4 // computed(kind).nbytes)
 
 
-def is_twin(rows: int, vectors: int, nbytes: int) -> bool:
-    """Whether both products of an element of a read it from memory, as vectors of 64 bytes can:
-    fewer instructions than a load for both. Short tiles have no loads to spare."""
-    return rows >= 12 and vectors == 2 and nbytes == 64
+def from_memory(rows: int, vectors: int, nbytes: int) -> bool:
+    """Whether the products of a register tile read the elements of a from memory, as vectors of
+    64 bytes can: fewer instructions than loads before. Short tiles have no loads to spare."""
+    return nbytes == 64 and (vectors == 1 or (vectors == 2 and rows >= 12))
 
 
 def factors(e: Expr) -> list[Expr]:

@@ -15,7 +15,7 @@ from lumc.kernel.contraction import (
     Pair,
     can_dot,
     can_link,
-    is_twin,
+    from_memory,
     lanes,
     least_step,
     operand_of,
@@ -34,7 +34,7 @@ REGISTER_TILES = {
         *((28, 1), (8, 3), (6, 4), (8, 2), (14, 2), (12, 2), (8, 1), (14, 1), (16, 1), (24, 1)),
         *((9, 3), (6, 3), (6, 1)),
     ),
-    16: ((6, 2), (4, 3), (4, 2), (8, 1), (6, 1), (12, 1)),
+    16: ((4, 3), (6, 2), (4, 2), (8, 1), (6, 1), (12, 1)),
 }
 DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
 # of weighted values, of scores, of scores with their lanes along the rows of the weighted values
@@ -42,8 +42,9 @@ NESTED_TILES = {32: ((12, 2), (14, 2), (8, 3)), 16: ((6, 2), (6, 2), (6, 2))}
 STREAMED = 8  # rows of a matrix that are read side by side
 FMAS, LATENCY = 2, 4  # vector FMAs in a cycle; cycles until a sum can be added to again
 # cycles that an instruction costs beside the FMAs, as the core may serve a second thread, and a
-# row of a that is no part of a window: its lines stay in the first cache while it is read
-ISSUE, ROW = 0.12, 0.6
+# row of a that is no part of a window: its lines stay in the first cache, which has few for rows
+# that are a power of two apart
+ISSUE, ROW, FEW = 0.12, 0.6, 8
 STEP = 4  # instructions of a step beside loads and FMAs
 NEAR = 1.15  # times the fewest cycles: the first such register tile is taken
 MANY_TILES = 8  # enough parts for a static partition
@@ -262,14 +263,15 @@ def _register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> t
 
     def step(m: int, v: int) -> float:
         """Cycles of a step of m rows by v vectors."""
-        broadcasts = 0 if v == 1 or is_twin(m, v, width * dtype(stage).nbytes) else m
+        broadcasts = 0 if from_memory(m, v, width * dtype(stage).nbytes) else m
         instructions = m * v + v + broadcasts + STEP
-        return max(m * v / FMAS, LATENCY) + ISSUE * instructions + ROW * m * (not window)
+        apart = 0 if window else ROW * m * max(1, m / FEW)
+        return max(m * v / FMAS, LATENCY) + ISSUE * instructions + apart
 
     def cycles(tile: tuple[int, int]) -> float:
         panel = tile[1] * width
         share = ceil(ceil(extent / panel) / target.threads) * panel * target.threads / extent
-        uneven = max(1.0, (1 + share) / 2) if target.threads > 1 else 1.0
+        uneven = max(1.0, (1 + share) / 2) if target.threads > 1 and not window else 1.0
         return uneven * sum(
             n * k * step(m, v)
             for m, n in _blocks(rows, tile[0])
@@ -277,7 +279,7 @@ def _register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> t
         )
 
     least = min(map(cycles, order))
-    return next(t for t in order if cycles(t) <= least * NEAR)
+    return next(t for t in order if cycles(t) <= least * (1 if window else NEAR))
 
 
 def _blocks(extent: int, by: int) -> list[tuple[int, int]]:
