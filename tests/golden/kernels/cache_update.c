@@ -11,14 +11,6 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x4 c5_0 = {0};
     lumc_f32x4 c6_0 = {0};
     lumc_f32x4 c7_0 = {0};
-    lumc_f32x4 c8_0 = {0};
-    lumc_f32x4 c9_0 = {0};
-    lumc_f32x4 c10_0 = {0};
-    lumc_f32x4 c11_0 = {0};
-    lumc_f32x4 c12_0 = {0};
-    lumc_f32x4 c13_0 = {0};
-    lumc_f32x4 c14_0 = {0};
-    lumc_f32x4 c15_0 = {0};
     for (long i0 = 0; i0 < 32; i0++) { /* e */
     const float *A0 = A + i0 * 32, *B0 = B + i0 * 16;
     const lumc_f32x4 b0 = *(const lumc_f32x4 *)(B0 + 0);
@@ -30,14 +22,6 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     const float a5 = A0[5]; c5_0 += a5 * b0;
     const float a6 = A0[6]; c6_0 += a6 * b0;
     const float a7 = A0[7]; c7_0 += a7 * b0;
-    const float a8 = A0[8]; c8_0 += a8 * b0;
-    const float a9 = A0[9]; c9_0 += a9 * b0;
-    const float a10 = A0[10]; c10_0 += a10 * b0;
-    const float a11 = A0[11]; c11_0 += a11 * b0;
-    const float a12 = A0[12]; c12_0 += a12 * b0;
-    const float a13 = A0[13]; c13_0 += a13 * b0;
-    const float a14 = A0[14]; c14_0 += a14 * b0;
-    const float a15 = A0[15]; c15_0 += a15 * b0;
     }
     *(lumc_f32x4 *)(C + 0) = c0_0;
     *(lumc_f32x4 *)(C + 4) = c1_0;
@@ -47,14 +31,6 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     *(lumc_f32x4 *)(C + 20) = c5_0;
     *(lumc_f32x4 *)(C + 24) = c6_0;
     *(lumc_f32x4 *)(C + 28) = c7_0;
-    *(lumc_f32x4 *)(C + 32) = c8_0;
-    *(lumc_f32x4 *)(C + 36) = c9_0;
-    *(lumc_f32x4 *)(C + 40) = c10_0;
-    *(lumc_f32x4 *)(C + 44) = c11_0;
-    *(lumc_f32x4 *)(C + 48) = c12_0;
-    *(lumc_f32x4 *)(C + 52) = c13_0;
-    *(lumc_f32x4 *)(C + 56) = c14_0;
-    *(lumc_f32x4 *)(C + 60) = c15_0;
 }
 /* cache_update
  * cache[h, <position[0]>, d]
@@ -86,7 +62,7 @@ void cache_update(void *const *args, long part, long nparts)
         }
     }
     /* stage.6[d, h] += over e w[e, d] * copy.5[e, h] */
-    for (long d = 0; d < 32; d += 16) { /* panels */
+    for (long d = 0; d < 32; d += 8) { /* panels */
         for (long h = 0; h < 4; h += 16) { /* panels */
             micro_0(&B_w[d], &S_copy_5[(h) / 16 * 512L], &S_stage_6[d * 4 + h]);
         }
