@@ -79,13 +79,13 @@ class Distributor:
         if self.threads.ring > 1:
             body = self._rings(body, memory)
         program = replace(self.program, places=self.places)
-        tiles, shared_bytes, values = lay_out(self, body, memory)
+        tiles, shared_bytes = lay_out(self, body, memory)
         read = {e.attr[0] for s in self.steps for e in reads(s)}
         updated = {n for n in self.program.kernel.stored if n in read}  # by several threads, maybe
         shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
         touched = {n: {m for m, u in shared.items() if t.overlaps(u)} for n, t in shared.items()}
         body = with_barriers(body, touched | {n: {n} for n in updated})
-        return Distributed(program, self.threads, body, tiles, shared_bytes, values)
+        return Distributed(program, self.threads, body, tiles, shared_bytes)
 
     # ---- what is refused
 

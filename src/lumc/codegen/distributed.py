@@ -83,14 +83,13 @@ Node = Step | Combine | Sync | Nest
 
 @dataclass(frozen=True)
 class Distributed:
-    """What the printers of GPU text read. ``values``: registers that hold tiles, at most."""
+    """What the printers of GPU text read."""
 
     program: ir.Program
     threads: Threads
     body: Sequence[Node]
     tiles: Mapping[str, Tile] = field(default_factory=dict)
     shared_bytes: int = 0
-    values: int = 0
 
 
 def steps_of(body: Sequence[Node]) -> Iterator[Step]:

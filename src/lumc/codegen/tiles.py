@@ -32,8 +32,8 @@ LARGEST = 255  # registers of one thread
 
 def lay_out(
     d: Distributor, body: Sequence[Node], memory: Mapping[str, str]
-) -> tuple[dict[str, Tile], int, int]:
-    """(tiles, bytes of shared memory, registers of values); raises E0411 if they do not fit."""
+) -> tuple[dict[str, Tile], int]:
+    """(tiles, bytes of shared memory); raises E0411 if they do not fit."""
     tiles, offset = dict[str, Tile](), 0
     slots = {e.attr[0]: d.threads.ring for s in steps_of(body) if s.ahead for e in writes(s)}
     for name, where in memory.items():
@@ -62,7 +62,7 @@ def lay_out(
         raise d.refuse(f"{offset} bytes of shared memory")
     if values > d.gpu.values or values + OVERHEAD > most:
         raise d.refuse(f"{values} registers of values")
-    return tiles, offset, values
+    return tiles, offset
 
 
 def _strides(d: Distributor, name: str) -> tuple[tuple[int, ...], int]:

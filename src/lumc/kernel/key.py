@@ -19,8 +19,8 @@ from lumc.kernel.term import Kernel, Root
 COMMUTATIVE = ("add", "mul", "eq", "or")
 
 
-def sha(text: str, length: int = 16) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def kernel_key(kernel: Kernel, target: Target) -> str:

@@ -16,7 +16,6 @@ The dtype of every term follows from its parts (``dtype``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +28,6 @@ from lumc.graph.ops import DType
 
 Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Extent = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 REDUCTIONS = ("red", "wsum")
 INDEX_KINDS = ("axis", "dim", "num", "lin", "div", "mod", "dyn")
 
