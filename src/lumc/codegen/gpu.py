@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import takewhile
@@ -42,6 +42,7 @@ SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
     truncate="lumc_to_{kind}({value})",
 )
 _INTEGER = re.compile(r"( *)const int (\w+) = [^,;]*;$")
+OUTSIDE = "0"  # what stands for a value beyond the data
 FULLY = 32  # steps of a loop that is unrolled
 LARGE = 1 << 31  # elements of a buffer whose offsets need 64 bits
 Ranges = Mapping[str, ir.Range]
@@ -272,18 +273,12 @@ class GpuWriter(Writer, ABC):
             self.lines_of([f"{n} = {v};" for n, v in zip(names, found, strict=True)])
         return names
 
-    def put(
-        self, dst: Expr, value: str, points: Distribution, axes: Sequence[str], ranges: Ranges
-    ) -> None:
-        """Store a value that is zero outside the data."""
-        with self.storing(dst, points, axes, ranges):
-            self.line(self.store(dst, value))
-
     @contextmanager
     def storing(
         self, dst: Expr, points: Distribution, axes: Sequence[str], ranges: Ranges
     ) -> Iterator[None]:
-        """Of the threads that have the same, one stores to memory, where there is a place."""
+        """Of the threads that have the same, one stores to memory, where there is a place; the
+        value is zero outside the data."""
         tile = self.tiles.get(dst.attr[0])
         conditions = list[str]()
         if tile is None or tile.memory == "shared":
@@ -303,9 +298,9 @@ class GpuWriter(Writer, ABC):
             size = self.index(ir.block_size(loop.axis))
             self.line(f"const int {size} = lumc_min({loop.tile}, {rest});")
 
-    def held(self, op: ir.Contract) -> bool:
-        """Does an operand lie in registers?"""
-        tiles = [self.tiles.get(e.attr[0]) for e in (op.a, op.b)]
+    def held(self, refs: Iterable[Expr]) -> bool:
+        """Does one of these lie in registers? The compiler must know at which index."""
+        tiles = [self.tiles.get(e.attr[0]) for e in refs]
         return any(t and t.memory == "register" for t in tiles)
 
     @contextmanager
@@ -341,7 +336,7 @@ class GpuWriter(Writer, ABC):
             return []
         ranges = op.ranges
         found = self.fits(ref, points, ranges) if tile else self.inside(points, axes, ranges)
-        if op.plan.fragment != "simt" or not self.held(op):
+        if op.plan.fragment != "simt" or not self.held((op.a, op.b)):
             return found
         edges = [k for k in op.red if k in ref.free and len(ranges[k].sizes) > 1]
         return found + [f"{self.names.axis(k)} < {self.end(ranges[k])}" for k in edges]
@@ -377,10 +372,6 @@ class GpuWriter(Writer, ABC):
             self.line(f"const int {self.index(dim(f'{a}.o'))} = {offset};")
             here = self.index(self.at(role, a, op.ranges[a].lo, True))
             self.line(f"const int {self.names.axis(a)} = {here};")
-
-
-def zero(e: Expr) -> str:
-    return "0"
 
 
 def without_unused(lines: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import lumc.codegen.program as ir
 from lumc.codegen.creduce import combine
 from lumc.codegen.cwriter import about
 from lumc.codegen.distributed import Combine, Nest, Node, Step, Sync, loads_of, writes
-from lumc.codegen.gpu import FULLY, GpuWriter, zero
+from lumc.codegen.gpu import FULLY, OUTSIDE, GpuWriter
 from lumc.codegen.layout import WARP, Distribution, RegisterDigit
 from lumc.graph.expr import Expr, axis, dim, num, text
 from lumc.graph.ops import DType
@@ -114,7 +114,7 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
     with _elements(w, step, op.axes, points.registers, conditions):
         if not stores:
             with w.storing(op.dst, points, op.axes, ranges):
-                value = w.values([(op.term, zero(op.dst))], inside)[0]
+                value = w.values([(op.term, OUTSIDE)], inside)[0]
                 w.line(w.store(op.dst, value))
             return
         levels = w.levels(())
@@ -189,17 +189,17 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
         for o, a in zip(op.outputs, results, strict=True):
             kind = computed(dtype(o.term))
             w.line(f"{w.spelling.types[kind]} {a} = {_neutral(w, o)};")
-        stored_in = [w.tiles.get(dst.attr[0]) for dst, _ in op.stores]
-        kept = any(t and t.memory == "register" for t in stored_in)
-        few = kept or _by_registers(w, op) or prod(r.extent for r in walked) <= FULLY
+        touched = [*loads_of(*(o.term for o in op.outputs)), *(dst for dst, _ in op.stores)]
+        few = w.held(touched) or prod(r.extent for r in walked) <= FULLY
         with _elements(w, step, axes, digits, (), len(rows.registers), few):
             terms = [(o.term, _neutral(w, o)) for o in op.outputs]
-            terms += [(e, zero(e)) for _, e in op.stores]
+            terms += [(e, OUTSIDE) for _, e in op.stores]
             values = w.values(terms, w.inside(points, axes, ranges))
             for o, a, v in zip(op.outputs, results, values, strict=False):
                 w.line(f"{a} = {combine(o.op, computed(dtype(o.term)), a, v)};")
             for (dst, _), v in zip(op.stores, values[len(results) :], strict=True):
-                w.put(dst, v, points, axes, ranges)
+                with w.storing(dst, points, axes, ranges):
+                    w.line(w.store(dst, v))
         _across_lanes(w, points, op, results)
         with w.block():
             w.coordinates(rows, op.kept, ranges, rows.registers)
@@ -207,13 +207,6 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
                 _partial(w, step, op, results)
             else:
                 _finish(w, op, rows, results)
-
-
-def _by_registers(w: GpuWriter, op: ir.Reduce) -> bool:
-    """Registers are read at indices that the compiler must know."""
-    loads = [e for o in op.outputs for e in loads_of(o.term)]
-    tiles = [w.tiles.get(e.attr[0]) for e in loads]
-    return any(t and t.memory == "register" for t in tiles)
 
 
 def _neutral(w: GpuWriter, o: ir.Output) -> str:
@@ -280,17 +273,17 @@ def _finish(w: GpuWriter, op: ir.Reduce, rows: Distribution, results: Sequence[s
     inside = w.inside(rows, op.kept, op.ranges)
     for o, a in zip(op.outputs, results, strict=True):
         with w.storing(o.dst, rows, op.kept, op.ranges):  # who stores it reads it, alone
-            start = w.values([(o.init, zero(o.init))], inside)[0]
+            start = w.values([(o.init, OUTSIDE)], inside)[0]
             value = combine(o.op, computed(dtype(o.term)), start, a)
             if inside and o.dst.attr[0] in w.tiles:
-                value = f"{' && '.join(inside)} ? {value} : {zero(o.dst)}"
+                value = f"{' && '.join(inside)} ? {value} : {OUTSIDE}"
             w.line(w.store(o.dst, value))
 
 
 def _clear(w: GpuWriter, step: Step, op: ir.Contract) -> None:
     with w.registers(step.points.registers):
         _offsets(w, step.points.registers)
-        w.line(f"{w.address(op.dst)} = {zero(op.dst)};")
+        w.line(f"{w.address(op.dst)} = 0;")
 
 
 def _offsets(w: GpuWriter, digits: Sequence[RegisterDigit]) -> None:
@@ -303,7 +296,7 @@ def _offsets(w: GpuWriter, digits: Sequence[RegisterDigit]) -> None:
 def _simt(w: GpuWriter, step: Step, op: ir.Contract) -> None:
     assert step.roles
     c, kind = step.roles.c, computed(dtype(op.dst))
-    held = w.held(op)
+    held = w.held((op.a, op.b))
     w.threads(c, op.kept)
     with ExitStack() as nest:
         for k in op.red:
