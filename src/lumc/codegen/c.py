@@ -68,11 +68,7 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
             case ir.Par():
                 _parts(w, op)
             case ir.Block():
-                start = w.index(ir.block_start(op.loop.axis))
-                step = f"{start} += {op.loop.tile}"
-                head = f"for (long {start} = 0; {start} < {op.loop.extent}; {step})"
-                with w.block(head, about(op.loop)):
-                    _tile_size(w, op.loop)
+                with w.tiles_of(op.loop):
                     _operations(w, op.body)
             case ir.Rows():
                 with w.loop(op.axis, op.range, f"rows of {op.axis}"):
@@ -92,24 +88,9 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
 
 def _parts(w: Writer, op: ir.Par) -> None:
     """The tiles of the distributed axes, numbered, in equal runs for the parts."""
-    total = stride = prod(loop.count for loop in op.loops)
+    total = prod(loop.count for loop in op.loops)
     w.comment("parts: " + ", ".join(about(loop) for loop in op.loops))
     w.line(f"const long first = {total} * part / nparts, last = {total} * (part + 1) / nparts;")
     with w.block("for (long tile = first; tile < last; tile++)"):
-        for loop in op.loops:
-            stride //= loop.count
-            if loop.count > 1:
-                number = "tile" if stride == 1 else f"tile / {stride}"
-                number += f" % {loop.count}" if loop is not op.loops[0] else ""
-                start = w.index(ir.block_start(loop.axis))
-                w.line(f"const long {start} = {number} * {loop.tile};")
-                _tile_size(w, loop)
+        w.tile_starts(op.loops, "tile")
         _operations(w, op.body)
-
-
-def _tile_size(w: Writer, loop: ir.Loop) -> None:
-    """The size of the current tile, where the last one is smaller."""
-    if loop.extent % loop.tile:
-        rest = f"{loop.extent} - {w.index(ir.block_start(loop.axis))}"
-        size = w.index(ir.block_size(loop.axis))
-        w.line(f"const long {size} = lumc_min({loop.tile}, {rest});")

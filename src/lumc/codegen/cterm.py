@@ -39,6 +39,7 @@ class Spelling:
     inf: str = "__builtin_inf{f}()"
     least: str = "INT64_MIN"
     index: str = "long"
+    counter: str = "long"  # of loops
     truncate: str = "({type}){value}"  # a float to an integer
 
 

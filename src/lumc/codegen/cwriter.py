@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from math import prod
 
 from lumc.codegen.cterm import C, Levels, Spelling, TermPrinter
-from lumc.codegen.program import Loop, Program, Range
+from lumc.codegen.program import Loop, Program, Range, block_size, block_start
 from lumc.graph.expr import Expr, add, axis, dim, substitute
 from lumc.graph.expr import text as text_of
 
@@ -99,6 +100,36 @@ class Writer(TermPrinter):
                 loops.enter_context(self.loop(a, ranges[a], simd=simd))
             self.lines_of(levels.at[depth])
             yield
+
+    # ---- loops over tiles
+
+    def tile_starts(self, loops: Sequence[Loop], number: str) -> None:
+        """Where the tiles of these loops start, and their sizes, from the number of a tile."""
+        stride = prod(loop.count for loop in loops)
+        for loop in loops:
+            stride //= loop.count
+            if loop.count > 1:
+                at = number + f" / {stride}" * (stride > 1)
+                at += f" % {loop.count}" if loop is not loops[0] else ""
+                start = self.index(block_start(loop.axis))
+                self.line(f"const {self.spelling.counter} {start} = {at} * {loop.tile};")
+                self.tile_size(loop)
+
+    @contextmanager
+    def tiles_of(self, loop: Loop) -> Iterator[None]:
+        """A loop over the tiles of an axis."""
+        start, counter = self.index(block_start(loop.axis)), self.spelling.counter
+        head = f"for ({counter} {start} = 0; {start} < {loop.extent}; {start} += {loop.tile})"
+        with self.block(head, about(loop)):
+            self.tile_size(loop)
+            yield
+
+    def tile_size(self, loop: Loop) -> None:
+        """The size of the current tile, where the last one is smaller."""
+        if loop.extent % loop.tile:
+            rest = f"{loop.extent} - {self.index(block_start(loop.axis))}"
+            size = self.index(block_size(loop.axis))
+            self.line(f"const {self.spelling.counter} {size} = lumc_min({loop.tile}, {rest});")
 
     # ---- pieces of the lanes: NAME_at is where one starts, NAME_l counts within it
 

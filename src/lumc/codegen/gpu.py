@@ -39,6 +39,7 @@ SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
     inf="LUMC_INF_F{bits}",
     least="LUMC_MIN_I64",
     index="lumc_i32",
+    counter="int",
     truncate="lumc_to_{kind}({value})",
 )
 _INTEGER = re.compile(r"( *)const int (\w+) = [^,;]*;$")
@@ -290,13 +291,6 @@ class GpuWriter(Writer, ABC):
             yield
 
     # ---- loops and operands
-
-    def tile_size(self, loop: ir.Loop) -> None:
-        """The size of the current tile, where the last one is smaller."""
-        if loop.extent % loop.tile:
-            rest = f"{loop.extent} - {self.index(ir.block_start(loop.axis))}"
-            size = self.index(ir.block_size(loop.axis))
-            self.line(f"const int {size} = lumc_min({loop.tile}, {rest});")
 
     def held(self, refs: Iterable[Expr]) -> bool:
         """Does one of these lie in registers? The compiler must know at which index."""

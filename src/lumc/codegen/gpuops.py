@@ -41,22 +41,11 @@ def _nest(w: GpuWriter, nest: Nest) -> None:
         return
     match nest.op:
         case ir.Par(loops=loops):
-            stride = prod(loop.count for loop in loops)
             w.comment("blocks: " + ", ".join(about(loop) for loop in loops))
-            for loop in loops:
-                stride //= loop.count
-                if loop.count > 1:
-                    number = "block" + f" / {stride}" * (stride > 1)
-                    number += f" % {loop.count}" if loop is not loops[0] else ""
-                    start = w.index(ir.block_start(loop.axis))
-                    w.line(f"const int {start} = {number} * {loop.tile};")
-                    w.tile_size(loop)
+            w.tile_starts(loops, "block")
             print_nodes(w, nest.body)
         case ir.Block(loop=loop):
-            start = w.index(ir.block_start(loop.axis))
-            head = f"for (int {start} = 0; {start} < {loop.extent}; {start} += {loop.tile})"
-            with w.block(head, about(loop)):
-                w.tile_size(loop)
+            with w.tiles_of(loop):
                 print_nodes(w, nest.body)
         case ir.When(first=first):
             tests = [f"{w.index(ir.block_start(a))} == 0" for a in first]
