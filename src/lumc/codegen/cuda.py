@@ -100,19 +100,17 @@ class CudaWriter(GpuWriter):
         kind = self.spelling.stored[product.operands[0]]
         with ExitStack() as nest:
             self.around(nest, op, k)
-            nest.enter_context(self.block(f"LUMC_UNROLL for (int K = 0; K < {ki}; K++)"))
+            nest.enter_context(self.counting({"K": ki}))
             self.line(f"lumc_u32 A[{mi}][4], B[{ni // 2}][4];")
             self._fragment(op, op.a, roles, (rows, k), mi)
             self._fragment(op, op.b, roles, (lane, k), ni)
-            for i, n in (("I", mi), ("J", ni)):
-                head = f"LUMC_UNROLL for (int {i} = 0; {i} < {n}; {i}++)"
-                nest.enter_context(self.block(head))
+            nest.enter_context(self.counting({"I": mi, "J": ni}))
             self.line("const lumc_u32 PAIR[2] = {B[J / 2][J % 2 * 2], B[J / 2][J % 2 * 2 + 1]};")
             self.line(f"{self.spelling.types[product.sums]} C[4];")
             r, v = (self.index(dim(f"{x}.o")) for x in (rows, lane))
             each = f"const int {r} = I * 16 + Q / 2 * 8, {v} = J * 8 + Q % 2;"
             for move in ("C[Q] = {};", "{} = C[Q];"):
-                with self.block("LUMC_UNROLL for (int Q = 0; Q < 4; Q++)"):
+                with self.counting({"Q": 4}):
                     self.line(each)
                     self.line(move.format(self.address(op.dst)))
                 if move.startswith("C"):
@@ -136,9 +134,7 @@ class CudaWriter(GpuWriter):
         to = "A[I][Q{}]" if is_a else "B[I / 2][I % 2 * 2 + Q{}]"
         with self.block(), ExitStack() as nest:
             self.threads(role, axes)
-            for i, n in (("I", count), ("Q", groups)):
-                head = f"LUMC_UNROLL for (int {i} = 0; {i} < {n}; {i}++)"
-                nest.enter_context(self.block(head))
+            nest.enter_context(self.counting({"I": count, "Q": groups}))
             if tile and tile.packed and word == 2:
                 self.line(f"const int {o} = {place}, {along} = {start};")
                 self.line(f"{to.format('')} = {self.address(ref)};")
@@ -163,7 +159,7 @@ class CudaWriter(GpuWriter):
             with self.block():
                 self.elements(op, role, start)
                 self.line(f"lumc_load(NEXT, &{self.address(ref)});")
-        with self.block(f"LUMC_UNROLL for (int H = 0; H < {near}; H++)"):
+        with self.counting({"H": near}):
             if not at_once:
                 self.elements(op, role, {other: place, k: f"{first} + H"})
             held = self.tiles.get(ref.attr[0])  # whole fragments, zero outside the data
@@ -196,7 +192,7 @@ class CudaWriter(GpuWriter):
             if t.axis == other and t.div >= WARP
         ]
         n, array = (count, "A") if is_a else (count // 2, "B")
-        with self.block(f"LUMC_UNROLL for (int I = 0; I < {n}; I++)"):
+        with self.counting({"I": n}):
             for x, parts in ((k, [f"K * {2 * row}", steps]), (other, ["I * 16", *warp, lines])):
                 lo = self.index(op.ranges[x].lo)
                 parts = parts if lo == "0" else [lo, *parts]

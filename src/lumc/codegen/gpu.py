@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from itertools import takewhile
 
@@ -52,9 +52,6 @@ Value = Callable[[Expr], str] | None
 
 class GpuWriter(Writer, ABC):
     """The text of one kernel in the making."""
-
-    thread = "tid"
-    unroll = "LUMC_UNROLL"
 
     def __init__(self, d: Distributed) -> None:
         super().__init__(d.program, SPELLING)
@@ -167,7 +164,7 @@ class GpuWriter(Writer, ABC):
 
     def digit(self, t: ThreadDigit) -> str:
         shift = f" >> {t.div.bit_length() - 1}" if t.div > 1 else ""
-        return f"({self.thread}{shift} & {t.mod - 1})"
+        return f"(tid{shift} & {t.mod - 1})"
 
     def threads(self, points: Distribution, axes: Sequence[str]) -> None:
         """The parts of these axes that come from the thread."""
@@ -181,14 +178,18 @@ class GpuWriter(Writer, ABC):
                 self.line(f"const int {self.index(dim(f'{a}.t'))} = {' + '.join(parts)};")
 
     @contextmanager
+    def counting(self, counts: Mapping[str, int], unroll: bool = True) -> Iterator[None]:
+        """Loops of these variables from 0 to their counts, the outer ones first."""
+        with ExitStack() as nest:
+            for name, n in counts.items():
+                head = f"for (int {name} = 0; {name} < {n}; {name}++)"
+                nest.enter_context(self.block(f"LUMC_UNROLL {head}" if unroll else head))
+            yield
+
     def registers(
         self, digits: Sequence[RegisterDigit], start: int = 0, unroll: bool = True
-    ) -> Iterator[None]:
-        with ExitStack() as nest:
-            for i, r in enumerate(digits, start):
-                head = f"for (int D{i} = 0; D{i} < {r.extent}; D{i}++)"
-                nest.enter_context(self.block(f"{self.unroll} {head}" if unroll else head))
-            yield
+    ) -> AbstractContextManager[None]:
+        return self.counting({f"D{i}": r.extent for i, r in enumerate(digits, start)}, unroll)
 
     def coordinates(
         self,
@@ -304,11 +305,11 @@ class GpuWriter(Writer, ABC):
         if not held:
             head = f"for (int {c} = {self.index(r.lo)}; {c} < {self.end(r)}; {c}++)"
             few = len(r.sizes) == 1 and r.largest <= FULLY
-            with self.block(f"{self.unroll} {head}" if few else head):
+            with self.block(f"LUMC_UNROLL {head}" if few else head):
                 yield
             return
         o = self.index(dim(f"{k}.o"))
-        with self.block(f"{self.unroll} for (int {o} = 0; {o} < {r.largest}; {o}++)"):
+        with self.counting({o: r.largest}):
             self.line(f"const int {c} = {self.index(add(r.lo, dim(f'{k}.o')))};")
             yield
 

@@ -79,8 +79,7 @@ def _step(w: GpuWriter, step: Step) -> None:
 def _pack(w: GpuWriter, name: str, loose: str) -> None:
     tile = w.tiles[name]
     kind = w.spelling.stored[tile.dtype]
-    head = f"{w.unroll} for (int D = 0; D < {tile.distribution.size // 2}; D++)"
-    with w.block(head):
+    with w.counting({"D": tile.distribution.size // 2}):
         pair = f"{loose}[2 * D], {loose}[2 * D + 1]"
         w.line(f"{w.array(name)}[D] = lumc_pack<{kind}>({pair});")
 
@@ -250,7 +249,7 @@ def _combine(w: GpuWriter, step: Step) -> None:
         for o, a in zip(op.outputs, results, strict=True):
             kind = computed(dtype(o.term))
             w.line(f"{w.spelling.types[kind]} {a} = {_neutral(w, o)};")
-        with w.block(f"{w.unroll} for (int W = 0; W < {warps}; W++)"):
+        with w.counting({"W": warps}):
             for o, a, name in zip(op.outputs, results, step.partials, strict=True):
                 kind, other = computed(dtype(o.term)), _slot(w, name, op, "W")
                 w.line(f"{a} = {combine(o.op, kind, a, other)};")

@@ -57,17 +57,16 @@ class MetalWriter(GpuWriter):
         mi, ni, ki = roles.counts
         with ExitStack() as nest:
             self.around(nest, op, roles.along)
-            nest.enter_context(self.block(f"{self.unroll} for (int K = 0; K < {ki}; K++)"))
+            nest.enter_context(self.counting({"K": ki}))
             self.line(f"simdgroup_float8x8 A[{mi}], B[{ni}];")
             for ref, role, other, n in ((op.a, roles.a, rows, mi), (op.b, roles.b, lane, ni)):
                 self._matrix(op, ref, role, (other, roles.along), n)
-            for i, n in (("I", mi), ("J", ni)):
-                nest.enter_context(self.block(f"{self.unroll} for (int {i} = 0; {i} < {n}; {i}++)"))
+            nest.enter_context(self.counting({"I": mi, "J": ni}))
             self.line("simdgroup_float8x8 C;")
             r, v = (self.index(dim(f"{x}.o")) for x in (rows, lane))
             at, dst = f"const int {r} = I * 8, {v} = J * 8 + H;", self.address(op.dst)
             for moved in (f"C.thread_elements()[H] = {dst};", f"{dst} = C.thread_elements()[H];"):
-                with self.block(f"{self.unroll} for (int H = 0; H < 2; H++)"):
+                with self.counting({"H": 2}):
                     self.lines_of([at, moved])
                 if moved.startswith("C"):
                     self.line("simdgroup_multiply_accumulate(C, A[I], B[J], C);")
@@ -80,8 +79,7 @@ class MetalWriter(GpuWriter):
         parts = ("I * 8", "K * 8 + H") if is_a else ("I * 8 + H", "K * 8")
         with self.block(), ExitStack() as nest:
             self.threads(role, axes)
-            for i, n in (("I", count), ("H", 2)):
-                nest.enter_context(self.block(f"{self.unroll} for (int {i} = 0; {i} < {n}; {i}++)"))
+            nest.enter_context(self.counting({"I": count, "H": 2}))
             self.elements(op, role, dict(zip(axes, parts, strict=True)))
             value = self.operand(ref, op, role, axes)
             self.line(f"{'A' if is_a else 'B'}[I].thread_elements()[H] = {value};")
