@@ -171,12 +171,9 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
     rows = points.on(op.kept)
     walked = [r for r in points.registers if r.axis in op.red]
     digits = [*rows.registers, *walked]
-    results = [f"a_{w.fresh()}" for _ in op.outputs]
     w.threads(points, axes)
     with w.registers(rows.registers):
-        for o, a in zip(op.outputs, results, strict=True):
-            kind = computed(dtype(o.term))
-            w.line(f"{w.spelling.types[kind]} {a} = {_neutral(w, o)};")
+        results = _accumulators(w, op)
         touched = [*loads_of(*(o.term for o in op.outputs)), *(dst for dst, _ in op.stores)]
         few = w.held(touched) or prod(r.extent for r in walked) <= FULLY
         with _elements(w, step, axes, digits, (), len(rows.registers), few):
@@ -195,6 +192,14 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
                 _partial(w, step, op, results)
             else:
                 _finish(w, op, rows, results)
+
+
+def _accumulators(w: GpuWriter, op: ir.Reduce) -> list[str]:
+    """A variable for every output, which has taken nothing yet."""
+    names = [f"a_{w.fresh()}" for _ in op.outputs]
+    for o, name in zip(op.outputs, names, strict=True):
+        w.line(f"{w.spelling.types[computed(dtype(o.term))]} {name} = {_neutral(w, o)};")
+    return names
 
 
 def _neutral(w: GpuWriter, o: ir.Output) -> str:
@@ -244,11 +249,8 @@ def _combine(w: GpuWriter, step: Step) -> None:
     assert isinstance(step.op, ir.Reduce)
     op, rows = step.op, step.points.on(step.op.kept)
     warps = prod(t.mod for t in step.points.across_warps(op.red))
-    results = [f"a_{w.fresh()}" for _ in op.outputs]
     with w.points(rows, op.kept, op.ranges):
-        for o, a in zip(op.outputs, results, strict=True):
-            kind = computed(dtype(o.term))
-            w.line(f"{w.spelling.types[kind]} {a} = {_neutral(w, o)};")
+        results = _accumulators(w, op)
         with w.counting({"W": warps}):
             for o, a, name in zip(op.outputs, results, step.partials, strict=True):
                 kind, other = computed(dtype(o.term)), _slot(w, name, op, "W")
