@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from math import lcm
 from typing import Any
 
 from lumc.graph.expr import bound_axes
 from lumc.kernel.contraction import pairs
 from lumc.kernel.fragment import multiplied
 from lumc.kernel.gpu import LEAST, guesses
-from lumc.kernel.grammar import END, Grammar, Name, Path, State
+from lumc.kernel.grammar import END, Grammar, Name, State
 from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
@@ -50,26 +49,16 @@ class BlockGrammar(Grammar):
 
     def values(self, schedule: Schedule) -> dict[Name, Any]:
         assert schedule.threads
-        out: dict[Name, Any] = {("threads", None): schedule.threads.count}
-        plain = replace(schedule, stages=())
-        out |= {name: v for name, v in super().values(plain).items() if name != ("flag", "keep")}
-        for i, p in enumerate(schedule.stages):
-            out["axes", i] = p.form, p.rows_axis, p.lane_axis, p.lanes
-            out["b", i], out["a", i] = p.stage_b, p.stage_a
-            out["registers", i] = p.fragment, p.grid
-            out["flags", i] = p.window, p.place_a, p.place_b
-        out["flag", "keep"] = schedule.keep
-        return out | {("share", f): getattr(schedule.threads, f) for f in SHARED}
+        share = {("share", f): getattr(schedule.threads, f) for f in SHARED}
+        return super().values(schedule) | share | {("threads", None): schedule.threads.count}
 
-    def build(self, path: Path) -> Schedule:
-        got, extent = dict(zip(self.names, path, strict=True)), self.kernel.extent
-        stages = tuple(self._stage(got, i) for i in range(len(self.kernel.stages)))
-        order = tuple(got["order", i] for i in range(len(self.kernel.axes)))
-        tile = {a: got["tile", a] for a in sorted(extent) if got["tile", a] < extent[a]}
+    def _stage_values(self, p: Stage) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return (p.fragment, p.grid), (p.window, p.place_a, p.place_b)
+
+    def _whole(self, got: Mapping[Name, Any]) -> dict[str, Any]:
         threads = Threads(got["threads", None], **{f: got["share", f] for f in SHARED})
         off = {"fuse_rows": False, "transpose": False}
-        keep, parallel = got["flag", "keep"], got["parallel", None]
-        return Schedule(order, parallel, tile, stages, keep=keep, threads=threads, **off)
+        return {"keep": got["flag", "keep"], "threads": threads, **off}
 
     def _stage(self, got: Mapping[Name, Any], i: int) -> Stage:
         form, rows, lane, _ = got["axes", i]
@@ -106,10 +95,7 @@ class BlockGrammar(Grammar):
         for fragment, steps in forms.items():
             own = dict.fromkeys(bound_axes(stage)[:1], steps)
             units_of = threads if fragment == "simt" else threads // 32
-            joint = tuple(
-                min(lcm(u, own.get(a, 1)), self.kernel.extent[a])
-                for a, u in zip(self.axes, units, strict=True)
-            )
+            joint = self._joint(units, tuple(own.get(a, 1) for a in self.axes))
             for along in (1 << k for k in range(units_of.bit_length())):
                 rows = units_of // along
                 if along <= ALONG and rows <= ROWS and (p.rows_axis or rows == 1):

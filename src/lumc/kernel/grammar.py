@@ -148,12 +148,15 @@ class Grammar:
         for i, p in enumerate(schedule.stages):
             out["axes", i] = p.form, p.rows_axis, p.lane_axis, p.lanes
             out["b", i], out["a", i] = p.stage_b, p.stage_a
-            out["registers", i] = p.mr, p.nv
-            out["flags", i] = (p.streams, *(getattr(p, f) for f in STAGE_FLAGS))
+            out["registers", i], out["flags", i] = self._stage_values(p)
         out |= {("tile", a): schedule.tile.get(a, n) for a, n in self.kernel.extent.items()}
         out |= {("order", i): a for i, a in enumerate(schedule.order)}
         out["parallel", None], out["parts", None] = schedule.parallel, schedule.parts
         return out | {("flag", f): getattr(schedule, f) for f in FLAGS}
+
+    def _stage_values(self, p: Stage) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Its registers and its flags."""
+        return (p.mr, p.nv), (p.streams, *(getattr(p, f) for f in STAGE_FLAGS))
 
     def build(self, path: Path) -> Schedule:
         """The schedule of a path."""
@@ -161,9 +164,12 @@ class Grammar:
         stages = tuple(self._stage(got, i) for i in range(len(self.kernel.stages)))
         order = tuple(got["order", i] for i in range(len(self.kernel.axes)))
         tile = {a: got["tile", a] for a in sorted(extent) if got["tile", a] < extent[a]}
-        flags = {f: got["flag", f] for f in FLAGS}
         nest = {"parallel": got["parallel", None], "parts": got["parts", None]}
-        return Schedule(order, tile=tile, stages=stages, **nest, **flags)
+        return Schedule(order, tile=tile, stages=stages, **nest, **self._whole(got))
+
+    def _whole(self, got: Mapping[Name, Any]) -> dict[str, Any]:
+        """What a schedule says of the whole kernel, but the loops."""
+        return {f: got["flag", f] for f in FLAGS}
 
     def _stage(self, got: Mapping[Name, Any], i: int) -> Stage:
         form, rows, lane, along = got["axes", i]
