@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from lumc.kernel.plan import Plan
     from lumc.kernel.target import Target
     from lumc.link.toolchain import Toolchain
+    from lumc.profile.finals import Progress
     from lumc.profile.measure import Bench
-    from lumc.profile.tune import Progress
     from lumc.report.trace import Trace
     from lumc.search.space import Space
 

@@ -11,7 +11,7 @@ import pytest
 
 from commands import Lumc
 from lumc.log import Log
-from lumc.profile.tune import Progress
+from lumc.profile.finals import Progress
 from lumc.report import progress
 from lumc.report.trace import Trace
 

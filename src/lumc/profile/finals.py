@@ -44,13 +44,25 @@ class Options:
     fraction: float = 0.95  # of the bound, where a kernel is good enough
     seed: int = 0
     frozen: bool = False  # records only; a miss is an error
-    cache_bytes: int = (
-        32 << 20
-    )  # the last cache level: larger models read their weights from memory
+    # the last cache level: larger models read their weights from memory
+    cache_bytes: int = 32 << 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the search is; said after every batch."""
+
+    seconds: float
+    kernels: int
+    open: int
+    trials: int
+    us: float  # of the best plan
+    noise: float
 
 
 class Finals(Decisions):
-    """What was measured of a space, and who wins. ``stopped`` says that the user wants no more."""
+    """What was measured of a space, and who wins. ``stopped`` says that the user wants no more;
+    ``say`` hears the progress."""
 
     def __init__(
         self,
@@ -60,15 +72,19 @@ class Finals(Decisions):
         bench: Callable[[], Bench],
         *,
         stopped: Callable[[], bool] = lambda: False,
+        say: Callable[[Progress], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(space, records, options.cache_bytes)
-        self.options, self.stopped, self.clock, self.start = options, stopped, clock, clock()
+        self.options, self.stopped, self.say = options, stopped, say
+        self.clock, self.start = clock, clock()
         self.open_bench = bench
         self.bench: Bench | None = None
         self.walks: dict[str, Walk] = {}
         self.finished: set[str] = set()  # kernels with a choice of this search
         self.rivals: dict[str, list[Trial]] = {}  # of these, what was nearly as fast
+        self.carried: dict[str, float] = {}  # what a kernel took of its first time
+        self.measured, self.noise = 0, 0.0
 
     def _bench(self) -> Bench:
         self.bench = self.bench or self.open_bench()

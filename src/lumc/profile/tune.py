@@ -7,19 +7,17 @@ at any moment: the decision is a function of the records alone (``decide``).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from lumc.kernel.bound import least_work, roofline_us
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
-from lumc.profile.finals import Finals, Options
-from lumc.profile.measure import Bench, Job
-from lumc.records import Records, Trial, text_of, yardstick
-from lumc.search.space import Space
+from lumc.profile.finals import Finals, Progress
+from lumc.profile.measure import Job
+from lumc.records import Trial, text_of, yardstick
 
 BATCH = 8  # candidates that are compiled together
 FOR_TRIALS = 0.8  # of the budget; the rest is for the finals
@@ -28,35 +26,8 @@ CARRIED = 0.03  # of its first time: a kernel that gains so much shows others ho
 CACHE_SPEED = 10.0  # bandwidth of caches in that of memory, where it was not measured
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far the search is; said after every batch."""
-
-    seconds: float
-    kernels: int
-    open: int
-    trials: int
-    us: float  # of the best plan
-    noise: float
-
-
 class Tuning(Finals):
-    """A search in progress. ``stopped`` is asked between batches; ``say`` hears the progress."""
-
-    def __init__(
-        self,
-        space: Space,
-        options: Options,
-        records: Records,
-        bench: Callable[[], Bench],
-        *,
-        stopped: Callable[[], bool] = lambda: False,
-        say: Callable[[Progress], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(space, options, records, bench, stopped=stopped, clock=clock)
-        self.say, self.measured, self.noise = say, 0, 0.0
-        self.carried: dict[str, float] = {}  # what a kernel took of its first time
+    """A search in progress. ``stopped`` is asked between batches."""
 
     def run(self) -> Plan:
         """Search until nothing can be gained or the budget is spent; the plan."""

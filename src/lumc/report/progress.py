@@ -12,7 +12,7 @@ from lumc.report.words import us
 
 if TYPE_CHECKING:
     from lumc.log import Log
-    from lumc.profile.tune import Progress
+    from lumc.profile.finals import Progress
 
 EVERY_S = 10.0  # between plain lines
 

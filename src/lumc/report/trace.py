@@ -14,7 +14,7 @@ from lumc.records import Trial
 from lumc.runtime.device import Speeds
 
 if TYPE_CHECKING:
-    from lumc.profile.tune import Progress
+    from lumc.profile.finals import Progress
     from lumc.runtime.bundle import Part
 
 Event = dict[str, Any]
