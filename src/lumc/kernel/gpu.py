@@ -145,8 +145,7 @@ def _contracted(
         _stage(kernel, s, found[s], fragment, shape, tile) if s in found else Stage()
         for s in kernel.stages
     )
-    cut = {a: n for a, n in sorted(tile.items()) if n < kernel.extent[a]}
-    return _schedule(kernel, cut, stages, Threads(shape.threads, vector=4, ring=shape.ring))
+    return _schedule(kernel, tile, stages, Threads(shape.threads, vector=4, ring=shape.ring))
 
 
 def _whole(deep: int, around: int, product: Product | None) -> int:
@@ -166,9 +165,9 @@ def _stage(
     if fragment != "simt" and any(s.kind == "wsum" for s in kernel.stages):
         along = 1  # whole rows stay with one warp
     along = min(along, units)
-    modes = {side: staging_modes(kernel, stage, p, side) for side in "ab"}
+    modes = staging_modes(kernel, stage, p, "a")
     inner = any(s is not stage and stage in subterms(s) for s in kernel.stages)
-    a = "hoist" if inner and "hoist" in modes["a"] else "inner"
+    a = "hoist" if inner and "hoist" in modes else "inner"
     return replace(
         p,
         grid=(units // along, along),
@@ -219,24 +218,21 @@ def _spread(
 ) -> Schedule:
     """So many points of the output axes in a block, those of the last axes first; so many steps
     of the reduced ones, if not all."""
-    left, tile = points, dict[str, int]()
-    whole = {a for s in stages_over(kernel) for a in s}
+    left, tile, whole = points, dict[str, int](), _along_reduced(kernel)
     for a in reversed(kernel.axes):
         extent = kernel.extent[a]
         tile[a] = extent if a in whole and not deep else min(extent, max(1, left))
         left //= tile[a]
     if deep:
         tile |= {a: deep for s in kernel.stages for a in bound_axes(s)}
-    cut = {a: n for a, n in sorted(tile.items()) if n < kernel.extent[a]}
-    return _schedule(kernel, cut, stages, threads)
+    return _schedule(kernel, tile, stages, threads)
 
 
-def stages_over(kernel: Kernel) -> list[set[str]]:
+def _along_reduced(kernel: Kernel) -> set[str]:
     """Output axes that lie along a reduced one of the same extent: a row is read once for both."""
-    over = [{kernel.extent[a] for a in bound_axes(s)} for s in kernel.stages]
-    last = kernel.axes[-1:]
-    free = set[str]().union(*(s.free for s in kernel.stages)) if kernel.stages else {*last}
-    return [{a for a in last if a not in free and kernel.extent[a] in sizes} for sizes in over]
+    sizes = {kernel.extent[a] for s in kernel.stages for a in bound_axes(s)}
+    free = {a for s in kernel.stages for a in s.free}
+    return {a for a in kernel.axes[-1:] if a not in free and kernel.extent[a] in sizes}
 
 
 def _vector(kernel: Kernel) -> int:
@@ -255,6 +251,7 @@ def _schedule(
 ) -> Schedule:
     """The loops over tiles come first, and those of axes that every root has are dealt to the
     blocks; whole axes stay inside, so that stages that lack them share what is around."""
+    tile = {a: n for a, n in sorted(tile.items()) if n < kernel.extent[a]}
     order = tuple(sorted(kernel.axes, key=lambda a: a not in tile))
     cut = sum(a in tile for a in kernel.axes)
     return Schedule(
