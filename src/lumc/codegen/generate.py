@@ -200,7 +200,7 @@ def place_values(
 def tensors_of(plan: Plan, entry: Entry) -> dict[str, Tensor]:
     """Dtype and shape of every value of an entry: graph values, and local ones of its regions."""
     nodes = (*plan.graph.weights, *plan.graph.states, *entry.inputs, *entry.nodes)
-    out = {n.name: Tensor(n.dtype, tuple(int(str(e)) for e in n.shape)) for n in nodes}
+    out = {n.name: Tensor(n.dtype, n.sizes) for n in nodes}
     for i, instance in enumerate(plan.instances):
         if instance.entry == entry.name:
             for v in plan.regions[instance.region].local:

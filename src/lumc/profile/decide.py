@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf, prod
+from math import inf
 from typing import Any
 
 from lumc.errors import Exit, LumcError
@@ -25,9 +25,7 @@ class Decisions:
 
     def __init__(self, space: Space, records: Records, cache_bytes: int) -> None:
         self.space, self.records, self.target = space, records, space.target
-        weights = sum(
-            prod(int(str(n)) for n in w.shape) * w.dtype.nbytes for w in space.graph.weights
-        )
+        weights = sum(w.size * w.dtype.nbytes for w in space.graph.weights)
         self.cold = int(1.25 * cache_bytes) if weights > cache_bytes else 0
         self.kernels: dict[str, KernelPlan] = {}
         self.instances, listed = programs(space, shortlist)
