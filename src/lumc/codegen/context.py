@@ -71,15 +71,12 @@ class Context:
         """``term`` with every available stage replaced by the value that holds it."""
         return substitute(term, self.available)
 
-    def lanes(self, kind: DType) -> int:
-        return lanes(self.target, kind)
-
     def width(self, stage: Expr, side: str) -> int:
         """Elements of one panel of an operand."""
         p = self.plan[stage]
         if side == "a":
             return p.mr
-        return p.nv if p.form == "dot" else p.nv * self.lanes(dtype(stage))
+        return p.nv if p.form == "dot" else p.nv * lanes(self.target, dtype(stage))
 
     def new(
         self,

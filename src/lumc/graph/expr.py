@@ -279,9 +279,7 @@ def subterms(*roots: Expr) -> tuple[Expr, ...]:
 def text(e: Expr) -> str:
     """One line: index expressions as in the ``.lg`` form, kernel terms as calls."""
     match e.kind:
-        case "axis" | "dim":
-            return str(e.attr[0])
-        case "num":
+        case "axis" | "dim" | "num":
             return str(e.attr[0])
         case "lin":
             return _linear_text(e)

@@ -97,11 +97,6 @@ def dtype(e: Expr) -> DType:
                 e = e.kids[0]
 
 
-def stages(roots: Iterable[Expr]) -> list[Expr]:
-    """Every reduction below the roots, inner ones first, in a fixed order."""
-    return [e for e in subterms(*roots) if e.kind in REDUCTIONS]
-
-
 @dataclass(frozen=True)
 class Buffer:
     """A tensor in memory that a kernel reads or writes, row-major."""
@@ -161,7 +156,8 @@ class Kernel:
 
     @cached_property
     def stages(self) -> list[Expr]:
-        return stages(self.values)
+        """Every reduction below the roots, inner ones first, in a fixed order."""
+        return [e for e in subterms(*self.values) if e.kind in REDUCTIONS]
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -137,7 +137,8 @@ class Finals(Decisions):
         turn."""
         left, out = ROUND * self.options.budget_s * 1e6, dict[str, float]()
         for region, best in self._decide().items():
-            near = self._below(region, WIDE * self._total(best))
+            limit = WIDE * self._total(best)
+            near = [p for p in self.lists[region] if self._total(p) < limit]
             keys = self._used(dict(enumerate(near))) if len(near) > 1 else []
             new = {k: self._time(k) for k in keys if k not in out}
             if sum(new.values()) < left:
@@ -148,9 +149,6 @@ class Finals(Decisions):
     def _needed(self) -> list[str]:
         """Kernels of the plan, and their rivals."""
         return list(dict.fromkeys([*self._used(self._decide()), *self._rivals()]))
-
-    def _below(self, region: str, us: float) -> list[RegionPlan]:
-        return [p for p in self.lists[region] if self._total(p) < us]
 
     def _finish(self) -> None:
         """Finals for the kernels of the plan and of its rivals; their choices on record."""
