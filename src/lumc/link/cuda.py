@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from lumc.errors import Exit, LumcError
 from lumc.link import nvrtc, toolchain
@@ -27,22 +27,9 @@ EM_CUDA = 190  # e_machine of a cubin
 REGISTERS, FRAME = 0x2F, 0x11  # attributes in .nv.info: (symbol, value)
 
 
-class Compiler(Protocol):
-    """Makes images of CUDA text."""
-
-    @property
-    def version(self) -> str: ...
-
-    def image(
-        self, folder: Path, source: str, arch: str, output: str, seconds: float = TIMEOUT_S
-    ) -> None:
-        """Compile ``source`` to ``output``, both in ``folder``, where its headers are: a cubin for
-        sm_90, PTX for compute_80. Raises E0702."""
-
-
 @dataclass(frozen=True)
-class Command:
-    """A compiler that is started for every image."""
+class Compiler:
+    """Makes images of CUDA text; it is started for every image."""
 
     command: tuple[str, ...]
     version: str
@@ -51,20 +38,22 @@ class Command:
     def image(
         self, folder: Path, source: str, arch: str, output: str, seconds: float = TIMEOUT_S
     ) -> None:
+        """Compile ``source`` to ``output``, both in ``folder``, where its headers are: a cubin for
+        sm_90, PTX for compute_80. Raises E0702."""
         kind = "-ptx" if arch.startswith("compute_") else "-cubin"
         command = (*self.command, kind, f"-arch={arch}", *FLAGS)
         made_by = (self.version, arch, *FLAGS)
         toolchain.compile_file(command, folder, source, output, made_by, self.kept, seconds)
 
 
-def find(nvcc: str | None = None, kept: Path | None = None) -> Command:
+def find(nvcc: str | None = None, kept: Path | None = None) -> Compiler:
     """``nvcc`` (a command, may have arguments), else the wheel nvidia-cuda-nvrtc, nvcc of the PATH;
     it reuses the objects in ``kept``. Raises E0705, exit 7."""
     for command in candidates(nvcc):
         if shutil.which(command[0]) and (said := toolchain.output_of([*command, "--version"])):
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             version = next((line for line in lines if "release" in line), lines[-1])
-            return Command(command, version, kept)
+            return Compiler(command, version, kept)
     fix = "pip install nvidia-cuda-nvrtc (or 'lumc[cuda]'), or install a CUDA toolkit with nvcc"
     tried = nvcc or "no nvidia-cuda-nvrtc wheel, and no nvcc in the PATH"
     what = f"no CUDA compiler: {tried}"

@@ -12,7 +12,7 @@ import pytest
 from lumc.codegen.mathlib import NAMES, header_of
 from lumc.errors import Exit, LumcError
 from lumc.link import cuda, nvrtc
-from lumc.link.cuda import Command, Figures
+from lumc.link.cuda import Compiler, Figures
 
 HEADER = NAMES["cuda"]
 TEXT = """#include "lumc_dev.h"
@@ -34,12 +34,12 @@ extern "C" __global__ void __launch_bounds__(1024) k1_spill(const float *a, floa
 """
 
 
-def compilers() -> list[Command]:
+def compilers() -> list[Compiler]:
     """Those that are here: nvcc, and NVRTC of a wheel."""
     found = []
     for command in cuda.candidates():
         if shutil.which(command[0]):
-            found.append(Command(command, command[-1]))
+            found.append(Compiler(command, command[-1]))
     return found
 
 
@@ -51,12 +51,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def scripted(folder: Path, lines: str) -> Command:
+def scripted(folder: Path, lines: str) -> Compiler:
     """A compiler that is a shell script: its last argument is the output."""
     path = folder / "nvcc.sh"
     path.write_text(f'#!/bin/sh\necho "$@" >> calls\nfor last; do :; done\n{lines}\n')
     path.chmod(0o755)
-    return Command((str(path),), "1.0", folder / "kept")
+    return Compiler((str(path),), "1.0", folder / "kept")
 
 
 @pytest.mark.skipif(not compilers(), reason="no nvcc and no nvidia-cuda-nvrtc here")
@@ -154,7 +154,7 @@ def test_the_order_of_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert all(c[-2:] == (nvrtc.__file__, path) for c, path in zip(every, ours, strict=False))
     nvcc = scripted(tmp_path, "echo 'release 13.0, V13.0.88'").command[0]
     monkeypatch.chdir(tmp_path)
-    assert cuda.find(nvcc) == Command((nvcc,), "release 13.0, V13.0.88")
+    assert cuda.find(nvcc) == Compiler((nvcc,), "release 13.0, V13.0.88")
 
 
 # ---- figures
