@@ -67,7 +67,7 @@ def test_a_signed_program_for_arm64_that_needs_the_system_only(tmp_path: Path) -
     with pytest.raises(AssertionError):
         check_signature(data[:4096] + b"\1" + data[4097:], found[kinds.index(CODE_SIGNATURE)][1])
     # the same bytes again
-    mac.runner.cache_clear()
+    bundle.compile_mac_runner.cache_clear()
     again = fake_metal.link(fake_metal.counter(), tmp_path / "again.lb", tmp_path)
     assert (again / mac.NAME).read_bytes() == data
 

@@ -257,27 +257,37 @@ def build_mac_runner(folder: Path, tools: Toolchain) -> list[str]:
     compiler = mac.compiler(tools.kept)
     if compiler is None:
         return [mac.LEFT_OUT]
-    wanted = {f"{n}.c" for n in (*LIBRARY, "main")} | {"internal.h", "lumc.h"}
-    every = sorted((files("lumc.link") / "runner").iterdir(), key=lambda f: f.name)
-    sources = tuple((f.name, f.read_bytes()) for f in every if f.name in wanted)
-    _write(folder / mac.NAME, mac.runner(compiler, sources))
+    _write(folder / mac.NAME, compile_mac_runner(compiler))
     (folder / mac.NAME).chmod(0o755)
     return []
 
 
-@cache
-def compile_runner(tools: Toolchain) -> Mapping[str, bytes]:
-    """The files that are the same in every bundle that this compiler makes."""
+@contextmanager
+def runner_objects(tools: Toolchain) -> Iterator[tuple[Path, list[str]]]:
+    """A folder with the objects of the runner, that of main last."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for source in (files("lumc.link") / "runner").iterdir():
             _write(folder / source.name, source.read_bytes())
         names = [f"{n}.c" for n in (*LIBRARY, "main")]
-        objects = compile_objects(tools, folder, names, RUNNER_FLAGS, os.cpu_count() or 1)
+        yield folder, compile_objects(tools, folder, names, RUNNER_FLAGS, os.cpu_count() or 1)
+
+
+@cache
+def compile_runner(tools: Toolchain) -> Mapping[str, bytes]:
+    """The files that are the same in every bundle that this compiler makes."""
+    with runner_objects(tools) as (folder, objects):
         link_objects(tools, folder, objects[:-1], "liblumc.so", ("-shared", "-pthread", "-ldl"))
         link_objects(tools, folder, objects, "lumc-run", ("-pthread", "-ldl"))
         made = {"lib": "liblumc.so", "bin": "lumc-run", "include": "lumc.h"}
         return {f"{place}/{n}": (folder / n).read_bytes() for place, n in made.items()}
+
+
+@cache
+def compile_mac_runner(tools: Toolchain) -> bytes:
+    with runner_objects(tools) as (folder, objects):
+        link_objects(tools, folder, objects, "lumc-run", ())
+        return (folder / "lumc-run").read_bytes()
 
 
 def store_weights(codes: Sequence[Code], path: Path, base: Path) -> weights.Layout:
