@@ -34,10 +34,9 @@ class GpuBench(Bench):
         tools: Toolchain,
         compiler: cuda.Compiler,
         limits: Limits | None = None,
-        jobs: int = 0,
     ) -> None:
         self.compiler, self.arch = compiler, f"sm_{capability()}"
-        super().__init__(target, tools, replace(limits or Limits(), nbytes=0), jobs)
+        super().__init__(target, tools, replace(limits or Limits(), nbytes=0))
 
     def _set_up(self) -> None:
         (self.folder / NAMES["cuda"]).write_text(header_of("cuda"))

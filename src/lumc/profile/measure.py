@@ -61,11 +61,8 @@ class Job:
 class Bench:
     """The device that candidates are measured on, with its compiler and its worker process."""
 
-    def __init__(
-        self, target: Target, tools: Toolchain, limits: Limits | None = None, jobs: int = 0
-    ) -> None:
+    def __init__(self, target: Target, tools: Toolchain, limits: Limits | None = None) -> None:
         self.target, self.tools, self.limits = target, tools, limits or Limits()
-        self.jobs = jobs or os.cpu_count() or 1
         self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
         self.folder = Path(self._scratch.name)
         self._worker: Candidates | None = None
@@ -257,7 +254,7 @@ class Bench:
                 return e.what
             return ""
 
-        with ThreadPoolExecutor(self.jobs) as pool:
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             said = zip(todo, pool.map(attempt, todo.values()), strict=True)
             failed = {name: what for name, what in said if what}
         self._objects |= {name: None for name in todo if name not in failed}
