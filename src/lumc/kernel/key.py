@@ -52,13 +52,23 @@ def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
     new = [f"b{i}" for i in range(len(old) - len(stored))]
     new += ["out"] if len(stored) == 1 else [f"out{i}" for i in range(len(stored))]
     names = dict(zip(old, new, strict=True))
-    renamed = iter([rename(e, {}, names) for e in ordered])
+    left, roots = iter(ordered), []
+    for r in kernel.roots:
+        roots.append(Root(r.buffer, tuple(next(left) for _ in r.index), next(left)))
+    buffers = tuple(kernel.buffer(b) for b in old)
+    return renamed(replace(kernel, roots=tuple(roots), buffers=buffers), {}, names), old
+
+
+def renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -> Kernel:
+    """The same kernel over other axes and buffers."""
+    buffers = dict.fromkeys(replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
+    extent = {axes.get(a, a): n for a, n in kernel.extent.items()}
     roots = []
-    for root in kernel.roots:
-        index = tuple(next(renamed) for _ in root.index)
-        roots.append(Root(names[root.buffer], index, next(renamed)))
-    buffers = tuple(replace(kernel.buffer(b), name=names[b]) for b in old)
-    return Kernel(kernel.name, kernel.axes, kernel.extent, tuple(roots), buffers), old
+    for r in kernel.roots:
+        index = tuple(rename(i, axes, names) for i in r.index)
+        roots.append(Root(names.get(r.buffer, r.buffer), index, rename(r.value, axes, names)))
+    own = tuple(axes.get(a, a) for a in kernel.axes)
+    return Kernel(kernel.name, own, extent, tuple(roots), tuple(buffers))
 
 
 def order_operands(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> list[Expr]:

@@ -11,16 +11,16 @@ several results, and is one region wherever equal instances share the same of th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count, product
 from math import prod
 
 from lumc.graph.expr import subterms
-from lumc.kernel.key import rename, sha
+from lumc.kernel.key import renamed, sha
 from lumc.kernel.normal import normalize
 from lumc.kernel.plan import Instance, results
-from lumc.kernel.term import Kernel, Root
+from lumc.kernel.term import Kernel
 from lumc.search.space import Space
 
 MOST = 4  # members of a joint region
@@ -42,7 +42,7 @@ class Joint:
             local = {b.name: f"s{i}_{b.name}" for k in program for b in k.buffers}
             names = local | {f"b{n}": f"b{at}" for n, at in enumerate(read)}
             names["out"] = results(len(self.members))[i]
-            out.append([_renamed(k, {}, names) for k in program])
+            out.append([renamed(k, {}, names) for k in program])
         return out
 
 
@@ -106,7 +106,7 @@ def beside(kernels: Sequence[Kernel]) -> Kernel | None:
         axes, stored = _axes(first, other), {*first.stored, *other.stored}
         if not axes or stored & {b.name for b in first.buffers} & {b.name for b in other.buffers}:
             return None
-        other = _renamed(other, axes, {})
+        other = renamed(other, axes, {})
         known = {b.name: b for b in (*first.buffers, *other.buffers)}
         first = replace(
             first,
@@ -136,15 +136,3 @@ def _axes(one: Kernel, other: Kernel) -> dict[str, str]:
         tries = (f"{a}_{n}" for n in count())
         names.setdefault(a, next(x for x in tries if x not in {**one.extent, **other.extent}))
     return names
-
-
-def _renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -> Kernel:
-    """The same kernel over other axes and buffers."""
-    buffers = dict.fromkeys(replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
-    extent = {axes.get(a, a): n for a, n in kernel.extent.items()}
-    roots = []
-    for r in kernel.roots:
-        index = tuple(rename(i, axes) for i in r.index)
-        roots.append(Root(names.get(r.buffer, r.buffer), index, rename(r.value, axes, names)))
-    own = tuple(axes.get(a, a) for a in kernel.axes)
-    return Kernel(kernel.name, own, extent, tuple(roots), tuple(buffers))
