@@ -17,12 +17,7 @@ from itertools import takewhile
 import lumc.codegen.program as ir
 from lumc.codegen.cterm import C, Spelling
 from lumc.codegen.cwriter import Writer
-from lumc.codegen.distributed import (
-    Distributed,
-    Nest,
-    Step,
-    Tile,
-)
+from lumc.codegen.distributed import Distributed, Nest, Step, Tile
 from lumc.codegen.layout import VECTORS, Distribution, RegisterDigit, ThreadDigit
 from lumc.graph.expr import Expr, add, axis, dim, mul, num
 from lumc.graph.ops import DType

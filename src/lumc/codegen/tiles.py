@@ -8,16 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import lumc.codegen.program as ir
-from lumc.codegen.distributed import (
-    Combine,
-    Nest,
-    Node,
-    Step,
-    Tile,
-    reads,
-    steps_of,
-    writes,
-)
+from lumc.codegen.distributed import Combine, Nest, Node, Step, Tile, reads, steps_of, writes
 from lumc.codegen.layout import EVERYWHERE
 from lumc.codegen.memory import Interval, allocate
 

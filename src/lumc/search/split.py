@@ -16,17 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from lumc.graph.expr import (
-    Expr,
-    Range,
-    add,
-    axis,
-    bound_axes,
-    mul,
-    simplify,
-    substitute,
-    subterms,
-)
+from lumc.graph.expr import Expr, Range, add, axis, bound_axes, mul, simplify, substitute, subterms
 from lumc.kernel.contraction import computed
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, cast, const, dtype, load, reduce, wsum
