@@ -17,7 +17,7 @@ BUDGET = 5000  # what the design allows the core
 # tf32 and bytes on tensor cores and shared bytes 300 more; kernels of siblings side by side and the
 # yardstick of timings 200; finals in one run and schedules that are carried over 100. Lower it with
 # every simplification.
-CEILING = 10684
+CEILING = 10574
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
