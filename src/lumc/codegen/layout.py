@@ -176,39 +176,22 @@ def simt(
     return Roles(c, a, b)
 
 
-class _Warps(NamedTuple):
-    """The tile of a block in fragments of ``unit`` rows and lanes, dealt to ``grid`` warps."""
-
-    rows: int
-    lanes: int
-    row_digit: ThreadDigit
-    lane_digit: ThreadDigit
-
-    @property
-    def other_rows(self) -> ThreadDigit:
-        return self.row_digit._replace(axis=None, stride=0)
-
-    @property
-    def other_lanes(self) -> ThreadDigit:
-        return self.lane_digit._replace(axis=None, stride=0)
-
-
 def _warps(
-    rows: str, lane: str, size: Mapping[str, int], grid: tuple[int, int], unit: tuple[int, int]
-) -> _Warps:
+    rows: str, lane: str, size: Mapping[str, int], grid: tuple[int, int], unit: int
+) -> tuple[int, int, list[ThreadDigit]]:
+    """The tile of a block in fragments of ``unit`` rows and lanes, dealt to ``grid`` warps: how
+    many fragments a warp has along both, and the digits of the warps."""
     wm, wn = grid
-    mi, ni = -(-size[rows] // (unit[0] * wm)), -(-size[lane] // (unit[1] * wn))
-    return _Warps(
-        mi,
-        ni,
-        ThreadDigit(WARP, wm, rows, mi * unit[0]),
-        ThreadDigit(WARP * wm, wn, lane, ni * unit[1]),
-    )
+    mi, ni = -(-size[rows] // (unit * wm)), -(-size[lane] // (unit * wn))
+    down = ThreadDigit(WARP, wm, rows, mi * unit)
+    return mi, ni, [down, ThreadDigit(WARP * wm, wn, lane, ni * unit)]
 
 
 def _spread(digits: Sequence[ThreadDigit], *registers: tuple[str, int, int]) -> Distribution:
+    """Of a tile over the axes of these registers; threads along another one hold the same."""
     kept = tuple(d for d in digits if d.mod > 1)
-    return Distribution(kept, tuple(RegisterDigit(*r) for r in registers))
+    own = tuple(RegisterDigit(*r) for r in registers)
+    return Distribution(kept, own).on(r.axis for r in own)
 
 
 def mma(
@@ -223,8 +206,8 @@ def mma(
     ISA, sections on these instructions). A thread has ``near`` neighbours of the reduced axis; in
     m16n8k8 both operands have steps 2t and 2t + 1 where the table has t and t + 4: a sum has no
     order, and so results are left operands of the next product."""
-    w = _warps(rows, lane, size, grid, (16, 16))
-    ki, ni, near = -(-size[along] // steps), w.lanes * 2, max(2, steps // 8)
+    mi, pairs, warps = _warps(rows, lane, size, grid, 16)
+    ki, ni, near = -(-size[along] // steps), pairs * 2, max(2, steps // 8)
     parts = (along, ki, steps), (along, steps // (4 * near), 4 * near)
 
     def quads(outer: str, inner: str, each: int = near) -> list[ThreadDigit]:
@@ -232,19 +215,19 @@ def mma(
 
     return Roles(
         c=_spread(
-            [*quads(rows, lane, 2), w.row_digit, w.lane_digit],
-            *((rows, w.rows, 16), (lane, ni, 8), (rows, 2, 8), (lane, 2, 1)),
+            [*quads(rows, lane, 2), *warps],
+            *((rows, mi, 16), (lane, ni, 8), (rows, 2, 8), (lane, 2, 1)),
         ),
         a=_spread(
-            [*quads(rows, along), w.row_digit, w.other_lanes],
-            *((rows, w.rows, 16), *parts, (rows, 2, 8), (along, near, 1)),
+            [*quads(rows, along), *warps],
+            *((rows, mi, 16), *parts, (rows, 2, 8), (along, near, 1)),
         ),
         b=_spread(
-            [*quads(lane, along), w.other_rows, w.lane_digit],
+            [*quads(lane, along), *warps],
             *((lane, ni, 8), *parts, (along, near, 1)),
         ),
         along=along,
-        counts=(w.rows, ni, ki),
+        counts=(mi, ni, ki),
     )
 
 
@@ -252,7 +235,7 @@ def simdgroup(
     rows: str, lane: str, along: str, size: Mapping[str, int], grid: tuple[int, int]
 ) -> Roles:
     """Metal's 8x8 matrices: one layout for the three roles (as in MLX, steel/gemm/mma.h)."""
-    w = _warps(rows, lane, size, grid, (8, 8))
+    mi, ni, warps = _warps(rows, lane, size, grid, 8)
     ki = -(-size[along] // 8)
 
     def square(x: str, y: str) -> list[ThreadDigit]:
@@ -261,17 +244,17 @@ def simdgroup(
 
     return Roles(
         c=_spread(
-            [*square(rows, lane), w.row_digit, w.lane_digit],
-            *((rows, w.rows, 8), (lane, w.lanes, 8), (lane, 2, 1)),
+            [*square(rows, lane), *warps],
+            *((rows, mi, 8), (lane, ni, 8), (lane, 2, 1)),
         ),
         a=_spread(
-            [*square(rows, along), w.row_digit, w.other_lanes],
-            *((rows, w.rows, 8), (along, ki, 8), (along, 2, 1)),
+            [*square(rows, along), *warps],
+            *((rows, mi, 8), (along, ki, 8), (along, 2, 1)),
         ),
         b=_spread(
-            [*square(along, lane), w.other_rows, w.lane_digit],
-            *((along, ki, 8), (lane, w.lanes, 8), (lane, 2, 1)),
+            [*square(along, lane), *warps],
+            *((along, ki, 8), (lane, ni, 8), (lane, 2, 1)),
         ),
         along=along,
-        counts=(w.rows, w.lanes, ki),
+        counts=(mi, ni, ki),
     )
