@@ -320,19 +320,17 @@ class Distributor:
                 continue
             out.append(node)
             if isinstance(node, Step) and isinstance(node.op, ir.Reduce):
-                slots = prod(t.mod for t in node.points.across_warps(node.op.red))
+                op, slots = node.op, prod(t.mod for t in node.points.across_warps(node.op.red))
                 if slots > 1:
-                    outputs = node.op.outputs
-                    node.partials = tuple(self._partial(node, o, slots) for o in outputs)
+                    node.partials = tuple(self._partial(node, op, o, slots) for o in op.outputs)
                     memory |= dict.fromkeys(node.partials, "shared")
-                    out.append(Combine(node))
+                    out.append(Combine(node, op))
         return out
 
-    def _partial(self, step: Step, output: ir.Output, slots: int) -> str:
+    def _partial(self, step: Step, op: ir.Reduce, output: ir.Output, slots: int) -> str:
         """A place for one partial result per warp, those of one row side by side."""
-        assert isinstance(step.op, ir.Reduce)
-        ranges, kind = step.op.ranges, computed(dtype(output.dst))
-        dims = [ir.Dim(a, ranges[a].lo, step.points.span(a)) for a in step.op.kept]
+        kind = computed(dtype(output.dst))
+        dims = [ir.Dim(a, op.ranges[a].lo, step.points.span(a)) for a in op.kept]
         place = ir.Place(f"partial.{len(self.places)}", kind, (*dims, ir.Dim("", num(0), slots)))
         self.places[place.name], self.stored[place.name] = place, kind
         return place.name

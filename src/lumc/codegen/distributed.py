@@ -64,6 +64,7 @@ class Step:
 @dataclass(frozen=True)
 class Combine:
     step: Step
+    op: ir.Reduce  # of this step
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def loads_of(*terms: Expr) -> list[Expr]:
 def reads(node: Step | Combine) -> list[Expr]:
     """The loads of an operation, those in the indices of its results included."""
     if isinstance(node, Combine):
-        return loads_of(*(o.init for o in _reduce(node).outputs))
+        return loads_of(*(o.init for o in node.op.outputs))
     op = node.op
     match op:
         case ir.Map():
@@ -123,17 +124,12 @@ def reads(node: Step | Combine) -> list[Expr]:
 
 def writes(node: Step | Combine) -> list[Expr]:
     if isinstance(node, Combine):
-        return [o.dst for o in _reduce(node).outputs]
+        return [o.dst for o in node.op.outputs]
     op = node.op
     if not isinstance(op, ir.Reduce):
         return [op.dst]
     outputs = [] if node.partials else [o.dst for o in op.outputs]
     return outputs + [dst for dst, _ in op.stores]
-
-
-def _reduce(node: Combine) -> ir.Reduce:
-    assert isinstance(node.step.op, ir.Reduce)
-    return node.step.op
 
 
 def plain(ref: Expr) -> bool:

@@ -30,7 +30,7 @@ def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:
                 _step(w, node)
             case Combine():
                 with w.block("", "the results of all warps"):
-                    _combine(w, node.step)
+                    _combine(w, node.step, node.op)
             case Nest():
                 _nest(w, node)
 
@@ -245,9 +245,8 @@ def _slot(w: GpuWriter, name: str, op: ir.Reduce, slot: str) -> str:
     return f"{w.array(name)}[{w.offset(row, w.tiles[name])} + {slot}]"
 
 
-def _combine(w: GpuWriter, step: Step) -> None:
-    assert isinstance(step.op, ir.Reduce)
-    op, rows = step.op, step.points.on(step.op.kept)
+def _combine(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
+    rows = step.points.on(op.kept)
     warps = prod(t.mod for t in step.points.across_warps(op.red))
     with w.points(rows, op.kept, op.ranges):
         results = _accumulators(w, op)
