@@ -12,9 +12,10 @@ import numpy as np
 
 import emulator
 from kernels import aligned
-from lumc.codegen.cuda import print_kernel
+from lumc.codegen.cuda import CudaWriter
 from lumc.codegen.distribute import distribute
 from lumc.codegen.distributed import Combine, Distributed, Nest, Node, Sync, steps_of
+from lumc.codegen.gpuops import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.plan import Grid
 from lumc.codegen.program import Contract
@@ -92,7 +93,7 @@ def tiled(k: Kernel, fragment: str, grid: tuple[int, int], **changes: str) -> tu
 
 def together(programs: Sequence[Distributed]) -> tuple[str, list[Grid]]:
     """One text with the kernels k0, k1, .."""
-    printed = [print_kernel(d, f"k{i}") for i, d in enumerate(programs)]
+    printed = [print_kernel(CudaWriter(d), f"k{i}") for i, d in enumerate(programs)]
     return "\n".join(text for text, _ in printed), [grid for _, grid in printed]
 
 

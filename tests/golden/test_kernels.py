@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import kernel_zoo as zoo
-from dealing import dealt, flash, narrowed, schedule, tiled
-from lumc.codegen import cuda, metal
+from dealing import flash, narrowed, schedule, tiled
 from lumc.codegen.c import print_kernel
+from lumc.codegen.generate import print_source
 from lumc.codegen.lower import lower
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import default_schedule
@@ -44,8 +44,8 @@ GPU: dict[str, tuple[Kernel, Schedule, str]] = {
 @pytest.mark.parametrize("name", GPU)
 def test_gpu_text(name: str, request: pytest.FixtureRequest) -> None:
     k, s, kind = GPU[name]
-    d = dealt(k, s, resolve_target(kind))
-    text, _ = (cuda if kind == "cuda" else metal).print_kernel(d, name.partition(".")[0])
+    program = lower(k, s, resolve_target(kind))
+    text, _ = print_source(program, s.threads, name.partition(".")[0])
     file = FOLDER / name
     if request.config.getoption("--update-golden"):
         file.write_text(text)

@@ -28,7 +28,8 @@ from kernel_zoo import (
     turned_matmul,
     typed_rows,
 )
-from lumc.codegen.cuda import print_kernel
+from lumc.codegen.cuda import CudaWriter
+from lumc.codegen.gpuops import print_kernel
 from lumc.codegen.layout import Distribution, Roles, deal, mma, simdgroup, simt
 from lumc.graph.ops import DType
 from lumc.kernel.schedule import Schedule, Stage
@@ -248,12 +249,12 @@ def test_no_barrier_can_go(name: str, built: Path) -> None:
     """The kernel is clean as it is, and without any one of its barriers it is not."""
     k, s = BARRIERS[name]()
     d = dealt(k, s)
-    texts, n = [print_kernel(d, "k0")[0]], print_kernel(d, "k0")[0].count(SYNC)
+    text, grid = print_kernel(CudaWriter(d), "k0")
+    texts, n, inputs = [text], text.count(SYNC), random_inputs(k, 1)
     for i in range(n):
-        parts = print_kernel(d, f"k{i + 1}")[0].split(SYNC)
+        parts = print_kernel(CudaWriter(d), f"k{i + 1}")[0].split(SYNC)
         texts.append(SYNC.join(parts[: i + 1]) + ";" + SYNC.join(parts[i + 1 :]))
     module = emulator.build("\n".join(texts), built, checked=True)
-    grid, inputs = print_kernel(d, "k0")[1], random_inputs(k, 1)
     reports = [module.launch(f"k{i}", grid, arguments(k, inputs)) for i in range(n + 1)]
     assert n and not reports[0], reports[0]
     assert all(reports[1:]), f"barriers that nothing needs: {[not r for r in reports[1:]]}"
@@ -287,7 +288,8 @@ def test_the_text_does_not_depend_on_the_hash_seed() -> None:
 def test_a_text_is_read_too() -> None:
     """Names of the model, a comment for every loop and operation, nothing that is not needed."""
     k = linear_gelu(70, 100, 36)
-    text = print_kernel(dealt(k, schedule(k, DEEP, tiled(k, "simt", (8, 16)))), "k")[0]
+    d = dealt(k, schedule(k, DEEP, tiled(k, "simt", (8, 16))))
+    text = print_kernel(CudaWriter(d), "k")[0]
     assert "const float *__restrict__ B_x" in text
     assert "/* blocks: m = 70 in tiles of 32, n = 100 in tiles of 64 */" in text
     assert "/* k = 36 in tiles of 32 */" in text

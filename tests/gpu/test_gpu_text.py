@@ -39,8 +39,9 @@ from kernel_zoo import (
     typed_rows,
 )
 from kernels import assert_close
-from lumc.codegen import metal
+from lumc.codegen.gpuops import print_kernel
 from lumc.codegen.mathlib import header_of
+from lumc.codegen.metal import MetalWriter
 from lumc.graph.ops import DType
 from lumc.kernel.gpu import guesses
 from lumc.kernel.schedule import Schedule, Stage
@@ -76,7 +77,7 @@ def by_hand() -> list[Case]:
 
 def metal_text(cases: list[Case]) -> tuple[str, list]:
     programs = [dealt(k, s, APPLE) for k, s in cases]
-    printed = [metal.print_kernel(d, f"k{i}") for i, d in enumerate(programs)]
+    printed = [print_kernel(MetalWriter(d), f"k{i}") for i, d in enumerate(programs)]
     return header_of("metal") + "\n".join(t for t, _ in printed), [grid for _, grid in printed]
 
 

@@ -13,8 +13,9 @@ from gpu import address_spaces
 from gpu.msl_lint import lint
 from kernel_zoo import FAMILIES, random_inputs
 from kernels import assert_close
+from lumc.codegen.gpuops import print_kernel
 from lumc.codegen.mathlib import header_of
-from lumc.codegen.metal import print_kernel
+from lumc.codegen.metal import MetalWriter
 from lumc.graph.ops import DType
 from lumc.kernel.gpu import guesses
 from lumc.kernel.schedule import Schedule
@@ -38,7 +39,9 @@ def kernels() -> list[Kernel]:
 
 def check(cases: list[Case], folder: Path, checked: bool, order: str = "forward") -> None:
     """Compile these cases as one text, look at it in every way, run them, compare."""
-    printed = [print_kernel(dealt(k, s, metal()), f"k{i}") for i, (k, s) in enumerate(cases)]
+    printed = [
+        print_kernel(MetalWriter(dealt(k, s, metal())), f"k{i}") for i, (k, s) in enumerate(cases)
+    ]
     source = "\n".join([header_of("metal"), *(text for text, _ in printed)])
     assert lint(source, "apple7") == []
     if address_spaces.clang():

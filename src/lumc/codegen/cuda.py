@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import lumc.codegen.program as ir
 from lumc.codegen.cwriter import about, title
-from lumc.codegen.distributed import Distributed, Nest, Step
-from lumc.codegen.gpu import GpuWriter, without_unused
+from lumc.codegen.distributed import Nest, Step
+from lumc.codegen.gpu import GpuWriter
 from lumc.codegen.gpuops import print_nodes
 from lumc.codegen.layout import WARP, Distribution, Roles
-from lumc.codegen.plan import Grid
 from lumc.graph.expr import Expr, axis, dim
 from lumc.kernel.contraction import computed
 from lumc.kernel.fragment import Product
 
 
-def print_kernel(d: Distributed, symbol: str) -> tuple[str, Grid]:
-    """CUDA text of the kernel ``symbol``, whose parameters are the buffers of the kernel in order,
-    and how it is launched. It includes ``lumc_dev.h`` and needs nothing else."""
-    w = CudaWriter(d)
-    print_nodes(w, d.body)
-    body, w.lines = without_unused(w.lines), []
-    w.declare()
-    program, t = d.program, d.threads
-    parameters = [
-        f"{'' if b.name in program.kernel.stored else 'const '}{w.spelling.stored[b.dtype]} "
-        f"*__restrict__ {w.names.place(program.places[b.name])}"
-        for b in program.kernel.buffers
-    ]
-    bounds = f"__launch_bounds__({t.count}, {t.resident})"
-    head = f'extern "C" __global__ void {bounds}'
-    lines = ['#include "lumc_dev.h"', "", *title(program), head]
-    lines += [f"{symbol}({', '.join(parameters)})", "{", *w.lines, *body, "}"]
-    text = "\n".join([*lines, f"LUMC_EXPORT({symbol})", ""])
-    return text, Grid(max(1, program.tiles), t.count, d.shared_bytes)
-
-
 class CudaWriter(GpuWriter):
+    """The text includes ``lumc_dev.h`` and needs nothing else."""
+
+    def kernel(self, symbol: str, body: Sequence[str]) -> list[str]:
+        t = self.d.threads
+        head = f'extern "C" __global__ void __launch_bounds__({t.count}, {t.resident})'
+        parameters = ", ".join(f"{kind} *__restrict__ {name}" for kind, name in self.parameters())
+        lines = ['#include "lumc_dev.h"', "", *title(self.d.program), head]
+        return [*lines, f"{symbol}({parameters})", "{", *body, "}", f"LUMC_EXPORT({symbol})"]
+
     def declare(self) -> None:
         """The index of the thread and of the block, and every tile."""
         self.line("const unsigned tid = threadIdx.x;")

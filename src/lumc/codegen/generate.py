@@ -10,11 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from lumc.codegen import c, cuda, metal
+from lumc.codegen import c
+from lumc.codegen.cuda import CudaWriter
 from lumc.codegen.distribute import distribute
+from lumc.codegen.gpuops import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import header_of
 from lumc.codegen.memory import Interval, allocate
+from lumc.codegen.metal import MetalWriter
 from lumc.codegen.passes import touched
 from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Packing, Value
 from lumc.codegen.program import Program
@@ -35,7 +38,7 @@ void {symbol}(void *const *args, long part, long nparts) {{
 }}
 """
 PARALLEL_COPY = 1 << 18  # bytes
-PRINTERS = {"cuda": cuda.print_kernel, "metal": metal.print_kernel}
+WRITERS = {"cuda": CudaWriter, "metal": MetalWriter}
 
 
 class Tensor(NamedTuple):
@@ -107,8 +110,8 @@ def print_source(program: Program, threads: Threads | None, symbol: str) -> tupl
     """The text of a kernel for its kind of target; on a GPU also how it is launched."""
     if not program.target.gpu:
         return c.print_kernel(program, symbol), None
-    printer = PRINTERS[program.target.kind]
-    return printer(distribute(program, threads), symbol)
+    writer = WRITERS[program.target.kind]
+    return print_kernel(writer(distribute(program, threads)), symbol)
 
 
 def copy_kernels(entries: Iterable[EntryPlan], target: Target) -> list[KernelCode]:

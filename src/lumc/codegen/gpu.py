@@ -61,6 +61,14 @@ class GpuWriter(Writer, ABC):
     # ---- syntax of one language
 
     @abstractmethod
+    def kernel(self, symbol: str, body: Sequence[str]) -> list[str]:
+        """The lines of the kernel ``symbol`` around its body."""
+
+    @abstractmethod
+    def declare(self) -> None:
+        """The index of the thread and of the block, and every tile."""
+
+    @abstractmethod
     def tile(self, kind: str, array: str, offset: int, size: int) -> str:
         """The declaration of a shared tile."""
 
@@ -84,6 +92,13 @@ class GpuWriter(Writer, ABC):
         raise AssertionError("a ring for a language without asynchronous copies")
 
     # ---- where values are
+
+    def parameters(self) -> Iterator[tuple[str, str]]:
+        """(what they point to, name) of the buffers of the kernel in order."""
+        kernel = self.d.program.kernel
+        for b in kernel.buffers:
+            const = "" if b.name in kernel.stored else "const "
+            yield f"{const}{self.spelling.stored[b.dtype]}", self.names.place(self.places[b.name])
 
     def registers_and_tiles(self) -> None:
         for name, t in self.tiles.items():

@@ -12,13 +12,24 @@ import lumc.codegen.program as ir
 from lumc.codegen.creduce import combine
 from lumc.codegen.cwriter import about
 from lumc.codegen.distributed import Combine, Nest, Node, Step, Sync, loads_of, writes
-from lumc.codegen.gpu import FULLY, OUTSIDE, GpuWriter
+from lumc.codegen.gpu import FULLY, OUTSIDE, GpuWriter, without_unused
 from lumc.codegen.layout import WARP, Distribution, RegisterDigit
+from lumc.codegen.plan import Grid
 from lumc.graph.expr import Expr, axis, dim, num, text
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed
 from lumc.kernel.normal import least
 from lumc.kernel.term import const, dtype
+
+
+def print_kernel(w: GpuWriter, symbol: str) -> tuple[str, Grid]:
+    """The text of the kernel ``symbol``, whose parameters are its buffers in order, and how it is
+    launched."""
+    print_nodes(w, w.d.body)
+    body, w.lines = without_unused(w.lines), []
+    w.declare()
+    text = "\n".join([*w.kernel(symbol, [*w.lines, *body]), ""])
+    return text, Grid(max(1, w.d.program.tiles), w.d.threads.count, w.d.shared_bytes)
 
 
 def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:

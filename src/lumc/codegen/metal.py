@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import lumc.codegen.program as ir
 from lumc.codegen.cwriter import title
-from lumc.codegen.distributed import Distributed, Step
-from lumc.codegen.gpu import GpuWriter, without_unused
-from lumc.codegen.gpuops import print_nodes
+from lumc.codegen.distributed import Step
+from lumc.codegen.gpu import GpuWriter
 from lumc.codegen.layout import Distribution
-from lumc.codegen.plan import Grid
 from lumc.graph.expr import Expr, dim
 
 WORD = 16  # bytes of an element of the threadgroup memory
 
 
-def print_kernel(d: Distributed, symbol: str) -> tuple[str, Grid]:
-    """Metal text of the kernel ``symbol``, whose parameters are the buffers of the kernel in
-    order, and how it is launched. The text of ``lumc_dev.metal`` must stand in front of it."""
-    w = MetalWriter(d)
-    print_nodes(w, d.body)
-    body, w.lines = without_unused(w.lines), []
-    w.declare()
-    program, count = d.program, d.threads.count
-    parameters = [
-        f"device {'' if b.name in program.kernel.stored else 'const '}"
-        f"{w.spelling.stored[b.dtype]} *{w.names.place(program.places[b.name])} [[buffer({i})]]"
-        for i, b in enumerate(program.kernel.buffers)
-    ]
-    parameters += ["uint tid [[thread_index_in_threadgroup]]"]
-    parameters += ["uint3 group [[threadgroup_position_in_grid]]"]
-    head = f"[[max_total_threads_per_threadgroup({count})]] kernel void {symbol}("
-    lines = [*title(program), head, *(f"    {p}," for p in parameters)]
-    lines[-1] = lines[-1][:-1] + ")"
-    text = "\n".join([*lines, "{", *w.lines, *body, "}", ""])
-    return text, Grid(max(1, program.tiles), count, d.shared_bytes)
-
-
 class MetalWriter(GpuWriter):
+    """The text of ``lumc_dev.metal`` must stand in front of it."""
+
+    def kernel(self, symbol: str, body: Sequence[str]) -> list[str]:
+        count, buffers = self.d.threads.count, enumerate(self.parameters())
+        head = f"[[max_total_threads_per_threadgroup({count})]] kernel void {symbol}("
+        lines = [f"    device {kind} *{name} [[buffer({i})]]," for i, (kind, name) in buffers]
+        lines.append("    uint tid [[thread_index_in_threadgroup]],")
+        lines.append("    uint3 group [[threadgroup_position_in_grid]])")
+        return [*title(self.d.program), head, *lines, "{", *body, "}"]
+
     def declare(self) -> None:
         if self.d.program.tiles > 1:
             self.line("const int block = group.x;")
