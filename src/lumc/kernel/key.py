@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from lumc.graph.expr import Expr, axis, bound_axes, make, rebuild, subterms
 from lumc.kernel.codec import encode
+from lumc.kernel.plan import results
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, Root
 
@@ -26,7 +27,8 @@ def sha(text: str) -> str:
 def kernel_key(kernel: Kernel, target: Target) -> str:
     """The sha256 (16 digits) of a canonical kernel's text without names, and the target."""
     exprs = [e for root in kernel.roots for e in (*root.index, root.value)]
-    axes = {a: f"a{i}" for i, a in enumerate(_visit(exprs, _hashes(exprs, kernel))[0])}
+    visited = _visit(exprs, structural_hashes(exprs, kernel.extent))[0]
+    axes = {a: f"a{i}" for i, a in enumerate(visited)}
     nodes, roots = encode([rename(e, axes) for e in exprs])
     body = {
         "terms": [nodes, roots],
@@ -45,12 +47,11 @@ def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
     Also gives the buffers' old names in the new argument order.
     """
     exprs = [e for root in kernel.roots for e in (*root.index, root.value)]
-    ordered = order_operands(exprs, _hashes(exprs, kernel))
-    visited = _visit(ordered, _hashes(ordered, kernel))[1]
+    ordered = order_operands(exprs, structural_hashes(exprs, kernel.extent))
+    visited = _visit(ordered, structural_hashes(ordered, kernel.extent))[1]
     stored = kernel.stored
     old = (*(b for b in visited if b not in stored), *stored)
-    new = [f"b{i}" for i in range(len(old) - len(stored))]
-    new += ["out"] if len(stored) == 1 else [f"out{i}" for i in range(len(stored))]
+    new = [*(f"b{i}" for i in range(len(old) - len(stored))), *results(len(stored))]
     names = dict(zip(old, new, strict=True))
     left, roots = iter(ordered), []
     for r in kernel.roots:
@@ -135,10 +136,6 @@ def structural_hashes(
                 parts = [e.kind, e.attr, kids]
         out[e] = sha(repr(parts))
     return out
-
-
-def _hashes(exprs: Sequence[Expr], kernel: Kernel) -> dict[Expr, str]:
-    return structural_hashes(exprs, kernel.extent)
 
 
 def _visit(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> tuple[list[str], list[str]]:
