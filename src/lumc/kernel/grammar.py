@@ -25,7 +25,7 @@ from math import lcm, prod
 from typing import Any
 
 from lumc.graph.expr import Expr
-from lumc.kernel.contraction import can_dot, lanes, operands, pairs, staging_modes
+from lumc.kernel.contraction import can_dot, lanes, operand_of, pairs, staging_modes
 from lumc.kernel.legal import own_axes, shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.schedule import Schedule, Stage
@@ -121,19 +121,19 @@ class Grammar:
             ends = list(accumulate(n for _, _, n in found))
             value, after, _ = found[bisect(ends, rng.randrange(ends[-1]))]
             out.append(value)
-            state = self._entry(len(out), after)
+            state = self.starts.get(len(out), after)
         return tuple(out)
 
     def nearest(self, wanted: Mapping[Name, Any]) -> Path:
         """The path that takes the wanted values as far as that is possible."""
         out: list[Any] = []
-        state = self._entry(0, None)
+        state = self.starts.get(0, None)
         while len(out) < len(self.names):
             now, found = wanted.get(self.names[len(out)]), self._weighed(len(out), state)
             same = (option for option in found if option[0] == now)
             value, after, _ = next(same, None) or min(found, key=lambda o: _distance(o[0], now))
             out.append(value)
-            state = self._entry(len(out), after)
+            state = self.starts.get(len(out), after)
         return tuple(out)
 
     def path(self, schedule: Schedule) -> Path | None:
@@ -180,14 +180,11 @@ class Grammar:
 
     # ---- the choices
 
-    def _entry(self, depth: int, state: State) -> State:
-        return self.starts.get(depth, state)
-
     def _state(self, path: Sequence[Any]) -> State:
-        state = self._entry(0, None)
+        state = self.starts.get(0, None)
         for depth, value in enumerate(path):
             after = dict(self._offered(depth, state))[value]
-            state = self._entry(depth + 1, after)
+            state = self.starts.get(depth + 1, after)
         return state
 
     def _weigh(self, depth: int, state: State) -> list[tuple[Any, State, int]]:
@@ -244,9 +241,8 @@ class Grammar:
 
     def _copied(self, stage: Expr, p: Stage, side: str) -> Limits:
         """The limit of a copy of an operand, if it can be too large."""
-        split = operands(stage, p.lane_axis or "")
-        assert split is not None
-        axes = tuple(a for a in self.axes if a in split[side == "b"].free)
+        operand = operand_of(stage, (p.rows_axis, p.lane_axis or ""), side)
+        axes = tuple(a for a in self.axes if a in operand.free)
         extent, now = self.kernel.extent, self.default.tile
         room = self._room().bit_length() - 1
         room = max(room, sum(_bits(now.get(a, extent[a])) for a in axes))
