@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from itertools import product
 from math import prod
 
-from lumc.codegen.cmicro import MicroKernel, Steps
+from lumc.codegen.cmicro import MicroKernel
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import LINE, Writer, block_sizes
 from lumc.codegen.program import Contract, block_start
 from lumc.graph.expr import Expr, add, axis, mul, substitute, text
-from lumc.kernel.contraction import lanes
+from lumc.kernel.contraction import Steps, lanes
 from lumc.kernel.term import dtype
 
 

@@ -6,12 +6,13 @@ compiler keeps everything in registers and there is nothing to decide at run tim
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from lumc.codegen.cterm import STORED
+from lumc.codegen.cwriter import LINE
 from lumc.codegen.program import Contract
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import from_memory
+from lumc.kernel.contraction import Steps, from_memory
 
 # (element, vector element): integers wrap, so their products are unsigned
 ELEMENT = {
@@ -21,8 +22,6 @@ ELEMENT = {
     DType.I64: ("uint64_t", "u64"),
 }
 UNROLL_LIMIT = 24  # accumulators; unrolled windows share broadcasts until the registers spill
-LINE = 64  # bytes of a cache line
-Steps = Mapping[str, int]  # elements per step of an axis
 
 
 def pieces(n: int, lanes: int) -> list[tuple[int, int]]:

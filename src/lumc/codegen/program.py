@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from lumc.graph.expr import Expr, combine, dim, linear, make, num, subterms
+from lumc.graph.expr import Expr, combine, dim, make, num, subterms
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import Steps
+from lumc.kernel.contraction import Motion, motion
 from lumc.kernel.schedule import Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-
-Motion = tuple[Steps, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -105,12 +103,9 @@ class Place:
         return combine([(i, n) for i, _, n in dims] + [(d.origin, -n) for _, d, n in dims])
 
     def motion(self, index: tuple[Expr, ...]) -> Motion:
-        """Elements per step of each axis, and the axes that move the load in another way."""
+        """That of a load at these indices."""
         if index not in self._motions:
-            atoms = linear(self.offset(index))[1]
-            steps = {atom.attr[0]: n for atom, n in atoms.items() if atom.kind == "axis"}
-            others = (atom.free for atom in atoms if atom.kind != "axis")
-            self._motions[index] = steps, frozenset[str]().union(*others)
+            self._motions[index] = motion(self.offset(index))
         return self._motions[index]
 
     @cached_property

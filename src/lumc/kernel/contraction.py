@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
 
-from lumc.graph.expr import Expr, bound_axes, linear, subterms
+from lumc.graph.expr import Expr, bound_axes, combine, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.schedule import Stage
 from lumc.kernel.target import Target
@@ -19,6 +19,7 @@ from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, strides
 
 Pair = tuple[str | None, str]  # (rows axis, lane axis)
 Steps = Mapping[str, int]  # elements per step of each axis
+Motion = tuple[Steps, frozenset[str]]  # and the axes that move a load in another way
 
 # dtypes that a register tile computes in
 VECTOR = {
@@ -109,19 +110,19 @@ def can_dot(stage: Expr, pair: Pair) -> bool:
     return split is not None and all(last in e.free for e in split)
 
 
+def motion(offset: Expr) -> Motion:
+    """How far an offset moves per step of each axis, and the axes that it depends on in another
+    way (through //, % or data)."""
+    atoms = linear(offset)[1]
+    steps = {atom.attr[0]: n for atom, n in atoms.items() if atom.kind == "axis"}
+    others = (atom.free for atom in atoms if atom.kind != "axis")
+    return steps, frozenset[str]().union(*others)
+
+
 @lru_cache(maxsize=1 << 12)
-def axis_steps(index: tuple[Expr, ...], shape: tuple[int, ...]) -> tuple[Steps, frozenset[str]]:
-    """How far a load moves per step of each axis, in elements of a row-major buffer, and the
-    axes that it depends on in another way (through //, % or data)."""
-    steps = dict[str, int]()
-    irregular = frozenset[str]()
-    for i, stride in zip(index, strides(shape), strict=True):
-        for atom, coef in linear(i)[1].items():
-            if atom.kind == "axis":
-                steps[atom.attr[0]] = steps.get(atom.attr[0], 0) + coef * stride
-            else:
-                irregular |= atom.free
-    return steps, irregular
+def axis_steps(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Motion:
+    """The motion of a load, in elements of a row-major buffer."""
+    return motion(combine(zip(index, strides(shape), strict=True)))
 
 
 def loaded(operand: Expr, computes: DType) -> Expr:
