@@ -13,7 +13,6 @@ from lumc.codegen.gpuops import print_nodes
 from lumc.codegen.layout import WARP, Distribution, Roles
 from lumc.graph.expr import Expr, axis, dim
 from lumc.kernel.contraction import computed
-from lumc.kernel.fragment import Product
 
 
 class CudaWriter(GpuWriter):
@@ -112,7 +111,7 @@ class CudaWriter(GpuWriter):
         assert product
         word, steps, near = product.word, product.shape[2], role.registers[-1].extent
         if tile and tile.memory == "shared" and word > 1:
-            self._matrices(op, ref, role, axes, count, product)
+            self._matrices(op, ref, roles, axes, count)
             return
         o, along = (self.index(dim(f"{x}.o")) for x in axes)
         groups = (2 if is_a else 1) * (1 if word == 1 else 2)  # of neighbours: words, or pairs
@@ -154,17 +153,13 @@ class CudaWriter(GpuWriter):
             self.line(f"NEAR[H] = {self.widened(ref, 'NEXT[H]') if at_once else value};")
 
     def _matrices(
-        self,
-        op: ir.Contract,
-        ref: Expr,
-        role: Distribution,
-        axes: tuple[str, str],
-        count: int,
-        product: Product,
+        self, op: ir.Contract, ref: Expr, roles: Roles, axes: tuple[str, str], count: int
     ) -> None:
         """Four matrices of 8 rows of 16 bytes at once, transposed on the way if memory runs along
         the other axis."""
-        (other, k), is_a = axes, ref is op.a
+        (other, k), is_a, product = axes, ref is op.a, roles.product
+        role = roles.a if is_a else roles.b
+        assert product
         strides = self.tiles[ref.attr[0]].strides
         turned = axis(k) not in (i for i, s in zip(ref.kids, strides, strict=True) if s == 1)
         high, middle, row = "(tid >> 4 & 1)", "(tid >> 3 & 1)", product.shape[2] // 2
