@@ -26,14 +26,14 @@ from lumc.codegen.distributed import (
     steps_of,
     writes,
 )
-from lumc.codegen.layout import VECTORS, WARP, Distribution, deal, power
+from lumc.codegen.layout import VECTORS, WARP, Distribution, deal
 from lumc.codegen.roles import anchor
 from lumc.codegen.tiles import lay_out
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, axis, linear, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed
-from lumc.kernel.schedule import Threads
+from lumc.kernel.schedule import Threads, power
 from lumc.kernel.term import dtype
 
 TURN = 8  # elements along both axes, from which a transpose goes through shared memory

@@ -13,6 +13,7 @@ from math import prod
 from typing import NamedTuple
 
 from lumc.kernel.fragment import Product
+from lumc.kernel.schedule import power
 
 WARP = 32
 VECTORS = (4, 8, 16)  # bytes that a thread loads or stores at once
@@ -94,11 +95,6 @@ class Distribution:
 
 
 EVERYWHERE = Distribution(())  # every thread has all of it
-
-
-def power(n: int) -> int:
-    """The least power of two that is not below n."""
-    return 1 << max(0, n - 1).bit_length()
 
 
 def deal(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import lumc.codegen.program as ir
 from lumc.codegen.distributed import Step, plain
-from lumc.codegen.layout import WARP, Distribution, Roles, mma, power, simdgroup, simt
+from lumc.codegen.layout import WARP, Distribution, Roles, mma, simdgroup, simt
 from lumc.graph.expr import Expr, linear, num
 from lumc.kernel.fragment import product_of
+from lumc.kernel.schedule import power
 from lumc.kernel.term import dtype
 
 if TYPE_CHECKING:

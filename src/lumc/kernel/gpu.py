@@ -18,7 +18,7 @@ from lumc.kernel.contraction import Pair, axis_steps, pairs, staging_modes
 from lumc.kernel.fragment import Product, multiplied
 from lumc.kernel.legal import shared_prefix
 from lumc.kernel.normal import normalize
-from lumc.kernel.schedule import Schedule, Stage, Threads
+from lumc.kernel.schedule import Schedule, Stage, Threads, power
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 
@@ -161,7 +161,7 @@ def _stage(
     rows, lane = pair
     p = Stage("contract", rows, lane, fragment=fragment)
     units = shape.threads if fragment == "simt" else shape.threads // 32
-    along = _power(min(GROUP if fragment == "simt" else 2, tile.get(lane, kernel.extent[lane])))
+    along = power(min(GROUP if fragment == "simt" else 2, tile.get(lane, kernel.extent[lane])))
     if fragment != "simt" and any(s.kind == "wsum" for s in kernel.stages):
         along = 1  # whole rows stay with one warp
     along = min(along, units)
@@ -187,7 +187,7 @@ def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
     last = kernel.extent[kernel.axes[-1]] if kernel.axes else 1
     if not stages:
         for vector in dict.fromkeys((_vector(kernel), 1)):
-            row = max(LEAST, min(256, _power(ceil(last / vector))))
+            row = max(LEAST, min(256, power(ceil(last / vector))))
             yield _spread(kernel, stages, Threads(256, row, vector), POINTS)
     if across := [s for s in kernel.stages if _is_across(kernel, s)]:
         kept = tuple(Stage(lanes="kept" if s in across else "reduced") for s in kernel.stages)
@@ -263,8 +263,3 @@ def _schedule(
         transpose=False,
         threads=threads,
     )
-
-
-def _power(n: int) -> int:
-    """The least power of two that is not below n."""
-    return 1 << max(0, n - 1).bit_length()

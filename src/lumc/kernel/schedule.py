@@ -58,6 +58,11 @@ class Stage:
         return self.stage_a if side == "a" else self.stage_b
 
 
+def power(n: int) -> int:
+    """The least power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
 @dataclass(frozen=True)
 class Threads:
     """How the threads of one block of a GPU share its work; counts are powers of two."""
