@@ -26,7 +26,7 @@ def build(
     folder.mkdir(exist_ok=True)
     (folder / "h.h").write_text(f"#define H {header}\n")
     (folder / "a.c").write_text(f'#include "h.h"\nint a(void) {{ return H + {text}; }}\n')
-    (name,) = compile_objects(tools, folder, ["a.c"], [flag], 1)
+    (name,) = compile_objects(tools, folder, ["a.c"], [flag])
     return (folder / name).read_bytes()
 
 

@@ -200,7 +200,7 @@ def build_cpu(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     _write(folder / "lumc_kernel.h", code.header.encode())
     sources = write_sources(code, folder, ".c")
     flags = (*KERNEL_FLAGS, *code.target.flags)
-    objects = compile_objects(tools.c, folder, sources, flags, os.cpu_count() or 1)
+    objects = compile_objects(tools.c, folder, sources, flags)
     link_objects(tools.c, folder, objects, "kernels.so", ("-shared", "-lm"))
     defined = toolchain.macros(tools.c, code.target.flags)
     needs = list(toolchain.features(defined))
@@ -215,7 +215,7 @@ def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     unit = folder / "kernels.cu"  # NVRTC and nvcc take longer for many small ones
     unit.write_text("\n".join(k.source for k in code.kernels))
     archs = (*cuda.IMAGES, cuda.TEXT)
-    cuda.compile_images(compiler, folder, unit.name, archs, os.cpu_count() or 1)
+    cuda.compile_images(compiler, folder, unit.name, archs)
     unit.unlink()
     row = {"name": slug(code), "arch": code.target.arch, "features": []}
     return {**row, "compiler": compiler.version}
@@ -270,7 +270,7 @@ def runner_objects(tools: Toolchain) -> Iterator[tuple[Path, list[str]]]:
         for source in (files("lumc.link") / "runner").iterdir():
             _write(folder / source.name, source.read_bytes())
         names = [f"{n}.c" for n in (*LIBRARY, "main")]
-        yield folder, compile_objects(tools, folder, names, RUNNER_FLAGS, os.cpu_count() or 1)
+        yield folder, compile_objects(tools, folder, names, RUNNER_FLAGS)
 
 
 @cache

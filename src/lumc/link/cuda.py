@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shlex
 import shutil
 import struct
@@ -77,16 +78,14 @@ def nvrtc_libraries() -> list[Path]:
     return sorted(found, key=lambda p: -int(p.suffix[1:]))
 
 
-def compile_images(
-    compiler: Compiler, folder: Path, source: str, archs: Sequence[str], jobs: int
-) -> None:
+def compile_images(compiler: Compiler, folder: Path, source: str, archs: Sequence[str]) -> None:
     """``kernels.sm_80.cubin`` .. and ``kernels.ptx`` of kernels.cu, several at a time."""
 
     def one(arch: str) -> None:
         end = "ptx" if arch.startswith("compute_") else f"{arch}.cubin"
         compiler.image(folder, source, OWN.get(arch, arch), f"{Path(source).stem}.{end}")
 
-    with ThreadPoolExecutor(max(1, jobs)) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(one, archs))
 
 

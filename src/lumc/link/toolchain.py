@@ -114,7 +114,6 @@ def compile_objects(
     folder: Path,
     sources: Sequence[str],
     flags: Sequence[str],
-    jobs: int,
     seconds: float = TIMEOUT_S,
 ) -> list[str]:
     """Compile files of ``folder``, several at a time, each in so many seconds; names stay relative,
@@ -128,7 +127,7 @@ def compile_objects(
         compile_file([*command, "-c"], folder, source, output, made_by, tools.kept, seconds)
         return output
 
-    with ThreadPoolExecutor(max(1, jobs)) as pool:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(compile_one, sources))
 
 

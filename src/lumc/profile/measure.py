@@ -254,7 +254,7 @@ class Bench:
                 return e.what
             return ""
 
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
             said = zip(todo, pool.map(attempt, todo.values()), strict=True)
             failed = {name: what for name, what in said if what}
         self._objects |= {name: None for name in todo if name not in failed}
@@ -263,7 +263,7 @@ class Bench:
     def _compile_one(self, made: _Made) -> None:
         """A shared object. Raises LumcError when the compiler refuses."""
         flags = (*KERNEL_FLAGS, *self.target.flags)
-        compile_objects(self.tools, self.folder, [f"{made.name}.c"], flags, 1, COMPILER_S)
+        compile_objects(self.tools, self.folder, [f"{made.name}.c"], flags, COMPILER_S)
         ends = ("-shared", "-lm")
         link_objects(self.tools, self.folder, [f"{made.name}.o"], f"{made.name}.so", ends)
 

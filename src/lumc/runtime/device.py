@@ -56,7 +56,7 @@ def measure_speeds(target: Target, tools: Toolchain, folder: Path) -> Speeds:
     """By peak.c, compiled like a kernel in this folder."""
     (folder / "peak.c").write_bytes((files("lumc.runtime") / "peak.c").read_bytes())
     flags = (*KERNEL_FLAGS, *target.flags, f"-DLANES={target.lanes}")
-    compile_objects(tools, folder, ["peak.c"], flags, 1)
+    compile_objects(tools, folder, ["peak.c"], flags)
     link_objects(tools, folder, ["peak.o"], "peak.so", ("-shared",))
     library = ctypes.CDLL(str(folder / "peak.so"))
     for function in (library.peak_gflops, library.cached_gbps):

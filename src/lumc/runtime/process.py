@@ -61,6 +61,6 @@ def build_timer(tools: Toolchain, folder: Path) -> str:
     sources = [runner / n for n in ("internal.h", "lumc.h", "pool.c")]
     for source in (*sources, files("lumc.runtime") / "timer.c"):
         (folder / source.name).write_bytes(source.read_bytes())
-    objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS, 2)
+    objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS)
     link_objects(tools, folder, objects, "timer.so", ("-shared", "-pthread"))
     return str(folder / "timer.so")

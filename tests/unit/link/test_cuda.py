@@ -64,7 +64,7 @@ def test_images_for_every_architecture(folder: Path, tmp_path: Path) -> None:
     """Real cubins, the same in every folder, that say what their kernels take."""
     for compiler in compilers():
         archs = (*cuda.IMAGES, cuda.TEXT)
-        cuda.compile_images(compiler, folder, "kernels.cu", archs, 2)
+        cuda.compile_images(compiler, folder, "kernels.cu", archs)
         for arch in cuda.IMAGES:
             image = (folder / f"kernels.{arch}.cubin").read_bytes()
             assert image[:4] == b"\x7fELF" and image[18:20] == struct.pack("<H", cuda.EM_CUDA)
@@ -106,7 +106,7 @@ def test_an_image_is_made_once(folder: Path) -> None:
     compiler = scripted(folder, 'cat kernels.cu > "$last"')
 
     def calls() -> int:
-        cuda.compile_images(compiler, folder, "kernels.cu", ("sm_80", "sm_90", "compute_80"), 2)
+        cuda.compile_images(compiler, folder, "kernels.cu", ("sm_80", "sm_90", "compute_80"))
         return len((folder / "calls").read_text().splitlines())
 
     assert calls() == 3 and calls() == 3

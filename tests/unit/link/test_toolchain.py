@@ -85,9 +85,9 @@ def test_a_refused_file_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "good.c").write_text("int f(void) { return 1; }\n")
     (tmp_path / "bad.c").write_text("int f(void) {\n  return undeclared;\n}\n")
     tools = toolchain.find()
-    assert toolchain.compile_objects(tools, tmp_path, ["good.c"], ("-O1",), 2) == ["good.o"]
+    assert toolchain.compile_objects(tools, tmp_path, ["good.c"], ("-O1",)) == ["good.o"]
     with pytest.raises(LumcError, match=r"bad\.c:2") as e:
-        toolchain.compile_objects(tools, tmp_path, ["good.c", "bad.c"], ("-O1",), 2)
+        toolchain.compile_objects(tools, tmp_path, ["good.c", "bad.c"], ("-O1",))
     assert e.value.code == "E0702" and "--cc" in e.value.fix
 
 
