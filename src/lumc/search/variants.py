@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lumc.graph.expr import Expr, axis, substitute
 from lumc.graph.graph import reachable
@@ -31,6 +31,8 @@ Signature = frozenset[int]  # numbers of reduction nodes
 
 def variants(graph: EGraph, limit: int) -> list[Choice]:
     """The node of every class, for the cheapest sets of reductions; cheapest first."""
+    usable = {c: tuple(n for n in ns if is_usable(graph, n)) for c, ns in graph.classes.items()}
+    graph = replace(graph, classes=usable)
     search = _Sets(graph)
     search.run()
     out: dict[tuple[object, ...], Choice] = {}
@@ -80,11 +82,7 @@ def bottom_up(graph: EGraph) -> list[int]:
     order: dict[int, None] = {}
     ready = left = list(graph.classes)
     while ready:
-        ready = [
-            c
-            for c in left
-            if any(is_usable(graph, n) and order.keys() >= set(n.below) for n in graph.classes[c])
-        ]
+        ready = [c for c in left if any(order.keys() >= set(n.below) for n in graph.classes[c])]
         order.update(dict.fromkeys(ready))
         left = [c for c in left if c not in order]
     return list(order)
@@ -106,7 +104,6 @@ class _Sets:
             (c, node, self._number(c, node))
             for c, members in self.graph.classes.items()
             for node in members
-            if is_usable(self.graph, node)
         ]
         place = {c: i for i, c in enumerate(bottom_up(self.graph))}
         nodes = sorted((n for n in nodes if n[0] in place), key=lambda n: place[n[0]])
@@ -180,7 +177,7 @@ def cheapest(graph: EGraph, allowed: Sequence[tuple[int, ENode]]) -> Choice:
         c: [
             (n, 1e-3 if n.op in ("Red", "WSum") else cost(graph, c, n) + 1e-6)
             for n in nodes
-            if is_usable(graph, n) and (n.op not in ("Red", "WSum") or (c, n) in permitted)
+            if n.op not in ("Red", "WSum") or (c, n) in permitted
         ]
         for c, nodes in graph.classes.items()
     }
