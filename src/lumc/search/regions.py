@@ -44,7 +44,7 @@ class Sweep:
     nodes: list[Node]
     cuts: set[Node]
     readers: dict[Node, list[tuple[Node, Read]]] = field(default_factory=dict)
-    constant: set[Node] = field(default_factory=set)  # made of weights and scalars only
+    constant: set[Node] = field(default_factory=set)  # weights; made of these and scalars only
     products: set[Node] = field(default_factory=set)
     inner: set[Node] = field(default_factory=set)  # products and their partial sums
     flops: dict[Node, int] = field(default_factory=dict)
@@ -72,10 +72,11 @@ def partition(entry: Entry, extra: Iterable[Node] = ()) -> list[Node]:
 def _prepare(entry: Entry, results: Iterable[Node]) -> Sweep:
     used = reachable(results, lambda n: [r.source for r in n.reads])
     sweep = Sweep([n for n in entry.nodes if n in used], set())
+    sweep.constant = {s for s in used if s.op == "weight"}
     for node in sweep.nodes:
         for read in node.reads:
             sweep.readers.setdefault(read.source, []).append((node, read))
-        if all(r.source.op == "weight" or r.source in sweep.constant for r in node.reads):
+        if all(r.source in sweep.constant for r in node.reads):
             sweep.constant.add(node)
     sweep.products = {n for n in sweep.nodes if _is_product(sweep, n)}
     sweep.inner = set(sweep.products)
@@ -93,7 +94,7 @@ def _is_product(sweep: Sweep, node: Node) -> bool:
     """The product of a contraction, only ever summed: larger than both factors, or than the one
     that a constant matrix is multiplied with."""
     smaller = [r.source.size < node.size for r in node.reads]
-    constant = [r.source.op == "weight" or r.source in sweep.constant for r in node.reads]
+    constant = [r.source in sweep.constant for r in node.reads]
     fits = any(smaller) and all(s or c for s, c in zip(smaller, constant, strict=True))
     return node.op is Op.MUL and fits and _is_summed(sweep, node)
 
@@ -123,8 +124,7 @@ def _flops(sweep: Sweep, node: Node) -> int:
 
 
 def _is_linear(sweep: Sweep, product: Node) -> bool:
-    sources = [r.source for r in product.reads]
-    return any(s.op == "weight" or s in sweep.constant for s in sources)
+    return any(r.source in sweep.constant for r in product.reads)
 
 
 def _cone(sweep: Sweep, node: Node) -> Cone:
