@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lumc.codegen.c import ROUND, print_kernel
-from lumc.codegen.mathlib import HEADER, HEADER_NAME
+from lumc.codegen.mathlib import NAMES, header_of
 from lumc.codegen.program import Packed, Program
 from lumc.graph.ops import DType, to_bf16
 from lumc.kernel.target import Target
@@ -60,7 +60,7 @@ def build(folder: Path, programs: Sequence[Program], flags: Sequence[str] = FLAG
     source = together(programs)
     name = hashlib.sha256("".join([source, *flags]).encode()).hexdigest()[:16]
     out, file = folder / f"{name}.so", folder / f"{name}.c"
-    (folder / HEADER_NAME).write_text(HEADER)
+    (folder / NAMES["cpu"]).write_text(header_of("cpu"))
     file.write_text(source)
     command = [CC, *COMMON, *flags, *programs[0].target.flags, str(file), "-lm", "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -16,7 +16,7 @@ import numpy as np
 from kernels import CC, CHECKED, COMMON, aligned
 from lumc.bodies import code_from_json, code_to_json
 from lumc.codegen.c import ROUND
-from lumc.codegen.mathlib import HEADER, HEADER_NAME
+from lumc.codegen.mathlib import NAMES, header_of
 from lumc.codegen.plan import Code, EntryPlan, Value
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph, print_graph
@@ -32,7 +32,7 @@ def library(folder: Path, codes: Sequence[Code], flags: Sequence[str]) -> Path:
     A warning of the compiler is a failure.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / HEADER_NAME).write_text(HEADER)
+    (folder / NAMES["cpu"]).write_text(header_of("cpu"))
     sources = []
     for i, code in enumerate(codes):
         for k in code.kernels:

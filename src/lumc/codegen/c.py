@@ -11,7 +11,7 @@ from lumc.codegen.cmap import print_map
 from lumc.codegen.creduce import print_reduce
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import Writer, about, title
-from lumc.codegen.mathlib import HEADER_NAME
+from lumc.codegen.mathlib import NAMES
 from lumc.codegen.passes import touched
 
 ROUND = 4096  # the scratch of a part is a multiple of this
@@ -22,14 +22,14 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
 
     ``args``: the buffers of the kernel in order, the packed operands in order, then the scratch
     base: ``nparts`` pieces of ``scratch_bytes`` rounded up to 4096 (unused if that is 0). Includes
-    ``lumc_kernel.h`` (``mathlib.HEADER``); everything but ``symbol`` is static.
+    ``lumc_kernel.h`` (``mathlib``); everything but ``symbol`` is static.
     """
     w = Writer(program)
     _arguments(w, program)
     _operations(w, program.body)
     if any(isinstance(op, ir.Map) and op.stream for op in ir.leaves(program.body)):
         w.line("lumc_streamed();")
-    head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{HEADER_NAME}"', ""]
+    head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{NAMES["cpu"]}"', ""]
     micro = [t.replace("@", name) for t, name in w.functions.items()]
     function = [f"void {symbol}(void *const *args, long part, long nparts)", "{"]
     return "\n".join([*head, *micro, *title(program), *function, *w.lines, "}", ""])

@@ -6,12 +6,8 @@ from __future__ import annotations
 from importlib.resources import files
 
 NAMES = {"cpu": "lumc_kernel.h", "cuda": "lumc_dev.h", "metal": "lumc_dev.metal"}
-HEADER_NAME = NAMES["cpu"]
 
 
 def header_of(kind: str) -> str:
     """Its text, for cpu, cuda or metal."""
     return files("lumc.codegen").joinpath(NAMES[kind]).read_text(encoding="utf-8")
-
-
-HEADER = header_of("cpu")

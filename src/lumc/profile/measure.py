@@ -18,7 +18,7 @@ from typing import Any
 
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
-from lumc.codegen.mathlib import HEADER, HEADER_NAME
+from lumc.codegen.mathlib import NAMES, header_of
 from lumc.codegen.plan import Packing
 from lumc.codegen.program import Program, leaves, loads_of
 from lumc.errors import LumcError
@@ -73,7 +73,7 @@ class Bench:
 
     def _set_up(self) -> None:
         """What all candidates share."""
-        (self.folder / HEADER_NAME).write_text(HEADER)
+        (self.folder / NAMES["cpu"]).write_text(header_of("cpu"))
         self._timer = build_timer(self.tools, self.folder)
 
     def _linkers(self) -> Tools:
