@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lumc.codegen.c import ROUND, print_kernel
+from lumc.codegen.c import print_kernel
 from lumc.codegen.mathlib import NAMES, header_of
+from lumc.codegen.memory import PAGE
 from lumc.codegen.program import Packed, Program
 from lumc.graph.ops import DType, to_bf16
 from lumc.kernel.target import Target
@@ -105,7 +106,7 @@ def arguments(program: Program, inputs: Mapping[str, np.ndarray], parts: int) ->
             array.reshape(-1).view(np.uint8)[...] = 0xFF if b.dtype is DType.BF16 else 0x55
         out.append(array)
     out += [pack(p, program.kernel, inputs) for p in program.packed]
-    scratch = -(-program.scratch_bytes // ROUND) * ROUND * parts
+    scratch = -(-program.scratch_bytes // PAGE) * PAGE * parts
     out.append(aligned((scratch // 4,), np.dtype(np.float32)))
     out[-1][...] = np.nan
     return out

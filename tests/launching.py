@@ -15,8 +15,8 @@ import numpy as np
 
 from kernels import CC, CHECKED, COMMON, aligned
 from lumc.bodies import code_from_json, code_to_json
-from lumc.codegen.c import ROUND
 from lumc.codegen.mathlib import NAMES, header_of
+from lumc.codegen.memory import PAGE
 from lumc.codegen.plan import Code, EntryPlan, Value
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph, print_graph
@@ -89,7 +89,7 @@ class Memory:
 
 
 def scratch(nbytes: int) -> int:
-    return -(-nbytes // ROUND) * ROUND
+    return -(-nbytes // PAGE) * PAGE
 
 
 def inputs_of(graph: Graph, entry: EntryPlan) -> tuple[Node, ...]:

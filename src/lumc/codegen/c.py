@@ -12,9 +12,8 @@ from lumc.codegen.creduce import print_reduce
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import Writer, about, title
 from lumc.codegen.mathlib import NAMES
+from lumc.codegen.memory import PAGE, aligned
 from lumc.codegen.passes import touched
-
-ROUND = 4096  # the scratch of a part is a multiple of this
 
 
 def print_kernel(program: ir.Program, symbol: str) -> str:
@@ -46,8 +45,7 @@ def _arguments(w: Writer, program: ir.Program) -> None:
         const = "" if name in kernel.stored else "const "
         if name in used:
             w.line(f"{const}{_pointer(w, program.places[name])} = args[{i}];")
-    size = -(-program.scratch_bytes // ROUND) * ROUND
-    if size:
+    if size := aligned(program.scratch_bytes, PAGE):
         w.line(f"char *const scratch = (char *)args[{len(names)}] + part * {size}L;")
     for place in program.places.values():
         if place.name in program.scratch:

@@ -9,13 +9,13 @@ from math import prod
 from typing import TypeGuard
 
 import lumc.codegen.program as ir
+from lumc.codegen.memory import ALIGN, aligned
 from lumc.graph.expr import Expr, add, axis, substitute, subterms
 from lumc.kernel.bound import COST
 from lumc.kernel.term import Kernel
 
 Rowwise = ir.Map | ir.Reduce  # what rows are made of
 LOCAL_BYTES = 256  # scratch values up to this size are arrays of the C function
-ALIGN = 64
 AHEAD = 8 << 10  # bytes: what memory delivers while a core computes a few rows
 SHORT = 64  # elements; shorter rows are left to the hardware
 MEANWHILE = 128  # steps of a register tile that leave time to fetch
@@ -249,5 +249,5 @@ def place_scratch(program: ir.Program) -> ir.Program:
         nbytes = p.size * p.dtype.nbytes
         if p.kind == "scratch" and used[p.name] and nbytes > LOCAL_BYTES:
             offsets[p.name] = top
-            top += -(-nbytes // ALIGN) * ALIGN + ALIGN  # neighbours do not start in one cache set
+            top += aligned(nbytes) + ALIGN  # neighbours do not start in one cache set
     return replace(program, scratch=offsets, scratch_bytes=top)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import lumc.codegen.program as ir
 from lumc.codegen.distributed import Combine, Nest, Node, Step, Tile, reads, steps_of, writes
 from lumc.codegen.layout import EVERYWHERE
-from lumc.codegen.memory import Interval, allocate
+from lumc.codegen.memory import Interval, aligned, allocate
 
 if TYPE_CHECKING:
     from lumc.codegen.distribute import Distributor
@@ -37,7 +37,7 @@ def lay_out(
         strides, size = _strides(d, name)
         value = d.values.get(name, EVERYWHERE)
         tile = Tile(where, kind, value, False, strides, size, offset, slots.get(name, 1))
-        tiles[name], offset = tile, offset + -(-tile.nbytes // ROW) * ROW
+        tiles[name], offset = tile, offset + aligned(tile.nbytes, ROW)
     for step in steps_of(body):
         if isinstance(step.op, ir.Contract) and step.op.plan.fragment == "mma":
             _check_fragments(d, step, step.op, memory)
@@ -70,9 +70,8 @@ def _strides(d: Distributor, name: str) -> tuple[tuple[int, ...], int]:
                 word = max(1, BANK // nbytes)
                 n += word if n // word % 2 == 0 else 0
             else:
-                n = -(-(n * nbytes + d.threads.pad) // ROW) * ROW // nbytes
-    size = -(-n * nbytes // ROW) * ROW // nbytes
-    return tuple(strides), size
+                n = aligned(n * nbytes + d.threads.pad, ROW) // nbytes
+    return tuple(strides), aligned(n * nbytes, ROW) // nbytes
 
 
 def _check_fragments(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from lumc.codegen.c import ROUND
+from lumc.codegen.memory import PAGE, aligned
 from lumc.codegen.plan import Packing
 from lumc.kernel.codec import from_plain
 from lumc.kernel.plan import KernelPlan
@@ -182,7 +182,7 @@ def load(subject: Subject, made: Loaded, threads: int) -> Candidate:
         source = kernel.buffer(packing.weight)
         values = pack(subject.inputs[source.name], source.dtype, packing)
         columns.append(subject.copies(f"{source.name}@{packing.dtype.value}", values))
-    scratch = -(-made.scratch_bytes // ROUND) * ROUND * threads
+    scratch = aligned(made.scratch_bytes, PAGE) * threads
     columns.append([memory.array((scratch,), np.uint8)])
     n = max(len(c) for c in columns)
     rows = [
