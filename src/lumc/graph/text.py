@@ -160,15 +160,12 @@ class _Parser(Lines):
             self.fail("a dim stands before the first operation", "E0303")
         if word in ("weight", "state") and self.entry:
             self.fail(f"a {word} stands before the first entry", "E0303")
-        if word in ("dim", "file", "entry", "output", "update"):
-            self.at += 1
-            {"dim": self.dim, "file": self.file, "entry": self.header, "output": self.output,
-             "update": self.update}[word]()  # fmt: skip
-        elif word in ("input", "weight", "state"):
-            self.at += 1
-            self.leaf(word)
-        else:
-            self.node()
+        statements = {
+            "dim": self.dim, "file": self.file, "entry": self.header, "output": self.output,
+            "update": self.update, "input": self.leaf, "weight": self.leaf, "state": self.leaf,
+        }  # fmt: skip
+        self.at += word in statements
+        statements.get(word, self.node)()
 
     def dim(self) -> None:
         """``dim NAME in LO..HI [multiple M]``"""
@@ -191,8 +188,9 @@ class _Parser(Lines):
         digest = self.take("64 hexadecimal digits", self.peek().kind == "hash")
         self.files[path] = WeightFile(self.place(path), size, digest.text)
 
-    def leaf(self, kind: str) -> None:
+    def leaf(self) -> None:
         """``input NAME DTYPE[EXTENT, ..] [in LO..HI]``; ``state``; ``weight`` with PATH and KEY"""
+        kind = self.last.text
         name, dtype, shape = self.name(), self.dtype(), self.bracket(self.extent)
         file, key, values, how = None, "", None, None
         if kind == "input" and self.accept("in"):
