@@ -77,13 +77,19 @@ class Names:
 
 
 class TermPrinter:
-    """Text of indices and of single operations."""
+    """Text of indices and of single operations, and numbers for new names."""
 
     def __init__(self, kernel: Kernel, places: Mapping[str, Place], spelling: Spelling = C) -> None:
         self.names, self.places, self.spelling = Names(kernel), dict(places), spelling
+        self._serial = 0
         self.ranges: dict[str, Bounds] = {}
         for a, n in kernel.extent.items():
             self.ranges |= {a: (0, n - 1), f"{a}.0": (0, n - 1), f"{a}.n": (1, n)}
+
+    def fresh(self) -> int:
+        """A number that no name has yet."""
+        self._serial += 1
+        return self._serial
 
     def literal(self, e: Expr) -> str:
         """A constant, rounded to its dtype."""
@@ -202,10 +208,8 @@ class Levels:
     """The statements of one operation by loop level: a sub-term is computed once, in the
     outermost loop that fixes its axes, whatever stores lie between."""
 
-    def __init__(
-        self, printer: TermPrinter, loops: Sequence[str], fresh: Callable[[], int]
-    ) -> None:
-        self.printer, self.loops, self.fresh = printer, list(loops), fresh
+    def __init__(self, printer: TermPrinter, loops: Sequence[str]) -> None:
+        self.printer, self.loops = printer, list(loops)
         self.at: list[list[str]] = [[] for _ in range(len(self.loops) + 1)]
         self._memo: dict[Expr, str] = {}
 
@@ -219,7 +223,7 @@ class Levels:
         if e not in self._memo:
             text, kind = self._text(e), computed(dtype(e))
             c_type = self.printer.spelling.types[DType.I32 if self._is_narrow(e) else kind]
-            self._memo[e] = f"v_{self.fresh()}"
+            self._memo[e] = f"v_{self.printer.fresh()}"
             self.at[self.level(e)].append(f"const {c_type} {self._memo[e]} = {text};")
         return self._memo[e]
 

@@ -25,7 +25,6 @@ class Writer(TermPrinter):
         self.lines: list[str] = []
         self.functions: dict[str, str] = {}  # text of a function called @ -> its name
         self._depth = 1
-        self._counter = [0]
 
     def line(self, text: str) -> None:
         self.lines.append(("" if text.startswith("#") else "    " * self._depth) + text)
@@ -40,12 +39,8 @@ class Writer(TermPrinter):
         room = 100 - 4 * self._depth - 6
         self.line(f"/* {text if len(text) <= room else text[: room - 3] + '...'} */")
 
-    def fresh(self) -> int:
-        self._counter[0] += 1
-        return self._counter[0]
-
     def levels(self, loops: Sequence[str]) -> Levels:
-        return Levels(self, loops, self.fresh)
+        return Levels(self, loops)
 
     def function(self, text: str) -> str:
         """The name of a function with this text, in which ``@`` stands for the name."""
