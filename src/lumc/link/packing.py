@@ -18,7 +18,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def pack(weight: Array, dtype: DType, packing: Packing) -> Array:
     """The packed elements in a row; ``dtype`` is the weight's. Raises ValueError out of bounds."""
-    values = convert(_vector(weight)[_index(packing, weight.shape)], dtype, packing.dtype)
+    vector = weight.reshape(weight.shape or 1)  # so that every index is an array
+    values = convert(vector[_index(packing, weight.shape)], dtype, packing.dtype)
     if packing.panel is None:
         return np.ascontiguousarray(values).reshape(-1)
     lane, width = packing.panel
@@ -62,11 +63,6 @@ def unpack(packed: Array, packing: Packing, dtype: DType, into: Array) -> None:
     places = pack(numbers, packing.dtype, packing)
     held = places > 0  # not the padding of a panel
     into.reshape(-1)[places[held] - 1] = convert(packed[held], packing.dtype, dtype)
-
-
-def _vector(weight: Array) -> Array:
-    """A view of at least one dimension, so that every index is an array."""
-    return weight.reshape(weight.shape or 1)
 
 
 def convert(values: Array, old: DType, new: DType) -> Array:
