@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn, TypeVar, cast
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.ops import DType
+from lumc.graph.ops import DTYPES, DType
 from lumc.graph.verify import NAME
 
 MAX_CHARS = 1 << 28
@@ -17,7 +17,6 @@ MAX_LINE = 1 << 16
 MAX_DIGITS = 20
 MAX_STRING = 4096
 
-DTYPES = {d.value: d for d in DType}
 T = TypeVar("T")
 
 

@@ -80,6 +80,7 @@ class DType(Enum):
         return np.dtype(_NUMPY[self])
 
 
+DTYPES = {d.value: d for d in DType}
 FLOATS = (DType.F32, DType.F16, DType.BF16, DType.F64)
 INTS = (DType.I64, DType.I32, DType.I8, DType.U8)
 _NUMPY = {

@@ -24,7 +24,7 @@ from typing import Annotated
 import msgspec
 
 from lumc.graph.expr import Expr, index, make, subterms
-from lumc.graph.ops import DType
+from lumc.graph.ops import DTYPES, DType
 
 Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Extent = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -76,17 +76,14 @@ def dyn(e: Expr) -> Expr:
     return make("dyn", (), (e,))
 
 
-_dtypes: dict[str, DType] = {d.value: d for d in DType}
-
-
 def dtype(e: Expr) -> DType:
     """The dtype of a value term."""
     while True:
         match e.kind:
             case "load":
-                return _dtypes[e.attr[1]]
+                return DTYPES[e.attr[1]]
             case "const" | "iota" | "cast":
-                return _dtypes[e.attr[0]]
+                return DTYPES[e.attr[0]]
             case "bin" if e.attr[0] in ("lt", "eq", "or"):
                 return DType.BOOL
             case "bin" if e.attr[0] == "sel":
