@@ -73,9 +73,8 @@ class Grammar:
             **dict.fromkeys(flags, None),
         }
         self._offered, self._weighed = cache(self._offer), cache(self._weigh)
-        self._counts: dict[tuple[int, State], int] = {}
-        self._effects: dict[tuple[int, int], Counter[Any]] = {}
-        self._sizes: dict[tuple[str, int], list[int]] = {}
+        self.count, self._effects = cache(self._count), cache(self._effect)
+        self.sizes = cache(self._list_sizes)
 
     def _default(self) -> Schedule:
         return default_schedule(self.kernel, self.target)
@@ -92,22 +91,18 @@ class Grammar:
         """How many schedules there are."""
         return prod(self.count(depth, state) for depth, state in self.starts.items())
 
-    def count(self, depth: int, state: State) -> int:
+    def _count(self, depth: int, state: State) -> int:
         """Ways to go on from a state, up to the next choice that does not depend on it."""
-        key = depth, state
         if state == END:
             return 1
-        if key not in self._counts:
-            what, which = self.names[depth]
-            if what == "axes":
-                after = self._passed(which, state).items()
-                self._counts[key] = sum(n * self.count(depth + len(PARTS), s) for s, n in after)
-            elif what == "tile" and not state[2]:  # no axis depends on another
-                tiles = zip(self.axes[-len(state[1]) :], state[1], strict=True)
-                self._counts[key] = prod(len(self.sizes(*t)) for t in tiles)
-            else:
-                self._counts[key] = sum(self.count(depth + 1, s) for _, s in self._offered(*key))
-        return self._counts[key]
+        what, which = self.names[depth]
+        if what == "axes":
+            after = self._passed(which, state).items()
+            return sum(n * self.count(depth + len(PARTS), s) for s, n in after)
+        if what == "tile" and not state[2]:  # no axis depends on another
+            tiles = zip(self.axes[-len(state[1]) :], state[1], strict=True)
+            return prod(len(self.sizes(*t)) for t in tiles)
+        return sum(self.count(depth + 1, s) for _, s in self._offered(depth, state))
 
     def options(self, path: Sequence[Any]) -> list[tuple[Any, int]]:
         """What may follow the values of a path, with the number of ways to go on from each."""
@@ -199,21 +194,22 @@ class Grammar:
 
     def _passed(self, i: int, state: Any) -> Counter[State]:
         """All states after the choices of a stage, and how many of these lead to each."""
-        key = i, state[3]
-        if key not in self._effects:
-            ahead: dict[State, int] = {self._start(state[3]): 1}
-            for depth in range(i * len(PARTS), (i + 1) * len(PARTS)):
-                after = Counter[State]()
-                for s, n in ahead.items():
-                    for _, t in self._offered(depth + len(self.head), s):
-                        after[t] += n
-                ahead = after
-            self._effects[key] = Counter(ahead)
         out = Counter[State]()
-        for (_, units, limits, threads), n in self._effects[key].items():
+        for (_, units, limits, threads), n in self._effects(i, state[3]).items():
             joint = tuple(sorted({*state[2], *limits}))
             out[None, self._joint(state[1], units), joint, threads] += n
         return out
+
+    def _effect(self, i: int, threads: int) -> Counter[State]:
+        """The same where nothing was chosen before."""
+        ahead = Counter[State]([self._start(threads)])
+        for depth in range(i * len(PARTS), (i + 1) * len(PARTS)):
+            after = Counter[State]()
+            for s, n in ahead.items():
+                for _, t in self._offered(depth + len(self.head), s):
+                    after[t] += n
+            ahead = after
+        return ahead
 
     def _joint(self, units: Units, others: Units) -> Units:
         """Multiples of both; at most the whole axis."""
@@ -303,15 +299,12 @@ class Grammar:
     def _most(self, axes: tuple[str, ...], rest: Sequence[str]) -> int:
         return sum(_bits(self.kernel.extent[a]) for a in axes if a in rest)
 
-    def sizes(self, axis: str, unit: int) -> list[int]:
+    def _list_sizes(self, axis: str, unit: int) -> list[int]:
         """Tiles of an axis that hold whole panels of ``unit``."""
-        if (axis, unit) not in self._sizes:
-            extent = self.kernel.extent[axis]
-            wanted = {*SIZES, *(-(-extent // n) for n in COUNTS)}
-            wanted.add(self.default.tile.get(axis, extent))
-            whole = {min(extent, -(-n // unit) * unit) for n in wanted}
-            self._sizes[axis, unit] = sorted(whole)
-        return self._sizes[axis, unit]
+        extent = self.kernel.extent[axis]
+        wanted = {*SIZES, *(-(-extent // n) for n in COUNTS)}
+        wanted.add(self.default.tile.get(axis, extent))
+        return sorted({min(extent, -(-n // unit) * unit) for n in wanted})
 
     def _order(self, _: int, state: Any) -> Iterator[tuple[Any, State]]:
         left, prefix, leading = state
