@@ -22,13 +22,14 @@ from lumc.kernel.schedule import Threads
 class Tile:
     """Where a scratch value of a block lives: shared memory, or the registers of its threads.
 
-    ``distribution`` names the dimensions by their labels. Shared elements have ``strides``, lie
-    ``offset`` bytes from the start, and repeat ``slots`` times, ``size`` elements each.
+    The ``distribution`` of registers names the dimensions by their labels. Shared elements have
+    ``strides``, lie ``offset`` bytes from the start, and repeat ``slots`` times, ``size`` elements
+    each.
     """
 
     memory: str  # shared | register
     dtype: DType
-    distribution: Distribution
+    distribution: Distribution = EVERYWHERE
     packed: bool = False  # in registers: two 16-bit elements a word
     strides: tuple[int, ...] = ()
     size: int = 0

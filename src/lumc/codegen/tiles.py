@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import lumc.codegen.program as ir
 from lumc.codegen.distributed import Combine, Nest, Node, Step, Tile, reads, steps_of, writes
-from lumc.codegen.layout import EVERYWHERE
 from lumc.codegen.memory import Interval, aligned, allocate
 
 if TYPE_CHECKING:
@@ -35,8 +34,8 @@ def lay_out(
             tiles[name] = Tile(where, kind, value, kind.nbytes == 2 and pairs)
             continue
         strides, size = _strides(d, name)
-        value = d.values.get(name, EVERYWHERE)
-        tile = Tile(where, kind, value, False, strides, size, offset, slots.get(name, 1))
+        again = slots.get(name, 1)
+        tile = Tile(where, kind, strides=strides, size=size, offset=offset, slots=again)
         tiles[name], offset = tile, offset + aligned(tile.nbytes, ROW)
     for step in steps_of(body):
         if isinstance(step.op, ir.Contract) and step.op.plan.fragment == "mma":
