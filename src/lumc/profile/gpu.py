@@ -37,12 +37,10 @@ class GpuBench(Bench):
     ) -> None:
         self.compiler, self.arch = compiler, f"sm_{capability()}"
         super().__init__(target, tools, replace(limits or Limits(), nbytes=0))
+        self.linkers = Tools(tools, compiler)
 
     def _set_up(self) -> None:
         (self.folder / NAMES["cuda"]).write_text(header_of("cuda"))
-
-    def _linkers(self) -> Tools:
-        return Tools(self.tools, self.compiler)
 
     def _start(self) -> Candidates:
         return Candidates(self.limits, GpuWorker, TF32 if "tf32" in self.target.flags else 0.0)

@@ -63,6 +63,7 @@ class Bench:
 
     def __init__(self, target: Target, tools: Toolchain, limits: Limits | None = None) -> None:
         self.target, self.tools, self.limits = target, tools, limits or Limits()
+        self.linkers = Tools(tools)  # of whole plans
         self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
         self.folder = Path(self._scratch.name)
         self._worker: Candidates | None = None
@@ -75,9 +76,6 @@ class Bench:
         """What all candidates share."""
         (self.folder / NAMES["cpu"]).write_text(header_of("cpu"))
         self._timer = build_timer(self.tools, self.folder)
-
-    def _linkers(self) -> Tools:
-        return Tools(self.tools)
 
     def _start(self) -> Candidates:
         return Candidates(self.limits, Worker, self._timer, self.target.threads)
@@ -132,7 +130,7 @@ class Bench:
         """The time of whole runs, in turn; nothing when they cannot be linked here."""
         with device_lock():
             try:
-                return timing.compared(race(plans, self._linkers(), seconds, over))
+                return timing.compared(race(plans, self.linkers, seconds, over))
             except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
                 return []
 
