@@ -16,7 +16,8 @@ import numpy as np
 from lumc.codegen.c import print_kernel
 from lumc.codegen.mathlib import NAMES, header_of
 from lumc.codegen.memory import PAGE
-from lumc.codegen.program import Packed, Program
+from lumc.codegen.plan import Packing
+from lumc.codegen.program import Program
 from lumc.graph.ops import DType, to_bf16
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, load
@@ -75,9 +76,9 @@ def compile_programs(
     return ctypes.CDLL(str(build(folder, programs, flags)))
 
 
-def pack(packed: Packed, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def pack(packed: Packing, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """A packed operand made from its description, as link does."""
-    source = kernel.buffer(packed.source)
+    source = kernel.buffer(packed.weight)
     term = load(source.name, source.dtype, *packed.index)
     value, names = evaluate_term(term, dict(packed.axes), inputs)
     value = np.transpose(value, [names.index(a) for a, _ in packed.axes])
@@ -105,7 +106,7 @@ def arguments(program: Program, inputs: Mapping[str, np.ndarray], parts: int) ->
         else:
             array.reshape(-1).view(np.uint8)[...] = 0xFF if b.dtype is DType.BF16 else 0x55
         out.append(array)
-    out += [pack(p, program.kernel, inputs) for p in program.packed]
+    out += [pack(p, program.kernel, inputs) for p in program.packed.values()]
     scratch = -(-program.scratch_bytes // PAGE) * PAGE * parts
     out.append(aligned((scratch // 4,), np.dtype(np.float32)))
     out[-1][...] = np.nan

@@ -40,7 +40,7 @@ def _arguments(w: Writer, program: ir.Program) -> None:
     if not program.tiles:
         w.line("if (part != 0) return;")
     w.line("(void)args, (void)part, (void)nparts;")
-    names = [*(b.name for b in kernel.buffers), *(p.name for p in program.packed)]
+    names = [*(b.name for b in kernel.buffers), *program.packed]
     for i, name in enumerate(names):
         const = "" if name in kernel.stored else "const "
         if name in used:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import lumc.codegen.program as ir
+from lumc.codegen.plan import Packing
 from lumc.graph.expr import Expr, axis, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, lanes
@@ -32,7 +33,7 @@ class Context:
         self.plan: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
         self.whole: dict[str, ir.Range] = {a: ir.whole(n) for a, n in kernel.extent.items()}
         self.available: dict[Expr, Expr] = {}
-        self.packed: list[ir.Packed] = []
+        self.packed: dict[str, Packing] = {}
         self.places: dict[str, ir.Place] = {}
         for b in kernel.buffers:
             dims = tuple(ir.Dim(str(i), num(0), n) for i, n in enumerate(b.shape))

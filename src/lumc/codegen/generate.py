@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -98,7 +99,7 @@ def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelC
         name=kernel.name,
         symbol=symbol,
         source=source,
-        args=(*(b.name for b in kernel.buffers), *(p.name for p in program.packed)),
+        args=(*(b.name for b in kernel.buffers), *program.packed),
         scratch_bytes=program.scratch_bytes,
         parallel=int(program.tiles > 0) and (schedule.parts or 1),
         regions=sum(i.region in using for i in plan.instances),
@@ -148,9 +149,9 @@ def name_operands(
     value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
     used = touched(program.body)
     args = [name if buffer in used else "" for buffer, name in value.items()]
-    for p in program.packed:
-        packing = Packing(value[p.source], p.dtype, p.index, p.axes, p.panel)
-        assert packing.size == p.size, f"{kernel.symbol}: {p.name}"
+    for name, wanted in program.packed.items():
+        packing = replace(wanted, weight=value[wanted.weight])
+        assert packing.size == program.places[name].size, f"{kernel.symbol}: {name}"
         args.append(packings.setdefault(packing, f"{packing.weight}@{len(packings)}"))
     return Launch(kernel.symbol, tuple(args))
 

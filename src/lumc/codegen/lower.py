@@ -34,10 +34,10 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     c = Context(kernel, schedule, target)
     body = Lowering(c).run()
     if target.gpu:  # ``distribute`` goes on from here
-        return ir.Program(kernel, target, c.places, drop_unread(kernel, body), ())
+        return ir.Program(kernel, target, c.places, drop_unread(kernel, body), {})
     if schedule.fuse_rows:
         body = fuse_rows(body)
-    program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), tuple(c.packed))
+    program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), c.packed)
     program = look_beside(fold(program) if schedule.fuse_rows else program)
     return place_scratch(look_ahead(program) if schedule.prefetch else program)
 

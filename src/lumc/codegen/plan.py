@@ -24,8 +24,9 @@ Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
 
 @dataclass(frozen=True)
 class Packing:
-    """How a kernel wants a weight: ``value[axes] = weight[index]``, and with ``panel`` (position
-    of the lane axis, width) laid out as ``[ceil(lane / width)][other axes..][width]``."""
+    """How a kernel wants a weight: ``value[axes] = weight[index]`` in ``dtype``, and with ``panel``
+    (position of the lane axis, width) laid out as ``[ceil(lane / width)][other axes..][width]``,
+    zero padded. The index mentions only these axes."""
 
     weight: str
     dtype: DType

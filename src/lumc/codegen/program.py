@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
+from lumc.codegen.plan import Packing
 from lumc.graph.expr import Expr, combine, dim, make, num, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import Motion, motion
@@ -111,23 +112,6 @@ class Place:
     @cached_property
     def _motions(self) -> dict[tuple[Expr, ...], Motion]:
         return {}
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A constant operand laid out at link time: ``value[axes] = source[index]``, zero padded.
-
-    Row-major over ``axes``, or in panels: [ceil(n/width)][the other axes..][width]. The index
-    expressions mention only these axes. Elements of the source are converted to ``dtype``.
-    """
-
-    name: str
-    source: str
-    index: tuple[Expr, ...]
-    axes: tuple[tuple[str, int], ...]
-    panel: tuple[int, int] | None  # position of the lane axis, width
-    size: int  # elements, padding included
-    dtype: DType
 
 
 @dataclass(frozen=True)
@@ -240,7 +224,7 @@ class Program:
     target: Target
     places: Mapping[str, Place]
     body: list[Op]
-    packed: tuple[Packed, ...]
+    packed: Mapping[str, Packing]  # by place; their weights are buffers of the kernel
     scratch: Mapping[str, int] = field(default_factory=dict)
     scratch_bytes: int = 0
 

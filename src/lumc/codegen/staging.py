@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from math import prod
 
 from lumc.codegen.context import Body, Context, Scope
-from lumc.codegen.program import Map, Packed, Range
+from lumc.codegen.plan import Packing
+from lumc.codegen.program import Map, Range
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
 from lumc.kernel.contraction import (
@@ -77,9 +78,7 @@ class Staging:
                 done[key] = self.c.new("packed", axes, self.c.whole, kind, panel, "packed")
                 q, extents = self.c.places[done[key].attr[0]], self.c.kernel.extent
                 over = tuple((a, extents[a]) for a in axes)
-                self.c.packed.append(
-                    Packed(q.name, load.attr[0], load.kids, over, panel, q.size, q.dtype)
-                )
+                self.c.packed[q.name] = Packing(load.attr[0], q.dtype, load.kids, over, panel)
             self.staged[stage, side] = done[key]
 
     def _to_stage(self, mode: str) -> list[tuple[Expr, str, Expr]]:

@@ -19,7 +19,6 @@ from typing import Any
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import NAMES, header_of
-from lumc.codegen.plan import Packing
 from lumc.codegen.program import Program, leaves, loads_of
 from lumc.errors import LumcError
 from lumc.kernel.codec import to_plain
@@ -282,8 +281,7 @@ def _timed(job: Job, t: Timing) -> Trial:
 
 
 def _loaded(program: Program, schedule: Schedule, path: str) -> Loaded:
-    packings = [Packing(p.source, p.dtype, p.index, p.axes, p.panel) for p in program.packed]
     raw = tuple(dict.fromkeys(e.attr[0] for op in leaves(program.body) for e in loads_of(op)))
-    data = tuple(to_plain(p) for p in packings)
+    data = tuple(map(to_plain, program.packed.values()))
     parallel = int(program.tiles > 0) and (schedule.parts or 1)
     return Loaded(path, SYMBOL, raw, data, program.scratch_bytes, parallel, program.tiles)
