@@ -209,11 +209,20 @@ def _launches_from(
     """Instances and outputs that name regions and values which exist and fit each other."""
     values = {entry.name: _values(graph, entry.name) for entry in graph.entries}
     instances = tuple(from_plain(Instance, i) for i in body["instances"])
+    outputs = from_plain(dict[str, tuple[tuple[str, str], ...]], body["outputs"])
+    made = {(i.entry, name) for i in instances for name in i.outputs}
+    made -= {(entry, name) for entry, every in outputs.items() for _, name in every}
+    made -= {(e.name, s.name) for e in graph.entries for s in graph.states}
     for i in instances:
         for slot, want in regions[i.region].items():
-            if values[i.entry][i.names[slot]] != (want.dtype, want.shape):
-                raise ValueError(f"{i.names[slot]} does not fit {slot} of region {i.region}")
-    outputs = from_plain(dict[str, tuple[tuple[str, str], ...]], body["outputs"])
+            name, known = i.names[slot], values[i.entry]
+            kind, shape = known[name]
+            laid_out = (i.entry, name) in made and sorted(want.shape) == sorted(shape)
+            if want.dtype != kind or (want.shape != shape and not laid_out):
+                raise ValueError(f"{name} does not fit {slot} of region {i.region}")
+            if laid_out:  # in the order of dims that its maker chose
+                known[name] = (kind, want.shape)
+                made.discard((i.entry, name))
     for e in graph.entries:
         if [name for name, _ in outputs[e.name]] != [name for name, _ in e.outputs]:
             raise ValueError(f"the outputs of entry {e.name} are not those of its graph")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import lumc.codegen.program as ir
 from lumc.codegen.context import Body, Context, Scope
@@ -23,6 +24,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, dtype, unary
 
 EXPENSIVE = ("exp2", "log2", "sin", "recip")
+MANY = 16  # values of the other axes that make it worth to keep what depends on one
 Stores = tuple[tuple[Expr, Expr], ...]
 
 
@@ -66,8 +68,33 @@ class Lowering:
     def run(self) -> list[ir.Op]:
         self.staging.pack()
         body = Body()
+        self._compute_before(body)
         self._at(0, dict(self.c.whole), body)
         return body.ops
+
+    def _compute_before(self, body: Body) -> None:
+        """What is expensive and depends on one axis only, once for all values of the others."""
+        todo, seen = [*self.c.kernel.values] if not self.c.target.gpu else [], set[Expr]()
+        while todo:
+            e = todo.pop()
+            if e in seen:
+                continue
+            seen.add(e)
+            if self._is_repeated(e):
+                axes = tuple(e.free)
+                self.c.available[e] = self.c.new("row", axes, self.c.whole, dtype(e))
+                self._map(body, self.c.available[e], axes, self.c.whole, e)
+            else:
+                todo += e.kids
+
+    def _is_repeated(self, e: Expr) -> bool:
+        """Is it as large as a row of a result of many rows, and expensive?"""
+        if e.kind not in ("un", "bin") or len(e.free) != 1 or not e.free <= {*self.c.kernel.axes}:
+            return False
+        rows = prod(self.c.kernel.extent[a] for a in self.c.kernel.axes if a not in e.free)
+        below = subterms(e)
+        hard = any(t.kind == "un" and t.attr[0] in (*EXPENSIVE, "sqrt") for t in below)
+        return hard and rows >= MANY and not any(t.kind in REDUCTIONS for t in below)
 
     # ---- the loops of the output axes
 

@@ -156,6 +156,8 @@ class Staging:
         local = {**scope, **{names[i]: r for i, r in spans.items()}}
         last = [n for i, n in names.items() if inner in i.free]
         last = last or [a for a in (inner,) if a in new.free]
+        if side == "a" and p.form == "contract":  # its rows may lie apart
+            last = self._contiguous(new) or last
         axes = (*sorted(new.free - set(last)), *last)
         load = self.c.new("window", axes, local, dtype(value))
         seen = substitute(load, {axis(n): i for i, n in names.items()})
@@ -166,6 +168,14 @@ class Staging:
         return seen
 
     # ---- questions to the machine
+
+    def _contiguous(self, value: Expr) -> list[str]:
+        """The axis along which the first load of a value is contiguous."""
+        for e in subterms(value):
+            if e.kind == "load":
+                steps, irregular = self.c.places[e.attr[0]].motion(e.kids)
+                return [a for a, step in steps.items() if step == 1 and a not in irregular]
+        return []
 
     def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
         place = self.c.places[load.attr[0]]

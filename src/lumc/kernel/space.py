@@ -252,6 +252,13 @@ def _are_apart(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     return rows is not None and least_step(kernel, operand_of(stage, pair, "a"), rows) != 1
 
 
+def _has_windows(stage: Expr, pair: Pair) -> bool:
+    """Do the rows of a overlap: does an index go along them and along a reduced axis?"""
+    loads = (e for e in subterms(operand_of(stage, pair, "a")) if e.kind == "load")
+    both = (i.free & {*bound_axes(stage)} for e in loads for i in e.kids if pair[0] in i.free)
+    return any(both)
+
+
 def _register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[int, int]:
     """The rows x vectors with the fewest cycles for all of a step, remainders included."""
     width, rows, extent = lanes(target, dtype(stage)), _rows(kernel, pair), kernel.extent[pair[1]]
@@ -259,7 +266,7 @@ def _register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> t
         (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
     }
     order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
-    window = len(bound_axes(stage)) > 1 and not _are_apart(kernel, stage, pair)
+    window = _has_windows(stage, pair)
 
     def step(m: int, v: int) -> float:
         """Cycles of a step of m rows by v vectors."""

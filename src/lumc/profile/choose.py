@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from lumc.errors import LumcError
-from lumc.graph.expr import Expr
+from lumc.graph.expr import Expr, axis
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.key import canonical, kernel_key
 from lumc.kernel.normal import normalize
@@ -21,6 +21,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
 from lumc.search.cuts import Splitting
+from lumc.search.layout import with_layouts
 from lumc.search.siblings import MOST, Joint, families, fused, joined
 from lumc.search.space import Region, Space, Variant
 from lumc.search.split import splits
@@ -37,18 +38,19 @@ Program = tuple[float, list[Kernel]]  # its price and its kernels
 def estimate(space: Space) -> Plan:
     """A plan without measurement: the least price, default schedules."""
     kernels, regions = dict[str, KernelPlan](), dict[str, RegionPlan]()
-    instances, lists = programs(space, lambda region, target: [choose(region, target)])
+    instances, lists = programs(space, lambda found: [choose(found)])
     for key, listed in lists.items():
         regions[key] = plan_region(key, listed[-1], space.target, kernels)
     return Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
 
 
 def programs(
-    space: Space, listed: Callable[[Region, Target], list[list[Kernel]]]
+    space: Space, listed: Callable[[Sequence[Program]], list[list[Kernel]]]
 ) -> tuple[tuple[Instance, ...], dict[str, list[list[Kernel]]]]:
     """The instances of a space with those joined whose kernels are cheaper side by side, and for
     every region of them the programs: those of a joint one apart, then fused."""
-    lists = {r.key: listed(r, space.target) for r in space.regions}
+    space, every = candidates(space)
+    lists = {key: listed(found) for key, found in every.items()}
     together = families(space)
     for joint, _ in together:
         if joint.key not in lists:
@@ -58,6 +60,27 @@ def programs(
     instances = joined(space, [f for f in together if f[0].key in lists])
     used = {i.region for i in instances}
     return instances, {key: found for key, found in lists.items() if key in used}
+
+
+def candidates(space: Space) -> tuple[Space, dict[str, list[Program]]]:
+    """The space with the layouts of values between regions that are cheaper by estimate, and all
+    candidates of its regions with their prices, in order of simplicity."""
+    known = dict[str, list[Program]]()
+
+    def every(region: Region) -> list[Program]:
+        if region.key not in known:
+            known[region.key] = list(_every(region, space.target))
+        return known[region.key]
+
+    def vectors(region: Region) -> int | None:
+        last = normalize(choose(every(region))[-1])
+        stages, index = scheduled(last, space.target)[0].stages, last.roots[0].index
+        lanes = [axis(p.lane_axis) for p in stages if p.form == "contract" and p.lane_axis]
+        return index.index(lanes[-1]) if lanes and lanes[-1] in index[:-1] else None
+
+    if not space.target.gpu:
+        space = with_layouts(space, lambda region: min(us for us, _ in every(region)), vectors)
+    return space, {r.key: every(r) for r in space.regions}
 
 
 def ways(
@@ -91,21 +114,20 @@ def ways(
     return list(zip(ranks, apart, cheap, strict=True))
 
 
-def choose(region: Region, target: Target) -> list[Kernel]:
+def choose(found: Sequence[Program]) -> list[Kernel]:
     """The kernels of the best candidate, in execution order."""
-    best: Program | None = None
-    for found in _every(region, target):
-        if best is None or found[0] < best[0] * (1 - MARGIN):
-            best = found
-    assert best is not None
+    best = found[0]
+    for program in found:
+        if program[0] < best[0] * (1 - MARGIN):
+            best = program
     return best[1]
 
 
-def shortlist(region: Region, target: Target) -> list[list[Kernel]]:
+def shortlist(found: Sequence[Program]) -> list[list[Kernel]]:
     """The kernels of the candidates that are worth measuring, in order of simplicity; of those
     with the same kernels the first."""
     every: dict[object, Program] = {}
-    for us, kernels in _every(region, target):
+    for us, kernels in found:
         every.setdefault(frozenset(map(_key, kernels)), (us, kernels))
     prices = sorted(us for us, _ in every.values())
     limit = min(prices[:SHORT][-1], prices[0] * NEAR)

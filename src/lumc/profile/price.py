@@ -39,6 +39,7 @@ from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
 
 OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
 STRIDED = 16.0  # times the price of a load of neighbouring lanes
+TURN = 8.0  # operations that it takes to turn one element: blocks go through registers
 IN_FLIGHT = 8  # independent sums that hide the latency of additions
 HALVING = 2 * OPERATION  # of the lanes of a sum
 LAUNCH_US = 1.0  # of one more kernel: threads meet, values leave the registers
@@ -232,7 +233,9 @@ class _Tally:
     def _map(self, op: Map, own: Sizes) -> float:
         panel = self.program.places[op.dst.attr[0]].panel
         padding = self._padding(op, op.axes[-1], panel[1] if panel else inf) if op.axes else 1.0
-        return sum(self._terms([t], own, padding, op.turn is not None) for t in terms_of(op))
+        turned = op.turn is not None
+        spent = sum(self._terms([t], own, padding, turned) for t in terms_of(op))
+        return spent + turned * OPERATION * TURN * prod(own.values())
 
     def _halved(self, points: float) -> float:
         width = self.program.target.lanes

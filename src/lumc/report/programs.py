@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lumc.kernel.plan import KernelPlan, RegionPlan
 from lumc.kernel.term import Kernel
-from lumc.profile.choose import plan_region, shortlist, ways
+from lumc.profile.choose import candidates, plan_region, shortlist, ways
 from lumc.report import derivation
+from lumc.search.layout import origin
 from lumc.search.siblings import Joint, families
 from lumc.search.space import Region
 from lumc.search.translate import Body as Term
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from lumc.report.evidence import Evidence
 
 Body = dict[str, Any]
+LAYOUT = "layout"  # what lays values between regions out, see ``search/layout.py``
 MOVE = "side-by-side"  # what makes one kernel of siblings, see ``search/siblings.py``
 
 
@@ -28,17 +31,18 @@ def region_rows(e: Evidence, only: str) -> list[Body]:
     bodies = derivation.original(e.space.graph)
     steps = {key: [s.kernel for s in r.steps] for key, r in e.plan.regions.items()}
     shown = [key for key, used in steps.items() if not only or only in used]
-    lists = {r.key: shortlist(r, e.plan.target) for r in e.space.regions}
+    space, every = candidates(replace(e.space, target=e.plan.target))
+    lists = {key: shortlist(found) for key, found in every.items()}
     rows = [
         {
             **region_row(e, region.key, [region]),
-            "programs": list(programs(e, region, lists[region.key], bodies[region.key])),
+            "programs": list(programs(e, region, lists[region.key], bodies)),
         }
-        for region in e.space.regions
+        for region in space.regions
         if region.key in shown
     ]
-    regions = {r.key: r for r in e.space.regions}
-    for joint in dict.fromkeys(joint for joint, _ in families(e.space)):
+    regions = {r.key: r for r in space.regions}
+    for joint in dict.fromkeys(joint for joint, _ in families(space)):
         if joint.key in shown:
             members = [regions[key] for key in joint.members]
             found = list(joint_programs(e, joint, members, lists, bodies))
@@ -66,14 +70,14 @@ def region_row(e: Evidence, key: str, members: Sequence[Region]) -> Body:
 
 
 def programs(
-    e: Evidence, region: Region, listed: Sequence[list[Kernel]], body: Term
+    e: Evidence, region: Region, listed: Sequence[list[Kernel]], bodies: Mapping[str, Term]
 ) -> Iterator[Body]:
     """The chosen program of a region, then the others that were worth a measurement."""
     kernels: dict[str, KernelPlan] = dict(e.plan.kernels)
     chosen = e.plan.regions[region.key]
     others = [plan_region(region.key, parts, e.plan.target, kernels) for parts in listed]
     same = [s.kernel for s in chosen.steps]
-    yield program(e, region, chosen, kernels, body)
+    yield program(e, region, chosen, kernels, bodies)
     rows = [
         program(e, region, p, kernels, None) for p in others if [s.kernel for s in p.steps] != same
     ]
@@ -100,7 +104,7 @@ def joint_programs(
                     r,
                     plan_region(r.key, way, e.plan.target, kernels),
                     kernels,
-                    bodies[r.key] if mine else None,
+                    bodies if mine else None,
                 )
                 for r, way in zip(members, own, strict=True)
             }
@@ -138,17 +142,20 @@ def program(
     region: Region,
     plan: RegionPlan,
     kernels: Mapping[str, KernelPlan],
-    body: Term | None,
+    bodies: Mapping[str, Term] | None,
 ) -> Body:
     variant, split = derivation.variant_of(region, plan, e.plan.target)
-    laws = derivation.laws(region, variant, body) if body and variant is not None else None
+    laws, moved = None, [LAYOUT] if origin(region.key) != region.key else []
+    if bodies and variant is not None and e.space:
+        (plain,) = (r for r in e.space.regions if r.key == origin(region.key))
+        laws = derivation.laws(plain, variant, bodies[plain.key])
     return {
         **figures(e, plan, kernels),
         "chosen": plan is e.plan.regions.get(region.key),
         "variant": variant,
         "cuts": [b.name for b in plan.local],
-        "laws": None if laws is None else [*laws, *split],
-        "split": split,
+        "laws": None if laws is None else [*laws, *split, *moved],
+        "split": [*split, *moved],
     }
 
 
