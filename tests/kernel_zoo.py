@@ -330,6 +330,27 @@ def conv(
     return kernel(f"conv{k}s{step}", "o y x", extent, nested, shapes, "w b")
 
 
+def normalized_conv(out: int, channels: int, height: int, width: int, last: bool) -> Kernel:
+    """Channels first, or last: a convolution, then ``* g[o] / sqrt(v[o])`` and ``max(., 0)``."""
+    place = ("y", "x", "o") if last else ("o", "y", "x")
+    iy, ix = add("y", "u", -1), add("x", "v", -1)
+    at = (iy, ix, "c") if last else ("c", iy, ix)
+    read = guard(iy, 0, height, guard(ix, 0, width, x("x", *at)))
+    order = "u v c" if last else "c u v"
+    value = total(order, times(x("w", "o", "c", "u", "v"), read))
+    scaled = times(value, times(x("g", "o"), unary("recip", unary("sqrt", x("v", "o")))))
+    positive = binary("lt", c(0.0), scaled)
+    sizes = {"o": out, "y": height, "x": width, "c": channels}
+    shapes = {
+        "w": (out, channels, 3, 3),
+        "x": tuple(sizes[a] for a in (("y", "x", "c") if last else ("c", "y", "x"))),
+        **dict.fromkeys("gv", (out,)),
+    }
+    extent = {**{a: sizes[a] for a in place}, "c": channels, "u": 3, "v": 3}
+    body = binary("sel", positive, scaled)
+    return kernel("normalized_conv", " ".join(place), extent, body, shapes, "w g v")
+
+
 def qkv(m: int, n: int, k: int) -> Kernel:
     """Three roots share the loop, the statistic and the left operand."""
     value = {
@@ -612,6 +633,12 @@ FAMILIES = {
         (4, 2, 11, 10, 5, 2, 2, False),
     ],
     qkv: [(3, 17, 5), (17, 48, 37), (32, 64, 64)],
+    normalized_conv: [
+        (5, 3, 7, 9, False),
+        (17, 20, 9, 30, False),
+        (32, 16, 29, 17, True),
+        (3, 1, 1, 1, True),
+    ],
     attention: [
         (2, 3, 17, 5),
         (4, 17, 100, 33, 2),

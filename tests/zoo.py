@@ -58,6 +58,16 @@ def _conv(g: Model) -> Tensor:
     return z.flatten(1) @ weight(g, "w3", 5 * 2 * 2, 3)
 
 
+def two_convolutions(g: Model) -> Tensor:
+    """The middle value has 32 channels, in which the first one makes vectors."""
+    x, w1, w2 = (
+        g.input("x", (1, 3, 29, 17)),
+        weight(g, "w1", 32, 3, 3, 3),
+        weight(g, "w2", 16, 32, 3, 3),
+    )
+    return x.conv2d(w1, padding=1).relu().conv2d(w2, padding=1).relu()
+
+
 def _rope(g: Model) -> Tensor:
     x, cos, sin = g.input("x", (6, 3 * 8)), weight(g, "cos", 6, 4), weight(g, "sin", 6, 4)
     x = x.reshape(6, 3, 8).permute(1, 0, 2)

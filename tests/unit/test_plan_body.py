@@ -15,9 +15,10 @@ from lumc.errors import LumcError
 from lumc.kernel.plan import Plan
 from lumc.profile.choose import estimate
 from lumc.search import search
+from lumc.search.layout import origin
 from searching import TARGET
 from spoiling import spoil
-from zoo import model
+from zoo import build, model, two_convolutions
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,28 @@ def test_round_trip(plan: Plan) -> None:
     again = plan_from_json(plain(plan), plan.graph)
     assert again == plan
     assert plain(again) == plain(plan)
+
+
+def planned() -> Plan:
+    return estimate(search(build(two_convolutions), TARGET, inside=True))
+
+
+def test_values_in_another_layout_are_read_again() -> None:
+    laid_out = planned()
+    assert all(origin(i.region) != i.region for i in laid_out.instances)
+    assert plan_from_json(plain(laid_out), laid_out.graph) == laid_out
+
+
+def test_readers_must_have_the_layout_of_the_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = plain(planned())
+    monkeypatch.setattr("lumc.profile.choose.with_layouts", lambda space, *_: space)
+    other = planned()
+    assert all(origin(i.region) == i.region for i in other.instances)
+    for part in ("kernels", "regions"):
+        body[part] += plain(other)[part]
+    body["instances"][1] = plain(other)["instances"][1]
+    with pytest.raises(LumcError, match="does not fit"), fields("plan"):
+        plan_from_json(body, other.graph)
 
 
 def test_spoiled_bodies_are_refused_or_valid(plan: Plan) -> None:

@@ -69,12 +69,13 @@ def candidates(space: Space) -> tuple[Space, dict[str, list[Program]]]:
 
     def every(region: Region) -> list[Program]:
         if region.key not in known:
-            known[region.key] = list(_every(region, space.target))
+            known[region.key] = programs_of(region, space.target)
         return known[region.key]
 
     def vectors(region: Region) -> int | None:
         last = normalize(choose(every(region))[-1])
-        stages, index = scheduled(last, space.target)[0].stages, last.roots[0].index
+        stages = scheduled(last, space.target)[0].stages
+        index = last.roots[0].index if last.roots else ()
         lanes = [axis(p.lane_axis) for p in stages if p.form == "contract" and p.lane_axis]
         return index.index(lanes[-1]) if lanes and lanes[-1] in index[:-1] else None
 
@@ -134,13 +135,12 @@ def shortlist(found: Sequence[Program]) -> list[list[Kernel]]:
     return [kernels for us, kernels in every.values() if us <= limit][:SHORT]
 
 
-def _every(region: Region, target: Target) -> Iterator[Program]:
+def programs_of(region: Region, target: Target) -> list[Program]:
     """All candidates with their prices, in order of simplicity."""
     prices = _Prices(target)
     tried = [_Candidates(region, variant, prices) for variant in region.variants]
-    for candidates in sorted(tried, key=lambda c: c.effort):
-        for cuts in dict.fromkeys(candidates.cuts()):
-            yield from candidates.programs(cuts)
+    ordered = sorted(tried, key=lambda c: c.effort)
+    return [p for c in ordered for cuts in dict.fromkeys(c.cuts()) for p in c.programs(cuts)]
 
 
 def _key(kernel: Kernel) -> tuple[tuple[Expr, tuple[Expr, ...]], ...]:

@@ -22,6 +22,7 @@ from kernel_zoo import (
     masked_attention,
     matmul,
     norm_of_gelu,
+    normalized_conv,
     qkv,
     rms_linear_residual,
     softmax,
@@ -132,6 +133,23 @@ def test_overlapping_windows_are_copied_in_index_space() -> None:
     program, _ = ops(k, Schedule(("o", "y", "x"), 0, {"y": 4}, (p,)))
     (window,) = [q for q in program.places.values() if q.name.startswith("window")]
     assert [d.size for d in window.dims] == [4, 6, 18]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_one_axis_repeats_is_computed_once(last: bool) -> None:
+    program, _ = ops(normalized_conv(32, 4, 16, 16, last))
+    rows = [op for op in program.body if isinstance(op, Map)]
+    assert [op.axes for op in rows] == [("o",)]
+    assert not any("recip" in str(t) for op in leaves(program.body[1:]) for t in terms_of(op))
+    few, _ = ops(normalized_conv(32, 4, 2, 2, last))
+    assert not any(isinstance(op, Map) and op.axes == ("o",) for op in few.body)
+
+
+def test_windows_lie_as_what_they_are_copied_from() -> None:
+    for last, label in ((False, "v"), (True, "c")):
+        program, _ = ops(normalized_conv(32, 16, 16, 16, last))
+        (window,) = [q for q in program.places.values() if q.name.startswith("window")]
+        assert window.dims[-1].label.startswith(label)
 
 
 def test_nothing_is_computed_for_nothing() -> None:

@@ -12,13 +12,14 @@ from lumc.frontend.tensor import Tensor
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.plan import Plan
 from lumc.kernel.space import default_schedule
-from lumc.profile.choose import MARGIN, choose, estimate
+from lumc.profile.choose import MARGIN, choose, estimate, programs_of
 from lumc.profile.price import LAUNCH_US, least_price_us, price_us
 from lumc.search import search
 from lumc.search.cuts import Splitting
+from lumc.search.layout import origin
 from lumc.targets import CPUS
-from searching import TARGET, weight
-from zoo import ATTENTIONS, attention, build, model
+from searching import TARGET, error, oracle, random_inputs, run_plan, weight
+from zoo import ATTENTIONS, attention, build, model, two_convolutions
 
 
 def planned(name: str) -> Plan:
@@ -89,7 +90,7 @@ def test_the_simplest_of_equal_candidates_is_chosen() -> None:
     """No candidate is better by more than the margin than the chosen one."""
     for graph in (model("softmax"), model("layernorm"), attention(ATTENTIONS["biased"])):
         (region,) = search(graph, TARGET, inside=True).regions
-        chosen = choose(region, TARGET)
+        chosen = choose(programs_of(region, TARGET))
         best = sum(price_us(k, TARGET) for k in chosen)
         for variant in region.variants:
             whole = Splitting(region.frame, variant.value, variant.cuts).kernels()
@@ -179,3 +180,32 @@ def test_equal_terms_of_different_weights_are_different_work() -> None:
     (region,) = search(build(write), TARGET, inside=True).regions
     (whole,) = Splitting(region.frame, region.variants[0].value, ()).kernels()
     assert least_work(whole).flops > 2 * 2 * 64 * 50 * 70
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_values_between_products_lie_as_they_are_made(threads: int) -> None:
+    graph = build(two_convolutions)
+    target = replace(CPUS["x86-64-v4"], threads=threads)
+    plan = estimate(search(graph, target, inside=True))
+    first, second = (plan.kernels[plan.regions[i.region].steps[-1].kernel] for i in plan.instances)
+    assert first.kernel.buffer("out").shape == (29, 17, 32)
+    assert second.kernel.buffer("out").shape == (1, 16, 29, 17)
+    assert [origin(i.region) == i.region for i in plan.instances] == [False, False]
+    inputs = random_inputs(graph, "main")
+    want, _ = oracle(graph, "main", inputs)
+    values = run_plan(plan, "main", inputs)
+    for name, value in plan.outputs["main"]:
+        assert error(values[value], want[name]) < 1e-6
+
+
+def test_values_that_others_see_are_not_moved() -> None:
+    """The result of the first product is a result of the program too."""
+
+    def write(g: Model) -> Tensor:
+        x, w = g.input("x", (1, 8, 29, 17)), weight(g, "w", 8, 8, 3, 3)
+        middle = x.conv2d(w, padding=1)
+        g.output("middle", middle)
+        return middle.conv2d(w, padding=1)
+
+    plan = estimate(search(build(write), CPUS["x86-64-v4"], inside=True))
+    assert all(origin(i.region) == i.region for i in plan.instances)

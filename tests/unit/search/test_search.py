@@ -17,7 +17,7 @@ from lumc.graph.graph import Graph, Node
 from lumc.kernel.term import Kernel
 from lumc.kernel.term import dtype as dtype_of
 from lumc.oracle.term import evaluate_kernel
-from lumc.profile.choose import choose, estimate
+from lumc.profile.choose import choose, estimate, programs_of
 from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.saturate import Limits
@@ -47,7 +47,7 @@ def check(graph: Graph, tolerance: float = 1e-12) -> Space:
 
 def stages(region: Region) -> list[list[str]]:
     """The kinds of the reductions of every chosen kernel."""
-    return [[s.kind for s in k.stages] for k in choose(region, TARGET)]
+    return [[s.kind for s in k.stages] for k in choose(programs_of(region, TARGET))]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -172,7 +172,7 @@ def test_a_weight_and_an_input_of_one_shape_are_different_regions() -> None:
 def test_the_sum_of_rows_that_are_selected_is_a_load() -> None:
     space = check(model("embedding"))
     (region,) = space.regions
-    (kernel,) = choose(region, TARGET)
+    (kernel,) = choose(programs_of(region, TARGET))
     assert kernel.stages == []
     assert any(e.kind == "dyn" for e in subterms(kernel.values[0]))
 
@@ -180,7 +180,7 @@ def test_the_sum_of_rows_that_are_selected_is_a_load() -> None:
 def test_low_rank_products_are_reassociated() -> None:
     """x (6, 32) @ (a (32, 2) @ b (2, 24)): 3,072 multiplications one way, 672 the other."""
     (region,) = check(model("low_rank")).regions
-    kernels = choose(region, TARGET)
+    kernels = choose(programs_of(region, TARGET))
     sizes = [np.prod([k.extent[a] for a in s.free] or [1]) for k in kernels for s in k.stages]
     assert 6 * 2 in sizes
     assert 32 * 24 not in sizes
@@ -189,7 +189,7 @@ def test_low_rank_products_are_reassociated() -> None:
 def test_no_contraction_is_computed_in_two_forms() -> None:
     """x * rstd times w1 and w3: each product is summed once, not factored in one place only."""
     (region,) = found(model("gated")).regions
-    (kernel,) = choose(region, TARGET)
+    (kernel,) = choose(programs_of(region, TARGET))
     assert len(kernel.stages) == 3
 
 

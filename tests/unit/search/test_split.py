@@ -11,7 +11,7 @@ from differential import Case, check_compiled
 from kernels import native
 from lumc.graph.graph import Graph
 from lumc.kernel.target import Target
-from lumc.profile.choose import choose
+from lumc.profile.choose import choose, programs_of
 from lumc.search import search
 from lumc.targets import CPUS, resolve_target
 from splitting import decode, laws, product, slow, softmax, total
@@ -48,7 +48,7 @@ def test_what_is_split(graph: Graph, target: Target, want: list[str]) -> None:
 def test_parts_of_weighted_sums_are_one_kernel() -> None:
     """Maxima, weights and sums come from one pass over the values."""
     space = search(decode(8, 16384, 64), CUDA, inside=True)
-    scores, parts, whole = choose(space.regions[0], CUDA)
+    scores, parts, whole = choose(programs_of(space.regions[0], CUDA))
     assert [len(k.roots) for k in (scores, parts, whole)] == [1, 3, 1]
     kinds = [[s.kind for s in k.stages] for k in (parts, whole)]
     assert kinds == [["red", "wsum", "wsum"], ["wsum", "wsum"]]
@@ -57,7 +57,7 @@ def test_parts_of_weighted_sums_are_one_kernel() -> None:
 
 def test_splitting_is_deterministic() -> None:
     space = search(decode(1, 4096, 64), CUDA, inside=True)
-    one, two = (choose(space.regions[0], CUDA) for _ in range(2))
+    one, two = (choose(programs_of(space.regions[0], CUDA)) for _ in range(2))
     assert one == two
 
 
