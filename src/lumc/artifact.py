@@ -9,6 +9,7 @@ this one was made from.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
@@ -140,6 +141,8 @@ def check_writable(path: str | Path, folder: bool = False) -> None:
         why = "it is a folder"
     elif not target.parent.is_dir():
         why = f"there is no folder {target.parent}"
+    elif is_special(target):
+        why = "" if os.access(target, os.W_OK) else "nothing may be written to it"
     elif not os.access(target.parent, os.W_OK | os.X_OK):
         why = f"nothing may be written in {target.parent}"
     if why:
@@ -156,10 +159,24 @@ def write_text(path: str, text: str) -> None:
         f.write(text.encode())
 
 
+def is_special(path: Path) -> bool:
+    """Is it there, and neither a file nor a folder?"""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 @contextmanager
 def atomic(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file that appears under ``path`` only when the block ends without an exception."""
+    """A file that appears under ``path`` only when the block ends without an exception. What is no
+    file (/dev/null, a pipe) stays what it is, and gets all at the end."""
     target = Path(path)
+    if is_special(target):
+        whole = io.BytesIO()
+        yield whole
+        try:
+            target.write_bytes(whole.getvalue())
+        except OSError as e:
+            raise LumcError("E0202", f"cannot write {path}: {e.strerror}") from None
+        return
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as e:

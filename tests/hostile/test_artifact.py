@@ -1,7 +1,10 @@
 """Damaged artifact envelopes: one clear error, exit code 5, whatever the bytes are."""
 
 import json
+import os
 import random
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -100,3 +103,18 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path):
         f.write(b"half")
         raise KeyboardInterrupt
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["a.ls"]
+
+
+def test_what_is_no_file_stays_what_it_is(tmp_path):
+    """As root, a file would take the place of /dev/null or of a pipe."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    artifact.check_writable(pipe)
+    with ThreadPoolExecutor() as pool:
+        reader = pool.submit(pipe.read_bytes)
+        artifact.write_text(str(pipe), "all of it")
+        assert reader.result(10) == b"all of it"
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and [*tmp_path.iterdir()] == [pipe]
+    artifact.check_writable(os.devnull)
+    artifact.write_text(os.devnull, "nothing")
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)

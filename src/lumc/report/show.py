@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lumc.graph.graph import Graph, Node
     from lumc.kernel.plan import Instance, KernelPlan, Plan
     from lumc.kernel.target import Target
+    from lumc.profile.choose import Program
     from lumc.search.space import Region, Space
 
 Body = dict[str, Any]
@@ -98,14 +99,17 @@ def tensor(node: Node | Value) -> Body:
 
 
 def describe_space(space: Space) -> Body:
+    from lumc.profile.choose import candidates
+
+    space, found = candidates(space)
     return {
         "target": space.target.name,
         "instances": len(space.instances),
-        "regions": [describe_region(r, space.target) for r in space.regions],
+        "regions": [describe_region(r, space.target, found[r.key]) for r in space.regions],
     }
 
 
-def describe_region(region: Region, target: Target) -> Body:
+def describe_region(region: Region, target: Target, found: Sequence[Program]) -> Body:
     from lumc.kernel.gpu_grammar import space_of
     from lumc.profile.choose import choose, name_of
 
@@ -122,7 +126,7 @@ def describe_region(region: Region, target: Target) -> Body:
         ],
         "kernels": [
             {"name": name_of(k), "schedules": space_of(k, target).size()}
-            for k in (choose(region, target) if 0 not in region.frame.output.shape else ())
+            for k in (choose(found) if 0 not in region.frame.output.shape else ())
         ],
     }
 
@@ -130,7 +134,7 @@ def describe_region(region: Region, target: Target) -> Body:
 def print_space(space: Space, body: Body) -> Iterable[str]:
     yield (
         f"search space for {space.target.name}: {body['instances']} regions, "
-        f"{len(space.regions)} unique"
+        f"{len(body['regions'])} unique"
     )
     for r in body["regions"]:
         yield (
