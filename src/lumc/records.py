@@ -13,7 +13,7 @@ now and then: ``turn`` is what a yardstick takes there, in the same moment as th
      "schedule": {..}, "us": 12.5, "beside": 13.1, "samples": 20, "noise": 0.01}
     {.., "schedule": {..}, "reason": "wrong", "remark": ".."}
     {.., "kind": "turn", .., "us": 14.2}
-    {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0}
+    {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0, "memory": 14.1}
     {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80, ..}
 """
 
@@ -25,13 +25,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lumc.kernel.schedule import Schedule
 
 SCHEMA = 1
 NAME = "records.jsonl"
 HINTS = 3  # schedules of other machines that are tried first
+
+
+class Speeds(NamedTuple):
+    """What one thread reaches."""
+
+    gflops: float  # multiply-adds on registers
+    cached: float  # GB/s of reading from the second cache
+    memory: float  # GB/s of a copy in memory, both ways together
 
 
 @dataclass(frozen=True)
@@ -109,8 +117,7 @@ class Records:
         self.choices: dict[tuple[str, bool], Choice] = {}
         self.elsewhere: dict[str, dict[str, float]] = {}  # kernel -> schedule -> us
         self.turns: dict[tuple[str, bool], float] = {}  # us of yardsticks, in turn with others
-        self.peak: float | None = None  # measured GFLOP/s of one thread
-        self.cached: float | None = None  # measured GB/s of its cache
+        self.speeds: Speeds | None = None  # the greatest that were measured
         self._handle: int | None = None
         for line in read_lines(self.path) if self.path else ():
             self._learn(line)
@@ -119,8 +126,8 @@ class Records:
         try:
             mine = all(line[k] == v for k, v in self.setting.fields().items())
             if line["kind"] == "peak":
-                if mine and "cached" in line:
-                    self.peak, self.cached = float(line["gflops"]), float(line["cached"])
+                if mine and "memory" in line:
+                    self.speeds = Speeds(*(float(line[name]) for name in Speeds._fields))
                 return
             key, us = (str(line["kernel"]), bool(line["cold"])), _microseconds(line.get("us"))
             if line["kind"] == "turn":
@@ -173,9 +180,9 @@ class Records:
         self.turns[kernel, cold] = us
         self._append("turn", kernel, cold, {"us": us})
 
-    def set_peak(self, gflops: float, cached: float) -> None:
-        self.peak, self.cached = gflops, cached
-        self._append("peak", "", False, {"gflops": gflops, "cached": cached})
+    def set_speeds(self, speeds: Speeds) -> None:
+        self.speeds = speeds
+        self._append("peak", "", False, speeds._asdict())
 
     def hints(self, kernel: str) -> list[Schedule]:
         """The best schedules of other settings, fastest first."""

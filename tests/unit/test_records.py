@@ -11,7 +11,7 @@ import pytest
 from kernels import native
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
-from lumc.records import NAME, Choice, Records, Setting, Trial, compact, read_lines
+from lumc.records import NAME, Choice, Records, Setting, Speeds, Trial, compact, read_lines
 from measuring import SETTING, kernel_of, product
 
 SCHEDULES = structures(Grammar(kernel_of(product).kernel, native()))
@@ -25,7 +25,7 @@ CHOICE = Choice(SCHEDULES[1], 9.0, "converged", 3, 60.0, 0)
 
 def write(folder: Path, setting: Setting = SETTING) -> Records:
     records = Records(folder, setting)
-    records.set_peak(118.5, 190.0)
+    records.set_speeds(Speeds(118.5, 190.0, 14.0))
     for trial in TRIALS:
         records.add("k", True, trial)
     records.choose("k", True, CHOICE)
@@ -38,7 +38,7 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     after = Records(tmp_path, SETTING)
     assert list(after.trials["k", True].values()) == TRIALS
     assert after.trials == before.trials and after.choices == {("k", True): CHOICE}
-    assert after.peak == 118.5
+    assert after.speeds == Speeds(118.5, 190.0, 14.0)
 
 
 def test_the_least_time_of_a_schedule_counts(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_other_settings_only_give_hints(tmp_path: Path) -> None:
     for other in (replace(SETTING, device="there"), replace(SETTING, threads=2)):
         write(tmp_path, other)
     records = Records(tmp_path, SETTING)
-    assert not records.trials and not records.choices and records.peak is None
+    assert not records.trials and not records.choices and records.speeds is None
     assert records.hints("k") == [SCHEDULES[1], SCHEDULES[0]]
     assert records.hints("other") == []
 

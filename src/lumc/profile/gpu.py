@@ -16,7 +16,7 @@ from lumc.link.bundle import Tools
 from lumc.link.toolchain import Toolchain
 from lumc.oracle.kernel import TF32
 from lumc.profile.measure import COMPILER_S, SYMBOL, Bench, Job, _Made, digest_of
-from lumc.runtime.device import Speeds
+from lumc.records import Speeds
 from lumc.runtime.gpu_worker import GpuLoaded, GpuWorker
 from lumc.runtime.nvidia import capability
 from lumc.runtime.process import Candidates, Limits
@@ -66,4 +66,5 @@ class GpuBench(Bench):
 
     def speeds(self) -> Speeds:
         """Of the data sheet."""
-        return Speeds(self.target.gflops, CACHED * self.target.bandwidth)
+        memory = self.target.bandwidth
+        return Speeds(self.target.gflops, CACHED * memory, memory)

@@ -30,8 +30,8 @@ from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_o
 from lumc.process import Lost, undisturbed
 from lumc.profile import timing
 from lumc.profile.timing import Timing
-from lumc.records import Trial, text_of
-from lumc.runtime.device import Speeds, measure_speeds
+from lumc.records import Speeds, Trial, text_of
+from lumc.runtime.device import measure_speeds
 from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
 from lumc.runtime.whole import race
 from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, Worker

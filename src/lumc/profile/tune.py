@@ -8,16 +8,14 @@ at any moment: the decision is a function of the records alone (``decide``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
-from lumc.kernel.bound import least_work, roofline_us
+from lumc.kernel.bound import least_work
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
-from lumc.kernel.target import Target
 from lumc.profile.finals import Finals, Progress
 from lumc.profile.measure import Job
-from lumc.records import Trial, text_of, yardstick
+from lumc.records import Speeds, Trial, text_of, yardstick
 
 BATCH = 8  # candidates that are compiled together
 FOR_TRIALS = 0.8  # of the budget; the rest is for the finals
@@ -36,7 +34,7 @@ class Tuning(Finals):
             if self.options.frozen:
                 self._require_records()
             elif not self._is_settled():
-                self._measure_peak()
+                self._measure_speeds()
                 self._defaults()
                 self._line_up()
                 self._search()
@@ -50,17 +48,19 @@ class Tuning(Finals):
 
     def _set_bounds(self) -> None:
         """By the greatest rate that is known: it may have been measured in a slow moment."""
-        gflops = max(self.records.peak or 0.0, self.target.gflops)
-        cached = self.records.cached or CACHE_SPEED * self.target.bandwidth
-        limit = replace(self.target, gflops=gflops), self.options.cache_bytes, cached
-        self.bounds = {key: least_us(k, *limit) for key, k in self.kernels.items()}
+        target = self.target
+        nominal = Speeds(target.gflops, CACHE_SPEED * target.bandwidth, target.bandwidth)
+        known = self.records.speeds or nominal
+        known = known._replace(gflops=max(known.gflops, target.gflops))
+        limits = target.threads, self.options.cache_bytes, known
+        self.bounds = {key: least_us(k, *limits) for key, k in self.kernels.items()}
 
-    def _measure_peak(self) -> None:
+    def _measure_speeds(self) -> None:
         """Again in every search, as only the best moment of the machine counts."""
-        gflops, cached = self._bench().speeds()
-        known = self.records.peak or 0.0, self.records.cached or 0.0
-        if gflops > known[0] or cached > known[1]:
-            self.records.set_peak(max(gflops, known[0]), max(cached, known[1]))
+        new, known = self._bench().speeds(), self.records.speeds
+        most = Speeds(*map(max, new, known)) if known else new
+        if most != known:
+            self.records.set_speeds(most)
             self._set_bounds()
 
     def _defaults(self) -> None:
@@ -173,9 +173,9 @@ class Tuning(Finals):
         self.say(Progress(spent, len(self.kernels), open_, self.measured, total, self.noise))
 
 
-def least_us(plan: KernelPlan, target: Target, cache_bytes: int, cached: float) -> float:
-    """The roofline at the measured peak; data that fits the caches may come from there."""
-    work, speed = least_work(plan.kernel), target.bandwidth
-    if work.nbytes <= cache_bytes:
-        speed = max(speed, cached * target.threads)
-    return roofline_us(work, replace(target, bandwidth=speed, launch_us=0.0))
+def least_us(plan: KernelPlan, threads: int, cache_bytes: int, speeds: Speeds) -> float:
+    """The roofline at these speeds; data that fits the last cache may come from a nearer one."""
+    work = least_work(plan.kernel)
+    near = min(work.nbytes, cache_bytes)
+    traffic = near / speeds.cached + (work.nbytes - near) / speeds.memory
+    return max(work.flops / speeds.gflops, traffic) / (1e3 * threads)

@@ -44,7 +44,7 @@ def roofline(body: Body, classes: Mapping[str, str]) -> Markup:
     return tag(
         "svg",
         _grid(x, y, (x0, x1), (y0, y1)),
-        _ceiling(x, y, (x0, x1), top, body["machine"]["measured_peak"]),
+        _ceiling(x, y, (x0, x1), top, body["machine"]["measured"]),
         *(_slope(said, ends) for said, ends in slopes),
         *marks,
         *_names(points, at, x, y, [(LEFT, WIDTH, y(top) - 2, y(top) + 2), *_boxes(slopes)]),

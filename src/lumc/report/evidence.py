@@ -168,11 +168,11 @@ def labels(plan: Plan) -> dict[str, str]:
 def machine(e: Evidence) -> Body:
     """The limits that the rooflines were drawn with, of all threads."""
     target = e.plan.target
-    gflops = (e.records.peak or target.gflops) * target.threads
+    known = e.records.speeds
     return {
-        "gflops": gflops,
-        "measured_peak": e.records.peak is not None,
-        "bandwidth": target.bandwidth,
+        "gflops": (known.gflops if known else target.gflops) * target.threads,
+        "bandwidth": known.memory * target.threads if known else target.bandwidth,
+        "measured": known is not None,
     }
 
 

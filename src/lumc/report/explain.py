@@ -76,10 +76,10 @@ def summary(body: Body) -> Iterator[str]:
     figures = f"{us(body['total_us'])} {kind}" + (f", {least}" if least else "")
     many = f"{times(body['launches'])} of {body['count']} kernel{'s' if body['count'] != 1 else ''}"
     yield f"{head}: {figures}, {many}"
-    peak = "measured" if body["machine"]["measured_peak"] else "nominal"
+    known = "measured" if body["machine"]["measured"] else "nominal"
     yield (
-        f"limits: {body['machine']['gflops']:.0f} GFLOP/s ({peak}), "
-        f"{body['machine']['bandwidth']:.0f} GB/s from memory (nominal)"
+        f"limits: {body['machine']['gflops']:.0f} GFLOP/s, "
+        f"{body['machine']['bandwidth']:.0f} GB/s from memory ({known})"
     )
     yield from (f"note: {m}" for m in body["missing"])
 

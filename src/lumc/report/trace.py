@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lumc import artifact
 from lumc.profile.measure import Bench, Job
-from lumc.records import Trial
-from lumc.runtime.device import Speeds
+from lumc.records import Speeds, Trial
 
 if TYPE_CHECKING:
     from lumc.profile.finals import Progress

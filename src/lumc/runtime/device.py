@@ -9,15 +9,20 @@ import os
 import platform
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from lumc.codegen.mathlib import NAMES, header_of
 from lumc.kernel.target import Target
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
+from lumc.records import Speeds
+from lumc.runtime.worker import Memory
 
 PEAK_SAMPLES = 100  # of about 100 us
 CACHE_SAMPLES = 20
+MEMORY_SAMPLES = 10
+PIECE = 256  # bytes
+MOST_BYTES = 256 << 20  # of an array that is copied
 PEAK_SUMS = 12  # vectors that peak.c adds up side by side
 CACHE_BYTES = 32 << 20  # where the system does not say
 KNOWN = ("model name", "cpu family", "model", "stepping", "cache size", "CPU part")
@@ -45,26 +50,22 @@ def cache_bytes() -> int:
     return max(sizes, default=CACHE_BYTES)
 
 
-class Speeds(NamedTuple):
-    """Of one thread."""
-
-    gflops: float  # multiply-adds on registers
-    cached: float  # GB/s of reading from the second cache
-
-
 def measure_speeds(target: Target, tools: Toolchain, folder: Path) -> Speeds:
     """By peak.c, compiled like a kernel in this folder."""
     (folder / "peak.c").write_bytes((files("lumc.runtime") / "peak.c").read_bytes())
+    (folder / NAMES["cpu"]).write_text(header_of("cpu"))
     flags = (*KERNEL_FLAGS, *target.flags, f"-DLANES={target.lanes}")
     compile_objects(tools, folder, ["peak.c"], flags)
     link_objects(tools, folder, ["peak.o"], "peak.so", ("-shared",))
     library = ctypes.CDLL(str(folder / "peak.so"))
-    for function in (library.peak_gflops, library.cached_gbps):
+    for function in (library.peak_gflops, library.cached_gbps, library.memory_gbps):
         function.restype = ctypes.c_double
     step = PEAK_SUMS * target.lanes
-    n = target.l2 // 8 // step * step
-    data = np.zeros(n + target.lanes, np.float32)
-    start = ctypes.c_void_p(data.ctypes.data + -data.ctypes.data % (4 * target.lanes))
+    near, far = target.l2 // 8 // step * step, min(2 * cache_bytes(), MOST_BYTES) // PIECE * PIECE
+    memory = Memory()
+    x, y = (ctypes.c_void_p(memory.array([far], np.uint8).ctypes.data) for _ in range(2))
     gflops = max(library.peak_gflops() for _ in range(PEAK_SAMPLES))
-    cached = max(library.cached_gbps(start, ctypes.c_long(n)) for _ in range(CACHE_SAMPLES))
-    return Speeds(float(round(gflops, 1)), float(round(cached, 1)))
+    cached = max(library.cached_gbps(x, ctypes.c_long(near)) for _ in range(CACHE_SAMPLES))
+    n = ctypes.c_long(far // 4)
+    copied = max(library.memory_gbps(x, y, n) for _ in range(MEMORY_SAMPLES))
+    return Speeds(*(float(round(rate, 1)) for rate in (gflops, cached, copied)))

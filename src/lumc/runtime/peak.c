@@ -1,5 +1,8 @@
-/* peak.c - how fast multiply-adds on registers are, and reads from a cache. */
+/* peak.c - how fast multiply-adds on registers are, reads from a cache, and copies in memory. */
 #include <time.h>
+
+#define LUMC_LANES LANES
+#include "lumc_kernel.h"
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
 enum { SUMS = 12, ROUNDS = 20000 };
@@ -48,4 +51,12 @@ double cached_gbps(const float *x, long n) {
   EACH(KEEP)
   sink = total[0] > 2.0f ? 0.25f : 0.5f;
   return 4.0 * (double)(rounds * n) / ns;
+}
+
+/* GB/s of reading and writing when n floats, whole pieces, are copied from x to y. */
+double memory_gbps(const float *x, float *y, long n) {
+  double start = now_ns();
+  for (long k = 0; k < n; k += LUMC_PIECE / 4) lumc_stream(y + k, x + k);
+  lumc_streamed();
+  return 8.0 * (double)n / (now_ns() - start);
 }

@@ -39,7 +39,7 @@ void softmax(void *const *args, long part, long nparts)
                 m_1_top = m_1[lane] > m_1_top ? m_1[lane] : m_1_top;
             }
             S_stage_2[0] = lumc_join_f32(a_1_top, m_1_top);
-            /* stage.3[m] = sum over j of exp2(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.4426... */
+            /* stage.3[m] = sum over j of decay(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.442... */
             float a_3[32];
 #pragma omp simd
             for (long lane = 0; lane < 32; lane++) {
@@ -54,7 +54,7 @@ void softmax(void *const *args, long part, long nparts)
                     const float v_4 = B_x[j + m * 64];
                     const float v_7 = (v_4 + v_6);
                     const float v_8 = (v_7 * 1.4426950216293335f);
-                    const float v_9 = lumc_exp2_f32(v_8);
+                    const float v_9 = lumc_decay_f32(v_8);
                     a_3[j_l] += (v_9);
                     B_out[j + m * 64] = v_9;
                 }

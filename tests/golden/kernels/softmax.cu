@@ -48,7 +48,7 @@ softmax(const float *__restrict__ B_x, float *__restrict__ B_out)
         R_stage_2[0] = lumc_max_f32(-LUMC_INF_F32, a_4);
     }
     {
-        /* stage.3[m] = sum over j of exp2(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.44269504... */
+        /* stage.3[m] = sum over j of decay(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.4426950... */
         const int j_t = (int)(tid & 127) * 4;
         float a_5 = 0.0f;
         const int m = m_0;
@@ -62,7 +62,7 @@ softmax(const float *__restrict__ B_x, float *__restrict__ B_out)
             const float v_9 = (v_8 * -1.0f);
             const float v_10 = (v_7 + v_9);
             const float v_11 = (v_10 * 1.4426950216293335f);
-            const float v_12 = lumc_exp2_f32(v_11);
+            const float v_12 = lumc_decay_f32(v_11);
             a_5 = a_5 + v_12;
             R_kept_4[j_o % 4] = v_12;
         }

@@ -21,8 +21,7 @@ from lumc.profile.finals import Options
 from lumc.profile.measure import Job
 from lumc.profile.tune import Tuning, least_us
 from lumc.profile.walk import PATIENCE, Walk
-from lumc.records import NAME, Records, Trial, read_lines, text_of
-from lumc.runtime.device import Speeds
+from lumc.records import NAME, Records, Speeds, Trial, read_lines, text_of
 from measuring import SETTING, kernel_of, product, space_of, tuning
 from searching import TARGET, weight
 
@@ -58,7 +57,7 @@ class FakeBench:
         return [1000.0 / (1 + 0.1 * i) for i in range(len(plans))]
 
     def speeds(self) -> Speeds:
-        return Speeds(100.0, 200.0)
+        return Speeds(100.0, 200.0, 20.0)
 
     def close(self) -> None:
         pass
@@ -356,15 +355,16 @@ def test_a_peak_that_was_measured_in_a_slow_moment_ends_no_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every search measures it again; the greatest on record counts, or what is usual."""
-    monkeypatch.setattr(FakeBench, "speeds", lambda _: Speeds(1e-3, 1.0))
+    monkeypatch.setattr(FakeBench, "speeds", lambda _: Speeds(1e-3, 1.0, 0.1))
     slow = fake(product, tmp_path, FakeBench(), trials=10)
     slow.run()
-    assert slow.records.peak == 1e-3
+    assert slow.records.speeds == Speeds(1e-3, 1.0, 0.1)
     usual = [replace(k, bound_us=0.0) for k in slow.kernels.values()]
     assert [slow.bounds[k.key] for k in usual] == [
-        least_us(k, slow.target, slow.options.cache_bytes, 1.0) for k in usual
+        least_us(k, 1, slow.options.cache_bytes, Speeds(slow.target.gflops, 1.0, 0.1))
+        for k in usual
     ]
     monkeypatch.undo()
     again = fake(product, tmp_path, FakeBench(), trials=20)
     again.run()
-    assert Records(tmp_path, SETTING).peak == again.records.peak == 100.0
+    assert Records(tmp_path, SETTING).speeds == again.records.speeds == Speeds(100.0, 200.0, 20.0)
