@@ -194,7 +194,7 @@ class Finals(Decisions):
         walk, known = self._walk(key), self._known(key)
         winner, *others = close or sorted(known, key=lambda t: t.time)[:1]
         best = min(others, key=lambda t: t.time, default=winner)
-        if is_faster(best.time, winner.time * (1 - doubt)):
+        if is_faster(best.time, winner.time * (1 - doubt), max(best.noise, winner.noise)):
             winner = best
         others = sorted((t for t in close if t is not winner), key=lambda t: t.time)
         self.rivals[key] = others[:RIVALS]

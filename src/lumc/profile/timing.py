@@ -32,6 +32,7 @@ LONGER = 10  # times as many while it waits for a calm moment
 MORE = 5  # rounds after the first that met a moment when nothing slows the machine
 CALM = 1.05  # times its least time: so fast are candidates then
 WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples
+SURE = 0.003  # at least, however little fast samples differ
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,10 @@ def finals(
             out += one(runs, 1)
             spent += out[-1] * runs
         calm += _is_calm(seen, least)
-    return [replace(timing(s), us=us) for s, us in zip(seen, compared(seen), strict=True)]
+    return [
+        replace(timing(s), us=us, noise=_spread(s))
+        for s, us in zip(seen, compared(seen), strict=True)
+    ]
 
 
 def _is_calm(seen: Sequence[Sequence[float]], least: Sequence[float]) -> bool:
@@ -133,10 +137,15 @@ def _low(seen: Sequence[float]) -> float:
     return sorted(seen)[min(LUCKY, len(seen) // 8)]
 
 
+def _spread(seen: Sequence[float]) -> float:
+    """How far the fast samples lie apart: up to the first quartile, as a share."""
+    return sorted(seen)[len(seen) // 4] / max(_low(seen), 1e-9) - 1
+
+
 def timing(seen: Sequence[float]) -> Timing:
     return Timing(min(seen), len(seen), median(seen) / max(min(seen), 1e-9) - 1)
 
 
-def is_faster(us: float, than_us: float) -> bool:
-    """By more than the noise of two minima."""
-    return us < than_us * (1 - WIN[than_us > SLOW_US])
+def is_faster(us: float, than_us: float, noise: float = 1.0) -> bool:
+    """By more than two minima usually differ, or than the ``noise`` of fast samples of both."""
+    return us < than_us * (1 - min(WIN[than_us > SLOW_US], max(SURE, noise)))

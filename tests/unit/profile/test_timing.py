@@ -118,3 +118,16 @@ def test_finals_on_a_machine_that_is_slow_for_a_while() -> None:
 def test_what_counts_as_faster() -> None:
     assert is_faster(98.5, 100.0) and not is_faster(99.5, 100.0)
     assert is_faster(1950.0, 2000.0) and not is_faster(1970.0, 2000.0)
+
+
+def test_on_a_calm_machine_less_counts_as_faster() -> None:
+    """By as much as fast samples differ; neighbours that are equal stay equal."""
+    calm = [Clock(1000.0, 0.01, 1), Clock(994.0, 0.01, 2), Clock(999.0, 0.01, 3)]
+    loud = [Clock(1000.0, 0.3, 1), Clock(994.0, 0.3, 2), Clock(999.0, 0.3, 3)]
+    won = []
+    for clocks in (calm, loud):
+        times = finals(clocks, [1] * 3, [1000.0] * 3, [1000.0] * 3)
+        noise = max(t.noise for t in times)
+        won.append([is_faster(t.us, times[0].us, noise) for t in times[1:]])
+    assert won == [[True, False], [False, False]]
+    assert not is_faster(999.0, 1000.0, 0.0) and is_faster(970.0, 1000.0, 0.5)
