@@ -16,9 +16,9 @@ BUDGET = 5000  # what the design allows the core
 # What it has: over the budget. The back ends of GPUs brought 2,400 lines; reductions in two steps,
 # tf32 and bytes on tensor cores and shared bytes 300 more; kernels of siblings side by side and the
 # yardstick of timings 200; finals in one run and schedules that are carried over 100;
-# layouts of values between regions 120; powers of two below one 50. Lower it with every
-# simplification.
-CEILING = 10677
+# layouts of values between regions 120; shorter powers of two 60; folded constants
+# 65. Lower it with every simplification.
+CEILING = 10771
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 

@@ -25,21 +25,14 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lumc.kernel.schedule import Schedule
+from lumc.kernel.target import Speeds
 
 SCHEMA = 1
 NAME = "records.jsonl"
 HINTS = 3  # schedules of other machines that are tried first
-
-
-class Speeds(NamedTuple):
-    """What one thread reaches."""
-
-    gflops: float  # multiply-adds on registers
-    cached: float  # GB/s of reading from the second cache
-    memory: float  # GB/s of a copy in memory, both ways together
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import lumc.codegen.program as ir
 from drawing import random_schedule
 from kernel_zoo import F32, F64, c, greatest, kernel, plus, times, total, x
 from kernels import FLAGS, compile_programs, native, run, run_checked, worst
+from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.graph.ops import DType
 from lumc.kernel.space import default_schedule
@@ -270,3 +271,28 @@ def test_guards_never_read_outside(tmp_path: Path) -> None:
         rng = np.random.default_rng(0)
         inputs = {b: rng.standard_normal(s).astype(np.float32) for b, s in shapes.items()}
         check(tmp_path, k, inputs, 4)
+
+
+@pytest.mark.parametrize(("op", "least"), [("exp2_ftz", 0.0), ("decay", 2.0**-126)])
+def test_accuracy_of_shorter_powers(tmp_path: Path, op: str, least: float) -> None:
+    """Where a constant is added, and of squares below zero: NaN, infinities and all sizes."""
+    data = np.random.default_rng(3).integers(0, 1 << 32, 1 << 20, np.uint32).view(np.float32)
+    data[: 1 << 18] = np.random.default_rng(4).uniform(-130, 130, 1 << 18)
+    data[:6] = [INF, -INF, NAN, -126.0, 127.9999, 128.0]
+    square = times(times(x("x", "n"), x("x", "n")), -0.5)
+    value = plus(unary("exp2", x("x", "n")), 1e-25) if op == "exp2_ftz" else unary("exp2", square)
+    k = kernel(op, "n", {"n": data.size}, value, {"x": data.shape})
+    program = lower(k, default_schedule(k, native()), native())
+    assert f"lumc_{op}_f32" in print_kernel(program, "k")
+    got = run(compile_programs(tmp_path, [program]), 0, program, {"x": data})["out"]
+    with np.errstate(all="ignore"):
+        wide = data.astype(np.float64)
+        want = np.exp2(wide) + 1e-25 if op == "exp2_ftz" else np.exp2(-0.5 * wide * wide)
+        rounded = want.astype(np.float32)
+        finite = np.isfinite(rounded)
+        assert np.array_equal(got[~finite], rounded[~finite], equal_nan=True)
+        # the square is rounded too
+        limit = 1.7 if op == "exp2_ftz" else 1.7 + 0.7 * np.abs(wide * wide)[finite]
+        off = np.abs(got - want)[finite]
+        ulp = off / np.spacing(np.abs(rounded[finite]))
+    assert ((ulp <= limit) | (off <= least)).all()

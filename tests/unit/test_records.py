@@ -11,7 +11,8 @@ import pytest
 from kernels import native
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import structures
-from lumc.records import NAME, Choice, Records, Setting, Speeds, Trial, compact, read_lines
+from lumc.kernel.target import Speeds
+from lumc.records import NAME, Choice, Records, Setting, Trial, compact, read_lines
 from measuring import SETTING, kernel_of, product
 
 SCHEDULES = structures(Grammar(kernel_of(product).kernel, native()))

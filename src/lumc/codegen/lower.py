@@ -13,8 +13,8 @@ from math import prod
 
 import lumc.codegen.program as ir
 from lumc.codegen.context import Body, Context, Scope
-from lumc.codegen.decay import with_decays
 from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_beside, place_scratch
+from lumc.codegen.powers import shorter_powers
 from lumc.codegen.staging import Staging
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
 from lumc.kernel.contraction import computed, split_operands
@@ -24,7 +24,7 @@ from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, dtype, unary
 
-EXPENSIVE = ("exp2", "decay", "log2", "sin", "recip")
+EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
 MANY = 16  # values of the other axes that make it worth to keep what depends on one
 Stores = tuple[tuple[Expr, Expr], ...]
 
@@ -34,7 +34,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     check_kernel(kernel)
     kernel = normalize(kernel)
     check_schedule(kernel, schedule, target)
-    c = Context(with_decays(kernel), schedule, target)
+    c = Context(shorter_powers(kernel), schedule, target)
     body = Lowering(c).run()
     if target.gpu:  # ``distribute`` goes on from here
         return ir.Program(kernel, target, c.places, drop_unread(kernel, body), {})

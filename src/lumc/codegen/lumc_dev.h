@@ -305,16 +305,16 @@ LUMC_FN double lumc_finite_f64(double f)
 /* ---- elementary functions, the same polynomials as on a CPU: the hardware's ex2.approx and
  * lg2.approx are coarser, and differ from what a machine without a GPU can test */
 
-/* 2^f for |f| <= 1/2 */
-LUMC_FN float lumc_power(float f)
+/* scale * 2^f for |f| <= 1/2 and a scale of 1 or 2 */
+LUMC_FN float lumc_power(float scale, float f)
 {
-    float p = 0.000153533f;
-    p = p * f + 0.00133953371f;
-    p = p * f + 0.00961838104f;
-    p = p * f + 0.0555032887f;
-    p = p * f + 0.240226462f;
-    p = p * f + 0.693147182f;
-    return p * f + 1.0f;
+    float p = scale * 0.000153533f;
+    p = p * f + scale * 0.00133953371f;
+    p = p * f + scale * 0.00961838104f;
+    p = p * f + scale * 0.0555032887f;
+    p = p * f + scale * 0.240226462f;
+    p = p * f + scale * 0.693147182f;
+    return p * f + scale;
 }
 /* 2^x, at most 1.1 ulp (1.4 without fused multiply-add): x = n + f with n rounded by
  * the addition of 1.5*2^23 (the low bits of the sum are n), a polynomial of f, and 2^n as a product
@@ -327,16 +327,27 @@ LUMC_FN float lumc_exp2_f32(float x)
     n = n < 0x4b40017f ? n : 0x4b40017f;
     float f = x - (lumc_float(n) - 12583166.0f);
     lumc_i32 half = n >> 1;
-    return lumc_power(f) * lumc_float((lumc_i32)((lumc_u32)half << 23))
+    return lumc_power(1.0f, f) * lumc_float((lumc_i32)((lumc_u32)half << 23))
                          * lumc_float((lumc_i32)((lumc_u32)(n - half) << 23));
 }
+/* the same; results below 2^-125 may be 0. As 2 * 2^f * 2^(n-1), overflow is where it should be:
+ * 1.5*2^23 + 126 in the sum gives the exponent of 2^(n-1) */
+LUMC_FN float lumc_exp2_ftz_f32(float x)
+{
+    x = -126.0f > x ? -126.0f : x;
+    lumc_i32 n = lumc_bits(x + 12583038.0f);
+    n = n < 0x4b4000ff ? n : 0x4b4000ff;
+    float f = x - (lumc_float(n) - 12583038.0f);
+    return lumc_power(2.0f, f) * lumc_float((lumc_i32)((lumc_u32)n << 23));
+}
+LUMC_FN double lumc_exp2_ftz_f64(double x) { return lumc_exp2_f64(x); }
 /* 2^x for x <= 0, as exact; results below 2^-126 are 0 */
 LUMC_FN float lumc_decay_f32(float x)
 {
     x = -127.0f > x ? -127.0f : x;
     float n = x + 12583039.0f; /* 1.5*2^23 + 127: its low bits are the exponent of 2^n */
     float f = x - (n - 12583039.0f);
-    return lumc_power(f) * lumc_float((lumc_i32)((lumc_u32)lumc_bits(n) << 23));
+    return lumc_power(1.0f, f) * lumc_float((lumc_i32)((lumc_u32)lumc_bits(n) << 23));
 }
 LUMC_FN double lumc_decay_f64(double x) { return lumc_exp2_f64(x); }
 

@@ -180,6 +180,8 @@ LUMC_FN float lumc_mod_f32(float a, float b)
     return plain ? precise::fmod(a, b) : edge;
 }
 LUMC_FN float lumc_exp2_f32(float x) { return precise::exp2(x); }
+/* 2^x; results below 2^-125 may be 0 */
+LUMC_FN float lumc_exp2_ftz_f32(float x) { return precise::exp2(x); }
 /* 2^x for x <= 0; results below 2^-126 may be 0 */
 LUMC_FN float lumc_decay_f32(float x) { return precise::exp2(x); }
 LUMC_FN float lumc_log2_f32(float x) { return precise::log2(x); }

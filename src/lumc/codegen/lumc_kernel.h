@@ -264,10 +264,22 @@ static inline double lumc_recip_f64(double x) { return 1.0 / x; }
 static inline float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b); }
 static inline double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 static inline double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
+static inline double lumc_exp2_ftz_f64(double x) { return __builtin_exp2(x); }
 static inline double lumc_decay_f64(double x) { return __builtin_exp2(x); }
 static inline double lumc_log2_f64(double x) { return __builtin_log2(x); }
 static inline double lumc_sin_f64(double x) { return __builtin_sin(x); }
 
+/* scale * 2^f for |f| <= 1/2 and a scale of 1 or 2 */
+static inline float lumc_power(float scale, float f)
+{
+    float p = scale * 0.000153533f;
+    p = p * f + scale * 0.00133953371f;
+    p = p * f + scale * 0.00961838104f;
+    p = p * f + scale * 0.0555032887f;
+    p = p * f + scale * 0.240226462f;
+    p = p * f + scale * 0.693147182f;
+    return p * f + scale;
+}
 /* 2^x, at most 1.1 ulp (1.4 without FMA): x = n + f with n rounded by the addition of 1.5*2^23
  * (the low bits of the sum are n), a polynomial of f, and 2^n as a product of two powers, which
  * gets overflow and denormals right. The 254 in the sum is the exponent bias of both. */
@@ -277,32 +289,27 @@ static inline float lumc_exp2_f32(float x)
     int32_t n = lumc_bits(x + 12583166.0f);
     n = n < 0x4b40017f ? n : 0x4b40017f;
     float f = x - (lumc_float(n) - 12583166.0f);
-    float p = 0.000153533f;
-    p = p * f + 0.00133953371f;
-    p = p * f + 0.00961838104f;
-    p = p * f + 0.0555032887f;
-    p = p * f + 0.240226462f;
-    p = p * f + 0.693147182f;
-    p = p * f + 1.0f;
     int32_t half = n >> 1;
-    return p * lumc_float((int32_t)((uint32_t)half << 23))
-             * lumc_float((int32_t)((uint32_t)(n - half) << 23));
+    return lumc_power(1.0f, f) * lumc_float((int32_t)((uint32_t)half << 23))
+                         * lumc_float((int32_t)((uint32_t)(n - half) << 23));
 }
-
-/* 2^x for x <= 0, at most 1.1 ulp (1.4 without FMA); results below 2^-126 are 0 */
+/* the same; results below 2^-125 may be 0. As 2 * 2^f * 2^(n-1), overflow is where it should be:
+ * 1.5*2^23 + 126 in the sum gives the exponent of 2^(n-1) */
+static inline float lumc_exp2_ftz_f32(float x)
+{
+    x = -126.0f > x ? -126.0f : x;
+    int32_t n = lumc_bits(x + 12583038.0f);
+    n = n < 0x4b4000ff ? n : 0x4b4000ff;
+    float f = x - (lumc_float(n) - 12583038.0f);
+    return lumc_power(2.0f, f) * lumc_float((int32_t)((uint32_t)n << 23));
+}
+/* the same for x <= 0; results below 2^-126 are 0 */
 static inline float lumc_decay_f32(float x)
 {
     x = -127.0f > x ? -127.0f : x;
     float n = x + 12583039.0f; /* 1.5*2^23 + 127: its low bits are the exponent of 2^n */
     float f = x - (n - 12583039.0f);
-    float p = 0.000153533f;
-    p = p * f + 0.00133953371f;
-    p = p * f + 0.00961838104f;
-    p = p * f + 0.0555032887f;
-    p = p * f + 0.240226462f;
-    p = p * f + 0.693147182f;
-    p = p * f + 1.0f;
-    return p * lumc_float((int32_t)((uint32_t)lumc_bits(n) << 23));
+    return lumc_power(1.0f, f) * lumc_float((int32_t)((uint32_t)lumc_bits(n) << 23));
 }
 
 /* log2(x), at most 1.3 ulp (1.5 without FMA): x = 2^e * m with m in [sqrt(1/2), sqrt(2)),

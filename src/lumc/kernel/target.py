@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,11 @@ class Target:
     def generation(self) -> int:
         """The number in the name of a GPU's architecture."""
         return int(re.sub(r"\D", "", self.arch))
+
+
+class Speeds(NamedTuple):
+    """What one thread of a machine was seen to reach."""
+
+    gflops: float  # multiply-adds on registers
+    cached: float  # GB/s of reading from the second cache
+    memory: float  # GB/s of a copy in memory, both ways together

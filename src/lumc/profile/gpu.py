@@ -10,13 +10,12 @@ from lumc.codegen.generate import print_source
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import NAMES, header_of
 from lumc.errors import LumcError
-from lumc.kernel.target import Target
+from lumc.kernel.target import Speeds, Target
 from lumc.link import cuda
 from lumc.link.bundle import Tools
 from lumc.link.toolchain import Toolchain
 from lumc.oracle.kernel import TF32
 from lumc.profile.measure import COMPILER_S, SYMBOL, Bench, Job, _Made, digest_of
-from lumc.records import Speeds
 from lumc.runtime.gpu_worker import GpuLoaded, GpuWorker
 from lumc.runtime.nvidia import capability
 from lumc.runtime.process import Candidates, Limits

@@ -24,13 +24,13 @@ from lumc.errors import LumcError
 from lumc.kernel.codec import to_plain
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
-from lumc.kernel.target import Target
+from lumc.kernel.target import Speeds, Target
 from lumc.link.bundle import Tools
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.process import Lost, undisturbed
 from lumc.profile import timing
 from lumc.profile.timing import Timing
-from lumc.records import Speeds, Trial, text_of
+from lumc.records import Trial, text_of
 from lumc.runtime.device import measure_speeds
 from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
 from lumc.runtime.whole import race

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lumc import artifact
+from lumc.kernel.target import Speeds
 from lumc.profile.measure import Bench, Job
-from lumc.records import Speeds, Trial
+from lumc.records import Trial
 
 if TYPE_CHECKING:
     from lumc.profile.finals import Progress

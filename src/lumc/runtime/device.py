@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from lumc.codegen.mathlib import NAMES, header_of
-from lumc.kernel.target import Target
+from lumc.kernel.target import Speeds, Target
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
-from lumc.records import Speeds
 from lumc.runtime.worker import Memory
 
 PEAK_SAMPLES = 100  # of about 100 us

@@ -18,6 +18,7 @@ from lumc.graph.ops import DType, Op
 from lumc.kernel import term
 from lumc.kernel.normal import identity
 from lumc.kernel.term import Buffer
+from lumc.search import fold
 
 MAX_VIEWS = 32  # ways in which one node of a region may be read
 
@@ -218,6 +219,8 @@ def cast(dtype: DType, e: Expr) -> Expr:
 def binary(op: Op, a: Expr, b: Expr) -> Expr:
     """A primitive as a term; 1*x and what a constant select gives are folded."""
     kind = term.dtype(a)
+    if op is Op.ADD and kind.is_float:
+        return fold.add(a, b)
     if op is Op.ADD:
         return term.binary("or" if kind is DType.BOOL else "add", a, b)
     if op is Op.MUL and kind is DType.BOOL:
@@ -231,6 +234,8 @@ def binary(op: Op, a: Expr, b: Expr) -> Expr:
         for one, other in ((a, b), (b, a)):
             if one.kind == "const" and one.attr[1] == 1:
                 return other
+        if kind.is_float:
+            return fold.mul(a, b)
     return term.binary(op.value, a, b)
 
 

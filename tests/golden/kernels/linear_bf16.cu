@@ -145,7 +145,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
         }
     }
     {
-        /* out[m, n] = mul(add(stage.4[m, n], b[n]), recip(add(exp2(mul(mul(mul(add(add(stage.... */
+        /* out[m, n] = mul(add(stage.4[m, n], b[n]), recip(add(exp2_ftz(mul(mul(mul(add(add(st... */
         const int m_t = (int)(tid >> 2 & 7) + (int)(tid >> 5 & 1) * 16;
         const int n_t = (int)(tid & 3) * 2 + (int)(tid >> 6 & 1) * 32;
         LUMC_UNROLL for (int D0 = 0; D0 < 1; D0++) {
@@ -172,7 +172,7 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                             const float v_9 = (v_8 * 1.59375f);
                             const float v_10 = (v_9 * -1.0f);
                             const float v_11 = (v_10 * 1.4453125f);
-                            const float v_12 = lumc_exp2_f32(v_11);
+                            const float v_12 = lumc_exp2_ftz_f32(v_11);
                             const float v_13 = (v_12 + 1.0f);
                             const float v_14 = lumc_recip_f32(v_13);
                             const float v_15 = (v_4 * v_14);

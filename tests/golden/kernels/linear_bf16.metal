@@ -103,7 +103,7 @@
         }
     }
     {
-        /* out[m, n] = mul(add(stage.4[m, n], b[n]), recip(add(exp2(mul(mul(mul(add(add(stage.... */
+        /* out[m, n] = mul(add(stage.4[m, n], b[n]), recip(add(exp2_ftz(mul(mul(mul(add(add(st... */
         const int m_t = (int)(tid >> 1 & 3) + (int)(tid >> 4 & 1) * 4 + (int)(tid >> 5 & 1) * 16;
         const int n_t = (int)(tid & 1) * 2 + (int)(tid >> 3 & 1) * 4 + (int)(tid >> 6 & 1) * 32;
         LUMC_UNROLL for (int D0 = 0; D0 < 2; D0++) {
@@ -129,7 +129,7 @@
                         const float v_9 = (v_8 * 1.59375f);
                         const float v_10 = (v_9 * -1.0f);
                         const float v_11 = (v_10 * 1.4453125f);
-                        const float v_12 = lumc_exp2_f32(v_11);
+                        const float v_12 = lumc_exp2_ftz_f32(v_11);
                         const float v_13 = (v_12 + 1.0f);
                         const float v_14 = lumc_recip_f32(v_13);
                         const float v_15 = (v_4 * v_14);

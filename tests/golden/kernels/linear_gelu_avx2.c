@@ -49,7 +49,7 @@ void linear_gelu_avx2(void *const *args, long part, long nparts)
             micro_0(&B_x[m * 30], &S_packed_4[(n) / 24 * 720L], &S_stage_5[m * 24 + n]);
         }
     }
-    /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp2(mul(mul(mul(add(add(stage.5[m,... */
+    /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp2_ftz(mul(mul(mul(add(add(stage.... */
     for (long m = 0; m < 20; m++) {
 #pragma omp simd
         for (long n = 0; n < 24; n++) {
@@ -63,7 +63,7 @@ void linear_gelu_avx2(void *const *args, long part, long nparts)
             const float v_8 = (v_7 * 1.5957691669464111f);
             const float v_9 = (v_8 * -1.0f);
             const float v_10 = (v_9 * 1.4426950216293335f);
-            const float v_11 = lumc_exp2_f32(v_10);
+            const float v_11 = lumc_exp2_ftz_f32(v_10);
             const float v_12 = (v_11 + 1.0f);
             const float v_13 = lumc_recip_f32(v_12);
             const float v_14 = (v_3 * v_13);

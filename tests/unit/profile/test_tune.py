@@ -16,12 +16,13 @@ from lumc.frontend.tensor import Tensor
 from lumc.kernel.grammar import Grammar
 from lumc.kernel.moves import carried, structures
 from lumc.kernel.plan import Plan
+from lumc.kernel.target import Speeds
 from lumc.profile.choose import estimate, programs_of, shortlist
 from lumc.profile.finals import Options
 from lumc.profile.measure import Job
 from lumc.profile.tune import Tuning, least_us
 from lumc.profile.walk import PATIENCE, Walk
-from lumc.records import NAME, Records, Speeds, Trial, read_lines, text_of
+from lumc.records import NAME, Records, Trial, read_lines, text_of
 from measuring import SETTING, kernel_of, product, space_of, tuning
 from searching import TARGET, weight
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kernel_zoo import c, greatest, kernel, minus, plus, softmax, times, x
-from lumc.codegen.decay import with_decays
+from lumc.codegen.powers import shorter_powers
 from lumc.graph.expr import Expr, subterms
 from lumc.kernel.term import Kernel, unary
 from lumc.oracle.term import evaluate_kernel
@@ -28,7 +28,7 @@ def power(exponent: Expr) -> Kernel:
 
 
 def decays(k: Kernel) -> int:
-    return sum(e.kind == "un" and e.attr[0] == "decay" for e in subterms(*with_decays(k).values))
+    return sum(e.kind == "un" and e.attr[0] == "decay" for e in subterms(*shorter_powers(k).values))
 
 
 KNOWN = {
@@ -67,11 +67,29 @@ def test_known(said: str) -> None:
 @pytest.mark.parametrize("said", UNKNOWN)
 def test_unknown(said: str) -> None:
     k = power(UNKNOWN[said])
-    assert with_decays(k) == k
+    assert shorter_powers(k) == k
 
 
 def test_weights_of_a_softmax() -> None:
     """Both times that they are computed, so that they can still be kept."""
     k = softmax(M, N)
-    assert decays(k) == 2 and [s.kind for s in with_decays(k).stages] == ["red", "red"]
-    assert [s.attr for s in with_decays(k).stages] == [s.attr for s in k.stages]
+    assert decays(k) == 2 and [s.kind for s in shorter_powers(k).stages] == ["red", "red"]
+    assert [s.attr for s in shorter_powers(k).stages] == [s.attr for s in k.stages]
+
+
+def names(value: Expr) -> list[str]:
+    k = kernel("power", "m n", {"m": M, "n": N}, value, SHAPES)
+    terms = subterms(*shorter_powers(k).values)
+    return sorted(e.attr[0] for e in terms if e.kind == "un" and e.attr[0] != "recip")
+
+
+def test_where_tiny_results_are_not_seen() -> None:
+    e = unary("exp2", x("x", "m", "n"))
+    assert names(unary("recip", plus(e, 1.0))) == ["exp2_ftz"]
+    assert names(times(plus(e, 1.0), plus(e, -1.0))) == ["exp2_ftz"]
+
+
+def test_where_tiny_results_are_seen() -> None:
+    e = unary("exp2", x("x", "m", "n"))
+    for value in (e, times(plus(e, 1.0), e), plus(e, 1e-30), plus(e, x("y", "m", "n"))):
+        assert names(value) == ["exp2"]
