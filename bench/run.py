@@ -63,7 +63,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds to build a workload")
     parser.add_argument(
         "--profile",
-        default="--budget 20s --threads {threads}",
+        default="--budget 30s --threads {threads}",
         help="options of 'lumc profile'; {threads} is replaced (default: %(default)s)",
     )
     parser.add_argument(

@@ -9,8 +9,9 @@ from lumc.graph.expr import Expr, bound_axes
 from lumc.kernel.contraction import Pair, can_dot, lanes, least_step, pairs, staging_modes
 from lumc.kernel.legal import shared_prefix, streamable
 from lumc.kernel.normal import normalize
+from lumc.kernel.registers import DOT_TILES, REGISTER_TILES
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import DOT_TILES, REGISTER_TILES, _finish, _whole_panels
+from lumc.kernel.space import _finish, _whole_panels
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 

@@ -28,8 +28,9 @@ from lumc.graph.expr import Expr
 from lumc.kernel.contraction import can_dot, lanes, operand_of, pairs, staging_modes
 from lumc.kernel.legal import own_axes, shared_prefix, streamable
 from lumc.kernel.normal import normalize
+from lumc.kernel.registers import DOT_TILES, REGISTER_TILES
 from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import DOT_TILES, REGISTER_TILES, contraction_stage, default_schedule
+from lumc.kernel.space import contraction_stage, default_schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 

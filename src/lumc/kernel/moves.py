@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from lumc.graph.expr import Expr
@@ -23,8 +23,8 @@ REACH = 8  # a step makes a tile at most so many times larger or smaller
 
 
 def structures(grammar: Grammar) -> list[Schedule]:
-    """The default and everything that differs from it in the structure of one reduction; on a GPU
-    all guesses."""
+    """The default and everything that differs from it in the structure of one reduction, or in how
+    memory is written and read ahead where nothing is contracted; on a GPU all guesses."""
     kernel, default = grammar.kernel, grammar.default
     out = {grammar.nearest(grammar.values(default)): None}
     if grammar.target.gpu:
@@ -34,6 +34,10 @@ def structures(grammar: Grammar) -> list[Schedule]:
         for other in _stages(grammar, stage):
             stages = (*default.stages[:i], other, *default.stages[i + 1 :])
             wanted = grammar.values(tiled(kernel, stages, grammar.target))
+            out[grammar.nearest(wanted)] = None
+    if all(p.form == "rows" for p in default.stages):  # memory decides, and moods of its neighbours
+        for stream, prefetch in product((False, True), repeat=2):
+            wanted = grammar.values(replace(default, stream=stream, prefetch=prefetch))
             out[grammar.nearest(wanted)] = None
     return [grammar.build(path) for path in out]
 

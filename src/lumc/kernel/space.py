@@ -1,7 +1,7 @@
 """A sound default schedule for every kernel.
 
 Measured order of effect (the tile prototype): form and axes of each contraction, staging of its
-operands, block tiles and loop order, then the register tile.
+operands, block tiles and loop order, then the register tile (``registers.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from lumc.kernel.contraction import (
     Pair,
     can_dot,
     can_link,
-    from_memory,
     lanes,
     least_step,
     operand_of,
@@ -24,29 +23,12 @@ from lumc.kernel.contraction import (
 )
 from lumc.kernel.legal import grain, shared_prefix, streamable
 from lumc.kernel.normal import normalize
+from lumc.kernel.registers import NESTED_TILES, register_tile, rows_of
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
 
-# rows x vectors that keep the accumulators, one row of b and one element of a in registers
-REGISTER_TILES = {
-    32: (
-        *((28, 1), (8, 3), (6, 4), (8, 2), (14, 2), (12, 2), (8, 1), (14, 1), (16, 1), (24, 1)),
-        *((9, 3), (6, 3), (6, 1)),
-    ),
-    16: ((4, 3), (6, 2), (4, 2), (8, 1), (6, 1), (12, 1)),
-}
-DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
-# of weighted values, of scores, of scores with their lanes along the rows of the weighted values
-NESTED_TILES = {32: ((12, 2), (14, 2), (8, 3)), 16: ((6, 2), (6, 2), (6, 2))}
 STREAMED = 8  # rows of a matrix that are read side by side
-FMAS, LATENCY = 2, 4  # vector FMAs in a cycle; cycles until a sum can be added to again
-# cycles that an instruction costs beside the FMAs, as the core may serve a second thread, and a
-# row of a that is no part of a window: its lines stay in the first cache, which has few for rows
-# that are a power of two apart
-ISSUE, ROW, FEW = 0.12, 0.6, 8
-STEP = 4  # instructions of a step beside loads and FMAs
-NEAR = 1.15  # times the fewest cycles: the first such register tile is taken
 MANY_TILES = 8  # enough parts for a static partition
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
@@ -132,10 +114,10 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     if skinny and not square and stage.kind == "red":
         return _dot(kernel, stage, skinny[0], target, 2)
     ready = best and (_step(kernel, stage, best, "b") == 1 or can_link(kernel, stage, best))
-    if best and (_rows(kernel, best) > 1 or (not in_place and ready)):
+    if best and (rows_of(kernel, best) > 1 or (not in_place and ready)):
         return contraction_stage(kernel, stage, best, target)
     if in_place:
-        most = max(in_place, key=lambda p: min(_rows(kernel, p), 4))
+        most = max(in_place, key=lambda p: min(rows_of(kernel, p), 4))
         return _dot(kernel, stage, most, target, 4)
     return _row_walk(kernel, stage)
 
@@ -157,10 +139,6 @@ def _by_columns(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool
     return lane in kernel.axes and all(least_step(kernel, e, lane) == 1 for e in loads)
 
 
-def _rows(kernel: Kernel, pair: Pair) -> int:
-    return kernel.extent[pair[0]] if pair[0] else 1
-
-
 def _step(kernel: Kernel, stage: Expr, pair: Pair, side: str) -> int:
     return least_step(kernel, operand_of(stage, pair, side), pair[1])
 
@@ -173,7 +151,7 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
     rest = bin(extent % (3 * width) % width).count("1") + extent % (3 * width) // width
     full = extent / (half * -(-extent // half)) - 0.05 * rest
     return (
-        min(_rows(kernel, pair), 8),
+        min(rows_of(kernel, pair), 8),
         round(full * (1 if unit or link else 0.6), 1),
         link and len(bound_axes(stage)) > 1,
         pair[1] in kernel.axes[-1:] or pair[1] not in kernel.axes,
@@ -193,7 +171,7 @@ def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str,
         return None
     p, a, b = Stage("dot", *pair), ["none"], ["none"]
     modes = [staging_modes(kernel, stage, p, side) for side in "ab"]
-    if _rows(kernel, pair) == 1 and stage.kind == "red":
+    if rows_of(kernel, pair) == 1 and stage.kind == "red":
         a += ["hoist"]
         if kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2:
             b += ["narrow", "link"]
@@ -204,13 +182,13 @@ def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str,
 
 
 def _is_skinny(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
-    few = 1 < _rows(kernel, pair) <= 8 and kernel.extent[pair[1]] > 64
+    few = 1 < rows_of(kernel, pair) <= 8 and kernel.extent[pair[1]] > 64
     return few and not can_link(kernel, stage, pair)
 
 
 def _dot(kernel: Kernel, stage: Expr, pair: Pair, target: Target, columns: int) -> Stage:
     """One row walks many columns at once: as many streams as it takes to keep memory busy."""
-    modes, mr = _dots(kernel, stage, pair, target), min(4, _rows(kernel, pair))
+    modes, mr = _dots(kernel, stage, pair, target), min(4, rows_of(kernel, pair))
     assert modes
     nv = STREAMED if mr == 1 else columns
     return Stage("dot", *pair, mr=mr, nv=nv, stage_a=modes[0], stage_b=modes[1])
@@ -226,15 +204,15 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     columns = above is not None and rows == above.attr[0]
     if nested or weighted:
         mr, nv = NESTED_TILES[target.registers][0 if weighted else 1 + columns]
-        mr, nv = min(mr, _rows(kernel, pair)), min(nv, -(-extent // width))
+        mr, nv = min(mr, rows_of(kernel, pair)), min(nv, -(-extent // width))
     else:
         own = _own_copies(kernel, stage, pair, target)
-        mr, nv = _register_tile(kernel, stage, pair, replace(target, threads=1) if own else target)
+        mr, nv = register_tile(kernel, stage, pair, replace(target, threads=1) if own else target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
     b = staging_modes(kernel, stage, p, "b")
     p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
     a = staging_modes(kernel, stage, p, "a")
-    copied = p.stage_b == "link" and target.threads > 1 and _rows(kernel, pair) > 2 * mr
+    copied = p.stage_b == "link" and target.threads > 1 and rows_of(kernel, pair) > 2 * mr
     copied &= stage.kind == "red" and _are_apart(kernel, stage, pair)
     streams = p.stage_b == "none" and _deep(kernel, stage, target) and target.threads == 1
     return replace(
@@ -252,58 +230,10 @@ def _are_apart(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     return rows is not None and least_step(kernel, operand_of(stage, pair, "a"), rows) != 1
 
 
-def _has_windows(stage: Expr, pair: Pair) -> bool:
-    """Do the rows of a overlap: does an index go along them and along a reduced axis?"""
-    loads = (e for e in subterms(operand_of(stage, pair, "a")) if e.kind == "load")
-    both = (i.free & {*bound_axes(stage)} for e in loads for i in e.kids if pair[0] in i.free)
-    return any(both)
-
-
-def _register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[int, int]:
-    """The rows x vectors with the fewest cycles for all of a step, remainders included."""
-    width, rows, extent = lanes(target, dtype(stage)), _rows(kernel, pair), kernel.extent[pair[1]]
-    tiles = {
-        (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
-    }
-    order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
-    window = _has_windows(stage, pair)
-
-    def step(m: int, v: int) -> float:
-        """Cycles of a step of m rows by v vectors."""
-        broadcasts = 0 if from_memory(m, v, width * dtype(stage).nbytes) else m
-        instructions = m * v + v + broadcasts + STEP
-        apart = 0 if window else ROW * m * max(1, m / FEW)
-        return max(m * v / FMAS, LATENCY) + ISSUE * instructions + apart
-
-    def cycles(tile: tuple[int, int]) -> float:
-        panel = tile[1] * width
-        share = ceil(ceil(extent / panel) / target.threads) * panel * target.threads / extent
-        uneven = max(1.0, (1 + share) / 2) if target.threads > 1 and not window else 1.0
-        return uneven * sum(
-            n * k * step(m, v)
-            for m, n in _blocks(rows, tile[0])
-            for v, k in _panels(extent, tile[1], width)
-        )
-
-    least = min(map(cycles, order))
-    return next(t for t in order if cycles(t) <= least * (1 if window else NEAR))
-
-
-def _blocks(extent: int, by: int) -> list[tuple[int, int]]:
-    """(size, how many) of the blocks of an extent."""
-    return [(n, k) for n, k in ((by, extent // by), (extent % by, 1)) if n and k]
-
-
-def _panels(extent: int, nv: int, width: int) -> list[tuple[int, int]]:
-    """(vectors, how many) of the panels of an extent; the last lanes are vectors of 8, 4, .."""
-    out = _blocks(extent, nv * width)
-    return [(n // width + (n % width).bit_count(), k) for n, k in out]
-
-
 def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], target: Target) -> str:
     """In place if the rows of b that a panel crosses fit in the cache: lines that are a power of
     two apart share few of its sets."""
-    if "narrow" in modes and _rows(kernel, pair) <= FEW_ROWS:
+    if "narrow" in modes and rows_of(kernel, pair) <= FEW_ROWS:
         return "narrow"
     if "link" in modes:
         return "link"
@@ -311,7 +241,7 @@ def _default_b(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], target
     span = kernel.extent[last] * least_step(kernel, operand_of(stage, pair, "b"), last)
     small = span * dtype(stage).nbytes <= target.l2 and pair[1] in kernel.axes[-1:]
     small &= not _own_copies(kernel, stage, pair, target)
-    if "none" in modes and (small or _rows(kernel, pair) <= 8 or stage.kind == "wsum"):
+    if "none" in modes and (small or rows_of(kernel, pair) <= 8 or stage.kind == "wsum"):
         return "none"
     return "hoist" if "hoist" in modes else "inner"
 
@@ -320,7 +250,7 @@ def _own_copies(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool
     """Does every thread have a share of the rows and a copy of b? Else it has a share of the lanes
     and reads all of a for every block of these: lines that several cores read come slowly."""
     several = target.threads > 1 and _deep(kernel, stage, target)
-    many = _rows(kernel, pair) >= target.threads * BLOCK_LANES
+    many = rows_of(kernel, pair) >= target.threads * BLOCK_LANES
     return several and many and not can_link(kernel, stage, pair)
 
 

@@ -198,3 +198,11 @@ def test_a_path_goes_on_from_its_start() -> None:
     assert sum(n for _, n in g.options(())) * factorial(2) * 3 * flags == g.size()
     path = g.sample(random.Random(1), start)
     assert path[:3] == start and g.path(g.build(path)) == path
+
+
+def test_streaming_kernels_try_every_way_to_memory() -> None:
+    """Early, as a price does not know which one this machine likes."""
+    rows = structures(Grammar(softmax(64, 256), V4))
+    assert {(s.stream, s.prefetch) for s in rows} == set(product((False, True), repeat=2))
+    contraction = structures(Grammar(matmul(64, 64, 64), V4))
+    assert len({(s.stream, s.prefetch) for s in contraction}) < 4
