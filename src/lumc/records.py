@@ -120,7 +120,8 @@ class Records:
             mine = all(line[k] == v for k, v in self.setting.fields().items())
             if line["kind"] == "peak":
                 if mine and "memory" in line:
-                    self.speeds = Speeds(*(float(line[name]) for name in Speeds._fields))
+                    speeds = Speeds(*(float(line[name]) for name in Speeds._fields))
+                    self.speeds = speeds if all(rate > 0 for rate in speeds) else self.speeds
                 return
             key, us = (str(line["kernel"]), bool(line["cold"])), _microseconds(line.get("us"))
             if line["kind"] == "turn":

@@ -22,7 +22,7 @@ from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
-from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, dtype, unary
+from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, constants, dtype, unary
 
 EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
 MANY = 16  # values of the other axes that make it worth to keep what depends on one
@@ -441,8 +441,5 @@ def _power(score: Expr, top: Expr, factor: Expr | None) -> Expr:
 def _unscaled(scores: Expr) -> tuple[Expr, Expr | None]:
     """``(s, c)`` of scores c * s with a constant c > 0: differences are scaled after they are
     taken, so that scores near the largest float do not overflow."""
-    if scores.kind == "bin" and scores.attr[0] == "mul":
-        for c, s in (scores.kids, scores.kids[::-1]):
-            if c.kind == "const" and c.attr[1] > 0:
-                return s, c
-    return scores, None
+    found = ((s, c) for c, s in constants(scores, "mul") if c.attr[1] > 0)
+    return next(found, (scores, None))

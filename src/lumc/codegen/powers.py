@@ -12,7 +12,7 @@ from itertools import permutations
 from math import isclose
 
 from lumc.graph.expr import Expr, axis, bound_axes, rewrite, substitute, subterms
-from lumc.kernel.term import Kernel, unary
+from lumc.kernel.term import Kernel, constants, unary
 
 SMALL = 2.0**-90  # a constant from here on absorbs what is no normal number
 Parts = dict[Expr, float]  # of a sum: how often each term occurs
@@ -35,8 +35,7 @@ def shorter_powers(kernel: Kernel) -> Kernel:
 
 def _absorbs(e: Expr) -> bool:
     """Is it the sum of a term and a constant that is not very small?"""
-    added = e.kids if e.kind == "bin" and e.attr[0] == "add" else ()
-    return any(k.kind == "const" and abs(k.attr[1]) >= SMALL for k in added)
+    return any(abs(c.attr[1]) >= SMALL for c, _ in constants(e, "add"))
 
 
 def _is_never_positive(kernel: Kernel, e: Expr) -> bool:
@@ -63,16 +62,11 @@ def _parts(e: Expr) -> Parts:
         t, c = todo.pop()
         if t.kind == "bin" and t.attr[0] == "add":
             todo += ((k, c) for k in t.kids)
-        elif t.kind == "bin" and t.attr[0] == "mul" and (i := _constant(t)) is not None:
-            todo.append((t.kids[1 - i], c * t.kids[i].attr[1]))
+        elif found := next(constants(t, "mul"), None):
+            todo.append((found[1], c * found[0].attr[1]))
         else:
             out[t] = out.get(t, 0.0) + c
     return out
-
-
-def _constant(product: Expr) -> int | None:
-    """Which of its factors is a number?"""
-    return next((i for i, k in enumerate(product.kids) if k.kind == "const"), None)
 
 
 def _is_square(e: Expr) -> bool:

@@ -16,7 +16,7 @@ The dtype of every term follows from its parts (``dtype``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -69,6 +69,12 @@ def reduce(op: str, axes: str | Iterable[str], e: Expr) -> Expr:
 
 def wsum(axis: str, scores: Expr, values: Expr) -> Expr:
     return make("wsum", (axis,), (scores, values), (axis,))
+
+
+def constants(e: Expr, op: str) -> Iterator[tuple[Expr, Expr]]:
+    """The operands of a sum or product that are constants, each with the other one."""
+    if e.kind == "bin" and e.attr[0] == op:
+        yield from ((c, rest) for c, rest in (e.kids, e.kids[::-1]) if c.kind == "const")
 
 
 def dyn(e: Expr) -> Expr:

@@ -76,7 +76,8 @@ def summary(body: Body) -> Iterator[str]:
     figures = f"{us(body['total_us'])} {kind}" + (f", {least}" if least else "")
     many = f"{times(body['launches'])} of {body['count']} kernel{'s' if body['count'] != 1 else ''}"
     yield f"{head}: {figures}, {many}"
-    known = "measured" if body["machine"]["measured"] else "nominal"
+    several = f" for one thread, times {body['threads']}" if body["threads"] > 1 else ""
+    known = f"measured{several}" if body["machine"]["measured"] else "nominal"
     yield (
         f"limits: {body['machine']['gflops']:.0f} GFLOP/s, "
         f"{body['machine']['bandwidth']:.0f} GB/s from memory ({known})"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lumc.codegen.mathlib import NAMES, header_of
+from lumc.kernel.legal import PIECE
 from lumc.kernel.target import Speeds, Target
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.runtime.worker import Memory
@@ -20,7 +20,6 @@ from lumc.runtime.worker import Memory
 PEAK_SAMPLES = 100  # of about 100 us
 CACHE_SAMPLES = 20
 MEMORY_SAMPLES = 10
-PIECE = 256  # bytes
 MOST_BYTES = 256 << 20  # of an array that is copied
 PEAK_SUMS = 12  # vectors that peak.c adds up side by side
 CACHE_BYTES = 32 << 20  # where the system does not say
@@ -50,9 +49,8 @@ def cache_bytes() -> int:
 
 
 def measure_speeds(target: Target, tools: Toolchain, folder: Path) -> Speeds:
-    """By peak.c, compiled like a kernel in this folder."""
+    """By peak.c, compiled like a kernel in this folder, where the header of kernels lies."""
     (folder / "peak.c").write_bytes((files("lumc.runtime") / "peak.c").read_bytes())
-    (folder / NAMES["cpu"]).write_text(header_of("cpu"))
     flags = (*KERNEL_FLAGS, *target.flags, f"-DLANES={target.lanes}")
     compile_objects(tools, folder, ["peak.c"], flags)
     link_objects(tools, folder, ["peak.o"], "peak.so", ("-shared",))
@@ -60,7 +58,8 @@ def measure_speeds(target: Target, tools: Toolchain, folder: Path) -> Speeds:
     for function in (library.peak_gflops, library.cached_gbps, library.memory_gbps):
         function.restype = ctypes.c_double
     step = PEAK_SUMS * target.lanes
-    near, far = target.l2 // 8 // step * step, min(2 * cache_bytes(), MOST_BYTES) // PIECE * PIECE
+    near = target.l2 // 8 // step * step
+    far = max(target.l2, min(2 * cache_bytes(), MOST_BYTES)) // PIECE * PIECE
     memory = Memory()
     x, y = (ctypes.c_void_p(memory.array([far], np.uint8).ctypes.data) for _ in range(2))
     gflops = max(library.peak_gflops() for _ in range(PEAK_SAMPLES))

@@ -14,11 +14,9 @@ touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
-from lumc.kernel.term import binary, const, dtype
+from lumc.kernel.term import binary, const, constants, dtype
 
 ROUNDS = 1e6  # added and taken away again, a constant from here on rounds what it is added to
 RANGE = {DType.F16: (1e-4, 6e4)}  # magnitudes that constants may get
@@ -29,7 +27,7 @@ def add(a: Expr, b: Expr) -> Expr:
     """``a + b`` of floats."""
     for x, y in ((a, b), (b, a)):
         if y.kind == "const":
-            for c, rest in _constants(x, "add"):
+            for c, rest in constants(x, "add"):
                 value = c.attr[1] + y.attr[1]
                 if abs(c.attr[1]) + abs(y.attr[1]) < ROUNDS and (not value or _is_plain(value, y)):
                     return binary("add", rest, const(value, dtype(y))) if value else rest
@@ -56,7 +54,7 @@ def _outside(e: Expr) -> Expr:
 
 def _split(e: Expr, deep: int) -> tuple[Expr, Expr] | None:
     """A product as a constant and the rest."""
-    for c, rest in _constants(e, "mul"):
+    for c, rest in constants(e, "mul"):
         return c, rest
     if e.kind == "bin" and e.attr[0] == "mul" and deep:
         for x, y in (e.kids, e.kids[::-1]):
@@ -69,7 +67,7 @@ def _scaled(e: Expr, factor: float, deep: int) -> Expr | None:
     """``factor * e`` without another operation: a constant of e takes it."""
     if e.kind != "bin" or not deep:
         return None
-    for c, rest in _constants(e, "mul"):
+    for c, rest in constants(e, "mul"):
         value = c.attr[1] * factor
         if rest.kind == "red" and -1 in (c.attr[1], factor):
             return None  # laws see a distance from a maximum by its -1
@@ -80,7 +78,7 @@ def _scaled(e: Expr, factor: float, deep: int) -> Expr | None:
         for x, y in (e.kids, e.kids[::-1]):
             if new := _scaled(x, factor, deep - 1):
                 return binary("mul", new, y)
-    for c, rest in _constants(e, "add"):
+    for c, rest in constants(e, "add"):
         new, value = _scaled(rest, factor, deep - 1), c.attr[1] * factor
         if new and _is_plain(value, c):
             return binary("add", new, const(value, dtype(c)))
@@ -96,12 +94,6 @@ def _without(e: Expr, factor: Expr, deep: int) -> Expr | None:
             if new := _without(x, factor, deep - 1):
                 return binary("mul", new, y)
     return None
-
-
-def _constants(e: Expr, op: str) -> Iterator[tuple[Expr, Expr]]:
-    """Operands of ``op`` that are constants, each with the other one."""
-    if e.kind == "bin" and e.attr[0] == op:
-        yield from ((c, rest) for c, rest in (e.kids, e.kids[::-1]) if c.kind == "const")
 
 
 def _is_plain(value: float, like: Expr) -> bool:
