@@ -21,6 +21,9 @@ HERE = Path(__file__).parent
 TOLERANCE = {True: 1e-4, False: 5e-2}  # of peers that compute in f32, and of the others
 SLOW = 10  # times the best: sampled twice only
 ROUNDS = 12
+# Memory of a shared machine has moods that last for seconds. A minimum is one when it has stood for
+# a third of the time; the times that decide a row are waited for, up to some budgets.
+CLOSE, FALL, STOOD, BUDGETS = 1.25, 0.995, 1 / 3, 5
 Record = dict[str, Any]
 
 
@@ -90,9 +93,11 @@ def race(
     limit: float,
     peak: Callable[[float], float],
 ) -> Record:
-    """A row: every peer's record with its minimum and median over ``budget`` seconds in all, and
-    at least ``ROUNDS`` - long runs meet as many moments as short ones - and the ``peak`` rate
-    beside the burst with the least time, each over a run of the fastest."""
+    """A row: every peer's record with its minimum and median, and the ``peak`` rate beside the
+    burst with the least time, each over a run of the fastest.
+
+    It takes ``budget`` seconds and ``ROUNDS`` at least - long runs meet as many moments as short
+    ones - and goes on while a peer that is ``CLOSE`` to the best still finds faster moments."""
     peers = {w.peer: prepare(w, workload, limit) for w in workers}
     running = [w for w in workers if not {"missing", "failed"} & set(peers[w.peer])]
     best = min((peers[w.peer]["once_us"] for w in running), default=0.0)
@@ -101,7 +106,8 @@ def race(
     times: dict[str, list[float]] = {w.peer: [] for w in running}
     before, own, start, rounds = busy_seconds(), 0.0, time.monotonic(), 0
     rate, least, beside = peak(best), math.inf, 0.0
-    while running and (rounds < ROUNDS or time.monotonic() - start < budget):
+    minima, fell = dict.fromkeys(times, math.inf), start
+    while running and (rounds < ROUNDS or not settled(time.monotonic(), start, fell, budget)):
         for worker in list(running):
             if worker.peer in slow and rounds >= 2:
                 continue
@@ -114,8 +120,13 @@ def race(
             times[worker.peer] += reply["us"]
             probes, last, rate = spent_by_children(), rate, peak(best)
             own += reply["cpu_s"] + spent_by_children() - probes
-            if min(reply["us"]) < least:
-                least, beside = min(reply["us"]), max(last, rate)
+            fastest = min(reply["us"])
+            if fastest < FALL * minima[worker.peer]:
+                minima[worker.peer] = fastest
+                if fastest < CLOSE * least:
+                    fell = time.monotonic()
+            if fastest < least:
+                least, beside = fastest, max(last, rate)
         running[:] = running[1:] + running[:1]  # another one begins the next round
         rounds += 1
     wall = time.monotonic() - start
@@ -126,6 +137,12 @@ def race(
         others = (busy_seconds() or before) - before - own
         row["disturbed"] = max(0.0, others / wall / (os.cpu_count() or 1))
     return row
+
+
+def settled(now: float, start: float, fell: float, budget: float) -> bool:
+    """Whether the minima have stood for long enough since one of the best ``fell``."""
+    taken = now - start
+    return taken >= budget and (now - fell >= STOOD * taken or taken >= BUDGETS * budget)
 
 
 def summary(times: list[float]) -> Record:

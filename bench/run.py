@@ -63,8 +63,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=120.0, help="seconds to build a workload")
     parser.add_argument(
         "--profile",
-        default="--budget 30s --threads {threads}",
-        help="options of 'lumc profile'; {threads} is replaced (default: %(default)s)",
+        default="--threads {threads}",
+        help="options of 'lumc profile'; {threads} is replaced (default: %(default)s, and so the "
+        "time that lumc takes by default)",
     )
     parser.add_argument(
         "--resume-json", type=Path, metavar="FILE", help="keep its rows, measure the others"
