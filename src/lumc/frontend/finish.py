@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from lumc.artifact import write_text
+from lumc.artifact import is_special, write_text
 from lumc.errors import Exit, LumcError
 from lumc.frontend.weights import reference, write_safetensors
 from lumc.graph.bind import bind_dims
@@ -117,7 +117,7 @@ def save(
     """
     graph = bind_dims(model.graph(), dims) if dims else model.graph()
     moved = [w for w in graph.weights if copy or w.file is None]
-    if moved and path == "-":
+    if moved and (path == "-" or is_special(Path(path))):
         what = f"{len(moved)} weights need a safetensors file beside the graph"
         raise LumcError("E0204", what, fix="name the graph with -o", exit=Exit.USAGE)
     if moved:

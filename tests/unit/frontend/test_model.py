@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -182,12 +183,16 @@ def test_saving_twice_gives_the_same_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_constants_need_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_constants_need_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     g, _ = model_with_constants()
-    with pytest.raises(LumcError, match="need a safetensors file") as e:
-        g.save("-")
-    assert e.value.exit == 2
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in ("-", str(pipe)):
+        with pytest.raises(LumcError, match="need a safetensors file") as e:
+            g.save(path)
+        assert e.value.exit == 2
     assert capsys.readouterr().out == ""
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_bound_dims_are_written(capsys: pytest.CaptureFixture[str]) -> None:
