@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,12 @@ from kernel_zoo import F32, F64, c, greatest, kernel, plus, times, total, x
 from kernels import FLAGS, compile_programs, native, run, run_checked, worst
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
+from lumc.codegen.mathlib import header_of
 from lumc.graph.ops import DType
 from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Kernel, binary, cast, const, guard, unary, wsum
 from lumc.oracle.term import evaluate_kernel
+from lumc.targets import resolve_target
 
 NAN, INF = np.nan, np.inf
 
@@ -283,7 +287,7 @@ def test_accuracy_of_shorter_powers(tmp_path: Path, op: str, least: float) -> No
     value = plus(unary("exp2", x("x", "n")), 1e-25) if op == "exp2_ftz" else unary("exp2", square)
     k = kernel(op, "n", {"n": data.size}, value, {"x": data.shape})
     program = lower(k, default_schedule(k, native()), native())
-    assert f"lumc_{op}_f32" in print_kernel(program, "k")
+    assert f"lumc_{op}_n_f32" in print_kernel(program, "k")
     got = run(compile_programs(tmp_path, [program]), 0, program, {"x": data})["out"]
     with np.errstate(all="ignore"):
         wide = data.astype(np.float64)
@@ -296,3 +300,39 @@ def test_accuracy_of_shorter_powers(tmp_path: Path, op: str, least: float) -> No
         off = np.abs(got - want)[finite]
         ulp = off / np.spacing(np.abs(rounded[finite]))
     assert ((ulp <= limit) | (off <= least)).all()
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4", "x86-64-v3", "x86-64-v2"])
+def test_powers_of_whole_vectors(tmp_path: Path, name: str) -> None:
+    """What vectors compute with a table is as good as what lanes compute one by one."""
+    target = resolve_target(f"cpu:{name}")
+    if native().lanes < target.lanes or native().arch == "aarch64":
+        pytest.skip(f"this CPU is no {name}")
+    (tmp_path / "powers.c").write_text(
+        f"""#define LUMC_LANES {target.lanes}
+{header_of("cpu")}
+void decay(float *to, const float *from, long n) {{ lumc_decay_n_f32(to, from, n); }}
+void exp2_ftz(float *to, const float *from, long n) {{ lumc_exp2_ftz_n_f32(to, from, n); }}
+"""
+    )
+    command = ["gcc", "-std=gnu11", "-shared", "-fPIC", *FLAGS, *target.flags, "-Wno-psabi"]
+    subprocess.run(
+        [*command, str(tmp_path / "powers.c"), "-o", str(tmp_path / "powers.so")], check=True
+    )
+    lib = ctypes.CDLL(str(tmp_path / "powers.so"))
+    data = np.random.default_rng(5).integers(0, 1 << 32, 1 << 20, np.uint32).view(np.float32)
+    data[: 1 << 19] = np.random.default_rng(6).uniform(-130, 130, 1 << 19)
+    data[:8] = [INF, -INF, NAN, -NAN, -0.0, -126.0, 127.9999, 128.0]
+    with np.errstate(all="ignore"):
+        want = np.exp2(data.astype(np.float64))
+        rounded = want.astype(np.float32)
+    cases = (("decay", 0.0, 2.0**-126), ("exp2_ftz", INF, 2.0**-125))
+    for op, top, least in cases:
+        got = np.empty_like(data)
+        getattr(lib, op)(got.ctypes, data.ctypes, ctypes.c_long(data.size))
+        mine = ~(data > top)
+        finite = mine & np.isfinite(rounded)
+        assert np.array_equal(got[mine & ~finite], rounded[mine & ~finite], equal_nan=True)
+        off = np.abs(got[finite] - want[finite])
+        assert ((off <= 1.4 * np.spacing(rounded[finite])) | (off <= least)).all()
+        assert (got[data <= -127] == 0).all()

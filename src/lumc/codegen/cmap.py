@@ -73,7 +73,10 @@ def _move(w: Writer, op: Map) -> None:
         _nest(w, op)
         return
     load, lane, lanes = op.turn, op.axes[-1], w.target.lanes
-    blocks = {a: Range(dim(f"{a}.b"), dim(f"{a}.c"), (lanes,)) for a in (load, lane)}
+    blocks = {
+        a: Range(dim(f"{a}.b"), dim(f"{a}.c"), tuple(block_sizes(op.ranges[a], lanes)))
+        for a in (load, lane)
+    }
     with ExitStack() as nest:
         nest.enter_context(w.loops([a for a in op.axes if a not in blocks], op.ranges))
         for a, block in blocks.items():
@@ -121,16 +124,12 @@ def _nest(w: Writer, op: Map) -> None:
     that fixes it."""
     levels = w.levels(op.axes)
     stored = w.store(op.dst, levels.value(op.term), levels.value)
-    if not op.stream and not op.ahead:
-        with w.nest(levels, op.ranges, len(op.axes)):
-            w.line(stored)
+    if not op.stream:
+        width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
+        w.walk(levels, op.ranges, [stored], width, op.ahead)
         return
     with w.nest(levels, op.ranges, len(op.axes) - 1):
-        if op.stream:
-            _stream(w, op, levels, stored)
-        else:
-            lane, width = op.axes[-1], PIECE // w.places[op.dst.attr[0]].dtype.nbytes
-            w.pieces(lane, op.ranges[lane], width, op.ahead, [*levels.at[-1], stored])
+        _stream(w, op, levels, stored)
 
 
 def _stream(w: Writer, op: Map, levels: Levels, stored: str) -> None:
@@ -148,8 +147,7 @@ def _stream(w: Writer, op: Map, levels: Levels, stored: str) -> None:
         w.prefetch(lane, op.ahead, width)
         with w.block(f"if ({n} == {width})"):
             w.line(f"{STORED[kind]} {name}[{width}] __attribute__((aligned({LINE})));")
-            with w.lanes(lane, width):
-                w.lines_of([*levels.at[-1], into])
+            w.lanes(lane, width, [*levels.at[-1], into])
             w.line(f"lumc_stream(&{to}, {name});")
-        with w.block("else"), w.lanes(lane, n):
-            w.lines_of([*levels.at[-1], stored])
+        with w.block("else"):
+            w.lanes(lane, n, [*levels.at[-1], stored], most=width)

@@ -25,6 +25,7 @@ _SUMS = {
     DType.U8: "uint32_t",
 }
 _BITS = {"float": 32, "double": 64, "uint64_t": 64, "uint32_t": 32}
+LONG = 64  # lanes of a piece
 SIMD_FROM = 4  # elements; shorter reductions stay scalar
 
 
@@ -56,11 +57,12 @@ def _along_kept(w: Writer, op: Reduce) -> None:
         levels = w.levels((*op.red, lane))
         values = [levels.value(o.term) for o in op.outputs]
         stores = [(dst, levels.value(term)) for dst, term in op.stores]
-        with w.nest(levels, ranges, len(op.red) + 1):
-            for o, value in zip(op.outputs, values, strict=True):
-                total = combine(o.op, computed(dtype(o.term)), w.load(o.dst), value)
-                w.line(w.store(o.dst, total))
-            w.lines_of([w.store(dst, value) for dst, value in stores])
+        totals = [
+            w.store(o.dst, combine(o.op, computed(dtype(o.term)), w.load(o.dst), value))
+            for o, value in zip(op.outputs, values, strict=True)
+        ]
+        steps = [*totals, *(w.store(dst, value) for dst, value in stores)]
+        w.walk(levels, ranges, steps, LONG)
 
 
 def _in_strips(w: Writer, op: Reduce) -> None:
@@ -75,8 +77,9 @@ def _in_strips(w: Writer, op: Reduce) -> None:
         if r.largest >= width:
             with w.block(f"for (; {c} + {width} <= {w.index(end)}; {c} += {width})", "one vector"):
                 _strip(w, op, start, width)
-        if any(size % width for size in r.sizes):
-            rest = Range(start, add(end, mul(start, -1)), r.sizes)
+        sizes = sorted({size % width for size in r.sizes})
+        if sizes != [0]:
+            rest = Range(start, add(end, mul(start, -1)), tuple(sizes))
             _along_kept(w, replace(op, kept=(lane,), ranges={**op.ranges, lane: rest}))
 
 
@@ -86,7 +89,6 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
     even = all(size % op.streams == 0 for size in r.sizes)
     sums = any(o.op == "sum" for o in op.outputs)
     streams = range(op.streams if even and not sums and not op.stores else 1)
-    c, part = w.names.axis(lane), w.index(dim(f"{lane}.l"))
 
     def array(like: Expr) -> Expr:
         """A local array of one value per lane."""
@@ -100,9 +102,7 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
         levels = w.levels((lane,))
         lines = steps(levels)
         w.lines_of(levels.at[0])
-        w.line("#pragma omp simd")
-        with w.block(f"for (long {part} = 0; {part} < {width}; {part}++)"):
-            w.lines_of([f"const long {c} = {w.index(start)} + {part};", *levels.at[1], *lines])
+        w.lanes(lane, width, [*levels.at[1], *lines], start=start)
 
     def joined(o: Output, cell: Expr, value: str) -> str:
         return w.store(cell, combine(o.op, computed(dtype(o.term)), w.load(cell), value))

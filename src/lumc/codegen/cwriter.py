@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 
+from lumc.codegen.cphases import has_calls, phases, quotients
 from lumc.codegen.cterm import C, Levels, Spelling, TermPrinter
 from lumc.codegen.program import Loop, Program, Range, block_size, block_start
 from lumc.graph.expr import Expr, add, axis, dim, substitute
@@ -66,8 +67,7 @@ class Writer(TermPrinter):
                 self.line(f"const long {c} = {self.index(r.lo)};")
                 at = len(self.lines)
                 yield
-                code = (line.partition("/*")[0] for line in self.lines[at:])
-                if not any(re.search(rf"\b{c}\b", text) for text in code):
+                if not _mentions(self.lines[at:], c):
                     del self.lines[at - 1]
             return
         if simd is not None:
@@ -128,14 +128,40 @@ class Writer(TermPrinter):
 
     # ---- pieces of the lanes: NAME_at is where one starts, NAME_l counts within it
 
-    @contextmanager
-    def lanes(self, name: str, count: int | str) -> Iterator[None]:
-        """The lanes of the piece of an axis that starts at ``NAME_at``."""
-        c, at, lane = (self.names.axis(name + part) for part in ("", ".at", ".l"))
-        self.line("#pragma omp simd")
-        with self.block(f"for (long {lane} = 0; {lane} < {count}; {lane}++)"):
-            self.line(f"const long {c} = {at} + {lane};")
-            yield
+    def walk(
+        self,
+        levels: Levels,
+        ranges: Mapping[str, Range],
+        steps: Lines,
+        width: int,
+        ahead: Sequence[Expr] = (),
+    ) -> None:
+        """All loops of an operation around these steps, the last one in pieces where that helps."""
+        loops, own = levels.loops, levels.at[-1]
+        if not ahead and not (loops and ranges[loops[-1]].largest > 1 and has_calls(own)):
+            levels.at[-1] = []
+            with self.nest(levels, ranges, len(loops)):
+                self.lines_of(quotients([*own, *steps]))
+            return
+        with self.nest(levels, ranges, len(loops) - 1):
+            self.pieces(loops[-1], ranges[loops[-1]], width, ahead, [*own, *steps])
+
+    def lanes(
+        self, name: str, count: int | str, steps: Lines, most: int = 0, start: Expr | None = None
+    ) -> None:
+        """These steps for ``count`` lanes, ``most`` at most, of the piece of an axis that starts
+        at ``NAME_at``."""
+        c, lane = self.names.axis(name), self.names.axis(f"{name}.l")
+        origin = f"const long {c} = {self.index(start or dim(f'{name}.at'))} + {lane};"
+        arrays, parts = phases(quotients(steps), lane, count, most, self.target.lanes)
+        self.lines_of(arrays)
+        for part in parts:
+            text = [origin, *part.steps] if _mentions(part.steps, c) else part.steps
+            self.line("#pragma omp simd")
+            with self.block(f"for (long {lane} = 0; {lane} < {count}; {lane}++)"):
+                self.lines_of(text)
+            if part.call:
+                self.line(part.call)
 
     def pieces(
         self,
@@ -150,20 +176,19 @@ class Writer(TermPrinter):
         rest is the last piece once more, in which ``masked`` skips the lanes below ``seen``."""
         at, end, n = self.names.axis(f"{name}.at"), self.end(r), self.index(r.n)
         head = f"for (long {at} = {self.index(r.lo)}; {at} + {width} <= {end}; {at} += {width})"
-        with self.block(head):
-            self.prefetch(name, ahead, width)
-            with self.lanes(name, width):
-                self.lines_of(steps)
+        if r.largest >= width:
+            with self.block(head):
+                self.prefetch(name, ahead, width)
+                self.lanes(name, width, steps)
         if all(size % width == 0 for size in r.sizes):
             return
-        rest = str(r.sizes[0] % width) if len(r.sizes) == 1 else f"({n}) % {width}"
+        rest = r.sizes[0] % width if len(r.sizes) == 1 else f"({n}) % {width}"
         again = bool(masked) and min(r.sizes) >= width
         with self.block("", "rest"):
             if again:
                 self.line(f"const int seen = {width} - {rest};")
             self.line(f"const long {at} = {end} - {width if again else rest};")
-            with self.lanes(name, width if again else rest):
-                self.lines_of(masked if again else steps)
+            self.lanes(name, width if again else rest, masked if again else steps, width)
 
     def prefetch(self, name: str, ahead: Sequence[Expr], width: int) -> None:
         """The lines that these loads touch in a piece of an axis."""
@@ -179,6 +204,11 @@ def block_sizes(r: Range, by: int) -> list[int]:
     """Every size that a block of ``by`` elements of a range can have, the full one first."""
     full = [by] if any(s >= by for s in r.sizes) else []
     return full + sorted({s % by for s in r.sizes} - {0})
+
+
+def _mentions(lines: Lines, name: str) -> bool:
+    """Does code, not only a comment, contain a name?"""
+    return any(re.search(rf"\b{name}\b", line.partition("/*")[0]) for line in lines)
 
 
 def title(program: Program) -> list[str]:

@@ -1,7 +1,7 @@
 /* Types, conversions and elementary functions of the kernels that lumc prints.
  *
- * Plain C without tables and branches, so that every vectoriser takes it. Floats are IEEE: NaN
- * and infinities propagate. Compile with
+ * Plain C without tables and branches, so that every vectoriser takes it, but for what works on
+ * whole vectors. Floats are IEEE: NaN and infinities propagate. Compile with
  *   -O3 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp-simd
  * and never with -ffast-math. The including file defines LUMC_LANES, the f32 lanes of a vector.
  */
@@ -311,6 +311,68 @@ static inline float lumc_decay_f32(float x)
     float f = x - (n - 12583039.0f);
     return lumc_power(1.0f, f) * lumc_float((int32_t)((uint32_t)lumc_bits(n) << 23));
 }
+
+/* Both for n elements, in whole vectors, at most 1 ulp: x = k/16 + f, or k/8 + f, with k in
+ * the low bits of x + LUMC_K, and 2^(k/16) from a table in a register, which no vectoriser would
+ * use. A root lacks the bits that k adds below the exponent when it is shifted to n = k/16. */
+#if !defined(__clang__) && defined(__AVX512F__) && LUMC_LANES >= 16
+#define LUMC_ROOTS 16
+#define LUMC_K 786432.0f
+#define LUMC_ROOT_BITS(k) (__builtin_shuffle(lumc_roots, k) + ((k) << 19))
+#define LUMC_MAX(a, b) __builtin_ia32_maxps512_mask(a, b, a, -1, 4)
+#define LUMC_MIN_BITS(a, b) __builtin_ia32_pminsd512_mask(a, b, a, -1)
+#define LUMC_REST(f) ((0.0561051406f * f + 0.240232855f) * f + 0.693146706f)
+typedef lumc_f32x16 lumc_fv;
+typedef int32_t lumc_iv __attribute__((vector_size(64)));
+static const lumc_iv lumc_roots = {
+    0x3f800000, 0x3f7daac3, 0x3f7b95c2, 0x3f79c3d3, 0x3f7837f0, 0x3f76f532, 0x3f75fed7, 0x3f75583f,
+    0x3f7504f3, 0x3f7508a4, 0x3f75672a, 0x3f76248c, 0x3f7744fd, 0x3f78ccdf, 0x3f7ac0c7, 0x3f7d257d};
+#elif !defined(__clang__) && defined(__AVX2__) && LUMC_LANES >= 8
+#define LUMC_ROOTS 8
+#define LUMC_K 1572864.0f
+#define LUMC_ROOT_BITS(k) (__builtin_shuffle(lumc_roots, k) + ((k) << 20))
+#define LUMC_MAX(a, b) __builtin_ia32_maxps256(a, b)
+#define LUMC_MIN_BITS(a, b) __builtin_ia32_pminsd256(a, b)
+#define LUMC_REST(f) (((0.00981628988f * f + 0.0555061176f) * f + 0.240225747f) * f + 0.693147182f)
+typedef lumc_f32x8 lumc_fv;
+typedef int32_t lumc_iv __attribute__((vector_size(32)));
+static const lumc_iv lumc_roots = {0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7,
+                                   0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7};
+#endif
+#ifdef LUMC_ROOTS
+static inline lumc_fv lumc_power_fv(lumc_fv x, lumc_fv k)
+{
+    lumc_fv f = x - (k - LUMC_K), root = (lumc_fv)LUMC_ROOT_BITS((lumc_iv)k);
+    return f * LUMC_REST(f) * root + root;
+}
+static inline lumc_fv lumc_clamp_fv(lumc_fv x) { return LUMC_MAX((lumc_fv){0} - 127.0f, x); }
+static inline void lumc_decay_n_f32(float *to, const float *from, long n)
+{
+    for (long i = 0; i < n; i += LUMC_ROOTS) {
+        lumc_fv x = lumc_clamp_fv(*(const lumc_fv *)(from + i));
+        *(lumc_fv *)(to + i) = lumc_power_fv(x, x + LUMC_K);
+    }
+}
+/* the greatest k is that of the last root below 2^128: f may be twice what it is elsewhere */
+static inline void lumc_exp2_ftz_n_f32(float *to, const float *from, long n)
+{
+    const lumc_iv top = (lumc_iv)((lumc_fv){0} + (LUMC_K + 128.0f)) - 1;
+    for (long i = 0; i < n; i += LUMC_ROOTS) {
+        lumc_fv x = lumc_clamp_fv(*(const lumc_fv *)(from + i));
+        lumc_iv k = (lumc_iv)LUMC_MIN_BITS((lumc_iv)(x + LUMC_K), top);
+        *(lumc_fv *)(to + i) = lumc_power_fv(x, (lumc_fv)k);
+    }
+}
+#else
+static inline void lumc_decay_n_f32(float *to, const float *from, long n)
+{
+    _Pragma("omp simd") for (long i = 0; i < n; i++) to[i] = lumc_decay_f32(from[i]);
+}
+static inline void lumc_exp2_ftz_n_f32(float *to, const float *from, long n)
+{
+    _Pragma("omp simd") for (long i = 0; i < n; i++) to[i] = lumc_exp2_ftz_f32(from[i]);
+}
+#endif
 
 /* log2(x), at most 1.3 ulp (1.5 without FMA): x = 2^e * m with m in [sqrt(1/2), sqrt(2)),
  * log(1 + f) as a polynomial of f = m - 1 (Cephes), times log2(e) = 1 + 0.4427 in parts. */

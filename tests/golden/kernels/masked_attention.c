@@ -275,13 +275,21 @@ void masked_attention(void *const *args, long part, long nparts)
                     S_strip_15[q - q_s13] = 0.0f;
                 }
                 for (long j = 0; j < 64; j++) {
+                    float p_21[16] __attribute__((aligned(64)));
+                    float p_22[16] __attribute__((aligned(64)));
 #pragma omp simd
                     for (long q_l = 0; q_l < 16; q_l++) {
                         const long q = q_s13 + q_l;
                         const float v_19 = S_stage_6[h * 3072 - h_0 * 3072 + j * 48 + q - q_0];
                         const float v_20 = S_strip_14[q - q_s13];
                         const float v_21 = (v_19 + v_20);
-                        const float v_22 = lumc_decay_f32(v_21);
+                        p_21[q_l] = v_21;
+                    }
+                    lumc_decay_n_f32(p_22, p_21, 16);
+#pragma omp simd
+                    for (long q_l = 0; q_l < 16; q_l++) {
+                        const long q = q_s13 + q_l;
+                        const float v_22 = p_22[q_l];
                         S_strip_15[q - q_s13] = S_strip_15[q - q_s13] + v_22;
                         S_stage_6[h * 3072 - h_0 * 3072 + j * 48 + q - q_0] = v_22;
                     }

@@ -48,13 +48,21 @@ void softmax(void *const *args, long part, long nparts)
             const float v_5 = S_stage_2[0];
             const float v_6 = (v_5 * -1.0f);
             for (long j_at = 0; j_at + 32 <= 64; j_at += 32) {
+                float p_8[32] __attribute__((aligned(64)));
+                float p_9[32] __attribute__((aligned(64)));
 #pragma omp simd
                 for (long j_l = 0; j_l < 32; j_l++) {
                     const long j = j_at + j_l;
                     const float v_4 = B_x[j + m * 64];
                     const float v_7 = (v_4 + v_6);
                     const float v_8 = (v_7 * 1.4426950216293335f);
-                    const float v_9 = lumc_decay_f32(v_8);
+                    p_8[j_l] = v_8;
+                }
+                lumc_decay_n_f32(p_9, p_8, 32);
+#pragma omp simd
+                for (long j_l = 0; j_l < 32; j_l++) {
+                    const long j = j_at + j_l;
+                    const float v_9 = p_9[j_l];
                     a_3[j_l] += (v_9);
                     B_out[j + m * 64] = v_9;
                 }
