@@ -24,6 +24,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
     try:
         code = commands.main(standalone_mode=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is done: too late for ^C
         sys.stdout.flush()
         sys.exit(code or 0)
     except LumcError as e:
