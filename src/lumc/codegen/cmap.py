@@ -124,19 +124,19 @@ def _nest(w: Writer, op: Map) -> None:
     that fixes it."""
     levels = w.levels(op.axes)
     stored = w.store(op.dst, levels.value(op.term), levels.value)
+    width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
     if not op.stream:
-        width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
         w.walk(levels, op.ranges, [stored], width, op.ahead)
         return
     with w.nest(levels, op.ranges, len(op.axes) - 1):
-        _stream(w, op, levels, stored)
+        _stream(w, op, levels, stored, width)
 
 
-def _stream(w: Writer, op: Map, levels: Levels, stored: str) -> None:
+def _stream(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> None:
     """Whole pieces are computed beside the result, in registers if the compiler can, and stored
     around the caches; what does not fill lines is stored as usual."""
     lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
-    width, r, start = PIECE // kind.nbytes, op.ranges[op.axes[-1]], dim(f"{op.axes[-1]}.at")
+    r, start = op.ranges[lane], dim(f"{lane}.at")
     at, n, end = w.index(start), w.index(dim(f"{lane}.n{w.fresh()}")), w.end(r)
     piece = Place(f"piece.{w.fresh()}", kind, (Dim(lane, start, width),))
     w.places[piece.name] = piece

@@ -314,7 +314,8 @@ static inline float lumc_decay_f32(float x)
 
 /* Both for n elements, in whole vectors, at most 1 ulp: x = k/16 + f, or k/8 + f, with k in
  * the low bits of x + LUMC_K, and 2^(k/16) from a table in a register, which no vectoriser would
- * use. A root lacks the bits that k adds below the exponent when it is shifted to n = k/16. */
+ * use. A root lacks the bits that k adds below the exponent when it is shifted to n = k/16.
+ * Results below 2^-126 are 0 or something below it. */
 #if !defined(__clang__) && defined(__AVX512F__) && LUMC_LANES >= 16
 #define LUMC_ROOTS 16
 #define LUMC_K 786432.0f
