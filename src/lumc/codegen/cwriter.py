@@ -150,7 +150,7 @@ class Writer(TermPrinter):
         self, name: str, count: int | str, steps: Lines, most: int = 0, start: Expr | None = None
     ) -> None:
         """These steps for ``count`` lanes, ``most`` at most, of the piece of an axis that starts
-        at ``NAME_at``."""
+        at ``start``, else at ``NAME_at``."""
         c, lane = self.names.axis(name), self.names.axis(f"{name}.l")
         origin = f"const long {c} = {self.index(start or dim(f'{name}.at'))} + {lane};"
         arrays, parts = phases(quotients(steps), lane, count, most, self.target.lanes)
