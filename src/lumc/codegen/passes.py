@@ -16,7 +16,8 @@ from lumc.kernel.term import Kernel
 
 Rowwise = ir.Map | ir.Reduce  # what rows are made of
 LOCAL_BYTES = 256  # scratch values up to this size are arrays of the C function
-AHEAD = 8 << 10  # bytes: what memory delivers while a core computes a few rows
+AHEAD = 8 << 10  # bytes: what memory delivers while a core computes a few rows in cache
+NEAR = 2 << 10  # bytes of a walk from end to end: what is fetched earlier is gone when it is read
 SHORT = 64  # elements; shorter rows are left to the hardware
 MEANWHILE = 128  # steps of a register tile that leave time to fetch
 
@@ -124,7 +125,7 @@ def _folded(d: ir.Dim) -> ir.Dim:
 
 
 def look_ahead(program: ir.Program) -> ir.Program:
-    """Prefetch what a later row reads, or a later part of the same row if rows are long: the
+    """Prefetch what a later row reads, or a later part of what is read from end to end: the
     hardware does not look beyond a page, and sees nothing while a row is computed in cache."""
     inputs = {n: p for n, p in program.places.items() if p.kind == "argument"}
     places = {n: p for n, p in inputs.items() if n not in program.kernel.stored}
@@ -157,19 +158,23 @@ def _later(
     op: ir.Map | ir.Reduce, row: list[str], places: Mapping[str, ir.Place]
 ) -> Iterator[tuple[Expr, Expr]]:
     """The tensors that an operation reads along its lanes, each once: the load with the lane axis
-    renamed, and the load that follows ``AHEAD`` bytes or more after it."""
+    renamed, and the load that follows ``AHEAD`` bytes or more after it, or ``NEAR`` bytes."""
     loops = [*row, *(op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red))]
     along_kept = isinstance(op, ir.Reduce) and op.lanes == "kept"  # whole rows of memory in order
     if not loops or along_kept or op.ranges[loops[-1]].largest < SHORT:
         return
-    lane, along = loops[-1], loops[-2:][0]
+    lane, outer = loops[-1], loops[-2:][0]
     for e in (e for e in ir.loads_of(op) if e.attr[0] in places):
         place = places[e.attr[0]]
         steps, irregular = place.motion(e.kids)
-        unit = place.dtype.nbytes * (op.ranges[lane].largest if along != lane else 1)
-        if steps.get(lane) == 1 and not {lane, along} & irregular and steps.get(along):
-            later = substitute(e, {axis(along): add(axis(along), -(-AHEAD // unit))})
-            yield substitute(e, {axis(lane): axis("lane")}), later
+        if steps.get(lane) != 1 or {lane, outer} & irregular or not steps.get(outer):
+            continue
+        nbytes, length = place.dtype.nbytes, op.ranges[lane].largest
+        if outer == lane or (not row and steps[outer] == length and length * nbytes >= NEAR):
+            later = {axis(lane): add(axis(lane), NEAR // nbytes)}
+        else:
+            later = {axis(outer): add(axis(outer), -(-AHEAD // (nbytes * length)))}
+        yield substitute(e, {axis(lane): axis("lane")}), substitute(e, later)
 
 
 def look_beside(program: ir.Program) -> ir.Program:

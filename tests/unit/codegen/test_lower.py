@@ -115,7 +115,13 @@ def test_rows_are_prefetched_once_beside_the_most_work() -> None:
         kernel("long", "n", {"n": 1 << 16}, x("x", "n"), {"x": (1 << 16,)}),
         Schedule(("n",), 1, {"n": 1 << 13}, prefetch=True),
     )
-    assert found[0].ahead == (x("x", add("n", 2048)),)
+    assert found[0].ahead == (x("x", add("n", 512)),)  # 2 KiB
+    for pitch, later in ((1024, x("x", "m", add("n", 512))), (1040, x("x", add("m", 2), "n"))):
+        _, found = ops(
+            kernel("rows", "m n", {"m": 64, "n": 1024}, x("x", "m", "n"), {"x": (64, pitch)}),
+            Schedule(("m", "n"), 1, {"m": 8}, prefetch=True),
+        )
+        assert found[0].ahead == (later,)  # rows that are not end to end: the next but one
 
 
 def test_what_an_outer_tile_needs_is_computed_once() -> None:
