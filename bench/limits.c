@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -116,26 +117,41 @@ static double rate_of_fma(int tries, long steps, int threads, Work *work) {
   return (double)steps * 12 * LANES * 2 * threads / best_of(tries, multiply_add, threads, work);
 }
 
-// limits THREADS [TRIES STEPS]: all limits; with TRIES only so many times STEPS of multiply-adds.
+// Bytes in a second through all of memory's levels, of two arrays that no cache holds.
+static double rate_of_memory(int copies, int tries, long total, int threads, Work *work) {
+  float *from = filled(total), *to = copies ? filled(total) : from;
+  long part = total / threads / (STREAMS * WIDTH) * (STREAMS * WIDTH);
+  for (int i = 0; i < threads; i++)
+    work[i] = (Work){from + i * (part / 4), to + i * (part / 4), part, 1, 0};
+  double seconds = best_of(tries, copies ? copy_all : read_all, threads, work);
+  if (copies) free(to);
+  free(from);
+  return (double)part * threads * (1 + copies) / seconds;
+}
+
+// limits THREADS [copy | read | TRIES STEPS]: all limits, or one of this moment; with TRIES that
+// of multiply-adds, so many times STEPS.
 int main(int argc, char **argv) {
   int threads = argc > 1 ? atoi(argv[1]) : 1;
   if (threads < 1 || threads > MAX_THREADS) return 2;
-  if (argc > 3) {
-    Work some[MAX_THREADS] = {0};
-    double rate = rate_of_fma(atoi(argv[2]), atol(argv[3]), threads, some);
-    printf("{\"fma_gflops\": %.1f}\n", rate * 1e-9);
-    return some[0].sink == 12345;
+  Work work[MAX_THREADS] = {{0}};
+  if (argc == 3) {
+    const int copies = !strcmp(argv[2], "copy");
+    double rate = rate_of_memory(copies, 16, 64L << 20, threads, work);
+    printf("{\"%s_gbs\": %.1f}\n", copies ? "copy" : "read", rate * 1e-9);
+    return work[0].sink == 12345;
   }
-  const long total = 256L << 20, cached = 8L << 20, line = STREAMS * WIDTH;
-  float *from = filled(total), *to = filled(total);
-  Work work[MAX_THREADS];
-  long part = total / threads / line * line, small = cached / threads / line * line;
-  for (int i = 0; i < threads; i++)
-    work[i] = (Work){from + i * (part / 4), to + i * (part / 4), part, 1, 0};
-  double reading = (double)part * threads / best_of(30, read_all, threads, work);
-  double copying = 2.0 * (double)part * threads / best_of(30, copy_all, threads, work);
-  for (int i = 0; i < threads; i++)
-    work[i].from = from + i * (small / 4), work[i].bytes = small, work[i].repeats = 32;
+  if (argc > 3) {
+    double rate = rate_of_fma(atoi(argv[2]), atol(argv[3]), threads, work);
+    printf("{\"fma_gflops\": %.1f}\n", rate * 1e-9);
+    return work[0].sink == 12345;
+  }
+  const long total = 256L << 20, cached = 8L << 20;
+  double reading = rate_of_memory(0, 30, total, threads, work);
+  double copying = rate_of_memory(1, 30, total, threads, work);
+  float *near = filled(cached);
+  long small = cached / threads / (STREAMS * WIDTH) * (STREAMS * WIDTH);
+  for (int i = 0; i < threads; i++) work[i] = (Work){near + i * (small / 4), 0, small, 32, 0};
   double inside = (double)small * threads * 32 / best_of(30, read_all, threads, work);
   double flops = rate_of_fma(200, 1000 * 1000, threads, work);
   float sink = 0;

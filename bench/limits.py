@@ -37,27 +37,40 @@ def measure(threads: list[int], folder: Path, tries: int = 3) -> dict[str, Limit
     return {str(n): known[str(n)] for n in threads}
 
 
-def fma_gflops(threads: int, folder: Path, us: float) -> float:
-    """The multiply-adds of this moment, sustained for ``us`` microseconds: clocks wander, and are
-    high for a short while more often than for a long one. After ``measure``."""
+def now(which: str, threads: int, folder: Path, us: float) -> float:
+    """One limit of this moment, after ``measure``: clocks wander, and so does the memory of a
+    shared machine. Multiply-adds are sustained for ``us`` microseconds, as they are faster for a
+    short while more often than for a long one."""
     us = max(us, 1e3)
-    numbers = threads, math.ceil(PROBE_US / us), round(us / STEP_US)
-    command = [str(folder / "limits"), *map(str, numbers)]
+    steps = [math.ceil(PROBE_US / us), round(us / STEP_US)]
+    of = steps if which == "fma_gflops" else [which.removesuffix("_gbs")]
+    command = [str(folder / "limits"), *map(str, (threads, *of))]
     out = subprocess.run(command, capture_output=True, check=True).stdout
-    return float(json.loads(out)["fma_gflops"])
+    return float(json.loads(out)[which])
+
+
+def memory(row: dict[str, Any], limits: Limits) -> str:
+    """The limit that the memory of a row meets."""
+    total = row["reads"] + row["writes"]
+    if total < IN_CACHE:
+        return "cache_gbs"
+    reads = row["writes"] < 0.1 * total or limits["read_gbs"] > limits["copy_gbs"]
+    return "read_gbs" if reads else "copy_gbs"
+
+
+def to_probe(row: dict[str, Any], limits: Limits) -> str:
+    """The limit to measure beside a row: that of memory if it binds, else multiply-adds."""
+    which = memory(row, limits)
+    binds = roofline(row, limits)["bound"] == "memory" and which != "cache_gbs"
+    return which if binds else "fma_gflops"
 
 
 def roofline(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The time that no f32 program can beat, and which limit it is; multiply-adds as fast as they
-    were seen beside the fastest call of this row, if there was one."""
-    compute = row["flops"] / (row.get("fma_gflops") or limits["fma_gflops"]) * 1e-3
-    total = row["reads"] + row["writes"]
-    if total < IN_CACHE:
-        rate = limits["cache_gbs"]
-    elif row["writes"] < 0.1 * total:
-        rate = limits["read_gbs"]
-    else:
-        rate = max(limits["read_gbs"], limits["copy_gbs"])
-    memory = total / rate * 1e-3
-    bound = "compute" if compute >= memory else "memory"
-    return {"roofline_us": max(compute, memory), "bound": bound}
+    """The time that no f32 program can beat, and which limit it is; a limit that was seen beside
+    the fastest call of this row counts in the place of the one of the whole run."""
+    which = memory(row, limits)
+    limits = limits | {k: row[k] for k in limits if row.get(k)}
+    compute = row["flops"] / limits["fma_gflops"] * 1e-3
+    memory_us = (row["reads"] + row["writes"]) / limits[which] * 1e-3
+    bound = "compute" if compute >= memory_us else "memory"
+    return {"roofline_us": max(compute, memory_us), "bound": bound}

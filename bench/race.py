@@ -132,7 +132,7 @@ def race(
     wall = time.monotonic() - start
     for worker in running:
         peers[worker.peer] |= summary(times[worker.peer])
-    row: Record = {"workload": workload, "peers": peers, "fma_gflops": beside}
+    row: Record = {"workload": workload, "peers": peers, "beside": beside}
     if before is not None:
         others = (busy_seconds() or before) - before - own
         row["disturbed"] = max(0.0, others / wall / (os.cpu_count() or 1))

@@ -81,7 +81,7 @@ def time_all(
     chosen = args.peer or [p for p, peer in PEERS.items() if peer.exact]
     folder = args.out.resolve()
     workers = [Worker(p, threads, folder, args.profile) for p in chosen]
-    peak = partial(limits.fma_gflops, threads, folder)
+    machine_limits = machine["limits"][str(threads)]
     try:
         for name in names:
             try:
@@ -90,9 +90,13 @@ def time_all(
                 print(f"bench: {name} skipped: {e}", file=sys.stderr)
                 continue
             write_reference(name, work, folder)
-            row = race(name, workers, args.budget, args.limit, peak) | {"threads": threads}
-            row |= {"flops": work.flops, "reads": work.reads, "writes": work.writes}
-            row |= limits.roofline(row, machine["limits"][str(threads)])
+            row = {"threads": threads, "flops": work.flops}
+            row |= {"reads": work.reads, "writes": work.writes}
+            which = limits.to_probe(row, machine_limits)
+            peak = partial(limits.now, which, threads, folder)
+            row |= race(name, workers, args.budget, args.limit, peak)
+            row[which] = row.pop("beside")
+            row |= limits.roofline(row, machine_limits)
             workers = without_missing(row, workers)
             done.append(row)
             progress(row)
