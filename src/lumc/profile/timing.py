@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 Sample = Callable[..., list[float]]
@@ -30,6 +31,7 @@ ROUNDS = 100  # of them at most
 LUCKY = 2  # fastest samples that do not count, where there are many
 LONGER = 10  # times as many while it waits for a calm moment
 MORE = 5  # rounds after the first that met a moment when nothing slows the machine
+ASTRAY = 1.2  # so far off, fast samples of two candidates are of different moments
 CALM = 1.05  # times its least time: so fast are candidates then
 WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples
 SURE = 0.003  # at least, however little fast samples differ
@@ -128,8 +130,21 @@ def _is_calm(seen: Sequence[Sequence[float]], least: Sequence[float]) -> bool:
 
 def compared(seen: Sequence[Sequence[float]]) -> list[float]:
     """What each would take in the fastest moment of the first."""
-    low = list(map(_low, seen))
-    return [min(seen[0]) * us / max(low[0], 1e-9) for us in low]
+    return [min(seen[0]) * _ratio(own, seen[0]) for own in seen]
+
+
+def _ratio(own: Sequence[float], first: Sequence[float]) -> float:
+    """Of fast samples; but a machine that is half as fast at times may have been so for all but
+    one of them, and then the slow ones know better, if one of them may be an interruption."""
+    parts = (_low, partial(_part, 0.5), partial(_part, 0.75))
+    fast, *others = (of(own) / max(of(first), 1e-9) for of in parts)
+    usual = median((fast, *others)) if len(own) > 2 else fast
+    return fast if usual / ASTRAY < fast < usual * ASTRAY else usual
+
+
+def _part(share: float, seen: Sequence[float]) -> float:
+    """The sample that is above such a share of all."""
+    return sorted(seen)[int(share * len(seen))]
 
 
 def _low(seen: Sequence[float]) -> float:
@@ -139,7 +154,7 @@ def _low(seen: Sequence[float]) -> float:
 
 def _spread(seen: Sequence[float]) -> float:
     """How far the fast samples lie apart: up to the first quartile, as a share."""
-    return sorted(seen)[len(seen) // 4] / max(_low(seen), 1e-9) - 1
+    return _part(0.25, seen) / max(_low(seen), 1e-9) - 1
 
 
 def timing(seen: Sequence[float]) -> Timing:

@@ -57,10 +57,12 @@ def test_long_kernels_do_not_run_for_ever() -> None:
 
 
 class Shared:
-    """A machine on which everything is slower for a while, up to twice."""
+    """A machine on which everything is slower for a while: up to twice, or just twice, as when
+    two virtual processors are one for a while."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, halved: bool = False) -> None:
         self.rng, self.pace, self.left = random.Random(seed), 1.0, 0
+        self.halved = halved
 
     def clock(self, us: float) -> Sample:
         def sample(inner: int, n: int, slices: int = 1) -> list[float]:
@@ -68,6 +70,7 @@ class Shared:
             for _ in range(n):
                 if self.left == 0:
                     self.pace, self.left = 1 + self.rng.random(), self.rng.randrange(1, 200)
+                    self.pace = round(self.pace) if self.halved else self.pace
                 self.left -= 1
                 out.append(us * self.pace * (1 + 0.02 * self.rng.random()))
             return out
@@ -84,6 +87,24 @@ def test_a_yardstick_tells_how_slow_the_moment_is() -> None:
         compared.append(found.us / found.beside * 120 / 90)
     assert max(alone) > 1.3
     assert 0.97 < min(compared) <= max(compared) < 1.03
+
+
+def test_a_fast_moment_of_a_candidate_alone_is_no_record() -> None:
+    """Whatever comes next would seem slow beside it, and be dropped."""
+    for seed in range(2000):
+        machine = Shared(seed, halved=True)
+        found, _ = measure(machine.clock(90.0), 80.0, beside=(machine.clock(120.0), 120.0))
+        assert found.us / found.beside * 120 / 90 > 0.9
+
+
+def test_an_interruption_of_the_yardstick_is_no_record() -> None:
+    """Of a candidate that is slow, and dropped after two samples."""
+
+    def yardstick(inner: int, n: int) -> list[float]:
+        return [5000.0, *[100.0] * (n - 1)]
+
+    found, _ = measure(Clock(300.0), 100.0, beside=(yardstick, 100.0))
+    assert found.samples == 2 and found.us / found.beside == 3
 
 
 def test_a_slow_moment_is_not_a_slow_candidate() -> None:
