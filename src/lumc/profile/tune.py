@@ -38,7 +38,8 @@ class Tuning(Finals):
                 self._measure_speeds()
                 self._defaults()
                 self._line_up()
-                self._search()
+                while self._search():
+                    self._line_up()  # what seemed to be a worse program may be the better one
                 self._finish()
         finally:
             if self.bench:
@@ -81,15 +82,18 @@ class Tuning(Finals):
                     self._measure([(k, self._walk(k).propose(1)) for k in new[i : i + BATCH]])
             self._tell(len(new))
 
-    def _search(self) -> None:
+    def _search(self) -> bool:
+        """Until nothing can be gained or the time is over; whether anything was measured."""
+        before = self.measured
         while not self._is_over():
             todo = self._open_kernels()
             self._tell(len(todo))
             if not todo:
-                return
+                break
             key = max(sorted(todo), key=lambda k: todo[k])
             self._measure([(key, self._walk(key).propose(BATCH))])
             self._carry(key)
+        return self.measured > before
 
     def _carry(self, key: str) -> None:
         """A schedule that is new and much better is tried for all kernels of the same kind, in all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -296,6 +297,36 @@ def test_programs_are_compared_by_what_they_take_in_one_moment(
     again = FakeBench()
     assert body(fake(two, tmp_path, again, trials=1)) == json.dumps(plan_to_json(plan))
     assert again.jobs == 0
+
+
+def test_the_search_goes_on_where_another_program_turns_out_better(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In turn the second one is faster once the kernels of the first are tuned."""
+    search = fake(two, None, FakeBench())
+    (plans,) = search.lists.values()
+    first, second = ({s.kernel for s in p.steps} for p in plans[:2])
+    us = {k: 1000.0 / len(first) for k in first} | {k: 1250.0 / len(second) for k in second}
+    monkeypatch.setattr(FakeBench, "us", lambda _, job: us.get(job.plan.key, 9000.0))
+    trials, after = Counter[str](), Counter[str]()
+    plain = FakeBench.measure
+
+    def measure(self: FakeBench, jobs: list[Job]) -> list[Trial]:
+        trials.update(j.plan.key for j in jobs)
+        return plain(self, jobs)
+
+    def finals(self: FakeBench, jobs: list[Job], wait_s: float = 0.0) -> list[Trial]:
+        tuned = all(trials[k] > 1 for k in first)
+        if tuned and not after:
+            after.update(trials)
+        gain = {k: 0.5 if tuned and k in second - first else 1.0 for k in us}
+        return [Trial(j.schedule, self.us(j) * gain.get(j.plan.key, 1.0), 20) for j in jobs]
+
+    monkeypatch.setattr(FakeBench, "measure", measure)
+    monkeypatch.setattr(FakeBench, "finals", finals)
+    monkeypatch.setattr(FakeBench, "race", lambda *_: [])
+    search.run()
+    assert after and all(trials[k] > after[k] for k in second - first)
 
 
 def test_whole_runs_decide_between_near_programs(
