@@ -12,7 +12,7 @@ from typing import Any
 
 SOURCE = Path(__file__).with_suffix(".c")
 FLAGS = ["-O2", "-funroll-loops", "-ffp-contract=fast", "-march=native", "-pthread"]
-PROBE_US = 15e3  # of multiply-adds between the bursts of a race, at least
+PROBE_US = 60e3  # of multiply-adds between the bursts of a race: a try may be interrupted
 STEP_US = 2.5e-3  # of one step, about
 IN_CACHE = 24 << 20  # bytes: less than this is taken to stay in the last cache between runs
 Limits = dict[str, float]
@@ -42,7 +42,7 @@ def now(which: str, threads: int, folder: Path, us: float) -> float:
     shared machine. Multiply-adds are sustained for ``us`` microseconds, as they are faster for a
     short while more often than for a long one."""
     us = max(us, 1e3)
-    steps = [math.ceil(PROBE_US / us), round(us / STEP_US)]
+    steps = [max(2, math.ceil(PROBE_US / us)), round(us / STEP_US)]
     of = steps if which == "fma_gflops" else [which.removesuffix("_gbs")]
     command = [str(folder / "limits"), *map(str, (threads, *of))]
     out = subprocess.run(command, capture_output=True, check=True).stdout
