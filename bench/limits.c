@@ -1,7 +1,9 @@
 // The limits of this machine for N threads: f32 multiply-adds, and bandwidth from the last cache
 // and from memory. Prints one JSON line.
 // cc -O2 -funroll-loops -ffp-contract=fast -march=native -pthread limits.c -o limits && ./limits 2
+#define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,13 +88,30 @@ static void *copy_all(void *argument) {
   return NULL;
 }
 
+// Each thread on a CPU of its own: a scheduler may pack them on one.
+static pthread_attr_t apart[MAX_THREADS];
+static void keep_apart(int threads) {
+  for (int i = 0; i < threads; i++) pthread_attr_init(&apart[i]);
+#if defined(__linux__)
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) || CPU_COUNT(&all) < threads) return;
+  for (int cpu = 0, i = 0; i < threads; cpu++) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (i == 0) sched_setaffinity(0, sizeof one, &one);
+    pthread_attr_setaffinity_np(&apart[i++], sizeof one, &one);
+  }
+#endif
+}
+
 // Seconds until all threads are through, the best of many short tries: others may be at work.
 static double best_of(int tries, void *(*body)(void *), int threads, Work *work) {
   double best = 1e30;
   for (int t = 0; t < tries; t++) {
     pthread_t others[MAX_THREADS];
     double start = now();
-    for (int i = 1; i < threads; i++) pthread_create(&others[i], NULL, body, &work[i]);
+    for (int i = 1; i < threads; i++) pthread_create(&others[i], &apart[i], body, &work[i]);
     body(&work[0]);
     for (int i = 1; i < threads; i++) pthread_join(others[i], NULL);
     double seconds = now() - start;
@@ -134,6 +153,7 @@ static double rate_of_memory(int copies, int tries, long total, int threads, Wor
 int main(int argc, char **argv) {
   int threads = argc > 1 ? atoi(argv[1]) : 1;
   if (threads < 1 || threads > MAX_THREADS) return 2;
+  keep_apart(threads);
   Work work[MAX_THREADS] = {{0}};
   if (argc == 3) {
     const int copies = !strcmp(argv[2], "copy");

@@ -1,8 +1,10 @@
 """The native runner: its C sources under sanitizers, its command line, the C API example."""
 
 import hashlib
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -189,6 +191,53 @@ def test_pool(flags: tuple[str, ...], futex: bool, tmp_path: Path) -> None:
     program = compile_c(text, tmp_path / "pool", sources, (*flags, f"-I{tmp_path}"))
     for threads in (1, 2, 3, 7):
         run(program, threads, 100 if flags else 300)
+
+
+APART = r"""
+#include "internal.h"
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+static atomic_int where = -1;
+static void note(void *const *args, long part, long parts) {
+  (void)args, (void)parts;
+  if (part == 1) atomic_store(&where, sched_getcpu());
+}
+/* A worker that can only run on the first CPU, by a mask that it inherited, and then may leave. */
+int main(int argc, char **argv) {
+  (void)argc;
+  const int first = atoi(argv[1]), second = atoi(argv[2]);
+  cpu_set_t one, both;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  both = one;
+  CPU_SET(second, &both);
+  sched_setaffinity(0, sizeof one, &one);
+  struct pool *p = pool_new(2);
+  struct op op = {note, NULL, 2, 0};
+  for (int i = 0; i < 3; ++i) {
+    pool_run(p, &op, 1);
+    if (atomic_load(&where) != first) return 1;
+  }
+  for (int i = 0; i < 1000 && atomic_load(&where) != second; ++i) {
+    sched_setaffinity(0, sizeof one, &one); /* the caller is there too, */
+    sched_setaffinity(0, sizeof both, &both); /* and may be for a while */
+    pool_run(p, &op, 1);
+  }
+  pool_free(p);
+  return atomic_load(&where) == second ? 0 : 2;
+}
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's affinity")
+def test_a_worker_leaves_the_cpu_of_another_part(tmp_path: Path) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("needs two CPUs")
+    program = compile_c(APART, tmp_path / "apart", ("pool",), TSAN)
+    run(program, *cpus[:2])
 
 
 # ---- the command line

@@ -3,7 +3,8 @@
  * The caller is part 0; workers spin for a new list for a while, then sleep (a futex, or a
  * condition variable where there is none). Between launches all parts meet at a barrier: one
  * counter that only grows, so nothing is ever reset. No thread is pinned: an inherited mask of
- * one CPU must not stop a run, and barriers yield when they wait for long. */
+ * one CPU must not stop a run, and barriers yield when they wait for long. A worker that was
+ * seen on the CPU of another part is sent to the CPUs that no part uses, if there are any. */
 #include "internal.h"
 #include <pthread.h>
 #include <sched.h>
@@ -25,6 +26,7 @@ struct pool {
   _Alignas(64) atomic_uint generation;
   _Alignas(64) atomic_int sleepers;
   _Alignas(64) atomic_uint_fast64_t arrived;
+  _Alignas(64) atomic_int cpus[MAX_THREADS]; /* where each part began last; -1: not known */
   pthread_mutex_t mutex; /* only where there is no futex */
   pthread_cond_t wake;
 };
@@ -69,6 +71,40 @@ static void wake_all(struct pool *p) {
   pthread_cond_broadcast(&p->wake);
   pthread_mutex_unlock(&p->mutex);
 }
+#endif
+
+#if defined(__linux__)
+static int note_cpu(struct pool *p, int part) {
+  int cpu = sched_getcpu();
+  if (atomic_load_explicit(&p->cpus[part], memory_order_relaxed) != cpu)
+    atomic_store_explicit(&p->cpus[part], cpu, memory_order_relaxed);
+  return cpu;
+}
+
+/* Schedulers that pack threads on few CPUs, as those of some virtual machines do, can leave two
+ * parts on one CPU for whole seconds while another is idle. */
+static void keep_apart(struct pool *p) {
+  int cpu = note_cpu(p, 0), crowded[MAX_THREADS], n = 0;
+  cpu_set_t used, idle;
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  CPU_ZERO(&used);
+  CPU_SET(cpu, &used);
+  for (int i = 1; i < p->threads; ++i) {
+    cpu = atomic_load_explicit(&p->cpus[i], memory_order_relaxed);
+    if (cpu < 0 || cpu >= CPU_SETSIZE) continue;
+    if (CPU_ISSET(cpu, &used)) crowded[n++] = i;
+    CPU_SET(cpu, &used);
+  }
+  if (!n || sched_getaffinity(0, sizeof idle, &idle)) return;
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &used)) CPU_CLR(i, &idle);
+  if (!CPU_COUNT(&idle)) return;
+  for (int i = 0; i < n; ++i)
+    pthread_setaffinity_np(p->workers[crowded[i] - 1], sizeof idle, &idle);
+}
+#else
+static void note_cpu(struct pool *p, int part) { (void)p, (void)part; }
+static void keep_apart(struct pool *p) { (void)p; }
 #endif
 
 static void await_arrivals(struct pool *p, uint64_t count) {
@@ -126,11 +162,13 @@ static void *work(void *argument) {
   for (;;) {
     seen = await_generation(seat.pool, seen);
     if (!seat.pool->ops) return NULL;
+    note_cpu(seat.pool, seat.part);
     run_part(seat.pool, seat.part);
   }
 }
 
 static void publish(struct pool *p, const struct op *ops, size_t n) {
+  keep_apart(p);
   p->ops = ops;
   p->n = n;
   p->base = atomic_load(&p->arrived);
@@ -144,6 +182,7 @@ static int start(struct pool *p) {
   atomic_store(&p->generation, 0);
   atomic_store(&p->sleepers, 0);
   atomic_store(&p->arrived, 0);
+  for (int i = 0; i < MAX_THREADS; ++i) atomic_store(&p->cpus[i], -1);
   for (p->threads = 1; p->threads < wanted; ++p->threads) {
     struct seat *seat = malloc(sizeof *seat);
     if (!seat) return 0;
