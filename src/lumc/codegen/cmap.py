@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 from lumc.codegen.cterm import STORED, Levels
 from lumc.codegen.cwriter import LINE, Writer, block_sizes
-from lumc.codegen.program import Dim, Map, Place, Range, reference
-from lumc.graph.expr import add, axis, dim, mul, num, substitute, text
+from lumc.codegen.program import Dim, Map, Place, Range, loads_of, reference
+from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
 from lumc.kernel.contraction import computed
 from lumc.kernel.legal import PIECE
 from lumc.kernel.term import dtype
@@ -92,6 +93,9 @@ def _square(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
     the lane axis. Blocks with some rows missing take the same way, the others go one by one."""
     (load, lane), lanes, source = op.axes, w.target.lanes, op.term
     kind = computed(dtype(op.term))
+    if across := _across(w, op):
+        _turn_loads(w, op, blocks, across)
+        return
     if source.kind != "load" or w.places[source.attr[0]].dtype is not kind:
         dims = tuple(Dim(a, blocks[a].lo, lanes) for a in (lane, load))
         block = Place(f"block.{w.fresh()}", kind, dims)
@@ -100,20 +104,76 @@ def _square(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
         w.line(f"{name} __attribute__((aligned(64)));")
         source = reference(block, [axis(lane), axis(load)])
         _nest(w, Map(source, (lane, load), blocks, op.term))
-    origin = {axis(a): r.lo for a, r in blocks.items()}
-    ends = ""
-    for e, along, const in ((source, lane, "const "), (op.dst, load, "")):
-        step = w.places[e.attr[0]].motion(e.kids)[0].get(along, 0)
-        ends += f"({const}float *)&{w.address(substitute(e, origin))}, {step}, "
-    full = f"if ({w.index(blocks[load].n)} == {lanes} && {w.index(blocks[lane].n)} =="
-    with w.block(f"{full} {lanes})"):
-        w.line(f"lumc_transpose({ends[:-2]});")
-    for n in block_sizes(op.ranges[lane], lanes):
-        if n < lanes:
-            with w.block(f"else {full} {n})"):
-                w.line(f"lumc_transpose_part({ends}{n}, {lanes});")
+    for test, n in _tests(w, op, blocks):
+        with w.block(test):
+            _transpose(w, source, op.dst, op.axes, blocks, n)
     with w.block("else"):
         _nest(w, Map(op.dst, op.axes, blocks, source))
+
+
+def _tests(w: Writer, op: Map, blocks: dict[str, Range]) -> Iterator[tuple[str, int]]:
+    """Whether so many rows of a block are there, all of which are whole."""
+    (load, lane), lanes = op.axes, w.target.lanes
+    for n in sorted({lanes, *block_sizes(op.ranges[lane], lanes)}, reverse=True):
+        test = f"({w.index(blocks[load].n)} == {lanes} && {w.index(blocks[lane].n)} == {n})"
+        yield f"{'if' if n == lanes else 'else if'} {test}", n
+
+
+def _transpose(
+    w: Writer, e: Expr, dst: Expr, axes: tuple[str, ...], blocks: dict[str, Range], n: int
+) -> None:
+    """Store ``n`` rows of a block of a load, along the other axis."""
+    (load, lane), lanes = axes, w.target.lanes
+    origin, ends = {axis(a): r.lo for a, r in blocks.items()}, ""
+    for end, along, const in ((e, lane, "const "), (dst, load, "")):
+        step = w.places[end.attr[0]].motion(end.kids)[0].get(along, 0)
+        ends += f"({const}float *)&{w.address(substitute(end, origin))}, {step}, "
+    part, sizes = ("", "") if n == lanes else ("_part", f", {n}, {lanes}")
+    w.line(f"lumc_transpose{part}({ends[:-2]}{sizes});")
+
+
+def _across(w: Writer, op: Map) -> list[Expr]:
+    """The loads of a block to transpose first, where others lie along its rows already: then the
+    result is computed and stored along them, and no load takes its elements one by one."""
+    (load, lane), kind = op.axes, computed(dtype(op.term))
+    found, along = list[Expr](), 0
+    if any(w.target.lanes not in block_sizes(op.ranges[a], w.target.lanes) for a in op.axes):
+        return []  # there are no whole blocks
+    for e in loads_of(op, but=[op.dst]):
+        place = w.places[e.attr[0]]
+        steps, irregular = place.motion(e.kids)
+        if {load, lane} & irregular:
+            return []
+        if steps.get(load) == 1 and steps.get(lane, 0) > 1:
+            found.append(e)
+        else:
+            along += steps.get(lane) == 1 and steps.get(load, 0) > 1
+    guarded = {e for g in subterms(op.term) if g.kind == "guard" for e in subterms(g)}
+    plain = all(w.places[e.attr[0]].dtype is kind and e not in guarded for e in found)
+    return found if along and plain and len(found) <= along else []
+
+
+def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range], across: list[Expr]) -> None:
+    """A block whose operands are transposed instead of its result."""
+    (load, lane), lanes, term = op.axes, w.target.lanes, op.term
+    turned = dict[Expr, Expr]()
+    for e in across:
+        kind = w.places[e.attr[0]].dtype
+        dims = tuple(Dim(a, blocks[a].lo, lanes) for a in op.axes)
+        block = Place(f"block.{w.fresh()}", kind, dims)
+        w.places[block.name] = block
+        name = f"{STORED[kind]} {w.names.place(block)}[{lanes * lanes}]"
+        w.line(f"{name} __attribute__((aligned(64)));")
+        turned[e] = reference(block, [axis(a) for a in op.axes])
+    for test, n in _tests(w, op, blocks):
+        with w.block(test):
+            for e, to in turned.items():
+                _transpose(w, e, to, op.axes, blocks, n)
+            whole = {load: lanes, lane: n}
+            ranges = {a: Range(blocks[a].lo, num(k), (k,)) for a, k in whole.items()}
+            _nest(w, Map(op.dst, op.axes, ranges, substitute(term, turned)))
+    with w.block("else"):
+        _nest(w, Map(op.dst, op.axes, blocks, term))
 
 
 # ---- one loop nest
