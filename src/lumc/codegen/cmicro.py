@@ -22,6 +22,7 @@ ELEMENT = {
     DType.I64: ("uint64_t", "u64"),
 }
 UNROLL_LIMIT = 24  # accumulators; unrolled windows share broadcasts until the registers spill
+SHORT = 16  # accumulators; a step of so few pays for its part of the loop
 
 
 def pieces(n: int, lanes: int) -> list[tuple[int, int]]:
@@ -104,6 +105,8 @@ class MicroKernel:
         for d, k in enumerate(self.op.red):
             if alone:
                 out.append("#pragma GCC unroll 1")
+            elif k == self.op.red[-1] and len(rows) * len(parts) <= SHORT:
+                out.append("#pragma GCC unroll 4")
             out += self._walk(d, k, a, b)
             a, b = f"A{d}", f"B{d}"
         if alone:  # no step knows that its elements are those of the last one
