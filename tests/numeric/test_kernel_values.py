@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import re
 import subprocess
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.codegen.mathlib import header_of
 from lumc.graph.ops import DType
+from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Kernel, binary, cast, const, guard, unary, wsum
 from lumc.oracle.term import evaluate_kernel
@@ -27,9 +29,11 @@ from lumc.targets import resolve_target
 NAN, INF = np.nan, np.inf
 
 
-def check(tmp_path: Path, k: Kernel, inputs: dict, seeds: int = 4, flags=FLAGS, limit=2e-5) -> None:
-    """Default and random schedules agree with the evaluator, NaN and infinities included."""
-    draws = [random_schedule(k, native(), random.Random(s)) for s in range(seeds)]
+def check(
+    tmp_path: Path, k: Kernel, inputs: dict, seeds: int = 4, flags=FLAGS, limit=2e-5, more=()
+) -> None:
+    """Default, random and other schedules agree with the evaluator, NaN and infinities included."""
+    draws = [*more, *(random_schedule(k, native(), random.Random(s)) for s in range(seeds))]
     programs = [lower(k, s, native()) for s in [default_schedule(k, native()), *draws]]
     lib = compile_programs(tmp_path, programs, flags)
     want = evaluate_kernel(k, inputs)
@@ -140,6 +144,23 @@ def test_scores_with_lanes_along_the_queries(tmp_path: Path, queries: int) -> No
     rng = np.random.default_rng(2)
     inputs = {b.name: rng.standard_normal(b.shape).astype(np.float32) for b in k.buffers[:-1]}
     check(tmp_path, k, inputs | {"b": bias}, seeds=0)
+
+
+@pytest.mark.parametrize(("m", "n"), [(48, 32), (40, 24), (100, 17)])
+def test_sums_that_lie_across_a_residual(tmp_path: Path, m: int, n: int) -> None:
+    """With lanes along the rows of the result the sums are transposed, and what is added to them
+    is read as it lies: in whole blocks, in those that lack some rows, and in what is left."""
+    value = plus(x("r", "m", "n"), total("k", times(x("x", "m", "k"), x("w", "k", "n"))))
+    shapes = {"r": (m, n), "x": (m, 7), "w": (7, n)}
+    k = kernel("across", "m n", {"m": m, "n": n, "k": 7}, value, shapes)
+    stage = Stage("contract", "n", "m", 4, 1, stage_b="inner")
+    schedule = Schedule(("m", "n"), 0, stages=(stage,))
+    text = print_kernel(lower(k, schedule, resolve_target("cpu:x86-64-v3")), "across")
+    assert re.search(r"lumc_transpose\(.*&S_stage.*&S_block", text)
+    assert re.search(r"for \(long n =[^\n]*\n[^}]*B_r\[", text)
+    rng = np.random.default_rng(3)
+    inputs = {b.name: rng.standard_normal(b.shape).astype(np.float32) for b in k.buffers[:-1]}
+    check(tmp_path, k, inputs, 6, more=[schedule])
 
 
 def test_weighted_sum_of_infinite_values(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from lumc.codegen.cterm import STORED, Levels
 from lumc.codegen.cwriter import LINE, Writer, block_sizes
 from lumc.codegen.program import Dim, Map, Place, Range, loads_of, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
+from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed
 from lumc.kernel.legal import PIECE
 from lumc.kernel.term import dtype
@@ -91,24 +92,29 @@ def _move(w: Writer, op: Map) -> None:
 def _square(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
     """A block of lanes x lanes: read along the first axis, transposed in registers, stored along
     the lane axis. Blocks with some rows missing take the same way, the others go one by one."""
-    (load, lane), lanes, source = op.axes, w.target.lanes, op.term
-    kind = computed(dtype(op.term))
+    (load, lane), source, kind = op.axes, op.term, computed(dtype(op.term))
     if across := _across(w, op):
         _turn_loads(w, op, blocks, across)
         return
     if source.kind != "load" or w.places[source.attr[0]].dtype is not kind:
-        dims = tuple(Dim(a, blocks[a].lo, lanes) for a in (lane, load))
-        block = Place(f"block.{w.fresh()}", kind, dims)
-        w.places[block.name] = block
-        name = f"{STORED[kind]} {w.names.place(block)}[{lanes * lanes}]"
-        w.line(f"{name} __attribute__((aligned(64)));")
-        source = reference(block, [axis(lane), axis(load)])
+        source = _block(w, kind, (lane, load), blocks)
         _nest(w, Map(source, (lane, load), blocks, op.term))
     for test, n in _tests(w, op, blocks):
         with w.block(test):
             _transpose(w, source, op.dst, op.axes, blocks, n)
     with w.block("else"):
         _nest(w, Map(op.dst, op.axes, blocks, source))
+
+
+def _block(w: Writer, kind: DType, axes: tuple[str, ...], blocks: dict[str, Range]) -> Expr:
+    """An element of a new array of lanes x lanes."""
+    lanes = w.target.lanes
+    dims = tuple(Dim(a, blocks[a].lo, lanes) for a in axes)
+    block = Place(f"block.{w.fresh()}", kind, dims)
+    w.places[block.name] = block
+    name = f"{STORED[kind]} {w.names.place(block)}[{lanes * lanes}]"
+    w.line(f"{name} __attribute__((aligned(64)));")
+    return reference(block, [axis(a) for a in axes])
 
 
 def _tests(w: Writer, op: Map, blocks: dict[str, Range]) -> Iterator[tuple[str, int]]:
@@ -155,25 +161,17 @@ def _across(w: Writer, op: Map) -> list[Expr]:
 
 def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range], across: list[Expr]) -> None:
     """A block whose operands are transposed instead of its result."""
-    (load, lane), lanes, term = op.axes, w.target.lanes, op.term
-    turned = dict[Expr, Expr]()
-    for e in across:
-        kind = w.places[e.attr[0]].dtype
-        dims = tuple(Dim(a, blocks[a].lo, lanes) for a in op.axes)
-        block = Place(f"block.{w.fresh()}", kind, dims)
-        w.places[block.name] = block
-        name = f"{STORED[kind]} {w.names.place(block)}[{lanes * lanes}]"
-        w.line(f"{name} __attribute__((aligned(64)));")
-        turned[e] = reference(block, [axis(a) for a in op.axes])
+    (load, lane), lanes = op.axes, w.target.lanes
+    turned = {e: _block(w, w.places[e.attr[0]].dtype, op.axes, blocks) for e in across}
     for test, n in _tests(w, op, blocks):
         with w.block(test):
             for e, to in turned.items():
                 _transpose(w, e, to, op.axes, blocks, n)
             whole = {load: lanes, lane: n}
             ranges = {a: Range(blocks[a].lo, num(k), (k,)) for a, k in whole.items()}
-            _nest(w, Map(op.dst, op.axes, ranges, substitute(term, turned)))
+            _nest(w, Map(op.dst, op.axes, ranges, substitute(op.term, turned)))
     with w.block("else"):
-        _nest(w, Map(op.dst, op.axes, blocks, term))
+        _nest(w, Map(op.dst, op.axes, blocks, op.term))
 
 
 # ---- one loop nest

@@ -113,7 +113,8 @@ class MicroKernel:
             out.append(f'__asm__("" : "+r"({a}));')
         for j, (offset, w) in parts:
             out.append(f"const {self._vec(w)} b{j} = {self._load('b', w, f'{b} + {offset}')};")
-        if len(parts) == 2 and from_memory(m, 2, self.nbytes) and "a" not in self.narrow:
+        twice = from_memory(m, 2, self.nbytes) and not self.op.plan.broadcast
+        if len(parts) == 2 and twice and "a" not in self.narrow:
             out.append(f'const {self.element} *twin = {a}; __asm__("" : "+r"(twin));')
             of = [self._row(self.a, i) for i in rows]
             out += [f"c{i}_0 += {a}[{of[i]}] * b0; c{i}_1 += twin[{of[i]}] * b1;" for i in rows]

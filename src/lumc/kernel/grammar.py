@@ -25,7 +25,14 @@ from math import lcm, prod
 from typing import Any
 
 from lumc.graph.expr import Expr
-from lumc.kernel.contraction import can_dot, lanes, operand_of, pairs, staging_modes
+from lumc.kernel.contraction import (
+    can_dot,
+    from_memory,
+    lanes,
+    operand_of,
+    pairs,
+    staging_modes,
+)
 from lumc.kernel.legal import own_axes, shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.registers import DOT_TILES, REGISTER_TILES
@@ -40,7 +47,7 @@ COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # tiles of an axis that are equal, as far a
 STREAMS = (1, 2, 4, 8)
 COPIES = 16
 FLAGS = tuple(f.name for f in fields(Schedule) if type(f.default) is bool)
-STAGE_FLAGS = tuple(f.name for f in fields(Stage) if type(f.default) is bool)
+STAGE_FLAGS = ("window", "panels_first", "panels_outside")
 PARTS = ("axes", "b", "a", "registers", "flags")  # what is chosen of every reduction
 END: State = ()  # nothing that follows depends on what came before
 
@@ -152,7 +159,7 @@ class Grammar:
 
     def _stage_values(self, p: Stage) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Its registers and its flags."""
-        return (p.mr, p.nv), (p.streams, *(getattr(p, f) for f in STAGE_FLAGS))
+        return (p.mr, p.nv, p.broadcast), (p.streams, *(getattr(p, f) for f in STAGE_FLAGS))
 
     def build(self, path: Path) -> Schedule:
         """The schedule of a path."""
@@ -169,8 +176,9 @@ class Grammar:
 
     def _stage(self, got: Mapping[Name, Any], i: int) -> Stage:
         form, rows, lane, along = got["axes", i]
-        (mr, nv), (streams, *flags) = got["registers", i], got["flags", i]
+        (mr, nv, broadcast), (streams, *flags) = got["registers", i], got["flags", i]
         staged = {"stage_a": got["a", i], "stage_b": got["b", i], "lanes": along}
+        staged["broadcast"] = broadcast
         rest = dict(zip(STAGE_FLAGS, flags, strict=True))
         return Stage(form, rows, lane, mr, nv, streams=streams, **staged, **rest)
 
@@ -252,7 +260,7 @@ class Grammar:
     def _registers(self, i: int, state: Any) -> Iterator[tuple[Any, State]]:
         p, units, limits, threads = state
         if p.form == "rows":
-            yield (1, 1), (Stage(lanes=p.lanes), units, limits, threads)
+            yield (1, 1, False), (Stage(lanes=p.lanes), units, limits, threads)
             return
         stage = self.kernel.stages[i]
         width = lanes(self.target, dtype(stage))
@@ -261,7 +269,10 @@ class Grammar:
             held = [own.get(a, (1, "none")) for a in self.axes]
             packed = p.form == "contract"
             unit = [1 if mode in ("none", "inner") or not packed else n for n, mode in held]
-            yield (mr, nv), (Stage(p.form), self._joint(units, tuple(unit)), limits, threads)
+            after = (Stage(p.form), self._joint(units, tuple(unit)), limits, threads)
+            yield (mr, nv, False), after
+            if packed and nv > 1 and from_memory(mr, nv, width * dtype(stage).nbytes):
+                yield (mr, nv, True), after
 
     def _tiles(self, stage: Expr, p: Stage, sound: Stage, width: int) -> list[tuple[int, int]]:
         """Register tiles that fit the registers and the axes, and the default one."""

@@ -11,6 +11,7 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x4 c5_0 = {0};
     lumc_f32x4 c6_0 = {0};
     lumc_f32x4 c7_0 = {0};
+    #pragma GCC unroll 4
     for (long i0 = 0; i0 < 32; i0++) { /* e */
     const float *A0 = A + i0 * 32, *B0 = B + i0 * 16;
     const lumc_f32x4 b0 = *(const lumc_f32x4 *)(B0 + 0);

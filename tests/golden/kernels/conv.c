@@ -23,6 +23,7 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     const float *A0 = A + i0 * 180, *B0 = B + i0 * 144;
     for (long i1 = 0; i1 < 3; i1++) { /* u */
     const float *A1 = A0 + i1 * 18, *B1 = B0 + i1 * 48;
+    #pragma GCC unroll 4
     for (long i2 = 0; i2 < 3; i2++) { /* v */
     const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
     const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);

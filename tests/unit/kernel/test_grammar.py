@@ -93,7 +93,10 @@ def stages(g: Grammar) -> Iterator[Stage]:
             tiles.add((base.mr, base.nv))
         if (form, rows, lane) == (default.form, default.rows_axis, default.lane_axis):
             tiles.add((default.mr, default.nv))
-        yield from (Stage(form, rows, lane, mr, nv, a, b) for mr, nv in tiles)
+        for mr, nv in tiles:
+            yield Stage(form, rows, lane, mr, nv, a, b)
+            if form == "contract" and nv == 2 and mr >= 12:  # vectors of 64 bytes
+                yield Stage(form, rows, lane, mr, nv, a, b, broadcast=True)
 
 
 def tilings(g: Grammar, p: Stage) -> int:
