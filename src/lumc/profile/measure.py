@@ -38,6 +38,7 @@ from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, Worker
 
 SYMBOL = "k"  # of every candidate
 YARDSTICK = 1  # its number in the worker; a candidate is 0
+SETTLE = 4  # runs until the last cache holds what it holds when nothing else runs
 COMPILER_S = 50.0  # for one candidate; one that takes longer has no time
 OBJECTS = 1000  # compiled candidates that are kept: the finals run the best of them again
 
@@ -107,13 +108,14 @@ class Bench:
         """Candidates that were timed before, now in turn; it may wait for a calm moment. Nothing
         if one of them fails."""
         made = self._make(jobs)
+        sample = self._sampling([job.schedule for job in jobs])
         with device_lock():
             try:
                 samples, inner, first = [], [], []
                 for number, (job, one) in enumerate(zip(jobs, made, strict=True)):
                     if isinstance(one, Trial) or self._check(job, one, number):
                         return []
-                    samples.append(partial(self._ask, "sample", number))
+                    samples.append(partial(sample, number))
                     found, runs = timing.measure(samples[-1], job.best_us, whole=True)
                     inner.append(runs)
                     first.append(found.us)
@@ -148,16 +150,34 @@ class Bench:
                     self._end()
                 return Trial(job.schedule, reason=WRONG, remark=said)
             beside = self._beside(job)
-            found, _ = timing.measure(partial(self._ask, "sample", 0), job.best_us, beside=beside)
+            both = [job.schedule, *([job.yardstick.schedule] if job.yardstick else ())]
+            sample = self._sampling(both)
+            yardstick = (partial(sample, YARDSTICK), beside) if beside else None
+            found, _ = timing.measure(partial(sample, 0), job.best_us, beside=yardstick)
         except Lost as e:
             reason, _, remark = str(e).partition(": ")
             return Trial(job.schedule, reason=reason, remark=remark)
         return _timed(job, found)
 
-    def _beside(self, job: Job) -> tuple[timing.Sample, float] | None:
-        """How the yardstick of a job is sampled, and its least time."""
+    def _sampling(self, schedules: Sequence[Schedule]) -> Callable[..., list[float]]:
+        """How candidates that take turns are sampled. Results that go around the caches take those
+        of the others out of them, and nobody else's runs do that: then every turn starts with runs
+        that nobody times, until the caches are as they are when one program runs over and over."""
+        if len({s.stream for s in schedules}) == 1:
+            return partial(self._ask, "sample")
+
+        def sample(number: int, inner: int, n: int, *slices: int) -> list[float]:
+            if not slices:  # results of long kernels do not stay in caches
+                self._ask("sample", number, SETTLE, 1)
+            found: list[float] = self._ask("sample", number, inner, n, *slices)
+            return found
+
+        return sample
+
+    def _beside(self, job: Job) -> float:
+        """The least time of the yardstick of a job, if it is at hand, or 0."""
         if job.yardstick is None:
-            return None
+            return 0.0
         key = job.plan.key, text_of(job.yardstick.schedule)
         if key not in self._yardsticks:
             self._yardsticks[key] = self._kept(replace(job, schedule=job.yardstick.schedule))
@@ -165,7 +185,7 @@ class Bench:
         if one and self._at_hand != key and not self._check(job, one, YARDSTICK):
             self._at_hand = key
         at_hand = one is not None and self._at_hand == key
-        return (partial(self._ask, "sample", YARDSTICK), job.yardstick.time) if at_hand else None
+        return job.yardstick.time if at_hand else 0.0
 
     def _kept(self, job: Job) -> _Made | None:
         """A candidate that is kept; nothing if it cannot be made."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,6 +174,33 @@ def test_a_yardstick_runs_in_turn(device: Bench) -> None:
     bad = replace(yardstick, schedule=replace(yardstick.schedule, order=("nowhere",)))
     (trial,) = device.measure([replace(second, yardstick=bad)])
     assert trial.us and not trial.beside
+
+
+def test_results_around_the_caches_and_in_them_settle_between_turns(
+    device: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scaled(g: Model) -> Tensor:
+        return g.input("x", (64, 4096)) * 3.0
+
+    plan, asked = kernel_of(scaled), list[tuple[Any, ...]]()
+    ask, same = device._ask, replace(plan.schedule, stream=False)
+    plain, around = Job(plan, same), Job(plan, replace(same, stream=True))
+
+    def listen(*question: Any) -> Any:
+        asked.append(question)
+        return ask(*question)
+
+    monkeypatch.setattr(device, "_ask", listen)
+    (yardstick,) = device.measure([plain])
+    assert yardstick.us
+    settled = ("sample", 0, measure.SETTLE, 1)
+    for job in (plain, around):
+        asked.clear()
+        (trial,) = device.measure([replace(job, yardstick=yardstick)])
+        assert trial.us
+        samples = [q for q in asked if q[0] == "sample" and q[1] == 0 and q != settled]
+        assert asked.count(settled) == (len(samples) if job is around else 0)
+    assert len(device.finals([plain, around])) == 2
 
 
 def test_cold_weights_are_cycled(device: Bench) -> None:
