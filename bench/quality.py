@@ -254,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("quality.json"))
     parser.add_argument("--svg", type=Path)
-    parser.add_argument("--records", type=Path, default=Path("quality_records"))
+    parser.add_argument("--records", type=Path, default=Path("build/quality_records"))
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=10)

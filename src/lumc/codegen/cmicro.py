@@ -105,7 +105,7 @@ class MicroKernel:
         for d, k in enumerate(self.op.red):
             if alone:
                 out.append("#pragma GCC unroll 1")
-            elif k == self.op.red[-1] and len(rows) * len(parts) <= SHORT:
+            elif d + 1 == depth and len(rows) * len(parts) <= SHORT:
                 out.append("#pragma GCC unroll 4")
             out += self._walk(d, k, a, b)
             a, b = f"A{d}", f"B{d}"

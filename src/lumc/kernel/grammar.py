@@ -25,14 +25,7 @@ from math import lcm, prod
 from typing import Any
 
 from lumc.graph.expr import Expr
-from lumc.kernel.contraction import (
-    can_dot,
-    from_memory,
-    lanes,
-    operand_of,
-    pairs,
-    staging_modes,
-)
+from lumc.kernel.contraction import can_dot, from_memory, lanes, operand_of, pairs, staging_modes
 from lumc.kernel.legal import own_axes, shared_prefix, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.registers import DOT_TILES, REGISTER_TILES
@@ -47,7 +40,7 @@ COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # tiles of an axis that are equal, as far a
 STREAMS = (1, 2, 4, 8)
 COPIES = 16
 FLAGS = tuple(f.name for f in fields(Schedule) if type(f.default) is bool)
-STAGE_FLAGS = ("window", "panels_first", "panels_outside")
+STAGE_FLAGS = ("window", "panels_first", "panels_outside")  # broadcast belongs to the tile
 PARTS = ("axes", "b", "a", "registers", "flags")  # what is chosen of every reduction
 END: State = ()  # nothing that follows depends on what came before
 
@@ -178,9 +171,8 @@ class Grammar:
         form, rows, lane, along = got["axes", i]
         (mr, nv, broadcast), (streams, *flags) = got["registers", i], got["flags", i]
         staged = {"stage_a": got["a", i], "stage_b": got["b", i], "lanes": along}
-        staged["broadcast"] = broadcast
-        rest = dict(zip(STAGE_FLAGS, flags, strict=True))
-        return Stage(form, rows, lane, mr, nv, streams=streams, **staged, **rest)
+        rest = dict(zip(STAGE_FLAGS, flags, strict=True), streams=streams, broadcast=broadcast)
+        return Stage(form, rows, lane, mr, nv, **staged, **rest)
 
     # ---- the choices
 

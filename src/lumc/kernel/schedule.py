@@ -45,8 +45,7 @@ class Stage:
     window: bool = True  # copy overlapping windows in index space (p = y + u), not axis space
     panels_first: bool = True  # loop over vector panels outside, over row panels inside
     panels_outside: bool = False  # vector panels outside the batch axes
-    broadcast: bool = False  # elements of a go to registers where products could read them: fewer
-    # loads than instructions, on cores with two products in a cycle
+    broadcast: bool = False  # load an element of a once, where products could read it from memory
     lanes: Lanes = "reduced"  # rows: the axis that the lanes run along
     streams: Positive = 1  # rows: independent accumulators along the reduced axis
     # on a GPU a contraction has no register tile of its own: ``grid`` threads (simt) or warps (mma,

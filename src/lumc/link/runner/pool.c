@@ -96,8 +96,8 @@ static void keep_apart(struct pool *p) {
     CPU_SET(cpu, &used);
   }
   if (!n || sched_getaffinity(0, sizeof idle, &idle)) return;
-  for (int i = 0; i < CPU_SETSIZE; ++i)
-    if (CPU_ISSET(i, &used)) CPU_CLR(i, &idle);
+  CPU_AND(&used, &used, &idle);
+  CPU_XOR(&idle, &idle, &used);
   if (!CPU_COUNT(&idle)) return;
   for (int i = 0; i < n; ++i)
     pthread_setaffinity_np(p->workers[crowded[i] - 1], sizeof idle, &idle);
