@@ -317,8 +317,8 @@ def _default_tiles(
             columns = any(p.rows_axis == s.attr[0] for _, p in found)
             some, rows = (128, 48) if columns else (256, 84)
             # all weights of a few rows at once: no sum is loaded and scaled again
-            whole = min(rows, extent.get(q.rows_axis or "", 1)) * extent[s.attr[0]]
-            beside = whole * dtype(s).nbytes <= target.l2 // 2
+            weights = min(rows, extent.get(q.rows_axis or "", 1)) * extent[s.attr[0]]
+            beside = weights * dtype(s).nbytes <= target.l2 // 2
             tile[s.attr[0]] = extent[s.attr[0]] if beside else some
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
