@@ -288,8 +288,7 @@ def _default_tiles(
     of_rows = any(p.rows_axis in s.free and p.lane_axis not in s.free for s in kernel.stages)
     # a block of b is copied, or read from memory, once for all rows
     once = p.stage_b == "hoist" or (p.stage_b == "link" and p.stage_a == "none" and not of_rows)
-    pair = p.rows_axis, p.lane_axis
-    own = p.stage_b == "hoist" and _own_copies(kernel, stage, pair, target)
+    own = p.stage_b == "hoist" and _own_copies(kernel, stage, (p.rows_axis, p.lane_axis), target)
     if once and p.rows_axis in order and p.lane_axis in order:
         outer, inner = (p.rows_axis, p.lane_axis) if own else (p.lane_axis, p.rows_axis)
         order.remove(outer)
@@ -314,12 +313,11 @@ def _default_tiles(
         tile[deep] = _dealt(extent[deep], 1, fits, alone)
     for s, q in found:
         if s.kind == "wsum":
-            columns = any(p.rows_axis == s.attr[0] for _, p in found)
+            over, columns = s.attr[0], any(p.rows_axis == s.attr[0] for _, p in found)
             some, rows = (128, 48) if columns else (256, 84)
+            held = min(rows, extent.get(q.rows_axis or "", 1)) * dtype(s).nbytes
             # all weights of a few rows at once: no sum is loaded and scaled again
-            weights = min(rows, extent.get(q.rows_axis or "", 1)) * extent[s.attr[0]]
-            beside = weights * dtype(s).nbytes <= target.l2 // 2
-            tile[s.attr[0]] = extent[s.attr[0]] if beside else some
+            tile[over] = extent[over] if held * extent[over] <= target.l2 // 2 else some
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
     return tile, order
@@ -344,9 +342,8 @@ def _dealt(extent: int, unit: int, most: int, target: Target) -> int:
 
 def _even(extent: int, unit: int, most: int) -> int:
     """A tile of whole units up to ``most`` that divides the extent into nearly equal tiles."""
-    count = -(-extent // max(most, unit))
-    units = -(-extent // unit)
-    return -(-units // count) * unit
+    count = ceil(extent / max(most, unit))
+    return ceil(ceil(extent / unit) / count) * unit
 
 
 def _row_tiles(kernel: Kernel) -> dict[str, int]:
