@@ -84,7 +84,8 @@ def measure(
         stale = 0
         while True:
             low, pace = min(seen), min(yard)
-            limit = PATIENCE[low <= PROMISING * target * pace / usual]
+            hoped = min(low, compared([yard, seen])[1]) if yardstick else low
+            limit = PATIENCE[hoped <= PROMISING * target * pace / usual]
             spent = stale * low / max(1, slices)
             if stale >= limit or (low > SLOW_US and spent > FINAL_US):
                 break
@@ -135,11 +136,18 @@ def compared(seen: Sequence[Sequence[float]]) -> list[float]:
 
 def _ratio(own: Sequence[float], first: Sequence[float]) -> float:
     """Of fast samples; but a machine that is half as fast at times may have been so for all but
-    one of them, and then the slow ones know better, if one of them may be an interruption."""
+    one of them, and then the slow ones know better, if one of them may be an interruption. Where
+    both met calm moments they do not: a neighbour on the same core slows some schedules less."""
     parts = (_low, partial(_part, 0.5), partial(_part, 0.75))
     fast, *others = (of(own) / max(of(first), 1e-9) for of in parts)
     usual = median((fast, *others)) if len(own) > 2 else fast
-    return fast if usual / ASTRAY < fast < usual * ASTRAY else usual
+    agreed = usual / ASTRAY < fast < usual * ASTRAY
+    return fast if agreed or (_met_calm(own) and _met_calm(first)) else usual
+
+
+def _met_calm(seen: Sequence[float]) -> bool:
+    """Whether several samples were about as fast as the fastest."""
+    return len(seen) > 2 * LUCKY and sorted(seen)[2 * LUCKY] < CALM * min(seen)
 
 
 def _part(share: float, seen: Sequence[float]) -> float:

@@ -136,6 +136,19 @@ def test_finals_on_a_machine_that_is_slow_for_a_while() -> None:
         assert is_faster(times[1].us, times[0].us) and not is_faster(times[2].us, times[0].us)
 
 
+def test_a_neighbour_that_slows_one_schedule_more_does_not_make_it_worse() -> None:
+    """As on a core that is shared: what keeps it busier loses more. It is better all the same."""
+    for seed in range(100):
+        machine, true = Shared(seed, halved=True), [100.0, 125.0]
+        moment = machine.clock(1.0)
+
+        def sparse(inner: int, n: int, moment: Sample = moment) -> list[float]:
+            return [125.0 * us if us < 1.5 else 80.0 * us for us in moment(inner, n)]
+
+        times = finals([machine.clock(100.0), sparse], [1, 1], true, true, wait_us=5e5)
+        assert not is_faster(times[1].us, times[0].us)
+
+
 def test_what_counts_as_faster() -> None:
     assert is_faster(98.5, 100.0) and not is_faster(99.5, 100.0)
     assert is_faster(1950.0, 2000.0) and not is_faster(1970.0, 2000.0)
