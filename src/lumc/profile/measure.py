@@ -108,7 +108,9 @@ class Bench:
         """Candidates that were timed before, now in turn; it may wait for a calm moment. Nothing
         if one of them fails."""
         made = self._make(jobs)
-        sample = self._sampling([job.schedule for job in jobs])
+        streams = {job.schedule.stream for job in jobs}
+        sample = self._sampling(streams)
+        wait_s /= 1 + SETTLE * (len(streams) > 1)  # runs that nobody times are waited for too
         with device_lock():
             try:
                 samples, inner, first = [], [], []
@@ -150,7 +152,7 @@ class Bench:
                     self._end()
                 return Trial(job.schedule, reason=WRONG, remark=said)
             beside = self._beside(job)
-            both = [job.schedule, *([job.yardstick.schedule] if job.yardstick else ())]
+            both = {job.schedule.stream, (job.yardstick or job).schedule.stream}
             sample = self._sampling(both)
             yardstick = (partial(sample, YARDSTICK), beside) if beside else None
             found, _ = timing.measure(partial(sample, 0), job.best_us, beside=yardstick)
@@ -159,11 +161,12 @@ class Bench:
             return Trial(job.schedule, reason=reason, remark=remark)
         return _timed(job, found)
 
-    def _sampling(self, schedules: Sequence[Schedule]) -> Callable[..., list[float]]:
-        """How candidates that take turns are sampled. Results that go around the caches take those
-        of the others out of them, and nobody else's runs do that: then every turn starts with runs
-        that nobody times, until the caches are as they are when one program runs over and over."""
-        if len({s.stream for s in schedules}) == 1:
+    def _sampling(self, streams: set[bool]) -> Callable[..., list[float]]:
+        """How candidates that take turns are sampled, some of which stream, or none. Results that
+        go around the caches take those of the others out of them, and nobody else's runs do that:
+        then every turn starts with runs that nobody times, until the caches are as they are when
+        one program runs over and over."""
+        if len(streams) == 1:
             return partial(self._ask, "sample")
 
         def sample(number: int, inner: int, n: int, *slices: int) -> list[float]:
