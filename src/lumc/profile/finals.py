@@ -14,6 +14,7 @@ from itertools import chain
 from math import inf
 
 from lumc.kernel.plan import Plan, RegionPlan
+from lumc.kernel.schedule import Schedule
 from lumc.profile.decide import Decisions
 from lumc.profile.measure import Bench, Job
 from lumc.profile.timing import is_faster
@@ -115,6 +116,12 @@ class Finals(Decisions):
     def _bound(self, plan: RegionPlan) -> float:
         return SLACK * sum(self.bounds[s.kernel] for s in plan.steps)
 
+    def _job(
+        self, key: str, schedule: Schedule, best_us: float | None, beside: Trial | None = None
+    ) -> Job:
+        floor = SLACK * self.bounds[key]
+        return Job(self.kernels[key], schedule, self._cold(key), best_us, beside, floor)
+
     def _contends(self, plan: RegionPlan, best_us: float) -> bool:
         return self._total(plan) < CONTENDER * best_us and self._bound(plan) < best_us
 
@@ -127,7 +134,7 @@ class Finals(Decisions):
         best = {k: min(self._known(k), key=lambda t: t.time) for k in new}
         if len(best) < 2 or self._is_late():
             return
-        jobs = [Job(self.kernels[k], t.schedule, self._cold(k), t.us) for k, t in best.items()]
+        jobs = [self._job(k, t.schedule, t.us) for k, t in best.items()]
         for key, trial in zip(best, self._bench().finals(jobs), strict=False):
             if first := yardstick(self.records.trials[self._at(key)]):
                 self.records.set_turn(*self._at(key), trial.time * first.time / best[key].time)
@@ -186,7 +193,7 @@ class Finals(Decisions):
         best = sorted((t for t in known if t.us is not None), key=lambda t: t.time)[:FINALISTS]
         first = yardstick(self.records.trials[self._at(key)])
         close = [t for t in known if (t in best or t is first) and t.time <= CLOSE * best[0].time]
-        return [Job(self.kernels[key], t.schedule, self._cold(key), t.us) for t in close]
+        return [self._job(key, t.schedule, t.us) for t in close]
 
     def _choose(self, key: str, close: Sequence[Trial], compared: bool, doubt: float) -> None:
         """The winner of a kernel: of those that ran in turn the first unless it is beaten, by

@@ -49,13 +49,14 @@ ILLEGAL, COMPILER, WRONG = "illegal", "compiler", "wrong"
 @dataclass(frozen=True)
 class Job:
     """A kernel with one of its schedules; ``best_us`` is the time to beat, ``yardstick`` a trial of
-    the kernel that is timed in turn."""
+    the kernel that is timed in turn, ``floor_us`` a time that no schedule should beat."""
 
     plan: KernelPlan
     schedule: Schedule
     cold_bytes: int = 0
     best_us: float | None = None
     yardstick: Trial | None = None
+    floor_us: float = 0.0
 
 
 class Bench:
@@ -122,7 +123,8 @@ class Bench:
                     inner.append(runs)
                     first.append(found.us)
                 least = [job.best_us or us for job, us in zip(jobs, first, strict=True)]
-                times = timing.finals(samples, inner, first, least, wait_s * 1e6)
+                floors = [job.floor_us for job in jobs]
+                times = timing.finals(samples, inner, first, least, wait_s * 1e6, floors)
             except Lost:
                 return []
             finally:
@@ -155,7 +157,8 @@ class Bench:
             both = {job.schedule.stream, (job.yardstick or job).schedule.stream}
             sample = self._sampling(both)
             yardstick = (partial(sample, YARDSTICK), beside) if beside else None
-            found, _ = timing.measure(partial(sample, 0), job.best_us, beside=yardstick)
+            own = partial(sample, 0)
+            found, _ = timing.measure(own, job.best_us, beside=yardstick, floor_us=job.floor_us)
         except Lost as e:
             reason, _, remark = str(e).partition(": ")
             return Trial(job.schedule, reason=reason, remark=remark)

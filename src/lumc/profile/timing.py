@@ -58,9 +58,11 @@ def measure(
     best_us: float | None,
     whole: bool = False,
     beside: tuple[Sample, float] | None = None,
+    floor_us: float = 0.0,
 ) -> tuple[Timing, int]:
     """Screen, then sample until the minimum stays; also the runs per sample. Of long kernels it
-    takes slices, unless the ``whole`` is asked for. ``beside``: a yardstick, and its least time."""
+    takes slices, unless the ``whole`` is asked for. ``beside``: a yardstick, and its least time.
+    Less than ``floor_us`` is believed where it is seen."""
     known = best_us is not None and best_us > LONG_US
     once = best_us if known and best_us else sample(1, 1)[0]
     slices = round(once / SLICE_US) if once > LONG_US and not whole else 0
@@ -96,6 +98,8 @@ def measure(
     found = replace(timing(seen), slices=slices)
     if yardstick:
         found = replace(found, us=compared([yard, seen])[1], beside=min(yard))
+        if found.us * usual / found.beside < floor_us <= min(seen):
+            found = replace(found, us=min(seen), beside=usual)
     return found, inner
 
 
@@ -105,9 +109,11 @@ def finals(
     first: Sequence[float],
     least: Sequence[float],
     wait_us: float = 0.0,
+    floors_us: Sequence[float] = (),
 ) -> list[Timing]:
     """All candidates in turn, round after round. ``first`` are their minima so far, ``least`` what
-    they take when nothing slows the machine: up to ``wait_us`` it waits for such a moment."""
+    they take when nothing slows the machine: up to ``wait_us`` it waits for such a moment. Less
+    than ``floors_us`` is believed where it is seen."""
     rounds = max(5, min(ROUNDS, int(FINAL_US / max(SAMPLE_US, *first))))
     seen: list[list[float]] = [[] for _ in samples]
     spent, calm = 0.0, 0
@@ -117,9 +123,10 @@ def finals(
             out += one(runs, 1)
             spent += out[-1] * runs
         calm += _is_calm(seen, least)
+    floors = floors_us or [0.0] * len(samples)
     return [
-        replace(timing(s), us=us, noise=_spread(s))
-        for s, us in zip(seen, compared(seen), strict=True)
+        replace(timing(s), us=min(s) if us < floor <= min(s) else us, noise=_spread(s))
+        for s, us, floor in zip(seen, compared(seen), floors, strict=True)
     ]
 
 

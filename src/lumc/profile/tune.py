@@ -15,7 +15,6 @@ from lumc.kernel.plan import KernelPlan, Plan
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Speeds
 from lumc.profile.finals import Finals, Progress
-from lumc.profile.measure import Job
 from lumc.records import Trial, text_of, yardstick
 
 BATCH = 8  # candidates that are compiled together
@@ -151,10 +150,9 @@ class Tuning(Finals):
         for key, schedules in proposed:
             walk, known = self._walk(key), self.records.trials.get(self._at(key), {})
             best = walk.best.us if walk.best else None
-            plan, cold, beside = self.kernels[key], self._cold(key), yardstick(known)
             for schedule in schedules:
                 if text_of(schedule) not in known:
-                    jobs.append(Job(plan, schedule, cold, best, beside))
+                    jobs.append(self._job(key, schedule, best, yardstick(known)))
                     at.append(key)
         if jobs:
             for key, trial in zip(at, self._bench().measure(jobs), strict=True):

@@ -149,6 +149,22 @@ def test_a_neighbour_that_slows_one_schedule_more_does_not_make_it_worse() -> No
         assert not is_faster(times[1].us, times[0].us)
 
 
+def test_less_than_any_run_can_take_is_no_record() -> None:
+    """A neighbour slows the yardstick all the time and the candidate at no time; then what was
+    seen of it counts. A bound that is too high hides nothing."""
+    slowed = Clock(120.0)
+
+    def ratio(floor_us: float) -> float:
+        found, _ = measure(Clock(98.0), 96.0, beside=(slowed, 100.0), floor_us=floor_us)
+        return found.us / found.beside * 100
+
+    assert round(ratio(0.0)) == round(ratio(80.0)) == 82
+    assert ratio(90.0) == 98 and round(ratio(110.0)) == 82
+    turns = [slowed, Clock(98.0)]
+    times = finals(turns, [1, 1], [100.0, 98.0], [100.0, 98.0], floors_us=[90.0, 90.0])
+    assert [t.us for t in times] == [120, 98]
+
+
 def test_what_counts_as_faster() -> None:
     assert is_faster(98.5, 100.0) and not is_faster(99.5, 100.0)
     assert is_faster(1950.0, 2000.0) and not is_faster(1970.0, 2000.0)
