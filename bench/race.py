@@ -22,8 +22,9 @@ TOLERANCE = {True: 1e-4, False: 5e-2}  # of peers that compute in f32, and of th
 SLOW = 10  # times the best: sampled twice only
 ROUNDS = 12
 # Memory of a shared machine has moods that last for seconds. A minimum is one when it has stood for
-# a third of the time; the times that decide a row are waited for, up to some budgets.
-CLOSE, FALL, STOOD, BUDGETS = 1.25, 0.995, 1 / 3, 5
+# a third of the time; the times that decide a row are waited for, up to some budgets, and for as
+# long where a peer that is close to the best usually takes this much more than its minimum.
+CLOSE, FALL, STOOD, BUDGETS, MOODY = 1.25, 0.995, 1 / 3, 8, 1.25
 Record = dict[str, Any]
 
 
@@ -97,7 +98,8 @@ def race(
     burst with the least time, each over a run of the fastest.
 
     It takes ``budget`` seconds and ``ROUNDS`` at least - long runs meet as many moments as short
-    ones - and goes on while a peer that is ``CLOSE`` to the best still finds faster moments."""
+    ones - and goes on while a peer that is ``CLOSE`` to the best still finds faster moments, or
+    is seldom as fast as it was."""
     peers = {w.peer: prepare(w, workload, limit) for w in workers}
     running = [w for w in workers if not {"missing", "failed"} & set(peers[w.peer])]
     best = min((peers[w.peer]["once_us"] for w in running), default=0.0)
@@ -107,7 +109,9 @@ def race(
     before, own, start, rounds = busy_seconds(), 0.0, time.monotonic(), 0
     rate, least, beside = peak(best), math.inf, 0.0
     minima, fell = dict.fromkeys(times, math.inf), start
-    while running and (rounds < ROUNDS or not settled(time.monotonic(), start, fell, budget)):
+    while running and (
+        rounds < ROUNDS or not settled(time.monotonic(), start, fell, budget, is_moody(times))
+    ):
         for worker in list(running):
             if worker.peer in slow and rounds >= 2:
                 continue
@@ -139,10 +143,19 @@ def race(
     return row
 
 
-def settled(now: float, start: float, fell: float, budget: float) -> bool:
+def settled(now: float, start: float, fell: float, budget: float, moody: bool) -> bool:
     """Whether the minima have stood for long enough since one of the best ``fell``."""
     taken = now - start
-    return taken >= budget and (now - fell >= STOOD * taken or taken >= BUDGETS * budget)
+    if taken >= BUDGETS * budget:
+        return True
+    return taken >= budget and now - fell >= STOOD * taken and not moody
+
+
+def is_moody(times: dict[str, list[float]]) -> bool:
+    """Whether a peer that is close to the best usually takes much more than its minimum."""
+    minima = {peer: min(us) for peer, us in times.items() if us}
+    close = [p for p, us in minima.items() if us < CLOSE * min(minima.values())]
+    return any(statistics.median(times[p]) > MOODY * minima[p] for p in close)
 
 
 def summary(times: list[float]) -> Record:

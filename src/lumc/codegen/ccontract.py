@@ -98,13 +98,15 @@ def _next_rows(w: Writer, op: Contract, micro: MicroKernel, width: int) -> None:
 
 def _fetch_beside(w: Writer, op: Contract, blocks: dict[str, int]) -> None:
     """Fetch what is read and stored at the points of this tile when its sums are complete: rows
-    lie side by side in memory."""
+    or lanes lie side by side in memory."""
     for e, stored in op.beside:
         place, rows, lane = w.places[e.attr[0]], op.plan.rows_axis or "", op.plan.lane_axis or ""
-        by, last = LINE // place.dtype.nbytes, blocks[rows] - 1
-        w.line(f"for (long q = 0; q < {blocks[lane]}; q++)")
+        steps = place.motion(e.kids)[0]
+        near, far = (rows, lane) if steps[rows] == 1 else (lane, rows)
+        by, last = LINE // place.dtype.nbytes, blocks[near] - 1
+        w.line(f"for (long q = 0; q < {blocks[far]}; q++)")
         w.line(f"    for (long l = 0; l < {last + by}; l += {by})")
-        there = f"&{w.address(e)} + q * {place.motion(e.kids)[0][lane]} + lumc_min(l, {last})"
+        there = f"&{w.address(e)} + q * {steps[far]} + lumc_min(l, {last})"
         w.line(f"        __builtin_prefetch({there}, {int(stored)}, 2);")
 
 

@@ -178,9 +178,9 @@ def _later(
 
 
 def look_beside(program: ir.Program) -> ir.Program:
-    """Prefetch what is read and stored across the lanes of a register tile as soon as its sums
-    are complete: the lines arrive while it is computed. Each is in another page, where the
-    hardware foresees nothing; along the lanes it does."""
+    """Prefetch what is read and stored at the points of a register tile as soon as its sums are
+    complete: the lines arrive while it is computed. Every column or row of it is in another page,
+    where the hardware foresees nothing, or too late."""
     arguments = {n: p for n, p in program.places.items() if p.kind == "argument"}
 
     def walk(body: Sequence[ir.Op], after: Sequence[ir.Op]) -> list[ir.Op]:
@@ -200,8 +200,8 @@ def look_beside(program: ir.Program) -> ir.Program:
 def _beside(
     op: ir.Contract, later: Sequence[ir.Op], places: Mapping[str, ir.Place]
 ) -> tuple[tuple[Expr, bool], ...]:
-    """The elements of arguments that maps touch at the points of a contraction, if its rows lie
-    side by side in memory and its lanes do not; and whether they are stored."""
+    """The elements of arguments that maps touch at the points of a contraction, if its rows or its
+    lanes lie side by side in memory, and not both; and whether they are stored."""
     rows, lane, found = op.plan.rows_axis, op.plan.lane_axis, dict[Expr, bool]()
     if prod(op.ranges[a].largest for a in op.red) < MEANWHILE:
         return ()
@@ -210,7 +210,8 @@ def _beside(
             steps, irregular = places[e.attr[0]].motion(e.kids)
             regular = e.free <= {*op.kept} and not {rows, lane} & irregular
             regular &= all(i.kind != "dyn" for i in subterms(*e.kids))
-            if regular and steps.get(rows or "") == 1 and steps.get(lane or "", 1) > 1:
+            along = {steps.get(rows or "", 0), steps.get(lane or "", 0)}
+            if regular and min(along) == 1 < max(along):
                 found[e] = e is m.dst or found.get(e, False)
     return tuple(found.items())
 

@@ -119,6 +119,24 @@ def test_whole_runs_decide_between_rivals(tmp_path: Path) -> None:
     assert again.jobs == again.races == 0
 
 
+def test_candidates_come_with_the_least_time_that_is_believed(tmp_path: Path) -> None:
+    """Nearly the bound from the measured peak; in trials as in finals."""
+    floors = set[float]()
+
+    class Noting(FakeBench):
+        def measure(self, jobs: list[Job]) -> list[Trial]:
+            floors.update(job.floor_us for job in jobs)
+            return super().measure(jobs)
+
+        def finals(self, jobs: list[Job], wait_s: float = 0.0) -> list[Trial]:
+            floors.update(job.floor_us for job in jobs)
+            return super().finals(jobs, wait_s)
+
+    plan = fake(product, tmp_path, Noting(), trials=16).run()
+    (kernel,) = plan.kernels.values()
+    assert kernel.bound_us and [*floors] == [pytest.approx(0.95 * kernel.bound_us)]
+
+
 def test_a_machine_that_drifts_changes_nothing(tmp_path: Path) -> None:
     steady = fake(product, tmp_path / "a", FakeBench(), trials=48)
     drifting = fake(product, tmp_path / "b", Drifting(), trials=48)
