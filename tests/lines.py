@@ -18,9 +18,9 @@ BUDGET = 5000  # what the design allows the core
 # yardstick of timings 200; finals in one run and schedules that are carried over 100;
 # layouts of values between regions 120; shorter powers of two 60; folded constants
 # 70; loops in phases 90; moments that are half as fast 20; loads that are turned instead of
-# results 55; caches that settle 20; times that nothing takes 10. Lower it with every
-# simplification.
-CEILING = 10972
+# results 55; caches that settle 20; times that nothing takes 10; maxima that may
+# ignore NaN 35. Lower it with every simplification.
+CEILING = 11006
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 

@@ -13,6 +13,7 @@ from math import prod
 
 import lumc.codegen.program as ir
 from lumc.codegen.context import Body, Context, Scope
+from lumc.codegen.maxima import plain_maxima
 from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_beside, place_scratch
 from lumc.codegen.powers import shorter_powers
 from lumc.codegen.staging import Staging
@@ -34,7 +35,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     check_kernel(kernel)
     kernel = normalize(kernel)
     check_schedule(kernel, schedule, target)
-    c = Context(shorter_powers(kernel), schedule, target)
+    c = Context(plain_maxima(shorter_powers(kernel)), schedule, target)
     body = Lowering(c).run()
     if target.gpu:  # ``distribute`` goes on from here
         return ir.Program(kernel, target, c.places, drop_unread(kernel, body), {})

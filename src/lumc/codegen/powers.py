@@ -46,7 +46,7 @@ def _is_never_positive(kernel: Kernel, e: Expr) -> bool:
         return True
     for top in (t for t, c in parts.items() if c < 0 and t.kind == "red" and t.attr[0] == "max"):
         below = {t: c for t, c in parts.items() if t is not top}
-        for body in _elements(kernel, top, frozenset[str]().union(*(t.free for t in below))):
+        for body in elements(kernel, top, frozenset[str]().union(*(t.free for t in below))):
             same = _parts(body)
             if same.keys() == below.keys() and all(
                 isclose(below[t], -parts[top] * same[t], rel_tol=1e-6) for t in same
@@ -73,8 +73,8 @@ def _is_square(e: Expr) -> bool:
     return e.kind == "bin" and e.attr[0] == "mul" and e.kids[0] is e.kids[1]
 
 
-def _elements(kernel: Kernel, top: Expr, free: frozenset[str]) -> list[Expr]:
-    """What a maximum is taken of, with other axes for those that it binds."""
+def elements(kernel: Kernel, top: Expr, free: frozenset[str]) -> list[Expr]:
+    """What a maximum is taken of, with other axes of ``free`` for those that it binds."""
     bound, extent = bound_axes(top), kernel.extent
     out = []
     for names in permutations(sorted(free - top.free), len(bound)):

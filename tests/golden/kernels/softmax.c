@@ -14,13 +14,11 @@ void softmax(void *const *args, long part, long nparts)
     float S_stage_3[1] __attribute__((aligned(64)));
     for (long m_0 = 0; m_0 < 32; m_0 += 4) { /* m = 32 in tiles of 4 */
         for (long m = m_0; m < m_0 + 4; m++) { /* rows of m */
-            /* stage.2[m] = max over i of x[m, i] */
+            /* stage.2[m] = top over i of x[m, i] */
             float a_1[64];
-            int32_t m_1[64];
 #pragma omp simd
             for (long lane = 0; lane < 64; lane++) {
                 a_1[lane] = (-__builtin_inff());
-                m_1[lane] = lumc_magnitude_f32(-__builtin_inff());
             }
             for (long i_at = 0; i_at + 64 <= 64; i_at += 64) {
 #pragma omp simd
@@ -28,17 +26,14 @@ void softmax(void *const *args, long part, long nparts)
                     const long i = i_at + i_l;
                     const float v_2 = B_x[i + m * 64];
                     a_1[i_l] = (v_2) > a_1[i_l] ? (v_2) : a_1[i_l];
-                    m_1[i_l] = lumc_magnitude_f32(v_2) > m_1[i_l] ? lumc_magnitude_f32(v_2) : m_1[i_l];
                 }
             }
             float a_1_top = a_1[0];
-            int32_t m_1_top = m_1[0];
-#pragma omp simd reduction(LUMC_TOP:a_1_top) reduction(max:m_1_top)
+#pragma omp simd reduction(LUMC_TOP:a_1_top)
             for (long lane = 0; lane < 64; lane++) {
                 a_1_top = a_1[lane] > a_1_top ? a_1[lane] : a_1_top;
-                m_1_top = m_1[lane] > m_1_top ? m_1[lane] : m_1_top;
             }
-            S_stage_2[0] = lumc_join_f32(a_1_top, m_1_top);
+            S_stage_2[0] = a_1_top;
             /* stage.3[m] = sum over j of decay(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.442... */
             float a_3[32];
 #pragma omp simd

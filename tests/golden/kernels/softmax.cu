@@ -17,7 +17,7 @@ softmax(const float *__restrict__ B_x, float *__restrict__ B_out)
     /* blocks: m = 32 in tiles of 1, n = 512 */
     const int m_0 = block * 1;
     {
-        /* stage.2[m] = max over i of x[m, i] */
+        /* stage.2[m] = top over i of x[m, i] */
         const int i_t = (int)(tid & 127) * 4;
         float a_1 = -LUMC_INF_F32;
         const int m = m_0;
@@ -26,13 +26,13 @@ softmax(const float *__restrict__ B_x, float *__restrict__ B_out)
         lumc_load(V_2, &B_x[i + m * 512]);
         LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
             const float v_3 = V_2[D0];
-            a_1 = lumc_max_f32(a_1, v_3);
+            a_1 = lumc_top_f32(a_1, v_3);
         }
-        a_1 = lumc_max_f32(a_1, lumc_shuffle_xor(a_1, 1));
-        a_1 = lumc_max_f32(a_1, lumc_shuffle_xor(a_1, 2));
-        a_1 = lumc_max_f32(a_1, lumc_shuffle_xor(a_1, 4));
-        a_1 = lumc_max_f32(a_1, lumc_shuffle_xor(a_1, 8));
-        a_1 = lumc_max_f32(a_1, lumc_shuffle_xor(a_1, 16));
+        a_1 = lumc_top_f32(a_1, lumc_shuffle_xor(a_1, 1));
+        a_1 = lumc_top_f32(a_1, lumc_shuffle_xor(a_1, 2));
+        a_1 = lumc_top_f32(a_1, lumc_shuffle_xor(a_1, 4));
+        a_1 = lumc_top_f32(a_1, lumc_shuffle_xor(a_1, 8));
+        a_1 = lumc_top_f32(a_1, lumc_shuffle_xor(a_1, 16));
         {
             if ((tid & 31) == 0) {
                 S_partial_5[0 + (tid >> 5 & 3)] = a_1;
@@ -43,9 +43,9 @@ softmax(const float *__restrict__ B_x, float *__restrict__ B_out)
     { /* the results of all warps */
         float a_4 = -LUMC_INF_F32;
         LUMC_UNROLL for (int W = 0; W < 4; W++) {
-            a_4 = lumc_max_f32(a_4, S_partial_5[0 + W]);
+            a_4 = lumc_top_f32(a_4, S_partial_5[0 + W]);
         }
-        R_stage_2[0] = lumc_max_f32(-LUMC_INF_F32, a_4);
+        R_stage_2[0] = lumc_top_f32(-LUMC_INF_F32, a_4);
     }
     {
         /* stage.3[m] = sum over j of decay(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.4426950... */
