@@ -33,6 +33,7 @@ UNSURE = 0.1  # of the time of the first schedule: a win that counts in a moment
 CONTENDER = 1.3  # times the best program of a region at defaults: its kernels are tuned too
 WIDE = 2.0  # the same, of times that are of different moments
 ROUND = 0.01  # of the budget: what running all rivals once may take
+LIGHT = 0.001  # of the whole plan: a kernel that takes less is not worth a final
 SLACK = 0.95  # of the bound from the measured peak: no kernel was seen to be faster
 
 
@@ -168,14 +169,16 @@ class Finals(Decisions):
 
     def _finals(self, keys: Iterable[str], wait_s: float = 0.0) -> bool:
         """Choose schedules for those of these kernels that have none; whether there were any. The
-        best of all run in turn; if they ``wait_s`` for a calm moment, they are compared too."""
+        best of all run in turn, but for those of kernels that take next to nothing; if they
+        ``wait_s`` for a calm moment, they are compared too."""
         left = [k for k in keys if not self._settled(k) and k not in self.finished]
         if left:
             self.finished.update(left)
-            jobs, late = {k: self._finalists(k) for k in left}, self._is_late()
+            heavy, late = self._heavy(), self._is_late()
+            jobs = {k: self._finalists(k) for k in left if k in heavy}
             every = [*chain(*jobs.values())]
             wait_s *= len(every) > 1  # else there is nothing to compare
-            found = [] if late else self._bench().finals(every, wait_s)
+            found = self._bench().finals(every, wait_s) if every and not late else []
             calm = sum(
                 t.time < CALM * (j.best_us or inf) for t, j in zip(found, every, strict=False)
             )
@@ -184,16 +187,31 @@ class Finals(Decisions):
                 some = found[: len(own)] or ([] if late else self._bench().finals(own))
                 self._choose(key, some, wait_s > 0 and bool(found) and len(left) > 1, doubt)
                 del found[: len(own)]
+            for key in (k for k in left if k not in heavy):
+                self._choose(key, self._close(key), False, UNSURE)
         return bool(left)
 
+    def _heavy(self) -> set[str]:
+        """Kernels that take some of the whole in one of the listed programs."""
+        least = LIGHT * sum(map(self._cost, self.lists))
+        return {
+            key
+            for region, plans in self.lists.items()
+            for plan in plans
+            for key, n in Counter(s.kernel for s in plan.steps).items()
+            if self.count[region] * n * self._time(key) >= least
+        }
+
     def _finalists(self, key: str) -> list[Job]:
-        """The best schedules of a kernel, and the first: what seemed to be faster met other
+        return [self._job(key, t.schedule, t.us) for t in self._close(key)]
+
+    def _close(self, key: str) -> list[Trial]:
+        """The first schedule of a kernel and the best: what seemed to be faster met other
         moments, perhaps."""
         known = self._known(key)
         best = sorted((t for t in known if t.us is not None), key=lambda t: t.time)[:FINALISTS]
         first = yardstick(self.records.trials[self._at(key)])
-        close = [t for t in known if (t in best or t is first) and t.time <= CLOSE * best[0].time]
-        return [self._job(key, t.schedule, t.us) for t in close]
+        return [t for t in known if (t in best or t is first) and t.time <= CLOSE * best[0].time]
 
     def _choose(self, key: str, close: Sequence[Trial], compared: bool, doubt: float) -> None:
         """The winner of a kernel: of those that ran in turn the first unless it is beaten, by

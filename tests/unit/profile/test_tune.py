@@ -137,6 +137,27 @@ def test_candidates_come_with_the_least_time_that_is_believed(tmp_path: Path) ->
     assert kernel.bound_us and [*floors] == [pytest.approx(0.95 * kernel.bound_us)]
 
 
+def test_kernels_that_take_next_to_nothing_have_no_final(tmp_path: Path) -> None:
+    """Their choice is on record all the same, so the plan is settled."""
+    names = set[str]()
+
+    class Uneven(FakeBench):
+        def us(self, job: Job) -> float:
+            return super().us(job) * (1e-4 if "sum96" in job.plan.kernel.name else 1.0)
+
+        def finals(self, jobs: list[Job], wait_s: float = 0.0) -> list[Trial]:
+            names.update(job.plan.kernel.name for job in jobs)
+            return super().finals(jobs, wait_s)
+
+    plan = fake(chain, tmp_path, Uneven(), trials=16).run()
+    assert {k.kernel.name[:5] for k in plan.kernels.values()} == {"sum96", "sum80"}
+    heavy = {name[:5] for name in names}
+    assert "sum80" in heavy and "sum96" not in heavy
+    again = FakeBench()
+    assert body(fake(chain, tmp_path, again, trials=16)) == json.dumps(plan_to_json(plan))
+    assert again.jobs == 0
+
+
 def test_a_machine_that_drifts_changes_nothing(tmp_path: Path) -> None:
     steady = fake(product, tmp_path / "a", FakeBench(), trials=48)
     drifting = fake(product, tmp_path / "b", Drifting(), trials=48)
