@@ -31,7 +31,7 @@ def _shows_nan_of(kernel: Kernel, maximum: Expr, value: Expr) -> bool:
     for e in subterms(value):  # inner ones first
         if e.kind == "red" and e.attr[0] == "sum":
             same = elements(kernel, maximum, maximum.free.union(bound_axes(e)))
-            if e.kids[0] in nan or e.kids[0] in _with_nan({*same}, e.kids[0]):
+            if e.kids[0] in _with_nan(nan.union(same), e.kids[0]):
                 nan.add(e)
         elif _keeps_nan(e) and not nan.isdisjoint(e.kids):
             nan.add(e)

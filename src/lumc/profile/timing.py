@@ -98,7 +98,7 @@ def measure(
     found = replace(timing(seen), slices=slices)
     if yardstick:
         found = replace(found, us=compared([yard, seen])[1], beside=min(yard))
-        if found.us * usual / found.beside < floor_us <= min(seen):
+        if _is_doubtful(found.us * usual / found.beside, seen, floor_us):
             found = replace(found, us=min(seen), beside=usual)
     return found, inner
 
@@ -125,9 +125,14 @@ def finals(
         calm += _is_calm(seen, least)
     floors = floors_us or [0.0] * len(samples)
     return [
-        replace(timing(s), us=min(s) if us < floor <= min(s) else us, noise=_spread(s))
+        replace(timing(s), us=min(s) if _is_doubtful(us, s, floor) else us, noise=_spread(s))
         for s, us, floor in zip(seen, compared(seen), floors, strict=True)
     ]
+
+
+def _is_doubtful(us: float, seen: Sequence[float], floor_us: float) -> bool:
+    """Whether a comparison says less than anything should take, and no sample says so."""
+    return us < floor_us <= min(seen)
 
 
 def _is_calm(seen: Sequence[Sequence[float]], least: Sequence[float]) -> bool:

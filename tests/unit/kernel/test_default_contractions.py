@@ -1,10 +1,11 @@
 """Defaults of contractions: staging of b, register tiles, equal shares of the parts."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from kernel_zoo import conv, matmul
+from kernel_zoo import conv, matmul, rms_linear_residual
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.kernel.legal import check_schedule
@@ -105,11 +106,14 @@ def test_rows_of_a_window_make_tall_tiles() -> None:
     assert (stage.rows_axis, stage.mr, stage.nv, stage.stage_a) == ("x", 28, 1, "hoist")
 
 
-def test_what_lies_across_the_lanes_is_fetched_while_sums_are_computed() -> None:
+def test_what_is_touched_after_sums_is_fetched_while_they_are_computed() -> None:
     text = _text(conv(64, 64, 56, 56))
     assert "__builtin_prefetch(&B_out[" in text and ", 1, 2);" in text
     assert "__builtin_prefetch(&B_out[" not in _text(conv(64, 4, 56, 56))  # no time for it
-    assert "__builtin_prefetch(&B_out[" not in _text(matmul(64, 96, 512))  # along the lanes
+    assert "__builtin_prefetch(&B_out[" not in _text(matmul(64, 96, 512))  # stored by the sums
+    text = _text(rms_linear_residual(64, 96, 512))  # along the lanes
+    for name, stored in (("r", 0), ("out", 1)):
+        assert re.search(rf"__builtin_prefetch\(&B_{name}\[.*, {stored}, 2\);", text)
 
 
 def test_windows_share_no_elements_of_a_between_steps_of_tall_tiles() -> None:
