@@ -53,24 +53,20 @@ def least_work(kernel: Kernel) -> Work:
     touched: dict[str, dict[Expr, float]] = {}
     for e in subterms(*values):
         if e.kind == "load":
-            touched.setdefault(e.attr[0], {})[e] = _points(kernel, e.free)
+            touched.setdefault(e.attr[0], {})[e] = kernel.points(e.free)
         elif e.kind not in INDEX_KINDS:
             width = repeats.get(e, 1) * (2 if dtype(e) is DType.F64 else 1)
-            spent = _operations(e) * _points(kernel, e.free.union(bound_axes(e))) * width
+            spent = _operations(e) * kernel.points(e.free.union(bound_axes(e))) * width
             flops[hashes[e]] = max(flops.get(hashes[e], 0.0), spent)
             if e.kind == "wsum":  # weights are shared by all sums with these scores
                 over = e.kids[0].free.union(bound_axes(e))
-                flops["weights", hashes[e.kids[0]]] = WEIGHT * _points(kernel, over) * width
+                flops["weights", hashes[e.kids[0]]] = WEIGHT * kernel.points(over) * width
     nbytes = 0.0
     for b in kernel.buffers:
         points = sum(touched.get(b.name, {}).values())
-        points += sum(_points(kernel, r.axes) for r in kernel.roots if r.buffer == b.name)
+        points += sum(kernel.points(r.axes) for r in kernel.roots if r.buffer == b.name)
         nbytes += min(points, math.prod(b.shape)) * b.dtype.nbytes
     return Work(sum(flops.values()), nbytes)
-
-
-def _points(kernel: Kernel, axes: frozenset[str]) -> int:
-    return math.prod(kernel.extent[a] for a in axes)
 
 
 def _operations(e: Expr) -> float:
@@ -89,7 +85,7 @@ def _recomputed(kernel: Kernel) -> dict[Expr, int]:
         over = set(bound_axes(outer))
         for inner in subterms(outer):
             if inner is not outer and inner.kind in REDUCTIONS and inner.free & over:
-                extra = math.prod(kernel.extent[a] for a in outer.free - inner.free)
+                extra = kernel.points(outer.free - inner.free)
                 times, own = math.ceil(extra / TILE), set(bound_axes(inner))
                 for e in (e for e in subterms(inner) if e is inner or e.free & own):
                     out[e] = max(out.get(e, 1), times)

@@ -133,7 +133,7 @@ def _contracted(
     for stage, (rows, lane) in found.items():
         assert rows
         deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
-        around = prod(kernel.extent[a] for a in others)
+        around = kernel.points(others)
         nested = weighted and stage.kind != "wsum"
         tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, product)
         tile[rows] = shape.rows
@@ -191,7 +191,7 @@ def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
             yield _spread(kernel, stages, Threads(256, row, vector), POINTS)
     if across := [s for s in kernel.stages if _is_across(kernel, s)]:
         kept = tuple(Stage(lanes="kept" if s in across else "reduced") for s in kernel.stages)
-        points = prod(kernel.extent[a] for a in kernel.axes)
+        points = kernel.points(kernel.axes)
         row = next((n for n in WIDTHS if points >= n * target.gpu.processors), WIDTHS[-1])
         yield _spread(kernel, kept, Threads(COLUMNS, row), row, WALKED // 2 * COLUMNS // row)
     for row, threads in ROWS:

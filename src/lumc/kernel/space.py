@@ -144,7 +144,7 @@ def _step(kernel: Kernel, stage: Expr, pair: Pair, side: str) -> int:
 
 
 def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[float, ...]:
-    """Enough rows; full and contiguous lanes; link-time windows; lanes as they are stored."""
+    """Enough rows; full and contiguous lanes; link-time windows; little to turn."""
     width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
     unit, link = _step(kernel, stage, pair, "b") == 1, can_link(kernel, stage, pair)
     half = max(1, width // 2)
@@ -154,11 +154,23 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
         min(rows_of(kernel, pair), 8),
         round(full * (1 if unit or link else 0.6), 1),
         link and len(bound_axes(stage)) > 1,
-        pair[1] in kernel.axes[-1:] or pair[1] not in kernel.axes,
-        unit or link,
+        -_turned(kernel, stage, pair, target),
         extent,
         kernel.axes.index(pair[0]) if pair[0] in kernel.axes else -1,
     )
+
+
+def _turned(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> int:
+    """Elements that lie across the lanes: of copies of b, and of the result."""
+    ready = _step(kernel, stage, pair, "b") == 1 or can_link(kernel, stage, pair)
+    copies = target.threads if _own_copies(kernel, stage, pair, target) else 1
+    of_b = 0 if ready else copies * kernel.points(operand_of(stage, pair, "b").free)
+    return of_b + (kernel.points(kernel.axes) if _stores_across(kernel, pair[1]) else 0)
+
+
+def _stores_across(kernel: Kernel, lane: str | None) -> bool:
+    """Is the axis of the lanes one of the result's, but not the last?"""
+    return lane in kernel.axes[:-1]
 
 
 def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str, str] | None:
@@ -256,7 +268,7 @@ def _own_copies(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool
 
 def _deep(kernel: Kernel, stage: Expr, target: Target) -> bool:
     """Does a panel of b, three vectors wide, leave no room in the first cache?"""
-    return prod(kernel.extent[a] for a in bound_axes(stage)) * 3 * LINE > target.l1
+    return kernel.points(bound_axes(stage)) * 3 * LINE > target.l1
 
 
 def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
@@ -293,15 +305,17 @@ def _default_tiles(
         outer, inner = (p.rows_axis, p.lane_axis) if own else (p.lane_axis, p.rows_axis)
         order.remove(outer)
         order.insert(order.index(inner), outer)
+    most = _lanes(kernel, stage, width, target) if p.stage_b == "hoist" else BLOCK_LANES
+    # results that are turned wait in the first cache, unless that takes further copies of b
+    few = _stores_across(kernel, p.lane_axis) and not (own and most < extent[p.lane_axis])
     tile: dict[str, int] = {}
     for a in kernel.axes:
         if a == p.rows_axis:
-            rows = extent[a] if p.stage_b == "hoist" else BLOCK_ROWS
-            rows = ceil(rows / target.threads / p.mr) * p.mr if own else rows
+            rows = BLOCK_ROWS if few or p.stage_b != "hoist" else extent[a]
+            rows = ceil(rows / target.threads / p.mr) * p.mr if own and not few else rows
             tile[a] = _dealt(extent[a], p.mr, rows, alone if once and not own else target)
         elif a == p.lane_axis:
             whole = p.stage_b == "none" and stage.kind == "red"
-            most = _lanes(kernel, stage, width, target) if p.stage_b == "hoist" else BLOCK_LANES
             shared = target if (once and not own) or not p.rows_axis else alone
             tile[a] = extent[a] if whole else _dealt(extent[a], width, most, shared)
         elif a != kernel.axes[-1]:
@@ -325,7 +339,7 @@ def _default_tiles(
 
 def _lanes(kernel: Kernel, stage: Expr, width: int, target: Target) -> int:
     """Lanes of a block of b that fits in the cache, with all of the reduced axes."""
-    column = prod(kernel.extent[a] for a in bound_axes(stage)) * dtype(stage).nbytes
+    column = kernel.points(bound_axes(stage)) * dtype(stage).nbytes
     return min(BLOCK_LANES, max(1, round(target.l2 / (column * width))) * width)
 
 
@@ -361,4 +375,4 @@ def _row_tiles(kernel: Kernel) -> dict[str, int]:
 def _work(kernel: Kernel) -> int:
     """Steps of the largest loop nest."""
     loops = [s.free.union(bound_axes(s)) for s in kernel.stages] + [r.axes for r in kernel.roots]
-    return max((prod(kernel.extent[a] for a in axes) for axes in loops), default=0)
+    return max(map(kernel.points, loops), default=0)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Annotated
 
 import msgspec
@@ -146,6 +147,10 @@ class Kernel:
 
     def buffer(self, name: str) -> Buffer:
         return self._by_name[name]
+
+    def points(self, axes: Iterable[str]) -> int:
+        """Steps of a loop nest over these axes."""
+        return prod(self.extent[a] for a in axes)
 
     @property
     def values(self) -> list[Expr]:

@@ -152,7 +152,7 @@ def _stored(values: Array, kind: DType) -> Array:
 def _scale(kernel: Kernel, reads: list[Expr]) -> float:
     """Weights of long sums are small, so that their results are of the order of one."""
     free = frozenset[str]().union(*(e.free for e in reads)) - set(kernel.axes)
-    return 1.0 / math.sqrt(prod(kernel.extent[a] for a in free))
+    return 1.0 / math.sqrt(kernel.points(free))
 
 
 def _index_limits(kernel: Kernel, terms: list[Expr]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_zoo import conv, matmul, rms_linear_residual
+from kernel_zoo import conv, matmul, rms_linear_residual, turned_matmul
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.kernel.legal import check_schedule
@@ -38,6 +38,29 @@ def test_threads_with_enough_rows_copy_b_for_themselves(m: int, order: tuple[str
     schedule = default_schedule(matmul(m, 2048, 1024, weight=False), target)
     assert schedule.order == order and schedule.stages[0].stage_b == "hoist"
     assert schedule.tile.get("m", m) == (512 if order[0] == "m" else m)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "lane"),
+    [
+        (128, 512, 784, "m"),  # 128 x 784 elements and the result instead of 512 x 784
+        (512, 128, 784, "n"),
+        (512, 512, 64, "n"),  # as many elements, and the result would be turned too
+        (128, 512, 96, "n"),  # 128 x 96 elements are few, but the result has more than it saves
+    ],
+)
+def test_lanes_lie_where_little_is_turned(m: int, n: int, k: int, lane: str) -> None:
+    (stage,) = default_schedule(turned_matmul(m, n, k), TARGET).stages
+    assert (stage.lane_axis, stage.stage_b) == (lane, "hoist")
+
+
+@pytest.mark.parametrize(
+    ("m", "threads", "rows"),
+    [(128, 1, 64), (128, 2, 64), (512, 1, 64), (512, 2, 1024)],  # smaller: b would be copied again
+)
+def test_results_that_are_turned_wait_in_the_first_cache(m: int, threads: int, rows: int) -> None:
+    schedule = default_schedule(turned_matmul(m, 4 * m, 784), replace(TARGET, threads=threads))
+    assert schedule.stages[0].lane_axis == "m" and schedule.tile["n"] == rows
 
 
 @pytest.mark.parametrize(
