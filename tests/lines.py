@@ -19,9 +19,9 @@ BUDGET = 5000  # what the design allows the core
 # layouts of values between regions 120; shorter powers of two 60; folded constants
 # 70; loops in phases 90; moments that are half as fast 20; loads that are turned instead of
 # results 55; caches that settle 20; times that nothing takes 10; maxima that may
-# ignore NaN 35; finals without the lightest 15; lanes where little is turned 10. Lower it with
-# every simplification.
-CEILING = 11030
+# ignore NaN 35; finals without the lightest 15, and what they record 4; lanes where
+# little is turned 10. Lower it with every simplification.
+CEILING = 11034
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 

@@ -107,9 +107,12 @@ class Finals(Decisions):
         choice = self.records.choices.get(self._at(key))
         if choice is None:
             return False
-        if choice.stop == "bound" and choice.us * self.options.fraction > self.bounds[key]:
+        if choice.stop == "bound" and not self._is_near(key, choice.us):
             return False
         return choice.covers(self.options.budget_s, self.options.trials)
+
+    def _is_near(self, key: str, us: float) -> bool:
+        return us * self.options.fraction <= self.bounds[key]
 
     def _is_late(self) -> bool:
         return self.stopped() or self.clock() - self.start > self.options.budget_s
@@ -227,6 +230,8 @@ class Finals(Decisions):
         spent = self.options.budget_s, self.options.trials
         same = [t for t in known if t.us and t.schedule == winner.schedule and not t.slices]
         us = min(t.time for t in (winner, *same))
+        if why == "bound" and not self._is_near(key, us):  # the best was, but did not win
+            why = "time"
         choice = Choice(winner.schedule, us, why, len(known), *spent)
         self.records.choose(*self._at(key), choice)
         if close and compared and (first := yardstick(self.records.trials[self._at(key)])):
@@ -295,5 +300,5 @@ class Finals(Decisions):
             best = min(mine, key=lambda i: us[i], default=0)
             if is_faster(us[best], us[0]):
                 won, old = tried[best - 1][1], self.records.choices[self._at(key)]
-                new = replace(old, schedule=won.schedule, us=won.time)
+                new = replace(old, schedule=won.schedule, us=min(won.time, old.us))  # it was faster
                 self.records.choose(*self._at(key), new)

@@ -109,14 +109,35 @@ def test_whole_runs_decide_between_rivals(tmp_path: Path) -> None:
     plan = fake(chain, tmp_path, device, trials=40).run()
     assert device.races == 1 and len(plan.kernels) == 2
     choices = [n for n in read_lines(tmp_path / NAME) if n["kind"] == "choice"]
-    first = {n["kernel"]: n["schedule"] for n in reversed(choices)}
+    first = {n["kernel"]: n for n in reversed(choices)}
     second = choices[len(first) :]
     assert second  # a rival took the place of a winner
     for line in second:
-        assert line["schedule"] != first[line["kernel"]]
+        assert line["schedule"] != first[line["kernel"]]["schedule"]
+        # though alone it was slower: else other programs would come back, and a bound be missed
+        assert line["us"] <= first[line["kernel"]]["us"]
         assert plan.kernels[line["kernel"]].schedule.to_json() == line["schedule"]
     assert body(fake(chain, tmp_path, again, trials=40)) == json.dumps(plan_to_json(plan))
     assert again.jobs == again.races == 0
+
+
+def test_a_winner_that_is_not_near_its_bound_does_not_say_so(tmp_path: Path) -> None:
+    """The best of the trials came near enough, another one won: an equal search goes no further."""
+
+    class Turning(FakeBench):
+        def finals(self, jobs: list[Job], wait_s: float = 0.0) -> list[Trial]:
+            return [Trial(j.schedule, 2000.0 - self.us(j) / 2, 20, 0.0) for j in jobs]
+
+    first, again = Turning(), Turning()
+    found = fake(product, tmp_path, first)
+    (key,) = found.kernels
+    found._set_bounds()
+    fraction = found.bounds[key] / 1040  # reached by some schedules, not by the first
+    plan = body(fake(product, tmp_path, first, fraction=fraction))
+    (line,) = (n for n in read_lines(tmp_path / NAME) if n["kind"] == "choice")
+    assert (line["us"] * fraction <= found.bounds[key]) is (line["stop"] == "bound")
+    assert body(fake(product, tmp_path, again, fraction=fraction)) == plan
+    assert again.jobs == 0
 
 
 def test_candidates_come_with_the_least_time_that_is_believed(tmp_path: Path) -> None:
