@@ -113,8 +113,8 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     square = any(r and kernel.extent[r] > 8 and kernel.extent[v] >= 16 for r, v in found)
     if skinny and not square and stage.kind == "red":
         return _dot(kernel, stage, skinny[0], target, 2)
-    ready = best and (_step(kernel, stage, best, "b") == 1 or can_link(kernel, stage, best))
-    if best and (rows_of(kernel, best) > 1 or (not in_place and ready)):
+    ready = best and not in_place and _lies_ready(kernel, stage, best)
+    if best and (rows_of(kernel, best) > 1 or ready):
         return contraction_stage(kernel, stage, best, target)
     if in_place:
         most = max(in_place, key=lambda p: min(rows_of(kernel, p), 4))
@@ -139,20 +139,22 @@ def _by_columns(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> bool
     return lane in kernel.axes and all(least_step(kernel, e, lane) == 1 for e in loads)
 
 
-def _step(kernel: Kernel, stage: Expr, pair: Pair, side: str) -> int:
-    return least_step(kernel, operand_of(stage, pair, side), pair[1])
+def _lies_ready(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    """Does b lie along the lanes, or can it at link time?"""
+    steps = least_step(kernel, operand_of(stage, pair, "b"), pair[1])
+    return steps == 1 or can_link(kernel, stage, pair)
 
 
 def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[float, ...]:
     """Enough rows; full and contiguous lanes; link-time windows; little to turn."""
     width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
-    unit, link = _step(kernel, stage, pair, "b") == 1, can_link(kernel, stage, pair)
+    ready, link = _lies_ready(kernel, stage, pair), can_link(kernel, stage, pair)
     half = max(1, width // 2)
     rest = bin(extent % (3 * width) % width).count("1") + extent % (3 * width) // width
     full = extent / (half * -(-extent // half)) - 0.05 * rest
     return (
         min(rows_of(kernel, pair), 8),
-        round(full * (1 if unit or link else 0.6), 1),
+        round(full * (1 if ready else 0.6), 1),
         link and len(bound_axes(stage)) > 1,
         -_turned(kernel, stage, pair, target),
         extent,
@@ -162,10 +164,11 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
 
 def _turned(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> int:
     """Elements that lie across the lanes: of copies of b, and of the result."""
-    ready = _step(kernel, stage, pair, "b") == 1 or can_link(kernel, stage, pair)
+    result = kernel.points(kernel.axes) if _stores_across(kernel, pair[1]) else 0
+    if _lies_ready(kernel, stage, pair):
+        return result
     copies = target.threads if _own_copies(kernel, stage, pair, target) else 1
-    of_b = 0 if ready else copies * kernel.points(operand_of(stage, pair, "b").free)
-    return of_b + (kernel.points(kernel.axes) if _stores_across(kernel, pair[1]) else 0)
+    return result + copies * kernel.points(operand_of(stage, pair, "b").free)
 
 
 def _stores_across(kernel: Kernel, lane: str | None) -> bool:
