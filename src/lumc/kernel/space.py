@@ -164,10 +164,9 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
 
 def _turned(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> int:
     """Elements that lie across the lanes: of copies of b, and of the result."""
-    result = kernel.points(kernel.axes) if _stores_across(kernel, pair[1]) else 0
-    if _lies_ready(kernel, stage, pair):
-        return result
     copies = target.threads if _own_copies(kernel, stage, pair, target) else 1
+    copies = 0 if _lies_ready(kernel, stage, pair) else copies
+    result = kernel.points(kernel.axes) if _stores_across(kernel, pair[1]) else 0
     return result + copies * kernel.points(operand_of(stage, pair, "b").free)
 
 
