@@ -35,6 +35,7 @@ def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Sched
         transpose=rng.random() < 0.7,
         stream=stream and rng.random() < 0.5,
         prefetch=rng.random() < 0.5,
+        skew=rng.random() < 0.5,
     )
 
 

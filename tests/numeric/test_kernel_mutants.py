@@ -66,6 +66,12 @@ QUICK = {
         "LUMC_PIECE / size, left + 1)",
         "change_no_bit",
     ),
+    "a row is written over while it is read": Mutant(
+        "codegen/skew.py", "slots = 1 + max(", "slots = max(", "change_no_bit"
+    ),
+    "what fills no chunk is left out": Mutant(
+        "codegen/cskew.py", "n % chunk >= rest.width", "n % chunk > n", "change_no_bit"
+    ),
     "prefetches beside the least work": Mutant(
         "codegen/passes.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
     ),

@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -109,15 +110,24 @@ def test_sanitizers(tmp_path: Path) -> None:
     check_with_sanitizers(tmp_path, 1)
 
 
-def test_streaming_and_prefetching_change_no_bit(tmp_path: Path) -> None:
+def test_streaming_prefetching_and_skewing_change_no_bit(tmp_path: Path) -> None:
     """Wherever the result starts; and nothing beside it is touched."""
     half = cast(DType.F16, gelu(x("x", "m", "n")))
     narrow = kernel("narrow", "m n", {"m": 5, "n": 333}, half, {"x": (5, 333)})
-    kernels = [softmax(9, 300), layernorm(9, 256), norm_of_gelu(7, 200), bias_gelu(5, 999), narrow]
+    kernels = [
+        softmax(9, 300),
+        softmax(4, 1000),
+        layernorm(9, 256),
+        norm_of_gelu(7, 200),
+        bias_gelu(5, 999),
+        narrow,
+    ]
     for k in kernels:
         plain = replace(default_schedule(k, native()), stream=False, prefetch=False)
-        flags = [(s, p) for s in (False, True) for p in (False, True)]
-        programs = programs_of(k, [replace(plain, stream=s, prefetch=p) for s, p in flags])
+        flags = product((False, True), repeat=3)
+        schedules = [replace(plain, skew=a, stream=b, prefetch=c) for a, b, c in flags]
+        schedules += [replace(s, tile={}) for s in schedules]
+        programs = programs_of(k, [*schedules, replace(schedules[-1], keep=False)])
         assert "lumc_stream(" in print_kernel(programs[-1], "k")
         lib, inputs, seen = compile_programs(tmp_path, programs), random_inputs(k, 3), set()
         for i, program in enumerate(programs):

@@ -9,6 +9,7 @@ import lumc.codegen.program as ir
 from lumc.codegen.ccontract import print_contract
 from lumc.codegen.cmap import print_map
 from lumc.codegen.creduce import print_reduce
+from lumc.codegen.cskew import print_skewed
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import Writer, about, title
 from lumc.codegen.mathlib import NAMES
@@ -68,6 +69,8 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
             case ir.Block():
                 with w.tiles_of(op.loop):
                     _operations(w, op.body)
+            case ir.Rows() if op.lags:
+                print_skewed(w, op)
             case ir.Rows():
                 with w.loop(op.axis, op.range, f"rows of {op.axis}"):
                     _operations(w, op.body)

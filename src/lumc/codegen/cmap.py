@@ -16,6 +16,7 @@ from lumc.kernel.legal import PIECE
 from lumc.kernel.term import dtype
 
 SIDE_BY_SIDE = 16  # rows of panels
+BEHIND = 2  # pieces: results often lie a line or so further in their pages than operands
 
 
 def print_map(w: Writer, op: Map) -> None:
@@ -196,16 +197,47 @@ def _stream(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> None
     lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
     r, start = op.ranges[lane], dim(f"{lane}.at")
     at, n, end = w.index(start), w.index(dim(f"{lane}.n{w.fresh()}")), w.end(r)
-    piece = Place(f"piece.{w.fresh()}", kind, (Dim(lane, start, width),))
-    w.places[piece.name] = piece
-    into = w.store(reference(piece, [axis(lane)]), levels.value(op.term), levels.value)
-    to, name = w.address(substitute(op.dst, {axis(lane): start})), w.names.place(piece)
-    with w.block(f"for (long {at} = {w.index(r.lo)}, {n}; {at} < {end}; {at} += {n})"):
-        w.line(f"{n} = lumc_piece(&{to}, {kind.nbytes}, {end} - {at});")
+    first, own = w.index(r.lo), levels.at[-1]
+    if w.is_apart:
+        first = _stream_in_step(w, op, levels, stored, width)
+    with w.block(f"for (long {at} = {first}, {n}; {at} < {end}; {at} += {n})"):
+        w.line(f"{n} = lumc_piece(&{_address(w, op, start)}, {kind.nbytes}, {end} - {at});")
         w.prefetch(lane, op.ahead, width)
         with w.block(f"if ({n} == {width})"):
-            w.line(f"{STORED[kind]} {name}[{width}] __attribute__((aligned({LINE})));")
-            w.lanes(lane, width, [*levels.at[-1], into])
-            w.line(f"lumc_stream(&{to}, {name});")
+            _piece(w, op, levels, start, width)
         with w.block("else"):
-            w.lanes(lane, n, [*levels.at[-1], stored], most=width)
+            w.lanes(lane, n, [*own, stored], most=width)
+
+
+def _stream_in_step(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> str:
+    """The pieces that go in step with other walks, some behind them: a load waits for a store
+    before it to the same place of another page. Where the pieces go on that are left."""
+    lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
+    r, start = op.ranges[lane], dim(f"{lane}.first")
+    at, head = w.names.axis(f"{lane}.at"), w.names.axis(f"{lane}.h")
+    lo, first, to = w.index(r.lo), w.index(start), _address(w, op, r.lo)
+    w.line(f"const long {head} = lumc_piece(&{to}, {kind.nbytes}, {width}) % {width};")
+    w.lanes(lane, head, [*levels.at[-1], stored], most=width, start=r.lo)
+    with w.whole_pieces(at, r, width):
+        w.line(f"const long {first} = {at} + {head} - {BEHIND * width};")
+        with w.block(f"if ({first} >= {lo})"):
+            w.prefetch(lane, op.ahead, width)
+            _piece(w, op, levels, start, width)
+    done = r.largest // width - BEHIND
+    return f"{lo} + {head} + {max(0, done) * width}"
+
+
+def _address(w: Writer, op: Map, at: Expr) -> str:
+    """The element of the result at this index of the lanes."""
+    return w.address(substitute(op.dst, {axis(op.axes[-1]): at}))
+
+
+def _piece(w: Writer, op: Map, levels: Levels, start: Expr, width: int) -> None:
+    """A piece that starts with a whole line."""
+    lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
+    piece = Place(f"piece.{w.fresh()}", kind, (Dim(lane, start, width),))
+    w.places[piece.name], name = piece, w.names.place(piece)
+    into = w.store(reference(piece, [axis(lane)]), levels.value(op.term), levels.value)
+    w.line(f"{STORED[kind]} {name}[{width}] __attribute__((aligned({LINE})));")
+    w.lanes(lane, width, [*levels.at[-1], into], start=start)
+    w.line(f"lumc_stream(&{_address(w, op, start)}, {name});")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,11 +66,21 @@ class Names:
         axes = sorted(kernel.extent)
         plain = {a for a in axes if _PLAIN.fullmatch(a) and not _RESERVED.fullmatch(a)}
         self._axes = {a: a if a in plain else f"axis_{i}" for i, a in enumerate(axes)}
+        self._called = dict[str, str]()
+
+    @contextmanager
+    def calling(self, name: str, text: str) -> Iterator[None]:
+        """Another identifier for an axis, not for its parts."""
+        self._called[name] = text
+        yield
+        del self._called[name]
 
     def axis(self, name: str) -> str:
         """An axis, or a part of one: ``m.0`` (block start), ``m.n`` (block size), ``y.w3a``."""
         base, dot, part = name.partition(".")
-        return f"{self._axes[base]}_{part.replace('.', '_')}" if dot else self._axes[base]
+        if not dot:
+            return self._called.get(base, self._axes[base])
+        return f"{self._axes[base]}_{part.replace('.', '_')}"
 
     def place(self, place: Place) -> str:
         prefix = "B" if place.kind == "argument" else "S"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from math import prod
 
 from lumc.codegen.cphases import has_calls, phases, quotients
@@ -17,6 +18,17 @@ LINE = 64  # bytes of a cache line
 Lines = Sequence[str]
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """The whole pieces of a walk over a row, as ``lines`` for the one that starts at ``at``."""
+
+    at: str
+    range: Range
+    width: int
+    position: int  # in what the operation says
+    lines: Lines
+
+
 class Writer(TermPrinter):
     """The text of one kernel function in the making."""
 
@@ -26,6 +38,7 @@ class Writer(TermPrinter):
         self.lines: list[str] = []
         self.functions: dict[str, str] = {}  # text of a function called @ -> its name
         self._depth = 1
+        self._apart: list[Pieces] | None = None  # loops that somebody else prints
 
     def line(self, text: str) -> None:
         self.lines.append(("" if text.startswith("#") else "    " * self._depth) + text)
@@ -138,7 +151,8 @@ class Writer(TermPrinter):
     ) -> None:
         """All loops of an operation around these steps, the last one in pieces where that helps."""
         loops, own = levels.loops, levels.at[-1]
-        if not ahead and not (loops and ranges[loops[-1]].largest > 1 and has_calls(own)):
+        calls = loops and ranges[loops[-1]].largest > 1 and has_calls(own)
+        if not (ahead or calls or (loops and self.is_apart)):
             levels.at[-1] = []
             with self.nest(levels, ranges, len(loops)):
                 self.lines_of(quotients([*own, *steps]))
@@ -175,9 +189,8 @@ class Writer(TermPrinter):
         """These steps for a range of lanes: whole pieces, then the rest. With ``masked`` the
         rest is the last piece once more, in which ``masked`` skips the lanes below ``seen``."""
         at, end, n = self.names.axis(f"{name}.at"), self.end(r), self.index(r.n)
-        head = f"for (long {at} = {self.index(r.lo)}; {at} + {width} <= {end}; {at} += {width})"
         if r.largest >= width:
-            with self.block(head):
+            with self.whole_pieces(at, r, width):
                 self.prefetch(name, ahead, width)
                 self.lanes(name, width, steps)
         if all(size % width == 0 for size in r.sizes):
@@ -189,6 +202,37 @@ class Writer(TermPrinter):
                 self.line(f"const int seen = {width} - {rest};")
             self.line(f"const long {at} = {end} - {width if again else rest};")
             self.lanes(name, width if again else rest, masked if again else steps, width)
+
+    @contextmanager
+    def whole_pieces(self, at: str, r: Range, width: int) -> Iterator[None]:
+        """The loop over them, unless somebody else prints it."""
+        start, end = len(self.lines), self.end(r)
+        if self._apart is None:
+            head = f"for (long {at} = {self.index(r.lo)}; {at} + {width} <= {end}; {at} += {width})"
+            with self.block(head):
+                yield
+            return
+        self._depth += 2
+        yield
+        self._depth -= 2
+        self._apart.append(Pieces(at, r, width, start, self.lines[start:]))
+        del self.lines[start:]
+
+    def taken_apart(self, operation: Callable[[], None]) -> tuple[Lines, Pieces | None, Lines]:
+        """What an operation over one row says before, in and after its loop over whole pieces; that
+        loop is left to the caller, two levels deeper."""
+        lines, self.lines, self._apart = self.lines, [], []
+        operation()
+        said, pieces = self.lines, self._apart
+        self.lines, self._apart = lines, None
+        if not pieces:
+            return said, None, []
+        (only,) = pieces
+        return said[: only.position], only, said[only.position :]
+
+    @property
+    def is_apart(self) -> bool:
+        return self._apart is not None
 
     def prefetch(self, name: str, ahead: Sequence[Expr], width: int) -> None:
         """The lines that these loads touch in a piece of an axis."""

@@ -16,6 +16,7 @@ from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.maxima import plain_maxima
 from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_beside, place_scratch
 from lumc.codegen.powers import shorter_powers
+from lumc.codegen.skew import skew_rows
 from lumc.codegen.staging import Staging
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
 from lumc.kernel.contraction import computed, split_operands
@@ -43,6 +44,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
         body = fuse_rows(body)
     program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), c.packed)
     program = look_beside(fold(program) if schedule.fuse_rows else program)
+    program = skew_rows(program) if schedule.skew else program
     return place_scratch(look_ahead(program) if schedule.prefetch else program)
 
 

@@ -130,20 +130,19 @@ def look_ahead(program: ir.Program) -> ir.Program:
     inputs = {n: p for n, p in program.places.items() if p.kind == "argument"}
     places = {n: p for n, p in inputs.items() if n not in program.kernel.stored}
 
-    def walk(body: Sequence[ir.Op], row: list[str]) -> list[ir.Op]:
+    def walk(body: Sequence[ir.Op], row: list[str], lags: Sequence[int] = ()) -> list[ir.Op]:
         ops, readers = list(body), dict[Expr, list[tuple[int, int, Expr]]]()
         for i, op in enumerate(body):
             if isinstance(op, ir.NESTS):
-                ops[i] = replace(
-                    op, body=walk(op.body, [op.axis] if isinstance(op, ir.Rows) else [])
-                )
+                inside = ([op.axis], op.lags) if isinstance(op, ir.Rows) else ([], ())
+                ops[i] = replace(op, body=walk(op.body, *inside))
             elif isinstance(op, ir.Contract):
                 if op.a.attr[0] in places and op.plan.rows_axis:
                     ops[i] = replace(op, ahead=program.kernel.extent[op.plan.rows_axis])
             elif _fusable(op):
                 terms = subterms(*ir.terms_of(op))
                 work = sum(COST.get(e.attr[0], 1) for e in terms if e.kind in ("un", "bin"))
-                for e, later in _later(op, row, places):
+                for e, later in _later(op, row, places, lags[i] if lags else 0):
                     readers.setdefault(e if row else later, []).append((-work, i, later))
         for each in readers.values():
             _, i, later = min(each, key=lambda found: found[:2])  # beside the most work
@@ -155,10 +154,11 @@ def look_ahead(program: ir.Program) -> ir.Program:
 
 
 def _later(
-    op: ir.Map | ir.Reduce, row: list[str], places: Mapping[str, ir.Place]
+    op: ir.Map | ir.Reduce, row: list[str], places: Mapping[str, ir.Place], lag: int
 ) -> Iterator[tuple[Expr, Expr]]:
     """The tensors that an operation reads along its lanes, each once: the load with the lane axis
-    renamed, and the load that follows ``AHEAD`` bytes or more after it, or ``NEAR`` bytes."""
+    renamed, and the load that follows ``AHEAD`` bytes or more after it, or ``NEAR`` bytes; later by
+    the rows that the operation is behind the first reader."""
     loops = [*row, *(op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red))]
     along_kept = isinstance(op, ir.Reduce) and op.lanes == "kept"  # whole rows of memory in order
     if not loops or along_kept or op.ranges[loops[-1]].largest < SHORT:
@@ -173,7 +173,7 @@ def _later(
         if outer == lane or (not row and steps[outer] == length and length * nbytes >= NEAR):
             later = {axis(lane): add(axis(lane), NEAR // nbytes)}
         else:
-            later = {axis(outer): add(axis(outer), -(-AHEAD // (nbytes * length)))}
+            later = {axis(outer): add(axis(outer), lag - (-AHEAD // (nbytes * length)))}
         yield substitute(e, {axis(lane): axis("lane")}), substitute(e, later)
 
 

@@ -140,9 +140,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Rows:
+    """With ``lags``: every operation so many rows behind the loop, side by side (``skew``)."""
+
     axis: str
     range: Range
     body: list[Op]
+    lags: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

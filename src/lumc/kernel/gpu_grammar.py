@@ -57,7 +57,7 @@ class BlockGrammar(Grammar):
 
     def _whole(self, got: Mapping[Name, Any]) -> dict[str, Any]:
         threads = Threads(got["threads", None], **{f: got["share", f] for f in SHARED})
-        off = {"fuse_rows": False, "transpose": False}
+        off = {"fuse_rows": False, "transpose": False, "skew": False}
         return {"keep": got["flag", "keep"], "threads": threads, **off}
 
     def _stage(self, got: Mapping[Name, Any], i: int) -> Stage:

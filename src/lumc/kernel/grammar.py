@@ -325,7 +325,10 @@ class Grammar:
         yield from ((n, END) for n in (0, *(2**i for i in range(1, 11) if 2**i < threads)))
 
     def _flag(self, name: str, state: Any) -> Iterator[tuple[Any, State]]:
-        can = name != "stream" or any(streamable(self.kernel, r) for r in self.kernel.roots)
+        k = self.kernel
+        can = name != "stream" or any(streamable(k, r) for r in k.roots)
+        if name == "skew":  # rows are walked more than once, and nothing is contracted
+            can = len(k.stages) > 0 and not any(pairs(s) for s in k.stages)
         yield from ((value, END) for value in (False, True)[: 1 + can])
 
 

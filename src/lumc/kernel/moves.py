@@ -36,8 +36,9 @@ def structures(grammar: Grammar) -> list[Schedule]:
             wanted = grammar.values(tiled(kernel, stages, grammar.target))
             out[grammar.nearest(wanted)] = None
     if all(p.form == "rows" for p in default.stages):  # memory decides, and moods of its neighbours
-        for stream, prefetch in product((False, True), repeat=2):
-            wanted = grammar.values(replace(default, stream=stream, prefetch=prefetch))
+        for stream, prefetch, skew in product((False, True), repeat=3):
+            memory = replace(default, stream=stream, prefetch=prefetch, skew=skew)
+            wanted = grammar.values(memory)
             out[grammar.nearest(wanted)] = None
     return [grammar.build(path) for path in out]
 

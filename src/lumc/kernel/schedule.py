@@ -19,6 +19,7 @@ Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link|narrow)$"
 Lanes = Annotated[str, msgspec.Meta(pattern="^(reduced|kept)$")]
 Fragment = Annotated[str, msgspec.Meta(pattern="^(simt|mma|simdgroup)$")]
 Memory = Annotated[str, msgspec.Meta(pattern="^(shared|register)$")]
+OPTIONAL = ("skew", "parts", "threads")
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -88,15 +89,16 @@ class Schedule:
     fuse_rows: bool = True  # neighbouring operations run row by row
     transpose: bool = True  # moves that change the unit-stride axis go through registers
     stream: bool = False  # results go to memory around the caches
+    skew: bool = False  # the walks over a row go side by side, each behind what it reads
     prefetch: bool = False  # what later rows read is brought closer while these are computed
     parts: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # at most so many; 0: one per thread
     threads: Threads | None = None  # of a block; None on a CPU
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; ``parts``, ``threads`` and what stages have by default are left out."""
+        """Plain JSON types, without what is off of ``OPTIONAL`` and what stages have by default."""
         out, default = to_plain(self), to_plain(Stage())
         out["stages"] = [{k: v for k, v in s.items() if v != default[k]} for s in out["stages"]]
-        return {k: v for k, v in out.items() if v or k not in ("parts", "threads")}
+        return {k: v for k, v in out.items() if v or k not in OPTIONAL}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Schedule:

@@ -34,6 +34,7 @@ WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it
 LONG_ROW = 1 << 12
 LARGE = 8 << 20  # bytes: of such a result the next kernel finds little in the caches of a core
 LINE = 64  # bytes
+SKEWED = 2  # accumulators of one of several walks side by side: they share the registers
 BLOCK_LANES = 256
 BLOCK_ROWS = 64
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
@@ -72,7 +73,7 @@ def _finish(
 def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
     """Go around the caches with large results made of whole lines, unless there is a contraction
     to feed or the store hits what was just read. Prefetching beside plain stores only pays when
-    there is much to compute between."""
+    there is much to compute between, and then walks go side by side: one computes, others move."""
     if any(p.form != "rows" for p in schedule.stages):
         ahead = any(p.stage_a == "none" and not p.panels_first for p in schedule.stages)
         return replace(schedule, prefetch=ahead)
@@ -84,7 +85,10 @@ def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
     stream = bool(out) and whole and all(nbytes[b.name] >= LARGE for b in out)
     heavy = any(e.attr[:1] in (("exp2",), ("log2",), ("sin",)) for e in terms)
     ahead = stream or (heavy and sum(nbytes.values()) > target.l2)
-    return replace(schedule, stream=stream, prefetch=ahead)
+    if skew := stream and heavy and len(schedule.stages) > 0:
+        few = tuple(replace(s, streams=min(s.streams, SKEWED)) for s in schedule.stages)
+        schedule = replace(schedule, stages=few)
+    return replace(schedule, stream=stream, skew=skew, prefetch=ahead)
 
 
 def _whole_panels(

@@ -197,7 +197,7 @@ def test_large_copies_are_left_out() -> None:
 def test_a_path_goes_on_from_its_start() -> None:
     g = Grammar(matmul(40, 50, 60), V4)
     start = g.nearest(g.values(g.default))[:3]
-    flags = 2 ** (len(FLAGS) - 1)  # a sum is not streamed
+    flags = 2 ** (len(FLAGS) - 2)  # a contraction is not skewed, nor a sum streamed
     assert sum(n for _, n in g.options(())) * factorial(2) * 3 * flags == g.size()
     path = g.sample(random.Random(1), start)
     assert path[:3] == start and g.path(g.build(path)) == path
@@ -206,6 +206,7 @@ def test_a_path_goes_on_from_its_start() -> None:
 def test_streaming_kernels_try_every_way_to_memory() -> None:
     """Early, as a price does not know which one this machine likes."""
     rows = structures(Grammar(softmax(64, 256), V4))
-    assert {(s.stream, s.prefetch) for s in rows} == set(product((False, True), repeat=2))
+    every = set(product((False, True), repeat=3))
+    assert {(s.stream, s.prefetch, s.skew) for s in rows} == every
     contraction = structures(Grammar(matmul(64, 64, 64), V4))
     assert len({(s.stream, s.prefetch) for s in contraction}) < 4
