@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
 import lumc.codegen.program as ir
@@ -70,7 +71,7 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
                 with w.tiles_of(op.loop):
                     _operations(w, op.body)
             case ir.Rows() if op.lags:
-                print_skewed(w, op)
+                print_skewed(w, op, partial(_operations, w))
             case ir.Rows():
                 with w.loop(op.axis, op.range, f"rows of {op.axis}"):
                     _operations(w, op.body)

@@ -214,7 +214,8 @@ def _stream_in_step(w: Writer, op: Map, levels: Levels, stored: str, width: int)
     before it to the same place of another page. Where the pieces go on that are left."""
     lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
     r, start = op.ranges[lane], dim(f"{lane}.first")
-    at, head = w.names.axis(f"{lane}.at"), w.names.axis(f"{lane}.h")
+    whole = dim(f"{lane}.h")  # elements before the first whole piece
+    at, head = w.names.axis(f"{lane}.at"), w.index(whole)
     lo, first, to = w.index(r.lo), w.index(start), _address(w, op, r.lo)
     w.line(f"const long {head} = lumc_piece(&{to}, {kind.nbytes}, {width}) % {width};")
     w.lanes(lane, head, [*levels.at[-1], stored], most=width, start=r.lo)
@@ -223,8 +224,8 @@ def _stream_in_step(w: Writer, op: Map, levels: Levels, stored: str, width: int)
         with w.block(f"if ({first} >= {lo})"):
             w.prefetch(lane, op.ahead, width)
             _piece(w, op, levels, start, width)
-    done = r.largest // width - BEHIND
-    return f"{lo} + {head} + {max(0, done) * width}"
+    done = max(0, r.largest // width - BEHIND) * width
+    return w.index(add(add(r.lo, whole), num(done)))
 
 
 def _address(w: Writer, op: Map, at: Expr) -> str:

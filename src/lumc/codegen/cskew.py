@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from lumc.codegen.cmap import print_map
-from lumc.codegen.creduce import print_reduce
 from lumc.codegen.cwriter import Lines, Pieces, Writer
-from lumc.codegen.program import Map, Op, Reduce, Rows
+from lumc.codegen.program import Op, Rows
+
+Print = Callable[[list[Op]], None]
 
 
-def print_skewed(w: Writer, op: Rows) -> None:
+def print_skewed(w: Writer, op: Rows, operations: Print) -> None:
     """The first and the last rows, for which some walks have nothing to do, go one walk after the
     other. In a piece what is stored comes last: loads after it at the same place of other pages
     would wait for it."""
@@ -19,23 +20,23 @@ def print_skewed(w: Writer, op: Rows) -> None:
     head = f"for (long {step} = {lo}; {step} < {end} + {most}; {step}++)"
     with w.block(head, f"rows of {op.axis}"):
         with w.block(f"if ({step} - {most} >= {lo} && {step} < {end})", "side by side"):
-            _side_by_side(w, op, step)
+            _side_by_side(w, op, step, operations)
         with w.block("else"):
             for lag, walk in zip(op.lags, op.body, strict=True):
                 row = _row(step, lag)
                 with w.block(f"if ({row} >= {lo} && {row} < {end})"):
                     w.line(f"const long {w.names.axis(op.axis)} = {row};")
-                    _walk(w, walk)
+                    operations([walk])
 
 
-def _side_by_side(w: Writer, op: Rows, step: str) -> None:
+def _side_by_side(w: Writer, op: Rows, step: str, operations: Print) -> None:
     rows = {lag: w.names.axis(f"{op.axis}.r{lag}") for lag in op.lags}
     for lag, row in rows.items():
         w.line(f"const long {row} = {_row(step, lag)};")
     parts = list[tuple[Lines, Pieces | None, Lines]]()
     for lag, walk in zip(op.lags, op.body, strict=True):
         with w.names.calling(op.axis, rows[lag]):
-            parts.append(w.taken_apart(partial(_walk, w, walk)))
+            parts.append(w.taken_apart(partial(operations, [walk])))
     for before, _, _ in parts:
         w.lines.extend(before)
     pieces = [p for _, p, _ in parts if p]
@@ -60,10 +61,3 @@ def _pieces(w: Writer, p: Pieces, start: str, count: int) -> None:
 
 def _row(step: str, lag: int) -> str:
     return f"{step} - {lag}" if lag else step
-
-
-def _walk(w: Writer, op: Op) -> None:
-    if isinstance(op, Map):
-        print_map(w, op)
-    elif isinstance(op, Reduce):
-        print_reduce(w, op)

@@ -15,7 +15,7 @@ from lumc.codegen.memory import ALIGN, PAGE, aligned
 from lumc.graph.expr import Expr, axis, make, mod, num, substitute
 
 Walk = ir.Map | ir.Reduce
-LEAST = 256  # elements of a row: every piece is shorter
+LEAST = 256  # elements of a row: no piece is longer
 
 
 def skew_rows(program: ir.Program) -> ir.Program:
@@ -46,8 +46,8 @@ def _skewed(op: ir.Rows, places: dict[str, ir.Place], extent: Mapping[str, int])
         if any(w > i for w in made):
             return op  # what was there before, not a value of this row
         lags.append(max((lags[w] + (_lane(walks[w]) is not None) for w in made), default=0))
-    if len(writer) < len(written) or max(lags) == 0:
-        return op  # nothing to overlap, or values that are written again
+    if len(writer) < len(written) or not 0 < max(lags) < op.range.largest:
+        return op  # values that are written again, or nothing to overlap
     shared = [n for n in writer if n in set().union(*reads) and _is_shared(places[n], op.axis)]
     new = dict[Expr, Expr]()
     for name in shared:

@@ -26,7 +26,7 @@ from typing import Any
 
 from lumc.graph.expr import Expr
 from lumc.kernel.contraction import can_dot, from_memory, lanes, operand_of, pairs, staging_modes
-from lumc.kernel.legal import own_axes, shared_prefix, streamable
+from lumc.kernel.legal import own_axes, shared_prefix, skewable, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.registers import DOT_TILES, REGISTER_TILES
 from lumc.kernel.schedule import Schedule, Stage
@@ -327,8 +327,7 @@ class Grammar:
     def _flag(self, name: str, state: Any) -> Iterator[tuple[Any, State]]:
         k = self.kernel
         can = name != "stream" or any(streamable(k, r) for r in k.roots)
-        if name == "skew":  # rows are walked more than once, and nothing is contracted
-            can = len(k.stages) > 0 and not any(pairs(s) for s in k.stages)
+        can = skewable(k) if name == "skew" else can
         yield from ((value, END) for value in (False, True)[: 1 + can])
 
 

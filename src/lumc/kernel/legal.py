@@ -97,6 +97,11 @@ def streamable(kernel: Kernel, root: Root) -> bool:
     return along and long and root.value.kind not in REDUCTIONS
 
 
+def skewable(kernel: Kernel) -> bool:
+    """Are rows walked more than once, and nothing contracted?"""
+    return len(kernel.stages) > 0 and not any(pairs(s) for s in kernel.stages)
+
+
 def shared_prefix(kernel: Kernel, order: tuple[str, ...]) -> int:
     """How many leading loops can be distributed: every root must have their axes."""
     for i, axis in enumerate(order):

@@ -21,7 +21,7 @@ from lumc.kernel.contraction import (
     pairs,
     staging_modes,
 )
-from lumc.kernel.legal import grain, shared_prefix, streamable
+from lumc.kernel.legal import grain, shared_prefix, skewable, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.registers import NESTED_TILES, register_tile, rows_of
 from lumc.kernel.schedule import Schedule, Stage
@@ -85,7 +85,7 @@ def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
     stream = bool(out) and whole and all(nbytes[b.name] >= LARGE for b in out)
     heavy = any(e.attr[:1] in (("exp2",), ("log2",), ("sin",)) for e in terms)
     ahead = stream or (heavy and sum(nbytes.values()) > target.l2)
-    if skew := stream and heavy and len(schedule.stages) > 0:
+    if skew := stream and heavy and skewable(kernel):
         few = tuple(replace(s, streams=min(s.streams, SKEWED)) for s in schedule.stages)
         schedule = replace(schedule, stages=few)
     return replace(schedule, stream=stream, skew=skew, prefetch=ahead)

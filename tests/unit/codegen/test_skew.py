@@ -66,6 +66,7 @@ def test_what_is_prefetched_is_ahead_of_the_first_walk() -> None:
         (softmax(64, 512), {"stream": False}),  # the row of the result holds two values in turn
         (softmax(64, 200), {}),  # a piece of it is no smaller
         (softmax(64, 512), {"fuse_rows": False}),
+        (softmax(64, 512), {"tile": {"m": 2}}),  # never three rows at once
     ],
 )
 def test_other_rows_stay_as_they_are(k: Kernel, flags: dict[str, object]) -> None:
