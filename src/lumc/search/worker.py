@@ -19,7 +19,9 @@ from lumc.search.variants import extract, variants
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-GRACE = 20.0  # seconds beyond the limit: start of the process, the last iteration, extraction
+# seconds beyond the limit: start of the process, the last iteration, extraction, and other work of
+# the machine, which must not decide what is found
+GRACE = 240.0
 PLAIN = 120.0  # seconds for a region that is only translated
 
 

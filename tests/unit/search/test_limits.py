@@ -6,17 +6,24 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 from lumc.errors import LumcError
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.graph.graph import Graph
+from lumc.log import Log
+from lumc.pipeline import report_space
 from lumc.process import Lost, Process
 from lumc.profile.choose import estimate
-from lumc.search import search, worker
+from lumc.search import saturate, search, worker
 from lumc.search.saturate import Limits, StopReason
 from lumc.search.space import Space
 from searching import TARGET, error, oracle, random_inputs, run_plan
@@ -37,8 +44,9 @@ def check(space: Space) -> None:
         (Limits(), StopReason.SATURATED),
         (Limits(iterations=2), StopReason.ITERATIONS),
         (Limits(nodes=30), StopReason.NODES),
+        (Limits(matches=30), StopReason.MATCHES),
         (Limits(seconds=0.0), StopReason.TIME),
-        (Limits(megabytes=1), StopReason.MEMORY),
+        (Limits(megabytes=-1), StopReason.MEMORY),
     ],
 )
 def test_every_limit_stops(limits: Limits, stop: StopReason) -> None:
@@ -47,6 +55,56 @@ def test_every_limit_stops(limits: Limits, stop: StopReason) -> None:
     assert region.stats.stop is stop
     assert region.stats.nodes >= region.stats.classes > 0
     check(space)
+
+
+def test_memory_that_was_held_before_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in this process, nor by the one that starts the worker."""
+    monkeypatch.setattr(saturate, "resident", lambda: 3 << 30)
+    (region,) = search(attention(ATTENTIONS["causal"]), TARGET, inside=True).regions
+    assert region.stats.stop is StopReason.SATURATED
+    monkeypatch.undo()
+    held = np.ones(50_000_000)  # 400 MB
+    (region,) = search(attention(ATTENTIONS["causal"]), TARGET, Limits(megabytes=300)).regions
+    assert region.stats.stop is StopReason.SATURATED
+    assert held.nbytes == 400_000_000
+
+
+def test_memory_is_what_a_process_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = saturate.Spent()
+    held = np.ones(20_000_000)
+    assert held.nbytes * 0.9 < spent.nbytes() < held.nbytes * 1.5
+    monkeypatch.setattr(Path, "read_text", Mock(side_effect=FileNotFoundError))
+    assert saturate.resident() > held.nbytes  # the peak
+
+
+def test_other_work_of_the_machine_does_not_change_what_is_found() -> None:
+    """With a clock that runs a thousand times faster, and among processes that only compute."""
+    graph = attention(ATTENTIONS["scaled"])
+    alone = search(graph, TARGET)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: 1000 * time.perf_counter())
+            assert search(graph, TARGET, inside=True) == alone
+        assert search(graph, TARGET) == alone
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("stop", StopReason)
+def test_what_ends_by_accident_is_said(
+    stop: StopReason, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = search(model("mlp"), TARGET, inside=True)
+    first, *rest = space.regions
+    first = replace(first, stats=replace(first.stats, stop=stop))
+    report_space(replace(space, regions=(first, *rest)), Log())
+    (instance, *_) = (i for i in space.instances if i.region == first.key)
+    said = capsys.readouterr().err
+    assert ("warning" in said) == (stop in (StopReason.TIME, StopReason.MEMORY))
+    assert "warning" not in said or (stop.value in said and instance.outputs[0] in said)
 
 
 def test_fired_rules_are_counted() -> None:
