@@ -157,8 +157,8 @@ def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False
     split = split_operands(stage, p)
     assert split is not None
     operand = split[side == "b"]
-    if side == "a" and (stage.kind == "wsum" or operand.kind in REDUCTIONS):
-        return stage.kind == "wsum" or p.form == "contract"
+    if side == "a" and (stage.kind == "wsum" or operand.kind == "red"):
+        return stage.kind == "wsum" or p.form == "contract"  # a wsum lowers to more than a load
     computes = VECTOR[dtype(stage)]
     load = loaded(operand, computes)
     if gpu:
