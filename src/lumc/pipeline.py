@@ -116,11 +116,20 @@ def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
 
 
 def report_space(space: Space, log: Log) -> None:
-    """One line always; with -v one more per unique region."""
+    """One line always, and one for every region that ended by accident; with -v one more per
+    unique region."""
     unique, every = len(space.regions), len(space.instances)
     log(0, f"search: {every} regions, {unique} unique")
     for region in space.regions:
         stats = region.stats
+        if stats.stop.is_accident:
+            values = [name for i in space.instances if i.region == region.key for name in i.outputs]
+            log(
+                0,
+                f"warning: the search of region {region.key[:12]} ({', '.join(values[:3])}) ended "
+                f"by {stats.stop.value} after {stats.iterations} iterations: it may know fewer "
+                "variants than another run would find",
+            )
         log(
             1,
             f"  {region.key[:12]} x{region.count}  {stats.nodes} e-nodes  "
@@ -182,11 +191,12 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     if untimed:
         log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
     if options.estimate or untimed:
-        return estimate(replace(space, target=replace(space.target, threads=options.threads)))
+        space = replace(space, target=replace(space.target, threads=options.threads))
+        return estimate(space, partial(log, 1))
     from lumc.report.progress import progress
 
     with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
-        return _tune(space, options, stopped, say, log.trace)
+        return _tune(space, options, stopped, say, log)
 
 
 def why_untimed(target: Target, nvcc: str | None) -> str:
@@ -211,7 +221,7 @@ def _tune(
     options: ProfileOptions,
     stopped: Callable[[], bool],
     say: Callable[[Progress], None],
-    trace: Trace | None,
+    log: Log,
 ) -> Plan:
     from lumc.link.toolchain import find
     from lumc.profile.finals import Options
@@ -220,7 +230,7 @@ def _tune(
 
     target = replace(space.target, threads=options.threads)
     tools = find(options.cc)
-    device = _gpu(target, tools, options.nvcc) if target.gpu else _cpu(target, tools, trace)
+    device = _gpu(target, tools, options.nvcc) if target.gpu else _cpu(target, tools, log.trace)
     records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
     wanted = Options(
         budget_s=parse_seconds(options.budget),
@@ -232,7 +242,8 @@ def _tune(
     )
     space = replace(space, target=target)
     try:
-        return Tuning(space, wanted, records, device.bench, stopped=stopped, say=say).run()
+        hears: dict[str, Any] = {"stopped": stopped, "say": say, "dropped": partial(log, 1)}
+        return Tuning(space, wanted, records, device.bench, **hears).run()
     finally:
         records.close()
 

@@ -27,6 +27,7 @@ from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
 from lumc.kernel.gpu import guesses
+from lumc.kernel.inside import require_inside
 from lumc.kernel.plan import Plan
 from lumc.kernel.schedule import Threads
 from lumc.kernel.target import Target
@@ -48,10 +49,13 @@ class Tensor(NamedTuple):
 
 
 def generate(plan: Plan) -> Code:
-    """Lower and print every kernel, name the packed weights, place the values of every entry."""
+    """Lower and print every kernel, name the packed weights, place the values of every entry.
+    Raises E0416 for a kernel that may leave its buffers."""
     require_static(plan.graph, "codegen")
     launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
     keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
+    for key in keys:
+        require_inside(plan.kernels[key].kernel)
     programs = {
         key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target)
         for key in keys

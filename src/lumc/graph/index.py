@@ -60,6 +60,18 @@ def is_inside(
     return False
 
 
+def narrowed(spans: Mapping[str, Range], index: Expr, lo: int, hi: int) -> dict[str, Range]:
+    """The spans of axes with those values only for which ``lo <= index < hi``, as far as the index
+    is ``c * axis + constant``; a span whose first value is greater than its last one is empty."""
+    constant, atoms = linear(index)
+    atom, c = next(iter(atoms.items()), (index, 0))
+    if len(atoms) != 1 or atom.kind != "axis":
+        return dict(spans)
+    least, most = sorted([lo - constant, hi - 1 - constant], reverse=c < 0)
+    first, last = spans[atom.attr[0]]
+    return {**spans, atom.attr[0]: (max(first, -(least // -c)), min(last, most // c))}
+
+
 def interval(e: Expr, spans: Spans, dims: Mapping[str, Range]) -> tuple[Expr, Expr]:
     """Inclusive bounds of an index as expressions over dims."""
     match e.kind:

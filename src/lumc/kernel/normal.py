@@ -67,8 +67,9 @@ def _simplified(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
     kids = [_simplify(scope, k, guards) for k in e.kids]
     if e.kind == "load":
         new = rebuild(e, kids)
+        data = new  # what a guard needs itself is read whether it holds or not
         for index, lo, hi in reversed(guards):
-            if index.free & new.free:
+            if index.free & new.free and data not in subterms(index):
                 new = make("guard", (lo, hi), (index, new))
         return new
     if e.kind == "red":

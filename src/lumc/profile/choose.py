@@ -2,6 +2,8 @@
 
 Kernel times add up, so regions are independent. Candidates come in order of simplicity - fewer
 reductions, fewer operations, fewer kernels - and a later one must be cheaper by a margin to win.
+A candidate with a kernel that cannot be lowered, or that is not proven to stay inside its buffers,
+is dropped.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from lumc.errors import LumcError
-from lumc.graph.expr import Expr, axis
+from lumc.errors import Exit, LumcError
+from lumc.graph.expr import Expr, axis, text
 from lumc.kernel.bound import bound_us, least_work
+from lumc.kernel.inside import require_inside
 from lumc.kernel.key import canonical, kernel_key
 from lumc.kernel.normal import normalize
 from lumc.kernel.plan import Instance, KernelPlan, Plan, RegionPlan, Step, results
@@ -31,25 +34,33 @@ SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this o
 RESULTS = (*results(1), *results(MOST))
 EXHAUSTIVE = 5  # cut points of which every subset is tried
 
+REASONS, SHOWN = 400, 60  # characters of what is said of invalid candidates
+
 Cuts = tuple[int, ...]
+Say = Callable[[str], None]
+_Key = tuple[tuple[Expr, tuple[Expr, ...]], ...]
 Program = tuple[float, list[Kernel]]  # its price and its kernels
 
 
-def estimate(space: Space) -> Plan:
+def silent(_: str) -> None:
+    """Hears why candidates are dropped."""
+
+
+def estimate(space: Space, say: Say = silent) -> Plan:
     """A plan without measurement: the least price, default schedules."""
     kernels, regions = dict[str, KernelPlan](), dict[str, RegionPlan]()
-    instances, lists = programs(space, lambda found: [choose(found)])
+    instances, lists = programs(space, lambda found: [choose(found)], say)
     for key, listed in lists.items():
         regions[key] = plan_region(key, listed[-1], space.target, kernels)
     return Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
 
 
 def programs(
-    space: Space, listed: Callable[[Sequence[Program]], list[list[Kernel]]]
+    space: Space, listed: Callable[[Sequence[Program]], list[list[Kernel]]], say: Say = silent
 ) -> tuple[tuple[Instance, ...], dict[str, list[list[Kernel]]]]:
     """The instances of a space with those joined whose kernels are cheaper side by side, and for
     every region of them the programs: those of a joint one apart, then fused."""
-    space, every = candidates(space)
+    space, every = candidates(space, say)
     lists = {key: listed(found) for key, found in every.items()}
     together = families(space)
     for joint, _ in together:
@@ -62,15 +73,21 @@ def programs(
     return instances, {key: found for key, found in lists.items() if key in used}
 
 
-def candidates(space: Space) -> tuple[Space, dict[str, list[Program]]]:
+def candidates(space: Space, say: Say = silent) -> tuple[Space, dict[str, list[Program]]]:
     """The space with the layouts of values between regions that are cheaper by estimate, and all
     candidates of its regions with their prices, in order of simplicity."""
     known = dict[str, list[Program]]()
 
     def every(region: Region) -> list[Program]:
         if region.key not in known:
-            known[region.key] = programs_of(region, space.target)
+            known[region.key] = programs_of(region, space.target, say)
         return known[region.key]
+
+    def least(region: Region) -> float:
+        try:
+            return min(us for us, _ in every(region))
+        except LumcError:  # said already; in another layout it may be valid
+            return inf
 
     def vectors(region: Region) -> int | None:
         last = normalize(choose(every(region))[-1])
@@ -80,7 +97,7 @@ def candidates(space: Space) -> tuple[Space, dict[str, list[Program]]]:
         return index.index(lanes[-1]) if lanes and lanes[-1] in index[:-1] else None
 
     if not space.target.gpu:
-        space = with_layouts(space, lambda region: min(us for us, _ in every(region)), vectors)
+        space = with_layouts(space, least, vectors)
     return space, {r.key: every(r) for r in space.regions}
 
 
@@ -135,15 +152,27 @@ def shortlist(found: Sequence[Program]) -> list[list[Kernel]]:
     return [kernels for us, kernels in every.values() if us <= limit][:SHORT]
 
 
-def programs_of(region: Region, target: Target) -> list[Program]:
-    """All candidates with their prices, in order of simplicity."""
+def programs_of(region: Region, target: Target, say: Say = silent) -> list[Program]:
+    """All candidates with their prices, in order of simplicity. Raises E0415 if none is valid."""
     prices = _Prices(target)
     tried = [_Candidates(region, variant, prices) for variant in region.variants]
     ordered = sorted(tried, key=lambda c: c.effort)
-    return [p for c in ordered for cuts in dict.fromkeys(c.cuts()) for p in c.programs(cuts)]
+    every = [p for c in ordered for cuts in dict.fromkeys(c.cuts()) for p in c.programs(cuts)]
+    for key, reason in prices.dropped.items():
+        say(f"  {region.key[:12]}: dropped candidates with {_short(key)}: {reason}")
+    valid = [p for p in every if p[0] < inf]
+    if not valid:
+        what = f"no candidate of region {region.key[:12]} is valid: "
+        what += "; ".join(dict.fromkeys(prices.dropped.values()))[:REASONS]
+        raise LumcError("E0415", what, exit=Exit.BUDGET)
+    return valid
 
 
-def _key(kernel: Kernel) -> tuple[tuple[Expr, tuple[Expr, ...]], ...]:
+def _short(kernel: _Key) -> str:
+    return text(kernel[0][0])[:SHOWN]
+
+
+def _key(kernel: Kernel) -> _Key:
     """Equal for equal kernels of one region."""
     return tuple((r.value, r.index) for r in kernel.roots)
 
@@ -158,9 +187,11 @@ class _Prices:
     known: dict[object, float] = field(default_factory=dict)
     idle: dict[object, float] = field(default_factory=dict)  # less than in two steps
     split: dict[object, Program] = field(default_factory=dict)  # what two steps gain, and they
+    dropped: dict[_Key, str] = field(default_factory=dict)  # kernels that are not valid, and why
 
     def total(self, kernels: Sequence[Kernel]) -> float:
-        """In us; of candidates that are not near the best one, less than that."""
+        """In us; of candidates that are not near the best one, less than that; infinite if one of
+        the kernels is not valid."""
         for k in kernels:
             if _key(k) not in self.least:
                 self.least[_key(k)] = least_price_us(k, self.target)
@@ -170,6 +201,8 @@ class _Prices:
                 return total
             least = self.least[_key(k)]
             total += self._price(k, self.best - total + least) - least
+            if total == inf:
+                return total
         self.best = min(self.best, total)
         return total
 
@@ -178,22 +211,38 @@ class _Prices:
         ``room`` is too much."""
         key = _key(kernel)
         if key not in self.known:
-            program = scheduled(kernel, self.target)[1]
-            self.known[key] = program_us(program)
-            if is_idle(program):
-                launch_us = LAUNCH_US + self.target.launch_us
-                self.idle[key] = program_us(program, full=True) + launch_us
+            self.known[key] = self._lowered(kernel, key)
         if self.idle.get(key, inf) < min(room, self.known[key] * (1 - MARGIN)):
             del self.idle[key]
             self._split(kernel, self.known[key])
         return self.known[key] - self.split.get(key, (0.0, []))[0]
 
+    def _lowered(self, kernel: Kernel, key: _Key) -> float:
+        """The price in one step, and less than that in two if there is too little to do."""
+        try:
+            require_inside(kernel)
+            program = scheduled(kernel, self.target)[1]
+        except LumcError as e:
+            self.dropped[key] = f"{e.code} {e.what}"
+            return inf
+        if is_idle(program):
+            launch_us = LAUNCH_US + self.target.launch_us
+            self.idle[key] = program_us(program, full=True) + launch_us
+        return program_us(program)
+
     def _split(self, kernel: Kernel, whole: float) -> None:
         best = whole
         for parts in splits(kernel, self.target):
-            us = sum(price_us(k, self.target) for k in parts)
+            us = sum(self._apart(k) for k in parts)
             if us < best * (1 - MARGIN):
                 best, self.split[_key(kernel)] = us, (whole - us, parts)
+
+    def _apart(self, part: Kernel) -> float:
+        """The price of a part, in one step."""
+        key = _key(part)
+        us = self._lowered(part, key)
+        self.idle.pop(key, None)
+        return us
 
 
 class _Candidates:

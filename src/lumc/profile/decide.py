@@ -7,14 +7,14 @@ ranks best. The decision is a function of the records alone: the same records gi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from lumc.errors import Exit, LumcError
 from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
-from lumc.profile.choose import plan_region, programs, shortlist
+from lumc.profile.choose import Say, plan_region, programs, shortlist, silent
 from lumc.profile.timing import is_faster
 from lumc.records import Records, Trial, yardstick
 from lumc.search.space import Space
@@ -23,12 +23,14 @@ from lumc.search.space import Space
 class Decisions:
     """The listed programs of a space, their kernels and what is on record of them."""
 
-    def __init__(self, space: Space, records: Records, cache_bytes: int) -> None:
+    def __init__(
+        self, space: Space, records: Records, cache_bytes: int, dropped: Say = silent
+    ) -> None:
         self.space, self.records, self.target = space, records, space.target
         weights = sum(w.size * w.dtype.nbytes for w in space.graph.weights)
         self.cold = int(1.25 * cache_bytes) if weights > cache_bytes else 0
         self.kernels: dict[str, KernelPlan] = {}
-        self.instances, listed = programs(space, shortlist)
+        self.instances, listed = programs(space, shortlist, dropped)
         self.lists = {
             key: [plan_region(key, parts, self.target, self.kernels) for parts in found]
             for key, found in listed.items()
@@ -72,18 +74,29 @@ class Decisions:
 
     def _plan(self) -> Plan:
         decided = self._decide()
-        regions = {key: decided.get(key, plans[0]) for key, plans in self.lists.items()}
+        regions = {k: decided.get(k) or self._untimed(plans) for k, plans in self.lists.items()}
         kernels = {key: self._chosen(key) for key in self._used(regions)}
         s = self.space
         return Plan(s.graph, s.target, kernels, regions, self.instances, s.outputs)
+
+    def _untimed(self, plans: Sequence[RegionPlan]) -> RegionPlan:
+        """Of programs without a time the first that may be valid."""
+        return next(
+            (p for p in plans if not any(self._refuted(s.kernel) for s in p.steps)), plans[0]
+        )
+
+    def _refuted(self, key: str) -> bool:
+        """Whether a kernel was tried, and every candidate was invalid."""
+        known = self._known(key)
+        return bool(known) and all(t.us is None for t in known)
 
     def _chosen(self, key: str) -> KernelPlan:
         plan, choice = self.kernels[key], self.records.choices.get(self._at(key))
         plan = replace(plan, bound_us=self.bounds[key])
         if choice:
             return replace(plan, schedule=choice.schedule, time_us=choice.us, stop=choice.stop)
-        known = self._known(key)
-        if known and all(t.us is None for t in known):
+        if self._refuted(key):
+            known = self._known(key)
             said = "; ".join(dict.fromkeys(f"{t.reason}: {t.remark}" for t in known))
             what = f"no candidate of kernel '{plan.kernel.name}' is valid: {said[:400]}"
             raise LumcError("E0412", what, fix="--estimate takes the default", exit=Exit.BUDGET)

@@ -15,6 +15,7 @@ from math import inf
 
 from lumc.kernel.plan import Plan, RegionPlan
 from lumc.kernel.schedule import Schedule
+from lumc.profile.choose import Say, silent
 from lumc.profile.decide import Decisions
 from lumc.profile.measure import Bench, Job
 from lumc.profile.timing import is_faster
@@ -64,7 +65,7 @@ class Progress:
 
 class Finals(Decisions):
     """What was measured of a space, and who wins. ``stopped`` says that the user wants no more;
-    ``say`` hears the progress."""
+    ``say`` hears the progress, ``dropped`` why candidates are left out."""
 
     def __init__(
         self,
@@ -75,9 +76,10 @@ class Finals(Decisions):
         *,
         stopped: Callable[[], bool] = lambda: False,
         say: Callable[[Progress], None] = lambda _: None,
+        dropped: Say = silent,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(space, records, options.cache_bytes)
+        super().__init__(space, records, options.cache_bytes, dropped)
         self.options, self.stopped, self.say = options, stopped, say
         self.clock, self.start = clock, clock()
         self.open_bench = bench

@@ -2,15 +2,30 @@
 
 A cut stores a value in memory between two kernels. Candidates are the reductions below the
 result, and for each one the last elementwise value of the same axes that everything reads
-instead of it. Values that differ only in the names of their free axes are one candidate.
+instead of it. Values that differ only in the names of their free axes are one candidate. What is
+read under a guard only is stored only there: below ``v if 3 <= j < 7`` a cut has four elements
+of j. It may have no others, as its own operands may lie outside their buffers there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
-from lumc.graph.expr import Expr, axis, bound_axes, rebuild, rewrite, substitute, subterms
+from lumc.graph.expr import (
+    Expr,
+    Range,
+    add,
+    axis,
+    bound_axes,
+    rebuild,
+    rewrite,
+    simplify,
+    substitute,
+    subterms,
+)
+from lumc.graph.index import narrowed
 from lumc.kernel.key import abstract
 from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Root, const, dtype, load
 
@@ -66,6 +81,29 @@ def _last_elementwise(value: Expr, order: Sequence[Expr], inner: Expr) -> Expr:
     return last
 
 
+def spans(value: Expr, extent: Mapping[str, Extent]) -> dict[Expr, dict[str, Range]]:
+    """For every term below ``value`` and every axis free in it: the least and the greatest value
+    of the axis where the term is read. Guards around all its readers bound them."""
+    out: dict[Expr, dict[str, Range]] = {value: {a: (0, extent[a] - 1) for a in value.free}}
+    for e in reversed(subterms(value)):  # readers first
+        here = {a: (0, extent[a] - 1) for a in bound_axes(e)} | out[e]
+        for at, kid in enumerate(e.kids):
+            inner = _under(e, here) if e.kind == "guard" and at == 1 else here
+            known = out.setdefault(kid, {a: inner[a] for a in kid.free})
+            out[kid] = {a: _hull(known[a], inner[a]) for a in kid.free}
+    return out
+
+
+def _hull(a: Range, b: Range) -> Range:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _under(guard: Expr, outside: dict[str, Range]) -> dict[str, Range]:
+    """The spans where a guard holds; of one that never does, those around it."""
+    spans = narrowed(outside, guard.kids[0], *guard.attr)
+    return spans if all(first <= last for first, last in spans.values()) else outside
+
+
 @dataclass(frozen=True)
 class _Stored:
     """A cut value: its buffer, its axes, and the order in which its function lists them."""
@@ -76,34 +114,54 @@ class _Stored:
     axes: tuple[str, ...]
     index: tuple[Expr, ...]
     layout: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()  # per axis: where it begins in the readers
+    moved: Mapping[Expr, Expr] = field(default_factory=dict)  # axes of the value -> of the buffer
 
 
 class Splitting:
     """A variant that can be split at any of its cut points."""
 
     def __init__(self, frame: Frame, value: Expr, cuts: Sequence[Expr]) -> None:
-        self.frame = frame
+        self.frame, self.extent = frame, dict(frame.extent)
         self.whole = _Stored("result", value, frame.output, frame.axes, frame.index)
         self.made: dict[tuple[str, Expr], Kernel] = {}
         functions = [abstract(c) for c in cuts]
-        self.stored = [self._store(i, c, functions[i][1]) for i, c in enumerate(cuts)]
-        self.loads: list[dict[Expr, Expr]] = [{} for _ in cuts]  # what equals a cut, and its load
         number = {function: i for i, (function, _) in enumerate(functions)}
+        equal: list[dict[Expr, tuple[str, ...]]] = [{} for _ in cuts]  # and their axes
         for e, function, axes in _alike(subterms(value), cuts):
-            part = self.stored[number[function]]
-            index = [axes[n] for n in part.layout]
-            self.loads[number[function]][e] = load(part.buffer.name, part.buffer.dtype, *index)
+            equal[number[function]][e] = axes
+        read = spans(value, frame.extent)
+        self.stored = [
+            self._store(i, c, functions[i][1], _joint(equal[i], read)) for i, c in enumerate(cuts)
+        ]
+        self.loads = [  # what equals a cut, and its load
+            {e: _load(part, axes) for e, axes in same.items()}
+            for part, same in zip(self.stored, equal, strict=True)
+        ]
 
-    def _store(self, i: int, value: Expr, axes: Sequence[str]) -> _Stored:
-        """Buffer ``v{i}``; axes of the result come first, in their order."""
+    def _store(self, i: int, value: Expr, axes: Sequence[str], read: Sequence[Range]) -> _Stored:
+        """Buffer ``v{i}`` of what is read; axes of the result come first, in their order."""
         own = self.frame.axes
         layout = sorted(
             range(len(axes)), key=lambda n: own.index(axes[n]) if axes[n] in own else len(own) + n
         )
-        names = tuple(axes[n] for n in layout)
-        shape = tuple(self.frame.extent[a] for a in names)
+        first = {axes[n]: read[n][0] for n in layout}
+        shape = tuple(1 + read[n][1] - read[n][0] for n in layout)
+        names = tuple(self._axis(axes[n], *read[n]) for n in layout)
+        moved = {a: add(axis(n), first[a]) for a, n in zip(first, names, strict=True) if a != n}
         buffer, index = Buffer(f"v{i}", dtype(value), shape), tuple(map(axis, names))
-        return _Stored(f"part{i}", value, buffer, names, index, tuple(layout))
+        part = _Stored(
+            f"part{i}", value, buffer, names, index, tuple(layout), tuple(first.values())
+        )
+        return replace(part, moved={axis(a): e for a, e in moved.items()})
+
+    def _axis(self, name: str, first: int, last: int) -> str:
+        """The axis of this part of another one."""
+        if (first, last) == (0, self.extent[name] - 1):
+            return name
+        part = f"{name}_{first}_{last + 1}"
+        self.extent[part] = last + 1 - first
+        return part
 
     def kernels(self, chosen: Sequence[int] = ()) -> list[Kernel]:
         """The kernels when the values of these cut points are stored, in execution order."""
@@ -112,12 +170,34 @@ class Splitting:
 
     def _kernel(self, part: _Stored, memo: dict[Expr, Expr]) -> Kernel:
         value = rebuild(part.value, [rewrite(k, memo) for k in part.value.kids])
+        value = self._moved(value, part.moved) if part.moved else value
         if (part.name, value) not in self.made:
             known = (*self.frame.inputs, *(s.buffer for s in self.stored))
             roots, out = (Root(part.buffer.name, part.index, value),), (part.buffer,)
-            kernel = assemble(part.name, part.axes, roots, self.frame.extent, known, out)
+            kernel = assemble(part.name, part.axes, roots, self.extent, known, out)
             self.made[part.name, value] = kernel
         return self.made[part.name, value]
+
+    def _moved(self, value: Expr, moved: Mapping[Expr, Expr]) -> Expr:
+        """The value over parts of its axes, in which more indices are known."""
+        value = substitute(value, moved)
+        ranges = {a: (0, n - 1) for a, n in self.extent.items()}
+        indices = [e for e in subterms(value) if e.kind in ("lin", "div", "mod")]
+        return substitute(value, {e: simplify(e, ranges) for e in indices})
+
+
+def _joint(
+    equal: Mapping[Expr, Sequence[str]], read: Mapping[Expr, Mapping[str, Range]]
+) -> list[Range]:
+    """Per axis of equal values, in the order of their function: where any of them is read."""
+    every = [[read[e][a] for a in axes] for e, axes in equal.items()]
+    return [reduce(_hull, same) for same in zip(*every, strict=True)]
+
+
+def _load(part: _Stored, axes: Sequence[str]) -> Expr:
+    """A cut value read along these axes."""
+    index = [add(axis(axes[n]), -first) for n, first in zip(part.layout, part.first, strict=True)]
+    return load(part.buffer.name, part.buffer.dtype, *index)
 
 
 def assemble(

@@ -1,0 +1,73 @@
+"""The proof that a kernel touches no element outside its buffers.
+
+In the normal form every load carries the guards under which it is read, so each is proven alone:
+by interval arithmetic over all values of the axes, in the part of them where its guards hold. An
+index that comes from data lies where a guard on the same data says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from lumc.errors import Exit, LumcError
+from lumc.graph.expr import Expr, add, axis, substitute, subterms, text
+from lumc.graph.index import Bound, is_inside, narrowed
+from lumc.kernel.normal import normalize
+from lumc.kernel.term import Kernel
+
+Sizes = tuple[tuple[str, int], ...]  # extents of axes
+SHOWN = 120  # characters of a load that is told
+
+
+def require_inside(kernel: Kernel) -> None:
+    """Raises E0416 for a kernel with an access that is not proven to lie inside its buffer."""
+    if what := escape(kernel):
+        raise LumcError("E0416", what, where=f"kernel '{kernel.name}'", exit=Exit.UNSUPPORTED)
+
+
+def escape(kernel: Kernel) -> str:
+    """The first access that is not proven to lie inside its buffer, as text; nothing if all are."""
+    kernel = normalize(kernel)
+    for name, index, guards in accesses(kernel):
+        shape = kernel.buffer(name).shape
+        free = frozenset[str]().union(*(e.free for e in (*index, *(g.index for g in guards))))
+        sizes = tuple((a, kernel.extent[a]) for a in sorted(free))
+        if not _lies_inside(index, guards, shape, sizes):
+            where = f"{name}[{', '.join(map(text, index))}]"[:SHOWN]
+            return f"{where} is not proven to lie inside {name}{list(shape)}"
+    return ""
+
+
+def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Expr, ...], tuple[Bound, ...]]]:
+    """Every store and load of a normalized kernel: buffer, indices, and the guards it has."""
+    for root in kernel.roots:
+        yield root.buffer, root.index, ()
+    every = [e for root in kernel.roots for e in (root.value, *root.index)]
+    parents = (e for e in subterms(*every) if e.kind != "guard")
+    reads = dict.fromkeys([*every, *(k for e in parents for k in e.kids)])
+    reads.update((e.kids[0], None) for e in subterms(*every) if e.kind == "guard")
+    for read in reads:
+        guards, e = list[Bound](), read
+        while e.kind == "guard":
+            guards.append(Bound(e.kids[0], *e.attr))
+            e = e.kids[1]
+        if e.kind == "load":
+            yield e.attr[0], e.kids, tuple(guards)
+
+
+@lru_cache(maxsize=1 << 14)  # the kernels of a region share most of their loads
+def _lies_inside(
+    index: tuple[Expr, ...], guards: tuple[Bound, ...], shape: tuple[int, ...], sizes: Sizes
+) -> bool:
+    spans = {a: (0, n - 1) for a, n in sizes}
+    for g in guards:
+        assert isinstance(g.hi, int)
+        spans = narrowed(spans, g.index, g.lo, g.hi)
+    loops = {a: last - first + 1 for a, (first, last) in spans.items()}
+    if any(n <= 0 for n in loops.values()):
+        return True  # it is never read
+    moved = {axis(a): add(axis(a), first) for a, (first, _) in spans.items() if first}
+    index = tuple(substitute(i, moved) for i in index)
+    left = [Bound(substitute(g.index, moved), g.lo, g.hi) for g in guards]
+    return all(is_inside(i, n, left, loops, {}) for i, n in zip(index, shape, strict=True))
