@@ -1,6 +1,7 @@
 """`lumc explain` and `lumc report`: what they say, from which files, and that it can be reused."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 import browser
 from commands import Lumc
 from lumc import artifact, files
+from lumc.report import explain
 from lumc.report.evidence import head
 
 GRAPH = """lumc graph 1
@@ -69,6 +71,17 @@ def test_explain_says_why(measured: Lumc) -> None:
     assert chosen["chosen"] and not any(p["chosen"] for p in others)
     assert set(chosen["laws"]) <= set(region["fired"])
     assert {s["key"] for s in chosen["kernels"]} == {k["key"] for k in body["kernels"]}
+
+
+def test_what_is_done_again_is_said(measured: Lumc, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "repeats" not in measured("explain", "m.lp", *CACHE)
+    for k in json.loads(measured("explain", "m.lp", *CACHE, "--json"))["kernels"]:
+        assert 0 < k["repeats"]["loads"] < 1 < 1.5 > k["repeats"]["flops"] > 0.9
+    monkeypatch.setattr(explain, "AGAIN", 0.0)
+    assert re.search(
+        r"repeats +its part of the graph: 1\.\dx its operations, 0\.\dx its loads",
+        measured("explain", "m.lp", *CACHE),
+    )
 
 
 def test_explain_finds_the_plan_behind_kernels_and_bundles(measured: Lumc) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lumc import artifact, files
+from lumc.codegen.count import excesses
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.plan import KernelPlan, Plan
@@ -134,9 +135,10 @@ def describe(e: Evidence, only: str = "") -> Body:
     rows = [kernel_row(e, k, used.get(key, 0)) for key, k in e.plan.kernels.items()]
     rows.sort(key=lambda r: -(r["total_us"]))
     total = sum(r["total_us"] for r in rows)
-    label = labels(e.plan)
+    label, again = labels(e.plan), repeats(e.plan)
     for r in rows:
         r["name"] = label[r["key"]]
+        r["repeats"] = again.get(r["key"])
         r["share"] = r["total_us"] / total if total else 0.0
     return {
         "name": e.name,
@@ -154,6 +156,22 @@ def describe(e: Evidence, only: str = "") -> Body:
         "kernels": [r for r in rows if only in ("", r["key"])],
         "regions": region_rows(e, only),
     }
+
+
+def repeats(plan: Plan) -> dict[str, Body]:
+    """Of kernels for a CPU: how many times the operations and the loads of the graph the regions
+    do in which they run, where that is most."""
+    out = dict[str, Body]()
+    for x in excesses(plan) if not plan.target.gpu else ():
+        done, needed = x.done, x.needed
+        row = {
+            "flops": done.flops / max(needed.flops, 1.0),
+            "loads": done.loads / max(needed.loads, 1.0),
+        }
+        for step in plan.regions[x.instance.region].steps:
+            worst = out.get(step.kernel, row)
+            out[step.kernel] = max(worst, row, key=lambda r: max(r.values()))
+    return out
 
 
 def labels(plan: Plan) -> dict[str, str]:

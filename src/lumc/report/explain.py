@@ -25,6 +25,7 @@ STOPS = {
     "not measured": "the budget was spent before its first trial",
 }
 SHOWN = 3  # values that a kernel writes
+AGAIN = 1.5  # times what the graph needs: worth a line
 SMALL = 0.01  # share of a kernel that three lines are enough for
 
 
@@ -90,6 +91,8 @@ def kernel_lines(k: Body, body: Body, told: dict[str, str]) -> Iterator[str]:
     yield f"{k['name']}  {k['key']}" + (f"  over {axes}" if axes else "")
     yield f"  time       {timed(k)}"
     yield f"  share      {k['share']:.1%} of the whole, {times(k['launches'])}: {values(k)}"
+    if k["repeats"] and max(k["repeats"].values()) >= AGAIN:
+        yield f"  repeats    its part of the graph: {repeated(k['repeats'])}"
     yield from labelled("computes", k["term"])
     yield from labelled("runs", k["schedule_words"])
     if k["time_us"] is not None:
@@ -123,6 +126,10 @@ def timed(k: Body) -> str:
 def values(k: Body) -> str:
     more = len(k["values"]) - SHOWN
     return ", ".join(k["values"][:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def repeated(times: Body) -> str:
+    return f"{times['flops']:.1f}x its operations, {times['loads']:.1f}x its loads"
 
 
 def searched(k: Body) -> str:
