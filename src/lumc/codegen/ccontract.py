@@ -8,7 +8,7 @@ from math import prod
 
 from lumc.codegen.cmicro import MicroKernel
 from lumc.codegen.cterm import STORED
-from lumc.codegen.cwriter import LINE, Writer, block_sizes
+from lumc.codegen.cwriter import LINE, WIDTH, Writer, block_sizes
 from lumc.codegen.program import Contract, block_start
 from lumc.graph.expr import Expr, add, axis, mul, substitute, text
 from lumc.kernel.contraction import Steps, lanes
@@ -16,7 +16,9 @@ from lumc.kernel.term import dtype
 
 
 def print_contract(w: Writer, op: Contract) -> None:
-    w.comment(f"{text(op.dst)} += over {', '.join(op.red)} {text(op.a)} * {text(op.b)}")
+    w.comment(
+        f"{text(op.dst)} += over {', '.join(op.red)} {text(op.a, WIDTH)} * {text(op.b, WIDTH)}"
+    )
     p, width = op.plan, lanes(w.target, dtype(op.dst))
     assert p.lane_axis is not None
     places = [w.places[e.attr[0]] for e in (op.a, op.b, op.dst)]

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from lumc.codegen.cterm import STORED, Levels
-from lumc.codegen.cwriter import LINE, Writer, block_sizes
+from lumc.codegen.cwriter import LINE, WIDTH, Writer, block_sizes
 from lumc.codegen.program import Dim, Map, Place, Range, loads_of, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
 from lumc.graph.ops import DType
@@ -20,7 +20,7 @@ BEHIND = 2  # pieces: results often lie a line or so further in their pages than
 
 
 def print_map(w: Writer, op: Map) -> None:
-    w.comment(f"{text(op.dst)} = {text(op.term)}")
+    w.comment(f"{text(op.dst)} = {text(op.term, WIDTH)}")
     place = w.places[op.dst.attr[0]]
     if place.panel is None:
         _move(w, op)

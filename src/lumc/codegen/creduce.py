@@ -8,7 +8,7 @@ from functools import partial
 
 from lumc.codegen.cmap import print_map
 from lumc.codegen.cterm import C_TYPES, Levels
-from lumc.codegen.cwriter import Writer
+from lumc.codegen.cwriter import WIDTH, Writer
 from lumc.codegen.program import Dim, Map, Output, Place, Range, Reduce, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, text
 from lumc.graph.ops import DType
@@ -31,7 +31,7 @@ SIMD_FROM = 4  # elements; shorter reductions stay scalar
 
 def print_reduce(w: Writer, op: Reduce) -> None:
     for o in op.outputs:
-        w.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term)}")
+        w.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term, WIDTH)}")
     if op.lanes == "kept":
         _along_kept(w, op)
     elif op.lanes == "strips":

@@ -15,6 +15,7 @@ from lumc.graph.expr import Expr, add, axis, dim, substitute
 from lumc.graph.expr import text as text_of
 
 LINE = 64  # bytes of a cache line
+WIDTH = 100  # characters of a comment, at most
 Lines = Sequence[str]
 
 
@@ -48,9 +49,9 @@ class Writer(TermPrinter):
             self.line(text)
 
     def comment(self, text: str) -> None:
-        """One line of at most 100 characters."""
+        """One line of at most ``WIDTH`` characters."""
         text = text.replace("*/", "* /")
-        room = 100 - 4 * self._depth - 6
+        room = WIDTH - 4 * self._depth - 6
         self.line(f"/* {text if len(text) <= room else text[: room - 3] + '...'} */")
 
     def levels(self, loops: Sequence[str]) -> Levels:

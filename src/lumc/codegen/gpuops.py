@@ -10,7 +10,7 @@ from math import prod
 
 import lumc.codegen.program as ir
 from lumc.codegen.creduce import combine
-from lumc.codegen.cwriter import about
+from lumc.codegen.cwriter import WIDTH, about
 from lumc.codegen.distributed import Combine, Nest, Node, Step, Sync, loads_of, writes
 from lumc.codegen.gpu import FULLY, OUTSIDE, GpuWriter, without_unused
 from lumc.codegen.layout import WARP, Distribution, RegisterDigit
@@ -77,7 +77,7 @@ def _step(w: GpuWriter, step: Step) -> None:
             case ir.Reduce():
                 _reduce(w, step, step.op)
             case ir.Contract(plan=plan) as op:
-                w.comment(f"{text(op.dst)} += {text(op.a)} * {text(op.b)}")
+                w.comment(f"{text(op.dst)} += {text(op.a, WIDTH)} * {text(op.b, WIDTH)}")
                 if op.overwrite is not None:
                     _clear(w, step, op)
                 (_simt(w, step, op) if plan.fragment == "simt" else w.fragments(step, op))
@@ -96,7 +96,7 @@ def _pack(w: GpuWriter, name: str, loose: str) -> None:
 
 
 def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
-    w.comment(f"{text(op.dst)} = {text(op.term)}")
+    w.comment(f"{text(op.dst)} = {text(op.term, WIDTH)}")
     points, ranges = step.points, op.ranges
     if op.copy and step.vector > 1 and w.tiles[op.dst.attr[0]].memory == "shared":
         starts = [r for r in points.registers if r.axis != step.along or r.stride > 1]
@@ -177,7 +177,7 @@ def _load_vectors(w: GpuWriter, step: Step, inside: Sequence[str], digit: int) -
 
 def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
     for o in op.outputs:
-        w.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term)}")
+        w.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term, WIDTH)}")
     points, ranges, axes = step.points, op.ranges, (*op.kept, *op.red)
     rows = points.on(op.kept)
     walked = [r for r in points.registers if r.axis in op.red]

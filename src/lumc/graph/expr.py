@@ -16,9 +16,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 Range = tuple[int, int]  # inclusive bounds of an index
+ATOM = 200  # characters of an atom's text that order it among others
+CUT = " .."  # where a text was cut
 
 
 class Expr:
@@ -31,7 +34,7 @@ class Expr:
     free: frozenset[str]  # names of the axes that it depends on
 
     def __repr__(self) -> str:
-        return text(self)
+        return text(self, 1000)
 
 
 _interned: weakref.WeakValueDictionary[Hashable, Expr] = weakref.WeakValueDictionary()
@@ -90,12 +93,18 @@ def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
 def from_linear(constant: int, coefs: Mapping[Expr, int]) -> Expr:
     atoms = [a for a, c in coefs.items() if c]
     if len(atoms) > 1:
-        atoms.sort(key=text)
+        atoms.sort(key=_place)
     if not atoms:
         return num(constant)
     if constant == 0 and len(atoms) == 1 and coefs[atoms[0]] == 1:
         return atoms[0]
     return make("lin", (constant, tuple(coefs[a] for a in atoms)), tuple(atoms))
+
+
+def _place(atom: Expr) -> tuple[str, str]:
+    """Where an atom stands in a sum: by its text, however large the term of a gather is."""
+    start = text(atom, ATOM)
+    return start, digest(atom) if start.endswith(CUT) else ""
 
 
 def add(*terms: Expr | str | int) -> Expr:
@@ -276,37 +285,58 @@ def subterms(*roots: Expr) -> tuple[Expr, ...]:
     return tuple(seen)
 
 
-def text(e: Expr) -> str:
-    """One line: index expressions as in the ``.lg`` form, kernel terms as calls."""
+def digest(e: Expr) -> str:
+    """The same for equal nodes in every process, different for others."""
+    known: dict[Expr, str] = {}
+    for t in subterms(e):
+        said = repr((t.kind, t.attr, [known[k] for k in t.kids]))
+        known[t] = sha256(said.encode()).hexdigest()
+    return known[e]
+
+
+def text(e: Expr, most: int | None = None) -> str:
+    """One line: index expressions as in the ``.lg`` form, kernel terms as calls.
+
+    A term is a DAG and its text is a tree, which may be exponentially larger: with ``most``, no
+    more than so many characters are made of any term below, and ``CUT`` ends a text that was cut.
+    """
+    known: dict[Expr, str] = {}
+    end = None if most is None else most + 1
+    for t in subterms(e):
+        known[t] = _text(t, known.__getitem__)[:end]  # the start of a text needs those of its parts
+    whole = known[e]
+    return whole if most is None or len(whole) <= most else whole[: most - len(CUT)] + CUT
+
+
+def _text(e: Expr, of: Callable[[Expr], str]) -> str:
+    """The text of a node ``of`` those of its kids."""
+    kids = [of(k) for k in e.kids]
     match e.kind:
         case "axis" | "dim" | "num":
             return str(e.attr[0])
         case "lin":
-            return _linear_text(e)
+            return _linear_text(e, of)
         case "div" | "mod":
             sign = "//" if e.kind == "div" else "%"
-            inner = text(e.kids[0])
-            return f"{f'({inner})' if e.kids[0].kind == 'lin' else inner} {sign} {e.attr[0]}"
+            return f"{f'({kids[0]})' if e.kids[0].kind == 'lin' else kids[0]} {sign} {e.attr[0]}"
         case "dyn":
-            return f"<{text(e.kids[0])}>"
+            return f"<{kids[0]}>"
         case "load":
-            return f"{e.attr[0]}[{', '.join(text(k) for k in e.kids)}]"
+            return f"{e.attr[0]}[{', '.join(kids)}]"
         case "const":
             return repr(e.attr[1])
         case "guard":
-            lo, hi = e.attr
-            return f"({text(e.kids[1])} if {lo} <= {text(e.kids[0])} < {hi})"
+            return f"({kids[1]} if {e.attr[0]} <= {kids[0]} < {e.attr[1]})"
         case "red":
-            return f"{e.attr[0]} {' '.join(e.attr[1])}. ({text(e.kids[0])})"
+            return f"{e.attr[0]} {' '.join(e.attr[1])}. ({kids[0]})"
         case "wsum":
-            return f"wsum {e.attr[0]}. ({text(e.kids[0])}; {text(e.kids[1])})"
-    name = e.attr[0] if e.attr else e.kind
-    return f"{name}({', '.join(text(k) for k in e.kids)})"
+            return f"wsum {e.attr[0]}. ({kids[0]}; {kids[1]})"
+    return f"{e.attr[0] if e.attr else e.kind}({', '.join(kids)})"
 
 
-def _linear_text(e: Expr) -> str:
+def _linear_text(e: Expr, of: Callable[[Expr], str]) -> str:
     def product(atom: Expr, factor: int) -> str:
-        body = f"({text(atom)})" if atom.kind in ("div", "mod") else text(atom)
+        body = f"({of(atom)})" if atom.kind in ("div", "mod") else of(atom)
         return body if factor == 1 else f"{factor}*{body}"
 
     return signed_sum(e, product)

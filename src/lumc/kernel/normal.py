@@ -11,12 +11,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import gcd
 
-from lumc.graph.expr import Expr, Range, bound_axes, bounds, make, num, rebuild, subterms
+from lumc.graph.expr import (
+    Expr,
+    Range,
+    bound_axes,
+    bounds,
+    from_linear,
+    linear,
+    make,
+    num,
+    rebuild,
+    subterms,
+)
 from lumc.graph.ops import DType
 from lumc.kernel.term import Kernel, Root, const, dtype
 
 Guard = tuple[Expr, int, int]  # index, lo, hi
+Guards = tuple[Guard, ...]
+Use = tuple[Expr, Guards]  # a term, and the guards that hold where it is used
 
 
 def normalize(kernel: Kernel) -> Kernel:
@@ -30,7 +44,7 @@ def normalize(kernel: Kernel) -> Kernel:
 def _normal_roots(sizes: tuple[tuple[str, int], ...], every: Sequence[Root]) -> tuple[Root, ...]:
     extent = dict(sizes)
     roots = [r for r in every if 0 not in map(extent.get, r.axes)]
-    simplify = partial(_simplify, _Scope(extent, [r.value for r in roots]), guards=())
+    simplify = partial(_simplify, _Scope(extent, [r.value for r in roots]))
     index = [tuple(simplify(i) for i in r.index) for r in roots]
     values = _merge([simplify(r.value) for r in roots])
     return tuple(Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True))
@@ -45,18 +59,43 @@ class _Scope:
         self.extent = extent
         self.single = {a for a, n in extent.items() if n == 1 and a not in weighted}
         self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in extent.items() if n}
-        self.memo: dict[tuple[Expr, tuple[Guard, ...]], Expr] = {}
+        self.memo: dict[Use, Expr] = {}
 
 
-def _simplify(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
-    """``e``, used only where ``guards`` hold."""
-    key = (e, guards)
-    if key not in scope.memo:
-        scope.memo[key] = _simplified(scope, e, guards)
-    return scope.memo[key]
+def _simplify(scope: _Scope, e: Expr) -> Expr:
+    """``e`` wherever the axes lead. Not recursive: terms may be deeper than Python's stack."""
+    first = _use(e, ())
+    stack = [first]
+    while stack:
+        if todo := [use for use in _needs(scope, *stack[-1]) if use not in scope.memo]:
+            stack += todo
+            continue
+        use = stack.pop()
+        if use not in scope.memo:
+            scope.memo[use] = _simplified(scope, *use)
+    return scope.memo[first]
 
 
-def _simplified(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
+def _use(e: Expr, guards: Guards) -> Use:
+    """``e`` where these guards hold, of which it only sees those over axes of its own."""
+    return e, tuple(g for g in guards if g[0].free & e.free)
+
+
+def _needs(scope: _Scope, e: Expr, guards: Guards) -> list[Use]:
+    """What has to be simplified before ``e``; of a guard its index before its value."""
+    if any(scope.extent[a] == 0 for a in bound_axes(e)):
+        return []
+    if e.kind != "guard":
+        return [_use(k, guards) for k in e.kids]
+    index = _use(e.kids[0], guards)
+    if index not in scope.memo:
+        return [index]
+    left = _held(scope, (scope.memo[index], *e.attr), guards)
+    return [] if left is None else [_use(e.kids[1], left[1])]
+
+
+def _simplified(scope: _Scope, e: Expr, guards: Guards) -> Expr:
+    """``e``, used only where ``guards`` hold; what it needs is known."""
     bound = bound_axes(e)
     if any(scope.extent[a] == 0 for a in bound):
         return identity(e)
@@ -64,7 +103,7 @@ def _simplified(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
         return num(0) if e.attr[0] in scope.single else e
     if e.kind == "guard":
         return _guarded(scope, e, guards)
-    kids = [_simplify(scope, k, guards) for k in e.kids]
+    kids = [scope.memo[_use(k, guards)] for k in e.kids]
     if e.kind == "load":
         new = rebuild(e, kids)
         data = new  # what a guard needs itself is read whether it holds or not
@@ -78,22 +117,68 @@ def _simplified(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
     return rebuild(e, kids)
 
 
-def _guarded(scope: _Scope, e: Expr, guards: tuple[Guard, ...]) -> Expr:
-    lo, hi = e.attr
-    index = _simplify(scope, e.kids[0], guards)
-    least, most = bounds(index, scope.ranges)
-    if lo <= least and most < hi:
-        return _simplify(scope, e.kids[1], guards)
-    if most < lo or hi <= least:
+def _guarded(scope: _Scope, e: Expr, guards: Guards) -> Expr:
+    index = scope.memo[_use(e.kids[0], guards)]
+    left = _held(scope, (index, *e.attr), guards)
+    if left is None:
         return const(0, dtype(e))
-    guard = (index, lo, hi)
-    new = _simplify(scope, e.kids[1], guards if guard in guards else (*guards, guard))
+    said, known = left
+    new = scope.memo[_use(e.kids[1], known)]
+    if said is None:
+        return new
     inner = new  # a guard that the load carries already need not be said again
     while inner.kind == "guard":
-        if (inner.kids[0], *inner.attr) == guard:
+        if _narrowed(said, (inner.kids[0], *inner.attr)) == (inner.kids[0], *inner.attr):
             return new
         inner = inner.kids[1]
+    index, lo, hi = said
     return make("guard", (lo, hi), (index, new))
+
+
+def _held(scope: _Scope, guard: Guard, guards: Guards) -> tuple[Guard | None, Guards] | None:
+    """What a guard adds where others hold: the guard to say (None: it holds anyway) and all that
+    hold below it, at most one for each affine form; nothing at all if it never holds."""
+    index, lo, hi = guard
+    least, most = bounds(index, scope.ranges)
+    if most < lo or hi <= least:
+        return None
+    if lo <= least and most < hi:
+        return None, guards
+    for i, other in enumerate(guards):
+        both = _narrowed(other, guard)
+        if both is not None:
+            _, low, high = _interval(both)
+            if high <= low:
+                return None
+            said = None if both == other else both
+            return said, (*guards[:i], both, *guards[i + 1 :])
+    return guard, (*guards, guard)
+
+
+def _narrowed(guard: Guard, other: Guard) -> Guard | None:
+    """The guard that holds where both do, as one of them says it if it may; None if they are not
+    about one affine form."""
+    (form, lo, hi), (same, low, high) = _interval(guard), _interval(other)
+    if form is not same:
+        return None
+    both = max(lo, low), min(hi, high)
+    if both == (low, high):
+        return other
+    return guard if both == (lo, hi) else (form, *both)
+
+
+def _interval(guard: Guard) -> Guard:
+    """``lo <= form < hi`` of ``low <= c + g * form < high``: no constant, no common factor."""
+    index, low, high = guard
+    constant, coefs = linear(index)
+    if not coefs:
+        return guard
+    g = gcd(*coefs.values()) * (1 if next(iter(coefs.values())) > 0 else -1)
+    low, high = low - constant, high - constant
+    if g < 0:
+        low, high = 1 - high, 1 - low  # of the negative
+    form = from_linear(0, {a: c // g for a, c in coefs.items()})
+    return form, -(-low // abs(g)), -(-high // abs(g))
 
 
 def identity(e: Expr) -> Expr:

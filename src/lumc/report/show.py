@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lumc.profile.choose import Program
     from lumc.search.space import Region, Space
 
+WIDEST = 2000  # characters of a term, which is a DAG: its text may be exponentially larger
 Body = dict[str, Any]
 
 
@@ -122,7 +123,8 @@ def describe_region(region: Region, target: Target, found: Sequence[Program]) ->
         "stop": region.stats.stop.value,
         "rules": dict(region.stats.fired),
         "variants": [
-            {"term": text(v.value), "cuts": [text(c) for c in v.cuts]} for v in region.variants
+            {"term": text(v.value, WIDEST), "cuts": [text(c, WIDEST) for c in v.cuts]}
+            for v in region.variants
         ],
         "kernels": [
             {"name": name_of(k), "schedules": space_of(k, target).size()}
@@ -177,7 +179,9 @@ def describe_kernel(k: KernelPlan) -> Body:
         "key": k.key,
         "name": k.kernel.name,
         "axes": {a: k.kernel.extent[a] for a in k.kernel.axes},
-        "terms": [f"{r.buffer}[{_indices(r.index)}] = {text(r.value)}" for r in k.kernel.roots],
+        "terms": [
+            f"{r.buffer}[{_indices(r.index)}] = {text(r.value, WIDEST)}" for r in k.kernel.roots
+        ],
         "schedule": k.schedule.to_json(),
         "bound_us": k.bound_us,
         "time_us": k.time_us,
@@ -186,7 +190,7 @@ def describe_kernel(k: KernelPlan) -> Body:
 
 
 def _indices(index: Iterable[Expr]) -> str:
-    return ", ".join(text(i) for i in index)
+    return ", ".join(text(i, WIDEST) for i in index)
 
 
 def print_plan(plan: Plan, body: Body) -> Iterable[str]:

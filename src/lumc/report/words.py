@@ -12,6 +12,7 @@ from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel
 
 LONG = 72  # characters of a value that gets a line of its own
+WIDEST = 200  # characters of an index, which may hold the term of a gather
 ATOM, PRODUCT, SUM, COMPARE = 4, 3, 2, 1  # how tightly a text binds
 SIGNS = {"lt": "<", "eq": "=", "or": "or"}
 STAGING = {
@@ -29,7 +30,7 @@ def equations(kernel: Kernel) -> list[str]:
     said = _Said()
     for root in kernel.roots:
         value = said.add(root.value)
-        index = ", ".join(text(i) for i in root.index)
+        index = ", ".join(text(i, WIDEST) for i in root.index)
         said.lines.append(f"{root.buffer}[{index}] = {value}")
     return said.lines
 
@@ -112,7 +113,7 @@ class _Said:
 
 def _index(e: Expr) -> tuple[str, int]:
     plain = e.kind in ("axis", "dim", "num", "dyn")
-    return text(e), ATOM if plain else PRODUCT
+    return text(e, WIDEST), ATOM if plain else PRODUCT
 
 
 def _negated(e: Expr) -> Expr | None:
