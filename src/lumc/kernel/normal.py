@@ -140,19 +140,21 @@ def _held(scope: _Scope, guard: Guard, guards: Guards) -> tuple[Guard | None, Gu
     hold below it, at most one for each affine form; nothing at all if it never holds."""
     index, lo, hi = guard
     least, most = bounds(index, scope.ranges)
-    if most < lo or hi <= least:
+    if most < lo or hi <= least or _is_empty(guard):
         return None
     if lo <= least and most < hi:
         return None, guards
     for i, other in enumerate(guards):
         both = _narrowed(other, guard)
         if both is not None:
-            _, low, high = _interval(both)
-            if high <= low:
-                return None
             said = None if both == other else both
-            return said, (*guards[:i], both, *guards[i + 1 :])
+            return None if _is_empty(both) else (said, (*guards[:i], both, *guards[i + 1 :]))
     return guard, (*guards, guard)
+
+
+def _is_empty(guard: Guard) -> bool:
+    _, lo, hi = _interval(guard)
+    return hi <= lo
 
 
 def _narrowed(guard: Guard, other: Guard) -> Guard | None:

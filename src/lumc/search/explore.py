@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lumc.errors import Exit, LumcError
@@ -73,18 +74,30 @@ def find_regions(entry: Entry) -> list[Found]:
     """The regions of an entry in execution order; updates of states come last."""
     extra: list[Node] = []
     while True:
-        try:
-            cuts = partition(entry, extra)
-            inputs = frozenset(cuts)
-            found = [Found(entry.name, n, n.name, translate(n, inputs)) for n in cuts]
+        cuts = partition(entry, extra)
+        inputs = frozenset(cuts)
+        found, torn = _regions(entry, cuts, inputs)
+        if not torn:
             break
-        except TooManyViews as e:
-            extra.append(e.node)
+        extra += torn
     check_updates(entry)
     for u in entry.updates:
         body = translate(u.value, inputs, u.state, u.index)
         found.append(Found(entry.name, u.value, u.state.name, body))
     return found
+
+
+def _regions(
+    entry: Entry, cuts: Iterable[Node], inputs: frozenset[Node]
+) -> tuple[list[Found], list[Node]]:
+    """The regions of these cuts, and the nodes with too many views in the others."""
+    found, torn = list[Found](), dict[Node, None]()
+    for n in cuts:
+        try:
+            found.append(Found(entry.name, n, n.name, translate(n, inputs)))
+        except TooManyViews as e:
+            torn.update(dict.fromkeys(e.nodes))
+    return found, list(torn)
 
 
 def check_updates(entry: Entry) -> None:

@@ -26,11 +26,11 @@ Index = tuple[Expr, ...]
 
 
 class TooManyViews(Exception):
-    """A node is read in so many ways that writing it out would not end."""
+    """Nodes are read in so many ways that writing them out would not end."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.name)
-        self.node = node
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        super().__init__(", ".join(n.name for n in nodes))
+        self.nodes = nodes
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def translate(
     own = tuple(t.fresh("o", n, ()) for n in node.sizes)
     env = dict(zip(map(axis, node.axes), own, strict=True))
     value = t.read(node, own, ())
+    if t.torn:
+        raise TooManyViews(list(t.torn))
     place = tuple(t.simple(i, env) for i in index) if state else own
     stored = state or node
     output = Buffer("out", stored.dtype, stored.sizes)
@@ -74,6 +76,7 @@ class _Translation:
     sources: dict[Node, str] = field(default_factory=dict)
     memo: dict[tuple[Node, Index, tuple[str, ...]], Expr] = field(default_factory=dict)
     views: dict[Node, set[Index]] = field(default_factory=dict)
+    torn: dict[Node, None] = field(default_factory=dict)  # those with too many views
 
     def fresh(self, kind: str, extent: int, taken: Sequence[str]) -> Expr:
         """The first axis of this extent whose name is not taken; 0 for extent 1."""
@@ -93,7 +96,7 @@ class _Translation:
 
     def read(self, source: Node, index: Index, dropped: tuple[str, ...]) -> Expr:
         """The element of a node or leaf; ``dropped`` are bound axes in scope but not in index."""
-        if source.is_leaf or source in self.inputs:
+        if source.is_leaf or source in self.inputs or source in self.torn:
             name = self.sources.setdefault(source, f"b{len(self.sources)}")
             return term.load(name, source.dtype, *index)
         return self.node(source, index, dropped)
@@ -104,8 +107,8 @@ class _Translation:
             self.memo[key] = self._node(node, index, dropped)
             seen = self.views.setdefault(node, set())
             seen.add(index)
-            if len(seen) > MAX_VIEWS:
-                raise TooManyViews(node)
+            if len(seen) > MAX_VIEWS:  # one walk finds all of them: it goes on as if it were cut
+                self.torn[node] = None
         return self.memo[key]
 
     def _node(self, node: Node, index: Index, dropped: tuple[str, ...]) -> Expr:

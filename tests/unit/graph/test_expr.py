@@ -10,9 +10,13 @@ from graph_reference import value_of
 from lumc.errors import LumcError
 from lumc.graph.dim import Dim, bind, extent, largest
 from lumc.graph.expr import (
+    ATOM,
+    CUT,
+    Expr,
     add,
     axis,
     bounds,
+    digest,
     dim,
     divmod_,
     floordiv,
@@ -29,7 +33,9 @@ from lumc.graph.expr import (
     text,
 )  # fmt: skip
 from lumc.graph.index import Bound, is_injective, is_inside
+from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph, print_graph
+from lumc.kernel.term import binary, dyn, load
 
 SIZES = {"i": 5, "j": 3, "k": 1, "l": 7}
 RANGES = {a: (0, n - 1) for a, n in SIZES.items()}
@@ -260,3 +266,28 @@ def test_a_hidden_dim_is_an_error():
     assert parse_graph(source + good)
     with pytest.raises(LumcError, match="out of bounds"):
         parse_graph(source + "t f32[s] = contiguous x[s - 1]\noutput y = t\n")
+
+
+def _doubled(times: int) -> Expr:
+    """A DAG of so many nodes whose text has ``2 ** times`` loads."""
+    e = load("x", DType.F32, "i")
+    for _ in range(times):
+        e = binary("add", e, e)
+    return e
+
+
+def test_a_text_is_cut_where_it_is_told() -> None:
+    whole = text(_doubled(5))
+    for most in (10, 40, len(whole) - 1):
+        cut = text(_doubled(5), most)
+        assert len(cut) == most and cut.endswith(CUT)
+        assert whole.startswith(cut.removesuffix(CUT))
+    assert text(_doubled(5), len(whole)) == whole
+    assert len(text(_doubled(4000), 100)) == 100  # neither a tree nor recursive
+    assert len(repr(_doubled(4000))) == 1000
+
+
+def test_gathers_of_large_terms_have_one_order_in_sums() -> None:
+    a, b = dyn(_doubled(300)), dyn(_doubled(301))
+    assert text(a, ATOM) == text(b, ATOM) and digest(a) != digest(b)
+    assert add(a, b) is add(b, a)

@@ -1,12 +1,15 @@
 """The normal form of kernels."""
 
+import random
+
 import numpy as np
+import pytest
 
 from kernel_zoo import FAMILIES, c, greatest, kernel, padded_sum, plus, random_inputs, total, x
-from lumc.graph.expr import add, subterms
-from lumc.kernel.normal import normalize
-from lumc.kernel.term import guard, unary, wsum
-from lumc.oracle.term import evaluate_kernel
+from lumc.graph.expr import Expr, add, mul, subterms
+from lumc.kernel.normal import _interval, normalize
+from lumc.kernel.term import Kernel, guard, unary, wsum
+from lumc.oracle.term import evaluate_kernel, evaluate_term
 
 
 def test_it_computes_the_same_and_is_stable() -> None:
@@ -61,3 +64,60 @@ def test_guards_that_say_nothing_go() -> None:
     assert [g.attr for g in subterms(value) if g.kind == "guard"] == [(0, 9), (0, 9)]
     never = guard("m", 20, 30, x("x", "m"))
     assert normalize(kernel("k", "m", {"m": 9}, never, {"x": (9,)})).roots[0].value is c(0.0)
+
+
+AFFINE = (add("m", 0), add("m", -3), add(mul("m", 2), 1), add(mul("m", -1), 7), add("m", "n"))
+AFFINE += (add(mul("m", -3), mul("n", -3), 2), add(mul("m", 2), mul("n", 4)), add("n", 1))
+
+
+def _guarded(rng: random.Random, depth: int) -> Expr:
+    """A term in which every load that may be outside of its buffer is under a guard that says so:
+    outside the oracle gives NaN."""
+    if depth == 0:
+        i = rng.choice(AFFINE)
+        return guard(i, 0, 9, x("x", i))
+    one = _guarded(rng, depth - 1)
+    match rng.randrange(5):
+        case 0:
+            return plus(one, _guarded(rng, depth - 1))
+        case 1:
+            return plus(one, unary("sin", one))
+        case 2:
+            return unary("exp2", one)
+    low = rng.randrange(-6, 12)
+    return guard(rng.choice(AFFINE), low, low + rng.randrange(14), one)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_intervals_of_guards_say_what_the_guards_said(seed: int) -> None:
+    rng = random.Random(seed)
+    value = _guarded(rng, 6)
+    before = kernel("k", "m n", {"m": 8, "n": 5}, value, {"x": (9,)})
+    after = normalize(before)
+    assert normalize(after).roots == after.roots
+    array = np.random.default_rng(seed).uniform(-1, 1, 9)
+    array[rng.randrange(9)] = rng.choice([np.nan, np.inf, -np.inf, 0.5])
+    want, got = (evaluate_kernel(k, {"x": array})["out"] for k in (before, after))
+    assert np.array_equal(got, want, equal_nan=True)
+    for e in subterms(after.roots[0].value):  # each load alone: it has all guards that it needs
+        guards, inner = list[Expr](), e
+        while inner.kind == "guard":
+            guards, inner = [*guards, inner], inner.kids[1]
+        if inner.kind == "load" and guards and _is_outermost(after, e):
+            alone = evaluate_term(e, after.extent, {"x": np.ones(9)})[0]
+            assert np.isfinite(alone).all()
+            forms = [_interval((g.kids[0], *g.attr))[0] for g in guards]
+            assert len(set(forms)) == len(forms)
+
+
+def _is_outermost(k: Kernel, e: Expr) -> bool:
+    """Whether this guard is not the value of another one."""
+    return not any(g.kind == "guard" and g.kids[1] is e for g in subterms(k.roots[0].value))
+
+
+def test_a_term_may_be_deeper_than_the_stack() -> None:
+    e = x("x", add("m", -1))
+    for i in range(3000):
+        e = unary("sin", e) if i % 3 else guard(add("m", -1), 0, 9 + i, e)
+    k = normalize(kernel("k", "m", {"m": 9}, e, {"x": (9,)}))
+    assert sum(g.kind == "guard" for g in subterms(k.roots[0].value)) <= 1001
