@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
+from math import gcd
 from typing import Any
 
 Range = tuple[int, int]  # inclusive bounds of an index
@@ -182,6 +183,15 @@ def divmod_(e: Expr, divisor: int, ranges: Mapping[str, Range]) -> tuple[Expr, E
     lo, hi = bounds(rest, ranges)
     if lo >= 0 and hi < divisor:
         return whole, rest
+    constant, coefs = linear(rest)
+    for step in sorted({gcd(divisor, c) for c in coefs.values()} - {1, divisor}, reverse=True):
+        # (step*x + r) // divisor = x // (divisor / step) where 0 <= r < step
+        low = from_linear(constant % step, {a: c for a, c in coefs.items() if c % step})
+        lo, hi = bounds(low, ranges)
+        if lo >= 0 and hi < step:
+            parts = {a: c // step for a, c in coefs.items() if c % step == 0}
+            q, r = divmod_(from_linear(constant // step, parts), divisor // step, ranges)
+            return add(whole, q), add(mul(r, step), low)
     if rest.kind == "mod" and rest.attr[0] % divisor == 0:  # of x % (a*b) in terms of x
         high, low = divmod_(rest.kids[0], divisor, ranges)
         return add(whole, mod(high, rest.attr[0] // divisor, ranges)), low
@@ -212,7 +222,7 @@ def simplify(e: Expr, ranges: Mapping[str, Range]) -> Expr:
 
 
 def _rejoin(e: Expr, ranges: Mapping[str, Range]) -> Expr:
-    """Undo a split: ``q*c*(x // c) + q*(x % c) = q*x``."""
+    """Undo a split: ``q*c*(x // c) + q*(x % c) = q*x``, ``q*(x % c) - q*x = -q*c*(x // c)``."""
     _, coefs = linear(e)
     for atom, q in coefs.items():
         if atom.kind != "mod":
@@ -220,6 +230,8 @@ def _rejoin(e: Expr, ranges: Mapping[str, Range]) -> Expr:
         x, c = atom.kids[0], atom.attr[0]
         quotient = divmod_(x, c, ranges)[0]
         if coefs.get(quotient) == q * c:
+            return _rejoin(add(e, mul(x, q), mul(atom, -q), mul(quotient, -q * c)), ranges)
+        if x.free and all(coefs.get(a) == -q * n for a, n in linear(x)[1].items()):
             return _rejoin(add(e, mul(x, q), mul(atom, -q), mul(quotient, -q * c)), ranges)
     return e
 

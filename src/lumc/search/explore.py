@@ -133,10 +133,11 @@ def make_region(key: str, count: int, found: Found, finding: Finding) -> Region:
 
 def _axis_names(body: Body, node: Node) -> dict[str, str]:
     """Level names of the output axes -> names of the node's axes, where these are usable."""
-    own = [a for a, n in zip(node.axes, node.shape, strict=True) if n != 1]
     level = [a for a in body.extent if a.startswith("o")]
     out: dict[str, str] = {}
-    for a, name in zip(level, own, strict=True):
+    for a in level:
+        name, place = next((x, i) for x, i in zip(node.axes, body.own, strict=True) if a in i.free)
+        name += f"_{a.rsplit('_')[-1]}" if len(place.free) > 1 else ""
         usable = PLAIN_NAME.fullmatch(name) and not BOUND_NAME.fullmatch(name)
         out[a] = name if usable and name not in out.values() else f"i{len(out)}_{a}"
     return out

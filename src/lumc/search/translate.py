@@ -12,13 +12,25 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lumc.graph.expr import Expr, Range, add, axis, bounds, mul, num, simplify, substitute
+from lumc.graph.expr import (
+    Expr,
+    Range,
+    add,
+    axis,
+    bounds,
+    linear,
+    mul,
+    num,
+    simplify,
+    substitute,
+)
 from lumc.graph.graph import Iota, Node, Operand, Read, Scalar
 from lumc.graph.ops import DType, Op
 from lumc.kernel import term
 from lumc.kernel.normal import identity
 from lumc.kernel.term import Buffer
 from lumc.search import fold
+from lumc.search.phases import at, pinned
 
 MAX_VIEWS = 32  # ways in which one node of a region may be read
 
@@ -43,6 +55,7 @@ class Body:
     inputs: tuple[Buffer, ...]
     sources: tuple[Node, ...]
     extent: Mapping[str, int]
+    own: tuple[Expr, ...]  # the axes of the node
 
 
 def translate(
@@ -54,7 +67,7 @@ def translate(
     the axes of ``node``.
     """
     t = _Translation(inputs | {node} if state else inputs - {node})
-    own = tuple(t.fresh("o", n, ()) for n in node.sizes)
+    own = tuple(t.place(node, a, n) for a, n in zip(node.axes, node.sizes, strict=True))
     env = dict(zip(map(axis, node.axes), own, strict=True))
     value = t.read(node, own, ())
     if t.torn:
@@ -65,7 +78,7 @@ def translate(
     buffers = tuple(
         Buffer(name, s.dtype, s.sizes, s.op == "weight") for s, name in t.sources.items()
     )
-    return Body(value, place, output, buffers, tuple(t.sources), dict(t.extent))
+    return Body(value, place, output, buffers, tuple(t.sources), dict(t.extent), own)
 
 
 @dataclass
@@ -91,6 +104,32 @@ class _Translation:
 
     def simple(self, e: Expr, env: Mapping[Expr, Expr]) -> Expr:
         return simplify(substitute(e, env), self.ranges)
+
+    def place(self, node: Node, name: str, extent: int) -> Expr:
+        """An axis of the result; as several where the operands divide it: a value below has axes
+        of its own then, and is not computed again for every element that reads it."""
+        probe = self.probe(extent)
+        env = {axis(a): probe if a == name else axis(a) for a, _ in node.loops}
+        others = {a: (0, _int(n) - 1) for a, n in node.loops if a != name}
+        known, self.ranges = self.ranges, {**self.ranges, **others}
+        found = {d for o in node.operands for d in self._splits(o, env, probe)}
+        self.ranges = known
+        parts = parts_of(extent, sorted(found))
+        return self.joined(parts, [self.fresh("o", n, ()) for n in parts])
+
+    def probe(self, extent: int) -> Expr:
+        """Stands for an axis of this extent, to see what divides it."""
+        probe = axis(f"?{extent}")
+        self.ranges[probe.attr[0]] = (0, max(extent - 1, 0))
+        return probe
+
+    @staticmethod
+    def joined(parts: Sequence[int], axes: Sequence[Expr]) -> Expr:
+        """The index that axes of these extents make, outer first."""
+        place = num(0)
+        for part, a in zip(parts, axes, strict=True):
+            place = add(mul(place, part), a)
+        return place
 
     # ---- nodes and operands
 
@@ -155,25 +194,27 @@ class _Translation:
         assert node.reduced and isinstance(node.op, Op)
         name, extent = node.reduced[0], _int(node.reduced[1])
         taken = {a for i in env.values() for a in i.free}
-        parts = [extent]
-        probe = axis(f"?{extent}")
-        self.ranges[probe.attr[0]] = (0, max(extent - 1, 0))
+        probe = self.probe(extent)
         splits = self._splits(node.operands[0], {**env, axis(name): probe}, probe)
-        if splits and all(b % a == 0 for a, b in zip(splits, [*splits[1:], extent], strict=True)):
-            edges = [1, *splits, extent]
-            parts = [b // a for a, b in itertools.pairwise(edges)][::-1]
+        parts = parts_of(extent, splits)
         bound: list[Expr] = []
         for part in parts:
             again = next((a for a in dropped if self.extent[a] == part and a not in taken), None)
             bound.append(axis(again) if again else self.fresh("r", part, sorted(taken)))
             taken |= bound[-1].free
-        place = num(0)
-        for part, b in zip(parts, bound, strict=True):
-            place = add(mul(place, part), b)
+        place = self.joined(parts, bound)
         body = self.operand(node.operands[0], {**env, axis(name): place}, dropped)
         for part, b in zip(reversed(parts), reversed(bound), strict=True):
-            body = reduction(node.op, b, part, body)
+            body = self._reduced(node.op, b, part, body)
         return body
+
+    def _reduced(self, op: Op, over: Expr, extent: int, body: Expr) -> Expr:
+        if op is Op.SUM and over.kind == "axis":
+            name: str = over.attr[0]
+            only = pinned(body, name, extent, self.ranges)
+            if only is not None:
+                return at(body, name, only, self.ranges)
+        return reduction(op, over, extent, body)
 
     def _splits(self, operand: Operand, env: Mapping[Expr, Expr], probe: Expr) -> list[int]:
         """By what the operands below divide the probe axis, ascending."""
@@ -187,13 +228,41 @@ class _Translation:
             index = tuple(self.simple(i, env) for i in o.index)
             for i in index:
                 _divisors(i, probe, found)
-            ends = o.source.is_leaf or o.source in self.inputs or o.source.reduced
+            for b in o.bounds:
+                found.update(_phases(self.simple(b.index, env), _int(b.hi) - b.lo, probe))
+            ends = o.source.is_leaf or o.source in self.inputs
             probed = any(probe.attr[0] in i.free for i in index)
             if probed and not ends and (o.source, index) not in seen:
                 seen.add((o.source, index))
-                below = dict(zip(map(axis, o.source.axes), index, strict=True))
+                below = self._inside(
+                    o.source, dict(zip(map(axis, o.source.axes), index, strict=True))
+                )
                 todo += [(p, below) for p in o.source.operands]
         return sorted(found)
+
+    def _inside(self, node: Node, env: dict[Expr, Expr]) -> dict[Expr, Expr]:
+        """The axes of a node's operands: with one that stands for what it reduces."""
+        if not node.reduced:
+            return env
+        name, extent = node.reduced
+        inner = f"{node.name}.{name}"
+        self.ranges[inner] = (0, max(_int(extent) - 1, 0))
+        return {**env, axis(name): axis(inner)}
+
+
+def parts_of(extent: int, divisors: Sequence[int]) -> list[int]:
+    """The extents of the parts of an axis that is divided by these, outer first; only itself if
+    they are no chain of divisors."""
+    edges = [1, *divisors, extent]
+    if any(a == b or b % a for a, b in itertools.pairwise(edges)):
+        return [extent]
+    return [b // a for a, b in itertools.pairwise(edges)][::-1]
+
+
+def _phases(index: Expr, count: int, probe: Expr) -> list[int]:
+    """The period of a guard that holds for one phase of the probe axis, if it is one."""
+    single = count == 1 and index.kind == "mod"
+    return [index.attr[0]] if single and abs(linear(index.kids[0])[1].get(probe, 0)) == 1 else []
 
 
 def _divisors(e: Expr, probe: Expr, found: set[int]) -> int:

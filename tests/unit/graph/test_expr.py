@@ -1,6 +1,7 @@
 """Index expressions against Python's integers, point by point."""
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from lumc.graph.expr import (
     floordiv,
     from_linear,
     index,
+    index_value,
     linear,
     make,
     mod,
@@ -291,3 +293,28 @@ def test_gathers_of_large_terms_have_one_order_in_sums() -> None:
     a, b = dyn(_doubled(300)), dyn(_doubled(301))
     assert text(a, ATOM) == text(b, ATOM) and digest(a) != digest(b)
     assert add(a, b) is add(b, a)
+
+
+def test_division_of_sums_in_steps_by_enumeration() -> None:
+    """(step*x + r) // d = x // (d / step) where 0 <= r < step: for all small sums."""
+    rng = random.Random(5)
+    split = 0
+    for _ in range(1500):
+        extent = {a: rng.randint(1, 7) for a in "abc"}
+        ranges = {a: (0, n - 1) for a, n in extent.items()}
+        e = add(*(mul(a, rng.randint(-7, 12)) for a in extent), rng.randint(-9, 20))
+        divisor = rng.choice((2, 3, 4, 6, 8, 12))
+        quotient, rest = divmod_(e, divisor, ranges)
+        split += quotient.free < e.free
+        for point in itertools.product(*(range(n) for n in extent.values())):
+            at = dict(zip(extent, point, strict=True))
+            whole = index_value(e, at)
+            assert index_value(quotient, at) == whole // divisor, (e, divisor, ranges)
+            assert index_value(rest, at) == whole % divisor, (e, divisor, ranges)
+    assert split > 100
+
+
+def test_a_quotient_does_not_have_what_cannot_reach_it() -> None:
+    ranges = {"j": (0, 319), "k": (0, 31), "l": (0, 31)}
+    e = add(mul("j", 1024), mul("k", 32), "l")
+    assert str(floordiv(e, 10240, ranges)) == "j // 10"

@@ -1,0 +1,83 @@
+"""Sums of which one term is left: the others are multiplied with zero.
+
+    pinned    Sum_r f(r) = f((lo - x) % s),    r < s, f a product with a factor that is guarded by
+                                               lo <= (x + r) % s < lo + 1    [finite]
+
+That is what a transposed convolution is made of: between the elements of its operand lie zeros, so
+every phase of the result, u0 of u = s*u1 + u0, needs other steps of the window. Values that are
+multiplied with these zeros are not read, so an infinite weight gives no NaN there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from math import prod
+
+from lumc.graph.expr import (
+    Expr,
+    Range,
+    add,
+    axis,
+    bound_axes,
+    index_value,
+    linear,
+    mod,
+    mul,
+    rebuild,
+    simplify,
+    subterms,
+)
+
+TRIED = 256  # values of an index that are looked at one by one
+
+Ranges = Mapping[str, Range]
+
+
+def pinned(body: Expr, over: str, extent: int, ranges: Ranges) -> Expr | None:
+    """The one value of an axis of this extent for which a product is not zero, or None."""
+    hidden = {a for e in subterms(body) for a in bound_axes(e)}
+    for guard in _guards(body):
+        i, lo = guard.kids[0], guard.attr[0]
+        if i.kind != "mod" or i.attr[0] != extent or guard.attr != (lo, lo + 1):
+            continue
+        step = linear(i.kids[0])[1].get(axis(over), 0)
+        rest = add(i.kids[0], mul(axis(over), -step))
+        if abs(step) == 1 and not rest.free & (hidden | {over}):
+            return mod(mul(add(rest, -lo), -step), extent, ranges)
+    return None
+
+
+def _guards(body: Expr) -> Iterator[Expr]:
+    """The guards outside of which a product, or a sum of such products, is zero."""
+    todo = [body]
+    while todo:
+        e = todo.pop()
+        if e.attr[:1] in (("sum",), ("mul",)):
+            todo += e.kids
+        elif e.kind == "guard":
+            yield e
+            todo.append(e.kids[1])
+
+
+def at(body: Expr, over: str, value: Expr, ranges: Ranges) -> Expr:
+    """The body where an axis has this value, without the guards that always hold then."""
+    memo: dict[Expr, Expr] = {axis(over): value}
+    for e in subterms(body):
+        if e not in memo:
+            new = rebuild(e, [memo[k] for k in e.kids])
+            if e.kind in ("lin", "div", "mod"):
+                new = simplify(new, ranges)
+            memo[e] = new.kids[1] if e.kind == "guard" and _holds(new, ranges) else new
+    return memo[body]
+
+
+def _holds(guard: Expr, ranges: Ranges) -> bool:
+    """Does a guard hold for all values of a few short axes?"""
+    (i, _), (lo, hi) = guard.kids, guard.attr
+    axes = sorted(i.free)
+    spans = [range(ranges[a][0], ranges[a][1] + 1) if a in ranges else () for a in axes]
+    if not 0 < prod(map(len, spans)) <= TRIED or any(e.kind == "dyn" for e in subterms(i)):
+        return False
+    points = itertools.product(*spans)
+    return all(lo <= index_value(i, dict(zip(axes, p, strict=True))) < hi for p in points)
