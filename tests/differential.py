@@ -32,7 +32,7 @@ from lumc.profile.choose import estimate
 from lumc.search import search
 from lumc.search.saturate import Limits
 from random_graphs import leaf_values
-from searching import run_kernels
+from searching import as_the_graph_sees, run_kernels
 
 Array = np.ndarray[Any, Any]
 Leaf = Callable[[Node], Array]
@@ -204,7 +204,7 @@ def run_plan(plan: Plan, entry: str, leaf: Leaf) -> dict[str, Array]:
         names = instance.names | {b.name: f"{i}.{b.name}" for b in region.local}
         kernels = [plan.kernels[s.kernel].kernel for s in region.steps]
         run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values)
-    return values
+    return as_the_graph_sees(graph, entry, values)
 
 
 def with_random_schedules(plan: Plan, seed: int) -> Plan:

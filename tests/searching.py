@@ -47,7 +47,7 @@ def run_kernels(
     """Run launches on named values; adds what they write."""
     for kernel, names in zip(kernels, args, strict=True):
         given = {
-            b.name: values[name]
+            b.name: np.asarray(values[name]).reshape(b.shape)  # kernels see merged dims
             for b, name in zip(kernel.buffers, names, strict=True)
             if name in values
         }
@@ -73,7 +73,13 @@ def run_plan(plan: Plan, entry: str, inputs: dict[str, Array]) -> dict[str, Arra
         names = instance.names | {b.name: f"{i}.{b.name}" for b in region.local}
         kernels = [plan.kernels[s.kernel].kernel for s in region.steps]
         run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values)
-    return values
+    return as_the_graph_sees(graph, entry, values)
+
+
+def as_the_graph_sees(graph: Graph, entry: str, values: dict[str, Array]) -> dict[str, Array]:
+    """Values of which kernels have merged dims, in their own shapes."""
+    shapes = {n.name: n.sizes for n in (*graph.entry(entry).nodes, *graph.states)}
+    return {name: np.reshape(v, shapes.get(name, np.shape(v))) for name, v in values.items()}
 
 
 def oracle(graph: Graph, entry: str, inputs: dict[str, Array]) -> tuple[Any, Any]:

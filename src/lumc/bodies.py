@@ -92,8 +92,8 @@ def _signature(region: RegionPlan, kernels: Mapping[str, KernelPlan]) -> Signatu
         buffers = kernels[step.kernel].kernel.buffers
         for name, b in zip(step.args, buffers, strict=True):
             known = names.setdefault(name, b)
-            if (known.dtype, known.shape) != (b.dtype, b.shape):
-                raise ValueError(f"{name} has two forms in region {region.key}")
+            if (known.dtype, math.prod(known.shape)) != (b.dtype, math.prod(b.shape)):
+                raise ValueError(f"{name} has two sizes in region {region.key}")
     return {name: b for name, b in names.items() if b not in region.local}
 
 
@@ -216,13 +216,13 @@ def _launches_from(
     for i in instances:
         for slot, want in regions[i.region].items():
             name, known = i.names[slot], values[i.entry]
-            kind, shape = known[name]
-            laid_out = (i.entry, name) in made and sorted(want.shape) == sorted(shape)
-            if want.dtype != kind or (want.shape != shape and not laid_out):
-                raise ValueError(f"{name} does not fit {slot} of region {i.region}")
-            if laid_out:  # in the order of dims that its maker chose
-                known[name] = (kind, want.shape)
+            kind, orders = known[name]
+            if (i.entry, name) in made:  # in the order of dims that its maker chose
+                orders = [(*s[:n], *s[n + 1 :], s[n]) for s in orders[:1] for n in range(len(s))]
                 made.discard((i.entry, name))
+            known[name] = (kind, [s for s in orders if _is_seen_as(s, want.shape)])
+            if want.dtype != kind or not known[name][1]:
+                raise ValueError(f"{name} does not fit {slot} of region {i.region}")
     for e in graph.entries:
         if [name for name, _ in outputs[e.name]] != [name for name, _ in e.outputs]:
             raise ValueError(f"the outputs of entry {e.name} are not those of its graph")
@@ -231,7 +231,21 @@ def _launches_from(
     return instances, outputs
 
 
-def _values(graph: Graph, entry: str) -> dict[str, tuple[DType, tuple[Any, ...]]]:
+def _values(graph: Graph, entry: str) -> dict[str, tuple[DType, list[tuple[int, ...]]]]:
+    """The dtype of every value, and the orders that its dims may have in memory."""
     e = graph.entry(entry)
     nodes = (*graph.weights, *graph.states, *e.inputs, *e.nodes)
-    return {n.name: (n.dtype, n.shape) for n in nodes}
+    return {n.name: (n.dtype, [n.sizes]) for n in nodes}
+
+
+def _is_seen_as(shape: Sequence[int], merged: Sequence[int]) -> bool:
+    """Whether a shape becomes another one when dims that lie side by side are merged."""
+    if 0 in shape:
+        return 0 in merged
+    left = [n for n in shape if n != 1]
+    for n in merged:
+        while n > 1 and left and n % left[0] == 0:
+            n //= left.pop(0)
+        if n != 1:
+            return False
+    return not left

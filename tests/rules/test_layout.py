@@ -72,9 +72,9 @@ def results(r: Region, values: Mapping[str, Array], cuts: int) -> Array:
     known = dict(values)
     for k in Splitting(r.frame, variant.value, variant.cuts).kernels(range(cuts)):
         check_kernel(k)
-        read = {b.name: known[b.name] for b in k.buffers if b.name not in k.stored}
-        known |= evaluate_kernel(k, read)
-    return known["out"]
+        read = (b for b in k.buffers if b.name not in k.stored)
+        known |= evaluate_kernel(k, {b.name: known[b.name].reshape(b.shape) for b in read})
+    return known["out"].reshape(r.frame.output.shape)  # kernels see merged dims
 
 
 def moved(name: str, value: Array, last: Last) -> Array:

@@ -26,13 +26,15 @@ Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
 class Packing:
     """How a kernel wants a weight: ``value[axes] = weight[index]`` in ``dtype``, and with ``panel``
     (position of the lane axis, width) laid out as ``[ceil(lane / width)][other axes..][width]``,
-    zero padded. The index mentions only these axes."""
+    zero padded. The index mentions only these axes; it sees the weight in ``shape``, of as many
+    elements, where a kernel has dims of it as one."""
 
     weight: str
     dtype: DType
     index: tuple[Expr, ...]
     axes: tuple[tuple[str, Size], ...]  # (name, extent)
     panel: tuple[Size, Positive] | None
+    shape: tuple[Size, ...] | None = None  # None: its own
 
     def __post_init__(self) -> None:
         if self.panel and self.panel[0] >= len(self.axes):
@@ -46,6 +48,12 @@ class Packing:
             lane, width = self.panel
             extents[lane] = -(-extents[lane] // width) * width
         return prod(extents)
+
+    def seen(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that the index sees of a weight of this shape. Raises ValueError."""
+        if self.shape is not None and prod(self.shape) != prod(shape):
+            raise ValueError(f"'{self.weight}' has another size than its packing")
+        return shape if self.shape is None else self.shape
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 - no axis of extent 1, no empty reduction, no root without elements;
 - no guard that always or never holds; every load under a guard carries it itself, so the rest
   of a guarded term can be computed anywhere, and reductions can leave their guards;
-- a reduction of a reduction of the same kind is one reduction over several axes.
+- a reduction of a reduction of the same kind is one reduction over several axes;
+- axes of one extent in a reduction are named in the order in which its term has them, so that
+  reductions which differ in such names only are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from math import gcd
@@ -16,6 +18,7 @@ from math import gcd
 from lumc.graph.expr import (
     Expr,
     Range,
+    axis,
     bound_axes,
     bounds,
     from_linear,
@@ -23,6 +26,7 @@ from lumc.graph.expr import (
     make,
     num,
     rebuild,
+    substitute,
     subterms,
 )
 from lumc.graph.ops import DType
@@ -46,7 +50,7 @@ def _normal_roots(sizes: tuple[tuple[str, int], ...], every: Sequence[Root]) -> 
     roots = [r for r in every if 0 not in map(extent.get, r.axes)]
     simplify = partial(_simplify, _Scope(extent, [r.value for r in roots]))
     index = [tuple(simplify(i) for i in r.index) for r in roots]
-    values = _merge([simplify(r.value) for r in roots])
+    values = _named(_merge([simplify(r.value) for r in roots]), extent)
     return tuple(Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True))
 
 
@@ -211,3 +215,25 @@ def _merge(values: list[Expr]) -> list[Expr]:
             axes = e.attr[1] + below.attr[1]
             new[e] = make("red", (e.attr[0], axes), below.kids, axes)
     return [new[v] for v in values]
+
+
+def _named(values: list[Expr], extent: Mapping[str, int]) -> list[Expr]:
+    """The bound axes of every reduction, where several have one extent, in a fixed order."""
+    new: dict[Expr, Expr] = {}
+    for e in subterms(*values):
+        new[e] = rebuild(e, [new[k] for k in e.kids])
+        if e.kind == "red" and len({extent[a] for a in e.attr[1]}) < len(e.attr[1]):
+            body = substitute(new[e].kids[0], _in_order(new[e], extent))
+            new[e] = make("red", e.attr, (body,), e.attr[1])
+    return [new[v] for v in values]
+
+
+def _in_order(reduction: Expr, extent: Mapping[str, int]) -> dict[Expr, Expr]:
+    """Its axes by those that they become: first visits get the first names."""
+    names = reduction.attr[1]
+    seen = [t.attr[0] for t in subterms(reduction) if t.kind == "axis" and t.attr[0] in names]
+    out: dict[Expr, Expr] = {}
+    for n in dict.fromkeys(extent[a] for a in seen):
+        same = [a for a in seen if extent[a] == n]
+        out |= dict(zip(map(axis, same), map(axis, sorted(same)), strict=True))
+    return out

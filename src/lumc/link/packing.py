@@ -18,8 +18,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 def pack(weight: Array, dtype: DType, packing: Packing) -> Array:
     """The packed elements in a row; ``dtype`` is the weight's. Raises ValueError out of bounds."""
-    vector = weight.reshape(weight.shape or 1)  # so that every index is an array
-    values = convert(vector[_index(packing, weight.shape)], dtype, packing.dtype)
+    shape = packing.seen(weight.shape)
+    vector = weight.reshape(shape or 1)  # so that every index is an array
+    values = convert(vector[_index(packing, shape)], dtype, packing.dtype)
     if packing.panel is None:
         return np.ascontiguousarray(values).reshape(-1)
     lane, width = packing.panel
@@ -44,6 +45,7 @@ class Recipe:
 
 def recipe(packing: Packing, shape: tuple[int, ...], dtype: DType) -> Recipe | None:
     """The recipe of a packing of a weight, if strides say it all and nothing is converted."""
+    shape = packing.seen(shape)
     steps, irregular = axis_steps(packing.index, shape)
     constants = (linear(e)[0] * s for e, s in zip(packing.index, strides(shape), strict=True))
     plain = [(n, steps.get(a, 0)) for a, n in packing.axes]

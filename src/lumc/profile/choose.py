@@ -295,8 +295,7 @@ def plan_region(
 ) -> RegionPlan:
     """The launches of a region; new kernels are added to ``kernels``, equal ones shared."""
     steps = []
-    empty = any(0 in parts[-1].buffer(name).shape for name in parts[-1].stored)
-    for part in () if empty else parts:
+    for part in (p for p in parts if p.roots) if parts[-1].roots else ():  # else it is empty
         kernel, args = canonical(normalize(part))
         key = kernel_key(kernel, target)
         if key not in kernels:

@@ -27,6 +27,8 @@ from lumc.graph.expr import (
 )
 from lumc.graph.index import narrowed
 from lumc.kernel.key import abstract
+from lumc.kernel.merge import merge_axes
+from lumc.kernel.normal import normalize
 from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Root, const, dtype, load
 
 ELEMENTWISE = ("un", "bin", "guard", "cast")
@@ -208,9 +210,11 @@ def assemble(
     known: Iterable[Buffer],
     stored: tuple[Buffer, ...],
 ) -> Kernel:
-    """The kernel of these roots: of what is known it gets what it reads."""
+    """The kernel of these roots in its normal form, with axes that are read side by side as one;
+    of what is known it gets what it reads."""
     below = subterms(*(r.value for r in roots))
     read = {e.attr[0] for e in below if e.kind == "load"}
     used = {*axes, *(a for e in below for a in (e.attr if e.kind == "axis" else bound_axes(e)))}
     buffers = (*(b for b in known if b.name in read), *stored)
-    return Kernel(name, axes, {a: n for a, n in extent.items() if a in used}, roots, buffers)
+    own = {a: n for a, n in extent.items() if a in used}
+    return merge_axes(normalize(Kernel(name, axes, own, roots, buffers)))

@@ -81,8 +81,9 @@ def run_split(kernels: list[Kernel], space: Space, region: Region) -> np.ndarray
         for b, name in zip(region.frame.inputs, _sources(space, region), strict=True)
     }
     for k in kernels:
-        arrays.update(evaluate_kernel(k, {b.name: arrays[b.name] for b in k.buffers[:-1]}))
-    return arrays["out"]
+        given = {b.name: arrays[b.name].reshape(b.shape) for b in k.buffers[:-1]}
+        arrays.update(evaluate_kernel(k, given))
+    return arrays["out"].reshape(region.frame.output.shape)
 
 
 def _sources(space: Space, region: Region) -> tuple[str, ...]:
