@@ -351,6 +351,38 @@ def normalized_conv(out: int, channels: int, height: int, width: int, last: bool
     return kernel("normalized_conv", " ".join(place), extent, body, shapes, "w g v")
 
 
+def windows(
+    channels: int,
+    height: int,
+    width: int,
+    k: int,
+    step: int,
+    last: bool,
+    kind: str = "sum",
+    dtype: DType = F32,
+) -> Kernel:
+    """Every channel alone, first or last: padded windows weighted and summed, or their maximum."""
+    pad, place = k // 2, ("y", "x", "c") if last else ("c", "y", "x")
+    iy, ix = (add(mul(a, step), u, -pad) for a, u in (("y", "u"), ("x", "v")))
+    at = (iy, ix, "c") if last else ("c", iy, ix)
+
+    def inside(e: Expr) -> Expr:
+        return guard(iy, 0, height, guard(ix, 0, width, e))
+
+    read = inside(x("x", *at, kind=dtype))
+    shapes = {"x": (height, width, channels) if last else (channels, height, width)}
+    if kind == "sum":
+        value = total("u v", times(read, x("w", "c", "u", "v", kind=dtype)))
+        shapes["w"] = (channels, k, k)
+    else:
+        outside = binary("lt", inside(const(True, BOOL)), const(True, BOOL))
+        value = greatest("u v", plus(read, binary("sel", outside, c(-math.inf, dtype))))
+    sizes = {"c": channels, "y": (height - 1) // step + 1, "x": (width - 1) // step + 1}
+    extent = {**{a: sizes[a] for a in place}, "u": k, "v": k}
+    kinds, name = dict.fromkeys(shapes, dtype), f"windows_{kind}"
+    return kernel(name, " ".join(place), extent, plus(value, value), shapes, "w", kinds)
+
+
 def qkv(m: int, n: int, k: int) -> Kernel:
     """Three roots share the loop, the statistic and the left operand."""
     value = {
@@ -631,6 +663,16 @@ FAMILIES = {
         (10, 3, 9, 17, 3, 1, 2),
         (6, 5, 7, 20, 1, 0),
         (4, 2, 11, 10, 5, 2, 2, False),
+    ],
+    windows: [
+        *((5, 9, 13, k, step, last) for k in (2, 3) for step in (1, 2) for last in (False, True)),
+        (20, 7, 30, 3, 1, True),
+        (3, 14, 28, 5, 1, False),
+        (16, 7, 7, 7, 1, True),
+        (33, 5, 8, 3, 3, True),
+        (1, 1, 1, 3, 1, True),
+        *((6, 9, 20, 3, 2, last, "max") for last in (False, True)),
+        *((6, 9, 20, 3, 1, True, "sum", kind) for kind in (F64, F16, I32)),
     ],
     qkv: [(3, 17, 5), (17, 48, 37), (32, 64, 64)],
     normalized_conv: [

@@ -80,6 +80,36 @@ QUICK = {
     ),
 }
 MORE = {
+    "rows that are not there are read": Mutant(
+        "codegen/cterm.py",
+        ": {p.spelling.zeros}",
+        ": &{p.address(start)}",
+        f"{DEFAULT} and windows",
+    ),
+    "windows of the last rows are left out": Mutant(
+        "codegen/creduce.py",
+        "for rest in sorted(",
+        "for rest in sorted(set() and ",
+        f"{DEFAULT} and windows",
+    ),
+    "windows of neighbours are the same": Mutant(
+        "codegen/creduce.py",
+        "add(axis(row), n)} if n",
+        "add(axis(row), n)} if n > 1",
+        f"{DEFAULT} and windows",
+    ),
+    "weights lie across the wrong axis": Mutant(
+        "codegen/across.py",
+        "dims = tuple(ir.Dim(a, num(0), extent[a]) for a in axes)",
+        "dims = tuple(ir.Dim(a, num(0), extent[a]) for a in (*axes[1:], axes[0]))",
+        f"{DEFAULT} and windows",
+    ),
+    "padded once for other rows": Mutant(
+        "codegen/staging.py",
+        "return substitute(load, {axis(n): i for i, n in names.items()})",
+        "return substitute(load, {axis(n): add(i, 1) for i, n in names.items()})",
+        f"{DEFAULT} and windows",
+    ),
     "the rest of a row starts late": Mutant(
         "codegen/cwriter.py",
         "{end} - {width if again else rest}",

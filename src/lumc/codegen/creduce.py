@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from lumc.codegen.cmap import print_map
 from lumc.codegen.cterm import C_TYPES, Levels
 from lumc.codegen.cwriter import WIDTH, Writer
 from lumc.codegen.program import Dim, Map, Output, Place, Range, Reduce, reference
-from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, text
+from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, lanes
-from lumc.kernel.term import dtype
+from lumc.kernel.registers import ABREAST
+from lumc.kernel.term import binary, dtype
 
 # sums of integers wrap: they are unsigned, and modulo 2^32 is also modulo 2^8
 _SUMS = {
@@ -36,6 +38,8 @@ def print_reduce(w: Writer, op: Reduce) -> None:
         _along_kept(w, op)
     elif op.lanes == "strips":
         _in_strips(w, op)
+    elif op.lanes == "windows":
+        _window(w, op)
     else:
         _along_reduced(w, op)
 
@@ -63,6 +67,51 @@ def _along_kept(w: Writer, op: Reduce) -> None:
         ]
         steps = [*totals, *(w.store(dst, value) for dst, value in stores)]
         w.walk(levels, ranges, steps, LONG)
+
+
+def _window(w: Writer, op: Reduce) -> None:
+    """All steps of a short walk at once, for each lane: results stay in registers. Some rows side
+    by side share what they read of neighbouring windows."""
+    outer = list(op.kept[:-1])
+    if not outer:
+        _windows(w, op, "", 1)
+        return
+    row = outer.pop()
+    r, c = op.ranges[row], w.names.axis(row)
+    many = _even(r.largest, ABREAST)
+    with w.loops(outer, op.ranges), w.block():
+        w.line(f"long {c} = {w.index(r.lo)};")
+        with w.block(f"for (; {c} + {many} <= {w.end(r)}; {c} += {many})", f"{many} of {row}"):
+            _windows(w, op, row, many)
+        for rest in sorted({n % many for n in r.sizes} - {0}):
+            with w.block(f"if ({w.end(r)} - {c} == {rest})" if len(r.sizes) > 1 else ""):
+                _windows(w, op, row, rest)
+
+
+def _even(extent: int, most: int) -> int:
+    """At most ``most`` of an extent, so that all parts of it are about as large."""
+    return max(1, -(-extent // -(-extent // most)))
+
+
+def _windows(w: Writer, op: Reduce, row: str, count: int) -> None:
+    """The windows of so many rows, one line of all windows after the other: few values are alive
+    at a time, and those of neighbours are read once."""
+    levels = w.levels((op.kept[-1],))
+    indices = [i for o in op.outputs for e in subterms(o.term) if e.kind == "load" for i in e.kids]
+    beside = {a for i in indices if row in i.free for a in i.free}
+    red = sorted(op.red, key=beside.__contains__)
+    across = [a for a in red if a not in beside]
+    there = [{axis(row): add(axis(row), n)} if n else {} for n in range(count)]
+    totals = {(o, n): substitute(o.init, t) for o in op.outputs for n, t in enumerate(there)}
+    for outer in product(*(range(op.ranges[a].largest) for a in across)):
+        for (o, n), total in totals.items():
+            for inner in product(*(range(op.ranges[a].largest) for a in red[len(across) :])):
+                step = dict(zip(map(axis, red), map(num, outer + inner), strict=True))
+                total = binary("add", total, substitute(o.term, there[n] | step))
+            totals[o, n] = total
+            levels.value(total)
+    stores = [w.store(substitute(o.dst, there[n]), levels.value(t)) for (o, n), t in totals.items()]
+    w.walk(levels, op.ranges, stores, LONG)
 
 
 def _in_strips(w: Writer, op: Reduce) -> None:

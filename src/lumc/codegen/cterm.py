@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lumc.codegen.program import Place
-from lumc.graph.expr import Expr, bounds, signed_sum
+from lumc.graph.expr import Expr, axis, bounds, num, signed_sum, substitute
 from lumc.graph.expr import Range as Bounds
 from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.kernel.contraction import computed
@@ -42,9 +42,11 @@ class Spelling:
     index: str = "long"
     counter: str = "long"  # of loops
     truncate: str = "({type}){value}"  # a float to an integer
+    zeros: str = ""  # an address where zeros are, of any type
 
 
-C = Spelling(C_TYPES, STORED)
+ZEROS = 1 << 14  # bytes of zeros in lumc_kernel.h
+C = Spelling(C_TYPES, STORED, zeros="(const void *)lumc_zeros")
 _PLAIN = re.compile(r"[a-z][a-z0-9]{0,15}")
 _RESERVED = re.compile(
     "args|asm|auto|break|case|char|const|continue|default|do|double|else|enum|extern|first|float"
@@ -172,6 +174,8 @@ class TermPrinter:
             return self.cast(kids[0], dtype(e.kids[0]), dtype(e))
         a, b = kids
         match e.attr[0]:
+            case "lt" if kind is DType.BOOL and e.kids[1].kind == "const" and e.kids[1].attr[1]:
+                return f"(!{a})"
             case "lt":
                 return f"({a} < {b})"
             case "eq":
@@ -234,8 +238,12 @@ class Levels:
         if e not in self._memo:
             text, kind = self._text(e), computed(dtype(e))
             c_type = self.printer.spelling.types[DType.I32 if self._is_narrow(e) else kind]
-            self._memo[e] = f"v_{self.printer.fresh()}"
-            self.at[self.level(e)].append(f"const {c_type} {self._memo[e]} = {text};")
+            self._memo[e] = name = f"v_{self.printer.fresh()}"
+            level = self.level(e)
+            if e.attr[:1] == ("sel",) and level < len(self.loops) and self.printer.spelling.zeros:
+                self.at[level] += [f"{c_type} {name} = {text};", f"LUMC_CHOSEN({name});"]
+            else:
+                self.at[level].append(f"const {c_type} {name} = {text};")
         return self._memo[e]
 
     def _text(self, e: Expr) -> str:
@@ -251,10 +259,31 @@ class Levels:
             while body.kind == "guard":
                 conditions.append(p.condition(body, self.value))
                 body = body.kids[1]
+            if body.kind == "load" and (row := self._row(e, conditions, body)):
+                return p.widened(body, row)
             # a guarded load must not happen outside; everything else may be computed anywhere
             inner = p.load(body, self.value) if body.kind == "load" else self.value(body)
             return f"(({' & '.join(conditions)}) ? {inner} : {zero(computed(dtype(e)))})"
         return p.operation(e, [self.value(k) for k in e.kids])
+
+    def _row(self, e: Expr, conditions: Sequence[str], load: Expr) -> str | None:
+        """An element of a row that is read for all lanes or for none: elsewhere a row of zeros is
+        read, so that no lane has to ask."""
+        p, lane = self.printer, self.loops[-1] if self.loops else ""
+        place, asked, inner = p.places[load.attr[0]], list[Expr](), e
+        while inner is not load:
+            asked.append(inner.kids[0])
+            inner = inner.kids[1]
+        steps, irregular = place.motion(load.kids)
+        along = steps.get(lane) == 1 and lane not in irregular
+        reach = (p.ranges.get(lane, (0, ZEROS))[1] + 1) * place.dtype.nbytes
+        if not along or any(lane in i.free for i in asked) or reach > ZEROS or not p.spelling.zeros:
+            return None
+        row, start = f"row_{p.fresh()}", substitute(load, {axis(lane): num(0)})
+        found = f"({' & '.join(conditions)}) ? &{p.address(start, self.value)} : {p.spelling.zeros}"
+        said = f"const {p.spelling.stored[place.dtype]} *{row} = {found};"
+        self.at[max(map(self.level, (start, *asked)))] += [said, f"LUMC_CHOSEN({row});"]
+        return f"{row}[{p.names.axis(lane)}]"
 
     def _is_narrow(self, e: Expr) -> bool:
         """An integer index that fits 32 bits: twice the lanes."""

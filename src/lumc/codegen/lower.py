@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import lumc.codegen.program as ir
+from lumc.codegen.across import lay_across
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.maxima import plain_maxima
 from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_beside, place_scratch
@@ -19,9 +20,10 @@ from lumc.codegen.powers import shorter_powers
 from lumc.codegen.skew import skew_rows
 from lumc.codegen.staging import Staging
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
-from lumc.kernel.contraction import computed, split_operands
+from lumc.kernel.contraction import computed, factors, product, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
+from lumc.kernel.registers import WINDOW
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, constants, dtype, unary
@@ -43,7 +45,8 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     if schedule.fuse_rows:
         body = fuse_rows(body)
     program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), c.packed)
-    program = look_beside(fold(program) if schedule.fuse_rows else program)
+    program = lay_across(fold(program) if schedule.fuse_rows else program)
+    program = look_beside(program)
     program = skew_rows(program) if schedule.skew else program
     return place_scratch(look_ahead(program) if schedule.prefetch else program)
 
@@ -286,13 +289,27 @@ class Lowering:
             dst, init = self._home(s, g.outside), identity(s)
             if g.cut:
                 self._map(g.before, dst, kept, g.outside, init)
-            outputs.append(ir.Output(dst, s.attr[0], self.c.now(s.kids[0]), dst if g.cut else init))
+            value = self.c.now(s.kids[0])
+            if p.lanes == "kept" and not self.c.target.gpu:
+                parts = [self.staging.padded(f, kept[-1], g.inside, g.body) for f in factors(value)]
+                value = product(parts)
+            outputs.append(ir.Output(dst, s.attr[0], value, dst if g.cut else init))
             done[s] = dst
         keeps = self.c.schedule.keep and not g.cut and len(red) == 1 and p.lanes == "reduced"
         stores = self._keep(g, stages, kept, red[0]) if keeps else ()
         ranges = {a: g.inside[a] for a in (*kept, *red)}
-        g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), p.lanes, p.streams, stores))
+        lanes = "windows" if self._is_short(p.lanes, red, ranges, outputs) else p.lanes
+        g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores))
         return done
+
+    def _is_short(
+        self, lanes: str, red: Sequence[str], ranges: Scope, outputs: Sequence[ir.Output]
+    ) -> bool:
+        """Are there so few steps along kept lanes that they can be written out?"""
+        steps = prod(ranges[a].largest for a in red)
+        fixed = all(ranges[a] == self.c.whole[a] for a in red)
+        sums = all(o.op == "sum" for o in outputs)
+        return not self.c.target.gpu and lanes == "kept" and fixed and steps <= WINDOW and sums
 
     def _keep(self, g: Group, stages: list[Expr], kept: tuple[str, ...], j: str) -> Stores:
         """An expensive sub-term of this walk that is read again along other axes n, by a later

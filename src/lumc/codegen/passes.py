@@ -66,7 +66,8 @@ def _row_axes(op: ir.Op) -> tuple[str, ...]:
         return ()
     if isinstance(op, ir.Map):
         return op.axes[:-1]
-    return op.kept if op.lanes == "reduced" else op.kept[:-1]
+    beside = {"reduced": 0, "windows": 2}.get(op.lanes, 1)  # windows share what rows read
+    return op.kept[: len(op.kept) - beside]
 
 
 def _joins(op: ir.Op, first: Rowwise, axis: str) -> bool:

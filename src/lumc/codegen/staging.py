@@ -7,13 +7,24 @@ in place, how wide panels are, which copies go through a register transpose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.plan import Packing
 from lumc.codegen.program import Map, Range
 from lumc.errors import LumcError
-from lumc.graph.expr import Expr, add, axis, bound_axes, linear, mul, num, substitute, subterms
+from lumc.graph.expr import (
+    Expr,
+    add,
+    axis,
+    bound_axes,
+    combine,
+    linear,
+    mul,
+    num,
+    substitute,
+    subterms,
+)
 from lumc.kernel.contraction import (
     NARROW,
     VECTOR,
@@ -78,7 +89,9 @@ class Staging:
                 done[key] = self.c.new("packed", axes, self.c.whole, kind, panel, "packed")
                 q, extents = self.c.places[done[key].attr[0]], self.c.kernel.extent
                 over = tuple((a, extents[a]) for a in axes)
-                self.c.packed[q.name] = Packing(load.attr[0], q.dtype, load.kids, over, panel)
+                w = self.c.kernel.buffer(load.attr[0])
+                packing = Packing(w.name, q.dtype, load.kids, over, panel, w.shape)
+                self.c.packed[q.name] = packing
             self.staged[stage, side] = done[key]
 
     def _to_stage(self, mode: str) -> list[tuple[Expr, str, Expr]]:
@@ -140,17 +153,10 @@ class Staging:
     def _window(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr | None:
         """A copy in index space: an index c1*y + c2*u + c whose windows overlap is one axis of
         the copy. Smaller than the copy in axis space, and its guards are paid once."""
-        spans = {
-            i: span
-            for i in _compound(value)
-            if (span := _span(i, scope)) and span.largest < prod(scope[a].largest for a in i.free)
-        }
-        serial = len(self.c.places)
-        names = {i: f"{min(i.free)}.w{serial}x{k}" for k, i in enumerate(spans)}
+        spans, new, names = self._families(value, scope)
         p = self.c.plan[stage]
         lane = p.lane_axis if side == "b" else p.rows_axis
         inner = bound_axes(stage)[-1] if p.form == "dot" else lane
-        new = substitute(value, {i: axis(n) for i, n in names.items()})
         if not spans or new.free & {a for i in spans for a in i.free}:
             return None
         local = {**scope, **{names[i]: r for i, r in spans.items()}}
@@ -166,6 +172,42 @@ class Staging:
             return None
         self._write(load, axes, local, new, body)
         return seen
+
+    def padded(self, value: Expr, lane: str, scope: Scope, body: Body) -> Expr:
+        """The term of a walk over windows, read from a copy in index space: its guards are paid
+        once for each element, and not for every window that has it."""
+        if not any(e.kind == "guard" for e in subterms(value)):
+            return value
+        spans, new, names = self._families(value, scope)
+        inner = [n for i, n in names.items() if lane in i.free]
+        if len(inner) != 1 or new.free & {a for i in spans for a in i.free}:
+            return value
+        local = {**scope, **{names[i]: r for i, r in spans.items()}}
+        axes = (*sorted(new.free - set(inner)), *inner)
+        load = self.c.new("window", axes, local, dtype(value))
+        self._write(load, axes, local, new, body)
+        return substitute(load, {axis(n): i for i, n in names.items()})
+
+    def _families(
+        self, value: Expr, scope: Scope
+    ) -> tuple[dict[Expr, Range], Expr, dict[Expr, str]]:
+        """The forms c1*y + c2*u whose windows overlap and that a term uses, also inside // and %,
+        maybe times a factor and with a constant: their ranges, the term with each as one axis, and
+        the names of these."""
+        spans, uses = dict[Expr, Range](), dict[Expr, tuple[Expr, int, int]]()
+        for i in subterms(value):
+            constant, atoms = linear(i) if i.kind == "lin" else (0, {})
+            if len(atoms) < 2 or any(a.kind != "axis" for a in atoms):
+                continue
+            factor = gcd(*atoms.values())
+            form = combine((a, c // factor) for a, c in atoms.items())
+            span = _span(form, scope)
+            if span and span.largest < prod(scope[a].largest for a in form.free):
+                spans[form], uses[i] = span, (form, factor, constant)
+        serial = len(self.c.places)
+        names = {f: f"{min(f.free)}.w{serial}x{k}" for k, f in enumerate(spans)}
+        at = {i: combine([(axis(names[f]), n)], c) for i, (f, n, c) in uses.items()}
+        return spans, substitute(value, at), names
 
     # ---- questions to the machine
 
@@ -209,12 +251,6 @@ class Staging:
             if unit and unit[0] != lane and steps.get(lane, 0) > 1 and wide:
                 return unit[0]
         return None
-
-
-def _compound(value: Expr) -> list[Expr]:
-    """The indices of several axes that loads, guards and iotas of a term use."""
-    indices = [i for e in subterms(value) if e.kind in ("load", "guard", "iota") for i in e.kids]
-    return list(dict.fromkeys(i for i in indices if i.kind == "lin" and len(i.free) > 1))
 
 
 def _span(index: Expr, scope: Scope) -> Range | None:

@@ -25,6 +25,9 @@ FMAS, LATENCY = 2, 4  # vector FMAs in a cycle; cycles until a sum can be added 
 # row of a that is no part of a window: its lines stay in the first cache, which has few for rows
 # that are a power of two apart
 ISSUE, ROW, FEW = 0.12, 0.6, 8
+# steps of a sum with its lanes along the result that are written out, so that it stays in
+# registers, and how many of its rows share what they read then
+WINDOW, ABREAST = 64, 6
 STEP = 4  # instructions of a step beside loads and FMAs
 NEAR = 1.15  # times the fewest cycles: the first such register tile is taken
 

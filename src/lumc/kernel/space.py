@@ -23,7 +23,7 @@ from lumc.kernel.contraction import (
 )
 from lumc.kernel.legal import grain, shared_prefix, skewable, streamable
 from lumc.kernel.normal import normalize
-from lumc.kernel.registers import NESTED_TILES, register_tile, rows_of
+from lumc.kernel.registers import NESTED_TILES, WINDOW, register_tile, rows_of
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
@@ -37,6 +37,7 @@ LINE = 64  # bytes
 SKEWED = 2  # accumulators of one of several walks side by side: they share the registers
 BLOCK_LANES = 256
 BLOCK_ROWS = 64
+ROWS_OF_WINDOWS = 28  # that share a copy of what they read
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
 SHORT_DOT = 64  # elements; sums across lanes cost as much
 
@@ -118,6 +119,7 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     if skinny and not square and stage.kind == "red":
         return _dot(kernel, stage, skinny[0], target, 2)
     ready = best and not in_place and _lies_ready(kernel, stage, best)
+    ready = ready and not (stage.kind == "red" and kernel.points(bound_axes(stage)) <= WINDOW)
     if best and (rows_of(kernel, best) > 1 or ready):
         return contraction_stage(kernel, stage, best, target)
     if in_place:
@@ -157,8 +159,8 @@ def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[flo
     rest = bin(extent % (3 * width) % width).count("1") + extent % (3 * width) // width
     full = extent / (half * -(-extent // half)) - 0.05 * rest
     return (
+        round(min(rows_of(kernel, pair), 6) * full * (1 if ready else 0.6), 1),
         min(rows_of(kernel, pair), 8),
-        round(full * (1 if ready else 0.6), 1),
         link and len(bound_axes(stage)) > 1,
         -_turned(kernel, stage, pair, target),
         extent,
@@ -293,6 +295,12 @@ def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
 # ---- the default tiles
 
 
+def _is_window(kernel: Kernel, stage: Expr) -> bool:
+    """A short sum or maximum over several axes: neighbouring rows read the same."""
+    over = bound_axes(stage)
+    return len(over) > 1 and kernel.points(over) <= WINDOW
+
+
 def _default_tiles(
     kernel: Kernel, stages: tuple[Stage, ...], target: Target
 ) -> tuple[dict[str, int], list[str]]:
@@ -375,6 +383,8 @@ def _row_tiles(kernel: Kernel) -> dict[str, int]:
         tile[a] = several if len(axes) == 1 else extent[a] if kernel.stages else LONG_ROW
     for a in axes[-2:-1]:
         tile[a] = min(16, max(1, extent[a] // MANY_TILES)) if kernel.stages else 16
+        if any(_is_window(kernel, s) and a in s.free for s in kernel.stages):
+            tile[a] = _even(extent[a], 1, ROWS_OF_WINDOWS)
     return tile
 
 

@@ -29,9 +29,10 @@ from lumc.codegen.program import (
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, subterms
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
-from lumc.kernel.contraction import lanes
+from lumc.kernel.contraction import factors, lanes
 from lumc.kernel.fragment import product_of
 from lumc.kernel.gpu import guesses
+from lumc.kernel.registers import ABREAST
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
@@ -39,6 +40,7 @@ from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
 
 OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
 STRIDED = 16.0  # times the price of a load of neighbouring lanes
+SHUFFLED = 2.0  # the same, where a few lanes of every vector are picked: of each vector
 TURN = 8.0  # operations that it takes to turn one element: blocks go through registers
 IN_FLIGHT = 8  # independent sums that hide the latency of additions
 HALVING = 2 * OPERATION  # of the lanes of a sum
@@ -221,14 +223,18 @@ class _Tally:
             points = prod(own[a] for a in order[:inner] if a not in before)
             points *= pad if inner == len(order) and order else width
             price = float(COST.get(e.attr[0], 1)) if e.kind in ("un", "bin") else 1.0
-            if e.kind == "load" and order and not turned and not self._is_along(e, order[-1]):
-                price = STRIDED
+            if e.kind == "load" and order and not turned:
+                price = self._apart(e, order[-1])
             total += OPERATION * price * points
         return total
 
-    def _is_along(self, e: Expr, lane: str) -> bool:
+    def _apart(self, e: Expr, lane: str) -> float:
+        """Of a load: in vectors of neighbours; one in a few of them; or each lane for itself."""
         steps, irregular = self.program.places[e.attr[0]].motion(e.kids)
-        return lane not in irregular and steps.get(lane, 0) in (0, 1)
+        step = abs(steps.get(lane, 0))
+        if step <= 1 and lane not in irregular:
+            return 1.0
+        return STRIDED if lane in irregular else min(STRIDED, SHUFFLED * step)
 
     def _map(self, op: Map, own: Sizes) -> float:
         panel = self.program.places[op.dst.attr[0]].panel
@@ -244,6 +250,8 @@ class _Tally:
     def _reduce(self, op: Reduce, own: Sizes) -> float:
         width = self.program.target.lanes  # 1: other threads run while sums wait
         kept = prod(own[a] for a in op.kept)
+        if op.lanes == "windows":
+            return self._windows(op, own)
         if op.lanes != "reduced":
             own = {a: own[a] for a in (*op.kept[:-1], *op.red, op.kept[-1])}
             waits = sums = 0.0
@@ -256,6 +264,18 @@ class _Tally:
         terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
         spent += self._terms(terms, own, padding, red=red)
         return max(spent, waits) + sums
+
+    def _windows(self, op: Reduce, own: Sizes) -> float:
+        """Products are added as they are made; what rows share is loaded once for all of them."""
+        lane, row = op.kept[-1], op.kept[-2:][0]
+        points, total = prod(own.values()) * self._padding(op, lane), 0.0
+        for o in op.outputs:
+            parts = factors(o.term)
+            loads = [e for f in parts for e in subterms(f) if e.kind == "load"]
+            shared = [ABREAST if row not in e.free else 1.0 for e in loads]
+            ports = sum(self._apart(e, lane) / n for e, n in zip(loads, shared, strict=True))
+            total += OPERATION * points * max(1.0, len(parts) - 1.0, ports / 2)
+        return total
 
     def _contract(self, op: Contract, own: Sizes) -> float:
         p, target = op.plan, self.program.target

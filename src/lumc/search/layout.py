@@ -4,53 +4,154 @@
 
 A product makes vectors of its result along one axis. If another one is the last, blocks are turned
 in registers on their way to memory, and again where the next product copies its windows. Values
-that only regions of the same entry read may lie as their makers make them.
+that only regions of the same entry read may lie as their makers make them, or as their readers sum
+over them: whole chains of regions at once, since a single value in another layout makes its maker
+and its readers turn what all of them together need not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from lumc.graph.expr import Expr, bound_axes, make, rebuild, subterms
-from lumc.kernel.plan import results
+from lumc.kernel.plan import Instance, results
 from lumc.kernel.term import reduce
 from lumc.search.cuts import Frame
 from lumc.search.space import Region, Space, Variant
 
 GAIN = 0.005  # of the price of all regions that a layout concerns, which differ in nothing else
+CHAINS = 2  # dims that whole chains are tried with
+LANES = 8  # elements that a dim has at least to be worth the last place
 (OUT,) = results(1)
 T = TypeVar("T")
 
+Value = tuple[str, str]  # entry and name
+Layout = Mapping[Value, int]  # the dim that is the last in memory, where it is another one
+Price = Callable[[Region], float]
 
-def with_layouts(
-    space: Space, price: Callable[[Region], float], vectors: Callable[[Region], int | None]
-) -> Space:
+
+def with_layouts(space: Space, price: Price, vectors: Callable[[Region], int | None]) -> Space:
     """The space with all layouts that pay. ``vectors`` says along which dim of its result a region
     makes vectors, if it is not the last."""
-    regions, at = {r.key: r for r in space.regions}, [i.region for i in space.instances]
-    readers: dict[tuple[str, str], dict[int, str]] = {}
-    for n, i in enumerate(space.instances):
-        for k, name in enumerate(i.inputs):
-            readers.setdefault((i.entry, name), {})[n] = f"b{k}"
-    dims = {r.key: vectors(r) for r in space.regions}
-    fixed = {s.name for s in space.graph.states}
-    for n, i in enumerate(space.instances):
-        name, entry = i.outputs[0], i.entry
-        read = readers.get((entry, name), {})
-        outside = fixed.union(value for _, value in space.outputs[entry])
-        dim = None if name in outside or not read else dims[i.region]
-        if dim is None:
-            continue
-        moved = {m: relaid(regions[at[m]], {buffer: dim}) for m, buffer in {n: OUT, **read}.items()}
-        before = sum(price(regions[at[m]]) for m in moved)
-        if sum(map(price, moved.values())) < before * (1 - GAIN):
-            regions.update({r.key: r for r in moved.values()})
-            at = [moved[m].key if m in moved else key for m, key in enumerate(at)]
-    used = tuple(replace(regions[key], count=at.count(key)) for key in dict.fromkeys(at))
-    instances = (replace(i, region=key) for i, key in zip(space.instances, at, strict=True))
-    return replace(space, regions=used, instances=tuple(instances))
+    layouts = _Layouts(space, price, vectors)
+    best = layouts.improved({})
+    for dim in layouts.summed():
+        start = layouts.along(dim)
+        if layouts.price(start) < layouts.price(best) * (1 - GAIN):
+            best = layouts.improved(start)
+    return layouts.space_of(best)
+
+
+class _Layouts:
+    """What the layouts of a space cost."""
+
+    def __init__(self, space: Space, price: Price, vectors: Callable[[Region], int | None]) -> None:
+        self.space, self.regions = space, {r.key: r for r in space.regions}
+        self.price_of, self.vectors = price, {r.key: vectors(r) for r in space.regions}
+        self.touching: dict[Value, list[int]] = {}  # the instance that makes a value, its readers
+        outside = {s.name for s in space.graph.states}
+        for n, i in enumerate(space.instances):
+            self.touching[i.entry, i.outputs[0]] = [n]
+        for n, i in enumerate(space.instances):
+            for name in i.inputs:
+                if (i.entry, name) in self.touching:
+                    self.touching[i.entry, name].append(n)
+        for (entry, name), users in [*self.touching.items()]:
+            given = outside.union(value for _, value in space.outputs[entry])
+            if name in given or len(users) == 1:
+                del self.touching[entry, name]
+        self.known: dict[str, Region] = {}
+
+    def region(self, instance: Instance, layout: Layout) -> Region:
+        """What an instance runs when its values lie so."""
+        names = {v: k for k, v in instance.names.items()}
+        last = {names[v]: d for v in names if (d := layout.get((instance.entry, v))) is not None}
+        if not last:
+            return self.regions[instance.region]
+        new = key_of(instance.region, last)
+        if new not in self.known:
+            self.known[new] = relaid(self.regions[instance.region], last)
+        return self.known[new]
+
+    def price(self, layout: Layout, instances: Iterable[int] | None = None) -> float:
+        every = self.space.instances
+        some = every if instances is None else [every[n] for n in instances]
+        return sum(self.price_of(self.region(i, layout)) for i in some)
+
+    # ---- what is tried
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        maker = self.space.instances[self.touching[value][0]]
+        return self.regions[maker.region].frame.output.shape
+
+    def fits(self, value: Value, dim: int) -> bool:
+        shape = self.shape(value)
+        return dim < len(shape) - 1 and shape[dim] >= LANES
+
+    def summed(self) -> list[int]:
+        """The dims that most values between regions are summed over, but for the last ones."""
+        count = Counter[int]()
+        for (entry, name), (_, *readers) in self.touching.items():
+            for n in readers:
+                i = self.space.instances[n]
+                (buffer,) = (k for k, v in i.names.items() if v == name and k != OUT)
+                dims = _summed(self.regions[i.region], buffer)
+                count.update(d for d in dims if self.fits((entry, name), d))
+        return [dim for dim, _ in count.most_common(CHAINS)]
+
+    def along(self, dim: int) -> Layout:
+        """The layout with a dim last wherever there is one."""
+        return {v: dim for v in self.touching if self.fits(v, dim)}
+
+    def improved(self, layout: Layout) -> Layout:
+        """A layout with single values changed where that is cheaper, in the order of the makers."""
+        for value, users in self.touching.items():
+            for dim in self._others(value, layout):
+                new = {v: d for v, d in layout.items() if v != value}
+                new |= {} if dim is None else {value: dim}
+                if self.price(new, users) < self.price(layout, users) * (1 - GAIN):
+                    layout = new
+        return layout
+
+    def _others(self, value: Value, layout: Layout) -> Iterator[int | None]:
+        """Other layouts of a value: as its maker makes vectors, or as it is where one of its
+        regions would be cheaper so."""
+        maker = self.space.instances[self.touching[value][0]]
+        dim, now = self.vectors[maker.region], layout.get(value)
+        if dim is not None and dim != now:
+            yield dim
+        if now is not None and self._hurts(value, layout):
+            yield None
+
+    def _hurts(self, value: Value, layout: Layout) -> bool:
+        users = [self.space.instances[n] for n in self.touching[value]]
+        plain = (self.price_of(self.regions[i.region]) for i in users)
+        here = (self.price_of(self.region(i, layout)) for i in users)
+        return any(a < b * (1 - GAIN) for a, b in zip(plain, here, strict=True))
+
+    def space_of(self, layout: Layout) -> Space:
+        chosen = [self.region(i, layout) for i in self.space.instances]
+        count = Counter(r.key for r in chosen)
+        unique = {r.key: r for r in chosen}
+        used = tuple(replace(r, count=count[r.key]) for r in unique.values())
+        pairs = zip(self.space.instances, chosen, strict=True)
+        return replace(
+            self.space,
+            regions=used,
+            instances=tuple(replace(i, region=r.key) for i, r in pairs),
+        )
+
+
+def _summed(region: Region, buffer: str) -> set[int]:
+    """The dims of a buffer that a region walks along with an axis that it reduces."""
+    value = region.variants[0].value
+    bound = {a for e in subterms(value) for a in bound_axes(e)}
+    loads = [e for e in subterms(value) if e.kind == "load" and e.attr[0] == buffer]
+    axes = ((d, i) for e in loads for d, i in enumerate(e.kids) if i.kind == "axis")
+    return {d for d, i in axes if i.attr[0] in bound}
 
 
 def relaid(region: Region, last: Mapping[str, int]) -> Region:
@@ -71,8 +172,12 @@ def relaid(region: Region, last: Mapping[str, int]) -> Region:
         axes = tuple(sorted(axes, key=lambda a: a in index[-1].free))
     inputs = tuple(buffers[b.name] for b in f.inputs)
     frame = Frame(inputs, buffers[f.output.name], axes, index, f.extent)
-    key = "-".join((region.key, *(f"{name}.{dim}" for name, dim in sorted(last.items()))))
-    return replace(region, key=key, frame=frame, variants=variants)
+    return replace(region, key=key_of(region.key, last), frame=frame, variants=variants)
+
+
+def key_of(region: str, last: Mapping[str, int]) -> str:
+    """The key of a region on buffers that are laid out so."""
+    return "-".join((region, *(f"{name}.{dim}" for name, dim in sorted(last.items()))))
 
 
 def origin(key: str) -> str:

@@ -1,0 +1,73 @@
+"""Which layouts of values are chosen, with prices made up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lumc.frontend import Model
+from lumc.graph.graph import Graph
+from lumc.search import search
+from lumc.search.layout import origin, with_layouts
+from lumc.search.space import Region, Space
+from searching import TARGET
+
+
+def chain(n: int) -> Graph:
+    """Convolutions one after the other, each between 16 channels."""
+    g = Model()
+    x, rng = g.input("x", (1, 16, 12, 12)), np.random.default_rng(1)
+    for i in range(n):
+        w = g.constant(rng.normal(size=(16, 16, 3, 3)).astype("f4"), f"w{i}")
+        x = x.conv2d(w, padding=1).relu()
+    g.output("y", x)
+    return g.graph()
+
+
+def moved(region: Region) -> int:
+    """How many of the values of a region are laid out in another way."""
+    return region.key.count("-")
+
+
+def laid_out(space: Space) -> list[int]:
+    return [i.region.count("-") for i in space.instances]
+
+
+def space(n: int = 4) -> Space:
+    return search(chain(n), TARGET, inside=True)
+
+
+def test_whole_chains_are_laid_out_where_single_values_would_not_pay() -> None:
+    """In the middle both values together are cheaper; one alone is dearer than none."""
+
+    def price(region: Region) -> float:
+        return {0: 10.0, 1: 11.0, 2: 5.0}[moved(region)]
+
+    found = with_layouts(space(), price, lambda region: None)
+    assert laid_out(found) == [1, 2, 2, 1]
+    assert all(origin(i.region) for i in found.instances)
+    assert sum(r.count for r in found.regions) == 4
+
+
+def test_chains_stay_where_it_is_dearer() -> None:
+    found = with_layouts(space(), lambda region: 1.0 + moved(region), lambda region: None)
+    assert laid_out(found) == [0, 0, 0, 0]
+
+
+def test_a_value_that_hurts_is_laid_out_as_it_was() -> None:
+    """The first convolution is dear when its result is laid out; all others are cheaper so."""
+
+    def price(region: Region) -> float:
+        first = region.frame.inputs[0].shape == (1, 16, 12, 12) and moved(region) == 1
+        return 60.0 if first and region.key.endswith("out.0") else 20.0 - 9 * moved(region)
+
+    wide = search(chain(6), TARGET, inside=True)
+    found = laid_out(with_layouts(wide, price, lambda region: None))
+    assert found[0] == 0 and found[2:4] == [2, 2]
+
+
+def test_one_value_is_laid_out_as_its_maker_makes_vectors() -> None:
+    def price(region: Region) -> float:
+        return 5.0 if region.key.endswith("out.0") else 10.0
+
+    found = with_layouts(space(2), price, lambda region: 0)
+    assert laid_out(found) == [1, 1]
