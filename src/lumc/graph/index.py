@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, largest
 from lumc.graph.expr import (
@@ -16,6 +17,7 @@ from lumc.graph.expr import (
     axis,
     bounds,
     floordiv,
+    from_linear,
     linear,
     mod,
     mul,
@@ -51,6 +53,7 @@ def is_inside(
         return True
     ranges, last = dim_ranges(dims), add(as_expr(size), -1)
     spans = {a: (num(0), add(as_expr(n), -1)) for a, n in loops.items()}
+    guards = [Bound(*of_form(g.index, g.lo, g.hi)) if isinstance(g.hi, int) else g for g in guards]
     for some in ((), *((g,) for g in guards), guards):  # more are not always narrower
         narrow = _guarded_interval(e, some, dict(spans), ranges)
         if narrow is None:
@@ -58,6 +61,19 @@ def is_inside(
         if at_least(narrow[0], num(0), ranges) and at_least(last, narrow[1], ranges):
             return True
     return False
+
+
+def of_form(index: Expr, low: int, high: int) -> tuple[Expr, int, int]:
+    """``lo <= form < hi`` of ``low <= c + g * form < high``: no constant, no common factor."""
+    constant, coefs = linear(index)
+    if not coefs:
+        return index, low, high
+    g = gcd(*coefs.values()) * (1 if next(iter(coefs.values())) > 0 else -1)
+    low, high = low - constant, high - constant
+    if g < 0:
+        low, high = 1 - high, 1 - low  # of the negative
+    form = from_linear(0, {a: c // g for a, c in coefs.items()})
+    return form, -(-low // abs(g)), -(-high // abs(g))
 
 
 def narrowed(spans: Mapping[str, Range], index: Expr, lo: int, hi: int) -> dict[str, Range]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from math import gcd
 
 from lumc.graph.expr import (
     Expr,
@@ -21,14 +20,13 @@ from lumc.graph.expr import (
     axis,
     bound_axes,
     bounds,
-    from_linear,
-    linear,
     make,
     num,
     rebuild,
     substitute,
     subterms,
 )
+from lumc.graph.index import of_form
 from lumc.graph.ops import DType
 from lumc.kernel.term import Kernel, Root, const, dtype
 
@@ -157,34 +155,20 @@ def _held(scope: _Scope, guard: Guard, guards: Guards) -> tuple[Guard | None, Gu
 
 
 def _is_empty(guard: Guard) -> bool:
-    _, lo, hi = _interval(guard)
+    _, lo, hi = of_form(*guard)
     return hi <= lo
 
 
 def _narrowed(guard: Guard, other: Guard) -> Guard | None:
     """The guard that holds where both do, as one of them says it if it may; None if they are not
     about one affine form."""
-    (form, lo, hi), (same, low, high) = _interval(guard), _interval(other)
+    (form, lo, hi), (same, low, high) = of_form(*guard), of_form(*other)
     if form is not same:
         return None
     both = max(lo, low), min(hi, high)
     if both == (low, high):
         return other
     return guard if both == (lo, hi) else (form, *both)
-
-
-def _interval(guard: Guard) -> Guard:
-    """``lo <= form < hi`` of ``low <= c + g * form < high``: no constant, no common factor."""
-    index, low, high = guard
-    constant, coefs = linear(index)
-    if not coefs:
-        return guard
-    g = gcd(*coefs.values()) * (1 if next(iter(coefs.values())) > 0 else -1)
-    low, high = low - constant, high - constant
-    if g < 0:
-        low, high = 1 - high, 1 - low  # of the negative
-    form = from_linear(0, {a: c // g for a, c in coefs.items()})
-    return form, -(-low // abs(g)), -(-high // abs(g))
 
 
 def identity(e: Expr) -> Expr:

@@ -7,7 +7,8 @@ import pytest
 
 from kernel_zoo import FAMILIES, c, greatest, kernel, padded_sum, plus, random_inputs, total, x
 from lumc.graph.expr import Expr, add, mul, subterms
-from lumc.kernel.normal import _interval, normalize
+from lumc.graph.index import of_form
+from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel, guard, unary, wsum
 from lumc.oracle.term import evaluate_kernel, evaluate_term
 
@@ -106,7 +107,7 @@ def test_intervals_of_guards_say_what_the_guards_said(seed: int) -> None:
         if inner.kind == "load" and guards and _is_outermost(after, e):
             alone = evaluate_term(e, after.extent, {"x": np.ones(9)})[0]
             assert np.isfinite(alone).all()
-            forms = [_interval((g.kids[0], *g.attr))[0] for g in guards]
+            forms = [of_form(g.kids[0], *g.attr)[0] for g in guards]
             assert len(set(forms)) == len(forms)
 
 
