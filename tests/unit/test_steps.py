@@ -15,6 +15,7 @@ import pytest
 
 from lumc import files
 from lumc.codegen.generate import generate
+from lumc.frontend import Model
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph, print_graph
 from lumc.profile.choose import estimate
@@ -92,3 +93,21 @@ def test_twice_the_nodes_take_twice_the_steps(
     few, many = (of_passes(_graph(name, n, tmp_path)) for n in (NODES[name], 2 * NODES[name]))
     grown = {k: round(many[k] / few[k], 2) for k in few}
     assert max(grown.values()) <= MOST, grown
+
+
+def test_views_of_views_do_not_multiply() -> None:
+    """Reshapes whose sizes do not divide, read through each other or through values."""
+    shapes = ((30, 42), (42, 30), (28, 45), (35, 36))
+
+    def walked(count: int, value: bool) -> int:
+        g = Model()
+        x = g.input("x", shapes[0])
+        for i in range(count):
+            x = x.reshape(shapes[i % 4]).transpose(0, 1)
+            x = x.sin() if value else x
+        g.output("y", x * 1.5)
+        return steps(lambda: [find_regions(e) for e in g.graph().entries])
+
+    for value in (False, True):
+        few, many = walked(32, value), walked(64, value)
+        assert many <= MOST * few, (few, many)

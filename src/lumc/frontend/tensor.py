@@ -8,7 +8,7 @@ The methods come from modules of one topic each: ``elementwise``, ``functions``,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,18 @@ from lumc.errors import LumcError
 from lumc.frontend import contract, elementwise, functions, join, movement, norm, reduce
 from lumc.frontend.view import is_proven, move
 from lumc.graph.dim import Extent
-from lumc.graph.expr import Expr
-from lumc.graph.graph import Bound, Operand, shape_text
+from lumc.graph.expr import Expr, is_large
+from lumc.graph.graph import Bound, Iota, Operand, Read, shape_text
 from lumc.graph.ops import DType, Op
 
 if TYPE_CHECKING:
     from lumc.frontend.model import Model
+
+
+def _indices(o: Operand) -> Iterator[Expr]:
+    """The index expressions of an operand."""
+    yield from (b.index for b in o.bounds)
+    yield from o.index if isinstance(o, Read) else [o.index] if isinstance(o, Iota) else []
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,10 +78,11 @@ class Tensor:
     ) -> Tensor:
         """A movement: ``env`` gives the old dimensions over the new places.
 
-        Rarely guards and splits are too entangled for a proof; then the tensor is copied first.
+        Rarely guards and splits are too entangled for a proof, or their text would grow without
+        end; then the tensor is copied first.
         """
         operand = move(self.operand, shape, env, self.model.dims, guards)
-        if not is_proven(operand, shape, self.model.dims):
+        if is_large(_indices(operand)) or not is_proven(operand, shape, self.model.dims):
             operand = move(self.contiguous().operand, shape, env, self.model.dims, guards)
         return Tensor(self.model, operand, tuple(shape))
 

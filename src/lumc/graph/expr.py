@@ -22,17 +22,20 @@ from typing import Any
 
 Range = tuple[int, int]  # inclusive bounds of an index
 ATOM = 200  # characters of an atom's text that order it among others
+LARGE = 160  # nodes of an index that is not substituted into others: what it reads is stored
+ENDLESS = 1 << 30
 CUT = " .."  # where a text was cut
 
 
 class Expr:
     """An interned node; build it with the functions of this module or of ``kernel.term``."""
 
-    __slots__ = ("__weakref__", "attr", "free", "kids", "kind")
+    __slots__ = ("__weakref__", "attr", "free", "kids", "kind", "size")
     kind: str
     attr: tuple[Any, ...]
     kids: tuple[Expr, ...]
     free: frozenset[str]  # names of the axes that it depends on
+    size: int  # nodes of its text, at most ENDLESS; a gather counts as one
 
     def __repr__(self) -> str:
         return text(self, 1000)
@@ -56,6 +59,7 @@ def make(
         node.kind, node.attr, node.kids = kind, attr, kids
         free = {attr[0]} if kind == "axis" else set[str]().union(*(k.free for k in kids))
         node.free = frozenset(free.difference(bound))
+        node.size = 1 if kind == "dyn" else min(1 + sum(k.size for k in kids), ENDLESS)
         _interned[key] = node
     return node
 
@@ -125,6 +129,11 @@ def combine(terms: Iterable[tuple[Expr, int]], constant: int = 0) -> Expr:
 
 def mul(e: Expr | str | int, factor: int) -> Expr:
     return combine([(index(e), factor)])
+
+
+def is_large(index: Iterable[Expr]) -> bool:
+    """Whether views of views would multiply their texts without end if these were substituted."""
+    return any(i.size > LARGE for i in index)
 
 
 def bounds(e: Expr, ranges: Mapping[str, Range]) -> Range:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -90,12 +90,14 @@ def find_regions(entry: Entry) -> list[Found]:
 def _regions(
     entry: Entry, cuts: Iterable[Node], inputs: frozenset[Node]
 ) -> tuple[list[Found], list[Node]]:
-    """The regions of these cuts, and the nodes with too many views in the others."""
-    found, torn = list[Found](), dict[Node, None]()
-    for n in cuts:
+    """The regions of these cuts, and the nodes that must be cut too, below each other as well."""
+    found, torn, pending = list[Found](), dict[Node, None](), deque(cuts)
+    while pending:
+        n = pending.popleft()
         try:
-            found.append(Found(entry.name, n, n.name, translate(n, inputs)))
+            found.append(Found(entry.name, n, n.name, translate(n, inputs.union(torn))))
         except TooManyViews as e:
+            pending += [t for t in e.nodes if t not in torn]
             torn.update(dict.fromkeys(e.nodes))
     return found, list(torn)
 

@@ -18,6 +18,7 @@ from lumc.graph.expr import (
     add,
     axis,
     bounds,
+    is_large,
     linear,
     mul,
     num,
@@ -89,7 +90,7 @@ class _Translation:
     sources: dict[Node, str] = field(default_factory=dict)
     memo: dict[tuple[Node, Index, tuple[str, ...]], Expr] = field(default_factory=dict)
     views: dict[Node, set[Index]] = field(default_factory=dict)
-    torn: dict[Node, None] = field(default_factory=dict)  # those with too many views
+    torn: dict[Node, None] = field(default_factory=dict)  # with too many views, or a large one
 
     def fresh(self, kind: str, extent: int, taken: Sequence[str]) -> Expr:
         """The first axis of this extent whose name is not taken; 0 for extent 1."""
@@ -138,6 +139,9 @@ class _Translation:
         if source.is_leaf or source in self.inputs or source in self.torn:
             name = self.sources.setdefault(source, f"b{len(self.sources)}")
             return term.load(name, source.dtype, *index)
+        if is_large(index):
+            self.torn[source] = None
+            return self.read(source, index, dropped)
         return self.node(source, index, dropped)
 
     def node(self, node: Node, index: Index, dropped: tuple[str, ...]) -> Expr:
@@ -230,7 +234,7 @@ class _Translation:
                 _divisors(i, probe, found)
             for b in o.bounds:
                 found.update(_phases(self.simple(b.index, env), _int(b.hi) - b.lo, probe))
-            ends = o.source.is_leaf or o.source in self.inputs
+            ends = o.source.is_leaf or o.source in self.inputs or is_large(index)
             probed = any(probe.attr[0] in i.free for i in index)
             if probed and not ends and (o.source, index) not in seen:
                 seen.add((o.source, index))
