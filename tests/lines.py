@@ -24,8 +24,8 @@ BUDGET = 5000  # what the design allows the core
 # lie inside their buffers, cuts that are stored where they are read, candidates that are dropped
 # and limits that count 190; the count of what a plan does 118; texts that are bounded and one
 # interval of guards for each form, large indices stored 115; merged axes 135; result axes that
-# operands divide, and phases 110; windows written out, rows of zeros, weights across the lanes and padded
-# copies 190; layouts of whole chains 100. Lower it with every simplification.
+# operands divide, and phases 110; windows written out, rows of zeros, weights across the lanes and
+# padded copies 190; layouts of whole chains 100. Lower it with every simplification.
 CEILING = 12205
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 

@@ -47,7 +47,7 @@ def race(
     """The least microseconds of a run of all entries of each plan, turn by turn; as many of the
     plans as could be linked before it is ``over``. ``seconds`` is what one turn of one takes."""
     with ExitStack() as stack:
-        bundles = []
+        bundles = list[Opened]()
         for plan in plans:
             if len(bundles) > 1 and over():
                 break
