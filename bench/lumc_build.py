@@ -23,7 +23,7 @@ def compiled(work: Workload, folder: Path, profile: str, precision: str = "") ->
     ``precision`` is an option of the search. The artifacts of all passes stay in the folder, the
     records of the search beside it; the result has the seconds of each pass.
     """
-    write_graph(work, folder / "model.lg")
+    work.save_graph(folder / "model.lg")
     stamp, key = folder / "compiled.json", _key(folder / "model.lg", profile + precision)
     if stamp.exists():
         notes = dict(json.loads(stamp.read_text()))
@@ -38,18 +38,6 @@ def compiled(work: Workload, folder: Path, profile: str, precision: str = "") ->
     notes = {"key": key, "profile": profile, "passes_s": seconds}
     stamp.write_text(json.dumps(notes))
     return notes
-
-
-def write_graph(work: Workload, path: Path) -> None:
-    from lumc.frontend import Model
-    from ops import lumc_ops
-
-    g = Model()
-    inputs = [g.input(k, v.shape, v.dtype) for k, v in work.inputs.items()]
-    weights = {k: g.constant(v, k) for k, v in work.weights.items()}
-    for i, y in enumerate(work.function(lumc_ops, weights, *inputs)):
-        g.output(f"y{i}", y)
-    g.save(path)
 
 
 def _run(*arguments: str) -> float:

@@ -82,20 +82,11 @@ def _pointers(arrays: Arrays) -> Any:
 # ---- runtimes that read ONNX
 
 
-def write_onnx(work: Workload, path: Path) -> None:
-    from ops import onnx_ops
-
-    g = onnx_ops.Graph()
-    inputs = [g.input(k, v) for k, v in work.inputs.items()]
-    weights = {k: g.constant(v) for k, v in work.weights.items()}
-    g.save(work.function(onnx_ops, weights, *inputs), path)
-
-
 def onnxruntime(work: Workload, threads: int, folder: Path) -> Program:
     import onnxruntime as ort
 
     path = folder / "ort.onnx"
-    write_onnx(work, path)
+    work.save_onnx(path)
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
@@ -114,7 +105,7 @@ def openvino(work: Workload, threads: int, folder: Path, precision: str = "f32")
     import openvino as ov
 
     path = folder / f"openvino-{precision}.onnx"
-    write_onnx(work, path)
+    work.save_onnx(path)
     config = {
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
@@ -146,18 +137,10 @@ def openvino_bf16(work: Workload, threads: int, folder: Path) -> Program:
 def torch(work: Workload, threads: int, folder: Path, compiled: bool = False) -> Program:
     import torch as t
 
-    from ops import torch_ops
-
     t.set_num_threads(threads)
     inputs = [t.from_numpy(v) for v in work.inputs.values()]
-    module = t.nn.Module()
-    for name, value in work.weights.items():
-        module.register_buffer(name.replace(".", "_"), t.from_numpy(value))
-    weights = {k: getattr(module, k.replace(".", "_")) for k in work.weights}
+    function = work.torch_function()
     state: dict[str, Any] = {}
-
-    def function(*inputs: Any) -> list[Any]:
-        return work.function(torch_ops, weights, *inputs)
 
     if compiled:
         t._dynamo.reset()  # or the workloads count as too many versions of one function

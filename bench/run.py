@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,19 +24,27 @@ import report
 from peers import PEERS
 from race import Worker, race
 from workloads import WORKLOADS, Workload
+from zoo.case import Case, Exported, cases, export
 
 Row = dict[str, Any]
 HERE = Path(__file__).parent
+# What a suite of the zoo is measured with: the peers that read ONNX, or are the source of it.
+ZOO_PEERS = ("lumc", "onnxruntime", "openvino", "torch")
+ZOO_PROFILE = {"operators": "--budget 15s --threads {threads}", "networks": "--threads {threads}"}
 
 
 def main() -> None:
     args = arguments()
     args.out.mkdir(parents=True, exist_ok=True)
     threads = [n for n in args.threads or [1, 2] if n <= (os.cpu_count() or 1)]
-    names = args.only or list(WORKLOADS)
+    suite: dict[str, Any] = WORKLOADS if args.suite == "bench" else cases()[args.suite]
+    names = [n for n in suite if any(fnmatch(n, p) for p in args.only or ["*"])]
+    if not names:
+        raise SystemExit(f"bench: no workload of '{args.suite}' is named {' or '.join(args.only)}")
     machine = {"cpu": processor(), "date": time.strftime("%Y-%m-%d"), "limits": {}}
+    machine["commit"] = commit()
     done: list[Row] = []
-    if args.resume_json:
+    if args.resume_json and args.resume_json.exists():
         earlier = json.loads(args.resume_json.read_text())
         done = earlier.pop("rows")
         machine |= earlier
@@ -46,47 +56,79 @@ def main() -> None:
         for n in threads:
             own = [w for m, w in todo if m == n]
             if own:
-                time_all(own, n, machine, done, args)
+                time_all(suite, own, n, machine, done, args)
     except KeyboardInterrupt:
         print("bench: interrupted; the rows so far:", file=sys.stderr)
-    show(done, machine, args.out)
+    show([row for row in done if row["workload"] in names], machine, args.out)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", choices=WORKLOADS, help="repeatable")
     parser.add_argument(
-        "--peer", action="append", choices=PEERS, help="repeatable; default: all that are exact"
+        "--suite",
+        choices=("bench", *ZOO_PROFILE),
+        default="bench",
+        help="the bench's own workloads, or those of the zoo, which need torch and transformers",
+    )
+    parser.add_argument(
+        "--only", action="append", metavar="WORKLOAD", help="a name or a pattern; repeatable"
+    )
+    parser.add_argument(
+        "--peer",
+        action="append",
+        choices=PEERS,
+        help="repeatable; default: all that are exact; for the zoo " + ", ".join(ZOO_PEERS),
     )
     parser.add_argument("--threads", action="append", type=int, help="repeatable; default 1, 2")
     parser.add_argument("--budget", type=float, default=6.0, help="seconds of sampling per row")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds to build a workload")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds to build a workload")
     parser.add_argument(
         "--profile",
-        default="--threads {threads}",
-        help="options of 'lumc profile'; {threads} is replaced (default: %(default)s, and so the "
-        "time that lumc takes by default)",
+        help="options of 'lumc profile'; {threads} is replaced (default: --threads {threads}, and "
+        "so the time that lumc takes by default; 15 s for operators of the zoo)",
     )
     parser.add_argument(
         "--resume-json", type=Path, metavar="FILE", help="keep its rows, measure the others"
     )
-    parser.add_argument("--out", type=Path, default=Path("build/bench"))
-    return parser.parse_args()
+    parser.add_argument("--resume", action="store_true", help="keep the rows of bench.json in OUT")
+    parser.add_argument("--out", type=Path, help="a folder (default: build/bench or build/zoo/..)")
+    args = parser.parse_args()
+    zoo = args.suite != "bench"
+    args.profile = args.profile or ZOO_PROFILE.get(args.suite, "--threads {threads}")
+    kind = args.suite + "-estimate" * ("--estimate" in args.profile)
+    args.out = args.out or Path("build", "zoo", kind) if zoo else args.out or Path("build/bench")
+    args.peer = args.peer or [
+        p for p, peer in PEERS.items() if (p in ZOO_PEERS if zoo else peer.exact)
+    ]
+    if args.resume:
+        args.resume_json = args.out / "bench.json"
+    return args
+
+
+def commit() -> str:
+    """The commit that is measured, with a mark where the tree has more than it."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def time_all(
-    names: list[str], threads: int, machine: Row, done: list[Row], args: argparse.Namespace
+    suite: dict[str, Any],
+    names: list[str],
+    threads: int,
+    machine: Row,
+    done: list[Row],
+    args: argparse.Namespace,
 ) -> None:
     """Race every workload; each row is written as soon as it is there."""
-    chosen = args.peer or [p for p, peer in PEERS.items() if peer.exact]
     folder = args.out.resolve()
-    workers = [Worker(p, threads, folder, args.profile) for p in chosen]
+    workers = [Worker(p, threads, folder, args.profile) for p in args.peer]
     machine_limits = machine["limits"][str(threads)]
     try:
         for name in names:
             try:
-                work = WORKLOADS[name]()
-            except ImportError as e:
+                work = made(suite[name], folder)
+            except (ImportError, RuntimeError) as e:
                 print(f"bench: {name} skipped: {e}", file=sys.stderr)
                 continue
             write_reference(name, work, folder)
@@ -120,10 +162,20 @@ def without_missing(row: Row, workers: list[Worker]) -> list[Worker]:
     return kept
 
 
-def write_reference(name: str, work: Workload, folder: Path) -> None:
+def made(entry: Any, folder: Path) -> Workload | Exported:
+    """A workload; a case of the zoo is written into cases/NAME for all peers."""
+    if not isinstance(entry, Case):
+        work: Workload = entry()
+        return work
+    export(entry, folder / "cases" / entry.name)
+    return Exported(folder / "cases" / entry.name)
+
+
+def write_reference(name: str, work: Workload | Exported, folder: Path) -> None:
     """The float64 outputs in reference/NAME.npz, computed once."""
     sources = [HERE / "ops" / "reference.py", *sorted((HERE / "workloads").glob("*.py"))]
     key = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()
+    key = work.key if isinstance(work, Exported) else key
     path = folder / "reference" / f"{name}.npz"
     if path.exists():
         with np.load(path) as stored:
@@ -146,7 +198,7 @@ def progress(row: Row) -> None:
 def show(rows: list[Row], machine: Row, out: Path) -> None:
     console = Console(width=None if sys.stdout.isatty() else 150)
     order = {name: i for i, name in enumerate(WORKLOADS)}
-    rows = sorted(rows, key=lambda r: order[r["workload"]])
+    rows = sorted(rows, key=lambda r: order.get(r["workload"], len(order)))
     rows = [r | limits.roofline(r, machine["limits"][str(r["threads"])]) for r in rows]
     for n in sorted({row["threads"] for row in rows}):
         own = [row for row in rows if row["threads"] == n]

@@ -22,13 +22,17 @@ import numpy as np
 
 from peers import PEERS, Program, aligned
 from workloads import WORKLOADS, Workload
+from zoo.case import Exported
 
 Reply = dict[str, Any]
 
 
-def prepare(peer: str, threads: int, folder: Path, name: str) -> tuple[Reply, Program, Workload]:
+def prepare(
+    peer: str, threads: int, folder: Path, name: str
+) -> tuple[Reply, Program, Workload | Exported]:
     """Build, run once and compare with the reference. The workload owns the inputs' memory."""
-    work = with_aligned_inputs(WORKLOADS[name]())
+    kept = folder / "cases" / name
+    work = with_aligned_inputs(Exported(kept) if kept.exists() else WORKLOADS[name]())
     start = time.perf_counter()
     own = folder / peer / name
     own.mkdir(parents=True, exist_ok=True)
@@ -44,7 +48,7 @@ def prepare(peer: str, threads: int, folder: Path, name: str) -> tuple[Reply, Pr
     return reply, program, work
 
 
-def with_aligned_inputs(work: Workload) -> Workload:
+def with_aligned_inputs(work: Workload | Exported) -> Workload | Exported:
     for name, value in work.inputs.items():
         work.inputs[name] = aligned(value.shape, value.dtype)
         work.inputs[name][...] = value
