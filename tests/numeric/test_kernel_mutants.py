@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
+HANGS = 240  # seconds; the slowest mutant takes a tenth of it
 
 
 class Mutant(NamedTuple):
@@ -226,9 +228,16 @@ def catches(mutant: Mutant, folder: Path) -> bool:
     files = [str(tests.parent / f"{name}.py") for name in names]
     command = [sys.executable, "-m", "pytest", *options, *files]
     env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}", "LUMC_FUZZ": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env)
-    assert done.returncode <= 1, done.stdout[-2000:]  # not: no test has that name
-    return done.returncode != 0  # a crash is a failure too
+    log = folder / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
+        try:
+            code = process.wait(HANGS)
+        except subprocess.TimeoutExpired:  # memory that was written over stops some for ever
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+    assert code <= 1, log.read_text()[-2000:]  # not: no test has that name
+    return code != 0  # a crash is a failure too
 
 
 @pytest.mark.parametrize("name", QUICK)
