@@ -108,8 +108,26 @@ MORE = {
     ),
     "padded once for other rows": Mutant(
         "codegen/staging.py",
-        "return substitute(load, {axis(n): i for i, n in names.items()})",
-        "return substitute(load, {axis(n): add(i, 1) for i, n in names.items()})",
+        "seen = forms, {axis(n): i for",
+        "seen = forms, {axis(n): add(i, 1) for",
+        f"{DEFAULT} and windows",
+    ),
+    "phases of other windows": Mutant(
+        "codegen/staging.py",
+        "= mod(rest, step, {})",
+        "= mod(add(rest, 1), step, {})",
+        f"{DEFAULT} and windows",
+    ),
+    "rows are rounded down": Mutant(
+        "codegen/vectors.py",
+        "else -r.largest % half",
+        "else -(r.largest % half)",
+        f"{DEFAULT} and windows",
+    ),
+    "copies have no room": Mutant(
+        "codegen/vectors.py",
+        "size=d.size + more * (i == at)",
+        "size=d.size",
         f"{DEFAULT} and windows",
     ),
     "the rest of a row starts late": Mutant(

@@ -13,7 +13,7 @@ from math import prod
 
 import lumc.codegen.program as ir
 from lumc.codegen.plan import Packing
-from lumc.graph.expr import Expr, axis, num, substitute
+from lumc.graph.expr import Expr, axis, bounds, num, substitute
 
 GROWTH = 2  # times the elements of a weight: more of them would be read than before
 
@@ -59,6 +59,10 @@ class _Layout:
         across = lane in irregular or steps.get(lane, 0) not in (0, 1)
         if not across or not e.free <= extent.keys() or any(_is_computed(i) for i in e.kids):
             return False
+        ranges = {a: (0, n - 1) for a, n in extent.items()}
+        spans = [bounds(i, ranges) for i in e.kids]
+        if any(lo < 0 or hi >= d.size for (lo, hi), d in zip(spans, place.dims, strict=True)):
+            return False  # some are read under a guard only
         return prod(extent[a] for a in e.free) <= GROWTH * place.size
 
     def copy(self, e: Expr, lane: str) -> Expr:

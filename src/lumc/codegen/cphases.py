@@ -17,6 +17,7 @@ _VALUE = re.compile(r"const (\w+) (v_\d+) = (.*);")
 _CALL = re.compile(r"lumc_(decay|exp2_ftz)_f32\((v_\d+)\)")
 _RECIP = re.compile(r"lumc_recip_(f32|f64)\((v_\d+)\)")
 _PRODUCT = re.compile(r"\((v_\d+) \* (v_\d+)\)")
+KEPT = {"_Bool": "int"}  # bytes among floats keep compilers from vectors
 _LOAD = re.compile(r"\w+\[[^][]*\]")  # cheaper to read again than to keep
 
 
@@ -71,7 +72,7 @@ def phases(
         return out + [f"{_array(v)}[{lane}] = {v};" for v in values if v in kept and home[v] == i]
 
     arrays = [
-        f"{m[1]} {_array(v)}[{width}] __attribute__((aligned(64))){zeros};"
+        f"{KEPT.get(m[1], m[1])} {_array(v)}[{width}] __attribute__((aligned(64))){zeros};"
         for v, m in values.items()
         if v in kept
     ]

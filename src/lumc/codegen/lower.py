@@ -19,6 +19,7 @@ from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_b
 from lumc.codegen.powers import shorter_powers
 from lumc.codegen.skew import skew_rows
 from lumc.codegen.staging import Staging
+from lumc.codegen.vectors import whole_vectors
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
 from lumc.kernel.contraction import computed, factors, product, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
@@ -42,6 +43,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     body = Lowering(c).run()
     if target.gpu:  # ``distribute`` goes on from here
         return ir.Program(kernel, target, c.places, drop_unread(kernel, body), {})
+    body = whole_vectors(c, body)
     if schedule.fuse_rows:
         body = fuse_rows(body)
     program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), c.packed)

@@ -11,7 +11,7 @@ from math import gcd, prod
 
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.plan import Packing
-from lumc.codegen.program import Map, Range
+from lumc.codegen.program import Map, Range, whole
 from lumc.errors import LumcError
 from lumc.graph.expr import (
     Expr,
@@ -19,7 +19,9 @@ from lumc.graph.expr import (
     axis,
     bound_axes,
     combine,
+    floordiv,
     linear,
+    mod,
     mul,
     num,
     substitute,
@@ -29,6 +31,7 @@ from lumc.kernel.contraction import (
     NARROW,
     VECTOR,
     computed,
+    lanes,
     loaded,
     loads,
     readable,
@@ -175,18 +178,46 @@ class Staging:
 
     def padded(self, value: Expr, lane: str, scope: Scope, body: Body) -> Expr:
         """The term of a walk over windows, read from a copy in index space: its guards are paid
-        once for each element, and not for every window that has it."""
+        once for each element, and not for every window that has it. Lanes that lie c elements
+        apart lie side by side in one of c phases of the copy."""
         if not any(e.kind == "guard" for e in subterms(value)):
             return value
         spans, new, names = self._families(value, scope)
-        inner = [n for i, n in names.items() if lane in i.free]
-        if len(inner) != 1 or new.free & {a for i in spans for a in i.free}:
+        forms = [i for i in names if lane in i.free]
+        if len(forms) != 1 or new.free & {a for i in spans for a in i.free}:
             return value
+        (form,), seen = forms, {axis(n): i for i, n in names.items()}
+        inner, span = names[form], spans[form]
         local = {**scope, **{names[i]: r for i, r in spans.items()}}
-        axes = (*sorted(new.free - set(inner)), *inner)
+        axes = (*sorted(new.free - {inner}), inner)
         load = self.c.new("window", axes, local, dtype(value))
         self._write(load, axes, local, new, body)
-        return substitute(load, {axis(n): i for i, n in names.items()})
+        step = linear(form)[1][axis(lane)]
+        few = scope[lane].largest < lanes(self.c.target, dtype(value))  # whole vectors are shuffled
+        if step == 1 or span.lo != num(0) or len(span.sizes) > 1 or not few:
+            return substitute(load, seen)
+        rest = add(form, mul(axis(lane), -step))
+        load = self._in_phases(load, axes, step, local, body)
+        seen[axis(f"{inner}p")] = mod(rest, step, {})
+        seen[axis(f"{inner}q")] = add(axis(lane), floordiv(rest, step, {}))
+        return substitute(load, seen)
+
+    def _in_phases(
+        self, load: Expr, axes: Sequence[str], step: int, scope: Scope, body: Body
+    ) -> Expr:
+        """A copy of a place with its last axis as step*q + p: one phase p after the other."""
+        *outer, inner = axes
+        p, q, size = f"{inner}p", f"{inner}q", scope[inner].largest
+        local = {**scope, p: whole(step), q: whole(-(-size // step))}
+        phased = self.c.new("window", (*outer, p, q), local, dtype(load))
+        for n in range(min(step, size)):
+            at = {axis(p): num(n)}, {axis(inner): add(mul(axis(q), step), n)}
+            local[q] = whole(-(-(size - n) // step))
+            dst, value = (
+                substitute(load, one) for load, one in zip((phased, load), at, strict=True)
+            )
+            self._write(dst, (*outer, q), local, value, body)
+        return phased
 
     def _families(
         self, value: Expr, scope: Scope

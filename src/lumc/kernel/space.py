@@ -286,10 +286,17 @@ def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
     along = least_step(kernel, stage, last) == 1 or not (
         kept and least_step(kernel, stage, kept[-1]) == 1
     )
-    if stage.kind == "red" and kept and (extent < 16 or not along):
+    slides = kept and kernel.points(bound_axes(stage)) <= WINDOW and _slides(stage, kept[-1], last)
+    if stage.kind == "red" and kept and (extent < 16 or not along or slides):
         return Stage(lanes="kept")
     sums = stage.kind == "red" and stage.attr[0] == "sum"
     return Stage(streams=2 if sums else 4 if extent >= 64 else 1)
+
+
+def _slides(stage: Expr, kept: str, last: str) -> bool:
+    """Does an index go along both axes? Neighbouring results read nearly the same then."""
+    loads = (e for e in subterms(stage) if e.kind == "load")
+    return any({kept, last} <= i.free for e in loads for i in e.kids)
 
 
 # ---- the default tiles

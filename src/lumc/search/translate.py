@@ -3,7 +3,8 @@
 Starting at the region's result, every node is written out at the indices where it is read. Axes
 bound by reductions get level names: the first name of the pool ``r128_0, r128_1, ..`` that is
 not free where the reduction is read, so equal sums become equal terms. Axes of extent 1 are
-left out. A reduced axis that its operands split (``c // 32``, ``c % 32``) is bound as two axes.
+left out. A reduced axis that its operands split (``c // 32``, ``c % 32``) is bound as two axes; a
+sum whose operands have phases that do not divide it goes on with zeros to the end of the last.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from lumc.graph.expr import (
     Expr,
     Range,
     add,
     axis,
+    bound_axes,
     bounds,
     is_large,
     linear,
     mul,
     num,
+    rebuild,
     simplify,
     substitute,
 )
@@ -199,8 +203,11 @@ class _Translation:
         name, extent = node.reduced[0], _int(node.reduced[1])
         taken = {a for i in env.values() for a in i.free}
         probe = self.probe(extent)
-        splits = self._splits(node.operands[0], {**env, axis(name): probe}, probe)
+        periods = set[int]()
+        splits = self._splits(node.operands[0], {**env, axis(name): probe}, probe, periods)
         parts = parts_of(extent, splits)
+        if len(parts) == 1 and node.op is Op.SUM and periods and splits == [*periods]:
+            parts = [-(-extent // splits[0]), splits[0]]  # the last phases have fewer steps
         bound: list[Expr] = []
         for part in parts:
             again = next((a for a in dropped if self.extent[a] == part and a not in taken), None)
@@ -208,6 +215,9 @@ class _Translation:
             taken |= bound[-1].free
         place = self.joined(parts, bound)
         body = self.operand(node.operands[0], {**env, axis(name): place}, dropped)
+        if prod(parts) > extent:
+            assert node.op is Op.SUM  # zeros
+            body = guarded(place, extent, body)
         for part, b in zip(reversed(parts), reversed(bound), strict=True):
             body = self._reduced(node.op, b, part, body)
         return body
@@ -220,8 +230,15 @@ class _Translation:
                 return at(body, name, only, self.ranges)
         return reduction(op, over, extent, body)
 
-    def _splits(self, operand: Operand, env: Mapping[Expr, Expr], probe: Expr) -> list[int]:
-        """By what the operands below divide the probe axis, ascending."""
+    def _splits(
+        self,
+        operand: Operand,
+        env: Mapping[Expr, Expr],
+        probe: Expr,
+        periods: set[int] | None = None,
+    ) -> list[int]:
+        """By what the operands below divide the probe axis, ascending; ``periods`` are those of
+        guards that hold for one phase of it."""
         found: set[int] = set()
         seen: set[tuple[Node, Index]] = set()
         todo: list[tuple[Operand, Mapping[Expr, Expr]]] = [(operand, env)]
@@ -233,7 +250,9 @@ class _Translation:
             for i in index:
                 _divisors(i, probe, found)
             for b in o.bounds:
-                found.update(_phases(self.simple(b.index, env), _int(b.hi) - b.lo, probe))
+                phases = _phases(self.simple(b.index, env), _int(b.hi) - b.lo, probe)
+                found.update(phases)
+                (set() if periods is None else periods).update(phases)
             ends = o.source.is_leaf or o.source in self.inputs or is_large(index)
             probed = any(probe.attr[0] in i.free for i in index)
             if probed and not ends and (o.source, index) not in seen:
@@ -252,6 +271,15 @@ class _Translation:
         inner = f"{node.name}.{name}"
         self.ranges[inner] = (0, max(_int(extent) - 1, 0))
         return {**env, axis(name): axis(inner)}
+
+
+def guarded(place: Expr, extent: int, body: Expr) -> Expr:
+    """Nothing beyond the extent; below sums and products, that they stay one with those around."""
+    if body.kind == "red" and body.attr[0] == "sum" and not place.free & {*bound_axes(body)}:
+        return term.reduce("sum", bound_axes(body), guarded(place, extent, *body.kids))
+    if body.attr[:1] == ("mul",):
+        return rebuild(body, [guarded(place, extent, k) for k in body.kids])
+    return term.guard(place, 0, extent, body)
 
 
 def parts_of(extent: int, divisors: Sequence[int]) -> list[int]:

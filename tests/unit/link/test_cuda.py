@@ -151,7 +151,8 @@ def test_the_order_of_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert [Path(p).name for p in ours] == ["libnvrtc.so.13", "libnvrtc.so.12"]
     every = list(cuda.candidates())
     assert every[-1] == ("nvcc",) and list(cuda.candidates("ccache nvcc")) == [("ccache", "nvcc")]
-    assert all(c[-2:] == (nvrtc.__file__, path) for c, path in zip(every, ours, strict=False))
+    found = [c for c in every if c[-1] in ours]  # beside those of this machine
+    assert [c[-2:] for c in found] == [(nvrtc.__file__, path) for path in ours]
     nvcc = scripted(tmp_path, "echo 'release 13.0, V13.0.88'").command[0]
     monkeypatch.chdir(tmp_path)
     assert cuda.find(nvcc) == Compiler((nvcc,), "release 13.0, V13.0.88")
