@@ -28,10 +28,12 @@ from lumc.search.layout import with_layouts
 from lumc.search.siblings import MOST, Joint, families, fused, joined
 from lumc.search.space import Region, Space, Variant
 from lumc.search.split import splits
+from lumc.search.turn import turns
 
 MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
 SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this of the best estimate
 RESULTS = (*results(1), *results(MOST))
+FAR = 1.5  # times its bound: a walk that may be better off with other lanes
 EXHAUSTIVE = 5  # cut points of which every subset is tried
 
 REASONS, SHOWN = 400, 60  # characters of what is said of invalid candidates
@@ -186,6 +188,7 @@ class _Prices:
     least: dict[object, float] = field(default_factory=dict)
     known: dict[object, float] = field(default_factory=dict)
     idle: dict[object, float] = field(default_factory=dict)  # less than in two steps
+    across: set[object] = field(default_factory=set)  # kernels that may be cheaper turned
     split: dict[object, Program] = field(default_factory=dict)  # what two steps gain, and they
     dropped: dict[_Key, str] = field(default_factory=dict)  # kernels that are not valid, and why
 
@@ -207,32 +210,40 @@ class _Prices:
         return total
 
     def _price(self, kernel: Kernel, room: float) -> float:
-        """In one step, or in two if the target has too little to do and that is cheaper. More than
-        ``room`` is too much."""
+        """In one step; where that is cheaper in two if the target has too little to do, or turned
+        if its lanes do badly. More than ``room`` is too much."""
         key = _key(kernel)
         if key not in self.known:
             self.known[key] = self._lowered(kernel, key)
         if self.idle.get(key, inf) < min(room, self.known[key] * (1 - MARGIN)):
             del self.idle[key]
-            self._split(kernel, self.known[key])
+            self._split(kernel, splits(kernel, self.target), self.known[key])
+        if key in self.across:
+            self.across.remove(key)
+            self._split(kernel, turns(kernel, self.target), self.known[key])
         return self.known[key] - self.split.get(key, (0.0, []))[0]
 
     def _lowered(self, kernel: Kernel, key: _Key) -> float:
         """The price in one step, and less than that in two if there is too little to do."""
         try:
             require_inside(kernel)
-            program = scheduled(kernel, self.target)[1]
+            schedule, program = scheduled(kernel, self.target)
         except LumcError as e:
             self.dropped[key] = f"{e.code} {e.what}"
             return inf
         if is_idle(program):
             launch_us = LAUNCH_US + self.target.launch_us
             self.idle[key] = program_us(program, full=True) + launch_us
-        return program_us(program)
+        us = program_us(program)
+        walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
+        if walks and not self.target.gpu and us > FAR * bound_us(kernel, self.target):
+            self.across.add(key)
+        return us
 
-    def _split(self, kernel: Kernel, whole: float) -> None:
+    def _split(self, kernel: Kernel, ways: Iterable[list[Kernel]], whole: float) -> None:
+        """Keep the cheapest way to do a kernel as several."""
         best = whole
-        for parts in splits(kernel, self.target):
+        for parts in ways:
             us = sum(self._apart(k) for k in parts)
             if us < best * (1 - MARGIN):
                 best, self.split[_key(kernel)] = us, (whole - us, parts)
@@ -242,6 +253,7 @@ class _Prices:
         key = _key(part)
         us = self._lowered(part, key)
         self.idle.pop(key, None)
+        self.across.discard(key)
         return us
 
 

@@ -21,6 +21,7 @@ from lumc.search.saturate import Limits, StopReason, rule_files, saturate
 from lumc.search.space import Region
 from lumc.search.split import laws_of, splits
 from lumc.search.translate import Body
+from lumc.search.turn import turns
 from lumc.search.variants import extract, variants
 
 LARGE = 200  # e-nodes of a region that is not saturated again
@@ -53,11 +54,12 @@ def _laws_of_splits(
     """The laws by which the kernels are those that are wanted, some of them in two steps."""
     laws: dict[str, None] = {}
     for part in parts:
-        for form in ([part], *splits(part, target)):
+        forms = [([part], list[str]()), *((k, laws_of(part)) for k in splits(part, target))]
+        for form, found in (*forms, *((k, ["turn"]) for k in turns(part, target))):
             keys = [kernel_key(canonical(normalize(k))[0], target) for k in form]
             if keys == list(wanted[: len(keys)]):
                 wanted = wanted[len(keys) :]
-                laws.update(dict.fromkeys(laws_of(part) if len(keys) > 1 else ()))
+                laws.update(dict.fromkeys(found))
                 break
         else:
             return None

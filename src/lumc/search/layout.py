@@ -158,17 +158,19 @@ def relaid(region: Region, last: Mapping[str, int]) -> Region:
     """The region on buffers whose dim of this number is the last in memory."""
     memo: dict[Expr, Expr] = {}
     variants = tuple(
-        Variant(_relaid(v.value, last, memo), tuple(_relaid(c, last, memo) for c in v.cuts))
+        Variant(
+            relaid_value(v.value, last, memo), tuple(relaid_value(c, last, memo) for c in v.cuts)
+        )
         for v in region.variants
     )
     f = region.frame
     buffers = {
-        b.name: replace(b, shape=_to_end(b.shape, last[b.name])) if b.name in last else b
+        b.name: replace(b, shape=to_end(b.shape, last[b.name])) if b.name in last else b
         for b in (*f.inputs, f.output)
     }
     index, axes = f.index, f.axes
     if OUT in last:
-        index = _to_end(index, last[OUT])
+        index = to_end(index, last[OUT])
         axes = tuple(sorted(axes, key=lambda a: a in index[-1].free))
     inputs = tuple(buffers[b.name] for b in f.inputs)
     frame = Frame(inputs, buffers[f.output.name], axes, index, f.extent)
@@ -185,14 +187,17 @@ def origin(key: str) -> str:
     return key.partition("-")[0]
 
 
-def _relaid(value: Expr, last: Mapping[str, int], memo: dict[Expr, Expr]) -> Expr:
+def relaid_value(
+    value: Expr, last: Mapping[str, int], memo: dict[Expr, Expr] | None = None
+) -> Expr:
     """Loads with the other order of indices; sums walk along the last one innermost."""
+    memo = {} if memo is None else memo
     for e in subterms(value):
         if e in memo:
             continue
         new = rebuild(e, [memo[k] for k in e.kids])
         if e.kind == "load" and e.attr[0] in last:
-            new = make("load", new.attr, _to_end(new.kids, last[e.attr[0]]))
+            new = make("load", new.attr, to_end(new.kids, last[e.attr[0]]))
         elif e.kind == "red":
             loads = (t for t in subterms(new) if t.kind == "load" and t.attr[0] in last)
             along = frozenset[str]().union(*(t.kids[-1].free for t in loads))
@@ -201,5 +206,6 @@ def _relaid(value: Expr, last: Mapping[str, int], memo: dict[Expr, Expr]) -> Exp
     return memo[value]
 
 
-def _to_end(items: Sequence[T], n: int) -> tuple[T, ...]:
+def to_end(items: Sequence[T], n: int) -> tuple[T, ...]:
+    """The items with the n-th one last."""
     return (*items[:n], *items[n + 1 :], items[n])
