@@ -675,6 +675,7 @@ FAMILIES = {
         (3, 7, 40, 7, 3, False),
         (1, 1, 1, 3, 1, True),
         *((6, 9, 20, 3, 2, last, "max") for last in (False, True)),
+        *((4, 14, 13, k, 1, False, "max") for k in (3, 5, 9)),
         *((6, 9, 20, 3, 1, True, "sum", kind) for kind in (F64, F16, I32)),
     ],
     qkv: [(3, 17, 5), (17, 48, 37), (32, 64, 64)],

@@ -124,10 +124,22 @@ MORE = {
         "else -(r.largest % half)",
         f"{DEFAULT} and windows",
     ),
-    "copies have no room": Mutant(
-        "codegen/vectors.py",
-        "size=d.size + more * (i == at)",
-        "size=d.size",
+    "keys lose NaN": Mutant(
+        "codegen/lumc_kernel.h",
+        "> 0x7f800000 ? lumc_float(0x7fc00000) :",
+        "> 0x7f800001 ? lumc_float(0x7f800000) :",
+        f"{VALUES} and max_of_windows",
+    ),
+    "keys are left": Mutant(
+        "codegen/creduce.py",
+        'if o.op == "keyed" else t)',
+        'if o.op == "max" else t)',
+        f"{DEFAULT} and windows",
+    ),
+    "parts of other rows": Mutant(
+        "codegen/lower.py",
+        "substitute(part, {axis(along): i})",
+        "substitute(part, {axis(along): i.kids[0]})",
         f"{DEFAULT} and windows",
     ),
     "the rest of a row starts late": Mutant(

@@ -81,6 +81,23 @@ def test_max_carries_nan(tmp_path: Path, kind: DType, n: int) -> None:
     check(tmp_path, k, {"x": np.ascontiguousarray(data.T)})
 
 
+@pytest.mark.parametrize(("size", "step"), [(3, 1), (3, 2), (5, 1), (7, 3)])
+@pytest.mark.parametrize("last", [False, True])
+def test_max_of_windows_carries_nan(tmp_path: Path, size: int, step: int, last: bool) -> None:
+    """Windows are compared as integers: NaN of either sign, infinities, zeros, tiny and large."""
+    rng = np.random.default_rng(size)
+    specials = [NAN, -NAN, INF, -INF, 0.0, -0.0, 1e-45, -1e-45, 1.5e38, -1.5e38]
+    data = rng.normal(size=(6, 14, 20)).astype(np.float32)
+    data[::2] -= 10  # windows of negative values only
+    for channel in data[1:]:
+        at = rng.integers(0, channel.size, 12)
+        channel.flat[at] = rng.choice(specials, 12)
+    data[5] = -INF
+    data = np.moveaxis(data, 0, -1) if last else data
+    k = zoo.windows(6, 14, 20, size, step, last, "max")
+    check(tmp_path, k, {"x": np.ascontiguousarray(data)})
+
+
 def test_max_over_tiles_keeps_an_early_nan(tmp_path: Path) -> None:
     """A NaN of the first tile must survive the others."""
     data = rows_with(64, early=[], late=[])

@@ -15,7 +15,7 @@ from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, lanes
 from lumc.kernel.registers import ABREAST
-from lumc.kernel.term import binary, dtype
+from lumc.kernel.term import binary, dtype, unary
 
 # sums of integers wrap: they are unsigned, and modulo 2^32 is also modulo 2^8
 _SUMS = {
@@ -27,6 +27,8 @@ _SUMS = {
     DType.U8: "uint32_t",
 }
 _BITS = {"float": 32, "double": 64, "uint64_t": 64, "uint32_t": 32}
+# what adds one more step of a window
+STEPS = {"sum": "add", "max": "max", "top": "top", "key": "keymax", "keyed": "keymax"}
 LONG = 64  # lanes of a piece
 SIMD_FROM = 4  # elements; shorter reductions stay scalar
 
@@ -101,16 +103,19 @@ def _windows(w: Writer, op: Reduce, row: str, count: int) -> None:
     beside = {a for i in indices if row in i.free for a in i.free}
     red = sorted(op.red, key=beside.__contains__)
     across = [a for a in red if a not in beside]
+    none = num(0)
     there = [{axis(row): add(axis(row), n)} if n else {} for n in range(count)]
-    totals = {(o, n): substitute(o.init, t) for o in op.outputs for n, t in enumerate(there)}
+    totals = {(o, n): none for o in op.outputs for n in range(count)}
     for outer in product(*(range(op.ranges[a].largest) for a in across)):
         for (o, n), total in totals.items():
             for inner in product(*(range(op.ranges[a].largest) for a in red[len(across) :])):
                 step = dict(zip(map(axis, red), map(num, outer + inner), strict=True))
-                total = binary("add", total, substitute(o.term, there[n] | step))
+                term = substitute(o.term, there[n] | step)
+                total = term if total is none else binary(STEPS[o.op], total, term)
             totals[o, n] = total
             levels.value(total)
-    stores = [w.store(substitute(o.dst, there[n]), levels.value(t)) for (o, n), t in totals.items()]
+    results = [(o, n, unary("unkey", t) if o.op == "keyed" else t) for (o, n), t in totals.items()]
+    stores = [w.store(substitute(o.dst, there[n]), levels.value(t)) for o, n, t in results]
     w.walk(levels, op.ranges, stores, LONG)
 
 

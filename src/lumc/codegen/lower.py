@@ -21,6 +21,7 @@ from lumc.codegen.skew import skew_rows
 from lumc.codegen.staging import Staging
 from lumc.codegen.vectors import whole_vectors
 from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
+from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, factors, product, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
@@ -30,6 +31,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, constants, dtype, unary
 
 EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
+SHARED = 1.25  # times the steps that are left: what it costs to keep parts of windows
 MANY = 16  # values of the other axes that make it worth to keep what depends on one
 Stores = tuple[tuple[Expr, Expr], ...]
 
@@ -249,8 +251,9 @@ class Lowering:
         p, axes = self.c.plan[stage], self._axes(stage)
         for i, root in enumerate(() if self.c.target.gpu else self.c.kernel.roots):
             dst = self._destination(root)
-            plain = all(k.kind == "axis" for k in root.index) and dst.free == stage.free
-            plain = plain and len(stage.free) == len(root.index)
+            own = [k for k in root.index if k.kind != "num"]  # 0 along dims of one element
+            plain = all(k.kind == "axis" for k in own) and dst.free == stage.free
+            plain = plain and len(stage.free) == len(own)
             by_lanes = p.form == "contract" or p.lanes == "kept"
             along = not by_lanes or root.index[-1:] == (axis(axes[-1]),)
             fits = self.c.places[root.buffer].dtype is computed(dtype(stage))
@@ -286,32 +289,85 @@ class Lowering:
     def _reduce(self, g: Group, stages: list[Expr]) -> dict[Expr, Expr]:
         """Stages with the same free axes: one walk with several outputs."""
         kept, red = self.c.order(stages[0].free), bound_axes(stages[0])
-        p, done, outputs = self.c.plan[stages[0]], dict[Expr, Expr](), []
+        p, done, outputs = self.c.plan[stages[0]], dict[Expr, Expr](), list[ir.Output]()
+        ranges = {a: g.inside[a] for a in (*kept, *red)}
         for s in stages:
             dst, init = self._home(s, g.outside), identity(s)
             if g.cut:
                 self._map(g.before, dst, kept, g.outside, init)
             value = self.c.now(s.kids[0])
-            if p.lanes == "kept" and not self.c.target.gpu:
-                parts = [self.staging.padded(f, kept[-1], g.inside, g.body) for f in factors(value)]
-                value = product(parts)
-            outputs.append(ir.Output(dst, s.attr[0], value, dst if g.cut else init))
+            output: ir.Output | None = ir.Output(dst, s.attr[0], value, dst if g.cut else init)
+            if output and p.lanes == "kept" and not self.c.target.gpu:
+                output = self._of_windows(g, output, kept, red, ranges)
+            if output is not None:
+                outputs.append(output)
             done[s] = dst
+        if not outputs:
+            return done
         keeps = self.c.schedule.keep and not g.cut and len(red) == 1 and p.lanes == "reduced"
         stores = self._keep(g, stages, kept, red[0]) if keeps else ()
-        ranges = {a: g.inside[a] for a in (*kept, *red)}
-        lanes = "windows" if self._is_short(p.lanes, red, ranges, outputs) else p.lanes
+        short = all(o.init is not o.dst for o in outputs) and self._is_short(red, ranges)
+        lanes = "windows" if p.lanes == "kept" and short and not self.c.target.gpu else p.lanes
         g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores))
         return done
 
-    def _is_short(
-        self, lanes: str, red: Sequence[str], ranges: Scope, outputs: Sequence[ir.Output]
-    ) -> bool:
+    def _is_short(self, red: Sequence[str], ranges: Scope) -> bool:
         """Are there so few steps along kept lanes that they can be written out?"""
-        steps = prod(ranges[a].largest for a in red)
-        fixed = all(ranges[a] == self.c.whole[a] for a in red)
-        sums = all(o.op == "sum" for o in outputs)
-        return not self.c.target.gpu and lanes == "kept" and fixed and steps <= WINDOW and sums
+        fixed = all(a not in self.c.whole or ranges[a] == self.c.whole[a] for a in red)
+        return fixed and prod(ranges[a].largest for a in red) <= WINDOW
+
+    def _of_windows(
+        self, g: Group, o: ir.Output, kept: tuple[str, ...], red: tuple[str, ...], ranges: Scope
+    ) -> ir.Output | None:
+        """The walk over copies of padded windows: a maximum of keys, which takes one instruction
+        where NaN takes four. None if it was done in two steps, each over few axes."""
+        plain = self._padded(g, o.term, kept[-1])
+        if o.init is o.dst:
+            return replace(o, term=plain)
+        if o.op == "max" and plain.kind == "load" and dtype(o.term) is DType.F32:
+            keys = self._padded(g, unary("key", o.term), kept[-1])
+            keyed = ir.Output(o.dst, "keyed", keys, unary("key", o.init))
+            if self._in_two(g, keyed, kept, red, ranges):
+                return None
+            return keyed if self._is_short(red, ranges) else replace(o, term=plain)
+        o = replace(o, term=plain)
+        return None if self._in_two(g, o, kept, red, ranges) else o
+
+    def _padded(self, g: Group, value: Expr, lane: str) -> Expr:
+        return product([self.staging.padded(f, lane, g.inside, g.body) for f in factors(value)])
+
+    def _in_two(
+        self, g: Group, o: ir.Output, kept: tuple[str, ...], red: tuple[str, ...], ranges: Scope
+    ) -> bool:
+        """Whether windows were reduced along all axes but one for every row that one of them
+        reads, and then along that one: neighbouring windows share the first step."""
+        if o.term.kind != "load" or o.term.attr[0] not in self.staging.spans:
+            return False
+        for d, i in enumerate(o.term.kids):
+            over, rows = [a for a in red if a in i.free], [a for a in kept[:-1] if a in i.free]
+            alone = not any(i.free & k.free for k in o.term.kids if k is not i)
+            if len(over) != 1 or len(rows) != 1 or not alone:
+                continue
+            place = self.c.places[o.term.attr[0]]
+            along, rest = place.dims[d].label, tuple(a for a in red if a != over[0])
+            span = self.staging.spans[place.name][along]
+            u, v = (prod(ranges[a].largest for a in each) for each in (over, rest))
+            shared = u + v * span.largest / max(1, ranges[rows[0]].largest)
+            wide = {**ranges, along: span}
+            few = self._is_short(over, wide) and self._is_short(rest, wide)
+            if not rest or not few or shared * SHARED > u * v:
+                continue
+            axes = (*(a for a in kept[:-1] if a != rows[0]), along, kept[-1])
+            part = self.c.new("part", axes, wide, dtype(o.term))
+            lines = substitute(o.term, {i: axis(along)})
+            inner = ir.Output(part, "key" if o.op == "keyed" else o.op, lines, o.init)
+            outer = replace(o, term=substitute(part, {axis(along): i}))
+            own = {a: wide[a] for a in (*axes, *rest)}
+            g.body.ops.append(ir.Reduce(axes, rest, own, (inner,), "windows"))
+            own = {a: ranges[a] for a in (*kept, *over)}
+            g.body.ops.append(ir.Reduce(kept, tuple(over), own, (outer,), "windows"))
+            return True
+        return False
 
     def _keep(self, g: Group, stages: list[Expr], kept: tuple[str, ...], j: str) -> Stores:
         """An expensive sub-term of this walk that is read again along other axes n, by a later

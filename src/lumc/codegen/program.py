@@ -174,7 +174,8 @@ class Map:
 @dataclass(frozen=True)
 class Output:
     """One result of a Reduce: ``dst = init op term op ..``; op is sum, max or top (a max that
-    ignores NaN)."""
+    ignores NaN); of keys, integers in the order of the values with NaN above all: key, their
+    maximum, or keyed, the value of which that is the key."""
 
     dst: Expr
     op: str

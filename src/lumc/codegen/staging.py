@@ -47,6 +47,7 @@ class Staging:
     def __init__(self, context: Context) -> None:
         self.c = context
         self.staged: dict[tuple[Expr, str], Expr] = {}
+        self.spans: dict[str, Scope] = {}  # of the axes of copies in index space
 
     def operand(self, stage: Expr, side: str, term: Expr, scope: Scope, body: Body) -> Expr:
         """The load that the register tile reads; copies the operand beside it if it must."""
@@ -190,17 +191,20 @@ class Staging:
         inner, span = names[form], spans[form]
         local = {**scope, **{names[i]: r for i, r in spans.items()}}
         axes = (*sorted(new.free - {inner}), inner)
+        if (value, lane) in body.copies:
+            return body.copies[value, lane]
         load = self.c.new("window", axes, local, dtype(value))
+        self.spans[load.attr[0]] = local
         self._write(load, axes, local, new, body)
         step = linear(form)[1][axis(lane)]
         few = scope[lane].largest < lanes(self.c.target, dtype(value))  # whole vectors are shuffled
-        if step == 1 or span.lo != num(0) or len(span.sizes) > 1 or not few:
-            return substitute(load, seen)
-        rest = add(form, mul(axis(lane), -step))
-        load = self._in_phases(load, axes, step, local, body)
-        seen[axis(f"{inner}p")] = mod(rest, step, {})
-        seen[axis(f"{inner}q")] = add(axis(lane), floordiv(rest, step, {}))
-        return substitute(load, seen)
+        if step > 1 and span.lo == num(0) and len(span.sizes) == 1 and few:
+            rest = add(form, mul(axis(lane), -step))
+            load = self._in_phases(load, axes, step, local, body)
+            seen[axis(f"{inner}p")] = mod(rest, step, {})
+            seen[axis(f"{inner}q")] = add(axis(lane), floordiv(rest, step, {}))
+        body.copies[value, lane] = substitute(load, seen)
+        return body.copies[value, lane]
 
     def _in_phases(
         self, load: Expr, axes: Sequence[str], step: int, scope: Scope, body: Body
@@ -210,13 +214,14 @@ class Staging:
         p, q, size = f"{inner}p", f"{inner}q", scope[inner].largest
         local = {**scope, p: whole(step), q: whole(-(-size // step))}
         phased = self.c.new("window", (*outer, p, q), local, dtype(load))
-        for n in range(min(step, size)):
+        self.spans[phased.attr[0]] = local
+        for n in range(min(step, size)):  # the last phases may be shorter
             at = {axis(p): num(n)}, {axis(inner): add(mul(axis(q), step), n)}
-            local[q] = whole(-(-(size - n) // step))
+            own = {**local, q: whole(-(-(size - n) // step))}
             dst, value = (
                 substitute(load, one) for load, one in zip((phased, load), at, strict=True)
             )
-            self._write(dst, (*outer, q), local, value, body)
+            self._write(dst, (*outer, q), own, value, body)
         return phased
 
     def _families(

@@ -37,6 +37,7 @@ class _Rounding:
         for op in ir.leaves(body):
             if (found := self.needed(op)) is not None:
                 self.room |= found
+                self.copies |= {dst.attr[0] for dst in ir.written(op)}
         for (name, at), more in self.room.items():
             place = context.places[name]
             dims = [replace(d, size=d.size + more * (i == at)) for i, d in enumerate(place.dims)]

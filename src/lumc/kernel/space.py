@@ -37,6 +37,7 @@ LINE = 64  # bytes
 SKEWED = 2  # accumulators of one of several walks side by side: they share the registers
 BLOCK_LANES = 256
 BLOCK_ROWS = 64
+WIDE = 4  # times the steps of a window that is written out: along each axis of its own it is short
 ROWS_OF_WINDOWS = 28  # that share a copy of what they read
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
 SHORT_DOT = 64  # elements; sums across lanes cost as much
@@ -305,7 +306,7 @@ def _slides(stage: Expr, kept: str, last: str) -> bool:
 def _is_window(kernel: Kernel, stage: Expr) -> bool:
     """A short sum or maximum over several axes: neighbouring rows read the same."""
     over = bound_axes(stage)
-    return len(over) > 1 and kernel.points(over) <= WINDOW
+    return len(over) > 1 and kernel.points(over) <= WIDE * WINDOW
 
 
 def _default_tiles(
