@@ -72,7 +72,9 @@ class Lowering:
         self.staging = Staging(context)
         self.written: set[int] = set()  # positions of the roots that are stored
         self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
-        stages = [] if context.target.gpu else [s for s, p in context.plan.items() if p.form == "rows"]
+        stages = (
+            [] if context.target.gpu else [s for s, p in context.plan.items() if p.form == "rows"]
+        )
         found = {s: running(context.kernel, s) for s in stages}
         self.runs = {s: r for s, r in found.items() if r and not context.is_cut(r.over)}
 

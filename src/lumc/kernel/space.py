@@ -24,6 +24,7 @@ from lumc.kernel.contraction import (
 from lumc.kernel.legal import grain, shared_prefix, skewable, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.registers import NESTED_TILES, WINDOW, register_tile, rows_of
+from lumc.kernel.running import Running, running
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
@@ -109,6 +110,8 @@ def _whole_panels(
 
 
 def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
+    if not target.gpu and (run := running(kernel, stage)):
+        return _run(kernel, stage, run)
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
     if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
         return contraction_stage(kernel, stage, columns[0], target)
@@ -292,6 +295,13 @@ def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
     return Stage(streams=2 if sums else 4 if extent >= 64 else 1)
 
 
+def _run(kernel: Kernel, stage: Expr, run: Running) -> Stage:
+    """Lanes along another axis, where the data lies along that."""
+    kept = [a for a in kernel.axes if a in stage.free and a != run.along][-1:]
+    beside = any(least_step(kernel, run.term, a) == 1 for a in kept)
+    return Stage(lanes="kept" if beside else "reduced")
+
+
 # ---- the default tiles
 
 
@@ -307,7 +317,10 @@ def _default_tiles(
     order, extent = list(kernel.axes), kernel.extent
     found = [(s, p) for s, p in zip(kernel.stages, stages, strict=True) if p.form == "contract"]
     if not found:
-        return _row_tiles(kernel), order
+        runs = [] if target.gpu else [(s, r) for s in kernel.stages if (r := running(kernel, s))]
+        whole = {r.along for s, r in runs if s.free == {*kernel.axes}}  # others are made before
+        order.sort(key=whole.__contains__)
+        return _row_tiles(kernel) | {a: kernel.extent[a] for a in whole}, order
     stage, p = found[0]
     assert p.lane_axis is not None
     width, alone = p.nv * lanes(target, dtype(stage)), replace(target, threads=1)
@@ -390,5 +403,6 @@ def _row_tiles(kernel: Kernel) -> dict[str, int]:
 
 def _work(kernel: Kernel) -> int:
     """Steps of the largest loop nest."""
-    loops = [s.free.union(bound_axes(s)) for s in kernel.stages] + [r.axes for r in kernel.roots]
+    loops = [s.free.union(bound_axes(s)) for s in kernel.stages if not running(kernel, s)]
+    loops += [r.axes for r in kernel.roots]
     return max(map(kernel.points, loops), default=0)
