@@ -40,6 +40,7 @@ BLOCK_LANES = 256
 BLOCK_ROWS = 64
 ROWS_OF_WINDOWS = 28  # that share a copy of what they read
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
+ROW_SHARE = 64  # elements of a row that another thread may take
 SHORT_DOT = 64  # elements; sums across lanes cost as much
 
 
@@ -317,10 +318,7 @@ def _default_tiles(
     order, extent = list(kernel.axes), kernel.extent
     found = [(s, p) for s, p in zip(kernel.stages, stages, strict=True) if p.form == "contract"]
     if not found:
-        runs = [] if target.gpu else [(s, r) for s in kernel.stages if (r := running(kernel, s))]
-        whole = {r.along for s, r in runs if s.free == {*kernel.axes}}  # others are made before
-        order.sort(key=whole.__contains__)
-        return _row_tiles(kernel) | {a: kernel.extent[a] for a in whole}, order
+        return _runs_whole(kernel, _row_tiles(kernel), order, target)
     stage, p = found[0]
     assert p.lane_axis is not None
     width, alone = p.nv * lanes(target, dtype(stage)), replace(target, threads=1)
@@ -362,6 +360,21 @@ def _default_tiles(
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
     return tile, order
+
+
+def _runs_whole(
+    kernel: Kernel, tile: dict[str, int], order: list[str], target: Target
+) -> tuple[dict[str, int], list[str]]:
+    """These tiles, but all of an axis that results follow from one another along, below the others:
+    these are dealt. Where only few results do, all of them are made before."""
+    runs = [] if target.gpu else [(s, r) for s in kernel.stages if (r := running(kernel, s))]
+    whole = {r.along: kernel.extent[r.along] for s, r in runs if s.free == {*kernel.axes}}
+    order = sorted(order, key=whole.__contains__)
+    *outer, lane = [a for a in order if a not in whole] or [""]
+    if whole and lane and kernel.points(outer) < target.threads:
+        share = ceil(kernel.extent[lane] / target.threads)
+        tile = tile | {lane: _even(kernel.extent[lane], 16, max(ROW_SHARE, share))}
+    return tile | whole, order
 
 
 def _lanes(kernel: Kernel, stage: Expr, width: int, target: Target) -> int:
