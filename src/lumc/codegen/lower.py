@@ -72,10 +72,8 @@ class Lowering:
         self.staging = Staging(context)
         self.written: set[int] = set()  # positions of the roots that are stored
         self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
-        stages = (
-            [] if context.target.gpu else [s for s, p in context.plan.items() if p.form == "rows"]
-        )
-        found = {s: running(context.kernel, s) for s in stages}
+        walks = [s for s, p in context.plan.items() if p.form == "rows" and not context.target.gpu]
+        found = {s: running(context.kernel, s) for s in walks}
         self.runs = {s: r for s, r in found.items() if r and not context.is_cut(r.over)}
 
     def run(self) -> list[ir.Op]:
