@@ -207,6 +207,57 @@ def sum_of_all(m: int, n: int) -> Kernel:
     return kernel("sum_of_all", "", {"m": m, "n": n}, value, {"x": (m, n)})
 
 
+def running(
+    m: int, n: int, inner: int, how: str = "up", op: str = "sum", kind: DType = F32, said: str = ""
+) -> Kernel:
+    """``out[m, i, j] = op over k up to i of x[m, k, j]``, or from i down, with or without i. A
+    guard leaves the others out, or a mask that is a factor, or a choice."""
+    i, k, down = axis("i"), axis("k"), how.startswith("down")
+    low, high = (i, k) if down else (k, i)
+    value = x("x", "m", "k", "j", kind=kind)
+    if said == "guard":
+        value = guard(add(high, mul(low, -1)), int(how.endswith("before")), n, value)
+    else:
+        taken = binary("lt", iota(low), iota(high))
+        if not how.endswith("before"):
+            taken = binary("lt", binary("lt", iota(high), iota(low)), c(True, BOOL))
+        value = times(cast(kind, taken), value) if said else binary("sel", taken, value)
+        if op == "max" and said == "mask":
+            left = binary("lt", taken, c(True, BOOL))
+            value = plus(binary("sel", taken, value), binary("sel", left, c(-math.inf)))
+    extent = {"m": m, "i": n, "j": inner, "k": n}
+    return kernel("running", "m i j", extent, reduce(op, "k", value), {"x": (m, n, inner)})
+
+
+def counted_rows(m: int, n: int, d: int) -> Kernel:
+    """Rows of a table by how many elements before are not zero, and a sum over all of them."""
+    one = binary("lt", x("x", "m", "k"), c(0.0))
+    number = total("k", binary("sel", binary("lt", iota("k"), iota("i")), cast(I64, one)))
+    row = x("t", dyn(number), "d")
+    roots = [
+        (x("row", "m", "i", "d"), plus(row, total("j", x("t", "j", "d")))),
+        (x("number", "m", "i", kind=I64), number),
+    ]
+    shapes = {"x": (m, n), "t": (n, d), "row": (m, n, d), "number": (m, n)}
+    extent = {"m": m, "i": n, "d": d, "k": n, "j": n}
+    return kernel("counted_rows", "m i d", extent, roots, shapes, dtypes={"number": I64})
+
+
+def nucleus(m: int, n: int) -> Kernel:
+    """Weights of a softmax until they add up to 0.9, with the sum from there on."""
+    score = x("x", "m", "k")
+    top = greatest("l", x("x", "m", "l"))
+    weight = exp(minus(score, top))
+    whole = total("j", exp(minus(x("x", "m", "j"), top)))
+    before = total("k", binary("sel", binary("lt", iota("k"), iota("i")), weight))
+    rest = binary("sel", binary("lt", binary("lt", iota("k"), iota("i")), c(True, BOOL)), weight)
+    kept = binary("lt", before, times(whole, 0.9))
+    own = exp(minus(x("x", "m", "i"), top))
+    value = plus(binary("sel", kept, own), times(total("k", rest), unary("recip", whole)))
+    extent = dict.fromkeys("ijkl", n)
+    return kernel("nucleus", "m i", {"m": m, **extent}, value, {"x": (m, n)})
+
+
 def average_pool(channels: int, height: int, width: int) -> Kernel:
     value = times(total("y x", x("x", "c", "y", "x")), 1 / (height * width))
     extent = {"c": channels, "y": height, "x": width}
@@ -643,6 +694,27 @@ FAMILIES = {
     column_sum: [(3, 17), (17, 137), (64, 64)],
     column_max: [(3, 17), (64, 64)],
     sum_of_all: [(3, 17), (17, 137)],
+    running: [
+        (3, 17, 5),
+        (2, 137, 1, "up before"),
+        (1, 100, 17, "down"),
+        (5, 64, 1, "down before"),
+        (1, 2, 33, "up", "max"),
+        (2, 70, 1, "down", "max"),
+        (1, 300, 1),
+        (3, 40, 20, "up before", "max", F32, "guard"),
+        (3, 70, 1, "up", "sum", F32, "guard"),
+        (2, 33, 64, "down before", "sum", F32, "guard"),
+        (2, 33, 7, "up", "sum", F32, "mask"),
+        (2, 90, 1, "down before", "max", F32, "mask"),
+        *((2, 70, n, "up", op, k) for k, op in ((F64, "sum"), (I32, "max")) for n in (1, 9)),
+        *((3, 37, 1, "down before", "sum", k) for k in (F16, I64, U8)),
+        (1, 1, 3),
+        (4, 1, 1, "up before"),
+        (2, 0, 3),
+    ],
+    counted_rows: [(1, 3, 1), (3, 17, 5), (2, 40, 64)],
+    nucleus: [(1, 3), (5, 137), (16, 64)],
     average_pool: [(1, 3, 5), (17, 7, 9)],
     broadcast_sum: [(3, 5, 17), (17, 33, 64)],
     max_pool: [(1, 3, 5), (3, 9, 17), (4, 16, 32), (2, 9, 17, 3, 2)],

@@ -82,6 +82,48 @@ QUICK = {
     ),
 }
 MORE = {
+    "a running sum forgets what was before a piece": Mutant(
+        "codegen/crunning.py",
+        "{total} = lumc_run_sum_f32({name}, {count}, {total});",
+        "lumc_run_sum_f32({name}, {count}, {total});",
+        f"{DEFAULT} and running",
+    ),
+    "a running sum forgets all vectors but the last": Mutant(
+        "codegen/lumc_kernel.h",
+        "sum += v[LUMC_LANES - 1];",
+        "sum = v[LUMC_LANES - 1];",
+        f"{DEFAULT} and running",
+    ),
+    "a running row goes on from itself": Mutant(
+        "codegen/crunning.py",
+        "back = {axis(over): add(axis(over), -1)}",
+        "back = {axis(over): add(axis(over), 0)}",
+        f"{DEFAULT} and running",
+    ),
+    "runs from the end start one late": Mutant(
+        "kernel/running.py",
+        "empty = here - there + c + 1 if backward",
+        "empty = here - there + c + 2 if backward",
+        f"{DEFAULT} and running",
+    ),
+    "the last maximum is like those before": Mutant(
+        "kernel/running.py",
+        "last = steps == there and other is not zero",
+        "last = False and other is not zero",
+        f"{DEFAULT} and running",
+    ),
+    "results with nothing to take are left out": Mutant(
+        "codegen/lower.py",
+        "if r.empty:",
+        "if r.empty > 1:",
+        f"{DEFAULT} and running",
+    ),
+    "all of a running result in every part": Mutant(
+        "codegen/lower.py",
+        "owned = r.along in opened and not self.c.is_cut(r.along)",
+        "owned = True",
+        f"{RANDOM} and running",
+    ),
     "rows that are not there are read": Mutant(
         "codegen/cterm.py",
         ": {p.spelling.zeros}",

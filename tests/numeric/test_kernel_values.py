@@ -113,6 +113,32 @@ def test_softmax_of_special_rows(tmp_path: Path, n: int) -> None:
     check(tmp_path, zoo.softmax(len(data), n), {"x": data.astype(np.float32)}, 6)
 
 
+@pytest.mark.parametrize("how", ["up", "up before", "down", "down before"])
+@pytest.mark.parametrize("op", ["sum", "max"])
+@pytest.mark.parametrize("n", [3, 100])
+def test_running_over_special_rows(tmp_path: Path, how: str, op: str, n: int) -> None:
+    """What is not finite is seen from there on, and nowhere before."""
+    special = {name: v for name, v in SPECIAL.items() if name not in ("large", "tiny")}
+    rows = rows_with(n, **special)
+    check(tmp_path, zoo.running(len(rows), n, 1, how, op), {"x": rows[..., None]})
+    columns = np.ascontiguousarray(rows.T)[None]
+    check(tmp_path, zoo.running(1, n, len(rows), how, op), {"x": columns})
+
+
+@pytest.mark.parametrize("shape", [(1, 100_000, 1), (2, 20_000, 3)])
+def test_running_sums_are_as_exact_as_those_of_numpy(
+    tmp_path: Path, shape: tuple[int, int, int]
+) -> None:
+    data = np.random.default_rng(3).random(shape, np.float32)
+    k = zoo.running(*shape)
+    program = lower(k, default_schedule(k, native()), native())
+    lib = compile_programs(tmp_path, [program], FLAGS)
+    got = run(lib, 0, program, {"x": data}, 1)["out"]
+    exact = np.cumsum(data.astype(np.float64), 1)
+    theirs = np.abs(np.cumsum(data, 1) - exact).max()
+    assert np.abs(got - exact).max() <= 1.1 * theirs
+
+
 def weighted(m: int, n: int, d: int) -> Kernel:
     """Both results of a weighted sum, unnormalised, with scores as they are."""
     s = x("s", "m", "j")

@@ -223,6 +223,7 @@ def features(program: Program) -> set[str]:
         if isinstance(op, Reduce):
             out |= {"lanes " + op.lanes, f"streams {op.streams}"}
             out |= {"stores"} if op.stores else set()
+            out |= {f"runs along {op.lanes}"} if op.runs else set()
         out |= {"ahead"} if getattr(op, "ahead", ()) else set()
     return out | ({"packed"} if program.packed else set())
 
@@ -239,6 +240,6 @@ def test_random_schedules_reach_every_feature() -> None:
     least = dict.fromkeys(wanted.split(), 10)
     least |= {f"{k} {form}": 1 for k in NARROW[:3] for form in ("contract", "dot")}
     least |= {"window": 4, "lanes kept": 5, "streams 4": 20, "panels outside": 20, "When": 1}
-    least |= {"stream": 20, "ahead": 20}
+    least |= {"stream": 20, "ahead": 20, "runs along reduced": 5, "runs along kept": 2}
     missing = {f: count[f] for f, n in least.items() if count[f] < n}
     assert not missing, (missing, count)

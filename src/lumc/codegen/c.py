@@ -10,6 +10,7 @@ import lumc.codegen.program as ir
 from lumc.codegen.ccontract import print_contract
 from lumc.codegen.cmap import print_map
 from lumc.codegen.creduce import print_reduce
+from lumc.codegen.crunning import print_running
 from lumc.codegen.cskew import print_skewed
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import Writer, about, title
@@ -82,6 +83,8 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
                     _operations(w, op.body)
             case ir.Map():
                 print_map(w, op)
+            case ir.Reduce() if op.runs:
+                print_running(w, op)
             case ir.Reduce():
                 print_reduce(w, op)
             case ir.Contract():

@@ -20,12 +20,13 @@ from lumc.codegen.powers import shorter_powers
 from lumc.codegen.skew import skew_rows
 from lumc.codegen.staging import Staging
 from lumc.codegen.vectors import whole_vectors
-from lumc.graph.expr import Expr, axis, bound_axes, substitute, subterms
+from lumc.graph.expr import Expr, axis, bound_axes, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, factors, product, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
 from lumc.kernel.registers import WINDOW
+from lumc.kernel.running import Running, running
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, constants, dtype, unary
@@ -75,6 +76,9 @@ class Lowering:
         self.staging = Staging(context)
         self.written: set[int] = set()  # positions of the roots that are stored
         self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
+        walks = [s for s, p in context.plan.items() if p.form == "rows" and not context.target.gpu]
+        found = {s: running(context.kernel, s) for s in walks}
+        self.runs = {s: r for s, r in found.items() if r and not context.is_cut(r.over)}
 
     def run(self) -> list[ir.Op]:
         self.staging.pack()
@@ -202,7 +206,7 @@ class Lowering:
         copies that are hoisted to this position of the output loops."""
         while True:
             self.staging.at_depth(position, scope, body)
-            here = [s for s in self._missing(terms) if s.free <= opened]
+            here = [s for s in self._missing(terms) if self._outer(s) <= opened]
             if not here:
                 return
             below = {s: set(subterms(s)) for s in here}
@@ -210,18 +214,25 @@ class Lowering:
             over = set(bound_axes(ready[0]))
             self._group([s for s in ready if set(bound_axes(s)) == over], opened, scope, body)
 
+    def _outer(self, stage: Expr) -> frozenset[str]:
+        """The axes that must be open for a stage; it has all of the one that it runs along."""
+        run = self.runs.get(stage)
+        return stage.free - {run.along} if run else stage.free
+
     def _group(self, stages: list[Expr], opened: set[str], scope: Scope, body: Body) -> None:
         axes, before = bound_axes(stages[0]), dict(self.c.available)
         cut = tuple(a for a in axes if self.c.is_cut(a))
         g = Group(stages, cut, scope, {**scope, **{a: self.c.range(a) for a in axes}}, body)
-        below = [k for s in stages for k in s.kids]
+        below = [k for s in stages for k in ([self.runs[s].term] if s in self.runs else s.kids)]
         self._prepare(below, opened | set(axes), g.inside, g.body)
         rows: dict[object, list[Expr]] = {}
         weighted: dict[Expr, list[Expr]] = {}
         done: dict[Expr, Expr] = {}
         for s in stages:
             p = self.c.plan[s]
-            if s.kind == "wsum":
+            if s in self.runs:
+                done[s] = self._run(g, s, self.runs[s], opened)
+            elif s.kind == "wsum":
                 weighted.setdefault(s.kids[0], []).append(s)
             elif p.form == "rows":
                 rows.setdefault((s.free, p.lanes, p.streams), []).append(s)
@@ -310,6 +321,29 @@ class Lowering:
         lanes = "windows" if p.lanes == "kept" and short and not self.c.target.gpu else p.lanes
         g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores))
         return done
+
+    def _run(self, g: Group, stage: Expr, r: Running, opened: set[str]) -> Expr:
+        """A stage whose results follow from one another, over all of the axis that it runs along;
+        in the root that it is only where no tile of that axis has it for itself."""
+        axes, n, op = self._axes(stage), self.c.kernel.extent[r.along], stage.attr[0]
+        scope = {**g.inside, r.along: self.c.whole[r.along]}
+        owned = r.along in opened and not self.c.is_cut(r.along)
+        home = self._home(stage, scope) if owned else None
+        dst = home or self.c.new("stage", axes, scope, dtype(stage))
+        if r.empty:
+            none = ir.Range(num(n - r.empty if r.backward else 0), num(r.empty), (r.empty,))
+            self._map(g.body, dst, axes, {**scope, r.along: none}, r.start)
+        kept, red, p = tuple(a for a in axes if a != r.along), (r.over,), self.c.plan[stage]
+        lanes, term = p.lanes if kept else "reduced", self.c.now(r.term)
+        ranges = {a: scope[a] for a in (*kept, r.over)}
+        if r.last:  # of all: nothing else is left
+            total = ir.Output(r.at(dst, num(n - 1)), op, term, identity(stage))
+            g.body.ops.append(ir.Reduce(kept, red, ranges, (total,), lanes, p.streams))
+        steps = {**ranges, r.over: ir.whole(r.steps - r.last)}
+        results = ir.Output(r.result(dst), op, r.taken(term), r.start)
+        if r.steps > r.last:
+            g.body.ops.append(ir.Reduce(kept, red, steps, (results,), lanes))
+        return dst
 
     def _is_short(self, red: Sequence[str], ranges: Scope) -> bool:
         """Are there so few steps along kept lanes that they can be written out?"""

@@ -194,6 +194,11 @@ class Reduce:
     stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
     ahead: tuple[Expr, ...] = ()  # prefetched along the lanes
 
+    @property
+    def runs(self) -> bool:
+        """Does every step store its result, which the next one goes on from?"""
+        return any(o.dst.free.intersection(self.red) for o in self.outputs)
+
 
 @dataclass(frozen=True)
 class Contract:

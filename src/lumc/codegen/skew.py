@@ -65,7 +65,9 @@ def _alike(walks: Sequence[Walk]) -> bool:
     """Do all walks go along one axis, of the same length?"""
     lengths = set()
     for o in walks:
-        if isinstance(o, ir.Reduce) and (o.lanes != "reduced" or o.kept or len(o.red) > 1):
+        if isinstance(o, ir.Reduce) and (
+            o.lanes != "reduced" or o.kept or len(o.red) > 1 or o.runs
+        ):
             return False
         if isinstance(o, ir.Map) and (len(o.axes) > 1 or o.turn or o.copy):
             return False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.key import structural_hashes
+from lumc.kernel.running import stepped
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel, dtype
 
@@ -43,10 +44,11 @@ def least_work(kernel: Kernel) -> Work:
     """Every distinct value once over its free axes, every element of a buffer once.
 
     A reduction nested in another one that ranges over its axes is recomputed when the axes that
-    the outer one adds do not fit in a tile. Values that are equal up to names of axes count
+    the outer one adds do not fit in a tile. Of results that follow from one another only the steps
+    count. Values that are equal up to names of axes count
     once, as a schedule may keep them.
     """
-    values = [v for root in kernel.roots for v in (root.value, *root.index)]
+    values = [*stepped(kernel, kernel.values), *(i for root in kernel.roots for i in root.index)]
     hashes = structural_hashes(values, kernel.extent, buffers=True)
     repeats = _recomputed(kernel)
     flops: dict[object, float] = {}

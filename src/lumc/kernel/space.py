@@ -24,6 +24,7 @@ from lumc.kernel.contraction import (
 from lumc.kernel.legal import grain, shared_prefix, skewable, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.registers import NESTED_TILES, WINDOW, register_tile, rows_of
+from lumc.kernel.running import Running, running
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
@@ -40,6 +41,7 @@ BLOCK_ROWS = 64
 WIDE = 4  # times the steps of a window that is written out: along each axis of its own it is short
 ROWS_OF_WINDOWS = 28  # that share a copy of what they read
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
+ROW_SHARE = 64  # elements of a row that another thread may take
 SHORT_DOT = 64  # elements; sums across lanes cost as much
 
 
@@ -110,6 +112,8 @@ def _whole_panels(
 
 
 def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
+    if not target.gpu and (run := running(kernel, stage)):
+        return _run(kernel, stage, run)
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
     if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
         return contraction_stage(kernel, stage, columns[0], target)
@@ -300,6 +304,13 @@ def _slides(stage: Expr, kept: str, last: str) -> bool:
     return any({kept, last} <= i.free for e in loads for i in e.kids)
 
 
+def _run(kernel: Kernel, stage: Expr, run: Running) -> Stage:
+    """Lanes along another axis, where the data lies along that."""
+    kept = [a for a in kernel.axes if a in stage.free and a != run.along][-1:]
+    beside = any(least_step(kernel, run.term, a) == 1 for a in kept)
+    return Stage(lanes="kept" if beside else "reduced")
+
+
 # ---- the default tiles
 
 
@@ -315,7 +326,7 @@ def _default_tiles(
     order, extent = list(kernel.axes), kernel.extent
     found = [(s, p) for s, p in zip(kernel.stages, stages, strict=True) if p.form == "contract"]
     if not found:
-        return _row_tiles(kernel), order
+        return _runs_whole(kernel, _row_tiles(kernel), order, target)
     stage, p = found[0]
     assert p.lane_axis is not None
     width, alone = p.nv * lanes(target, dtype(stage)), replace(target, threads=1)
@@ -359,6 +370,21 @@ def _default_tiles(
     return tile, order
 
 
+def _runs_whole(
+    kernel: Kernel, tile: dict[str, int], order: list[str], target: Target
+) -> tuple[dict[str, int], list[str]]:
+    """These tiles, but all of an axis that results follow from one another along, below the others:
+    these are dealt. Where only few results do, all of them are made before."""
+    runs = [] if target.gpu else [(s, r) for s in kernel.stages if (r := running(kernel, s))]
+    whole = {r.along: kernel.extent[r.along] for s, r in runs if s.free == {*kernel.axes}}
+    order = sorted(order, key=whole.__contains__)
+    *outer, lane = [a for a in order if a not in whole] or [""]
+    if whole and lane and kernel.points(outer) < target.threads:
+        share = ceil(kernel.extent[lane] / target.threads)
+        tile = tile | {lane: _even(kernel.extent[lane], 16, max(ROW_SHARE, share))}
+    return tile | whole, order
+
+
 def _lanes(kernel: Kernel, stage: Expr, width: int, target: Target) -> int:
     """Lanes of a block of b that fits in the cache, with all of the reduced axes."""
     column = kernel.points(bound_axes(stage)) * dtype(stage).nbytes
@@ -398,5 +424,6 @@ def _row_tiles(kernel: Kernel) -> dict[str, int]:
 
 def _work(kernel: Kernel) -> int:
     """Steps of the largest loop nest."""
-    loops = [s.free.union(bound_axes(s)) for s in kernel.stages] + [r.axes for r in kernel.roots]
+    loops = [s.free.union(bound_axes(s)) for s in kernel.stages if not running(kernel, s)]
+    loops += [r.axes for r in kernel.roots]
     return max(map(kernel.points, loops), default=0)

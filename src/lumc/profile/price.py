@@ -28,6 +28,7 @@ from lumc.codegen.program import (
 )
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, subterms
+from lumc.graph.ops import DType
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.contraction import factors, lanes
 from lumc.kernel.fragment import product_of
@@ -42,6 +43,7 @@ OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which co
 STRIDED = 16.0  # times the price of a load of neighbouring lanes
 SHUFFLED = 2.0  # the same, where a few lanes of every vector are picked: of each vector
 TURN = 8.0  # operations that it takes to turn one element: blocks go through registers
+WAIT = 4.0  # operations of all lanes, while one addition waits for another
 IN_FLIGHT = 8  # independent sums that hide the latency of additions
 HALVING = 2 * OPERATION  # of the lanes of a sum
 LAUNCH_US = 1.0  # of one more kernel: threads meet, values leave the registers
@@ -252,6 +254,8 @@ class _Tally:
         kept = prod(own[a] for a in op.kept)
         if op.lanes == "windows":
             return self._windows(op, own)
+        if op.runs:
+            return self._running(op, own)
         if op.lanes != "reduced":
             own = {a: own[a] for a in (*op.kept[:-1], *op.red, op.kept[-1])}
             waits = sums = 0.0
@@ -264,6 +268,22 @@ class _Tally:
         terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
         spent += self._terms(terms, own, padding, red=red)
         return max(spent, waits) + sums
+
+    def _running(self, op: Reduce, own: Sizes) -> float:
+        """Rows of lanes are loaded and stored; within a vector, lanes are added to others above
+        them, and of other dtypes than f32 one after the other."""
+        width, points = self.program.target.lanes, prod(own.values())
+        along = (
+            (*op.kept, *op.red) if op.lanes == "reduced" else (*op.kept[:-1], *op.red, op.kept[-1])
+        )
+        own = {a: own[a] for a in along}
+        total = 0.0
+        for o in op.outputs:
+            fast = o.op == "sum" and dtype(o.dst) is DType.F32
+            joined = 2 * log2(width) if fast else WAIT * width
+            total += OPERATION * points * (joined if op.lanes == "reduced" else 2.0)
+        terms = [t for o in op.outputs for t in (o.dst, o.term)]
+        return total + self._terms(terms, own, self._padding(op, along[-1]))
 
     def _windows(self, op: Reduce, own: Sizes) -> float:
         """Products are added as they are made; what rows share is loaded once for all of them."""

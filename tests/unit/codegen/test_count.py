@@ -8,7 +8,7 @@ import pytest
 
 from counting import plan_of, repeats
 from drawing import random_schedule
-from kernel_zoo import kernel, layernorm, matmul, plus, times, total, x
+from kernel_zoo import kernel, layernorm, matmul, nucleus, plus, running, times, total, x
 from lumc.codegen.count import Count, excesses, of_nodes, of_program, whole
 from lumc.codegen.lower import lower
 from lumc.frontend.model import Model
@@ -61,6 +61,19 @@ def test_what_does_not_depend_on_inner_axes_is_counted_once() -> None:
     inner = count(kernel("k", "n m", {"m": 6, "n": 50}, times(e, x("y", "n")), shapes))
     assert outer.flops == 6 * 5 + 6 * 50
     assert inner.flops == 6 * 50 * (5 + 1)
+
+
+@pytest.mark.parametrize("how", ["up", "up before", "down", "down before"])
+@pytest.mark.parametrize(("n", "inner"), [(100, 1), (1000, 1), (100, 40), (1000, 40)])
+def test_results_that_follow_from_one_another_take_a_step_each(
+    how: str, n: int, inner: int
+) -> None:
+    done = count(running(3, n, inner, how))
+    assert 3 * (n - 1) * inner <= done.flops <= 3 * n * inner
+    assert done.loads <= 2 * 3 * n * inner
+    assert done.flops == 3 * (n - how.endswith("before")) * inner
+    rows = [count(nucleus(1, m)).flops / m for m in (256, 1024)]
+    assert rows[0] == pytest.approx(rows[1], rel=0.01)
 
 
 def statistics_again(n: int) -> Kernel:
