@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: all setup test lint types lines golden fuzz bench bench-peers zoo zoo-peers zoo-table demo docs clean
+.PHONY: all setup test lint types lines golden fuzz test-deep bench bench-peers zoo zoo-peers zoo-table demo docs clean
 
 all: test
 
@@ -32,7 +32,8 @@ lines: setup
 golden: setup
 	$(BIN)/python -m pytest tests/golden --update-golden
 
-fuzz: setup
+# What takes long: faults at random, and the counts of the whole zoo (with torch: make zoo-peers)
+fuzz test-deep: setup
 	LUMC_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) -m deep
 
 bench: setup
