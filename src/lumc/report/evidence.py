@@ -23,7 +23,7 @@ from lumc.kernel.plan import KernelPlan, Plan
 from lumc.profile.choose import estimate
 from lumc.profile.price import program_us
 from lumc.records import NAME, Records, Setting, read_lines, text_of
-from lumc.report.gains import FAR, causes, gain
+from lumc.report import gains
 from lumc.report.programs import at, region_rows
 from lumc.report.show import launches, read
 from lumc.report.words import difference, equations, schedule_words
@@ -204,7 +204,7 @@ def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Bo
     limit = limited_by(work.flops, work.nbytes, k.bound_us, machine(e))
     estimated = program_us(program)
     spent = estimated if us is None else us
-    gained = gain(program, spent, k.bound_us, limit, count)
+    gained = gains.gain(program, spent, k.bound_us, limit, count)
     return {
         "key": k.key,
         "name": k.kernel.name,
@@ -220,7 +220,7 @@ def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Bo
         "fraction": k.bound_us / us if us else None,
         "total_us": count * spent,
         **gained,
-        "causes": causes(program, again) if gained["over"] >= FAR else [],
+        "causes": gains.causes(program, again) if gained["over"] >= gains.FAR else [],
         "repeats": again,
         "limited_by": limit,
         "flops": work.flops,

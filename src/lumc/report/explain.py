@@ -102,9 +102,9 @@ def gain_lines(body: Body) -> Iterator[str]:
 
 def gain_summary(body: Body, far: Sequence[Body]) -> str:
     many = f"{len(far)} kernel{'s' if len(far) != 1 else ''}" if far else "no kernel"
-    takes = "takes" if len(far) < 2 else "take"
+    takes = f"{many} {'takes' if len(far) < 2 else 'take'} over {gains.FAR}x the bound"
     share = body["gain_us"] / body["total_us"] if body["total_us"] else 0.0
-    return f"{us(body['gain_us'])} of {us(body['total_us'])} ({share:.0%}); {many} {takes} over {gains.FAR}x the bound"
+    return f"{us(body['gain_us'])} of {us(body['total_us'])} ({share:.0%}); {takes}"
 
 
 def far_kernels(body: Body) -> list[Body]:
