@@ -4,9 +4,9 @@
         [--networks resnet50] [-o FILE]
 
 Prints a row for every model: the seconds of ``lumc compile --estimate`` by pass, on all cores, with
-nothing kept from one run to the next, the least of three. Then by how much every pass grows. ``make compile-times``
-measures all and writes docs/compile-time.md. Networks of the zoo need torch. Models
-that are given are compiled too.
+nothing kept from one run to the next, the least of three. Then by how much every pass grows.
+``make compile-times`` measures all and writes docs/compile-time.md. Networks of the zoo need torch.
+Models that are given are compiled too.
 """
 
 from __future__ import annotations
