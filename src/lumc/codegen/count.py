@@ -20,6 +20,7 @@ from lumc.graph.ops import Op as Primitive
 from lumc.kernel.plan import Instance, Plan
 
 ARITHMETIC = ("un", "bin")
+Leaf = Map | Reduce | Contract
 Nest = tuple[tuple[str, float], ...]  # axes of the loops around, and iterations
 
 
@@ -59,10 +60,15 @@ class Excess:
 
 def of_program(program: Program) -> Count:
     """What one run of a kernel does."""
-    return _sum(_walk(program, program.body, ()))
+    return _sum(of_operation(program, op) * times for op, times in operations(program))
 
 
-def _walk(program: Program, body: Sequence[Op], nest: Nest) -> Iterator[Count]:
+def operations(program: Program) -> Iterator[tuple[Leaf, float]]:
+    """Everything that is not a loop, in program order, and how often it is done."""
+    yield from _walk(program, program.body, ())
+
+
+def _walk(program: Program, body: Sequence[Op], nest: Nest) -> Iterator[tuple[Leaf, float]]:
     for op in body:
         match op:
             case Par():
@@ -71,16 +77,16 @@ def _walk(program: Program, body: Sequence[Op], nest: Nest) -> Iterator[Count]:
             case Block():
                 yield from _walk(program, op.body, (*nest, (op.loop.axis, float(op.loop.count))))
             case Rows():
-                own = (op.axis, _mean(program, op.axis, op.range))
+                own = (op.axis, mean_size(program, op.axis, op.range))
                 yield from _walk(program, op.body, (*nest, own))
             case When():
                 left = tuple(n for n in nest if n[0] not in op.first)
                 yield from _walk(program, op.body, left)
             case _:
-                yield _leaf(program, op) * prod(n for _, n in nest)
+                yield op, prod(n for _, n in nest)
 
 
-def _mean(program: Program, axis: str, r: Range) -> float:
+def mean_size(program: Program, axis: str, r: Range) -> float:
     """Values that an axis takes in a tile, on average over all of them."""
     if len(r.sizes) == 1:
         return float(r.largest)
@@ -88,9 +94,10 @@ def _mean(program: Program, axis: str, r: Range) -> float:
     return extent / -(-extent // r.largest)
 
 
-def _leaf(program: Program, op: Map | Reduce | Contract) -> Count:
+def of_operation(program: Program, op: Leaf) -> Count:
+    """What it does once."""
     axes = op.axes if isinstance(op, Map) else op.kept + op.red
-    own = {a: _mean(program, a, op.ranges[a]) for a in axes}
+    own = {a: mean_size(program, a, op.ranges[a]) for a in axes}
     match op:
         case Map():
             return _terms([op.term], own)

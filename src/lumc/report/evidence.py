@@ -16,11 +16,14 @@ from typing import Any
 
 from lumc import artifact, files
 from lumc.codegen.count import excesses
+from lumc.codegen.lower import lower
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.plan import KernelPlan, Plan
 from lumc.profile.choose import estimate
+from lumc.profile.price import program_us
 from lumc.records import NAME, Records, Setting, read_lines, text_of
+from lumc.report import gains
 from lumc.report.programs import at, region_rows
 from lumc.report.show import launches, read
 from lumc.report.words import difference, equations, schedule_words
@@ -132,13 +135,12 @@ def setting_of(plan: Plan, path: Path) -> Setting | None:
 def describe(e: Evidence, only: str = "") -> Body:
     """Everything that the reports show, as plain JSON; ``only`` is the key of a kernel."""
     used = launches(e.plan.instances, e.plan)
-    rows = [kernel_row(e, k, used.get(key, 0)) for key, k in e.plan.kernels.items()]
-    rows.sort(key=lambda r: -(r["total_us"]))
-    total = sum(r["total_us"] for r in rows)
     label, again = labels(e.plan), repeats(e.plan)
+    rows = [kernel_row(e, k, used.get(key, 0), again.get(key)) for key, k in e.plan.kernels.items()]
+    rows.sort(key=lambda r: (-r["gain_us"], -r["total_us"]))
+    total = sum(r["total_us"] for r in rows)
     for r in rows:
         r["name"] = label[r["key"]]
-        r["repeats"] = again.get(r["key"])
         r["share"] = r["total_us"] / total if total else 0.0
     return {
         "name": e.name,
@@ -152,6 +154,7 @@ def describe(e: Evidence, only: str = "") -> Body:
         "count": len(rows),
         "total_us": total,
         "bound_us": sum(r["bound_us"] * r["launches"] for r in rows),
+        "gain_us": sum(r["gain_us"] for r in rows),
         "missing": list(e.missing),
         "kernels": [r for r in rows if only in ("", r["key"])],
         "regions": region_rows(e, only),
@@ -194,10 +197,14 @@ def machine(e: Evidence) -> Body:
     }
 
 
-def kernel_row(e: Evidence, k: KernelPlan, count: int) -> Body:
+def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Body:
     work, us = least_work(k.kernel), k.time_us
     known = list(e.records.trials.get(at(e, k), {}).values())
-    limits = machine(e)
+    program = lower(k.kernel, k.schedule, e.plan.target)
+    limit = limited_by(work.flops, work.nbytes, k.bound_us, machine(e))
+    estimated = program_us(program)
+    spent = estimated if us is None else us
+    gained = gains.gain(program, spent, k.bound_us, limit, count)
     return {
         "key": k.key,
         "name": k.kernel.name,
@@ -208,10 +215,14 @@ def kernel_row(e: Evidence, k: KernelPlan, count: int) -> Body:
         "schedule_words": schedule_words(k.kernel, k.schedule, e.plan.target.threads),
         "launches": count,
         "time_us": us,
+        "estimated_us": estimated,
         "bound_us": k.bound_us,
         "fraction": k.bound_us / us if us else None,
-        "total_us": count * (k.bound_us if us is None else us),
-        "limited_by": limited_by(work.flops, work.nbytes, k.bound_us, limits),
+        "total_us": count * spent,
+        **gained,
+        "causes": gains.causes(program, again) if gained["over"] >= gains.FAR else [],
+        "repeats": again,
+        "limited_by": limit,
         "flops": work.flops,
         "nbytes": work.nbytes,
         "stop": k.stop,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from lumc import artifact
 from lumc.errors import Exit, LumcError
 from lumc.records import NAME
-from lumc.report import evidence
+from lumc.report import evidence, gains
 from lumc.report.words import us
 
 Body = Mapping[str, Any]
@@ -25,7 +25,7 @@ STOPS = {
     "not measured": "the budget was spent before its first trial",
 }
 SHOWN = 3  # values that a kernel writes
-AGAIN = 1.5  # times what the graph needs: worth a line
+LISTED = 10  # kernels that are far from their bounds
 SMALL = 0.01  # share of a kernel that three lines are enough for
 
 
@@ -59,6 +59,8 @@ def one_key(found: evidence.Evidence, name: str) -> str:
 
 def lines_of(body: Body, file: str, space: str) -> Iterator[str]:
     yield from summary(body)
+    yield ""
+    yield from gain_lines(body)
     told = dict[str, str]()  # region -> the kernel where it was
     for k in body["kernels"]:
         yield ""
@@ -86,13 +88,42 @@ def summary(body: Body) -> Iterator[str]:
     yield from (f"note: {m}" for m in body["missing"])
 
 
+def gain_lines(body: Body) -> Iterator[str]:
+    """The kernels that are far from their bounds, those first that could gain most."""
+    far = far_kernels(body)
+    yield f"to gain: {gain_summary(body, far)}"
+    for k in far[:LISTED]:
+        figures = f"  {us(k['gain_us']):<9}  {k['over']:5.2f}x  {k['bound_by']:<16}  "
+        yield figures + k["name"]
+        yield from (" " * len(figures) + f"  {said}" for said in why(k))
+    if rest := far[LISTED:]:
+        yield f"  {us(sum(k['gain_us'] for k in rest)):<9}  in {len(rest)} more (--json has all)"
+
+
+def gain_summary(body: Body, far: Sequence[Body]) -> str:
+    many = f"{len(far)} kernel{'s' if len(far) != 1 else ''}" if far else "no kernel"
+    takes = f"{many} {'takes' if len(far) < 2 else 'take'} over {gains.FAR}x the bound"
+    share = body["gain_us"] / body["total_us"] if body["total_us"] else 0.0
+    return f"{us(body['gain_us'])} of {us(body['total_us'])} ({share:.0%}); {takes}"
+
+
+def far_kernels(body: Body) -> list[Body]:
+    return sorted(
+        (k for k in body["kernels"] if k["over"] >= gains.FAR), key=lambda k: -k["gain_us"]
+    )
+
+
+def why(k: Body) -> list[str]:
+    return [c["said"] for c in k["causes"]] or ["nothing in the plan says why"]
+
+
 def kernel_lines(k: Body, body: Body, told: dict[str, str]) -> Iterator[str]:
     axes = " ".join(f"{a}:{n}" for a, n in k["axes"].items())
     yield f"{k['name']}  {k['key']}" + (f"  over {axes}" if axes else "")
     yield f"  time       {timed(k)}"
     yield f"  share      {k['share']:.1%} of the whole, {times(k['launches'])}: {values(k)}"
-    if k["repeats"] and max(k["repeats"].values()) >= AGAIN:
-        yield f"  repeats    its part of the graph: {repeated(k['repeats'])}"
+    if gains.again(k["repeats"]):
+        yield f"  repeats    its part of the graph: {gains.repeated(k['repeats'])}"
     yield from labelled("computes", k["term"])
     yield from labelled("runs", k["schedule_words"])
     if k["time_us"] is not None:
@@ -118,7 +149,7 @@ def labelled(label: str, lines: list[str]) -> Iterator[str]:
 def timed(k: Body) -> str:
     least = f"at least {us(k['bound_us'])} by {k['limited_by']}"
     if k["time_us"] is None:
-        return f"not measured, {least}"
+        return f"{us(k['estimated_us'])} by estimate, {least}"
     rate = k["flops"] / k["time_us"] / 1e3
     return f"{us(k['time_us'])}, {k['fraction']:.0%} of its roofline ({least}), {rate:.1f} GFLOP/s"
 
@@ -126,10 +157,6 @@ def timed(k: Body) -> str:
 def values(k: Body) -> str:
     more = len(k["values"]) - SHOWN
     return ", ".join(k["values"][:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def repeated(times: Body) -> str:
-    return f"{times['flops']:.1f}x its operations, {times['loads']:.1f}x its loads"
 
 
 def searched(k: Body) -> str:

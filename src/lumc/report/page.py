@@ -19,7 +19,17 @@ from lumc.codegen.plan import Launch
 from lumc.graph.graph import Entry, Read
 from lumc.kernel.plan import Plan
 from lumc.report import charts, draw, evidence
-from lumc.report.explain import loser, program, provenance, reuse, searched, timed
+from lumc.report.explain import (
+    far_kernels,
+    gain_summary,
+    loser,
+    program,
+    provenance,
+    reuse,
+    searched,
+    timed,
+    why,
+)
 from lumc.report.markup import Markup, join, tag
 from lumc.report.words import us
 
@@ -28,7 +38,7 @@ COLORS = 8  # kernels with a colour of their own, by share
 ROWS = 14  # kernels with a row of their own in the timeline
 FINE = 160  # primitives up to which the graph is drawn in full
 CUT = 26  # characters of a name in a box
-SECTIONS = ("Timeline", "Kernels", "Roofline", "Graph", "Search", "Details")
+SECTIONS = ("Timeline", "Gains", "Kernels", "Roofline", "Graph", "Search", "Details")
 
 
 def report(file: str, output: str, folder: Path) -> None:
@@ -40,6 +50,7 @@ def report(file: str, output: str, folder: Path) -> None:
 def page(body: Body, plan: Plan) -> str:
     """The whole page as text."""
     css, script = (files("lumc.report").joinpath(f"page.{s}").read_text() for s in ("css", "js"))
+    body = {**body, "kernels": sorted(body["kernels"], key=lambda k: -k["total_us"])}
     classes = {k["key"]: f"c{i}" if i < COLORS else "cx" for i, k in enumerate(body["kernels"])}
     sources = {k.key: k.source for k in generate(plan).kernels}
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -60,6 +71,7 @@ def page(body: Body, plan: Plan) -> str:
     )
     parts = [
         section("Timeline", *timelines(body, plan, classes)),
+        section("Gains", *gains(body, classes)),
         section("Kernels", kernel_table(body, classes)),
         section("Roofline", *roofline(body, classes)),
         section("Graph", *graphs(body, plan, classes)),
@@ -139,7 +151,7 @@ def timelines(body: Body, plan: Plan, classes: Mapping[str, str]) -> Iterator[Ma
 
 def timeline(body: Body, launches: Sequence[Launch], classes: Mapping[str, str]) -> Markup:
     spans, now = dict[str, list[tuple[float, float]]](), 0.0
-    price = {k["key"]: k["time_us"] or k["bound_us"] for k in body["kernels"]}
+    price = {k["key"]: k["time_us"] or k["estimated_us"] for k in body["kernels"]}
     for launch in launches:
         end = now + price[launch.kernel]
         spans.setdefault(launch.kernel, []).append((now, end))
@@ -174,6 +186,26 @@ def _sum(spans: Sequence[tuple[float, float]]) -> float:
 # ---- kernels
 
 
+def gains(body: Body, classes: Mapping[str, str]) -> Iterator[Markup]:
+    """The kernels that are far from their bounds, those first that could gain most."""
+    far = far_kernels(body)
+    yield tag("p", f"To gain: {gain_summary(body, far)}.")
+    if not far:
+        return
+    heads = ("kernel", "to gain", "of bound", "launches", "bound by", "what the plan says")
+    rows = []
+    for k in far:
+        cells = (
+            tag("td", us(k["gain_us"]), class_="n"),
+            tag("td", f"{k['over']:.2f} ×", class_="n"),
+            tag("td", times(k["launches"]), class_="n"),
+            tag("td", k["bound_by"]),
+            tag("td", join(tag("div", said) for said in why(k))),
+        )
+        rows.append(tag("tr", kernel_name(k), *cells, class_=classes[k["key"]], data_k=k["key"]))
+    yield wide(table(heads, rows), label="Table of gains")
+
+
 def kernel_table(body: Body, classes: Mapping[str, str]) -> Markup:
     heads = ("kernel", "launches", "each", "total", "share", "of roofline", "limited by", "stopped")
     rows = []
@@ -181,19 +213,25 @@ def kernel_table(body: Body, classes: Mapping[str, str]) -> Markup:
         share = tag("span", tag("i", style=f"width:{k['share']:.2%}"), class_="meter")
         cells = (
             tag("td", times(k["launches"]), class_="n"),
-            tag("td", us(k["time_us"]) if k["time_us"] else f"≥ {us(k['bound_us'])}", class_="n"),
+            tag("td", us(k["time_us"] or k["estimated_us"]), class_="n"),
             tag("td", us(k["total_us"]), class_="n"),
             tag("td", share, tag("span", f"{k['share']:.1%}"), class_="n share"),
             tag("td", f"{k['fraction']:.0%}" if k["fraction"] else "-", class_="n"),
             tag("td", k["limited_by"]),
             tag("td", k["stop"] or "-"),
         )
-        link = tag("a", k["name"], href=f"#k-{k['key']}")
-        name = tag("th", tag("i", class_="swatch"), link, scope="row")
-        rows.append(tag("tr", name, *cells, class_=classes[k["key"]], data_k=k["key"]))
+        rows.append(tag("tr", kernel_name(k), *cells, class_=classes[k["key"]], data_k=k["key"]))
+    return wide(table(heads, rows), label="Table of kernels")
+
+
+def kernel_name(k: Body) -> Markup:
+    link = tag("a", k["name"], href=f"#k-{k['key']}")
+    return tag("th", tag("i", class_="swatch"), link, scope="row")
+
+
+def table(heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
     top = tag("tr", *(tag("th", h, scope="col") for h in heads))
-    table = tag("table", tag("thead", top), tag("tbody", *rows))
-    return wide(table, label="Table of kernels")
+    return tag("table", tag("thead", top), tag("tbody", *rows))
 
 
 def times(n: int) -> str:
