@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from lumc.graph.expr import Expr, bound_axes, subterms
-from lumc.kernel.contraction import Pair, from_memory, lanes, operand_of
+from lumc.kernel.contraction import Pair, from_memory, lanes, least_step, operand_of
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 
@@ -29,6 +29,7 @@ ISSUE, ROW, FEW = 0.12, 0.6, 8
 # registers, and how many of its rows share what they read then
 WINDOW, ABREAST = 64, 6
 STEP = 4  # instructions of a step beside loads and FMAs
+LINE = 64  # bytes
 NEAR = 1.15  # times the fewest cycles: the first such register tile is taken
 
 
@@ -36,11 +37,13 @@ def rows_of(kernel: Kernel, pair: Pair) -> int:
     return kernel.extent[pair[0]] if pair[0] else 1
 
 
-def _has_windows(stage: Expr, pair: Pair) -> bool:
-    """Do the rows of a overlap: does an index go along them and along a reduced axis?"""
-    loads = (e for e in subterms(operand_of(stage, pair, "a")) if e.kind == "load")
+def _has_windows(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    """Do the rows of a overlap, in the same lines: does an index go along them and along a reduced
+    axis?"""
+    a = operand_of(stage, pair, "a")
+    loads = (e for e in subterms(a) if e.kind == "load")
     both = (i.free & {*bound_axes(stage)} for e in loads for i in e.kids if pair[0] in i.free)
-    return any(both)
+    return any(both) and least_step(kernel, a, pair[0] or "") * dtype(a).nbytes < LINE
 
 
 def register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[int, int]:
@@ -50,7 +53,7 @@ def register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tu
         (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
     }
     order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
-    window = _has_windows(stage, pair)
+    window = _has_windows(kernel, stage, pair)
 
     def step(m: int, v: int) -> float:
         """Cycles of a step of m rows by v vectors."""

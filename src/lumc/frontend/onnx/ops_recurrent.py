@@ -14,7 +14,7 @@ from lumc.frontend.tensor import Tensor
 
 MAX_STEPS = 512  # of an unrolled sequence
 State = tuple[Tensor, ...]  # h, and the cell of an LSTM: [batch, hidden]
-Cell = Callable[[Tensor, State], State]
+Cell = Callable[[Tensor, State], State]  # what a step adds of its input, and the state before
 
 ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "relu": lambda x, a, b: x.relu(),
@@ -92,10 +92,15 @@ def directions(
 
 
 def unroll(
-    X: Tensor, cells: Sequence[Cell], initial: Sequence[State], lengths: Tensor | None, way: str
+    parts: Sequence[Tensor],
+    cells: Sequence[Cell],
+    initial: Sequence[State],
+    lengths: Tensor | None,
+    way: str,
 ) -> tuple[Tensor, list[State]]:
-    """X [seq, batch, input] -> hidden states [seq, directions, batch, hidden], last states."""
-    count = X.shape[0]
+    """Of every direction what the input adds, [seq, batch, gates] -> hidden states [seq,
+    directions, batch, hidden], last states."""
+    count = parts[0].shape[0]
     if not isinstance(count, int) or count > MAX_STEPS:
         raise Unsupported(
             f"a recurrence over {count} steps", f"at most {MAX_STEPS}; bind the dim with --dim"
@@ -105,7 +110,7 @@ def unroll(
         backwards = way == "reverse" or d == 1
         state, outputs = initial[d], list[Tensor]()
         for t in reversed(range(count)) if backwards else range(count):
-            new = cell(X[t], state)
+            new = cell(parts[d][t], state)
             shown = new[0]
             if lengths is not None:  # a sequence that has ended keeps its state and shows zeros
                 runs = (lengths > t).unsqueeze(-1)
@@ -121,6 +126,7 @@ def unroll(
 
 def recurrent(
     X: Tensor,
+    ways: Sequence[Weights],
     cells: Sequence[Cell],
     initials: Sequence[Tensor | None],
     hidden: Any,
@@ -134,7 +140,8 @@ def recurrent(
         initials = [None if i is None else i.transpose(0, 1) for i in initials]
     zeros = X.model.full((X.shape[1], hidden), 0.0, X.dtype)
     starts = [tuple(zeros if i is None else i[d] for i in initials) for d in range(len(cells))]
-    whole, last = unroll(X, cells, starts, lengths, way)
+    parts = [p.input_part(X) for p in ways]  # one product for all steps
+    whole, last = unroll(parts, cells, starts, lengths, way)
     ends = [stack([state[i] for state in last], 0) for i in range(len(initials))]
     if layout:
         return (whole.permute(2, 0, 1, 3), *(e.transpose(0, 1) for e in ends))
@@ -164,13 +171,13 @@ def rnn(
 
     def cell(p: Weights) -> Cell:
         def step(x: Tensor, state: State) -> State:
-            total = p.bounded(p.input_part(x) + p.hidden_part(state[0]))
+            total = p.bounded(x + p.hidden_part(state[0]))
             return (p.functions[0](total),)
 
         return step
 
     cells = [cell(p) for p in ways]
-    return recurrent(X, cells, [initial_h], R.shape[-1], sequence_lens, direction, layout)
+    return recurrent(X, ways, cells, [initial_h], R.shape[-1], sequence_lens, direction, layout)
 
 
 @operator("GRU", note="the sequence is unrolled: at most 512 steps")
@@ -200,7 +207,7 @@ def gru(
 
         def step(x: Tensor, state: State) -> State:
             h = state[0]
-            xz, xr, xh = p.input_part(x).chunk(3, -1)
+            xz, xr, xh = x.chunk(3, -1)
             hz, hr, hh = p.hidden_part(h).chunk(3, -1)
             z, r = f(p.bounded(xz + hz)), f(p.bounded(xr + hr))
             if linear_before_reset:
@@ -215,7 +222,7 @@ def gru(
         return step
 
     cells = [cell(p) for p in ways]
-    return recurrent(X, cells, [initial_h], R.shape[-1], sequence_lens, direction, layout)
+    return recurrent(X, ways, cells, [initial_h], R.shape[-1], sequence_lens, direction, layout)
 
 
 @operator("LSTM", note="the sequence is unrolled: at most 512 steps")
@@ -250,7 +257,7 @@ def lstm(
 
         def step(x: Tensor, state: State) -> State:
             h, c = state
-            xi, xo, xf, xc = (p.input_part(x) + p.hidden_part(h)).chunk(4, -1)
+            xi, xo, xf, xc = (x + p.hidden_part(h)).chunk(4, -1)
             i = gate(xi, c, 0)
             forget = 1.0 - i if input_forget else gate(xf, c, 2)
             cell_state = forget * c + i * g(p.bounded(xc))
@@ -261,4 +268,4 @@ def lstm(
     peeps = [None if P is None else P[d].chunk(3, 0) for d in range(len(ways))]
     cells = [cell(p, peep) for p, peep in zip(ways, peeps, strict=True)]
     hidden = R.shape[-1]
-    return recurrent(X, cells, [initial_h, initial_c], hidden, sequence_lens, direction, layout)
+    return recurrent(X, ways, cells, [initial_h, initial_c], hidden, sequence_lens, direction, layout)
