@@ -134,7 +134,8 @@ def conv_transpose(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """x [n, c, in..], weight [c, o / groups, k..]: a convolution of x with zeros between."""
+    """x [n, c, in..], weight [c, o / groups, k..]: a convolution of x with zeros between. The result
+    is made up to a multiple of the stride, of which every phase has as many elements."""
     rank = x.ndim - 2
     if weight.ndim != x.ndim or weight.shape[0] != x.shape[1]:
         raise x.refuse("E0121", f"conv_transpose of {x.describe()} with weight {weight.describe()}")
@@ -142,13 +143,20 @@ def conv_transpose(
     flipped = flipped.transpose(1, 2).flatten(0, 1)  # [o, c / groups, k..]
     strides, dilations = _each(stride, rank), _each(dilation, rank)
     extra, pads = _each(output_padding, rank), _pads(padding, rank)
+    more = [0] * rank
     for i in range(rank):
         x = _spread(x, 2 + i, strides[i])
         size = weight.shape[2 + i]
         assert isinstance(size, int)
         span = dilations[i] * (size - 1)
-        x = _pad_or_crop(x, 2 + i, span - pads[i][0], span - pads[i][1] + extra[i])
-    return conv(x, flipped, bias, 1, 0, dilation, groups)
+        before, after = span - pads[i][0], span - pads[i][1] + extra[i]
+        if isinstance(n := x.shape[2 + i], int):
+            more[i] = -(n + before + after - span) % strides[i]
+        x = _pad_or_crop(x, 2 + i, before, after + more[i])
+    y = conv(x, flipped, bias, 1, 0, dilation, groups)
+    for i in (i for i in range(rank) if more[i]):
+        y = y.slice(2 + i, 0, plus(y.shape[2 + i], -more[i]))
+    return y
 
 
 def _spread(x: Tensor, axis: int, step: int) -> Tensor:

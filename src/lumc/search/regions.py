@@ -178,6 +178,8 @@ def _is_cut(sweep: Sweep, node: Node, cone: Cone) -> bool:
         return True  # each view would compute it again
     if cone.contracts and any(read.bounds for _, read in readers):
         return True  # padding belongs to the reader
+    if cone.contracts and any(r.points < node.size for r, _ in readers) and _has_phases(cone):
+        return True  # what is left may not have whole phases
     if reductions and any(_repeats(reader, read.index) for reader, read in readers):
         return True  # neighbouring points would compute it again
     if cone.contracts and node not in sweep.constant:
@@ -187,6 +189,12 @@ def _is_cut(sweep: Sweep, node: Node, cone: Cone) -> bool:
     if heavy and any(r in sweep.products or r.points > node.size for r, _ in readers):
         return True  # every point of the larger reader would compute it again
     return heavy and len(readers) > 1 and not _joins(sweep, node) and _is_reduced(sweep, node)
+
+
+def _has_phases(cone: Cone) -> bool:
+    """Is something read for every second, third, .. point only?"""
+    bounds = (b for n in cone.nodes for r in n.reads for b in r.bounds)
+    return any(b.index.kind == "mod" for b in bounds)
 
 
 def _per_element(sweep: Sweep, cone: Cone, elements: int) -> float:

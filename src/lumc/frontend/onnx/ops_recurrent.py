@@ -268,4 +268,6 @@ def lstm(
     peeps = [None if P is None else P[d].chunk(3, 0) for d in range(len(ways))]
     cells = [cell(p, peep) for p, peep in zip(ways, peeps, strict=True)]
     hidden = R.shape[-1]
-    return recurrent(X, ways, cells, [initial_h, initial_c], hidden, sequence_lens, direction, layout)
+    return recurrent(
+        X, ways, cells, [initial_h, initial_c], hidden, sequence_lens, direction, layout
+    )
