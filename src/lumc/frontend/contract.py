@@ -134,8 +134,10 @@ def conv_transpose(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
-    """x [n, c, in..], weight [c, o / groups, k..]: a convolution of x with zeros between. The result
-    is made up to a multiple of the stride, of which every phase has as many elements."""
+    """x [n, c, in..], weight [c, o / groups, k..]: a convolution of x with zeros between.
+
+    The result is made up to a multiple of the stride, of which all phases have as many elements.
+    """
     rank = x.ndim - 2
     if weight.ndim != x.ndim or weight.shape[0] != x.shape[1]:
         raise x.refuse("E0121", f"conv_transpose of {x.describe()} with weight {weight.describe()}")
