@@ -98,6 +98,27 @@ MORE = {
         "add(axis(row), n)} if n > 1",
         f"{DEFAULT} and windows",
     ),
+    "a case begins a row early": Mutant(
+        "codegen/c.py", 'f"{c} >= {op.lo}"', 'f"{c} >= {op.lo} - 1"', f"{DEFAULT} and reflected"
+    ),
+    "a piece of the lanes is one short": Mutant(
+        "codegen/domains.py",
+        "span[1] - span[0] + 1\n",
+        "max(1, span[1] - span[0])\n",
+        f"{DEFAULT} and joined",
+    ),
+    "guards hold when they begin to": Mutant(
+        "codegen/domains.py",
+        "if lo <= least and most < hi:",
+        "if lo <= least and least < hi:",
+        f"{DEFAULT} and (joined or reflected or pad_iota)",
+    ),
+    "a row goes round one late": Mutant(
+        "codegen/domains.py",
+        "(q + 1) * e.attr[0]) for q",
+        "(q + 1) * e.attr[0] - 1) for q",
+        f"{DEFAULT} and rolled",
+    ),
     "weights lie across the wrong axis": Mutant(
         "codegen/across.py",
         "dims = tuple(ir.Dim(a, num(0), extent[a]) for a in axes)",

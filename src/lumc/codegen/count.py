@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from math import prod
 
 from lumc.codegen.lower import lower
-from lumc.codegen.program import Block, Contract, Map, Op, Par, Program, Range, Reduce, Rows, When
+from lumc.codegen.program import (
+    Block,
+    Case,
+    Contract,
+    Map,
+    Op,
+    Par,
+    Program,
+    Range,
+    Reduce,
+    Rows,
+    When,
+)
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.graph import Entry, Graph, Node, reachable
 from lumc.graph.ops import Op as Primitive
@@ -73,6 +85,8 @@ def _walk(program: Program, body: Sequence[Op], nest: Nest) -> Iterator[Count]:
             case Rows():
                 own = (op.axis, _mean(program, op.axis, op.range))
                 yield from _walk(program, op.body, (*nest, own))
+            case Case():
+                yield from _walk(program, op.body, (*nest, (op.axis, op.share)))
             case When():
                 left = tuple(n for n in nest if n[0] not in op.first)
                 yield from _walk(program, op.body, left)

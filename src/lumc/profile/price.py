@@ -14,6 +14,7 @@ from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
 from lumc.codegen.program import (
     Block,
+    Case,
     Contract,
     Map,
     Op,
@@ -136,6 +137,8 @@ class _Tally:
                     self.walk(op.body, (*nest, (op.loop.axis, float(op.loop.count))), share)
                 case Rows():
                     self.walk(op.body, (*nest, (op.axis, self._mean(op, op.axis))), share)
+                case Case():
+                    self.walk(op.body, (*nest, (op.axis, op.share)), share)
                 case When():
                     self.walk(op.body, tuple(n for n in nest if n[0] not in op.first), share)
                 case _:
@@ -158,7 +161,8 @@ class _Tally:
         for e in loads_of(op):
             name, kind = e.attr[0], self.program.places[e.attr[0]].kind
             if kind != "scratch":
-                extent = {**own, **self.program.kernel.extent}
+                pieces = {a: op.ranges[a].largest for a in own if op.ranges[a].lo.kind == "num"}
+                extent = {**own, **self.program.kernel.extent, **pieces}
                 far = self._traffic(e, around, extent) * self._unused(e, op)
                 read[name] = max(read.get(name, 0.0), far)
         for name, n in read.items():
@@ -192,7 +196,9 @@ class _Tally:
         size = place.dtype.nbytes
         total = min(prod(over.values()), place.size) * size
         for axis, count in nest:
-            if axis in over:
+            if count < 1:  # some values of an axis
+                total *= count
+            elif axis in over:
                 over[axis] = max(1.0, over[axis] / count)
             elif min(prod(over.values()), place.size) * size > self.program.target.l2 / 2:
                 total *= count
