@@ -113,11 +113,17 @@ MORE = {
         "if lo <= least and least < hi:",
         f"{DEFAULT} and (joined or reflected or pad_iota)",
     ),
-    "a row goes round one late": Mutant(
+    "the last value of a piece is not asked": Mutant(
         "codegen/domains.py",
-        "(q + 1) * e.attr[0]) for q",
-        "(q + 1) * e.attr[0] - 1) for q",
+        "new = decided(term, {**spans, a: (lo, end - 1)})",
+        "new = decided(term, {**spans, a: (lo, max(lo, end - 2))})",
         f"{DEFAULT} and rolled",
+    ),
+    "zeros that are multiplied are left out": Mutant(
+        "codegen/domains.py",
+        'if op in ("add", "or") and',
+        'if op in ("add", "or", "mul") and',
+        f"{DEFAULT} and joined",
     ),
     "weights lie across the wrong axis": Mutant(
         "codegen/across.py",

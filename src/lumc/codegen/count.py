@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from lumc.codegen.abreast import stores
 from lumc.codegen.lower import lower
 from lumc.codegen.program import (
     Block,
@@ -107,7 +108,8 @@ def _leaf(program: Program, op: Map | Reduce | Contract) -> Count:
     own = {a: _mean(program, a, op.ranges[a]) for a in axes}
     match op:
         case Map():
-            return _terms([op.term], own)
+            axes, values = stores(op)
+            return _terms([e for _, e in values], {a: own[a] for a in axes})
         case Reduce():
             terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
             return _terms(terms, own) + Count(len(op.outputs) * prod(own.values()))

@@ -34,7 +34,7 @@ def split_domains(program: ir.Program) -> ir.Program:
     def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
         out = list[ir.Op]()
         for op in body:
-            if isinstance(op, ir.Map) and op.turn is None and op.axes:
+            if isinstance(op, ir.Map) and op.axes and not (op.turn or op.abreast):
                 out += _Split(program, op, spans).ops()
             elif isinstance(op, ir.NESTS) and not (isinstance(op, ir.Rows) and op.lags):
                 out.append(replace(op, body=walk(op.body)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import lumc.codegen.program as ir
+from lumc.codegen.abreast import write_out
 from lumc.codegen.across import lay_across
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.domains import split_domains
@@ -50,7 +51,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     program = look_beside(program)
     program = skew_rows(program) if schedule.skew else program
     program = look_ahead(program) if schedule.prefetch else program
-    return place_scratch(split_domains(program))
+    return place_scratch(split_domains(write_out(program)))
 
 
 @dataclass

@@ -185,6 +185,7 @@ class Map:
     copy: bool = False  # a staged operand; never fused with others
     stream: bool = False  # store around the caches
     ahead: tuple[Expr, ...] = ()  # prefetched along the last axis: what a later row reads
+    abreast: bool = False  # the last axis is written out, lanes go along the one before
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, inf, log2, prod
 
+from lumc.codegen.abreast import stores
 from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
 from lumc.codegen.program import (
@@ -244,9 +245,11 @@ class _Tally:
 
     def _map(self, op: Map, own: Sizes) -> float:
         panel = self.program.places[op.dst.attr[0]].panel
-        padding = self._padding(op, op.axes[-1], panel[1] if panel else inf) if op.axes else 1.0
-        turned = op.turn is not None
-        spent = sum(self._terms([t], own, padding, turned) for t in terms_of(op))
+        axes, values = stores(op)
+        padding = self._padding(op, axes[-1], panel[1] if panel else inf) if axes else 1.0
+        turned, walked = op.turn is not None, {a: own[a] for a in axes}
+        terms = dict.fromkeys(t for each in values for t in each)
+        spent = sum(self._terms([t], walked, padding, turned) for t in terms)
         return spent + turned * OPERATION * TURN * prod(own.values())
 
     def _halved(self, points: float) -> float:
