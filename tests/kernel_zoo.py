@@ -174,6 +174,14 @@ def rolled(m: int, n: int, by: int) -> Kernel:
     return kernel("rolled", "m n", extent, value, {"x": (m, n)})
 
 
+def paired(m: int, n: int, k: int) -> Kernel:
+    """Rows of ``n`` groups of ``k`` neighbours: each twice, once of another operand."""
+    first, last = guard("j", 0, k - 1, x("x", "m", "n")), guard("j", k - 1, k, x("y", "m", "n"))
+    both = [(x("out", "m", add(mul("n", k), "j")), times(plus(first, last), 0.5))]
+    shapes = {"x": (m, n), "y": (m, n), "out": (m, n * k)}
+    return kernel("paired", "m n j", {"m": m, "n": n, "j": k}, both, shapes)
+
+
 def embed(m: int, words: int, d: int) -> Kernel:
     row = dyn(x("ids", "m", kind=I64))
     value = plus(x("table", row, "d"), x("position", "m", "d"))
@@ -681,6 +689,7 @@ FAMILIES = {
         (40, 20, 13, "m"),
     ],
     rolled: [(1, 17, 1), (7, 33, 3), (40, 130, 5)],
+    paired: [(1, 1, 2), (3, 50, 2), (17, 33, 3), (5, 64, 4), (5, 20, 5)],
     embed: [(1, 3, 1), (7, 50, 33), (16, 100, 64)],
     scalar_add: [()],
     softmax: [(1, 3), (17, 100), (5, 137), (16, 256)],

@@ -113,11 +113,11 @@ MORE = {
         "if lo <= least and least < hi:",
         f"{DEFAULT} and (joined or reflected or pad_iota)",
     ),
-    "the last value of a piece is not asked": Mutant(
-        "codegen/domains.py",
-        "new = decided(term, {**spans, a: (lo, end - 1)})",
-        "new = decided(term, {**spans, a: (lo, max(lo, end - 2))})",
-        f"{DEFAULT} and rolled",
+    "a row that goes round goes on": Mutant(
+        "codegen/domains.py", "add(x, -least * c)", "add(x, -least)", f"{DEFAULT} and rolled"
+    ),
+    "what is written out is all the same": Mutant(
+        "codegen/abreast.py", "num(n)} for n in", "num(0 * n)} for n in", f"{DEFAULT} and paired"
     ),
     "zeros that are multiplied are left out": Mutant(
         "codegen/domains.py",

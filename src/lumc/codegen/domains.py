@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import isfinite
 
 import lumc.codegen.program as ir
-from lumc.graph.expr import Expr, Range, bounds, linear, num, rebuild, simplify, subterms
+from lumc.graph.expr import Expr, Range, add, bounds, linear, num, rebuild, subterms
 from lumc.graph.index import narrowed
 from lumc.graph.ops import DType
 from lumc.kernel.legal import PIECE
@@ -167,17 +167,22 @@ def decided(term: Expr, spans: Mapping[str, Range]) -> Expr:
         kids = [new[k] for k in e.kids]
         if e.kind == "guard":
             new[e] = _guarded(e, kids, spans)
-        elif e.kind in ("div", "mod", "lin"):
-            new[e] = _plain(rebuild(e, kids), spans)
+        elif e.kind in ("div", "mod"):
+            new[e] = _whole(rebuild(e, kids), spans)
         else:
             new[e] = _folded(rebuild(e, kids))
     return new[term]
 
 
-def _plain(index: Expr, spans: Mapping[str, Range]) -> Expr:
-    return (
-        simplify(index, spans) if any(e.kind in ("div", "mod") for e in subterms(index)) else index
-    )
+def _whole(e: Expr, spans: Mapping[str, Range]) -> Expr:
+    """``x // c`` or ``x % c`` without them where the quotient is one number."""
+    if e.kind not in ("div", "mod"):
+        return e
+    x, c = e.kids[0], e.attr[0]
+    least, most = (n // c for n in bounds(x, spans))
+    if least != most:
+        return e
+    return num(least) if e.kind == "div" else add(x, -least * c)
 
 
 def _guarded(e: Expr, kids: Sequence[Expr], spans: Mapping[str, Range]) -> Expr:

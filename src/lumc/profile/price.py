@@ -162,8 +162,9 @@ class _Tally:
         for e in loads_of(op):
             name, kind = e.attr[0], self.program.places[e.attr[0]].kind
             if kind != "scratch":
-                pieces = {a: op.ranges[a].largest for a in own if op.ranges[a].lo.kind == "num"}
-                extent = {**own, **self.program.kernel.extent, **pieces}
+                tiles = {a: float(r.largest) for a, r in op.ranges.items()}
+                pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
+                extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
                 far = self._traffic(e, around, extent) * self._unused(e, op)
                 read[name] = max(read.get(name, 0.0), far)
         for name, n in read.items():
