@@ -27,7 +27,7 @@ BUDGET = 5000  # what the design allows the core
 # operands divide, and phases 110; windows written out, rows of zeros, weights across the lanes and
 # padded copies 190; layouts of whole chains 100; maps in pieces and short axes written out
 # 230. Lower it with every simplification.
-CEILING = 12435
+CEILING = 12434
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 

@@ -75,10 +75,13 @@ class _Split:
         return lo, hi + r.largest - 1
 
     def _chosen(self, cuts: Mapping[str, list[int]]) -> dict[str, list[int]]:
-        """Of the axes whose cuts make few pieces: that of the lanes, then the inner ones."""
+        """Of the axes whose cuts make few pieces: that of the lanes, then the inner ones. Short
+        vectors at the ends of pieces are free where elements are moved, not where functions of
+        them are computed."""
         lane, out, pieces = self.map.axes[-1], dict[str, list[int]](), 1
         r, order = self.map.ranges[lane], [*reversed(self.map.axes)]
         short = r.largest <= self.program.target.lanes
+        short |= any(e.kind == "un" and lane in e.free for e in subterms(self.map.term))
         if r.lo.kind != "num" or len(r.sizes) > 1 or short:
             order.remove(lane)
         for a in (*order, *sorted(cuts.keys() - set(self.map.axes))):
