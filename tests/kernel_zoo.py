@@ -136,6 +136,52 @@ def negative_division(n: int) -> Kernel:
     return kernel("negative_division", "n", {"n": n}, guard(i, 0, n, x("x", i)), {"x": (n,)})
 
 
+def reflected(m: int, n: int, pad: int) -> Kernel:
+    """Padded by what lies behind its edges, rows and columns: guards in guards, reversed reads."""
+
+    def parts(a: str, size: int) -> list[tuple[int, int, Expr]]:
+        before, after = add(mul(a, -1), pad), add(mul(a, -1), 2 * size - 2 + pad)
+        ends = (pad, pad + size, size + 2 * pad)
+        return list(zip((0, *ends), ends, (before, add(a, -pad), after), strict=False))
+
+    value = c(0.0)
+    for lo, hi, row in parts("m", m):
+        inner = c(0.0)
+        for low, high, column in parts("n", n):
+            inner = plus(inner, guard("n", low, high, x("x", row, column)))
+        value = plus(value, guard("m", lo, hi, inner))
+    extent = {"m": m + 2 * pad, "n": n + 2 * pad}
+    return kernel("reflected", "m n", extent, value, {"x": (m, n)})
+
+
+def joined(m: int, a: int, b: int, along: str) -> Kernel:
+    """Two operands side by side, or one below the other, the second one negated."""
+    moved, rows = add(along, -a), {"m": m, "n": m} | {along: a + b}
+    first = guard(along, 0, a, x("x", "m", "n"))
+    at = {"m": index("m"), "n": index("n")} | {along: moved}
+    second = times(guard(moved, 0, b, x("y", at["m"], at["n"])), -1)
+    shapes = {k: tuple((rows | {along: size}).values()) for k, size in (("x", a), ("y", b))}
+    return kernel("joined", "m n", rows, plus(first, second), shapes)
+
+
+def rolled(m: int, n: int, by: int) -> Kernel:
+    """Rows and columns that go round, through %; every second element of a guard is another one."""
+    extent = {"m": m, "n": n}
+    row, column = mod(add("m", by), m, extent), mod(add("n", by), n, extent)
+    some = guard(div("n", 3, extent), 1, 4, x("x", div("m", 2, extent), "n"))
+    edge = binary("sel", binary("lt", guard("n", 0, n - 1, c(True, BOOL)), c(True, BOOL)), c(7.0))
+    value = plus(plus(x("x", row, column), some), edge)
+    return kernel("rolled", "m n", extent, value, {"x": (m, n)})
+
+
+def paired(m: int, n: int, k: int) -> Kernel:
+    """Rows of ``n`` groups of ``k`` neighbours: each twice, once of another operand."""
+    first, last = guard("j", 0, k - 1, x("x", "m", "n")), guard("j", k - 1, k, x("y", "m", "n"))
+    both = [(x("out", "m", add(mul("n", k), "j")), times(plus(first, last), 0.5))]
+    shapes = {"x": (m, n), "y": (m, n), "out": (m, n * k)}
+    return kernel("paired", "m n j", {"m": m, "n": n, "j": k}, both, shapes)
+
+
 def embed(m: int, words: int, d: int) -> Kernel:
     row = dyn(x("ids", "m", kind=I64))
     value = plus(x("table", row, "d"), x("position", "m", "d"))
@@ -685,6 +731,16 @@ FAMILIES = {
     transpose: [(3, 17), (100, 137), (64, 64)],
     turned_gelu: [(3, 17), (40, 37), (64, 64)],
     pad_iota: [(3, 17), (6, 40), (17, 137)],
+    reflected: [(2, 2, 1), (5, 40, 3), (33, 37, 4), (1, 17, 0)],
+    joined: [
+        (1, 1, 1, "n"),
+        (17, 20, 1, "n"),
+        (6, 33, 64, "n"),
+        (17, 1, 5, "m"),
+        (40, 20, 13, "m"),
+    ],
+    rolled: [(1, 17, 1), (7, 33, 3), (40, 130, 5)],
+    paired: [(1, 1, 2), (3, 50, 2), (17, 33, 3), (5, 64, 4), (5, 20, 5)],
     embed: [(1, 3, 1), (7, 50, 33), (16, 100, 64)],
     scalar_add: [()],
     softmax: [(1, 3), (17, 100), (5, 137), (16, 256)],

@@ -142,6 +142,33 @@ MORE = {
         "add(axis(row), n)} if n > 1",
         f"{DEFAULT} and windows",
     ),
+    "a case begins a row early": Mutant(
+        "codegen/c.py", 'f"{c} >= {op.lo}"', 'f"{c} >= {op.lo} - 1"', f"{DEFAULT} and reflected"
+    ),
+    "a piece of the lanes is one short": Mutant(
+        "codegen/domains.py",
+        "span[1] - span[0] + 1\n",
+        "max(1, span[1] - span[0])\n",
+        f"{DEFAULT} and joined",
+    ),
+    "guards hold when they begin to": Mutant(
+        "codegen/domains.py",
+        "if lo <= least and most < hi:",
+        "if lo <= least and least < hi:",
+        f"{DEFAULT} and (joined or reflected or pad_iota)",
+    ),
+    "a row that goes round goes on": Mutant(
+        "codegen/domains.py", "add(x, -least * c)", "add(x, -least)", f"{DEFAULT} and rolled"
+    ),
+    "what is written out is all the same": Mutant(
+        "codegen/abreast.py", "num(n)} for n in", "num(0 * n)} for n in", f"{DEFAULT} and paired"
+    ),
+    "zeros that are multiplied are left out": Mutant(
+        "codegen/domains.py",
+        'if op in ("add", "or") and',
+        'if op in ("add", "or", "mul") and',
+        f"{DEFAULT} and joined",
+    ),
     "weights lie across the wrong axis": Mutant(
         "codegen/across.py",
         "dims = tuple(ir.Dim(a, num(0), extent[a]) for a in axes)",

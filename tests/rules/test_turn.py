@@ -173,7 +173,7 @@ def test_when_a_kernel_is_turned(graph: Graph, target: Target, parts: int) -> No
 
 
 def test_turned_kernels_compute_the_same(tmp_path: Path) -> None:
-    case = Case(depthwise(112, 5, 7, constant=False), target=native())
+    case = Case(depthwise(768, 7, 7, constant=False), target=native())
     case.prepare()
     assert case.plan and any("_" in b.name for r in case.plan.regions.values() for b in r.local)
     case.check_plan()

@@ -81,6 +81,11 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
                 start = "tile == first || " if op.part_start and tests else ""
                 with w.block(f"if ({start}{tests})" if tests else "", "once"):
                     _operations(w, op.body)
+            case ir.Case():
+                c, (first, last) = w.names.axis(op.axis), op.span
+                asked = [f"{c} >= {op.lo}"] * (op.lo > first) + [f"{c} < {op.hi}"] * (op.hi <= last)
+                with w.block(f"if ({' && '.join(asked)})"):
+                    _operations(w, op.body)
             case ir.Map():
                 print_map(w, op)
             case ir.Reduce() if op.runs:

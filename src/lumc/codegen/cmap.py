@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
+from lumc.codegen.abreast import stores
 from lumc.codegen.cterm import STORED, Levels
 from lumc.codegen.cwriter import LINE, WIDTH, Writer, block_sizes
 from lumc.codegen.program import Dim, Map, Place, Range, loads_of, reference
@@ -181,14 +182,15 @@ def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range], across: list[Expr]
 def _nest(w: Writer, op: Map) -> None:
     """Loops over the axes, lanes along the last one; a sub-term is computed in the outermost loop
     that fixes it."""
-    levels = w.levels(op.axes)
-    stored = w.store(op.dst, levels.value(op.term), levels.value)
+    axes, values = stores(op)
+    levels = w.levels(axes)
+    stored = [w.store(dst, levels.value(e), levels.value) for dst, e in values]
     width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
     if not op.stream:
-        w.walk(levels, op.ranges, [stored], width, op.ahead)
+        w.walk(levels, op.ranges, stored, width, op.ahead)
         return
     with w.nest(levels, op.ranges, len(op.axes) - 1):
-        _stream(w, op, levels, stored, width)
+        _stream(w, op, levels, stored[0], width)
 
 
 def _stream(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> None:

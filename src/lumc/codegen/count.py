@@ -12,8 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from lumc.codegen.abreast import stores
 from lumc.codegen.lower import lower
-from lumc.codegen.program import Block, Contract, Map, Op, Par, Program, Range, Reduce, Rows, When
+from lumc.codegen.program import (
+    Block,
+    Case,
+    Contract,
+    Map,
+    Op,
+    Par,
+    Program,
+    Range,
+    Reduce,
+    Rows,
+    When,
+)
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.graph import Entry, Graph, Node, reachable
 from lumc.graph.ops import Op as Primitive
@@ -79,6 +92,8 @@ def _walk(program: Program, body: Sequence[Op], nest: Nest) -> Iterator[tuple[Le
             case Rows():
                 own = (op.axis, mean_size(program, op.axis, op.range))
                 yield from _walk(program, op.body, (*nest, own))
+            case Case():
+                yield from _walk(program, op.body, (*nest, (op.axis, op.share)))
             case When():
                 left = tuple(n for n in nest if n[0] not in op.first)
                 yield from _walk(program, op.body, left)
@@ -100,7 +115,8 @@ def of_operation(program: Program, op: Leaf) -> Count:
     own = {a: mean_size(program, a, op.ranges[a]) for a in axes}
     match op:
         case Map():
-            return _terms([op.term], own)
+            axes, values = stores(op)
+            return _terms([e for _, e in values], {a: own[a] for a in axes})
         case Reduce():
             terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
             return _terms(terms, own) + Count(len(op.outputs) * prod(own.values()))

@@ -114,7 +114,7 @@ class Distributor:
     def _nodes(self, body: Sequence[ir.Op]) -> list[Node]:
         out: list[Node] = []
         for op in body:
-            assert not isinstance(op, ir.Rows)
+            assert not isinstance(op, ir.Rows | ir.Case)
             if isinstance(op, ir.NESTS):
                 out.append(Nest(replace(op, body=[]), self._nodes(op.body)))
             elif isinstance(op, ir.Map) and not op.copy:

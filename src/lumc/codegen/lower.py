@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import lumc.codegen.program as ir
+from lumc.codegen.abreast import write_out
 from lumc.codegen.across import lay_across
 from lumc.codegen.context import Body, Context, Scope
+from lumc.codegen.domains import split_domains
 from lumc.codegen.maxima import plain_maxima
 from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_beside, place_scratch
 from lumc.codegen.powers import shorter_powers
@@ -53,7 +55,8 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
     program = lay_across(fold(program) if schedule.fuse_rows else program)
     program = look_beside(program)
     program = skew_rows(program) if schedule.skew else program
-    return place_scratch(look_ahead(program) if schedule.prefetch else program)
+    program = look_ahead(program) if schedule.prefetch else program
+    return place_scratch(split_domains(write_out(program)))
 
 
 @dataclass

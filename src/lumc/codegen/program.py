@@ -3,7 +3,7 @@
     Par       tiles dealt to the parts            Map       dst = term over the axes of a tile
     Block     a loop over tiles of an axis        Reduce    several outputs over one walk
     Rows      a loop over single rows             Contract  a register-tiled sum of products
-    When      in the first tile of some axes
+    When      in the first tile of some axes      Case      where an axis is in a run of its values
 
 Everything an operation reads or writes is a load term: a place and indices. A stage value, a
 packed operand, a window copy and a tensor of the user differ only in their ``Place``.
@@ -158,6 +158,22 @@ class When:
 
 
 @dataclass(frozen=True)
+class Case:
+    """Where ``lo <= axis < hi``, of the values from ``span[0]`` to ``span[1]`` that it can have."""
+
+    axis: str
+    lo: int
+    hi: int
+    span: tuple[int, int]
+    body: list[Op]
+
+    @property
+    def share(self) -> float:
+        """Of all values."""
+        return (self.hi - self.lo) / (self.span[1] - self.span[0] + 1)
+
+
+@dataclass(frozen=True)
 class Map:
     """``dst = term`` for all points of ``axes``, lanes along the last one."""
 
@@ -169,6 +185,7 @@ class Map:
     copy: bool = False  # a staged operand; never fused with others
     stream: bool = False  # store around the caches
     ahead: tuple[Expr, ...] = ()  # prefetched along the last axis: what a later row reads
+    abreast: bool = False  # the last axis is written out, lanes go along the one before
 
 
 @dataclass(frozen=True)
@@ -216,8 +233,8 @@ class Contract:
     beside: tuple[tuple[Expr, bool], ...] = ()  # prefetched by tile; whether it will be stored
 
 
-Op = Par | Block | Rows | When | Map | Reduce | Contract
-NESTS = (Par, Block, Rows, When)
+Op = Par | Block | Rows | When | Case | Map | Reduce | Contract
+NESTS = (Par, Block, Rows, When, Case)
 
 
 @dataclass(frozen=True)

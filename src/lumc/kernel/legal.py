@@ -13,6 +13,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, dtype
 
 PANELS = ("hoist", "link", "narrow")  # packed outside the loop over tiles
+WRITTEN_OUT = 4  # values of an axis that are written out beside lanes along another one
 PIECE = 256  # bytes: the whole lines that are stored around the caches together
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")  # names reach the generated source
 

@@ -21,7 +21,7 @@ from lumc.kernel.contraction import (
     pairs,
     staging_modes,
 )
-from lumc.kernel.legal import grain, shared_prefix, skewable, streamable
+from lumc.kernel.legal import WRITTEN_OUT, grain, shared_prefix, skewable, streamable
 from lumc.kernel.normal import normalize
 from lumc.kernel.registers import NESTED_TILES, WINDOW, register_tile, rows_of
 from lumc.kernel.running import Running, running
@@ -415,7 +415,10 @@ def _row_tiles(kernel: Kernel) -> dict[str, int]:
     for a in axes[-1:]:
         several = _even(extent[a], 16, max(16, extent[a] // MANY_TILES))
         tile[a] = several if len(axes) == 1 else extent[a] if kernel.stages else LONG_ROW
-    for a in axes[-2:-1]:
+    short = not kernel.stages and extent[axes[-1]] <= WRITTEN_OUT if axes else False
+    for a in axes[-2:-1] if short else ():
+        tile[a] = LONG_ROW // WRITTEN_OUT
+    for a in axes[-3:-2] if short else axes[-2:-1]:
         tile[a] = min(16, max(1, extent[a] // MANY_TILES)) if kernel.stages else 16
         if any(_is_window(kernel, s) and a in s.free for s in kernel.stages):
             tile[a] = _even(extent[a], 1, ROWS_OF_WINDOWS)

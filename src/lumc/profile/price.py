@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, hypot, inf, log2, prod
 
+from lumc.codegen.abreast import stores
 from lumc.codegen.distribute import distribute
 from lumc.codegen.lower import lower
 from lumc.codegen.program import (
     Block,
+    Case,
     Contract,
     Map,
     Op,
@@ -138,6 +140,8 @@ class _Tally:
                     self.walk(op.body, (*nest, (op.loop.axis, float(op.loop.count))), share)
                 case Rows():
                     self.walk(op.body, (*nest, (op.axis, self._mean(op, op.axis))), share)
+                case Case():
+                    self.walk(op.body, (*nest, (op.axis, op.share)), share)
                 case When():
                     self.walk(op.body, tuple(n for n in nest if n[0] not in op.first), share)
                 case _:
@@ -160,7 +164,9 @@ class _Tally:
         for e in loads_of(op):
             name, kind = e.attr[0], self.program.places[e.attr[0]].kind
             if kind != "scratch":
-                extent = {**own, **self.program.kernel.extent}
+                tiles = {a: float(r.largest) for a, r in op.ranges.items()}
+                pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
+                extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
                 far = self._traffic(e, around, extent) * self._unused(e, op)
                 read[name] = max(read.get(name, 0.0), far)
         for name, n in read.items():
@@ -194,7 +200,9 @@ class _Tally:
         size = place.dtype.nbytes
         total = min(prod(over.values()), place.size) * size
         for axis, count in nest:
-            if axis in over:
+            if count < 1:  # some values of an axis
+                total *= count
+            elif axis in over:
                 over[axis] = max(1.0, over[axis] / count)
             elif min(prod(over.values()), place.size) * size > self.program.target.l2 / 2:
                 total *= count
@@ -240,9 +248,11 @@ class _Tally:
 
     def _map(self, op: Map, own: Sizes) -> float:
         panel = self.program.places[op.dst.attr[0]].panel
-        padding = self._padding(op, op.axes[-1], panel[1] if panel else inf) if op.axes else 1.0
-        turned = op.turn is not None
-        spent = sum(self._terms([t], own, padding, turned) for t in terms_of(op))
+        axes, values = stores(op)
+        padding = self._padding(op, axes[-1], panel[1] if panel else inf) if axes else 1.0
+        turned, walked = op.turn is not None, {a: own[a] for a in axes}
+        terms = dict.fromkeys(t for each in values for t in each)
+        spent = sum(self._terms([t], walked, padding, turned) for t in terms)
         return spent + turned * OPERATION * TURN * prod(own.values())
 
     def _halved(self, points: float) -> float:

@@ -78,13 +78,39 @@ void conv(void *const *args, long part, long nparts)
     const long first = 2 * part / nparts, last = 2 * (part + 1) / nparts;
     for (long tile = first; tile < last; tile++) {
         const long y_0 = tile % 2 * 8;
-        /* window.5[c, u.w5x0, v.w5x1] = ((x[c, u.w5x0 - 1, v.w5x1 - 1] if 0 <= v.w5x1 - 1 < 1... */
-        for (long c = 0; c < 4; c++) {
-            for (long u_w5x0 = y_0; u_w5x0 < y_0 + 10; u_w5x0++) {
+        for (long c = 0; c < 4; c++) { /* rows of c */
+            for (long u_w5x0 = y_0; u_w5x0 < y_0 + 10; u_w5x0++) { /* rows of u.w5x0 */
+                if (u_w5x0 < 1) {
+                    /* window.5[c, u.w5x0, v.w5x1] = 0.0 */
 #pragma omp simd
-                for (long v_w5x1 = 0; v_w5x1 < 18; v_w5x1++) {
-                    const float v_1 = (((u_w5x0 - 1 >= 0) & (u_w5x0 - 1 < 16) & (v_w5x1 - 1 >= 0) & (v_w5x1 - 1 < 16)) ? B_x[c * 256 + u_w5x0 * 16 + v_w5x1 - 17] : 0.0f);
-                    S_window_5[c * 180 + u_w5x0 * 18 + v_w5x1 - y_0 * 18] = v_1;
+                    for (long v_w5x1 = 0; v_w5x1 < 18; v_w5x1++) {
+                        S_window_5[c * 180 + u_w5x0 * 18 + v_w5x1 - y_0 * 18] = 0.0f;
+                    }
+                }
+                if (u_w5x0 >= 1 && u_w5x0 < 17) {
+                    /* window.5[c, u.w5x0, v.w5x1] = 0.0 */
+                    {
+                        const long v_w5x1 = 0;
+                        S_window_5[c * 180 + u_w5x0 * 18 + v_w5x1 - y_0 * 18] = 0.0f;
+                    }
+                    /* window.5[c, u.w5x0, v.w5x1] = x[c, u.w5x0 - 1, v.w5x1 - 1] */
+#pragma omp simd
+                    for (long v_w5x1 = 1; v_w5x1 < 17; v_w5x1++) {
+                        const float v_1 = B_x[c * 256 + u_w5x0 * 16 + v_w5x1 - 17];
+                        S_window_5[c * 180 + u_w5x0 * 18 + v_w5x1 - y_0 * 18] = v_1;
+                    }
+                    /* window.5[c, u.w5x0, v.w5x1] = 0.0 */
+                    {
+                        const long v_w5x1 = 17;
+                        S_window_5[c * 180 + u_w5x0 * 18 + v_w5x1 - y_0 * 18] = 0.0f;
+                    }
+                }
+                if (u_w5x0 >= 17) {
+                    /* window.5[c, u.w5x0, v.w5x1] = 0.0 */
+#pragma omp simd
+                    for (long v_w5x1 = 0; v_w5x1 < 18; v_w5x1++) {
+                        S_window_5[c * 180 + u_w5x0 * 18 + v_w5x1 - y_0 * 18] = 0.0f;
+                    }
                 }
             }
         }
