@@ -19,6 +19,7 @@ import lumc.codegen.program as ir
 from lumc.graph.expr import Expr, Range, add, bounds, linear, num, rebuild, subterms
 from lumc.graph.index import narrowed
 from lumc.graph.ops import DType
+from lumc.kernel.bound import COST
 from lumc.kernel.legal import PIECE
 from lumc.kernel.term import const, dtype
 
@@ -81,7 +82,8 @@ class _Split:
         lane, out, pieces = self.map.axes[-1], dict[str, list[int]](), 1
         r, order = self.map.ranges[lane], [*reversed(self.map.axes)]
         short = r.largest <= self.program.target.lanes
-        short |= any(e.kind == "un" and lane in e.free for e in subterms(self.map.term))
+        computed = (e for e in subterms(self.map.term) if e.kind == "un" and e.attr[0] in COST)
+        short |= any(lane in e.free for e in computed)
         if r.lo.kind != "num" or len(r.sizes) > 1 or short:
             order.remove(lane)
         for a in (*order, *sorted(cuts.keys() - set(self.map.axes))):

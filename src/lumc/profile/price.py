@@ -44,7 +44,7 @@ from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
 OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
 STRIDED = 16.0  # times the price of a load of neighbouring lanes
 SHUFFLED = 2.0  # the same, where a few lanes of every vector are picked: of each vector
-TURN = 8.0  # operations that it takes to turn one element: blocks go through registers
+TURN = 4.0  # operations that it takes to turn one element: blocks go through registers
 WAIT = 4.0  # operations of all lanes, while one addition waits for another
 IN_FLIGHT = 8  # independent sums that hide the latency of additions
 HALVING = 2 * OPERATION  # of the lanes of a sum
