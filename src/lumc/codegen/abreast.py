@@ -8,13 +8,15 @@ vectors are interleaved on the way to memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import lumc.codegen.program as ir
 from lumc.codegen.domains import decided
 from lumc.graph.expr import Expr, axis, num, substitute, subterms
 from lumc.kernel.legal import WRITTEN_OUT
+
+NEAR = 8  # elements between the lanes of a load; those further apart come one by one
 
 
 def write_out(program: ir.Program) -> ir.Program:
@@ -25,7 +27,7 @@ def write_out(program: ir.Program) -> ir.Program:
         for op in body:
             if isinstance(op, ir.NESTS) and not (isinstance(op, ir.Rows) and op.lags):
                 out.append(replace(op, body=walk(op.body)))
-            elif isinstance(op, ir.Map) and _is_short(op, program.places[op.dst.attr[0]]):
+            elif isinstance(op, ir.Map) and _is_short(op, program.places):
                 out.append(replace(op, abreast=True))
             else:
                 out.append(op)
@@ -34,8 +36,10 @@ def write_out(program: ir.Program) -> ir.Program:
     return replace(program, body=walk(program.body))
 
 
-def _is_short(op: ir.Map, place: ir.Place) -> bool:
-    """Do all values of the last axis fill what is between two of the axis before?"""
+def _is_short(op: ir.Map, places: Mapping[str, ir.Place]) -> bool:
+    """Do all values of the last axis fill what is between two of the axis before, and is nothing
+    read from far apart along that?"""
+    place = places[op.dst.attr[0]]
     if len(op.axes) < 2 or op.turn or op.stream or op.ahead or place.panel:
         return False
     *_, lane, last = op.axes
@@ -43,7 +47,9 @@ def _is_short(op: ir.Map, place: ir.Place) -> bool:
     short = r.lo == num(0) and r.sizes in [(n,) for n in range(2, WRITTEN_OUT + 1)]
     dense = steps.get(last) == 1 and steps.get(lane) == r.largest and not {lane, last} & irregular
     guards = (e for e in subterms(op.term) if e.kind == "guard")
-    return short and dense and all(g.kids[0].free <= {last} for g in guards)
+    moves = (places[e.attr[0]].motion(e.kids)[0] for e in ir.loads_of(op, but=[op.dst]))
+    near = all(abs(steps.get(lane, 0)) <= NEAR for steps in moves)
+    return short and dense and near and all(g.kids[0].free <= {last} for g in guards)
 
 
 def stores(op: ir.Map) -> tuple[tuple[str, ...], list[tuple[Expr, Expr]]]:

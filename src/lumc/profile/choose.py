@@ -33,6 +33,7 @@ from lumc.search.turn import turns
 MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
 SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this of the best estimate
 RESULTS = (*results(1), *results(MOST))
+LEAST_US = 8.0  # of a kernel, below which two more launches are not worth a look
 FAR = 1.5  # times its bound: a walk that may be better off with other lanes
 EXHAUSTIVE = 5  # cut points of which every subset is tried
 
@@ -236,7 +237,8 @@ class _Prices:
             self.idle[key] = program_us(program, full=True) + launch_us
         us = program_us(program)
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
-        if walks and not self.target.gpu and us > FAR * bound_us(kernel, self.target):
+        worth = us > max(FAR * bound_us(kernel, self.target), LEAST_US)
+        if walks and worth and not self.target.gpu:
             self.across.add(key)
         return us
 
