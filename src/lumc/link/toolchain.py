@@ -21,10 +21,13 @@ from lumc.errors import Exit, LumcError
 from lumc.objects import fetch, keep, name_of
 
 FALLBACKS = ("gcc", "cc", "clang")
+# Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
+GCC_ONLY = ("-fno-loop-unroll-and-jam",)
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
 KERNEL_FLAGS = (
     *("-std=gnu11", "-O3", "-g0", "-fPIC", "-fopenmp-simd", "-ffp-contract=fast"),
     *("-fno-math-errno", "-fno-trapping-math", "-fno-semantic-interposition"),
+    *GCC_ONLY,
 )
 RUNNER_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-pthread")
 TIMEOUT_S = 600
@@ -55,7 +58,9 @@ class Toolchain:
     kept: Path | None = None  # the folder of compiled objects
 
     def spell(self, flags: Sequence[str]) -> list[str]:
-        """``zig cc`` has its own names of CPUs, and takes none to be this machine's."""
+        """Clang does not know all flags of gcc; ``zig cc`` has its own names of CPUs, and takes
+        none to be this machine's."""
+        flags = [f for f in flags if f not in GCC_ONLY or "clang" not in self.version]
         if not any(Path(word).name in ("zig", "ziglang") for word in self.command):
             return list(flags)
         known = [f.replace("=x86-64-v", "=x86_64_v") for f in flags if f != "-march=armv8-a"]

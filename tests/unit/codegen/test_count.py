@@ -21,14 +21,6 @@ from shapes import SHAPES
 from zoo import build, model
 
 TARGET = CPUS["x86-64-v3"]
-AGAIN = {  # what is still computed again for neighbours, or for every element
-    "maximum 3 s2": "padding is added in every window",
-    "maximum of relu": "padding is added in every window",
-    "pools of pools": "padding is added in every window",
-    "focus": "a window of strided parts is copied over independent axes",
-    "group norm": "statistics are read through //, and computed for every element",
-    "group norm, conv": "statistics are read through //, and computed for every element",
-}
 
 
 def count(k: Kernel, seed: int | None = None) -> Count:
@@ -122,9 +114,5 @@ def test_updates_of_states_are_copies() -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_no_region_does_more_than_twice_what_its_graph_asks_for(
-    name: str, request: pytest.FixtureRequest
-) -> None:
-    if name in AGAIN:
-        request.applymarker(pytest.mark.xfail(reason=AGAIN[name]))
+def test_no_region_does_more_than_twice_what_its_graph_asks_for(name: str) -> None:
     assert not list(repeats(plan_of(build(SHAPES[name]))))

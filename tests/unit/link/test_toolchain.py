@@ -103,3 +103,12 @@ def test_zig_spells_cpus_its_own_way() -> None:
     assert zig.spell(("-march=armv8-a",)) == ["-mcpu=baseline"]
     gcc = toolchain.Toolchain(("gcc",), "gcc", "x86_64")
     assert gcc.spell(("-O3", "-march=x86-64-v4")) == ["-O3", "-march=x86-64-v4"]
+
+
+def test_flags_of_gcc_are_for_gcc() -> None:
+    """Clang warns of some, and refuses others."""
+    said = {"gcc (Debian 12.2.0) 12.2.0": True, "Apple clang version 16.0.0": False}
+    for version, known in said.items():
+        tools = toolchain.Toolchain(("cc",), version, "x86_64")
+        flags = tools.spell(toolchain.KERNEL_FLAGS)
+        assert [f in flags for f in toolchain.GCC_ONLY] == [known] and "-O3" in flags
