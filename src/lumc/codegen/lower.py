@@ -358,11 +358,14 @@ class Lowering:
     ) -> ir.Output | None:
         """The walk over copies of padded windows: a maximum of keys, which takes one instruction
         where NaN takes four. None if it was done in two steps, each over few axes."""
-        plain = self._padded(g, o.term, kept[-1])
+        across = len(factors(o.term)) == 1 and (
+            o.op == "max" or prod(ranges[a].largest for a in red) >= MANY
+        )
+        plain = self._padded(g, o.term, kept[-1], across)
         if o.init is o.dst:
             return replace(o, term=plain)
         if o.op == "max" and plain.kind == "load" and dtype(o.term) is DType.F32:
-            keys = self._padded(g, unary("key", o.term), kept[-1])
+            keys = self._padded(g, unary("key", o.term), kept[-1], across)
             keyed = ir.Output(o.dst, "keyed", keys, unary("key", o.init))
             if self._in_two(g, keyed, kept, red, ranges):
                 return None
@@ -370,8 +373,9 @@ class Lowering:
         o = replace(o, term=plain)
         return None if self._in_two(g, o, kept, red, ranges) else o
 
-    def _padded(self, g: Group, value: Expr, lane: str) -> Expr:
-        return product([self.staging.padded(f, lane, g.inside, g.body) for f in factors(value)])
+    def _padded(self, g: Group, value: Expr, lane: str, across: bool) -> Expr:
+        some = (self.staging.padded(f, lane, g.inside, g.body, across) for f in factors(value))
+        return product([*some])
 
     def _in_two(
         self, g: Group, o: ir.Output, kept: tuple[str, ...], red: tuple[str, ...], ranges: Scope
@@ -394,7 +398,7 @@ class Lowering:
             few = self._is_short(over, wide) and self._is_short(rest, wide)
             if not rest or not few or shared * SHARED > u * v:
                 continue
-            axes = (*(a for a in kept[:-1] if a != rows[0]), along, kept[-1])
+            axes = tuple(along if a == rows[0] else a for a in kept)
             part = self.c.new("part", axes, wide, dtype(o.term))
             lines = substitute(o.term, {i: axis(along)})
             inner = ir.Output(part, "key" if o.op == "keyed" else o.op, lines, o.init)

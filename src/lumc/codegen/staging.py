@@ -177,18 +177,21 @@ class Staging:
         self._write(load, axes, local, new, body)
         return seen
 
-    def padded(self, value: Expr, lane: str, scope: Scope, body: Body) -> Expr:
+    def padded(
+        self, value: Expr, lane: str, scope: Scope, body: Body, across: bool = False
+    ) -> Expr:
         """The term of a walk over windows, read from a copy in index space: its guards are paid
         once for each element, and not for every window that has it. Lanes that lie c elements
-        apart lie side by side in one of c phases of the copy."""
+        apart lie side by side in one of c phases of the copy. Of windows that lie ``across`` the
+        lanes every element is read anyway; of others only a part of a line may be."""
         if not any(e.kind == "guard" for e in subterms(value)):
             return value
         spans, new, names = self._families(value, scope)
-        forms = [i for i in names if lane in i.free]
+        forms = [i for i in names if lane in i.free] or [axis(lane)] * (across and len(names) > 0)
         if len(forms) != 1 or new.free & {a for i in spans for a in i.free}:
             return value
         (form,), seen = forms, {axis(n): i for i, n in names.items()}
-        inner, span = names[form], spans[form]
+        inner, span = names.get(form, lane), spans.get(form, scope[lane])
         local = {**scope, **{names[i]: r for i, r in spans.items()}}
         axes = (*sorted(new.free - {inner}), inner)
         if (value, lane) in body.copies:

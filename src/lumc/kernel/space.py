@@ -326,7 +326,7 @@ def _default_tiles(
     order, extent = list(kernel.axes), kernel.extent
     found = [(s, p) for s, p in zip(kernel.stages, stages, strict=True) if p.form == "contract"]
     if not found:
-        return _runs_whole(kernel, _row_tiles(kernel), order, target)
+        return _runs_whole(kernel, _row_tiles(kernel, target), order, target)
     stage, p = found[0]
     assert p.lane_axis is not None
     width, alone = p.nv * lanes(target, dtype(stage)), replace(target, threads=1)
@@ -408,7 +408,7 @@ def _even(extent: int, unit: int, most: int) -> int:
     return ceil(ceil(extent / unit) / count) * unit
 
 
-def _row_tiles(kernel: Kernel) -> dict[str, int]:
+def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
     """Some rows per tile. Only maps cut the last axis, if it is long."""
     axes, extent = kernel.axes, kernel.extent
     tile = dict.fromkeys(axes, 1)
@@ -422,7 +422,19 @@ def _row_tiles(kernel: Kernel) -> dict[str, int]:
         tile[a] = min(16, max(1, extent[a] // MANY_TILES)) if kernel.stages else 16
         if any(_is_window(kernel, s) and a in s.free for s in kernel.stages):
             tile[a] = _even(extent[a], 1, ROWS_OF_WINDOWS)
+    for a in axes[-3:-2]:  # lines of windows across the lanes share a copy too
+        found = [s for s in kernel.stages if a in s.free and _is_copied(kernel, s)]
+        for s in found[:1]:
+            line = prod(extent[b] for b in axes[-2:]) * dtype(s).nbytes
+            some = max(1, target.l2 // 4 // line)
+            tile[a] = _even(extent[a], 1, min(some, ceil(extent[a] / target.threads)))
     return tile
+
+
+def _is_copied(kernel: Kernel, stage: Expr) -> bool:
+    """Is it a maximum of windows that lie across the lanes?"""
+    maximum = stage.kind == "red" and stage.attr[0] == "max" and _is_window(kernel, stage)
+    return maximum and not any(_slides(stage, kernel.axes[-1], a) for a in bound_axes(stage))
 
 
 def _work(kernel: Kernel) -> int:
