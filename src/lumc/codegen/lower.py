@@ -350,7 +350,7 @@ class Lowering:
 
     def _is_short(self, red: Sequence[str], ranges: Scope) -> bool:
         """Are there so few steps along kept lanes that they can be written out?"""
-        fixed = all(a not in self.c.whole or ranges[a] == self.c.whole[a] for a in red)
+        fixed = all(ranges[a] == self.c.whole[a] for a in red)
         return fixed and prod(ranges[a].largest for a in red) <= WINDOW
 
     def _of_windows(
@@ -395,7 +395,7 @@ class Lowering:
             u, v = (prod(ranges[a].largest for a in each) for each in (over, rest))
             shared = u + v * span.largest / max(1, ranges[rows[0]].largest)
             wide = {**ranges, along: span}
-            few = self._is_short(over, wide) and self._is_short(rest, wide)
+            few = self._is_short(over, ranges) and self._is_short(rest, ranges)
             if not rest or not few or shared * SHARED > u * v:
                 continue
             axes = tuple(along if a == rows[0] else a for a in kept)

@@ -122,4 +122,4 @@ class _Rounding:
 
 
 def _is_copy(op: ir.Op) -> bool:
-    return isinstance(op, ir.Map) and op.copy and op.dst.attr[0].startswith("window.")
+    return isinstance(op, ir.Map) and op.copy

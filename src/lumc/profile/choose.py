@@ -244,7 +244,7 @@ class _Prices:
 
     def _split(self, kernel: Kernel, ways: Iterable[list[Kernel]], whole: float) -> None:
         """Keep the cheapest way to do a kernel as several."""
-        best = whole
+        best = whole - self.split.get(_key(kernel), (0.0, []))[0]
         for parts in ways:
             us = sum(self._apart(k) for k in parts)
             if us < best * (1 - MARGIN):
