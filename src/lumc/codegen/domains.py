@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import isfinite
 
 import lumc.codegen.program as ir
 from lumc.graph.expr import Expr, Range, add, bounds, linear, num, rebuild, subterms
 from lumc.graph.index import narrowed
-from lumc.graph.ops import DType
 from lumc.kernel.bound import COST
+from lumc.kernel.folded import folded
 from lumc.kernel.legal import PIECE
 from lumc.kernel.term import const, dtype
 
@@ -175,7 +174,7 @@ def decided(term: Expr, spans: Mapping[str, Range]) -> Expr:
         elif e.kind in ("div", "mod"):
             new[e] = _whole(rebuild(e, kids), spans)
         else:
-            new[e] = _folded(rebuild(e, kids))
+            new[e] = folded(rebuild(e, kids))
     return new[term]
 
 
@@ -195,29 +194,3 @@ def _guarded(e: Expr, kids: Sequence[Expr], spans: Mapping[str, Range]) -> Expr:
     if lo <= least and most < hi:
         return kids[1]
     return const(0, dtype(e)) if most < lo or hi <= least else rebuild(e, kids)
-
-
-def _folded(e: Expr) -> Expr:
-    """Without operations whose result a constant tells."""
-    if e.kind == "cast" and _is_zero(e.kids[0]):
-        return const(0, dtype(e))
-    if e.kind != "bin":
-        return e
-    (a, b), op = e.kids, e.attr[0]
-    if op in ("add", "or") and (_is_zero(a) or _is_zero(b)):
-        return a if _is_zero(b) else b
-    if a.kind != "const":
-        return e
-    known = a.attr[1]
-    if op == "sel":
-        return b if known else const(0, dtype(e))
-    if b.kind == "const" and op == "mul" and 0 in (known, b.attr[1]):
-        finite = isfinite(known) and isfinite(b.attr[1])
-        return const(0, dtype(e)) if finite else e
-    if b.kind == "const" and op == "lt" and dtype(a) is DType.BOOL:
-        return const(known < b.attr[1], DType.BOOL)
-    return e
-
-
-def _is_zero(e: Expr) -> bool:
-    return e.kind == "const" and e.attr[1] == 0

@@ -27,6 +27,7 @@ from lumc.graph.expr import (
     subterms,
 )
 from lumc.graph.ops import DType
+from lumc.kernel.folded import folded
 from lumc.kernel.normal import identity
 from lumc.kernel.term import REDUCTIONS, Kernel, const, dtype, reduce
 
@@ -153,26 +154,5 @@ def _known(body: Expr, truths: dict[Expr, bool]) -> Expr:
             kept = new[e.kids[1]] if e.kind == "guard" and truths[e] else const(0, dtype(e))
             new[e] = kept if e.kind == "guard" else const(truths[e], DType.BOOL)
         else:  # a reduction is a stage of its own, and stays as it is
-            new[e] = e if e.kind in REDUCTIONS else _short(rebuild(e, [new[k] for k in e.kids]))
+            new[e] = e if e.kind in REDUCTIONS else folded(rebuild(e, [new[k] for k in e.kids]))
     return new[body]
-
-
-def _short(e: Expr) -> Expr:
-    """A term without constants that do nothing or leave nothing else."""
-    fixed = [k for k in e.kids if k.kind == "const"]
-    if e.kind == "cast" and fixed:
-        return const(fixed[0].attr[1], dtype(e)) if dtype(fixed[0]) is DType.BOOL else e
-    if e.kind != "bin" or not fixed:
-        return e
-    op, (a, b) = e.attr[0], e.kids
-    if op == "sel" and a.kind == "const":
-        return b if a.attr[1] else const(0, dtype(e))
-    if op == "lt" and len(fixed) == 2 and dtype(a) is DType.BOOL:
-        return const(a.attr[1] < b.attr[1], DType.BOOL)
-    for one, other in ((a, b), (b, a)):
-        value = one.attr[1] if one.kind == "const" else None
-        if op == "mul" and value == 0 and dtype(other) is dtype(e) and not dtype(e).is_float:
-            return const(0, dtype(e))  # a float may be infinite
-        if (op, value) in (("mul", 1), ("add", 0), ("or", False)) and dtype(other) is dtype(e):
-            return other
-    return e

@@ -1,0 +1,33 @@
+"""Operations whose result a constant tells. The sign of a zero may differ, and nothing else: a
+float that is multiplied with zero may be infinite, and stays."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from lumc.graph.expr import Expr
+from lumc.graph.ops import DType
+from lumc.kernel.term import const, dtype
+
+
+def folded(e: Expr) -> Expr:
+    """The term, or what it always is."""
+    fixed = [k for k in e.kids if k.kind == "const"]
+    if e.kind == "cast" and fixed:
+        known = dtype(fixed[0]) is DType.BOOL or fixed[0].attr[1] == 0
+        return const(fixed[0].attr[1], dtype(e)) if known else e
+    if e.kind != "bin" or not fixed:
+        return e
+    op, (a, b) = e.attr[0], e.kids
+    if op == "sel" and a.kind == "const":
+        return b if a.attr[1] else const(0, dtype(e))
+    if op == "lt" and len(fixed) == 2 and dtype(a) is DType.BOOL:
+        return const(a.attr[1] < b.attr[1], DType.BOOL)
+    finite = not dtype(e).is_float or (len(fixed) == 2 and all(isfinite(k.attr[1]) for k in fixed))
+    for one, other in ((a, b), (b, a)):
+        value = one.attr[1] if one.kind == "const" else None
+        if op == "mul" and value == 0 and finite and dtype(other) is dtype(e):
+            return const(0, dtype(e))
+        if (op, value) in (("mul", 1), ("add", 0), ("or", False)) and dtype(other) is dtype(e):
+            return other
+    return e
