@@ -164,9 +164,9 @@ MORE = {
         "codegen/abreast.py", "num(n)} for n in", "num(0 * n)} for n in", f"{DEFAULT} and paired"
     ),
     "zeros that are multiplied are left out": Mutant(
-        "codegen/domains.py",
-        'if op in ("add", "or") and',
-        'if op in ("add", "or", "mul") and',
+        "kernel/folded.py",
+        "return const(0, dtype(e))\n        if (op",
+        "return other\n        if (op",
         f"{DEFAULT} and joined",
     ),
     "weights lie across the wrong axis": Mutant(
