@@ -399,4 +399,5 @@ void exp2_ftz(float *to, const float *from, long n) {{ lumc_exp2_ftz_n_f32(to, f
         assert np.array_equal(got[mine & ~finite], rounded[mine & ~finite], equal_nan=True)
         off = np.abs(got[finite] - want[finite])
         assert ((off <= 1.4 * np.spacing(rounded[finite])) | (off <= least)).all()
-        assert (got[data <= -151] == 0).all()
+        # no number that is not normal, which some processors are slow to make and to read
+        assert (got[data <= -127] == 0).all()
