@@ -34,7 +34,8 @@ def print_contract(w: Writer, op: Contract) -> None:
     calls = {a: count[a] for a in order[order.index(p.lane_axis) + 1 :]}
     sharing = count[p.lane_axis] if order[-2:] == [p.rows_axis, p.lane_axis] else 1
     ahead = _ahead(w, op, prod(calls.values())), _rows_ahead(op, steps[0], sharing)
-    micro = MicroKernel(op, [q.dtype for q in places], width, steps, *ahead)
+    kinds = [q.dtype for q in places]
+    micro = MicroKernel(op, kinds, width, steps, *ahead, w.target.registers)
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)

@@ -21,7 +21,8 @@ ELEMENT = {
     DType.I32: ("uint32_t", "u32"),
     DType.I64: ("uint64_t", "u64"),
 }
-UNROLL_LIMIT = 24  # accumulators; unrolled windows share broadcasts until the registers spill
+SPARE = 2  # registers that are left where the steps of unrolled windows share elements of a
+WRITTEN = 256  # sums of all steps of a window that are written out
 SHORT = 16  # accumulators; a step of so few pays for its part of the loop
 
 
@@ -47,12 +48,14 @@ class MicroKernel:
         steps: Sequence[Steps],
         ahead: int = 0,
         rows_ahead: int = 0,
+        registers: int = 32,
     ) -> None:
         """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
         result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
         each step of the innermost loop fetches. ``rows_ahead``: how many of the rows of a that
         follow are fetched."""
         self.op, self.lanes, self.ahead, self.rows_ahead = op, lanes, ahead, rows_ahead
+        self.registers = registers
         self.element, self.vector = ELEMENT[kinds[2]]
         self.nbytes = lanes * kinds[2].nbytes
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
@@ -101,10 +104,11 @@ class MicroKernel:
         rows, parts = range(m), list(enumerate(pieces(n, self.lanes)))
         out = [" ".join(f"{self._vec(w)} c{i}_{j} = {{0}};" for j, (_, w) in parts) for i in rows]
         a, b, depth = "A", "B", len(self.op.red)
-        alone = depth > 1 and len(rows) * len(parts) > UNROLL_LIMIT
+        held = m * len(parts)
+        alone = depth > 1 and held + len(parts) + m > self.registers - SPARE
         for d, k in enumerate(self.op.red):
             if alone:
-                out.append("#pragma GCC unroll 1")
+                out.append(f"#pragma GCC unroll {self._unrolled(d, held)}")
             elif d + 1 == depth and len(rows) * len(parts) <= SHORT:
                 out.append("#pragma GCC unroll 4")
             out += self._walk(d, k, a, b)
@@ -132,6 +136,13 @@ class MicroKernel:
                 at = self._row(self.c, i) + offset
                 out.append(f"*({self._vec(w)} *)(C + {at}) {'+=' if add else '='} c{i}_{j};")
         return out
+
+    def _unrolled(self, d: int, sums: int) -> int:
+        """Steps of a loop over a window that are written out: three steps are too few for a loop,
+        which waits for a branch that was foretold wrong."""
+        inner, k = d + 1 == len(self.op.red), self.op.red[d]
+        fixed = inner and k not in self.varying and self.sizes[k][0] * sums <= WRITTEN
+        return self.sizes[k][0] if fixed else 1
 
     def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
         """The head of the loop over a reduced axis, and where the operands stand in it."""

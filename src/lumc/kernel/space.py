@@ -23,7 +23,15 @@ from lumc.kernel.contraction import (
 )
 from lumc.kernel.legal import WRITTEN_OUT, grain, shared_prefix, skewable, streamable
 from lumc.kernel.normal import normalize
-from lumc.kernel.registers import NESTED_TILES, WINDOW, register_tile, rows_of
+from lumc.kernel.registers import (
+    FMAS,
+    NESTED_TILES,
+    WINDOW,
+    efficiency,
+    loads_rows,
+    register_tile,
+    rows_of,
+)
 from lumc.kernel.running import Running, running
 from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
@@ -42,6 +50,11 @@ WIDE = 4  # times the steps of a window that is written out: along each axis of 
 ROWS_OF_WINDOWS = 28  # that share a copy of what they read
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
 ROW_SHARE = 64  # elements of a row that another thread may take
+# how contractions along different axes compare: cycles to turn an element (price.TURN operations of
+# 64 in a cycle), the share of its speed where b does not lie along the lanes, and what is too near
+# to the best one to tell
+TURN, APART, ALIKE = 0.125, 0.6, 0.95
+PANELS = 4  # of b that the second cache holds: this one, the next one, what is read with them
 SHORT_DOT = 64  # elements; sums across lanes cost as much
 
 
@@ -117,7 +130,7 @@ def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
     if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
         return contraction_stage(kernel, stage, columns[0], target)
-    best = max(found, key=lambda p: _score(kernel, stage, p, target), default=None)
+    best = _best(kernel, stage, found, target)
     in_place = [p for p in found if _dots(kernel, stage, p, target)]
     skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
     square = any(r and kernel.extent[r] > 8 and kernel.extent[v] >= 16 for r, v in found)
@@ -156,21 +169,30 @@ def _lies_ready(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     return steps == 1 or can_link(kernel, stage, pair)
 
 
-def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[float, ...]:
-    """Enough rows; full and contiguous lanes; link-time windows; little to turn."""
-    width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
-    ready, link = _lies_ready(kernel, stage, pair), can_link(kernel, stage, pair)
-    half = max(1, width // 2)
-    rest = bin(extent % (3 * width) % width).count("1") + extent % (3 * width) // width
-    full = extent / (half * -(-extent // half)) - 0.05 * rest
-    return (
-        round(min(rows_of(kernel, pair), 6) * full * (1 if ready else 0.6), 1),
-        min(rows_of(kernel, pair), 8),
-        link and len(bound_axes(stage)) > 1,
-        -_turned(kernel, stage, pair, target),
-        extent,
-        kernel.axes.index(pair[0]) if pair[0] in kernel.axes else -1,
-    )
+def _best(kernel: Kernel, stage: Expr, found: Sequence[Pair], target: Target) -> Pair | None:
+    """The rows and lanes of a contraction that multiply for most of their time; of those that are
+    alike those with enough rows, link-time windows, little to turn."""
+
+    def preferred(pair: Pair) -> tuple[float, ...]:
+        return (
+            min(rows_of(kernel, pair), 8),
+            can_link(kernel, stage, pair) and len(bound_axes(stage)) > 1,
+            -_turned(kernel, stage, pair, target),
+            kernel.extent[pair[1]],
+            kernel.axes.index(pair[0]) if pair[0] in kernel.axes else -1,
+        )
+
+    shares = {p: _busy(kernel, stage, p, target) for p in found}
+    alike = [p for p in found if shares[p] >= max(shares.values()) * ALIKE]
+    return max(alike, key=preferred, default=None)
+
+
+def _busy(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> float:
+    """The share of the time of a contraction in which it multiplies."""
+    steps = kernel.points(stage.free.union(bound_axes(stage))) / lanes(target, dtype(stage)) / FMAS
+    turning = TURN * _turned(kernel, stage, pair, target)
+    share = steps / (steps / efficiency(kernel, stage, pair, target) + turning) if steps else 1.0
+    return share * (1 if _lies_ready(kernel, stage, pair) else APART)
 
 
 def _turned(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> int:
@@ -234,6 +256,7 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
         own = _own_copies(kernel, stage, pair, target)
         mr, nv = register_tile(kernel, stage, pair, replace(target, threads=1) if own else target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
+    p = replace(p, broadcast=loads_rows(target, mr, nv, width * dtype(stage).nbytes))
     b = staging_modes(kernel, stage, p, "b")
     p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
     a = staging_modes(kernel, stage, p, "a")
@@ -358,6 +381,9 @@ def _default_tiles(
     fits = target.l1 // (p.mr * dtype(stage).nbytes)  # steps of a row panel of a
     if p.stage_b == "link" and not others and p.mr > 1 and extent[deep] > 1.5 * fits:
         tile[deep] = _dealt(extent[deep], 1, fits, alone)
+    panel = kernel.points(others) * width * dtype(stage).nbytes  # of b, for a step along deep
+    if p.stage_b == "link" and others and panel * extent[deep] > target.l2 // PANELS:
+        tile[deep] = _dealt(extent[deep], 1, max(1, target.l2 // PANELS // panel), alone)
     for s, q in found:
         if s.kind == "wsum":
             over, columns = s.attr[0], any(p.rows_axis == s.attr[0] for _, p in found)

@@ -35,6 +35,7 @@ class Target:
     bandwidth: float = 20.0  # one thread, memory
     launch_us: float = 0.1  # cost of one more kernel
     threads: int = 1
+    fmas: int = 1  # vectors of multiply-adds that a core ends in a cycle: 1 or 2
     gpu: Gpu | None = None
 
     @property

@@ -19,13 +19,16 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x16 c13_0 = {0};
     lumc_f32x16 c14_0 = {0};
     lumc_f32x16 c15_0 = {0};
+    #pragma GCC unroll 1
     for (long i0 = 0; i0 < 4; i0++) { /* c */
     const float *A0 = A + i0 * 180, *B0 = B + i0 * 144;
+    #pragma GCC unroll 1
     for (long i1 = 0; i1 < 3; i1++) { /* u */
     const float *A1 = A0 + i1 * 18, *B1 = B0 + i1 * 48;
-    #pragma GCC unroll 4
+    #pragma GCC unroll 3
     for (long i2 = 0; i2 < 3; i2++) { /* v */
     const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
+    __asm__("" : "+r"(A2));
     const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);
     const float a0 = A2[0]; c0_0 += a0 * b0;
     const float a1 = A2[1]; c1_0 += a1 * b0;

@@ -76,6 +76,35 @@ def test_register_tiles_leave_little_over(rows: int, columns: int, tile: tuple[i
     assert (stage.mr, stage.nv) == tile
 
 
+@pytest.mark.parametrize(
+    ("k", "first", "second"),
+    [
+        (conv(64, 64, 56, 56), (28, 1, False), (14, 2, True)),  # rows of a window
+        (matmul(128, 3072, 768), (8, 3, False), (8, 3, False)),
+        (conv(512, 64, 7, 7), (7, 3, False), (7, 3, False)),  # no row is left over
+    ],
+)
+def test_elements_are_loaded_once_where_two_vectors_are_multiplied_in_a_cycle(
+    k: Kernel, first: tuple[int, int, bool], second: tuple[int, int, bool]
+) -> None:
+    """As many loads as multiply-adds in a cycle do not bring both operands of these."""
+    for fmas, tile in ((1, first), (2, second)):
+        (stage,) = default_schedule(k, replace(TARGET, fmas=fmas)).stages
+        assert (stage.mr, stage.nv, stage.broadcast) == tile
+
+
+def test_lanes_are_whole_vectors_where_half_a_vector_takes_as_long() -> None:
+    """Eight pixels of a row, or 512 channels."""
+    (stage,) = default_schedule(conv(512, 512, 8, 8), replace(TARGET, fmas=2)).stages
+    assert stage.lane_axis == "o" and stage.rows_axis == "x"
+
+
+@pytest.mark.parametrize(("channels", "tile"), [(64, None), (512, 128)])
+def test_weights_of_windows_lie_in_the_second_cache(channels: int, tile: int | None) -> None:
+    schedule = default_schedule(conv(512, channels, 7, 7), TARGET)
+    assert schedule.tile.get("c") == tile
+
+
 @pytest.mark.parametrize("threads", [2, 3, 4])
 @pytest.mark.parametrize("n", [768, 1024, 2048, 2816, 3072, 4096])
 def test_parts_get_equal_shares(n: int, threads: int) -> None:
@@ -140,7 +169,9 @@ def test_what_is_touched_after_sums_is_fetched_while_they_are_computed() -> None
 
 
 def test_windows_share_no_elements_of_a_between_steps_of_tall_tiles() -> None:
-    assert '__asm__("" : "+r"(A2));' in _text(conv(64, 64, 56, 56))
+    text = _text(conv(64, 64, 56, 56))
+    assert '__asm__("" : "+r"(A2));' in text
+    assert "#pragma GCC unroll 3\n    for (long i2" in text  # the last axis is written out
     assert '"+r"' not in _text(matmul(64, 96, 512))
 
 

@@ -76,6 +76,17 @@ def test_native_is_a_level(cpuinfo: str, arch: str) -> None:
     assert (target.name, target.arch, target.flags) == ("cpu:native", arch, CPUS[arch].flags)
 
 
+@pytest.mark.parametrize(
+    ("vendor", "family", "fmas"),
+    [("AuthenticAMD", 25, 1), ("AuthenticAMD", 26, 2), ("GenuineIntel", 6, 2)],
+)
+def test_vectors_that_a_core_multiplies_in_a_cycle(vendor: str, family: int, fmas: int) -> None:
+    text = f"vendor_id\t: {vendor}\ncpu family\t: {family}\n{V4}\n"
+    assert resolve_target("cpu:native", text).fmas == fmas
+    assert resolve_target("cpu:native", text.replace(V4, V3)).fmas == 1
+    assert resolve_target("cpu:native", V4).fmas == 1  # of nobody's
+
+
 def test_unknown_targets_are_listed() -> None:
     with pytest.raises(LumcError) as e:
         resolve_target("cpu:z80")
