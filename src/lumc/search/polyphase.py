@@ -74,27 +74,35 @@ def narrow(value: Expr, extent: dict[str, int]) -> Expr:
 
 
 def _narrow(total: Expr, extent: dict[str, int]) -> Expr:
-    (body,), ranges = total.kids, _ranges(extent)
-    spans = {a: ranges[a] for a in total.attr[1] if a in ranges}
-    for guard in guards_of(body):
-        index, (lo, hi) = guard.kids[0], guard.attr
-        least, most = bounds(index, ranges)
-        if most < lo or hi <= least:
-            return identity(total)
-        if index.free <= spans.keys():
-            spans = narrowed(spans, index, lo, hi)
-    left = list[str]()
-    for a, (first, last) in spans.items():
+    body, left = total.kids[0], list[str]()
+    for a, (first, last) in _counting(total, _ranges(extent)).items():
         if last < first:
             return identity(total)
-        name = a if (first, last) == ranges[a] else f"{a}_{first}to{last}"
+        if last + 1 - first == extent[a]:
+            left.append(a)
+            continue
+        name, start = f"{a}_{first}to{last}", num(first)
         extent[name] = last + 1 - first
-        left += [name] if last > first else []
-        if name != a:
-            start = add(axis(name), first) if last > first else num(first)
-            body = at(body, a, start, _ranges(extent))
+        if last > first:
+            left.append(name)
+            start = add(axis(name), first)
+        body = at(body, a, start, _ranges(extent))
     return reduce("sum", left, body) if left else body
 
 
+def _counting(total: Expr, ranges: Mapping[str, Range]) -> dict[str, Range]:
+    """For every axis of a sum the steps outside of which its terms are zero, as far as guards of
+    one axis say; none of any axis where they never hold."""
+    spans = {a: ranges[a] for a in total.attr[1]}
+    for guard in guards_of(total.kids[0]):
+        index, (lo, hi) = guard.kids[0], guard.attr
+        least, most = bounds(index, ranges)
+        if most < lo or hi <= least:
+            return dict.fromkeys(spans, (0, -1))
+        if index.free <= spans.keys():
+            spans = narrowed(spans, index, lo, hi)
+    return spans
+
+
 def _ranges(extent: Mapping[str, int]) -> dict[str, Range]:
-    return {a: (0, n - 1) for a, n in extent.items() if n}
+    return {a: (0, n - 1) for a, n in extent.items()}
