@@ -38,6 +38,17 @@ def decode(heads: int, keys: int, d: int, dtype: str = "f32") -> Graph:
     return build(write)
 
 
+def transposed(channels: int, at: int, size: int, stride: int, dtype: str = "f32") -> Graph:
+    """A transposed convolution of an image of at x at."""
+
+    def write(g: Model) -> Tensor:
+        x = g.input("real_x", (1, channels, at, at), dtype)
+        w = g.input("real_w", (channels, 6, size, size), dtype)
+        return x.conv_transpose(w, stride=stride, padding=1)
+
+    return build(write)
+
+
 def slow(target: Target, processors: int = 24) -> Target:
     """A target on which short reductions take long, so that tests need no large ones."""
     gpu = replace(target.gpu, processors=processors) if target.gpu else None

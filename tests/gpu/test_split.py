@@ -9,7 +9,7 @@ import pytest
 from differential import Case, check_emulated
 from lumc.kernel.target import Target
 from lumc.targets import resolve_target
-from splitting import decode, product, slow, softmax, total
+from splitting import decode, product, slow, softmax, total, transposed
 
 SHORT = {
     "sum": total(7200),
@@ -20,6 +20,7 @@ SHORT = {
     "softmax": softmax(1, 3840),
     "decode": decode(2, 1080, 24),
     "decode of bf16": decode(1, 1080, 8, "bf16"),
+    "phases": transposed(24, 12, 3, 2),
 }
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 

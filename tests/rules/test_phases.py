@@ -60,10 +60,10 @@ def test_law_is_sound() -> None:
 @pytest.mark.parametrize("mutant", ["wide guards", "sums count", "sign", "guards stay gone"])
 def test_mutants_are_killed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if mutant == "wide guards":
-        wide = phases._guards
+        wide = phases.guards_of
         monkeypatch.setattr(
             phases,
-            "_guards",
+            "guards_of",
             lambda body: (guard(g.kids[0], g.attr[0], g.attr[0] + 1, g) for g in wide(body)),
         )
     elif mutant == "sums count":
@@ -76,7 +76,7 @@ def test_mutants_are_killed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> Non
                 out += [e] if e.kind == "guard" else []
             return out
 
-        monkeypatch.setattr(phases, "_guards", every)
+        monkeypatch.setattr(phases, "guards_of", every)
     elif mutant == "sign":
         monkeypatch.setattr(phases, "mod", lambda e, n, ranges: mod(mul(e, -1), n, ranges))
     else:

@@ -25,6 +25,7 @@ from lumc.kernel.term import Kernel
 from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
 from lumc.search.cuts import Splitting
 from lumc.search.layout import with_layouts
+from lumc.search.polyphase import polyphases
 from lumc.search.siblings import MOST, Joint, families, fused, joined
 from lumc.search.space import Region, Space, Variant
 from lumc.search.split import splits
@@ -215,7 +216,9 @@ class _Prices:
         if its lanes do badly. More than ``room`` is too much."""
         key = _key(kernel)
         if key not in self.known:
-            self.known[key] = self._lowered(kernel, key)
+            us = self.known[key] = self._lowered(kernel, key)
+            if LEAST_US < us < inf:
+                self._split(kernel, polyphases(kernel), us)
         if self.idle.get(key, inf) < min(room, self.known[key] * (1 - MARGIN)):
             del self.idle[key]
             self._split(kernel, splits(kernel, self.target), self.known[key])
@@ -318,7 +321,7 @@ def plan_region(
             kernels[key] = KernelPlan(key, kernel, schedule, bound_us(kernel, target))
         steps.append(Step(key, args))
     stored = [k.buffer(name) for k in parts for name in k.stored]
-    local = tuple(b for b in stored if b.name not in RESULTS)
+    local = tuple({b.name: b for b in stored if b.name not in RESULTS}.values())
     return RegionPlan(region, tuple(steps), local)
 
 

@@ -17,6 +17,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.search.cuts import Splitting
 from lumc.search.explore import find_regions
+from lumc.search.polyphase import polyphases
 from lumc.search.saturate import Limits, StopReason, rule_files, saturate
 from lumc.search.space import Region
 from lumc.search.split import laws_of, splits
@@ -55,7 +56,8 @@ def _laws_of_splits(
     laws: dict[str, None] = {}
     for part in parts:
         forms = [([part], list[str]()), *((k, laws_of(part)) for k in splits(part, target))]
-        for form, found in (*forms, *((k, ["turn"]) for k in turns(part, target))):
+        forms += [(k, ["turn"]) for k in turns(part, target)]
+        for form, found in (*forms, *((k, ["polyphase"]) for k in polyphases(part))):
             keys = [kernel_key(canonical(normalize(k))[0], target) for k in form]
             if keys == list(wanted[: len(keys)]):
                 wanted = wanted[len(keys) :]

@@ -37,7 +37,7 @@ Ranges = Mapping[str, Range]
 def pinned(body: Expr, over: str, extent: int, ranges: Ranges) -> Expr | None:
     """The one value of an axis of this extent for which a product is not zero, or None."""
     hidden = {a for e in subterms(body) for a in bound_axes(e)}
-    for guard in _guards(body):
+    for guard in guards_of(body):
         i, lo = guard.kids[0], guard.attr[0]
         if i.kind != "mod" or i.attr[0] != extent or guard.attr != (lo, lo + 1):
             continue
@@ -48,7 +48,7 @@ def pinned(body: Expr, over: str, extent: int, ranges: Ranges) -> Expr | None:
     return None
 
 
-def _guards(body: Expr) -> Iterator[Expr]:
+def guards_of(body: Expr) -> Iterator[Expr]:
     """The guards outside of which a product, or a sum of such products, is zero."""
     todo = [body]
     while todo:
