@@ -169,6 +169,12 @@ MORE = {
         "return other\n        if (op",
         f"{DEFAULT} and joined",
     ),
+    "the last vector is stored whole": Mutant(
+        "codegen/cmicro.py",
+        "{before}{value}, {p.used});",
+        "{before}{value}, {p.width});",
+        f"{DEFAULT} and linear",
+    ),
     "weights lie across the wrong axis": Mutant(
         "codegen/across.py",
         "dims = tuple(ir.Dim(a, num(0), extent[a]) for a in axes)",

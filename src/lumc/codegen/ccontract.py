@@ -35,7 +35,8 @@ def print_contract(w: Writer, op: Contract) -> None:
     sharing = count[p.lane_axis] if order[-2:] == [p.rows_axis, p.lane_axis] else 1
     ahead = _ahead(w, op, prod(calls.values())), _rows_ahead(op, steps[0], sharing)
     kinds = [q.dtype for q in places]
-    micro = MicroKernel(op, kinds, width, steps, *ahead, w.target.registers)
+    padded = places[1].kind == "packed" and places[1].panel is not None
+    micro = MicroKernel(op, kinds, width, steps, *ahead, w.target.registers, padded)
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)

@@ -7,6 +7,7 @@ compiler keeps everything in registers and there is nothing to decide at run tim
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import LINE
@@ -21,18 +22,30 @@ ELEMENT = {
     DType.I32: ("uint32_t", "u32"),
     DType.I64: ("uint64_t", "u64"),
 }
+MASKED = 64  # bytes of vectors of which a part can be read and written
 SPARE = 2  # registers that are left where the steps of unrolled windows share elements of a
 WRITTEN = 256  # sums of all steps of a window that are written out
 SHORT = 16  # accumulators; a step of so few pays for its part of the loop
 
 
-def pieces(n: int, lanes: int) -> list[tuple[int, int]]:
-    """(offset, width) of the vectors that cover n lanes exactly: full ones, then halves, .."""
-    out, offset, width = [], 0, lanes
+class Piece(NamedTuple):
+    """A vector of some lanes, of which the first ``used`` are in memory."""
+
+    offset: int
+    width: int
+    used: int
+
+
+def pieces(n: int, lanes: int, whole: bool = False) -> list[Piece]:
+    """The vectors that cover n lanes exactly: full ones, then halves, ..; or, ``whole``, a last one
+    of which only a part is stored, where that saves vectors."""
+    out, offset, width = list[Piece](), 0, lanes
     while offset < n:
+        if whole and offset + lanes > n and (n - offset).bit_count() > 1:
+            return [*out, Piece(offset, lanes, n - offset)]
         while width > n - offset:
             width //= 2
-        out.append((offset, width))
+        out.append(Piece(offset, width, width))
         offset += width
     return out
 
@@ -49,13 +62,14 @@ class MicroKernel:
         ahead: int = 0,
         rows_ahead: int = 0,
         registers: int = 32,
+        padded: bool = False,
     ) -> None:
         """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
         result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
         each step of the innermost loop fetches. ``rows_ahead``: how many of the rows of a that
-        follow are fetched."""
+        follow are fetched. ``padded``: the rows of b are stored as whole vectors."""
         self.op, self.lanes, self.ahead, self.rows_ahead = op, lanes, ahead, rows_ahead
-        self.registers = registers
+        self.registers, self.padded = registers, padded
         self.element, self.vector = ELEMENT[kinds[2]]
         self.nbytes = lanes * kinds[2].nbytes
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
@@ -99,10 +113,24 @@ class MicroKernel:
             return f"*(const {self._vec(width)} *)({at})" if width else f"*({at})"
         return f"lumc_load_{self.narrow[side].value}x{width or 1}({at})"
 
+    def _row_of_b(self, at: str, p: Piece) -> str:
+        if p.used == p.width or self.padded:
+            return self._load("b", p.width, f"{at} + {p.offset}")
+        return f"lumc_part_{self.vector}x{p.width}({at} + {p.offset}, {p.used})"
+
+    def _stored(self, at: str, value: str, p: Piece, add: bool) -> str:
+        if p.used == p.width:
+            return f"*({self._vec(p.width)} *)({at}) {'+=' if add else '='} {value};"
+        kind = f"{self.vector}x{p.width}"
+        before = f"lumc_part_{kind}({at}, {p.used}) + " if add else ""
+        return f"lumc_put_{kind}({at}, {before}{value}, {p.used});"
+
     def _tile(self, m: int, n: int, add: bool) -> list[str]:
         """c[i][:] += a[i] * b[:], lanes along the lane axis."""
-        rows, parts = range(m), list(enumerate(pieces(n, self.lanes)))
-        out = [" ".join(f"{self._vec(w)} c{i}_{j} = {{0}};" for j, (_, w) in parts) for i in rows]
+        masked = self.nbytes == MASKED and "b" not in self.narrow
+        whole = self.vector == "f32" and (self.padded or masked)
+        rows, parts = range(m), list(enumerate(pieces(n, self.lanes, whole)))
+        out = [" ".join(f"{self._vec(p.width)} c{i}_{j} = {{0}};" for j, p in parts) for i in rows]
         a, b, depth = "A", "B", len(self.op.red)
         held = m * len(parts)
         alone = depth > 1 and held + len(parts) + m > self.registers - SPARE
@@ -115,8 +143,8 @@ class MicroKernel:
             a, b = f"A{d}", f"B{d}"
         if alone:  # no step knows that its elements are those of the last one
             out.append(f'__asm__("" : "+r"({a}));')
-        for j, (offset, w) in parts:
-            out.append(f"const {self._vec(w)} b{j} = {self._load('b', w, f'{b} + {offset}')};")
+        for j, p in parts:
+            out.append(f"const {self._vec(p.width)} b{j} = {self._row_of_b(b, p)};")
         twice = from_memory(m, 2, self.nbytes) and not self.op.plan.broadcast
         if len(parts) == 2 and twice and "a" not in self.narrow:
             out.append(f'const {self.element} *twin = {a}; __asm__("" : "+r"(twin));')
@@ -132,9 +160,9 @@ class MicroKernel:
             out.append(f"__builtin_prefetch(A + F + {self.rows_ahead} * ({a} - A));")
         out.append("}" * depth)
         for i in rows:
-            for j, (offset, w) in parts:
-                at = self._row(self.c, i) + offset
-                out.append(f"*({self._vec(w)} *)(C + {at}) {'+=' if add else '='} c{i}_{j};")
+            for j, p in parts:
+                at = f"C + {self._row(self.c, i) + p.offset}"
+                out.append(self._stored(at, f"c{i}_{j}", p, add))
         return out
 
     def _unrolled(self, d: int, sums: int) -> int:

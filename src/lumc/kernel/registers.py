@@ -102,11 +102,12 @@ def _cycles(
     panel = tile[1] * width
     share = ceil(ceil(extent / panel) / target.threads) * panel * target.threads / max(1, extent)
     uneven = max(1.0, (1 + share) / 2) if target.threads > 1 and not window else 1.0
+    masked = width * dtype(stage).nbytes == LINE
     deep = kernel.points(bound_axes(stage)) * tile[1] * LINE > target.l1
     return uneven * sum(
         n * k * _step(m, v, width * dtype(stage).nbytes, window, deep, target)
         for m, n in _blocks(rows_of(kernel, pair), tile[0])
-        for v, k in _panels(extent, tile[1], width)
+        for v, k in _panels(extent, tile[1], width, masked)
     )
 
 
@@ -125,7 +126,9 @@ def _blocks(extent: int, by: int) -> list[tuple[int, int]]:
     return [(n, k) for n, k in ((by, extent // by), (extent % by, 1)) if n and k]
 
 
-def _panels(extent: int, nv: int, width: int) -> list[tuple[int, int]]:
-    """(vectors, how many) of the panels of an extent; the last lanes are vectors of 8, 4, .."""
+def _panels(extent: int, nv: int, width: int, masked: bool) -> list[tuple[int, int]]:
+    """(vectors, how many) of the panels of an extent; the last lanes are vectors of 8, 4, .., or
+    one of which a part is used."""
     out = _blocks(extent, nv * width)
-    return [(n // width + (n % width).bit_count(), k) for n, k in out]
+    rests = [min(1, n % width) if masked else (n % width).bit_count() for n, _ in out]
+    return [(n // width + rest, k) for (n, k), rest in zip(out, rests, strict=True)]
