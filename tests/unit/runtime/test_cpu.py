@@ -1,6 +1,7 @@
 """Running bundles from Python: inputs, outputs, states, threads, and what a wrong input says."""
 
 import multiprocessing
+import platform
 import shutil
 import threading
 import warnings
@@ -186,6 +187,27 @@ def test_scalars_zero_sizes_and_serial_kernels(tmp_path: Path) -> None:
         for threads in (1, 2, 3, 7):
             out = b.run({"s": np.float32(2.5), "e": np.zeros((0, 7), np.float32)}, threads=threads)
             assert out["t"].shape == () and out["t"] == 15 and out["z"].shape == (7, 0)
+
+
+@pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64", "aarch64"), reason="no such mode"
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_numbers_that_are_not_normal_are_zero_while_kernels_run(
+    tmp_path: Path, threads: int
+) -> None:
+    """As operands and as results, on every thread; the caller has them before and after."""
+    body = "  const float *x = args[0]; float *y = args[1];"
+    body += " for (; lo < hi; ++lo) y[lo] = x[lo] * (lo % 2 ? 0.25f : 0x1p100f);"
+    values = [Value("x", F32, (8,), "input", 0), Value("y", F32, (8,), "output", 0)]
+    code = simple([kernel("k0", 8, body, ("b0", "out"))], values, [Launch("k0", ("x", "y"))])
+    tiny, small = np.float32(2.0**-140), np.float32(2.0**-125)
+    x = np.array([tiny, small] * 4, np.float32)
+    with Bundle.open(build(code, tmp_path / "m.lb", tmp_path)) as b:
+        np.testing.assert_array_equal(b.run({"x": x}, threads=threads)["y"], np.zeros(8))
+        assert np.float32(0.25) * small == np.float32(2.0**-127) and tiny * np.float32(2) > 0
+        x[:] = 1
+        assert (b.run({"x": x}, threads=threads)["y"] > 0).all()
 
 
 def test_scratch_is_separate_for_every_part(tmp_path: Path) -> None:
