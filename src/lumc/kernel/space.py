@@ -42,6 +42,8 @@ WIDE = 4  # times the steps of a window that is written out: along each axis of 
 ROWS_OF_WINDOWS = 28  # that share a copy of what they read
 FEW_ROWS = 8  # up to here reading the weights takes longer than converting them again
 ROW_SHARE = 64  # elements of a row that another thread may take
+TURN = 1  # vectors of multiply-adds that it takes to turn one result: 0.2 ns where one is 0.17
+SHALLOW = 9  # vectors of steps; of longer sums turning is less than a tenth, and copies matter more
 SHORT_DOT = 64  # elements; sums across lanes cost as much
 
 
@@ -157,12 +159,16 @@ def _lies_ready(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
 
 
 def _score(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[float, ...]:
-    """Enough rows; full and contiguous lanes; link-time windows; little to turn."""
+    """Enough rows; full and contiguous lanes, and results that need not be turned after few steps;
+    link-time windows; little to turn."""
     width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
     ready, link = _lies_ready(kernel, stage, pair), can_link(kernel, stage, pair)
     half = max(1, width // 2)
     rest = bin(extent % (3 * width) % width).count("1") + extent % (3 * width) // width
     full = extent / (half * -(-extent // half)) - 0.05 * rest
+    deep = kernel.points(bound_axes(stage))
+    if _stores_across(kernel, pair[1]) and deep <= SHALLOW * width:
+        full *= deep / (deep + TURN * width)
     return (
         round(min(rows_of(kernel, pair), 6) * full * (1 if ready else 0.6), 1),
         min(rows_of(kernel, pair), 8),
