@@ -82,6 +82,18 @@ QUICK = {
     ),
 }
 MORE = {
+    "logarithms around 1 are differences": Mutant(
+        "codegen/lumc_kernel.h",
+        "0x3f864a87, 0x3f800000}",
+        "0x3f864a87, 0x3f820821}",
+        "whole_vectors",
+    ),
+    "logarithms below 0 are those above": Mutant(
+        "codegen/lumc_kernel.h",
+        "getmantps512_mask(x, 15,",
+        "getmantps512_mask(x, 7,",
+        "whole_vectors",
+    ),
     "a running sum forgets what was before a piece": Mutant(
         "codegen/crunning.py",
         "{total} = lumc_run_sum_f32({name}, {count}, {total});",

@@ -15,6 +15,7 @@ from itertools import permutations
 
 _VALUE = re.compile(r"const (\w+) (v_\d+) = (.*);")
 _CALL = re.compile(r"lumc_(decay|exp2_ftz)_f32\((v_\d+)\)")
+_WIDE_CALL = re.compile(r"lumc_(decay|exp2_ftz|log2)_f32\((v_\d+)\)")  # tables of 16 elements
 _RECIP = re.compile(r"lumc_recip_(f32|f64)\((v_\d+)\)")
 _PRODUCT = re.compile(r"\((v_\d+) \* (v_\d+)\)")
 KEPT = {"_Bool": "int"}  # bytes among floats keep compilers from vectors
@@ -29,9 +30,13 @@ class Phase:
     call: str = ""
 
 
-def has_calls(steps: Iterable[str]) -> bool:
+def has_calls(steps: Iterable[str], lanes: int) -> bool:
     """Is there anything to be done for all lanes at once?"""
-    return any((m := _VALUE.fullmatch(s)) and _CALL.fullmatch(m[3]) for s in steps)
+    return any((m := _VALUE.fullmatch(s)) and _call(m[3], lanes) for s in steps)
+
+
+def _call(value: str, lanes: int) -> re.Match[str] | None:
+    return (_CALL if lanes < 16 else _WIDE_CALL).fullmatch(value)
 
 
 def phases(
@@ -45,7 +50,7 @@ def phases(
     width = -(-(count if isinstance(count, int) else most) // lanes) * lanes
     zeros = " = {0}" * (width != count)
     values = {m[2]: m for s in steps if (m := _VALUE.fullmatch(s))}
-    calls = {v: c for v, m in values.items() if (c := _CALL.fullmatch(m[3]))}
+    calls = {v: c for v, m in values.items() if (c := _call(m[3], lanes))}
     last = [s for s in steps if not _VALUE.fullmatch(s)]
     home = dict.fromkeys(calls, -1)  # the phase that computes a value
     kept = {v for name, c in calls.items() for v in (name, c[2])}  # in arrays

@@ -80,7 +80,7 @@ def _window(w: Writer, op: Reduce) -> None:
         return
     row = outer.pop()
     r, c = op.ranges[row], w.names.axis(row)
-    many = _even(r.largest, ABREAST)
+    many = 1 if _weighs_alone(op, row) else _even(r.largest, ABREAST)
     with w.loops(outer, op.ranges), w.block():
         w.line(f"long {c} = {w.index(r.lo)};")
         with w.block(f"for (; {c} + {many} <= {w.end(r)}; {c} += {many})", f"{many} of {row}"):
@@ -88,6 +88,12 @@ def _window(w: Writer, op: Reduce) -> None:
         for rest in sorted({n % many for n in r.sizes} - {0}):
             with w.block(f"if ({w.end(r)} - {c} == {rest})" if len(r.sizes) > 1 else ""):
                 _windows(w, op, row, rest)
+
+
+def _weighs_alone(op: Reduce, row: str) -> bool:
+    """Has every row weights of its own? Those of several rows find no room in registers."""
+    loads = (e for o in op.outputs for e in subterms(o.term) if e.kind == "load")
+    return any(row in e.free and op.kept[-1] not in e.free for e in loads)
 
 
 def _even(extent: int, most: int) -> int:

@@ -152,7 +152,7 @@ class Writer(TermPrinter):
     ) -> None:
         """All loops of an operation around these steps, the last one in pieces where that helps."""
         loops, own = levels.loops, levels.at[-1]
-        calls = loops and ranges[loops[-1]].largest > 1 and has_calls(own)
+        calls = loops and ranges[loops[-1]].largest > 1 and has_calls(own, self.target.lanes)
         if not (ahead or calls or (loops and self.is_apart)):
             levels.at[-1] = []
             with self.nest(levels, ranges, len(loops)):

@@ -33,8 +33,15 @@ def test_a_part_of_a_piece_fills_whole_vectors() -> None:
 
 def test_steps_without_a_call_stay_as_they_are() -> None:
     plain = [GELU[0], "const float v_3 = lumc_exp2_f32(v_1);", "B_out[i] = v_3;"]
-    assert not has_calls(plain) and has_calls(GELU)
+    assert not has_calls(plain, 16) and has_calls(GELU, 16)
     assert phases(plain, "l", "n", 64, 16) == ([], [Phase(plain)])
+
+
+def test_logarithms_are_calls_where_tables_fit_in_a_vector() -> None:
+    steps = [GELU[0], "const float v_3 = lumc_log2_f32(v_1);", "B_out[i] = v_3;"]
+    assert has_calls(steps, 16) and not has_calls(steps, 8)
+    assert phases(steps, "l", 64, 0, 16)[1][0].call == "lumc_log2_n_f32(p_3, p_1, 64);"
+    assert phases(steps, "l", 64, 0, 8) == ([], [Phase(steps)])
 
 
 def test_what_is_computed_once_is_kept_for_later_phases() -> None:

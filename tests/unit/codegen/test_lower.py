@@ -26,7 +26,10 @@ from kernel_zoo import (
     qkv,
     rms_linear_residual,
     softmax,
+    times,
+    total,
     unfused_attention,
+    windows,
     x,
 )
 from lumc.codegen.c import print_kernel
@@ -156,6 +159,15 @@ def test_windows_lie_as_what_they_are_copied_from() -> None:
         program, _ = ops(normalized_conv(32, 16, 16, 16, last))
         (window,) = [q for q in program.places.values() if q.name.startswith("window")]
         assert window.dims[-1].label.startswith(label)
+
+
+def test_rows_with_weights_of_their_own_go_one_by_one() -> None:
+    value = total("u", times(x("w", "c", "u"), x("x", "c", add("j", "u"))))
+    extent = {"c": 12, "j": 64, "u": 9}
+    k = kernel("taps", "c j", extent, value, {"w": (12, 9), "x": (12, 72)}, "w")
+    shared = windows(4, 12, 64, 3, 1, False)
+    texts = (print_kernel(lower(k, default_schedule(k, TARGET), TARGET), "k") for k in (k, shared))
+    assert ["/* 6 of" in t for t in texts] == [False, True]
 
 
 def test_nothing_is_computed_for_nothing() -> None:

@@ -54,6 +54,12 @@ def test_lanes_lie_where_little_is_turned(m: int, n: int, k: int, lane: str) -> 
     assert (stage.lane_axis, stage.stage_b) == (lane, "hoist")
 
 
+@pytest.mark.parametrize(("channels", "lane"), [(1, "x"), (8, "x"), (24, "o"), (64, "o")])
+def test_results_of_short_sums_are_not_turned(channels: int, lane: str) -> None:
+    (stage,) = default_schedule(conv(16, channels, 80, 80), TARGET).stages
+    assert stage.lane_axis == lane
+
+
 @pytest.mark.parametrize(
     ("m", "threads", "rows"),
     [(128, 1, 64), (128, 2, 64), (512, 1, 64), (512, 2, 1024)],  # smaller: b would be copied again
@@ -139,7 +145,7 @@ def test_rows_of_all_panels_are_copied_together() -> None:
 
 def test_weights_are_fetched_a_panel_ahead() -> None:
     assert "__builtin_prefetch" in _text(matmul(64, 96, 32))
-    assert "__builtin_prefetch" in _text(conv(64, 4, 16, 16))
+    assert "__builtin_prefetch" in _text(conv(64, 32, 16, 16))
     assert "__builtin_prefetch" not in _text(matmul(64, 96, 32, weight=False))  # it lies there
     assert "__builtin_prefetch" not in _text(matmul(64, 48, 32))  # there is no other panel
     assert "__builtin_prefetch" not in _text(matmul(4, 96, 32))  # nothing to do meanwhile
