@@ -132,7 +132,8 @@ def time_all(
                 print(f"bench: {name} skipped: {e}", file=sys.stderr)
                 continue
             write_reference(name, work, folder)
-            row = {"threads": threads, "flops": work.flops}
+            row = {"threads": threads, "flops": work.flops, "cpu": machine["cpu"]}
+            row |= {"date": time.strftime("%Y-%m-%d"), "commit": commit()}
             row |= {"reads": work.reads, "writes": work.writes}
             which = limits.to_probe(row, machine_limits)
             peak = partial(limits.now, which, threads, folder)

@@ -1,10 +1,16 @@
-"""Write docs/zoo.md from the rows that were measured: every row, those that lose first."""
+"""Write docs/zoo.md from the rows that were measured: every row, those that lose first.
+
+What was measured lies in docs/zoo.json, which goes with the project: a measurement takes hours, and
+one that was interrupted, or done again in part, goes on from there on any machine. Every row says
+on which one and at which commit; rows of a new measurement take the place of older ones.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,8 @@ from report import Verdict, milliseconds, verdict
 Row = dict[str, Any]
 SUITES = {"networks": "Networks", "operators": "Operators"}
 HOW = {"": "searched", "-estimate": "--estimate"}
+KEY = ("suite", "how", "threads", "workload")
+FACTS = ("mine_us", "best", "best_us", "cpu", "date", "commit")
 HEAD = """# The zoo
 
 {count} operators and networks as people have them, beside onnxruntime, OpenVINO (f32) and torch.
@@ -23,43 +31,63 @@ of the first column of ratios, in ms.
 """
 
 
-def document(folder: Path) -> str:
-    """The page for all that lies in a folder of measurements."""
+def collected(folder: Path, known: Iterable[Row] = ()) -> list[Row]:
+    """All that lies in a folder of measurements, and of the known rows those that it lacks."""
+    rows = {tuple(r[k] for k in KEY): r for r in known}
+    for suite in SUITES:
+        for kind, how in HOW.items():
+            rows |= {tuple(r[k] for k in KEY): r for r in _measured(folder, suite, kind, how)}
+    return [rows[key] for key in sorted(rows)]
+
+
+def _measured(folder: Path, suite: str, kind: str, how: str) -> Iterable[Row]:
+    path = folder / f"{suite}{kind}" / "bench.json"
+    whole = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    for row in whole["rows"]:
+        v = verdict(row)
+        where = {k: row.get(k, whole.get(k, "?")) for k in ("cpu", "date", "commit")}
+        facts = {"workload": v.workload, "threads": row["threads"], "suite": suite, "how": how}
+        times = {"mine_us": _rounded(v.mine_us), "best": v.best, "best_us": _rounded(v.best_us)}
+        yield facts | times | where
+
+
+def _rounded(us: float) -> float | None:
+    return None if math.isnan(us) else float(f"{us:.4g}")
+
+
+def document(rows: Sequence[Row]) -> str:
+    """The page for these rows."""
     parts, count = [], 0
     for suite, title in SUITES.items():
-        measured = {how: _read(folder / f"{suite}{kind}") for kind, how in HOW.items()}
-        rows = {h: [verdict(r) for r in m.get("rows", [])] for h, m in measured.items()}
-        threads = {h: [r["threads"] for r in m.get("rows", [])] for h, m in measured.items()}
+        own = [r for r in rows if r["suite"] == suite]
+        keys = [(how, n) for how in HOW.values() for n in sorted({r["threads"] for r in own})]
         ratios = {
-            (how, n): {
-                v.workload: v for v, t in zip(rows[how], threads[how], strict=True) if t == n
-            }
-            for how in rows
-            for n in sorted(set(threads[how]))
+            key: {r["workload"]: _verdict(r) for r in own if (r["how"], r["threads"]) == key}
+            for key in keys
         }
+        ratios = {key: verdicts for key, verdicts in ratios.items() if verdicts}
         if ratios:
-            parts.append(_section(title, ratios, measured))
-            count += len({name for verdicts in ratios.values() for name in verdicts})
+            parts.append(_section(title, ratios, own))
+            count += len({r["workload"] for r in own})
     return "\n".join([HEAD.format(count=count), *parts])
 
 
-def _read(folder: Path) -> Row:
-    path = folder / "bench.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
+def _verdict(row: Row) -> Verdict:
+    mine, best = (math.nan if row[k] is None else row[k] for k in ("mine_us", "best_us"))
+    return Verdict(row["workload"], mine, row["best"], best, math.nan)
 
 
 def _section(
-    title: str, ratios: dict[tuple[str, int], dict[str, Verdict]], measured: dict[str, Row]
+    title: str, ratios: dict[tuple[str, int], dict[str, Verdict]], rows: Sequence[Row]
 ) -> str:
     lines = [f"## {title}", ""]
     for (how, n), verdicts in ratios.items():
         label = f"{how}, {n} thread{'s' * (n > 1)}"
         lines.append(f"* {label}: {_summary(verdicts.values())}")
-    seen = {(m["cpu"], m["date"], m.get("commit", "?")) for m in measured.values() if m}
-    lines += [
-        "",
-        *(f"Measured on {cpu}, {date}, at {commit}." for cpu, date, commit in sorted(seen)),
-    ]
+    seen = Counter((r["how"], r["threads"], r["cpu"], r["date"], r["commit"]) for r in rows)
+    lines += ["", "Measured:", ""]
+    for (how, n, cpu, date, commit), count in sorted(seen.items()):
+        lines.append(f"* {count} rows ({how}, {n} thr.) on {cpu}, {date}, at {commit}")
     heads = " | ".join(f"{how}, {n} thr." for how, n in ratios)
     lines += [
         "",
@@ -105,8 +133,12 @@ def _row(name: str, ratios: dict[tuple[str, int], dict[str, Verdict]]) -> str:
 
 def main() -> None:
     root = Path(__file__).parent.parent.parent
-    page = root / "docs" / "zoo.md"
-    page.write_text(document(root / "build" / "zoo"))
+    page, store = root / "docs" / "zoo.md", root / "docs" / "zoo.json"
+    known = json.loads(store.read_text()) if store.exists() else []
+    rows = collected(root / "build" / "zoo", known)
+    lines = [json.dumps({k: r[k] for k in (*KEY, *FACTS)}) for r in rows]
+    store.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    page.write_text(document(rows))
     print(page)
 
 

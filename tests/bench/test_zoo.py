@@ -61,6 +61,14 @@ def row(name: str, threads: int, mine: float, other: float) -> dict[str, Any]:
     return {"workload": name, "threads": threads, "peers": peers, "roofline_us": 1.0}
 
 
+def page_of(folder: Path, known: str = "[]") -> str:
+    code = "import sys, json, pathlib; from zoo.table import collected, document; "
+    code += "print(document(collected(pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))))"
+    command = [sys.executable, "-c", code, str(folder), known]
+    env = {**os.environ, "PYTHONPATH": str(BENCH)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+
+
 def test_every_row_is_in_the_page_and_those_that_lose_come_first(tmp_path: Path) -> None:
     failed = row("broken", 1, 1, 7)
     failed["peers"]["lumc"] = {"failed": "no reply"}
@@ -68,13 +76,27 @@ def test_every_row_is_in_the_page_and_those_that_lose_come_first(tmp_path: Path)
     (tmp_path / "operators").mkdir()
     text = json.dumps({"cpu": "a", "date": "b", "commit": "c", "rows": rows})
     (tmp_path / "operators" / "bench.json").write_text(text)
-    code = "import sys, pathlib; from zoo.table import document; "
-    code += "print(document(pathlib.Path(sys.argv[1])))"
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    env = {**os.environ, "PYTHONPATH": str(BENCH)}
-    page = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    page = page_of(tmp_path)
     table = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
     assert [line.split()[1] for line in table[1:]] == ["broken", "slow", "fast"]
     assert "| 0.25 | 0.50 |" in table[2]
     assert "geometric mean 0.87 over 2 rows, worst 0.25 (slow), 1 below 0.5" in page
     assert "failed: broken" in page
+
+
+def test_rows_of_an_earlier_measurement_stay_until_they_are_measured_again(tmp_path: Path) -> None:
+    """Each says where it was measured."""
+    key = {"suite": "operators", "how": "searched", "threads": 1}
+    where = {"cpu": "old", "date": "b", "commit": "c"}
+    times = {"mine_us": 2.0, "best": "torch", "best_us": 3.0}
+    known = [key | where | times | {"workload": name} for name in ("kept", "again")]
+    known.append(key | where | times | {"workload": "broken", "mine_us": None})
+    (tmp_path / "operators").mkdir()
+    rows = [row("again", 1, 1, 4) | {"cpu": "new", "date": "d", "commit": "e"}]
+    (tmp_path / "operators" / "bench.json").write_text(json.dumps({"cpu": "?", "rows": rows}))
+    page = page_of(tmp_path, json.dumps(known))
+    table = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    assert [line.split()[1] for line in table[1:]] == ["broken", "kept", "again"]
+    assert table[2].endswith("| 1.50 |") and table[3].endswith("| 4.00 |")
+    assert "* 2 rows (searched, 1 thr.) on old, b, at c" in page
+    assert "* 1 rows (searched, 1 thr.) on new, d, at e" in page
