@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import prod
 
 from lumc.codegen.cmap import print_map
 from lumc.codegen.cterm import C_TYPES, Levels
@@ -30,6 +31,9 @@ _BITS = {"float": 32, "double": 64, "uint64_t": 64, "uint32_t": 32}
 # what adds one more step of a window
 STEPS = {"sum": "add", "max": "max", "top": "top", "key": "keymax", "keyed": "keymax"}
 LONG = 64  # lanes of a piece
+# longer sums do not overlap with those of the next lanes, for processors look some 128 operations
+# ahead: so many of them are made side by side as fill two multipliers that take four cycles
+ALONE, SUMS_ABREAST = 16, 8
 SIMD_FROM = 4  # elements; shorter reductions stay scalar
 
 
@@ -80,7 +84,9 @@ def _window(w: Writer, op: Reduce) -> None:
         return
     row = outer.pop()
     r, c = op.ranges[row], w.names.axis(row)
-    many = 1 if _weighs_alone(op, row) else _even(r.largest, ABREAST)
+    long = prod(op.ranges[a].largest for a in op.red) > ALONE
+    most = SUMS_ABREAST if long and all(o.op == "sum" for o in op.outputs) else ABREAST
+    many = 1 if _weighs_alone(op, row) else _even(r.largest, most)
     with w.loops(outer, op.ranges), w.block():
         w.line(f"long {c} = {w.index(r.lo)};")
         with w.block(f"for (; {c} + {many} <= {w.end(r)}; {c} += {many})", f"{many} of {row}"):

@@ -170,6 +170,15 @@ def test_rows_with_weights_of_their_own_go_one_by_one() -> None:
     assert ["/* 6 of" in t for t in texts] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("size", "kind", "many"), [(3, "sum", 6), (5, "sum", 8), (7, "sum", 8), (7, "max", 6)]
+)
+def test_long_sums_fill_the_multipliers(size: int, kind: str, many: int) -> None:
+    k = windows(4, 24, 64, size, 1, False, kind)
+    text = print_kernel(lower(k, default_schedule(k, TARGET), TARGET), "k")
+    assert f"/* {many} of y */" in text
+
+
 def test_nothing_is_computed_for_nothing() -> None:
     for family, shapes in FAMILIES.items():
         k = family(*shapes[-1])
