@@ -23,6 +23,7 @@ from lumc.kernel.plan import Instance, KernelPlan, Plan, RegionPlan, Step, resul
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
+from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
 from lumc.search.layout import with_layouts
 from lumc.search.polyphase import polyphases
@@ -212,13 +213,15 @@ class _Prices:
         return total
 
     def _price(self, kernel: Kernel, room: float) -> float:
-        """In one step; where that is cheaper in two if the target has too little to do, or turned
-        if its lanes do badly. More than ``room`` is too much."""
+        """In one step; where that is cheaper in phases, on compact copies, in two steps if the
+        target has too little to do, or turned if its lanes do badly. More than ``room`` is too
+        much."""
         key = _key(kernel)
         if key not in self.known:
             us = self.known[key] = self._lowered(kernel, key)
             if LEAST_US < us < inf:
                 self._split(kernel, polyphases(kernel), us)
+                self._split(kernel, compacts(kernel, self.target), us)
         if self.idle.get(key, inf) < min(room, self.known[key] * (1 - MARGIN)):
             del self.idle[key]
             self._split(kernel, splits(kernel, self.target), self.known[key])

@@ -15,6 +15,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.plan import RegionPlan
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
 from lumc.search.explore import find_regions
 from lumc.search.polyphase import polyphases
@@ -57,6 +58,7 @@ def _laws_of_splits(
     for part in parts:
         forms = [([part], list[str]()), *((k, laws_of(part)) for k in splits(part, target))]
         forms += [(k, ["turn"]) for k in turns(part, target)]
+        forms += [(k, ["compact"]) for k in compacts(part, target)]
         for form, found in (*forms, *((k, ["polyphase"]) for k in polyphases(part))):
             keys = [kernel_key(canonical(normalize(k))[0], target) for k in form]
             if keys == list(wanted[: len(keys)]):
