@@ -9,15 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lumc.codegen.lower import lower
+from lumc.codegen.program import Map
 from lumc.errors import LumcError
-from lumc.graph.expr import Expr, add, axis, floordiv, mod, mul, num
+from lumc.graph.expr import Expr, add, axis, floordiv, mod, mul, num, subterms
 from lumc.graph.ops import DType
 from lumc.kernel import merge
 from lumc.kernel.legal import check_kernel
 from lumc.kernel.merge import merge_axes
 from lumc.kernel.normal import normalize
+from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Buffer, Kernel, Root, binary, guard, iota, load, reduce
 from lumc.oracle.term import evaluate_kernel
+from lumc.targets import resolve_target
 
 KIND = DType.F64
 
@@ -147,3 +151,71 @@ def test_pixels_are_one_axis() -> None:
     k = merge_axes(Kernel("k", (), extent, (Root("out", (), mean),), whole))
     (stage,) = k.stages
     assert [k.extent[a] for a in stage.attr[1]] == [60]
+
+
+def blocks(seed: int) -> Kernel:
+    """A map over rows r and n*i + j, with reads of many forms."""
+    rng = random.Random(seed)
+    n, extent = rng.choice((2, 3, 5)), {"r": rng.choice((1, 3)), "i": rng.choice((1, 2, 4))}
+    extent["j"], whole = n, extent["i"] * n
+    place, shapes = add(mul(axis("i"), n), axis("j")), dict[str, tuple[int, ...]]()
+
+    def read(*index: Expr | str, shape: tuple[int, ...]) -> Expr:
+        name = f"b{len(shapes)}"
+        shapes[name] = shape
+        return load(name, KIND, *index)
+
+    near = guard(add(place, -2), 0, 3, read("r", add(place, -2), shape=(3, 3)))
+    forms = [
+        read("r", place, shape=(3, whole)),
+        near,
+        read("i", shape=(4,)),
+        iota(place, KIND),
+        guard(place, 1, whole, read("i", shape=(5,))),
+        *([read("j", shape=(5,))] if rng.random() < 0.1 else []),
+        *([read("r", "i", shape=(3, 4))] if rng.random() < 0.1 else []),
+        *([guard("j", 1, 5, read("i", shape=(4,)))] if rng.random() < 0.1 else []),
+    ]
+    value = rng.choice(forms)
+    for form in rng.sample(forms, 3):
+        value = binary(rng.choice(("add", "mul")), value, form)
+    turned = rng.random() < 0.1  # and stored apart
+    index = (axis("r"), axis("i"), axis("j")) if turned else (axis("r"), place)
+    out = (extent["r"], extent["i"], n) if turned else (extent["r"], whole)
+    every = (*(Buffer(b, KIND, s) for b, s in shapes.items()), Buffer("out", KIND, out))
+    used = {e.attr[0] for e in subterms(value) if e.kind == "load"} | {"out"}
+    buffers = tuple(b for b in every if b.name in used)
+    return normalize(Kernel("k", ("r", "i", "j"), extent, (Root("out", index, value),), buffers))
+
+
+def test_blocks_of_the_last_axis_are_one_with_it() -> None:
+    joined = 0
+    for seed in range(300):
+        kernel = blocks(seed)
+        assert agrees(kernel), seed
+        after = merge_axes(kernel)
+        joined += len(after.axes) < len(kernel.axes)
+        assert merge_axes(after) == after
+    assert joined > 100
+
+
+def test_a_mutant_of_blocks_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All elements of a block are its first one."""
+    monkeypatch.setattr(merge, "mod", lambda e, n, ranges: num(0))
+    monkeypatch.setattr(merge, "_are_blocks", lambda *_: True)
+    assert not all(agrees(blocks(seed)) for seed in range(300))
+
+
+def test_what_blocks_read_is_read_once_for_all_rows() -> None:
+    """Lanes along the channels, six in a group; what they share lies in a row of its own."""
+    n, place = 6, add(mul(axis("i"), 6), axis("j"))
+    value = binary("mul", load("x", DType.F32, "r", place), load("g", DType.F32, "i"))
+    shapes = {"x": (64, 192), "g": (32,), "out": (64, 192)}
+    buffers = tuple(Buffer(b, DType.F32, s) for b, s in shapes.items())
+    extent = {"r": 64, "i": 32, "j": n}
+    root = Root("out", (axis("r"), place), value)
+    k = merge_axes(normalize(Kernel("k", ("r", "i", "j"), extent, (root,), buffers)))
+    assert [k.extent[a] for a in k.axes] == [64, 192]
+    target = resolve_target("cpu:x86-64-v4")
+    (row, *_), *_ = [lower(k, default_schedule(k, target), target).body]
+    assert isinstance(row, Map) and row.axes == k.axes[1:]

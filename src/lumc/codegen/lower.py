@@ -107,12 +107,13 @@ class Lowering:
 
     def _is_repeated(self, e: Expr) -> bool:
         """Is it as large as a row of a result of many rows, and expensive?"""
-        if e.kind not in ("un", "bin") or len(e.free) != 1 or not e.free <= {*self.c.kernel.axes}:
+        if len(e.free) != 1 or not e.free <= {*self.c.kernel.axes}:
             return False
         rows = prod(self.c.kernel.extent[a] for a in self.c.kernel.axes if a not in e.free)
         below = subterms(e)
-        hard = any(t.kind == "un" and t.attr[0] in (*EXPENSIVE, "sqrt") for t in below)
-        return hard and rows >= MANY and not any(t.kind in REDUCTIONS for t in below)
+        hard = e.kind in ("un", "bin") and any(_is_expensive(t) for t in below)
+        apart = e.kind == "load" and bool(self.c.places[e.attr[0]].motion(e.kids)[1])
+        return (hard or apart) and rows >= MANY and not any(t.kind in REDUCTIONS for t in below)
 
     # ---- the loops of the output axes
 
@@ -545,6 +546,10 @@ class Weights:
     kept: tuple[str, ...]  # the axes of the rows, those of the lanes last
     lanes: str  # of the walks over them
     scale: Expr | None  # what the sums so far are multiplied by
+
+
+def _is_expensive(e: Expr) -> bool:
+    return e.kind == "un" and e.attr[0] in (*EXPENSIVE, "sqrt")
 
 
 def _minus(a: Expr, b: Expr) -> Expr:

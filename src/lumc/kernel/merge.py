@@ -7,6 +7,12 @@ pixels of a small image, rows of a batch, all that a mean goes over. It holds if
 every store that has one of the axes has them as n*i + j, in one dim of its buffer or in two that
 lie side by side, and nothing else has them: no guard, no iota, no index through // or %, no data.
 Buffers keep their rank: of dims (a, b) that become one, the first is 1 and the second a*b.
+
+    by-blocks       f(v[n*i + j], w[i])    =    f(v[p], w[p // n]),    p = n*i + j
+
+is the same for maps with a short last axis, n < 16, where everything else has both as n*i + j and
+w has no other axis: it is read once for all rows, and lanes along p are whole vectors. The channels
+of a normalisation by groups are such blocks.
 """
 
 from __future__ import annotations
@@ -20,16 +26,21 @@ from lumc.graph.expr import (
     add,
     axis,
     bound_axes,
+    floordiv,
     from_linear,
     linear,
     make,
+    mod,
     mul,
     num,
     rebuild,
+    simplify,
+    substitute,
     subterms,
 )
 from lumc.kernel.term import Buffer, Kernel, Root
 
+BLOCK = 16  # values of an axis that fill no vector
 LONGEST = 30  # characters of a name that tells what was merged
 Index = tuple[Expr, ...]
 
@@ -38,7 +49,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
     """The kernel with every such pair of axes as one. Of a normal form it is one again."""
     while merged := next((m for i, j in _pairs(kernel) if (m := _merged(kernel, i, j))), None):
         kernel = merged
-    return kernel
+    return _of_blocks(kernel) or kernel
 
 
 def _accesses(kernel: Kernel) -> list[tuple[str, Index]]:
@@ -55,6 +66,39 @@ def _pairs(kernel: Kernel) -> list[tuple[str, str]]:
         for e, f in (*pairwise(own), *((e, e) for e in own if e.kind == "lin")):
             found.update(((i, j), None) for i in _atoms(e) for j in _atoms(f) if i != j)
     return list(found)
+
+
+def _of_blocks(kernel: Kernel) -> Kernel | None:
+    """A map with its last two axes as one, or None."""
+    if kernel.stages or len(kernel.axes) < 2 or not 1 < kernel.extent[kernel.axes[-1]] < BLOCK:
+        return None
+    *rest, i, j = kernel.axes
+    n, name = kernel.extent[j], next(a for a in _names(i, j) if a not in kernel.extent)
+    extent = {a: kernel.extent[a] for a in rest} | {name: kernel.extent[i] * n}
+    ranges = {a: (0, n - 1) for a, n in extent.items()}
+    at = {axis(i): floordiv(name, n, ranges), axis(j): mod(name, n, ranges)}
+
+    def joined(e: Expr) -> Expr:
+        there = substitute(e, at)
+        indices = [x for x in subterms(there) if x.kind in ("lin", "div", "mod")]
+        return substitute(there, {x: simplify(x, ranges) for x in indices})
+
+    roots = tuple(
+        Root(r.buffer, tuple(map(joined, r.index)), joined(r.value)) for r in kernel.roots
+    )
+    made = Kernel(kernel.name, (*rest, name), extent, roots, kernel.buffers)
+    return made if _are_blocks(made, at[axis(i)]) else None
+
+
+def _are_blocks(kernel: Kernel, block: Expr) -> bool:
+    """Does something go along the blocks of the last axis, and only along these, and nothing go
+    along the places in a block?"""
+    last = kernel.axes[-1]
+    every = subterms(*kernel.values, *(x for r in kernel.roots for x in r.index))
+    split = [e for e in every if e.kind in ("div", "mod") and last in e.free]
+    alone = (e.free == {last} for e in every if e.kind == "load" and {*e.kids} & {*split})
+    once = bool(split) and all(e == block for e in split) and all(alone)
+    return once and all(last in r.axes for r in kernel.roots)
 
 
 def _atoms(index: Expr) -> list[str]:
@@ -110,6 +154,12 @@ def _joined_dims(kernel: Kernel, i: str, j: str) -> dict[str, tuple[int, int]] |
     return out
 
 
+def _names(i: str, j: str) -> Iterator[str]:
+    if len(i) + len(j) < LONGEST:
+        yield f"{i}_{j}"
+    yield from (f"p{n}" for n in count())
+
+
 @dataclass
 class _Pair:
     """The axes i and j of a kernel in the making as one; ``refused`` when an index has them in
@@ -123,13 +173,8 @@ class _Pair:
     refused: bool = False
 
     def __post_init__(self) -> None:
-        self.name = next(a for a in self._names() if a not in self.kernel.extent)
+        self.name = next(a for a in _names(self.i, self.j) if a not in self.kernel.extent)
         self.buffers = {b.name: self._buffer(b) for b in self.kernel.buffers}
-
-    def _names(self) -> Iterator[str]:
-        if len(self.i) + len(self.j) < LONGEST:
-            yield f"{self.i}_{self.j}"
-        yield from (f"p{n}" for n in count())
 
     def _buffer(self, b: Buffer) -> Buffer:
         d, e = self.joined.get(b.name, (0, 0))
