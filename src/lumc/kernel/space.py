@@ -361,7 +361,9 @@ def _default_tiles(
         outer, inner = (p.rows_axis, p.lane_axis) if own else (p.lane_axis, p.rows_axis)
         order.remove(outer)
         order.insert(order.index(inner), outer)
-    most = _lanes(kernel, stage, width, target) if p.stage_b == "hoist" else BLOCK_LANES
+    most = (
+        _lanes(kernel, stage, p.lane_axis, width, target) if p.stage_b == "hoist" else BLOCK_LANES
+    )
     # results that are turned wait in the first cache, unless that takes further copies of b
     few = _stores_across(kernel, p.lane_axis) and not (own and most < extent[p.lane_axis])
     tile: dict[str, int] = {}
@@ -411,9 +413,12 @@ def _runs_whole(
     return tile | whole, order
 
 
-def _lanes(kernel: Kernel, stage: Expr, width: int, target: Target) -> int:
-    """Lanes of a block of b that fits in the cache, with all of the reduced axes."""
+def _lanes(kernel: Kernel, stage: Expr, lane: str, width: int, target: Target) -> int:
+    """Lanes of a block of b that fits in the cache, with all of the reduced axes. Where all of b
+    leaves room for results that lie along it, whole rows of these are stored."""
     column = kernel.points(bound_axes(stage)) * dtype(stage).nbytes
+    if lane == kernel.axes[-1] and column * kernel.extent[lane] <= target.l2 // 4:
+        return kernel.extent[lane]
     return min(BLOCK_LANES, max(1, round(target.l2 / (column * width))) * width)
 
 

@@ -60,6 +60,11 @@ def test_results_of_short_sums_are_not_turned(channels: int, lane: str) -> None:
     assert stage.lane_axis == lane
 
 
+def test_whole_rows_of_results_are_stored_where_all_of_b_fits() -> None:
+    assert "x" not in default_schedule(conv(16, 1, 40, 1600), TARGET).tile
+    assert default_schedule(matmul(1024, 4096, 1024, weight=False), TARGET).tile["n"] < 4096
+
+
 @pytest.mark.parametrize(
     ("m", "threads", "rows"),
     [(128, 1, 64), (128, 2, 64), (512, 1, 64), (512, 2, 1024)],  # smaller: b would be copied again
