@@ -240,7 +240,7 @@ def test_functions_of_special_values(tmp_path: Path, op: str, kind: DType) -> No
         assert error[number].max() <= 2, (op, data[number][error[number].argmax()])
 
 
-@pytest.mark.parametrize(("op", "limit"), [("exp2", 1.1), ("log2", 1.4), ("sin", 0.51)])
+@pytest.mark.parametrize(("op", "limit"), [("exp2", 1.1), ("log2", 1.2), ("sin", 0.51)])
 def test_accuracy_of_functions(tmp_path: Path, op: str, limit: float) -> None:
     """At most this many units in the last place, over random bit patterns of f32."""
     bits = np.random.default_rng(3).integers(0, 1 << 32, 1 << 20, np.uint32)
@@ -412,4 +412,5 @@ void log2_(float *to, const float *from, long n) {{ lumc_log2_n_f32(to, from, n)
     finite = np.isfinite(want)
     assert np.array_equal(got[~finite], want[~finite].astype(np.float32), equal_nan=True)
     near = np.spacing(np.abs(want[finite].astype(np.float32)))
-    assert (np.abs(got[finite] - want[finite]) <= 1.5 * near).all()
+    limit = 1.2 if target.lanes == 16 else 1.5
+    assert (np.abs(got[finite] - want[finite]) <= limit * near).all()
