@@ -109,7 +109,7 @@ class Lowering:
         """Is it as large as a row of a result of many rows, and expensive?"""
         if len(e.free) != 1 or not e.free <= {*self.c.kernel.axes}:
             return False
-        rows = prod(self.c.kernel.extent[a] for a in self.c.kernel.axes if a not in e.free)
+        rows = prod(n for a, n in self.c.kernel.extent.items() if a not in e.free)
         below = subterms(e)
         hard = e.kind in ("un", "bin") and any(_is_expensive(t) for t in below)
         apart = e.kind == "load" and bool(self.c.places[e.attr[0]].motion(e.kids)[1])

@@ -10,7 +10,7 @@ Buffers keep their rank: of dims (a, b) that become one, the first is 1 and the 
 
     by-blocks       f(v[n*i + j], w[i])    =    f(v[p], w[p // n]),    p = n*i + j
 
-is the same for maps with a short last axis, n < 16, where everything else has both as n*i + j and
+is the same for results with a short last axis, n < 16, where all else has both as n*i + j and
 w has no other axis: it is read once for all rows, and lanes along p are whole vectors. The channels
 of a normalisation by groups are such blocks.
 """
@@ -69,12 +69,15 @@ def _pairs(kernel: Kernel) -> list[tuple[str, str]]:
 
 
 def _of_blocks(kernel: Kernel) -> Kernel | None:
-    """A map with its last two axes as one, or None."""
-    if kernel.stages or len(kernel.axes) < 2 or not 1 < kernel.extent[kernel.axes[-1]] < BLOCK:
+    """The kernel with its last two axes as one, or None."""
+    if len(kernel.axes) < 2 or not 1 < kernel.extent[kernel.axes[-1]] < BLOCK:
         return None
     *rest, i, j = kernel.axes
+    if any(s.kind != "red" or not {i, j} <= s.free for s in kernel.stages):
+        return None
     n, name = kernel.extent[j], next(a for a in _names(i, j) if a not in kernel.extent)
-    extent = {a: kernel.extent[a] for a in rest} | {name: kernel.extent[i] * n}
+    extent = {a: m for a, m in kernel.extent.items() if a not in (i, j)}
+    extent[name] = kernel.extent[i] * n
     ranges = {a: (0, n - 1) for a, n in extent.items()}
     at = {axis(i): floordiv(name, n, ranges), axis(j): mod(name, n, ranges)}
 
@@ -91,13 +94,13 @@ def _of_blocks(kernel: Kernel) -> Kernel | None:
 
 
 def _are_blocks(kernel: Kernel, block: Expr) -> bool:
-    """Does something go along the blocks of the last axis, and only along these, and nothing go
-    along the places in a block?"""
+    """Does nothing go along the places in a block of the last axis, and along the blocks only what
+    has no other axis?"""
     last = kernel.axes[-1]
     every = subterms(*kernel.values, *(x for r in kernel.roots for x in r.index))
     split = [e for e in every if e.kind in ("div", "mod") and last in e.free]
     alone = (e.free == {last} for e in every if e.kind == "load" and {*e.kids} & {*split})
-    once = bool(split) and all(e == block for e in split) and all(alone)
+    once = all(e == block for e in split) and all(alone)
     return once and all(last in r.axes for r in kernel.roots)
 
 

@@ -17,7 +17,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr, axis, text
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.inside import require_inside
-from lumc.kernel.key import canonical, kernel_key
+from lumc.kernel.key import canonical, kernel_key, renamed
 from lumc.kernel.normal import normalize
 from lumc.kernel.plan import Instance, KernelPlan, Plan, RegionPlan, Step, results
 from lumc.kernel.target import Target
@@ -29,7 +29,7 @@ from lumc.search.layout import with_layouts
 from lumc.search.polyphase import polyphases
 from lumc.search.siblings import MOST, Joint, families, fused, joined
 from lumc.search.space import Region, Space, Variant
-from lumc.search.split import splits
+from lumc.search.split import blocks_apart, splits
 from lumc.search.turn import turns
 
 MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
@@ -222,6 +222,7 @@ class _Prices:
             if LEAST_US < us < inf:
                 self._split(kernel, polyphases(kernel), us)
                 self._split(kernel, compacts(kernel, self.target), us)
+                self._split(kernel, blocks_apart(kernel), us)
         if self.idle.get(key, inf) < min(room, self.known[key] * (1 - MARGIN)):
             del self.idle[key]
             self._split(kernel, splits(kernel, self.target), self.known[key])
@@ -255,6 +256,17 @@ class _Prices:
             us = sum(self._apart(k) for k in parts)
             if us < best * (1 - MARGIN):
                 best, self.split[_key(kernel)] = us, (whole - us, parts)
+
+    def in_steps(self, kernel: Kernel) -> Program:
+        """What the cheapest way to do a kernel as several gains, and these. Other programs may have
+        another name for its result than the one that was priced."""
+        gain, parts = self.split.get(_key(kernel), (0.0, [kernel]))
+        names = dict(zip(parts[-1].stored, kernel.stored, strict=True))
+        for name in [n for p in parts for n in p.stored if n not in names]:
+            result, _, rest = name.rpartition("_")
+            names[name] = f"{names[result]}_{rest}"
+        same = all(a == b for a, b in names.items())
+        return gain, parts if same else [renamed(p, {}, names) for p in parts]
 
     def _apart(self, part: Kernel) -> float:
         """The price of a part, in one step."""
@@ -298,7 +310,7 @@ class _Candidates:
     def programs(self, cuts: Cuts) -> Iterator[Program]:
         """The kernels between these cuts, also with those in two steps that are cheaper so."""
         kernels, us = self.splitting.kernels(cuts), self.total(cuts)
-        split = [self.prices.split.get(_key(k), (0.0, [k])) for k in kernels]
+        split = [self.prices.in_steps(k) for k in kernels]
         yield us + sum(gain for gain, _ in split), kernels
         if any(gain for gain, _ in split):
             yield us, [k for _, parts in split for k in parts]

@@ -21,7 +21,7 @@ from lumc.search.explore import find_regions
 from lumc.search.polyphase import polyphases
 from lumc.search.saturate import Limits, StopReason, rule_files, saturate
 from lumc.search.space import Region
-from lumc.search.split import laws_of, splits
+from lumc.search.split import blocks_apart, laws_of, splits
 from lumc.search.translate import Body
 from lumc.search.turn import turns
 from lumc.search.variants import extract, variants
@@ -59,6 +59,7 @@ def _laws_of_splits(
         forms = [([part], list[str]()), *((k, laws_of(part)) for k in splits(part, target))]
         forms += [(k, ["turn"]) for k in turns(part, target)]
         forms += [(k, ["compact"]) for k in compacts(part, target)]
+        forms += [(k, ["split-block"]) for k in blocks_apart(part)]
         for form, found in (*forms, *((k, ["polyphase"]) for k in polyphases(part))):
             keys = [kernel_key(canonical(normalize(k))[0], target) for k in form]
             if keys == list(wanted[: len(keys)]):

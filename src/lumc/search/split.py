@@ -6,7 +6,12 @@ With j = step*j1 + j2, where step divides the extent of j:
     split-max   Max_j f = Max_j1 Max_j2 f
     split-wsum  WSum_j (s, v) = WSum_j1 (m, WSum_j2 (sel(-inf < m, s), v)),  m = Max_j2 s
 
-The last one shows a part of nothing but -inf as zeros: its own maximum would make it NaN, while
+    split-block    Red_(r, k) f(r, n*i + k) = Red_k v(n*i + k),  v(p) = Red_r f(r, p)
+
+That is for lanes: where rows r hold blocks of n values of which each has a result i, as groups of
+channels have, the inner step goes along whole rows.
+
+The third one shows a part of nothing but -inf as zeros: its own maximum would make it NaN, while
 its weight in the whole is zero. Nothing is gained unless the inner steps are a kernel of their
 own, so these laws split kernels and are not in the e-graph.
 """
@@ -16,8 +21,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from lumc.graph.expr import Expr, Range, add, axis, bound_axes, mul, simplify, substitute, subterms
-from lumc.kernel.contraction import computed
+from lumc.graph.expr import (
+    Expr,
+    Range,
+    add,
+    axis,
+    bound_axes,
+    mul,
+    simplify,
+    substitute,
+    subterms,
+)
+from lumc.kernel.contraction import axis_steps, computed
+from lumc.kernel.merge import BLOCK
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, cast, const, dtype, load, reduce, wsum
 from lumc.search.cuts import assemble
@@ -55,6 +71,41 @@ def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
         near = range(least, min(NEAR * least, n // 2 + 1))
         if count := next((p for p in near if n % p == 0), 0):
             yield split(kernel, stages, j, count)
+
+
+def blocks_apart(kernel: Kernel) -> Iterator[list[Kernel]]:
+    """A reduction over blocks of rows as one over the rows, and one over the blocks."""
+    stages, last = kernel.stages, kernel.axes[-1:]
+    if not last or len(stages) != 1 or stages[0].kind != "red" or last[0] not in stages[0].free:
+        return
+    (stage,), (i,) = stages, last
+    over = bound_axes(stage)
+    found = [k for k in over if kernel.extent[k] < BLOCK and _walks_blocks(kernel, stage, i, k)]
+    if len(found) != 1 or len(over) < 2:
+        return
+    rest, n = [a for a in over if a not in found], kernel.extent[found[0]]
+    outer, kind = [a for a in kernel.axes[:-1] if a in stage.free], computed(dtype(stage))
+    name, value = f"{kernel.roots[0].buffer}_0", reduce(stage.attr[0], rest, stage.kids[0])
+    place = (*map(axis, outer), add(mul(axis(i), n), axis(found[0])))
+    buffer = Buffer(name, kind, (*(kernel.extent[a] for a in outer), kernel.extent[i] * n))
+    whole = reduce(stage.attr[0], found, load(name, kind, *place))
+    whole = whole if kind is dtype(stage) else cast(dtype(stage), whole)
+    made = tuple(Root(r.buffer, r.index, substitute(r.value, {stage: whole})) for r in kernel.roots)
+    out = tuple(kernel.buffer(name) for name in kernel.stored)
+    own, axes = (Root(name, place, value),), (*outer, i, *found)
+    known, extent = kernel.buffers, kernel.extent
+    yield [
+        assemble("rows", axes, own, extent, known, (buffer,)),
+        assemble(kernel.name, kernel.axes, made, extent, (*known, buffer), out),
+    ]
+
+
+def _walks_blocks(kernel: Kernel, stage: Expr, i: str, k: str) -> bool:
+    """Does something that is reduced lie in memory along i and k as n*i + k?"""
+    loads = (e for e in subterms(stage) if e.kind == "load")
+    moves = (axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in loads)
+    steps = ((of.get(i, 0), of.get(k, 0)) for of in moves)
+    return any(step and whole == kernel.extent[k] * step for whole, step in steps)
 
 
 def laws_of(kernel: Kernel) -> list[str]:
