@@ -106,13 +106,15 @@ class Lowering:
                 todo += e.kids
 
     def _is_repeated(self, e: Expr) -> bool:
-        """Is it as large as a row of a result of many rows, and expensive?"""
-        if len(e.free) != 1 or not e.free <= {*self.c.kernel.axes}:
+        """Is it as large as a row of a result of many rows, and expensive, or read element by
+        element, in reductions too?"""
+        axes, extent = self.c.kernel.axes, self.c.kernel.extent
+        if len(e.free) != 1 or not e.free <= {*axes}:
             return False
-        rows = prod(n for a, n in self.c.kernel.extent.items() if a not in e.free)
         below = subterms(e)
         hard = e.kind in ("un", "bin") and any(_is_expensive(t) for t in below)
         apart = e.kind == "load" and bool(self.c.places[e.attr[0]].motion(e.kids)[1])
+        rows = prod(extent[a] for a in (extent if apart else axes) if a not in e.free)
         return (hard or apart) and rows >= MANY and not any(t.kind in REDUCTIONS for t in below)
 
     # ---- the loops of the output axes

@@ -266,10 +266,19 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     return replace(
         p,
         # where several threads share a cache, rows that lie apart throw each other out
-        stage_a=next(m for m in ("none", "hoist", "inner")[copied:] if m in a),
+        stage_a=_default_a(kernel, stage, pair, a, copied),
         # where b lies in the second cache, every row panel of a is read once
         panels_first=not (p.stage_b == "hoist" or streams) or nested or weighted,
     )
+
+
+def _default_a(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], copied: bool) -> str:
+    """In place, or copied; weights whose steps lie apart are laid out at link time: every one of
+    them would be on a line, and soon on a page, of its own."""
+    apart = least_step(kernel, operand_of(stage, pair, "a"), bound_axes(stage)[-1]) > 1
+    if apart and "link" in modes and stage.kind == "red":
+        return "link"
+    return next(m for m in ("none", "hoist", "inner")[copied:] if m in modes)
 
 
 def _are_apart(kernel: Kernel, stage: Expr, pair: Pair) -> bool:

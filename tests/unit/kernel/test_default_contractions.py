@@ -5,7 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_zoo import conv, matmul, rms_linear_residual, turned_matmul
+from kernel_zoo import (
+    conv,
+    kernel,
+    matmul,
+    rms_linear_residual,
+    times,
+    total,
+    turned_matmul,
+    x,
+)
 from lumc.codegen.c import print_kernel
 from lumc.codegen.lower import lower
 from lumc.kernel.legal import check_schedule
@@ -154,6 +163,16 @@ def test_weights_are_fetched_a_panel_ahead() -> None:
     assert "__builtin_prefetch" not in _text(matmul(64, 96, 32, weight=False))  # it lies there
     assert "__builtin_prefetch" not in _text(matmul(64, 48, 32))  # there is no other panel
     assert "__builtin_prefetch" not in _text(matmul(4, 96, 32))  # nothing to do meanwhile
+
+
+@pytest.mark.parametrize(("index", "stage_a"), [("m k", "none"), ("k m", "link")])
+def test_weights_whose_steps_lie_apart_are_packed(index: str, stage_a: str) -> None:
+    """As the left operand: their rows go along the result, the lanes are those of the input."""
+    shapes = {"w": (384, 1536) if index == "m k" else (1536, 384), "x": (1536, 1500)}
+    product = total("k", times(x("w", *index.split()), x("x", "k", "n")))
+    k = kernel("left", "m n", {"m": 384, "n": 1500, "k": 1536}, product, shapes, "w")
+    (stage,) = default_schedule(k, TARGET).stages
+    assert (stage.rows_axis, stage.lane_axis, stage.stage_a) == ("m", "n", stage_a)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
