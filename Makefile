@@ -52,7 +52,7 @@ zoo-peers: setup
 	$(BIN)/pip install --quiet --editable '.[bench,zoo]'
 
 zoo-table: setup
-	$(BIN)/python bench/zoo/table.py
+	PYTHONPATH=bench $(BIN)/python -m zoo.table
 
 # With torch, for ResNet-50: make zoo-peers
 compile-times: setup
