@@ -388,13 +388,7 @@ def _default_tiles(
         elif a != kernel.axes[-1]:
             halo = stage.kind == "red" and len(bound_axes(stage)) > 1  # rows share their windows
             tile[a] = _dealt(extent[a], 1, 8, target) if halo and a in stage.free else 1
-    deep, *others = bound_axes(stage)
-    fits = target.l1 // (p.mr * dtype(stage).nbytes)  # steps of a row panel of a
-    if p.stage_b == "link" and not others and p.mr > 1 and extent[deep] > 1.5 * fits:
-        tile[deep] = _dealt(extent[deep], 1, fits, alone)
-    panel = kernel.points(others) * width * dtype(stage).nbytes  # of b, for a step along deep
-    if p.stage_b == "link" and others and panel * extent[deep] > target.l2 // PANELS:
-        tile[deep] = _dealt(extent[deep], 1, max(1, target.l2 // PANELS // panel), alone)
+    tile |= _reduced_tile(kernel, stage, p, width, target)
     for s, q in found:
         if s.kind == "wsum":
             over, columns = s.attr[0], any(p.rows_axis == s.attr[0] for _, p in found)
@@ -405,6 +399,25 @@ def _default_tiles(
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
     return tile, order
+
+
+def _reduced_tile(
+    kernel: Kernel, stage: Expr, p: Stage, width: int, target: Target
+) -> dict[str, int]:
+    """Of the first reduced axis, where b is packed at link time and a row panel of a does not fit
+    the first cache, or for windows a panel of b the second."""
+    (deep, *others), alone = bound_axes(stage), replace(target, threads=1)
+    nbytes, steps = dtype(stage).nbytes, kernel.extent[bound_axes(stage)[0]]
+    fits = target.l1 // (p.mr * nbytes)  # steps of a row panel of a
+    panel = kernel.points(others) * width * nbytes  # of b, for a step along deep
+    if p.stage_b != "link":
+        return {}
+    if others:
+        most = target.l2 // PANELS
+        return (
+            {deep: _dealt(steps, 1, max(1, most // panel), alone)} if panel * steps > most else {}
+        )
+    return {deep: _dealt(steps, 1, fits, alone)} if p.mr > 1 and steps > 1.5 * fits else {}
 
 
 def _runs_whole(

@@ -159,7 +159,7 @@ def test_rows_of_all_panels_are_copied_together() -> None:
 
 def test_weights_are_fetched_a_panel_ahead() -> None:
     assert "__builtin_prefetch" in _text(matmul(64, 96, 32))
-    assert "__builtin_prefetch" in _text(conv(64, 32, 16, 16))
+    assert "__builtin_prefetch" in _text(conv(64, 4, 16, 16))
     assert "__builtin_prefetch" not in _text(matmul(64, 96, 32, weight=False))  # it lies there
     assert "__builtin_prefetch" not in _text(matmul(64, 48, 32))  # there is no other panel
     assert "__builtin_prefetch" not in _text(matmul(4, 96, 32))  # nothing to do meanwhile
