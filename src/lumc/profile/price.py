@@ -35,7 +35,7 @@ from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.contraction import factors, lanes
 from lumc.kernel.fragment import product_of
 from lumc.kernel.gpu import guesses
-from lumc.kernel.registers import ABREAST
+from lumc.kernel.registers import ABREAST, LINE
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
@@ -70,7 +70,7 @@ def program_us(program: Program, full: bool = False) -> float:
         tally.walk([op], (), tiles if again else target.threads)
     busy = 1.0 if full else min(1.0, tiles / target.units)
     near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
-    far = roofline_us(Work(0.0, tally.bytes(large=True) / busy), target)
+    far = roofline_us(Work(0.0, tally.bytes(large=True) / busy + tally.crossing()), target)
     spent = tally.flops / busy if target.gpu else tally.flops  # of a CPU: in the share of a thread
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
     us = LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
@@ -115,6 +115,17 @@ class _Tally:
     program: Program
     flops: float = 0.0
     traffic: dict[str, float] = field(default_factory=dict)
+    shared: dict[str, float] = field(default_factory=dict)  # bytes that every thread reads all of
+    dealt: frozenset[str] = frozenset()  # axes of which a thread has a part
+
+    def crossing(self) -> float:
+        """Bytes that threads of a CPU get from each other. Who reads a part of the rows mostly
+        made them as well; who reads all of what kernels made gets the others' parts from where
+        they were made, no sooner than from memory."""
+        threads = 1 if self.program.target.gpu else self.program.target.threads
+        constant = {b.name for b in self.program.kernel.buffers if b.constant}
+        made = [n for name, n in self.shared.items() if name not in constant]
+        return (threads - 1) * sum(made)
 
     def bytes(self, large: bool) -> float:
         """Traffic of memory, or of the caches: what other kernels made and read is still there if
@@ -135,7 +146,11 @@ class _Tally:
                 case Par():
                     tiles = prod(loop.count for loop in op.loops)
                     inner = tuple((loop.axis, float(loop.count)) for loop in op.loops)
+                    before = [prod(n for _, n in inner[:i]) for i in range(len(inner))]
+                    dealt = (a for (a, _), n in zip(inner, before, strict=True) if n < threads)
+                    self.dealt = frozenset(dealt)
                     self.walk(op.body, nest + inner, threads * ceil(tiles / threads) / tiles)
+                    self.dealt = frozenset()
                 case Block():
                     self.walk(op.body, (*nest, (op.loop.axis, float(op.loop.count))), share)
                 case Rows():
@@ -160,18 +175,31 @@ class _Tally:
         wide = self.program.target.lanes / lanes(self.program.target, dtype(terms_of(op)[0]))
         self.flops += once * prod(n for _, n in nest) * share * max(1.0, wide)
         around = nest if isinstance(op, Contract) else (*nest, *own.items())
+        walk = around
+        if isinstance(op, Reduce) and op.lanes != "reduced":
+            walk = (*nest, *((a, own[a]) for a in (*op.kept[:-1], *op.red, *op.kept[-1:])))
         read: dict[str, float] = {}
         for e in loads_of(op):
-            name, kind = e.attr[0], self.program.places[e.attr[0]].kind
-            if kind != "scratch":
+            name, place = e.attr[0], self.program.places[e.attr[0]]
+            if place.kind != "scratch":
                 tiles = {a: float(r.largest) for a, r in op.ranges.items()}
                 pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
                 extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
-                far = self._traffic(e, around, extent) * self._unused(e, op)
+                over = {a: float(extent[a]) for a in e.free}
+                over |= {a: n for a, n in nest if a not in over and a in self._starts(e, op)}
+                far = self._traffic(e, around, over) * self._unused(e, op, walk, over)
                 read[name] = max(read.get(name, 0.0), far)
+                if place.kind == "argument" and not self.dealt.intersection(over):
+                    size = min(prod(over.values()), place.size)
+                    self.shared[name] = float(size * place.dtype.nbytes)
         for name, n in read.items():
             seen = self.traffic.get(name, 0.0)
             self.traffic[name] = seen + n if self._is_large(name) else max(seen, n)
+
+    def _starts(self, e: Expr, op: Map | Reduce | Contract) -> set[str]:
+        """The axes whose tiles say where the axes of a copy begin."""
+        below = subterms(*(op.ranges[a].lo for a in e.free if a in op.ranges))
+        return {s.attr[0].removesuffix(".0") for s in below if s.kind == "dim"}
 
     def _tiles(self, op: Rows | Map | Reduce | Contract, axis: str) -> dict[int, int]:
         """How many values an axis takes in its tiles, and how many tiles take so many."""
@@ -195,8 +223,9 @@ class _Tally:
     # ---- bytes
 
     def _traffic(self, e: Expr, nest: Nest, extent: Sizes) -> float:
-        """All elements once, and again for every turn of a loop in which they do not fit."""
-        place, over = self.program.places[e.attr[0]], {a: float(extent[a]) for a in e.free}
+        """All elements once, and again for every turn of a loop in which they do not fit.
+        ``extent``: of all axes that the elements depend on."""
+        place, over = self.program.places[e.attr[0]], dict(extent)
         size = place.dtype.nbytes
         total = min(prod(over.values()), place.size) * size
         for axis, count in nest:
@@ -208,14 +237,34 @@ class _Tally:
                 total *= count
         return total
 
-    def _unused(self, e: Expr, op: Map | Reduce | Contract) -> float:
-        """What the memory of a GPU gives for every byte that a block asks of it: whole sectors."""
-        place = self.program.places[e.attr[0]]
+    def _unused(self, e: Expr, op: Op, nest: Nest, extent: Sizes) -> float:
+        """What memory gives for every byte that is asked of it: whole lines, as often as they are
+        looked for again when all that was read between has thrown them out; of a GPU the sectors
+        that a block touches."""
+        place, target = self.program.places[e.attr[0]], self.program.target
         steps, irregular = place.motion(e.kids)
         along = [a for a, step in steps.items() if step == 1 and a not in irregular]
+        if not target.gpu:
+            turned = isinstance(op, Map) and op.turn in along
+            return 1.0 if turned or place.panel else self._again(e, along, nest, extent)
+        assert isinstance(op, Map | Reduce | Contract)
         run = prod(self._mean(op, a) for a in along if a in op.ranges) * place.dtype.nbytes
-        near = not self.program.target.gpu or not e.kids or isinstance(op, Contract)
-        return 1.0 if near else max(1.0, SECTOR / run)
+        return 1.0 if not e.kids or isinstance(op, Contract) else max(1.0, SECTOR / run)
+
+    def _again(self, e: Expr, along: Axes, nest: Nest, extent: Sizes) -> float:
+        """How often lines are read in which axes lie ``along``, by loops around others."""
+        nbytes, large = self.program.places[e.attr[0]].dtype.nbytes, self._is_large(e.attr[0])
+        room = self.program.target.l2 / 2 if large else self.program.target.l1
+        over, again = dict(extent), 1.0
+        for axis, count in nest:
+            if axis in over and count > 1:
+                before = prod(over[a] for a in along)
+                over[axis] = max(1.0, over[axis] / count)
+                run = prod(over[a] for a in along)
+                lines = prod(over.values()) / run
+                if axis in along and run * nbytes < LINE and lines * LINE > room:
+                    again *= min(before, LINE / nbytes) / run
+        return again
 
     # ---- operations, for one turn of the loops around
 

@@ -23,6 +23,7 @@ from lumc.search.cuts import Frame
 from lumc.search.space import Region, Space, Variant
 
 GAIN = 0.005  # of the price of all regions that a layout concerns, which differ in nothing else
+NEAR = 1.1  # times the best price: of a chain that is worth a look at its single values
 CHAINS = 2  # dims that whole chains are tried with
 LANES = 8  # elements that a dim has at least to be worth the last place
 (OUT,) = results(1)
@@ -40,8 +41,9 @@ def with_layouts(space: Space, price: Price, vectors: Callable[[Region], int | N
     best = layouts.improved({})
     for dim in layouts.summed():
         start = layouts.along(dim)
-        if layouts.price(start) < layouts.price(best) * (1 - GAIN):
-            best = layouts.improved(start)
+        if layouts.price(start) < layouts.price(best) * NEAR:
+            start = layouts.improved(start)
+            best = min(best, start, key=layouts.price)
     return layouts.space_of(best)
 
 

@@ -10,6 +10,7 @@ import pytest
 from lumc.frontend.model import Model
 from lumc.frontend.tensor import Tensor
 from lumc.kernel.bound import bound_us, least_work
+from lumc.kernel.normal import normalize
 from lumc.kernel.plan import Plan
 from lumc.kernel.space import default_schedule
 from lumc.profile.choose import MARGIN, choose, estimate, programs_of
@@ -170,6 +171,44 @@ def test_values_made_again_in_every_tile_are_charged() -> None:
     tiles = [replace(default, tile={axis: n}, parallel=0) for n in (64, 16)]
     one, four = (price_us(whole, target, schedule) for schedule in tiles)
     assert four - one > 2.5 * (price_us(first, target) - LAUNCH_US)
+
+
+def test_lines_that_are_read_again_count() -> None:
+    """Windows of a map with channels last: channel by channel every line is read for each."""
+
+    def write(g: Model) -> Tensor:
+        x = g.input("x", (112, 112, 96)).permute(2, 0, 1)
+        return x.reshape(1, 96, 112, 112).max_pool(3, 2, 1)
+
+    (region,) = search(build(write), TARGET, inside=True).regions
+    (whole,) = Splitting(region.frame, region.variants[0].value, ()).kernels(())
+    kernel = normalize(whole)
+    channel, row, _ = kernel.axes
+    apart = replace(default_schedule(kernel, TARGET), order=kernel.axes, parallel=1)
+    near = replace(apart, tile={channel: 16, row: 14})
+    one = replace(apart, tile={channel: 1, row: 14})
+    assert price_us(kernel, TARGET, one) > 2 * price_us(kernel, TARGET, near)
+
+
+def test_threads_get_what_others_made_slowly() -> None:
+    """Lanes are dealt: every thread reads all rows. Rows are dealt: each reads its own."""
+
+    def write(g: Model) -> Tensor:
+        return g.input("x", (512, 128)) @ weight(g, "w", 128, 512)
+
+    (region,) = search(build(write), TARGET, inside=True).regions
+    (whole,) = Splitting(region.frame, region.variants[0].value, ()).kernels(())
+    kernel, two = normalize(whole), replace(TARGET, threads=2)
+    rows, lane = kernel.axes
+    default = default_schedule(kernel, two)
+    stages = (replace(default.stages[0], stage_a="none"),)
+    schedule = replace(default, tile={rows: 96, lane: 96}, parallel=2, stages=stages)
+    orders = [replace(schedule, order=order) for order in ((rows, lane), (lane, rows))]
+    own, every = (price_us(kernel, two, s) for s in orders)
+    crossing_us = 512 * 128 * 4 / (two.bandwidth * 1e3)
+    assert crossing_us / 10 < every - own <= crossing_us * 1.01
+    first, second = (price_us(kernel, TARGET, s) for s in orders)
+    assert first == second
 
 
 def test_equal_terms_of_different_weights_are_different_work() -> None:

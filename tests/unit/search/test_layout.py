@@ -53,6 +53,16 @@ def test_chains_stay_where_it_is_dearer() -> None:
     assert laid_out(found) == [0, 0, 0, 0]
 
 
+def test_a_chain_may_pay_only_without_some_of_its_values() -> None:
+    """All of it costs 42, none 40, without the first value 39."""
+
+    def price(region: Region) -> float:
+        first = moved(region) == 1 and region.key.endswith("out.0")
+        return 14.0 if first else {0: 10.0, 1: 10.0, 2: 9.0}[moved(region)]
+
+    assert laid_out(with_layouts(space(), price, lambda region: None)) == [0, 1, 2, 1]
+
+
 def test_a_value_that_hurts_is_laid_out_as_it_was() -> None:
     """The first convolution is dear when its result is laid out; all others are cheaper so."""
 
