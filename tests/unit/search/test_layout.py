@@ -12,12 +12,12 @@ from lumc.search.space import Region, Space
 from searching import TARGET
 
 
-def chain(n: int) -> Graph:
-    """Convolutions one after the other, each between 16 channels."""
+def chain(n: int, channels: int = 16) -> Graph:
+    """Convolutions one after the other, each to 16 channels, the first from some."""
     g = Model()
-    x, rng = g.input("x", (1, 16, 12, 12)), np.random.default_rng(1)
+    x, rng = g.input("x", (1, channels, 12, 12)), np.random.default_rng(1)
     for i in range(n):
-        w = g.constant(rng.normal(size=(16, 16, 3, 3)).astype("f4"), f"w{i}")
+        w = g.constant(rng.normal(size=(16, x.shape[1], 3, 3)).astype("f4"), f"w{i}")
         x = x.conv2d(w, padding=1).relu()
     g.output("y", x)
     return g.graph()
@@ -57,10 +57,11 @@ def test_a_chain_may_pay_only_without_some_of_its_values() -> None:
     """All of it costs 42, none 40, without the first value 39."""
 
     def price(region: Region) -> float:
-        first = moved(region) == 1 and region.key.endswith("out.0")
-        return 14.0 if first else {0: 10.0, 1: 10.0, 2: 9.0}[moved(region)]
+        first = any(i.shape == (1, 8, 12, 12) for i in region.frame.inputs)
+        return 10.0 + 4 * moved(region) if first else {0: 10.0, 1: 10.0, 2: 9.0}[moved(region)]
 
-    assert laid_out(with_layouts(space(), price, lambda region: None)) == [0, 1, 2, 1]
+    narrow = search(chain(4, 8), TARGET, inside=True)
+    assert laid_out(with_layouts(narrow, price, lambda region: None)) == [0, 1, 2, 1]
 
 
 def test_a_value_that_hurts_is_laid_out_as_it_was() -> None:
