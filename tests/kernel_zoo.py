@@ -427,6 +427,18 @@ def conv(
     return kernel(f"conv{k}s{step}", "o y x", extent, nested, shapes, "w b")
 
 
+def bordered_conv(out: int, channels: int, height: int, width: int, ky: int, by: int) -> Kernel:
+    """Windows of ky x 3 whose rows lie ``by`` apart: many of these lie beyond the border. The
+    innermost steps go along them."""
+    before = by * (ky - 1) // 2
+    iy, ix = add("y", mul("z", by), -before), add("x", "v", -1)
+    read = guard(iy, 0, height, guard(ix, 0, width, x("x", "c", iy, ix)))
+    nested = total("c", total("v", total("z", times(x("w", "o", "c", "z", "v"), read))))
+    shapes = {"w": (out, channels, ky, 3), "x": (channels, height, width)}
+    extent = {"o": out, "y": height, "x": width, "c": channels, "z": ky, "v": 3}
+    return kernel("bordered_conv", "o y x", extent, nested, shapes, "w")
+
+
 def normalized_conv(out: int, channels: int, height: int, width: int, last: bool) -> Kernel:
     """Channels first, or last: a convolution, then ``* g[o] / sqrt(v[o])`` and ``max(., 0)``."""
     place = ("y", "x", "o") if last else ("o", "y", "x")
@@ -797,6 +809,12 @@ FAMILIES = {
         *((6, 9, 20, 3, 1, True, "sum", kind) for kind in (F64, F16, I32)),
     ],
     qkv: [(3, 17, 5), (17, 48, 37), (32, 64, 64)],
+    bordered_conv: [
+        (20, 5, 7, 9, 3, 1),
+        (17, 3, 4, 18, 7, 1),
+        (33, 4, 9, 5, 3, 6),
+        (8, 2, 1, 16, 5, 2),
+    ],
     normalized_conv: [
         (5, 3, 7, 9, False),
         (17, 20, 9, 30, False),

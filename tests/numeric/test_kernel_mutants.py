@@ -82,6 +82,24 @@ QUICK = {
     ),
 }
 MORE = {
+    "steps beyond the end of the border count": Mutant(
+        "codegen/ccontract.py",
+        "{_step_at(w, op, b, b.hi)} - {first};",
+        "{_step_at(w, op, b, b.hi)};",
+        f"({DEFAULT} or {RANDOM}) and bordered_conv",
+    ),
+    "steps before the border count": Mutant(
+        "codegen/ccontract.py",
+        "{first} = {_step_at(w, op, b, b.lo)};",
+        "{first} = 0;",
+        f"({DEFAULT} or {RANDOM}) and bordered_conv",
+    ),
+    "a number of steps has no text": Mutant(
+        "codegen/borders.py",
+        "tuple(sorted(found))",
+        "tuple(sorted(found))[:1]",
+        f"({DEFAULT} or {RANDOM}) and bordered_conv",
+    ),
     "logarithms around 1 are differences": Mutant(
         "codegen/lumc_kernel.h",
         "0x3f864a87, 0x3f800000}",

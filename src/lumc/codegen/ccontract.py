@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from lumc.codegen.cmicro import MicroKernel
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import LINE, WIDTH, Writer, block_sizes
-from lumc.codegen.program import Contract, block_start
-from lumc.graph.expr import Expr, add, axis, mul, substitute, text
+from lumc.codegen.program import Contract, Range, Within, block_start
+from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
 from lumc.kernel.contraction import Steps, lanes
 from lumc.kernel.term import dtype
 
@@ -19,6 +20,7 @@ def print_contract(w: Writer, op: Contract) -> None:
     w.comment(
         f"{text(op.dst)} += over {', '.join(op.red)} {text(op.a, WIDTH)} * {text(op.b, WIDTH)}"
     )
+    every, op = op, _bounded(w, op)
     p, width = op.plan, lanes(w.target, dtype(op.dst))
     assert p.lane_axis is not None
     places = [w.places[e.attr[0]] for e in (op.a, op.b, op.dst)]
@@ -42,6 +44,7 @@ def print_contract(w: Writer, op: Contract) -> None:
             r, c = op.ranges[a], w.names.axis(a)
             if a not in blocks:
                 nest.enter_context(w.loop(a, r))
+                _print_bounds(w, every, a)
                 continue
             head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {blocks[a]})"
             nest.enter_context(w.block(head, "panels"))
@@ -53,6 +56,32 @@ def print_contract(w: Writer, op: Contract) -> None:
             _next_rows(w, op, micro, width)
         _fetch_beside(w, op, blocks)
         _dispatch(w, op, micro, blocks)
+
+
+def _bounded(w: Writer, op: Contract) -> Contract:
+    """The same over those steps only that add something; their number varies."""
+    ranges = {**op.ranges}
+    for b in op.within:
+        w.ranges |= {f"{b.axis}.f": w.ranges[b.axis], f"{b.axis}.c": (0, b.counts[-1])}
+        ranges[b.axis] = Range(dim(f"{b.axis}.f"), dim(f"{b.axis}.c"), b.counts)
+    return replace(op, ranges=ranges)
+
+
+def _print_bounds(w: Writer, op: Contract, kept: str) -> None:
+    """Where the steps begin that add something at a point of a kept axis, and their number."""
+    for b in (b for b in op.within if kept in b.index.free):
+        first, count = w.index(dim(f"{b.axis}.f")), w.index(dim(f"{b.axis}.c"))
+        w.line(f"const long {first} = {_step_at(w, op, b, b.lo)};")
+        if len(b.counts) > 1:
+            w.line(f"const long {count} = {_step_at(w, op, b, b.hi)} - {first};")
+
+
+def _step_at(w: Writer, op: Contract, b: Within, bound: int) -> str:
+    """The first step of a tile at which the index is not below a bound."""
+    r, step = op.ranges[b.axis], linear(b.index)[1][axis(b.axis)]
+    gap = f"{bound} - ({w.index(substitute(b.index, {axis(b.axis): num(0)}))})"
+    steps = gap if step == 1 else f"({gap} + {step - 1}) / {step}"
+    return f"lumc_clamp({steps}, {w.index(r.lo)}, {w.end(r)})"
 
 
 def _ahead(w: Writer, op: Contract, calls: int) -> int:
@@ -136,12 +165,17 @@ def _variants(
     ends += ["follow"] * bool(micro.rows_ahead)
     call = ", ".join(ends)
     choices = [[(a, n) for n in block_sizes(op.ranges[a], by)] for a, by in blocks.items()]
+    sizes = {a: f"{w.names.axis(a)}_m" for a in blocks}
+    if inner := micro.written_out:
+        choices.append([(inner, n) for n in op.ranges[inner].sizes])
+        sizes[inner] = w.index(op.ranges[inner].n)
     for i, chosen in enumerate(product(*choices)):
         size = dict(chosen)
         several = [a for (a, _), c in zip(chosen, choices, strict=True) if len(c) > 1]
-        tests = " && ".join(f"{w.names.axis(a)}_m == {size[a]}" for a in several)
+        tests = " && ".join(f"{sizes[a]} == {size[a]}" for a in several)
         rows = size[op.plan.rows_axis] if op.plan.rows_axis else 1
-        name = w.function(micro.text("@", rows, size[op.plan.lane_axis or ""], add))
+        steps = size.get(inner or "", 0)
+        name = w.function(micro.text("@", rows, size[op.plan.lane_axis or ""], add, steps))
         w.line(f"{'else ' if i else ''}{f'if ({tests}) ' if tests else ''}{name}({call});")
 
 

@@ -79,9 +79,19 @@ class MicroKernel:
     @property
     def varying(self) -> list[str]:
         """Reduced axes whose size is an argument."""
-        return [k for k in self.op.red if len(self.sizes[k]) > 1]
+        return [k for k in self.op.red if len(self.sizes[k]) > 1 and k != self.written_out]
 
-    def text(self, name: str, m: int, n: int, add: bool) -> str:
+    @property
+    def written_out(self) -> str | None:
+        """The innermost axis, if some of its steps may be left out: every number of them has a
+        text of its own."""
+        last = self.op.red[-1]
+        some = self.op.plan.form != "dot" and any(w.axis == last for w in self.op.within)
+        return last if some else None
+
+    def text(self, name: str, m: int, n: int, add: bool, steps: int = 0) -> str:
+        """``steps``: of the axis that is written out."""
+        self.steps = steps
         body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
         sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
         t = self.element
@@ -94,7 +104,8 @@ class MicroKernel:
         return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
 
     def _size(self, k: str) -> str:
-        return f"n{self.op.red.index(k)}" if k in self.varying else str(self.sizes[k][0])
+        steps = self.steps if k == self.written_out else self.sizes[k][0]
+        return f"n{self.op.red.index(k)}" if k in self.varying else str(steps)
 
     def _row(self, steps: Steps, i: int) -> int:
         """Offset of register row i."""
@@ -169,8 +180,8 @@ class MicroKernel:
         """Steps of a loop over a window that are written out: three steps are too few for a loop,
         which waits for a branch that was foretold wrong."""
         inner, k = d + 1 == len(self.op.red), self.op.red[d]
-        fixed = inner and k not in self.varying and self.sizes[k][0] * sums <= WRITTEN
-        return self.sizes[k][0] if fixed else 1
+        steps = 1 if k in self.varying else int(self._size(k))
+        return steps if inner and steps * sums <= WRITTEN else 1
 
     def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
         """The head of the loop over a reduced axis, and where the operands stand in it."""

@@ -14,6 +14,7 @@ from math import prod
 import lumc.codegen.program as ir
 from lumc.codegen.abreast import write_out
 from lumc.codegen.across import lay_across
+from lumc.codegen.borders import within
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.domains import split_domains
 from lumc.codegen.maxima import plain_maxima
@@ -35,6 +36,7 @@ from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, constants,
 
 EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
 SHARED = 1.25  # times the steps that are left: what it costs to keep parts of windows
+HARD = 8  # steps that are written out where each computes powers, logarithms or the like
 MANY = 16  # values of the other axes that make it worth to keep what depends on one
 Stores = tuple[tuple[Expr, Expr], ...]
 
@@ -301,7 +303,9 @@ class Lowering:
         a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
         ranges = {x: g.inside[x] for x in (*kept, *red)}
-        g.body.ops.append(ir.Contract(dst, a, b, p, kept, red, ranges, overwrite))
+        cut = {x: self.c.tile(x) for x in red}
+        some = () if self.c.target.gpu else within(stage, p, self.c.kernel.extent, cut)
+        g.body.ops.append(ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some))
 
     def _reduce(self, g: Group, stages: list[Expr]) -> dict[Expr, Expr]:
         """Stages with the same free axes: one walk with several outputs."""
@@ -324,6 +328,8 @@ class Lowering:
         keeps = self.c.schedule.keep and not g.cut and len(red) == 1 and p.lanes == "reduced"
         stores = self._keep(g, stages, kept, red[0]) if keeps else ()
         short = all(o.init is not o.dst for o in outputs) and self._is_short(red, ranges)
+        hard = any(_is_expensive(e) and e.free & {*red} for o in outputs for e in subterms(o.term))
+        short &= not hard or prod(ranges[a].largest for a in red) <= HARD
         lanes = "windows" if p.lanes == "kept" and short and not self.c.target.gpu else p.lanes
         g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores))
         return done

@@ -218,6 +218,19 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class Within:
+    """The only steps of a reduced axis that add something: those with ``lo <= index < hi``, where
+    the index goes up along the axis, from where one kept axis says. ``counts``: how many in a tile,
+    all that occur. Beyond them an operand is zero: the border of a window."""
+
+    axis: str
+    index: Expr
+    lo: int
+    hi: int
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Contract:
     """``dst (+)= sum over red of a * b``, in the register tiles of ``plan``."""
 
@@ -231,6 +244,7 @@ class Contract:
     overwrite: tuple[str, ...] | None  # in the first tile of these axes; None: never
     ahead: int = 0  # prefetch the rows of a that follow, below this one
     beside: tuple[tuple[Expr, bool], ...] = ()  # prefetched by tile; whether it will be stored
+    within: tuple[Within, ...] = ()
 
 
 Op = Par | Block | Rows | When | Case | Map | Reduce | Contract

@@ -1,7 +1,7 @@
 #define LUMC_LANES 16
 #include "lumc_kernel.h"
 
-static __attribute__((noinline)) void micro_0(const float *restrict A, const float *restrict B, float *restrict C)
+static __attribute__((noinline)) void micro_0(const float *restrict A, const float *restrict B, float *restrict C, long n1)
 {
     lumc_f32x16 c0_0 = {0};
     lumc_f32x16 c1_0 = {0};
@@ -23,7 +23,7 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     for (long i0 = 0; i0 < 4; i0++) { /* c */
     const float *A0 = A + i0 * 180, *B0 = B + i0 * 144;
     #pragma GCC unroll 1
-    for (long i1 = 0; i1 < 3; i1++) { /* u */
+    for (long i1 = 0; i1 < n1; i1++) { /* u */
     const float *A1 = A0 + i1 * 18, *B1 = B0 + i1 * 48;
     #pragma GCC unroll 3
     for (long i2 = 0; i2 < 3; i2++) { /* v */
@@ -120,8 +120,10 @@ void conv(void *const *args, long part, long nparts)
         /* stage.6[y, x, o] += over c, u, v window.5[c, u + y, v + x] * packed.4[c, u, v, o] */
         for (long o = 0; o < 16; o += 16) { /* panels */
             for (long y = y_0; y < y_0 + 8; y++) {
+                const long u_f = lumc_clamp(0 - (y - 1), 0, 3);
+                const long u_c = lumc_clamp(16 - (y - 1), 0, 3) - u_f;
                 for (long x = 0; x < 16; x += 16) { /* panels */
-                    micro_0(&S_window_5[x + y * 18 - y_0 * 18], &S_packed_4[(o) / 16 * 576L], &S_stage_6[o + x * 16 + y * 256 - y_0 * 256]);
+                    micro_0(&S_window_5[u_f * 18 + x + y * 18 - y_0 * 18], &S_packed_4[(o) / 16 * 576L + u_f * 48], &S_stage_6[o + x * 16 + y * 256 - y_0 * 256], u_c);
                 }
             }
         }

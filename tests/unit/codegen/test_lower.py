@@ -267,3 +267,15 @@ def test_the_text_does_not_depend_on_hash_seeds() -> None:
 def test_nested_reductions_contract_too() -> None:
     assert count(unfused_attention(17, 33, 20), Contract) == 4  # scores of three walks, values
     assert count(attention_parts(2, 4, 16, 32, 16), Contract) == 2
+
+
+def test_long_sums_of_powers_are_not_written_out() -> None:
+    """A loop of fifty powers is none that a compiler makes vectors of."""
+    forms = {}
+    for steps in (4, 50):
+        value = total("k", unary("exp2", x("x", "m", "k", "n")))
+        extent = {"m": 20, "n": 64, "k": steps}
+        k = kernel("powers", "m n", extent, value, {"x": (20, steps, 64)})
+        program = lower(k, default_schedule(k, TARGET), TARGET)
+        (forms[steps],) = {op.lanes for op in leaves(program.body) if isinstance(op, Reduce)}
+    assert forms == {4: "windows", 50: "kept"}
