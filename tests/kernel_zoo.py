@@ -460,6 +460,21 @@ def normalized_conv(out: int, channels: int, height: int, width: int, last: bool
     return kernel("normalized_conv", " ".join(place), extent, body, shapes, "w g v")
 
 
+def pooled_beside(before: int, channels: int, height: int, width: int, last: bool) -> Kernel:
+    """Some channels as they are, then of others the maxima or, if ``last``, sums of windows."""
+    place = ("y", "x", "c") if last else ("c", "y", "x")
+    iy, ix, ic = add("y", "u", -1), add("x", "v", -1), add("c", -before)
+    at = (iy, ix, ic) if last else (ic, iy, ix)
+    read = guard(ic, 0, channels, guard(iy, 0, height, guard(ix, 0, width, x("x", *at))))
+    walk = total("u v", times(read, x("w", "u", "v"))) if last else greatest("u v", read)
+    value = plus(guard("c", 0, before, x("z", *place)), walk)
+    sizes = {"c": before + channels, "y": height, "x": width}
+    shapes = {"x": {**sizes, "c": channels}, "z": {**sizes, "c": before}}
+    buffers = {b: tuple(own[a] for a in place) for b, own in shapes.items()}
+    extent = {**{a: sizes[a] for a in place}, "u": 3, "v": 3}
+    return kernel("pooled_beside", " ".join(place), extent, value, {**buffers, "w": (3, 3)}, "w")
+
+
 def windows(
     channels: int,
     height: int,
@@ -793,6 +808,10 @@ FAMILIES = {
         (10, 3, 9, 17, 3, 1, 2),
         (6, 5, 7, 20, 1, 0),
         (4, 2, 11, 10, 5, 2, 2, False),
+    ],
+    pooled_beside: [
+        *((b, ch, 5, 9, last) for b, ch in ((3, 2), (20, 33)) for last in (False, True)),
+        (16, 16, 7, 20, True),
     ],
     windows: [
         *((5, 9, 13, k, step, last) for k in (2, 3) for step in (1, 2) for last in (False, True)),

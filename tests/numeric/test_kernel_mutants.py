@@ -88,6 +88,18 @@ MORE = {
         "{_step_at(w, op, b, b.hi)};",
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
+    "what is not computed is read": Mutant(
+        "codegen/lower.py",
+        "done[s] = guard(axis(a), r.lo.attr[0], r.lo.attr[0] + r.largest, done[s])",
+        "pass",
+        f"({DEFAULT} or {RANDOM}) and pooled_beside",
+    ),
+    "zeros begin too early": Mutant(
+        "codegen/lower.py",
+        "min(n, hi - constant)",
+        "min(n, hi - constant) - 1",
+        f"({DEFAULT} or {RANDOM}) and pooled_beside",
+    ),
     "steps before the border count": Mutant(
         "codegen/ccontract.py",
         "{first} = {_step_at(w, op, b, b.lo)};",

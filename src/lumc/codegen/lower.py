@@ -23,7 +23,7 @@ from lumc.codegen.powers import shorter_powers
 from lumc.codegen.skew import skew_rows
 from lumc.codegen.staging import Staging
 from lumc.codegen.vectors import whole_vectors
-from lumc.graph.expr import Expr, axis, bound_axes, num, substitute, subterms
+from lumc.graph.expr import Expr, axis, bound_axes, linear, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import computed, factors, product, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
@@ -32,7 +32,17 @@ from lumc.kernel.registers import WINDOW
 from lumc.kernel.running import Running, running
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
-from lumc.kernel.term import REDUCTIONS, Kernel, Root, binary, const, constants, dtype, unary
+from lumc.kernel.term import (
+    REDUCTIONS,
+    Kernel,
+    Root,
+    binary,
+    const,
+    constants,
+    dtype,
+    guard,
+    unary,
+)
 
 EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
 SHARED = 1.25  # times the steps that are left: what it costs to keep parts of windows
@@ -311,9 +321,13 @@ class Lowering:
         """Stages with the same free axes: one walk with several outputs."""
         kept, red = self.c.order(stages[0].free), bound_axes(stages[0])
         p, done, outputs = self.c.plan[stages[0]], dict[Expr, Expr](), list[ir.Output]()
+        some = self._nonzero(g, stages, kept)
+        if some:
+            g = replace(g, outside={**g.outside, **some}, inside={**g.inside, **some})
         ranges = {a: g.inside[a] for a in (*kept, *red)}
         for s in stages:
-            dst, init = self._home(s, g.outside), identity(s)
+            here = self.c.new("stage", kept, g.outside, dtype(s)) if some else None
+            dst, init = here or self._home(s, g.outside), identity(s)
             if g.cut:
                 self._map(g.before, dst, kept, g.outside, init)
             value = self.c.now(s.kids[0])
@@ -323,6 +337,8 @@ class Lowering:
             if output is not None:
                 outputs.append(output)
             done[s] = dst
+            for a, r in some.items():
+                done[s] = guard(axis(a), r.lo.attr[0], r.lo.attr[0] + r.largest, done[s])
         if not outputs:
             return done
         keeps = self.c.schedule.keep and not g.cut and len(red) == 1 and p.lanes == "reduced"
@@ -333,6 +349,25 @@ class Lowering:
         lanes = "windows" if p.lanes == "kept" and short and not self.c.target.gpu else p.lanes
         g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores))
         return done
+
+    def _nonzero(
+        self, g: Group, stages: Sequence[Expr], kept: Sequence[str]
+    ) -> dict[str, ir.Range]:
+        """Where a walk along kept lanes does not give zero: of axes that have all their values,
+        those for which its term is guarded."""
+        if self.c.target.gpu or len(stages) > 1 or g.cut or self.c.plan[stages[0]].lanes != "kept":
+            return {}
+        found: dict[str, ir.Range] = {}
+        for e in factors(stages[0].kids[0]):
+            while e.kind == "guard":
+                (lo, hi), (index, e) = e.attr, e.kids
+                constant, atoms = linear(index)
+                for a in (a for a in kept if {axis(a): 1} == atoms):
+                    n, whole = self.c.kernel.extent[a], g.inside[a] == self.c.whole[a]
+                    first, last = max(0, lo - constant), min(n, hi - constant)
+                    if whole and a not in found and 0 < last - first < n:
+                        found[a] = ir.Range(num(first), num(last - first), (last - first,))
+        return found
 
     def _run(self, g: Group, stage: Expr, r: Running, opened: set[str]) -> Expr:
         """A stage whose results follow from one another, over all of the axis that it runs along;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise, product
 from math import ceil, prod
 
 from lumc.graph.expr import Expr, bound_axes, substitute, subterms
@@ -39,6 +40,7 @@ from lumc.kernel.term import Kernel, const, dtype
 
 STREAMED = 8  # rows of a matrix that are read side by side
 MANY_TILES = 8  # enough parts for a static partition
+SEVERAL = 64  # tiles of a thread: beyond, one more or less makes no difference
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
 LARGE = 8 << 20  # bytes: of such a result the next kernel finds little in the caches of a core
@@ -84,7 +86,44 @@ def _finish(
         if axis in tile and count < MANY_TILES:
             count *= -(-kernel.extent[axis] // tile[axis])
             parallel = i
+    order = _evenly_dealt(kernel, order, parallel, tile, stages, target)
     return _memory(kernel, Schedule(tuple(order), parallel, tile, stages), target)
+
+
+def _evenly_dealt(
+    kernel: Kernel,
+    order: Sequence[str],
+    parallel: int,
+    tile: dict[str, int],
+    stages: tuple[Stage, ...],
+    target: Target,
+) -> Sequence[str]:
+    """The distributed loops with another one outside, where the threads get more equal shares so
+    and every pass over the lanes, which the threads had parts of, is for many rows."""
+    lanes_axes = [p.lane_axis for p in stages if p.form == "contract"]
+    tiles = prod(-(-kernel.extent[a] // tile.get(a, kernel.extent[a])) for a in order[:parallel])
+    few = target.threads <= tiles <= target.threads * SEVERAL
+    if target.gpu or target.threads == 1 or not few or order[:1] != lanes_axes[:1]:
+        return order
+    best, least = order, _largest_share(kernel, order[:parallel], tile, target.threads)
+    for a in order[1:parallel]:
+        rows = prod(tile.get(b, kernel.extent[b]) for b in order[1:])
+        moved = [a, *(b for b in order if b != a)]
+        share = _largest_share(kernel, moved[:parallel], tile, target.threads)
+        if share < least * ALIKE and rows >= BLOCK_ROWS:
+            best, least = moved, share
+    return best
+
+
+def _largest_share(
+    kernel: Kernel, axes: Sequence[str], tile: dict[str, int], threads: int
+) -> float:
+    """Of all that is done, what the thread with most of it does: tiles are dealt in order."""
+    cut = [range(0, kernel.extent[a], tile.get(a, kernel.extent[a])) for a in axes]
+    sizes = [[min(r.step, kernel.extent[a] - n) for n in r] for a, r in zip(axes, cut, strict=True)]
+    works = [prod(each) for each in product(*sizes)]
+    ends = [len(works) * part // threads for part in range(threads + 1)]
+    return max(sum(works[a:b]) for a, b in pairwise(ends)) / max(1, sum(works))
 
 
 def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:

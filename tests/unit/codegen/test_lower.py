@@ -23,6 +23,7 @@ from kernel_zoo import (
     matmul,
     norm_of_gelu,
     normalized_conv,
+    pooled_beside,
     qkv,
     rms_linear_residual,
     softmax,
@@ -33,6 +34,7 @@ from kernel_zoo import (
     x,
 )
 from lumc.codegen.c import print_kernel
+from lumc.codegen.count import of_operation
 from lumc.codegen.lower import lower
 from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves, terms_of
 from lumc.errors import LumcError
@@ -279,3 +281,17 @@ def test_long_sums_of_powers_are_not_written_out() -> None:
         program = lower(k, default_schedule(k, TARGET), TARGET)
         (forms[steps],) = {op.lanes for op in leaves(program.body) if isinstance(op, Reduce)}
     assert forms == {4: "windows", 50: "kept"}
+
+
+def test_walks_are_over_what_is_not_zero() -> None:
+    """Maxima of a quarter of the channels take a quarter of the steps."""
+    few, all_ = (
+        lower(k, default_schedule(k, TARGET), TARGET)
+        for k in (pooled_beside(96, 32, 20, 20, True), pooled_beside(0, 128, 20, 20, True))
+    )
+    walks = [[op for op in leaves(p.body) if isinstance(op, Reduce)] for p in (few, all_)]
+    flops = [
+        sum(of_operation(p, op).flops for op in ops)
+        for p, ops in zip((few, all_), walks, strict=True)
+    ]
+    assert flops[0] == pytest.approx(flops[1] / 4)

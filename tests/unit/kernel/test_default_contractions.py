@@ -216,3 +216,12 @@ def test_tall_tiles_of_two_vectors_read_a_from_memory_twice(
     (stage,) = schedule.stages
     schedule = replace(schedule, stages=(replace(stage, mr=rows, nv=vectors),), tile={})
     assert ("twin" in print_kernel(lower(k, schedule, TARGET), "k")) is twins
+
+
+def test_threads_get_equal_shares() -> None:
+    """Channels in tiles of 192 and 128 are no halves; four tiles of rows are. Few rows stay inside:
+    all weights would be read for each of them."""
+    two = replace(resolve_target("cpu:x86-64-v4"), threads=2, fmas=2)
+    many, few = (default_schedule(conv(320, 320, n, n), two) for n in (32, 4))
+    assert many.tile["o"] == 192 and many.order[:2] == ("y", "o")
+    assert few.order[:1] == ("o",)
