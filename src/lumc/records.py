@@ -9,7 +9,7 @@ later one, which took ``us`` while the yardstick took ``beside``. Times in memor
 trials would take in the fastest moment of the yardstick. Kernels of rival programs run in turn
 now and then: ``turn`` is what a yardstick takes there, in the same moment as the others.
 
-    {"v": 1, "kind": "trial", "kernel": .., "device": .., "tools": .., "threads": 1, "cold": true,
+    {"v": 2, "kind": "trial", "kernel": .., "device": .., "tools": .., "threads": 1, "cold": true,
      "schedule": {..}, "us": 12.5, "beside": 13.1, "samples": 20, "noise": 0.01}
     {.., "schedule": {..}, "reason": "wrong", "remark": ".."}
     {.., "kind": "turn", .., "us": 14.2}
@@ -30,7 +30,7 @@ from typing import Any
 from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Speeds
 
-SCHEMA = 1
+SCHEMA = 2  # 2: axes are named by what they are
 NAME = "records.jsonl"
 HINTS = 3  # schedules of other machines that are tried first
 

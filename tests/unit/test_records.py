@@ -85,12 +85,12 @@ def test_a_torn_line_costs_itself_only(tmp_path: Path) -> None:
         b"\xff\xfe\n",
         b"[1, 2]\n",
         b'{"v": 2, "kind": "trial"}\n',
-        b'{"v": 1, "kind": "trial"}\n',
-        b'{"v": 1, "kind": "trial", "kernel": "k", "device": [], "tools": 1, "threads": 1}\n',
-        b'{"v": 1, "kind": "peak", "device": "here", "tools": "gcc", "threads": 1, "gflops": [], '
+        b'{"v": 2, "kind": "trial"}\n',
+        b'{"v": 2, "kind": "trial", "kernel": "k", "device": [], "tools": 1, "threads": 1}\n',
+        b'{"v": 2, "kind": "peak", "device": "here", "tools": "gcc", "threads": 1, "gflops": [], '
         b'"cached": 1}\n',
         json.dumps(
-            {"kind": "peak", "v": 1, **SETTING.fields(), "gflops": 9, "cached": 0, "memory": 1}
+            {"kind": "peak", "v": 2, **SETTING.fields(), "gflops": 9, "cached": 0, "memory": 1}
         ).encode()
         + b"\n",
         b"nan\n" + b"[" * 10_000 + b"\n",
@@ -144,7 +144,7 @@ def test_what_kernels_took_in_turn(tmp_path: Path) -> None:
     lines = compact(read_lines(tmp_path / NAME))
     assert [n["us"] for n in lines if n["kind"] == "turn"] == [7.5, 2.0]
     with (tmp_path / NAME).open("a") as f:
-        known = {"v": 1, "kind": "turn", "kernel": "k", "cold": True, **SETTING.fields()}
+        known = {"v": 2, "kind": "turn", "kernel": "k", "cold": True, **SETTING.fields()}
         f.write(json.dumps(known) + "\n" + json.dumps({**known, "us": -1.0}) + "\n")
     wanted = {("k", True): 7.5, ("other", False): 2.0}
     assert Records(tmp_path, SETTING).turns == wanted

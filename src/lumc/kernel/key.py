@@ -17,6 +17,7 @@ from lumc.kernel.plan import results
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, Root
 
+LETTERS = "ijklmnop"  # of the axes of a result
 COMMUTATIVE = ("add", "mul", "eq", "or")
 
 
@@ -42,13 +43,14 @@ def kernel_key(kernel: Kernel, target: Target) -> str:
 
 
 def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
-    """The kernel with ordered operands and numbered buffers (b0.. read, out written).
+    """The kernel with ordered operands, numbered buffers (b0.. read, out written) and axes named
+    by what they are: schedules, which name them, go with the key from one model to another.
 
     Also gives the buffers' old names in the new argument order.
     """
     exprs = [e for root in kernel.roots for e in (*root.index, root.value)]
     ordered = order_operands(exprs, structural_hashes(exprs, kernel.extent))
-    visited = _visit(ordered, structural_hashes(ordered, kernel.extent))[1]
+    axes, visited = _visit(ordered, structural_hashes(ordered, kernel.extent))
     stored = kernel.stored
     old = (*(b for b in visited if b not in stored), *stored)
     new = [*(f"b{i}" for i in range(len(old) - len(stored))), *results(len(stored))]
@@ -57,7 +59,15 @@ def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
     for r in kernel.roots:
         roots.append(Root(r.buffer, tuple(next(left) for _ in r.index), next(left)))
     buffers = tuple(kernel.buffer(b) for b in old)
-    return renamed(replace(kernel, roots=tuple(roots), buffers=buffers), {}, names), old
+    kernel = replace(kernel, roots=tuple(roots), buffers=buffers)
+    return renamed(kernel, _axis_names(kernel, axes), names), old
+
+
+def _axis_names(kernel: Kernel, visited: Sequence[str]) -> dict[str, str]:
+    """i, j, .. of the result; k64_1, k3_2, .. of reductions, with their extents."""
+    own = {a: LETTERS[n] if n < len(LETTERS) else f"i{n}" for n, a in enumerate(kernel.axes)}
+    bound = [a for a in visited if a not in own]
+    return own | {a: f"k{kernel.extent[a]}_{n}" for n, a in enumerate(bound, 1)}
 
 
 def renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -> Kernel:
