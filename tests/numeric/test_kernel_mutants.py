@@ -107,9 +107,9 @@ MORE = {
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "a number of steps has no text": Mutant(
-        "codegen/borders.py",
-        "tuple(sorted(found))",
-        "tuple(sorted(found))[:1]",
+        "codegen/lower.py",
+        "tuple(sorted({*counts}))",
+        "tuple(sorted({*counts}))[:1]",
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "logarithms around 1 are differences": Mutant(

@@ -10,8 +10,9 @@ from math import prod
 from lumc.codegen.cmicro import MicroKernel
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import LINE, WIDTH, Writer, block_sizes
-from lumc.codegen.program import Contract, Range, Within, block_start
+from lumc.codegen.program import Contract, Range, block_start
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
+from lumc.kernel.borders import Border
 from lumc.kernel.contraction import Steps, lanes
 from lumc.kernel.term import dtype
 
@@ -61,25 +62,26 @@ def print_contract(w: Writer, op: Contract) -> None:
 def _bounded(w: Writer, op: Contract) -> Contract:
     """The same over those steps only that add something; their number varies."""
     ranges = {**op.ranges}
-    for b in op.within:
-        w.ranges |= {f"{b.axis}.f": w.ranges[b.axis], f"{b.axis}.c": (0, b.counts[-1])}
-        ranges[b.axis] = Range(dim(f"{b.axis}.f"), dim(f"{b.axis}.c"), b.counts)
+    for counts, a in ((each.counts, each.border.over) for each in op.within):
+        w.ranges |= {f"{a}.f": w.ranges[a], f"{a}.c": (0, counts[-1])}
+        ranges[a] = Range(dim(f"{a}.f"), dim(f"{a}.c"), counts)
     return replace(op, ranges=ranges)
 
 
 def _print_bounds(w: Writer, op: Contract, kept: str) -> None:
     """Where the steps begin that add something at a point of a kept axis, and their number."""
-    for b in (b for b in op.within if kept in b.index.free):
-        first, count = w.index(dim(f"{b.axis}.f")), w.index(dim(f"{b.axis}.c"))
+    for each in (each for each in op.within if each.border.kept == kept):
+        b = each.border
+        first, count = w.index(dim(f"{b.over}.f")), w.index(dim(f"{b.over}.c"))
         w.line(f"const long {first} = {_step_at(w, op, b, b.lo)};")
-        if len(b.counts) > 1:
+        if len(each.counts) > 1:
             w.line(f"const long {count} = {_step_at(w, op, b, b.hi)} - {first};")
 
 
-def _step_at(w: Writer, op: Contract, b: Within, bound: int) -> str:
+def _step_at(w: Writer, op: Contract, b: Border, bound: int) -> str:
     """The first step of a tile at which the index is not below a bound."""
-    r, step = op.ranges[b.axis], linear(b.index)[1][axis(b.axis)]
-    gap = f"{bound} - ({w.index(substitute(b.index, {axis(b.axis): num(0)}))})"
+    r, step = op.ranges[b.over], linear(b.index)[1][axis(b.over)]
+    gap = f"{bound} - ({w.index(substitute(b.index, {axis(b.over): num(0)}))})"
     steps = gap if step == 1 else f"({gap} + {step - 1}) / {step}"
     return f"lumc_clamp({steps}, {w.index(r.lo)}, {w.end(r)})"
 

@@ -86,7 +86,7 @@ class MicroKernel:
         """The innermost axis, if some of its steps may be left out: every number of them has a
         text of its own."""
         last = self.op.red[-1]
-        some = self.op.plan.form != "dot" and any(w.axis == last for w in self.op.within)
+        some = self.op.plan.form != "dot" and any(w.border.over == last for w in self.op.within)
         return last if some else None
 
     def text(self, name: str, m: int, n: int, add: bool, steps: int = 0) -> str:

@@ -121,6 +121,7 @@ def of_operation(program: Program, op: Leaf) -> Count:
             terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
             return _terms(terms, own) + Count(len(op.outputs) * prod(own.values()))
         case Contract():
+            own |= {w.border.over: w.mean for w in op.within}
             loads = (prod(own[a] for a in e.free if a in own) for e in (op.a, op.b))
             return Count(2 * prod(own.values()), sum(loads))
 

@@ -14,7 +14,6 @@ from math import prod
 import lumc.codegen.program as ir
 from lumc.codegen.abreast import write_out
 from lumc.codegen.across import lay_across
-from lumc.codegen.borders import within
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.domains import split_domains
 from lumc.codegen.maxima import plain_maxima
@@ -25,12 +24,13 @@ from lumc.codegen.staging import Staging
 from lumc.codegen.vectors import whole_vectors
 from lumc.graph.expr import Expr, axis, bound_axes, linear, num, substitute, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.borders import borders
 from lumc.kernel.contraction import computed, factors, product, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
 from lumc.kernel.registers import WINDOW
 from lumc.kernel.running import Running, running
-from lumc.kernel.schedule import Schedule
+from lumc.kernel.schedule import Schedule, Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import (
     REDUCTIONS,
@@ -313,9 +313,17 @@ class Lowering:
         a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
         ranges = {x: g.inside[x] for x in (*kept, *red)}
-        cut = {x: self.c.tile(x) for x in red}
-        some = () if self.c.target.gpu else within(stage, p, self.c.kernel.extent, cut)
+        some = () if self.c.target.gpu else self._within(stage, p)
         g.body.ops.append(ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some))
+
+    def _within(self, stage: Expr, p: Stage) -> tuple[ir.Within, ...]:
+        """The steps that add something, of every reduced axis that has others."""
+        out = []
+        for b in borders(stage, (p.rows_axis, p.lane_axis or "")).values():
+            counts = b.counts(self.c.kernel.extent, tile := self.c.tile(b.over))
+            if {*counts} != {tile}:
+                out.append(ir.Within(b, tuple(sorted({*counts})), sum(counts) / len(counts)))
+        return tuple(out)
 
     def _reduce(self, g: Group, stages: list[Expr]) -> dict[Expr, Expr]:
         """Stages with the same free axes: one walk with several outputs."""

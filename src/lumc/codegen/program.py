@@ -19,6 +19,7 @@ from math import prod
 from lumc.codegen.plan import Packing
 from lumc.graph.expr import Expr, combine, dim, make, num, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.borders import Border
 from lumc.kernel.contraction import Motion, motion
 from lumc.kernel.schedule import Stage
 from lumc.kernel.target import Target
@@ -219,15 +220,12 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Within:
-    """The only steps of a reduced axis that add something: those with ``lo <= index < hi``, where
-    the index goes up along the axis, from where one kept axis says. ``counts``: how many in a tile,
-    all that occur. Beyond them an operand is zero: the border of a window."""
+    """The only steps of a reduced axis that add something, between a border's ends. ``counts``: how
+    many in a tile, all that occur; ``mean``: how many at a point."""
 
-    axis: str
-    index: Expr
-    lo: int
-    hi: int
+    border: Border
     counts: tuple[int, ...]
+    mean: float
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from itertools import pairwise, product
 from math import ceil, prod
 
 from lumc.graph.expr import Expr, bound_axes, substitute, subterms
+from lumc.kernel.borders import share_within
 from lumc.kernel.contraction import (
     Pair,
     can_dot,
@@ -227,10 +228,12 @@ def _best(kernel: Kernel, stage: Expr, found: Sequence[Pair], target: Target) ->
 
 
 def _busy(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> float:
-    """The share of the time of a contraction in which it multiplies."""
+    """The share of the time of a contraction in which it multiplies; more where steps that add
+    nothing can be left out."""
     steps = kernel.points(stage.free.union(bound_axes(stage))) / lanes(target, dtype(stage)) / FMAS
     turning = TURN * _turned(kernel, stage, pair, target)
-    share = steps / (steps / efficiency(kernel, stage, pair, target) + turning) if steps else 1.0
+    done = max(1.0, steps * (1.0 if target.gpu else share_within(stage, pair, kernel.extent)))
+    share = steps / (done / efficiency(kernel, stage, pair, target) + turning) if steps else 1.0
     return share * (1 if _lies_ready(kernel, stage, pair) else APART)
 
 
