@@ -174,6 +174,22 @@ def rolled(m: int, n: int, by: int) -> Kernel:
     return kernel("rolled", "m n", extent, value, {"x": (m, n)})
 
 
+def chosen(m: int, n: int) -> Kernel:
+    """One of two values by a condition that rows share, and the sum of a row of such choices."""
+
+    def one_of(condition: Expr, a: Expr, b: Expr) -> Expr:
+        rest = binary("lt", condition, c(True, BOOL))
+        return plus(binary("sel", rest, b), binary("sel", condition, a))
+
+    here, shared = x("x", "m", "n"), binary("lt", x("y", "n"), c(0.0))
+    small = binary("lt", x("x", "m", "k"), x("y", "k"))
+    sums = total("k", one_of(small, x("x", "m", "k"), c(1.0)))
+    both = [(x("out", "m", "n"), one_of(shared, unary("exp2", here), times(here, 2.0)))]
+    both += [(x("sums", "m"), sums)]
+    shapes = {"x": (m, n), "y": (n,), "out": (m, n), "sums": (m,)}
+    return kernel("chosen", "m n", {"m": m, "n": n, "k": n}, both, shapes)
+
+
 def paired(m: int, n: int, k: int) -> Kernel:
     """Rows of ``n`` groups of ``k`` neighbours: each twice, once of another operand."""
     first, last = guard("j", 0, k - 1, x("x", "m", "n")), guard("j", k - 1, k, x("y", "m", "n"))
@@ -758,6 +774,7 @@ FAMILIES = {
     transpose: [(3, 17), (100, 137), (64, 64)],
     turned_gelu: [(3, 17), (40, 37), (64, 64)],
     pad_iota: [(3, 17), (6, 40), (17, 137)],
+    chosen: [(1, 1), (3, 17), (17, 137)],
     embed: [(1, 3, 1), (7, 50, 33), (16, 100, 64)],
     scalar_add: [()],
     softmax: [(1, 3), (17, 100), (5, 137), (16, 256)],

@@ -82,6 +82,18 @@ QUICK = {
     ),
 }
 MORE = {
+    "halves of two conditions are one choice": Mutant(
+        "kernel/normal.py",
+        'if other == binary("lt", c, const(True, DType.BOOL)):',
+        'if other.kind == "bin":',
+        "other_halves_stay",
+    ),
+    "a choice is the wrong way round": Mutant(
+        "kernel/normal.py",
+        "return where(c, a, b)",
+        "return where(c, b, a)",
+        f"({DEFAULT} or {RANDOM}) and chosen",
+    ),
     "steps beyond the end of the border count": Mutant(
         "codegen/ccontract.py",
         "{_step_at(w, op, b, b.hi)} - {first};",
@@ -374,7 +386,8 @@ def catches(mutant: Mutant, folder: Path) -> bool:
     tests = Path(__file__).parent
     path = f"pythonpath={folder / 'src'} {tests.parent}"
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", path, "-k", mutant.tests]
-    names = "numeric/test_kernels", f"numeric/{VALUES}", "unit/codegen/test_lower"
+    units = "unit/codegen/test_lower", "unit/kernel/test_normal"
+    names = "numeric/test_kernels", f"numeric/{VALUES}", *units
     files = [str(tests.parent / f"{name}.py") for name in names]
     command = [sys.executable, "-m", "pytest", *options, *files]
     env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}", "LUMC_FUZZ": "1"}

@@ -32,7 +32,7 @@ from lumc.graph.graph import Entry, Graph, Node, reachable
 from lumc.graph.ops import Op as Primitive
 from lumc.kernel.plan import Instance, Plan
 
-ARITHMETIC = ("un", "bin")
+ARITHMETIC = ("un", "bin", "where")
 Leaf = Map | Reduce | Contract
 Nest = tuple[tuple[str, float], ...]  # axes of the loops around, and iterations
 

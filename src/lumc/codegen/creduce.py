@@ -207,7 +207,7 @@ def _fixed(terms: Sequence[Expr], red: set[str], lane: str) -> list[Expr]:
     for e in terms:
         if lane in e.free and not e.free & red and e.kind != "iota":
             out[e] = None
-        elif e.kind in ("un", "bin", "cast"):
+        elif e.kind in ("un", "bin", "where", "cast"):
             out.update(dict.fromkeys(_fixed(e.kids, red, lane)))
     return list(out)
 

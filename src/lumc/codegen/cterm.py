@@ -166,12 +166,14 @@ class TermPrinter:
         return f"lumc_to_{kind.value}({text})" if kind in (DType.F16, DType.BF16) else text
 
     def operation(self, e: Expr, kids: Sequence[str]) -> str:
-        """A unary, binary or cast term of these operands."""
+        """An operation of these operands."""
         kind = computed(dtype(e.kids[0]))
         if e.kind == "un":
             return f"lumc_{e.attr[0]}_{kind.value}({kids[0]})"
         if e.kind == "cast":
             return self.cast(kids[0], dtype(e.kids[0]), dtype(e))
+        if e.kind == "where":
+            return "({} ? {} : {})".format(*kids)
         a, b = kids
         match e.attr[0]:
             case "lt" if kind is DType.BOOL and e.kids[1].kind == "const" and e.kids[1].attr[1]:
@@ -240,7 +242,8 @@ class Levels:
             c_type = self.printer.spelling.types[DType.I32 if self._is_narrow(e) else kind]
             self._memo[e] = name = f"v_{self.printer.fresh()}"
             level = self.level(e)
-            if e.attr[:1] == ("sel",) and level < len(self.loops) and self.printer.spelling.zeros:
+            chosen = e.kind == "where" or e.attr[:1] == ("sel",)
+            if chosen and level < len(self.loops) and self.printer.spelling.zeros:
                 self.at[level] += [f"{c_type} {name} = {text};", f"LUMC_CHOSEN({name});"]
             else:
                 self.at[level].append(f"const {c_type} {name} = {text};")

@@ -77,7 +77,7 @@ def _operations(e: Expr) -> float:
         return 2.0
     if e.kind in ("un", "bin"):
         return float(COST.get(e.attr[0], 1))
-    return 1.0 if e.kind == "red" else 0.0
+    return 1.0 if e.kind in ("red", "where") else 0.0
 
 
 def _recomputed(kernel: Kernel) -> dict[Expr, int]:

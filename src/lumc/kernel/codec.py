@@ -49,6 +49,7 @@ FORMS: Mapping[str, tuple[Any, str]] = {
     "guard": (tuple[Integer, Integer], "iv"),
     "un": (tuple[Unary], "v"),
     "bin": (tuple[Binary], "vv"),
+    "where": (tuple[()], "vvv"),
     "red": (tuple[Literal["sum", "max"], Some], "v"),
     "wsum": (tuple[Name], "vv"),
 }

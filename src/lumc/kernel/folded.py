@@ -16,6 +16,8 @@ def folded(e: Expr) -> Expr:
     if e.kind == "cast" and fixed:
         known = dtype(fixed[0]) is DType.BOOL or fixed[0].attr[1] == 0
         return const(fixed[0].attr[1], dtype(e)) if known else e
+    if e.kind == "where" and e.kids[0].kind == "const":
+        return e.kids[1] if e.kids[0].attr[1] else e.kids[2]
     if e.kind != "bin" or not fixed:
         return e
     op, (a, b) = e.attr[0], e.kids

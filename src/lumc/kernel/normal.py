@@ -3,6 +3,7 @@
 - no axis of extent 1, no empty reduction, no root without elements;
 - no guard that always or never holds; every load under a guard carries it itself, so the rest
   of a guarded term can be computed anywhere, and reductions can leave their guards;
+- the sum of what holds where a condition does and what holds elsewhere is one choice of two;
 - a reduction of a reduction of the same kind is one reduction over several axes;
 - axes of one extent in a reduction are named in the order in which its term has them, so that
   reductions which differ in such names only are one.
@@ -28,7 +29,7 @@ from lumc.graph.expr import (
 )
 from lumc.graph.index import of_form
 from lumc.graph.ops import DType
-from lumc.kernel.term import Kernel, Root, const, dtype
+from lumc.kernel.term import Kernel, Root, binary, const, dtype, where
 
 Guard = tuple[Expr, int, int]  # index, lo, hi
 Guards = tuple[Guard, ...]
@@ -116,7 +117,16 @@ def _simplified(scope: _Scope, e: Expr, guards: Guards) -> Expr:
     if e.kind == "red":
         left = tuple(a for a in bound if a not in scope.single)
         return make("red", (e.attr[0], left), tuple(kids), left) if left else kids[0]
-    return rebuild(e, kids)
+    return _chosen(rebuild(e, kids))
+
+
+def _chosen(e: Expr) -> Expr:
+    """``(c ? a : 0) + (not c ? b : 0)  =  c ? a : b``; the sign of a zero may differ."""
+    if e.attr == ("add",) and all(k.attr == ("sel",) for k in e.kids):
+        for (c, a), (other, b) in ((x.kids, y.kids) for x, y in (e.kids, e.kids[::-1])):
+            if other == binary("lt", c, const(True, DType.BOOL)):
+                return where(c, a, b)
+    return e
 
 
 def _guarded(scope: _Scope, e: Expr, guards: Guards) -> Expr:

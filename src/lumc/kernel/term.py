@@ -6,6 +6,7 @@
     guard (lo, hi) i e               e where lo <= i < hi, else 0 (e is not evaluated there)
     un (op) e                        log2 exp2 sin sqrt recip
     bin (op) a b                     add mul mod lt; eq; sel (a is bool: b where a, else 0); or
+    where a b c                      b where a (bool), else c
     cast (dtype) e
     red (op, axes) e                 sum or max over one or several bound axes
     wsum (axis) s v                  Sum_axis exp2(s - Max_axis s) * v, in one pass
@@ -59,6 +60,10 @@ def binary(op: str, a: Expr, b: Expr) -> Expr:
     return make("bin", (op,), (a, b))
 
 
+def where(condition: Expr, a: Expr, b: Expr) -> Expr:
+    return make("where", (), (condition, a, b))
+
+
 def cast(dtype: DType, e: Expr) -> Expr:
     return make("cast", (dtype.value,), (e,))
 
@@ -95,7 +100,7 @@ def dtype(e: Expr) -> DType:
                 return DType.BOOL
             case "bin" if e.attr[0] == "sel":
                 e = e.kids[1]
-            case "guard" | "wsum":
+            case "guard" | "wsum" | "where":
                 e = e.kids[1]
             case _:
                 e = e.kids[0]

@@ -125,6 +125,8 @@ def _evaluate(
             return _reduce(e.attr[0], e.attr[1], kids[0], extent)
     arrays, axes = _align(kids, extent)
     match e.kind:
+        case "where":
+            return np.where(*arrays), axes
         case "lin":
             total = sum((c * a for c, a in zip(e.attr[1], arrays, strict=True)), np.int64(0))
             return np.asarray(total) + e.attr[0], axes

@@ -76,6 +76,9 @@ class _Said:
                 lo, hi = e.attr
                 index, value = (self._at(k, COMPARE) for k in e.kids)
                 return f"{value} where {lo} <= {index} < {hi}", 0
+            case "where":
+                c, a, b = (self._at(k, COMPARE) for k in e.kids)
+                return f"{a} where {c}, else {b}", 0
             case "cast":
                 return f"{e.attr[0]}({self._at(e.kids[0], 0)})", ATOM
             case "un" if e.attr[0] == "recip":

@@ -5,11 +5,22 @@ import random
 import numpy as np
 import pytest
 
-from kernel_zoo import FAMILIES, c, greatest, kernel, padded_sum, plus, random_inputs, total, x
+from kernel_zoo import (
+    BOOL,
+    FAMILIES,
+    c,
+    greatest,
+    kernel,
+    padded_sum,
+    plus,
+    random_inputs,
+    total,
+    x,
+)
 from lumc.graph.expr import Expr, add, mul, subterms
 from lumc.graph.index import of_form
 from lumc.kernel.normal import normalize
-from lumc.kernel.term import Kernel, guard, unary, wsum
+from lumc.kernel.term import Kernel, binary, guard, unary, where, wsum
 from lumc.oracle.term import evaluate_kernel, evaluate_term
 
 
@@ -122,3 +133,27 @@ def test_a_term_may_be_deeper_than_the_stack() -> None:
         e = unary("sin", e) if i % 3 else guard(add("m", -1), 0, 9 + i, e)
     k = normalize(kernel("k", "m", {"m": 9}, e, {"x": (9,)}))
     assert sum(g.kind == "guard" for g in subterms(k.roots[0].value)) <= 1001
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_halves_of_a_choice_are_one_choice(turned: bool) -> None:
+    condition, a, b = binary("lt", x("y", "m"), c(0.0)), x("x", "m"), x("z", "m")
+    rest = binary("lt", condition, c(True, BOOL))
+    halves = binary("sel", condition, a), binary("sel", rest, b)
+    shapes = {"x": (5,), "y": (5,), "z": (5,)}
+    made = kernel("k", "m", {"m": 5}, plus(*halves[:: -1 if turned else 1]), shapes)
+    assert normalize(made).roots[0].value is where(condition, a, b)
+    x0, y0 = np.array([np.nan, 1, np.inf, 2, -1]), np.array([-1, 0, np.nan, -np.inf, 3])
+    z0 = np.array([7, np.inf, 8, np.nan, np.nan])
+    inputs = {"x": x0, "y": y0, "z": z0}
+    want, got = (evaluate_kernel(k, inputs)["out"] for k in (made, normalize(made)))
+    np.testing.assert_array_equal(got, want)
+
+
+def test_other_halves_stay() -> None:
+    one, two = (binary("lt", x("y", "m"), c(v)) for v in (0.0, 1.0))
+    rest = binary("lt", two, c(True, BOOL))
+    for halves in ((one, rest), (one, two), (one, one)):
+        value = plus(*(binary("sel", h, x(n, "m")) for h, n in zip(halves, "xz", strict=True)))
+        made = kernel("k", "m", {"m": 5}, value, {"x": (5,), "y": (5,), "z": (5,)})
+        assert normalize(made).roots[0].value is value

@@ -18,6 +18,7 @@ from lumc.kernel.term import (
     load,
     reduce,
     unary,
+    where,
     wsum,
 )
 from lumc.report.words import difference, equations, schedule_words, us
@@ -33,6 +34,7 @@ CASES = [
     (binary("mul", X, unary("recip", binary("mul", Y, Y))), "x[i, k] / (y[i] * y[i])"),
     (unary("recip", unary("recip", X)), "1 / (1 / x[i, k])"),
     (binary("sel", binary("lt", X, Y), Y), "y[i] where x[i, k] < y[i]"),
+    (where(binary("lt", X, Y), X, Y), "x[i, k] where x[i, k] < y[i], else y[i]"),
     (guard("i", 0, 3, X), "x[i, k] where 0 <= i < 3"),
     (cast(DType.F16, unary("sqrt", X)), "f16(sqrt(x[i, k]))"),
     (binary("mod", X, const(2.0)), "mod(x[i, k], 2)"),
