@@ -22,7 +22,7 @@ from lumc.objects import fetch, keep, name_of
 
 FALLBACKS = ("gcc", "cc", "clang")
 # Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
-GCC_ONLY = ("-fno-loop-unroll-and-jam",)
+GCC_ONLY = ("-fno-loop-unroll-and-jam", "-fno-thread-jumps")
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
 KERNEL_FLAGS = (
     *("-std=gnu11", "-O3", "-g0", "-fPIC", "-fopenmp-simd", "-ffp-contract=fast"),
