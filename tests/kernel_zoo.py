@@ -843,6 +843,8 @@ FAMILIES = {
         *((6, 9, 20, 3, 2, last, "max") for last in (False, True)),
         *((4, 14, 13, k, 1, False, "max") for k in (3, 5, 9)),
         *((6, 9, 20, 3, 1, True, "sum", kind) for kind in (F64, F16, I32)),
+        *((2, 13, width, 3, 2, False, kind) for width in (70, 112) for kind in ("sum", "max")),
+        (2, 9, 75, 5, 2, False),
     ],
     qkv: [(3, 17, 5), (17, 48, 37), (32, 64, 64)],
     bordered_conv: [

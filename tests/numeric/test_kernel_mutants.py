@@ -82,6 +82,24 @@ QUICK = {
     ),
 }
 MORE = {
+    "phases of a copy change places": Mutant(
+        "codegen/staging.py",
+        "dst = substitute(phased, {axis(p): num(n)})",
+        "dst = substitute(phased, {axis(p): num(step - 1 - n)})",
+        f"({DEFAULT} or {RANDOM}) and windows",
+    ),
+    "every row is finished as the first one": Mutant(
+        "codegen/creduce.py",
+        "terms = [substitute(substitute(op.then.term, at), results) for at in there]",
+        "terms = [substitute(substitute(op.then.term, there[0]), results) for _ in there]",
+        f"({DEFAULT} or {RANDOM}) and windows",
+    ),
+    "a finished sum that others read is not stored": Mutant(
+        "codegen/passes.py",
+        "touched.get(dst.attr[0]) == 2 and",
+        "touched.get(dst.attr[0], 2) > 1 and",
+        "follows_a_window",
+    ),
     "halves of two conditions are one choice": Mutant(
         "kernel/normal.py",
         'if other == binary("lt", c, const(True, DType.BOOL)):',

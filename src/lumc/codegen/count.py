@@ -119,7 +119,8 @@ def of_operation(program: Program, op: Leaf) -> Count:
             return _terms([e for _, e in values], {a: own[a] for a in axes})
         case Reduce():
             terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
-            return _terms(terms, own) + Count(len(op.outputs) * prod(own.values()))
+            after = of_operation(program, op.then) if op.then else Count()
+            return _terms(terms, own) + Count(len(op.outputs) * prod(own.values())) + after
         case Contract():
             own |= {w.border.over: w.mean for w in op.within}
             loads = (prod(own[a] for a in e.free if a in own) for e in (op.a, op.b))

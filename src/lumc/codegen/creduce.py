@@ -40,6 +40,8 @@ SIMD_FROM = 4  # elements; shorter reductions stay scalar
 def print_reduce(w: Writer, op: Reduce) -> None:
     for o in op.outputs:
         w.comment(f"{text(o.dst)} = {o.op} over {', '.join(op.red)} of {text(o.term, WIDTH)}")
+    if op.then is not None:
+        w.comment(f"{text(op.then.dst)} = {text(op.then.term, WIDTH)}")
     if op.lanes == "kept":
         _along_kept(w, op)
     elif op.lanes == "strips":
@@ -126,8 +128,15 @@ def _windows(w: Writer, op: Reduce, row: str, count: int) -> None:
                 total = term if total is none else binary(STEPS[o.op], total, term)
             totals[o, n] = total
             levels.value(total)
-    results = [(o, n, unary("unkey", t) if o.op == "keyed" else t) for (o, n), t in totals.items()]
-    stores = [w.store(substitute(o.dst, there[n]), levels.value(t)) for o, n, t in results]
+    results = {
+        (substitute(o.dst, there[n])): unary("unkey", t) if o.op == "keyed" else t
+        for (o, n), t in totals.items()
+    }
+    if op.then is not None:
+        lasting = (substitute(op.then.dst, at) for at in there)
+        terms = [substitute(substitute(op.then.term, at), results) for at in there]
+        results = dict(zip(lasting, terms, strict=True))
+    stores = [w.store(dst, levels.value(t)) for dst, t in results.items()]
     w.walk(levels, op.ranges, stores, LONG)
 
 

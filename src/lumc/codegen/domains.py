@@ -32,17 +32,41 @@ def split_domains(program: ir.Program) -> ir.Program:
     spans: Spans = {a: (0, n - 1) for a, n in program.kernel.extent.items()}
 
     def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
-        out = list[ir.Op]()
+        out, last = list[ir.Op](), None
         for op in body:
             if isinstance(op, ir.Map) and op.axes and not (op.turn or op.abreast):
-                out += _Split(program, op, spans).ops()
+                pieces = _Split(program, op, spans).ops()
+                out[-1:] = (
+                    _one_walk([*out[-1:], *pieces]) if _beside(last, op) else [*out[-1:], *pieces]
+                )
             elif isinstance(op, ir.NESTS) and not (isinstance(op, ir.Rows) and op.lags):
                 out.append(replace(op, body=walk(op.body)))
             else:
                 out.append(op)
+            last = op
         return out
 
     return replace(program, body=walk(program.body))
+
+
+def _beside(first: ir.Op | None, op: ir.Map) -> bool:
+    """Are both copies, into other parts of one place? They may be made in any order."""
+    if not isinstance(first, ir.Map):
+        return False
+    return first.copy and op.copy and first.dst.attr == op.dst.attr
+
+
+def _one_walk(ops: list[ir.Op]) -> list[ir.Op]:
+    """Walks over the same rows as one: what all of them read is in the cache then."""
+    match ops:
+        case [ir.Rows() as a, ir.Rows() as b] if (a.axis, a.range) == (b.axis, b.range):
+            joined = _one_walk([*a.body[-1:], *b.body[:1]])
+            return [replace(a, body=[*a.body[:-1], *joined, *b.body[1:]])]
+        case [ir.Rows() as a, ir.Map() as b] if b.axes[:-1] and b.axes[0] == a.axis:
+            if b.ranges[a.axis] == a.range:
+                inner = replace(b, axes=b.axes[1:])
+                return [replace(a, body=[*a.body[:-1], *_one_walk([*a.body[-1:], inner])])]
+    return ops
 
 
 @dataclass

@@ -17,7 +17,15 @@ from lumc.codegen.across import lay_across
 from lumc.codegen.context import Body, Context, Scope
 from lumc.codegen.domains import split_domains
 from lumc.codegen.maxima import plain_maxima
-from lumc.codegen.passes import drop_unread, fold, fuse_rows, look_ahead, look_beside, place_scratch
+from lumc.codegen.passes import (
+    drop_unread,
+    finish_windows,
+    fold,
+    fuse_rows,
+    look_ahead,
+    look_beside,
+    place_scratch,
+)
 from lumc.codegen.powers import shorter_powers
 from lumc.codegen.skew import skew_rows
 from lumc.codegen.staging import Staging
@@ -65,7 +73,7 @@ def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
         body = fuse_rows(body)
     program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), c.packed)
     program = lay_across(fold(program) if schedule.fuse_rows else program)
-    program = look_beside(program)
+    program = look_beside(finish_windows(program))
     program = skew_rows(program) if schedule.skew else program
     program = look_ahead(program) if schedule.prefetch else program
     return place_scratch(split_domains(write_out(program)))

@@ -217,6 +217,37 @@ def _beside(
     return tuple(found.items())
 
 
+def finish_windows(program: ir.Program) -> ir.Program:
+    """What is done to sums of windows and nothing else, while they are in registers."""
+    places = {q.name for q in program.places.values() if q.kind == "scratch"}
+    touched = {name: n for name, n in _reads(program.body).items() if name in places}
+
+    def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
+        out = list[ir.Op]()
+        for op in body:
+            op = replace(op, body=walk(op.body)) if isinstance(op, ir.NESTS) else op
+            if out and isinstance(op, ir.Map) and _finishes(out[-1], op, touched):
+                out[-1] = replace(out[-1], then=op)
+            else:
+                out.append(op)
+        return out
+
+    return replace(program, body=walk(program.body))
+
+
+def _finishes(first: ir.Op, op: ir.Map, touched: Mapping[str, int]) -> TypeGuard[ir.Reduce]:
+    """Does the map have the result of a walk over windows, point by point, and nobody else?"""
+    if not isinstance(first, ir.Reduce) or first.lanes != "windows" or len(first.outputs) > 1:
+        return False
+    dst, loads = first.outputs[0].dst, [e for e in subterms(op.term) if e.kind == "load"]
+    own = [e for e in loads if e.attr[0] == dst.attr[0]]
+    alone = own == [dst] and touched.get(dst.attr[0]) == 2 and not first.stores and not first.then
+    plain = not (op.turn or op.stream or op.copy) and op.axes == first.kept
+    plain &= all(op.ranges[a] == first.ranges.get(a) for a in op.axes)
+    asks = any(e.kind in ("guard", "dyn") for e in subterms(op.dst, op.term))
+    return alone and plain and not asks
+
+
 def drop_unread(kernel: Kernel, body: Sequence[ir.Op]) -> list[ir.Op]:
     """Remove operations whose result nobody reads (a copy that was replaced by another)."""
     wanted = set(kernel.stored)

@@ -17,7 +17,7 @@ from functools import cached_property
 from math import prod
 
 from lumc.codegen.plan import Packing
-from lumc.graph.expr import Expr, combine, dim, make, num, subterms
+from lumc.graph.expr import Expr, combine, dim, make, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.borders import Border
 from lumc.kernel.contraction import Motion, motion
@@ -211,6 +211,7 @@ class Reduce:
     streams: int = 1
     stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
     ahead: tuple[Expr, ...] = ()  # prefetched along the lanes
+    then: Map | None = None  # of the results, done while they are in registers, and all that lasts
 
     @property
     def runs(self) -> bool:
@@ -289,6 +290,8 @@ def leaves(body: Sequence[Op]) -> Iterator[Map | Reduce | Contract]:
 
 def written(op: Map | Reduce | Contract) -> list[Expr]:
     """Where an operation stores its results."""
+    if isinstance(op, Reduce) and op.then is not None:
+        return [op.then.dst]
     if isinstance(op, Reduce):
         return [*(o.dst for o in op.outputs), *(dst for dst, _ in op.stores)]
     return [op.dst]
@@ -304,6 +307,8 @@ def terms_of(op: Map | Reduce | Contract) -> list[Expr]:
         case Reduce():
             read = [t for o in op.outputs for t in (o.term, o.init)]
             read += [term for _, term in op.stores]
+            if op.then is not None:
+                read.append(substitute(op.then.term, {o.dst: o.term for o in op.outputs}))
     return written(op) + read
 
 

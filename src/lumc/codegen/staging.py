@@ -27,6 +27,7 @@ from lumc.graph.expr import (
     substitute,
     subterms,
 )
+from lumc.graph.ops import DType
 from lumc.kernel.contraction import (
     NARROW,
     VECTOR,
@@ -39,6 +40,9 @@ from lumc.kernel.contraction import (
 )
 from lumc.kernel.fragment import as_stored
 from lumc.kernel.term import REDUCTIONS, dtype
+
+PAIRS = 2  # elements this far apart are taken from two whole vectors by one shuffle
+FILLED = 2  # vectors of a row from which on its end costs little
 
 
 class Staging:
@@ -196,35 +200,40 @@ class Staging:
         axes = (*sorted(new.free - {inner}), inner)
         if (value, lane) in body.copies:
             return body.copies[value, lane]
-        load = self.c.new("window", axes, local, dtype(value))
-        self.spans[load.attr[0]] = local
-        self._write(load, axes, local, new, body)
         step = linear(form)[1][axis(lane)]
-        few = scope[lane].largest < lanes(self.c.target, dtype(value))  # whole vectors are shuffled
-        if step > 1 and span.lo == num(0) and len(span.sizes) == 1 and few:
+        if self._by_phases(step, scope[lane].largest, dtype(value)) and _is_fixed(span):
+            load = self._in_phases(new, axes, step, local, body)
             rest = add(form, mul(axis(lane), -step))
-            load = self._in_phases(load, axes, step, local, body)
             seen[axis(f"{inner}p")] = mod(rest, step, {})
             seen[axis(f"{inner}q")] = add(axis(lane), floordiv(rest, step, {}))
+        else:
+            load = self.c.new("window", axes, local, dtype(value))
+            self._write(load, axes, local, new, body)
+        self.spans[load.attr[0]] = local
         body.copies[value, lane] = substitute(load, seen)
         return body.copies[value, lane]
 
+    def _by_phases(self, step: int, n: int, kind: DType) -> bool:
+        """Do rows of n lanes, so many elements apart, deserve a copy in phases? Parts of a vector
+        come one by one else; of pairs every second one is taken by a shuffle for every window."""
+        width = lanes(self.c.target, kind)
+        return step > 1 and (n < width or (step == PAIRS and n >= FILLED * width))
+
     def _in_phases(
-        self, load: Expr, axes: Sequence[str], step: int, scope: Scope, body: Body
+        self, value: Expr, axes: Sequence[str], step: int, scope: Scope, body: Body
     ) -> Expr:
-        """A copy of a place with its last axis as step*q + p: one phase p after the other."""
+        """A copy with its last axis as step*q + p: one phase p after the other."""
         *outer, inner = axes
         p, q, size = f"{inner}p", f"{inner}q", scope[inner].largest
-        local = {**scope, p: whole(step), q: whole(-(-size // step))}
-        phased = self.c.new("window", (*outer, p, q), local, dtype(load))
-        self.spans[phased.attr[0]] = local
+        longest, width = -(-size // step), lanes(self.c.target, dtype(value))
+        rows = longest if longest < width else -(-longest // width) * width  # that start alike
+        scope = {**scope, p: whole(step), q: whole(rows)}
+        phased = self.c.new("window", (*outer, p, q), scope, dtype(value))
         for n in range(min(step, size)):  # the last phases may be shorter
-            at = {axis(p): num(n)}, {axis(inner): add(mul(axis(q), step), n)}
-            own = {**local, q: whole(-(-(size - n) // step))}
-            dst, value = (
-                substitute(load, one) for load, one in zip((phased, load), at, strict=True)
-            )
-            self._write(dst, (*outer, q), own, value, body)
+            at = {axis(inner): add(mul(axis(q), step), n)}
+            own = {**scope, q: whole(-(-(size - n) // step))}
+            dst = substitute(phased, {axis(p): num(n)})
+            self._write(dst, (*outer, q), own, substitute(value, at), body)
         return phased
 
     def _families(
@@ -290,6 +299,10 @@ class Staging:
             if unit and unit[0] != lane and steps.get(lane, 0) > 1 and wide:
                 return unit[0]
         return None
+
+
+def _is_fixed(r: Range) -> bool:
+    return r.lo == num(0) and len(r.sizes) == 1
 
 
 def _span(index: Expr, scope: Scope) -> Range | None:

@@ -30,9 +30,12 @@ def whole_vectors(context: Context, body: Sequence[ir.Op]) -> list[ir.Op]:
 class _Rounding:
     def __init__(self, context: Context, body: Sequence[ir.Op]) -> None:
         self.c = context
-        self.copies = {
-            o.dst.attr[0] for o in ir.leaves(body) if isinstance(o, ir.Map) and _is_copy(o)
-        }
+        self.copies, length = set[str](), Room()  # of rows, which may have room already
+        for o in ir.leaves(body):
+            if isinstance(o, ir.Map) and _is_copy(o):
+                self.copies.add(o.dst.attr[0])
+                rows = ((i, a) for i, k in enumerate(o.dst.kids) for a in k.free)
+                length |= Room({(o.dst.attr[0], i): o.ranges[a].largest for i, a in rows})
         self.room = Room()
         for op in ir.leaves(body):
             if (found := self.needed(op)) is not None:
@@ -40,7 +43,9 @@ class _Rounding:
                 self.copies |= {dst.attr[0] for dst in ir.written(op)}
         for (name, at), more in self.room.items():
             place = context.places[name]
-            dims = [replace(d, size=d.size + more * (i == at)) for i, d in enumerate(place.dims)]
+            dims = [*place.dims]
+            size = dims[at].size
+            dims[at] = replace(dims[at], size=max(size, (length[name, at] or size) + more))
             context.places[name] = replace(place, dims=tuple(dims))
 
     def extra(self, op: ir.Reduce) -> int:

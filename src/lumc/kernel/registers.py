@@ -58,12 +58,14 @@ def rows_of(kernel: Kernel, pair: Pair) -> int:
 
 
 def _has_windows(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
-    """Do the rows of a overlap, in the same lines: does an index go along them and along a reduced
-    axis?"""
+    """Do the rows of a lie in the same lines? They overlap, as an index goes along them and along a
+    reduced axis, or are so short that several fill a line."""
     a = operand_of(stage, pair, "a")
     loads = (e for e in subterms(a) if e.kind == "load")
     both = (i.free & {*bound_axes(stage)} for e in loads for i in e.kids if pair[0] in i.free)
-    return any(both) and least_step(kernel, a, pair[0] or "") * dtype(a).nbytes < LINE
+    step = least_step(kernel, a, pair[0] or "")
+    short = step > 1 and least_step(kernel, a, bound_axes(stage)[-1]) == 1
+    return (any(both) or short) and step * dtype(a).nbytes < LINE
 
 
 def loads_rows(target: Target, rows: int, vectors: int, nbytes: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, hypot, inf, log2, prod
+from math import ceil, gcd, hypot, inf, log2, prod
 
 from lumc.codegen.abreast import stores
 from lumc.codegen.distribute import distribute
@@ -29,7 +29,7 @@ from lumc.codegen.program import (
     terms_of,
 )
 from lumc.errors import LumcError
-from lumc.graph.expr import Expr, subterms
+from lumc.graph.expr import Expr, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.contraction import factors, lanes
@@ -255,13 +255,15 @@ class _Tally:
         """How often lines are read in which axes lie ``along``, by loops around others."""
         nbytes, large = self.program.places[e.attr[0]].dtype.nbytes, self._is_large(e.attr[0])
         room = self.program.target.l2 / 2 if large else self.program.target.l1
+        # where every second element is read, a copy of the other phase reads those between
+        phases = prod(gcd(*atoms.values()) for k in e.kids if (atoms := linear(k)[1]))
         over, again = dict(extent), 1.0
         for axis, count in nest:
             if axis in over and count > 1:
                 before = prod(over[a] for a in along)
                 over[axis] = max(1.0, over[axis] / count)
                 run = prod(over[a] for a in along)
-                lines = prod(over.values()) / run
+                lines = phases * prod(over.values()) / run
                 if axis in along and run * nbytes < LINE and lines * LINE > room:
                     again *= min(before, LINE / nbytes) / run
         return again
@@ -312,7 +314,7 @@ class _Tally:
         width = self.program.target.lanes  # 1: other threads run while sums wait
         kept = prod(own[a] for a in op.kept)
         if op.lanes == "windows":
-            return self._windows(op, own)
+            return self._windows(op, own) + (self._map(op.then, own) if op.then else 0.0)
         if op.runs:
             return self._running(op, own)
         if op.lanes != "reduced":

@@ -14,6 +14,7 @@ from kernel_zoo import (
     FAMILIES,
     attention,
     attention_parts,
+    c,
     conv,
     gated,
     kernel,
@@ -23,6 +24,7 @@ from kernel_zoo import (
     matmul,
     norm_of_gelu,
     normalized_conv,
+    plus,
     pooled_beside,
     qkv,
     rms_linear_residual,
@@ -36,7 +38,7 @@ from kernel_zoo import (
 from lumc.codegen.c import print_kernel
 from lumc.codegen.count import of_operation
 from lumc.codegen.lower import lower
-from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves, terms_of
+from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves, loads_of, terms_of
 from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.kernel.schedule import Schedule, Stage
@@ -181,6 +183,35 @@ def test_long_sums_fill_the_multipliers(size: int, kind: str, many: int) -> None
     assert f"/* {many} of y */" in text
 
 
+@pytest.mark.parametrize(("step", "size", "phases"), [(2, 3, 2), (1, 3, 0), (3, 5, 0)])
+def test_every_second_element_of_a_copy_lies_apart(step: int, size: int, phases: int) -> None:
+    """Whole vectors are read then, and rows of all phases start with a cache line; both are copied
+    from a row while it is in the cache."""
+    program, _ = ops(windows(4, 112, 112, size, step, False))
+    (window,) = [q for q in program.places.values() if q.name.startswith("window")]
+    parts = [d for d in window.dims if d.label.endswith("p")]
+    assert [d.size for d in parts] == [phases] * bool(phases)
+    (walk,) = [op for op in leaves(program.body) if isinstance(op, Reduce)]
+    steps = {window.motion(e.kids)[0]["x"] for e in loads_of(walk) if e.attr[0] == window.name}
+    assert steps == {1 if phases else step}
+    assert not phases or window.dims[-1].size % TARGET.lanes == 0
+    assert print_kernel(program, "k").count("/* rows of") == 1
+
+
+def test_what_follows_a_window_is_done_in_registers() -> None:
+    k = windows(4, 24, 64, 3, 1, False)
+    program = lower(k, default_schedule(k, TARGET), TARGET)
+    (walk,) = [op for op in leaves(program.body) if isinstance(op, Reduce)]
+    assert walk.then is not None and walk.then.dst.attr[0] == "out"
+    assert not any(q.startswith("stage") for q in program.scratch)
+    (sums, _), place = k.roots[0].value.kids, ("c", "y", "x")
+    roots = [(x("out", *place), plus(sums, c(1.0))), (x("sums", *place), sums)]
+    shapes = {**{b.name: b.shape for b in k.buffers}, "sums": (4, 24, 64)}
+    both = kernel("both", "c y x", dict(k.extent), roots, shapes, "w")
+    program = lower(both, default_schedule(both, TARGET), TARGET)
+    assert not any(op.then for op in leaves(program.body) if isinstance(op, Reduce))
+
+
 def test_nothing_is_computed_for_nothing() -> None:
     for family, shapes in FAMILIES.items():
         k = family(*shapes[-1])
@@ -291,7 +322,7 @@ def test_walks_are_over_what_is_not_zero() -> None:
     )
     walks = [[op for op in leaves(p.body) if isinstance(op, Reduce)] for p in (few, all_)]
     flops = [
-        sum(of_operation(p, op).flops for op in ops)
+        sum(of_operation(p, replace(op, then=None)).flops for op in ops)
         for p, ops in zip((few, all_), walks, strict=True)
     ]
     assert flops[0] == pytest.approx(flops[1] / 4)
