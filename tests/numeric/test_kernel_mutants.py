@@ -82,6 +82,24 @@ QUICK = {
     ),
 }
 MORE = {
+    "a row at a border loses a step": Mutant(
+        "codegen/program.py",
+        "own[i][0] <= v < own[i][1]",
+        "own[i][0] < v < own[i][1]",
+        f"({DEFAULT} or {RANDOM}) and conv",
+    ),
+    "rows inside are taken for those at a border": Mutant(
+        "codegen/ccontract.py",
+        'test = f"({here})" if left[m] else',
+        "test =",
+        f"({DEFAULT} or {RANDOM}) and conv",
+    ),
+    "steps at a border are others": Mutant(
+        "codegen/cmicro.py",
+        "const long i{d} = {v};",
+        "const long i{d} = {len(self.valid) - 1 - v};",
+        f"({DEFAULT} or {RANDOM}) and conv",
+    ),
     "phases of a copy change places": Mutant(
         "codegen/staging.py",
         "dst = substitute(phased, {axis(p): num(n)})",

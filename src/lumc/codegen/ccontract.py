@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from math import prod
+from typing import Any
 
 from lumc.codegen.cmicro import MicroKernel
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import LINE, WIDTH, Writer, block_sizes
-from lumc.codegen.program import Contract, Range, block_start
+from lumc.codegen.program import Contract, Range, Valid, block_start
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
 from lumc.kernel.borders import Border
 from lumc.kernel.contraction import Steps, lanes
@@ -166,19 +168,42 @@ def _variants(
     ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["next"] * bool(micro.ahead)
     ends += ["follow"] * bool(micro.rows_ahead)
     call = ", ".join(ends)
-    choices = [[(a, n) for n in block_sizes(op.ranges[a], by)] for a, by in blocks.items()]
     sizes = {a: f"{w.names.axis(a)}_m" for a in blocks}
-    if inner := micro.written_out:
-        choices.append([(inner, n) for n in op.ranges[inner].sizes])
-        sizes[inner] = w.index(op.ranges[inner].n)
-    for i, chosen in enumerate(product(*choices)):
-        size = dict(chosen)
-        several = [a for (a, _), c in zip(chosen, choices, strict=True) if len(c) > 1]
-        tests = " && ".join(f"{sizes[a]} == {size[a]}" for a in several)
-        rows = size[op.plan.rows_axis] if op.plan.rows_axis else 1
-        steps = size.get(inner or "", 0)
-        name = w.function(micro.text("@", rows, size[op.plan.lane_axis or ""], add, steps))
+    choices: dict[str, list[tuple[str, Any]]] = {
+        a: [(f"{sizes[a]} == {n}", n) for n in block_sizes(op.ranges[a], by)]
+        for a, by in blocks.items()
+    }
+    rows, lane = op.plan.rows_axis or "", op.plan.lane_axis or ""
+    choices[rows] = _tiles(w, op, blocks[rows]) if rows else [("", (1, ()))]
+    inner = micro.written_out or ""
+    n = w.index(op.ranges[inner].n) if inner else ""
+    choices[inner or "steps"] = [
+        (f"{n} == {size}", size) for size in (op.ranges[inner].sizes if inner else (0,))
+    ]
+    for i, chosen in enumerate(product(*choices.values())):
+        several = (test for (test, _), c in zip(chosen, choices.values(), strict=True) if c[1:])
+        tests = " && ".join(filter(None, several))
+        size = {a: value for a, (_, value) in zip(choices, chosen, strict=True)}
+        (m, valid), steps = size[rows], size[inner or "steps"]
+        name = w.function(micro.text("@", m, size[lane], add, steps, valid))
         w.line(f"{'else ' if i else ''}{f'if ({tests}) ' if tests else ''}{name}({call});")
+
+
+def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid]]]:
+    """The register tiles of ``by`` rows or what is left of them, each with what tells it from those
+    that follow; next to a border some steps have fewer rows."""
+    rows = op.plan.rows_axis or ""
+    c = w.names.axis(rows)
+    if op.edge is None:
+        return [(f"{c}_m == {n}", (n, ())) for n in block_sizes(op.ranges[rows], by)]
+    found = op.edge.rows(by, op.ranges[op.edge.border.over].largest).items()
+    left, out = Counter(m for (m, _), _ in found), list[tuple[str, tuple[int, Valid]]]()
+    for (m, valid), starts in sorted(found, key=lambda each: len(each[1])):
+        left[m] -= 1
+        here = " || ".join(f"{c} == {at}" for at in starts)
+        test = f"({here})" if left[m] else f"{c}_m == {m}" if len(left) > 1 else ""
+        out.append((test, (m, () if {*valid} == {(0, m)} else valid)))
+    return out
 
 
 def _pointer(w: Writer, load: Expr, element: str) -> str:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from lumc.codegen.cterm import STORED
 from lumc.codegen.cwriter import LINE
-from lumc.codegen.program import Contract
+from lumc.codegen.program import Contract, Valid
 from lumc.graph.ops import DType
 from lumc.kernel.contraction import Steps, from_memory
 
@@ -89,9 +89,10 @@ class MicroKernel:
         some = self.op.plan.form != "dot" and any(w.border.over == last for w in self.op.within)
         return last if some else None
 
-    def text(self, name: str, m: int, n: int, add: bool, steps: int = 0) -> str:
-        """``steps``: of the axis that is written out."""
-        self.steps = steps
+    def text(self, name: str, m: int, n: int, add: bool, steps: int = 0, valid: Valid = ()) -> str:
+        """``steps``: of the axis that is written out; ``valid``: the rows that steps of the axis of
+        the edge add something to."""
+        self.steps, self.valid = steps, valid
         body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
         sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
         t = self.element
@@ -142,38 +143,53 @@ class MicroKernel:
         whole = self.vector == "f32" and (self.padded or masked)
         rows, parts = range(m), list(enumerate(pieces(n, self.lanes, whole)))
         out = [" ".join(f"{self._vec(p.width)} c{i}_{j} = {{0}};" for j, p in parts) for i in rows]
-        a, b, depth = "A", "B", len(self.op.red)
-        held = m * len(parts)
-        alone = depth > 1 and held + len(parts) + m > self.registers - SPARE
-        for d, k in enumerate(self.op.red):
-            if alone:
-                out.append(f"#pragma GCC unroll {self._unrolled(d, held)}")
-            elif d + 1 == depth and len(rows) * len(parts) <= SHORT:
-                out.append("#pragma GCC unroll 4")
-            out += self._walk(d, k, a, b)
-            a, b = f"A{d}", f"B{d}"
-        if alone:  # no step knows that its elements are those of the last one
-            out.append(f'__asm__("" : "+r"({a}));')
-        for j, p in parts:
+        out += self._nest(0, "A", "B", rows, [p for _, p in parts])
+        for i in rows:
+            for j, p in parts:
+                at = f"C + {self._row(self.c, i) + p.offset}"
+                out.append(self._stored(at, f"c{i}_{j}", p, add))
+        return out
+
+    def _nest(self, d: int, a: str, b: str, rows: range, parts: list[Piece]) -> list[str]:
+        """The loops over the reduced axes from number ``d`` on, with all in them. Of the axis of
+        the edge every step is written out, with its own rows."""
+        depth, held = len(self.op.red), len(rows) * len(parts)
+        alone = depth > 1 and held + len(parts) + len(rows) > self.registers - SPARE
+        if d == depth:
+            return self._step(a, b, rows, parts, alone)
+        k, out = self.op.red[d], list[str]()
+        if self.valid and self.op.edge and k == self.op.edge.border.over:
+            for v, (first, end) in enumerate(self.valid):
+                if own := range(max(first, rows.start), min(end, rows.stop)):
+                    out += ["{", f"const long i{d} = {v}; /* {k} */", self._stands(d, k, a, b)]
+                    out += [*self._nest(d + 1, f"A{d}", f"B{d}", own, parts), "}"]
+            return out
+        if alone:
+            out.append(f"#pragma GCC unroll {self._unrolled(d, held)}")
+        elif d + 1 == depth and held <= SHORT:
+            out.append("#pragma GCC unroll 4")
+        inner = self._nest(d + 1, f"A{d}", f"B{d}", rows, parts)
+        return [*out, *self._walk(d, k, a, b), *inner, "}"]
+
+    def _step(self, a: str, b: str, rows: range, parts: list[Piece], alone: bool) -> list[str]:
+        """One step of all reduced axes."""
+        # no step knows that its elements are those of the last one
+        out = [f'__asm__("" : "+r"({a}));'] if alone else []
+        for j, p in enumerate(parts):
             out.append(f"const {self._vec(p.width)} b{j} = {self._row_of_b(b, p)};")
-        twice = from_memory(m, 2, self.nbytes) and not self.op.plan.broadcast
+        twice = from_memory(len(rows), 2, self.nbytes) and not self.op.plan.broadcast
         if len(parts) == 2 and twice and "a" not in self.narrow:
             out.append(f'const {self.element} *twin = {a}; __asm__("" : "+r"(twin));')
-            of = [self._row(self.a, i) for i in rows]
-            out += [f"c{i}_0 += {a}[{of[i]}] * b0; c{i}_1 += twin[{of[i]}] * b1;" for i in rows]
+            of = [(i, self._row(self.a, i)) for i in rows]
+            out += [f"c{i}_0 += {a}[{at}] * b0; c{i}_1 += twin[{at}] * b1;" for i, at in of]
         else:
             for i in rows:
-                sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j, _ in parts)
+                sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j in range(len(parts)))
                 out.append(f"const {self.element} a{i} = {a}[{self._row(self.a, i)}]; {sums}")
         out += [f"__builtin_prefetch(N + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
         out += [f"N += {self.ahead};"] if self.ahead else []
         if self.rows_ahead:
             out.append(f"__builtin_prefetch(A + F + {self.rows_ahead} * ({a} - A));")
-        out.append("}" * depth)
-        for i in rows:
-            for j, p in parts:
-                at = f"C + {self._row(self.c, i) + p.offset}"
-                out.append(self._stored(at, f"c{i}_{j}", p, add))
         return out
 
     def _unrolled(self, d: int, sums: int) -> int:
@@ -185,12 +201,16 @@ class MicroKernel:
 
     def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
         """The head of the loop over a reduced axis, and where the operands stand in it."""
+        head = f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */"
+        return [head, self._stands(d, k, a, b)]
+
+    def _stands(self, d: int, k: str, a: str, b: str) -> str:
+        """Where the operands stand in a step of a reduced axis."""
         then = f"; const {self.stored('b')} " if self.narrow else ", "
-        return [
-            f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */",
+        return (
             f"const {self.stored('a')} *A{d} = {a} + i{d} * {self.a.get(k, 0)}{then}"
-            f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};",
-        ]
+            f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};"
+        )
 
     def _dot(self, m: int, n: int, add: bool) -> list[str]:
         """c[i][j] += a[i][:] * b[j][:], lanes along the last reduced axis."""

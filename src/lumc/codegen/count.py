@@ -122,7 +122,7 @@ def of_operation(program: Program, op: Leaf) -> Count:
             after = of_operation(program, op.then) if op.then else Count()
             return _terms(terms, own) + Count(len(op.outputs) * prod(own.values())) + after
         case Contract():
-            own |= {w.border.over: w.mean for w in op.within}
+            own |= op.means
             loads = (prod(own[a] for a in e.free if a in own) for e in (op.a, op.b))
             return Count(2 * prod(own.values()), sum(loads))
 

@@ -32,7 +32,7 @@ from lumc.codegen.staging import Staging
 from lumc.codegen.vectors import whole_vectors
 from lumc.graph.expr import Expr, axis, bound_axes, linear, num, substitute, subterms
 from lumc.graph.ops import DType
-from lumc.kernel.borders import borders
+from lumc.kernel.borders import borders, edges
 from lumc.kernel.contraction import computed, factors, product, split_operands
 from lumc.kernel.legal import PIECE, check_kernel, check_schedule, streamable
 from lumc.kernel.normal import identity, least, normalize
@@ -54,6 +54,7 @@ from lumc.kernel.term import (
 
 EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
 SHARED = 1.25  # times the steps that are left: what it costs to keep parts of windows
+EDGES = 4  # texts of one register tile for rows at borders, at most
 HARD = 8  # steps that are written out where each computes powers, logarithms or the like
 MANY = 16  # values of the other axes that make it worth to keep what depends on one
 Stores = tuple[tuple[Expr, Expr], ...]
@@ -322,7 +323,10 @@ class Lowering:
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
         ranges = {x: g.inside[x] for x in (*kept, *red)}
         some = () if self.c.target.gpu else self._within(stage, p)
-        g.body.ops.append(ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some))
+        edge = None if self.c.target.gpu else self._edge(stage, p, ranges)
+        g.body.ops.append(
+            ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some, edge=edge)
+        )
 
     def _within(self, stage: Expr, p: Stage) -> tuple[ir.Within, ...]:
         """The steps that add something, of every reduced axis that has others."""
@@ -332,6 +336,20 @@ class Lowering:
             if {*counts} != {tile}:
                 out.append(ir.Within(b, tuple(sorted({*counts})), sum(counts) / len(counts)))
         return tuple(out)
+
+    def _edge(self, stage: Expr, p: Stage, ranges: Scope) -> ir.Edge | None:
+        """The border along the rows of register tiles that most steps lie beyond."""
+        rows, extent = p.rows_axis, self.c.kernel.extent
+        if p.form != "contract" or rows is None or ranges[rows] != self.c.range(rows):
+            return None
+        found = dict[float, ir.Edge]()
+        for b in edges(stage, (rows, p.lane_axis or "")).values():
+            n = extent[b.over]
+            mean = sum(b.counts(extent, n)) / extent[rows]
+            edge = ir.Edge(b, extent[rows], self.c.tile(rows), mean)
+            few = not self.c.is_cut(b.over) and len(edge.rows(p.mr, n)) <= EDGES
+            found |= {mean / n: edge} if few and mean < n else {}
+        return found[min(found)] if found else None
 
     def _reduce(self, g: Group, stages: list[Expr]) -> dict[Expr, Expr]:
         """Stages with the same free axes: one walk with several outputs."""

@@ -25,6 +25,8 @@ from lumc.kernel.schedule import Stage
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 
+Valid = tuple[tuple[int, int], ...]  # by step the rows of a register tile
+
 
 @dataclass(frozen=True)
 class Range:
@@ -230,6 +232,31 @@ class Within:
 
 
 @dataclass(frozen=True)
+class Edge:
+    """Steps of a reduced axis, all of it in every tile, that add nothing to some rows: those next
+    to a border along the rows, of which there are ``extent`` in tiles of ``tile``."""
+
+    border: Border
+    extent: int
+    tile: int
+    mean: float  # steps that add something to a row
+
+    def rows(self, by: int, steps: int) -> dict[tuple[int, Valid], list[int]]:
+        """For all register tiles of at most ``by`` rows: how many these are and, by step, the first
+        of them that it adds something to and the first after those; and where such tiles start."""
+        out = dict[tuple[int, Valid], list[int]]()
+        for start in range(0, self.extent, self.tile):
+            end = min(start + self.tile, self.extent)
+            for at in range(start, end, by):
+                m = min(by, end - at)
+                own = [self.border.steps(at + i) for i in range(m)]
+                here = ([i for i in range(m) if own[i][0] <= v < own[i][1]] for v in range(steps))
+                valid = tuple((i[0], i[-1] + 1) if i else (0, 0) for i in here)
+                out.setdefault((m, valid), []).append(at)
+        return out
+
+
+@dataclass(frozen=True)
 class Contract:
     """``dst (+)= sum over red of a * b``, in the register tiles of ``plan``."""
 
@@ -244,6 +271,13 @@ class Contract:
     ahead: int = 0  # prefetch the rows of a that follow, below this one
     beside: tuple[tuple[Expr, bool], ...] = ()  # prefetched by tile; whether it will be stored
     within: tuple[Within, ...] = ()
+    edge: Edge | None = None
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Of reduced axes of which some steps are left out, how many are done."""
+        some = {each.border.over: each.mean for each in self.within}
+        return some | ({self.edge.border.over: self.edge.mean} if self.edge else {})
 
 
 Op = Par | Block | Rows | When | Case | Map | Reduce | Contract

@@ -360,7 +360,7 @@ class _Tally:
 
     def _contract(self, op: Contract, own: Sizes) -> float:
         p, target = op.plan, self.program.target
-        own = {**own, **{w.border.over: w.mean for w in op.within}}
+        own = {**own, **op.means}
         if target.gpu:
             kinds = {self.program.places[e.attr[0]].dtype for e in (op.a, op.b)}
             product = product_of(target, kinds, dtype(op.dst)) if p.fragment != "simt" else None

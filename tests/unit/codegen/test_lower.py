@@ -14,6 +14,7 @@ from kernel_zoo import (
     FAMILIES,
     attention,
     attention_parts,
+    bordered_conv,
     c,
     conv,
     gated,
@@ -36,7 +37,7 @@ from kernel_zoo import (
     x,
 )
 from lumc.codegen.c import print_kernel
-from lumc.codegen.count import of_operation
+from lumc.codegen.count import of_operation, operations
 from lumc.codegen.lower import lower
 from lumc.codegen.program import Contract, Map, Par, Reduce, Rows, When, leaves, loads_of, terms_of
 from lumc.errors import LumcError
@@ -210,6 +211,20 @@ def test_what_follows_a_window_is_done_in_registers() -> None:
     both = kernel("both", "c y x", dict(k.extent), roots, shapes, "w")
     program = lower(both, default_schedule(both, TARGET), TARGET)
     assert not any(op.then for op in leaves(program.body) if isinstance(op, Reduce))
+
+
+@pytest.mark.parametrize("width", [7, 14, 40])
+def test_steps_beyond_a_border_are_left_out(width: int) -> None:
+    """Above 9 rows of pixels, and at the ends of each: of a whole register tile, or of some rows."""
+    k = bordered_conv(32, 4, 9, width, 3, 1)
+    program = lower(k, default_schedule(k, TARGET), TARGET)
+    found = [(op, n) for op, n in operations(program) if isinstance(op, Contract)]
+    assert all(op.edge for op, _ in found)
+    flops = sum(of_operation(program, op).flops * n for op, n in found)
+    assert flops == pytest.approx(2 * 32 * 4 * (9 * 3 - 2) * (width * 3 - 2))
+    whole = conv(32, 4, 9, width, 3, 0)
+    inside = leaves(lower(whole, default_schedule(whole, TARGET), TARGET).body)
+    assert not any(op.edge for op in inside if isinstance(op, Contract))
 
 
 def test_nothing_is_computed_for_nothing() -> None:
