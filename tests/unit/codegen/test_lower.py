@@ -215,7 +215,7 @@ def test_what_follows_a_window_is_done_in_registers() -> None:
 
 @pytest.mark.parametrize("width", [7, 14, 40])
 def test_steps_beyond_a_border_are_left_out(width: int) -> None:
-    """Above 9 rows of pixels, and at the ends of each: of a whole register tile, or of some rows."""
+    """Above 9 rows of pixels, and at the ends of each: of whole register tiles, or of some rows."""
     k = bordered_conv(32, 4, 9, width, 3, 1)
     program = lower(k, default_schedule(k, TARGET), TARGET)
     found = [(op, n) for op, n in operations(program) if isinstance(op, Contract)]
