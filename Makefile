@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: all setup test lint types lines golden fuzz test-deep bench bench-peers zoo zoo-peers zoo-table compile-times demo docs clean
+.PHONY: all setup test lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table compile-times demo docs clean
 
 all: test
 
@@ -31,6 +31,11 @@ lines: setup
 
 golden: setup
 	$(BIN)/python -m pytest tests/golden --update-golden
+
+# What the compiler decides and prints, as one digest: docs/replay.md. Rows that differ from an earlier
+# run: make replay REPLAY="--against FILE"
+replay: setup
+	$(BIN)/python tests/replay.py --jobs $(JOBS) $(REPLAY)
 
 # What takes long: faults at random, and the counts of the whole zoo (with torch: make zoo-peers)
 fuzz test-deep: setup
