@@ -22,21 +22,21 @@ from typing import Any, NamedTuple
 
 from chart import text
 from lumc.frontend import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import WeightFile
-from lumc.kernel.grammar import Grammar
-from lumc.kernel.plan import KernelPlan
-from lumc.kernel.schedule import Schedule
+from lumc.kernel.machines import resolve_target
 from lumc.link.toolchain import find
 from lumc.profile.choose import estimate
 from lumc.profile.finals import FINALISTS
 from lumc.profile.measure import Bench, Job
+from lumc.profile.records import Records, Setting, Trial, text_of, yardstick
 from lumc.profile.tree import Tree
 from lumc.profile.tune import BATCH
 from lumc.profile.walk import Walk
-from lumc.records import Records, Setting, Trial, text_of, yardstick
+from lumc.schedule.plan import KernelPlan
+from lumc.schedule.schedule import Schedule
+from lumc.schedule.space import Grammar
 from lumc.search import search
-from lumc.targets import resolve_target
 
 FILE = WeightFile("weights.safetensors", 8, "0" * 64)
 NEAR = 1.05  # of the best of the long search

@@ -5,7 +5,8 @@
 gives graphs/attention.lg without its header of comments (a test keeps them equal).
 """
 
-from lumc.frontend import Model, Tensor, nn
+from lumc.frontend import Model, Tensor
+from lumc.frontend.api import nn
 
 
 def matmul() -> Model:

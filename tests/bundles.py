@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from lumc.codegen.plan import Code, EntryPlan, KernelCode, Launch, Packing, Value
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Packing, Value
+from lumc.disk.weights import weight_file
 from lumc.graph.builder import Builder
 from lumc.graph.expr import axis
 from lumc.graph.graph import Read
 from lumc.graph.ops import DType, Op
 from lumc.kernel.target import Target
-from lumc.link.bundle import Part, Tools, link
+from lumc.link.link import Part, Tools, link
 from lumc.link.toolchain import Toolchain, find
-from lumc.weights import weight_file
 
 NATIVE = Target("cpu:native", "native", ("-march=native",), 8, 16)
 GENERIC = Target("cpu:generic", "generic", (), 4, 16)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from lumc import files
+from lumc.artifacts import files
 from lumc.codegen.count import Count, excesses, whole
 from lumc.graph.graph import Graph
-from lumc.kernel.plan import Plan
+from lumc.kernel.machines import CPUS
 from lumc.kernel.target import Target
 from lumc.profile.choose import estimate
+from lumc.schedule.plan import Plan
 from lumc.search import search
-from lumc.targets import CPUS
 
 TWICE = 2.0
 LAUNCH = Count(50_000, 50_000)  # less than one more launch: it may be better to compute again

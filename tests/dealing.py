@@ -12,23 +12,23 @@ import numpy as np
 
 import emulator
 from kernels import aligned
-from lumc.codegen.cuda import CudaWriter
-from lumc.codegen.distribute import distribute
-from lumc.codegen.distributed import Combine, Distributed, Nest, Node, Sync, steps_of
-from lumc.codegen.gpuops import print_kernel
-from lumc.codegen.lower import lower
-from lumc.codegen.plan import Grid
-from lumc.codegen.program import Contract
+from lumc.codegen.code import Grid
+from lumc.codegen.gpu.cuda import CudaWriter
+from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.operations import print_kernel
+from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Sync, steps_of
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import Contract
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, bound_axes, make, rebuild
 from lumc.graph.ops import DType, from_bf16, to_bf16
-from lumc.kernel.contraction import HALF, pairs, staging_modes
-from lumc.kernel.legal import shared_prefix
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.normal import normalize
-from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.targets import resolve_target
+from lumc.schedule.legal import shared_prefix
+from lumc.schedule.operands import HALF, pairs, staging_modes
+from lumc.schedule.schedule import Schedule, Stage, Threads
 
 
 @cache

@@ -17,18 +17,18 @@ import gpu_launching
 import launching
 from drawing import random_schedule
 from kernels import native
+from lumc.codegen.code import Code
 from lumc.codegen.generate import generate
-from lumc.codegen.plan import Code
 from lumc.graph.graph import Graph, Node, Operand, Read
 from lumc.graph.ops import DType, Op, from_bf16
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
-from lumc.kernel.contraction import computed
-from lumc.kernel.plan import Plan
 from lumc.kernel.target import Target
 from lumc.link.toolchain import KERNEL_FLAGS
 from lumc.oracle import graph as oracle
 from lumc.profile.choose import estimate
+from lumc.schedule.operands import computed
+from lumc.schedule.plan import Plan
 from lumc.search import search
 from lumc.search.saturate import Limits
 from random_graphs import leaf_values

@@ -6,14 +6,14 @@ import random
 from dataclasses import replace
 
 from lumc.graph.expr import Expr, bound_axes
-from lumc.kernel.contraction import Pair, can_dot, lanes, least_step, pairs, staging_modes
-from lumc.kernel.legal import shared_prefix, streamable
 from lumc.kernel.normal import normalize
-from lumc.kernel.registers import DOT_TILES, REGISTER_TILES
-from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import _finish, _whole_panels
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
+from lumc.schedule.first import _finish, _whole_panels
+from lumc.schedule.legal import shared_prefix, streamable
+from lumc.schedule.operands import Pair, can_dot, lanes, least_step, pairs, staging_modes
+from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
+from lumc.schedule.schedule import Schedule, Stage
 
 
 def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:

@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-import lumc.codegen
-from lumc.codegen.plan import Grid
+import lumc.codegen.gpu
+from lumc.codegen.code import Grid
 
 Array = np.ndarray[Any, Any]
 CXX = "g++"
 EMULATOR = Path(__file__).parent / "gpu" / "emu"
-DEVICE_HEADER = Path(lumc.codegen.__file__).parent / "lumc_dev.h"
+DEVICE_HEADER = Path(lumc.codegen.gpu.__file__).parent / "lumc_dev.h"
 # without the library's checks of longjmp, which know one stack
 COMMON = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-DLUMC_EMU", "-U_FORTIFY_SOURCE"]
 COMMON += [f"-I{EMULATOR}", f"-I{DEVICE_HEADER.parent}"]

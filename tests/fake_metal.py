@@ -16,11 +16,11 @@ from typing import Any
 
 import msl
 from bundles import build, mlp, simple
-from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Value
+from lumc.codegen.code import Code, EntryPlan, Grid, KernelCode, Launch, Value
 from lumc.graph.ops import DType
-from lumc.link import bundle
-from lumc.link.bundle import metal_text
-from lumc.targets import resolve_target
+from lumc.kernel.machines import resolve_target
+from lumc.link import link as bundle
+from lumc.link.link import metal_text
 from msl_kernels import HEADER
 
 TESTS = Path(__file__).parent

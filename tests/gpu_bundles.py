@@ -17,9 +17,9 @@ from typing import Any
 
 from bundles import mlp, simple
 from fake_gpu import environment, fake_fatbin
-from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Value
+from lumc.codegen.code import Code, EntryPlan, Grid, KernelCode, Launch, Value
 from lumc.graph.ops import DType
-from lumc.targets import resolve_target
+from lumc.kernel.machines import resolve_target
 
 DOUBLE = Path(__file__).parent / "gpu" / "pycuda_double"
 HEADER = "/* the text that every kernel includes is the emulator's own */\n#pragma once\n"

@@ -14,7 +14,7 @@ import msl
 from gpu import address_spaces
 from gpu.msl_lint import lint
 from launching import Leaf, Memory
-from lumc.codegen.plan import Code
+from lumc.codegen.code import Code
 
 Array = np.ndarray[Any, Any]
 NOTHING = np.zeros(0, np.uint8)  # in the place of a buffer that a kernel never touches

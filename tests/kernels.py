@@ -13,16 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from lumc.codegen.c import print_kernel
-from lumc.codegen.mathlib import NAMES, header_of
-from lumc.codegen.memory import PAGE
-from lumc.codegen.plan import Packing
-from lumc.codegen.program import Program
+from lumc.codegen.code import Packing
+from lumc.codegen.cpu.kernel import print_kernel
+from lumc.codegen.text.headers import NAMES, header_of
+from lumc.codegen.tile.memory import PAGE
+from lumc.codegen.tile.program import Program
 from lumc.graph.ops import DType, to_bf16
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, load
 from lumc.oracle.term import evaluate_term, widen
-from lumc.targets import resolve_target
 
 CC = os.environ.get("CC", "gcc")
 EXACT = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"]

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from kernels import CC, CHECKED, COMMON, aligned
-from lumc.bodies import code_from_json, code_to_json
-from lumc.codegen.mathlib import NAMES, header_of
-from lumc.codegen.memory import PAGE
-from lumc.codegen.plan import Code, EntryPlan, Value
+from lumc.artifacts.bodies import code_from_json, code_to_json
+from lumc.bundle.packing import pack
+from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.codegen.text.headers import NAMES, header_of
+from lumc.codegen.tile.memory import PAGE
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph, print_graph
-from lumc.link.packing import pack
 
 Array = np.ndarray[Any, Any]
 Leaf = Callable[[Node], Array]

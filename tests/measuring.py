@@ -8,16 +8,16 @@ from functools import cache
 from pathlib import Path
 
 from kernels import CC, native
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
-from lumc.kernel.plan import KernelPlan
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
+from lumc.lab.process import Limits
 from lumc.link.toolchain import Toolchain, find
 from lumc.profile.choose import estimate
 from lumc.profile.finals import Options
 from lumc.profile.measure import Bench
+from lumc.profile.records import Records, Setting
 from lumc.profile.tune import Tuning
-from lumc.records import Records, Setting
-from lumc.runtime.process import Limits
+from lumc.schedule.plan import KernelPlan
 from lumc.search import search
 from lumc.search.space import Space
 from searching import weight

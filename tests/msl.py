@@ -26,7 +26,7 @@ from gpu.msl_text import (
     line_of,
     without_comments,
 )
-from lumc.codegen.plan import Grid
+from lumc.codegen.code import Grid
 
 HEADERS = Path(__file__).parent / "gpu" / "metal"
 NAME = "kernels.metal"

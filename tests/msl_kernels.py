@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-HEADER = files("lumc.codegen").joinpath("lumc_dev.metal").read_text(encoding="utf-8")
+HEADER = files("lumc.codegen.gpu").joinpath("lumc_dev.metal").read_text(encoding="utf-8")
 
 # out[64, 64] = a[64, 40] @ b[40, 64] in f16 with f32 sums: 4 simdgroups of 16x16 each
 MATMUL = """

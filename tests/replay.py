@@ -31,26 +31,27 @@ from pathlib import Path
 from typing import Any
 
 from kernel_zoo import FAMILIES
-from lumc import artifact, files
+from lumc.artifacts import files
 from lumc.codegen.generate import generate, print_source
-from lumc.codegen.lower import lower
-from lumc.codegen.program import Program
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import Program
+from lumc.disk import artifact
 from lumc.errors import LumcError
 from lumc.graph.bind import bind_dims
 from lumc.kernel.bound import bound_us
 from lumc.kernel.codec import from_plain, to_plain
-from lumc.kernel.gpu_grammar import space_of
-from lumc.kernel.grammar import Grammar
 from lumc.kernel.key import canonical, kernel_key
-from lumc.kernel.moves import neighbours, stroll, structures
-from lumc.kernel.schedule import Schedule
+from lumc.kernel.machines import CPUS, FEATURES, GPUS, resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.choose import estimate
 from lumc.profile.price import program_us, scheduled
+from lumc.schedule.blocks import space_of
+from lumc.schedule.moves import neighbours, stroll, structures
+from lumc.schedule.schedule import Schedule
+from lumc.schedule.space import Grammar
 from lumc.search import search
 from lumc.search.saturate import Limits
-from lumc.targets import CPUS, FEATURES, GPUS, resolve_target
 
 Row = Mapping[str, str]  # section -> a digest, or a number as text
 Rows = dict[str, Row]

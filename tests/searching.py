@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph, Node, WeightFile
-from lumc.kernel.plan import Plan
+from lumc.kernel.machines import CPUS
 from lumc.kernel.term import Kernel
 from lumc.oracle.graph import evaluate
 from lumc.oracle.term import evaluate_kernel
-from lumc.targets import CPUS
+from lumc.schedule.plan import Plan
 
 Array = np.ndarray[Any, Any]
 TARGET = CPUS["x86-64-v3"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lumc.frontend.join import concat
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.join import concat
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from searching import weight
 
 Build = Callable[[Model], Tensor]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph
 from searching import weight
 

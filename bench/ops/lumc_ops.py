@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lumc.frontend import Tensor, nn
+from lumc.frontend import Tensor
 from lumc.frontend import concat as concat
+from lumc.frontend.api import nn
 
 exp, log, tanh, rsqrt = Tensor.exp, Tensor.log, Tensor.tanh, Tensor.rsqrt
 relu, silu, gelu = Tensor.relu, Tensor.silu, Tensor.gelu

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lumc import __version__
+from lumc.command.options import PROFILE, options
 from lumc.errors import Exit, LumcError
-from lumc.options import PROFILE, options
 
 if TYPE_CHECKING:
-    from lumc.pipeline import ProfileOptions
+    from lumc.command.passes import ProfileOptions
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as e:
-        from lumc.log import unexpected
+        from lumc.report.log import unexpected
 
         click.echo(unexpected(e, sys.argv), err=True)
         sys.exit(int(Exit.FAILED))
@@ -66,7 +66,7 @@ def objects_folder() -> Path | None:
 
 
 def profile_options(cache: str | None, **chosen: Any) -> ProfileOptions:
-    from lumc.pipeline import ProfileOptions
+    from lumc.command.passes import ProfileOptions
 
     return ProfileOptions(cache=cache_folder(cache), **chosen)
 
@@ -106,10 +106,10 @@ def import_(
     referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
     are read.
     """
-    from lumc import pipeline
+    from lumc.command import passes
 
-    wanted = pipeline.Precision(dtype, weights)
-    pipeline.import_model(source, output, dims, copy_weights, wanted, verbose)
+    wanted = passes.Precision(dtype, weights)
+    passes.import_model(source, output, dims, copy_weights, wanted, verbose)
 
 
 @commands.command()
@@ -126,10 +126,10 @@ def search(
     verbose: int,
 ) -> None:
     """Find equivalent programs: .lg in, .ls search space out."""
-    from lumc import pipeline
+    from lumc.command import passes
 
-    wanted = pipeline.Precision(dtype, weights)
-    pipeline.search(source, output, target, dims, wanted, max_nodes, seed, verbose)
+    wanted = passes.Precision(dtype, weights)
+    passes.search(source, output, target, dims, wanted, max_nodes, seed, verbose)
 
 
 @commands.command()
@@ -140,18 +140,18 @@ def profile(source: str, output: str, trace: str | None, verbose: int, **chosen:
     Stops when no kernel can gain, or after the budget; Ctrl-C writes the best plan so far.
     Times are kept: the next search goes on where this one ended.
     """
-    from lumc import pipeline
+    from lumc.command import passes
 
-    pipeline.profile(source, output, profile_options(**chosen), verbose, trace)
+    passes.profile(source, output, profile_options(**chosen), verbose, trace)
 
 
 @commands.command()
 @options("input", "out", "verbose")
 def codegen(source: str, output: str, verbose: int) -> None:
     """Print the chosen kernels: .lp in, .lk kernels out."""
-    from lumc import pipeline
+    from lumc.command import passes
 
-    pipeline.codegen(source, output, verbose)
+    passes.codegen(source, output, verbose)
 
 
 @commands.command()
@@ -170,10 +170,10 @@ def link(
 
     Several .lk files of one graph, each for another target, make one bundle that runs on all.
     """
-    from lumc import pipeline
+    from lumc.command import passes
 
-    compilers = pipeline.Compilers(cc, nvcc, objects_folder())
-    pipeline.link(sources or ("-",), output, as_zip, compilers, verbose)
+    compilers = passes.Compilers(cc, nvcc, objects_folder())
+    passes.link(sources or ("-",), output, as_zip, compilers, verbose)
 
 
 @commands.command("compile")
@@ -197,13 +197,13 @@ def compile_(
     **chosen: Any,
 ) -> None:
     """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle."""
-    from lumc import pipeline
+    from lumc.command import passes
 
     measuring, kept = profile_options(**chosen), objects_folder()
-    how = pipeline.CompileOptions(
+    how = passes.CompileOptions(
         measuring, target, dims, max_nodes, as_zip, save_temps, kept, verbose, trace
     )
-    pipeline.compile_model(source, output, how, pipeline.Precision(dtype, weights))
+    passes.compile_model(source, output, how, passes.Precision(dtype, weights))
 
 
 @commands.command()
@@ -227,9 +227,9 @@ def run(
 
     --trace times every launch on every thread of a second run; it costs a few ns per launch.
     """
-    from lumc import execute
+    from lumc.command import bundles
 
-    execute.run(bundle, inputs, output, state, entry, threads, as_json, trace, device or "")
+    bundles.run(bundle, inputs, output, state, entry, threads, as_json, trace, device or "")
 
 
 @commands.command()
@@ -259,9 +259,9 @@ def verify(
     onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed. A .lg
     is computed in float64: so is shown what reduced precision costs.
     """
-    from lumc import execute
+    from lumc.command import bundles
 
-    execute.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json, device or "")
+    bundles.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json, device or "")
 
 
 @commands.command()
@@ -280,9 +280,9 @@ def bench(
     as_json: bool,
 ) -> None:
     """Time a bundle; the minimum is the figure to compare."""
-    from lumc import execute
+    from lumc.command import bundles
 
-    execute.bench(bundle, inputs, seconds, entry, threads, seed, as_json, device or "")
+    bundles.bench(bundle, inputs, seconds, entry, threads, seed, as_json, device or "")
 
 
 @commands.command()

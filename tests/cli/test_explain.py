@@ -13,7 +13,8 @@ import pytest
 
 import browser
 from commands import Lumc
-from lumc import artifact, files
+from lumc.artifacts import files
+from lumc.disk import artifact
 from lumc.report import gains
 from lumc.report.evidence import head
 

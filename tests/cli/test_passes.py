@@ -209,7 +209,7 @@ def test_verify_ends_with_3_on_a_difference(matmul: Lumc) -> None:
     Path("w.lg").write_text(wrong)
     matmul("compile", "--estimate", "w.lg", "-o", "w.lb", "--save-temps", ".")
     matmul("compile", "--estimate", "m.lg", "-o", "m.lb", "--save-temps", ".")
-    from lumc import artifact
+    from lumc.disk import artifact
 
     right = artifact.parse(Path("m.lk").read_text(), "kernels", "", Path())
     other = artifact.parse(Path("w.lk").read_text(), "kernels", "", Path())

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from commands import Lumc
-from lumc.log import Log
 from lumc.profile.finals import Progress
 from lumc.report import progress
+from lumc.report.log import Log
 from lumc.report.trace import Trace
 
 GRAPH = """lumc graph 1

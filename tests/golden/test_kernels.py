@@ -6,13 +6,13 @@ import pytest
 
 import kernel_zoo as zoo
 from dealing import flash, narrowed, schedule, tiled
-from lumc.codegen.c import print_kernel
+from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.generate import print_source
-from lumc.codegen.lower import lower
-from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import default_schedule
+from lumc.codegen.tile.lower import lower
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
-from lumc.targets import resolve_target
+from lumc.schedule.first import default_schedule
+from lumc.schedule.schedule import Schedule, Stage
 
 FOLDER = Path(__file__).parent / "kernels"
 KERNELS: dict[str, tuple[Kernel, str]] = {

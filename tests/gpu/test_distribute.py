@@ -28,13 +28,13 @@ from kernel_zoo import (
     turned_matmul,
     typed_rows,
 )
-from lumc.codegen.cuda import CudaWriter
-from lumc.codegen.gpuops import print_kernel
-from lumc.codegen.layout import Distribution, Roles, deal, mma, simdgroup, simt
+from lumc.codegen.gpu.cuda import CudaWriter
+from lumc.codegen.gpu.distribution import Distribution, Roles, deal, mma, simdgroup, simt
+from lumc.codegen.gpu.operations import print_kernel
 from lumc.graph.ops import DType
-from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
-from lumc.targets import resolve_target
+from lumc.schedule.schedule import Schedule, Stage
 
 SYNC = "lumc_sync();"
 

@@ -31,16 +31,16 @@ from kernel_zoo import (
 )
 from kernels import assert_close, worst
 from lumc.codegen.generate import generate
+from lumc.command.passes import make_space
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
-from lumc.kernel.gpu import guesses
-from lumc.kernel.schedule import Schedule
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
 from lumc.oracle.kernel import TF32, differences
 from lumc.oracle.term import evaluate_kernel
-from lumc.pipeline import make_space
 from lumc.profile.choose import estimate
-from lumc.targets import resolve_target
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.schedule import Schedule
 
 TARGET = resolve_target("cuda:sm_90+tf32")
 SHAPES = ((64, 96, 64), (17, 100, 137), (33, 40, 70))

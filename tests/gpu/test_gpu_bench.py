@@ -16,17 +16,17 @@ from itertools import islice
 
 from gpu_bundles import Emulator
 from kernels import CC
-from lumc.kernel.gpu import guesses
-from lumc.kernel.plan import KernelPlan
-from lumc.targets import resolve_target
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.plan import KernelPlan
+from lumc.kernel.machines import resolve_target
 from lumc.link import cuda
 from lumc.link.toolchain import find
-from lumc.profile.gpu import GpuBench
+from lumc.profile.measure_gpu import GpuBench
 from lumc.profile.measure import Job
 from lumc.kernel.codec import to_plain
-from lumc.runtime import worker as remembering
-from lumc.runtime.gpu_worker import GpuWorker
-from lumc.runtime.process import Limits
+from lumc.lab import worker as remembering
+from lumc.lab.gpu_worker import GpuWorker
+from lumc.lab.process import Limits
 from measuring import kernel_of, product
 
 TID = "const unsigned tid = threadIdx.x;"

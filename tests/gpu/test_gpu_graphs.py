@@ -12,8 +12,8 @@ import pytest
 
 from differential import Case, check_emulated
 from lumc.graph.ops import DType
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
-from lumc.targets import resolve_target
 from random_graphs import Profile, random_graph
 
 F32, HALVES = DType.F32, (DType.F16, DType.BF16)

@@ -24,15 +24,15 @@ from dealing import (
 )
 from kernel_zoo import FAMILIES, random_inputs
 from kernels import assert_close
-from lumc.codegen.distributed import Tile
+from lumc.codegen.gpu.program import Tile
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import pairs
-from lumc.kernel.gpu import guesses
 from lumc.kernel.normal import normalize
-from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.operands import pairs
+from lumc.schedule.schedule import Schedule
 
 TOGETHER = 12  # kernels that are compiled at once
 ORDERS = ("forward", "reverse", "random")

@@ -12,10 +12,10 @@ import pytest
 from dealing import build, cuda, dealt, random_dealt, refusal, run
 from kernels import worst
 from lumc.graph.ops import DType
-from lumc.kernel.gpu import guesses
-from lumc.kernel.schedule import Schedule
 from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.schedule import Schedule
 from numeric import test_kernel_values as cases
 
 

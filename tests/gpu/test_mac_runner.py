@@ -11,8 +11,8 @@ import pytest
 
 import fake_metal
 from bundles import compiler
-from lumc.link import bundle, mac
-from lumc.link.bundle import Part, Tools
+from lumc.link import link, mac
+from lumc.link.link import Part, Tools
 
 needs_zig = pytest.mark.skipif(
     not importlib.util.find_spec("ziglang"), reason="needs the ziglang wheel (lumc[metal])"
@@ -67,7 +67,7 @@ def test_a_signed_program_for_arm64_that_needs_the_system_only(tmp_path: Path) -
     with pytest.raises(AssertionError):
         check_signature(data[:4096] + b"\1" + data[4097:], found[kinds.index(CODE_SIGNATURE)][1])
     # the same bytes again
-    bundle.compile_mac_runner.cache_clear()
+    link.compile_mac_runner.cache_clear()
     again = fake_metal.link(fake_metal.counter(), tmp_path / "again.lb", tmp_path)
     assert (again / mac.NAME).read_bytes() == data
 
@@ -77,6 +77,6 @@ def test_without_the_wheel_the_bundle_says_so(
 ) -> None:
     monkeypatch.setattr(mac, "compiler", lambda kept: None)
     parts = [Part(fake_metal.counter(), "0" * 64)]
-    notes = bundle.link(parts, tmp_path / "m.lb", tmp_path, Tools(compiler()), single=False)
+    notes = link.link(parts, tmp_path / "m.lb", tmp_path, Tools(compiler()), single=False)
     assert notes == [mac.LEFT_OUT] and "pip install" in notes[0]
     assert not (tmp_path / "m.lb" / mac.NAME).exists()

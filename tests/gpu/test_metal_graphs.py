@@ -14,12 +14,12 @@ from gpu.msl_lint import lint
 from lumc.codegen.generate import generate
 from lumc.graph.bind import bind_dims
 from lumc.graph.text import parse_graph
-from lumc.link.bundle import metal_text
+from lumc.kernel.machines import resolve_target
+from lumc.link.link import metal_text
 from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.runtime.metal import Bundle
 from lumc.search.explore import search
-from lumc.targets import resolve_target
 from searching import error, random_inputs, random_values
 
 GRAPHS = Path(__file__).parents[2] / "graphs"

@@ -13,16 +13,16 @@ from gpu import address_spaces
 from gpu.msl_lint import lint
 from kernel_zoo import FAMILIES, random_inputs
 from kernels import assert_close
-from lumc.codegen.gpuops import print_kernel
-from lumc.codegen.mathlib import header_of
-from lumc.codegen.metal import MetalWriter
+from lumc.codegen.gpu.metal import MetalWriter
+from lumc.codegen.gpu.operations import print_kernel
+from lumc.codegen.text.headers import header_of
 from lumc.graph.ops import DType
-from lumc.kernel.gpu import guesses
-from lumc.kernel.schedule import Schedule
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel
-from lumc.targets import resolve_target
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.schedule import Schedule
 
 Case = tuple[Kernel, Schedule]
 

@@ -18,18 +18,18 @@ from bundles import build
 from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from fake_gpu import environment
 from gpu_bundles import Emulator
+from lumc.artifacts.files import read_graph
+from lumc.codegen.code import Code
 from lumc.codegen.generate import generate
-from lumc.codegen.plan import Code
-from lumc.execute import complete
-from lumc.files import read_graph
-from lumc.frontend.huggingface import import_folder
+from lumc.command.bundles import complete
+from lumc.command.passes import make_space
+from lumc.disk.weights import read_weight
+from lumc.frontend.models.huggingface import import_folder
 from lumc.graph.graph import Graph, Node
+from lumc.kernel.machines import resolve_target
 from lumc.oracle.graph import evaluate
-from lumc.pipeline import make_space
 from lumc.profile.choose import estimate
 from lumc.runtime import metal
-from lumc.targets import resolve_target
-from lumc.weights import read_weight
 
 GRAPHS = Path(__file__).parents[2] / "graphs"
 DIMS = {"b": 3, "s": 20, "n": 17}  # of the samples, where they are symbolic

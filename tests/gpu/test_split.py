@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from differential import Case, check_emulated
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
-from lumc.targets import resolve_target
 from splitting import decode, product, slow, softmax, total, transposed
 
 SHORT = {

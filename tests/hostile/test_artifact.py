@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lumc import artifact
+from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
 
 BODY = {"graph": "lumc graph 1\n", "files": [{"path": "a", "size": 3}], "n": 1.5, "x": []}

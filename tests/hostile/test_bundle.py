@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 
 from bundles import build, compiler, kernel, mlp, simple
-from lumc.codegen.plan import Launch, Value
+from lumc.bundle import manifest
+from lumc.bundle.restore import weight_reader
+from lumc.bundle.unpack import unpack
+from lumc.codegen.code import Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
-from lumc.link import bundle, manifest
+from lumc.link import link
 from lumc.runtime.cpu import Bundle
-from lumc.runtime.restore import weight_reader
-from lumc.runtime.unpack import unpack
 
-RUNNER = Path(bundle.__file__).parent / "runner"
+RUNNER = Path(link.__file__).parent / "runner"
 ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-std=gnu11")
 
 
@@ -39,7 +40,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """lumc-run under the sanitizers."""
     out = tmp_path_factory.mktemp("asan") / "lumc-run"
-    sources = [str(RUNNER / f"{n}.c") for n in (*bundle.LIBRARY, "main")]
+    sources = [str(RUNNER / f"{n}.c") for n in (*link.LIBRARY, "main")]
     command = [*compiler().command, *ASAN, *sources, "-o", str(out), "-pthread", "-ldl"]
     subprocess.run(command, check=True)
     return out

@@ -27,93 +27,93 @@ class Mutant(NamedTuple):
 RANDOM, DEFAULT, VALUES = "random_schedules", "default_schedules", "test_kernel_values"
 QUICK = {
     "overwrites at every tile": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "self._contract(g, s, done[s], cut)",
         "self._contract(g, s, done[s], ())",
         f"{RANDOM} and matmul",
     ),
     "no edge kernels": Mutant(
-        "codegen/cwriter.py",
+        "codegen/text/writer.py",
         "return full + sorted({s % by for s in r.sizes} - {0})",
         "return full or [by]",
         f"{DEFAULT} and matmul",
     ),
     "tile sums are not rescaled": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         'rescaled = binary("mul", sums[s], w.scale)',
         "rescaled = sums[s]",
         f"{RANDOM} and attention",
     ),
     "row of -inf gives 0": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         'binary("add", sums[s], _minus(top, top))',
         "sums[s]",
         f"{VALUES} and weighted",
     ),
     "maximum forgets NaN": Mutant(
-        "codegen/creduce.py",
+        "codegen/cpu/reduce.py",
         'if o.op == "max" and self.kind.is_float:',
         "if False:",
         f"{VALUES} and max_carries_nan",
     ),
     "lanes of the rest are taken twice": Mutant(
-        "codegen/creduce.py",
+        "codegen/cpu/reduce.py",
         "< seen ? {old} : {value})",
         "< 0 * seen ? {old} : {value})",
         f"{DEFAULT} and layernorm",
     ),
     "a streamed row goes on after its end": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "LUMC_PIECE / size, left)",
         "LUMC_PIECE / size, left + 1)",
         "change_no_bit",
     ),
     "a row is written over while it is read": Mutant(
-        "codegen/skew.py", "slots = 1 + max(", "slots = max(", "change_no_bit"
+        "codegen/tile/skew.py", "slots = 1 + max(", "slots = max(", "change_no_bit"
     ),
     "what fills no chunk is left out": Mutant(
-        "codegen/cskew.py", "n % chunk >= rest.width", "n % chunk > n", "change_no_bit"
+        "codegen/cpu/skew.py", "n % chunk >= rest.width", "n % chunk > n", "change_no_bit"
     ),
     "prefetches beside the least work": Mutant(
-        "codegen/passes.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
+        "codegen/tile/rows.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
     ),
     "a value is kept for one pass only": Mutant(
-        "codegen/lower.py", "for n in found:\n", "for n in found[:1]:\n", "every_later_pass"
+        "codegen/tile/lower.py", "for n in found:\n", "for n in found[:1]:\n", "every_later_pass"
     ),
 }
 MORE = {
     "a row at a border loses a step": Mutant(
-        "codegen/program.py",
+        "codegen/tile/program.py",
         "own[i][0] <= v < own[i][1]",
         "own[i][0] < v < own[i][1]",
         f"({DEFAULT} or {RANDOM}) and conv",
     ),
     "rows inside are taken for those at a border": Mutant(
-        "codegen/ccontract.py",
+        "codegen/cpu/contract.py",
         'test = f"({here})" if left[m] else',
         "test =",
         f"({DEFAULT} or {RANDOM}) and conv",
     ),
     "steps at a border are others": Mutant(
-        "codegen/cmicro.py",
+        "codegen/cpu/micro.py",
         "const long i{d} = {v};",
         "const long i{d} = {len(self.valid) - 1 - v};",
         f"({DEFAULT} or {RANDOM}) and conv",
     ),
     "phases of a copy change places": Mutant(
-        "codegen/staging.py",
+        "codegen/tile/staging.py",
         "dst = substitute(phased, {axis(p): num(n)})",
         "dst = substitute(phased, {axis(p): num(step - 1 - n)})",
         f"({DEFAULT} or {RANDOM}) and windows",
     ),
     "every row is finished as the first one": Mutant(
-        "codegen/creduce.py",
+        "codegen/cpu/reduce.py",
         "terms = [substitute(substitute(op.then.term, at), results) for at in there]",
         "terms = [substitute(substitute(op.then.term, there[0]), results) for _ in there]",
         f"({DEFAULT} or {RANDOM}) and windows",
     ),
     "a finished sum that others read is not stored": Mutant(
-        "codegen/passes.py",
+        "codegen/tile/rows.py",
         "touched.get(dst.attr[0]) == 2 and",
         "touched.get(dst.attr[0], 2) > 1 and",
         "follows_a_window",
@@ -131,61 +131,61 @@ MORE = {
         f"({DEFAULT} or {RANDOM}) and chosen",
     ),
     "steps beyond the end of the border count": Mutant(
-        "codegen/ccontract.py",
+        "codegen/cpu/contract.py",
         "{_step_at(w, op, b, b.hi)} - {first};",
         "{_step_at(w, op, b, b.hi)};",
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "what is not computed is read": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "done[s] = guard(axis(a), r.lo.attr[0], r.lo.attr[0] + r.largest, done[s])",
         "pass",
         f"({DEFAULT} or {RANDOM}) and pooled_beside",
     ),
     "zeros begin too early": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "min(n, hi - constant)",
         "min(n, hi - constant) - 1",
         f"({DEFAULT} or {RANDOM}) and pooled_beside",
     ),
     "steps before the border count": Mutant(
-        "codegen/ccontract.py",
+        "codegen/cpu/contract.py",
         "{first} = {_step_at(w, op, b, b.lo)};",
         "{first} = 0;",
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "a number of steps has no text": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "tuple(sorted({*counts}))",
         "tuple(sorted({*counts}))[:1]",
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "logarithms around 1 are differences": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "0x3f864a87, 0x3f800000}",
         "0x3f864a87, 0x3f820821}",
         "whole_vectors",
     ),
     "logarithms below 0 are those above": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "getmantps512_mask(x, 15,",
         "getmantps512_mask(x, 7,",
         "whole_vectors",
     ),
     "a running sum forgets what was before a piece": Mutant(
-        "codegen/crunning.py",
+        "codegen/cpu/running.py",
         "{total} = lumc_run_sum_f32({name}, {count}, {total});",
         "lumc_run_sum_f32({name}, {count}, {total});",
         f"{DEFAULT} and running",
     ),
     "a running sum forgets all vectors but the last": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "sum += v[LUMC_LANES - 1];",
         "sum = v[LUMC_LANES - 1];",
         f"{DEFAULT} and running",
     ),
     "a running row goes on from itself": Mutant(
-        "codegen/crunning.py",
+        "codegen/cpu/running.py",
         "back = {axis(over): add(axis(over), -1)}",
         "back = {axis(over): add(axis(over), 0)}",
         f"{DEFAULT} and running",
@@ -203,55 +203,61 @@ MORE = {
         f"{DEFAULT} and running",
     ),
     "results with nothing to take are left out": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "if r.empty:",
         "if r.empty > 1:",
         f"{DEFAULT} and running",
     ),
     "all of a running result in every part": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "owned = r.along in opened and not self.c.is_cut(r.along)",
         "owned = True",
         f"{RANDOM} and running",
     ),
     "rows that are not there are read": Mutant(
-        "codegen/cterm.py",
+        "codegen/text/term.py",
         ": {p.spelling.zeros}",
         ": &{p.address(start)}",
         f"{DEFAULT} and windows",
     ),
     "windows of the last rows are left out": Mutant(
-        "codegen/creduce.py",
+        "codegen/cpu/reduce.py",
         "for rest in sorted(",
         "for rest in sorted(set() and ",
         f"{DEFAULT} and windows",
     ),
     "windows of neighbours are the same": Mutant(
-        "codegen/creduce.py",
+        "codegen/cpu/reduce.py",
         "add(axis(row), n)} if n",
         "add(axis(row), n)} if n > 1",
         f"{DEFAULT} and windows",
     ),
     "a case begins a row early": Mutant(
-        "codegen/c.py", 'f"{c} >= {op.lo}"', 'f"{c} >= {op.lo} - 1"', f"{DEFAULT} and reflected"
+        "codegen/cpu/kernel.py",
+        'f"{c} >= {op.lo}"',
+        'f"{c} >= {op.lo} - 1"',
+        f"{DEFAULT} and reflected",
     ),
     "a piece of the lanes is one short": Mutant(
-        "codegen/domains.py",
+        "codegen/tile/domains.py",
         "span[1] - span[0] + 1\n",
         "max(1, span[1] - span[0])\n",
         f"{DEFAULT} and joined",
     ),
     "guards hold when they begin to": Mutant(
-        "codegen/domains.py",
+        "codegen/tile/domains.py",
         "if lo <= least and most < hi:",
         "if lo <= least and least < hi:",
         f"{DEFAULT} and (joined or reflected or pad_iota)",
     ),
     "a row that goes round goes on": Mutant(
-        "codegen/domains.py", "add(x, -least * c)", "add(x, -least)", f"{DEFAULT} and rolled"
+        "codegen/tile/domains.py", "add(x, -least * c)", "add(x, -least)", f"{DEFAULT} and rolled"
     ),
     "what is written out is all the same": Mutant(
-        "codegen/abreast.py", "num(n)} for n in", "num(0 * n)} for n in", f"{DEFAULT} and paired"
+        "codegen/tile/abreast.py",
+        "num(n)} for n in",
+        "num(0 * n)} for n in",
+        f"{DEFAULT} and paired",
     ),
     "zeros that are multiplied are left out": Mutant(
         "kernel/folded.py",
@@ -260,121 +266,124 @@ MORE = {
         f"{DEFAULT} and joined",
     ),
     "the last vector is stored whole": Mutant(
-        "codegen/cmicro.py",
+        "codegen/cpu/micro.py",
         "{before}{value}, {p.used});",
         "{before}{value}, {p.width});",
         f"{DEFAULT} and linear",
     ),
     "weights lie across the wrong axis": Mutant(
-        "codegen/across.py",
+        "codegen/tile/across.py",
         "dims = tuple(ir.Dim(a, num(0), extent[a]) for a in axes)",
         "dims = tuple(ir.Dim(a, num(0), extent[a]) for a in (*axes[1:], axes[0]))",
         f"{DEFAULT} and windows",
     ),
     "padded once for other rows": Mutant(
-        "codegen/staging.py",
+        "codegen/tile/staging.py",
         "seen = forms, {axis(n): i for",
         "seen = forms, {axis(n): add(i, 1) for",
         f"{DEFAULT} and windows",
     ),
     "phases of other windows": Mutant(
-        "codegen/staging.py",
+        "codegen/tile/staging.py",
         "= mod(rest, step, {})",
         "= mod(add(rest, 1), step, {})",
         f"{DEFAULT} and windows",
     ),
     "rows are rounded down": Mutant(
-        "codegen/vectors.py",
+        "codegen/tile/vectors.py",
         "else -r.largest % half",
         "else -(r.largest % half)",
         f"{DEFAULT} and windows",
     ),
     "keys lose NaN": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "> 0x7f800000 ? lumc_float(0x7fc00000) :",
         "> 0x7f800001 ? lumc_float(0x7f800000) :",
         f"{VALUES} and max_of_windows",
     ),
     "keys are left": Mutant(
-        "codegen/creduce.py",
+        "codegen/cpu/reduce.py",
         'if o.op == "keyed" else t)',
         'if o.op == "max" else t)',
         f"{DEFAULT} and windows",
     ),
     "parts of other rows": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "substitute(part, {axis(along): i})",
         "substitute(part, {axis(along): i.kids[0]})",
         f"{DEFAULT} and windows",
     ),
     "the rest of a row starts late": Mutant(
-        "codegen/cwriter.py",
+        "codegen/text/writer.py",
         "{end} - {width if again else rest}",
         "{end} - {width if again else rest} + 1",
         f"{DEFAULT} and (moments or layernorm)",
     ),
     "every lane starts with the sum so far": Mutant(
-        "codegen/creduce.py",
+        "codegen/cpu/reduce.py",
         "{'0' if self.sums else",
         "{'0' if 0 else",
         f"{RANDOM} and moments",
     ),
     "window starts one late": Mutant(
-        "codegen/staging.py",
+        "codegen/tile/staging.py",
         "lo, n, sizes = num(constant), num(1), {1}",
         "lo, n, sizes = num(constant + 1), num(1), {1}",
         f"{RANDOM} and conv",
     ),
     "kept although its axis is tiled": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "if n != j and not self.c.is_cut(n) and again[n] in wanted",
         "if n != j and again[n] in wanted",
         f"{RANDOM} and softmax",
     ),
     "a root is stored once per tile of an axis it lacks": Mutant(
-        "codegen/lower.py",
+        "codegen/tile/lower.py",
         "ir.When(around, [op]) if around else op",
         "op",
         "many_random_schedules and row_update",
     ),
     "folds what is read outside the rows": Mutant(
-        "codegen/passes.py", "p.panel is None and count == total[name]", "p.panel is None", RANDOM
+        "codegen/tile/rows.py",
+        "p.panel is None and count == total[name]",
+        "p.panel is None",
+        RANDOM,
     ),
     "the last tile has the full size": Mutant(
-        "codegen/context.py",
+        "codegen/tile/context.py",
         "return ir.Range(ir.block_start(name), ir.block_size(name), (rest, tile))",
         "return ir.Range(ir.block_start(name), num(tile), (tile,))",
         f"{RANDOM} and layernorm",
     ),
     "irregular operands are read in place": Mutant(
-        "kernel/contraction.py", "if irregular & tile:", "if False:", f"{RANDOM} and mod_matmul"
+        "schedule/operands.py", "if irregular & tile:", "if False:", f"{RANDOM} and mod_matmul"
     ),
     "a horizontal sum forgets half": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "x2 v) { return v[0] + v[1]; }",
         "x2 v) { return v[0]; }",
         f"{RANDOM} and gemv",
     ),
     "tiles of -inf poison the sum": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "return f < -0x1.fffffep127f ? -0x1.fffffep127f : f;",
         "return f;",
         f"{VALUES} and weighted",
     ),
     "exp2 loses denormals": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "x = -151.0f > x ? -151.0f : x;",
         "x = -126.0f > x ? -126.0f : x;",
         f"{VALUES} and functions_of_special",
     ),
     "indices truncate": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "return a >= 0 ? a / b : -((b - 1 - a) / b);",
         "return a / b;",
         f"{DEFAULT} and negative_division",
     ),
     "a select multiplies": Mutant(
-        "codegen/cterm.py",
+        "codegen/text/term.py",
         'return f"({a} ? {b} : {zero(computed(dtype(e)))})"',
         'return f"({a} * {b})"',
         f"{VALUES} and select",
@@ -386,19 +395,19 @@ MORE = {
         "test_sanitizers_deep",
     ),
     "an outer tile is prepared by the first part only": Mutant(
-        "codegen/c.py",
+        "codegen/cpu/kernel.py",
         '"tile == first || " if op.part_start',
         '"" if op.part_start',
         f"{RANDOM} and (rms or qkv or gated)",
     ),
     "padding of panels is not skipped": Mutant(
-        "codegen/program.py",
+        "codegen/tile/program.py",
         "n * -(-self.dims[at].size // width), n",
         "n * -(-self.dims[at].size // width), n + 1",
         f"{RANDOM} and linear",
     ),
     "f16 is rounded down": Mutant(
-        "codegen/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel.h",
         "base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base;",
         "base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base * 0.999f;",
         f"{VALUES} and narrow_float",
@@ -422,7 +431,7 @@ def catches(mutant: Mutant, folder: Path) -> bool:
     tests = Path(__file__).parent
     path = f"pythonpath={folder / 'src'} {tests.parent}"
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", path, "-k", mutant.tests]
-    units = "unit/codegen/test_lower", "unit/kernel/test_normal"
+    units = "unit/codegen/tile/test_lower", "unit/kernel/test_normal"
     names = "numeric/test_kernels", f"numeric/{VALUES}", *units
     files = [str(tests.parent / f"{name}.py") for name in names]
     command = [sys.executable, "-m", "pytest", *options, *files]

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 import kernel_zoo as zoo
-import lumc.codegen.program as ir
+import lumc.codegen.tile.program as ir
 from drawing import random_schedule
 from kernel_zoo import F32, F64, c, greatest, kernel, plus, times, total, x
 from kernels import FLAGS, compile_programs, native, run, run_checked, worst
-from lumc.codegen.c import print_kernel
-from lumc.codegen.lower import lower
-from lumc.codegen.mathlib import header_of
+from lumc.codegen.cpu.kernel import print_kernel
+from lumc.codegen.text.headers import header_of
+from lumc.codegen.tile.lower import lower
 from lumc.graph.ops import DType
-from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import default_schedule
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel, binary, cast, const, guard, unary, wsum
 from lumc.oracle.term import evaluate_kernel
-from lumc.targets import resolve_target
+from lumc.schedule.first import default_schedule
+from lumc.schedule.schedule import Schedule, Stage
 
 NAN, INF = np.nan, np.inf
 

@@ -37,16 +37,16 @@ from kernels import (
     run,
     run_checked,
 )
-from lumc.codegen.c import print_kernel
-from lumc.codegen.lower import lower
-from lumc.codegen.program import Contract, Map, Par, Program, Reduce, Rows, When, leaves
+from lumc.codegen.cpu.kernel import print_kernel
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import Contract, Map, Par, Program, Reduce, Rows, When, leaves
 from lumc.graph.ops import DType
-from lumc.kernel.contraction import NARROW
-from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import default_schedule
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel, cast
 from lumc.oracle.term import evaluate_kernel
-from lumc.targets import resolve_target
+from lumc.schedule.first import default_schedule
+from lumc.schedule.operands import NARROW
+from lumc.schedule.schedule import Schedule, Stage
 
 DRAWS = 20  # random schedules per family, shared by its shapes
 DEEP = 25  # and per shape, when looking for faults

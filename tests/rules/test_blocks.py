@@ -10,16 +10,16 @@ import pytest
 
 from lumc.errors import LumcError
 from lumc.frontend import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.expr import Expr, add, axis, mul
 from lumc.graph.ops import DType
-from lumc.kernel.legal import check_kernel
+from lumc.kernel.machines import CPUS
 from lumc.kernel.normal import normalize
 from lumc.kernel.term import Buffer, Kernel, Root, binary, const, guard, iota, load, reduce
 from lumc.oracle.term import evaluate_kernel
+from lumc.schedule.legal import check_kernel
 from lumc.search import split
 from lumc.search.split import blocks_apart
-from lumc.targets import CPUS
 from splitting import laws
 
 KIND = DType.F64

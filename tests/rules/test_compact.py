@@ -18,21 +18,21 @@ from differential import Case, check_compiled
 from kernels import native
 from lumc.errors import LumcError
 from lumc.frontend import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.expr import Expr, add, axis, mul
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.inside import escape
-from lumc.kernel.legal import check_kernel
+from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, guard, load, reduce
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile.choose import estimate
 from lumc.report.derivation import variant_of
+from lumc.schedule.legal import check_kernel
 from lumc.search import compact, search
 from lumc.search.compact import compacts
 from lumc.search.cuts import assemble
-from lumc.targets import CPUS, resolve_target
 from zoo import build
 
 KIND = DType.F64

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis
 from lumc.graph.ops import DType
-from lumc.kernel.legal import check_kernel
 from lumc.kernel.term import Buffer, binary, guard, load, reduce, unary
 from lumc.oracle.term import evaluate_kernel
+from lumc.schedule.legal import check_kernel
 from lumc.search.cuts import Frame, Splitting, cut_points
 from lumc.search.layout import origin, relaid
 from lumc.search.saturate import Stats, StopReason

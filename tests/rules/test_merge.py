@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lumc.codegen.lower import lower
-from lumc.codegen.program import Map
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import Map
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, floordiv, mod, mul, num, subterms
 from lumc.graph.ops import DType
 from lumc.kernel import merge
-from lumc.kernel.legal import check_kernel
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.merge import merge_axes
 from lumc.kernel.normal import normalize
-from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Buffer, Kernel, Root, binary, guard, iota, load, reduce
 from lumc.oracle.term import evaluate_kernel
-from lumc.targets import resolve_target
+from lumc.schedule.first import default_schedule
+from lumc.schedule.legal import check_kernel
 
 KIND = DType.F64
 

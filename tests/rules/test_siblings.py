@@ -16,9 +16,9 @@ from lumc.errors import LumcError
 from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
 from lumc.kernel.key import rename
-from lumc.kernel.legal import check_kernel
 from lumc.kernel.term import Kernel, Root, binary, load, reduce, unary, wsum
 from lumc.oracle.term import evaluate_kernel
+from lumc.schedule.legal import check_kernel
 from lumc.search import siblings
 from lumc.search.siblings import beside
 

@@ -21,16 +21,16 @@ from lumc.graph.expr import Expr, add, axis
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.inside import escape
-from lumc.kernel.legal import check_kernel
+from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, guard, load, reduce
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile.choose import estimate
 from lumc.report.derivation import variant_of
+from lumc.schedule.legal import check_kernel
 from lumc.search import search, turn
 from lumc.search.cuts import assemble
 from lumc.search.turn import turned
-from lumc.targets import CPUS, resolve_target
 
 KIND = DType.F64
 Turn = Callable[[Kernel, str], list[Kernel]]

@@ -12,24 +12,26 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 # folder -> folders and modules that it may import, beside itself
 ALLOWED = {
     "errors": set(),
-    "artifact": {"errors"},
     "process": set(),
-    "objects": {"errors", "artifact"},
-    "graph": {"errors", "artifact"},
-    "weights": {"errors", "artifact", "graph"},
-    "kernel": {"errors", "artifact", "graph"},
-    "records": {"errors", "artifact", "graph", "kernel"},
-    "oracle": {"errors", "artifact", "graph", "kernel"},
-    "frontend": {"errors", "artifact", "graph", "weights", "oracle"},
-    "search": {"errors", "artifact", "process", "graph", "kernel"},
-    "codegen": {"errors", "artifact", "graph", "kernel"},
-    "link": {"errors", "artifact", "objects", "graph", "weights", "kernel", "codegen"},
-    "runtime": {
-        "errors", "artifact", "process", "graph", "weights", "kernel", "oracle", "codegen", "link",
+    "graph": {"errors"},
+    "disk": {"errors", "graph"},
+    "kernel": {"errors", "graph", "schedule"},
+    "schedule": {"errors", "graph", "kernel"},
+    "search": {"errors", "process", "graph", "kernel", "schedule"},
+    "oracle": {"errors", "graph", "kernel"},
+    "frontend": {"errors", "graph", "disk", "oracle"},
+    "codegen": {"errors", "graph", "kernel", "schedule"},
+    "bundle": {"errors", "graph", "disk", "kernel", "schedule", "codegen"},
+    "artifacts": {"errors", "graph", "disk", "kernel", "schedule", "search", "codegen"},
+    "link": {"errors", "graph", "disk", "kernel", "codegen", "bundle"},
+    "runtime": {"errors", "graph", "disk", "codegen", "bundle"},
+    "lab": {
+        "errors", "process", "graph", "kernel", "schedule", "oracle", "codegen", "bundle", "link",
+        "runtime",
     },
     "profile": {
-        "errors", "artifact", "process", "graph", "kernel", "records", "oracle", "search",
-        "codegen", "link", "runtime",
+        "errors", "process", "graph", "kernel", "schedule", "search", "oracle", "codegen", "link",
+        "runtime", "lab",
     },
 }  # fmt: skip
 
@@ -55,7 +57,7 @@ def test_imports_run_one_way(source: Path) -> None:
         parts = name.split(".")
         if parts[0] == "lumc" and len(parts) > 1 and parts[1] != "__version__":
             assert parts[1] in ALLOWED[home] | {home}, f"{home} must not import {name}"
-        if home in ("graph", "kernel", "search"):
+        if home in ("graph", "kernel", "schedule", "search"):
             assert parts[0] not in ("subprocess", "ctypes", "pycuda"), f"{home} imports {name}"
 
 
@@ -75,7 +77,7 @@ def test_optional_packages_are_imported_where_they_are_used(source: Path) -> Non
 
 def test_the_compiler_knows_no_layer() -> None:
     layers = re.compile(r"attention|softmax|layer_?norm|rms_?norm|\bgelu\b", re.IGNORECASE)
-    for folder in ("search", "codegen", "profile", "kernel"):
+    for folder in ("search", "codegen", "profile", "kernel", "schedule"):
         for source in (ROOT / folder).rglob("*"):
             if source.suffix in (".py", ".egg"):
                 assert not layers.search(source.read_text()), source

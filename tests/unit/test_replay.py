@@ -13,8 +13,8 @@ import pytest
 
 import replay
 from lumc.kernel import bound
-from lumc.kernel.schedule import Schedule
 from lumc.profile import price
+from lumc.schedule.schedule import Schedule
 from replay import Rows, changes, kernel_rows, summary
 
 STEP = 67  # of all kernels every so many

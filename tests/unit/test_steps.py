@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from lumc import files
+from lumc.artifacts import files
 from lumc.codegen.generate import generate
 from lumc.frontend import Model
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph, print_graph
+from lumc.kernel.machines import resolve_target
 from lumc.profile.choose import estimate
 from lumc.report.words import equations
 from lumc.search import search, translate
 from lumc.search.explore import find_regions
-from lumc.targets import resolve_target
 
 ROOT = Path(__file__).parents[2]
 TARGET = resolve_target("cpu:x86-64-v3")

@@ -1,0 +1,1 @@
+"""From a plan to code: what launches, where values lie."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from lumc.codegen.abreast import stores
-from lumc.codegen.lower import lower
-from lumc.codegen.program import (
+from lumc.codegen.tile.abreast import stores
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import (
     Block,
     Case,
     Contract,
@@ -30,7 +30,7 @@ from lumc.codegen.program import (
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.graph import Entry, Graph, Node, reachable
 from lumc.graph.ops import Op as Primitive
-from lumc.kernel.plan import Instance, Plan
+from lumc.schedule.plan import Instance, Plan
 
 ARITHMETIC = ("un", "bin", "where")
 Leaf = Map | Reduce | Contract

@@ -11,27 +11,27 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from lumc.codegen import c
-from lumc.codegen.cuda import CudaWriter
-from lumc.codegen.distribute import distribute
-from lumc.codegen.gpuops import print_kernel
-from lumc.codegen.lower import lower
-from lumc.codegen.mathlib import header_of
-from lumc.codegen.memory import Interval, allocate
-from lumc.codegen.metal import MetalWriter
-from lumc.codegen.passes import touched
-from lumc.codegen.plan import Code, EntryPlan, Grid, KernelCode, Launch, Packing, Value
-from lumc.codegen.program import Program
+from lumc.codegen.code import Code, EntryPlan, Grid, KernelCode, Launch, Packing, Value
+from lumc.codegen.cpu import kernel as c
+from lumc.codegen.gpu.cuda import CudaWriter
+from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.metal import MetalWriter
+from lumc.codegen.gpu.operations import print_kernel
+from lumc.codegen.text.headers import header_of
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.memory import Interval, allocate
+from lumc.codegen.tile.program import Program
+from lumc.codegen.tile.rows import touched
 from lumc.graph.bind import require_static
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
-from lumc.kernel.gpu import guesses
 from lumc.kernel.inside import require_inside
-from lumc.kernel.plan import Plan
-from lumc.kernel.schedule import Threads
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, load
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.plan import Plan
+from lumc.schedule.schedule import Threads
 
 COPY = """/* {n} bytes of one value into an output: the value is a leaf, or an output already */
 void {symbol}(void *const *args, long part, long nparts) {{

@@ -3,11 +3,11 @@
 ``plus``, ``minus`` and ``times`` compute with extents, which may be symbolic.
 """
 
-from lumc.frontend import nn
-from lumc.frontend.elementwise import where
-from lumc.frontend.join import concat, stack
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
-from lumc.frontend.view import minus, plus, times
+from lumc.frontend.api import nn
+from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.join import concat, stack
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.view import minus, plus, times
 
 __all__ = ["Model", "Tensor", "concat", "minus", "nn", "plus", "stack", "times", "where"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lumc.errors import Exit, LumcError
-from lumc.frontend.model import PACKAGE, Model
+from lumc.frontend.api.model import PACKAGE, Model
 
 USAGE = "write FILE.py:FUNCTION, for example model.py:build"
 

@@ -1,0 +1,1 @@
+"""How code ships: compilers, and the native runner."""

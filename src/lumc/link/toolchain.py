@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lumc.disk.objects import fetch, keep, name_of
 from lumc.errors import Exit, LumcError
-from lumc.objects import fetch, keep, name_of
 
 FALLBACKS = ("gcc", "cc", "clang")
 # Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.

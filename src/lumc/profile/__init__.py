@@ -1,0 +1,1 @@
+"""Which programs and schedules are fastest, and what was measured."""

@@ -13,10 +13,10 @@ from math import inf
 from typing import Any
 
 from lumc.errors import Exit, LumcError
-from lumc.kernel.plan import KernelPlan, Plan, RegionPlan
 from lumc.profile.choose import Say, plan_region, programs, shortlist, silent
+from lumc.profile.records import Records, Trial, yardstick
 from lumc.profile.timing import is_faster
-from lumc.records import Records, Trial, yardstick
+from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
 from lumc.search.space import Space
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf
 
-from lumc.kernel.plan import Plan, RegionPlan
-from lumc.kernel.schedule import Schedule
 from lumc.profile.choose import Say, silent
 from lumc.profile.decide import Decisions
 from lumc.profile.measure import Bench, Job
+from lumc.profile.records import Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
-from lumc.records import Choice, Records, Trial, yardstick
+from lumc.schedule.plan import Plan, RegionPlan
+from lumc.schedule.schedule import Schedule
 from lumc.search.space import Space
 
 HEAVY, RIVALS = 3, 2  # kernels of which so many others are tried in whole runs

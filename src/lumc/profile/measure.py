@@ -16,25 +16,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lumc.codegen.c import print_kernel
-from lumc.codegen.lower import lower
-from lumc.codegen.mathlib import NAMES, header_of
-from lumc.codegen.program import Program, leaves, loads_of
+from lumc.codegen.cpu.kernel import print_kernel
+from lumc.codegen.text.headers import NAMES, header_of
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import Program, leaves, loads_of
 from lumc.errors import LumcError
 from lumc.kernel.codec import to_plain
-from lumc.kernel.plan import KernelPlan, Plan
-from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Speeds, Target
-from lumc.link.bundle import Tools
+from lumc.lab.device import measure_speeds
+from lumc.lab.process import Candidates, Limits, build_timer, device_lock
+from lumc.lab.whole import race
+from lumc.lab.worker import KEPT, OUTSIDE, Loaded, Worker
+from lumc.link.link import Tools
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.process import Lost, undisturbed
 from lumc.profile import timing
+from lumc.profile.records import Trial, text_of
 from lumc.profile.timing import Timing
-from lumc.records import Trial, text_of
-from lumc.runtime.device import measure_speeds
-from lumc.runtime.process import Candidates, Limits, build_timer, device_lock
-from lumc.runtime.whole import race
-from lumc.runtime.worker import KEPT, OUTSIDE, Loaded, Worker
+from lumc.schedule.plan import KernelPlan, Plan
+from lumc.schedule.schedule import Schedule
 
 SYMBOL = "k"  # of every candidate
 YARDSTICK = 1  # its number in the worker; a candidate is 0

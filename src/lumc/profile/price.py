@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, gcd, hypot, inf, log2, prod
 
-from lumc.codegen.abreast import stores
-from lumc.codegen.distribute import distribute
-from lumc.codegen.lower import lower
-from lumc.codegen.program import (
+from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.tile.abreast import stores
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import (
     Block,
     Case,
     Contract,
@@ -32,14 +32,14 @@ from lumc.errors import LumcError
 from lumc.graph.expr import Expr, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
-from lumc.kernel.contraction import factors, lanes
-from lumc.kernel.fragment import product_of
-from lumc.kernel.gpu import guesses
-from lumc.kernel.registers import ABREAST, LINE
-from lumc.kernel.schedule import Schedule
-from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
+from lumc.schedule.first import default_schedule
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.fragment import product_of
+from lumc.schedule.operands import factors, lanes
+from lumc.schedule.registers import ABREAST, LINE
+from lumc.schedule.schedule import Schedule
 
 OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
 STRIDED = 16.0  # times the price of a load of neighbouring lanes

@@ -12,8 +12,8 @@ import random
 from dataclasses import dataclass
 from math import log, sqrt
 
-from lumc.kernel.grammar import Grammar, Path
-from lumc.kernel.schedule import Schedule
+from lumc.schedule.schedule import Schedule
+from lumc.schedule.space import Grammar, Path
 
 EXPLORE = 0.15  # weight of the uncertainty
 UNKNOWN = 0.9  # of the mean of a node: what a child is worth that was never tried

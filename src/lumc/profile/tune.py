@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from math import inf
 
 from lumc.kernel.bound import least_work
-from lumc.kernel.plan import KernelPlan, Plan
-from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Speeds
 from lumc.profile.finals import Finals, Progress
-from lumc.records import Trial, text_of, yardstick
+from lumc.profile.records import Trial, text_of, yardstick
+from lumc.schedule.plan import KernelPlan, Plan
+from lumc.schedule.schedule import Schedule
 
 BATCH = 8  # candidates that are compiled together
 FOR_TRIALS = 0.8  # of the budget; the rest is for the finals

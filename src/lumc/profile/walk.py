@@ -14,15 +14,15 @@ import random
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from lumc.kernel.gpu_grammar import space_of
-from lumc.kernel.grammar import Path
-from lumc.kernel.moves import carried, neighbours, stroll, structures
-from lumc.kernel.plan import KernelPlan
-from lumc.kernel.schedule import Schedule
 from lumc.kernel.target import Target
 from lumc.profile.price import price_us
+from lumc.profile.records import Trial, text_of
 from lumc.profile.tree import Tree
-from lumc.records import Trial, text_of
+from lumc.schedule.blocks import space_of
+from lumc.schedule.moves import carried, neighbours, stroll, structures
+from lumc.schedule.plan import KernelPlan
+from lumc.schedule.schedule import Schedule
+from lumc.schedule.space import Path
 
 PATIENCE = 96  # candidates without progress that end a walk
 PROGRESS = 0.005

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lumc import artifact, objects
+from lumc.disk import artifact, objects
 from lumc.errors import Exit, LumcError
-from lumc.records import NAME, SCHEMA, compact, read_lines
+from lumc.profile.records import NAME, SCHEMA, compact, read_lines
 
 Line = dict[str, Any]
 FIELDS = ("kernel", "device", "tools", "threads", "cold")

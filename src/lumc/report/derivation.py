@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from lumc.graph.graph import Graph
 from lumc.kernel.key import canonical, kernel_key, structural_hashes
 from lumc.kernel.normal import normalize
-from lumc.kernel.plan import RegionPlan
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.schedule.plan import RegionPlan
 from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
 from lumc.search.explore import find_regions

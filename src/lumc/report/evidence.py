@@ -14,19 +14,20 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lumc import artifact, files
+from lumc.artifacts import files
 from lumc.codegen.count import excesses
-from lumc.codegen.lower import lower
+from lumc.codegen.tile.lower import lower
+from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
-from lumc.kernel.plan import KernelPlan, Plan
 from lumc.profile.choose import estimate
 from lumc.profile.price import program_us
-from lumc.records import NAME, Records, Setting, read_lines, text_of
+from lumc.profile.records import NAME, Records, Setting, read_lines, text_of
 from lumc.report import gains
 from lumc.report.programs import at, region_rows
 from lumc.report.show import launches, read
 from lumc.report.words import difference, equations, schedule_words
+from lumc.schedule.plan import KernelPlan, Plan
 from lumc.search.space import Space
 
 Body = dict[str, Any]
@@ -86,8 +87,8 @@ def find_plan(file: str) -> tuple[Plan, str, Path]:
         return estimate(value), head(Path(file))["digest"] if file != "-" else "", beside
     path = None
     if kind == "bundle":
-        from lumc.link import manifest
-        from lumc.runtime.unpack import opened
+        from lumc.bundle import manifest
+        from lumc.bundle.unpack import opened
 
         with opened(file) as unpacked:
             path = find(".lk", str(manifest.read(unpacked)["input"]), beside)

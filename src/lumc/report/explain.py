@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lumc import artifact
+from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
-from lumc.records import NAME
+from lumc.profile.records import NAME
 from lumc.report import evidence, gains
 from lumc.report.words import us
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lumc.codegen.plan import Grid
+from lumc.codegen.code import Grid
 from lumc.errors import LumcError
 from lumc.runtime.objc import Metal, launch, metal
 
@@ -70,7 +70,7 @@ def checks(library: str = "") -> list[Check]:
 
 def text() -> str:
     """The kernels of the self-test, with their header."""
-    header = files("lumc.codegen").joinpath("lumc_dev.metal").read_text(encoding="utf-8")
+    header = files("lumc.codegen.gpu").joinpath("lumc_dev.metal").read_text(encoding="utf-8")
     return header + files("lumc.report").joinpath("selftest.metal").read_text(encoding="utf-8")
 
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from lumc.artifact import atomic
+from lumc.disk.artifact import atomic
 from lumc.errors import LumcError
-from lumc.targets import CPUS, GPUS, resolve_target
+from lumc.kernel.machines import CPUS, GPUS, resolve_target
 
 OPTIONAL = {
     "pycuda": "run and time on an NVIDIA GPU from Python (pip install lumc[cuda])",

@@ -13,11 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lumc import __version__, artifact
+from lumc import __version__
+from lumc.codegen.code import Launch
 from lumc.codegen.generate import generate, launches_of
-from lumc.codegen.plan import Launch
+from lumc.disk import artifact
 from lumc.graph.graph import Entry, Read
-from lumc.kernel.plan import Plan
 from lumc.report import charts, draw, evidence
 from lumc.report.explain import (
     far_kernels,
@@ -32,6 +32,7 @@ from lumc.report.explain import (
 )
 from lumc.report.markup import Markup, join, tag
 from lumc.report.words import us
+from lumc.schedule.plan import Plan
 
 Body = Mapping[str, Any]
 COLORS = 8  # kernels with a colour of their own, by share

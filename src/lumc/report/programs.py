@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lumc.kernel.plan import KernelPlan, RegionPlan
 from lumc.kernel.term import Kernel
 from lumc.profile.choose import candidates, plan_region, shortlist, ways
 from lumc.report import derivation
+from lumc.schedule.plan import KernelPlan, RegionPlan
 from lumc.search.layout import origin
 from lumc.search.siblings import Joint, families
 from lumc.search.space import Region

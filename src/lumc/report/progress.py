@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 from lumc.report.words import us
 
 if TYPE_CHECKING:
-    from lumc.log import Log
     from lumc.profile.finals import Progress
+    from lumc.report.log import Log
 
 EVERY_S = 10.0  # between plain lines
 

@@ -37,9 +37,9 @@ def run_original(model: str, inputs: Arrays, entry: str) -> dict[str, Arrays]:
 
 
 def _float64(path: Path, inputs: Arrays, entry: str) -> Arrays:
-    from lumc.files import read_graph
+    from lumc.artifacts.files import read_graph
+    from lumc.disk.weights import read_weight
     from lumc.oracle.graph import evaluate
-    from lumc.weights import read_weight
 
     graph = read_graph(str(path), {})
     return evaluate(graph, entry, inputs, lambda w: read_weight(w, Path.cwd()))[0]
@@ -65,7 +65,7 @@ def _transformers(path: Path, inputs: Arrays) -> Arrays:
         import transformers
     except ImportError:
         raise _missing("torch and transformers", "torch transformers") from None
-    from lumc.frontend.huggingface import class_of
+    from lumc.frontend.models.huggingface import class_of
 
     kind = getattr(transformers, class_of(path))
     network = kind.from_pretrained(str(path), attn_implementation="eager").eval()

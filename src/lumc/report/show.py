@@ -7,17 +7,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lumc import artifact, files
+from lumc.artifacts import files
+from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr, text
 from lumc.report import draw
 
 if TYPE_CHECKING:
-    from lumc.codegen.plan import Code, Value
+    from lumc.codegen.code import Code, Value
     from lumc.graph.graph import Graph, Node
-    from lumc.kernel.plan import Instance, KernelPlan, Plan
     from lumc.kernel.target import Target
     from lumc.profile.choose import Program
+    from lumc.schedule.plan import Instance, KernelPlan, Plan
     from lumc.search.space import Region, Space
 
 WIDEST = 2000  # characters of a term, which is a DAG: its text may be exponentially larger
@@ -111,8 +112,8 @@ def describe_space(space: Space) -> Body:
 
 
 def describe_region(region: Region, target: Target, found: Sequence[Program]) -> Body:
-    from lumc.kernel.gpu_grammar import space_of
     from lumc.profile.choose import choose, name_of
+    from lumc.schedule.blocks import space_of
 
     return {
         "key": region.key,
@@ -252,10 +253,10 @@ def print_code(code: Code, body: Body) -> Iterable[str]:
 
 
 def describe_bundle(file: str) -> Body:
-    from lumc.runtime.unpack import opened
+    from lumc.bundle.unpack import opened
 
     with opened(file) as folder:
-        from lumc.link import manifest
+        from lumc.bundle import manifest
 
         return {k: v for k, v in manifest.read(folder).items() if k not in ("files", "packings")}
 
@@ -281,7 +282,7 @@ def print_bundle(_: str, body: Body) -> Iterable[str]:
 def bundle_sources(file: str) -> tuple[dict[str, str], dict[str, str]]:
     """The texts of the kernels of all targets by their path, and the paths by name, key and symbol;
     of those with the same name the one of the first target."""
-    from lumc.runtime.unpack import opened
+    from lumc.bundle.unpack import opened
 
     body, names = describe_bundle(file), dict[str, str]()
     with opened(file) as folder:
@@ -328,8 +329,8 @@ def diagram(kind: str, value: Any, entry: str) -> draw.Diagram:
     if kind in ("space", "plan"):
         return _regions(value, entry or value.graph.entries[0].name)
     if kind == "bundle":
-        from lumc.execute import graph_of
-        from lumc.runtime.unpack import opened
+        from lumc.bundle.unpack import opened
+        from lumc.command.bundles import graph_of
 
         with opened(value) as folder:
             graph = graph_of(folder)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lumc import artifact
+from lumc.disk import artifact
 from lumc.kernel.target import Speeds
 from lumc.profile.measure import Bench, Job
-from lumc.records import Trial
+from lumc.profile.records import Trial
 
 if TYPE_CHECKING:
     from lumc.profile.finals import Progress
-    from lumc.runtime.bundle import Part
+    from lumc.runtime.opened import Part
 
 Event = dict[str, Any]
 

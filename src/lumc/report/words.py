@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from lumc.graph.expr import Expr, bound_axes, subterms, text
-from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel
+from lumc.schedule.schedule import Schedule, Stage, Threads
 
 LONG = 72  # characters of a value that gets a line of its own
 WIDEST = 200  # characters of an index, which may hold the term of a gather

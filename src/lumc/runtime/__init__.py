@@ -1,0 +1,1 @@
+"""How bundles run from Python."""

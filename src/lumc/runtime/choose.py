@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from lumc.bundle import manifest
+from lumc.bundle.unpack import opened
 from lumc.errors import Exit, LumcError
-from lumc.link import manifest
-from lumc.runtime.bundle import Opened, Say, kinds_of
-from lumc.runtime.unpack import opened
+from lumc.runtime.opened import Opened, Say, kinds_of
 
 # The best first. Each module has a class Bundle with an ``open``, and ``problem()``, which says why
 # nothing of its kind can run here.

@@ -12,21 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from lumc.artifact import corrupt
+from lumc.bundle import manifest
+from lumc.bundle.packing import Array
+from lumc.bundle.planfile import DTYPES
+from lumc.bundle.unpack import opened
+from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
-from lumc.link import manifest
-from lumc.link.packing import Array
-from lumc.link.planfile import DTYPES
-from lumc.runtime.bundle import (
-    EntrySpec,
-    Opened,
-    Part,
-    Say,
-    TensorSpec,
-    check_inputs,
-    usage,
-)
-from lumc.runtime.unpack import opened
+from lumc.runtime.opened import EntrySpec, Opened, Part, Say, TensorSpec, check_inputs, usage
 
 LIBRARY = "lib/liblumc.so"
 BY_RUNNER = ("plan/", "weights.safetensors")  # lumc_open checks these and kernels.so itself

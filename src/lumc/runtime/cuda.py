@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from lumc.artifact import corrupt
-from lumc.codegen.plan import Grid
+from lumc.bundle import manifest, planfile
+from lumc.bundle.packing import Array
+from lumc.bundle.reader import Argument, Plan, PlanLaunch, Tensor
+from lumc.bundle.unpack import opened
+from lumc.codegen.code import Grid
+from lumc.disk.artifact import corrupt
 from lumc.errors import LumcError
-from lumc.link import manifest, planfile
-from lumc.link.packing import Array
-from lumc.runtime.bundle import Say, plans_of, read_checked, usage, weights_of
 from lumc.runtime.gpu import OnGpu
 from lumc.runtime.nvidia import ALIGN, Gpu, capability, missing
-from lumc.runtime.planfile import Argument, Plan, PlanLaunch, Tensor
-from lumc.runtime.unpack import opened
+from lumc.runtime.opened import Say, plans_of, read_checked, usage, weights_of
 
 
 def problem() -> LumcError | None:

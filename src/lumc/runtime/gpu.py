@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from lumc.link.packing import Array
-from lumc.runtime.bundle import Opened, Part, Say, check_inputs, entries_of, specs_of
-from lumc.runtime.planfile import Plan, PlanEntry, Tensor
+from lumc.bundle.packing import Array
+from lumc.bundle.reader import Plan, PlanEntry, Tensor
+from lumc.runtime.opened import Opened, Part, Say, check_inputs, entries_of, specs_of
 
 SAMPLE_US = 100.0
 MAX_SAMPLES = 100_000

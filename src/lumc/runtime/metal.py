@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from lumc.artifact import corrupt
+from lumc.bundle import manifest, planfile
+from lumc.bundle.packing import Array
+from lumc.bundle.reader import Argument, Plan, PlanKernel, PlanLaunch, Tensor
+from lumc.bundle.unpack import opened
+from lumc.disk.artifact import corrupt
 from lumc.errors import LumcError
-from lumc.link import manifest, planfile
-from lumc.link.packing import Array
-from lumc.runtime.bundle import Say, plans_of, read_checked, usage
 from lumc.runtime.gpu import OnGpu
 from lumc.runtime.objc import (
     Metal,
@@ -34,8 +35,7 @@ from lumc.runtime.objc import (
     pipeline,
     unavailable,
 )
-from lumc.runtime.planfile import Argument, Plan, PlanKernel, PlanLaunch, Tensor
-from lumc.runtime.unpack import opened
+from lumc.runtime.opened import Say, plans_of, read_checked, usage
 
 WEIGHTS = "weights.safetensors"
 ALIGN = 256

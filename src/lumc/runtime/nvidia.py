@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from lumc.artifact import corrupt
-from lumc.codegen.plan import Grid
+from lumc.bundle.packing import Array
+from lumc.codegen.code import Grid
+from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
-from lumc.link.packing import Array
 
 OLDEST = 80  # sm_80: what lumc_dev.h needs
 ALIGN = 256

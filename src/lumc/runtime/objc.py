@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from lumc.artifact import corrupt
-from lumc.codegen.plan import Grid
+from lumc.bundle.packing import Array
+from lumc.codegen.code import Grid
+from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
-from lumc.link.packing import Array
 
 OBJC = "/usr/lib/libobjc.A.dylib"
 METAL = "/System/Library/Frameworks/Metal.framework/Metal"

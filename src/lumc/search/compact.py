@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from math import prod
 
 from lumc.graph.expr import Expr, axis, bounds, linear, substitute, subterms
-from lumc.kernel.contraction import pairs
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, dtype, load
+from lumc.schedule.operands import pairs
 from lumc.search.cuts import assemble
 
 

@@ -13,8 +13,8 @@ from lumc.graph.bind import require_static
 from lumc.graph.graph import Entry, Graph, Node
 from lumc.kernel.codec import encode, to_plain
 from lumc.kernel.key import rename, sha
-from lumc.kernel.plan import Instance, Outputs
 from lumc.kernel.target import Target
+from lumc.schedule.plan import Instance, Outputs
 from lumc.search.cuts import Frame, cut_points
 from lumc.search.regions import partition
 from lumc.search.saturate import Limits

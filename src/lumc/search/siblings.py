@@ -19,8 +19,8 @@ from math import prod
 from lumc.graph.expr import subterms
 from lumc.kernel.key import renamed, sha
 from lumc.kernel.normal import normalize
-from lumc.kernel.plan import Instance, results
 from lumc.kernel.term import Kernel
+from lumc.schedule.plan import Instance, results
 from lumc.search.space import Space
 
 MOST = 4  # members of a joint region

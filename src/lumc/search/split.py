@@ -32,10 +32,10 @@ from lumc.graph.expr import (
     substitute,
     subterms,
 )
-from lumc.kernel.contraction import axis_steps, computed
 from lumc.kernel.merge import BLOCK
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, cast, const, dtype, load, reduce, wsum
+from lumc.schedule.operands import axis_steps, computed
 from lumc.search.cuts import assemble
 
 PARTS = (1, 8, 64)  # of a reduction, for each of the units of a target

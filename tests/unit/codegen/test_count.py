@@ -10,13 +10,13 @@ from counting import plan_of, repeats
 from drawing import random_schedule
 from kernel_zoo import kernel, layernorm, matmul, nucleus, plus, running, times, total, x
 from lumc.codegen.count import Count, excesses, of_nodes, of_program, whole
-from lumc.codegen.lower import lower
-from lumc.frontend.model import Model
+from lumc.codegen.tile.lower import lower
+from lumc.frontend.api.model import Model
 from lumc.graph.expr import floordiv
 from lumc.graph.graph import Graph
-from lumc.kernel.space import default_schedule
+from lumc.kernel.machines import CPUS
 from lumc.kernel.term import Kernel
-from lumc.targets import CPUS
+from lumc.schedule.first import default_schedule
 from shapes import SHAPES
 from zoo import build, model
 

@@ -8,21 +8,21 @@ import pytest
 from safetensors.numpy import save_file
 
 from bundles import build
-from lumc.bodies import code_to_json
+from lumc.artifacts.bodies import code_to_json
+from lumc.bundle.restore import bundle_weight
+from lumc.codegen.code import Code
 from lumc.codegen.generate import generate
-from lumc.codegen.plan import Code
+from lumc.disk.weights import read_weight, weight_file
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import axis
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
-from lumc.kernel.plan import Instance, KernelPlan, Plan, RegionPlan, Step
-from lumc.kernel.schedule import Schedule, Stage
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, const, load, reduce
 from lumc.runtime.cpu import Bundle
-from lumc.runtime.restore import bundle_weight
-from lumc.targets import resolve_target
-from lumc.weights import read_weight, weight_file
+from lumc.schedule.plan import Instance, KernelPlan, Plan, RegionPlan, Step
+from lumc.schedule.schedule import Schedule, Stage
 
 F = DType.F32
 M, K = 33, 50

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 
 from drawing import random_schedule, sane_schedule
-from lumc.codegen.lower import lower
+from lumc.codegen.tile.lower import lower
 from lumc.errors import LumcError
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
-from lumc.kernel.contraction import pairs
 from lumc.kernel.inside import escape
 from lumc.kernel.key import canonical, kernel_key
+from lumc.kernel.machines import CPUS
 from lumc.kernel.normal import normalize
-from lumc.kernel.space import default_schedule
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.schedule.first import default_schedule
+from lumc.schedule.operands import pairs
 from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.saturate import Limits
-from lumc.targets import CPUS
 from random_graphs import Profile, random_graph
 from zoo import MODELS, model
 

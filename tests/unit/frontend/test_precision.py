@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lumc.disk.weights import read_weight
 from lumc.frontend import Model
-from lumc.frontend.finish import with_weights
+from lumc.frontend.api.finish import with_weights
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.precision import BLOCK, Precision, reduce_precision
-from lumc.frontend.tensor import Tensor
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import evaluate
-from lumc.weights import read_weight
 from zoo import MODELS, layer_norm, model
 
 EVERY = [Precision("bf16"), Precision("f16"), Precision(None, "q8"), Precision("bf16", "q8")]

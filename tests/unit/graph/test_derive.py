@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from lumc.disk.weights import read_weight, weight_file
 from lumc.errors import Exit, LumcError
 from lumc.graph.graph import Node
 from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.graph.text import parse_graph, print_graph
-from lumc.weights import read_weight, weight_file
 
 RNG = np.random.default_rng(5)
 TEXT = """lumc graph 1

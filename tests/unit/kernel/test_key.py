@@ -8,9 +8,9 @@ import pytest
 
 from kernel_zoo import FAMILIES
 from lumc.kernel.key import canonical, kernel_key, renamed
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.normal import normalize
-from lumc.kernel.space import default_schedule
-from lumc.targets import resolve_target
+from lumc.schedule.first import default_schedule
 
 TARGET = resolve_target("cpu:x86-64-v4")
 NAMES = {family.__name__: family for family in FAMILIES}

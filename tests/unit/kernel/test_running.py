@@ -10,12 +10,12 @@ from kernel_zoo import F32, c, kernel, plus, running, total, x
 from lumc.graph.expr import Expr, add, axis, mul
 from lumc.graph.ops import DType
 from lumc.kernel.bound import least_work
+from lumc.kernel.machines import CPUS
 from lumc.kernel.normal import normalize
 from lumc.kernel.running import Running
 from lumc.kernel.running import running as found
-from lumc.kernel.space import default_schedule
 from lumc.kernel.term import Kernel, binary, cast, const, guard, iota, reduce
-from lumc.targets import CPUS
+from lumc.schedule.first import default_schedule
 
 
 def run_of(value: Expr, i: int = 9, k: int = 9) -> Running | None:

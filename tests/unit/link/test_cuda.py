@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lumc.codegen.mathlib import NAMES, header_of
+from lumc.codegen.text.headers import NAMES, header_of
 from lumc.errors import Exit, LumcError
 from lumc.link import cuda, nvrtc
 from lumc.link.cuda import Compiler, Figures

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from bundles import build, compiler, kernel, mlp, simple
-from lumc.codegen.plan import Launch, Value
+from lumc.codegen.code import Launch, Value
 from lumc.graph.ops import DType
-from lumc.link import bundle, toolchain
+from lumc.link import link, toolchain
 
 ROOT = Path(__file__).parents[3]
 RUNNER = ROOT / "src" / "lumc" / "link" / "runner"
@@ -48,7 +48,7 @@ def run(*command: object, code: int = 0, **kwargs: Any) -> subprocess.CompletedP
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """lumc-run with the address and undefined-behaviour sanitizers."""
     out = tmp_path_factory.mktemp("asan") / "lumc-run"
-    return compile_c((RUNNER / "main.c").read_text(), out, bundle.LIBRARY, ASAN)
+    return compile_c((RUNNER / "main.c").read_text(), out, link.LIBRARY, ASAN)
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +398,7 @@ def test_the_header_is_plain_c_and_cxx(tmp_path: Path) -> None:
 
 
 def test_the_sources_compile_without_warnings(tmp_path: Path) -> None:
-    for name in (*bundle.LIBRARY, "main"):
+    for name in (*link.LIBRARY, "main"):
         flags = (*toolchain.RUNNER_FLAGS, "-Werror", "-Wshadow", "-Wpointer-arith", "-Wundef")
         output = ("-c", str(RUNNER / f"{name}.c"), "-o", str(tmp_path / "x.o"))
         run(*compiler().command, *flags, *output)

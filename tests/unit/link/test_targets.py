@@ -12,16 +12,16 @@ import pytest
 
 from bundles import GENERIC, NATIVE, build, mlp
 from commands import Lumc
-from lumc.codegen.plan import Code, Packing, Value
+from lumc.bundle.restore import bundle_weight
+from lumc.codegen.code import Code, Packing, Value
+from lumc.disk.weights import read_header, read_weight
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
-from lumc.link import bundle
-from lumc.link.bundle import Part, in_order, share_packings
-from lumc.runtime.bundle import plans_of
+from lumc.kernel.machines import resolve_target
+from lumc.link import link
+from lumc.link.link import Part, in_order, share_packings
 from lumc.runtime.cpu import Bundle
-from lumc.runtime.restore import bundle_weight
-from lumc.targets import resolve_target
-from lumc.weights import read_header, read_weight
+from lumc.runtime.opened import plans_of
 
 
 def wide(code: Code) -> Code:
@@ -139,7 +139,7 @@ def test_targets_in_order_and_matching(codes: tuple[Path, Code, Any], tmp_path: 
     metal = replace(code, target=resolve_target("metal"))
     parts = [Part(c, "") for c in (metal, gpu, code)]
     assert [p.code.target.kind for p in in_order(parts)] == ["cpu", "cuda", "metal"]
-    assert list(bundle.BUILDERS) == ["cpu", "cuda", "metal"]
+    assert list(link.BUILDERS) == ["cpu", "cuda", "metal"]
     other, _ = mlp(tmp_path, m=6)
     rounding = replace(code, target=resolve_target("cuda:sm_90+tf32"))
     for bad, said in (

@@ -7,18 +7,18 @@ from math import prod
 
 import pytest
 
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.kernel.bound import bound_us, least_work
+from lumc.kernel.machines import CPUS
 from lumc.kernel.normal import normalize
-from lumc.kernel.plan import Plan
-from lumc.kernel.space import default_schedule
 from lumc.profile.choose import MARGIN, choose, estimate, programs_of
 from lumc.profile.price import LAUNCH_US, least_price_us, price_us
+from lumc.schedule.first import default_schedule
+from lumc.schedule.plan import Plan
 from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.layout import origin
-from lumc.targets import CPUS
 from searching import TARGET, error, oracle, random_inputs, run_plan, weight
 from zoo import ATTENTIONS, attention, build, model, two_convolutions
 

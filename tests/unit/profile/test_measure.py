@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from kernels import native
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
-from lumc.kernel.grammar import Grammar
-from lumc.kernel.moves import structures
-from lumc.kernel.plan import KernelPlan
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
+from lumc.lab.worker import Loaded
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile import measure
 from lumc.profile.choose import estimate
 from lumc.profile.measure import Bench, Job
-from lumc.records import Trial
-from lumc.runtime.worker import Loaded
+from lumc.profile.records import Trial
+from lumc.schedule.moves import structures
+from lumc.schedule.plan import KernelPlan
+from lumc.schedule.space import Grammar
 from measuring import bench, kernel_of, product, space_of
 from searching import weight
 

@@ -4,10 +4,10 @@ import random
 from statistics import mean
 
 from kernel_zoo import matmul
-from lumc.kernel.grammar import Grammar
-from lumc.kernel.schedule import Schedule
+from lumc.kernel.machines import resolve_target
 from lumc.profile.tree import Tree
-from lumc.targets import resolve_target
+from lumc.schedule.schedule import Schedule
+from lumc.schedule.space import Grammar
 
 GRAMMAR = Grammar(matmul(64, 48, 256), resolve_target("cpu:x86-64-v4"))
 

@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from kernels import native
-from lumc.bodies import plan_from_json, plan_to_json
+from lumc.artifacts.bodies import plan_from_json, plan_to_json
 from lumc.errors import LumcError
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
-from lumc.kernel.grammar import Grammar
-from lumc.kernel.moves import carried, structures
-from lumc.kernel.plan import Plan
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.kernel.target import Speeds
 from lumc.profile.choose import estimate, programs_of, shortlist
 from lumc.profile.finals import Options
 from lumc.profile.measure import Job
+from lumc.profile.records import NAME, Records, Trial, read_lines, text_of
 from lumc.profile.tune import Tuning, least_us
 from lumc.profile.walk import PATIENCE, Walk
-from lumc.records import NAME, Records, Trial, read_lines, text_of
+from lumc.schedule.moves import carried, structures
+from lumc.schedule.plan import Plan
+from lumc.schedule.space import Grammar
 from measuring import SETTING, kernel_of, product, space_of, tuning
 from searching import TARGET, weight
 
@@ -272,7 +272,7 @@ def test_no_walk_ends_at_a_time_that_nothing_took() -> None:
 
 
 def test_proposals_are_new_and_legal() -> None:
-    from lumc.kernel.legal import check_schedule
+    from lumc.schedule.legal import check_schedule
 
     plan = kernel_of(two)
     walk, seen = Walk(plan, native(), 0.0, 0, []), []

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from kernel_zoo import bias_gelu, kernel, matmul, sum_of_all, transpose, x
-from lumc.codegen.lower import lower
-from lumc.codegen.program import Program
+from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import Program
 from lumc.graph.expr import axis, mul
-from lumc.kernel.schedule import Schedule, Stage
-from lumc.kernel.space import default_schedule
+from lumc.kernel.machines import CPUS
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.report.gains import causes, gain, number
-from lumc.targets import CPUS
+from lumc.schedule.first import default_schedule
+from lumc.schedule.schedule import Schedule, Stage
 
 ONE = CPUS["x86-64-v4"]
 TWO = replace(ONE, threads=2)

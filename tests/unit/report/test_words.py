@@ -6,7 +6,6 @@ import pytest
 
 from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
-from lumc.kernel.schedule import Schedule, Stage, Threads
 from lumc.kernel.term import (
     Buffer,
     Kernel,
@@ -22,6 +21,7 @@ from lumc.kernel.term import (
     wsum,
 )
 from lumc.report.words import difference, equations, schedule_words, us
+from lumc.schedule.schedule import Schedule, Stage, Threads
 
 X, Y = load("x", DType.F32, "i", "k"), load("y", DType.F32, "i")
 SUM = reduce("sum", "k", X)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bundles import build, kernel, mlp, simple
-from lumc.codegen.plan import EntryPlan, Launch, Value
+from lumc.codegen.code import EntryPlan, Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.runtime.cpu import Bundle

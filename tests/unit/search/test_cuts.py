@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from lumc.errors import LumcError
-from lumc.frontend.join import concat
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.join import concat
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.expr import Expr, add, axis, index_value, mul, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.inside import escape

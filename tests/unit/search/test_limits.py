@@ -15,14 +15,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from lumc.command.passes import report_space
 from lumc.errors import LumcError
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph
-from lumc.log import Log
-from lumc.pipeline import report_space
 from lumc.process import Lost, Process
 from lumc.profile.choose import estimate
+from lumc.report.log import Log
 from lumc.search import saturate, search, worker
 from lumc.search.saturate import Limits, StopReason
 from lumc.search.space import Space
@@ -178,9 +178,9 @@ def test_a_fault_in_the_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 DIGEST = """
 import hashlib, json, sys
-from lumc.bodies import plan_to_json, space_to_json
+from lumc.artifacts.bodies import plan_to_json, space_to_json
 from lumc.graph.text import parse_graph
-from lumc.targets import CPUS
+from lumc.kernel.machines import CPUS
 from lumc.profile.choose import estimate
 from lumc.search import search
 found = search(parse_graph(sys.stdin.read()), CPUS["x86-64-v3"], inside=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph
 from lumc.profile.choose import estimate
 from lumc.search import search

@@ -10,8 +10,8 @@ import pytest
 
 from lumc.errors import LumcError
 from lumc.frontend import concat
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.expr import subterms
 from lumc.graph.graph import Graph, Node
 from lumc.kernel.term import Kernel

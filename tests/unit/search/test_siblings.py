@@ -9,15 +9,15 @@ import pytest
 
 from differential import Case, check_compiled, check_emulated
 from kernels import native
-from lumc.frontend.model import Model
-from lumc.frontend.tensor import Tensor
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph
-from lumc.kernel.plan import Plan
+from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
 from lumc.profile.choose import estimate
+from lumc.schedule.plan import Plan
 from lumc.search import search
 from lumc.search.siblings import families
-from lumc.targets import CPUS, resolve_target
 
 CUDA, METAL = resolve_target("cuda:sm_90"), resolve_target("metal:apple7")
 CPU = CPUS["x86-64-v3"]

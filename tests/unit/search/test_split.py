@@ -10,10 +10,10 @@ import pytest
 from differential import Case, check_compiled
 from kernels import native
 from lumc.graph.graph import Graph
+from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
 from lumc.profile.choose import choose, programs_of
 from lumc.search import search
-from lumc.targets import CPUS, resolve_target
 from splitting import decode, laws, product, slow, softmax, total
 
 CUDA = resolve_target("cuda:sm_90")

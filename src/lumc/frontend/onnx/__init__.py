@@ -18,7 +18,7 @@ import numpy as np
 from lumc.errors import Exit, LumcError
 
 if TYPE_CHECKING:
-    from lumc.frontend.model import Model
+    from lumc.frontend.api.model import Model
     from lumc.frontend.onnx.load import Source
     from lumc.frontend.onnx.lower import Lowering, Problem
     from lumc.graph.dim import Extent
@@ -65,7 +65,7 @@ def import_source(source: Source, dims: Dims, values: Mapping[str, Array]) -> Mo
 def _attempt(
     source: Source, dims: Dims, limits: Mapping[str, int], values: Mapping[str, Array]
 ) -> Model:
-    from lumc.frontend.model import Model
+    from lumc.frontend.api.model import Model
     from lumc.frontend.onnx.folding import Folder
     from lumc.frontend.onnx.lower import Lowering, Scope
     from lumc.frontend.onnx.symbols import Arithmetic

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from lumc.errors import Exit, LumcError
-from lumc.frontend.model import Model, whole_node
+from lumc.frontend.api.model import Model, whole_node
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx import clean
 from lumc.frontend.onnx.folding import Folder
 from lumc.frontend.onnx.load import Source, malformed, require_onnx, tensor_value
@@ -31,7 +32,6 @@ from lumc.frontend.onnx.values import (
     lumc_dtype,
     symbolic_tensor,
 )
-from lumc.frontend.tensor import Tensor
 from lumc.graph.verify import STATEMENTS
 
 MAX_DEPTH = 64  # of functions and subgraphs inside each other

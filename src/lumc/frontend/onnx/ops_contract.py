@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.view import minus, plus, times
 from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.tensor import Tensor
-from lumc.frontend.view import minus, plus, times
 from lumc.graph.dim import Extent
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_contract import gemm
 from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.tensor import Tensor
 
 DOMAIN = "com.microsoft"
 

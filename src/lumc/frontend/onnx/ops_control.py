@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lumc.frontend.elementwise import where
-from lumc.frontend.join import concat, stack
+from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.join import concat, stack
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_shape import integers, normal
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.values import constant_value
-from lumc.frontend.tensor import Tensor
 
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lumc.frontend.elementwise import where
+from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.view import place, ranges_of
 from lumc.frontend.onnx.ops_math import constant
 from lumc.frontend.onnx.ops_shape import bound_by, integers, normal, picked, sizes
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import least_value
-from lumc.frontend.tensor import Tensor
-from lumc.frontend.view import place, ranges_of
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, bounds, linear, num, substitute
 from lumc.graph.graph import Iota
@@ -159,7 +159,7 @@ def scatter_elements(
 
 
 def _filled(x: Tensor, axis: int, size: Extent, value: int) -> Tensor:
-    from lumc.frontend.view import minus
+    from lumc.frontend.api.view import minus
 
     widths: list[Any] = [(0, 0)] * x.ndim
     widths[axis] = (0, minus(size, x.shape[axis]))

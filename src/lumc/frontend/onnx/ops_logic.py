@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lumc.frontend.elementwise import eq, where
+from lumc.frontend.api.elementwise import eq, where
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_math import binary
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import dtype_of, lumc_dtype, numpy_dtype
-from lumc.frontend.tensor import Tensor
 from lumc.graph.ops import DType
 
 if TYPE_CHECKING:

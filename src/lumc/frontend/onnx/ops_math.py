@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import reduce, wraps
 from typing import Any
 
-from lumc.frontend.elementwise import broadcast_shapes, where
+from lumc.frontend.api.elementwise import broadcast_shapes, where
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import Function, operator
-from lumc.frontend.tensor import Tensor
 from lumc.graph.graph import Scalar
 from lumc.graph.ops import DType
 

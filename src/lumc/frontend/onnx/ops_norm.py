@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lumc.frontend.elementwise import where
+from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_math import in_f32, unary
 from lumc.frontend.onnx.ops_reduce import as_matrix
 from lumc.frontend.onnx.ops_shape import normal
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.values import dtype_of
-from lumc.frontend.tensor import Tensor
 from lumc.graph.ops import DType
 
 if TYPE_CHECKING:

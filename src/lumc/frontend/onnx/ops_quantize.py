@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_contract import conv
 from lumc.frontend.onnx.ops_shape import normal
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.values import dtype_of
-from lumc.frontend.tensor import Tensor
 from lumc.graph.ops import DType
 
 if TYPE_CHECKING:

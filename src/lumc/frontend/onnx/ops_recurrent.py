@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lumc.frontend.elementwise import where
-from lumc.frontend.join import stack
+from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.join import stack
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.tensor import Tensor
 
 MAX_STEPS = 512  # of an unrolled sequence
 State = tuple[Tensor, ...]  # h, and the cell of an LSTM: [batch, hidden]

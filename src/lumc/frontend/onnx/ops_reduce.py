@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lumc.frontend.elementwise import where
-from lumc.frontend.join import concat, stack
+from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.join import concat, stack
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.ops_shape import integers, normal
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.tensor import Tensor
 from lumc.graph.ops import DType
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from lumc.frontend.elementwise import where
-from lumc.frontend.join import stack
+from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.join import stack
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.ops_shape import integers, normal
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.symbols import Array
 from lumc.frontend.onnx.values import constant_tensor
-from lumc.frontend.tensor import Tensor
 
 # ---- grid sample
 

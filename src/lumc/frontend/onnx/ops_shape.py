@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lumc.frontend.elementwise import broadcast_shapes, where
-from lumc.frontend.join import concat as join
+from lumc.frontend.api.elementwise import broadcast_shapes, where
+from lumc.frontend.api.join import concat as join
+from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.view import factors, plus, times
 from lumc.frontend.onnx.load import MAX_RANK
 from lumc.frontend.onnx.ops_math import constant as constant_of
 from lumc.frontend.onnx.registry import Tighten, Unsupported, operator
 from lumc.frontend.onnx.symbols import extents, settle
 from lumc.frontend.onnx.values import constant_tensor, dtype_of
-from lumc.frontend.tensor import Tensor
-from lumc.frontend.view import factors, plus, times
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, linear
 
 if TYPE_CHECKING:
-    from lumc.frontend.model import Model
+    from lumc.frontend.api.model import Model
     from lumc.frontend.onnx.lower import Call
 
 

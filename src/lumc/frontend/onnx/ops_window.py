@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.view import plus
 from lumc.frontend.onnx.ops_contract import window_pads
 from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.ops_shape import integers
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.values import least_value
-from lumc.frontend.tensor import Tensor
-from lumc.frontend.view import plus
 
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call

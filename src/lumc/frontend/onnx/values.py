@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lumc.frontend.finish import reachable
-from lumc.frontend.model import Model
+from lumc.frontend.api.finish import reachable
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import Unsupported
 from lumc.frontend.onnx.symbols import Array, Symbolic
-from lumc.frontend.tensor import Tensor
 from lumc.graph.expr import subterms
 from lumc.graph.graph import Entry, Graph, Iota, Node, Read
 from lumc.graph.ops import DType, Op

@@ -1,0 +1,95 @@
+"""Weights as kernels want them, by numpy from a description, and back again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lumc.codegen.code import Packing
+from lumc.graph.expr import index_value, linear, num
+from lumc.graph.ops import DType
+from lumc.kernel.term import strides
+from lumc.schedule.operands import axis_steps
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def pack(weight: Array, dtype: DType, packing: Packing) -> Array:
+    """The packed elements in a row; ``dtype`` is the weight's. Raises ValueError out of bounds."""
+    shape = packing.seen(weight.shape)
+    vector = weight.reshape(shape or 1)  # so that every index is an array
+    values = convert(vector[_index(packing, shape)], dtype, packing.dtype)
+    if packing.panel is None:
+        return np.ascontiguousarray(values).reshape(-1)
+    lane, width = packing.panel
+    values = np.moveaxis(values, lane, -1)
+    *others, n = values.shape
+    values = np.pad(values, [(0, 0)] * len(others) + [(0, -n % width)])
+    blocks = values.reshape(*others, -(-n // width), width)
+    return np.ascontiguousarray(np.moveaxis(blocks, -2, 0)).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the runner packs a weight when it loads it: ``dims`` are (extent, stride) as the result
+    lies in memory, strides in elements of the weight, which starts at element ``base``. With a
+    ``width`` the first and the last of them are the panels of ``lanes`` elements, zero beyond."""
+
+    base: int
+    width: int
+    lanes: int
+    dims: tuple[tuple[int, int], ...]
+
+
+def recipe(packing: Packing, shape: tuple[int, ...], dtype: DType) -> Recipe | None:
+    """The recipe of a packing of a weight, if strides say it all and nothing is converted."""
+    shape = packing.seen(shape)
+    steps, irregular = axis_steps(packing.index, shape)
+    constants = (linear(e)[0] * s for e, s in zip(packing.index, strides(shape), strict=True))
+    plain = [(n, steps.get(a, 0)) for a, n in packing.axes]
+    if irregular or dtype is not packing.dtype or any(n < 1 or s < 0 for n, s in plain):
+        return None
+    if packing.panel is None:
+        return Recipe(sum(constants), 0, 0, tuple(plain))
+    lane, width = packing.panel
+    n, step = plain.pop(lane)
+    dims = ((-(-n // width), width * step), *plain, (width, step))
+    return Recipe(sum(constants), width, n, dims)
+
+
+def unpack(packed: Array, packing: Packing, dtype: DType, into: Array) -> None:
+    """The inverse: write the elements that a packed tensor holds where they lie in the weight."""
+    numbers = np.arange(1, into.size + 1).reshape(into.shape)
+    places = pack(numbers, packing.dtype, packing)
+    held = places > 0  # not the padding of a panel
+    into.reshape(-1)[places[held] - 1] = convert(packed[held], packing.dtype, dtype)
+
+
+def convert(values: Array, old: DType, new: DType) -> Array:
+    """Between the dtypes that a packed copy may have; bf16 travels as its 16 bits."""
+    if old is new:
+        return values
+    if old is DType.BF16:
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    if new is DType.BF16:  # only back to what was bf16 before: the low half is zero
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(new.numpy)
+
+
+def _index(packing: Packing, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """The index of every point of the axes, checked against the weight's shape."""
+    extents = [n for _, n in packing.axes]
+    grid = {
+        name: np.arange(n).reshape([n if k == i else 1 for k in range(len(extents))])
+        for i, (name, n) in enumerate(packing.axes)
+    }
+    index, sizes = packing.index or (num(0),), shape or (1,)
+    arrays = [np.asarray(index_value(e, grid)) for e in index]
+    inside = [
+        a.size == 0 or (a.min() >= 0 and a.max() < n) for a, n in zip(arrays, sizes, strict=False)
+    ]
+    if len(index) != len(sizes) or not all(inside):
+        raise ValueError(f"packing of '{packing.weight}' reads outside of {shape}")
+    return tuple(np.broadcast_to(a, extents) for a in arrays)

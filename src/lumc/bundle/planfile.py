@@ -1,0 +1,111 @@
+"""plan.bin: the launches of every entry as the native runner reads them; see docs/bundle.md."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lumc.bundle.packing import Recipe
+from lumc.bundle.weights import Layout
+from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.codegen.tile.memory import aligned
+from lumc.graph.ops import DType
+
+MAGIC = b"LUMCPLAN"
+VERSION = 2
+DTYPES = tuple(DType)  # the order of enum lumc_dtype
+NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED = range(8)
+PLACES = {"input": INPUT, "output": OUTPUT, "arena": ARENA, "state": STATE}
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Where the constants of a plan are: in the file, or packed from what is there."""
+
+    layout: Layout
+    recipes: Mapping[str, Recipe]  # by value name
+    offsets: Mapping[str, int]  # of these values in the memory that they are packed into
+    nbytes: int
+
+
+def loading(code: Code, layout: Layout, recipes: Mapping[str, Recipe]) -> Loading:
+    """Places for what a plan packs at load."""
+    values = {v.name: v for e in code.entries for v in e.values if v.name in recipes}
+    offsets, at = dict[str, int](), 0
+    for name in sorted(values):
+        offsets[name] = at
+        at = aligned(at + values[name].nbytes)
+    return Loading(layout, recipes, offsets, at)
+
+
+def encode(code: Code, target: str, arch: str, features: Sequence[str], place: Loading) -> bytes:
+    """The file; everything is 8-byte words, little endian, and strings padded to words."""
+    weights = place.layout
+    symbols = {k.symbol: i for i, k in enumerate(code.kernels)}
+    parts = [MAGIC, _words(VERSION), _string(target), _string(arch), _words(len(features))]
+    parts += [_string(f) for f in features]
+    parts.append(_words(weights.start, weights.nbytes, place.nbytes, len(place.offsets)))
+    parts += [_packing(code, name, place) for name in place.offsets]
+    parts.append(_words(len(code.graph.states)))
+    parts += [_tensor(s.name, s.dtype, s.shape) for s in code.graph.states]
+    parts.append(_words(len(code.kernels)))
+    for k in code.kernels:
+        grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)
+        parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes, *grid)]
+    parts.append(_words(len(code.entries)))
+    for entry in code.entries:
+        parts += _entry(entry, symbols, place)
+    return b"".join(parts)
+
+
+def _packing(code: Code, name: str, place: Loading) -> bytes:
+    """Where a weight is and where its packed form goes, and the recipe."""
+    packing, how = code.packings[name], place.recipes[name]
+    (node,) = (w for w in code.graph.weights if w.name == packing.weight)
+    nbytes = prod(int(str(n)) for n in node.shape) * node.dtype.nbytes
+    dims = [word for dim in how.dims for word in dim]
+    return _words(
+        *(place.layout.offsets[node.name], nbytes, node.dtype.nbytes, place.offsets[name]),
+        *(how.base, how.width, how.lanes, len(how.dims), *dims),
+    )
+
+
+def _entry(entry: EntryPlan, symbols: Mapping[str, int], place: Loading) -> Iterable[bytes]:
+    values = {v.name: v for v in entry.values}
+    inputs, outputs = entry.place("input"), entry.place("output")
+    yield _string(entry.name) + _words(entry.arena_bytes, len(inputs))
+    yield from (_tensor(v.name, v.dtype, v.shape) for v in inputs)
+    yield _words(len(outputs))
+    yield from (_tensor(n, v.dtype, v.shape) for n, v in zip(entry.outputs, outputs, strict=True))
+    yield _words(len(entry.launches))
+    for launch in entry.launches:
+        yield _words(symbols[launch.kernel], len(launch.args) + 1)
+        for name in launch.args:
+            yield _argument(values[name], place) if name else _words(NOWHERE, 0, 0, 0)
+        yield _words(SCRATCH, 0, 0, 0)
+
+
+def _argument(value: Value, place: Loading) -> bytes:
+    """Place, index, offset and size of a value."""
+    if value.name in place.offsets:
+        return _words(PACKED, 0, place.offsets[value.name], value.nbytes)
+    if value.place in ("weight", "packed"):
+        return _words(WEIGHT, 0, place.layout.offsets[value.name], value.nbytes)
+    index, offset = (0, value.offset) if value.place == "arena" else (value.offset, 0)
+    return _words(PLACES[value.place], index, offset, value.nbytes)
+
+
+def _tensor(name: str, dtype: DType, shape: Sequence[object]) -> bytes:
+    assert all(isinstance(n, int) for n in shape), name
+    return _string(name) + _words(DTYPES.index(dtype), len(shape), *shape)
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return _words(len(data)) + data.ljust((len(data) + 8) // 8 * 8, b"\0")
+
+
+def _words(*values: object) -> bytes:
+    return struct.pack(f"<{len(values)}Q", *values)

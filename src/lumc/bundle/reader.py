@@ -1,0 +1,228 @@
+"""plan.bin read in Python, with the checks of runner/plan.c."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TypeVar
+
+from lumc.bundle.planfile import (
+    ARENA,
+    DTYPES,
+    INPUT,
+    MAGIC,
+    NOWHERE,
+    OUTPUT,
+    PACKED,
+    SCRATCH,
+    STATE,
+    VERSION,
+    WEIGHT,
+)
+from lumc.codegen.code import Grid
+from lumc.disk.artifact import corrupt
+from lumc.graph.ops import DType
+
+T = TypeVar("T")
+MAX_BYTES, MAX_RANK, MAX_NAME = 1 << 46, 16, 1024  # as in runner/plan.c
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input, an output or a state."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.nbytes
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Where an argument lies: ``index`` of an input, output or state, else the byte ``offset``."""
+
+    place: int
+    index: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class PlanKernel:
+    symbol: str
+    parallel: int
+    scratch_bytes: int
+    grid: Grid | None  # None on a CPU
+
+
+@dataclass(frozen=True)
+class PlanLaunch:
+    kernel: int  # its position
+    args: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class PlanEntry:
+    name: str
+    arena_bytes: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    launches: tuple[PlanLaunch, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a plan file says."""
+
+    target: str
+    arch: str
+    features: tuple[str, ...]
+    weights_start: int
+    weights_bytes: int
+    packed_bytes: int
+    states: tuple[Tensor, ...]
+    kernels: tuple[PlanKernel, ...]
+    entries: tuple[PlanEntry, ...]
+
+
+def decode(data: bytes, where: str = "") -> Plan:
+    """The plan of a file. Raises E0501, exit 5, for anything that plan.c refuses."""
+    try:
+        return _Reader(data).plan()
+    except ValueError as e:
+        raise corrupt(f"corrupt plan: {e}", where) from None
+
+
+class _Reader:
+    """Reads words in order; raises ValueError with what is wrong."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def plan(self) -> Plan:
+        if len(self.data) < 16 or self.data[:8] != MAGIC:
+            raise ValueError("it is not a plan")
+        self.at = 8
+        if self.word() != VERSION:
+            raise ValueError("its version is not supported")
+        target, arch, features = self.string(), self.string(), self.list(self.string, 2)
+        start = self.below(MAX_BYTES, "the weights are too large")
+        weights = self.below(MAX_BYTES, "the weights are too large")
+        packed = self.below(MAX_BYTES, "the weights are too large")
+        self.list(lambda: self.packing(weights, packed), 8)
+        states, kernels = self.list(self.tensor, 4), self.list(self.kernel, 7)
+        head = Plan(target, arch, features, start, weights, packed, states, kernels, ())
+        entries = self.list(lambda: self.entry(head), 6)
+        if self.at != len(self.data):
+            raise ValueError("bytes follow its end")
+        return replace(head, entries=entries)
+
+    def word(self) -> int:
+        if len(self.data) - self.at < 8:
+            raise ValueError("it is truncated")
+        self.at += 8
+        return int.from_bytes(self.data[self.at - 8 : self.at], "little")
+
+    def below(self, limit: int, what: str) -> int:
+        if (value := self.word()) >= limit:
+            raise ValueError(what)
+        return value
+
+    def list(self, read: Callable[[], T], words: int) -> tuple[T, ...]:
+        """A count, and that many records of at least so many words each."""
+        if (n := self.word()) > (len(self.data) - self.at) // 8 // words:
+            raise ValueError("a count exceeds the file")
+        return tuple(read() for _ in range(n))
+
+    def string(self) -> str:
+        n = self.below(MAX_NAME, "a name is too long")
+        room, text = (n + 8) // 8 * 8, self.data[self.at : self.at + n]
+        if len(self.data) - self.at < room:
+            raise ValueError("it is truncated")
+        padding = self.data[self.at + n : self.at + room]
+        if any(c < 0x20 or c == 0x7F for c in text) or any(padding):
+            raise ValueError("a name holds a control character")
+        self.at += room
+        return text.decode()
+
+    def tensor(self) -> Tensor:
+        name = self.string()
+        dtype = DTYPES[self.below(len(DTYPES), "an unknown dtype")]
+        rank = self.below(MAX_RANK + 1, "a rank is too large")
+        shape = tuple(self.below(MAX_BYTES, "an extent is too large") for _ in range(rank))
+        if dtype.nbytes * prod(n for n in shape if n) > MAX_BYTES:
+            raise ValueError("a tensor is too large")
+        return Tensor(name, dtype, shape)
+
+    def packing(self, weights: int, packed: int) -> None:
+        """Only the runner on a CPU packs weights."""
+        start, nbytes = self.word(), self.word()
+        element, to = self.below(9, "a packing has unknown elements"), self.word()
+        base, width, lanes = (self.below(MAX_BYTES, "a packing is too large") for _ in range(3))
+        rank = self.below(MAX_RANK + 2, "a rank is too large")
+        size, last, dims = element, base, list[tuple[int, int]]()
+        for i in range(rank):
+            extent, stride = self.word(), self.word()
+            dims.append((extent, stride))
+            size *= extent
+            if size > MAX_BYTES:
+                raise ValueError("a packing is too large")
+            if not extent:
+                raise ValueError("a packing is empty")
+            panel = width and i in (0, rank - 1)
+            steps = max(1, (lanes if i else 1) if panel else extent)
+            if (steps - 1) * stride > MAX_BYTES:
+                raise ValueError("a packing is too large")
+            last += (steps - 1) * stride
+        if element not in (1, 2, 4, 8):
+            raise ValueError("a packing has unknown elements")
+        if width and (rank < 2 or not lanes or dims[-1][0] != width or _other(dims, lanes)):
+            raise ValueError("a packing has other panels")
+        if start % 64 or start + nbytes > weights or last >= nbytes // element:
+            raise ValueError("a packing reads outside of its weight")
+        if to % 64 or to + size > packed:
+            raise ValueError("a packing lies outside of its place")
+
+    def kernel(self) -> PlanKernel:
+        symbol = self.string()
+        parallel = self.below(1025, "there are too many parts")
+        scratch = self.below(1 << 36, "a scratch size is too large")
+        blocks = self.below(1 << 31, "a grid is too large")
+        threads = self.below(1025, "a block has too many threads")
+        shared = self.below(1 << 20, "a block has too much shared memory")
+        grid = Grid(blocks, threads, shared) if blocks and threads else None
+        return PlanKernel(symbol, parallel, scratch, grid)
+
+    def entry(self, plan: Plan) -> PlanEntry:
+        name, arena = self.string(), self.below(MAX_BYTES, "an arena is too large")
+        inputs, outputs = self.list(self.tensor, 4), self.list(self.tensor, 4)
+        entry = PlanEntry(name, arena, inputs, outputs, ())
+        launches = self.list(lambda: self.launch(plan, entry), 2)
+        return PlanEntry(name, arena, inputs, outputs, launches)
+
+    def launch(self, plan: Plan, entry: PlanEntry) -> PlanLaunch:
+        kernel = self.below(len(plan.kernels), "a launch names no kernel")
+        args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
+        if not all(_fits(a, plan, entry) for a in args):
+            raise ValueError("an argument lies outside of its place")
+        return PlanLaunch(kernel, args)
+
+
+def _other(dims: list[tuple[int, int]], lanes: int) -> bool:
+    (panels, far), (width, near) = dims[0], dims[-1]
+    return panels != (lanes - 1) // width + 1 or far != near * width
+
+
+def _fits(a: Argument, plan: Plan, entry: PlanEntry) -> bool:
+    tensors = {INPUT: entry.inputs, OUTPUT: entry.outputs, STATE: plan.states}
+    sizes = {ARENA: entry.arena_bytes, WEIGHT: plan.weights_bytes, PACKED: plan.packed_bytes}
+    if a.place in tensors:
+        known = tensors[a.place]
+        return a.index < len(known) and a.nbytes <= known[a.index].nbytes
+    if a.place in sizes:
+        return a.offset % 64 == 0 and a.offset + a.nbytes <= sizes[a.place]
+    return a.place in (NOWHERE, SCRATCH)

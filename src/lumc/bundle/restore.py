@@ -1,0 +1,53 @@
+"""The weights of a graph from its bundle: raw tensors, and packed ones turned back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from lumc.bundle import manifest
+from lumc.bundle.packing import Array, unpack
+from lumc.codegen.code import packings_from
+from lumc.disk.artifact import fields
+from lumc.disk.weights import read_header, read_weight, weight_file
+from lumc.graph.graph import Node
+
+FILE = "weights.safetensors"
+
+
+def bundle_weight(bundle: Path, node: Node) -> Array:
+    """The values of a weight of ``graph.lg``; elements that no kernel reads are zero."""
+    return _reader(bundle, str(manifest.read(bundle)["digest"]))(node)
+
+
+@lru_cache(maxsize=4)
+def _reader(bundle: Path, digest: str) -> Callable[[Node], Array]:
+    return weight_reader(bundle)
+
+
+def weight_reader(bundle: Path) -> Callable[[Node], Array]:
+    """``bundle_weight`` for many nodes; the file is checked once. Raises E0501, exit 5."""
+    body = manifest.read(bundle)
+    manifest.check_file(bundle, FILE, body["files"].get(FILE, ""))
+    file, stored = weight_file(bundle / FILE, bundle), read_header(bundle / FILE)
+    with fields("manifest", str(bundle)):
+        packings = packings_from(body["packings"])
+
+    def read(node: Node) -> Array:
+        if node.name in stored:
+            return read_weight(replace(node, file=file, key=node.name, how=None), bundle)
+        out = np.zeros([int(str(n)) for n in node.shape], node.dtype.numpy)
+        for name, packing in packings.items():
+            if packing.weight == node.name:
+                packed = Node(
+                    name, "weight", packing.dtype, ("d0",), (packing.size,), file=file, key=name
+                )
+                with fields(f"packing of '{node.name}'", str(bundle)):
+                    unpack(read_weight(packed, bundle), packing, node.dtype, out)
+        return out
+
+    return read

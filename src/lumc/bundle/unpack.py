@@ -1,0 +1,80 @@
+"""The single-file form of a bundle, unpacked into a cache folder that only its owner can read."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lumc.bundle import manifest
+from lumc.disk.artifact import corrupt
+from lumc.errors import Exit, LumcError
+
+
+@contextmanager
+def opened(path: str | Path, cache: Path | None = None) -> Iterator[Path]:
+    """The folder of a bundle; one file is unpacked under ``cache``, or for the block only."""
+    path = Path(path)
+    if path.is_dir():
+        yield path
+    elif not path.is_file():
+        raise LumcError("E0201", f"no bundle at {path}", exit=Exit.USAGE)
+    elif cache:
+        yield unpack(path, cache)
+    else:
+        with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
+            yield unpack(path, Path(scratch))
+
+
+def unpack(path: Path, cache: Path) -> Path:
+    """The bundle directory of a zip, made once per digest under ``cache``. Raises E0501, exit 5."""
+    try:
+        with zipfile.ZipFile(path) as z:
+            body, names = check_members(z, path)
+            folder = cache / str(body["digest"])[:32]
+            if not folder.is_dir():
+                _extract(z, names, cache, folder)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as e:
+        raise corrupt(f"not a bundle in one file: {e}", str(path)) from None
+    except OSError as e:
+        raise LumcError("E0202", f"cannot unpack {path}: {e.strerror or e}") from None
+    return folder
+
+
+def check_members(z: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The manifest and the members: exactly the files that it lists, none compressed."""
+    members = z.infolist()
+    names = [m.filename for m in members]
+    if manifest.NAME not in names or len(set(names)) != len(names):
+        raise corrupt("not a bundle in one file: no manifest, or names repeat", str(path))
+    if any(m.compress_type != zipfile.ZIP_STORED for m in members):
+        raise corrupt("its files are compressed", str(path))
+    body = manifest.parse(z.read(manifest.NAME), str(path))
+    if set(names) != {manifest.NAME, *body["files"]}:
+        odd = sorted(set(names) ^ {manifest.NAME, *body["files"]})
+        raise corrupt(f"its files are not those of its manifest: {', '.join(odd[:3])}", str(path))
+    return body, names
+
+
+def _extract(z: zipfile.ZipFile, names: list[str], cache: Path, folder: Path) -> None:
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    hidden = Path(tempfile.mkdtemp(prefix=".unpack.", dir=cache))  # 0700
+    try:
+        for name in names:
+            target = hidden / name  # a safe path: parse() has checked it
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with z.open(name) as source, target.open("xb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+            if name.startswith("bin/"):
+                target.chmod(0o755)
+        try:
+            hidden.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was faster
+                raise
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)

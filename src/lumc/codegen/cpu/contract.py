@@ -1,0 +1,221 @@
+"""Contractions as C: loops over panels and the dispatch to exact micro-kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from lumc.codegen.cpu.micro import MicroKernel
+from lumc.codegen.text.term import STORED
+from lumc.codegen.text.writer import LINE, WIDTH, Writer, block_sizes
+from lumc.codegen.tile.program import Contract, Range, Valid, block_start
+from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
+from lumc.kernel.term import dtype
+from lumc.schedule.borders import Border
+from lumc.schedule.operands import Steps, lanes
+
+
+def print_contract(w: Writer, op: Contract) -> None:
+    w.comment(
+        f"{text(op.dst)} += over {', '.join(op.red)} {text(op.a, WIDTH)} * {text(op.b, WIDTH)}"
+    )
+    every, op = op, _bounded(w, op)
+    p, width = op.plan, lanes(w.target, dtype(op.dst))
+    assert p.lane_axis is not None
+    places = [w.places[e.attr[0]] for e in (op.a, op.b, op.dst)]
+    steps = [q.motion(e.kids)[0] for q, e in zip(places, (op.a, op.b, op.dst), strict=True)]
+    blocks = {p.lane_axis: p.nv if p.form == "dot" else p.nv * width}
+    if p.rows_axis:
+        blocks[p.rows_axis] = p.mr
+    batch = [a for a in op.kept if a not in blocks]
+    order = [*batch, *(blocks if p.panels_first else reversed(blocks))]
+    if p.panels_outside:
+        order = [p.lane_axis, *batch, *[a for a in blocks if a != p.lane_axis]]
+    count = {a: -(-op.ranges[a].largest // blocks.get(a, 1)) for a in order}
+    calls = {a: count[a] for a in order[order.index(p.lane_axis) + 1 :]}
+    sharing = count[p.lane_axis] if order[-2:] == [p.rows_axis, p.lane_axis] else 1
+    ahead = _ahead(w, op, prod(calls.values())), _rows_ahead(op, steps[0], sharing)
+    kinds = [q.dtype for q in places]
+    padded = places[1].kind == "packed" and places[1].panel is not None
+    micro = MicroKernel(op, kinds, width, steps, *ahead, w.target.registers, padded)
+    with ExitStack() as nest:
+        for a in order:
+            r, c = op.ranges[a], w.names.axis(a)
+            if a not in blocks:
+                nest.enter_context(w.loop(a, r))
+                _print_bounds(w, every, a)
+                continue
+            head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {blocks[a]})"
+            nest.enter_context(w.block(head, "panels"))
+            if len(block_sizes(r, blocks[a])) > 1:
+                w.line(f"const long {c}_m = lumc_min({blocks[a]}, {w.end(r)} - {c});")
+        if micro.ahead:
+            _next_panel(w, op, micro, blocks, calls)
+        if micro.rows_ahead:
+            _next_rows(w, op, micro, width)
+        _fetch_beside(w, op, blocks)
+        _dispatch(w, op, micro, blocks)
+
+
+def _bounded(w: Writer, op: Contract) -> Contract:
+    """The same over those steps only that add something; their number varies."""
+    ranges = {**op.ranges}
+    for counts, a in ((each.counts, each.border.over) for each in op.within):
+        w.ranges |= {f"{a}.f": w.ranges[a], f"{a}.c": (0, counts[-1])}
+        ranges[a] = Range(dim(f"{a}.f"), dim(f"{a}.c"), counts)
+    return replace(op, ranges=ranges)
+
+
+def _print_bounds(w: Writer, op: Contract, kept: str) -> None:
+    """Where the steps begin that add something at a point of a kept axis, and their number."""
+    for each in (each for each in op.within if each.border.kept == kept):
+        b = each.border
+        first, count = w.index(dim(f"{b.over}.f")), w.index(dim(f"{b.over}.c"))
+        w.line(f"const long {first} = {_step_at(w, op, b, b.lo)};")
+        if len(each.counts) > 1:
+            w.line(f"const long {count} = {_step_at(w, op, b, b.hi)} - {first};")
+
+
+def _step_at(w: Writer, op: Contract, b: Border, bound: int) -> str:
+    """The first step of a tile at which the index is not below a bound."""
+    r, step = op.ranges[b.over], linear(b.index)[1][axis(b.over)]
+    gap = f"{bound} - ({w.index(substitute(b.index, {axis(b.over): num(0)}))})"
+    steps = gap if step == 1 else f"({gap} + {step - 1}) / {step}"
+    return f"lumc_clamp({steps}, {w.index(r.lo)}, {w.end(r)})"
+
+
+def _ahead(w: Writer, op: Contract, calls: int) -> int:
+    """Bytes of the next panel that a step of a call fetches, so that all calls with one panel
+    fetch all of the next: weights come from memory, which a register tile should not wait for."""
+    place = w.places[op.b.attr[0]]
+    if place.kind != "packed" or place.panel is None or calls < 2:
+        return 0
+    several = place.size > place.panel_size
+    return -(-place.panel[1] * place.dtype.nbytes // calls) * several
+
+
+def _next_panel(
+    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], calls: dict[str, int]
+) -> None:
+    """Where in the next panel of b this call begins to fetch."""
+    origin = {axis(k): op.ranges[k].lo for k in op.red}
+    panel = _pointer(w, substitute(op.b, origin), micro.stored("b"))
+    number = ""
+    for a, n in calls.items():
+        at = f"({w.index(add(axis(a), mul(op.ranges[a].lo, -1)))})"
+        at = f"{at} / {blocks[a]}" if a in blocks else at
+        number = f"({number} * {n} + {at})" if number else at
+    part = prod(op.ranges[k].largest for k in op.red) * micro.ahead
+    after = f"(const char *)({panel} + {w.places[op.b.attr[0]].panel_size})"
+    w.line(f"const char *next = {after} + {number} * {part}L;")
+
+
+def _rows_ahead(op: Contract, steps: Steps, calls: int) -> int:
+    """Rows that a call fetches, so that all calls with one panel of rows fetch all of the next;
+    several must follow each other in memory."""
+    span = 1 + sum((op.ranges[k].largest - 1) * steps.get(k, 0) for k in op.red)
+    rows = -(-op.plan.mr // calls)
+    follow = rows == 1 or steps.get(op.plan.rows_axis or "") == span
+    return rows if op.ahead and op.plan.form == "contract" and calls > 1 and follow else 0
+
+
+def _next_rows(w: Writer, op: Contract, micro: MicroKernel, width: int) -> None:
+    """Which of the next rows this call fetches; after the last ones the first follow."""
+    rows, lane, p = op.plan.rows_axis or "", op.plan.lane_axis or "", op.plan
+    r, c = op.ranges[rows], w.names.axis(rows)
+    n = w.index(add(axis(lane), mul(op.ranges[lane].lo, -1)))
+    first = f"{c} + {p.mr} < {op.ahead} ? {c} + {p.mr} : {w.index(r.lo)}"
+    share = f"lumc_min(({n}) / {p.nv * width} * {micro.rows_ahead}, {p.mr - micro.rows_ahead})"
+    w.line(f"const long follow = (({first}) - {c} + {share}) * {micro.a.get(rows, 0)}L;")
+
+
+def _fetch_beside(w: Writer, op: Contract, blocks: dict[str, int]) -> None:
+    """Fetch what is read and stored at the points of this tile when its sums are complete: rows
+    or lanes lie side by side in memory."""
+    for e, stored in op.beside:
+        place, rows, lane = w.places[e.attr[0]], op.plan.rows_axis or "", op.plan.lane_axis or ""
+        steps = place.motion(e.kids)[0]
+        near, far = (rows, lane) if steps[rows] == 1 else (lane, rows)
+        by, last = LINE // place.dtype.nbytes, blocks[near] - 1
+        w.line(f"for (long q = 0; q < {blocks[far]}; q++)")
+        w.line(f"    for (long l = 0; l < {last + by}; l += {by})")
+        there = f"&{w.address(e)} + q * {steps[far]} + lumc_min(l, {last})"
+        w.line(f"        __builtin_prefetch({there}, {int(stored)}, 2);")
+
+
+def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:
+    """One micro-kernel per combination of sizes, overwriting or adding."""
+    if not op.overwrite:
+        _variants(w, op, micro, blocks, add=op.overwrite is None)
+        return
+    first = " && ".join(f"{w.index(block_start(a))} == 0" for a in op.overwrite)
+    with w.block(f"if ({first})"):
+        _variants(w, op, micro, blocks, add=False)
+    with w.block("else"):
+        _variants(w, op, micro, blocks, add=True)
+
+
+def _variants(
+    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], add: bool
+) -> None:
+    origin = {axis(k): op.ranges[k].lo for k in op.red}
+    types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
+    ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
+    ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["next"] * bool(micro.ahead)
+    ends += ["follow"] * bool(micro.rows_ahead)
+    call = ", ".join(ends)
+    sizes = {a: f"{w.names.axis(a)}_m" for a in blocks}
+    choices: dict[str, list[tuple[str, Any]]] = {
+        a: [(f"{sizes[a]} == {n}", n) for n in block_sizes(op.ranges[a], by)]
+        for a, by in blocks.items()
+    }
+    rows, lane = op.plan.rows_axis or "", op.plan.lane_axis or ""
+    choices[rows] = _tiles(w, op, blocks[rows]) if rows else [("", (1, ()))]
+    inner = micro.written_out or ""
+    n = w.index(op.ranges[inner].n) if inner else ""
+    choices[inner or "steps"] = [
+        (f"{n} == {size}", size) for size in (op.ranges[inner].sizes if inner else (0,))
+    ]
+    for i, chosen in enumerate(product(*choices.values())):
+        several = (test for (test, _), c in zip(chosen, choices.values(), strict=True) if c[1:])
+        tests = " && ".join(filter(None, several))
+        size = {a: value for a, (_, value) in zip(choices, chosen, strict=True)}
+        (m, valid), steps = size[rows], size[inner or "steps"]
+        name = w.function(micro.text("@", m, size[lane], add, steps, valid))
+        w.line(f"{'else ' if i else ''}{f'if ({tests}) ' if tests else ''}{name}({call});")
+
+
+def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid]]]:
+    """The register tiles of ``by`` rows or what is left of them, each with what tells it from those
+    that follow; next to a border some steps have fewer rows."""
+    rows = op.plan.rows_axis or ""
+    c = w.names.axis(rows)
+    if op.edge is None:
+        return [(f"{c}_m == {n}", (n, ())) for n in block_sizes(op.ranges[rows], by)]
+    found = op.edge.rows(by, op.ranges[op.edge.border.over].largest).items()
+    left, out = Counter(m for (m, _), _ in found), list[tuple[str, tuple[int, Valid]]]()
+    for (m, valid), starts in sorted(found, key=lambda each: len(each[1])):
+        left[m] -= 1
+        here = " || ".join(f"{c} == {at}" for at in starts)
+        test = f"({here})" if left[m] else f"{c}_m == {m}" if len(left) > 1 else ""
+        out.append((test, (m, () if {*valid} == {(0, m)} else valid)))
+    return out
+
+
+def _pointer(w: Writer, load: Expr, element: str) -> str:
+    """The address of an element; in a panel place, of one at the start of a panel."""
+    place = w.places[load.attr[0]]
+    where = f"&{w.address(load)}"
+    if place.panel is not None:
+        at, width = place.panel
+        lane = w.index(add(load.kids[at], mul(place.dims[at].origin, -1)))
+        index = [place.dims[at].origin if i == at else k for i, k in enumerate(load.kids)]
+        inner = w.index(place.offset(index))
+        panel = f"({lane}) / {width} * {place.panel_size}L"
+        where = f"&{w.names.place(place)}[{panel}{'' if inner == '0' else f' + {inner}'}]"
+    same = element == STORED[place.dtype]
+    return where if same else f"({element} *){where}"

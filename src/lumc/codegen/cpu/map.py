@@ -1,0 +1,246 @@
+"""Maps as C: loop nests, panels, register transposes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+from lumc.codegen.text.term import STORED, Levels
+from lumc.codegen.text.writer import LINE, WIDTH, Writer, block_sizes
+from lumc.codegen.tile.abreast import stores
+from lumc.codegen.tile.program import Dim, Map, Place, Range, loads_of, reference
+from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
+from lumc.graph.ops import DType
+from lumc.kernel.term import dtype
+from lumc.schedule.legal import PIECE
+from lumc.schedule.operands import computed
+
+SIDE_BY_SIDE = 16  # rows of panels
+BEHIND = 2  # pieces: results often lie a line or so further in their pages than operands
+
+
+def print_map(w: Writer, op: Map) -> None:
+    w.comment(f"{text(op.dst)} = {text(op.term, WIDTH)}")
+    place = w.places[op.dst.attr[0]]
+    if place.panel is None:
+        _move(w, op)
+    else:
+        _panels(w, op, place)
+
+
+def _panels(w: Writer, op: Map, place: Place) -> None:
+    """One panel after the other; inside one, the place is an ordinary one."""
+    assert place.panel is not None
+    at, width = place.panel
+    lane, r = op.axes[at], op.ranges[op.axes[at]]
+    start = dim(f"{lane}.p")
+    dims = (replace(d, origin=start) if i == at else d for i, d in enumerate(place.dims))
+    view = replace(place, name=f"{place.name}.p", dims=tuple[Dim, ...](dims))
+    w.places[view.name] = view
+    c = w.index(start)
+    head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {width})"
+    with ExitStack() as nest:
+        if r.largest > width:
+            op = _side_by_side(w, op, nest)
+        nest.enter_context(w.block(head, f"panels of {lane}"))
+        lanes_before = w.index(add(start, mul(place.dims[at].origin, -1)))
+        panel = f"({lanes_before}) / {width} * {place.panel_size}L"
+        base = f"{w.names.place(place)} + {panel}"
+        w.line(f"{STORED[place.dtype]} *restrict {w.names.place(view)} = {base};")
+        dst = reference(view, [axis(a) for a in op.axes])
+        axes = (*(a for a in op.axes if a != lane), lane)
+        for i, n in enumerate(block_sizes(r, width)):
+            test = f"if ({w.end(r)} - {c} {'>=' if n == width else '=='} {n})"
+            with w.block(test if i == 0 else f"else {test}"):
+                ranges = {**op.ranges, lane: Range(start, num(n), (n,))}
+                _move(w, replace(op, dst=dst, axes=axes, ranges=ranges))
+    del w.places[view.name]
+
+
+def _side_by_side(w: Writer, op: Map, nest: ExitStack) -> Map:
+    """Some rows of all panels at a time: what lies together in memory is read together."""
+    name = op.axes[-2:][0]
+    r = op.ranges[name]
+    if op.turn is not None or len(op.axes) < 2 or any(s % SIDE_BY_SIDE for s in r.sizes):
+        return op
+    start = dim(f"{name}.b")
+    c = w.index(start)
+    head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {SIDE_BY_SIDE})"
+    nest.enter_context(w.block(head, f"rows of {name}"))
+    some = Range(start, num(SIDE_BY_SIDE), (SIDE_BY_SIDE,))
+    return replace(op, ranges={**op.ranges, name: some})
+
+
+def _move(w: Writer, op: Map) -> None:
+    if op.turn is None:
+        _nest(w, op)
+        return
+    load, lane, lanes = op.turn, op.axes[-1], w.target.lanes
+    blocks = {
+        a: Range(dim(f"{a}.b"), dim(f"{a}.c"), tuple(block_sizes(op.ranges[a], lanes)))
+        for a in (load, lane)
+    }
+    with ExitStack() as nest:
+        nest.enter_context(w.loops([a for a in op.axes if a not in blocks], op.ranges))
+        for a, block in blocks.items():
+            r, start = op.ranges[a], w.index(block.lo)
+            head = f"for (long {start} = {w.index(r.lo)}; {start} < {w.end(r)}; {start} += {lanes})"
+            nest.enter_context(w.block(head, f"blocks of {a}"))
+            w.line(f"const long {w.index(block.n)} = lumc_min({lanes}, {w.end(r)} - {start});")
+        _square(w, replace(op, axes=(load, lane)), blocks)
+
+
+def _square(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
+    """A block of lanes x lanes: read along the first axis, transposed in registers, stored along
+    the lane axis. Blocks with some rows missing take the same way, the others go one by one."""
+    (load, lane), source, kind = op.axes, op.term, computed(dtype(op.term))
+    if across := _across(w, op):
+        _turn_loads(w, op, blocks, across)
+        return
+    if source.kind != "load" or w.places[source.attr[0]].dtype is not kind:
+        source = _block(w, kind, (lane, load), blocks)
+        _nest(w, Map(source, (lane, load), blocks, op.term))
+    for test, n in _tests(w, op, blocks):
+        with w.block(test):
+            _transpose(w, source, op.dst, op.axes, blocks, n)
+    with w.block("else"):
+        _nest(w, Map(op.dst, op.axes, blocks, source))
+
+
+def _block(w: Writer, kind: DType, axes: tuple[str, ...], blocks: dict[str, Range]) -> Expr:
+    """An element of a new array of lanes x lanes."""
+    lanes = w.target.lanes
+    dims = tuple(Dim(a, blocks[a].lo, lanes) for a in axes)
+    block = Place(f"block.{w.fresh()}", kind, dims)
+    w.places[block.name] = block
+    name = f"{STORED[kind]} {w.names.place(block)}[{lanes * lanes}]"
+    w.line(f"{name} __attribute__((aligned(64)));")
+    return reference(block, [axis(a) for a in axes])
+
+
+def _tests(w: Writer, op: Map, blocks: dict[str, Range]) -> Iterator[tuple[str, int]]:
+    """Whether so many rows of a block are there, all of which are whole."""
+    (load, lane), lanes = op.axes, w.target.lanes
+    for n in sorted({lanes, *block_sizes(op.ranges[lane], lanes)}, reverse=True):
+        test = f"({w.index(blocks[load].n)} == {lanes} && {w.index(blocks[lane].n)} == {n})"
+        yield f"{'if' if n == lanes else 'else if'} {test}", n
+
+
+def _transpose(
+    w: Writer, e: Expr, dst: Expr, axes: tuple[str, ...], blocks: dict[str, Range], n: int
+) -> None:
+    """Store ``n`` rows of a block of a load, along the other axis."""
+    (load, lane), lanes = axes, w.target.lanes
+    origin, ends = {axis(a): r.lo for a, r in blocks.items()}, ""
+    for end, along, const in ((e, lane, "const "), (dst, load, "")):
+        step = w.places[end.attr[0]].motion(end.kids)[0].get(along, 0)
+        ends += f"({const}float *)&{w.address(substitute(end, origin))}, {step}, "
+    part, sizes = ("", "") if n == lanes else ("_part", f", {n}, {lanes}")
+    w.line(f"lumc_transpose{part}({ends[:-2]}{sizes});")
+
+
+def _across(w: Writer, op: Map) -> list[Expr]:
+    """The loads of a block to transpose first, where others lie along its rows already: then the
+    result is computed and stored along them, and no load takes its elements one by one."""
+    (load, lane), kind = op.axes, computed(dtype(op.term))
+    found, along = list[Expr](), 0
+    if any(w.target.lanes not in block_sizes(op.ranges[a], w.target.lanes) for a in op.axes):
+        return []  # there are no whole blocks
+    for e in loads_of(op, but=[op.dst]):
+        place = w.places[e.attr[0]]
+        steps, irregular = place.motion(e.kids)
+        if {load, lane} & irregular:
+            return []
+        if steps.get(load) == 1 and steps.get(lane, 0) > 1:
+            found.append(e)
+        else:
+            along += steps.get(lane) == 1 and steps.get(load, 0) > 1
+    guarded = {e for g in subterms(op.term) if g.kind == "guard" for e in subterms(g)}
+    plain = all(w.places[e.attr[0]].dtype is kind and e not in guarded for e in found)
+    return found if along and plain and len(found) <= along else []
+
+
+def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range], across: list[Expr]) -> None:
+    """A block whose operands are transposed instead of its result."""
+    (load, lane), lanes = op.axes, w.target.lanes
+    turned = {e: _block(w, w.places[e.attr[0]].dtype, op.axes, blocks) for e in across}
+    for test, n in _tests(w, op, blocks):
+        with w.block(test):
+            for e, to in turned.items():
+                _transpose(w, e, to, op.axes, blocks, n)
+            whole = {load: lanes, lane: n}
+            ranges = {a: Range(blocks[a].lo, num(k), (k,)) for a, k in whole.items()}
+            _nest(w, Map(op.dst, op.axes, ranges, substitute(op.term, turned)))
+    with w.block("else"):
+        _nest(w, Map(op.dst, op.axes, blocks, op.term))
+
+
+# ---- one loop nest
+
+
+def _nest(w: Writer, op: Map) -> None:
+    """Loops over the axes, lanes along the last one; a sub-term is computed in the outermost loop
+    that fixes it."""
+    axes, values = stores(op)
+    levels = w.levels(axes)
+    stored = [w.store(dst, levels.value(e), levels.value) for dst, e in values]
+    width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
+    if not op.stream:
+        w.walk(levels, op.ranges, stored, width, op.ahead)
+        return
+    with w.nest(levels, op.ranges, len(op.axes) - 1):
+        _stream(w, op, levels, stored[0], width)
+
+
+def _stream(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> None:
+    """Whole pieces are computed beside the result, in registers if the compiler can, and stored
+    around the caches; what does not fill lines is stored as usual."""
+    lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
+    r, start = op.ranges[lane], dim(f"{lane}.at")
+    at, n, end = w.index(start), w.index(dim(f"{lane}.n{w.fresh()}")), w.end(r)
+    first, own = w.index(r.lo), levels.at[-1]
+    if w.is_apart:
+        first = _stream_in_step(w, op, levels, stored, width)
+    with w.block(f"for (long {at} = {first}, {n}; {at} < {end}; {at} += {n})"):
+        w.line(f"{n} = lumc_piece(&{_address(w, op, start)}, {kind.nbytes}, {end} - {at});")
+        w.prefetch(lane, op.ahead, width)
+        with w.block(f"if ({n} == {width})"):
+            _piece(w, op, levels, start, width)
+        with w.block("else"):
+            w.lanes(lane, n, [*own, stored], most=width)
+
+
+def _stream_in_step(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> str:
+    """The pieces that go in step with other walks, some behind them: a load waits for a store
+    before it to the same place of another page. Where the pieces go on that are left."""
+    lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
+    r, start = op.ranges[lane], dim(f"{lane}.first")
+    whole = dim(f"{lane}.h")  # elements before the first whole piece
+    at, head = w.names.axis(f"{lane}.at"), w.index(whole)
+    lo, first, to = w.index(r.lo), w.index(start), _address(w, op, r.lo)
+    w.line(f"const long {head} = lumc_piece(&{to}, {kind.nbytes}, {width}) % {width};")
+    w.lanes(lane, head, [*levels.at[-1], stored], most=width, start=r.lo)
+    with w.whole_pieces(at, r, width):
+        w.line(f"const long {first} = {at} + {head} - {BEHIND * width};")
+        with w.block(f"if ({first} >= {lo})"):
+            w.prefetch(lane, op.ahead, width)
+            _piece(w, op, levels, start, width)
+    done = max(0, r.largest // width - BEHIND) * width
+    return w.index(add(add(r.lo, whole), num(done)))
+
+
+def _address(w: Writer, op: Map, at: Expr) -> str:
+    """The element of the result at this index of the lanes."""
+    return w.address(substitute(op.dst, {axis(op.axes[-1]): at}))
+
+
+def _piece(w: Writer, op: Map, levels: Levels, start: Expr, width: int) -> None:
+    """A piece that starts with a whole line."""
+    lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
+    piece = Place(f"piece.{w.fresh()}", kind, (Dim(lane, start, width),))
+    w.places[piece.name], name = piece, w.names.place(piece)
+    into = w.store(reference(piece, [axis(lane)]), levels.value(op.term), levels.value)
+    w.line(f"{STORED[kind]} {name}[{width}] __attribute__((aligned({LINE})));")
+    w.lanes(lane, width, [*levels.at[-1], into], start=start)
+    w.line(f"lumc_stream(&{_address(w, op, start)}, {name});")

@@ -1,0 +1,255 @@
+"""Micro-kernels: one register tile of a contraction as a C function over vectors.
+
+Accumulators are named variables, strides are constants, edges have functions of their own: the
+compiler keeps everything in registers and there is nothing to decide at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lumc.codegen.text.term import STORED
+from lumc.codegen.text.writer import LINE
+from lumc.codegen.tile.program import Contract, Valid
+from lumc.graph.ops import DType
+from lumc.schedule.operands import Steps, from_memory
+
+# (element, vector element): integers wrap, so their products are unsigned
+ELEMENT = {
+    DType.F32: ("float", "f32"),
+    DType.F64: ("double", "f64"),
+    DType.I32: ("uint32_t", "u32"),
+    DType.I64: ("uint64_t", "u64"),
+}
+MASKED = 64  # bytes of vectors of which a part can be read and written
+SPARE = 2  # registers that are left where the steps of unrolled windows share elements of a
+WRITTEN = 256  # sums of all steps of a window that are written out
+SHORT = 16  # accumulators; a step of so few pays for its part of the loop
+
+
+class Piece(NamedTuple):
+    """A vector of some lanes, of which the first ``used`` are in memory."""
+
+    offset: int
+    width: int
+    used: int
+
+
+def pieces(n: int, lanes: int, whole: bool = False) -> list[Piece]:
+    """The vectors that cover n lanes exactly: full ones, then halves, ..; or, ``whole``, a last one
+    of which only a part is stored, where that saves vectors."""
+    out, offset, width = list[Piece](), 0, lanes
+    while offset < n:
+        if whole and offset + lanes > n and (n - offset).bit_count() > 1:
+            return [*out, Piece(offset, lanes, n - offset)]
+        while width > n - offset:
+            width //= 2
+        out.append(Piece(offset, width, width))
+        offset += width
+    return out
+
+
+class MicroKernel:
+    """The texts of a contraction's register tile: m rows by n lanes, overwriting or adding."""
+
+    def __init__(
+        self,
+        op: Contract,
+        kinds: Sequence[DType],
+        lanes: int,
+        steps: Sequence[Steps],
+        ahead: int = 0,
+        rows_ahead: int = 0,
+        registers: int = 32,
+        padded: bool = False,
+    ) -> None:
+        """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
+        result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
+        each step of the innermost loop fetches. ``rows_ahead``: how many of the rows of a that
+        follow are fetched. ``padded``: the rows of b are stored as whole vectors."""
+        self.op, self.lanes, self.ahead, self.rows_ahead = op, lanes, ahead, rows_ahead
+        self.registers, self.padded = registers, padded
+        self.element, self.vector = ELEMENT[kinds[2]]
+        self.nbytes = lanes * kinds[2].nbytes
+        self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
+        self.a, self.b, self.c = steps
+        self.sizes = {k: op.ranges[k].sizes for k in op.red}
+
+    @property
+    def varying(self) -> list[str]:
+        """Reduced axes whose size is an argument."""
+        return [k for k in self.op.red if len(self.sizes[k]) > 1 and k != self.written_out]
+
+    @property
+    def written_out(self) -> str | None:
+        """The innermost axis, if some of its steps may be left out: every number of them has a
+        text of its own."""
+        last = self.op.red[-1]
+        some = self.op.plan.form != "dot" and any(w.border.over == last for w in self.op.within)
+        return last if some else None
+
+    def text(self, name: str, m: int, n: int, add: bool, steps: int = 0, valid: Valid = ()) -> str:
+        """``steps``: of the axis that is written out; ``valid``: the rows that steps of the axis of
+        the edge add something to."""
+        self.steps, self.valid = steps, valid
+        body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
+        sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
+        t = self.element
+        sizes += ", const char *N" if self.ahead else ""
+        sizes += ", long F" if self.rows_ahead else ""
+        head = (
+            f"static __attribute__((noinline)) void {name}(const {self.stored('a')} *restrict A, "
+            f"const {self.stored('b')} *restrict B, {t} *restrict C{sizes})"
+        )
+        return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
+
+    def _size(self, k: str) -> str:
+        steps = self.steps if k == self.written_out else self.sizes[k][0]
+        return f"n{self.op.red.index(k)}" if k in self.varying else str(steps)
+
+    def _row(self, steps: Steps, i: int) -> int:
+        """Offset of register row i."""
+        return i * steps.get(self.op.plan.rows_axis or "", 0)
+
+    def _vec(self, width: int) -> str:
+        return f"lumc_{self.vector}x{width}"
+
+    def stored(self, side: str) -> str:
+        """The C type of an operand in memory."""
+        return STORED[self.narrow[side]] if side in self.narrow else self.element
+
+    def _load(self, side: str, width: int, at: str) -> str:
+        """The vector at an address, or with width 0 the scalar."""
+        if side not in self.narrow:
+            return f"*(const {self._vec(width)} *)({at})" if width else f"*({at})"
+        return f"lumc_load_{self.narrow[side].value}x{width or 1}({at})"
+
+    def _row_of_b(self, at: str, p: Piece) -> str:
+        if p.used == p.width or self.padded:
+            return self._load("b", p.width, f"{at} + {p.offset}")
+        return f"lumc_part_{self.vector}x{p.width}({at} + {p.offset}, {p.used})"
+
+    def _stored(self, at: str, value: str, p: Piece, add: bool) -> str:
+        if p.used == p.width:
+            return f"*({self._vec(p.width)} *)({at}) {'+=' if add else '='} {value};"
+        kind = f"{self.vector}x{p.width}"
+        before = f"lumc_part_{kind}({at}, {p.used}) + " if add else ""
+        return f"lumc_put_{kind}({at}, {before}{value}, {p.used});"
+
+    def _tile(self, m: int, n: int, add: bool) -> list[str]:
+        """c[i][:] += a[i] * b[:], lanes along the lane axis."""
+        masked = self.nbytes == MASKED and "b" not in self.narrow
+        whole = self.vector == "f32" and (self.padded or masked)
+        rows, parts = range(m), list(enumerate(pieces(n, self.lanes, whole)))
+        out = [" ".join(f"{self._vec(p.width)} c{i}_{j} = {{0}};" for j, p in parts) for i in rows]
+        out += self._nest(0, "A", "B", rows, [p for _, p in parts])
+        for i in rows:
+            for j, p in parts:
+                at = f"C + {self._row(self.c, i) + p.offset}"
+                out.append(self._stored(at, f"c{i}_{j}", p, add))
+        return out
+
+    def _nest(self, d: int, a: str, b: str, rows: range, parts: list[Piece]) -> list[str]:
+        """The loops over the reduced axes from number ``d`` on, with all in them. Of the axis of
+        the edge every step is written out, with its own rows."""
+        depth, held = len(self.op.red), len(rows) * len(parts)
+        alone = depth > 1 and held + len(parts) + len(rows) > self.registers - SPARE
+        if d == depth:
+            return self._step(a, b, rows, parts, alone)
+        k, out = self.op.red[d], list[str]()
+        if self.valid and self.op.edge and k == self.op.edge.border.over:
+            for v, (first, end) in enumerate(self.valid):
+                if own := range(max(first, rows.start), min(end, rows.stop)):
+                    out += ["{", f"const long i{d} = {v}; /* {k} */", self._stands(d, k, a, b)]
+                    out += [*self._nest(d + 1, f"A{d}", f"B{d}", own, parts), "}"]
+            return out
+        if alone:
+            out.append(f"#pragma GCC unroll {self._unrolled(d, held)}")
+        elif d + 1 == depth and held <= SHORT:
+            out.append("#pragma GCC unroll 4")
+        inner = self._nest(d + 1, f"A{d}", f"B{d}", rows, parts)
+        return [*out, *self._walk(d, k, a, b), *inner, "}"]
+
+    def _step(self, a: str, b: str, rows: range, parts: list[Piece], alone: bool) -> list[str]:
+        """One step of all reduced axes."""
+        # no step knows that its elements are those of the last one
+        out = [f'__asm__("" : "+r"({a}));'] if alone else []
+        for j, p in enumerate(parts):
+            out.append(f"const {self._vec(p.width)} b{j} = {self._row_of_b(b, p)};")
+        twice = from_memory(len(rows), 2, self.nbytes) and not self.op.plan.broadcast
+        if len(parts) == 2 and twice and "a" not in self.narrow:
+            out.append(f'const {self.element} *twin = {a}; __asm__("" : "+r"(twin));')
+            of = [(i, self._row(self.a, i)) for i in rows]
+            out += [f"c{i}_0 += {a}[{at}] * b0; c{i}_1 += twin[{at}] * b1;" for i, at in of]
+        else:
+            for i in rows:
+                sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j in range(len(parts)))
+                out.append(f"const {self.element} a{i} = {a}[{self._row(self.a, i)}]; {sums}")
+        out += [f"__builtin_prefetch(N + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
+        out += [f"N += {self.ahead};"] if self.ahead else []
+        if self.rows_ahead:
+            out.append(f"__builtin_prefetch(A + F + {self.rows_ahead} * ({a} - A));")
+        return out
+
+    def _unrolled(self, d: int, sums: int) -> int:
+        """Steps of a loop over a window that are written out: three steps are too few for a loop,
+        which waits for a branch that was foretold wrong."""
+        inner, k = d + 1 == len(self.op.red), self.op.red[d]
+        steps = 1 if k in self.varying else int(self._size(k))
+        return steps if inner and steps * sums <= WRITTEN else 1
+
+    def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
+        """The head of the loop over a reduced axis, and where the operands stand in it."""
+        head = f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */"
+        return [head, self._stands(d, k, a, b)]
+
+    def _stands(self, d: int, k: str, a: str, b: str) -> str:
+        """Where the operands stand in a step of a reduced axis."""
+        then = f"; const {self.stored('b')} " if self.narrow else ", "
+        return (
+            f"const {self.stored('a')} *A{d} = {a} + i{d} * {self.a.get(k, 0)}{then}"
+            f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};"
+        )
+
+    def _dot(self, m: int, n: int, add: bool) -> list[str]:
+        """c[i][j] += a[i][:] * b[j][:], lanes along the last reduced axis."""
+        rows, cols, lanes = range(m), range(n), self.lanes
+        vec, (*outer, last) = self._vec(lanes), self.op.red
+        tail = any(s % lanes for s in self.sizes[last])
+        # with one reduced axis the horizontal sums come before the scalar tail, so that scalars
+        # are not live beside the vector accumulators
+        split = bool(outer)
+        each = [(i, j) for i in rows for j in cols]
+        out = [f"{vec} c{i}_{j} = {{0}};" for i, j in each]
+        out += [f"{self.element} s{i}_{j} = 0;" for i, j in each if split]
+        a, b = "A", "B"
+        for d, k in enumerate(outer):
+            out += self._walk(d, k, a, b)
+            a, b = f"A{d}", f"B{d}"
+        size, lane = self._size(last), self.op.plan.lane_axis or ""
+        out += ["long k = 0;", f"for (; k + {lanes} <= {size}; k += {lanes}) {{ /* {last} */"]
+        for j in cols:
+            right = self._load("b", lanes, f"{b} + {j * self.b.get(lane, 0)} + k")
+            out.append(f"const {vec} b{j} = {right};")
+        for i in rows:
+            sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j in cols)
+            left = self._load("a", lanes, f"{a} + {self._row(self.a, i)} + k")
+            out.append(f"const {vec} a{i} = {left}; {sums}")
+        out.append("}")
+        total = f"lumc_sum_{self.vector}x{lanes}"
+        if not split:
+            out += [f"{self.element} s{i}_{j} = {total}(c{i}_{j});" for i, j in each]
+        if tail:
+            out.append(f"for (; k < {size}; k++) {{")
+            for i, j in each:
+                left = self._load("a", 0, f"{a} + {self._row(self.a, i)} + k")
+                right = self._load("b", 0, f"{b} + {j * self.b.get(lane, 0)} + k")
+                out.append(f"s{i}_{j} += {left} * {right};")
+            out.append("}")
+        out.append("}" * len(outer))
+        for i, j in each:
+            at = self._row(self.c, i) + j * self.c.get(lane, 0)
+            value = f"s{i}_{j} + {total}(c{i}_{j})" if split else f"s{i}_{j}"
+            out.append(f"C[{at}] {'+=' if add else '='} {value};")
+        return out

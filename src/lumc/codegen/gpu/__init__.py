@@ -1,0 +1,1 @@
+"""Kernels for the threads of a block, as CUDA and Metal."""

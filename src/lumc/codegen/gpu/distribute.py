@@ -1,0 +1,400 @@
+"""(tile program, threads) -> distributed program: who holds what, where it lies, when to wait.
+
+Contractions fix the distribution of their values; copies are dealt along memory; everything else
+takes the distribution of what it touches. A value whose accesses all have the same owners stays in
+registers, every other one goes to shared memory: moving data between distributions is no operation
+of its own. What does not fit the threads of a block is refused (E0411), never made smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.barriers import with_barriers
+from lumc.codegen.gpu.distribution import VECTORS, WARP, Distribution, deal
+from lumc.codegen.gpu.program import (
+    Combine,
+    Distributed,
+    Nest,
+    Node,
+    Step,
+    loads_of,
+    plain,
+    reads,
+    steps_of,
+    writes,
+)
+from lumc.codegen.gpu.roles import anchor
+from lumc.codegen.gpu.shared import lay_out
+from lumc.errors import LumcError
+from lumc.graph.expr import Expr, axis, linear, num, substitute
+from lumc.graph.ops import DType
+from lumc.kernel.term import dtype
+from lumc.schedule.operands import computed
+from lumc.schedule.schedule import Threads, power
+
+TURN = 8  # elements along both axes, from which a transpose goes through shared memory
+MOVED = 16  # bytes that a thread copies at once
+
+
+def distribute(program: ir.Program, threads: Threads | None) -> Distributed:
+    """The program for the threads of a block. Raises E0411 where they cannot hold it."""
+    return Distributor(program, threads or Threads()).run()
+
+
+class Distributor:
+    """One run. ``values`` is the distribution of every scratch value, by the labels of its
+    dimensions; ``stored`` the dtype that its tile has; ``order`` its dimensions in memory."""
+
+    def __init__(self, program: ir.Program, threads: Threads) -> None:
+        assert program.target.gpu
+        self.program, self.threads, self.gpu = program, threads, program.target.gpu
+        self.places = dict(program.places)
+        self.values = dict[str, Distribution]()
+        self.stored = {n: computed(p.dtype) for n, p in self.places.items() if self.inside(n)}
+        self.order = dict[str, tuple[int, ...]]()
+        self.turned = set[str]()
+        self.known = set[Step]()  # whose points are dealt
+        self._check_threads()
+        self.body = self._nodes(program.body)
+        self.steps = list(steps_of(self.body))
+
+    def run(self) -> Distributed:
+        for step in self.steps:
+            if isinstance(step.op, ir.Contract):
+                anchor(self, step, step.op)
+        for step in self.steps:
+            op = step.op
+            if isinstance(op, ir.Map) and op.copy and self.name_of(op) not in self.values:
+                self._deal_copy(step, op)
+        self._propagate()
+        for step in self.steps:
+            if step.vector == 1 and not isinstance(step.op, ir.Contract):
+                self._widen(step, step.op)
+        memory = self._memory()
+        body = self._split(self.body, memory)
+        if self.threads.ring > 1:
+            body = self._rings(body, memory)
+        program = replace(self.program, places=self.places)
+        tiles, shared_bytes = lay_out(self, body, memory)
+        read = {e.attr[0] for s in self.steps for e in reads(s)}
+        updated = {n for n in self.program.kernel.stored if n in read}  # by several threads, maybe
+        shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
+        touched = {n: {m for m, u in shared.items() if t.overlaps(u)} for n, t in shared.items()}
+        body = with_barriers(body, touched | {n: {n} for n in updated})
+        return Distributed(program, self.threads, body, tiles, shared_bytes)
+
+    # ---- what is refused
+
+    def refuse(self, what: str) -> LumcError:
+        where = f"kernel '{self.program.kernel.name}'"
+        return LumcError("E0411", f"the threads of a block cannot run it: {what}", where=where)
+
+    def _check_threads(self) -> None:
+        t = self.threads
+        for name, n in (("threads", t.count), ("threads in a row", t.row), ("elements", t.vector)):
+            if n != power(n):
+                raise self.refuse(f"{n} {name}, not a power of two")
+        if not WARP <= t.count <= self.gpu.threads or t.row > t.count:
+            raise self.refuse(f"{t.count} threads in rows of {t.row}")
+        if t.ring > 1 and self.program.target.kind != "cuda":
+            raise self.refuse("no asynchronous copies for a ring")
+        kinds = {p.dtype for p in self.places.values()}
+        if DType.F64 in kinds and self.program.target.kind == "metal":
+            raise self.refuse("no f64")
+        most = max(self.program.kernel.extent.values(), default=0)
+        if max(most, self.program.tiles) >= 1 << 31:
+            raise self.refuse("an axis or a grid of 2^31")
+
+    # ---- the operations, with transposes made explicit
+
+    def _nodes(self, body: Sequence[ir.Op]) -> list[Node]:
+        out: list[Node] = []
+        for op in body:
+            assert not isinstance(op, ir.Rows | ir.Case)
+            if isinstance(op, ir.NESTS):
+                out.append(Nest(replace(op, body=[]), self._nodes(op.body)))
+            elif isinstance(op, ir.Map) and not op.copy:
+                out += map(Step, self._turned(op))
+            else:
+                out.append(Step(op))
+        return out
+
+    def _turned(self, op: ir.Map) -> list[ir.Map]:
+        """A map that loads along one axis and stores along another: a copy into a shared tile, and
+        the map from there."""
+        lane = self._unit([op.dst], op.axes)
+        copies, moved = list[ir.Map](), dict[Expr, Expr]()
+        for e in _guarded(op.term):
+            place = self.places[loads_of(e)[-1].attr[0]]
+            steps, irregular = place.motion(_bare(e).kids)
+            units = [a for a in op.axes if steps.get(a) == 1 and a not in irregular | {lane}]
+            if place.kind == "scratch" or not units or lane in irregular or steps.get(lane, 0) < 2:
+                continue
+            if min(op.ranges[a].largest for a in (lane, units[0])) >= TURN:
+                axes = tuple(a for a in op.axes if a in e.free)
+                dims = tuple(ir.Dim(a, op.ranges[a].lo, op.ranges[a].largest) for a in axes)
+                tile = ir.Place(f"turned.{len(self.places)}", place.dtype, dims)
+                self.places[tile.name], self.stored[tile.name] = tile, place.dtype
+                self.turned.add(tile.name)
+                moved[e] = ir.reference(tile, [axis(a) for a in axes])
+                copies.append(ir.Map(moved[e], axes, op.ranges, e, copy=True))
+        return [*copies, replace(op, term=substitute(op.term, moved))]
+
+    # ---- copies of operands
+
+    def _deal_copy(self, step: Step, op: ir.Map) -> None:
+        """Threads along memory; the tile has the same axis innermost, unless a fragment needs
+        another one."""
+        name = self.name_of(op)
+        source = _bare(op.term)
+        loads = source.kind == "load" and not self.inside(source.attr[0])
+        if loads:
+            self.stored[name] = self.places[name].dtype  # as it is
+        place, kind = self.places[name], self.stored[name]
+        unit = self._unit(loads_of(op.term), op.axes)
+        fast = self._contiguous(name, unit)
+        width = MOVED // kind.nbytes
+        whole = loads and op.term is source and self.places[source.attr[0]].dtype is kind
+        wide = whole and fast == unit and name not in self.turned
+        step.vector = width if wide and self._aligned(op, source, unit, width) else 1
+        step.along = unit
+        labels = [d.label for d in place.dims]
+        inner = labels.index(fast)
+        self.order[name] = (*(i for i in range(len(labels)) if i != inner), inner)
+        sizes = {d.label: d.size for d in place.dims}
+        step.points = self._from_values(step) or deal(
+            op.axes, sizes, self.threads.count, unit, step.vector
+        )
+        self.known.add(step)
+
+    def _contiguous(self, name: str, unit: str) -> str:
+        """The axis along which a tile lies in memory: fragments load along the reduced axis, or
+        transpose on the way along the other one."""
+        for step in self.steps:
+            op = step.op
+            if not isinstance(op, ir.Contract) or op.plan.fragment != "mma" or not step.roles:
+                continue
+            for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
+                labels = self._labels(ref)
+                good = [labels[a] for a in step.roles.runs(other) if a in labels]
+                if ref.attr[0] == name and good and unit not in good:
+                    return good[0]
+        return unit
+
+    def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
+        """May every thread move this many elements of the source at once?"""
+        constant, atoms = linear(self.places[source.attr[0]].offset(source.kids))
+        r, here = op.ranges[unit], atoms.get(axis(unit))
+        others = (c for a, c in atoms.items() if a is not axis(unit))
+        regular = not any(unit in a.free for a in atoms if a is not axis(unit))
+        whole = all(n % width == 0 for n in r.sizes)  # so every tile starts at a multiple, too
+        return here == 1 and regular and whole and all(c % width == 0 for c in (constant, *others))
+
+    def _unit(self, loads: Sequence[Expr], axes: Sequence[str]) -> str:
+        """The axis along which the largest of these loads runs through memory."""
+        places = [(self.places[e.attr[0]], e) for e in loads]
+        for place, e in sorted(places, key=lambda f: (f[0].kind == "scratch", -f[0].size)):
+            steps, irregular = place.motion(e.kids)
+            for a in axes:
+                if steps.get(a) == 1 and a not in irregular:
+                    return a
+        return axes[-1] if axes else ""
+
+    # ---- everything else
+
+    def _propagate(self) -> None:
+        """A map or reduction takes the distribution of a value over exactly its axes; where there
+        is none, it is dealt anew, reductions first."""
+        while left := [s for s in self.steps if s not in self.known]:
+            for step in left:
+                if (found := self._from_values(step)) is not None:
+                    break
+            else:
+                step = next((s for s in left if isinstance(s.op, ir.Reduce)), left[0])
+                found = self._dealt(step.op)
+            step.points = found
+            self.known.add(step)
+            self._spread(step)
+
+    def _spread(self, step: Step) -> None:
+        for dst in writes(step):
+            if self.inside(dst.attr[0]) and plain(dst):
+                points = self.labelled(dst, step.points.on(dst.free))
+                self.values.setdefault(dst.attr[0], points)
+
+    def _from_values(self, step: Step) -> Distribution | None:
+        op = step.op
+        outputs = [o.dst for o in op.outputs] if isinstance(op, ir.Reduce) else []
+        for ref in (e for e in [*reads(step), *writes(step)] if e not in outputs):
+            known = ref.attr[0] in self.values and plain(ref)
+            if known and {k.attr[0] for k in ref.kids} == set(axes_of(op)):
+                return self.by_axis(ref, self.values[ref.attr[0]])
+        return None
+
+    def _dealt(self, op: ir.Map | ir.Reduce | ir.Contract) -> Distribution:
+        axes, size = axes_of(op), {a: op.ranges[a].largest for a in axes_of(op)}
+        assert not isinstance(op, ir.Contract)
+        t, reduces = self.threads, any(isinstance(s.op, ir.Reduce) for s in self.steps)
+        if isinstance(op, ir.Reduce):
+            fast = op.kept[-1] if op.lanes == "kept" and op.kept else op.red[-1]
+        else:
+            fast = self._unit(writes(Step(op)), axes)
+        along = [e for e in self._moved(op) if fast in e.free]
+        width = min([t.vector, *(MOVED // self.places[e.attr[0]].dtype.nbytes for e in along)])
+        while width > 1 and not all(self._aligned(op, e, fast, width) for e in along):
+            width //= 2
+        return deal(axes, size, t.count, fast, width, t.row if reduces else None)
+
+    def _moved(self, op: ir.Map | ir.Reduce) -> list[Expr]:
+        """What an operation reads and writes in memory, but for loads that a guard protects."""
+        step = Step(op)
+        terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
+        guarded = {_bare(e) for t in terms for e in _guarded(t) if e.kind == "guard"}
+        touched = dict.fromkeys([*loads_of(*terms), *writes(step)])
+        return [e for e in touched if e not in guarded and not self.inside(e.attr[0])]
+
+    def _widen(self, step: Step, op: ir.Map | ir.Reduce) -> None:
+        """Neighbours in the registers of a thread are moved at once where memory allows it."""
+        for digit in step.points.registers:
+            a, n, _ = digit
+            if digit.stride > 1 or n == 1 or (isinstance(op, ir.Reduce) and a not in op.red):
+                continue
+            sizes = {e: n * self.places[e.attr[0]].dtype.nbytes for e in self._moved(op)}
+            wide = [e for e, b in sizes.items() if b in VECTORS and self._aligned(op, e, a, n)]
+            if wide:
+                others = tuple(r for r in step.points.registers if r is not digit)
+                step.points = replace(step.points, registers=(*others, digit))
+                step.along, step.vector, step.wide = a, n, tuple(wide)
+                return
+
+    # ---- places
+
+    def _memory(self) -> dict[str, str]:
+        """Registers where every access is by plain axes, from the start of the value (registers
+        have no index at run time) and by the same owners; shared memory otherwise."""
+        seen = dict[str, list[tuple[Step, Expr]]]()
+        for step in self.steps:
+            for ref in [*reads(step), *writes(step)]:
+                if self.inside(ref.attr[0]):
+                    seen.setdefault(ref.attr[0], []).append((step, ref))
+        return {name: self._memory_of(name, uses) for name, uses in seen.items()}
+
+    def _memory_of(self, name: str, uses: Sequence[tuple[Step, Expr]]) -> str:
+        if all(plain(ref) and self.still(step.op, ref) for step, ref in uses):
+            needs = [self.labelled(ref, self.need(step, ref)) for step, ref in uses]
+            value = self.values.setdefault(name, needs[0])
+            same = (n.owner() == value.owner() and n.offsets() == value.offsets() for n in needs)
+            if all(same):
+                return "register"
+        if any(isinstance(s.op, ir.Contract) and ref is s.op.dst for s, ref in uses):
+            raise self.refuse("an accumulator would have to leave its registers")
+        return "shared"
+
+    def need(self, step: Step, ref: Expr) -> Distribution:
+        """The distribution in which an operation sees a value, by its axes."""
+        if isinstance(step.op, ir.Contract) and step.roles:
+            for operand, role in ((step.op.a, step.roles.a), (step.op.b, step.roles.b)):
+                if ref is operand:
+                    return role
+        return step.points.on(ref.free)
+
+    def still(self, op: ir.Map | ir.Reduce | ir.Contract, ref: Expr) -> bool:
+        dims = self.places[ref.attr[0]].dims
+        return all(
+            d.size == 1 or (i.attr[0] in op.ranges and op.ranges[i.attr[0]].lo is d.origin)
+            for i, d in zip(ref.kids, dims, strict=True)
+        )
+
+    # ---- reductions across warps, and rings of copies
+
+    def _split(self, body: Sequence[Node], memory: dict[str, str]) -> list[Node]:
+        """Partial results of warps meet in shared memory."""
+        out: list[Node] = []
+        for node in body:
+            if isinstance(node, Nest):
+                out.append(replace(node, body=self._split(node.body, memory)))
+                continue
+            out.append(node)
+            if isinstance(node, Step) and isinstance(node.op, ir.Reduce):
+                op, slots = node.op, prod(t.mod for t in node.points.across_warps(node.op.red))
+                if slots > 1:
+                    node.partials = tuple(self._partial(node, op, o, slots) for o in op.outputs)
+                    memory |= dict.fromkeys(node.partials, "shared")
+                    out.append(Combine(node, op))
+        return out
+
+    def _partial(self, step: Step, op: ir.Reduce, output: ir.Output, slots: int) -> str:
+        """A place for one partial result per warp, those of one row side by side."""
+        kind = computed(dtype(output.dst))
+        dims = [ir.Dim(a, op.ranges[a].lo, step.points.span(a)) for a in op.kept]
+        place = ir.Place(f"partial.{len(self.places)}", kind, (*dims, ir.Dim("", num(0), slots)))
+        self.places[place.name], self.stored[place.name] = place, kind
+        return place.name
+
+    def _rings(self, body: Sequence[Node], memory: Mapping[str, str]) -> list[Node]:
+        """The copies of a loop run ahead of it if they move whole vectors of an argument."""
+        out: list[Node] = []
+        for node in body:
+            if isinstance(node, Nest):
+                found = [n for n in node.body if isinstance(n, Step) and self._can_run(n, memory)]
+                if isinstance(node.op, ir.Block) and found:
+                    for step in found:
+                        step.ahead = True
+                    node = replace(node, slots=self.threads.ring)
+                else:
+                    node = replace(node, body=self._rings(node.body, memory))
+            out.append(node)
+        return out
+
+    def _can_run(self, step: Step, memory: Mapping[str, str]) -> bool:
+        op = step.op
+        if not isinstance(op, ir.Map) or not op.copy or step.vector == 1:
+            return False
+        stored = op.term.attr[0] in self.program.kernel.stored
+        return memory[self.name_of(op)] == "shared" and not stored
+
+    # ---- names
+
+    def inside(self, name: str) -> bool:
+        return self.places[name].kind == "scratch"
+
+    def name_of(self, op: ir.Map | ir.Contract) -> str:
+        return str(op.dst.attr[0])
+
+    def _labels(self, ref: Expr) -> dict[str, str]:
+        """Axes that index a value, and the labels of its dimensions."""
+        dims = self.places[ref.attr[0]].dims
+        return {i.attr[0]: d.label for i, d in zip(ref.kids, dims, strict=True) if i.kind == "axis"}
+
+    def labelled(self, ref: Expr, points: Distribution) -> Distribution:
+        return points.renamed(self._labels(ref))
+
+    def by_axis(self, ref: Expr, value: Distribution) -> Distribution:
+        return value.renamed({label: a for a, label in self._labels(ref).items()})
+
+
+def axes_of(op: ir.Map | ir.Reduce | ir.Contract) -> tuple[str, ...]:
+    return op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red)
+
+
+def _bare(e: Expr) -> Expr:
+    """What guards protect."""
+    while e.kind == "guard":
+        e = e.kids[1]
+    return e
+
+
+def _guarded(term: Expr) -> list[Expr]:
+    """The loads of a term, each with the guards around it."""
+    out, stack = dict[Expr, None](), [term]
+    while stack:
+        e = stack.pop()
+        if _bare(e).kind == "load":
+            out[e] = None
+        else:
+            stack += reversed(e.kids)
+    return list(out)

@@ -1,0 +1,97 @@
+"""The distributions that contractions fix: those of their results and operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.distribution import WARP, Distribution, Roles, mma, simdgroup, simt
+from lumc.codegen.gpu.program import Step, plain
+from lumc.graph.expr import Expr, linear, num
+from lumc.kernel.term import dtype
+from lumc.schedule.fragment import product_of
+from lumc.schedule.schedule import power
+
+if TYPE_CHECKING:
+    from lumc.codegen.gpu.distribute import Distributor
+
+
+def anchor(d: Distributor, step: Step, op: ir.Contract) -> None:
+    """The distributions of a contraction's tiles, from its fragment and its grid."""
+    p, size = op.plan, {a: r.largest for a, r in op.ranges.items()}
+    assert p.lane_axis
+    batch = [a for a in op.kept if a not in (p.rows_axis, p.lane_axis)]
+    units = p.grid[0] * p.grid[1] * (1 if p.fragment == "simt" else WARP)
+    if units != d.threads.count or any(n != power(n) for n in p.grid):
+        raise d.refuse(
+            f"a contraction on {p.grid[0]} x {p.grid[1]} for a block of {d.threads.count} threads"
+        )
+    if p.fragment == "simt":
+        free = op.a.free, op.b.free
+        if p.rows_axis is None and p.grid[0] > 1:
+            raise d.refuse("no rows for its threads")
+        roles = simt(p.rows_axis, p.lane_axis, size, p.grid, batch, op.red, free)
+    else:
+        roles = _fragments(d, op, size, batch)
+    step.roles, step.points = roles, roles.c
+    d.known.add(step)
+    d.values.setdefault(d.name_of(op), d.labelled(op.dst, roles.c))
+    for ref, role, memory in ((op.a, roles.a, p.place_a), (op.b, roles.b, p.place_b)):
+        if not d.inside(ref.attr[0]):
+            continue
+        fits = plain(ref) and d.still(op, ref)
+        if memory == "register" and fits and (p.fragment == "simt" or len(op.red) == 1):
+            d.values.setdefault(ref.attr[0], d.labelled(ref, role))
+        if p.fragment == "mma":  # others are read one by one, where there is something
+            _grow(d, op, ref, role)
+            d.stored[ref.attr[0]] = d.places[ref.attr[0]].dtype
+
+
+def _fragments(
+    d: Distributor, op: ir.Contract, size: Mapping[str, int], batch: Sequence[str]
+) -> Roles:
+    p = op.plan
+    assert p.lane_axis
+    kinds = {d.places[e.attr[0]].dtype for e in (op.a, op.b)}
+    product = product_of(d.program.target, kinds, dtype(op.dst))
+    if product is None or product.fragment != p.fragment:
+        named = " and ".join(sorted(k.value for k in kinds))
+        raise d.refuse(f"no {p.fragment} fragments of {named} on {d.program.target.name}")
+    if p.rows_axis is None or any(size[a] > 1 for a in batch):
+        raise d.refuse("a fragment has rows and lanes, and no third axis")
+    along = max(op.red, key=lambda a: (size[a], a))
+    if op.ranges[along].lo != num(0) and size[along] % product.shape[2]:
+        raise d.refuse(f"tiles of {size[along]} steps are not whole fragments")
+    if p.fragment == "simdgroup":
+        return simdgroup(p.rows_axis, p.lane_axis, along, size, p.grid)
+    roles = mma(p.rows_axis, p.lane_axis, along, size, p.grid, product.shape[2])
+    return replace(roles, product=product)
+
+
+def _grow(d: Distributor, op: ir.Contract, ref: Expr, role: Distribution) -> None:
+    """Tiles of operands hold whole fragments; what lies beyond the data is zero."""
+    place = d.places[ref.attr[0]]
+    dims = [
+        replace(x, size=_reach(op, role, x, i)) for x, i in zip(place.dims, ref.kids, strict=True)
+    ]
+    d.places[place.name] = replace(place, dims=tuple(dims))
+
+
+def _reach(op: ir.Contract, role: Distribution, d: ir.Dim, index: Expr) -> int:
+    """How far along a dimension a contraction reads: whole fragments, past the last tile of a
+    copy that was made outside the loop as well."""
+    if index.kind != "axis":
+        extra = 0
+        for a, c in linear(index)[1].items():
+            if a.kind == "axis" and a.attr[0] in op.ranges:
+                name = a.attr[0]
+                extra += abs(c) * max(0, role.span(name) - op.ranges[name].largest)
+        return d.size + extra
+    if index.attr[0] not in op.ranges:
+        return d.size
+    r, span = op.ranges[index.attr[0]], role.span(index.attr[0])
+    if d.origin is r.lo:
+        return max(d.size, span)
+    return max(d.size, (-(-d.size // r.largest) - 1) * r.largest + span)

@@ -1,0 +1,142 @@
+"""The memory of a block: strides and offsets of shared tiles, registers of values, and whether all
+of it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Tile, reads, steps_of, writes
+from lumc.codegen.tile.memory import Interval, aligned, allocate
+
+if TYPE_CHECKING:
+    from lumc.codegen.gpu.distribute import Distributor
+
+ROW = 16  # bytes: what fragments load and copies store starts at a multiple
+BANK = 4
+OVERHEAD = 32  # registers of addresses and operands, at least
+LARGEST = 255  # registers of one thread
+
+
+def lay_out(
+    d: Distributor, body: Sequence[Node], memory: Mapping[str, str]
+) -> tuple[dict[str, Tile], int]:
+    """(tiles, bytes of shared memory); raises E0411 if they do not fit."""
+    tiles, offset = dict[str, Tile](), 0
+    slots = {e.attr[0]: d.threads.ring for s in steps_of(body) if s.ahead for e in writes(s)}
+    for name, where in memory.items():
+        kind = d.stored[name]
+        if where == "register":
+            value = d.values[name]
+            pairs = bool(value.registers) and value.registers[-1][1:] == (2, 1)
+            tiles[name] = Tile(where, kind, value, kind.nbytes == 2 and pairs)
+            continue
+        strides, size = _strides(d, name)
+        again = slots.get(name, 1)
+        tile = Tile(where, kind, strides=strides, size=size, offset=offset, slots=again)
+        tiles[name], offset = tile, offset + aligned(tile.nbytes, ROW)
+    for step in steps_of(body):
+        if isinstance(step.op, ir.Contract) and step.op.plan.fragment == "mma":
+            _check_fragments(d, step, step.op, memory)
+    lives = _lives(body)
+    values = _pressure(lives, tiles)
+    if offset > d.gpu.shared // d.threads.resident:  # those that are not alive at once share bytes
+        shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
+        arena = allocate(Interval(n, t.nbytes, *lives[n]) for n, t in shared.items())
+        tiles |= {n: replace(t, offset=arena.offsets[n]) for n, t in shared.items()}
+        offset = arena.nbytes
+    most = min(LARGEST, d.gpu.registers // (d.threads.count * d.threads.resident))
+    if offset > d.gpu.shared // d.threads.resident:
+        raise d.refuse(f"{offset} bytes of shared memory")
+    if values > d.gpu.values or values + OVERHEAD > most:
+        raise d.refuse(f"{values} registers of values")
+    return tiles, offset
+
+
+def _strides(d: Distributor, name: str) -> tuple[tuple[int, ...], int]:
+    """Strides and size of a shared tile in elements. Rows are padded: those of a transpose by one
+    word, so that its columns lie in different banks; others keep the alignment of vectors."""
+    dims, nbytes = d.places[name].dims, d.stored[name].nbytes
+    order = d.order.get(name, tuple(range(len(dims))))
+    strides, n = [0] * len(dims), 1
+    for position, i in enumerate(reversed(order)):
+        strides[i] = n
+        n *= dims[i].size
+        if position == 0 and len(dims) > 1 and not name.startswith("partial"):
+            if name in d.turned:
+                word = max(1, BANK // nbytes)
+                n += word if n // word % 2 == 0 else 0
+            else:
+                n = aligned(n * nbytes + d.threads.pad, ROW) // nbytes
+    return tuple(strides), aligned(n * nbytes, ROW) // nbytes
+
+
+def _check_fragments(
+    d: Distributor, step: Step, op: ir.Contract, memory: Mapping[str, str]
+) -> None:
+    """Rows of shared operands start on 16 bytes, and all that fragments read is written."""
+    assert step.roles and step.roles.product
+    packed = step.roles.product.word > 1  # otherwise every element is loaded by itself
+    for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
+        name = ref.attr[0]
+        if memory.get(name) != "shared":
+            continue
+        dims = d.places[name].dims
+        inner = d.order.get(name, tuple(range(len(dims))))[-1]
+        i, row = ref.kids[inner], dims[inner]
+        if packed and (i.kind != "axis" or i.attr[0] not in step.roles.runs(other)):
+            raise d.refuse("an operand without a contiguous axis")
+        r, whole = op.ranges.get(i.attr[0]), ROW // d.stored[name].nbytes
+        if packed and r and r.lo is not row.origin and r.largest % whole:
+            raise d.refuse("tiles of an operand that are not aligned to 16 bytes")
+        for writer in d.steps:
+            for dst in (w for w in writes(writer) if w.attr[0] == name):
+                spans = (writer.points.span(k.attr[0]) for k in dst.kids)
+                if any(n < x.size for n, x in zip(spans, dims, strict=True)):
+                    raise d.refuse("the padding of an operand is not written")
+
+
+def _lives(body: Sequence[Node]) -> dict[str, tuple[int, int]]:
+    """The first and the last operation, in order, during which values are alive: a loop that
+    carries one from turn to turn, or copies it ahead, keeps it from its start to its end."""
+    order, loops = list[Step | Combine](), list[tuple[int, int, set[str]]]()
+
+    def walk(nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if isinstance(node, Nest):
+                start = len(order)
+                walk(node.body)
+                inside = [s for s in steps_of(node.body) if s.ahead or isinstance(node.op, ir.When)]
+                ahead = {e.attr[0] for s in inside for e in writes(s)}
+                loops.append((start, len(order) - 1, ahead))
+            elif isinstance(node, Step | Combine):
+                order.append(node)
+
+    walk(body)
+    uses = dict[str, list[int]]()
+    for i, node in enumerate(order):
+        partials = node.step.partials if isinstance(node, Combine) else node.partials
+        for name in (*(e.attr[0] for e in [*reads(node), *writes(node)]), *partials):
+            uses.setdefault(name, []).append(i)
+    out = dict[str, tuple[int, int]]()
+    for name, each in uses.items():
+        first, last = each[0], each[-1]
+        carried = any(e.attr[0] == name for e in reads(order[first]))
+        for start, end, ahead in loops:
+            stays = carried or name in ahead or first < start or last > end
+            if first <= end and last >= start and stays:
+                first, last = min(first, start), max(last, end)
+        out[name] = first, last
+    return out
+
+
+def _pressure(lives: Mapping[str, tuple[int, int]], tiles: Mapping[str, Tile]) -> int:
+    """Registers of the values that live at once, at most."""
+    live = dict[int, int]()
+    for name, tile in ((n, t) for n, t in tiles.items() if t.memory == "register"):
+        words = tile.distribution.size * (2 if tile.dtype.nbytes == 8 else 1)
+        for i in range(lives[name][0], lives[name][1] + 1):
+            live[i] = live.get(i, 0) + (words // 2 if tile.packed else words)
+    return max(live.values(), default=0)

@@ -1,0 +1,392 @@
+"""What CUDA and Metal text have in common: loops over registers, guards, copies, maps, reductions
+and the contractions of plain threads. It decides nothing.
+
+``a_t`` and ``a_o`` are the parts of axis ``a`` that come from the thread and from the register;
+``D0 ..`` are the digits of the register index. What lies beyond the data is zero in every tile.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from itertools import takewhile
+
+import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, ThreadDigit
+from lumc.codegen.gpu.program import Distributed, Nest, Step, Tile
+from lumc.codegen.text.term import C, Spelling
+from lumc.codegen.text.writer import Writer
+from lumc.graph.expr import Expr, add, axis, dim, mul, num
+from lumc.graph.ops import DType
+from lumc.kernel.term import const, dtype
+from lumc.schedule.operands import HALF, computed
+
+_INTEGERS = {k: f"lumc_{k.value}" for k in (DType.I64, DType.I32, DType.I8, DType.U8)}
+_TYPES = {**C.types, **_INTEGERS, DType.BOOL: "bool"}
+_HALVES = {k: f"lumc_{k.value}" for k in HALF}
+SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
+    types=_TYPES,
+    stored={**_TYPES, **_HALVES, DType.BOOL: "lumc_u8"},
+    nan="LUMC_NAN_F{bits}",
+    inf="LUMC_INF_F{bits}",
+    least="LUMC_MIN_I64",
+    index="lumc_i32",
+    counter="int",
+    truncate="lumc_to_{kind}({value})",
+)
+_INTEGER = re.compile(r"( *)const int (\w+) = [^,;]*;$")
+OUTSIDE = "0"  # what stands for a value beyond the data
+FULLY = 32  # steps of a loop that is unrolled
+LARGE = 1 << 31  # elements of a buffer whose offsets need 64 bits
+Ranges = Mapping[str, ir.Range]
+Value = Callable[[Expr], str] | None
+
+
+class GpuWriter(Writer, ABC):
+    """The text of one kernel in the making."""
+
+    def __init__(self, d: Distributed) -> None:
+        super().__init__(d.program, SPELLING)
+        self.d, self.tiles = d, d.tiles
+        self.slot = "0"  # of the copies in flight
+        self.vectors = dict[Expr, str]()  # loads of neighbours that are there already
+        self.loose = set[str]()  # packed values that are being made, one element at a time
+        for name, tile in d.tiles.items():
+            kind = computed(tile.dtype) if tile.memory == "register" else tile.dtype
+            self.places[name] = replace(self.places[name], dtype=kind)
+
+    # ---- syntax of one language
+
+    @abstractmethod
+    def kernel(self, symbol: str, body: Sequence[str]) -> list[str]:
+        """The lines of the kernel ``symbol`` around its body."""
+
+    @abstractmethod
+    def declare(self) -> None:
+        """The index of the thread and of the block, and every tile."""
+
+    @abstractmethod
+    def tile(self, kind: str, array: str, offset: int, size: int) -> str:
+        """The declaration of a shared tile."""
+
+    @abstractmethod
+    def fragments(self, step: Step, op: ir.Contract) -> None:
+        """A contraction on the matrix units."""
+
+    def move(self, step: Step, to: str, source: str, inside: str) -> None:
+        """Copy ``vector`` elements; zeros where ``inside`` does not hold."""
+        copied = f"lumc_copy<16>(&{to}, &{source});"
+        if not inside:
+            self.line(copied)
+            return
+        assert isinstance(step.op, ir.Map)
+        kind = self.spelling.stored[self.places[step.op.dst.attr[0]].dtype]
+        self.line(f"const {kind} ZERO[{step.vector}] = {{}};")
+        self.line(f"if ({inside}) {copied} else lumc_store(&{to}, ZERO);")
+
+    def ring(self, nest: Nest) -> None:
+        """A loop that copies ahead of itself; ``distribute`` refuses it where a language cannot."""
+        raise AssertionError("a ring for a language without asynchronous copies")
+
+    # ---- where values are
+
+    def parameters(self) -> Iterator[tuple[str, str]]:
+        """(what they point to, name) of the buffers of the kernel in order."""
+        kernel = self.d.program.kernel
+        for b in kernel.buffers:
+            const = "" if b.name in kernel.stored else "const "
+            yield f"{const}{self.spelling.stored[b.dtype]}", self.names.place(self.places[b.name])
+
+    def registers_and_tiles(self) -> None:
+        for name, t in self.tiles.items():
+            kind, array = self.places[name].dtype, self.array(name)
+            if t.memory == "shared":
+                stored = self.spelling.stored[kind]
+                self.line(self.tile(stored, array, t.offset, t.size * t.slots))
+            elif t.packed:
+                self.line(f"lumc_u32 {array}[{t.distribution.size // 2}];")
+            else:
+                self.line(f"{self.spelling.types[kind]} {array}[{t.distribution.size}];")
+
+    def address(self, load: Expr, value: Value = None) -> str:
+        name, tile = load.attr[0], self.tiles.get(load.attr[0])
+        if tile is None:
+            return self._argument(load, value)
+        if tile.memory == "register":
+            index = self.register(load, tile)
+            if tile.packed and name not in self.loose:
+                index = f"({index}) / 2"
+            return f"{self.array(name)}[{index or '0'}]"
+        return f"{self.array(name)}[{self.offset(load, tile)}]"
+
+    def array(self, name: str) -> str:
+        tile, c = self.tiles[name], name.replace(".", "_")
+        return f"{'E' if name in self.loose else 'R' if tile.memory == 'register' else 'S'}_{c}"
+
+    def _argument(self, load: Expr, value: Value) -> str:
+        place = self.places[load.attr[0]]
+        if place.size < LARGE:
+            return super().address(load, value)
+        wide = self.spelling.types[DType.I64]
+        parts = [
+            f"({wide})({self.index(i, value)}) * {s}"
+            for i, s in zip(load.kids, place.strides, strict=True)
+        ]
+        return f"{self.names.place(place)}[{' + '.join(parts)}]"
+
+    def register(self, load: Expr, tile: Tile) -> str:
+        """The index of an element among the registers of its value."""
+        labels = zip(load.kids, self.places[load.attr[0]].dims, strict=True)
+        axes = {d.label: k.attr[0] for k, d in labels if k.kind == "axis"}
+        parts, step = list[str](), 1
+        for label, extent, stride in reversed(tile.distribution.registers):
+            if extent > 1:
+                part = self.index(dim(f"{axes[label]}.o"))
+                part += f" / {stride}" * (stride > 1) + f" % {extent}" + f" * {step}" * (step > 1)
+                parts.append(part)
+            step *= extent
+        return " + ".join(reversed(parts)) or "0"
+
+    def offset(self, load: Expr, tile: Tile) -> str:
+        """The index of an element of a shared tile."""
+        total = num(0)
+        dims = self.places[load.attr[0]].dims
+        for i, d, stride in zip(load.kids, dims, tile.strides, strict=True):
+            if d.size > 1:
+                total = add(total, mul(i, stride), mul(d.origin, -stride))
+        at = self.index(total)
+        return at if tile.slots == 1 else f"({self.slot}) * {tile.size} + {at}"
+
+    def load(self, load: Expr, value: Value = None) -> str:
+        if load in self.vectors:
+            return self.widened(load, self.vectors[load])
+        tile = self.tiles.get(load.attr[0])
+        if tile is None or not tile.packed or load.attr[0] in self.loose:
+            return super().load(load, value)
+        bits = f"{self.address(load)} >> ({self.register(load, tile)}) % 2 * 16"
+        kind = tile.dtype
+        return f"lumc_from_{kind.value}({self.spelling.stored[kind]}{{(lumc_u16)({bits})}})"
+
+    # ---- which points a thread has
+
+    def digit(self, t: ThreadDigit) -> str:
+        shift = f" >> {t.div.bit_length() - 1}" if t.div > 1 else ""
+        return f"(tid{shift} & {t.mod - 1})"
+
+    def threads(self, points: Distribution, axes: Sequence[str]) -> None:
+        """The parts of these axes that come from the thread."""
+        for a in axes:
+            parts = [
+                f"(int){self.digit(t)}" + f" * {t.stride}" * (t.stride > 1)
+                for t in points.threads
+                if t.axis == a
+            ]
+            if parts:
+                self.line(f"const int {self.index(dim(f'{a}.t'))} = {' + '.join(parts)};")
+
+    @contextmanager
+    def counting(self, counts: Mapping[str, int], unroll: bool = True) -> Iterator[None]:
+        """Loops of these variables from 0 to their counts, the outer ones first."""
+        with ExitStack() as nest:
+            for name, n in counts.items():
+                head = f"for (int {name} = 0; {name} < {n}; {name}++)"
+                nest.enter_context(self.block(f"LUMC_UNROLL {head}" if unroll else head))
+            yield
+
+    def registers(
+        self, digits: Sequence[RegisterDigit], start: int = 0, unroll: bool = True
+    ) -> AbstractContextManager[None]:
+        return self.counting({f"D{i}": r.extent for i, r in enumerate(digits, start)}, unroll)
+
+    def coordinates(
+        self,
+        points: Distribution,
+        axes: Sequence[str],
+        ranges: Ranges,
+        digits: Sequence[RegisterDigit],
+    ) -> None:
+        """Where the current element lies along these axes."""
+        for a in axes:
+            r = [
+                f"D{i}" + f" * {d.stride}" * (d.stride > 1)
+                for i, d in enumerate(digits)
+                if d.axis == a
+            ]
+            if r:
+                self.line(f"const int {self.index(dim(f'{a}.o'))} = {' + '.join(r)};")
+            here = self.index(self.at(points, a, ranges[a].lo, bool(r)))
+            self.line(f"const int {self.names.axis(a)} = {here};")
+
+    def at(self, points: Distribution, a: str, lo: Expr, registers: bool | None = None) -> Expr:
+        """A start, and the parts of an axis that a thread and a register add to it."""
+        if registers is None:
+            registers = any(r.axis == a for r in points.registers)
+        thread = [dim(f"{a}.t")] if any(t.axis == a for t in points.threads) else []
+        return add(lo, *thread, *([dim(f"{a}.o")] if registers else []))
+
+    @contextmanager
+    def points(self, points: Distribution, axes: Sequence[str], ranges: Ranges) -> Iterator[None]:
+        """The elements of this thread, one after the other."""
+        self.threads(points, axes)
+        with self.registers(points.registers):
+            self.coordinates(points, axes, ranges, points.registers)
+            yield
+
+    def inside(self, points: Distribution, axes: Sequence[str], ranges: Ranges) -> list[str]:
+        """What holds for points that lie in the data."""
+        return [
+            f"{self.names.axis(a)} < {self.end(ranges[a])}"
+            for a in axes
+            if len(ranges[a].sizes) > 1 or points.span(a) > ranges[a].largest
+        ]
+
+    def once(self, points: Distribution, axes: frozenset[str]) -> list[str]:
+        """What holds for one of the threads that have the same."""
+        return [f"{self.digit(t)} == 0" for t in points.threads if t.mod > 1 and t.axis not in axes]
+
+    def fits(self, ref: Expr, points: Distribution, ranges: Ranges) -> list[str]:
+        """What holds for points that a shared tile has, also one that began before this loop."""
+        out = list[str]()
+        for i, d in zip(ref.kids, self.places[ref.attr[0]].dims, strict=True):
+            if i.kind == "axis" and d.origin is ranges[i.attr[0]].lo:
+                a = i.attr[0]
+                if points.span(a) > d.size:
+                    out.append(f"{self.index(self.at(points, a, num(0)))} < {d.size}")
+            else:
+                spread = [a for a in sorted(i.free & ranges.keys()) if points.span(a) > 1]
+                out += self.inside(points, spread, ranges)
+        return list(dict.fromkeys(out))
+
+    @contextmanager
+    def when(self, conditions: Sequence[str]) -> Iterator[None]:
+        if not conditions:
+            yield
+            return
+        with self.block(f"if ({' && '.join(conditions)})"):
+            yield
+
+    # ---- values
+
+    def values(self, terms: Sequence[tuple[Expr, str]], inside: Sequence[str]) -> list[str]:
+        """The values of terms, with what stands for them outside the data."""
+        levels = self.levels(())
+        found = [levels.value(e) for e, _ in terms]
+        if not inside or all(e.kind == "const" for e, _ in terms):
+            self.lines_of(levels.at[0])
+            return found
+        names = [f"e_{self.fresh()}" for _ in terms]
+        for (e, other), name in zip(terms, names, strict=True):
+            self.line(f"{self.spelling.types[computed(dtype(e))]} {name} = {other};")
+        with self.when(inside):
+            self.lines_of(levels.at[0])
+            self.lines_of([f"{n} = {v};" for n, v in zip(names, found, strict=True)])
+        return names
+
+    @contextmanager
+    def storing(
+        self, dst: Expr, points: Distribution, axes: Sequence[str], ranges: Ranges
+    ) -> Iterator[None]:
+        """Of the threads that have the same, one stores to memory, where there is a place; the
+        value is zero outside the data."""
+        tile = self.tiles.get(dst.attr[0])
+        conditions = list[str]()
+        if tile is None or tile.memory == "shared":
+            conditions = self.once(points, dst.free)
+            conditions += (
+                self.fits(dst, points, ranges) if tile else self.inside(points, axes, ranges)
+            )
+        with self.when(conditions):
+            yield
+
+    # ---- loops and operands
+
+    def held(self, refs: Iterable[Expr]) -> bool:
+        """Does one of these lie in registers? The compiler must know at which index."""
+        tiles = [self.tiles.get(e.attr[0]) for e in refs]
+        return any(t and t.memory == "register" for t in tiles)
+
+    @contextmanager
+    def steps(self, k: str, r: ir.Range, held: bool) -> Iterator[None]:
+        """A loop over a reduced axis; over registers it has a constant number of steps."""
+        c = self.names.axis(k)
+        if not held:
+            head = f"for (int {c} = {self.index(r.lo)}; {c} < {self.end(r)}; {c}++)"
+            few = len(r.sizes) == 1 and r.largest <= FULLY
+            with self.block(f"LUMC_UNROLL {head}" if few else head):
+                yield
+            return
+        o = self.index(dim(f"{k}.o"))
+        with self.counting({o: r.largest}):
+            self.line(f"const int {c} = {self.index(add(r.lo, dim(f'{k}.o')))};")
+            yield
+
+    def operand(self, ref: Expr, op: ir.Contract, points: Distribution, axes: Sequence[str]) -> str:
+        """An element that a contraction reads, zero outside the data."""
+        levels = self.levels(())
+        value = self.load(ref, levels.value)
+        self.lines_of(levels.at[0])
+        conditions = self.readable(ref, op, points, axes)
+        other = self.literal(const(0, computed(dtype(ref))))
+        return f"{' && '.join(conditions)} ? {value} : {other}" if conditions else value
+
+    def readable(
+        self, ref: Expr, op: ir.Contract, points: Distribution, axes: Sequence[str]
+    ) -> list[str]:
+        """What holds for the elements of an operand that are there."""
+        tile = self.tiles.get(ref.attr[0])
+        if tile and tile.memory == "register":
+            return []
+        ranges = op.ranges
+        found = self.fits(ref, points, ranges) if tile else self.inside(points, axes, ranges)
+        if op.plan.fragment != "simt" or not self.held((op.a, op.b)):
+            return found
+        edges = [k for k in op.red if k in ref.free and len(ranges[k].sizes) > 1]
+        return found + [f"{self.names.axis(k)} < {self.end(ranges[k])}" for k in edges]
+
+    def neighbours(self, ref: Expr, op: ir.Contract, points: Distribution) -> int:
+        """How many elements of a shared operand the registers of a thread take at once."""
+        tile, place = self.tiles.get(ref.attr[0]), self.places[ref.attr[0]]
+        last = points.registers[-1] if points.registers else None
+        if not tile or tile.memory != "shared" or not last or last.stride > 1:
+            return 1
+        n, r = last.extent, op.ranges[last.axis]
+        for i, d, stride in zip(ref.kids, place.dims, tile.strides, strict=True):
+            here = i is axis(last.axis) and stride == 1 and d.size % n == 0
+            if not (here and (d.origin is r.lo or r.largest % n == 0)) and (
+                last.axis in i.free or (d.size > 1 and stride % n)
+            ):
+                return 1
+        return n if n * tile.dtype.nbytes in VECTORS else 1
+
+    def around(self, nest: ExitStack, op: ir.Contract, along: str) -> None:
+        """What fragments do not cover: loops over other reduced axes, batch axes of one element."""
+        assert op.plan.rows_axis and op.plan.lane_axis
+        for a in op.red:
+            if a != along:
+                nest.enter_context(self.steps(a, op.ranges[a], False))
+        for a in op.kept:
+            if a not in (op.plan.rows_axis, op.plan.lane_axis):
+                self.line(f"const int {self.names.axis(a)} = {self.index(op.ranges[a].lo)};")
+
+    def elements(self, op: ir.Contract, role: Distribution, offsets: Mapping[str, str]) -> None:
+        """The coordinates of an element of a fragment from its register parts."""
+        for a, offset in offsets.items():
+            self.line(f"const int {self.index(dim(f'{a}.o'))} = {offset};")
+            here = self.index(self.at(role, a, op.ranges[a].lo, True))
+            self.line(f"const int {self.names.axis(a)} = {here};")
+
+
+def without_unused(lines: Sequence[str]) -> list[str]:
+    """The lines without integers that nothing below in their block reads."""
+    out = list[str]()
+    for line in reversed(lines):
+        if found := _INTEGER.match(line):
+            inside = takewhile(lambda x: x.startswith(found[1]), reversed(out))
+            name = re.compile(rf"\b{found[2]}\b")
+            if not any(name.search(x.partition("/*")[0]) for x in inside):
+                continue
+        out.append(line)
+    return out[::-1]

@@ -1,0 +1,1 @@
+"""How a tile program is said, whatever the dialect of C."""

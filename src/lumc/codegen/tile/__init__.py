@@ -1,0 +1,1 @@
+"""How a kernel runs: the tile program, and the passes on it."""

@@ -1,0 +1,61 @@
+"""Maps whose last axis is too short for lanes: it is written out, lanes go along the one before.
+
+    y[2*i + j] = x[i, j] for j < 2, then for all i    =    y[2*i], y[2*i + 1] = x[i, 0], x[i, 1]
+
+It is for results that lie side by side all the same, such as pairs and pixels that are repeated:
+vectors are interleaved on the way to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import lumc.codegen.tile.program as ir
+from lumc.codegen.tile.domains import decided
+from lumc.graph.expr import Expr, axis, num, substitute, subterms
+from lumc.schedule.legal import WRITTEN_OUT
+
+NEAR = 8  # elements between the lanes of a load; those further apart come one by one
+
+
+def write_out(program: ir.Program) -> ir.Program:
+    """The program with such maps marked."""
+
+    def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
+        out = list[ir.Op]()
+        for op in body:
+            if isinstance(op, ir.NESTS) and not (isinstance(op, ir.Rows) and op.lags):
+                out.append(replace(op, body=walk(op.body)))
+            elif isinstance(op, ir.Map) and _is_short(op, program.places):
+                out.append(replace(op, abreast=True))
+            else:
+                out.append(op)
+        return out
+
+    return replace(program, body=walk(program.body))
+
+
+def _is_short(op: ir.Map, places: Mapping[str, ir.Place]) -> bool:
+    """Do all values of the last axis fill what is between two of the axis before, and is nothing
+    read from far apart along that?"""
+    place = places[op.dst.attr[0]]
+    if len(op.axes) < 2 or op.turn or op.stream or op.ahead or place.panel:
+        return False
+    *_, lane, last = op.axes
+    r, (steps, irregular) = op.ranges[last], place.motion(op.dst.kids)
+    short = r.lo == num(0) and r.sizes in [(n,) for n in range(2, WRITTEN_OUT + 1)]
+    dense = steps.get(last) == 1 and steps.get(lane) == r.largest and not {lane, last} & irregular
+    guards = (e for e in subterms(op.term) if e.kind == "guard")
+    moves = (places[e.attr[0]].motion(e.kids)[0] for e in ir.loads_of(op, but=[op.dst]))
+    near = all(abs(steps.get(lane, 0)) <= NEAR for steps in moves)
+    return short and dense and near and all(g.kids[0].free <= {last} for g in guards)
+
+
+def stores(op: ir.Map) -> tuple[tuple[str, ...], list[tuple[Expr, Expr]]]:
+    """The axes that are walked and what is stored at each of their points, and where."""
+    if not op.abreast:
+        return op.axes, [(op.dst, op.term)]
+    at = [{axis(op.axes[-1]): num(n)} for n in range(op.ranges[op.axes[-1]].largest)]
+    said = [(substitute(op.dst, v), decided(substitute(op.term, v), {})) for v in at]
+    return op.axes[:-1], said

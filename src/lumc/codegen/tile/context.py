@@ -1,0 +1,97 @@
+"""What the steps of lowering share: the places made so far and the values that are available."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import lumc.codegen.tile.program as ir
+from lumc.codegen.code import Packing
+from lumc.graph.expr import Expr, axis, num, substitute
+from lumc.graph.ops import DType
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel, dtype
+from lumc.schedule.operands import computed, lanes
+from lumc.schedule.schedule import Schedule, Stage
+
+Scope = Mapping[str, ir.Range]  # where every axis stands
+
+
+@dataclass
+class Body:
+    """Operations being written, and the operand copies made among them."""
+
+    ops: list[ir.Op] = field(default_factory=list)
+    copies: dict[object, Expr] = field(default_factory=dict)
+
+
+class Context:
+    """One kernel being lowered. ``available`` maps stages to the terms that read their values."""
+
+    def __init__(self, kernel: Kernel, schedule: Schedule, target: Target) -> None:
+        self.kernel, self.schedule, self.target = kernel, schedule, target
+        self.plan: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
+        self.whole: dict[str, ir.Range] = {a: ir.whole(n) for a, n in kernel.extent.items()}
+        self.available: dict[Expr, Expr] = {}
+        self.packed: dict[str, Packing] = {}
+        self.places: dict[str, ir.Place] = {}
+        for b in kernel.buffers:
+            dims = tuple(ir.Dim(str(i), num(0), n) for i, n in enumerate(b.shape))
+            self.places[b.name] = ir.Place(b.name, b.dtype, dims, "argument")
+
+    # ---- axes
+
+    def tile(self, name: str) -> int:
+        extent = self.kernel.extent[name]
+        return min(extent, self.schedule.tile.get(name, extent))
+
+    def is_cut(self, name: str) -> bool:
+        """Is there a loop over tiles of this axis?"""
+        return self.tile(name) < self.kernel.extent[name]
+
+    def loop(self, name: str) -> ir.Loop:
+        return ir.Loop(name, self.tile(name), self.kernel.extent[name])
+
+    def range(self, name: str) -> ir.Range:
+        """Where an axis stands inside the loop over its tiles."""
+        if not self.is_cut(name):
+            return self.whole[name]
+        tile, rest = self.tile(name), self.kernel.extent[name] % self.tile(name)
+        if not rest:
+            return ir.Range(ir.block_start(name), num(tile), (tile,))
+        return ir.Range(ir.block_start(name), ir.block_size(name), (rest, tile))
+
+    def order(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """Axes as values store them: output axes first, in their order, then the others."""
+        rank = {a: i for i, a in enumerate(self.kernel.axes)}
+        return tuple(sorted(axes, key=lambda a: (rank.get(a, len(rank)), a)))
+
+    # ---- values
+
+    def now(self, term: Expr) -> Expr:
+        """``term`` with every available stage replaced by the value that holds it."""
+        return substitute(term, self.available)
+
+    def width(self, stage: Expr, side: str) -> int:
+        """Elements of one panel of an operand."""
+        p = self.plan[stage]
+        if side == "a":
+            return p.mr
+        return p.nv if p.form == "dot" else p.nv * lanes(self.target, dtype(stage))
+
+    def new(
+        self,
+        tag: str,
+        axes: Sequence[str],
+        scope: Scope,
+        kind: DType,
+        panel: tuple[int, int] | None = None,
+        where: str = "scratch",
+    ) -> Expr:
+        """A place for a value over these axes of the scope, and the load that reads it."""
+        dims = tuple(ir.Dim(a, scope[a].lo, scope[a].largest) for a in axes)
+        name = f"{tag}.{len(self.places)}"
+        # a GPU may keep a value in the dtype that it has; see ``distribute``
+        stored = kind if where == "packed" or self.target.gpu else computed(kind)
+        self.places[name] = ir.Place(name, stored, dims, where, panel)
+        return ir.reference(self.places[name], [axis(a) for a in axes])

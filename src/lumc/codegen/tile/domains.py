@@ -1,0 +1,220 @@
+"""Maps whose guards are decided for whole runs of an axis, one map for each of them.
+
+    (x[i] if 0 <= i < 3) + (y[i - 3] if 3 <= i < 8)    =    x[i] for i < 3, y[i - 3] from there on
+
+A guard over one axis cuts it where it begins and ceases to hold, an index through // or % where it
+jumps. The axis of the lanes is cut into loops; of every other one a row asks once which case it is
+(``Case``), wherever its tile starts. Between two cuts the interval of an index proves what holds:
+a guard that it does not decide stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import lumc.codegen.tile.program as ir
+from lumc.graph.expr import Expr, Range, add, bounds, linear, num, rebuild, subterms
+from lumc.graph.index import narrowed
+from lumc.kernel.bound import COST
+from lumc.kernel.folded import folded
+from lumc.kernel.term import const, dtype
+from lumc.schedule.legal import PIECE
+
+PIECES = 16  # of one map, at most
+JUMPS = 4  # of one // or %, at most
+Spans = dict[str, Range]  # axes with inclusive bounds
+
+
+def split_domains(program: ir.Program) -> ir.Program:
+    """The program with every map in pieces on which its guards are decided."""
+    spans: Spans = {a: (0, n - 1) for a, n in program.kernel.extent.items()}
+
+    def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
+        out, last = list[ir.Op](), None
+        for op in body:
+            if isinstance(op, ir.Map) and op.axes and not (op.turn or op.abreast):
+                pieces = _Split(program, op, spans).ops()
+                out[-1:] = (
+                    _one_walk([*out[-1:], *pieces]) if _beside(last, op) else [*out[-1:], *pieces]
+                )
+            elif isinstance(op, ir.NESTS) and not (isinstance(op, ir.Rows) and op.lags):
+                out.append(replace(op, body=walk(op.body)))
+            else:
+                out.append(op)
+            last = op
+        return out
+
+    return replace(program, body=walk(program.body))
+
+
+def _beside(first: ir.Op | None, op: ir.Map) -> bool:
+    """Are both copies, into other parts of one place? They may be made in any order."""
+    if not isinstance(first, ir.Map):
+        return False
+    return first.copy and op.copy and first.dst.attr == op.dst.attr
+
+
+def _one_walk(ops: list[ir.Op]) -> list[ir.Op]:
+    """Walks over the same rows as one: what all of them read is in the cache then."""
+    match ops:
+        case [ir.Rows() as a, ir.Rows() as b] if (a.axis, a.range) == (b.axis, b.range):
+            joined = _one_walk([*a.body[-1:], *b.body[:1]])
+            return [replace(a, body=[*a.body[:-1], *joined, *b.body[1:]])]
+        case [ir.Rows() as a, ir.Map() as b] if b.axes[:-1] and b.axes[0] == a.axis:
+            if b.ranges[a.axis] == a.range:
+                inner = replace(b, axes=b.axes[1:])
+                return [replace(a, body=[*a.body[:-1], *_one_walk([*a.body[-1:], inner])])]
+    return ops
+
+
+@dataclass
+class _Split:
+    """One map in pieces."""
+
+    program: ir.Program
+    map: ir.Map
+    around: Spans
+    rows: tuple[str, ...] = ()  # the axes that are walked around the pieces
+
+    def ops(self) -> list[ir.Op]:
+        op, place = self.map, self.program.places[self.map.dst.attr[0]]
+        spans = {**self.around, **{a: self._span(a, r) for a, r in op.ranges.items()}}
+        if place.panel is not None or not any(_asks(e) for e in subterms(op.term)):
+            return [op]
+        cuts = self._chosen(_cuts(op.term, spans))
+        if not cuts:
+            return [op]
+        deepest = max((i for i, a in enumerate(op.axes) if a in cuts), default=-1)
+        self.rows = op.axes[: min(deepest + 1, len(op.axes) - 1)]
+        outer = sorted(cuts.keys() - set(op.axes))
+        return self._pieces([*outer, *self.rows, op.axes[-1]], cuts, spans, op.term)
+
+    def _span(self, a: str, r: ir.Range) -> Range:
+        if r.lo in (num(0), ir.block_start(a)) and a in self.around:
+            return self.around[a]
+        starts = {f"{b}.0": span for b, span in self.around.items()}
+        lo, hi = bounds(r.lo, {**self.around, **starts})
+        return lo, hi + r.largest - 1
+
+    def _chosen(self, cuts: Mapping[str, list[int]]) -> dict[str, list[int]]:
+        """Of the axes whose cuts make few pieces: that of the lanes, then the inner ones. Short
+        vectors at the ends of pieces are free where elements are moved, not where functions of
+        them are computed."""
+        lane, out, pieces = self.map.axes[-1], dict[str, list[int]](), 1
+        r, order = self.map.ranges[lane], [*reversed(self.map.axes)]
+        short = r.largest <= self.program.target.lanes
+        computed = (e for e in subterms(self.map.term) if e.kind == "un" and e.attr[0] in COST)
+        short |= any(lane in e.free for e in computed)
+        if r.lo.kind != "num" or len(r.sizes) > 1 or short:
+            order.remove(lane)
+        for a in (*order, *sorted(cuts.keys() - set(self.map.axes))):
+            if a in cuts and pieces * (len(cuts[a]) + 1) <= PIECES:
+                out[a] = cuts[a]
+                pieces *= len(cuts[a]) + 1
+        return out
+
+    def _pieces(
+        self, axes: list[str], cuts: Mapping[str, list[int]], spans: Spans, term: Expr
+    ) -> list[ir.Op]:
+        """The map of this term, to which the cuts of these axes are still to be made."""
+        op, (a, *rest) = self.map, axes
+        runs = list[tuple[Range, Expr]]()
+        first, last = spans[a]
+        for lo, end in pairwise([first, *cuts.get(a, []), last + 1]):
+            new = decided(term, {**spans, a: (lo, end - 1)})
+            if runs and runs[-1][1] is new:
+                lo = runs.pop()[0][0]
+            runs.append(((lo, end - 1), new))
+        if not rest:
+            return [self._piece(a, span, new) for span, new in runs]
+        body = list[ir.Op]()
+        for (lo, hi), new in runs:
+            below = self._pieces(rest, cuts, {**spans, a: (lo, hi)}, new)
+            body += below if len(runs) == 1 else [ir.Case(a, lo, hi + 1, (first, last), below)]
+        return [ir.Rows(a, op.ranges[a], body)] if a in op.axes else body
+
+    def _piece(self, lane: str, span: Range, term: Expr) -> ir.Map:
+        op, n = self.map, span[1] - span[0] + 1
+        left = op.axes[len(self.rows) :]
+        r = op.ranges[lane]
+        if r.lo.kind == "num" and len(r.sizes) == 1:
+            r = ir.Range(num(span[0]), num(n), (n,))
+        nbytes = self.program.places[op.dst.attr[0]].dtype.nbytes
+        stream = op.stream and r.largest * nbytes >= PIECE
+        return replace(op, axes=left, ranges={**op.ranges, lane: r}, term=term, stream=stream)
+
+
+# ---- where it is cut
+
+
+def _asks(e: Expr) -> bool:
+    return e.kind in ("guard", "div", "mod")
+
+
+def _cuts(term: Expr, spans: Spans) -> dict[str, list[int]]:
+    """By axis the values at which something changes, within its span."""
+    found = dict[str, set[int]]()
+    for e in subterms(term):
+        if e.kind == "guard":
+            index, (lo, hi) = e.kids[0], e.attr
+            while index.kind == "div":  # lo <= x // c < hi where lo*c <= x < hi*c
+                index, lo, hi = index.kids[0], lo * index.attr[0], hi * index.attr[0]
+            steps = [(index, lo, hi)]
+        elif e.kind in ("div", "mod"):
+            least, most = (n // e.attr[0] for n in bounds(e.kids[0], spans))
+            some = range(least, most + 1) if most - least <= JUMPS else ()
+            steps = [(e.kids[0], q * e.attr[0], (q + 1) * e.attr[0]) for q in some]
+        else:
+            continue
+        for index, lo, hi in steps:
+            if (a := _only_axis(index)) in spans:
+                first, last = narrowed(spans, index, lo, hi)[a]
+                least, most = spans[a]
+                at = {first, last + 1} if first <= last else set[int]()
+                found.setdefault(a, set()).update(n for n in at if least < n <= most)
+    return {a: sorted(at) for a, at in found.items() if at}
+
+
+def _only_axis(index: Expr) -> str:
+    """The axis that an index is linear in and that nothing else moves; none: an empty name."""
+    atoms = linear(index)[1]
+    (atom, *others) = atoms or (index,)
+    return atom.attr[0] if atom.kind == "axis" and not others else ""
+
+
+# ---- what holds there
+
+
+def decided(term: Expr, spans: Mapping[str, Range]) -> Expr:
+    """The term where the axes are in these spans: guards that always or never hold are gone, and
+    zeros that are added. The sign of a zero may differ."""
+    new = dict[Expr, Expr]()
+    for e in subterms(term):
+        kids = [new[k] for k in e.kids]
+        if e.kind == "guard":
+            new[e] = _guarded(e, kids, spans)
+        elif e.kind in ("div", "mod"):
+            new[e] = _whole(rebuild(e, kids), spans)
+        else:
+            new[e] = folded(rebuild(e, kids))
+    return new[term]
+
+
+def _whole(e: Expr, spans: Mapping[str, Range]) -> Expr:
+    """``x // c`` or ``x % c`` without them where the quotient is one number."""
+    if e.kind not in ("div", "mod"):
+        return e
+    x, c = e.kids[0], e.attr[0]
+    least, most = (n // c for n in bounds(x, spans))
+    if least != most:
+        return e
+    return num(least) if e.kind == "div" else add(x, -least * c)
+
+
+def _guarded(e: Expr, kids: Sequence[Expr], spans: Mapping[str, Range]) -> Expr:
+    (lo, hi), (least, most) = e.attr, bounds(kids[0], spans)
+    if lo <= least and most < hi:
+        return kids[1]
+    return const(0, dtype(e)) if most < lo or hi <= least else rebuild(e, kids)

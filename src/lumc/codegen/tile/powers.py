@@ -1,0 +1,84 @@
+"""Powers of two that need less than all of ``exp2``.
+
+``decay`` is 2^x for what is 0 or less, so never above one, and ``exp2_ftz`` may give 0 for results
+too small to be normal numbers: nobody sees that where a constant is added. They are shorter by a
+third and by a fifth, and C computes them for whole vectors (``text/phases.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from math import isclose
+
+from lumc.graph.expr import Expr, axis, bound_axes, rewrite, substitute, subterms
+from lumc.kernel.term import Kernel, constants, unary
+
+SMALL = 2.0**-90  # a constant from here on absorbs what is no normal number
+Parts = dict[Expr, float]  # of a sum: how often each term occurs
+
+
+def shorter_powers(kernel: Kernel) -> Kernel:
+    """The same kernel; its stages keep their order."""
+    new, terms = dict[Expr, Expr](), subterms(*kernel.values)
+    exact = {k for e in terms if not _absorbs(e) for k in e.kids}.union(kernel.values)
+    for e in terms:
+        kids = [rewrite(k, new) for k in e.kids]
+        if e.kind == "un" and e.attr[0] == "exp2":
+            if _is_never_positive(kernel, e.kids[0]):
+                new[e] = unary("decay", kids[0])
+            elif e not in exact:
+                new[e] = unary("exp2_ftz", kids[0])
+    roots = tuple(replace(r, value=rewrite(r.value, new)) for r in kernel.roots)
+    return replace(kernel, roots=roots)
+
+
+def _absorbs(e: Expr) -> bool:
+    """Is it the sum of a term and a constant that is not very small?"""
+    return any(abs(c.attr[1]) >= SMALL for c, _ in constants(e, "add"))
+
+
+def _is_never_positive(kernel: Kernel, e: Expr) -> bool:
+    """Is it 0 or less, but for rounding, or NaN: squares times c < 0, or the distance of a term
+    from the maximum of the same term?"""
+    parts = _parts(e)
+    if all(c <= 0 and _is_square(t) for t, c in parts.items()):
+        return True
+    for top in (t for t, c in parts.items() if c < 0 and t.kind == "red" and t.attr[0] == "max"):
+        below = {t: c for t, c in parts.items() if t is not top}
+        for body in elements(kernel, top, frozenset[str]().union(*(t.free for t in below))):
+            same = _parts(body)
+            if same.keys() == below.keys() and all(
+                isclose(below[t], -parts[top] * same[t], rel_tol=1e-6) for t in same
+            ):
+                return True
+    return False
+
+
+def _parts(e: Expr) -> Parts:
+    """The terms of a sum of products with constants."""
+    out, todo = Parts(), [(e, 1.0)]
+    while todo:
+        t, c = todo.pop()
+        if t.kind == "bin" and t.attr[0] == "add":
+            todo += ((k, c) for k in t.kids)
+        elif found := next(constants(t, "mul"), None):
+            todo.append((found[1], c * found[0].attr[1]))
+        else:
+            out[t] = out.get(t, 0.0) + c
+    return out
+
+
+def _is_square(e: Expr) -> bool:
+    return e.kind == "bin" and e.attr[0] == "mul" and e.kids[0] is e.kids[1]
+
+
+def elements(kernel: Kernel, top: Expr, free: frozenset[str]) -> list[Expr]:
+    """What a maximum is taken of, with other axes of ``free`` for those that it binds."""
+    bound, extent = bound_axes(top), kernel.extent
+    out = []
+    for names in permutations(sorted(free - top.free), len(bound)):
+        if all(extent[a] == extent[b] for a, b in zip(names, bound, strict=True)):
+            pairs = zip(bound, names, strict=True)
+            out.append(substitute(top.kids[0], {axis(a): axis(b) for a, b in pairs}))
+    return out

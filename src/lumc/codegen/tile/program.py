@@ -1,0 +1,352 @@
+"""The tile program: loops over tiles with tile operations inside. Data only.
+
+    Par       tiles dealt to the parts            Map       dst = term over the axes of a tile
+    Block     a loop over tiles of an axis        Reduce    several outputs over one walk
+    Rows      a loop over single rows             Contract  a register-tiled sum of products
+    When      in the first tile of some axes      Case      where an axis is in a run of its values
+
+Everything an operation reads or writes is a load term: a place and indices. A stage value, a
+packed operand, a window copy and a tensor of the user differ only in their ``Place``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+from lumc.codegen.code import Packing
+from lumc.graph.expr import Expr, combine, dim, make, num, substitute, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
+from lumc.schedule.borders import Border
+from lumc.schedule.operands import Motion, motion
+from lumc.schedule.schedule import Stage
+
+Valid = tuple[tuple[int, int], ...]  # by step the rows of a register tile
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where an axis stands: ``lo <= axis < lo + n``; ``sizes`` are all values that n takes."""
+
+    lo: Expr
+    n: Expr
+    sizes: tuple[int, ...]
+
+    @property
+    def largest(self) -> int:
+        return max(self.sizes)
+
+
+def whole(extent: int) -> Range:
+    return Range(num(0), num(extent), (extent,))
+
+
+def block_start(axis: str) -> Expr:
+    return dim(f"{axis}.0")
+
+
+def block_size(axis: str) -> Expr:
+    return dim(f"{axis}.n")
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One dimension of a place; index ``origin`` is its first element."""
+
+    label: str
+    origin: Expr
+    size: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Memory that holds a value: an argument (row-major), scratch of a part, or packed at link.
+
+    With ``panel`` = (dimension, width) the layout is [dimension/width][the others..][width].
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[Dim, ...]
+    kind: str = "scratch"  # argument | scratch | packed
+    panel: tuple[int, int] | None = None
+
+    @cached_property
+    def _layout(self) -> tuple[tuple[int, ...], int, int]:
+        stride, n = [0] * len(self.dims), self.panel[1] if self.panel else 1
+        for i in reversed(range(len(self.dims))):
+            if self.panel is None or i != self.panel[0]:
+                stride[i], n = n, n * self.dims[i].size
+        if self.panel is None:
+            return tuple(stride), n, 0
+        at, width = self.panel
+        stride[at] = 1
+        return tuple(stride), n * -(-self.dims[at].size // width), n
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Per dimension, in elements; inside one panel for the panel dimension."""
+        return self._layout[0]
+
+    @property
+    def size(self) -> int:
+        """In elements."""
+        return self._layout[1]
+
+    @property
+    def panel_size(self) -> int:
+        return self._layout[2]
+
+    def offset(self, index: Sequence[Expr]) -> Expr:
+        """The element at these indices, in a panel place only inside the first panel."""
+        dims = list(zip(index, self.dims, self.strides, strict=True))
+        return combine([(i, n) for i, _, n in dims] + [(d.origin, -n) for _, d, n in dims])
+
+    def motion(self, index: tuple[Expr, ...]) -> Motion:
+        """That of a load at these indices."""
+        if index not in self._motions:
+            self._motions[index] = motion(self.offset(index))
+        return self._motions[index]
+
+    @cached_property
+    def _motions(self) -> dict[tuple[Expr, ...], Motion]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Loop:
+    axis: str
+    tile: int
+    extent: int
+
+    @property
+    def count(self) -> int:
+        """The number of tiles."""
+        return -(-self.extent // self.tile)
+
+
+@dataclass(frozen=True)
+class Par:
+    loops: tuple[Loop, ...]
+    body: list[Op]
+
+
+@dataclass(frozen=True)
+class Block:
+    loop: Loop
+    body: list[Op]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """With ``lags``: every operation so many rows behind the loop, side by side (``skew``)."""
+
+    axis: str
+    range: Range
+    body: list[Op]
+    lags: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class When:
+    """In the first tile of these axes; with ``part_start`` also in the first tile of a part."""
+
+    first: tuple[str, ...]
+    body: list[Op]
+    part_start: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """Where ``lo <= axis < hi``, of the values from ``span[0]`` to ``span[1]`` that it can have."""
+
+    axis: str
+    lo: int
+    hi: int
+    span: tuple[int, int]
+    body: list[Op]
+
+    @property
+    def share(self) -> float:
+        """Of all values."""
+        return (self.hi - self.lo) / (self.span[1] - self.span[0] + 1)
+
+
+@dataclass(frozen=True)
+class Map:
+    """``dst = term`` for all points of ``axes``, lanes along the last one."""
+
+    dst: Expr
+    axes: tuple[str, ...]
+    ranges: Mapping[str, Range]
+    term: Expr
+    turn: str | None = None  # load along this axis, store along the last: a register transpose
+    copy: bool = False  # a staged operand; never fused with others
+    stream: bool = False  # store around the caches
+    ahead: tuple[Expr, ...] = ()  # prefetched along the last axis: what a later row reads
+    abreast: bool = False  # the last axis is written out, lanes go along the one before
+
+
+@dataclass(frozen=True)
+class Output:
+    """One result of a Reduce: ``dst = init op term op ..``; op is sum, max or top (a max that
+    ignores NaN); of keys, integers in the order of the values with NaN above all: key, their
+    maximum, or keyed, the value of which that is the key."""
+
+    dst: Expr
+    op: str
+    term: Expr
+    init: Expr
+
+
+@dataclass(frozen=True)
+class Reduce:
+    kept: tuple[str, ...]
+    red: tuple[str, ...]
+    ranges: Mapping[str, Range]
+    outputs: tuple[Output, ...]
+    lanes: str = "reduced"  # | kept | strips: a vector of kept results at a time in registers
+    streams: int = 1
+    stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
+    ahead: tuple[Expr, ...] = ()  # prefetched along the lanes
+    then: Map | None = None  # of the results, done while they are in registers, and all that lasts
+
+    @property
+    def runs(self) -> bool:
+        """Does every step store its result, which the next one goes on from?"""
+        return any(o.dst.free.intersection(self.red) for o in self.outputs)
+
+
+@dataclass(frozen=True)
+class Within:
+    """The only steps of a reduced axis that add something, between a border's ends. ``counts``: how
+    many in a tile, all that occur; ``mean``: how many at a point."""
+
+    border: Border
+    counts: tuple[int, ...]
+    mean: float
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Steps of a reduced axis, all of it in every tile, that add nothing to some rows: those next
+    to a border along the rows, of which there are ``extent`` in tiles of ``tile``."""
+
+    border: Border
+    extent: int
+    tile: int
+    mean: float  # steps that add something to a row
+
+    def rows(self, by: int, steps: int) -> dict[tuple[int, Valid], list[int]]:
+        """For all register tiles of at most ``by`` rows: how many these are and, by step, the first
+        of them that it adds something to and the first after those; and where such tiles start."""
+        out = dict[tuple[int, Valid], list[int]]()
+        for start in range(0, self.extent, self.tile):
+            end = min(start + self.tile, self.extent)
+            for at in range(start, end, by):
+                m = min(by, end - at)
+                own = [self.border.steps(at + i) for i in range(m)]
+                here = ([i for i in range(m) if own[i][0] <= v < own[i][1]] for v in range(steps))
+                valid = tuple((i[0], i[-1] + 1) if i else (0, 0) for i in here)
+                out.setdefault((m, valid), []).append(at)
+        return out
+
+
+@dataclass(frozen=True)
+class Contract:
+    """``dst (+)= sum over red of a * b``, in the register tiles of ``plan``."""
+
+    dst: Expr
+    a: Expr
+    b: Expr
+    plan: Stage
+    kept: tuple[str, ...]
+    red: tuple[str, ...]
+    ranges: Mapping[str, Range]
+    overwrite: tuple[str, ...] | None  # in the first tile of these axes; None: never
+    ahead: int = 0  # prefetch the rows of a that follow, below this one
+    beside: tuple[tuple[Expr, bool], ...] = ()  # prefetched by tile; whether it will be stored
+    within: tuple[Within, ...] = ()
+    edge: Edge | None = None
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Of reduced axes of which some steps are left out, how many are done."""
+        some = {each.border.over: each.mean for each in self.within}
+        return some | ({self.edge.border.over: self.edge.mean} if self.edge else {})
+
+
+Op = Par | Block | Rows | When | Case | Map | Reduce | Contract
+NESTS = (Par, Block, Rows, When, Case)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one kernel does, for one target.
+
+    Arguments: ``kernel.buffers``, ``packed``, then the base of ``scratch_bytes`` for every part
+    (each rounded up to 4096). ``scratch`` gives the offset of a place in the part's scratch;
+    scratch places without one are local arrays.
+    """
+
+    kernel: Kernel
+    target: Target
+    places: Mapping[str, Place]
+    body: list[Op]
+    packed: Mapping[str, Packing]  # by place; their weights are buffers of the kernel
+    scratch: Mapping[str, int] = field(default_factory=dict)
+    scratch_bytes: int = 0
+
+    @property
+    def tiles(self) -> int:
+        """That are dealt to the parts, by the distributed loops with most; 0: only one has work."""
+        loops = [op.loops for op in self.body if isinstance(op, Par)]
+        return max((prod(loop.count for loop in each) for each in loops), default=0)
+
+
+def reference(place: Place, axes: Sequence[Expr]) -> Expr:
+    """The load term of a place."""
+    return make("load", (place.name, place.dtype.value), tuple(axes))
+
+
+def leaves(body: Sequence[Op]) -> Iterator[Map | Reduce | Contract]:
+    """Every operation that is not a loop, in program order."""
+    for op in body:
+        if isinstance(op, NESTS):
+            yield from leaves(op.body)
+        else:
+            yield op
+
+
+def written(op: Map | Reduce | Contract) -> list[Expr]:
+    """Where an operation stores its results."""
+    if isinstance(op, Reduce) and op.then is not None:
+        return [op.then.dst]
+    if isinstance(op, Reduce):
+        return [*(o.dst for o in op.outputs), *(dst for dst, _ in op.stores)]
+    return [op.dst]
+
+
+def terms_of(op: Map | Reduce | Contract) -> list[Expr]:
+    """Every term that an operation reads or writes."""
+    match op:
+        case Map():
+            read = [op.term]
+        case Contract():
+            read = [op.a, op.b]
+        case Reduce():
+            read = [t for o in op.outputs for t in (o.term, o.init)]
+            read += [term for _, term in op.stores]
+            if op.then is not None:
+                read.append(substitute(op.then.term, {o.dst: o.term for o in op.outputs}))
+    return written(op) + read
+
+
+def loads_of(op: Map | Reduce | Contract, but: Sequence[Expr] = ()) -> list[Expr]:
+    """The distinct loads in its terms, ``but`` some, in a fixed order."""
+    terms = [t for t in terms_of(op) if t not in but]
+    return [e for e in subterms(*terms) if e.kind == "load"]

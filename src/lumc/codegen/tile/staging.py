@@ -1,0 +1,318 @@
+"""Operands of contractions: read in place, or copied at a depth as a panel or a window.
+
+All questions that depend on the kind of machine are asked here: what a register tile can read
+in place, how wide panels are, which copies go through a register transpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod
+
+from lumc.codegen.code import Packing
+from lumc.codegen.tile.context import Body, Context, Scope
+from lumc.codegen.tile.program import Map, Range, whole
+from lumc.errors import LumcError
+from lumc.graph.expr import (
+    Expr,
+    add,
+    axis,
+    bound_axes,
+    combine,
+    floordiv,
+    linear,
+    mod,
+    mul,
+    num,
+    substitute,
+    subterms,
+)
+from lumc.graph.ops import DType
+from lumc.kernel.term import REDUCTIONS, dtype
+from lumc.schedule.fragment import as_stored
+from lumc.schedule.operands import (
+    NARROW,
+    VECTOR,
+    computed,
+    lanes,
+    loaded,
+    loads,
+    readable,
+    split_operands,
+)
+
+PAIRS = 2  # elements this far apart are taken from two whole vectors by one shuffle
+FILLED = 2  # vectors of a row from which on its end costs little
+
+
+class Staging:
+    """The copies of operands, made when their depth is reached."""
+
+    def __init__(self, context: Context) -> None:
+        self.c = context
+        self.staged: dict[tuple[Expr, str], Expr] = {}
+        self.spans: dict[str, Scope] = {}  # of the axes of copies in index space
+
+    def operand(self, stage: Expr, side: str, term: Expr, scope: Scope, body: Body) -> Expr:
+        """The load that the register tile reads; copies the operand beside it if it must."""
+        if (stage, side) in self.staged:
+            return self.staged[stage, side]
+        mode, value = self.c.plan[stage].staging(side), self.c.now(term)
+        if mode == "inner":
+            return self._copy(stage, side, value, scope, body)
+        load = loaded(value, VECTOR[dtype(stage)])
+        if mode != "none" or load.kind != "load" or not self._readable(stage, side, load):
+            what = f"staging '{mode}' is not possible for operand {side}: {value}"
+            raise LumcError("E0411", what, where=f"kernel '{self.c.kernel.name}'")
+        return load
+
+    def at_depth(self, position: int, scope: Scope, body: Body) -> None:
+        """Make the hoisted copies that belong here: the last open loop that they mention."""
+        for stage, side, term in self._to_stage("hoist"):
+            depth = self._depth(term)
+            value = self.c.now(term)
+            missing = any(e.kind in REDUCTIONS for e in subterms(value))
+            if depth == position and not missing:
+                self.staged[stage, side] = self._copy(stage, side, value, scope, body)
+
+    def _depth(self, term: Expr) -> int:
+        """How many output loops must be open for a copy of this operand."""
+        schedule = self.c.schedule
+        # stages over distributed axes are computed inside their loops, even when these are whole
+        inside = {a for e in subterms(term) if e.kind in REDUCTIONS for a in e.free}
+        inside &= set(schedule.order[: schedule.parallel])
+        cut = {a for a in term.free if a in schedule.order and self.c.is_cut(a)}
+        return max((schedule.order.index(a) + 1 for a in cut | inside), default=0)
+
+    def pack(self) -> None:
+        """Lay out the constant operands that are copied at link time."""
+        done: dict[object, Expr] = {}
+        linked = ((mode, *each) for mode in ("link", "narrow") for each in self._to_stage(mode))
+        for mode, stage, side, term in linked:
+            _, axes, panel = self._panel(stage, side, term)
+            load = loaded(term, VECTOR[dtype(stage)])
+            key = (load, axes, panel, mode)
+            if key not in done:
+                kind = dtype(load) if mode == "narrow" else computed(dtype(stage))
+                done[key] = self.c.new("packed", axes, self.c.whole, kind, panel, "packed")
+                q, extents = self.c.places[done[key].attr[0]], self.c.kernel.extent
+                over = tuple((a, extents[a]) for a in axes)
+                w = self.c.kernel.buffer(load.attr[0])
+                packing = Packing(w.name, q.dtype, load.kids, over, panel, w.shape)
+                self.c.packed[q.name] = packing
+            self.staged[stage, side] = done[key]
+
+    def _to_stage(self, mode: str) -> list[tuple[Expr, str, Expr]]:
+        """(stage, side, operand) of the operands with this mode that are not staged yet."""
+        out = []
+        for stage, p in self.c.plan.items():
+            split = split_operands(stage, p) if p.lane_axis else None
+            for side, term in zip("ab", split or (), strict=False):
+                if p.staging(side) == mode and (stage, side) not in self.staged:
+                    out.append((stage, side, term))
+        return out
+
+    # ---- copies
+
+    def _copy(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr:
+        """Stages that read the same operand the same way share one copy."""
+        p = self.c.plan[stage]
+        if self.c.target.gpu:
+            value = as_stored(value, dtype(stage), self.c.target)
+        lane, axes, panel = self._panel(stage, side, value)
+        key = (value, lane, axes, panel, p.window, bound_axes(stage))
+        if key not in body.copies:
+            copied = self._window(stage, side, value, scope, body) if p.window else None
+            if copied is None:
+                copied = self.c.new("copy", axes, scope, dtype(value), panel)
+                turn = self.turn(copied, value, axes, scope)
+                self._write(copied, axes, scope, value, body, turn)
+            body.copies[key] = copied
+        return body.copies[key]
+
+    def _write(
+        self,
+        dst: Expr,
+        axes: tuple[str, ...],
+        scope: Scope,
+        value: Expr,
+        body: Body,
+        turn: str | None = None,
+    ) -> None:
+        body.ops.append(Map(dst, axes, {a: scope[a] for a in axes}, value, turn, copy=True))
+
+    def _panel(
+        self, stage: Expr, side: str, value: Expr
+    ) -> tuple[str | None, tuple[str, ...], tuple[int, int] | None]:
+        """(lane axis, axes, panel) of a copy in axis space."""
+        p = self.c.plan[stage]
+        lane = p.lane_axis if side == "b" else p.rows_axis
+        reduced = tuple(a for a in bound_axes(stage) if a in value.free)
+        batch = self.c.order(value.free - set(reduced) - {lane or ""})
+        if lane is None or lane not in value.free:
+            return lane, batch + reduced, None
+        if p.form == "dot":  # lanes run along the last reduced axis
+            return lane, (*batch, lane, *reduced), None
+        axes = (*batch, *reduced, lane)
+        if self.c.target.gpu:
+            return lane, axes, None
+        return lane, axes, (len(axes) - 1, self.c.width(stage, side))
+
+    def _window(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr | None:
+        """A copy in index space: an index c1*y + c2*u + c whose windows overlap is one axis of
+        the copy. Smaller than the copy in axis space, and its guards are paid once."""
+        spans, new, names = self._families(value, scope)
+        p = self.c.plan[stage]
+        lane = p.lane_axis if side == "b" else p.rows_axis
+        inner = bound_axes(stage)[-1] if p.form == "dot" else lane
+        if not spans or new.free & {a for i in spans for a in i.free}:
+            return None
+        local = {**scope, **{names[i]: r for i, r in spans.items()}}
+        last = [n for i, n in names.items() if inner in i.free]
+        last = last or [a for a in (inner,) if a in new.free]
+        if side == "a" and p.form == "contract":  # its rows may lie apart
+            last = self._contiguous(new) or last
+        axes = (*sorted(new.free - set(last)), *last)
+        load = self.c.new("window", axes, local, dtype(value))
+        seen = substitute(load, {axis(n): i for i, n in names.items()})
+        if not self._readable(stage, side, seen):
+            del self.c.places[load.attr[0]]
+            return None
+        self._write(load, axes, local, new, body)
+        return seen
+
+    def padded(
+        self, value: Expr, lane: str, scope: Scope, body: Body, across: bool = False
+    ) -> Expr:
+        """The term of a walk over windows, read from a copy in index space: its guards are paid
+        once for each element, and not for every window that has it. Lanes that lie c elements
+        apart lie side by side in one of c phases of the copy. Of windows that lie ``across`` the
+        lanes every element is read anyway; of others only a part of a line may be."""
+        if not any(e.kind == "guard" for e in subterms(value)):
+            return value
+        spans, new, names = self._families(value, scope)
+        forms = [i for i in names if lane in i.free] or [axis(lane)] * (across and len(names) > 0)
+        if len(forms) != 1 or new.free & {a for i in spans for a in i.free}:
+            return value
+        (form,), seen = forms, {axis(n): i for i, n in names.items()}
+        inner, span = names.get(form, lane), spans.get(form, scope[lane])
+        local = {**scope, **{names[i]: r for i, r in spans.items()}}
+        axes = (*sorted(new.free - {inner}), inner)
+        if (value, lane) in body.copies:
+            return body.copies[value, lane]
+        step = linear(form)[1][axis(lane)]
+        if self._by_phases(step, scope[lane].largest, dtype(value)) and _is_fixed(span):
+            load = self._in_phases(new, axes, step, local, body)
+            rest = add(form, mul(axis(lane), -step))
+            seen[axis(f"{inner}p")] = mod(rest, step, {})
+            seen[axis(f"{inner}q")] = add(axis(lane), floordiv(rest, step, {}))
+        else:
+            load = self.c.new("window", axes, local, dtype(value))
+            self._write(load, axes, local, new, body)
+        self.spans[load.attr[0]] = local
+        body.copies[value, lane] = substitute(load, seen)
+        return body.copies[value, lane]
+
+    def _by_phases(self, step: int, n: int, kind: DType) -> bool:
+        """Do rows of n lanes, so many elements apart, deserve a copy in phases? Parts of a vector
+        come one by one else; of pairs every second one is taken by a shuffle for every window."""
+        width = lanes(self.c.target, kind)
+        return step > 1 and (n < width or (step == PAIRS and n >= FILLED * width))
+
+    def _in_phases(
+        self, value: Expr, axes: Sequence[str], step: int, scope: Scope, body: Body
+    ) -> Expr:
+        """A copy with its last axis as step*q + p: one phase p after the other."""
+        *outer, inner = axes
+        p, q, size = f"{inner}p", f"{inner}q", scope[inner].largest
+        longest, width = -(-size // step), lanes(self.c.target, dtype(value))
+        rows = longest if longest < width else -(-longest // width) * width  # that start alike
+        scope = {**scope, p: whole(step), q: whole(rows)}
+        phased = self.c.new("window", (*outer, p, q), scope, dtype(value))
+        for n in range(min(step, size)):  # the last phases may be shorter
+            at = {axis(inner): add(mul(axis(q), step), n)}
+            own = {**scope, q: whole(-(-(size - n) // step))}
+            dst = substitute(phased, {axis(p): num(n)})
+            self._write(dst, (*outer, q), own, substitute(value, at), body)
+        return phased
+
+    def _families(
+        self, value: Expr, scope: Scope
+    ) -> tuple[dict[Expr, Range], Expr, dict[Expr, str]]:
+        """The forms c1*y + c2*u whose windows overlap and that a term uses, also inside // and %,
+        maybe times a factor and with a constant: their ranges, the term with each as one axis, and
+        the names of these."""
+        spans, uses = dict[Expr, Range](), dict[Expr, tuple[Expr, int, int]]()
+        for i in subterms(value):
+            constant, atoms = linear(i) if i.kind == "lin" else (0, {})
+            if len(atoms) < 2 or any(a.kind != "axis" for a in atoms):
+                continue
+            factor = gcd(*atoms.values())
+            form = combine((a, c // factor) for a, c in atoms.items())
+            span = _span(form, scope)
+            if span and span.largest < prod(scope[a].largest for a in form.free):
+                spans[form], uses[i] = span, (form, factor, constant)
+        serial = len(self.c.places)
+        names = {f: f"{min(f.free)}.w{serial}x{k}" for k, f in enumerate(spans)}
+        at = {i: combine([(axis(names[f]), n)], c) for i, (f, n, c) in uses.items()}
+        return spans, substitute(value, at), names
+
+    # ---- questions to the machine
+
+    def _contiguous(self, value: Expr) -> list[str]:
+        """The axis along which the first load of a value is contiguous."""
+        for e in subterms(value):
+            if e.kind == "load":
+                steps, irregular = self.c.places[e.attr[0]].motion(e.kids)
+                return [a for a, step in steps.items() if step == 1 and a not in irregular]
+        return []
+
+    def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
+        place = self.c.places[load.attr[0]]
+        p, computes = self.c.plan[stage], VECTOR[dtype(stage)]
+        if self.c.target.gpu:
+            return True
+        if place.panel or not loads(place.dtype, computes, p, side):
+            return False
+        steps, irregular = place.motion(load.kids)
+        return readable(steps, irregular, stage, p, side)
+
+    def turn(self, dst: Expr, value: Expr, axes: Sequence[str], scope: Scope) -> str | None:
+        """The axis along which the operand of a map is contiguous, if that is not the lane axis
+        and a register transpose (of 4-byte elements) pays."""
+        kind = computed(dtype(value))
+        if self.c.target.gpu or not self.c.schedule.transpose or len(axes) < 2 or kind.nbytes != 4:
+            return None
+        below = subterms(value)
+        if self.c.places[dst.attr[0]].dtype is not kind:
+            return None
+        lane = axes[-1]
+        for e in below:
+            if e.kind != "load" or lane not in e.free or dtype(e) not in (kind, *NARROW):
+                continue
+            place = self.c.places[e.attr[0]]
+            steps, irregular = place.motion(e.kids)
+            if place.panel or irregular & set(axes):
+                continue
+            unit = [a for a in axes if steps.get(a) == 1]
+            wide = all(scope[a].largest >= 8 for a in (lane, *unit[:1]))
+            if unit and unit[0] != lane and steps.get(lane, 0) > 1 and wide:
+                return unit[0]
+        return None
+
+
+def _is_fixed(r: Range) -> bool:
+    return r.lo == num(0) and len(r.sizes) == 1
+
+
+def _span(index: Expr, scope: Scope) -> Range | None:
+    """The range of an index with positive coefficients over tiles of its axes."""
+    constant, atoms = linear(index)
+    if any(a.kind != "axis" or c < 0 for a, c in atoms.items()):
+        return None
+    lo, n, sizes = num(constant), num(1), {1}
+    for a, c in atoms.items():
+        r = scope[a.attr[0]]
+        lo, n = add(lo, mul(r.lo, c)), add(n, mul(r.n, c), -c)
+        sizes = {s + c * (t - 1) for s in sizes for t in r.sizes}
+    return Range(lo, n, tuple(sorted(sizes)))

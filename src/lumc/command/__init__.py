@@ -1,0 +1,1 @@
+"""The passes between files, and what is done with bundles."""

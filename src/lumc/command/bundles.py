@@ -1,0 +1,313 @@
+"""What ``run``, ``verify`` and ``bench`` do with a bundle."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lumc.disk.artifact import atomic
+from lumc.errors import Exit, LumcError
+from lumc.graph.ops import DType
+
+if TYPE_CHECKING:
+    from lumc.graph.graph import Graph, Node
+
+Arrays = dict[str, np.ndarray]
+# a few units in the last place; of quantised weights (i8) what blocks of 32 lose
+TOLERANCE = {DType.F16: 2e-3, DType.BF16: 1e-2, DType.I8: 2e-2}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output against one reference; indices and values are those of the worst element."""
+
+    output: str
+    against: str
+    relative_l2: float
+    worst_difference: float
+    worst_index: tuple[int, ...]
+    got: float
+    want: float
+    ok: bool
+
+
+# ---- inputs and outputs
+
+
+def read_arrays(files: tuple[str, ...], names: list[str]) -> Arrays:
+    """Arrays from ``[NAME=]FILE`` arguments; a bare .npy is the single input."""
+    out: Arrays = {}
+    for item in files:
+        name, sign, file = item.partition("=")
+        if not sign:
+            name, file = "", item
+        data = _load(file)
+        if isinstance(data, dict):
+            out |= data
+        elif name or len(names) == 1:
+            out[name or names[0]] = data
+        else:
+            fix = f"name it: --input NAME={file}; inputs are {', '.join(names)}"
+            raise LumcError("E0601", f"which input is {file}?", fix=fix, exit=Exit.USAGE)
+    unknown = sorted(set(out) - set(names))
+    if unknown:
+        what = f"no input named {', '.join(unknown)}"
+        raise LumcError("E0602", what, fix=f"inputs: {', '.join(names)}", exit=Exit.USAGE)
+    return out
+
+
+def _load(file: str) -> np.ndarray | Arrays:
+    try:
+        data = np.load(file, allow_pickle=False)
+        if isinstance(data, np.ndarray):
+            return data
+        with data:
+            return {name: data[name] for name in data.files}
+    except OSError as e:
+        said = e.strerror or "not an .npy or .npz file"
+        raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.USAGE) from None
+    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as e:
+        said = "not an .npy or .npz file" if "pickled" in str(e) else str(e)
+        raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
+
+
+def write_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """An .npz of all, or an .npy of the only one."""
+    if path.endswith(".npz"):
+        with atomic(path) as f:
+            np.savez(f, **arrays)
+    elif len(arrays) == 1:
+        with atomic(path) as f:
+            np.save(f, next(iter(arrays.values())))
+    else:
+        what = f"{len(arrays)} outputs do not fit in {path}"
+        raise LumcError("E0604", what, fix="write an .npz", exit=Exit.USAGE)
+
+
+def draw(node: Node, rng: np.random.Generator) -> np.ndarray:
+    """Random values for an input: normal floats, integers within its declared range."""
+    shape = tuple(int(e) for e in node.shape)  # type: ignore[arg-type]
+    if node.dtype is DType.BOOL:
+        return rng.integers(0, 2, shape).astype(bool)
+    if node.dtype.is_int:
+        lo, hi = node.values or (0, 1)  # a mask is safe, and so is an id
+        return rng.integers(lo, hi, shape, endpoint=True).astype(node.dtype.numpy)
+    values = rng.standard_normal(shape)
+    if node.dtype is DType.BF16:
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return values.astype(node.dtype.numpy)
+
+
+def graph_of(folder: Path) -> Graph:
+    """The graph that a bundle was made from."""
+    from lumc.graph.text import parse_graph
+
+    return parse_graph((folder / "graph.lg").read_text(), where="graph.lg")
+
+
+def complete(graph: Graph, entry: str, given: Arrays, seed: int) -> Arrays:
+    """The given inputs, and random ones for the rest."""
+    rng = np.random.default_rng(seed)
+    drawn = {node.name: draw(node, rng) for node in graph.entry(entry).inputs}
+    return drawn | given
+
+
+# ---- commands
+
+
+def note(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def run(
+    path: str,
+    inputs: tuple[str, ...],
+    output: str | None,
+    state: str | None,
+    entry: str,
+    threads: int,
+    as_json: bool,
+    trace: str | None = None,
+    device: str = "",
+) -> None:
+    """``lumc run``: outputs to a file, or a summary of each on stdout."""
+    from lumc.runtime.choose import open_bundle
+
+    with open_bundle(path, device, say=note) as bundle:
+        entry = entry or bundle.entries[0]
+        arrays = read_arrays(inputs, [t.name for t in bundle.entry(entry).inputs])
+        if state and Path(state).exists():
+            bundle.set_state(read_arrays((state,), [t.name for t in bundle.states]))
+        if trace:
+            from lumc.report.trace import of_run
+
+            results, parts = bundle.trace(arrays, entry=entry, threads=threads)
+            of_run(f"lumc run, entry {entry}", parts, threads).write(trace)
+        else:
+            results = bundle.run(arrays, entry=entry, threads=threads)
+        if state:
+            write_arrays(state, bundle.state())
+    if output:
+        write_arrays(output, results)
+    if as_json:
+        print(json.dumps({k: _summary(v) for k, v in results.items()}))
+    elif not output:
+        for name, value in results.items():
+            s = _summary(value)
+            print(f"{name} {s['dtype']}{s['shape']} min {s['min']:.6g} max {s['max']:.6g}")
+
+
+def _summary(value: np.ndarray) -> dict[str, Any]:
+    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+    least, most = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    return {"dtype": str(value.dtype), "shape": list(value.shape), "min": least, "max": most}
+
+
+def verify(
+    path: str,
+    inputs: tuple[str, ...],
+    model: str | None,
+    tolerance: float | None,
+    entry: str,
+    threads: int,
+    seed: int,
+    as_json: bool,
+    device: str = "",
+) -> None:
+    """``lumc verify``: the worst element of every output against every reference."""
+    from lumc.bundle.restore import weight_reader
+    from lumc.bundle.unpack import opened
+    from lumc.oracle.graph import evaluate
+    from lumc.oracle.kernel import TF32
+    from lumc.runtime.choose import open_bundle
+
+    with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
+        entry = entry or bundle.entries[0]
+        graph = graph_of(folder)
+        names = [t.name for t in bundle.entry(entry).inputs]
+        nodes = (*graph.entry(entry).nodes, *graph.states)
+        computed = [n.dtype for n in nodes if n.dtype.is_float]
+        derived = [w.dtype for w in graph.weights if w.how]  # the source has them in f32
+        dtypes = {t.name: t.dtype for t in bundle.entry(entry).outputs}
+        arrays = complete(graph, entry, read_arrays(inputs, names), seed)
+        rounding = TF32 if "tf32" in bundle.features else 0.0
+        got = bundle.run(arrays, entry=entry, threads=threads)
+        want, _ = evaluate(graph, entry, arrays, weight_reader(folder))
+        references = {"oracle": want}
+        if model:
+            from lumc.report.reference import run_original
+
+            references |= common_outputs(run_original(model, arrays, entry), list(got), model)
+    rows = [
+        compare(
+            *(name, against, got[name], values[name]),
+            allowed(tolerance, dtypes[name], rounded, rounding),
+        )
+        for against, values in references.items()
+        for rounded in [computed if against == "oracle" else [*computed, *derived]]
+        for name in got
+        if name in values
+    ]
+    if rounding and tolerance is None:
+        note(f"verify: operands of products have 11 bits (tf32): up to {rounding:.1e} is allowed")
+    if as_json:
+        print(json.dumps([asdict(r) for r in rows]))
+    else:
+        for r in rows:
+            where = ", ".join(map(str, r.worst_index))
+            print(
+                f"{'ok  ' if r.ok else 'FAIL'} {r.output} against {r.against}: relative L2 "
+                f"{r.relative_l2:.2e}, worst [{where}] got {r.got:.9g} want {r.want:.9g}"
+            )
+    if not all(r.ok for r in rows):
+        sys.exit(int(Exit.MISMATCH))
+
+
+def common_outputs(
+    references: Mapping[str, Mapping[str, np.ndarray]], names: list[str], model: str
+) -> Mapping[str, Mapping[str, np.ndarray]]:
+    """The references, when they have an output of the bundle: comparing nothing proves nothing."""
+    theirs = [name for values in references.values() for name in values]
+    if not set(theirs) & set(names):
+        what = f"{model} and the bundle have no output in common"
+        where = f"theirs: {', '.join(theirs)}; the bundle's: {', '.join(names)}"
+        raise LumcError("E0607", what, where=where, exit=Exit.USAGE)
+    return references
+
+
+def allowed(
+    tolerance: float | None, dtype: DType, rounded: Sequence[DType] = (), rounding: float = 0.0
+) -> float:
+    """The relative L2 error that an output of this dtype may have, when values on the way to it
+    are rounded to these, or operands of products cause so much."""
+    if tolerance is not None:
+        return tolerance
+    if not dtype.is_float:
+        return 0.0
+    return max(rounding, *(TOLERANCE.get(d, 1e-5) for d in (dtype, *rounded)))
+
+
+def compare(
+    output: str, against: str, got: np.ndarray, want: np.ndarray, tolerance: float
+) -> Comparison:
+    """Relative L2 error over the finite elements; NaN and inf must stand in the same places."""
+    if got.dtype == np.uint16 and want.dtype.kind == "f":  # bf16 bits
+        got = (got.astype(np.uint32) << 16).view(np.float32)
+    a, b = got.astype(np.float64), np.asarray(want, np.float64).reshape(got.shape)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        diff = np.where(same, 0.0, np.abs(a - b))
+    diff = np.where(np.isnan(diff), np.inf, diff)
+    finite = np.isfinite(diff) & np.isfinite(b)
+    norm = float(np.linalg.norm(b[finite])) or 1.0
+    error = float(np.linalg.norm(diff[finite])) / norm if np.isfinite(diff).all() else float("inf")
+    at = np.unravel_index(int(diff.argmax()), diff.shape) if diff.size else ()
+    index = tuple(int(i) for i in at)
+    worst, left, right = (float(x[at]) for x in (diff, a, b)) if diff.size else (0.0, 0.0, 0.0)
+    return Comparison(output, against, error, worst, index, left, right, error <= tolerance)
+
+
+def bench(
+    path: str,
+    inputs: tuple[str, ...],
+    seconds: float,
+    entry: str,
+    threads: int,
+    seed: int,
+    as_json: bool,
+    device: str = "",
+) -> None:
+    """``lumc bench``: minimum, median and 90th percentile of the times of single runs."""
+    from lumc.bundle.unpack import opened
+    from lumc.runtime.choose import open_bundle
+
+    with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
+        entry = entry or bundle.entries[0]
+        names = [t.name for t in bundle.entry(entry).inputs]
+        given = read_arrays(inputs, names)
+        arrays = complete(graph_of(folder), entry, given, seed)
+        times = sorted(bundle.bench(arrays, entry=entry, threads=threads, seconds=seconds))
+    figures = {
+        "entry": entry,
+        "device": bundle.device,
+        "threads": threads,
+        "min_us": times[0],
+        "median_us": times[len(times) // 2],
+        "p90_us": times[min(len(times) - 1, len(times) * 9 // 10)],
+        "iterations": len(times),
+    }
+    if as_json:
+        print(json.dumps(figures))
+    else:
+        print(
+            " · ".join(
+                f"{k} {v:.1f}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items()
+            )
+        )

@@ -1,0 +1,423 @@
+"""The passes between files: read one artifact, do one thing, write one artifact.
+
+A pass sees the same data whether it reads a file or runs inside ``lumc compile``, so both give the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lumc.artifacts import files
+from lumc.disk import artifact
+from lumc.errors import Exit, LumcError
+from lumc.frontend.precision import Precision, reduce_precision
+from lumc.report.log import Log, interruptible, traced
+
+if TYPE_CHECKING:
+    from lumc.codegen.code import Code
+    from lumc.graph.graph import Graph
+    from lumc.kernel.target import Target
+    from lumc.link.toolchain import Toolchain
+    from lumc.profile.finals import Progress
+    from lumc.profile.measure import Bench
+    from lumc.report.trace import Trace
+    from lumc.schedule.plan import Plan
+    from lumc.search.space import Space
+
+
+def parse_dims(values: tuple[str, ...]) -> dict[str, int]:
+    """``("b=1", "s=128")`` as a dict; E0203 for anything else."""
+    dims = {}
+    for value in values:
+        name, _, number = value.partition("=")
+        if not name or not number.isdecimal():
+            what = f"--dim {value}: expected NAME=NUMBER"
+            raise LumcError("E0203", what, fix="for example --dim s=128", exit=Exit.USAGE)
+        dims[name] = int(number)
+    return dims
+
+
+# ---- the passes
+
+
+def import_model(
+    source: str,
+    output: str,
+    dims: tuple[str, ...],
+    copy_weights: bool,
+    wanted: Precision,
+    verbose: int,
+) -> None:
+    """``lumc import``."""
+    log = Log(verbose)
+    bound = parse_dims(dims)
+    artifact.check_writable(output)
+    with log.step("import"):
+        model = open_model(source, bound)
+        if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
+            bound = {}
+        model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
+
+
+def open_model(source: str, dims: Mapping[str, int]) -> Any:
+    """The frontend that reads ``source``, by what it is."""
+    path = Path(source)
+    if path.is_dir():
+        from lumc.frontend.models.huggingface import import_folder
+
+        return import_folder(path, say=lambda line: Log()(0, f"note: {line}"))
+    if path.suffix == ".onnx":
+        from lumc.frontend.onnx import import_onnx
+
+        return import_onnx(path, dims=dims)
+    if ".py:" in source:
+        from lumc.frontend.script import import_script
+
+        return import_script(source)
+    what = f"cannot import {source}"
+    fix = "a folder with config.json, a .onnx file, or script.py:function"
+    raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
+
+
+def search(
+    source: str,
+    output: str,
+    target: str,
+    dims: tuple[str, ...],
+    wanted: Precision,
+    max_nodes: int,
+    seed: int,
+    verbose: int,
+) -> None:
+    """``lumc search``."""
+    log = Log(verbose)
+    artifact.check_writable(output)
+    graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
+    with log.step("search"):
+        space = make_space(graph, target, max_nodes)
+    files.write(space, files.graph_digest(graph), output)
+    report_space(space, log)
+
+
+def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
+    from lumc.graph.bind import require_static
+    from lumc.kernel.machines import resolve_target
+    from lumc.search import search
+    from lumc.search.saturate import Limits
+
+    require_static(graph, "search")
+    return search(graph, resolve_target(target), Limits(nodes=max_nodes))
+
+
+def report_space(space: Space, log: Log) -> None:
+    """One line always, and one for every region that ended by accident; with -v one more per
+    unique region."""
+    unique, every = len(space.regions), len(space.instances)
+    log(0, f"search: {every} regions, {unique} unique")
+    for region in space.regions:
+        stats = region.stats
+        if stats.stop.is_accident:
+            values = [name for i in space.instances if i.region == region.key for name in i.outputs]
+            log(
+                0,
+                f"warning: the search of region {region.key[:12]} ({', '.join(values[:3])}) ended "
+                f"by {stats.stop.value} after {stats.iterations} iterations: it may know fewer "
+                "variants than another run would find",
+            )
+        log(
+            1,
+            f"  {region.key[:12]} x{region.count}  {stats.nodes} e-nodes  "
+            f"{len(region.variants)} variants  stop: {stats.stop.value}",
+        )
+
+
+@dataclass(frozen=True)
+class ProfileOptions:
+    """The options of ``lumc profile``, which ``compile`` shares."""
+
+    estimate: bool
+    budget: str
+    trials: int
+    fraction: float
+    seed: int
+    threads: int
+    frozen: bool
+    cc: str | None
+    nvcc: str | None
+    cache: Path  # the folder of records
+
+
+def parse_seconds(text: str) -> float:
+    """``90``, ``60s``, ``5m`` or ``1h`` in seconds; E0203 for anything else."""
+    number, unit = text.rstrip("smh"), text[len(text.rstrip("smh")) :]
+    try:
+        seconds = float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+        if not seconds >= 0:
+            raise ValueError
+        return seconds
+    except (ValueError, KeyError):
+        what = f"--budget {text}: expected a time"
+        fix = "for example --budget 60s or --budget 5m"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE) from None
+
+
+def profile(
+    source: str, output: str, options: ProfileOptions, verbose: int, trace: str | None = None
+) -> None:
+    """``lumc profile``."""
+    artifact.check_writable(output)
+    with traced("profile", verbose, trace) as log:
+        with log.step("read"):
+            space, digest = files.space_from_text(*artifact.read_text(source), source)
+        with log.step("profile"):
+            plan = make_plan(space, options, log)
+        files.write(plan, digest, output)
+
+
+def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
+    """The plan of least estimate, or of least time."""
+    from lumc.profile.choose import estimate
+
+    untimed = "" if options.estimate else why_untimed(space.target, options.nvcc)
+    if untimed and options.frozen:
+        what = f"nothing can be measured for {space.target.name} here: {untimed}"
+        raise LumcError("E0706", what, fix="leave out --frozen", exit=Exit.TOOLCHAIN)
+    if untimed:
+        log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
+    if options.estimate or untimed:
+        space = replace(space, target=replace(space.target, threads=options.threads))
+        return estimate(space, partial(log, 1))
+    from lumc.report.progress import progress
+
+    with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
+        return _tune(space, options, stopped, say, log)
+
+
+def why_untimed(target: Target, nvcc: str | None) -> str:
+    """What keeps candidates for a target from being timed on this machine."""
+    if target.kind == "cpu":
+        return ""
+    if target.kind != "cuda":
+        return "only CPUs and NVIDIA GPUs are timed"
+    from lumc.link import cuda
+    from lumc.runtime.nvidia import capability
+
+    try:
+        capability()
+        cuda.find(nvcc)
+    except LumcError as e:
+        return e.what
+    return ""
+
+
+def _tune(
+    space: Space,
+    options: ProfileOptions,
+    stopped: Callable[[], bool],
+    say: Callable[[Progress], None],
+    log: Log,
+) -> Plan:
+    from lumc.link.toolchain import find
+    from lumc.profile.finals import Options
+    from lumc.profile.records import Records, Setting
+    from lumc.profile.tune import Tuning
+
+    target = replace(space.target, threads=options.threads)
+    tools = find(options.cc)
+    device = _gpu(target, tools, options.nvcc) if target.gpu else _cpu(target, tools, log.trace)
+    records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
+    wanted = Options(
+        budget_s=parse_seconds(options.budget),
+        trials=options.trials,
+        fraction=options.fraction,
+        seed=options.seed,
+        frozen=options.frozen,
+        cache_bytes=device.cache_bytes,
+    )
+    space = replace(space, target=target)
+    try:
+        hears: dict[str, Any] = {"stopped": stopped, "say": say, "dropped": partial(log, 1)}
+        return Tuning(space, wanted, records, device.bench, **hears).run()
+    finally:
+        records.close()
+
+
+class Device(NamedTuple):
+    """What candidates are timed on."""
+
+    bench: Callable[[], Bench]
+    fingerprint: str  # of the machine
+    tools: str  # of the compiler
+    cache_bytes: int
+
+
+def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
+    from lumc.lab import device
+    from lumc.link.toolchain import KERNEL_FLAGS, fingerprint
+    from lumc.profile.measure import Bench
+
+    bench: Callable[[], Bench] = partial(Bench, target, tools)
+    if trace:
+        from lumc.report.trace import TracedBench
+
+        bench = partial(TracedBench, trace, target, tools)
+    marks = fingerprint(tools, (*KERNEL_FLAGS, *target.flags))
+    return Device(bench, device.fingerprint(), marks, device.cache_bytes())
+
+
+def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
+    from lumc.link import cuda
+    from lumc.profile.measure_gpu import GpuBench
+    from lumc.runtime import nvidia
+
+    compiler = cuda.find(nvcc)
+    bench = partial(GpuBench, target, tools, compiler)
+    marks = hashlib.sha256(repr((compiler.version, cuda.FLAGS)).encode()).hexdigest()[:16]
+    return Device(bench, nvidia.fingerprint(), marks, nvidia.cache_bytes())
+
+
+def codegen(source: str, output: str, verbose: int) -> None:
+    """``lumc codegen``."""
+    from lumc.codegen.generate import generate
+
+    log = Log(verbose)
+    plan, digest = files.plan_from_text(*artifact.read_text(source), source)
+    with log.step("codegen"):
+        code = generate(plan)
+    files.write(code, digest, output)
+
+
+@dataclass(frozen=True)
+class Compilers:
+    """Which ones make the kernels and the runner of a bundle."""
+
+    cc: str | None
+    nvcc: str | None
+    objects: Path | None  # the folder where compiled objects are kept, if they are
+
+
+def link(
+    sources: Sequence[str], output: str, as_zip: bool, compilers: Compilers, verbose: int
+) -> None:
+    """``lumc link``: one bundle of several ``.lk`` files."""
+    log = Log(verbose)
+    parts = [files.code_from_text(*artifact.read_text(source), source) for source in sources]
+    with log.step("link"):
+        write_bundle(parts, output, as_zip, compilers)
+
+
+def write_bundle(
+    codes: Sequence[tuple[Code, str]], output: str, as_zip: bool, compilers: Compilers
+) -> None:
+    """Link codes, each with the digest of its ``.lk``, into one bundle."""
+    from lumc.disk.weights import overflowing
+    from lumc.link import cuda
+    from lumc.link.link import Part, Tools, link
+    from lumc.link.toolchain import find
+
+    kept, needed = compilers.objects, any(code.target.kind == "cuda" for code, _ in codes)
+    tools = Tools(find(compilers.cc, kept), cuda.find(compilers.nvcc, kept) if needed else None)
+    parts = [Part(code, digest) for code, digest in codes]
+    for note in link(parts, Path(output), Path.cwd(), tools, single=as_zip):
+        Log()(0, f"note: {note}")
+    for weight, count in overflowing(codes[0][0].graph, Path.cwd()):
+        Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """The options of ``lumc compile``."""
+
+    profile: ProfileOptions
+    target: str
+    dims: tuple[str, ...]
+    max_nodes: int
+    as_zip: bool
+    save_temps: str | None
+    objects: Path | None  # where compiled objects are kept
+    verbose: int
+    trace: str | None = None
+
+
+def compile_model(
+    source: str, output: str, options: CompileOptions, wanted: Precision = Precision()
+) -> None:
+    """``lumc compile``: the passes in a row; bytes are those of the single commands."""
+    from lumc.link.link import check_replaceable
+
+    parse_seconds(options.profile.budget)
+    artifact.check_writable(output, folder=True)
+    check_replaceable(Path(output))
+    with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
+        keep = Path(options.save_temps) if options.save_temps else None
+        if keep:
+            keep.mkdir(parents=True, exist_ok=True)
+        stem = Path(output).name.removesuffix(".lb")
+        with traced("compile", options.verbose, options.trace) as log:
+            with log.step("read"):
+                made = (keep or Path(scratch)) / f"{stem}.lg"
+                graph = _graph_from_anything(source, parse_dims(options.dims), made)
+                graph = reduce_precision(graph, wanted)
+            _compile(graph, output, options, log, keep, stem)
+
+
+def _compile(
+    graph: Graph, output: str, options: CompileOptions, log: Log, keep: Path | None, stem: str
+) -> None:
+    names = parse_targets(options.target)
+    codes = []
+    for name in names:
+        stem_of = stem if len(names) == 1 else f"{stem}.{name.replace(':', '-')}"
+        codes.append(_code_for(name, graph, options, log, keep, stem_of))
+    with log.step("link"):
+        chosen = Compilers(options.profile.cc, options.profile.nvcc, options.objects)
+        write_bundle(codes, output, options.as_zip, chosen)
+
+
+def parse_targets(text: str) -> list[str]:
+    """The names in ``cpu,cuda:sm_90``, each known and once. Raises E0401, E0203."""
+    from lumc.kernel.machines import resolve_target
+
+    names = [resolve_target(name.strip()).name for name in text.split(",")]
+    if len(set(names)) < len(names):
+        what, fix = f"--target {text}: a target is named twice", "name each once"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    return names
+
+
+def _code_for(
+    target: str, graph: Graph, options: CompileOptions, log: Log, keep: Path | None, stem: str
+) -> tuple[Code, str]:
+    """The passes up to ``codegen`` for one target, and the digest of its result."""
+    from lumc.codegen.generate import generate
+
+    with log.step("search"):
+        space = make_space(graph, target, options.max_nodes)
+    report_space(space, log)
+    digest = _keep(space, files.graph_digest(graph), keep, f"{stem}.ls")
+    with log.step("profile"):
+        plan = make_plan(space, options.profile, log)
+    digest = _keep(plan, digest, keep, f"{stem}.lp")
+    with log.step("codegen"):
+        code = generate(plan)
+    return code, _keep(code, digest, keep, f"{stem}.lk")
+
+
+def _graph_from_anything(source: str, dims: Mapping[str, int], made: Path) -> Graph:
+    """A graph file, or whatever ``import`` reads, imported to ``made``."""
+    if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
+        return files.read_graph(source, dims)
+    open_model(source, dims).save(made, dims)
+    return files.read_graph(str(made), {})
+
+
+def _keep(value: Space | Plan | Code, input: str, folder: Path | None, name: str) -> str:
+    """The digest of an artifact; its file too, when artifacts are kept."""
+    return files.write(value, input, str(folder / name)) if folder else files.digest(value)

@@ -1,0 +1,1 @@
+"""Files that are hashed and whole: artifacts, compiled objects, weights."""

@@ -1,0 +1,1 @@
+"""Models as Python: tensors and what is done with them."""

@@ -1,0 +1,413 @@
+"""A model being written: inputs, weights, constants and states, operations, outputs.
+
+g = Model()
+s = g.dim("s", 1, 512)
+x = g.input("x", (s, 64))
+w = g.constant(np.random.rand(64, 8).astype("float32"), "w")
+g.output("y", (x @ w).softmax(-1))
+g.save("model.lg")
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumc.disk.weights import read_weight
+from lumc.errors import Exit, LumcError
+from lumc.frontend.api.fold import fold
+from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.view import ceil_div, minus, place, places
+from lumc.graph.builder import Builder
+from lumc.graph.dim import Dim, Extent, as_expr
+from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute
+from lumc.graph.graph import (
+    Graph,
+    Iota,
+    Node,
+    Operand,
+    Read,
+    Scalar,
+    Update,
+    WeightFile,
+    map_indices,
+)
+from lumc.graph.ops import DType, Op, to_bf16
+from lumc.graph.verify import STATEMENTS, check_name
+
+Array = NDArray[Any]
+PACKAGE = str(Path(__file__).resolve().parents[2])
+LETTERS = "ijklmnopqruvwxyz"  # axis names, by position
+
+
+def refuse(code: str, what: str, *, where: str = "", fix: str = "") -> LumcError:
+    """An error about the user's model (exit 4)."""
+    return LumcError(code, what, where=where or caller(), fix=fix, exit=Exit.UNSUPPORTED)
+
+
+def caller() -> str:
+    """``file.py:line`` of the innermost frame outside lumc."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
+
+
+def as_dtype(value: DType | str | np.dtype[Any] | type) -> DType:
+    """A dtype by name (``f32``, ``float32``), from numpy, or as it is."""
+    if isinstance(value, DType):
+        return value
+    for d in DType:
+        if value == d.value or (d is not DType.BF16 and _numpy_name(value) == d.numpy.name):
+            return d
+    if value == "bfloat16":
+        return DType.BF16
+    known = ", ".join(d.value for d in DType)
+    raise refuse("E0123", f"dtype {value!r} is not supported", fix=f"one of: {known}")
+
+
+def _numpy_name(value: object) -> str:
+    try:
+        return np.dtype(value).name  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        return ""
+
+
+@dataclass(eq=False)
+class Model:
+    """Builds a graph; every method that makes a tensor is checked as it is called."""
+
+    builder: Builder = field(default_factory=Builder)
+    constants: dict[str, Array] = field(default_factory=dict)  # by weight name, not yet in a file
+    _entry: str = ""
+    _names: dict[Node, str] = field(default_factory=dict)
+    _shapes: dict[Node, tuple[Extent, ...]] = field(default_factory=dict)  # of outputs
+    _known: dict[Any, Node] = field(default_factory=dict)  # equal nodes are made once
+    _mine: set[Node] = field(default_factory=set)  # of the current entry
+
+    # ---- leaves
+
+    def dim(self, name: str, lo: int, hi: int, multiple: int = 1) -> Expr:
+        """A symbolic dim: an integer in lo..hi known at run time."""
+        if name in {a for n in self.builder.nodes for a, _ in n.loops}:
+            raise refuse("E0126", f"dim '{name}' is declared after operations used that name",
+                         fix="declare dims before the first operation")  # fmt: skip
+        self.builder.dim(name, lo, hi, multiple)
+        return dim(name)
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        return self.builder.dims
+
+    @property
+    def origin(self) -> str:
+        """What the next nodes are made from, for messages; by default the user's line."""
+        return self.builder.origin
+
+    @origin.setter
+    def origin(self, value: str) -> None:
+        self.builder.origin = value
+
+    def input(
+        self,
+        name: str,
+        shape: Sequence[Extent],
+        dtype: DType | str = "f32",
+        values: tuple[int, int] | None = None,
+    ) -> Tensor:
+        """A tensor given to every run; ``values`` says which integers make sense (lowest and
+        highest), so that random inputs can be drawn for it."""
+        return self._leaf("input", name, shape, dtype, values=values)
+
+    def state(self, name: str, shape: Sequence[Extent], dtype: DType | str = "f32") -> Tensor:
+        """A tensor kept between runs; all zero at first. Written by ``update``."""
+        return self._leaf("state", name, shape, dtype)
+
+    def weight(
+        self,
+        name: str,
+        shape: Sequence[Extent],
+        dtype: DType | str,
+        file: WeightFile,
+        key: str = "",
+    ) -> Tensor:
+        """A tensor in a safetensors file, referenced where it lies."""
+        return self._leaf("weight", name, shape, dtype, file, key or name)
+
+    def constant(self, value: Any, name: str = "", dtype: DType | str | None = None) -> Tensor:
+        """An array as a tensor: inline when all its elements are equal, else a weight."""
+        array = np.asarray(value)
+        if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
+            dtype = DType.F32
+        kind = as_dtype(dtype if dtype is not None else array.dtype)
+        if kind is DType.BF16:
+            if array.dtype != np.uint16:
+                array = to_bf16(array)
+        else:
+            array = np.ascontiguousarray(array, dtype=kind.numpy).reshape(array.shape)
+        if array.size == 0:
+            return self.full(array.shape, 0, kind)
+        if kind is not DType.BF16 and (array.tobytes() == array.flat[0].tobytes() * array.size):
+            return self.full(array.shape, array.flat[0].item(), kind)
+        name = name or self._free_name("c")
+        tensor = self._leaf("weight", name, array.shape, kind, None, name)
+        self.constants[name] = array
+        return tensor
+
+    def _free_name(self, stem: str) -> str:
+        taken = {n.name for n in (*self.builder.weights, *self.builder.states)}
+        i = len(self.constants)
+        while f"{stem}{i}" in taken:
+            i += 1
+        return f"{stem}{i}"
+
+    def _leaf(
+        self,
+        op: str,
+        name: str,
+        shape: Sequence[Extent],
+        dtype: DType | str,
+        file: WeightFile | None = None,
+        key: str = "",
+        values: tuple[int, int] | None = None,
+    ) -> Tensor:
+        if isinstance(shape, int | Expr):
+            shape = (shape,)
+        self.builder.origin, before = self.builder.origin or caller(), self.builder.origin
+        try:
+            node = self.builder.leaf(op, name, as_dtype(dtype), shape, file, key, values)
+        finally:
+            self.builder.origin = before
+        return self._whole(node)
+
+    # ---- tensors without storage
+
+    def full(self, shape: Sequence[Extent], value: Any, dtype: DType | str = "f32") -> Tensor:
+        kind = as_dtype(dtype)
+        return Tensor(self, Scalar(kind, python_value(value, kind)), tuple(shape))
+
+    def zeros(self, *shape: Extent, dtype: DType | str = "f32") -> Tensor:
+        return self.full(shape, 0, dtype)
+
+    def ones(self, *shape: Extent, dtype: DType | str = "f32") -> Tensor:
+        return self.full(shape, 1, dtype)
+
+    def arange(
+        self,
+        start: Extent,
+        stop: Extent | None = None,
+        step: int = 1,
+        dtype: DType | str = "i64",
+    ) -> Tensor:
+        """``start, start + step, ..`` below ``stop``; extents may be symbolic."""
+        if stop is None:
+            start, stop = 0, start
+        count = (
+            ceil_div(minus(stop, start), step) if step > 0 else ceil_div(minus(start, stop), -step)
+        )
+        if isinstance(count, int):
+            count = max(count, 0)
+        elif count is None:
+            raise refuse("E0125", f"arange over {minus(stop, start)} in steps of {step}")
+        index = add(mul(places((count,))[0], step), as_expr(start))
+        return Tensor(self, Iota(as_dtype(dtype), index), (count,))
+
+    def size(self, e: Extent, dtype: DType | str = "f32") -> Tensor:
+        """The value of an extent as a tensor of shape ()."""
+        if isinstance(e, int):
+            return self.full((), e, dtype)
+        return Tensor(self, Iota(as_dtype(dtype), e), ())
+
+    def eye(self, n: Extent, m: Extent | None = None, dtype: DType | str = "f32") -> Tensor:
+        rows, cols = self.arange(n), self.arange(n if m is None else m)
+        return (rows[:, None] == cols[None, :]).to(dtype)
+
+    # ---- nodes
+
+    def _whole(self, node: Node) -> Tensor:
+        self._mine.add(node)
+        return Tensor(self, Read(node, places(node.shape)), node.shape)
+
+    def emit(
+        self,
+        op: Op,
+        tensors: Sequence[Tensor],
+        reduce: int | None = None,
+        dtype: DType | None = None,
+        whole: bool = False,
+    ) -> Tensor:
+        """A primitive over tensors of one shape; ``reduce`` is the axis that sum and max drop.
+
+        Axes that no operand depends on are left out of the node, unless it has to be ``whole``.
+        """
+        shape = tensors[0].shape
+        operands = [t.operand for t in tensors]
+        if reduce is None and not whole and all(is_number(o) for o in operands):
+            return self._folded(op, [o for o in operands if isinstance(o, Scalar)], shape, dtype)
+        for t in tensors:
+            self._check_entry(t)
+        free = frozenset[str]().union(*(free_axes(o) for o in operands))
+        kept = [i for i in range(len(shape)) if whole or i == reduce or f"_{i}" in free]
+        loops = list(zip(self._axes(len(kept)), [shape[i] for i in kept], strict=True))
+        env = {place(i): axis(name) for i, (name, _) in zip(kept, loops, strict=True)}
+        mapped = map_indices(operands, lambda e: substitute(e, env), lambda e: e)
+        reduced = loops.pop(kept.index(reduce)) if reduce is not None else None
+        node = self._node(op, mapped, loops, reduced, dtype)
+        outer = [i for i in range(len(shape)) if i != reduce]
+        index = [place(outer.index(i)) for i in kept if i != reduce]
+        index = [num(0) if e == 1 else p for p, e in zip(index, node.shape, strict=True)]
+        return Tensor(self, Read(node, tuple(index)), tuple(shape[i] for i in outer))
+
+    def _node(
+        self,
+        op: Op,
+        operands: tuple[Operand, ...],
+        loops: list[tuple[str, Extent]],
+        reduced: tuple[str, Extent] | None,
+        dtype: DType | None,
+    ) -> Node:
+        """The node, new or made before."""
+        # 0.0 == -0.0 and 1 == True in Python: the text tells them apart
+        values = repr([o.value for o in operands if isinstance(o, Scalar)])
+        key = (op, values, operands, tuple(loops), reduced, dtype)
+        if key not in self._known:
+            self.builder.origin, before = self.builder.origin or caller(), self.builder.origin
+            try:
+                self._known[key] = self.builder.node(op, operands, loops, reduced, dtype)
+            finally:
+                self.builder.origin = before
+            self._mine.add(self._known[key])
+        return self._known[key]
+
+    def _folded(
+        self, op: Op, scalars: list[Scalar], shape: Sequence[Extent], dtype: DType | None
+    ) -> Tensor:
+        kind = dtype or (DType.BOOL if op is Op.LT else scalars[-1].dtype)
+        return self.full(shape, fold(op, scalars, kind), kind)
+
+    def _axes(self, rank: int) -> list[str]:
+        """Axis names by position that no dim has."""
+        names = [*LETTERS, *(f"i{n}" for n in range(rank + len(self.dims)))]
+        return [n for n in names if n not in self.dims][:rank]
+
+    def _check_entry(self, t: Tensor) -> None:
+        if t.model is not self:
+            raise refuse("E0126", "operands belong to different models")
+        source = t.operand.source if isinstance(t.operand, Read) else None
+        shared = source is None or source.op in ("weight", "state")
+        if source is not None and not shared and source not in self._mine:
+            raise refuse("E0126", f"'{source.name}' belongs to another entry")
+
+    # ---- entries, outputs, updates
+
+    def entry(self, name: str) -> None:
+        """Begin the graph of this name; weights and states are shared between entries."""
+        if self.builder.nodes or self.builder.inputs or self.builder.outputs:
+            self._close()
+        self._entry = name
+
+    def _close(self) -> None:
+        self.builder.finish(self._entry or "main")
+        self._entry = ""
+        self._known.clear()
+        self._mine.clear()
+
+    def output(self, name: str, value: Tensor) -> None:
+        """Name a result. A view is copied; axes of extent 1 are given back to its node."""
+        if name in {n for n, _ in self.builder.outputs}:
+            raise refuse("E0126", f"two outputs are named '{name}'")
+        self._check_entry(value)
+        node = whole_node(value)
+        if node is None or self._shapes.setdefault(node, value.shape) != value.shape:
+            node = whole_node(value.contiguous())
+            assert node is not None
+        self.builder.outputs.append((name, node))
+
+    def update(self, state: Tensor, value: Tensor, at: Sequence[Any] = ()) -> None:
+        """After the run ``state[at] = value``; ``at`` like an index of numpy, default: all."""
+        target = state[tuple(at)] if at else state
+        read = target.operand
+        if not isinstance(read, Read) or read.source.op != "state" or read.bounds:
+            raise refuse("E0126", "update writes to a state")
+        if target.shape != value.shape or target.dtype is not value.dtype:
+            raise refuse("E0124", f"update of {target.describe()} with {value.describe()}")
+        self._check_entry(value)
+        node = whole_node(value) or whole_node(value.contiguous())
+        assert node is not None
+        own = [
+            place(i) for i, e in enumerate(value.shape) if e != 1 or len(node.axes) == value.ndim
+        ]
+        env = {p: axis(a) for p, a in zip(own, node.axes, strict=True)}
+        index = tuple(substitute(e, env) for e in read.index)
+        self.builder.updates.append(Update(read.source, index, node))
+
+    def name(self, value: Tensor, name: str) -> None:
+        """The name that the node of a tensor has in the text form."""
+        check_name(name, STATEMENTS, self.origin)
+        if isinstance(value.operand, Read) and not value.operand.source.is_leaf:
+            self._names[value.operand.source] = name
+
+    # ---- results
+
+    def graph(self) -> Graph:
+        """The graph of all entries, without what no output or update needs."""
+        if self.builder.nodes or self.builder.inputs or self.builder.outputs:
+            self._close()
+        from lumc.frontend.api.finish import finished
+
+        return finished(self.builder.graph(), self._names, self._shapes)
+
+    def read_weight(self, node: Node) -> Array:
+        """The values of a weight: a constant of this model, or from its file."""
+        if node.name in self.constants:
+            return self.constants[node.name]
+        return read_weight(node, Path.cwd())
+
+    def save(
+        self,
+        path: str | Path,
+        dims: Mapping[str, int] | None = None,
+        copy: bool = False,
+        change: Callable[[Graph], Graph] = lambda graph: graph,
+    ) -> None:
+        """Write the graph (``-``: to stdout), with some dims bound, as ``change`` makes it;
+        constants - or with ``copy`` all weights - go to a safetensors file beside it."""
+        from lumc.frontend.api.finish import save
+
+        save(self, str(path), dims or {}, copy, change)
+
+
+def is_number(o: Operand) -> bool:
+    return isinstance(o, Scalar) and not o.bounds
+
+
+def free_axes(o: Operand) -> frozenset[str]:
+    """The places that an operand depends on."""
+    index = o.index if isinstance(o, Read) else (o.index,) if isinstance(o, Iota) else ()
+    return frozenset[str]().union(*(e.free for e in (*index, *(b.index for b in o.bounds))))
+
+
+def whole_node(t: Tensor) -> Node | None:
+    """The node whose whole result is this tensor but for axes of extent 1, if there is one."""
+    o, real = t.operand, [i for i, e in enumerate(t.shape) if e != 1]
+    if not isinstance(o, Read) or o.source.is_leaf or o.bounds:
+        return None
+    if o.source.shape == t.shape and o.index == places(t.shape):
+        return o.source
+    same = o.index == tuple(place(i) for i in real)
+    return o.source if same and o.source.shape == tuple(t.shape[i] for i in real) else None
+
+
+def python_value(value: Any, dtype: DType) -> float | int | bool:
+    """A constant as a Python value of the dtype's kind; integers wrap."""
+    if dtype.is_float:
+        return float(value)
+    if dtype is DType.BOOL:
+        return bool(value)
+    return int(np.asarray(int(value)).astype(dtype.numpy))

@@ -1,0 +1,1 @@
+"""Where candidates run, and what the machine can do."""

@@ -1,0 +1,396 @@
+"""The bundle: kernels compiled, weights packed, the native runner beside them, all of it hashed.
+
+It may hold the same graph for several targets: each has a plan and kernels of its own, all read the
+same weights.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lumc import __version__
+from lumc.bundle import archive, manifest, planfile, weights
+from lumc.bundle.packing import Array, Recipe, pack, recipe
+from lumc.codegen.code import Code, EntryPlan, Packing, Value
+from lumc.disk.artifact import fields
+from lumc.disk.weights import read_weight
+from lumc.errors import Exit, LumcError
+from lumc.graph.text import print_graph
+from lumc.kernel.codec import to_plain
+from lumc.link import cuda, mac, toolchain
+from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
+
+# of runner/, and main for lumc-run
+LIBRARY = (
+    *("cpu", "cuda", "features", "files", "memory"),
+    *("metal", "model", "npy", "plan", "pool", "sha256"),
+)
+
+
+class Part(NamedTuple):
+    """The code for one target, and the digest of the ``.lk`` that it was read from."""
+
+    code: Code
+    input: str
+
+
+class Tools(NamedTuple):
+    """The compilers: of the runner and of CPU kernels, and of CUDA, which is looked for when a
+    target needs it."""
+
+    c: Toolchain
+    cuda: cuda.Compiler | None = None
+
+
+def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: bool) -> list[str]:
+    """Write the bundle of one graph for some targets to ``out``: a directory, or one zip file when
+    ``single``. The first target is the one that the fields of the manifest describe.
+
+    ``base`` is the folder that weight files are relative to. ``out`` appears whole or not at all;
+    an older bundle is replaced, anything else is not. Raises E0707 for parts that do not match.
+    Returns what the user should know of it.
+    """
+    parts = in_order(parts)
+    codes = share_packings([p.code for p in parts])
+    with staged(out, single) as folder:
+        rows = [
+            BUILDERS[code.target.kind](code, folder / "kernels" / slug(code), tools)
+            for code in codes
+        ]
+        build_runner(folder, tools.c)
+        for_mac = any(code.target.kind == "metal" for code in codes)
+        notes = build_mac_runner(folder, tools.c) if for_mac else []
+        with fields("kernels"):
+            layout = store_weights(codes, folder / "weights.safetensors", base)
+            recipes = packed_at_load(codes)
+            for code, row in zip(codes, rows, strict=True):
+                place = planfile.loading(code, layout, recipes)
+                data = planfile.encode(code, slug(code), row["arch"], row["features"], place)
+                _write(folder / "plan" / f"{slug(code)}.bin", data)
+        _write(folder / "graph.lg", graph_text(codes[0]).encode())
+        body = describe(codes, [p.input for p in parts], rows)
+        names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+        hashes = {name: manifest.sha256(folder / name) for name in names}
+        text = manifest.render({**body, "version": __version__, "files": hashes})
+        _write(folder / manifest.NAME, text.encode())
+    return notes
+
+
+def slug(code: Code) -> str:
+    """The target as files are named by it: cpu-native."""
+    return code.target.name.replace(":", "-")
+
+
+# ---- several targets
+
+
+def in_order(parts: Sequence[Part]) -> list[Part]:
+    """The parts as a bundle lists them: CPUs first. Raises E0707, exit 2, unless they are of one
+    graph and of targets that differ in more than features."""
+    graphs = {print_graph(p.code.graph, lambda f: f.header_sha256) for p in parts}
+    ends = {repr([(e["name"], e["inputs"], e["outputs"]) for e in _entries(p.code)]) for p in parts}
+    problem = "" if len(graphs) == len(ends) == 1 else "they are not of the same graph"
+    targets = [p.code.target.name for p in parts]
+    if len({name.partition("+")[0] for name in targets}) < len(targets):
+        problem = "two of them are for the same target"
+    if problem:
+        what = f"cannot link kernels for {', '.join(targets)} together: {problem}"
+        fix = "make each .lk from the same .lg, with the same dims and dtypes"
+        raise LumcError("E0707", what, fix=fix, exit=Exit.USAGE)
+    return sorted(
+        parts, key=lambda p: (list(BUILDERS).index(p.code.target.kind), p.code.target.name)
+    )
+
+
+def share_packings(codes: Sequence[Code]) -> list[Code]:
+    """Packed weights by the same names in all codes, if and only if they are the same; the first
+    code keeps its names."""
+    names, out = dict[Packing, str](), list[Code]()
+    for code in codes:
+        new = dict[str, str]()
+        for name, packing in code.packings.items():
+            free = (f"{packing.weight}@{i}" for i in range(len(names), 1 << 30))
+            taken = set(names.values())
+            wanted = name if name not in taken else next(n for n in free if n not in taken)
+            new[name] = names.setdefault(packing, wanted)
+        out.append(rename(code, new))
+    return out
+
+
+def rename(code: Code, new: Mapping[str, str]) -> Code:
+    """The code with other names for its packed weights."""
+
+    def entry(e: EntryPlan) -> EntryPlan:
+        values = {v.name: replace(v, name=new.get(v.name, v.name)) for v in e.values}
+        launches = [replace(one, args=tuple(new.get(a, a) for a in one.args)) for one in e.launches]
+        unique = {v.name: v for v in values.values()}  # two names of one packing became one
+        return replace(e, values=tuple(unique.values()), launches=tuple(launches))
+
+    packings = {new[n]: p for n, p in code.packings.items()}
+    return replace(code, packings=packings, entries=tuple(entry(e) for e in code.entries))
+
+
+@contextmanager
+def staged(out: Path, single: bool) -> Iterator[Path]:
+    """A folder that becomes ``out`` when the block ends without an exception."""
+    check_replaceable(out)
+    try:
+        hidden = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as e:
+        raise LumcError("E0202", f"cannot write {out}: {e.strerror}") from None
+    try:
+        new = hidden / "bundle"
+        new.mkdir()
+        yield new
+        if single:
+            archive.write(new, hidden / "bundle.zip")
+            new = hidden / "bundle.zip"
+        _swap(new, out, hidden / "old")
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def check_replaceable(out: Path) -> None:
+    """Only a bundle may be overwritten by one. Raises E0703, exit 2."""
+    if not os.path.lexists(out):
+        return
+    try:
+        if out.is_dir():
+            manifest.read(out)
+        else:
+            archive.check(out)
+    except (LumcError, OSError):
+        fix = "remove it, or choose another name with -o"
+        what = f"{out} exists and is not a lumc bundle"
+        raise LumcError("E0703", what, fix=fix, exit=Exit.USAGE) from None
+
+
+def _swap(new: Path, out: Path, old: Path) -> None:
+    """Put ``new`` in the place of ``out``; a failure on the way puts the old one back."""
+    if os.path.lexists(out) and not (new.is_file() and out.is_file()):
+        out.rename(old)
+        try:
+            new.rename(out)
+        except BaseException:
+            old.rename(out)
+            raise
+    else:
+        new.replace(out)
+
+
+# ---- the parts
+
+
+def graph_text(code: Code) -> str:
+    """The graph with f0, f1, .. in the place of the paths of its weight files."""
+    known = list(dict.fromkeys(w.file for w in code.graph.weights))
+    return print_graph(code.graph, lambda f: f"f{known.index(f)}")
+
+
+def build_cpu(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
+    """Sources, objects and the shared object of all kernels; what the manifest says of it."""
+    _write(folder / "lumc_kernel.h", code.header.encode())
+    sources = write_sources(code, folder, ".c")
+    flags = (*KERNEL_FLAGS, *code.target.flags)
+    objects = compile_objects(tools.c, folder, sources, flags)
+    link_objects(tools.c, folder, objects, "kernels.so", ("-shared", "-lm"))
+    defined = toolchain.macros(tools.c, code.target.flags)
+    needs = list(toolchain.features(defined))
+    return {"name": slug(code), "arch": toolchain.architecture(defined), "features": needs}
+
+
+def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
+    """Sources, an image of all kernels for every architecture, and PTX."""
+    compiler = tools.cuda or cuda.find(kept=tools.c.kept)
+    _write(folder / "lumc_dev.h", code.header.encode())
+    write_sources(code, folder, ".cu")
+    unit = folder / "kernels.cu"  # NVRTC and nvcc take longer for many small ones
+    unit.write_text("\n".join(k.source for k in code.kernels))
+    archs = (*cuda.IMAGES, cuda.TEXT)
+    cuda.compile_images(compiler, folder, unit.name, archs)
+    unit.unlink()
+    row = {"name": slug(code), "arch": code.target.arch, "features": []}
+    return {**row, "compiler": compiler.version}
+
+
+def metal_text(code: Code) -> str:
+    return "\n".join([code.header, *(k.source for k in code.kernels)])
+
+
+def build_metal(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
+    """Sources, and the text of all of them, which the GPU's own compiler translates."""
+    write_sources(code, folder, ".metal")
+    _write(folder / "kernels.metal", metal_text(code).encode())
+    return {"name": slug(code), "arch": code.target.arch, "features": []}
+
+
+BUILDERS: Mapping[str, Callable[[Code, Path, Tools], dict[str, Any]]] = {
+    "cpu": build_cpu,
+    "cuda": build_cuda,
+    "metal": build_metal,
+}
+
+
+def write_sources(code: Code, folder: Path, end: str) -> list[str]:
+    for kernel in code.kernels:
+        _write(folder / f"{kernel.symbol}{end}", kernel.source.encode())
+    return [f"{k.symbol}{end}" for k in code.kernels]
+
+
+def build_runner(folder: Path, tools: Toolchain) -> None:
+    """bin/lumc-run, lib/liblumc.so and include/lumc.h."""
+    for name, data in compile_runner(tools).items():
+        _write(folder / name, data)
+    (folder / "bin" / "lumc-run").chmod(0o755)
+
+
+def build_mac_runner(folder: Path, tools: Toolchain) -> list[str]:
+    """bin/lumc-run-macos-arm64; without its compiler only a note."""
+    compiler = mac.compiler(tools.kept)
+    if compiler is None:
+        return [mac.LEFT_OUT]
+    _write(folder / mac.NAME, compile_mac_runner(compiler))
+    (folder / mac.NAME).chmod(0o755)
+    return []
+
+
+@contextmanager
+def runner_objects(tools: Toolchain) -> Iterator[tuple[Path, list[str]]]:
+    """A folder with the objects of the runner, that of main last."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for source in (files("lumc.link") / "runner").iterdir():
+            _write(folder / source.name, source.read_bytes())
+        names = [f"{n}.c" for n in (*LIBRARY, "main")]
+        yield folder, compile_objects(tools, folder, names, RUNNER_FLAGS)
+
+
+@cache
+def compile_runner(tools: Toolchain) -> Mapping[str, bytes]:
+    """The files that are the same in every bundle that this compiler makes."""
+    with runner_objects(tools) as (folder, objects):
+        link_objects(tools, folder, objects[:-1], "liblumc.so", ("-shared", "-pthread", "-ldl"))
+        link_objects(tools, folder, objects, "lumc-run", ("-pthread", "-ldl"))
+        made = {"lib": "liblumc.so", "bin": "lumc-run", "include": "lumc.h"}
+        return {f"{place}/{n}": (folder / n).read_bytes() for place, n in made.items()}
+
+
+@cache
+def compile_mac_runner(tools: Toolchain) -> bytes:
+    with runner_objects(tools) as (folder, objects):
+        link_objects(tools, folder, objects, "lumc-run", ())
+        return (folder / "lumc-run").read_bytes()
+
+
+def store_weights(codes: Sequence[Code], path: Path, base: Path) -> weights.Layout:
+    """The raw and the packed tensors that launches read, each once, sorted by name."""
+    nodes = {w.name: w for w in codes[0].graph.weights}
+    packings = {name: p for code in codes for name, p in code.packings.items()}
+
+    def read(value: Value) -> Array:
+        if value.place == "weight":
+            return read_weight(nodes[value.name], base)
+        packing = packings[value.name]
+        node = nodes[packing.weight]
+        return pack(read_weight(node, base), node.dtype, packing)
+
+    return weights.write(path, constants(codes), read)
+
+
+def read_by_launches(codes: Sequence[Code]) -> dict[str, Value]:
+    """What of the weights, raw and packed, any launch reads."""
+    entries = [e for code in codes for e in code.entries]
+    return {v.name: v for e in entries for v in e.values if v.place in ("weight", "packed")}
+
+
+def packed_at_load(codes: Sequence[Code]) -> dict[str, Recipe]:
+    """The packed values that need not be stored, as the weight is there for another target."""
+    used, nodes = read_by_launches(codes), {w.name: w for w in codes[0].graph.weights}
+    packings = {name: p for code in codes for name, p in code.packings.items()}
+    out = dict[str, Recipe]()
+    for name, packing in packings.items():
+        node = nodes[packing.weight]
+        shape = tuple(int(str(n)) for n in node.shape)
+        if name in used and node.name in used and (how := recipe(packing, shape, node.dtype)):
+            out[name] = how
+    return out
+
+
+def constants(codes: Sequence[Code]) -> list[Value]:
+    """What of the weights, raw and packed, a bundle stores."""
+    used, made = read_by_launches(codes), packed_at_load(codes)
+    return [used[name] for name in sorted(used) if name not in made]
+
+
+def describe(
+    codes: Sequence[Code], inputs: Sequence[str], rows: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """The fields of the manifest but its hashes: of the first target, and in ``targets`` what is
+    different for the others."""
+    entries, stored = _entries(codes[0]), constants(codes)
+    packings = {name: p for code in codes for name, p in code.packings.items()}
+    packed = {v.name: packings[v.name] for v in stored if v.place == "packed"}
+    others = [
+        {
+            **row,
+            "input": input,
+            "kernels": _kernels(code),
+            "launches": {e.name: len(e.launches) for e in code.entries},
+            "arena_bytes": max(e.arena_bytes for e in code.entries),
+        }
+        for code, input, row in zip(codes[1:], inputs[1:], rows[1:], strict=True)
+    ]
+    return {
+        "entries": entries,
+        "input": inputs[0],
+        "inputs": entries[0]["inputs"],
+        "outputs": entries[0]["outputs"],
+        "states": [_tensor(s) for s in codes[0].graph.states],
+        "targets": [rows[0], *others],
+        "kernels": _kernels(codes[0]),
+        "arena_bytes": max(e.arena_bytes for e in codes[0].entries),
+        "arena_bytes_without_reuse": max(e.arena_bytes_without_reuse for e in codes[0].entries),
+        "weight_bytes": sum(v.nbytes for v in stored),
+        "packings": [{"name": n, **to_plain(p)} for n, p in packed.items()],
+    }
+
+
+def _kernels(code: Code) -> list[dict[str, Any]]:
+    return [
+        {"name": k.name, "key": k.key, "symbol": k.symbol, "regions": k.regions}
+        for k in code.kernels
+    ]
+
+
+def _entries(code: Code) -> list[dict[str, Any]]:
+    return [_entry(e) for e in code.entries]
+
+
+def _entry(entry: EntryPlan) -> dict[str, Any]:
+    outputs = zip(entry.outputs, entry.place("output"), strict=True)
+    return {
+        "name": entry.name,
+        "inputs": [_tensor(v) for v in entry.place("input")],
+        "outputs": [{**_tensor(v), "name": name} for name, v in outputs],
+        "launches": len(entry.launches),
+        "arena_bytes": entry.arena_bytes,
+        "arena_bytes_without_reuse": entry.arena_bytes_without_reuse,
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def _tensor(value: Any) -> dict[str, Any]:
+    return {"name": value.name, "dtype": value.dtype.value, "shape": list(value.shape)}

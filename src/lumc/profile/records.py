@@ -1,0 +1,253 @@
+"""What was measured: one JSON line per trial, appended and synced, so that a killed search goes on.
+
+A record belongs to a kernel (its key is the hash of its canonical text and target), a schedule and
+a setting: device, toolchain, threads, cold or warm weights. Records of another setting are only
+hints of what to try first. A torn line and lines of another schema are skipped.
+
+The first schedule of a kernel that has a time is its yardstick: it is timed in turn with every
+later one, which took ``us`` while the yardstick took ``beside``. Times in memory are what these
+trials would take in the fastest moment of the yardstick. Kernels of rival programs run in turn
+now and then: ``turn`` is what a yardstick takes there, in the same moment as the others.
+
+    {"v": 2, "kind": "trial", "kernel": .., "device": .., "tools": .., "threads": 1, "cold": true,
+     "schedule": {..}, "us": 12.5, "beside": 13.1, "samples": 20, "noise": 0.01}
+    {.., "schedule": {..}, "reason": "wrong", "remark": ".."}
+    {.., "kind": "turn", .., "us": 14.2}
+    {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0, "memory": 14.1}
+    {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80, ..}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lumc.kernel.target import Speeds
+from lumc.schedule.schedule import Schedule
+
+SCHEMA = 2  # 2: axes are named by what they are
+NAME = "records.jsonl"
+HINTS = 3  # schedules of other machines that are tried first
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of a candidate: a time, or a reason and a remark."""
+
+    schedule: Schedule
+    us: float | None = None
+    samples: int = 0
+    noise: float = 0.0
+    slices: int = 0  # over 1: a slice of the tiles was timed, and its share said the rest
+    reason: str = ""
+    remark: str = ""
+    beside: float = 0.0  # microseconds of the yardstick meanwhile; 0: it was timed alone
+    seen: float = 0.0  # microseconds before the yardstick corrected them; 0: it did not
+
+    @property
+    def time(self) -> float:
+        """In microseconds; infinite if it has none."""
+        return math.inf if self.us is None else self.us
+
+    @property
+    def longest(self) -> float:
+        """What it took for certain, in a slow moment perhaps."""
+        return max(self.time, self.seen)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a time depends on beside the kernel and its schedule."""
+
+    device: str
+    tools: str
+    threads: int
+
+    def fields(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The end of the search of one kernel: the winner, why it ended, and what was asked for."""
+
+    schedule: Schedule
+    us: float
+    stop: str
+    trials: int  # made so far
+    budget_s: float
+    limit: int  # of trials; 0: none
+
+    def covers(self, budget_s: float, limit: int) -> bool:
+        """Whether a search with these limits has nothing to add."""
+        if self.stop == "interrupted":
+            return False
+        enough = not self.limit or (0 < limit <= self.limit)
+        return self.stop == "bound" or (enough and budget_s <= self.budget_s)
+
+
+def yardstick(known: Mapping[str, Trial]) -> Trial | None:
+    """The trial that others of the kernel are compared with: the first that has a time."""
+    return next((t for t in known.values() if t.us), None)
+
+
+def text_of(schedule: Schedule) -> str:
+    return json.dumps(schedule.to_json(), sort_keys=True, separators=(",", ":"))
+
+
+class Records:
+    """The records of one folder; without a folder they are forgotten at the end."""
+
+    def __init__(self, folder: Path | None, setting: Setting) -> None:
+        self.path = folder / NAME if folder else None
+        self.setting = setting
+        self.trials: dict[tuple[str, bool], dict[str, Trial]] = {}
+        self.choices: dict[tuple[str, bool], Choice] = {}
+        self.elsewhere: dict[str, dict[str, float]] = {}  # kernel -> schedule -> us
+        self.turns: dict[tuple[str, bool], float] = {}  # us of yardsticks, in turn with others
+        self.speeds: Speeds | None = None  # the greatest that were measured
+        self._handle: int | None = None
+        for line in read_lines(self.path) if self.path else ():
+            self._learn(line)
+
+    def _learn(self, line: Mapping[str, Any]) -> None:
+        try:
+            mine = all(line[k] == v for k, v in self.setting.fields().items())
+            if line["kind"] == "peak":
+                if mine and "memory" in line:
+                    speeds = Speeds(*(float(line[name]) for name in Speeds._fields))
+                    self.speeds = speeds if all(rate > 0 for rate in speeds) else self.speeds
+                return
+            key, us = (str(line["kernel"]), bool(line["cold"])), _microseconds(line.get("us"))
+            if line["kind"] == "turn":
+                if mine and us:
+                    self.turns[key] = us
+                return
+            schedule = Schedule.from_json(line["schedule"])
+            if line["kind"] == "choice" and mine and us is not None:
+                numbers = int(line["trials"]), float(line["budget_s"]), int(line["limit"])
+                self.choices[key] = Choice(schedule, us, str(line["stop"]), *numbers)
+            elif line["kind"] == "trial" and mine:
+                found = Trial(
+                    schedule, us, int(line.get("samples", 0)), float(line.get("noise", 0))
+                )
+                said = str(line.get("reason", "")), str(line.get("remark", ""))
+                slices, beside = int(line.get("slices", 0)), _microseconds(line.get("beside", 0.0))
+                found = replace(found, slices=slices, beside=beside or 0.0)
+                self._keep(key, replace(found, reason=said[0], remark=said[1]))
+            elif us is not None:
+                self.elsewhere.setdefault(key[0], {})[text_of(schedule)] = us
+        except (LookupError, TypeError, ValueError, OverflowError):
+            return
+
+    def _keep(self, key: tuple[str, bool], trial: Trial) -> None:
+        """The least time of a schedule counts, in the fastest moment of the yardstick."""
+        known = self.trials.setdefault(key, {})
+        first = yardstick(known)
+        if first and trial.us is not None and trial.beside:
+            usual = min(first.time, trial.beside)
+            for text, t in known.items() if usual < first.time else ():
+                if t.us is not None and (t.beside or t is first):
+                    known[text] = replace(t, us=t.us * usual / first.time)
+            trial = replace(trial, us=trial.us * usual / trial.beside, seen=trial.us)
+        old = known.get(text_of(trial.schedule))
+        if old is None or old.us is None or (trial.us is not None and trial.us < old.us):
+            known[text_of(trial.schedule)] = trial
+
+    def add(self, kernel: str, cold: bool, trial: Trial) -> None:
+        self._keep((kernel, cold), trial)
+        body = {k: v for k, v in asdict(trial).items() if v not in (None, "", 0)}
+        self._append("trial", kernel, cold, {**body, "schedule": trial.schedule.to_json()})
+
+    def choose(self, kernel: str, cold: bool, choice: Choice) -> None:
+        self.choices[kernel, cold] = choice
+        body = {**asdict(choice), "schedule": choice.schedule.to_json()}
+        self._append("choice", kernel, cold, body)
+
+    def set_turn(self, kernel: str, cold: bool, us: float) -> None:
+        """What the yardstick of a kernel took in turn with those of the latest rivals."""
+        self.turns[kernel, cold] = us
+        self._append("turn", kernel, cold, {"us": us})
+
+    def set_speeds(self, speeds: Speeds) -> None:
+        self.speeds = speeds
+        self._append("peak", "", False, speeds._asdict())
+
+    def hints(self, kernel: str) -> list[Schedule]:
+        """The best schedules of other settings, fastest first."""
+        known = sorted(self.elsewhere.get(kernel, {}).items(), key=lambda item: (item[1], item[0]))
+        return [Schedule.from_json(json.loads(text)) for text, _ in known[:HINTS]]
+
+    def _append(self, kind: str, kernel: str, cold: bool, body: Mapping[str, Any]) -> None:
+        if self.path is None:
+            return
+        if self._handle is None:
+            self._handle = _open(self.path)
+        head = {"v": SCHEMA, "kind": kind, "kernel": kernel, **self.setting.fields(), "cold": cold}
+        text = json.dumps({**head, **body}, separators=(",", ":"), allow_nan=False)
+        os.write(self._handle, f"{text}\n".encode())
+        os.fsync(self._handle)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _microseconds(value: Any) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (float, int) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"not a time: {value!r}")
+    return float(value)
+
+
+def _open(path: Path) -> int:
+    """For appending, after the end of a line that a killed search left torn."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    size = os.fstat(handle).st_size
+    if size and os.pread(handle, 1, size - 1) != b"\n":
+        os.write(handle, b"\n")
+    return handle
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file; a missing file has none."""
+    if not path.is_file():
+        return
+    with path.open("rb") as f:
+        for raw in f:
+            try:
+                line = json.loads(raw)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(line, dict) and line.get("v") == SCHEMA:
+                yield line
+
+
+def identity(line: Mapping[str, Any]) -> str:
+    """Records with the same identity are about the same thing; the fastest counts."""
+    names = ("kind", "kernel", "device", "tools", "threads", "cold")
+    schedule = line.get("schedule") if line.get("kind") == "trial" else None
+    return json.dumps([[line.get(n) for n in names], schedule], sort_keys=True)
+
+
+def compact(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One record per identity: of trials the fastest, of others the last; in order of arrival."""
+    out: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            us = _microseconds(line.get("us"))
+        except ValueError:  # nobody reads such a line
+            continue
+        key = identity(line)
+        old, last = out.get(key, {}).get("us"), line.get("kind") in ("choice", "turn")
+        if old is None or (us is not None and (last or us < old)):
+            out[key] = line
+    return list(out.values())

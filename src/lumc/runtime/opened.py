@@ -1,0 +1,244 @@
+"""What the open bundles of all devices have in common: entries, inputs and outputs, states; and how
+the files of a bundle are read without trusting them."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from lumc.bundle import planfile
+from lumc.bundle.packing import Array
+from lumc.bundle.reader import Plan, Tensor, decode
+from lumc.disk.artifact import corrupt
+from lumc.errors import Exit, LumcError
+from lumc.graph.ops import DType
+
+Self = TypeVar("Self", bound="Opened")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What an input, output or state must look like; bf16 travels as uint16 bits."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class EntrySpec:
+    name: str
+    number: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one thread did of one launch, in microseconds from the start of the run."""
+
+    kernel: str  # its symbol
+    launch: int
+    thread: int
+    start_us: float
+    us: float
+
+
+class Opened(ABC):
+    """An open bundle; close it, or use it in a ``with`` block."""
+
+    device: str  # cpu, cuda, metal
+    features: tuple[str, ...] = ()  # of its target, that were asked for
+
+    def __init__(
+        self, path: Path, entries: Iterable[EntrySpec], states: Iterable[TensorSpec]
+    ) -> None:
+        self.path, self.states = path, tuple(states)
+        self._entries = {e.name: e for e in entries}
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        return tuple(self._entries)
+
+    def entry(self, name: str = "") -> EntrySpec:
+        """Inputs and outputs of an entry, by default the first. Raises E0110, exit 2."""
+        name = name or self.entries[0]
+        if name not in self._entries:
+            fix = f"one of: {', '.join(self.entries)}"
+            raise LumcError("E0110", f"no entry '{name}'", fix=fix, exit=Exit.USAGE)
+        return self._entries[name]
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self.entry().inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.entry().outputs
+
+    @abstractmethod
+    def run(
+        self, inputs: Mapping[str, Any], entry: str = "", threads: int = 1, say: Say = warnings.warn
+    ) -> dict[str, Array]:
+        """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
+
+    @abstractmethod
+    def trace(
+        self, inputs: Mapping[str, Any], entry: str = "", threads: int = 1, say: Say = warnings.warn
+    ) -> tuple[dict[str, Array], list[Part]]:
+        """The outputs of a run, and when every launch of another one ran; states are put back
+        between the two."""
+
+    @abstractmethod
+    def bench(
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        seconds: float = 1.0,
+        say: Say = warnings.warn,
+    ) -> list[float]:
+        """Microseconds of one run, in samples of about 100 us; states are put back."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Array]:
+        """A copy of every state."""
+
+    def set_state(self, values: Mapping[str, Any]) -> None:
+        """Overwrite states by name; the others stay."""
+        unknown = sorted(set(values) - {t.name for t in self.states})
+        if unknown:
+            known = ", ".join(t.name for t in self.states) or "none"
+            raise usage(f"unknown state {', '.join(unknown)}; the states are: {known}")
+        for i, t in enumerate(self.states):
+            if t.name in values:
+                self._write_state(i, check_array(values[t.name], t, "state", lambda _: None))
+
+    @abstractmethod
+    def _write_state(self, i: int, value: Array) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+# ---- inputs
+
+
+def check_inputs(inputs: Mapping[str, Any], spec: EntrySpec, say: Say) -> list[Array]:
+    """The arrays in the order of the entry, ready for C; all problems are reported at once."""
+    unknown = sorted(set(inputs) - {t.name for t in spec.inputs})
+    missing = [f"{t.name} {t}" for t in spec.inputs if t.name not in inputs]
+    problems = [f"unknown: {', '.join(unknown)}"] if unknown else []
+    problems += [f"missing: {', '.join(missing)}"] if missing else []
+    if problems:
+        raise usage(f"wrong inputs of entry '{spec.name}': {'; '.join(problems)}")
+    return [check_array(inputs[t.name], t, "input", say) for t in spec.inputs]
+
+
+def check_array(value: Any, want: TensorSpec, what: str, say: Say) -> Array:
+    """A C-ordered array of the wanted shape and dtype; converts only without loss, and says so."""
+    x = np.asarray(value)
+    if x.shape != want.shape:
+        have = ", ".join(map(str, x.shape))
+        raise usage(f"{what} '{want.name}' must be {want}, got shape [{have}]")
+    dtype = want.dtype.numpy
+    if x.dtype != dtype:
+        if not lossless(x.dtype, want.dtype):
+            fix = f"convert it first: {want.name}.astype('{dtype}')"
+            raise usage(f"{what} '{want.name}' must be {want}, got {x.dtype}", fix)
+        say(f"{what} '{want.name}': converted from {x.dtype.str} to {want.dtype.value}")
+    elif not x.flags.c_contiguous or not x.flags.aligned:
+        say(f"{what} '{want.name}': copied, it was not contiguous")
+    return np.require(x, dtype, ["C", "A"])
+
+
+def lossless(have: np.dtype[Any], want: DType) -> bool:
+    """Whether every value of ``have`` is one of ``want``; never between ints and floats."""
+    if want is DType.BF16 or want is DType.BOOL:
+        return have.newbyteorder("=") == want.numpy
+    kinds = {"b": "iu", "i": "iu", "u": "iu", "f": "f"}.get(have.kind, "")
+    return want.numpy.kind in kinds and bool(np.can_cast(have, want.numpy, "safe"))
+
+
+def usage(what: str, fix: str = "") -> LumcError:
+    return LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
+
+
+# ---- files
+
+
+def read_checked(folder: Path, files: Mapping[str, str], name: str) -> bytes:
+    """A file of a bundle, if its bytes are those that the manifest says. Raises E0501, exit 5."""
+    path = folder / name
+    if name not in files or not path.is_file() or path.resolve() != folder.resolve() / name:
+        raise corrupt(f"{name} is missing or not a regular file", str(folder))
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != files[name]:
+        raise corrupt(f"{name} does not match its hash in the manifest", str(folder))
+    return data
+
+
+def plans_of(folder: Path, files: Mapping[str, str], kind: str) -> list[Plan]:
+    """The plans of a bundle for a kind of device. Raises E0708, exit 7, when there are none."""
+    found = []
+    for name in (n for n in files if n.startswith(f"plan/{kind}-") and n.endswith(".bin")):
+        plan = decode(read_checked(folder, files, name), f"{folder}/{name}")
+        if name != f"plan/{plan.target}.bin" or "/" in plan.target:
+            raise corrupt(f"{name} is for the target {plan.target}", str(folder))
+        found.append(plan)
+    if found:
+        return found
+    there = ", ".join(kinds_of(files)) or "nothing"
+    what, fix = f"the bundle has no plan for {kind}", f"it has plans for: {there}"
+    raise LumcError("E0708", what, where=str(folder), fix=fix, exit=Exit.TOOLCHAIN)
+
+
+def kinds_of(files: Iterable[str]) -> list[str]:
+    """The kinds of device that a bundle has plans for."""
+    names = [n.removeprefix("plan/").partition("-")[0] for n in files if n.startswith("plan/")]
+    return list(dict.fromkeys(names))
+
+
+def entries_of(plan: Plan) -> list[EntrySpec]:
+    return [
+        EntrySpec(e.name, i, specs_of(e.inputs), specs_of(e.outputs))
+        for i, e in enumerate(plan.entries)
+    ]
+
+
+def specs_of(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(t.name, t.dtype, t.shape) for t in tensors)
+
+
+def weights_of(folder: Path, files: Mapping[str, str], plan: Plan) -> dict[int, Array]:
+    """What a plan reads of the weights: bytes by their offset, which arguments name."""
+    data = read_checked(folder, files, "weights.safetensors")
+    if len(data) != plan.weights_start + plan.weights_bytes:
+        raise corrupt("weights.safetensors does not have the size that the plan says", str(folder))
+    every = np.frombuffer(data, np.uint8, offset=plan.weights_start)
+    sizes = dict[int, int]()
+    for entry in plan.entries:
+        for a in (a for launch in entry.launches for a in launch.args):
+            if a.place == planfile.WEIGHT:
+                sizes[a.offset] = max(a.nbytes, sizes.get(a.offset, 0))
+    return {offset: every[offset : offset + n] for offset, n in sorted(sizes.items())}

@@ -1,0 +1,265 @@
+"""Sound schedules for the blocks of threads of a GPU.
+
+Structure comes first, as on a CPU: which axes a contraction puts on the rows and the lanes, which
+fragment computes it, how its operands are staged. Then the tile of a block. Whether the threads of
+a block can hold what a schedule keeps is only known when its program is distributed, so these are
+guesses, the most promising first; a later one asks for less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import ceil, prod
+from typing import NamedTuple
+
+from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.kernel.normal import normalize
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
+from lumc.schedule.fragment import Product, multiplied
+from lumc.schedule.legal import shared_prefix
+from lumc.schedule.operands import Pair, axis_steps, pairs, staging_modes
+from lumc.schedule.schedule import Schedule, Stage, Threads, power
+
+
+class Shape(NamedTuple):
+    """The tile of a block: rows, lanes, steps of the reduced axes; its threads; slots of copies."""
+
+    rows: int
+    lanes: int
+    deep: int
+    threads: int
+    ring: int = 1
+
+
+# large tiles first; a small problem takes the first one that gives every processor a block
+SHAPES = {
+    "mma": (
+        Shape(128, 128, 32, 256, 3),
+        Shape(64, 64, 32, 128, 3),
+        Shape(32, 64, 32, 128, 2),
+        Shape(16, 64, 32, 64),
+        Shape(16, 32, 16, 32),
+    ),
+    "simdgroup": (
+        Shape(64, 64, 16, 128),
+        Shape(32, 64, 16, 128),
+        Shape(32, 32, 16, 128),
+        Shape(16, 16, 8, 32),
+    ),
+    "simt": (
+        Shape(128, 128, 16, 256),
+        Shape(64, 64, 16, 256),
+        Shape(32, 64, 16, 128),
+        Shape(32, 32, 16, 64),
+        Shape(16, 16, 16, 32),
+    ),
+}
+# rows, and steps of the sum, of a block that multiplies what it has just made; its threads
+NESTED = ((64, 64, 128), (32, 64, 128), (32, 32, 128), (16, 32, 64), (16, 16, 32))
+FEW = 4  # rows up to which a contraction only waits for its operand to arrive
+GROUP = 16  # threads along the lanes of a contraction
+LEAST = 4  # threads along a row
+POINTS = 1024  # of a map, in one block
+WALKED = 64  # elements of a row that one thread holds, at most
+COLUMNS = 256  # threads of a block that walks columns
+WIDTHS = (64, 32, 16, 8)  # columns, as many as leave every processor a block
+WIDE = 8  # of them side by side, where a load can take as many
+ROWS = ((32, 128), (256, 256), (1024, 1024))  # threads along a row, and of the block
+
+
+def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
+    """Schedules of a kernel for the blocks of a GPU, best first; the last ones ask for little."""
+    kernel = normalize(kernel)
+    found = {s: p for s in kernel.stages if (p := _pair(kernel, s))}
+    if found:
+        for product in dict.fromkeys((_product(found, target), None)):
+            for shape in _shapes(kernel, found, product, target):
+                yield _contracted(kernel, found, product, shape)
+    yield from _walked(kernel, target)
+
+
+# ---- contractions
+
+
+def _pair(kernel: Kernel, stage: Expr) -> Pair | None:
+    """Rows and lanes of a contraction that is worth a tile of operands."""
+    extent = kernel.extent
+    good = [(r, v) for r, v in pairs(stage) if r and min(extent[r], extent[v]) > FEW]
+
+    def score(pair: Pair) -> tuple[int, ...]:
+        rows, lane = pair
+        assert rows
+        held = min(extent[rows], 64) * min(extent[lane], 64)
+        return held, lane in kernel.axes[-1:] or lane not in kernel.axes, rows in kernel.axes
+
+    return max(good, key=score, default=None)
+
+
+def _product(found: Mapping[Expr, Pair], target: Target) -> Product | None:
+    """How the matrix units multiply the operands of all these stages."""
+    products = [multiplied(stage, lane, target) for stage, (_, lane) in found.items()]
+    known = [p for p in products if p]
+    return max(known, key=lambda p: p.shape) if len(known) == len(products) else None
+
+
+def _shapes(
+    kernel: Kernel, found: Mapping[Expr, Pair], product: Product | None, target: Target
+) -> list[Shape]:
+    """The shapes from the largest one that keeps every processor busy; then the larger ones."""
+    assert target.gpu
+    if any(s.kind == "wsum" for s in found):
+        return [Shape(rows, steps, 0, threads) for rows, steps, threads in NESTED]
+
+    def blocks(shape: Shape) -> int:
+        pair = next(iter(found.values()))
+        sizes = dict(zip(pair, (shape.rows, shape.lanes), strict=True))
+        return prod(ceil(kernel.extent[a] / sizes.get(a, 1)) for a in kernel.axes)
+
+    shapes = SHAPES[product.fragment if product else "simt"]
+    enough = [i for i, s in enumerate(shapes) if blocks(s) >= target.gpu.processors]
+    first = enough[0] if enough else min(len(shapes) - 1, 2)
+    return [*shapes[first:], *reversed(shapes[:first])]
+
+
+def _contracted(
+    kernel: Kernel, found: Mapping[Expr, Pair], product: Product | None, shape: Shape
+) -> Schedule:
+    """Every contraction in tiles of this shape, the other reductions row by row."""
+    fragment = product.fragment if product else "simt"
+    weighted = any(s.kind == "wsum" for s in found)
+    tile = dict.fromkeys(kernel.axes, 1)
+    for stage, (rows, lane) in found.items():
+        assert rows
+        deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
+        around = kernel.points(others)
+        nested = weighted and stage.kind != "wsum"
+        tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, product)
+        tile[rows] = shape.rows
+        if stage.kind == "wsum":
+            tile[deep], tile[lane] = shape.lanes, kernel.extent[lane]
+        elif not nested:
+            tile[lane] = shape.lanes
+    stages = tuple(
+        _stage(kernel, s, found[s], fragment, shape, tile) if s in found else Stage()
+        for s in kernel.stages
+    )
+    return _schedule(kernel, tile, stages, Threads(shape.threads, vector=4, ring=shape.ring))
+
+
+def _whole(deep: int, around: int, product: Product | None) -> int:
+    """Steps of the longest reduced axis: fragments want whole ones of theirs, and bytes twice as
+    many steps."""
+    steps, more = (product.shape[2], max(1, product.word // 2)) if product else (1, 1)
+    return max(steps, deep * more // max(1, around))
+
+
+def _stage(
+    kernel: Kernel, stage: Expr, pair: Pair, fragment: str, shape: Shape, tile: Mapping[str, int]
+) -> Stage:
+    rows, lane = pair
+    p = Stage("contract", rows, lane, fragment=fragment)
+    units = shape.threads if fragment == "simt" else shape.threads // 32
+    along = power(min(GROUP if fragment == "simt" else 2, tile.get(lane, kernel.extent[lane])))
+    if fragment != "simt" and any(s.kind == "wsum" for s in kernel.stages):
+        along = 1  # whole rows stay with one warp
+    along = min(along, units)
+    modes = staging_modes(kernel, stage, p, "a")
+    inner = any(s is not stage and stage in subterms(s) for s in kernel.stages)
+    a = "hoist" if inner and "hoist" in modes else "inner"
+    return replace(
+        p,
+        grid=(units // along, along),
+        stage_a="none" if stage.kind == "wsum" else a,
+        stage_b="inner",
+    )
+
+
+# ---- maps and rows
+
+
+def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
+    """No contraction: rows of threads walk the reduced axes, or the last axis of a map."""
+    stages = tuple(Stage() for _ in kernel.stages)
+    assert target.gpu
+    longest = max((kernel.extent[a] for s in kernel.stages for a in bound_axes(s)), default=0)
+    last = kernel.extent[kernel.axes[-1]] if kernel.axes else 1
+    if not stages:
+        for vector in dict.fromkeys((_vector(kernel), 1)):
+            row = max(LEAST, min(256, power(ceil(last / vector))))
+            yield _spread(kernel, stages, Threads(256, row, vector), POINTS)
+    if across := [s for s in kernel.stages if _is_across(kernel, s)]:
+        kept = tuple(Stage(lanes="kept" if s in across else "reduced") for s in kernel.stages)
+        points = kernel.points(kernel.axes)
+        row = next((n for n in WIDTHS if points >= n * target.gpu.processors), WIDTHS[-1])
+        yield _spread(kernel, kept, Threads(COLUMNS, row), row, WALKED // 2 * COLUMNS // row)
+    for row, threads in ROWS:
+        if longest <= row * WALKED:
+            yield _spread(kernel, stages, Threads(threads, row, WIDE), threads // row)
+    for row, threads in ROWS[1:]:
+        yield _spread(kernel, stages, Threads(threads, row), threads // row, row)
+    yield _spread(kernel, stages, Threads(32), 1, 32)
+
+
+def _is_across(kernel: Kernel, stage: Expr) -> bool:
+    """Do neighbours in memory lie along the last axis that a reduction keeps?"""
+    lane, red = kernel.axes[-1:], bound_axes(stage)[-1]
+    values = stage.kids[-1]
+    reads = [e for e in subterms(values) if e.kind == "load" and {*lane, red} <= e.free]
+    steps = [axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in reads]
+    own = lane and lane[0] in values.free and kernel.extent[lane[0]] > FEW
+    apart = stage.kind == "red" or not {*lane} <= stage.kids[0].free
+    return bool(own and apart and steps) and all(s.get(lane[0]) == 1 != s.get(red) for s in steps)
+
+
+def _spread(
+    kernel: Kernel, stages: tuple[Stage, ...], threads: Threads, points: int, deep: int = 0
+) -> Schedule:
+    """So many points of the output axes in a block, those of the last axes first; so many steps
+    of the reduced ones, if not all."""
+    left, tile, whole = points, dict[str, int](), _along_reduced(kernel)
+    for a in reversed(kernel.axes):
+        extent = kernel.extent[a]
+        tile[a] = extent if a in whole and not deep else min(extent, max(1, left))
+        left //= tile[a]
+    if deep:
+        tile |= {a: deep for s in kernel.stages for a in bound_axes(s)}
+    return _schedule(kernel, tile, stages, threads)
+
+
+def _along_reduced(kernel: Kernel) -> set[str]:
+    """Output axes that lie along a reduced one of the same extent: a row is read once for both."""
+    sizes = {kernel.extent[a] for s in kernel.stages for a in bound_axes(s)}
+    free = {a for s in kernel.stages for a in s.free}
+    return {a for a in kernel.axes[-1:] if a not in free and kernel.extent[a] in sizes}
+
+
+def _vector(kernel: Kernel) -> int:
+    """Consecutive elements of the last axis that every load and store of a map can move at once."""
+    if not kernel.axes:
+        return 1
+    last, terms = kernel.axes[-1], {e for v in kernel.values for e in subterms(v)}
+    reads = [(e.kids, e.attr[0]) for e in terms if e.kind == "load" and last in e.free]
+    steps = [axis_steps(i, kernel.buffer(b).shape) for i, b in reads]
+    plain = all(s.get(last, 0) == 1 and last not in irregular for s, irregular in steps)
+    return 4 if plain and kernel.extent[last] % 4 == 0 else 1
+
+
+def _schedule(
+    kernel: Kernel, tile: dict[str, int], stages: tuple[Stage, ...], threads: Threads
+) -> Schedule:
+    """The loops over tiles come first, and those of axes that every root has are dealt to the
+    blocks; whole axes stay inside, so that stages that lack them share what is around."""
+    tile = {a: n for a, n in sorted(tile.items()) if n < kernel.extent[a]}
+    order = tuple(sorted(kernel.axes, key=lambda a: a not in tile))
+    cut = sum(a in tile for a in kernel.axes)
+    return Schedule(
+        order,
+        min(cut, shared_prefix(kernel, order)),
+        tile,
+        stages,
+        fuse_rows=False,
+        transpose=False,
+        threads=threads,
+    )

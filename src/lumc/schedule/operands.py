@@ -1,0 +1,208 @@
+"""Which reductions are contractions, and how their operands lie in memory.
+
+A sum of products is a contraction along a lane axis that only some of the factors have: operand
+``a`` is the product of the others, ``b`` of these. The weighted sum is one with its weights as
+``a`` and its values as ``b``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, partial, reduce
+
+from lumc.graph.expr import Expr, bound_axes, combine, linear, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.target import Target
+from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, strides
+from lumc.schedule.schedule import Stage
+
+Pair = tuple[str | None, str]  # (rows axis, lane axis)
+Steps = Mapping[str, int]  # elements per step of each axis
+Motion = tuple[Steps, frozenset[str]]  # and the axes that move a load in another way
+
+# dtypes that a register tile computes in
+VECTOR = {
+    DType.F32: DType.F32,
+    DType.F16: DType.F32,
+    DType.BF16: DType.F32,
+    DType.F64: DType.F64,
+    DType.I32: DType.I32,
+    DType.I64: DType.I64,
+}
+
+HALF = (DType.F16, DType.BF16)
+# dtypes that it converts to f32 when it loads vectors of them
+NARROW = (*HALF, DType.I8, DType.U8)
+
+
+def computed(kind: DType) -> DType:
+    """The dtype that values of a dtype are computed and kept in."""
+    return DType.F32 if kind in (DType.F16, DType.BF16) else kind
+
+
+def lanes(target: Target, kind: DType) -> int:
+    """How many values of a dtype one vector register holds."""
+    return max(1, target.lanes * 4 // computed(kind).nbytes)
+
+
+def from_memory(rows: int, vectors: int, nbytes: int) -> bool:
+    """Whether the products of a register tile read the elements of a from memory, as vectors of
+    64 bytes can: fewer instructions than loads before. Short tiles have no loads to spare."""
+    return nbytes == 64 and (vectors == 1 or (vectors == 2 and rows >= 12))
+
+
+def factors(e: Expr) -> list[Expr]:
+    if e.kind == "bin" and e.attr[0] == "mul":
+        return factors(e.kids[0]) + factors(e.kids[1])
+    return [e]
+
+
+def product(parts: list[Expr]) -> Expr:
+    return reduce(partial(binary, "mul"), parts)
+
+
+@lru_cache(maxsize=1 << 12)
+def operands(stage: Expr, lane: str) -> tuple[Expr, Expr] | None:
+    """``(a, b)`` of the contraction with these lanes, or None; ``a`` of a wsum are its scores."""
+    if stage.kind == "wsum":
+        scores, values = stage.kids
+        return (scores, values) if lane in values.free - scores.free else None
+    if stage.attr[0] != "sum" or lane not in stage.free:
+        return None
+    parts = factors(stage.kids[0])
+    a = [f for f in parts if lane not in f.free]
+    b = [f for f in parts if lane in f.free]
+    if not a or not b or not product(a).free & set(bound_axes(stage)):
+        return None
+    return product(a), product(b)
+
+
+def split_operands(stage: Expr, p: Stage) -> tuple[Expr, Expr] | None:
+    """``operands``, as ``p`` reads them: constant factors of an operand that is read in place
+    are multiplied into the other one if that is copied."""
+    split = operands(stage, p.lane_axis or "")
+    if split and stage.kind == "red" and p.stage_a == "none" and p.stage_b in ("inner", "hoist"):
+        parts = factors(split[0])
+        if constants := [f for f in parts if f.kind == "const"]:
+            rest = [f for f in parts if f.kind != "const"]
+            return product(rest), product([*constants, split[1]])
+    return split
+
+
+def pairs(stage: Expr) -> list[Pair]:
+    """Every (rows axis, lane axis) that makes a stage a contraction, in a fixed order."""
+    if VECTOR.get(dtype(stage)) is None:
+        return []
+    out: list[Pair] = []
+    for lane in sorted(stage.free):
+        if split := operands(stage, lane):
+            a, b = split
+            only_a = sorted(a.free - b.free - set(bound_axes(stage)))
+            out += [*((rows, lane) for rows in only_a), (None, lane)]
+    return out
+
+
+def can_dot(stage: Expr, pair: Pair) -> bool:
+    """May the lanes run along the last reduced axis? Both operands must have it."""
+    split = operands(stage, pair[1])
+    last = bound_axes(stage)[-1]
+    return split is not None and all(last in e.free for e in split)
+
+
+def motion(offset: Expr) -> Motion:
+    """How far an offset moves per step of each axis, and the axes that it depends on in another
+    way (through //, % or data)."""
+    atoms = linear(offset)[1]
+    steps = {atom.attr[0]: n for atom, n in atoms.items() if atom.kind == "axis"}
+    others = (atom.free for atom in atoms if atom.kind != "axis")
+    return steps, frozenset[str]().union(*others)
+
+
+@lru_cache(maxsize=1 << 12)
+def axis_steps(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Motion:
+    """The motion of a load, in elements of a row-major buffer."""
+    return motion(combine(zip(index, strides(shape), strict=True)))
+
+
+def loaded(operand: Expr, computes: DType) -> Expr:
+    """The load that an operand is, or that it only widens to what the register tile computes in:
+    no conversion that a vector load makes loses a bit."""
+    inner = operand.kids[0] if operand.kind == "cast" else operand
+    widens = inner.kind == "load" and dtype(inner) in NARROW and computes is DType.F32
+    return inner if widens and dtype(operand) in (dtype(inner), computes) else operand
+
+
+def loads(kind: DType, computes: DType, p: Stage, side: str) -> bool:
+    """Can a register tile load elements of this dtype? Narrow ones as vectors only."""
+    vectors = side == "b" or p.form == "dot"
+    return kind is computes or (kind in NARROW and computes is DType.F32 and vectors)
+
+
+def readable(steps: Steps, irregular: frozenset[str], stage: Expr, p: Stage, side: str) -> bool:
+    """Can a register tile read an operand that moves like this in place?
+
+    All targets want it affine in the axes of the tile; CPUs want contiguous lanes.
+    """
+    tile = {p.lane_axis if side == "b" else p.rows_axis, *bound_axes(stage)}
+    if irregular & tile:
+        return False
+    if p.form == "dot":
+        return steps.get(bound_axes(stage)[-1]) == 1
+    return side == "a" or steps.get(p.lane_axis or "") == 1
+
+
+def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> bool:
+    """May ``p`` say that this operand is not staged? The threads of a GPU read one by one."""
+    split = split_operands(stage, p)
+    assert split is not None
+    operand = split[side == "b"]
+    if side == "a" and (stage.kind == "wsum" or operand.kind == "red"):
+        return stage.kind == "wsum" or p.form == "contract"  # a wsum lowers to more than a load
+    computes = VECTOR[dtype(stage)]
+    load = loaded(operand, computes)
+    if gpu:
+        return load.kind == "load"
+    if load.kind != "load" or not loads(dtype(load), computes, p, side):
+        return False
+    steps, irregular = axis_steps(load.kids, kernel.buffer(load.attr[0]).shape)
+    return readable(steps, irregular, stage, p, side)
+
+
+def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> list[str]:
+    """The ways to bring an operand to the register tile that are possible."""
+    operand = operand_of(stage, (p.rows_axis, p.lane_axis or ""), side)
+    bare = replace(p, stage_a="none") if side == "a" and p.stage_a != "none" else p
+    modes = ["none"] if in_place(kernel, stage, bare, side, gpu) else []
+    if stage.kind == "wsum" and side == "a":
+        return modes  # the weights are computed where they are used
+    modes.append("inner")
+    if all(e.free <= set(kernel.axes) for e in subterms(operand) if e.kind in REDUCTIONS):
+        modes.append("hoist")
+    gathers = any(e.kind == "dyn" for e in subterms(operand))
+    computes = VECTOR[dtype(stage)]
+    load = loaded(operand, computes)
+    if load.kind == "load" and kernel.buffer(load.attr[0]).constant and not gathers | gpu:
+        modes.append("link")
+        if dtype(load) is not computes and loads(dtype(load), computes, p, side):
+            modes.append("narrow")
+    return modes
+
+
+def operand_of(stage: Expr, pair: Pair, side: str) -> Expr:
+    """``a`` or ``b`` of a contraction."""
+    split = operands(stage, pair[1])
+    assert split is not None
+    return split[side == "b"]
+
+
+def least_step(kernel: Kernel, operand: Expr, axis: str) -> int:
+    """The least distance that a step along an axis moves a load of the operand; 0: none."""
+    below = [e for e in subterms(operand) if e.kind == "load"]
+    moves = (axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in below)
+    return min((abs(steps[axis]) for steps in moves if steps.get(axis)), default=0)
+
+
+def can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    """Is b a weight, which may be packed when the program is linked?"""
+    return "link" in staging_modes(kernel, stage, Stage("contract", *pair), "b")

@@ -1,0 +1,136 @@
+"""Register tiles: those worth a try, and the one with the fewest cycles by a model of a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
+
+from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel, dtype
+from lumc.schedule.operands import Pair, from_memory, lanes, least_step, operand_of
+
+# rows x vectors that keep the accumulators, one row of b and one element of a in registers
+REGISTER_TILES = {
+    32: (
+        *((28, 1), (8, 3), (6, 4), (8, 2), (14, 2), (12, 2), (8, 1), (14, 1), (16, 1), (24, 1)),
+        *((9, 3), (6, 3), (6, 1)),
+    ),
+    16: ((4, 3), (6, 2), (4, 2), (8, 1), (6, 1), (12, 1)),
+}
+DOT_TILES = ((4, 2), (1, 4), (2, 4), (1, 8))
+# of weighted values, of scores, of scores with their lanes along the rows of the weighted values
+NESTED_TILES = {32: ((12, 2), (14, 2), (8, 3)), 16: ((6, 2), (6, 2), (6, 2))}
+FMAS, LATENCY = 2, 4  # vector FMAs in a cycle; cycles until a sum can be added to again
+FEW = 8  # rows of a that lie apart and stay in the first cache: those a power of two apart meet
+
+
+class Costs(NamedTuple):
+    """What a step takes beside its FMAs, in the time of two FMAs, by ``Target.fmas``: with fewer of
+    them in a cycle the rest is cheaper, but a second thread on the core takes issue slots."""
+
+    issue: float  # of an instruction
+    read: float  # of an FMA that reads an element of a from memory
+    apart: float  # of a row of a that is no part of a window, and is read by FMAs
+    loaded: float  # the same, where it is loaded once
+    line: float  # of a line of b that comes from the second cache
+    near: float  # times the least: the first such register tile is taken
+
+
+# Measured with loops of this form, rows in windows and 4 KiB apart, b in the first and the second
+# cache: an EPYC of Zen 4, where most of these were fitted to convolutions, and a Xeon of the fourth
+# generation (of 243 GFLOP/s on registers, 8 x 3, 6 x 4 and 12 x 2 reach 200, 28 x 1 185 in windows
+# and 110 apart, 14 x 2 from memory 185 and 160).
+COSTS = {
+    1: Costs(issue=0.12, read=0.0, apart=0.6, loaded=0.6, line=1.0, near=1.15),
+    2: Costs(issue=0.02, read=0.04, apart=0.6, loaded=0.02, line=2.0, near=1.03),
+}
+# steps of a sum with its lanes along the result that are written out, so that it stays in
+# registers, and how many of its rows share what they read then
+WINDOW, ABREAST = 64, 6
+STEP = 4  # instructions of a step beside loads and FMAs
+LINE = 64  # bytes
+
+
+def rows_of(kernel: Kernel, pair: Pair) -> int:
+    return kernel.extent[pair[0]] if pair[0] else 1
+
+
+def _has_windows(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
+    """Do the rows of a lie in the same lines? They overlap, as an index goes along them and along a
+    reduced axis, or are so short that several fill a line."""
+    a = operand_of(stage, pair, "a")
+    loads = (e for e in subterms(a) if e.kind == "load")
+    both = (i.free & {*bound_axes(stage)} for e in loads for i in e.kids if pair[0] in i.free)
+    step = least_step(kernel, a, pair[0] or "")
+    short = step > 1 and least_step(kernel, a, bound_axes(stage)[-1]) == 1
+    return (any(both) or short) and step * dtype(a).nbytes < LINE
+
+
+def loads_rows(target: Target, rows: int, vectors: int, nbytes: int) -> bool:
+    """Whether the elements of a are better loaded, where FMAs could read them from memory: as many
+    loads as FMAs in a cycle are not enough for both operands."""
+    return target.fmas > 1 and vectors > 1 and from_memory(rows, vectors, nbytes)
+
+
+def register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[int, int]:
+    """The rows x vectors with the fewest cycles for all of a step, remainders included."""
+    width, rows, extent = lanes(target, dtype(stage)), rows_of(kernel, pair), kernel.extent[pair[1]]
+    tiles = {
+        (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
+    }
+    order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
+    taken = {t: _cycles(kernel, stage, pair, target, t) for t in order}
+    near = 1 if _has_windows(kernel, stage, pair) else COSTS[target.fmas].near
+    return next(t for t in order if taken[t] <= min(taken.values()) * near)
+
+
+def efficiency(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> float:
+    """The share of the time of its best register tile in which FMAs are at work, at most 1."""
+    alone = replace(target, threads=1)
+    tile = register_tile(kernel, stage, pair, alone)
+    points = rows_of(kernel, pair) * kernel.extent[pair[1]]
+    cycles = _cycles(kernel, stage, pair, alone, tile)
+    return points / lanes(target, dtype(stage)) / FMAS / cycles if points else 1.0
+
+
+def _cycles(
+    kernel: Kernel, stage: Expr, pair: Pair, target: Target, tile: tuple[int, int]
+) -> float:
+    """Of a step of all rows and lanes, in register tiles of this size."""
+    width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
+    window = _has_windows(kernel, stage, pair)
+    panel = tile[1] * width
+    share = ceil(ceil(extent / panel) / target.threads) * panel * target.threads / max(1, extent)
+    uneven = max(1.0, (1 + share) / 2) if target.threads > 1 and not window else 1.0
+    masked = width * dtype(stage).nbytes == LINE
+    deep = kernel.points(bound_axes(stage)) * tile[1] * LINE > target.l1
+    return uneven * sum(
+        n * k * _step(m, v, width * dtype(stage).nbytes, window, deep, target)
+        for m, n in _blocks(rows_of(kernel, pair), tile[0])
+        for v, k in _panels(extent, tile[1], width, masked)
+    )
+
+
+def _step(m: int, v: int, nbytes: int, window: bool, deep: bool, target: Target) -> float:
+    """Cycles of a step of m rows by v vectors; ``deep``: b comes from the second cache."""
+    costs = COSTS[target.fmas]
+    reads = from_memory(m, v, nbytes) and not loads_rows(target, m, v, nbytes)
+    instructions = m * v + v + (0 if reads else m) + STEP
+    apart = 0.0 if window else m * max(1, m / FEW) * (costs.apart if reads else costs.loaded)
+    busy = max(m * v / FMAS, LATENCY, v * costs.line if deep else 0)
+    return busy + costs.issue * instructions + (m * v * costs.read if reads else 0) + apart
+
+
+def _blocks(extent: int, by: int) -> list[tuple[int, int]]:
+    """(size, how many) of the blocks of an extent."""
+    return [(n, k) for n, k in ((by, extent // by), (extent % by, 1)) if n and k]
+
+
+def _panels(extent: int, nv: int, width: int, masked: bool) -> list[tuple[int, int]]:
+    """(vectors, how many) of the panels of an extent; the last lanes are vectors of 8, 4, .., or
+    one of which a part is used."""
+    out = _blocks(extent, nv * width)
+    rests = [min(1, n % width) if masked else (n % width).bit_count() for n, _ in out]
+    return [(n // width + rest, k) for (n, k), rest in zip(out, rests, strict=True)]

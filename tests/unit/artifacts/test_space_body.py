@@ -1,0 +1,86 @@
+"""The .ls body: round trip, and damaged or hostile bodies give one clear error."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+
+from lumc.artifacts.bodies import space_from_json, space_to_json
+from lumc.disk.artifact import fields
+from lumc.errors import LumcError
+from lumc.search import search
+from lumc.search.space import Space
+from searching import TARGET
+from spoiling import spoil
+from zoo import ATTENTIONS, attention, model
+
+
+@pytest.fixture(scope="module")
+def space() -> Space:
+    return search(attention(ATTENTIONS["causal"]), TARGET, inside=True)
+
+
+def plain(space: Space) -> dict[str, Any]:
+    return json.loads(json.dumps(space_to_json(space), allow_nan=False))
+
+
+def test_round_trip(space: Space) -> None:
+    again = space_from_json(plain(space), space.graph)
+    assert again == space
+    assert plain(again) == plain(space)
+
+
+def test_round_trip_of_several_regions() -> None:
+    space = search(model("block"), TARGET, inside=True)
+    assert space_from_json(plain(space), space.graph) == space
+
+
+def test_spoiled_bodies_are_refused_or_valid(space: Space) -> None:
+    body, draw, refused = plain(space), random.Random(0), 0
+    for _ in range(400):
+        try:
+            with fields("search space"):
+                space_to_json(space_from_json(spoil(copy.deepcopy(body), draw), space.graph))
+        except LumcError as e:
+            assert e.code == "E0501"
+            refused += 1
+    assert refused > 200
+
+
+def term(body: dict[str, Any], kind: str) -> list[Any]:
+    return next(t for t in body["regions"][0]["terms"] if t[0] == kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "new"),
+    [
+        ("load", ["load", ["b9", "f32"], []]),
+        ("load", ["load", ["b0", "f64"], []]),
+        ("load", ["load", ['b0"); system("', "f32"], []]),
+        ("axis", ["axis", ["elsewhere"], []]),
+        ("axis", ["dim", ["n"], []]),
+        ("const", ["const", ["f32", "1e999"], []]),
+        ("const", ["const", ["f32", True], []]),
+        ("red", ["red", ["prod", ["k8_1"]], [0]]),
+        ("un", ["un", ["exec"], [0]]),
+        ("bin", ["bin", ["add"], [0, 10**9]]),
+        ("bin", ["bin", ["add"], [-1, -1]]),
+        ("bin", ["bin", ["add"], []]),
+    ],
+)
+def test_hostile_terms_are_refused(space: Space, kind: str, new: list[Any]) -> None:
+    body = plain(space)
+    term(body, kind)[:] = new
+    with pytest.raises(LumcError, match="malformed"), fields("search space"):
+        space_from_json(body, space.graph)
+
+
+def test_compiler_flags_come_from_lumc(space: Space) -> None:
+    body = plain(space)
+    body["target"]["flags"] = ["-fplugin=evil.so"]
+    with pytest.raises(LumcError, match="flags"), fields("search space"):
+        space_from_json(body, space.graph)

@@ -1,0 +1,147 @@
+"""plan.bin read in Python: what was written comes back, and it refuses what plan.c refuses."""
+
+import random
+import struct
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bundles import compiler, mlp, simple
+from lumc.bundle import planfile
+from lumc.bundle.packing import Recipe, recipe
+from lumc.bundle.reader import Argument, Tensor, decode
+from lumc.bundle.weights import Layout
+from lumc.codegen.code import Code, Grid, KernelCode, Launch, Value
+from lumc.errors import Exit, LumcError
+from lumc.graph.ops import DType
+from lumc.kernel.machines import resolve_target
+from lumc.link import link
+
+RUNNER = Path(link.__file__).parent / "runner"
+READ = r"""
+#include "internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) { /* of every file in the list: what is wrong with it */
+  FILE *f = argc > 1 ? fopen(argv[1], "rb") : NULL;
+  uint64_t size;
+  while (f && fread(&size, 8, 1, f) == 1) {
+    struct plan p;
+    uint8_t *data = malloc(size + 1);
+    if (fread(data, 1, size, f) != size) return 1;
+    puts(plan_read(&p, data, size) ? lumc_error() : "good");
+    plan_free(&p);
+  }
+  return f ? fclose(f) : 1;
+}
+"""
+
+
+def on_a_gpu() -> Code:
+    """A kernel with a grid, and a value in every place."""
+    f = DType.F32
+    args = ("a", "b", "c", "d", "e")
+    k = KernelCode("key", "k0", "k0_all", "", args, 0, 0, 1, Grid(7, 128, 4096))
+    values = [
+        Value("x", f, (3, 4), "input", 0),
+        Value("i", DType.I64, (), "input", 1),
+        Value("y", f, (3, 4), "output", 0),
+        Value("t", f, (3, 4), "arena", 64),
+        Value("s", DType.BF16, (12,), "state", 0),
+    ]
+    launches = [
+        Launch("k0_all", ("x", "i", "y", "t", "s")),
+        Launch("k0_all", ("", "", "", "t", "")),
+    ]
+    states = [("s", DType.BF16, (12,))]
+    return simple([k], values, launches, 128, states, resolve_target("metal:apple9"))
+
+
+def encoded(
+    code: Code,
+    layout: Layout,
+    target: str = "a",
+    arch: str = "b",
+    features: tuple[str, ...] = (),
+    recipes: Mapping[str, Recipe] | None = None,
+) -> bytes:
+    place = planfile.loading(code, layout, recipes or {})
+    return planfile.encode(code, target, arch, features, place)
+
+
+def test_what_is_written_is_read() -> None:
+    code = on_a_gpu()
+    data = encoded(code, Layout({}, 4096, 640), "metal-apple9", "apple9", ("one", "two"))
+    plan = decode(data)
+    assert (plan.target, plan.arch, plan.features) == ("metal-apple9", "apple9", ("one", "two"))
+    assert (plan.weights_start, plan.weights_bytes) == (4096, 640)
+    assert plan.states == (Tensor("s", DType.BF16, (12,)),)
+    assert [(k.symbol, k.grid) for k in plan.kernels] == [("k0_all", Grid(7, 128, 4096))]
+    (entry,) = plan.entries
+    assert (entry.name, entry.arena_bytes) == ("main", 128)
+    assert [str(t.shape) for t in entry.inputs] == ["(3, 4)", "()"]
+    assert entry.outputs == (Tensor("y", DType.F32, (3, 4)),)
+    assert entry.launches[0].args == (
+        Argument(planfile.INPUT, 0, 0, 48),
+        Argument(planfile.INPUT, 1, 0, 8),
+        Argument(planfile.OUTPUT, 0, 0, 48),
+        Argument(planfile.ARENA, 0, 64, 48),
+        Argument(planfile.STATE, 0, 0, 24),
+        Argument(planfile.SCRATCH, 0, 0, 0),
+    )
+    assert entry.launches[1].args[0] == Argument(planfile.NOWHERE, 0, 0, 0)
+
+
+def mutations(data: bytes, n: int) -> list[bytes]:
+    rng = random.Random(5)
+    odd = [0, 1, 2, 7, 63, 64, 255, 1 << 31, 1 << 32, 1 << 45, 1 << 46, 1 << 61, (1 << 64) - 1]
+    out = [data, data + bytes(8), b""]
+    for _ in range(n):
+        new = bytearray(data)
+        for _ in range(rng.randint(1, 2)):
+            if rng.random() < 0.3:
+                new[rng.randrange(len(new))] ^= 1 << rng.randrange(7)  # no bytes beyond ASCII
+            else:
+                at = rng.randrange(len(new) // 8) * 8
+                new[at : at + 8] = rng.choice(odd).to_bytes(8, "little")
+        out.append(bytes(new[: rng.randrange(len(new))] if rng.random() < 0.2 else new))
+    return out
+
+
+def said(data: bytes) -> str:
+    try:
+        decode(data)
+    except LumcError as e:
+        assert e.exit == Exit.CORRUPT
+        return e.what
+    return "good"
+
+
+def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
+    (tmp_path / "read.c").write_text(READ)
+    command = [*compiler().command, "read.c", str(RUNNER / "plan.c"), f"-I{RUNNER}", "-o", "read"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    code, _ = mlp(tmp_path)
+    offsets = {name: 64 * i for i, name in enumerate(("w1@0", "w2@1", "b1"))}
+    files = mutations(encoded(on_a_gpu(), Layout({}, 8, 64), features=("c",)), 1000)
+    files += mutations(encoded(code, Layout(offsets, 8, 1 << 20)), 1000)
+    layout = Layout({"w1": 0, "w2": 640, "b1": 1280}, 8, 2048)
+    recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
+    recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
+    files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
+    listed = b"".join(struct.pack("<Q", len(f)) + f for f in files)
+    (tmp_path / "plans").write_bytes(listed)
+    done = subprocess.run([tmp_path / "read", tmp_path / "plans"], capture_output=True, text=True)
+    assert done.returncode == 0
+    answers = [said(f) for f in files]
+    pairs = list(zip(answers, done.stdout.splitlines(), strict=True))  # C does not look at UTF-8
+    assert all(a == c or "utf-8" in a for a, c in pairs), [p for p in pairs if p[0] != p[1]]
+    assert answers.count("good") > 10 and len(set(answers)) > 12
+
+
+def test_names_are_text() -> None:
+    data = encoded(on_a_gpu(), Layout({}, 8, 64))
+    with pytest.raises(LumcError, match="corrupt plan"):
+        decode(data.replace(b"main", b"m\xff\xffn"))
