@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Packing, Value
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
+from lumc.codegen.tile.packing import Packing
 from lumc.disk.weights import weight_file
 from lumc.graph.builder import Builder
 from lumc.graph.expr import axis

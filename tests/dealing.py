@@ -12,9 +12,9 @@ import numpy as np
 
 import emulator
 from kernels import aligned
-from lumc.codegen.code import Grid
 from lumc.codegen.gpu.cuda import CudaWriter
 from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Sync, steps_of
 from lumc.codegen.tile.lower import lower

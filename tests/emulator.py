@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import lumc.codegen.gpu
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 
 Array = np.ndarray[Any, Any]
 CXX = "g++"

@@ -16,7 +16,8 @@ from typing import Any
 
 import msl
 from bundles import build, mlp, simple
-from lumc.codegen.code import Code, EntryPlan, Grid, KernelCode, Launch, Value
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
+from lumc.codegen.gpu.grid import Grid
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.link import link as bundle

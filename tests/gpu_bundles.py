@@ -17,7 +17,8 @@ from typing import Any
 
 from bundles import mlp, simple
 from fake_gpu import environment, fake_fatbin
-from lumc.codegen.code import Code, EntryPlan, Grid, KernelCode, Launch, Value
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
+from lumc.codegen.gpu.grid import Grid
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lumc.codegen.code import Packing
 from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.memory import PAGE
+from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.program import Program
 from lumc.graph.ops import DType, to_bf16
 from lumc.kernel.machines import resolve_target

@@ -26,7 +26,7 @@ from gpu.msl_text import (
     line_of,
     without_comments,
 )
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 
 HEADERS = Path(__file__).parent / "gpu" / "metal"
 NAME = "kernels.metal"

@@ -18,8 +18,9 @@ import onnx
 from onnx import numpy_helper
 
 from lumc.errors import Exit, LumcError
-from lumc.frontend.onnx import clean, import_source
+from lumc.frontend.onnx import import_source
 from lumc.frontend.onnx.load import source_of
+from lumc.frontend.onnx.names import clean
 from lumc.oracle.graph import evaluate
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emulator import ORDERS, Module, build
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 
 # runs a program: steps of (kind, thread, element); the last two kinds are for all threads
 READ, WRITE, WARP_SYNC, SYNC = range(4)

@@ -12,7 +12,7 @@ import pytest
 
 from device import HARDWARE, every_function
 from emulator import DEVICE_HEADER, Module, build
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.graph.ops import from_bf16, to_bf16
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from device import SIGNATURES, every_function
 from emulator import Array, build
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.graph.ops import from_bf16, to_bf16
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emulator import ORDERS, Array, LaunchError, Module, build
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.graph.ops import from_bf16, to_bf16
 
 M, N, K = 64, 48, 64  # of every product

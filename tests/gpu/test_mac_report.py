@@ -10,7 +10,7 @@ import fake_metal
 import msl
 from gpu import address_spaces
 from gpu.msl_lint import lint
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.report import mac, machine
 from lumc.runtime import objc
 

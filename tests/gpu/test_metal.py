@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fake_metal
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.runtime import objc
 from lumc.runtime.choose import open_bundle

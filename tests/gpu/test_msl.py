@@ -8,7 +8,7 @@ import pytest
 
 import emulator
 import msl
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from msl_kernels import BARRIER, HEADER, MATMUL, ROWS, without_barrier
 
 Array = np.ndarray[Any, Any]

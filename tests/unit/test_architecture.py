@@ -2,38 +2,42 @@
 
 import ast
 import re
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "src" / "lumc"
+REPOSITORY = Path(__file__).parents[2]
+ROOT = REPOSITORY / "src" / "lumc"
 SOURCES = sorted(ROOT.rglob("*.py"))
+PURE = ("graph", "kernel", "schedule", "search", "codegen")  # they start and call nothing
 
-# folder -> folders and modules that it may import, beside itself
-ALLOWED = {
-    "errors": set(),
-    "process": set(),
-    "graph": {"errors"},
-    "disk": {"errors", "graph"},
-    "kernel": {"errors", "graph", "schedule"},
-    "schedule": {"errors", "graph", "kernel"},
-    "search": {"errors", "process", "graph", "kernel", "schedule"},
-    "oracle": {"errors", "graph", "kernel"},
-    "frontend": {"errors", "graph", "disk", "oracle"},
-    "codegen": {"errors", "graph", "kernel", "schedule"},
-    "bundle": {"errors", "graph", "disk", "kernel", "schedule", "codegen"},
-    "artifacts": {"errors", "graph", "disk", "kernel", "schedule", "search", "codegen"},
-    "link": {"errors", "graph", "disk", "kernel", "codegen", "bundle"},
-    "runtime": {"errors", "graph", "disk", "codegen", "bundle"},
-    "lab": {
-        "errors", "process", "graph", "kernel", "schedule", "oracle", "codegen", "bundle", "link",
-        "runtime",
-    },
-    "profile": {
-        "errors", "process", "graph", "kernel", "schedule", "search", "oracle", "codegen", "link",
-        "runtime", "lab",
-    },
-}  # fmt: skip
+
+def floors() -> list[list[str]]:
+    """The rooms of every floor, from above, as docs/house.md lists them before the words."""
+    page = (REPOSITORY / "docs" / "house.md").read_text()
+    (block,) = re.findall(r"<!-- floors -->\n```\n(.*?)```", page, re.DOTALL)
+    return [line.split("  ")[0].split() for line in block.splitlines()]
+
+
+FLOOR = {room: -at for at, rooms in enumerate(floors()) for room in rooms}
+
+
+def named(source: Path) -> str:
+    """The dotted name of a module, without ``lumc``."""
+    parts = source.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {named(source): source for source in SOURCES if named(source)}
+
+
+def room_of(module: str) -> str:
+    """The innermost room that a module is in, or that it is."""
+    parts = module.split(".")
+    found = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next(room for room in found if room in FLOOR)
 
 
 def imports(source: Path) -> set[str]:
@@ -48,17 +52,59 @@ def imports(source: Path) -> set[str]:
     return out
 
 
+def ours(source: Path) -> set[str]:
+    """The modules of lumc among them: those that are imported, or of which a name is."""
+    names = {n.removeprefix("lumc.") for n in imports(source) if n.startswith("lumc.")}
+    return {n if n in MODULES else n.rpartition(".")[0] for n in names} & MODULES.keys()
+
+
+def upward(module: str, below: Iterable[str]) -> list[str]:
+    """The imports of a module that do not go down, to another floor."""
+    own = room_of(module)
+    rooms = {m: room_of(m) for m in below}
+    return [m for m, room in rooms.items() if room != own and FLOOR[room] >= FLOOR[own]]
+
+
+def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Modules of which each imports the next one, and the last one the first; or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as e:
+        return list(reversed(e.args[1]))
+    return []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_down_only(module: str) -> None:
+    found = upward(module, sorted(ours(MODULES[module])))
+    assert not found, f"{module} is below or beside {', '.join(found)}: docs/house.md"
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    found = circle({m: sorted(ours(source) - {m}) for m, source in MODULES.items()})
+    assert not found, " -> ".join(found)
+
+
+def test_imports_upwards_and_circles_are_found() -> None:
+    assert upward("kernel.term", ["graph.expr", "kernel.key"]) == []
+    assert upward("kernel.term", ["schedule.legal"]) == ["schedule.legal"]
+    assert upward("codegen.cpu.map", ["codegen.gpu.cuda"]) == ["codegen.gpu.cuda"]
+    assert upward("codegen.cpu.map", ["codegen.generate"]) == ["codegen.generate"]
+    assert circle({"a": ["b"], "b": ["c"], "c": []}) == []
+    assert len(circle({"a": ["b"], "b": ["c"], "c": ["a"]})) == 4
+
+
+def test_every_room_is_on_one_floor() -> None:
+    every = [room for rooms in floors() for room in rooms]
+    assert len(every) == len(set(every))
+    assert set(every) == {room_of(m) for m in MODULES}
+
+
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_run_one_way(source: Path) -> None:
-    home = source.relative_to(ROOT).parts[0].removesuffix(".py")
-    if home not in ALLOWED:
-        return
-    for name in imports(source):
-        parts = name.split(".")
-        if parts[0] == "lumc" and len(parts) > 1 and parts[1] != "__version__":
-            assert parts[1] in ALLOWED[home] | {home}, f"{home} must not import {name}"
-        if home in ("graph", "kernel", "schedule", "search"):
-            assert parts[0] not in ("subprocess", "ctypes", "pycuda"), f"{home} imports {name}"
+def test_the_compiler_starts_nothing(source: Path) -> None:
+    if source.relative_to(ROOT).parts[0] in PURE:
+        found = {name.split(".")[0] for name in imports(source)}
+        assert not found & {"subprocess", "ctypes", "pycuda"}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))

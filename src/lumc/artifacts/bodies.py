@@ -11,18 +11,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lumc.codegen.code import Code, EntryPlan, KernelCode, Value, packings_from
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Value
 from lumc.codegen.tile.memory import ALIGN
+from lumc.codegen.tile.packing import packings_from
 from lumc.disk.artifact import corrupt
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
+from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.machines import CPUS, FEATURES, GPUS
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer
 from lumc.schedule.legal import check_kernel, check_schedule
-from lumc.schedule.plan import Instance, KernelPlan, Outputs, Plan, RegionPlan
+from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
 from lumc.search.space import Region, Space
 
 Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lumc.codegen.code import Packing
+from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import index_value, linear, num
 from lumc.graph.ops import DType
 from lumc.kernel.term import strides

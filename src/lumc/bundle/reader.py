@@ -20,7 +20,7 @@ from lumc.bundle.planfile import (
     VERSION,
     WEIGHT,
 )
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.graph.ops import DType
 

@@ -11,12 +11,19 @@ import numpy as np
 
 from lumc.bundle import manifest
 from lumc.bundle.packing import Array, unpack
-from lumc.codegen.code import packings_from
+from lumc.codegen.tile.packing import packings_from
 from lumc.disk.artifact import fields
 from lumc.disk.weights import read_header, read_weight, weight_file
-from lumc.graph.graph import Node
+from lumc.graph.graph import Graph, Node
 
 FILE = "weights.safetensors"
+
+
+def graph_of(folder: Path) -> Graph:
+    """The graph that a bundle was made from."""
+    from lumc.graph.text import parse_graph
+
+    return parse_graph((folder / "graph.lg").read_text(), where="graph.lg")
 
 
 def bundle_weight(bundle: Path, node: Node) -> Array:

@@ -5,64 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated, Any
 
-import msgspec
-
-from lumc.graph.expr import Expr
+from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.tile.packing import Packing, Size
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
-from lumc.kernel.codec import from_plain
 from lumc.kernel.target import Target
-from lumc.schedule.schedule import Positive
-
-Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
-
-
-@dataclass(frozen=True)
-class Packing:
-    """How a kernel wants a weight: ``value[axes] = weight[index]`` in ``dtype``, and with ``panel``
-    (position of the lane axis, width) laid out as ``[ceil(lane / width)][other axes..][width]``,
-    zero padded. The index mentions only these axes; it sees the weight in ``shape``, of as many
-    elements, where a kernel has dims of it as one."""
-
-    weight: str
-    dtype: DType
-    index: tuple[Expr, ...]
-    axes: tuple[tuple[str, Size], ...]  # (name, extent)
-    panel: tuple[Size, Positive] | None
-    shape: tuple[Size, ...] | None = None  # None: its own
-
-    def __post_init__(self) -> None:
-        if self.panel and self.panel[0] >= len(self.axes):
-            raise ValueError(f"no axis for the panel {self.panel}")
-
-    @property
-    def size(self) -> int:
-        """Elements, the zeros that fill the last panel included."""
-        extents = [n for _, n in self.axes]
-        if self.panel:
-            lane, width = self.panel
-            extents[lane] = -(-extents[lane] // width) * width
-        return prod(extents)
-
-    def seen(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that the index sees of a weight of this shape. Raises ValueError."""
-        if self.shape is not None and prod(self.shape) != prod(shape):
-            raise ValueError(f"'{self.weight}' has another size than its packing")
-        return shape if self.shape is None else self.shape
-
-
-@dataclass(frozen=True)
-class Grid:
-    """How a GPU launches a kernel."""
-
-    blocks: Positive
-    threads: Positive  # of a block
-    shared_bytes: Size = 0  # of a block
 
 
 @dataclass(frozen=True)
@@ -130,11 +81,3 @@ class Code:
     kernels: tuple[KernelCode, ...]  # in order of their first launch
     packings: Mapping[str, Packing]  # by value name
     entries: tuple[EntryPlan, ...]
-
-
-def packings_from(rows: Iterable[Mapping[str, Any]]) -> dict[str, Packing]:
-    """Packings by the names that they have beside their fields."""
-    return {
-        str(row["name"]): from_plain(Packing, {k: v for k, v in row.items() if k != "name"})
-        for row in rows
-    }

@@ -30,7 +30,8 @@ from lumc.codegen.tile.program import (
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.graph import Entry, Graph, Node, reachable
 from lumc.graph.ops import Op as Primitive
-from lumc.schedule.plan import Instance, Plan
+from lumc.kernel.instance import Instance
+from lumc.schedule.plan import Plan
 
 ARITHMETIC = ("un", "bin", "where")
 Leaf = Map | Reduce | Contract

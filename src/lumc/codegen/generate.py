@@ -11,15 +11,17 @@ from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from lumc.codegen.code import Code, EntryPlan, Grid, KernelCode, Launch, Packing, Value
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.cpu import kernel as c
 from lumc.codegen.gpu.cuda import CudaWriter
 from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.metal import MetalWriter
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
+from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
 from lumc.graph.bind import require_static

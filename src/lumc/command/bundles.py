@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lumc.bundle.restore import graph_of
 from lumc.disk.artifact import atomic
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
@@ -103,13 +104,6 @@ def draw(node: Node, rng: np.random.Generator) -> np.ndarray:
     if node.dtype is DType.BF16:
         return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return values.astype(node.dtype.numpy)
-
-
-def graph_of(folder: Path) -> Graph:
-    """The graph that a bundle was made from."""
-    from lumc.graph.text import parse_graph
-
-    return parse_graph((folder / "graph.lg").read_text(), where="graph.lg")
 
 
 def complete(graph: Graph, entry: str, given: Arrays, seed: int) -> Arrays:

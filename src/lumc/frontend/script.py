@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from lumc.errors import Exit, LumcError
-from lumc.frontend.api.model import PACKAGE, Model
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.refusal import PACKAGE
 
 USAGE = "write FILE.py:FUNCTION, for example model.py:build"
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from lumc.graph.expr import Expr, axis, bound_axes, make, rebuild, subterms
 from lumc.kernel.codec import encode
+from lumc.kernel.instance import results
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, Root
-from lumc.schedule.plan import results
 
 LETTERS = "ijklmnop"  # of the axes of a result
 COMMUTATIVE = ("add", "mul", "eq", "or")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lumc.bundle.packing import Array
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.lab.worker import FENCE, MARK, OUTSIDE, Remembering, Subject, judge
 from lumc.runtime.nvidia import Gpu, cache_bytes
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from lumc.bundle.packing import pack
-from lumc.codegen.code import Packing
 from lumc.codegen.tile.memory import PAGE, aligned
+from lumc.codegen.tile.packing import Packing
 from lumc.kernel.codec import from_plain
 from lumc.oracle.kernel import Expected, expected, inputs_of
 from lumc.oracle.term import Array, widen

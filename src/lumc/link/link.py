@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from lumc import __version__
 from lumc.bundle import archive, manifest, planfile, weights
 from lumc.bundle.packing import Array, Recipe, pack, recipe
-from lumc.codegen.code import Code, EntryPlan, Packing, Value
+from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.codegen.tile.packing import Packing
 from lumc.disk.artifact import fields
 from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError

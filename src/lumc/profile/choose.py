@@ -17,12 +17,13 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr, axis, text
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.inside import require_inside
+from lumc.kernel.instance import Instance, results
 from lumc.kernel.key import canonical, kernel_key, renamed
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
-from lumc.schedule.plan import Instance, KernelPlan, Plan, RegionPlan, Step, results
+from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
 from lumc.search.layout import with_layouts

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +24,15 @@ from lumc.profile.choose import estimate
 from lumc.profile.price import program_us
 from lumc.profile.records import NAME, Records, Setting, read_lines, text_of
 from lumc.report import gains
+from lumc.report.gathered import Evidence
 from lumc.report.programs import at, region_rows
 from lumc.report.show import launches, read
 from lumc.report.words import difference, equations, schedule_words
 from lumc.schedule.plan import KernelPlan, Plan
-from lumc.search.space import Space
 
 Body = dict[str, Any]
 LOSERS = 5  # schedules that are told
 SUFFIX = {"space": ".ls", "plan": ".lp", "kernels": ".lk"}
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A plan with what was found beside it; what is missing is said in ``missing``."""
-
-    name: str  # of the file, without its folder and suffix
-    plan: Plan
-    space: Space | None
-    space_file: str
-    records: Records
-    missing: tuple[str, ...]
-
-    @property
-    def setting(self) -> Setting | None:
-        return self.records.setting if self.records.setting.device else None
 
 
 # ---- finding it

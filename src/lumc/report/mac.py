@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.errors import LumcError
 from lumc.runtime.objc import Metal, launch, metal
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lumc.kernel.term import Kernel
 from lumc.profile.choose import candidates, plan_region, shortlist, ways
 from lumc.report import derivation
+from lumc.report.gathered import Evidence
 from lumc.schedule.plan import KernelPlan, RegionPlan
 from lumc.search.layout import origin
 from lumc.search.siblings import Joint, families
 from lumc.search.space import Region
 from lumc.search.translate import Body as Term
-
-if TYPE_CHECKING:
-    from lumc.report.evidence import Evidence
 
 Body = dict[str, Any]
 LAYOUT = "layout"  # what lays values between regions out, see ``search/layout.py``

@@ -50,7 +50,7 @@ def _onnxruntime(path: Path, inputs: Arrays) -> Arrays:
         import onnxruntime as ort
     except ImportError:
         raise _missing("onnxruntime", "onnxruntime") from None
-    from lumc.frontend.onnx import clean
+    from lumc.frontend.onnx.names import clean
 
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     theirs = {clean(i.name): i.name for i in session.get_inputs()}

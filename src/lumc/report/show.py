@@ -16,9 +16,10 @@ from lumc.report import draw
 if TYPE_CHECKING:
     from lumc.codegen.code import Code, Value
     from lumc.graph.graph import Graph, Node
+    from lumc.kernel.instance import Instance
     from lumc.kernel.target import Target
     from lumc.profile.choose import Program
-    from lumc.schedule.plan import Instance, KernelPlan, Plan
+    from lumc.schedule.plan import KernelPlan, Plan
     from lumc.search.space import Region, Space
 
 WIDEST = 2000  # characters of a term, which is a DAG: its text may be exponentially larger
@@ -329,8 +330,8 @@ def diagram(kind: str, value: Any, entry: str) -> draw.Diagram:
     if kind in ("space", "plan"):
         return _regions(value, entry or value.graph.entries[0].name)
     if kind == "bundle":
+        from lumc.bundle.restore import graph_of
         from lumc.bundle.unpack import opened
-        from lumc.command.bundles import graph_of
 
         with opened(value) as folder:
             graph = graph_of(folder)

@@ -19,7 +19,7 @@ from lumc.bundle import manifest, planfile
 from lumc.bundle.packing import Array
 from lumc.bundle.reader import Argument, Plan, PlanLaunch, Tensor
 from lumc.bundle.unpack import opened
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.errors import LumcError
 from lumc.runtime.gpu import OnGpu

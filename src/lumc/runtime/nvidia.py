@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lumc.bundle.packing import Array
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from lumc.bundle.packing import Array
-from lumc.codegen.code import Grid
+from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
 

@@ -12,9 +12,9 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.bind import require_static
 from lumc.graph.graph import Entry, Graph, Node
 from lumc.kernel.codec import encode, to_plain
+from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import rename, sha
 from lumc.kernel.target import Target
-from lumc.schedule.plan import Instance, Outputs
 from lumc.search.cuts import Frame, cut_points
 from lumc.search.regions import partition
 from lumc.search.saturate import Limits

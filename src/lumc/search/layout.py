@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lumc.graph.expr import Expr, bound_axes, make, rebuild, subterms
+from lumc.kernel.instance import Instance, results
 from lumc.kernel.term import reduce
-from lumc.schedule.plan import Instance, results
 from lumc.search.cuts import Frame
 from lumc.search.space import Region, Space, Variant
 

@@ -17,10 +17,10 @@ from itertools import chain, count, product
 from math import prod
 
 from lumc.graph.expr import subterms
+from lumc.kernel.instance import Instance, results
 from lumc.kernel.key import renamed, sha
 from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel
-from lumc.schedule.plan import Instance, results
 from lumc.search.space import Space
 
 MOST = 4  # members of a joint region

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lumc.graph.expr import Expr
 from lumc.graph.graph import Graph
+from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.target import Target
 from lumc.kernel.term import Extent
-from lumc.schedule.plan import Instance, Outputs
 from lumc.search.cuts import Frame
 from lumc.search.saturate import Stats
 

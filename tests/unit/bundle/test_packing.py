@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lumc.bundle.packing import Recipe, pack, recipe, unpack
-from lumc.codegen.code import Packing
+from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, add, axis, floordiv, mod, mul, num
 from lumc.graph.ops import DType
 

@@ -13,7 +13,8 @@ from lumc.bundle import planfile
 from lumc.bundle.packing import Recipe, recipe
 from lumc.bundle.reader import Argument, Tensor, decode
 from lumc.bundle.weights import Layout
-from lumc.codegen.code import Code, Grid, KernelCode, Launch, Value
+from lumc.codegen.code import Code, KernelCode, Launch, Value
+from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target

@@ -18,10 +18,11 @@ from lumc.graph.expr import axis
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
+from lumc.kernel.instance import Instance
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, const, load, reduce
 from lumc.runtime.cpu import Bundle
-from lumc.schedule.plan import Instance, KernelPlan, Plan, RegionPlan, Step
+from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.schedule.schedule import Schedule, Stage
 
 F = DType.F32

@@ -26,7 +26,7 @@ EVERY = [Precision("bf16"), Precision("f16"), Precision(None, "q8"), Precision("
 def saved(folder: Path, model: Model) -> Graph:
     """The graph of a model whose constants lie in a file."""
     graph = model.graph()
-    return with_weights(graph, list(graph.weights), folder / "w.safetensors", model)
+    return with_weights(graph, list(graph.weights), folder / "w.safetensors", model.read_weight)
 
 
 def outputs(graph: Graph, inputs: dict, declared: bool = False) -> dict[str, np.ndarray]:

@@ -13,7 +13,8 @@ import pytest
 from bundles import GENERIC, NATIVE, build, mlp
 from commands import Lumc
 from lumc.bundle.restore import bundle_weight
-from lumc.codegen.code import Code, Packing, Value
+from lumc.codegen.code import Code, Value
+from lumc.codegen.tile.packing import Packing
 from lumc.disk.weights import read_header, read_weight
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType

@@ -9,7 +9,7 @@ from itertools import product
 from math import prod
 
 from lumc.codegen.cpu.map import print_map
-from lumc.codegen.text.term import C_TYPES, Levels
+from lumc.codegen.text.term import C_TYPES, Levels, combine
 from lumc.codegen.text.writer import WIDTH, Writer
 from lumc.codegen.tile.program import Dim, Map, Output, Place, Range, Reduce, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
@@ -50,13 +50,6 @@ def print_reduce(w: Writer, op: Reduce) -> None:
         _window(w, op)
     else:
         _along_reduced(w, op)
-
-
-def combine(op: str, kind: DType, a: str, b: str) -> str:
-    """One step of a reduction over values of one dtype, exact for NaN."""
-    if op == "sum":
-        return f"{a} + {b}" if kind.is_float else f"lumc_add_{kind.value}({a}, {b})"
-    return f"lumc_{op}_{kind.value}({a}, {b})"
 
 
 def _along_kept(w: Writer, op: Reduce) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lumc.codegen.cpu.reduce import LONG, combine
-from lumc.codegen.text.term import C_TYPES
+from lumc.codegen.cpu.reduce import LONG
+from lumc.codegen.text.term import C_TYPES, combine
 from lumc.codegen.text.writer import WIDTH, Writer
 from lumc.codegen.tile.program import Dim, Output, Place, Range, Reduce, reference
 from lumc.graph.expr import add, axis, dim, num, substitute, text

@@ -14,6 +14,7 @@ from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.barriers import with_barriers
+from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.distribution import VECTORS, WARP, Distribution, deal
 from lumc.codegen.gpu.program import (
     Combine,
@@ -29,7 +30,6 @@ from lumc.codegen.gpu.program import (
 )
 from lumc.codegen.gpu.roles import anchor
 from lumc.codegen.gpu.shared import lay_out
-from lumc.errors import LumcError
 from lumc.graph.expr import Expr, axis, linear, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
@@ -45,19 +45,11 @@ def distribute(program: ir.Program, threads: Threads | None) -> Distributed:
     return Distributor(program, threads or Threads()).run()
 
 
-class Distributor:
-    """One run. ``values`` is the distribution of every scratch value, by the labels of its
-    dimensions; ``stored`` the dtype that its tile has; ``order`` its dimensions in memory."""
+class Distributor(Dealing):
+    """One run."""
 
     def __init__(self, program: ir.Program, threads: Threads) -> None:
-        assert program.target.gpu
-        self.program, self.threads, self.gpu = program, threads, program.target.gpu
-        self.places = dict(program.places)
-        self.values = dict[str, Distribution]()
-        self.stored = {n: computed(p.dtype) for n, p in self.places.items() if self.inside(n)}
-        self.order = dict[str, tuple[int, ...]]()
-        self.turned = set[str]()
-        self.known = set[Step]()  # whose points are dealt
+        super().__init__(program, threads)
         self._check_threads()
         self.body = self._nodes(program.body)
         self.steps = list(steps_of(self.body))
@@ -88,10 +80,6 @@ class Distributor:
         return Distributed(program, self.threads, body, tiles, shared_bytes)
 
     # ---- what is refused
-
-    def refuse(self, what: str) -> LumcError:
-        where = f"kernel '{self.program.kernel.name}'"
-        return LumcError("E0411", f"the threads of a block cannot run it: {what}", where=where)
 
     def _check_threads(self) -> None:
         t = self.threads
@@ -294,21 +282,6 @@ class Distributor:
             raise self.refuse("an accumulator would have to leave its registers")
         return "shared"
 
-    def need(self, step: Step, ref: Expr) -> Distribution:
-        """The distribution in which an operation sees a value, by its axes."""
-        if isinstance(step.op, ir.Contract) and step.roles:
-            for operand, role in ((step.op.a, step.roles.a), (step.op.b, step.roles.b)):
-                if ref is operand:
-                    return role
-        return step.points.on(ref.free)
-
-    def still(self, op: ir.Map | ir.Reduce | ir.Contract, ref: Expr) -> bool:
-        dims = self.places[ref.attr[0]].dims
-        return all(
-            d.size == 1 or (i.attr[0] in op.ranges and op.ranges[i.attr[0]].lo is d.origin)
-            for i, d in zip(ref.kids, dims, strict=True)
-        )
-
     # ---- reductions across warps, and rings of copies
 
     def _split(self, body: Sequence[Node], memory: dict[str, str]) -> list[Node]:
@@ -356,25 +329,6 @@ class Distributor:
             return False
         stored = op.term.attr[0] in self.program.kernel.stored
         return memory[self.name_of(op)] == "shared" and not stored
-
-    # ---- names
-
-    def inside(self, name: str) -> bool:
-        return self.places[name].kind == "scratch"
-
-    def name_of(self, op: ir.Map | ir.Contract) -> str:
-        return str(op.dst.attr[0])
-
-    def _labels(self, ref: Expr) -> dict[str, str]:
-        """Axes that index a value, and the labels of its dimensions."""
-        dims = self.places[ref.attr[0]].dims
-        return {i.attr[0]: d.label for i, d in zip(ref.kids, dims, strict=True) if i.kind == "axis"}
-
-    def labelled(self, ref: Expr, points: Distribution) -> Distribution:
-        return points.renamed(self._labels(ref))
-
-    def by_axis(self, ref: Expr, value: Distribution) -> Distribution:
-        return value.renamed({label: a for a, label in self._labels(ref).items()})
 
 
 def axes_of(op: ir.Map | ir.Reduce | ir.Contract) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.code import Grid
-from lumc.codegen.cpu.reduce import combine
 from lumc.codegen.gpu.distribution import WARP, Distribution, RegisterDigit
+from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Sync, loads_of, writes
 from lumc.codegen.gpu.writer import FULLY, OUTSIDE, GpuWriter, without_unused
+from lumc.codegen.text.term import combine
 from lumc.codegen.text.writer import WIDTH, about
 from lumc.graph.expr import Expr, axis, dim, num, text
 from lumc.graph.ops import DType

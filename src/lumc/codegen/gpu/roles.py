@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.distribution import WARP, Distribution, Roles, mma, simdgroup, simt
 from lumc.codegen.gpu.program import Step, plain
 from lumc.graph.expr import Expr, linear, num
@@ -14,11 +14,8 @@ from lumc.kernel.term import dtype
 from lumc.schedule.fragment import product_of
 from lumc.schedule.schedule import power
 
-if TYPE_CHECKING:
-    from lumc.codegen.gpu.distribute import Distributor
 
-
-def anchor(d: Distributor, step: Step, op: ir.Contract) -> None:
+def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
     """The distributions of a contraction's tiles, from its fragment and its grid."""
     p, size = op.plan, {a: r.largest for a, r in op.ranges.items()}
     assert p.lane_axis
@@ -49,9 +46,7 @@ def anchor(d: Distributor, step: Step, op: ir.Contract) -> None:
             d.stored[ref.attr[0]] = d.places[ref.attr[0]].dtype
 
 
-def _fragments(
-    d: Distributor, op: ir.Contract, size: Mapping[str, int], batch: Sequence[str]
-) -> Roles:
+def _fragments(d: Dealing, op: ir.Contract, size: Mapping[str, int], batch: Sequence[str]) -> Roles:
     p = op.plan
     assert p.lane_axis
     kinds = {d.places[e.attr[0]].dtype for e in (op.a, op.b)}
@@ -70,7 +65,7 @@ def _fragments(
     return replace(roles, product=product)
 
 
-def _grow(d: Distributor, op: ir.Contract, ref: Expr, role: Distribution) -> None:
+def _grow(d: Dealing, op: ir.Contract, ref: Expr, role: Distribution) -> None:
     """Tiles of operands hold whole fragments; what lies beyond the data is zero."""
     place = d.places[ref.attr[0]]
     dims = [

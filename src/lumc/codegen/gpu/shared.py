@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Tile, reads, steps_of, writes
 from lumc.codegen.tile.memory import Interval, aligned, allocate
-
-if TYPE_CHECKING:
-    from lumc.codegen.gpu.distribute import Distributor
 
 ROW = 16  # bytes: what fragments load and copies store starts at a multiple
 BANK = 4
@@ -21,7 +18,7 @@ LARGEST = 255  # registers of one thread
 
 
 def lay_out(
-    d: Distributor, body: Sequence[Node], memory: Mapping[str, str]
+    d: Dealing, body: Sequence[Node], memory: Mapping[str, str]
 ) -> tuple[dict[str, Tile], int]:
     """(tiles, bytes of shared memory); raises E0411 if they do not fit."""
     tiles, offset = dict[str, Tile](), 0
@@ -55,7 +52,7 @@ def lay_out(
     return tiles, offset
 
 
-def _strides(d: Distributor, name: str) -> tuple[tuple[int, ...], int]:
+def _strides(d: Dealing, name: str) -> tuple[tuple[int, ...], int]:
     """Strides and size of a shared tile in elements. Rows are padded: those of a transpose by one
     word, so that its columns lie in different banks; others keep the alignment of vectors."""
     dims, nbytes = d.places[name].dims, d.stored[name].nbytes
@@ -73,9 +70,7 @@ def _strides(d: Distributor, name: str) -> tuple[tuple[int, ...], int]:
     return tuple(strides), aligned(n * nbytes, ROW) // nbytes
 
 
-def _check_fragments(
-    d: Distributor, step: Step, op: ir.Contract, memory: Mapping[str, str]
-) -> None:
+def _check_fragments(d: Dealing, step: Step, op: ir.Contract, memory: Mapping[str, str]) -> None:
     """Rows of shared operands start on 16 bytes, and all that fragments read is written."""
     assert step.roles and step.roles.product
     packed = step.roles.product.word > 1  # otherwise every element is loaded by itself

@@ -294,3 +294,10 @@ class Levels:
             return False
         lo, hi = bounds(e.kids[0], self.printer.ranges)
         return lo >= -(1 << 31) and hi < 1 << 31
+
+
+def combine(op: str, kind: DType, a: str, b: str) -> str:
+    """One step of a reduction over values of one dtype, exact for NaN."""
+    if op == "sum":
+        return f"{a} + {b}" if kind.is_float else f"lumc_add_{kind.value}({a}, {b})"
+    return f"lumc_{op}_{kind.value}({a}, {b})"

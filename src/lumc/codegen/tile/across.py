@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.code import Packing
+from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, axis, bounds, num, substitute
 
 GROWTH = 2  # times the elements of a weight: more of them would be read than before

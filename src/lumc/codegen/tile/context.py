@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.code import Packing
+from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, axis, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from lumc.codegen.code import Packing
+from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, combine, dim, make, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, prod
 
-from lumc.codegen.code import Packing
 from lumc.codegen.tile.context import Body, Context, Scope
+from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.program import Map, Range, whole
 from lumc.errors import LumcError
 from lumc.graph.expr import (

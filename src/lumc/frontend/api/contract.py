@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lumc.frontend.api.elementwise import broadcast_shapes, where
 from lumc.frontend.api.join import pad, pad_axis
 from lumc.frontend.api.movement import axis_of, moveaxis, unsqueeze
+from lumc.frontend.api.value import V
 from lumc.frontend.api.view import plus, times
 from lumc.graph.dim import Extent
 from lumc.graph.graph import shape_text
 from lumc.graph.ops import DType
 
-if TYPE_CHECKING:
-    from lumc.frontend.api.tensor import Tensor
-
 Sizes = int | Sequence[int]
 
 
-def matmul(x: Tensor, y: Any) -> Tensor:
+def matmul(x: V, y: Any) -> V:
     """[.., m, k] @ [.., k, n] -> [.., m, n] with numpy's broadcasting; vectors lose their axis."""
     y = x.lift(y)
     if not x.ndim or not y.ndim:
@@ -40,7 +38,7 @@ def matmul(x: Tensor, y: Any) -> Tensor:
     return out.squeeze(-1) if y.ndim == 1 else out
 
 
-def rmatmul(x: Tensor, y: Any) -> Tensor:
+def rmatmul(x: V, y: Any) -> V:
     return matmul(x.lift(y), x)
 
 
@@ -58,9 +56,7 @@ def _pads(padding: Any, rank: int) -> list[tuple[int, int]]:
     return [(p, p) if isinstance(p, int) else (p[0], p[1]) for p in each]
 
 
-def _windows(
-    x: Tensor, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> Tensor:
+def _windows(x: V, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> V:
     """[n, c, out.., k..] from [n, c, in..]."""
     for i, (k, s, d) in enumerate(zip(sizes, strides, dilations, strict=True)):
         x = x.unfold(2 + i, k, s, d)
@@ -68,14 +64,14 @@ def _windows(
 
 
 def conv(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    x: V,
+    weight: V,
+    bias: V | None = None,
     stride: Sizes = 1,
     padding: Any = 0,
     dilation: Sizes = 1,
     groups: int = 1,
-) -> Tensor:
+) -> V:
     """x [n, c, in..], weight [o, c / groups, k..], bias [o] -> [n, o, out..]; any rank."""
     rank = x.ndim - 2
     _check_conv(x, weight, rank, groups, weight.shape[0], weight.shape[1:2])
@@ -100,7 +96,7 @@ def conv(
 
 
 def _check_conv(
-    x: Tensor, weight: Tensor, rank: int, groups: int, outs: Extent, ins: Sequence[Extent]
+    x: V, weight: V, rank: int, groups: int, outs: Extent, ins: Sequence[Extent]
 ) -> None:
     static = all(isinstance(e, int) for e in weight.shape)
     fits = weight.ndim == x.ndim and rank >= 1 and groups >= 1
@@ -110,30 +106,30 @@ def _check_conv(
         raise x.refuse("E0121", what)
 
 
-def conv1d(x: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> Tensor:
+def conv1d(x: V, weight: V, bias: V | None = None, **options: Any) -> V:
     return _of_rank(1, x).conv(weight, bias, **options)
 
 
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> Tensor:
+def conv2d(x: V, weight: V, bias: V | None = None, **options: Any) -> V:
     return _of_rank(2, x).conv(weight, bias, **options)
 
 
-def _of_rank(rank: int, x: Tensor) -> Tensor:
+def _of_rank(rank: int, x: V) -> V:
     if x.ndim != rank + 2:
         raise x.refuse("E0121", f"conv{rank}d of {x.describe()} needs {rank + 2} axes")
     return x
 
 
 def conv_transpose(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    x: V,
+    weight: V,
+    bias: V | None = None,
     stride: Sizes = 1,
     padding: Any = 0,
     output_padding: Sizes = 0,
     dilation: Sizes = 1,
     groups: int = 1,
-) -> Tensor:
+) -> V:
     """x [n, c, in..], weight [c, o / groups, k..]: a convolution of x with zeros between.
 
     The result is made up to a multiple of the stride, of which all phases have as many elements.
@@ -161,7 +157,7 @@ def conv_transpose(
     return y
 
 
-def _spread(x: Tensor, axis: int, step: int) -> Tensor:
+def _spread(x: V, axis: int, step: int) -> V:
     """``step - 1`` zeros between neighbours."""
     if step == 1:
         return x
@@ -170,7 +166,7 @@ def _spread(x: Tensor, axis: int, step: int) -> Tensor:
     return flat.slice(axis, 0, plus(times(x.shape[axis], step), 1 - step))
 
 
-def _pad_or_crop(x: Tensor, axis: int, before: int, after: int) -> Tensor:
+def _pad_or_crop(x: V, axis: int, before: int, after: int) -> V:
     size = x.shape[axis]
     if before < 0 or after < 0:
         x = x.slice(axis, max(-before, 0), plus(size, min(after, 0)))
@@ -178,7 +174,7 @@ def _pad_or_crop(x: Tensor, axis: int, before: int, after: int) -> Tensor:
 
 
 def _extended(
-    x: Tensor, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int], padding: Any
+    x: V, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int], padding: Any
 ) -> list[tuple[int, int]]:
     """Pads that make room for the last, partial windows (ceil mode)."""
     out = list[tuple[int, int]]()
@@ -194,13 +190,13 @@ def _extended(
 
 
 def max_pool(
-    x: Tensor,
+    x: V,
     kernel: Sizes,
     stride: Sizes | None = None,
     padding: Any = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
-) -> Tensor:
+) -> V:
     """[n, c, in..] -> [n, c, out..]; outside there is the least value."""
     rank = x.ndim - 2
     sizes, dilations = _each(kernel, rank), _each(dilation, rank)
@@ -212,13 +208,13 @@ def max_pool(
 
 
 def avg_pool(
-    x: Tensor,
+    x: V,
     kernel: Sizes,
     stride: Sizes | None = None,
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Tensor:
+) -> V:
     """[n, c, in..] -> [n, c, out..]; the padding counts unless told otherwise."""
     rank = x.ndim - 2
     sizes, ones = _each(kernel, rank), (1,) * rank
@@ -242,7 +238,7 @@ def _grown(shape: Sequence[Extent], pads: Sequence[tuple[int, int]]) -> list[Ext
     return [*shape[:2], *(plus(e, *p) for e, p in zip(shape[2:], pads, strict=True))]
 
 
-def adaptive_avg_pool(x: Tensor, size: Sizes) -> Tensor:
+def adaptive_avg_pool(x: V, size: Sizes) -> V:
     """[n, c, in..] -> [n, c, size..]: windows from floor(i n / size) to ceil((i + 1) n / size)."""
     rank = x.ndim - 2
     for i, m in enumerate(_each(size, rank)):
@@ -269,29 +265,29 @@ def _averages(n: int, m: int) -> np.ndarray[Any, np.dtype[np.float64]]:
 # ---- lookups: sum of the rows, all but one of which a select turns to zero
 
 
-def one_hot(ids: Tensor, n: Extent, dtype: DType | str = "f32") -> Tensor:
+def one_hot(ids: V, n: Extent, dtype: DType | str = "f32") -> V:
     """[..] -> [.., n]: 1 at the position of the id, all 0 when it is outside 0..n-1."""
     return _is(ids, n).to(dtype)
 
 
-def _is(ids: Tensor, n: Extent) -> Tensor:
+def _is(ids: V, n: Extent) -> V:
     """[.., n] bool: where the position equals the id."""
     if not ids.dtype.is_int:
         raise ids.refuse("E0123", f"positions must be ints, got {ids.describe()}")
     return ids.model.arange(n, dtype=ids.dtype) == unsqueeze(ids, -1)
 
 
-def _wrapped(ids: Tensor, n: Extent, wrap: bool) -> Tensor:
+def _wrapped(ids: V, n: Extent, wrap: bool) -> V:
     return where(ids < 0, ids + ids.model.size(n, ids.dtype), ids) if wrap else ids
 
 
-def _chosen(mask: Tensor, rows: Tensor) -> Tensor:
+def _chosen(mask: V, rows: V) -> V:
     """The one element of the last axis where the mask is on."""
     picked = mask * rows
     return picked.max(-1) if picked.dtype is DType.BOOL else picked.sum(-1)
 
 
-def index_select(x: Tensor, axis: int, ids: Tensor, wrap: bool = False) -> Tensor:
+def index_select(x: V, axis: int, ids: V, wrap: bool = False) -> V:
     """``x[.., ids, ..]``: the axis is replaced by the axes of ids; ``wrap`` counts negative ids
     from the end. An id outside gives zeros."""
     axis = axis_of(x, axis)
@@ -303,12 +299,12 @@ def index_select(x: Tensor, axis: int, ids: Tensor, wrap: bool = False) -> Tenso
     return _chosen(mask, rows)
 
 
-def embedding(table: Tensor, ids: Tensor) -> Tensor:
+def embedding(table: V, ids: V) -> V:
     """Rows of ``table`` [n, d] at ``ids`` [..] -> [.., d]."""
     return index_select(table, 0, ids)
 
 
-def gather(x: Tensor, axis: int, ids: Tensor, wrap: bool = False) -> Tensor:
+def gather(x: V, axis: int, ids: V, wrap: bool = False) -> V:
     """``out[i, j] = x[ids[i, j], j]`` for axis 0, as torch.gather."""
     axis = axis_of(x, axis)
     if ids.ndim != x.ndim:

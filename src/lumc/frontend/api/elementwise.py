@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lumc.frontend.api.dtypes import as_dtype
+from lumc.frontend.api.value import V
 from lumc.frontend.api.view import places
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, num
@@ -13,9 +15,6 @@ from lumc.graph.expr import add as add_index
 from lumc.graph.expr import mul as mul_index
 from lumc.graph.graph import Iota, Read, Scalar, shape_text
 from lumc.graph.ops import DType, Op
-
-if TYPE_CHECKING:
-    from lumc.frontend.api.tensor import Tensor
 
 INF = math.inf
 
@@ -57,7 +56,7 @@ def promoted(a: DType, b: DType) -> DType:
     return max(a, b, key=RANK.__getitem__)
 
 
-def broadcast_shapes(x: Tensor, *shapes: Sequence[Extent]) -> tuple[Extent, ...]:
+def broadcast_shapes(x: V, *shapes: Sequence[Extent]) -> tuple[Extent, ...]:
     """The common shape of several, by numpy's rules; E0120 names the shapes that do not fit."""
     out: list[Extent] = [1] * max(len(s) for s in shapes)
     for s in shapes:
@@ -70,7 +69,7 @@ def broadcast_shapes(x: Tensor, *shapes: Sequence[Extent]) -> tuple[Extent, ...]
     return tuple(out)
 
 
-def expand_to(x: Tensor, shape: Sequence[Extent]) -> Tensor:
+def expand_to(x: V, shape: Sequence[Extent]) -> V:
     """Broadcast to a shape that is known to fit."""
     if x.shape == tuple(shape):
         return x
@@ -79,13 +78,13 @@ def expand_to(x: Tensor, shape: Sequence[Extent]) -> Tensor:
     return x.view(shape, env)
 
 
-def together(op: Op, a: Tensor, b: Tensor) -> Tensor:
+def together(op: Op, a: V, b: V) -> V:
     """A binary primitive after broadcasting."""
     shape = broadcast_shapes(a, a.shape, b.shape)
     return a.model.emit(op, [expand_to(a, shape), expand_to(b, shape)])
 
 
-def pair(a: Tensor, value: Any) -> tuple[Tensor, Tensor]:
+def pair(a: V, value: Any) -> tuple[V, V]:
     """Both operands in one dtype."""
     b = a.lift(value)
     if isinstance(value, float) and not a.dtype.is_float:
@@ -94,15 +93,13 @@ def pair(a: Tensor, value: Any) -> tuple[Tensor, Tensor]:
     return to(a, dtype), to(b, dtype)
 
 
-def constant(x: Tensor) -> float | int | bool | None:
+def constant(x: V) -> float | int | bool | None:
     """The value of a tensor that is one number everywhere."""
     return x.operand.value if isinstance(x.operand, Scalar) and not x.operand.bounds else None
 
 
-def to(x: Tensor, dtype: DType | str) -> Tensor:
+def to(x: V, dtype: DType | str) -> V:
     """Cast: floats truncate to ints, ints wrap, bool becomes 0 and 1, nonzero becomes true."""
-    from lumc.frontend.api.model import as_dtype
-
     kind = as_dtype(dtype)
     if kind is x.dtype:
         return x
@@ -116,7 +113,7 @@ def to(x: Tensor, dtype: DType | str) -> Tensor:
     return x.model.emit(Op.CONTIGUOUS, [x], dtype=kind)
 
 
-def contiguous(x: Tensor) -> Tensor:
+def contiguous(x: V) -> V:
     """A stored copy."""
     return x.model.emit(Op.CONTIGUOUS, [x], dtype=x.dtype, whole=True)
 
@@ -124,7 +121,7 @@ def contiguous(x: Tensor) -> Tensor:
 # ---- arithmetic
 
 
-def _positions(op: Op, a: Tensor, b: Tensor) -> Tensor | None:
+def _positions(op: Op, a: V, b: V) -> V | None:
     """Sums of positions and multiples of them are positions: index maps, not nodes."""
     indices = list[Expr]()
     shape = broadcast_shapes(a, a.shape, b.shape)
@@ -144,7 +141,7 @@ def _positions(op: Op, a: Tensor, b: Tensor) -> Tensor | None:
     return type(a)(a.model, Iota(a.dtype, mul_index(other, constants[0].attr[0])), shape)
 
 
-def add(x: Tensor, y: Any) -> Tensor:
+def add(x: V, y: Any) -> V:
     a, b = pair(x, y)
     positions = _positions(Op.ADD, a, b)
     if positions is not None:
@@ -155,7 +152,7 @@ def add(x: Tensor, y: Any) -> Tensor:
     return together(Op.ADD, b, a) if _is_left_constant(a, b) else together(Op.ADD, a, b)
 
 
-def mul(x: Tensor, y: Any) -> Tensor:
+def mul(x: V, y: Any) -> V:
     """The product; by a bool tensor a select: ``false * x = 0`` even for inf and NaN."""
     b = x.lift(y)
     if DType.BOOL in (x.dtype, b.dtype):
@@ -170,11 +167,11 @@ def mul(x: Tensor, y: Any) -> Tensor:
     return together(Op.MUL, b, x) if _is_left_constant(x, b) else together(Op.MUL, x, b)
 
 
-def _is_left_constant(a: Tensor, b: Tensor) -> bool:
+def _is_left_constant(a: V, b: V) -> bool:
     return constant(a) is not None and constant(b) is None
 
 
-def select(c: Tensor, x: Tensor) -> Tensor:
+def select(c: V, x: V) -> V:
     """``x`` where ``c``, else 0."""
     known = constant(c)
     if known is None:
@@ -183,44 +180,44 @@ def select(c: Tensor, x: Tensor) -> Tensor:
     return expand_to(x if known else x.model.full((), 0, x.dtype), shape)
 
 
-def neg(x: Tensor) -> Tensor:
+def neg(x: V) -> V:
     return mul(x, -1)
 
 
-def sub(x: Tensor, y: Any) -> Tensor:
+def sub(x: V, y: Any) -> V:
     a, b = pair(x, y)
     return add(a, mul(b, -1))
 
 
-def rsub(x: Tensor, y: Any) -> Tensor:
+def rsub(x: V, y: Any) -> V:
     b, a = pair(x, y)
     return add(a, mul(b, -1))
 
 
-def div(x: Tensor, y: Any) -> Tensor:
+def div(x: V, y: Any) -> V:
     a, b = floats(*pair(x, y))
     return mul(a, reciprocal(b))
 
 
-def rdiv(x: Tensor, y: Any) -> Tensor:
+def rdiv(x: V, y: Any) -> V:
     b, a = floats(*pair(x, y))
     return mul(reciprocal(b), a)
 
 
-def floats(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def floats(a: V, b: V) -> tuple[V, V]:
     return (a, b) if a.dtype.is_float else (to(a, DType.F32), to(b, DType.F32))
 
 
-def reciprocal(x: Tensor) -> Tensor:
+def reciprocal(x: V) -> V:
     return x.unary(Op.RECIP)
 
 
-def fmod(x: Tensor, y: Any) -> Tensor:
+def fmod(x: V, y: Any) -> V:
     """The remainder with the sign of the dividend, as C's fmod."""
     return together(Op.MOD, *pair(x, y))
 
 
-def remainder(x: Tensor, y: Any) -> Tensor:
+def remainder(x: V, y: Any) -> V:
     """The remainder with the sign of the divisor, as Python's %."""
     a, b = pair(x, y)
     rest = together(Op.MOD, a, b)
@@ -237,31 +234,31 @@ def remainder(x: Tensor, y: Any) -> Tensor:
 # ---- comparisons: false when an operand is NaN
 
 
-def lt(x: Tensor, y: Any) -> Tensor:
+def lt(x: V, y: Any) -> V:
     return together(Op.LT, *pair(x, y))
 
 
-def gt(x: Tensor, y: Any) -> Tensor:
+def gt(x: V, y: Any) -> V:
     a, b = pair(x, y)
     return together(Op.LT, b, a)
 
 
-def le(x: Tensor, y: Any) -> Tensor:
+def le(x: V, y: Any) -> V:
     a, b = pair(x, y)
     return _ordered(logical_not(together(Op.LT, b, a)), a, b)
 
 
-def ge(x: Tensor, y: Any) -> Tensor:
+def ge(x: V, y: Any) -> V:
     a, b = pair(x, y)
     return _ordered(logical_not(together(Op.LT, a, b)), a, b)
 
 
-def eq(x: Tensor, y: Any) -> Tensor:
+def eq(x: V, y: Any) -> V:
     a, b = pair(x, y)
     return _ordered(logical_not(_differ(a, b)), a, b)
 
 
-def ne(x: Tensor, y: Any) -> Tensor:
+def ne(x: V, y: Any) -> V:
     """True when an operand is NaN."""
     a, b = pair(x, y)
     if a.dtype.is_float:
@@ -269,11 +266,11 @@ def ne(x: Tensor, y: Any) -> Tensor:
     return _differ(a, b)
 
 
-def _differ(a: Tensor, b: Tensor) -> Tensor:
+def _differ(a: V, b: V) -> V:
     return together(Op.ADD, together(Op.LT, a, b), together(Op.LT, b, a))
 
 
-def _ordered(holds: Tensor, *values: Tensor) -> Tensor:
+def _ordered(holds: V, *values: V) -> V:
     """``holds`` and none of the values is NaN."""
     for v in values:
         if v.dtype.is_float and not never_nan(v):
@@ -281,54 +278,54 @@ def _ordered(holds: Tensor, *values: Tensor) -> Tensor:
     return holds
 
 
-def never_nan(x: Tensor) -> bool:
+def never_nan(x: V) -> bool:
     o = x.operand
     return isinstance(o, Iota) or (isinstance(o, Scalar) and not math.isnan(o.value))
 
 
-def _comparable(x: Tensor) -> Tensor:
+def _comparable(x: V) -> V:
     """True unless NaN: every other float is below inf or above -inf."""
     return together(Op.ADD, lt(x, INF), gt(x, -INF))
 
 
-def isnan(x: Tensor) -> Tensor:
+def isnan(x: V) -> V:
     if not x.dtype.is_float:
         return x.model.full(x.shape, False, DType.BOOL)
     return logical_not(_comparable(x))
 
 
-def isinf(x: Tensor) -> Tensor:
+def isinf(x: V) -> V:
     return logical_or(eq(x, INF), eq(x, -INF))
 
 
 # ---- bool
 
 
-def _bools(x: Tensor, y: Any) -> tuple[Tensor, Tensor]:
+def _bools(x: V, y: Any) -> tuple[V, V]:
     b = x.lift(y)
     if x.dtype is not DType.BOOL or b.dtype is not DType.BOOL:
         raise x.refuse("E0123", f"& | ^ ~ need bool, got {x.describe()} and {b.describe()}")
     return x, b
 
 
-def logical_not(x: Tensor) -> Tensor:
+def logical_not(x: V) -> V:
     a, _ = _bools(x, True)
     return together(Op.LT, a, a.model.full((), True, DType.BOOL))
 
 
-def logical_and(x: Tensor, y: Any) -> Tensor:
+def logical_and(x: V, y: Any) -> V:
     return select(*_bools(x, y))
 
 
-def logical_or(x: Tensor, y: Any) -> Tensor:
+def logical_or(x: V, y: Any) -> V:
     return together(Op.ADD, *_bools(x, y))
 
 
-def logical_xor(x: Tensor, y: Any) -> Tensor:
+def logical_xor(x: V, y: Any) -> V:
     return _differ(*_bools(x, y))
 
 
-def where(c: Tensor, x: Any, y: Any) -> Tensor:
+def where(c: V, x: Any, y: Any) -> V:
     """``x`` where ``c``, else ``y``; at least one of the three is a tensor of the model."""
     if isinstance(x, bool | int | float) and isinstance(y, bool | int | float):
         kind = scalar_dtype(x, scalar_dtype(y, DType.BOOL))
@@ -344,10 +341,10 @@ def where(c: Tensor, x: Any, y: Any) -> Tensor:
     return add(select(c, a), select(logical_not(c), b))
 
 
-def where_self(x: Tensor, c: Tensor, y: Any) -> Tensor:
+def where_self(x: V, c: V, y: Any) -> V:
     """``x.where(c, y)``: x where c, else y."""
     return where(c, x, y)
 
 
-def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
+def masked_fill(x: V, mask: V, value: float) -> V:
     return where(mask, x.lift(value, x.dtype), x)

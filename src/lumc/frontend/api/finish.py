@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lumc.disk.artifact import is_special, write_text
+from lumc.disk.weights import Array
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.weights import reference, write_safetensors
 from lumc.graph.bind import bind_dims
@@ -16,9 +17,6 @@ from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, num
 from lumc.graph.graph import Entry, Graph, Node, Operand, Read, WeightFile, map_indices
 from lumc.graph.text import print_graph
-
-if TYPE_CHECKING:
-    from lumc.frontend.api.model import Model
 
 T = TypeVar("T")
 
@@ -105,23 +103,24 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def save(
-    model: Model,
+    graph: Graph,
     path: str,
     dims: Mapping[str, int],
     copy: bool,
     change: Callable[[Graph], Graph],
+    values: Callable[[Node], Array],
 ) -> None:
-    """Write the graph to ``path`` (``-``: stdout) with its dims bound, changed.
+    """Write a graph to ``path`` (``-``: stdout) with its dims bound, changed.
 
-    Constants - with ``copy`` all weights - go to a safetensors file beside it.
+    Constants - with ``copy`` all weights - go to a safetensors file beside it, with their values.
     """
-    graph = bind_dims(model.graph(), dims) if dims else model.graph()
+    graph = bind_dims(graph, dims) if dims else graph
     moved = [w for w in graph.weights if copy or w.file is None]
     if moved and (path == "-" or is_special(Path(path))):
         what = f"{len(moved)} weights need a safetensors file beside the graph"
         raise LumcError("E0204", what, fix="name the graph with -o", exit=Exit.USAGE)
     if moved:
-        graph = with_weights(graph, moved, Path(path).with_suffix(".safetensors"), model)
+        graph = with_weights(graph, moved, Path(path).with_suffix(".safetensors"), values)
     base = None if path == "-" else Path(path).resolve().parent
     write_text(path, print_graph(change(graph), path=lambda file: shown_path(file, base)))
 
@@ -138,9 +137,11 @@ def same(e: T) -> T:
     return e
 
 
-def with_weights(graph: Graph, moved: list[Node], target: Path, model: Model) -> Graph:
+def with_weights(
+    graph: Graph, moved: list[Node], target: Path, values: Callable[[Node], Array]
+) -> Graph:
     """The graph whose ``moved`` weights lie in a new file."""
-    write_safetensors(target, [(w.name, w.dtype, model.read_weight(w)) for w in moved])
+    write_safetensors(target, [(w.name, w.dtype, values(w)) for w in moved])
     file = reference(target)
     new = {w: replace(w, file=file, key=w.name, how=None) for w in moved}
     weights = tuple(new.get(w, w) for w in graph.weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lumc.frontend.api.elementwise import (
     add,
@@ -28,10 +28,8 @@ from lumc.frontend.api.elementwise import (
     to,
     where,
 )
+from lumc.frontend.api.value import V
 from lumc.graph.ops import DType, Op
-
-if TYPE_CHECKING:
-    from lumc.frontend.api.tensor import Tensor
 
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
@@ -52,7 +50,7 @@ ERF = (
 # ---- powers and quotients
 
 
-def floordiv(x: Tensor, y: Any) -> Tensor:
+def floordiv(x: V, y: Any) -> V:
     """``floor(x / y)``; of ints exactly, while the quotient has at most 50 bits."""
     a, b = pair(x, y)
     if a.dtype.is_float:
@@ -61,11 +59,11 @@ def floordiv(x: Tensor, y: Any) -> Tensor:
     return to(floor(whole * reciprocal(to(b, DType.F64)) + 0.5), a.dtype)
 
 
-def square(x: Tensor) -> Tensor:
+def square(x: V) -> V:
     return mul(x, x)
 
 
-def pow(x: Tensor, y: Any) -> Tensor:
+def pow(x: V, y: Any) -> V:
     """Small integer powers by multiplication, halves by sqrt, else ``exp2(y * log2(x))``."""
     exponent = constant(y) if not isinstance(y, int | float) else y
     if exponent is None or not math.isfinite(exponent):
@@ -87,7 +85,7 @@ def pow(x: Tensor, y: Any) -> Tensor:
     return where(lt(x, 0), neg(size), size) if int(exponent) % 2 else size
 
 
-def _power(x: Tensor, n: int) -> Tensor:
+def _power(x: V, n: int) -> V:
     """``x ** n`` by squaring, n >= 1."""
     if n == 1:
         return x
@@ -96,7 +94,7 @@ def _power(x: Tensor, n: int) -> Tensor:
     return mul(whole, x) if n % 2 else whole
 
 
-def rpow(x: Tensor, base: Any) -> Tensor:
+def rpow(x: V, base: Any) -> V:
     if not isinstance(base, int | float):
         return pow(x.lift(base), x)
     if not x.dtype.is_float:
@@ -107,66 +105,66 @@ def rpow(x: Tensor, base: Any) -> Tensor:
 # ---- exponentials and friends
 
 
-def exp2(x: Tensor) -> Tensor:
+def exp2(x: V) -> V:
     return x.unary(Op.EXP2)
 
 
-def exp(x: Tensor) -> Tensor:
+def exp(x: V) -> V:
     return exp2(mul(x, LOG2E))
 
 
-def log2(x: Tensor) -> Tensor:
+def log2(x: V) -> V:
     return x.unary(Op.LOG2)
 
 
-def log(x: Tensor) -> Tensor:
+def log(x: V) -> V:
     return mul(log2(x), LN2)
 
 
-def sqrt(x: Tensor) -> Tensor:
+def sqrt(x: V) -> V:
     return x.unary(Op.SQRT)
 
 
-def rsqrt(x: Tensor) -> Tensor:
+def rsqrt(x: V) -> V:
     return reciprocal(sqrt(x))
 
 
-def sin(x: Tensor) -> Tensor:
+def sin(x: V) -> V:
     return x.unary(Op.SIN)
 
 
-def cos(x: Tensor) -> Tensor:
+def cos(x: V) -> V:
     """``1 - 2 sin(x / 2)^2``: unlike ``sin(x + pi / 2)`` it loses nothing for large x."""
     return square(sin(mul(x, 0.5))) * -2.0 + 1.0
 
 
-def tan(x: Tensor) -> Tensor:
+def tan(x: V) -> V:
     return div(sin(x), cos(x))
 
 
 # ---- pieces and rounding
 
 
-def relu(x: Tensor) -> Tensor:
+def relu(x: V) -> V:
     """``max(x, 0)``; NaN stays NaN."""
     return select(logical_not(lt(x, 0)), x)
 
 
-def abs(x: Tensor) -> Tensor:
+def abs(x: V) -> V:
     return mul(x, _sign_or_one(x))
 
 
-def _sign_or_one(x: Tensor) -> Tensor:
+def _sign_or_one(x: V) -> V:
     """-1 below zero, else 1."""
     return add(select(lt(x, 0), x.lift(-2)), 1)
 
 
-def sign(x: Tensor) -> Tensor:
+def sign(x: V) -> V:
     """-1, 0 or 1; 0 of NaN."""
     return add(select(gt(x, 0), x.lift(1)), select(lt(x, 0), x.lift(-1)))
 
 
-def maximum(x: Tensor, y: Any) -> Tensor:
+def maximum(x: V, y: Any) -> V:
     """The greater one; NaN when either is NaN."""
     a, b = pair(x, y)
     if constant(a) is not None:
@@ -177,7 +175,7 @@ def maximum(x: Tensor, y: Any) -> Tensor:
     return where(below, b, a)
 
 
-def minimum(x: Tensor, y: Any) -> Tensor:
+def minimum(x: V, y: Any) -> V:
     """The smaller one; NaN when either is NaN."""
     a, b = pair(x, y)
     if constant(a) is not None:
@@ -188,38 +186,38 @@ def minimum(x: Tensor, y: Any) -> Tensor:
     return where(above, b, a)
 
 
-def clip(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
+def clip(x: V, low: Any = None, high: Any = None) -> V:
     if low is not None:
         x = maximum(x, low)
     return x if high is None else minimum(x, high)
 
 
-def trunc(x: Tensor) -> Tensor:
+def trunc(x: V) -> V:
     """Towards zero."""
     return x if not x.dtype.is_float else sub(x, _fraction(x))
 
 
-def _fraction(x: Tensor) -> Tensor:
+def _fraction(x: V) -> V:
     """What lies behind the point, with the sign of x; 0 of inf and NaN."""
     rest = fmod(x, 1.0)
     return select(lt(rest, 1.0), rest)  # fmod(inf, 1) is NaN
 
 
-def floor(x: Tensor) -> Tensor:
+def floor(x: V) -> V:
     if not x.dtype.is_float:
         return x
     rest = _fraction(x)
     return add(sub(x, rest), select(lt(rest, 0.0), x.lift(-1.0)))
 
 
-def ceil(x: Tensor) -> Tensor:
+def ceil(x: V) -> V:
     if not x.dtype.is_float:
         return x
     rest = _fraction(x)
     return add(sub(x, rest), select(gt(rest, 0.0), x.lift(1.0)))
 
 
-def round(x: Tensor) -> Tensor:
+def round(x: V) -> V:
     """To the nearest integer, halves to the even one."""
     if not x.dtype.is_float:
         return x
@@ -233,47 +231,47 @@ def round(x: Tensor) -> Tensor:
 # ---- activations
 
 
-def sigmoid(x: Tensor) -> Tensor:
+def sigmoid(x: V) -> V:
     return reciprocal(add(exp(neg(x)), 1.0))
 
 
-def tanh(x: Tensor) -> Tensor:
+def tanh(x: V) -> V:
     """``2 * sigmoid(2 x) - 1``."""
     return add(mul(sigmoid(mul(x, 2.0)), 2.0), -1.0)
 
 
-def silu(x: Tensor) -> Tensor:
+def silu(x: V) -> V:
     return mul(x, sigmoid(x))
 
 
-def softplus(x: Tensor) -> Tensor:
+def softplus(x: V) -> V:
     """``log(1 + exp(x))`` without overflow."""
     return add(relu(x), log(add(exp(neg(abs(x))), 1.0)))
 
 
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+def elu(x: V, alpha: float = 1.0) -> V:
     below = mul(add(exp(x), -1.0), alpha)
     return where(lt(x, 0), below, x)
 
 
-def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+def leaky_relu(x: V, slope: float = 0.01) -> V:
     return mul(x, add(select(lt(x, 0), x.lift(slope - 1.0)), 1.0))
 
 
-def hardsigmoid(x: Tensor) -> Tensor:
+def hardsigmoid(x: V) -> V:
     return clip(add(mul(x, 1.0 / 6.0), 0.5), 0.0, 1.0)
 
 
-def hardswish(x: Tensor) -> Tensor:
+def hardswish(x: V) -> V:
     return mul(x, hardsigmoid(x))
 
 
-def erf(x: Tensor) -> Tensor:
+def erf(x: V) -> V:
     """``2 * sigmoid(2 g) - 1`` with g = atanh(erf(x)), an odd polynomial."""
     return add(mul(_normal_sigmoid(x), 2.0), -1.0)
 
 
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+def gelu(x: V, approximate: str = "none") -> V:
     """``x * (1 + erf(x / sqrt 2)) / 2``, or PyTorch's tanh form."""
     if approximate == "tanh":
         inner = mul(add(mul(mul(mul(x, x), x), 0.044715), x), 2.0 * math.sqrt(2.0 / math.pi))
@@ -281,7 +279,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return mul(x, _normal_sigmoid(mul(x, math.sqrt(0.5))))
 
 
-def _normal_sigmoid(x: Tensor) -> Tensor:
+def _normal_sigmoid(x: V) -> V:
     """``(1 + erf(x)) / 2`` as one logistic of an odd polynomial; see ``ERF``."""
     x2 = mul(x, x)
     poly = mul(x2, ERF[-1])

@@ -4,20 +4,18 @@ are."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lumc.frontend.api.movement import at, axis_of, slice_axis, unsqueeze
+from lumc.frontend.api.value import V
 from lumc.frontend.api.view import at_least, ceil_div, minus, place, plus, times
 from lumc.graph.dim import Extent, as_expr
 from lumc.graph.expr import add, mul, num
 from lumc.graph.graph import Bound
 from lumc.graph.ops import DType
 
-if TYPE_CHECKING:
-    from lumc.frontend.api.tensor import Tensor
 
-
-def pad(x: Tensor, widths: Sequence[Any], value: float | int | bool = 0) -> Tensor:
+def pad(x: V, widths: Sequence[Any], value: float | int | bool = 0) -> V:
     """``widths``: (before, after) for every axis. Outside, the tensor is ``value``.
 
     Zeros are bounds on a read and cost nothing; another value is added where the mask is off.
@@ -32,7 +30,7 @@ def pad(x: Tensor, widths: Sequence[Any], value: float | int | bool = 0) -> Tens
     return padded + (~inside) * x.lift(value, x.dtype)
 
 
-def _zero_pad(x: Tensor, widths: Sequence[Any]) -> Tensor:
+def _zero_pad(x: V, widths: Sequence[Any]) -> V:
     env = [place(i) for i in range(x.ndim)]
     shape, guards = list(x.shape), list[Bound]()
     for i, (before, after) in enumerate(widths):
@@ -47,13 +45,13 @@ def _zero_pad(x: Tensor, widths: Sequence[Any]) -> Tensor:
     return x.view(shape, env, guards)
 
 
-def pad_axis(x: Tensor, axis: int, before: Extent, after: Extent, value: float = 0) -> Tensor:
+def pad_axis(x: V, axis: int, before: Extent, after: Extent, value: float = 0) -> V:
     widths: list[tuple[Extent, Extent]] = [(0, 0)] * x.ndim
     widths[axis_of(x, axis)] = (before, after)
     return pad(x, widths, value)
 
 
-def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+def concat(tensors: Sequence[V], axis: int = 0) -> V:
     """Side by side along an axis: the sum of the parts, each read only where it is."""
     if not tensors:
         raise ValueError("concat of no tensors")
@@ -66,7 +64,7 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
             raise first.refuse("E0120", f"cannot concatenate {texts} along axis {axis}")
     parts = [t for t in tensors if t.shape[axis] != 0] or [first]
     total = plus(*(t.shape[axis] for t in parts))
-    whole: Tensor | None = None
+    whole: V | None = None
     position: Extent = 0
     for t in parts:
         after = minus(minus(total, position), t.shape[axis])
@@ -77,12 +75,12 @@ def concat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     return whole
 
 
-def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+def stack(tensors: Sequence[V], axis: int = 0) -> V:
     rank = tensors[0].ndim + 1
     return concat([unsqueeze(t, axis_of(t, axis, rank)) for t in tensors], axis)
 
 
-def split(x: Tensor, sizes: int | Sequence[Extent], axis: int = 0) -> list[Tensor]:
+def split(x: V, sizes: int | Sequence[Extent], axis: int = 0) -> list[V]:
     """Parts of the given sizes, or of at most ``sizes`` elements."""
     axis = axis_of(x, axis)
     whole = x.shape[axis]
@@ -92,7 +90,7 @@ def split(x: Tensor, sizes: int | Sequence[Extent], axis: int = 0) -> list[Tenso
         sizes = [min(sizes, whole - i) for i in range(0, whole, sizes)] or [0]
     if plus(*sizes) != whole:
         raise x.refuse("E0121", f"split sizes {list(sizes)} of axis {axis} of {x.describe()}")
-    parts: list[Tensor] = []
+    parts: list[V] = []
     position: Extent = 0
     for size in sizes:
         parts.append(slice_axis(x, axis, position, plus(position, size)))
@@ -100,7 +98,7 @@ def split(x: Tensor, sizes: int | Sequence[Extent], axis: int = 0) -> list[Tenso
     return parts
 
 
-def chunk(x: Tensor, n: int, axis: int = 0) -> list[Tensor]:
+def chunk(x: V, n: int, axis: int = 0) -> list[V]:
     """``n`` parts of equal size; the last may be smaller."""
     whole = x.shape[axis_of(x, axis)]
     size = ceil_div(whole, n)
@@ -112,7 +110,7 @@ def chunk(x: Tensor, n: int, axis: int = 0) -> list[Tensor]:
     return split(x, [size] * n, axis)
 
 
-def unbind(x: Tensor, axis: int = 0) -> list[Tensor]:
+def unbind(x: V, axis: int = 0) -> list[V]:
     axis = axis_of(x, axis)
     n = x.shape[axis]
     if not isinstance(n, int):
@@ -120,7 +118,7 @@ def unbind(x: Tensor, axis: int = 0) -> list[Tensor]:
     return [at(x, axis, num(i), None) for i in range(n)]
 
 
-def roll(x: Tensor, shift: int, axis: int) -> Tensor:
+def roll(x: V, shift: int, axis: int) -> V:
     """Elements move ``shift`` places up; those that fall off come back at the start."""
     axis = axis_of(x, axis)
     n = x.shape[axis]
@@ -134,19 +132,19 @@ def roll(x: Tensor, shift: int, axis: int) -> Tensor:
     return concat([slice_axis(x, axis, edge, n), slice_axis(x, axis, 0, edge)], axis)
 
 
-def _offsets(x: Tensor) -> tuple[Tensor, Tensor]:
+def _offsets(x: V) -> tuple[V, V]:
     if x.ndim < 2:
         raise x.refuse("E0122", f"{x.describe()} has no rows and columns")
     return x.model.arange(x.shape[-2])[:, None], x.model.arange(x.shape[-1])[None, :]
 
 
-def tril(x: Tensor, k: int = 0) -> Tensor:
+def tril(x: V, k: int = 0) -> V:
     """Zero above the k-th diagonal of the last two axes."""
     row, col = _offsets(x)
     return (col < row + (k + 1)) * x
 
 
-def triu(x: Tensor, k: int = 0) -> Tensor:
+def triu(x: V, k: int = 0) -> V:
     """Zero below the k-th diagonal of the last two axes."""
     row, col = _offsets(x)
     return (row + (k - 1) < col) * x

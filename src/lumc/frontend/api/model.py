@@ -10,7 +10,6 @@ g.save("model.lg")
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumc.disk.weights import read_weight
-from lumc.errors import Exit, LumcError
+from lumc.frontend.api.dtypes import as_dtype
+from lumc.frontend.api.finish import finished, save
 from lumc.frontend.api.fold import fold
+from lumc.frontend.api.refusal import caller, refuse
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import ceil_div, minus, place, places
 from lumc.graph.builder import Builder
@@ -42,41 +43,7 @@ from lumc.graph.ops import DType, Op, to_bf16
 from lumc.graph.verify import STATEMENTS, check_name
 
 Array = NDArray[Any]
-PACKAGE = str(Path(__file__).resolve().parents[2])
 LETTERS = "ijklmnopqruvwxyz"  # axis names, by position
-
-
-def refuse(code: str, what: str, *, where: str = "", fix: str = "") -> LumcError:
-    """An error about the user's model (exit 4)."""
-    return LumcError(code, what, where=where or caller(), fix=fix, exit=Exit.UNSUPPORTED)
-
-
-def caller() -> str:
-    """``file.py:line`` of the innermost frame outside lumc."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back  # type: ignore[assignment]
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else ""
-
-
-def as_dtype(value: DType | str | np.dtype[Any] | type) -> DType:
-    """A dtype by name (``f32``, ``float32``), from numpy, or as it is."""
-    if isinstance(value, DType):
-        return value
-    for d in DType:
-        if value == d.value or (d is not DType.BF16 and _numpy_name(value) == d.numpy.name):
-            return d
-    if value == "bfloat16":
-        return DType.BF16
-    known = ", ".join(d.value for d in DType)
-    raise refuse("E0123", f"dtype {value!r} is not supported", fix=f"one of: {known}")
-
-
-def _numpy_name(value: object) -> str:
-    try:
-        return np.dtype(value).name  # type: ignore[call-overload, no-any-return]
-    except TypeError:
-        return ""
 
 
 @dataclass(eq=False)
@@ -359,8 +326,6 @@ class Model:
         """The graph of all entries, without what no output or update needs."""
         if self.builder.nodes or self.builder.inputs or self.builder.outputs:
             self._close()
-        from lumc.frontend.api.finish import finished
-
         return finished(self.builder.graph(), self._names, self._shapes)
 
     def read_weight(self, node: Node) -> Array:
@@ -378,9 +343,7 @@ class Model:
     ) -> None:
         """Write the graph (``-``: to stdout), with some dims bound, as ``change`` makes it;
         constants - or with ``copy`` all weights - go to a safetensors file beside it."""
-        from lumc.frontend.api.finish import save
-
-        save(self, str(path), dims or {}, copy, change)
+        save(self.graph(), str(path), dims or {}, copy, change, self.read_weight)
 
 
 def is_number(o: Operand) -> bool:

@@ -4,8 +4,9 @@ a node."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lumc.frontend.api.value import V
 from lumc.frontend.api.view import (
     at_least,
     ceil_div,
@@ -20,13 +21,10 @@ from lumc.graph.dim import Extent, as_expr
 from lumc.graph.expr import Expr, add, mul, num
 from lumc.graph.graph import shape_text
 
-if TYPE_CHECKING:
-    from lumc.frontend.api.tensor import Tensor
-
 # ---- axes
 
 
-def axis_of(x: Tensor, axis: int, rank: int | None = None) -> int:
+def axis_of(x: V, axis: int, rank: int | None = None) -> int:
     """A possibly negative axis as 0..rank-1."""
     rank = x.ndim if rank is None else rank
     if not isinstance(axis, int) or not -rank <= axis < rank:
@@ -34,7 +32,7 @@ def axis_of(x: Tensor, axis: int, rank: int | None = None) -> int:
     return axis % rank
 
 
-def axes_of(x: Tensor, axis: int | Sequence[int] | None) -> tuple[int, ...]:
+def axes_of(x: V, axis: int | Sequence[int] | None) -> tuple[int, ...]:
     """One, several or (None) all axes, each once."""
     if axis is None:
         return tuple(range(x.ndim))
@@ -55,7 +53,7 @@ def arguments(values: tuple[Any, ...]) -> tuple[Any, ...]:
 # ---- permute, reshape
 
 
-def permute(x: Tensor, *order: Any) -> Tensor:
+def permute(x: V, *order: Any) -> V:
     axes = tuple(axis_of(x, a) for a in arguments(order))
     if sorted(axes) != list(range(x.ndim)):
         raise x.refuse("E0122", f"permute {axes} of {x.describe()} is not a permutation")
@@ -63,24 +61,24 @@ def permute(x: Tensor, *order: Any) -> Tensor:
     return x.view([x.shape[a] for a in axes], env)
 
 
-def transpose(x: Tensor, a: int = -2, b: int = -1) -> Tensor:
+def transpose(x: V, a: int = -2, b: int = -1) -> V:
     order = list(range(x.ndim))
     a, b = axis_of(x, a), axis_of(x, b)
     order[a], order[b] = b, a
     return permute(x, order)
 
 
-def moveaxis(x: Tensor, source: int, target: int) -> Tensor:
+def moveaxis(x: V, source: int, target: int) -> V:
     order = list(range(x.ndim))
     order.insert(axis_of(x, target), order.pop(axis_of(x, source)))
     return permute(x, order)
 
 
-def reverse_axes(x: Tensor) -> Tensor:
+def reverse_axes(x: V) -> V:
     return permute(x, *reversed(range(x.ndim)))
 
 
-def reshape(x: Tensor, *shape: Any) -> Tensor:
+def reshape(x: V, *shape: Any) -> V:
     """The same elements in row-major order; one extent may be -1."""
     sizes = arguments(shape)
     new = _inferred(x, sizes)
@@ -94,7 +92,7 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     return x.view(new, env)
 
 
-def _inferred(x: Tensor, sizes: Sequence[Extent]) -> tuple[Extent, ...]:
+def _inferred(x: V, sizes: Sequence[Extent]) -> tuple[Extent, ...]:
     if any(isinstance(e, int) and e < -1 for e in sizes) or list(sizes).count(-1) > 1:
         raise _no_reshape(x, sizes, "one extent may be -1, none below")
     if -1 not in sizes:
@@ -112,11 +110,11 @@ def _inferred(x: Tensor, sizes: Sequence[Extent]) -> tuple[Extent, ...]:
     return tuple(missing if e == -1 else e for e in sizes)
 
 
-def _no_reshape(x: Tensor, new: Sequence[Extent], why: str) -> Exception:
+def _no_reshape(x: V, new: Sequence[Extent], why: str) -> Exception:
     return x.refuse("E0121", f"cannot reshape {shape_text(x.shape)} to {shape_text(new)}: {why}")
 
 
-def flatten(x: Tensor, start: int = 0, end: int = -1) -> Tensor:
+def flatten(x: V, start: int = 0, end: int = -1) -> V:
     """Merge the axes start..end (both included) into one."""
     if x.ndim == 0:
         return reshape(x, 1)
@@ -128,14 +126,14 @@ def flatten(x: Tensor, start: int = 0, end: int = -1) -> Tensor:
     return reshape(x, (*x.shape[:start], merged, *x.shape[end + 1 :]))
 
 
-def unflatten(x: Tensor, axis: int, sizes: Sequence[Extent]) -> Tensor:
+def unflatten(x: V, axis: int, sizes: Sequence[Extent]) -> V:
     axis = axis_of(x, axis)
     if -1 in sizes:
         sizes = _inferred(x.model.full((x.shape[axis],), 0), sizes)
     return reshape(x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
 
 
-def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(x: V, axis: int | Sequence[int] | None = None) -> V:
     """Drop axes of extent 1: the named ones, or all."""
     axes = [i for i in range(x.ndim) if x.shape[i] == 1] if axis is None else axes_of(x, axis)
     if any(x.shape[a] != 1 for a in axes):
@@ -147,7 +145,7 @@ def squeeze(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
     return x.view([x.shape[i] for i in kept], env)
 
 
-def unsqueeze(x: Tensor, *axis: Any) -> Tensor:
+def unsqueeze(x: V, *axis: Any) -> V:
     """New axes of extent 1 at these positions of the result."""
     axes = arguments(axis)
     rank = x.ndim + len(axes)
@@ -159,7 +157,7 @@ def unsqueeze(x: Tensor, *axis: Any) -> Tensor:
     return x.view(shape, [place(i) for i in kept])
 
 
-def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
+def broadcast_to(x: V, *shape: Any) -> V:
     """Repeat axes of extent 1; -1 keeps an extent."""
     sizes = arguments(shape)
     lead = len(sizes) - x.ndim
@@ -174,7 +172,7 @@ def broadcast_to(x: Tensor, *shape: Any) -> Tensor:
 expand = broadcast_to
 
 
-def repeat(x: Tensor, *times_: Any) -> Tensor:
+def repeat(x: V, *times_: Any) -> V:
     """The whole tensor several times along each axis, as numpy's tile."""
     counts = arguments(times_)
     rank = max(len(counts), x.ndim)
@@ -189,7 +187,7 @@ def repeat(x: Tensor, *times_: Any) -> Tensor:
     return x
 
 
-def repeat_interleave(x: Tensor, n: int, axis: int) -> Tensor:
+def repeat_interleave(x: V, n: int, axis: int) -> V:
     """Every element ``n`` times in a row."""
     axis = axis_of(x, axis)
     wide = unsqueeze(x, axis + 1)
@@ -200,7 +198,7 @@ def repeat_interleave(x: Tensor, n: int, axis: int) -> Tensor:
 # ---- slices and windows
 
 
-def at(x: Tensor, axis: int, index: Expr, size: Extent | None) -> Tensor:
+def at(x: V, axis: int, index: Expr, size: Extent | None) -> V:
     """Read ``axis`` at an index over its new place; ``size`` None drops the axis."""
     env = list[Expr]()
     shape = list[Extent]()
@@ -214,7 +212,7 @@ def at(x: Tensor, axis: int, index: Expr, size: Extent | None) -> Tensor:
     return x.view(shape, env)
 
 
-def slice_axis(x: Tensor, axis: int, start: Extent, stop: Extent, step: int = 1) -> Tensor:
+def slice_axis(x: V, axis: int, start: Extent, stop: Extent, step: int = 1) -> V:
     """``start, start + step, ..`` before ``stop``, all inside the axis."""
     axis = axis_of(x, axis)
     count = ceil_div(minus(stop, start), step)
@@ -225,13 +223,13 @@ def slice_axis(x: Tensor, axis: int, start: Extent, stop: Extent, step: int = 1)
     return at(x, axis, add(mul(place(axis), step), as_expr(start)), count)
 
 
-def flip(x: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+def flip(x: V, axis: int | Sequence[int] | None = None) -> V:
     for a in axes_of(x, axis):
         x = at(x, a, add(mul(place(a), -1), as_expr(x.shape[a]), -1), x.shape[a])
     return x
 
 
-def index_tensor(x: Tensor, key: Any) -> Tensor:
+def index_tensor(x: V, key: Any) -> V:
     """``x[1, 2:, ::-1, None, ..., dim]``; a tensor of ints looks rows up (see ``take``)."""
     parts = list(key) if isinstance(key, tuple) else [key]
     used = sum(p is not None and p is not Ellipsis for p in parts)
@@ -256,7 +254,7 @@ def index_tensor(x: Tensor, key: Any) -> Tensor:
     return x
 
 
-def _position(x: Tensor, axis: int, p: Extent) -> Extent:
+def _position(x: V, axis: int, p: Extent) -> Extent:
     size = x.shape[axis]
     if isinstance(p, bool):
         raise x.refuse("E0124", f"cannot index {x.describe()} with a bool")
@@ -267,7 +265,7 @@ def _position(x: Tensor, axis: int, p: Extent) -> Extent:
     return wrapped
 
 
-def _sliced(x: Tensor, axis: int, part: Any) -> Tensor:
+def _sliced(x: V, axis: int, part: Any) -> V:
     """One slice of an index expression, with numpy's clamping."""
     step = 1 if part.step is None else part.step
     size = x.shape[axis]
@@ -293,7 +291,7 @@ def _sliced(x: Tensor, axis: int, part: Any) -> Tensor:
     return slice_axis(x, axis, start, _edge(x, axis, part.stop, size), step)
 
 
-def _edge(x: Tensor, axis: int, e: Extent | None, default: Extent) -> Extent:
+def _edge(x: V, axis: int, e: Extent | None, default: Extent) -> Extent:
     """An end of a slice of a symbolic axis; it has to be provably inside."""
     size, dims = x.shape[axis], x.model.dims
     if e is None:
@@ -307,7 +305,7 @@ def _edge(x: Tensor, axis: int, e: Extent | None, default: Extent) -> Extent:
     return edge
 
 
-def unfold(x: Tensor, axis: int, size: int, step: int = 1, dilation: int = 1) -> Tensor:
+def unfold(x: V, axis: int, size: int, step: int = 1, dilation: int = 1) -> V:
     """Windows of ``size`` elements, ``dilation`` apart, every ``step``: a new last axis."""
     axis = axis_of(x, axis)
     span = (size - 1) * dilation + 1
@@ -322,7 +320,7 @@ def unfold(x: Tensor, axis: int, size: int, step: int = 1, dilation: int = 1) ->
     return x.view(shape, env)
 
 
-def diagonal(x: Tensor) -> Tensor:
+def diagonal(x: V) -> V:
     """The diagonal of the last two axes, of equal extent, as one last axis."""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise x.refuse("E0121", f"{x.describe()} is not square")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lumc.frontend.api.join import unbind
 from lumc.frontend.api.movement import axes_of, axis_of, flatten, moveaxis, unsqueeze
+from lumc.frontend.api.value import V
 from lumc.graph.dim import Extent
 from lumc.graph.ops import DType, Op
-
-if TYPE_CHECKING:
-    from lumc.frontend.api.tensor import Tensor
 
 Axes = int | Sequence[int] | None
 
 
-def _over(op: Op, x: Tensor, axis: Axes, keepdim: bool) -> Tensor:
+def _over(op: Op, x: V, axis: Axes, keepdim: bool) -> V:
     """``sum`` or ``max`` over axes, the last one first."""
     axes = axes_of(x, axis)
     for a in sorted(axes, reverse=True):
@@ -24,18 +21,18 @@ def _over(op: Op, x: Tensor, axis: Axes, keepdim: bool) -> Tensor:
     return unsqueeze(x, *sorted(axes)) if keepdim and axes else x
 
 
-def sum(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+def sum(x: V, axis: Axes = None, keepdim: bool = False) -> V:
     """Accumulates in the dtype (f16 and bf16 in f32); bool is counted in i64."""
     if x.dtype is DType.BOOL:
         x = x.to(DType.I64)
     return _over(Op.SUM, x, axis, keepdim)
 
 
-def max(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+def max(x: V, axis: Axes = None, keepdim: bool = False) -> V:
     return _over(Op.MAX, x, axis, keepdim)
 
 
-def min(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+def min(x: V, axis: Axes = None, keepdim: bool = False) -> V:
     """The greatest of the mirrored values; ints mirror as -1 - x, which never overflows."""
     if x.dtype is DType.BOOL:
         return all(x, axis, keepdim)
@@ -44,14 +41,14 @@ def min(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return max(-x, axis, keepdim) * -1
 
 
-def mean(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+def mean(x: V, axis: Axes = None, keepdim: bool = False) -> V:
     """``sum * (1 / n)``; ints are averaged in f32."""
     if not x.dtype.is_float:
         x = x.to(DType.F32)
     return _scaled(sum(x, axis, keepdim), [x.shape[a] for a in axes_of(x, axis)])
 
 
-def _scaled(total: Tensor, extents: Sequence[Extent], correction: int = 0) -> Tensor:
+def _scaled(total: V, extents: Sequence[Extent], correction: int = 0) -> V:
     """A sum divided by its number of elements."""
     count, symbols = 1, [e for e in extents if not isinstance(e, int)]
     for e in extents:
@@ -64,7 +61,7 @@ def _scaled(total: Tensor, extents: Sequence[Extent], correction: int = 0) -> Te
     return total * (n - float(correction) if correction else n).reciprocal().to(total.dtype)
 
 
-def var(x: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 0) -> Tensor:
+def var(x: V, axis: Axes = None, keepdim: bool = False, correction: int = 0) -> V:
     """The mean square distance from the mean; ``correction`` is numpy's ddof."""
     if not x.dtype.is_float:
         x = x.to(DType.F32)
@@ -73,11 +70,11 @@ def var(x: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 0
     return _scaled(total, [x.shape[a] for a in axes_of(x, axis)], correction)
 
 
-def std(x: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 0) -> Tensor:
+def std(x: V, axis: Axes = None, keepdim: bool = False, correction: int = 0) -> V:
     return var(x, axis, keepdim, correction).sqrt()
 
 
-def prod(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+def prod(x: V, axis: Axes = None, keepdim: bool = False) -> V:
     """A chain of products, for up to 64 elements."""
     axes = axes_of(x, axis)
     for a in sorted(axes, reverse=True):
@@ -92,15 +89,15 @@ def prod(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return unsqueeze(x, *sorted(axes)) if keepdim and axes else x
 
 
-def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+def any(x: V, axis: Axes = None, keepdim: bool = False) -> V:
     return max(x.to(DType.BOOL), axis, keepdim)
 
 
-def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+def all(x: V, axis: Axes = None, keepdim: bool = False) -> V:
     return ~max(~x.to(DType.BOOL), axis, keepdim)
 
 
-def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(x: V, axis: int | None = None, keepdim: bool = False) -> V:
     """The first position of the greatest element, i64: ``n - 1 - max(n - 1 - i where x = max)``."""
     if axis is None:
         flat = argmax(flatten(x), 0)
@@ -117,12 +114,12 @@ def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     return unsqueeze(first, axis) if keepdim else first
 
 
-def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(x: V, axis: int | None = None, keepdim: bool = False) -> V:
     mirrored = x * -1 + -1 if x.dtype.is_int else -x
     return argmax(mirrored, axis, keepdim)
 
 
-def cumsum(x: Tensor, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Tensor:
+def cumsum(x: V, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> V:
     """``sum of x[k] where k <= i``."""
     if x.dtype is DType.BOOL:
         x = x.to(DType.I64)
@@ -136,7 +133,7 @@ def cumsum(x: Tensor, axis: int = -1, exclusive: bool = False, reverse: bool = F
     return moveaxis((taken * rows).sum(-1), -1, axis)
 
 
-def logsumexp(x: Tensor, axis: int = -1, keepdim: bool = False) -> Tensor:
+def logsumexp(x: V, axis: int = -1, keepdim: bool = False) -> V:
     top = max(x, axis)
     total = sum((x - unsqueeze(top, axis_of(x, axis))).exp(), axis)
     out = total.log() + top

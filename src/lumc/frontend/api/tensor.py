@@ -9,19 +9,15 @@ The methods come from modules of one topic each: ``elementwise``, ``functions``,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lumc.errors import LumcError
 from lumc.frontend.api import contract, elementwise, functions, join, movement, norm, reduce
+from lumc.frontend.api.value import Value
 from lumc.frontend.api.view import is_proven, move
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, is_large
-from lumc.graph.graph import Bound, Iota, Operand, Read, shape_text
+from lumc.graph.graph import Bound, Iota, Operand, Read
 from lumc.graph.ops import DType, Op
-
-if TYPE_CHECKING:
-    from lumc.frontend.api.model import Model
 
 
 def _indices(o: Operand) -> Iterator[Expr]:
@@ -30,27 +26,11 @@ def _indices(o: Operand) -> Iterator[Expr]:
     yield from o.index if isinstance(o, Read) else [o.index] if isinstance(o, Iota) else []
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Tensor:
+class Tensor(Value):
     """``operand`` is written over the places ``_0, _1, ..`` of ``shape``."""
-
-    model: Model
-    operand: Operand
-    shape: tuple[Extent, ...]
 
     # numpy must leave ``array + tensor`` to __radd__
     __array_ufunc__ = None
-
-    @property
-    def dtype(self) -> DType:
-        return self.operand.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def describe(self) -> str:
-        return f"{self.dtype.value}{shape_text(self.shape)}"
 
     def __repr__(self) -> str:
         return f"Tensor({self.describe()})"
@@ -109,11 +89,6 @@ class Tensor:
         if self.dtype.is_float and getattr(value, "dtype", None) in (None, "float64"):
             return self.model.constant(value, dtype=self.dtype)
         return self.model.constant(value)
-
-    def refuse(self, code: str, what: str, fix: str = "") -> LumcError:
-        from lumc.frontend.api.model import refuse
-
-        return refuse(code, what, where=self.model.origin, fix=fix)
 
     def named(self, name: str) -> Tensor:
         """Give the node a name in the text form."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import (
@@ -19,12 +18,8 @@ from lumc.frontend.api.nn import (
     width,
 )
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.models.config import MAX_BATCH, Config, below
 from lumc.frontend.models.heads import Encoded, head_of, stored_names
-
-if TYPE_CHECKING:
-    from lumc.frontend.models.huggingface import Config
-
-MAX_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -77,15 +72,6 @@ def _inputs(model: Model, config: Config, longest: int) -> tuple[Tensor, Tensor]
     last = config.integer("vocab_size") - 1
     ids = model.input("input_ids", (b, s), "i64", values=(0, last))
     return ids, model.input("attention_mask", (b, s), "i64", values=(0, 1))
-
-
-def below(w: Scope, name: str, known: str) -> Scope:
-    """The scope whose weights have no prefix, or the one of a model with a head."""
-    source = w.source
-    tensors = getattr(source, "tensors", {})
-    if known not in tensors and f"{name}.{known}" in tensors:
-        return w / name
-    return w
 
 
 def _hidden(config: Config) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import (
@@ -18,10 +17,7 @@ from lumc.frontend.api.nn import (
     width,
 )
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.models.bert import MAX_BATCH, below
-
-if TYPE_CHECKING:
-    from lumc.frontend.models.huggingface import Config
+from lumc.frontend.models.config import MAX_BATCH, Config, below
 
 
 @dataclass(frozen=True)

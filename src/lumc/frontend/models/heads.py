@@ -8,13 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lumc.frontend.api.nn import Scope, layer_norm, linear, width
 from lumc.frontend.api.tensor import Tensor
-
-if TYPE_CHECKING:
-    from lumc.frontend.models.huggingface import Config
+from lumc.frontend.models.config import Config
 
 
 @dataclass(frozen=True)

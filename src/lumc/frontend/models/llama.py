@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import (
@@ -23,11 +22,8 @@ from lumc.frontend.api.nn import (
     width,
 )
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.models.bert import MAX_BATCH, below
+from lumc.frontend.models.config import MAX_BATCH, Config, below
 from lumc.frontend.models.rope import frequencies
-
-if TYPE_CHECKING:
-    from lumc.frontend.models.huggingface import Config
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from lumc.frontend.models.huggingface import Config
+from lumc.frontend.models.config import Config
 
 Array = np.ndarray[Any, Any]
 KINDS = ("default", "dynamic", "linear", "llama3", "yarn")

@@ -7,7 +7,6 @@ are expanded by their function body. What is not supported is reported all at on
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lumc.errors import Exit, LumcError
+from lumc.frontend.onnx.names import clean
 
 if TYPE_CHECKING:
     from lumc.frontend.api.model import Model
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lumc.graph.dim import Extent
 
 MAX_DIM = 1 << 16  # the upper bound of a dynamic dim that nothing else bounds
-WORDS = ("inf", "nan", "true", "false")  # what the text form has other uses for
 Dims = Mapping[str, int | tuple[int, int]]
 Array = np.ndarray[Any, Any]
 
@@ -161,13 +160,6 @@ def _shapes(
         ]
         for value in inputs
     }
-
-
-def clean(name: str) -> str:
-    """An ONNX name as a name of the text form."""
-    out = re.sub(r"[^A-Za-z0-9_.]", "_", name.strip("/").replace("/", ".").replace("::", "."))
-    out = out[:200] if re.match(r"[A-Za-z_]", out) else f"_{out[:200]}"
-    return f"{out}_" if out in WORDS else out
 
 
 def _usage(what: str, where: str, fix: str) -> LumcError:

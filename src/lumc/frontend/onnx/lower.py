@@ -18,9 +18,9 @@ import numpy as np
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model, whole_node
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx import clean
 from lumc.frontend.onnx.folding import Folder
 from lumc.frontend.onnx.load import Source, malformed, require_onnx, tensor_value
+from lumc.frontend.onnx.names import clean
 from lumc.frontend.onnx.protos import needed, plain, schema_function
 from lumc.frontend.onnx.refused import REASONS, UNKNOWN
 from lumc.frontend.onnx.registry import Row, Unsupported, find

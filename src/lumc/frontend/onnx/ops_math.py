@@ -95,7 +95,7 @@ def unary(name: str, function: Callable[[Tensor], Tensor], halves: bool = False)
 def divide(a: Tensor, b: Tensor) -> Tensor:
     """Floats by the reciprocal; ints towards zero, exactly."""
     if a.dtype.is_float:
-        return in_f32(lambda x, y: x / y)(a, b)  # type: ignore[no-any-return]
+        return in_f32(lambda x, y: x / y)(a, b)
     whole = a - a.fmod(b)
     scale = b.to(DType.F64).reciprocal()
     quotient = (whole.to(DType.F64) * scale).round().to(a.dtype)

@@ -20,7 +20,7 @@ from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, linear
 
 if TYPE_CHECKING:
-    from lumc.frontend.api.model import Model
+    from lumc.frontend.api.value import Maker
     from lumc.frontend.onnx.lower import Call
 
 
@@ -226,7 +226,7 @@ def slice_(data: Tensor, starts: Any, ends: Any, axes: Any = None, steps: Any = 
     return data[tuple(key)]
 
 
-def bound_by(model: Model, size: Extent, limit: int) -> None:
+def bound_by(model: Maker, size: Extent, limit: int) -> None:
     """Where a size that has to stay within a limit is a dim, that bounds the dim."""
     constant, atoms = (0, {}) if isinstance(size, int) else linear(size)
     if [(a.kind, c) for a, c in atoms.items()] == [("dim", 1)]:

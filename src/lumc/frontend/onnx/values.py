@@ -10,6 +10,7 @@ import numpy as np
 from lumc.frontend.api.finish import reachable
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.value import Maker
 from lumc.frontend.onnx.registry import Unsupported
 from lumc.frontend.onnx.symbols import Array, Symbolic
 from lumc.graph.expr import subterms
@@ -76,7 +77,7 @@ def least_value(dtype: DType) -> float | int:
     return int(np.iinfo(dtype.numpy.name).min) if dtype.is_int else 0
 
 
-def constant_tensor(model: Model, array: Array, name: str = "") -> Tensor:
+def constant_tensor(model: Maker, array: Array, name: str = "") -> Tensor:
     """An array as a constant or weight of the model; equally spaced ints need no storage."""
     dtype = lumc_dtype(array.dtype)
     if dtype in (DType.I64, DType.I32) and array.size == max(array.shape, default=1) > 1:

@@ -15,8 +15,9 @@ from lumc.command import passes
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Random, Scope
+from lumc.frontend.models.config import Config
 from lumc.frontend.models.heads import HEADS, Encoded, left_out
-from lumc.frontend.models.huggingface import Config, import_folder
+from lumc.frontend.models.huggingface import import_folder
 from lumc.graph.bind import bind_dims
 from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import evaluate

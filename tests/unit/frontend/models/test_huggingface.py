@@ -25,7 +25,8 @@ from checkpoints import (
 )
 from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
-from lumc.frontend.models.huggingface import FAMILIES, Config, import_folder
+from lumc.frontend.models.config import Config
+from lumc.frontend.models.huggingface import FAMILIES, import_folder
 from lumc.frontend.models.rope import frequencies
 from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType, from_bf16, to_bf16

@@ -1,0 +1,30 @@
+"""Dtypes by the names that numpy and people have for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lumc.frontend.api.refusal import refuse
+from lumc.graph.ops import DType
+
+
+def as_dtype(value: DType | str | np.dtype[Any] | type) -> DType:
+    """A dtype by name (``f32``, ``float32``), from numpy, or as it is."""
+    if isinstance(value, DType):
+        return value
+    for d in DType:
+        if value == d.value or (d is not DType.BF16 and _numpy_name(value) == d.numpy.name):
+            return d
+    if value == "bfloat16":
+        return DType.BF16
+    known = ", ".join(d.value for d in DType)
+    raise refuse("E0123", f"dtype {value!r} is not supported", fix=f"one of: {known}")
+
+
+def _numpy_name(value: object) -> str:
+    try:
+        return np.dtype(value).name  # type: ignore[call-overload]
+    except TypeError:
+        return ""

@@ -1,0 +1,33 @@
+"""Who calls kernels: the occurrences of regions in a graph, and what they call their values.
+
+Names of values are the names of graph nodes; inside a region ``b0, b1, ..`` are its inputs in order
+of first use and ``out`` its result, or ``out0, out1, ..`` if it has several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Outputs = Mapping[str, tuple[tuple[str, str], ...]]  # entry -> (output name, value name)
+
+
+def results(count: int) -> tuple[str, ...]:
+    """What a region calls its results."""
+    return ("out",) if count == 1 else tuple(f"out{n}" for n in range(count))
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One occurrence of a region in an entry, in execution order."""
+
+    entry: str
+    region: str  # key
+    inputs: tuple[str, ...]  # names of graph values: b0, b1, ..
+    outputs: tuple[str, ...]  # names of the graph values (or the state) that it writes
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of graph values by those that the region has for them."""
+        read = {f"b{n}": name for n, name in enumerate(self.inputs)}
+        return read | dict(zip(results(len(self.outputs)), self.outputs, strict=True))
