@@ -12,24 +12,11 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.tile.abreast import write_out
-from lumc.codegen.tile.across import lay_across
 from lumc.codegen.tile.context import Body, Context, Scope
-from lumc.codegen.tile.domains import split_domains
 from lumc.codegen.tile.maxima import plain_maxima
+from lumc.codegen.tile.passes import Watch, run_passes, unwatched
 from lumc.codegen.tile.powers import shorter_powers
-from lumc.codegen.tile.rows import (
-    drop_unread,
-    finish_windows,
-    fold,
-    fuse_rows,
-    look_ahead,
-    look_beside,
-    place_scratch,
-)
-from lumc.codegen.tile.skew import skew_rows
 from lumc.codegen.tile.staging import Staging
-from lumc.codegen.tile.vectors import whole_vectors
 from lumc.graph.expr import Expr, axis, bound_axes, linear, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.normal import identity, least, normalize
@@ -60,24 +47,18 @@ MANY = 16  # values of the other axes that make it worth to keep what depends on
 Stores = tuple[tuple[Expr, Expr], ...]
 
 
-def lower(kernel: Kernel, schedule: Schedule, target: Target) -> ir.Program:
-    """The tile program of a kernel; raises E0601 (kernel) and E0602 (schedule)."""
+def lower(
+    kernel: Kernel, schedule: Schedule, target: Target, watch: Watch = unwatched
+) -> ir.Program:
+    """The tile program of a kernel, which ``watch`` sees as it is written and after every pass.
+    Raises E0410 (kernel) and E0411 (schedule)."""
     check_kernel(kernel)
     kernel = normalize(kernel)
     check_schedule(kernel, schedule, target)
     c = Context(plain_maxima(shorter_powers(kernel)), schedule, target)
-    body = Lowering(c).run()
-    if target.gpu:  # ``distribute`` goes on from here
-        return ir.Program(kernel, target, c.places, drop_unread(kernel, body), {})
-    body = whole_vectors(c, body)
-    if schedule.fuse_rows:
-        body = fuse_rows(body)
-    program = ir.Program(kernel, target, c.places, drop_unread(kernel, body), c.packed)
-    program = lay_across(fold(program) if schedule.fuse_rows else program)
-    program = look_beside(finish_windows(program))
-    program = skew_rows(program) if schedule.skew else program
-    program = look_ahead(program) if schedule.prefetch else program
-    return place_scratch(split_domains(write_out(program)))
+    program = ir.Program(kernel, target, c.places, Lowering(c).run(), c.packed)
+    watch("lower", program)
+    return run_passes(program, schedule, watch)
 
 
 @dataclass

@@ -12,7 +12,6 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.memory import ALIGN, aligned
 from lumc.graph.expr import Expr, add, axis, substitute, subterms
 from lumc.kernel.bound import COST
-from lumc.kernel.term import Kernel
 
 Rowwise = ir.Map | ir.Reduce  # what rows are made of
 LOCAL_BYTES = 256  # scratch values up to this size are arrays of the C function
@@ -22,18 +21,22 @@ SHORT = 64  # elements; shorter rows are left to the hardware
 MEANWHILE = 128  # steps of a register tile that leave time to fetch
 
 
-def fuse_rows(body: Sequence[ir.Op]) -> list[ir.Op]:
+def fuse_rows(program: ir.Program) -> ir.Program:
     """Run neighbouring maps and reductions that share a kept axis row by row, in cache.
 
     Legal because a stage value is only ever read at the reader's own row: it is addressed by
     axis name.
     """
-    ops = [replace(o, body=fuse_rows(o.body)) if isinstance(o, ir.NESTS) else o for o in body]
+    return replace(program, body=_fused(program.body))
+
+
+def _fused(body: Sequence[ir.Op]) -> list[ir.Op]:
+    ops = [replace(o, body=_fused(o.body)) if isinstance(o, ir.NESTS) else o for o in body]
     out: list[ir.Op] = []
     while ops:
         axis, end = _longest_run(ops)
         if run := [_without(o, axis) for o in ops[:end] if axis and _fusable(o)]:
-            out.append(ir.Rows(axis, run[0].ranges[axis], fuse_rows(run)))
+            out.append(ir.Rows(axis, run[0].ranges[axis], _fused(run)))
         else:
             out.append(ops[0])
         ops = ops[end:]
@@ -248,16 +251,16 @@ def _finishes(first: ir.Op, op: ir.Map, touched: Mapping[str, int]) -> TypeGuard
     return alone and plain and not asks
 
 
-def drop_unread(kernel: Kernel, body: Sequence[ir.Op]) -> list[ir.Op]:
+def drop_unread(program: ir.Program) -> ir.Program:
     """Remove operations whose result nobody reads (a copy that was replaced by another)."""
-    wanted = set(kernel.stored)
+    wanted, body = set(program.kernel.stored), program.body
     while True:
         before = len(wanted)
         for op in ir.leaves(body):
             if _written(op) & wanted:
                 wanted |= {e.attr[0] for e in ir.loads_of(op, but=ir.written(op))}
         if len(wanted) == before:
-            return _only(body, wanted)
+            return replace(program, body=_only(body, wanted))
 
 
 def _written(op: ir.Map | ir.Reduce | ir.Contract) -> set[str]:

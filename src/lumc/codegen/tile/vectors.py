@@ -10,48 +10,51 @@ both get some room behind each row, and nothing is left.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.tile.context import Context
-from lumc.graph.expr import add, axis, linear, num, subterms
+from lumc.graph.expr import Expr, add, axis, linear, num, subterms
+from lumc.graph.ops import DType
 from lumc.kernel.term import const, dtype
-from lumc.schedule.operands import lanes
+from lumc.schedule.operands import computed, lanes
 
 Room = Counter[tuple[str, int]]  # elements behind each row: by place and dimension
 
 
-def whole_vectors(context: Context, body: Sequence[ir.Op]) -> list[ir.Op]:
+def whole_vectors(program: ir.Program) -> ir.Program:
     """The program with rounded rows; the places get the room."""
-    return _Rounding(context, body).of(body)
+    rounding = _Rounding(program)
+    body = rounding.of(program.body)
+    return replace(program, body=body, places=rounding.places)
 
 
 class _Rounding:
-    def __init__(self, context: Context, body: Sequence[ir.Op]) -> None:
-        self.c = context
+    def __init__(self, program: ir.Program) -> None:
+        self.target, self.places = program.target, dict(program.places)
+        ops = list(ir.leaves(program.body))
         self.copies, length = set[str](), Room()  # of rows, which may have room already
-        for o in ir.leaves(body):
+        for o in ops:
             if isinstance(o, ir.Map) and _is_copy(o):
                 self.copies.add(o.dst.attr[0])
                 rows = ((i, a) for i, k in enumerate(o.dst.kids) for a in k.free)
                 length |= Room({(o.dst.attr[0], i): o.ranges[a].largest for i, a in rows})
         self.room = Room()
-        for op in ir.leaves(body):
+        for op in ops:
             if (found := self.needed(op)) is not None:
                 self.room |= found
                 self.copies |= {dst.attr[0] for dst in ir.written(op)}
         for (name, at), more in self.room.items():
-            place = context.places[name]
+            place = self.places[name]
             dims = [*place.dims]
             size = dims[at].size
             dims[at] = replace(dims[at], size=max(size, (length[name, at] or size) + more))
-            context.places[name] = replace(place, dims=tuple(dims))
+            self.places[name] = replace(place, dims=tuple(dims))
 
     def extra(self, op: ir.Reduce) -> int:
         """The lanes that are missing to whole vectors, or halves of them."""
         r, kind = op.ranges[op.kept[-1]], dtype(op.outputs[0].dst)
-        half = max(1, lanes(self.c.target, kind) // 2)
+        half = max(1, lanes(self.target, kind) // 2)
         few = len(r.sizes) > 1 or r.largest < half // 2
         return 0 if few else -r.largest % half
 
@@ -65,7 +68,7 @@ class _Rounding:
             return None
         for e in (e for e in terms if e.kind == "load" and lane in e.free):
             along = [i for i, k in enumerate(e.kids) if lane in k.free]
-            steps, irregular = self.c.places[e.attr[0]].motion(e.kids)
+            steps, irregular = self.places[e.attr[0]].motion(e.kids)
             plain = len(along) == 1 and lane not in irregular and steps.get(lane) == 1
             if not plain or e.attr[0] not in self.copies:
                 return None
@@ -88,7 +91,7 @@ class _Rounding:
         if not _is_copy(op):
             return []
         assert isinstance(op, ir.Map)
-        out, place = list[ir.Op](), self.c.places[op.dst.attr[0]]
+        out, place = list[ir.Op](), self.places[op.dst.attr[0]]
         for (name, at), more in self.room.items():
             if name == place.name and more:
                 (a,) = op.dst.kids[at].free
@@ -109,21 +112,28 @@ class _Rounding:
         outputs, after = list[ir.Output](), list[ir.Op]()
         for o in op.outputs:
             name = o.dst.attr[0]
-            place = self.c.places[name]
+            place = self.places[name]
             inner = place.kind == "scratch" and o.dst.kids[-1:] == (axis(lane),)
             if inner:
                 size = max(n, place.dims[-1].size)
                 dims = (*place.dims[:-1], replace(place.dims[-1], size=size))
-                self.c.places[name] = replace(place, dims=dims)
+                self.places[name] = replace(place, dims=dims)
                 outputs.append(o)
             else:
                 wide = {**op.ranges, lane: ir.Range(r.lo, num(n), (n,))}
-                dst = self.c.new("row", op.kept, wide, dtype(o.dst))
+                dst = self.new(op.kept, wide, dtype(o.dst))
                 outputs.append(replace(o, dst=dst))
                 own = {a: op.ranges[a] for a in op.kept}
                 after.append(ir.Map(o.dst, op.kept, own, dst))
         ranges = {**op.ranges, lane: ir.Range(r.lo, num(n), (n,))}
         return [replace(op, outputs=tuple(outputs), ranges=ranges), *after]
+
+    def new(self, axes: Sequence[str], ranges: Mapping[str, ir.Range], kind: DType) -> Expr:
+        """A place for rows, and the load that reads it."""
+        dims = tuple(ir.Dim(a, ranges[a].lo, ranges[a].largest) for a in axes)
+        name = f"row.{len(self.places)}"
+        self.places[name] = ir.Place(name, computed(kind), dims)
+        return ir.reference(self.places[name], [axis(a) for a in axes])
 
 
 def _is_copy(op: ir.Op) -> bool:
