@@ -288,16 +288,23 @@ def bench(
 @commands.command()
 @click.argument("file", default="-")
 @click.option("--kernel", metavar="NAME", help="Only this kernel, with its source if there is one.")
+@click.option("--tile", is_flag=True, help="Of a plan: the tile program of this kernel, or of all.")
 @click.option("--dot", metavar="FILE|-", help="Draw the graph as Graphviz text.")
 @click.option("--svg", metavar="FILE|-", help="Draw the graph as SVG.")
 @options("entry", "json")
 def show(
-    file: str, kernel: str | None, dot: str | None, svg: str | None, entry: str, as_json: bool
+    file: str,
+    kernel: str | None,
+    tile: bool,
+    dot: str | None,
+    svg: str | None,
+    entry: str,
+    as_json: bool,
 ) -> None:
     """Print any artifact, one node per line; draw its graph."""
     from lumc.report import show as report
 
-    report.show(file, kernel, dot, svg, entry, as_json)
+    report.show(file, kernel, tile, dot, svg, entry, as_json)
 
 
 @commands.command()

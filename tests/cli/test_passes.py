@@ -112,6 +112,17 @@ def test_show_says_what_the_bundle_holds(matmul: Lumc) -> None:
     assert "void " in matmul("show", "m.lb", "--kernel", body["kernels"][0]["name"])
 
 
+def test_tile_programs_are_shown(matmul: Lumc) -> None:
+    matmul("search", "m.lg", "--target", "cpu:generic", "-o", "m.ls")
+    matmul("profile", "--estimate", "m.ls", "-o", "m.lp")
+    text = matmul("show", "--tile", "m.lp")
+    assert text.startswith("tile program '") and "contract " in text
+    assert matmul("show", "--tile", "m.lp", "--kernel", "sum") == text
+    said = matmul.raw("codegen", "-vv", "m.lp", "-o", "m.lk").stderr
+    assert text.strip() in said and "lower:\ntile program" in said and ": as before" in said
+    assert "only plans have tile programs" in matmul.fails(2, "show", "--tile", "m.lg")
+
+
 @pytest.mark.parametrize("kind", ["lg", "ls", "lp", "lk", "lb"])
 def test_show_prints_and_draws_every_artifact(matmul: Lumc, kind: str) -> None:
     matmul("compile", "--estimate", "m.lg", "-o", "m.lb", "--save-temps", ".")

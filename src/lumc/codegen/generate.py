@@ -22,6 +22,7 @@ from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
 from lumc.codegen.tile.packing import Packing
+from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
 from lumc.graph.bind import require_static
@@ -50,16 +51,17 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-def generate(plan: Plan) -> Code:
+def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     """Lower and print every kernel, name the packed weights, place the values of every entry.
-    Raises E0416 for a kernel that may leave its buffers."""
+    ``watch`` sees every tile program after every pass. Raises E0416 for a kernel that may leave
+    its buffers."""
     require_static(plan.graph, "codegen")
     launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
     keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
     for key in keys:
         require_inside(plan.kernels[key].kernel)
     programs = {
-        key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target)
+        key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target, watch)
         for key in keys
     }
     kernels = {key: print_code(plan, key, i, programs[key]) for i, key in enumerate(keys)}

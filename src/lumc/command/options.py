@@ -70,7 +70,9 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         envvar="LUMC_CACHE",
         help="Of timing records; default: kernels_cache/ here if it exists, else of the user.",
     ),
-    "verbose": click.option("-v", "--verbose", count=True, help="-v timings, -vv choices."),
+    "verbose": click.option(
+        "-v", "--verbose", count=True, help="-v timings, -vv choices and tile programs."
+    ),
     "seed": click.option("--seed", default=0, show_default=True, help="Of every random choice."),
     "json": click.option("--json", "as_json", is_flag=True, help="Machine-readable output."),
     "cc": click.option("--cc", envvar="CC", help="C compiler; default: $CC, gcc, cc, clang, zig."),

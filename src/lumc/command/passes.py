@@ -22,6 +22,8 @@ from lumc.report.log import Log, interruptible, traced
 
 if TYPE_CHECKING:
     from lumc.codegen.code import Code
+    from lumc.codegen.tile.passes import Watch
+    from lumc.codegen.tile.program import Program
     from lumc.graph.graph import Graph
     from lumc.kernel.target import Target
     from lumc.link.toolchain import Toolchain
@@ -283,6 +285,21 @@ def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
     return Device(bench, nvidia.fingerprint(), marks, nvidia.cache_bytes())
 
 
+def tile_programs(log: Log) -> Watch:
+    """Says with -vv what every pass made of a tile program."""
+    from lumc.codegen.tile.passes import unwatched
+    from lumc.codegen.tile.text import program_text
+
+    known = [""]
+
+    def watch(name: str, program: Program) -> None:
+        said = program_text(program)
+        log(2, f"{name}: as before" if said == known[0] else f"{name}:\n{said}")
+        known[0] = said
+
+    return watch if log.level > 1 else unwatched
+
+
 def codegen(source: str, output: str, verbose: int) -> None:
     """``lumc codegen``."""
     from lumc.codegen.generate import generate
@@ -290,7 +307,7 @@ def codegen(source: str, output: str, verbose: int) -> None:
     log = Log(verbose)
     plan, digest = files.plan_from_text(*artifact.read_text(source), source)
     with log.step("codegen"):
-        code = generate(plan)
+        code = generate(plan, tile_programs(log))
     files.write(code, digest, output)
 
 
@@ -406,7 +423,7 @@ def _code_for(
         plan = make_plan(space, options.profile, log)
     digest = _keep(plan, digest, keep, f"{stem}.lp")
     with log.step("codegen"):
-        code = generate(plan)
+        code = generate(plan, tile_programs(log))
     return code, _keep(code, digest, keep, f"{stem}.lk")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,13 @@ Body = dict[str, Any]
 
 
 def show(
-    file: str, kernel: str | None, dot: str | None, svg: str | None, entry: str, as_json: bool
+    file: str,
+    kernel: str | None,
+    tile: bool,
+    dot: str | None,
+    svg: str | None,
+    entry: str,
+    as_json: bool,
 ) -> None:
     """Print or draw ``file``: a graph, a search space, a plan, kernels or a bundle."""
     kind, value = read(file)
@@ -37,6 +43,9 @@ def show(
             artifact.write_text(dot, draw.to_dot(picture))
         if svg:
             artifact.write_text(svg, draw.to_svg(picture))
+        return
+    if tile:
+        print("\n\n".join(tile_programs(kind, value, kernel or "")))
         return
     body = DESCRIBE[kind](value)
     if kernel:
@@ -311,12 +320,31 @@ def one_kernel(kind: str, value: Any, name: str) -> list[str]:
         sources, names = bundle_sources(value)
     else:
         sources, names = {}, {}
+    return [sources[_named(name, names)].rstrip("\n")]
+
+
+def _named(name: str, names: Mapping[str, str]) -> str:
+    """What one of several names, or its beginning, stands for."""
     match = [symbol for n, symbol in names.items() if n == name or n.startswith(name)]
     if not match:
         known = ", ".join(dict.fromkeys(names.values())) or "none in this file"
         fix = f"kernels: {known}"
         raise LumcError("E0206", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
-    return [sources[match[0]].rstrip("\n")]
+    return match[0]
+
+
+def tile_programs(kind: str, value: Any, name: str) -> list[str]:
+    """The tile programs of a plan's kernels, or of the kernel ``name``."""
+    from lumc.codegen.tile.lower import lower
+    from lumc.codegen.tile.text import program_text
+
+    if kind != "plan":
+        fix = "name the plan: lumc profile writes it, --save-temps DIR keeps it"
+        raise LumcError("E0206", "only plans have tile programs", fix=fix, exit=Exit.USAGE)
+    names = {n: key for key, k in value.kernels.items() for n in (key, k.kernel.name)}
+    keys = [_named(name, names)] if name else list(value.kernels)
+    chosen = [value.kernels[key] for key in keys]
+    return [program_text(lower(k.kernel, k.schedule, value.target)) for k in chosen]
 
 
 # ---- drawings
