@@ -146,12 +146,13 @@ def profile(source: str, output: str, trace: str | None, verbose: int, **chosen:
 
 
 @commands.command()
+@click.option("--check-tiles", is_flag=True, help="Verify tile programs after every pass (E0417).")
 @options("input", "out", "verbose")
-def codegen(source: str, output: str, verbose: int) -> None:
+def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
     """Print the chosen kernels: .lp in, .lk kernels out."""
     from lumc.command import passes
 
-    passes.codegen(source, output, verbose)
+    passes.codegen(source, output, check_tiles, verbose)
 
 
 @commands.command()

@@ -5,12 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from commands import Lumc
+from lumc.codegen.tile import passes as tile_passes
+from lumc.codegen.tile.program import Program
 
 MATMUL = """lumc graph 1
 input x f32[16, 48]
@@ -118,9 +121,22 @@ def test_tile_programs_are_shown(matmul: Lumc) -> None:
     text = matmul("show", "--tile", "m.lp")
     assert text.startswith("tile program '") and "contract " in text
     assert matmul("show", "--tile", "m.lp", "--kernel", "sum") == text
-    said = matmul.raw("codegen", "-vv", "m.lp", "-o", "m.lk").stderr
+    said = matmul.raw("codegen", "-vv", "--check-tiles", "m.lp", "-o", "m.lk").stderr
     assert text.strip() in said and "lower:\ntile program" in said and ": as before" in said
     assert "only plans have tile programs" in matmul.fails(2, "show", "--tile", "m.lg")
+
+
+def test_a_wrong_tile_program_is_told(matmul: Lumc, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets(program: Program) -> Program:
+        return replace(program, body=program.body[1:])
+
+    step = next(p for p in tile_passes.PASSES if p.name == "look beside")
+    changed = [p._replace(run=forgets) if p is step else p for p in tile_passes.PASSES]
+    monkeypatch.setattr(tile_passes, "PASSES", tuple(changed))
+    matmul("search", "m.lg", "--target", "cpu:generic", "-o", "m.ls")
+    matmul("profile", "--estimate", "m.ls", "-o", "m.lp")
+    said = matmul.fails(1, "codegen", "--check-tiles", "m.lp", "-o", "m.lk")
+    assert "E0417 after 'look beside' the tile program is wrong: " in said
 
 
 @pytest.mark.parametrize("kind", ["lg", "ls", "lp", "lk", "lb"])

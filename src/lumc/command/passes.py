@@ -285,29 +285,32 @@ def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
     return Device(bench, nvidia.fingerprint(), marks, nvidia.cache_bytes())
 
 
-def tile_programs(log: Log) -> Watch:
-    """Says with -vv what every pass made of a tile program."""
-    from lumc.codegen.tile.passes import unwatched
+def tile_programs(log: Log, check: bool = False) -> Watch:
+    """Says with -vv what every pass made of a tile program, and may verify it."""
     from lumc.codegen.tile.text import program_text
+    from lumc.codegen.tile.verify import verify
 
     known = [""]
 
     def watch(name: str, program: Program) -> None:
-        said = program_text(program)
-        log(2, f"{name}: as before" if said == known[0] else f"{name}:\n{said}")
-        known[0] = said
+        if log.level > 1:
+            said = program_text(program)
+            log(2, f"{name}: as before" if said == known[0] else f"{name}:\n{said}")
+            known[0] = said
+        if check:
+            verify(name, program)
 
-    return watch if log.level > 1 else unwatched
+    return watch
 
 
-def codegen(source: str, output: str, verbose: int) -> None:
+def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
     """``lumc codegen``."""
     from lumc.codegen.generate import generate
 
     log = Log(verbose)
     plan, digest = files.plan_from_text(*artifact.read_text(source), source)
     with log.step("codegen"):
-        code = generate(plan, tile_programs(log))
+        code = generate(plan, tile_programs(log, check_tiles))
     files.write(code, digest, output)
 
 

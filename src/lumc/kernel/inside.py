@@ -33,7 +33,7 @@ def escape(kernel: Kernel) -> str:
         shape = kernel.buffer(name).shape
         free = frozenset[str]().union(*(e.free for e in (*index, *(g.index for g in guards))))
         sizes = tuple((a, kernel.extent[a]) for a in sorted(free))
-        if not _lies_inside(index, guards, shape, sizes):
+        if not lies_inside(index, guards, shape, sizes):
             where = f"{name}[{', '.join(map(text, index))}]"[:SHOWN]
             return f"{where} is not proven to lie inside {name}{list(shape)}"
     return ""
@@ -57,7 +57,7 @@ def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Expr, ...], tuple[Boun
 
 
 @lru_cache(maxsize=1 << 14)  # the kernels of a region share most of their loads
-def _lies_inside(
+def lies_inside(
     index: tuple[Expr, ...], guards: tuple[Bound, ...], shape: tuple[int, ...], sizes: Sizes
 ) -> bool:
     spans = {a: (0, n - 1) for a, n in sizes}
