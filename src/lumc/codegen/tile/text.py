@@ -93,7 +93,7 @@ def _contracted(op: ir.Contract) -> str:
     form, (rows, lanes) = (p.fragment, p.grid) if on_gpu else (p.form, (p.mr, p.nv))
     out += f", {form} {rows} x {lanes}"
     out += f", anew in the first tile of {' '.join(op.overwrite)}" if op.overwrite else ""
-    for w in op.within:
+    for w in (*op.within, *([op.edge] if op.edge else ())):
         out += f", only {w.border.lo} <= {w.border.index} < {w.border.hi}"
     out += f", {op.ahead} rows ahead" if op.ahead else ""
     return out + (f", beside {' '.join(_one(e) for e, _ in op.beside)}" if op.beside else "")

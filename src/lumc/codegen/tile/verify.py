@@ -222,8 +222,12 @@ class _Check:
             self.wrong("does not have its axes in its operands")
         if not {*op.red} <= a | b or op.a.kind != "load" or op.b.kind != "load":
             self.wrong("adds the same products again")
-        if any(w.border.over not in op.red for w in op.within):
+        if not {*op.means} <= {*op.red}:
             self.wrong("has a border along an axis that is not summed")
+        if e := op.edge:
+            rows = p.rows_axis or ""
+            if e.border.kept != rows or e.tile != op.ranges[rows].largest:
+                self.wrong("has an edge that is none of its rows")
 
     # ---- values
 

@@ -310,6 +310,14 @@ MISTAKES: dict[str, Mistake] = {
     "a product adds what it keeps": of(ir.Contract)(
         lambda op: replace(op, kept=op.kept[1:], red=(*op.red, op.kept[0]))
     ),
+    "an edge of other tiles": of(ir.Contract, only=lambda op: bool(op.edge))(
+        lambda op: replace(op, edge=replace(op.edge, tile=op.edge.tile + 1))
+    ),
+    "an edge along the lanes": of(ir.Contract, only=lambda op: bool(op.edge))(
+        lambda op: replace(
+            op, edge=replace(op.edge, border=replace(op.edge.border, kept=op.plan.lane_axis))
+        )
+    ),
     "a border along a kept axis": of(ir.Contract, only=lambda op: bool(op.within))(
         lambda op: replace(op, red=tuple(a for a in op.red if a != op.within[0].border.over))
     ),
