@@ -232,9 +232,15 @@ def replayed(named: Iterable[tuple[str, Kernel]], graphs: Iterable[Path], jobs: 
             out |= rows
         return out
     with ProcessPoolExecutor(jobs) as pool:  # what takes longest first
-        for rows in [*pool.map(graph_rows, graphs), *pool.map(kernel_rows, named, chunksize=8)]:
+        plain = [(name, to_plain(kernel)) for name, kernel in named]
+        for rows in [*pool.map(graph_rows, graphs), *pool.map(_rows_of, plain, chunksize=8)]:
             out |= rows
     return out
+
+
+def _rows_of(plain: tuple[str, Any]) -> Rows:
+    """Of a kernel from another process: equal terms are one object, which pickling loses."""
+    return kernel_rows((plain[0], from_plain(Kernel, plain[1])))
 
 
 def summary(rows: Rows) -> dict[str, Any]:

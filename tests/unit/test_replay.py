@@ -22,7 +22,8 @@ GRAPH = replay.ROOT / "graphs" / "conv.lg"
 SEEDED = """
 import replay
 named = list(replay.kernels().items())[:: {step}]
-print(replay.summary(replay.replayed(named, [replay.GRAPHS[{graph}]]))["digest"])
+made = replay.replayed(named, [replay.GRAPHS[{graph}]], jobs={jobs})
+print(replay.summary(made)["digest"])
 """
 
 
@@ -47,11 +48,11 @@ def test_the_sample_has_every_section(before: Rows) -> None:
     assert {row.split(" on ")[1] for row in before} >= set(replay.MACHINES)
 
 
-def test_hash_seeds_change_nothing() -> None:
+def test_hash_seeds_and_processes_change_nothing() -> None:
     digests = set()
-    for seed in ("1", "77"):
+    for seed, jobs in (("1", 1), ("77", 2)):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        text = SEEDED.format(step=4 * STEP, graph=replay.GRAPHS.index(GRAPH))
+        text = SEEDED.format(step=4 * STEP, graph=replay.GRAPHS.index(GRAPH), jobs=jobs)
         command = [sys.executable, "-c", text]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         digests.add(done.stdout)
