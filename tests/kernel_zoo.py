@@ -443,6 +443,18 @@ def conv(
     return kernel(f"conv{k}s{step}", "o y x", extent, nested, shapes, "w b")
 
 
+def scaled_blocks(m: int, groups: int, k: int, n: int) -> Kernel:
+    """A product of rows whose blocks of neighbours are shifted and scaled alike."""
+    at = add(mul("g", k), "k")
+    left = times(plus(x("x", "m", at), x("b", "g")), x("s", "g"))
+    value = plus(total("g k", times(left, x("w", "n", at))), x("c", "n"))
+    extent = {"m": m, "n": n, "g": groups, "k": k}
+    shapes = {"x": (m, groups * k), "w": (n, groups * k), "c": (n,)}
+    return kernel(
+        "scaled_blocks", "m n", extent, value, {**shapes, **dict.fromkeys("bs", (groups,))}, "wc"
+    )
+
+
 def bordered_conv(out: int, channels: int, height: int, width: int, ky: int, by: int) -> Kernel:
     """Windows of ky x 3 whose rows lie ``by`` apart: many of these lie beyond the border. The
     innermost steps go along them."""
@@ -849,6 +861,7 @@ FAMILIES = {
         (2, 9, 75, 5, 2, False),
     ],
     qkv: [(3, 17, 5), (17, 48, 37), (32, 64, 64)],
+    scaled_blocks: [(1, 1, 3, 5), (64, 8, 8, 64), (33, 5, 4, 18)],
     bordered_conv: [
         (20, 5, 7, 9, 3, 1),
         (17, 3, 4, 18, 7, 1),

@@ -325,7 +325,7 @@ class Distributor(Dealing):
 
     def _can_run(self, step: Step, memory: Mapping[str, str]) -> bool:
         op = step.op
-        if not isinstance(op, ir.Map) or not op.copy or step.vector == 1:
+        if not isinstance(op, ir.Map) or not step.moves:
             return False
         stored = op.term.attr[0] in self.program.kernel.stored
         return memory[self.name_of(op)] == "shared" and not stored

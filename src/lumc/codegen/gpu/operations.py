@@ -98,7 +98,7 @@ def _pack(w: GpuWriter, name: str, loose: str) -> None:
 def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
     w.comment(f"{text(op.dst)} = {text(op.term, WIDTH)}")
     points, ranges = step.points, op.ranges
-    if op.copy and step.vector > 1 and w.tiles[op.dst.attr[0]].memory == "shared":
+    if step.moves and w.tiles[op.dst.attr[0]].memory == "shared":
         starts = [r for r in points.registers if r.axis != step.along or r.stride > 1]
         points = replace(points, registers=tuple(starts))
         with w.points(points, op.axes, ranges):

@@ -57,9 +57,14 @@ class Step:
     roles: Roles | None = None
     along: str | None = None  # the axis of elements that are moved ``vector`` at a time
     vector: int = 1
-    wide: tuple[Expr, ...] = ()  # what is moved so, of an operation that is no copy
+    wide: tuple[Expr, ...] = ()  # what is moved so, if not all of it from place to place
     partials: tuple[str, ...] = ()  # of a reduction across warps: places, one per output
     ahead: bool = False  # an asynchronous copy
+
+    @property
+    def moves(self) -> bool:
+        """Does it move whole vectors from place to place, without a look at them?"""
+        return isinstance(self.op, ir.Map) and self.op.copy and self.vector > 1 and not self.wide
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class Writer(TermPrinter):
         """All loops of an operation around these steps, the last one in pieces where that helps."""
         loops, own = levels.loops, levels.at[-1]
         calls = loops and ranges[loops[-1]].largest > 1 and has_calls(own, self.target.lanes)
-        if not (ahead or calls or (loops and self.is_apart)):
+        if not loops or not (ahead or calls or self.is_apart):
             levels.at[-1] = []
             with self.nest(levels, ranges, len(loops)):
                 self.lines_of(quotients([*own, *steps]))
