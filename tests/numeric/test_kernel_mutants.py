@@ -28,8 +28,8 @@ RANDOM, DEFAULT, VALUES = "random_schedules", "default_schedules", "test_kernel_
 QUICK = {
     "overwrites at every tile": Mutant(
         "codegen/tile/lower.py",
-        "self._contract(g, s, done[s], cut)",
-        "self._contract(g, s, done[s], ())",
+        "self.contractions.contract(g, s, done[s], cut)",
+        "self.contractions.contract(g, s, done[s], ())",
         f"{RANDOM} and matmul",
     ),
     "no edge kernels": Mutant(
@@ -39,13 +39,13 @@ QUICK = {
         f"{DEFAULT} and matmul",
     ),
     "tile sums are not rescaled": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/weighted.py",
         'rescaled = binary("mul", sums[s], w.scale)',
         "rescaled = sums[s]",
         f"{RANDOM} and attention",
     ),
     "row of -inf gives 0": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/weighted.py",
         'binary("add", sums[s], _minus(top, top))',
         "sums[s]",
         f"{VALUES} and weighted",
@@ -75,10 +75,10 @@ QUICK = {
         "codegen/cpu/skew.py", "n % chunk >= rest.width", "n % chunk > n", "change_no_bit"
     ),
     "prefetches beside the least work": Mutant(
-        "codegen/tile/rows.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
+        "codegen/tile/ahead.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
     ),
     "a value is kept for one pass only": Mutant(
-        "codegen/tile/lower.py", "for n in found:\n", "for n in found[:1]:\n", "every_later_pass"
+        "codegen/tile/walks.py", "for n in found:\n", "for n in found[:1]:\n", "every_later_pass"
     ),
 }
 MORE = {
@@ -137,13 +137,13 @@ MORE = {
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "what is not computed is read": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/walks.py",
         "done[s] = guard(axis(a), r.lo.attr[0], r.lo.attr[0] + r.largest, done[s])",
         "pass",
         f"({DEFAULT} or {RANDOM}) and pooled_beside",
     ),
     "zeros begin too early": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/walks.py",
         "min(n, hi - constant)",
         "min(n, hi - constant) - 1",
         f"({DEFAULT} or {RANDOM}) and pooled_beside",
@@ -155,7 +155,7 @@ MORE = {
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "a number of steps has no text": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/contractions.py",
         "tuple(sorted({*counts}))",
         "tuple(sorted({*counts}))[:1]",
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
@@ -203,13 +203,13 @@ MORE = {
         f"{DEFAULT} and running",
     ),
     "results with nothing to take are left out": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/walks.py",
         "if r.empty:",
         "if r.empty > 1:",
         f"{DEFAULT} and running",
     ),
     "all of a running result in every part": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/walks.py",
         "owned = r.along in opened and not self.c.is_cut(r.along)",
         "owned = True",
         f"{RANDOM} and running",
@@ -308,7 +308,7 @@ MORE = {
         f"{DEFAULT} and windows",
     ),
     "parts of other rows": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/windows.py",
         "substitute(part, {axis(along): i})",
         "substitute(part, {axis(along): i.kids[0]})",
         f"{DEFAULT} and windows",
@@ -332,7 +332,7 @@ MORE = {
         f"{RANDOM} and conv",
     ),
     "kept although its axis is tiled": Mutant(
-        "codegen/tile/lower.py",
+        "codegen/tile/walks.py",
         "if n != j and not self.c.is_cut(n) and again[n] in wanted",
         "if n != j and again[n] in wanted",
         f"{RANDOM} and softmax",

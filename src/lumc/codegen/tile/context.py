@@ -10,11 +10,13 @@ from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, axis, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, dtype
+from lumc.kernel.term import REDUCTIONS, Kernel, dtype
 from lumc.schedule.operands import computed, lanes
 from lumc.schedule.schedule import Schedule, Stage
 
 Scope = Mapping[str, ir.Range]  # where every axis stands
+Stores = tuple[tuple[Expr, Expr], ...]  # where to, and what
+EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
 
 
 @dataclass
@@ -23,6 +25,22 @@ class Body:
 
     ops: list[ir.Op] = field(default_factory=list)
     copies: dict[object, Expr] = field(default_factory=dict)
+
+    def map(self, dst: Expr, axes: Sequence[str], scope: Scope, term: Expr) -> None:
+        """Write ``dst = term`` over these axes, each where it stands in the scope."""
+        self.ops.append(ir.Map(dst, tuple(axes), {a: scope[a] for a in axes}, term))
+
+
+@dataclass
+class Group:
+    """Stages over the same axes, none needing another: one loop."""
+
+    stages: list[Expr]
+    cut: tuple[str, ...]  # their axes that are tiled
+    outside: Scope
+    inside: Scope  # where axes stand within the loop over these tiles
+    before: Body
+    body: Body = field(default_factory=Body)
 
 
 class Context:
@@ -33,6 +51,7 @@ class Context:
         self.plan: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
         self.whole: dict[str, ir.Range] = {a: ir.whole(n) for a, n in kernel.extent.items()}
         self.available: dict[Expr, Expr] = {}
+        self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
         self.packed: dict[str, Packing] = {}
         self.places: dict[str, ir.Place] = {}
         for b in kernel.buffers:
@@ -72,6 +91,24 @@ class Context:
         """``term`` with every available stage replaced by the value that holds it."""
         return substitute(term, self.available)
 
+    def missing(self, terms: Sequence[Expr]) -> list[Expr]:
+        """The stages still needed, inner ones first; not those below an available value."""
+        return [e for e in self.needed(terms) if e.kind in REDUCTIONS]
+
+    def needed(self, terms: Sequence[Expr]) -> list[Expr]:
+        """The sub-terms that are not below an available value, inner ones first."""
+        seen: dict[Expr, None] = {}
+
+        def visit(e: Expr) -> None:
+            if e not in seen and e not in self.available:
+                for k in e.kids:
+                    visit(k)
+                seen[e] = None
+
+        for t in terms:
+            visit(t)
+        return list(seen)
+
     def width(self, stage: Expr, side: str) -> int:
         """Elements of one panel of an operand."""
         p = self.plan[stage]
@@ -95,3 +132,8 @@ class Context:
         stored = kind if where == "packed" or self.target.gpu else computed(kind)
         self.places[name] = ir.Place(name, stored, dims, where, panel)
         return ir.reference(self.places[name], [axis(a) for a in axes])
+
+
+def is_expensive(e: Expr) -> bool:
+    """Does this operation take many instructions, or one that takes many cycles?"""
+    return e.kind == "un" and e.attr[0] in (*EXPENSIVE, "sqrt")

@@ -12,14 +12,13 @@ from typing import NamedTuple
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.abreast import write_out
 from lumc.codegen.tile.across import lay_across
+from lumc.codegen.tile.ahead import look_ahead, look_beside
 from lumc.codegen.tile.domains import split_domains
 from lumc.codegen.tile.rows import (
     drop_unread,
     finish_windows,
     fold,
     fuse_rows,
-    look_ahead,
-    look_beside,
     place_scratch,
 )
 from lumc.codegen.tile.skew import skew_rows
