@@ -57,12 +57,13 @@ class Part(NamedTuple):
 # windows in registers 75; rows at borders with steps of their own 80;
 # passes on tile programs as rows that are watched 40, these
 # programs as text 87, their verifier 420; stages, windows, weighted
-# sums and prefetches in files of their own 63 (no file above 400 lines). Lower it with every simplification.
+# sums and prefetches in files of their own 63 (no file above 400 lines); tiles that
+# threads share equally and borders in the bound 45. Lower it with every simplification.
 PARTS = (
     Part(
         "the machine-free compiler",
         ("graph", "kernel", "schedule", "search", "codegen/tile", "codegen/text"),
-        8964,
+        9009,
         6200,
     ),
     Part("kernels as C", ("codegen/cpu",), 1100),

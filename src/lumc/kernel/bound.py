@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.borders import share_adding
 from lumc.kernel.key import structural_hashes
 from lumc.kernel.running import stepped
 from lumc.kernel.target import Target
@@ -50,7 +51,7 @@ def least_work(kernel: Kernel) -> Work:
     """
     values = [*stepped(kernel, kernel.values), *(i for root in kernel.roots for i in root.index)]
     hashes = structural_hashes(values, kernel.extent, buffers=True)
-    repeats = _recomputed(kernel)
+    repeats, added = _recomputed(kernel), _added(kernel)
     flops: dict[object, float] = {}
     touched: dict[str, dict[Expr, float]] = {}
     for e in subterms(*values):
@@ -59,6 +60,7 @@ def least_work(kernel: Kernel) -> Work:
         elif e.kind not in INDEX_KINDS:
             width = repeats.get(e, 1) * (2 if dtype(e) is DType.F64 else 1)
             spent = _operations(e) * kernel.points(e.free.union(bound_axes(e))) * width
+            spent *= added.get(e, 1.0)
             flops[hashes[e]] = max(flops.get(hashes[e], 0.0), spent)
             if e.kind == "wsum":  # weights are shared by all sums with these scores
                 over = e.kids[0].free.union(bound_axes(e))
@@ -78,6 +80,15 @@ def _operations(e: Expr) -> float:
     if e.kind in ("un", "bin"):
         return float(COST.get(e.attr[0], 1))
     return 1.0 if e.kind in ("red", "where") else 0.0
+
+
+def _added(kernel: Kernel) -> dict[Expr, float]:
+    """Of sums over windows and the products in them, the share of steps within the border."""
+    out: dict[Expr, float] = {}
+    for e in (e for e in kernel.stages if e.attr[0] == "sum"):
+        if (share := share_adding(e, kernel.extent)) < 1:
+            out[e] = out[e.kids[0]] = share
+    return out
 
 
 def _recomputed(kernel: Kernel) -> dict[Expr, int]:

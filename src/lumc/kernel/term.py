@@ -77,6 +77,13 @@ def wsum(axis: str, scores: Expr, values: Expr) -> Expr:
     return make("wsum", (axis,), (scores, values), (axis,))
 
 
+def factors(e: Expr) -> list[Expr]:
+    """What a product multiplies, one of anything else."""
+    if e.kind == "bin" and e.attr[0] == "mul":
+        return factors(e.kids[0]) + factors(e.kids[1])
+    return [e]
+
+
 def constants(e: Expr, op: str) -> Iterator[tuple[Expr, Expr]]:
     """The operands of a sum or product that are constants, each with the other one."""
     if e.kind == "bin" and e.attr[0] == op:

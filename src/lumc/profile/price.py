@@ -33,11 +33,11 @@ from lumc.graph.expr import Expr, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.target import Target
-from lumc.kernel.term import INDEX_KINDS, Kernel, dtype
+from lumc.kernel.term import INDEX_KINDS, Kernel, dtype, factors
 from lumc.schedule.first import default_schedule
 from lumc.schedule.first_blocks import guesses
 from lumc.schedule.fragment import product_of
-from lumc.schedule.operands import factors, lanes
+from lumc.schedule.operands import lanes
 from lumc.schedule.registers import ABREAST, LINE
 from lumc.schedule.schedule import Schedule
 

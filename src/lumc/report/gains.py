@@ -14,9 +14,9 @@ from typing import Any
 from lumc.codegen.count import Leaf, mean_size, of_operation, operations
 from lumc.codegen.tile.program import Contract, Map, Par, Program, Reduce, leaves, terms_of
 from lumc.graph.expr import subterms
-from lumc.kernel.term import dtype
+from lumc.kernel.term import dtype, factors
 from lumc.profile.price import LAUNCH_US, TURN
-from lumc.schedule.operands import factors, lanes
+from lumc.schedule.operands import lanes
 
 Body = dict[str, Any]
 Part = tuple[Leaf, float, float]  # an operation, how often it is done, and all of its work

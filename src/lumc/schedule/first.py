@@ -6,17 +6,17 @@ operands, block tiles and loop order, then the register tile (``registers.py``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from math import ceil, prod
 
 from lumc.graph.expr import Expr, bound_axes, substitute, subterms
+from lumc.kernel.borders import share_within
 from lumc.kernel.normal import normalize
 from lumc.kernel.running import Running, running
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
-from lumc.schedule.borders import share_within
 from lumc.schedule.legal import WRITTEN_OUT, grain, shared_prefix, skewable, streamable
 from lumc.schedule.operands import (
     Pair,
@@ -42,6 +42,7 @@ from lumc.schedule.schedule import Schedule, Stage
 STREAMED = 8  # rows of a matrix that are read side by side
 MANY_TILES = 8  # enough parts for a static partition
 SEVERAL = 64  # tiles of a thread: beyond, one more or less makes no difference
+SHARES = 50  # of the work: by fewer of them shares do not differ
 WORTH_PARTS = 1 << 13  # steps; below, waking a second thread costs more than it saves
 LONG_ROW = 1 << 12
 LARGE = 8 << 20  # bytes: of such a result the next kernel finds little in the caches of a core
@@ -82,13 +83,21 @@ def _finish(
 ) -> Schedule:
     """Distribute as many leading loops as it takes to have enough tiles for every part."""
     tile = _whole_panels(kernel, tile, stages, target)
+    parallel = _distributed(kernel, order, tile)
+    order = _evenly_dealt(kernel, order, parallel, tile, stages, target)
+    order, tile = _lanes_dealt(kernel, order, tile, stages, target)
+    parallel = _distributed(kernel, order, tile)
+    return _memory(kernel, Schedule(tuple(order), parallel, tile, stages), target)
+
+
+def _distributed(kernel: Kernel, order: Sequence[str], tile: Mapping[str, int]) -> int:
+    """How many of the leading loops it takes to have enough tiles for every part."""
     count, parallel = MANY_TILES if _work(kernel) < WORTH_PARTS else 1, 0
     for i, axis in enumerate(order[: shared_prefix(kernel, tuple(order))], 1):
         if axis in tile and count < MANY_TILES:
             count *= -(-kernel.extent[axis] // tile[axis])
             parallel = i
-    order = _evenly_dealt(kernel, order, parallel, tile, stages, target)
-    return _memory(kernel, Schedule(tuple(order), parallel, tile, stages), target)
+    return parallel
 
 
 def _evenly_dealt(
@@ -103,28 +112,56 @@ def _evenly_dealt(
     and every pass over the lanes, which the threads had parts of, is for many rows."""
     lanes_axes = [p.lane_axis for p in stages if p.form == "contract"]
     tiles = prod(-(-kernel.extent[a] // tile.get(a, kernel.extent[a])) for a in order[:parallel])
-    few = target.threads <= tiles <= target.threads * SEVERAL
-    if target.gpu or target.threads == 1 or not few or order[:1] != lanes_axes[:1]:
+    if target.gpu or tiles < target.threads or order[:1] != lanes_axes[:1]:
         return order
-    best, least = order, _largest_share(kernel, order[:parallel], tile, target.threads)
+    best, least = order, _share(kernel, order[:parallel], tile, target)
     for a in order[1:parallel]:
         rows = prod(tile.get(b, kernel.extent[b]) for b in order[1:])
         moved = [a, *(b for b in order if b != a)]
-        share = _largest_share(kernel, moved[:parallel], tile, target.threads)
+        share = _share(kernel, moved[:parallel], tile, target)
         if share < least * ALIKE and rows >= BLOCK_ROWS:
             best, least = moved, share
     return best
 
 
-def _largest_share(
-    kernel: Kernel, axes: Sequence[str], tile: dict[str, int], threads: int
-) -> float:
+def _lanes_dealt(
+    kernel: Kernel,
+    order: Sequence[str],
+    tile: dict[str, int],
+    stages: tuple[Stage, ...],
+    target: Target,
+) -> tuple[Sequence[str], dict[str, int]]:
+    """Long rows of lanes in parts for the threads, where these get more equal shares so than of
+    few rows. Nothing is reduced along them, and no result follows from another one."""
+    walked = any(p.lanes != "kept" for p in stages) or any(
+        running(kernel, s) for s in kernel.stages
+    )
+    if target.gpu or len(order) < 2 or walked:
+        return order, tile
+    *outer, lane = order
+    part = 16 * ceil(kernel.extent[lane] / target.threads / 16)
+    parts, moved = tile | {lane: part}, [lane, *outer]
+    more = _share(kernel, moved, parts, target) < _share(kernel, order, tile, target) * ALIKE
+    return (moved, parts) if more and part >= ROW_SHARE else (order, tile)
+
+
+def _share(kernel: Kernel, order: Sequence[str], tile: Mapping[str, int], target: Target) -> float:
     """Of all that is done, what the thread with most of it does: tiles are dealt in order."""
+    axes, threads = order[: _distributed(kernel, order, tile)], target.threads
+    tiles = prod(-(-kernel.extent[a] // tile.get(a, kernel.extent[a])) for a in axes)
+    if threads == 1 or tiles > threads * SEVERAL:
+        return 1.0 / threads
     cut = [range(0, kernel.extent[a], tile.get(a, kernel.extent[a])) for a in axes]
     sizes = [[min(r.step, kernel.extent[a] - n) for n in r] for a, r in zip(axes, cut, strict=True)]
-    works = [prod(each) for each in product(*sizes)]
-    ends = [len(works) * part // threads for part in range(threads + 1)]
-    return max(sum(works[a:b]) for a, b in pairwise(ends)) / max(1, sum(works))
+    return _largest([prod(each) for each in product(*sizes)], 1, threads)
+
+
+def _largest(works: Sequence[int], times: int, threads: int) -> float:
+    """Of all that is done, what the thread with most of it does: tiles, each so many times, are
+    dealt in order."""
+    every = [w for w in works for _ in range(times)]
+    ends = [len(every) * part // threads for part in range(threads + 1)]
+    return max(sum(every[a:b]) for a, b in pairwise(ends)) / max(1, sum(every))
 
 
 def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
@@ -403,7 +440,7 @@ def _default_tiles(
         return _runs_whole(kernel, _row_tiles(kernel, target), order, target)
     stage, p = found[0]
     assert p.lane_axis is not None
-    width, alone = p.nv * lanes(target, dtype(stage)), replace(target, threads=1)
+    width = p.nv * lanes(target, dtype(stage))
     of_rows = any(p.rows_axis in s.free and p.lane_axis not in s.free for s in kernel.stages)
     # a block of b is copied, or read from memory, once for all rows
     once = p.stage_b == "hoist" or (p.stage_b == "link" and p.stage_a == "none" and not of_rows)
@@ -417,19 +454,16 @@ def _default_tiles(
     )
     # results that are turned wait in the first cache, unless that takes further copies of b
     few = _stores_across(kernel, p.lane_axis) and not (own and most < extent[p.lane_axis])
-    tile: dict[str, int] = {}
-    for a in kernel.axes:
-        if a == p.rows_axis:
-            rows = BLOCK_ROWS if few or p.stage_b != "hoist" else extent[a]
-            rows = ceil(rows / target.threads / p.mr) * p.mr if own and not few else rows
-            tile[a] = _dealt(extent[a], p.mr, rows, alone if once and not own else target)
-        elif a == p.lane_axis:
-            whole = p.stage_b == "none" and stage.kind == "red"
-            shared = target if (once and not own) or not p.rows_axis else alone
-            tile[a] = extent[a] if whole else _dealt(extent[a], width, most, shared)
-        elif a != kernel.axes[-1]:
-            halo = stage.kind == "red" and len(bound_axes(stage)) > 1  # rows share their windows
-            tile[a] = _dealt(extent[a], 1, 8, target) if halo and a in stage.free else 1
+    rows = BLOCK_ROWS if few or p.stage_b != "hoist" else extent.get(p.rows_axis or "", 1)
+    rows = ceil(rows / target.threads / p.mr) * p.mr if own and not few else rows
+    beside = {p.rows_axis, p.lane_axis} - {p.lane_axis if once and not own else p.rows_axis}
+    usual = {a for a in order if a not in beside} if p.rows_axis else {*order}
+    tile, other = (
+        _block_tiles(kernel, stage, p, order, dealt, (rows, most), target)
+        for dealt in (usual, order[:1])
+    )
+    if _share(kernel, order, other, target) < _share(kernel, order, tile, target) * ALIKE:
+        tile = other
     tile |= _reduced_tile(kernel, stage, p, width, target)
     for s, q in found:
         if s.kind == "wsum":
@@ -441,6 +475,35 @@ def _default_tiles(
             if q.rows_axis in kernel.axes:
                 tile[q.rows_axis] = _even(extent[q.rows_axis], 1, rows)
     return tile, order
+
+
+def _block_tiles(
+    kernel: Kernel,
+    stage: Expr,
+    p: Stage,
+    order: Sequence[str],
+    dealt: Container[str],
+    most: tuple[int, int],
+    target: Target,
+) -> dict[str, int]:
+    """Tiles of up to so many rows and lanes, those of some axes in equal shares for the threads.
+    Inner loops first: the outer ones are dealt together with their tiles."""
+    tile, extent, alone = dict[str, int](), kernel.extent, replace(target, threads=1)
+    for a in reversed(order):
+        beside = prod(-(-extent[b] // n) for b, n in tile.items())
+        here = target if a in dealt else alone
+        if a == p.rows_axis:
+            tile[a] = _dealt(extent[a], p.mr, most[0], here, beside)
+        elif a == p.lane_axis:
+            whole, width = (
+                p.stage_b == "none" and stage.kind == "red",
+                p.nv * lanes(target, dtype(stage)),
+            )
+            tile[a] = extent[a] if whole else _dealt(extent[a], width, most[1], here, beside)
+        elif a != kernel.axes[-1]:
+            halo = stage.kind == "red" and len(bound_axes(stage)) > 1  # rows share their windows
+            tile[a] = _dealt(extent[a], 1, 8, here, beside) if halo and a in stage.free else 1
+    return {a: tile[a] for a in kernel.axes if a in tile}
 
 
 def _reduced_tile(
@@ -486,13 +549,18 @@ def _lanes(kernel: Kernel, stage: Expr, lane: str, width: int, target: Target) -
     return min(BLOCK_LANES, max(1, round(target.l2 / (column * width))) * width)
 
 
-def _dealt(extent: int, unit: int, most: int, target: Target) -> int:
-    """A tile of whole units up to ``most``, not much smaller, that gives the parts equal shares."""
+def _dealt(extent: int, unit: int, most: int, target: Target, beside: int = 1) -> int:
+    """A tile of whole units up to ``most``, not much smaller, that gives the parts equal shares;
+    each of them stands for ``beside`` tiles of the loops inside, which are dealt with few."""
     units = ceil(extent / unit)
     top = units if most >= extent else max(1, most // unit)
 
-    def share(size: int) -> int:
-        return ceil(ceil(units / size) / target.threads) * size  # of the part with most of them
+    def share(size: int) -> tuple[int, int]:
+        tiles = ceil(units / size)
+        many = beside if tiles < MANY_TILES else 1
+        works = [min(size * unit, extent - n) for n in range(0, extent, size * unit)]
+        largest = _largest(works, many, target.threads) if target.threads > 1 else 1.0
+        return ceil(largest * SHARES), ceil(tiles / target.threads) * size
 
     return unit * min(range(top, (top - 1) // 2, -1), key=share)
 

@@ -14,7 +14,7 @@ from functools import lru_cache, partial, reduce
 from lumc.graph.expr import Expr, bound_axes, combine, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target
-from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, strides
+from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, factors, strides
 from lumc.schedule.schedule import Stage
 
 Pair = tuple[str | None, str]  # (rows axis, lane axis)
@@ -50,12 +50,6 @@ def from_memory(rows: int, vectors: int, nbytes: int) -> bool:
     """Whether the products of a register tile read the elements of a from memory, as vectors of
     64 bytes can: fewer instructions than loads before. Short tiles have no loads to spare."""
     return nbytes == 64 and (vectors == 1 or (vectors == 2 and rows >= 12))
-
-
-def factors(e: Expr) -> list[Expr]:
-    if e.kind == "bin" and e.attr[0] == "mul":
-        return factors(e.kids[0]) + factors(e.kids[1])
-    return [e]
 
 
 def product(parts: list[Expr]) -> Expr:

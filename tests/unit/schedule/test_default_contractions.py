@@ -22,6 +22,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel
 from lumc.schedule.first import default_schedule
 from lumc.schedule.legal import check_schedule
+from shares import largest_share
 
 TARGET = resolve_target("cpu:x86-64-v4")
 
@@ -137,6 +138,21 @@ def test_parts_get_equal_shares(n: int, threads: int) -> None:
         for count in counts[: schedule.parallel]:
             tiles *= count
         assert -(-tiles // threads) / (tiles / threads) < 1.25
+
+
+@pytest.mark.parametrize(
+    ("k", "most"),
+    [
+        (turned_matmul(49, 3072, 768), 0.51),  # 32 rows and 17 would be dealt as they are
+        (matmul(49, 3072, 768), 0.51),
+        (matmul(197, 1536, 384), 0.52),
+        (conv(512, 512, 7, 7), 0.54),  # rows of pixels by four and three
+        (conv(256, 64, 17, 17), 0.54),
+    ],
+)
+def test_no_thread_waits_for_a_short_last_tile(k: Kernel, most: float) -> None:
+    s = default_schedule(k, replace(TARGET, threads=2))
+    assert largest_share(k, s) < most
 
 
 def _text(k: Kernel) -> str:

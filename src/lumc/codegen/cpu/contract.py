@@ -14,8 +14,8 @@ from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import LINE, WIDTH, Writer, block_sizes
 from lumc.codegen.tile.program import Contract, Range, Valid, block_start
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
+from lumc.kernel.borders import Border
 from lumc.kernel.term import dtype
-from lumc.schedule.borders import Border
 from lumc.schedule.operands import Steps, lanes
 
 

@@ -8,7 +8,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.context import Context, Group, Scope
 from lumc.codegen.tile.staging import Staging
 from lumc.graph.expr import Expr, bound_axes
-from lumc.schedule.borders import borders, edges
+from lumc.kernel.borders import borders, edges
 from lumc.schedule.operands import split_operands
 from lumc.schedule.schedule import Stage
 

@@ -19,9 +19,9 @@ from math import prod
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, combine, dim, make, num, substitute, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.borders import Border
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.schedule.borders import Border
 from lumc.schedule.operands import Motion, motion
 from lumc.schedule.schedule import Stage
 

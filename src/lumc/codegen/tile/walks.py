@@ -13,8 +13,8 @@ from lumc.codegen.tile.windows import Windows, is_short
 from lumc.graph.expr import Expr, axis, bound_axes, linear, num, substitute, subterms
 from lumc.kernel.normal import identity
 from lumc.kernel.running import Running
-from lumc.kernel.term import dtype, guard
-from lumc.schedule.operands import computed, factors
+from lumc.kernel.term import dtype, factors, guard
+from lumc.schedule.operands import computed
 
 HARD = 8  # steps that are written out where each computes powers, logarithms or the like
 

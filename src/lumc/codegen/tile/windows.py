@@ -11,8 +11,8 @@ from lumc.codegen.tile.context import Context, Group, Scope
 from lumc.codegen.tile.staging import Staging
 from lumc.graph.expr import Expr, axis, substitute
 from lumc.graph.ops import DType
-from lumc.kernel.term import dtype, unary
-from lumc.schedule.operands import factors, product
+from lumc.kernel.term import dtype, factors, unary
+from lumc.schedule.operands import product
 from lumc.schedule.registers import WINDOW
 
 SHARED = 1.25  # times the steps that are left: what it costs to keep parts of windows

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from math import prod
 
 from lumc.graph.expr import Expr, axis, bound_axes, linear
-from lumc.schedule.operands import Pair, factors
+from lumc.kernel.term import factors
+
+Pair = tuple[str | None, str]  # (rows axis, lane axis), as in ``schedule.operands``
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,16 @@ def _borders(stage: Expr, single: Set[str | None]) -> dict[str, Border]:
     return found
 
 
+def share_adding(stage: Expr, extent: Mapping[str, int]) -> float:
+    """The share of the steps of a reduction that add something, at all points of its result."""
+    return _share(_borders(stage, stage.free), extent)
+
+
 def share_within(stage: Expr, pair: Pair, extent: Mapping[str, int]) -> float:
-    """The share of the steps of a contraction that add something."""
-    found = {**edges(stage, pair), **borders(stage, pair)}
+    """The share of the steps of a contraction that it does not leave out."""
+    return _share({**edges(stage, pair), **borders(stage, pair)}, extent)
+
+
+def _share(found: Mapping[str, Border], extent: Mapping[str, int]) -> float:
     each = [(b, b.counts(extent, extent[b.over])) for b in found.values()]
     return prod(sum(n) / max(1, len(n) * extent[b.over]) for b, n in each)
