@@ -33,14 +33,17 @@ from lumc.search.space import Region, Space, Variant
 from lumc.search.split import blocks_apart, splits
 from lumc.search.turn import turns
 
-MARGIN = 0.05  # prices are not exact: a win must be larger, else the simpler candidate stays
-SHORT, NEAR = 4, 1.5  # candidates that are measured: at most, and within this of the best estimate
+MARGIN = 0.05  # a win must be larger, else the simpler candidate stays; a guess
+SHORT, NEAR = 4, 1.5  # candidates that are measured, at most so far from the best price; a guess
 RESULTS = (*results(1), *results(MOST))
-LEAST_US = 8.0  # of a kernel, below which two more launches are not worth a look
-FAR = 1.5  # times its bound: a walk that may be better off with other lanes
-EXHAUSTIVE = 5  # cut points of which every subset is tried
+LEAST_US = 8.0  # of a kernel that may be several; derived: two more launches are a quarter of it
+FAR = 1.5  # times its bound: a walk that may be better off with other lanes; a guess
+EXHAUSTIVE = 5  # cut points of which every subset is tried; derived: 32 subsets
 
-REASONS, SHOWN = 400, 60  # characters of what is said of invalid candidates
+REASONS, SHOWN = (
+    400,
+    60,
+)  # characters of what is said of invalid candidates; derived: 4 lines, half a line
 
 Cuts = tuple[int, ...]
 Say = Callable[[str], None]
@@ -165,7 +168,7 @@ def programs_of(region: Region, target: Target, say: Say = silent) -> list[Progr
     ordered = sorted(tried, key=lambda c: c.effort)
     every = [p for c in ordered for cuts in dict.fromkeys(c.cuts()) for p in c.programs(cuts)]
     for key, reason in prices.dropped.items():
-        say(f"  {region.key[:12]}: dropped candidates with {_short(key)}: {reason}")
+        say(f"  {region.key[:12]}: dropped candidates with {text(key[0][0])[:SHOWN]}: {reason}")
     valid = [p for p in every if p[0] < inf]
     if not valid:
         what = f"no candidate of region {region.key[:12]} is valid: "
@@ -174,13 +177,22 @@ def programs_of(region: Region, target: Target, say: Say = silent) -> list[Progr
     return valid
 
 
-def _short(kernel: _Key) -> str:
-    return text(kernel[0][0])[:SHOWN]
-
-
 def _key(kernel: Kernel) -> _Key:
     """Equal for equal kernels of one region."""
     return tuple((r.value, r.index) for r in kernel.roots)
+
+
+@dataclass
+class _Cost:
+    """The price of a kernel, in us."""
+
+    kernel: Kernel
+    least: float  # no price is less
+    whole: float = 0.0  # in one step; infinite if it is not valid, 0 until it is asked for
+    idle: float = inf  # less than in two steps, where the target has too little to do
+    across: bool = False  # may be cheaper turned
+    gain: float = 0.0  # what the cheapest way to do it as several kernels saves
+    parts: list[Kernel] = field(default_factory=list)  # and these
 
 
 @dataclass
@@ -189,93 +201,80 @@ class _Prices:
 
     target: Target
     best: float = inf
-    least: dict[object, float] = field(default_factory=dict)
-    known: dict[object, float] = field(default_factory=dict)
-    idle: dict[object, float] = field(default_factory=dict)  # less than in two steps
-    across: set[object] = field(default_factory=set)  # kernels that may be cheaper turned
-    split: dict[object, Program] = field(default_factory=dict)  # what two steps gain, and they
+    costs: dict[_Key, _Cost] = field(default_factory=dict)
     dropped: dict[_Key, str] = field(default_factory=dict)  # kernels that are not valid, and why
 
     def total(self, kernels: Sequence[Kernel]) -> float:
         """In us; of candidates that are not near the best one, less than that; infinite if one of
         the kernels is not valid."""
-        for k in kernels:
-            if _key(k) not in self.least:
-                self.least[_key(k)] = least_price_us(k, self.target)
-        total = sum(self.least[_key(k)] for k in kernels)
-        for k in sorted(kernels, key=lambda k: -self.least[_key(k)]):
+        costs = [self._cost(k) for k in kernels]
+        total = sum(c.least for c in costs)
+        for c in sorted(costs, key=lambda c: -c.least):
             if total > self.best * NEAR:
                 return total
-            least = self.least[_key(k)]
-            total += self._price(k, self.best - total + least) - least
+            total += self._price(c, self.best - total + c.least) - c.least
             if total == inf:
                 return total
         self.best = min(self.best, total)
         return total
 
-    def _price(self, kernel: Kernel, room: float) -> float:
+    def _cost(self, kernel: Kernel) -> _Cost:
+        key = _key(kernel)
+        if key not in self.costs:
+            self.costs[key] = _Cost(kernel, least_price_us(kernel, self.target))
+        return self.costs[key]
+
+    def _price(self, c: _Cost, room: float) -> float:
         """In one step; where that is cheaper in phases, on compact copies, in two steps if the
         target has too little to do, or turned if its lanes do badly. More than ``room`` is too
         much."""
-        key = _key(kernel)
-        if key not in self.known:
-            us = self.known[key] = self._lowered(kernel, key)
-            if LEAST_US < us < inf:
-                self._split(kernel, polyphases(kernel), us)
-                self._split(kernel, compacts(kernel, self.target), us)
-                self._split(kernel, blocks_apart(kernel), us)
-        if self.idle.get(key, inf) < min(room, self.known[key] * (1 - MARGIN)):
-            del self.idle[key]
-            self._split(kernel, splits(kernel, self.target), self.known[key])
-        if key in self.across:
-            self.across.remove(key)
-            self._split(kernel, turns(kernel, self.target), self.known[key])
-        return self.known[key] - self.split.get(key, (0.0, []))[0]
+        k, target = c.kernel, self.target
+        if not c.whole:
+            c.whole, c.idle, c.across = self._lowered(k)
+            if LEAST_US < c.whole < inf:
+                ways = polyphases(k), compacts(k, target), blocks_apart(k)
+                self._split(c, itertools.chain(*ways))
+        if c.idle < min(room, c.whole * (1 - MARGIN)):
+            c.idle = inf
+            self._split(c, splits(k, target))
+        if c.across:
+            c.across = False
+            self._split(c, turns(k, target))
+        return c.whole - c.gain
 
-    def _lowered(self, kernel: Kernel, key: _Key) -> float:
-        """The price in one step, and less than that in two if there is too little to do."""
+    def _lowered(self, kernel: Kernel) -> tuple[float, float, bool]:
+        """The price in one step; less than that in two if there is too little to do; and whether it
+        may be cheaper turned."""
         try:
             require_inside(kernel)
             schedule, program = scheduled(kernel, self.target)
         except LumcError as e:
-            self.dropped[key] = f"{e.code} {e.what}"
-            return inf
-        if is_idle(program):
-            launch_us = LAUNCH_US + self.target.launch_us
-            self.idle[key] = program_us(program, full=True) + launch_us
-        us = program_us(program)
+            self.dropped[_key(kernel)] = f"{e.code} {e.what}"
+            return inf, inf, False
+        us, launch_us = program_us(program), LAUNCH_US + self.target.launch_us
+        idle = program_us(program, full=True) + launch_us if is_idle(program) else inf
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
         worth = us > max(FAR * bound_us(kernel, self.target), LEAST_US)
-        if walks and worth and not self.target.gpu:
-            self.across.add(key)
-        return us
+        return us, idle, walks and worth and not self.target.gpu
 
-    def _split(self, kernel: Kernel, ways: Iterable[list[Kernel]], whole: float) -> None:
+    def _split(self, c: _Cost, ways: Iterable[list[Kernel]]) -> None:
         """Keep the cheapest way to do a kernel as several."""
-        best = whole - self.split.get(_key(kernel), (0.0, []))[0]
         for parts in ways:
-            us = sum(self._apart(k) for k in parts)
-            if us < best * (1 - MARGIN):
-                best, self.split[_key(kernel)] = us, (whole - us, parts)
+            us = sum(self._lowered(k)[0] for k in parts)
+            if us < (c.whole - c.gain) * (1 - MARGIN):
+                c.gain, c.parts = c.whole - us, parts
 
     def in_steps(self, kernel: Kernel) -> Program:
         """What the cheapest way to do a kernel as several gains, and these. Other programs may have
         another name for its result than the one that was priced."""
-        gain, parts = self.split.get(_key(kernel), (0.0, [kernel]))
+        c = self._cost(kernel)
+        parts = c.parts or [kernel]
         names = dict(zip(parts[-1].stored, kernel.stored, strict=True))
         for name in [n for p in parts for n in p.stored if n not in names]:
             result, _, rest = name.rpartition("_")
             names[name] = f"{names[result]}_{rest}"
         same = all(a == b for a, b in names.items())
-        return gain, parts if same else [renamed(p, {}, names) for p in parts]
-
-    def _apart(self, part: Kernel) -> float:
-        """The price of a part, in one step."""
-        key = _key(part)
-        us = self._lowered(part, key)
-        self.idle.pop(key, None)
-        self.across.discard(key)
-        return us
+        return c.gain, parts if same else [renamed(p, {}, names) for p in parts]
 
 
 class _Candidates:

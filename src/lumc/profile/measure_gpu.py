@@ -20,7 +20,7 @@ from lumc.oracle.kernel import TF32
 from lumc.profile.measure import COMPILER_S, SYMBOL, Bench, Job, _Made, digest_of
 from lumc.runtime.nvidia import capability
 
-CACHED = 2.0  # times the bandwidth of the memory: what the second cache gives
+CACHED = 2.0  # times the bandwidth of the memory: what the second cache gives; a guess
 
 
 class GpuBench(Bench):

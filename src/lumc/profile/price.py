@@ -41,16 +41,16 @@ from lumc.schedule.operands import lanes
 from lumc.schedule.registers import ABREAST, LINE
 from lumc.schedule.schedule import Schedule
 
-OPERATION = 2.0  # an operation of one lane: as long as a multiply-add, which counts as two
-STRIDED = 16.0  # times the price of a load of neighbouring lanes
-SHUFFLED = 2.0  # the same, where a few lanes of every vector are picked: of each vector
-TURN = 4.0  # operations that it takes to turn one element: blocks go through registers
-WAIT = 4.0  # operations of all lanes, while one addition waits for another
-IN_FLIGHT = 8  # independent sums that hide the latency of additions
-HALVING = 2 * OPERATION  # of the lanes of a sum
-LAUNCH_US = 1.0  # of one more kernel: threads meet, values leave the registers
-SECTOR = 32.0  # bytes that the memory of a GPU gives at least
-CACHED = 4.0  # bandwidth of caches in that of memory
+OPERATION = 2.0  # of one lane; derived: as long as a multiply-add, which counts as two
+STRIDED = 16.0  # times a load of neighbouring lanes; derived: AVX-512 has so many, one by one
+SHUFFLED = 2.0  # the same, of each vector of which a few lanes are picked; derived: load, shuffle
+TURN = 4.0  # operations to turn one element; derived: blocks of 16 x 16 take log2(16) shuffles
+WAIT = 4.0  # operations while one addition waits for another; data sheets: 3 (Zen 4) or 4 cycles
+IN_FLIGHT = 8  # sums that hide the latency of additions; derived: WAIT of two adders
+HALVING = 2 * OPERATION  # of the lanes of a sum; derived: a shuffle and an addition
+LAUNCH_US = 1.0  # of one more kernel; measured: 0.14 if threads spin, 2.7 if they sleep
+SECTOR = 32.0  # bytes that the memory of a GPU gives at least; data sheet
+CACHED = 4.0  # bandwidth of caches in that of memory; measured: 2.7 (second cache of a Zen 4)
 
 Sizes = Mapping[str, float]
 Axes = Sequence[str]
@@ -75,6 +75,13 @@ def program_us(program: Program, full: bool = False) -> float:
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
     us = LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
     return us / target.threads if full else us
+
+
+def walked(op: Reduce) -> Axes:
+    """The axes of a reduction, outer first: lanes run along the last one."""
+    if op.lanes == "reduced":
+        return (*op.kept, *op.red)
+    return (*op.kept[:-1], *op.red, *op.kept[-1:])
 
 
 def is_idle(program: Program) -> bool:
@@ -123,16 +130,16 @@ class _Tally:
         made them as well; who reads all of what kernels made gets the others' parts from where
         they were made, no sooner than from memory."""
         threads = 1 if self.program.target.gpu else self.program.target.threads
-        constant = {b.name for b in self.program.kernel.buffers if b.constant}
-        made = [n for name, n in self.shared.items() if name not in constant]
-        return (threads - 1) * sum(made)
+        return (threads - 1) * sum(n for k, n in self.shared.items() if not self._is_constant(k))
 
     def bytes(self, large: bool) -> float:
         """Traffic of memory, or of the caches: what other kernels made and read is still there if
         small, but the arithmetic waits for it."""
-        constant = {b.name for b in self.program.kernel.buffers if b.constant}
-        far = {name: self._is_large(name) or name in constant for name in self.traffic}
+        far = {name: self._is_large(name) or self._is_constant(name) for name in self.traffic}
         return sum(n for name, n in self.traffic.items() if far[name] == large)
+
+    def _is_constant(self, name: str) -> bool:
+        return any(b.name == name and b.constant for b in self.program.kernel.buffers)
 
     def _is_large(self, name: str) -> bool:
         p = self.program.places[name]
@@ -175,9 +182,7 @@ class _Tally:
         wide = self.program.target.lanes / lanes(self.program.target, dtype(terms_of(op)[0]))
         self.flops += once * prod(n for _, n in nest) * share * max(1.0, wide)
         around = nest if isinstance(op, Contract) else (*nest, *own.items())
-        walk = around
-        if isinstance(op, Reduce) and op.lanes != "reduced":
-            walk = (*nest, *((a, own[a]) for a in (*op.kept[:-1], *op.red, *op.kept[-1:])))
+        walk = (*nest, *((a, own[a]) for a in walked(op))) if isinstance(op, Reduce) else around
         read: dict[str, float] = {}
         for e in loads_of(op):
             name, place = e.attr[0], self.program.places[e.attr[0]]
@@ -317,10 +322,8 @@ class _Tally:
             return self._windows(op, own) + (self._map(op.then, own) if op.then else 0.0)
         if op.runs:
             return self._running(op, own)
-        if op.lanes != "reduced":
-            own = {a: own[a] for a in (*op.kept[:-1], *op.red, op.kept[-1])}
-            waits = sums = 0.0
-        else:
+        own, waits, sums = {a: own[a] for a in walked(op)}, 0.0, 0.0
+        if op.lanes == "reduced":
             waits = OPERATION * IN_FLIGHT / op.streams * prod(own.values()) * (width > 1)
             sums = self._halved(kept) * len(op.outputs)
         padding, red = self._padding(op, list(own)[-1]), op.red if op.lanes == "strips" else ()
@@ -334,17 +337,14 @@ class _Tally:
         """Rows of lanes are loaded and stored; within a vector, lanes are added to others above
         them, and of other dtypes than f32 one after the other."""
         width, points = self.program.target.lanes, prod(own.values())
-        along = (
-            (*op.kept, *op.red) if op.lanes == "reduced" else (*op.kept[:-1], *op.red, op.kept[-1])
-        )
-        own = {a: own[a] for a in along}
+        own = {a: own[a] for a in walked(op)}
         total = 0.0
         for o in op.outputs:
             fast = o.op == "sum" and dtype(o.dst) is DType.F32
             joined = 2 * log2(width) if fast else WAIT * width
             total += OPERATION * points * (joined if op.lanes == "reduced" else 2.0)
         terms = [t for o in op.outputs for t in (o.dst, o.term)]
-        return total + self._terms(terms, own, self._padding(op, along[-1]))
+        return total + self._terms(terms, own, self._padding(op, list(own)[-1]))
 
     def _windows(self, op: Reduce, own: Sizes) -> float:
         """Products are added as they are made; what rows share is loaded once for all of them."""

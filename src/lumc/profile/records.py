@@ -32,12 +32,13 @@ from lumc.schedule.schedule import Schedule
 
 SCHEMA = 2  # 2: axes are named by what they are
 NAME = "records.jsonl"
-HINTS = 3  # schedules of other machines that are tried first
+SAID = {"samples": int, "noise": float, "slices": int, "reason": str, "remark": str}  # of trials
+HINTS = 3  # schedules of other machines that are tried first; a guess
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a candidate: a time, or a reason and a remark."""
+    """What became of a candidate: a time, or a reason and a remark. The faster is the lesser."""
 
     schedule: Schedule
     us: float | None = None
@@ -48,6 +49,9 @@ class Trial:
     remark: str = ""
     beside: float = 0.0  # microseconds of the yardstick meanwhile; 0: it was timed alone
     seen: float = 0.0  # microseconds before the yardstick corrected them; 0: it did not
+
+    def __lt__(self, other: Trial) -> bool:
+        return self.time < other.time
 
     @property
     def time(self) -> float:
@@ -117,31 +121,26 @@ class Records:
 
     def _learn(self, line: Mapping[str, Any]) -> None:
         try:
-            mine = all(line[k] == v for k, v in self.setting.fields().items())
-            if line["kind"] == "peak":
-                if mine and "memory" in line:
-                    speeds = Speeds(*(float(line[name]) for name in Speeds._fields))
-                    self.speeds = speeds if all(rate > 0 for rate in speeds) else self.speeds
-                return
+            mine, kind = all(line[k] == v for k, v in self.setting.fields().items()), line["kind"]
             key, us = (str(line["kernel"]), bool(line["cold"])), _microseconds(line.get("us"))
-            if line["kind"] == "turn":
-                if mine and us:
-                    self.turns[key] = us
-                return
-            schedule = Schedule.from_json(line["schedule"])
-            if line["kind"] == "choice" and mine and us is not None:
+            if kind == "peak" and mine:
+                speeds = Speeds(*(float(line[name]) for name in Speeds._fields))
+                self.speeds = speeds if all(rate > 0 for rate in speeds) else self.speeds
+            elif kind == "turn" and mine and us:
+                self.turns[key] = us
+            elif kind == "choice" and mine and us is not None:
                 numbers = int(line["trials"]), float(line["budget_s"]), int(line["limit"])
+                schedule = Schedule.from_json(line["schedule"])
                 self.choices[key] = Choice(schedule, us, str(line["stop"]), *numbers)
-            elif line["kind"] == "trial" and mine:
-                found = Trial(
-                    schedule, us, int(line.get("samples", 0)), float(line.get("noise", 0))
+            elif kind == "trial" and mine:
+                said = {name: to(line[name]) for name, to in SAID.items() if name in line}
+                beside = _microseconds(line.get("beside")) or 0.0
+                self._keep(
+                    key, Trial(Schedule.from_json(line["schedule"]), us, beside=beside, **said)
                 )
-                said = str(line.get("reason", "")), str(line.get("remark", ""))
-                slices, beside = int(line.get("slices", 0)), _microseconds(line.get("beside", 0.0))
-                found = replace(found, slices=slices, beside=beside or 0.0)
-                self._keep(key, replace(found, reason=said[0], remark=said[1]))
-            elif us is not None:
-                self.elsewhere.setdefault(key[0], {})[text_of(schedule)] = us
+            elif kind in ("trial", "choice") and us is not None:
+                text = text_of(Schedule.from_json(line["schedule"]))
+                self.elsewhere.setdefault(key[0], {})[text] = us
         except (LookupError, TypeError, ValueError, OverflowError):
             return
 

@@ -18,23 +18,24 @@ from statistics import median
 
 Sample = Callable[..., list[float]]
 
-SAMPLE_US = 100.0
-DROP = 1.5  # slower than this times the best: two samples are enough
-PROMISING = 1.12  # below this times the best: more patience
-PATIENCE = (4, 30)  # samples without progress that end the minimum: of others, of promising ones
-PROGRESS = 0.005
-SLOW_US = 1000.0  # samples as long as this meet preemption
-LONG_US = 20_000.0  # while searching, slices of such kernels are timed
-SLICE_US = 5_000.0
-FINAL_US = 60_000.0  # of one candidate in the finals
-ROUNDS = 100  # of them at most
-LUCKY = 2  # fastest samples that do not count, where there are many
-LONGER = 10  # times as many while it waits for a calm moment
-MORE = 5  # rounds after the first that met a moment when nothing slows the machine
-ASTRAY = 1.2  # so far off, fast samples of two candidates are of different moments
-CALM = 1.05  # times its least time: so fast are candidates then
-WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples
-SURE = 0.003  # at least, however little fast samples differ
+# "measured" without a number: the table in docs/profile.md, under "Samples"
+SAMPLE_US = 100.0  # measured: least error; few are interrupted
+DROP = 1.5  # times the best: two samples are enough; measured: minima of three err by 12 % at worst
+PROMISING = 1.12  # times the best: more patience; measured: as above
+PATIENCE = (4, 30)  # samples without progress, promising ones 30; measured: 5 do, 40 under load
+PROGRESS = 0.005  # measured: what the minimum of 5 samples of 50 us errs by
+SLOW_US = 1000.0  # measured: 2 % of samples of 120 us are interrupted, 19 % of 2 ms
+LONG_US = 20_000.0  # while searching, slices of such kernels are timed; derived: 4 slices
+SLICE_US = 5_000.0  # measured: slices of an eighth rank schedules like the whole (Spearman 0.94)
+FINAL_US = 60_000.0  # of one candidate in the finals, of one plan in whole runs; a guess
+ROUNDS = 100  # of them at most; measured: from 40 on minima are within 0.2 %
+LUCKY = 2  # fastest samples that do not count, where there are many; a guess
+LONGER = 10  # times as many while it waits for a calm moment; a guess, wait_us ends it before
+MORE = 5  # rounds in calm moments; measured: 5 in turn rank what is 0.5 % apart
+ASTRAY = 1.2  # so far off, moments differ; derived: noise is 7 %, half a core 100 % (measured)
+CALM = 1.05  # times its least time; measured: medians are 2 % above it, busy 3 to 7 %
+WIN = (0.01, 0.02)  # what counts as faster: usually, among slow samples; measured
+SURE = 0.003  # at least, however little fast samples differ; derived: both err by 0.1 to 0.2 %
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from math import log, sqrt
 from lumc.schedule.schedule import Schedule
 from lumc.schedule.space import Grammar, Path
 
-EXPLORE = 0.15  # weight of the uncertainty
-UNKNOWN = 0.9  # of the mean of a node: what a child is worth that was never tried
-TRIES = 200  # to find one schedule that is new
+EXPLORE = 0.15  # weight of the uncertainty; derived: twice as fast is 0.17 more reward
+UNKNOWN = 0.9  # of the mean of a node: what a child is worth that was never tried; a guess
+TRIES = 200  # to find one schedule that is new; a guess
 
 
 @dataclass

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from lumc.kernel.target import Target
 from lumc.profile.price import price_us
 from lumc.profile.records import Trial, text_of
+from lumc.profile.timing import PROGRESS
 from lumc.profile.tree import Tree
 from lumc.schedule.blocks import space_of
 from lumc.schedule.moves import carried, neighbours, stroll, structures
@@ -24,13 +25,12 @@ from lumc.schedule.plan import KernelPlan
 from lumc.schedule.schedule import Schedule
 from lumc.schedule.space import Path
 
-PATIENCE = 96  # candidates without progress that end a walk
-PROGRESS = 0.005
-ELITE = 3  # structures that strolls start from
-EARLY = 48  # proposals of which every second is another structure; later every fourth
-PRICED = 32  # steps whose price is asked for, which takes as long as a few compilations
-DOUBT = 0.15  # of the logarithm of a price
-STROLLS = 40  # to find one schedule that is new
+PATIENCE = 96  # candidates without progress; derived: 12 batches, FADING**12 of the gain is left
+ELITE = 3  # structures that strolls start from; a guess
+EARLY = 48  # proposals of which every second is another structure; counted: 16 to 111 structures
+PRICED = 32  # steps whose price is asked for; measured: 1.5 to 4 ms each, a compilation 130 ms
+DOUBT = 0.15  # of the logarithm of a price; a guess
+STROLLS = 40  # to find one schedule that is new; a guess
 STRUCTURE = attrgetter("form", "rows_axis", "lane_axis", "stage_a", "stage_b", "lanes")
 
 
@@ -73,14 +73,11 @@ class Walk:
 
     def propose(self, n: int) -> list[Schedule]:
         """Up to n schedules that were not proposed before; first the default alone."""
-        n = n if self.trials else 1
         out: list[Schedule] = []
-        while len(out) < n:
+        while len(out) < (n if self.trials else 1) and not self.exhausted:
             schedule = self._next(len(self.seen))
-            if schedule is None:
-                self.exhausted = True
-                break
-            if self._is_new(schedule):
+            self.exhausted = schedule is None
+            if schedule and self._is_new(schedule):
                 out.append(schedule)
         return out
 
@@ -105,10 +102,9 @@ class Walk:
             return self.steps.pop()
         if turn % 2 and (found := self.tree.propose(self.paths)):
             return found
-        known = sorted(self.elite.values(), key=lambda t: t.time)[:ELITE]
+        known = sorted(self.elite.values())[:ELITE]
         for _ in range(STROLLS if known else 0):
-            start = self.rng.choice(known).schedule
-            schedule = stroll(self.grammar, start, self.rng)
+            schedule = stroll(self.grammar, self.rng.choice(known).schedule, self.rng)
             if text_of(schedule) not in self.seen:
                 return schedule
         return None
@@ -132,7 +128,7 @@ class Walk:
         if trial.us is None:
             return
         kind = tuple(map(STRUCTURE, trial.schedule.stages))
-        self.elite[kind] = min(self.elite.get(kind, trial), trial, key=lambda t: t.time)
+        self.elite[kind] = min(self.elite.get(kind, trial), trial)
         if self.best is None or trial.us < self.best.time * (1 - PROGRESS):
             self.best, self.stale = trial, 0
             self.steps = self._by_price(neighbours(self.grammar, trial.schedule), PRICED)
@@ -142,11 +138,11 @@ class Walk:
         alone."""
         kernel, target = self.grammar.kernel, self.grammar.target
         self.rng.shuffle(schedules)
-        prices = [
-            price_us(kernel, target, s) * self.rng.lognormvariate(0, DOUBT) for s in schedules[:n]
+        priced = [
+            (price_us(kernel, target, s) * self.rng.lognormvariate(0, DOUBT), s)
+            for s in schedules[:n]
         ]
-        ranked = sorted(range(len(prices)), key=lambda i: -prices[i])
-        return schedules[n:] + [schedules[i] for i in ranked]
+        return schedules[n:] + [s for _, s in sorted(priced, key=itemgetter(0), reverse=True)]
 
     def stop(self, fraction: float, limit: int) -> str:
         """Why the walk is over, or nothing. The bound is measured, and may be too high: all of it
