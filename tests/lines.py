@@ -71,7 +71,7 @@ PARTS = (
     Part("plans to code", ("codegen/*.py",), 370),
     Part("the format of bundles", ("bundle",), 600),
     Part("compilers, linking", ("link",), 700),
-    Part("what is fastest", ("profile",), 1780, 1350),
+    Part("what is fastest", ("profile",), 1777, 1350),
     Part("what is right", ("oracle",), 550),
     Part("where candidates run", ("lab",), 520),
     Part("bundles from Python", ("runtime",), 1200),

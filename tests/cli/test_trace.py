@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import Lumc
-from lumc.profile.finals import Progress
+from lumc.profile.session import Progress
 from lumc.report import progress
 from lumc.report.log import Log
 from lumc.report.trace import Trace

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lumc.graph.graph import Graph
     from lumc.kernel.target import Target
     from lumc.link.toolchain import Toolchain
-    from lumc.profile.finals import Progress
     from lumc.profile.measure import Bench
+    from lumc.profile.session import Progress
     from lumc.report.trace import Trace
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
@@ -227,9 +227,10 @@ def _tune(
     log: Log,
 ) -> Plan:
     from lumc.link.toolchain import find
-    from lumc.profile.finals import Options
+    from lumc.profile import phases
+    from lumc.profile.ledger import Ledger, Options
     from lumc.profile.records import Records, Setting
-    from lumc.profile.tune import Tuning
+    from lumc.profile.session import Session
 
     target = replace(space.target, threads=options.threads)
     tools = find(options.cc)
@@ -245,8 +246,8 @@ def _tune(
     )
     space = replace(space, target=target)
     try:
-        hears: dict[str, Any] = {"stopped": stopped, "say": say, "dropped": partial(log, 1)}
-        return Tuning(space, wanted, records, device.bench, **hears).run()
+        ledger = Ledger(space, wanted, records, partial(log, 1))
+        return phases.profile(Session(ledger, device.bench, stopped, say))
     finally:
         records.close()
 

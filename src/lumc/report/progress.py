@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from lumc.report.words import us
 
 if TYPE_CHECKING:
-    from lumc.profile.finals import Progress
+    from lumc.profile.session import Progress
     from lumc.report.log import Log
 
 EVERY_S = 10.0  # between plain lines

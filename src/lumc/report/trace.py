@@ -14,7 +14,7 @@ from lumc.profile.measure import Bench, Job
 from lumc.profile.records import Trial
 
 if TYPE_CHECKING:
-    from lumc.profile.finals import Progress
+    from lumc.profile.session import Progress
     from lumc.runtime.opened import Part
 
 Event = dict[str, Any]

@@ -1,0 +1,222 @@
+"""What is known of a search: programs, kernels, what was tried of them, and what that took.
+
+The ledger decides nothing about what is done next: phases do (``phases``). What is fastest is a
+function of the records alone, so the same records give the same plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from lumc.errors import Exit, LumcError
+from lumc.kernel.bound import least_work
+from lumc.kernel.target import Speeds
+from lumc.profile.choose import REASONS, Say, plan_region, programs, shortlist, silent
+from lumc.profile.records import Choice, Records, Trial, yardstick
+from lumc.profile.timing import is_faster
+from lumc.profile.walk import Walk
+from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
+from lumc.search.space import Space
+
+CACHE_SPEED = 10.0  # of memory, until it is measured; derived: above all (2.7 on a Zen 4), a bound
+COLD = 1.25  # times the last cache is read between two uses of weights; derived: it holds less
+SLACK = 0.95  # of the bound from the measured peak; measured: no kernel was faster
+RECENT = 20  # trials that the noise is a mean of; a guess
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a search may spend, and where it stops."""
+
+    budget_s: float = 60.0
+    trials: int = 0  # of each kernel; 0: as many as the budget allows
+    fraction: float = 0.95  # of the bound, where a kernel is good enough
+    seed: int = 0
+    frozen: bool = False  # records only; a miss is an error
+    # the last cache level: larger models read their weights from memory
+    cache_bytes: int = 32 << 20
+
+
+class Ledger:
+    """The listed programs of a space, and what is known of their kernels; times in microseconds.
+    ``dropped`` hears why candidates are not listed."""
+
+    def __init__(
+        self, space: Space, options: Options, records: Records, dropped: Say = silent
+    ) -> None:
+        self.space, self.options, self.records = space, options, records
+        weights = sum(w.size * w.dtype.nbytes for w in space.graph.weights)
+        self._cold = int(COLD * options.cache_bytes) if weights > options.cache_bytes else 0
+        self.kernels: dict[str, KernelPlan] = {}
+        self.instances, listed = programs(space, shortlist, dropped)
+        self.lists = {  # of every region, the programs that may be the fastest
+            key: [plan_region(key, parts, space.target, self.kernels) for parts in found]
+            for key, found in listed.items()
+        }
+        self.count = Counter(i.region for i in self.instances)
+        self.walks: dict[str, Walk] = {}
+        self.carried: dict[str, float] = {}  # of its first time, when a kernel showed others how
+        self.rivals: dict[str, list[Trial]] = {}  # of kernels with a final: who was nearly as fast
+        self.measured, self.noise = 0, 0.0
+        self.set_bounds()
+
+    def set_bounds(self) -> None:
+        """By the greatest rate that is known: it may have been measured in a slow moment."""
+        target = self.space.target
+        near, far = CACHE_SPEED * target.bandwidth, target.bandwidth
+        known = self.records.speeds or Speeds(target.gflops, near, far)
+        known = known._replace(gflops=max(known.gflops, target.gflops))
+        limits = target.threads, self.options.cache_bytes, known
+        self.bounds = {key: least_us(k, *limits) for key, k in self.kernels.items()}
+
+    # ---- a kernel
+
+    def at(self, key: str) -> tuple[str, bool]:
+        """Where its records are: with cold weights or without."""
+        return key, self.cold_bytes(key) > 0
+
+    def cold_bytes(self, key: str) -> int:
+        """What is read between two uses of its weights, if no cache holds them that long."""
+        constant = any(b.constant for b in self.kernels[key].kernel.buffers)
+        return self._cold if constant else 0
+
+    def trials(self, key: str) -> dict[str, Trial]:
+        """By schedule, in the order in which they were made."""
+        return self.records.trials.get(self.at(key), {})
+
+    def ranked(self, key: str) -> list[Trial]:
+        """The fastest first, those without a time last."""
+        return sorted(self.trials(key).values())
+
+    def first(self, key: str) -> Trial | None:
+        """The yardstick of a kernel."""
+        return yardstick(self.trials(key))
+
+    def choice(self, key: str) -> Choice | None:
+        return self.records.choices.get(self.at(key))
+
+    def walk(self, key: str) -> Walk:
+        """What was proposed for a kernel."""
+        if key not in self.walks:
+            plan, hints = self.kernels[key], self.records.hints(key)
+            seed, bound = self.options.seed, self.bounds[key]
+            self.walks[key] = Walk(plan, self.space.target, bound, seed, hints)
+        return self.walks[key]
+
+    def stop(self, key: str) -> str:
+        """Why its walk is over, or nothing."""
+        return self.walk(key).stop(self.options.fraction, self.options.trials)
+
+    def time(self, key: str) -> float:
+        """When its yardstick takes what it took in turn with those of rivals; infinite while it was
+        not measured."""
+        choice, first = self.choice(key), self.first(key)
+        us = choice.us if choice else min((t.time for t in self.trials(key).values()), default=inf)
+        return us * self.records.turns.get(self.at(key), first.time) / first.time if first else us
+
+    def floor(self, key: str) -> float:
+        """The least time that is believed where nothing took it."""
+        return SLACK * self.bounds[key]
+
+    def is_near(self, key: str, us: float) -> bool:
+        """Whether a time is near enough to the bound."""
+        return us * self.options.fraction <= self.bounds[key]
+
+    def is_settled(self, key: str) -> bool:
+        """Whether an earlier search of this kernel was as long as this one may be."""
+        choice = self.choice(key)
+        if choice is None or (choice.stop == "bound" and not self.is_near(key, choice.us)):
+            return False
+        return choice.covers(self.options.budget_s, self.options.trials)
+
+    def is_refuted(self, key: str) -> bool:
+        """Whether it was tried, and every candidate was invalid."""
+        known = self.trials(key).values()
+        return bool(known) and all(t.us is None for t in known)
+
+    # ---- programs
+
+    def total(self, plan: RegionPlan) -> float:
+        return sum(self.time(s.kernel) for s in plan.steps)
+
+    def least(self, plan: RegionPlan) -> float:
+        """No program takes less."""
+        return sum(self.floor(s.kernel) for s in plan.steps)
+
+    def best(self) -> dict[str, RegionPlan]:
+        """The fastest listed program of every region of which one was measured."""
+        out: dict[str, RegionPlan] = {}
+        for region, plans in self.lists.items():
+            least = inf
+            for plan in plans:
+                if is_faster(us := self.total(plan), least):
+                    least, out[region] = us, plan
+        return out
+
+    def costs(self) -> dict[str, float]:
+        """What every region takes of the whole, all its instances together."""
+        best = self.best()
+        costs = {key: self.count[key] * self.total(plan) for key, plan in best.items()}
+        return {key: costs.get(key, 0.0) for key in self.lists}
+
+    def plan(self, instead: RegionPlan | None = None) -> Plan:
+        """What is fastest, or of one region another program; of regions without a time the first
+        program that may be valid. Raises E0412 if every candidate of a kernel was invalid."""
+        best = self.best() | ({instead.key: instead} if instead else {})
+        regions = {k: best.get(k) or self._untimed(plans) for k, plans in self.lists.items()}
+        kernels = {key: self._chosen(key) for key in kernels_of(regions.values())}
+        s = self.space
+        return Plan(s.graph, s.target, kernels, regions, self.instances, s.outputs)
+
+    def _untimed(self, plans: Sequence[RegionPlan]) -> RegionPlan:
+        valid = (p for p in plans if not any(self.is_refuted(s.kernel) for s in p.steps))
+        return next(valid, plans[0])
+
+    def _chosen(self, key: str) -> KernelPlan:
+        choice, plan = self.choice(key), replace(self.kernels[key], bound_us=self.bounds[key])
+        if choice:
+            return replace(plan, schedule=choice.schedule, time_us=choice.us, stop=choice.stop)
+        if self.is_refuted(key):
+            said = dict.fromkeys(f"{t.reason}: {t.remark}" for t in self.trials(key).values())
+            why = "; ".join(said)[:REASONS]
+            what = f"no candidate of kernel '{plan.kernel.name}' is valid: {why}"
+            raise LumcError("E0412", what, fix="--estimate takes the default", exit=Exit.BUDGET)
+        return replace(plan, stop="not measured")
+
+    def missing(self, known: Callable[[str], object]) -> list[str]:
+        """Regions without a program, and kernels of the best programs that are not ``known``."""
+        best = self.best()
+        regions = [key for key in self.lists if key not in best]
+        return regions + [key for key in kernels_of(best.values()) if not known(key)]
+
+    # ---- entries
+
+    def add(self, key: str, trial: Trial) -> None:
+        self.measured += 1
+        self.noise += (trial.noise - self.noise) / RECENT
+        self.records.add(*self.at(key), trial)
+
+    def choose(self, key: str, choice: Choice) -> None:
+        self.records.choose(*self.at(key), choice)
+
+    def set_turn(self, key: str, us: float, alone: float) -> None:
+        """A schedule took so long in turn with those of other kernels, and ``alone`` in its trial:
+        the yardstick changes as much."""
+        if first := self.first(key):
+            self.records.set_turn(*self.at(key), us * first.time / alone)
+
+
+def kernels_of(plans: Iterable[RegionPlan]) -> list[str]:
+    """The keys of their kernels, each once."""
+    return list(dict.fromkeys(s.kernel for p in plans for s in p.steps))
+
+
+def least_us(plan: KernelPlan, threads: int, cache_bytes: int, speeds: Speeds) -> float:
+    """The roofline at these speeds; data that fits the last cache may come from a nearer one."""
+    work = least_work(plan.kernel)
+    near = min(work.nbytes, cache_bytes)
+    traffic = near / speeds.cached + (work.nbytes - near) / speeds.memory
+    return max(work.flops / speeds.gflops, traffic) / (1e3 * threads)

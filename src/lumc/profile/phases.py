@@ -1,0 +1,72 @@
+"""A search: its phases, one after the other.
+
+It may be stopped at any moment: what is on record then gives the plan.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from math import inf
+
+from lumc.errors import Exit, LumcError
+from lumc.kernel.target import Speeds
+from lumc.profile.finals import finish
+from lumc.profile.ledger import Ledger, kernels_of
+from lumc.profile.rivals import compare_rivals
+from lumc.profile.session import Session
+from lumc.profile.tune import BATCH, FOR_TRIALS, tune
+from lumc.profile.whole import compare_plans
+from lumc.schedule.plan import Plan
+
+
+def profile(s: Session) -> Plan:
+    """Search until nothing can be gained or the budget is spent; the plan. Raises E0412 if no
+    candidate of a kernel is valid, E0413 if it is ``frozen`` and a record is missing."""
+    try:
+        if s.ledger.options.frozen:
+            require_choices(s.ledger)
+        elif s.ledger.missing(s.ledger.is_settled):
+            measure_speeds(s)
+            try_defaults(s)
+            compare_rivals(s)
+            while tune(s):
+                compare_rivals(s)  # what seemed to be a worse program may be the better one
+            finish(s)
+            compare_plans(s)
+    finally:
+        s.close()
+    return s.ledger.plan()
+
+
+def require_choices(book: Ledger) -> None:
+    """Raises E0413 if a kernel of the plan was never searched here."""
+    if missed := book.missing(book.choice):
+        what = f"--frozen: no record of {len(missed)} kernels: {', '.join(missed[:5])}"
+        fix = "run it without --frozen on this machine, and keep kernels_cache/"
+        raise LumcError("E0413", what, fix=fix, exit=Exit.BUDGET)
+
+
+def measure_speeds(s: Session) -> None:
+    """Again in every search, as only the best moment of the machine counts."""
+    new, known = s.bench.speeds(), s.ledger.records.speeds
+    most = Speeds(*map(max, new, known)) if known else new
+    if most != known:
+        s.ledger.records.set_speeds(most)
+        s.ledger.set_bounds()
+
+
+def try_defaults(s: Session) -> None:
+    """The listed programs with default schedules, those of the least bound first; the bound rules
+    out the rest as soon as one is measured."""
+    book = s.ledger
+    ordered = [sorted(plans, key=book.least) for plans in book.lists.values()]
+    for programs in zip_longest(*ordered):
+        if s.is_over(FOR_TRIALS):
+            break
+        best = {key: book.total(plan) for key, plan in book.best().items()}
+        near = [p for p in programs if p and book.least(p) < best.get(p.key, inf)]
+        new = [k for k in kernels_of(near) if k not in book.walks]
+        for i in range(0, len(new), BATCH):
+            if not s.is_over(FOR_TRIALS):
+                s.measure([(k, book.walk(k).propose(1)) for k in new[i : i + BATCH]])
+        s.tell(len(new))

@@ -1,0 +1,81 @@
+"""A search in progress: its ledger, its device, its time, and who hears of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lumc.profile.ledger import Ledger
+from lumc.profile.measure import Bench, Job
+from lumc.profile.records import Trial, text_of
+from lumc.schedule.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the search is; said after every batch."""
+
+    seconds: float
+    kernels: int
+    open: int
+    trials: int
+    us: float  # of the best plan
+    noise: float
+
+
+@dataclass
+class Session:
+    """What phases ask: for measurements, which the ledger keeps, and for the time. The device is
+    opened when it is first needed."""
+
+    ledger: Ledger
+    open_bench: Callable[[], Bench]
+    stopped: Callable[[], bool] = lambda: False  # whether the user wants no more
+    say: Callable[[Progress], None] = lambda _: None
+    clock: Callable[[], float] = time.monotonic
+    _bench: Bench | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.clock()
+
+    @property
+    def bench(self) -> Bench:
+        self._bench = self._bench or self.open_bench()
+        return self._bench
+
+    def close(self) -> None:
+        if self._bench:
+            self._bench.close()
+
+    def is_over(self, share: float = 1.0) -> bool:
+        """Whether the user wants no more, or this share of the budget is spent."""
+        budget_s = share * self.ledger.options.budget_s
+        return self.stopped() or self.clock() - self.start > budget_s
+
+    def job(
+        self, key: str, schedule: Schedule, best_us: float | None, beside: Trial | None = None
+    ) -> Job:
+        book = self.ledger
+        cold, floor = book.cold_bytes(key), book.floor(key)
+        return Job(book.kernels[key], schedule, cold, best_us, beside, floor)
+
+    def measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]]) -> None:
+        """Measure what is not on record; everything is observed in the order of the proposals."""
+        book, jobs = self.ledger, list[Job]()
+        for key, schedules in proposed:
+            best = book.walk(key).best
+            new = [s for s in schedules if text_of(s) not in book.trials(key)]
+            jobs += [self.job(key, s, best.us if best else None, book.first(key)) for s in new]
+        for job, trial in zip(jobs, self.bench.measure(jobs) if jobs else (), strict=True):
+            book.add(job.plan.key, trial)
+        for key, schedules in proposed:
+            walk, known = book.walk(key), book.trials(key)
+            walk.refresh(known)
+            for trial in (known[text_of(s)] for s in schedules if text_of(s) in known):
+                walk.observe(trial)
+
+    def tell(self, open_: int) -> None:
+        book, seconds = self.ledger, self.clock() - self.start
+        us = sum(book.costs().values())
+        self.say(Progress(seconds, len(book.kernels), open_, book.measured, us, book.noise))
