@@ -191,8 +191,13 @@ class _Cost:
     whole: float = 0.0  # in one step; infinite if it is not valid, 0 until it is asked for
     idle: float = inf  # less than in two steps, where the target has too little to do
     across: bool = False  # may be cheaper turned
-    gain: float = 0.0  # what the cheapest way to do it as several kernels saves
-    parts: list[Kernel] = field(default_factory=list)  # and these
+    gain: float = -inf  # what the cheapest way to do it as several kernels saves, if not less
+    parts: list[Kernel] = field(default_factory=list)  # and these, where they may be worth a try
+
+    @property
+    def saved(self) -> float:
+        """By the cheapest way, where that is more than prices are off by."""
+        return self.gain if self.gain > self.whole * MARGIN else 0.0
 
 
 @dataclass
@@ -240,7 +245,7 @@ class _Prices:
         if c.across:
             c.across = False
             self._split(c, turns(k, target))
-        return c.whole - c.gain
+        return c.whole - c.saved
 
     def _lowered(self, kernel: Kernel) -> tuple[float, float, bool]:
         """The price in one step; less than that in two if there is too little to do; and whether it
@@ -258,15 +263,15 @@ class _Prices:
         return us, idle, walks and worth and not self.target.gpu
 
     def _split(self, c: _Cost, ways: Iterable[list[Kernel]]) -> None:
-        """Keep the cheapest way to do a kernel as several."""
+        """Keep the cheapest way to do a kernel as several, of those that may turn out cheaper."""
         for parts in ways:
             us = sum(self._lowered(k)[0] for k in parts)
-            if us < (c.whole - c.gain) * (1 - MARGIN):
+            if us < min(c.whole * NEAR, (c.whole - c.gain) * (1 - MARGIN)):
                 c.gain, c.parts = c.whole - us, parts
 
-    def in_steps(self, kernel: Kernel) -> Program:
-        """What the cheapest way to do a kernel as several gains, and these. Other programs may have
-        another name for its result than the one that was priced."""
+    def in_steps(self, kernel: Kernel) -> tuple[_Cost, list[Kernel]]:
+        """The cheapest way to do a kernel as several, and these. Other programs may have another
+        name for its result than the one that was priced."""
         c = self._cost(kernel)
         parts = c.parts or [kernel]
         names = dict(zip(parts[-1].stored, kernel.stored, strict=True))
@@ -274,7 +279,7 @@ class _Prices:
             result, _, rest = name.rpartition("_")
             names[name] = f"{names[result]}_{rest}"
         same = all(a == b for a, b in names.items())
-        return c.gain, parts if same else [renamed(p, {}, names) for p in parts]
+        return c, parts if same else [renamed(p, {}, names) for p in parts]
 
 
 class _Candidates:
@@ -308,12 +313,16 @@ class _Candidates:
             yield cuts
 
     def programs(self, cuts: Cuts) -> Iterator[Program]:
-        """The kernels between these cuts, also with those in two steps that are cheaper so."""
+        """The kernels between these cuts, also with those in several steps that are cheaper so, and
+        with all that may be."""
         kernels, us = self.splitting.kernels(cuts), self.total(cuts)
         split = [self.prices.in_steps(k) for k in kernels]
-        yield us + sum(gain for gain, _ in split), kernels
-        if any(gain for gain, _ in split):
-            yield us, [k for _, parts in split for k in parts]
+        yield us + sum(c.saved for c, _ in split), kernels
+        if any(c.saved for c, _ in split):
+            pairs = zip(kernels, split, strict=True)
+            yield us, [p for k, (c, parts) in pairs for p in (parts if c.saved else [k])]
+        if more := sum(c.saved - c.gain for c, _ in split if c.parts):
+            yield us + more, [k for _, parts in split for k in parts]
 
     def total(self, cuts: Cuts) -> float:
         """The price of all kernels, in us."""

@@ -12,7 +12,7 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.machines import CPUS
 from lumc.kernel.normal import normalize
-from lumc.profile.choose import MARGIN, choose, estimate, programs_of
+from lumc.profile.choose import MARGIN, NEAR, choose, estimate, programs_of, shortlist
 from lumc.profile.price import LAUNCH_US, least_price_us, price_us
 from lumc.schedule.first import default_schedule
 from lumc.schedule.plan import Plan
@@ -20,6 +20,7 @@ from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.layout import origin
 from searching import TARGET, error, oracle, random_inputs, run_plan, weight
+from shapes import conv
 from zoo import ATTENTIONS, attention, build, model, two_convolutions
 
 
@@ -248,3 +249,16 @@ def test_values_that_others_see_are_not_moved() -> None:
 
     plan = estimate(search(build(write), CPUS["x86-64-v4"], inside=True))
     assert all(origin(i.region) == i.region for i in plan.instances)
+
+
+def test_what_may_turn_out_cheaper_in_several_steps_is_tried() -> None:
+    """Eight pixels fill half a vector. Copies with the channels last cost more by estimate, and are
+    measured; the estimate stays in one step."""
+    wide, model = CPUS["x86-64-v4"], build(conv(672, 672, 14, 5, 2, 672, relu=False))
+    (region,) = search(model, wide, inside=True).regions
+    found = programs_of(region, wide)
+    assert len(choose(found)) == 1
+    turned = [p for p in shortlist(found) if len(p) == 3]
+    assert turned and turned[0][1].extent[turned[0][1].axes[-1]] == 672
+    prices = [us for us, kernels in found if kernels in turned]
+    assert min(us for us, _ in found) < min(prices) < NEAR * min(us for us, _ in found)
