@@ -58,12 +58,13 @@ class Part(NamedTuple):
 # passes on tile programs as rows that are watched 40, these
 # programs as text 87, their verifier 420; stages, windows, weighted
 # sums and prefetches in files of their own 63 (no file above 400 lines); tiles that
-# threads share equally and borders in the bound 64. Lower it with every simplification.
+# threads share equally and borders in the bound 64; choices of schedules as rows with names
+# and words, 47 of it from reports, 190. Lower it with every simplification.
 PARTS = (
     Part(
         "the machine-free compiler",
         ("graph", "kernel", "schedule", "search", "codegen/tile", "codegen/text"),
-        9028,
+        9131,
         6200,
     ),
     Part("kernels as C", ("codegen/cpu",), 1100),
@@ -77,7 +78,7 @@ PARTS = (
     Part("bundles from Python", ("runtime",), 1200),
     Part("files", ("disk", "artifacts"), 600),
     Part("models arrive", ("frontend",), 6750),
-    Part("commands, reports", ("command", "report", "*.py"), 3600),
+    Part("commands, reports", ("command", "report", "*.py"), 3550),
 )
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 

@@ -46,7 +46,6 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.choose import estimate
 from lumc.profile.price import program_us, scheduled
-from lumc.schedule.blocks import space_of
 from lumc.schedule.moves import neighbours, stroll, structures
 from lumc.schedule.schedule import Schedule
 from lumc.schedule.space import Grammar
@@ -158,7 +157,7 @@ def _default(kernel: Kernel, target: Target) -> Row:
 
 
 def _space(kernel: Kernel, target: Target, rng: random.Random) -> Row:
-    grammar = space_of(kernel, target)
+    grammar = Grammar(kernel, target)
     drawn = [grammar.build(grammar.sample(rng)) for _ in range(DRAWS)]
     near = [stroll(grammar, grammar.default, rng) for _ in range(DRAWS)]
     return {

@@ -19,11 +19,10 @@ from lumc.profile.price import price_us
 from lumc.profile.records import Trial, text_of
 from lumc.profile.timing import PROGRESS
 from lumc.profile.tree import Tree
-from lumc.schedule.blocks import space_of
 from lumc.schedule.moves import carried, neighbours, stroll, structures
 from lumc.schedule.plan import KernelPlan
 from lumc.schedule.schedule import Schedule
-from lumc.schedule.space import Path
+from lumc.schedule.space import Grammar, Path
 
 PATIENCE = 96  # candidates without progress; derived: 12 batches, FADING**12 of the gain is left
 ELITE = 3  # structures that strolls start from; a guess
@@ -45,7 +44,7 @@ class Walk:
         seed: int,
         hints: Sequence[Schedule],
     ) -> None:
-        self.plan, self.grammar, self.floor_us = plan, space_of(plan.kernel, target), floor_us
+        self.plan, self.grammar, self.floor_us = plan, Grammar(plan.kernel, target), floor_us
         self.rng = random.Random(f"{seed}:{plan.key}")
         self.tree = Tree(self.grammar, self.rng)
         self.first = [plan.schedule, *hints]

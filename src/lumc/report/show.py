@@ -123,7 +123,7 @@ def describe_space(space: Space) -> Body:
 
 def describe_region(region: Region, target: Target, found: Sequence[Program]) -> Body:
     from lumc.profile.choose import choose, name_of
-    from lumc.schedule.blocks import space_of
+    from lumc.schedule.space import Grammar
 
     return {
         "key": region.key,
@@ -138,7 +138,7 @@ def describe_region(region: Region, target: Target, found: Sequence[Program]) ->
             for v in region.variants
         ],
         "kernels": [
-            {"name": name_of(k), "schedules": space_of(k, target).size()}
+            {"name": name_of(k), "schedules": Grammar(k, target).size()}
             for k in (choose(found) if 0 not in region.frame.output.shape else ())
         ],
     }

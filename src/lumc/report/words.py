@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from lumc.graph.expr import Expr, bound_axes, subterms, text
 from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel
-from lumc.schedule.schedule import Schedule, Stage, Threads
+from lumc.schedule.choices import choices_on
+from lumc.schedule.schedule import Schedule
 
 LONG = 72  # characters of a value that gets a line of its own
 WIDEST = 200  # characters of an index, which may hold the term of a gather
 ATOM, PRODUCT, SUM, COMPARE = 4, 3, 2, 1  # how tightly a text binds
 SIGNS = {"lt": "<", "eq": "=", "or": "or"}
-STAGING = {
-    "none": "read in place",
-    "inner": "copied beside the contraction",
-    "hoist": "copied as soon as its axes are open",
-    "link": "packed when the program is linked",
-}
 
 # ---- terms
 
@@ -137,17 +132,15 @@ def schedule_words(kernel: Kernel, schedule: Schedule, threads: int) -> list[str
     if schedule.tile:
         tiles = ", ".join(f"{a} by {n}" for a, n in schedule.tile.items())
         out.append(f"{'tiles of a block' if schedule.threads else 'cache tiles'}: {tiles}")
+    rows = choices_on(schedule.threads is not None)
     for reduction, stage in zip(kernel.stages, schedule.stages, strict=False):
         axes = ", ".join(f"{a}:{kernel.extent[a]}" for a in bound_axes(reduction))
         what = reduction.attr[0] if reduction.kind == "red" else "weighted sum"
-        words = _stage_of_block(stage) if schedule.threads else _stage(stage)
-        out.append(f"{what} over {axes}: " + "; ".join(words))
-    known = {"order", "parallel", "tile", "stages", "threads"}
-    if schedule.threads:
-        out.append(_threads(schedule.threads))
-        known |= {"fuse_rows", "transpose"}  # of CPUs
-    other = _unusual(asdict(schedule), asdict(Schedule((), 0)), known)
-    return [*out, *([", ".join(other)] if other else [])]
+        words = [row.words(stage) for row in rows if row.of == "reduction"]
+        out.append(f"{what} over {axes}: " + "; ".join(filter(None, words)))
+    block = [row.words(schedule.threads) for row in rows if row.of in ("block", "threads")]
+    other = [row.words(schedule) for row in rows if row.of in ("nest", "kernel")]
+    return [*out, *(", ".join(filter(None, words)) for words in (block, other) if any(words))]
 
 
 def _loops(kernel: Kernel, schedule: Schedule, threads: int) -> str:
@@ -160,56 +153,6 @@ def _loops(kernel: Kernel, schedule: Schedule, threads: int) -> str:
     over = f"{threads} threads" if threads > 1 else "the threads"
     over = "blocks of threads" if schedule.threads else over
     return f"loops {loops}, outer ones first; {dealt} dealt to {over}"
-
-
-def _stage(s: Stage) -> Iterator[str]:
-    said = {"form"}
-    if s.form == "rows":
-        along = "the reduced axis" if s.lanes == "reduced" else "the last kept axis"
-        parts = f", {s.streams} accumulators" if s.streams > 1 else ""
-        yield f"one result at a time, lanes along {along}{parts}"
-        said |= {"lanes", "streams"}
-    elif s.form in ("contract", "dot"):
-        rows = f"{s.mr} rows of {s.rows_axis}" if s.rows_axis else "one row"
-        lanes = s.lane_axis if s.form == "contract" else "the reduced axis"
-        yield f"register tile of {rows} by {s.nv} vectors along {lanes}"
-        yield f"a {STAGING.get(s.stage_a, s.stage_a)}, b {STAGING.get(s.stage_b, s.stage_b)}"
-        said |= {"rows_axis", "lane_axis", "mr", "nv", "stage_a", "stage_b"}
-    else:
-        yield s.form
-    yield from _unusual(asdict(s), asdict(Stage()), said)
-
-
-def _stage_of_block(s: Stage) -> Iterator[str]:
-    """A reduction on the threads of a block of a GPU."""
-    if s.form == "rows":
-        yield "threads walk rows"
-        return
-    who = "threads" if s.fragment == "simt" else f"warps ({s.fragment})"
-    yield f"{s.grid[0]} x {s.grid[1]} {who} along {s.rows_axis} and {s.lane_axis}"
-    for side, place in (("a", s.place_a), ("b", s.place_b)):
-        mode = s.staging(side)
-        where = f" to {'registers' if place == 'register' else 'shared memory'}"
-        yield f"{side} {STAGING.get(mode, mode)}{where if mode != 'none' else ''}"
-
-
-def _threads(t: Threads) -> str:
-    out = [f"{t.count} threads in a block", f"{t.row} along a row"]
-    out += [f"{t.vector} elements moved at once"] if t.vector > 1 else []
-    out += [f"copies {t.ring} tiles deep"] if t.ring > 1 else []
-    out += [f"{t.resident} blocks on a processor"] if t.resident > 1 else []
-    return ", ".join(out)
-
-
-def _unusual(
-    now: Mapping[str, Any], usual: Mapping[str, Any], said: set[str]
-) -> Iterator[str] | list[str]:
-    """What has no words of its own and is not as always."""
-    return [
-        f"{k.replace('_', ' ')}: {_plain(v)}"
-        for k, v in now.items()
-        if k not in said and v != usual[k]
-    ]
 
 
 def _plain(value: Any) -> str:

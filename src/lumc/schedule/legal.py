@@ -113,12 +113,14 @@ def shared_prefix(kernel: Kernel, order: tuple[str, ...]) -> int:
 
 def grain(kernel: Kernel, plan: tuple[Stage, ...], axis: str, target: Target) -> int:
     """A tile of this axis is a multiple of the panels that are packed outside its loop."""
-    widths = [1]
-    for stage, p in zip(kernel.stages, plan, strict=False):
-        if p.form != "contract":
-            continue
-        if axis == p.rows_axis and p.stage_a in PANELS:
-            widths.append(p.mr)
-        if axis == p.lane_axis and p.stage_b in PANELS:
-            widths.append(p.nv * lanes(target, dtype(stage)))
-    return lcm(*widths)
+    stages = zip(kernel.stages, plan, strict=False)
+    return lcm(*(unit_of(stage, p, axis, target) for stage, p in stages))
+
+
+def unit_of(stage: Expr, p: Stage, axis: str, target: Target) -> int:
+    """Rows or lanes of the panels of one stage, if they are packed outside the loop."""
+    if p.form == "contract" and axis == p.rows_axis and p.stage_a in PANELS:
+        return p.mr
+    if p.form == "contract" and axis == p.lane_axis and p.stage_b in PANELS:
+        return p.nv * lanes(target, dtype(stage))
+    return 1

@@ -13,11 +13,12 @@ from itertools import combinations, product
 from typing import Any
 
 from lumc.graph.expr import Expr
+from lumc.schedule.choices import STREAMS
 from lumc.schedule.first import contraction_stage, tiled
 from lumc.schedule.first_blocks import guesses
 from lumc.schedule.operands import can_dot, pairs, staging_modes
 from lumc.schedule.schedule import Schedule, Stage
-from lumc.schedule.space import STREAMS, Grammar, Name
+from lumc.schedule.space import Grammar, Name
 
 REACH = 8  # a step makes a tile at most so many times larger or smaller
 
@@ -73,10 +74,10 @@ def _steps(grammar: Grammar, schedule: Schedule) -> list[dict[Name, Any]]:
     values = grammar.values(schedule)
     here, out = grammar.nearest(values), [values]
     for depth, (name, now) in enumerate(zip(grammar.names, here, strict=True)):
-        if name[0] not in ("axes", "order"):
-            for value, _ in grammar.options(here[:depth]):
-                if value != now and (name[0] != "tile" or now <= value * REACH <= now * REACH**2):
-                    out.append({**values, name: value})
+        steps = grammar.rows[name[0]].steps
+        for value, _ in grammar.options(here[:depth]) if steps in ("each", "near") else ():
+            if value != now and (steps == "each" or now <= value * REACH <= now * REACH**2):
+                out.append({**values, name: value})
     swaps = combinations(enumerate(schedule.order), 2)
     return out + [{**values, ("order", i): b, ("order", j): a} for (i, a), (j, b) in swaps]
 

@@ -19,7 +19,11 @@ Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link|narrow)$"
 Lanes = Annotated[str, msgspec.Meta(pattern="^(reduced|kept)$")]
 Fragment = Annotated[str, msgspec.Meta(pattern="^(simt|mma|simdgroup)$")]
 Memory = Annotated[str, msgspec.Meta(pattern="^(shared|register)$")]
-OPTIONAL = ("skew", "parts", "threads")
+# what JSON says of every schedule, as records of all versions do; other fields where they are set
+ALWAYS = (
+    *("order", "parallel", "tile", "stages"),
+    *("keep", "fuse_rows", "transpose", "stream", "prefetch"),
+)
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -95,10 +99,10 @@ class Schedule:
     threads: Threads | None = None  # of a block; None on a CPU
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types, without what is off of ``OPTIONAL`` and what stages have by default."""
-        out, default = to_plain(self), to_plain(Stage())
+        """Plain JSON types, without defaults of stages and, but for ``ALWAYS``, of the rest."""
+        out, default, usual = to_plain(self), to_plain(Stage()), to_plain(Schedule((), 0))
         out["stages"] = [{k: v for k, v in s.items() if v != default[k]} for s in out["stages"]]
-        return {k: v for k, v in out.items() if v or k not in OPTIONAL}
+        return {k: v for k, v in out.items() if k in ALWAYS or v != usual[k]}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Schedule:

@@ -20,8 +20,7 @@ from lumc.errors import LumcError
 from lumc.graph.ops import DType
 from lumc.kernel.key import kernel_key
 from lumc.kernel.machines import GPUS, resolve_target
-from lumc.schedule import blocks
-from lumc.schedule.blocks import BlockGrammar, space_of
+from lumc.schedule import choices
 from lumc.schedule.first_blocks import guesses
 from lumc.schedule.moves import neighbours, structures
 from lumc.schedule.schedule import Schedule
@@ -49,9 +48,9 @@ def test_guesses_lower_and_deal_to_all_threads(target) -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)
 def test_samples_lower_and_have_their_path(target) -> None:
     for i, (family, shapes) in enumerate(FAMILIES.items()):
-        g = space_of(family(*shapes[i % len(shapes)]), target)
+        g = Grammar(family(*shapes[i % len(shapes)]), target)
         rng = random.Random(i)
-        assert isinstance(g, BlockGrammar) and g.size() > 1000
+        assert g.size() > 1000
         for _ in range(3):
             path = g.sample(rng)
             schedule = g.build(path)
@@ -70,10 +69,13 @@ def every(g: Grammar, path: Path = ()) -> Iterator[Path]:
 
 @pytest.mark.parametrize("k", [scalar_add(), column_sum(3, 4), transpose(3, 5), matmul(1, 3, 2)])
 def test_the_size_is_the_number_of_paths(k, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "COUNTS", (32, 64))
-    few = {"row": (4,), "vector": (1,), "ring": (1, 2), "pad": (0,), "resident": (1,)}
-    monkeypatch.setattr(blocks, "SHARED", few)
-    g = BlockGrammar(k, H200)
+    few = {"threads": (32, 64), "row": (4,), "vector": (1,), "pad": (0,), "resident": (1,)}
+    rows = [
+        row._replace(values=lambda _, __, ___, some=few[row.name]: some) if row.name in few else row
+        for row in choices.CHOICES
+    ]
+    monkeypatch.setattr(choices, "CHOICES", rows)
+    g = Grammar(k, H200)
     found = list(every(g))
     assert len(found) == len(set(found)) == g.size()
 
@@ -98,7 +100,7 @@ def test_what_matrix_units_multiply(k, target, fragment) -> None:
     found = [p.fragment for s in guesses(k, target) for p in s.stages if p.form == "contract"]
     assert found[:1] != ["simt"] if fragment else {*found} <= {"simt"}
     assert {*found} <= {"simt", fragment}
-    g, rng = space_of(k, target), random.Random(1)
+    g, rng = Grammar(k, target), random.Random(1)
     drawn = {p.fragment for _ in range(60) for p in g.build(g.sample(rng)).stages}
     assert drawn == {"simt"} | ({fragment} if fragment else set())
 
@@ -115,12 +117,8 @@ def test_a_feature_of_a_target() -> None:
 
 
 def test_steps_through_the_space_stay_inside() -> None:
-    g = space_of(matmul(64, 96, 64), H200)
+    g = Grammar(matmul(64, 96, 64), H200)
     found = structures(g)
     assert len(found) > 4 and all(g.path(s) for s in found)
     near = neighbours(g, found[0])
     assert len(near) > 50 and all(g.path(s) for s in near)
-
-
-def test_a_cpu_has_the_space_of_its_registers() -> None:
-    assert type(space_of(matmul(8, 8, 8), resolve_target("cpu:generic"))) is Grammar

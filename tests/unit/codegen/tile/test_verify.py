@@ -18,9 +18,9 @@ from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, make, num, substitute, subterms
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
-from lumc.schedule.blocks import space_of
 from lumc.schedule.first import default_schedule
 from lumc.schedule.moves import stroll
+from lumc.schedule.space import Grammar
 
 STEP = 13  # of all kernels every so many
 TARGET = resolve_target("cpu:x86-64-v4")
@@ -36,7 +36,7 @@ def verified(name: str, program: ir.Program) -> None:
 def test_every_pass_leaves_a_sound_program(machine: str) -> None:
     target = replay.machine(machine)
     for name, kernel in list(replay.kernels().items())[::STEP]:
-        grammar, rng = space_of(kernel, target), random.Random(name)
+        grammar, rng = Grammar(kernel, target), random.Random(name)
         drawn = grammar.build(grammar.sample(rng)), stroll(grammar, grammar.default, rng)
         for schedule in (grammar.default, *drawn):
             try:

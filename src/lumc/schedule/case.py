@@ -1,0 +1,109 @@
+"""What the rows of ``choices`` are asked about, and what a row is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from math import lcm
+from typing import Any, NamedTuple
+
+from lumc.kernel.normal import normalize
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
+from lumc.schedule.first import default_schedule
+from lumc.schedule.first_blocks import guesses
+from lumc.schedule.legal import shared_prefix
+from lumc.schedule.schedule import Stage
+
+# tiles: also those of whole register tiles of 6, 12, 14, .. rows and 3 vectors
+SIZES = tuple(odd << i for odd in (1, 3, 7) for i in range(13))
+EVEN = (1, 2, 3, 4, 6, 8, 12, 16)  # tiles of an axis that are equal, as far as possible
+
+Units = tuple[int, ...]  # per axis: its tile is a multiple of
+Limits = tuple[tuple[tuple[str, ...], int], ...]  # axes of a copy, and the bits that are left
+END = ()  # nothing that follows depends on what came before
+
+
+class Blocks(NamedTuple):
+    """What the choices of reductions and tiles depend on."""
+
+    stage: Stage  # of the present reduction, so far
+    units: Units  # of the tiles that are still to be chosen
+    limits: Limits
+    threads: int  # of a block of a GPU
+
+
+class Loops(NamedTuple):
+    """What the choices of loops depend on."""
+
+    left: tuple[str, ...]
+    dealt: int  # leading loops that may be distributed
+    leading: bool  # may the next one be?
+
+
+class Case:
+    """A kernel on a target, and the sound schedule that the choices start from."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel, self.target = normalize(kernel), target
+        first = guesses(self.kernel, target) if target.gpu else None
+        self.default = next(first) if first else default_schedule(self.kernel, target)
+        self.axes = tuple(self.kernel.extent)
+        self.shared = {a for a in self.kernel.axes if shared_prefix(self.kernel, (a,))}
+        self.sizes = cache(self._sizes)
+
+    def start(self, threads: int = 0) -> Blocks:
+        """Before the first reduction."""
+        return Blocks(Stage(), (1,) * len(self.axes), (), threads)
+
+    def joint(self, units: Units, others: Units) -> Units:
+        """Multiples of both; at most the whole axis."""
+        both = zip(self.axes, units, others, strict=True)
+        return tuple(min(lcm(u, v), self.kernel.extent[a]) for a, u, v in both)
+
+    def _sizes(self, axis: str, unit: int) -> list[int]:
+        """Tiles of an axis that hold whole panels of ``unit``."""
+        extent = self.kernel.extent[axis]
+        wanted = {*SIZES, *(-(-extent // n) for n in EVEN)}
+        wanted.add(self.default.tile.get(axis, extent))
+        return sorted({min(extent, -(-n // unit) * unit) for n in wanted})
+
+
+Values = Callable[[Case, Any, Any], Iterable[Any]]  # of what, after a state
+Words = Callable[[Any], str]
+
+
+class Choice(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    of: str  # what it is made of: the block of threads, each reduction, axis or loop, the kernel
+    fields: tuple[str, ...]  # of ``Threads``, ``Stage`` or ``Schedule``; several: chosen together
+    values: Values
+    after: Callable[[Case, Any, Any, Any], Any] | None = None  # the state after a value
+    machines: tuple[str, ...] = ("cpu", "gpu")
+    idle: Any = None  # on other machines, if that is not the default of the field
+    steps: str = "each"  # what moves try: each other value, near ones, swaps, or structures only
+    words: Words = lambda _: ""  # of the record that has the fields; "": as usual
+
+    def offers(self, c: Case, which: Any, state: Any) -> list[tuple[Any, Any]]:
+        """The values of this choice after a state, each with the state after it."""
+        return [(v, self._next(c, which, state, v)) for v in self.values(c, which, state)]
+
+    def _next(self, c: Case, which: Any, state: Any, value: Any) -> Any:
+        if self.of == "reduction":
+            state = state._replace(stage=replace(state.stage, **spread(self.fields, value)))
+            return self.after(c, which, state, value) if self.after else state
+        return self.after(c, which, state, value) if self.after else END
+
+
+def spread(fields: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A choice by fields."""
+    return dict(zip(fields, value if len(fields) > 1 else (value,), strict=True))
+
+
+def held(record: Any, fields: tuple[str, ...]) -> Any:
+    """The choice that a record has."""
+    value = tuple(getattr(record, f) for f in fields)
+    return value if len(fields) > 1 else value[0]
