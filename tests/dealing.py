@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import emulator
+from drawing import lawful
 from kernels import aligned
 from lumc.codegen.gpu.cuda import CudaWriter
 from lumc.codegen.gpu.distribute import distribute
@@ -26,7 +27,7 @@ from lumc.kernel.machines import resolve_target
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.schedule.legal import shared_prefix
+from lumc.schedule.applies import shared_prefix
 from lumc.schedule.operands import HALF, pairs, staging_modes
 from lumc.schedule.schedule import Schedule, Stage, Threads
 
@@ -179,7 +180,7 @@ def random_dealt(kernel: Kernel, target: Target, rng: random.Random) -> Schedule
     stages = tuple(_random_stage(kernel, s, fragment, count, target, rng) for s in kernel.stages)
     if fragment != "simt":
         _whole_fragments(kernel, stages, tile, rng)
-    return Schedule(
+    drawn = Schedule(
         order=tuple(order),
         parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
         tile={a: n for a, n in tile.items() if n < kernel.extent[a]},
@@ -194,6 +195,7 @@ def random_dealt(kernel: Kernel, target: Target, rng: random.Random) -> Schedule
             pad=rng.choice((0, 16, 16)),
         ),
     )
+    return lawful(kernel, drawn, target)
 
 
 def matrix_kinds(kernel: Kernel, target: Target) -> str:

@@ -9,8 +9,10 @@ from lumc.graph.expr import Expr, bound_axes
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
+from lumc.schedule.applies import shared_prefix, streamable
+from lumc.schedule.case import Case, held, spread
+from lumc.schedule.choices import choices_on
 from lumc.schedule.first import _finish, _whole_panels
-from lumc.schedule.legal import shared_prefix, streamable
 from lumc.schedule.operands import Pair, can_dot, lanes, least_step, pairs, staging_modes
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Schedule, Stage
@@ -25,7 +27,7 @@ def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Sched
     sizes = (1, 2, 4, 7, 8, 16, 24, 32, 48, 64, 96, 128, 256)
     tile = {a: rng.choice([*sizes, n, n, n]) for a, n in kernel.extent.items()}
     stream = any(streamable(kernel, root) for root in kernel.roots)
-    return Schedule(
+    drawn = Schedule(
         order=tuple(order),
         parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
         tile=_whole_panels(kernel, tile, stages, target),
@@ -37,6 +39,24 @@ def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Sched
         prefetch=rng.random() < 0.5,
         skew=rng.random() < 0.5,
     )
+    return lawful(kernel, drawn, target)
+
+
+def lawful(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
+    """The same with what applies here: other choices are as by default."""
+    c, stages, usual = Case(kernel, target), list[Stage](), Schedule((), 0)
+    for i, p in enumerate(schedule.stages):
+        state = c.start(schedule.threads.count if schedule.threads else 0)
+        for row in (row for row in choices_on(c.gpu) if row.of == "reduction"):
+            value = held(p, row.fields)
+            value = value if row.allows(c, i, state, value) else held(Stage(), row.fields)
+            p = replace(p, **spread(row.fields, value))
+            state = state._replace(stage=replace(state.stage, **spread(row.fields, value)))
+        stages.append(state.stage)
+    for row in (row for row in choices_on(c.gpu) if row.of == "kernel"):
+        if not row.allows(c, None, schedule, held(schedule, row.fields)):
+            schedule = replace(schedule, **spread(row.fields, held(usual, row.fields)))
+    return replace(schedule, stages=tuple(stages))
 
 
 def sane_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:

@@ -189,17 +189,23 @@ def swapped(k: Kernel) -> Schedule:
 
 
 REFUSED = {
-    "no mma fragments of f32": (F32, schedule(F32, DEEP, tiled(F32, "mma", (2, 2)))),
-    "no simdgroup fragments": (F32, schedule(F32, DEEP, tiled(F32, "simdgroup", (2, 2)))),
-    "2 x 1 for a block": (BF16, schedule(BF16, DEEP, tiled(BF16, "mma", (2, 1)))),
-    "3 x 32 for a block": (F32, schedule(F32, DEEP, tiled(F32, "simt", (3, 32)))),
+    "fragment mma, grid (2, 2)": (
+        F32,
+        schedule(F32, DEEP, tiled(F32, "mma", (2, 2))),
+    ),
+    "fragment simdgroup": (F32, schedule(F32, DEEP, tiled(F32, "simdgroup", (2, 2)))),
+    "grid (2, 1)": (BF16, schedule(BF16, DEEP, tiled(BF16, "mma", (2, 1)))),
+    "grid (3, 32)": (F32, schedule(F32, DEEP, tiled(F32, "simt", (3, 32)))),
     "not whole fragments": (BF16, schedule(BF16, DEEP | {"k": 24}, tiled(BF16, "mma", (2, 2)))),
     "shared memory": (LARGE, schedule(LARGE, BLOCKS, tiled(LARGE, "simt", (8, 16)))),
     "registers of values": (
         LARGE,
         schedule(LARGE, {**BLOCKS, "k": 16}, tiled(LARGE, "simt", (4, 8)), count=32),
     ),
-    "threads in rows": (F32, schedule(F32, {}, [Stage()], count=64, row=128)),
+    "row 128: at most": (
+        F32,
+        schedule(F32, {}, [Stage()], count=64, row=128),
+    ),
     "not a power of two": (F32, schedule(F32, {}, [Stage()], count=96)),
     "leave its registers": (GATED, swapped(GATED)),
 }

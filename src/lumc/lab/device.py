@@ -15,7 +15,7 @@ import numpy as np
 from lumc.kernel.target import Speeds, Target
 from lumc.lab.worker import Memory
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
-from lumc.schedule.legal import PIECE
+from lumc.schedule.applies import PIECE
 
 PEAK_SAMPLES = 100  # of about 100 us
 CACHE_SAMPLES = 20

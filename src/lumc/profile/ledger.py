@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 
 from lumc.errors import Exit, LumcError
@@ -18,6 +19,7 @@ from lumc.profile.choose import REASONS, Say, plan_region, programs, shortlist, 
 from lumc.profile.records import Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
+from lumc.schedule.legal import is_legal
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
 from lumc.search.space import Space
 
@@ -56,6 +58,8 @@ class Ledger:
             key: [plan_region(key, parts, space.target, self.kernels) for parts in found]
             for key, found in listed.items()
         }
+        for key, plan in self.kernels.items():
+            records.forget(key, partial(is_legal, plan.kernel, space.target))
         self.count = Counter(i.region for i in self.instances)
         self.walks: dict[str, Walk] = {}
         self.carried: dict[str, float] = {}  # of its first time, when a kernel showed others how

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,15 @@ class Records:
     def set_speeds(self, speeds: Speeds) -> None:
         self.speeds = speeds
         self._append("peak", "", False, speeds._asdict())
+
+    def forget(self, kernel: str, legal: Callable[[Schedule], bool]) -> None:
+        """Leave out what is no schedule of a kernel any more: records may be older than the law."""
+        for at in ((kernel, False), (kernel, True)):
+            known = self.trials.get(at, {})
+            for text in [text for text, t in known.items() if not legal(t.schedule)]:
+                del known[text]
+            if at in self.choices and not legal(self.choices[at].schedule):
+                del self.choices[at]
 
     def hints(self, kernel: str) -> list[Schedule]:
         """The best schedules of other settings, fastest first."""

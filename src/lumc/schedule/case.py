@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from math import lcm
 from typing import Any, NamedTuple
 
-from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.schedule.applies import shared_prefix
 from lumc.schedule.first import default_schedule
 from lumc.schedule.first_blocks import guesses
-from lumc.schedule.legal import shared_prefix
-from lumc.schedule.schedule import Stage
+from lumc.schedule.operands import pairs
+from lumc.schedule.schedule import Schedule, Stage
 
 # tiles: also those of whole register tiles of 6, 12, 14, .. rows and 3 vectors
 SIZES = tuple(odd << i for odd in (1, 3, 7) for i in range(13))
@@ -43,15 +43,24 @@ class Loops(NamedTuple):
 
 
 class Case:
-    """A kernel on a target, and the sound schedule that the choices start from."""
+    """A normalized kernel on a target, and the sound schedule that the choices start from."""
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
-        self.kernel, self.target = normalize(kernel), target
-        first = guesses(self.kernel, target) if target.gpu else None
-        self.default = next(first) if first else default_schedule(self.kernel, target)
-        self.axes = tuple(self.kernel.extent)
-        self.shared = {a for a in self.kernel.axes if shared_prefix(self.kernel, (a,))}
+        self.kernel, self.target, self.gpu = kernel, target, target.gpu is not None
+        self.axes = tuple(kernel.extent)
+        self.shared = {a for a in kernel.axes if shared_prefix(kernel, (a,))}
         self.sizes = cache(self._sizes)
+
+    @cached_property
+    def copies(self) -> bool:
+        """May there be copies of operands?"""
+        return any(pairs(s) for s in self.kernel.stages)
+
+    @cached_property
+    def default(self) -> Schedule:
+        if self.gpu:
+            return next(guesses(self.kernel, self.target))
+        return default_schedule(self.kernel, self.target)
 
     def start(self, threads: int = 0) -> Blocks:
         """Before the first reduction."""
@@ -71,6 +80,7 @@ class Case:
 
 
 Values = Callable[[Case, Any, Any], Iterable[Any]]  # of what, after a state
+Legal = Callable[[Case, Any, Any, Any], bool]  # of what, after a state, a value
 Words = Callable[[Any], str]
 
 
@@ -80,16 +90,26 @@ class Choice(NamedTuple):
     name: str
     of: str  # what it is made of: the block of threads, each reduction, axis or loop, the kernel
     fields: tuple[str, ...]  # of ``Threads``, ``Stage`` or ``Schedule``; several: chosen together
-    values: Values
+    values: Values  # that the space has: legal, and each of them another program
     after: Callable[[Case, Any, Any, Any], Any] | None = None  # the state after a value
     machines: tuple[str, ...] = ("cpu", "gpu")
     idle: Any = None  # on other machines, if that is not the default of the field
     steps: str = "each"  # what moves try: each other value, near ones, swaps, or structures only
     words: Words = lambda _: ""  # of the record that has the fields; "": as usual
+    legal: Legal | None = None  # of a value; None: the values are
+    law: str = ""  # in words: where it applies, what may be chosen
+    early: bool = False  # varied with the structure, where nothing is contracted: memory decides
+    moot: str = ""  # when other choices, or short axes, leave nothing to do
 
     def offers(self, c: Case, which: Any, state: Any) -> list[tuple[Any, Any]]:
         """The values of this choice after a state, each with the state after it."""
         return [(v, self._next(c, which, state, v)) for v in self.values(c, which, state)]
+
+    def allows(self, c: Case, which: Any, state: Any, value: Any) -> bool:
+        """Is a value legal after a state?"""
+        if self.legal is not None:
+            return self.legal(c, which, state, value)
+        return value in tuple(self.values(c, which, state))
 
     def _next(self, c: Case, which: Any, state: Any, value: Any) -> Any:
         if self.of == "reduction":
@@ -107,3 +127,8 @@ def held(record: Any, fields: tuple[str, ...]) -> Any:
     """The choice that a record has."""
     value = tuple(getattr(record, f) for f in fields)
     return value if len(fields) > 1 else value[0]
+
+
+def bits(n: int) -> int:
+    """Of the numbers below n."""
+    return (n - 1).bit_length()

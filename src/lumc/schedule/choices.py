@@ -14,150 +14,69 @@ of these schedules are refused then, in milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import product
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from lumc.graph.expr import Expr, bound_axes
-from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, dtype
-from lumc.schedule.case import END, Blocks, Case, Choice, Limits, Loops, Values, Words, spread
-from lumc.schedule.first import contraction_stage
-from lumc.schedule.fragment import multiplied
-from lumc.schedule.legal import own_axes, skewable, streamable, unit_of
-from lumc.schedule.operands import can_dot, from_memory, lanes, operand_of, pairs, staging_modes
-from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
-from lumc.schedule.schedule import Schedule, Stage
+from lumc.kernel.term import Kernel
+from lumc.schedule.applies import (
+    fetchable,
+    fusable,
+    grain,
+    keepable,
+    shared_prefix,
+    skewable,
+    streamable,
+    turnable,
+)
+from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, held, spread
+from lumc.schedule.reductions import (
+    broadcasts,
+    deals,
+    ended,
+    forms,
+    fragments,
+    has_streams,
+    is_first,
+    is_outside,
+    panels_first,
+    panels_outside,
+    places,
+    register_tiles,
+    says_form,
+    says_fragment,
+    says_staged,
+    says_tile,
+    settled,
+    staged,
+    streams,
+    windows,
+)
+from lumc.schedule.schedule import Schedule, Stage, Threads
 
-STREAMS = (1, 2, 4, 8)
-COPIES = 16
 BLOCKS = (32, 64, 128, 256, 512, 1024)  # threads of a block
-PLACES = ("shared", "register")
-ROWS, ALONG = 64, 32  # threads or warps along the rows and the lanes, at most
-
-# ---- of a reduction
-
-
-def _axes(c: Case, i: int, _: Blocks) -> Iterator[tuple[Any, ...]]:
-    stage, cpu = c.kernel.stages[i], not c.target.gpu
-    yield from (("contract", *pair, "reduced") for pair in pairs(stage))
-    yield from (("dot", *p, "reduced") for p in pairs(stage) if cpu and can_dot(stage, p))
-    yield "rows", None, None, "reduced"
-    if cpu and own_axes(stage, False) & set(c.kernel.axes):
-        yield "rows", None, None, "kept"
-
-
-def _staged(side: str) -> Values:
-    def values(c: Case, i: int, state: Blocks) -> Iterable[str]:
-        if state.stage.form == "rows":
-            return ["none"]
-        modes = staging_modes(c.kernel, c.kernel.stages[i], state.stage, side)
-        return [m for m in modes if not c.target.gpu or m in ("none", "inner", "hoist")]
-
-    return values
-
-
-def _registers(c: Case, i: int, state: Blocks) -> Iterator[tuple[int, int, bool]]:
-    """Register tiles that fit the registers and the axes, and the default one."""
-    p, stage, sound, extent = state.stage, c.kernel.stages[i], c.default.stages[i], c.kernel.extent
-    if p.form == "rows":
-        yield 1, 1, False
-        return
-    pair, width = (p.rows_axis, p.lane_axis or ""), lanes(c.target, dtype(stage))
-    rows = extent[p.rows_axis] if p.rows_axis else 1
-    most = -(-extent[pair[1]] // (width if p.form == "contract" else 1))
-    known = DOT_TILES if p.form == "dot" else REGISTER_TILES[c.target.registers]
-    fit = [t for t in known if t[0] * t[1] + t[1] <= c.target.registers]
-    out = {(min(mr, rows), min(nv, most)) for mr, nv in fit}
-    if p.form == "contract":
-        base = contraction_stage(c.kernel, stage, pair, c.target)
-        out.add((base.mr, base.nv))
-    if (sound.form, sound.rows_axis, sound.lane_axis) == (p.form, *pair):
-        out.add((sound.mr, sound.nv))
-    for mr, nv in sorted(out):
-        yield mr, nv, False
-        packed = p.form == "contract" and nv > 1
-        if packed and from_memory(mr, nv, width * dtype(stage).nbytes):
-            yield mr, nv, True
-
-
-def _fragments(c: Case, i: int, state: Blocks) -> Iterator[tuple[str, tuple[int, int]]]:
-    p, stage = state.stage, c.kernel.stages[i]
-    if p.form == "rows":
-        yield p.fragment, p.grid
-        return
-    unit = multiplied(stage, p.lane_axis or "", c.target) if p.rows_axis else None
-    for fragment in ("simt", *([unit.fragment] if unit else [])):
-        count = state.threads if fragment == "simt" else state.threads // 32
-        for along in (1 << k for k in range(count.bit_length())):
-            rows = count // along
-            if along <= ALONG and rows <= ROWS and (p.rows_axis or rows == 1):
-                yield fragment, (rows, along)
-
-
-def _flags(c: Case, i: int, state: Blocks) -> Iterator[tuple[Any, ...]]:
-    p, base = state.stage, Stage()
-    many = c.kernel.stages[i].kind == "wsum" or (p.form == "rows" and p.lanes == "reduced")
-    every = [t[::-1] for t in product((False, True), repeat=3)]
-    if p.form == "rows":
-        every = [(base.window, base.panels_first, base.panels_outside)]
-    yield from ((n, *flags) for n in STREAMS[: len(STREAMS) if many else 1] for flags in every)
-
-
-def _places(_: Case, __: int, state: Blocks) -> Iterator[tuple[Any, ...]]:
-    p = state.stage
-    a, b = (PLACES if m in ("inner", "hoist") else PLACES[:1] for m in (p.stage_a, p.stage_b))
-    yield from product((True,) if p.form == "rows" else (True, False), a, b)
-
-
-def _settled(c: Case, i: int, state: Blocks, _: Any) -> Blocks:
-    """What tiles must obey from now on; of the stage only what is still asked for."""
-    p, stage, own = state.stage, c.kernel.stages[i], dict[str | None, int]()
-    if p.fragment != "simt":
-        unit = multiplied(stage, p.lane_axis or "", c.target)
-        own = dict.fromkeys(bound_axes(stage)[:1], unit.shape[2] if unit else 1)
-    units = tuple(max(own.get(a, 1), unit_of(stage, p, a, c.target)) for a in c.axes)
-    copied = [side for side in "ab" if p.staging(side) in ("inner", "hoist")]
-    limits = {limit for side in copied for limit in _copied(c, stage, p, side)}
-    rest = Stage(p.form, stage_a=p.stage_a, stage_b=p.stage_b, lanes=p.lanes)
-    every = tuple(sorted({*state.limits, *limits}))
-    return Blocks(rest, c.joint(state.units, units), every, state.threads)
-
-
-def _copied(c: Case, stage: Expr, p: Stage, side: str) -> Limits:
-    """The limit of a copy of an operand, if it can be too large."""
-    operand = operand_of(stage, (p.rows_axis, p.lane_axis or ""), side)
-    axes = tuple(a for a in c.axes if a in operand.free)
-    extent, now = c.kernel.extent, c.default.tile
-    most = c.target.l1 // 4 if c.target.gpu else COPIES * c.target.l2 // 4  # elements
-    room = max(most.bit_length() - 1, sum(_bits(now.get(a, extent[a])) for a in axes))
-    return ((axes, room),) if sum(_bits(extent[a]) for a in axes) > room else ()
-
-
-def _bits(n: int) -> int:
-    return (n - 1).bit_length()
-
-
-def _ended(_: Case, __: int, state: Blocks, ___: Any) -> Blocks:
-    return state._replace(stage=Stage())
-
+ALONG_ROWS = (4, 8, 16, 32, 64, 128, 256, 1024)  # of them
 
 # ---- of an axis, of the loops, of a block of threads, of the kernel
 
 
 def _tiles(c: Case, axis: str, state: Blocks) -> Iterator[int]:
     for n in c.sizes(axis, state.units[0]):
-        if all(room >= _bits(n) * (axis in axes) for axes, room in state.limits):
+        if all(room >= bits(n) * (axis in axes) for axes, room in state.limits):
             yield n
 
 
 def _tiled(c: Case, axis: str, state: Blocks, n: int) -> Any:
     units = state.units[1:]
     rest = c.axes[-len(units) :] if units else ()
-    left = [(axes, room - _bits(n) * (axis in axes)) for axes, room in state.limits]
+    left = [(axes, room - bits(n) * (axis in axes)) for axes, room in state.limits]
     extent = c.kernel.extent
-    limits = [(x, r) for x, r in left if sum(_bits(extent[a]) for a in x if a in rest) > r]
+    limits = [(x, r) for x, r in left if sum(bits(extent[a]) for a in x if a in rest) > r]
     return Blocks(Stage(), units, tuple(limits), state.threads) if rest else END
+
+
+def _is_whole(c: Case, axis: str, s: Schedule, n: int) -> bool:
+    return n >= c.kernel.extent[axis] or n % grain(c.kernel, s.stages, axis, c.target) == 0
 
 
 def _nested(c: Case, _: int, state: Loops, axis: str) -> Loops:
@@ -179,7 +98,7 @@ def _dealt(_: Case, __: None, ___: Loops, loops: int) -> bool:
 
 def _parts(c: Case, _: None, dealt: bool) -> tuple[int, ...]:
     """Waking fewer threads may be faster; one part is what no distributed loop makes."""
-    threads = c.target.threads if dealt and not c.target.gpu else 0
+    threads = c.target.threads if dealt and not c.gpu else 0
     return 0, *(2**i for i in range(1, 11) if 2**i < threads)
 
 
@@ -187,64 +106,23 @@ def _one_of(*values: Any) -> Values:
     return lambda _, __, ___: values
 
 
-def _if(applies: Callable[[Kernel], bool]) -> Values:
-    return lambda c, _, __: (False, True)[: 1 + applies(c.kernel)]
-
-
 def _can_stream(kernel: Kernel) -> bool:
     return any(streamable(kernel, r) for r in kernel.roots)
 
 
 def _begun(c: Case, _: None, __: Any, threads: int) -> Any:
-    return c.start(threads) if c.axes else END
+    return c.start(threads)
 
 
-# ---- in words
-
-STAGED = {
-    "none": "read in place",
-    "inner": "copied beside the contraction",
-    "hoist": "copied as soon as its axes are open",
-    "link": "packed when the program is linked",
-    "narrow": "packed as it is stored, when the program is linked",
-}
+def _rows(c: Case, _: None, state: Blocks) -> list[int]:
+    """What walks over rows ask for; without reductions that of the default."""
+    assert c.default.threads
+    own, most = c.default.threads.row, state.threads
+    return sorted({min(own, most), *(n for n in ALONG_ROWS if c.kernel.stages and n <= most)})
 
 
-def _says_form(p: Stage) -> str:
-    along = "the reduced axis" if p.lanes == "reduced" else "the last kept axis"
-    return f"one result at a time, lanes along {along}" if p.form == "rows" else ""
-
-
-def _says_tile(p: Stage) -> str:
-    rows = f"{p.mr} rows of {p.rows_axis}" if p.rows_axis else "one row"
-    along = p.lane_axis if p.form == "contract" else "the reduced axis"
-    loaded = ", elements of a loaded once" if p.broadcast else ""
-    tile = f"register tile of {rows} by {p.nv} vectors along {along}{loaded}"
-    return "" if p.form == "rows" else tile
-
-
-def _says_fragment(p: Stage) -> str:
-    who = "threads" if p.fragment == "simt" else f"warps ({p.fragment})"
-    grid = f"{p.grid[0]} x {p.grid[1]} {who} along {p.rows_axis} and {p.lane_axis}"
-    return "" if p.form == "rows" else grid
-
-
-def _says_staged(side: str) -> Callable[[Stage], str]:
-    return lambda p: "" if p.form == "rows" else f"{side} {STAGED[p.staging(side)]}"
-
-
-def _says_walk(p: Stage) -> str:
-    streams = f"{p.streams} accumulators" if p.streams > 1 else ""
-    window = "" if p.window else "windows copied one by one"
-    first = "" if p.panels_first else "panels of rows outside those of lanes"
-    outside = "panels of lanes outside the other axes" if p.panels_outside else ""
-    return "; ".join(filter(None, (streams, window, first, outside)))
-
-
-def _says_places(p: Stage) -> str:
-    window = "" if p.window else "windows copied one by one"
-    held = (f"{s} in registers" for s, m in (("a", p.place_a), ("b", p.place_b)) if m == "register")
-    return "; ".join(filter(None, (window, *held)))
+def _placed(c: Case, _: None, state: Blocks, __: int) -> Any:
+    return state if c.axes else END
 
 
 def _said(field: str, text: str, usual: Any = None) -> Callable[[Any], str]:
@@ -255,94 +133,286 @@ def _said(field: str, text: str, usual: Any = None) -> Callable[[Any], str]:
 # ---- the rows
 
 CPU, GPU = ("cpu",), ("gpu",)
+Applies = Callable[[Kernel], bool]
 
 
-def _reduction(name: str, *fields: str, values: Values, words: Words, **more: Any) -> Choice:
-    return Choice(name, "reduction", fields, values, words=words, **more)
+def _any(_: Case, __: Any, ___: Any, ____: Any) -> bool:
+    return True
 
 
-def _switch(field: str, text: str, values: Values = _one_of(False, True), **more: Any) -> Choice:
-    """Of the whole kernel; the text is said where it is not as by default."""
+def _reduction(field: str, words: str, values: Values, law: str, **more: Any) -> Choice:
+    """A row of one field of a reduction."""
+    says = _said(field, words, getattr(Stage(), field))
+    return Choice(field, "reduction", (field,), values, words=says, law=law, **more)
+
+
+def _switch(field: str, words: str, applies: Applies, law: str, **more: Any) -> Choice:
+    """Of the whole kernel; the words are said where it is not as by default."""
     usual = getattr(Schedule((), 0), field)
-    return Choice(field, "kernel", (field,), values, words=_said(field, text, usual), **more)
+
+    def values(c: Case, _: Any, __: Any) -> tuple[bool, ...]:
+        return (usual, not usual)[: 1 + legal(c, None, None, not usual)]
+
+    def legal(c: Case, _: Any, __: Any, value: bool) -> bool:
+        return value == usual or applies(c.kernel) or value == getattr(c.default, field)
+
+    says = _said(field, words, usual)
+    return Choice(field, "kernel", (field,), values, words=says, legal=legal, law=law, **more)
 
 
-def _shared(field: str, text: str, usual: int, *values: int) -> Choice:
+def _shared(field: str, words: str, usual: int, values: Values, **more: Any) -> Choice:
     """How the threads of a block share what is outside of contractions."""
-    words = _said(field, text, usual)
-    return Choice(field, "threads", (field,), _one_of(*values), machines=GPU, words=words)
+    says = _said(field, words, usual)
+    return Choice(field, "threads", (field,), values, machines=GPU, words=says, **more)
+
+
+def _of_cuda(applies: Callable[[Case], bool]) -> dict[str, Any]:
+    """Up to four of what only CUDA has, where it applies."""
+
+    def values(c: Case, _: Any, __: Any) -> tuple[int, ...]:
+        return (1, 2, 3, 4)[: 4 if c.target.kind == "cuda" and applies(c) else 1]
+
+    def legal(c: Case, _: Any, __: Any, n: int) -> bool:
+        return n == 1 or c.target.kind == "cuda"
+
+    return {"values": values, "legal": legal}
 
 
 CHOICES = (
     Choice(
         *("threads", "block", ("count",), _one_of(*BLOCKS), _begun, GPU),
         words=_said("count", "{} threads in a block"),
+        legal=_any,
     ),
-    _reduction(
-        *("axes", "form", "rows_axis", "lane_axis", "lanes"),
-        values=_axes,
-        words=_says_form,
+    Choice(
+        *("row", "block", ("row",), _rows, _placed, GPU),
+        words=_said("row", "{} along a row"),
+        legal=lambda _, __, s, n: n <= s.threads.count,
+        law="at most the threads of the block",
+        moot="contractions deal everything, or a row is shorter",
+    ),
+    Choice(
+        *("axes", "reduction", ("form", "rows_axis", "lane_axis", "lanes"), forms),
         steps="structures",
+        words=says_form,
+        law="a walk over rows, or the rows and the lanes of a contraction",
+        moot="threads walk as those do who made what they read",
     ),
-    _reduction("b", "stage_b", values=_staged("b"), words=_says_staged("b")),
-    _reduction("a", "stage_a", values=_staged("a"), words=_says_staged("a")),
+    Choice(
+        *("b", "reduction", ("stage_b",), staged("b")),
+        words=says_staged("b"),
+        law="how its axes, its dtype and the machine let it be read",
+        moot="no loop lies between two places to copy it",
+    ),
+    Choice(
+        *("a", "reduction", ("stage_a",), staged("a")),
+        words=says_staged("a"),
+        law="how its axes, its dtype and the machine let it be read",
+        moot="no loop lies between two places to copy it",
+    ),
+    Choice(
+        *("registers", "reduction", ("mr", "nv"), register_tiles, None, CPU),
+        words=says_tile,
+        legal=lambda _, __, state, value: state.stage.form != "rows" or value == (1, 1),
+        law="the register tile of a contraction",
+    ),
     _reduction(
-        *("registers", "mr", "nv", "broadcast"),
-        values=_registers,
-        after=_settled,
+        *("broadcast", "elements of a loaded once", broadcasts),
+        "where several vectors could read them from memory",
+        after=settled,
         machines=CPU,
-        words=_says_tile,
+    ),
+    Choice(
+        *("fragment", "reduction", ("fragment", "grid"), fragments, settled, GPU),
+        words=says_fragment,
+        legal=deals,
+        law="all threads of the block, or its warps where matrix units multiply these operands",
     ),
     _reduction(
-        *("fragment", "fragment", "grid"),
-        values=_fragments,
-        after=_settled,
-        machines=GPU,
-        words=_says_fragment,
-    ),
-    _reduction(
-        *("walk", "streams", "window", "panels_first", "panels_outside"),
-        values=_flags,
-        after=_ended,
+        *("streams", "{} accumulators", streams),
+        "of walks along reduced axes",
         machines=CPU,
-        words=_says_walk,
+        legal=has_streams,
+        moot="the range is short or uneven, or another sum with these weights has more",
     ),
     _reduction(
-        *("places", "window", "place_a", "place_b"),
-        values=_places,
-        after=_ended,
-        machines=GPU,
-        words=_says_places,
+        *("window", "windows copied one by one", windows),
+        "of copied operands with windows that overlap",
+        legal=lambda c, i, state, value: value or False in windows(c, i, state),
+        moot="tiles hold one window, or a copy of windows could not be read",
     ),
-    Choice("tile", "axis", ("tile",), _tiles, _tiled, steps="near"),
-    Choice("order", "loop", ("order",), _left, _nested, steps="swaps"),
-    Choice("parallel", "nest", ("parallel",), _depths, _dealt),
-    Choice("parts", "nest", ("parts",), _parts, words=_said("parts", "at most {} parts", 0)),
-    _switch("keep", "what is read again is computed again"),
-    _switch("fuse_rows", "no rows are fused", machines=CPU, idle=False),
-    _switch("transpose", "nothing is turned in registers", machines=CPU, idle=False),
-    _switch("stream", "results go around the caches", _if(_can_stream), machines=CPU),
-    _switch("skew", "walks over a row go side by side", _if(skewable), machines=CPU),
-    _switch("prefetch", "what later rows read is fetched ahead", machines=CPU),
-    _shared("row", "{} along a row", 0, 4, 8, 16, 32, 64, 128, 256, 1024),
-    _shared("vector", "{} elements moved at once", 1, 1, 2, 4, 8),
-    _shared("ring", "copies {} tiles deep", 1, 1, 2, 3, 4),
-    _shared("pad", "no bytes between rows of tiles", 16, 0, 16),
-    _shared("resident", "{} blocks on a processor", 1, 1, 2, 3, 4),
+    _reduction(
+        *("panels_outside", "panels of lanes outside all other axes", panels_outside),
+        "of contractions that keep more axes",
+        machines=CPU,
+        legal=is_outside,
+        moot="rows and lanes are all that is kept",
+    ),
+    _reduction(
+        *("panels_first", "panels of rows outside those of lanes", panels_first),
+        "of contractions with rows, where panels of lanes are not outside all other axes",
+        after=ended,
+        machines=CPU,
+        legal=is_first,
+        moot="panels of lanes are outside all others",
+    ),
+    _reduction(
+        *("place_a", "a in registers", places("a")),
+        "of operands that are copied",
+        machines=GPU,
+        moot="its owners are not those who read it",
+    ),
+    _reduction(
+        *("place_b", "b in registers", places("b")),
+        "of operands that are copied",
+        after=ended,
+        machines=GPU,
+        moot="its owners are not those who read it",
+    ),
+    Choice(
+        *("tile", "axis", ("tile",), _tiles, _tiled),
+        steps="near",
+        legal=lambda c, a, s, n: (
+            n >= c.kernel.extent[a] or n % grain(c.kernel, s.stages, a, c.target) == 0
+        ),
+        law="whole panels",
+    ),
+    Choice(
+        *("order", "loop", ("order",), _left, _nested),
+        steps="swaps",
+        legal=_any,
+        moot="an axis is whole",
+    ),
+    Choice(
+        *("parallel", "nest", ("parallel",), _depths, _dealt),
+        legal=lambda c, _, s, n: n <= shared_prefix(c.kernel, s.order),
+        law="leading loops over axes that every root has",
+        moot="an axis is whole",
+    ),
+    Choice(
+        *("parts", "nest", ("parts",), _parts),
+        words=_said("parts", "at most {} parts", 0),
+        legal=lambda c, _, s, n: n == 0 or (s.parallel > 0 and not c.gpu),
+        law="of distributed loops, on a CPU",
+    ),
+    _switch(
+        *("keep", "what is read again is computed again", keepable),
+        "of what is expensive and read along two axes",
+        moot="the reduction is cut, or no walk over rows",
+    ),
+    _switch(
+        *("fuse_rows", "no rows are fused", fusable),
+        "of reductions with something beside them",
+        machines=CPU,
+        idle=False,
+        moot="what is side by side shares no axis",
+    ),
+    _switch(
+        *("transpose", "nothing is turned in registers", turnable),
+        "of four bytes that are read across the axis along which they lie",
+        machines=CPU,
+        idle=False,
+        moot="tiles are short, or no operand is copied along the other axis",
+    ),
+    _switch(
+        *("stream", "results go around the caches", _can_stream),
+        "of long rows of results that are not summed in place",
+        machines=CPU,
+        early=True,
+        moot="tiles are short, or results are turned",
+    ),
+    _switch(
+        *("skew", "walks over a row go side by side", skewable),
+        "of rows of 256 elements or more that are reduced, but not contracted, along one axis",
+        machines=CPU,
+        early=True,
+        moot="rows are cut, not fused, or alone",
+    ),
+    _switch(
+        *("prefetch", "what later rows read is fetched ahead", fetchable),
+        "of arguments with long rows, or rows of contractions",
+        machines=CPU,
+        early=True,
+        moot="tiles are short, there is no later row, or another operation reads it first",
+    ),
+    _shared(
+        *("vector", "{} elements moved at once", 1, _one_of(1, 2, 4, 8)),
+        legal=_any,
+        moot="elements that lie side by side are fewer",
+    ),
+    _shared(
+        *("ring", "copies {} tiles deep", 1),
+        **_of_cuda(lambda c: c.copies),
+        law="of asynchronous copies, which CUDA has",
+        moot="no copy in a loop moves whole vectors",
+    ),
+    _shared(
+        *("pad", "{} bytes between rows of tiles", 16, _one_of(0, 16)),
+        legal=_any,
+        moot="no tile has rows to pad",
+    ),
+    _shared(
+        *("resident", "{} blocks on a processor", 1),
+        **_of_cuda(lambda _: True),
+        law="CUDA can be asked for it",
+    ),
 )
 
 
-def choices_of(target: Target) -> tuple[Choice, ...]:
-    """The rows of the kind of machine that a target is."""
-    return choices_on(target.gpu is not None)
-
-
 def choices_on(gpu: bool) -> tuple[Choice, ...]:
+    """The rows of a kind of machine."""
     return tuple(row for row in CHOICES if ("gpu" if gpu else "cpu") in row.machines)
 
 
-def off(target: Target) -> dict[str, Any]:
-    """The fields of a schedule that no row fills on a target, where they are not the default."""
-    here = {row.name for row in choices_of(target)}
-    idle = (row for row in CHOICES if row.idle is not None and row.name not in here)
+def off(gpu: bool) -> dict[str, Any]:
+    """The fields of a schedule that no row fills on a machine, where they are not the default."""
+    idle = (row for row in _absent(gpu) if row.idle is not None)
     return {f: v for row in idle for f, v in spread(row.fields, row.idle).items()}
+
+
+def _absent(gpu: bool) -> list[Choice]:
+    here = {f for row in choices_on(gpu) for f in row.fields}
+    return [row for row in CHOICES if not here & {*row.fields}]
+
+
+def refusals(c: Case, schedule: Schedule) -> Iterator[str]:
+    """What is not legal in a schedule of this kernel: whatever a row does not allow, or what has
+    no row on this kind of machine."""
+    s = schedule
+    for i, p in enumerate(s.stages):
+        found = (*_unlawful(c, i, p, s.threads), *_astray(c, "reduction", p, Stage()))
+        yield from (f"stage {i}: {what}" for what in found)
+    records = {"kernel": s, "nest": s, "block": s.threads, "threads": s.threads}
+    for row in (row for row in choices_on(c.gpu) if row.of in records):
+        if not row.allows(c, None, s, held(records[row.of], row.fields)):
+            yield _refused(row, records[row.of])
+    tiles = next(row for row in CHOICES if row.of == "axis")
+    bad = (a for a, n in s.tile.items() if not tiles.allows(c, a, s, n))
+    yield from (f"tile {s.tile[a]} of axis {a}: {tiles.law}" for a in bad)
+    yield from _astray(c, "kernel", s, Schedule((), 0))
+
+
+def _unlawful(c: Case, i: int, p: Stage, threads: Threads | None) -> Iterator[str]:
+    """The first choice of a reduction that those before it do not allow."""
+    state = c.start(threads.count if threads else 0)
+    for row in (row for row in choices_on(c.gpu) if row.of == "reduction"):
+        value = held(p, row.fields)
+        if not row.allows(c, i, state, value):
+            yield _refused(row, p)
+            return
+        state = state._replace(stage=replace(state.stage, **spread(row.fields, value)))
+
+
+def _refused(row: Choice, record: Any) -> str:
+    return f"{_told(row, record)}: {row.law}"
+
+
+def _told(row: Choice, record: Any) -> str:
+    return ", ".join(f"{f} {getattr(record, f)}" for f in row.fields)
+
+
+def _astray(c: Case, of: str, record: Any, usual: Any) -> Iterator[str]:
+    """What is asked of another kind of machine."""
+    for row in (row for row in _absent(c.gpu) if row.of == of):
+        if held(record, row.fields) not in (held(usual, row.fields), row.idle):
+            yield f"{_told(row, record)}: not on {c.target.name}"

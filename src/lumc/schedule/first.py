@@ -1,4 +1,4 @@
-"""A sound default schedule for every kernel.
+"""A sound default schedule for every kernel on a CPU.
 
 Measured order of effect (the tile prototype): form and axes of each contraction, staging of its
 operands, block tiles and loop order, then the register tile (``registers.py``).
@@ -17,7 +17,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.running import Running, running
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
-from lumc.schedule.legal import WRITTEN_OUT, grain, shared_prefix, skewable, streamable
+from lumc.schedule.applies import WRITTEN_OUT, grain, shared_prefix, skewable, streamable
 from lumc.schedule.operands import (
     Pair,
     can_dot,
@@ -63,7 +63,7 @@ SHORT_DOT = 64  # elements; sums across lanes cost as much
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
-    """A sound guess for every kernel."""
+    """A sound guess for every kernel on a CPU."""
     kernel = normalize(kernel)
     return tiled(kernel, tuple(_default_stage(kernel, s, target) for s in kernel.stages), target)
 
@@ -112,7 +112,7 @@ def _evenly_dealt(
     and every pass over the lanes, which the threads had parts of, is for many rows."""
     lanes_axes = [p.lane_axis for p in stages if p.form == "contract"]
     tiles = prod(-(-kernel.extent[a] // tile.get(a, kernel.extent[a])) for a in order[:parallel])
-    if target.gpu or tiles < target.threads or order[:1] != lanes_axes[:1]:
+    if tiles < target.threads or order[:1] != lanes_axes[:1]:
         return order
     best, least = order, _share(kernel, order[:parallel], tile, target)
     for a in order[1:parallel]:
@@ -136,7 +136,7 @@ def _lanes_dealt(
     walked = any(p.lanes != "kept" for p in stages) or any(
         running(kernel, s) for s in kernel.stages
     )
-    if target.gpu or len(order) < 2 or walked:
+    if len(order) < 2 or walked:
         return order, tile
     *outer, lane = order
     part = 16 * ceil(kernel.extent[lane] / target.threads / 16)
@@ -202,7 +202,7 @@ def _whole_panels(
 
 
 def _default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
-    if not target.gpu and (run := running(kernel, stage)):
+    if run := running(kernel, stage):
         return _run(kernel, stage, run)
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
     if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
@@ -269,7 +269,7 @@ def _busy(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> float:
     nothing can be left out."""
     steps = kernel.points(stage.free.union(bound_axes(stage))) / lanes(target, dtype(stage)) / FMAS
     turning = TURN * _turned(kernel, stage, pair, target)
-    done = max(1.0, steps * (1.0 if target.gpu else share_within(stage, pair, kernel.extent)))
+    done = max(1.0, steps * share_within(stage, pair, kernel.extent))
     share = steps / (done / efficiency(kernel, stage, pair, target) + turning) if steps else 1.0
     return share * (1 if _lies_ready(kernel, stage, pair) else APART)
 
@@ -530,7 +530,7 @@ def _runs_whole(
 ) -> tuple[dict[str, int], list[str]]:
     """These tiles, but all of an axis that results follow from one another along, below the others:
     these are dealt. Where only few results do, all of them are made before."""
-    runs = [] if target.gpu else [(s, r) for s in kernel.stages if (r := running(kernel, s))]
+    runs = [(s, r) for s in kernel.stages if (r := running(kernel, s))]
     whole = {r.along: kernel.extent[r.along] for s, r in runs if s.free == {*kernel.axes}}
     order = sorted(order, key=whole.__contains__)
     *outer, lane = [a for a in order if a not in whole] or [""]

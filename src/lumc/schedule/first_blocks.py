@@ -17,8 +17,8 @@ from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.schedule.applies import shared_prefix
 from lumc.schedule.fragment import Product, multiplied
-from lumc.schedule.legal import shared_prefix
 from lumc.schedule.operands import Pair, axis_steps, pairs, staging_modes
 from lumc.schedule.schedule import Schedule, Stage, Threads, power
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, product
+from operator import ne
 from typing import Any
 
 from lumc.graph.expr import Expr
-from lumc.schedule.choices import STREAMS
+from lumc.schedule.case import spread
 from lumc.schedule.first import contraction_stage, tiled
 from lumc.schedule.first_blocks import guesses
-from lumc.schedule.operands import can_dot, pairs, staging_modes
 from lumc.schedule.schedule import Schedule, Stage
 from lumc.schedule.space import Grammar, Name
 
@@ -28,19 +29,19 @@ def structures(grammar: Grammar) -> list[Schedule]:
     memory is written and read ahead where nothing is contracted; on a GPU all guesses."""
     kernel, default = grammar.kernel, grammar.default
     out = {grammar.nearest(grammar.values(default)): None}
-    if grammar.target.gpu:
+    if grammar.case.gpu:
         found = guesses(kernel, grammar.target)
         return [grammar.build(grammar.nearest(grammar.values(s))) for s in found]
     for i, stage in enumerate(kernel.stages):
-        for other in _stages(grammar, stage):
+        for other in _stages(grammar, i, stage):
             stages = (*default.stages[:i], other, *default.stages[i + 1 :])
             wanted = grammar.values(tiled(kernel, stages, grammar.target))
             out[grammar.nearest(wanted)] = None
     if all(p.form == "rows" for p in default.stages):  # memory decides, and moods of its neighbours
-        for stream, prefetch, skew in product((False, True), repeat=3):
-            memory = replace(default, stream=stream, prefetch=prefetch, skew=skew)
-            wanted = grammar.values(memory)
-            out[grammar.nearest(wanted)] = None
+        early = [row.name for row in grammar.rows.values() if row.early]
+        for on in product((False, True), repeat=len(early)):
+            memory: dict[str, Any] = dict(zip(early, on, strict=True))
+            out[grammar.nearest(grammar.values(replace(default, **memory)))] = None
     return [grammar.build(path) for path in out]
 
 
@@ -82,21 +83,30 @@ def _steps(grammar: Grammar, schedule: Schedule) -> list[dict[Name, Any]]:
     return out + [{**values, ("order", i): b, ("order", j): a} for (i, a), (j, b) in swaps]
 
 
-def _stages(grammar: Grammar, stage: Expr) -> Iterator[Stage]:
+def _stages(grammar: Grammar, i: int, stage: Expr) -> Iterator[Stage]:
     """Every structure of one reduction, with a sound register tile."""
-    kernel = grammar.kernel
-    for pair in pairs(stage):
-        yield from _staged(grammar, stage, contraction_stage(kernel, stage, pair, grammar.target))
-        if can_dot(stage, pair):
-            rows = kernel.extent[pair[0]] if pair[0] else 1
-            yield from _staged(grammar, stage, Stage("dot", *pair, min(4, rows), 2))
-    yield from (Stage(streams=n) for n in STREAMS)
-    if stage.kind == "red" and any(a in stage.free for a in kernel.axes):
-        yield Stage(lanes="kept")
+    c, extent = grammar.case, grammar.kernel.extent
+    for form, rows, lane, along in grammar.rows["axes"].values(c, i, c.start()):
+        if form == "contract":
+            base = contraction_stage(c.kernel, stage, (rows, lane), c.target)
+            yield from _staged(grammar, i, base)
+        elif form == "dot":
+            yield from _staged(grammar, i, Stage("dot", rows, lane, min(4, extent.get(rows, 1)), 2))
+        else:
+            walk = c.start()._replace(stage=Stage(lanes=along))
+            for n in grammar.rows["streams"].values(c, i, walk):
+                yield replace(walk.stage, streams=n)
 
 
-def _staged(grammar: Grammar, stage: Expr, base: Stage) -> Iterator[Stage]:
-    a, b = (staging_modes(grammar.kernel, stage, base, side) for side in "ab")
-    for stage_b in sorted(b, key=lambda m: m != base.stage_b):
-        for stage_a in sorted(a, key=lambda m: m != base.stage_a):
-            yield replace(base, stage_a=stage_a, stage_b=stage_b)
+def _staged(grammar: Grammar, i: int, base: Stage) -> Iterator[Stage]:
+    """Every way to stage the operands, that of the sound one first."""
+    c, found = grammar.case, [base]
+    for side in "ba":
+        before, found = found, []
+        row = grammar.rows[side]
+        for p in before:
+            bare = replace(p, **spread(row.fields, "none"))
+            modes = row.values(c, i, c.start()._replace(stage=bare))
+            usual_first = sorted(modes, key=partial(ne, base.staging(side)))
+            found += (replace(p, **spread(row.fields, m)) for m in usual_first)
+    yield from found

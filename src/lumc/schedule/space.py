@@ -18,10 +18,11 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
+from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.case import END, Blocks, Case, Loops, held, spread
-from lumc.schedule.choices import choices_of, off
+from lumc.schedule.choices import choices_on, off
 from lumc.schedule.schedule import Schedule, Stage, Threads
 
 Name = tuple[str, Any]  # what is chosen, and of which stage, position or axis
@@ -33,10 +34,10 @@ class Grammar:
     """The choices of one kernel on one target."""
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
-        self.case = Case(kernel, target)
+        self.case = Case(normalize(kernel), target)
         self.kernel, self.target = self.case.kernel, target
         self.default, self.axes = self.case.default, self.case.axes
-        self.rows = {row.name: row for row in choices_of(target)}
+        self.rows = {row.name: row for row in choices_on(self.case.gpu)}
         self.own = [row for row in self.rows.values() if row.of == "reduction"]
         head, loops = self._names("block"), self._names("loop", "nest")
         stages = [(row.name, i) for i in range(len(self.kernel.stages)) for row in self.own]
@@ -131,7 +132,7 @@ class Grammar:
         order = tuple(got["order", i] for i in range(len(self.kernel.axes)))
         tile = {a: got["tile", a] for a in sorted(extent) if got["tile", a] < extent[a]}
         shared = self._fields(got, None, "block", "threads")
-        whole = off(self.target) | self._fields(got, None, "nest", "kernel")
+        whole = off(self.case.gpu) | self._fields(got, None, "nest", "kernel")
         threads = Threads(**shared) if shared else None
         return Schedule(order, tile=tile, stages=stages, threads=threads, **whole)
 

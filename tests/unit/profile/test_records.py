@@ -66,6 +66,15 @@ def test_times_count_in_the_fastest_moment_of_the_yardstick(tmp_path: Path) -> N
     assert raw == [None, 10.0, 16.0, 4.0], "the file says what was measured"
 
 
+def test_what_is_no_schedule_any_more_is_forgotten(tmp_path: Path) -> None:
+    records = write(tmp_path)
+    records.forget("k", lambda s: s != SCHEDULES[0])
+    assert list(records.trials["k", True].values()) == TRIALS[1:] and records.choices
+    records.forget("other", lambda _: False)
+    records.forget("k", lambda s: s != SCHEDULES[1])
+    assert list(records.trials["k", True].values()) == TRIALS[2:] and not records.choices
+
+
 def test_a_torn_line_costs_itself_only(tmp_path: Path) -> None:
     write(tmp_path)
     path = tmp_path / NAME

@@ -99,13 +99,19 @@ def test_illegal_schedules_are_refused() -> None:
     good = Schedule(("m", "n"), 2, {"n": 48}, (p,))
     check_schedule(normalize(k), good, resolve_target("cpu:x86-64-v4"))
     refused(k, replace(good, order=("m",)), "does not list the axes")
-    refused(k, replace(good, parallel=3), "distributed axis")
-    refused(k, replace(good, tile={"n": 32, "z": 4}), "whole panels", "axis z")
+    refused(k, replace(good, parallel=3), "axes that every root has")
+    refused(k, replace(good, tile={"n": 32}), "tile 32 of axis n: whole panels")
+    refused(k, replace(good, tile={"z": 4}), "axis z")
     refused(k, replace(good, stages=()), "0 stages for 1 reductions")
-    refused(k, replace(good, stages=(replace(p, rows_axis="n"),)), "no contraction")
-    refused(k, replace(good, stages=(replace(p, stage_a="link"),)), "operand a")
+    refused(
+        k,
+        replace(good, stages=(replace(p, rows_axis="n"),)),
+        "lane_axis n",
+        "the lanes of a contraction",
+    )
+    refused(k, replace(good, stages=(replace(p, stage_a="link"),)), "stage_a link")
     dot = replace(p, form="dot", stage_b="none")
-    refused(k, replace(good, tile={}, stages=(dot,)), "operand b cannot be staged 'none'")
+    refused(k, replace(good, tile={}, stages=(dot,)), "stage_b none")
     sums = Schedule(("m", "n"), 0, {}, (Stage(), Stage(lanes="kept")))
     check_schedule(normalize(softmax(4, 9)), sums, resolve_target("cpu:x86-64-v4"))
 

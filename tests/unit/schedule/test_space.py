@@ -12,9 +12,10 @@ from kernel_zoo import FAMILIES, column_sum, conv, matmul, scores, softmax, tran
 from lumc.errors import LumcError
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.term import dtype
-from lumc.schedule import case, choices
+from lumc.schedule import case, choices, reductions
+from lumc.schedule.applies import grain
 from lumc.schedule.first import contraction_stage
-from lumc.schedule.legal import check_schedule, grain
+from lumc.schedule.legal import check_schedule
 from lumc.schedule.moves import carried, neighbours, stroll, structures
 from lumc.schedule.operands import lanes, operands
 from lumc.schedule.schedule import Schedule, Stage
@@ -61,23 +62,24 @@ def test_the_size_is_that_of_brute_force(k, l2, monkeypatch: pytest.MonkeyPatch)
     for name, value in {"SIZES": (16,), "EVEN": (1,)}.items():
         monkeypatch.setattr(case, name, value)
     rows = [
-        row if row.name != "walk" else row._replace(values=few_streams)
+        row._replace(values=FEW.get(row.name, row.values))
         for row in choices.CHOICES
         if row.of != "kernel"
     ]
-    small = {"REGISTER_TILES": {32: ((8, 1),)}, "CHOICES": rows}
-    for name, value in small.items():
-        monkeypatch.setattr(choices, name, value)
+    monkeypatch.setattr(choices, "CHOICES", rows)
+    monkeypatch.setattr(reductions, "REGISTER_TILES", {32: ((8, 1),)})
     g = Grammar(k, replace(V4, l2=l2))
     n = len(g.kernel.axes)
     orders = factorial(n) * (n + 1)  # its single root has every axis
     assert g.size() == orders * sum(tilings(g, p) for p in set(stages(g)))
 
 
-def few_streams(_, __, state) -> Iterator[tuple]:
-    p = Stage()
-    for n in (1, 2) if state.stage == p else (1,):
-        yield n, p.window, p.panels_first, p.panels_outside
+FEW = {
+    "streams": lambda _, __, state: (1, 2) if state.stage == Stage() else (1,),
+    "window": lambda _, __, ___: (True,),
+    "panels_outside": lambda _, __, ___: (False,),
+    "panels_first": lambda _, __, ___: (True,),
+}
 
 
 def legal(g: Grammar, tile: dict[str, int], p: Stage) -> bool:
@@ -98,7 +100,7 @@ def stages(g: Grammar) -> Iterator[Stage]:
             continue
         width = lanes(g.target, dtype(stage)) if form == "contract" else 1
         most = k.extent[rows] if rows else 1, -(-k.extent[lane] // width)
-        tiles = [(8, 1)] if form == "contract" else choices.DOT_TILES
+        tiles = [(8, 1)] if form == "contract" else reductions.DOT_TILES
         tiles = {(min(mr, most[0]), min(nv, most[1])) for mr, nv in tiles}
         if form == "contract":
             base = contraction_stage(k, stage, (rows, lane), g.target)
@@ -129,7 +131,7 @@ def tilings(g: Grammar, p: Stage) -> int:
 def fits(g: Grammar, p: Stage, tile: dict[str, int]) -> bool:
     for side in "ab" if p.form != "rows" else "":
         axes = operands(g.kernel.stages[0], p.lane_axis)[side == "b"].free & set(tile)
-        room = choices.COPIES * g.target.l2 // 4
+        room = reductions.COPIES * g.target.l2 // 4
         room = max(room, cost(g.default.tile.get(a, g.kernel.extent[a]) for a in axes))
         if p.staging(side) in ("inner", "hoist") and cost(tile[a] for a in axes) > room:
             return False
@@ -209,7 +211,7 @@ def test_large_copies_are_left_out() -> None:
 def test_a_path_goes_on_from_its_start() -> None:
     g = Grammar(matmul(40, 50, 60), V4)
     start = g.nearest(g.values(g.default))[:3]
-    flags = 2**4  # a contraction is not skewed, nor a sum streamed
+    flags = 2**2  # copies may be turned, rows fetched ahead
     assert sum(n for _, n in g.options(())) * factorial(2) * 3 * flags == g.size()
     path = g.sample(random.Random(1), start)
     assert path[:3] == start and g.path(g.build(path)) == path

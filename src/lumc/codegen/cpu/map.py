@@ -13,7 +13,7 @@ from lumc.codegen.tile.program import Dim, Map, Place, Range, loads_of, referenc
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
-from lumc.schedule.legal import PIECE
+from lumc.schedule.applies import PIECE
 from lumc.schedule.operands import computed
 
 SIDE_BY_SIDE = 16  # rows of panels

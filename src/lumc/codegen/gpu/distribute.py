@@ -86,10 +86,8 @@ class Distributor(Dealing):
         for name, n in (("threads", t.count), ("threads in a row", t.row), ("elements", t.vector)):
             if n != power(n):
                 raise self.refuse(f"{n} {name}, not a power of two")
-        if not WARP <= t.count <= self.gpu.threads or t.row > t.count:
-            raise self.refuse(f"{t.count} threads in rows of {t.row}")
-        if t.ring > 1 and self.program.target.kind != "cuda":
-            raise self.refuse("no asynchronous copies for a ring")
+        if not WARP <= t.count <= self.gpu.threads:
+            raise self.refuse(f"{t.count} threads in a block")
         kinds = {p.dtype for p in self.places.values()}
         if DType.F64 in kinds and self.program.target.kind == "metal":
             raise self.refuse("no f64")

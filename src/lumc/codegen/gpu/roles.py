@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.dealing import Dealing
-from lumc.codegen.gpu.distribution import WARP, Distribution, Roles, mma, simdgroup, simt
+from lumc.codegen.gpu.distribution import Distribution, Roles, mma, simdgroup, simt
 from lumc.codegen.gpu.program import Step, plain
 from lumc.graph.expr import Expr, linear, num
 from lumc.kernel.term import dtype
 from lumc.schedule.fragment import product_of
-from lumc.schedule.schedule import power
 
 
 def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
@@ -20,15 +19,8 @@ def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
     p, size = op.plan, {a: r.largest for a, r in op.ranges.items()}
     assert p.lane_axis
     batch = [a for a in op.kept if a not in (p.rows_axis, p.lane_axis)]
-    units = p.grid[0] * p.grid[1] * (1 if p.fragment == "simt" else WARP)
-    if units != d.threads.count or any(n != power(n) for n in p.grid):
-        raise d.refuse(
-            f"a contraction on {p.grid[0]} x {p.grid[1]} for a block of {d.threads.count} threads"
-        )
     if p.fragment == "simt":
         free = op.a.free, op.b.free
-        if p.rows_axis is None and p.grid[0] > 1:
-            raise d.refuse("no rows for its threads")
         roles = simt(p.rows_axis, p.lane_axis, size, p.grid, batch, op.red, free)
     else:
         roles = _fragments(d, op, size, batch)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.domains import decided
 from lumc.graph.expr import Expr, axis, num, substitute, subterms
-from lumc.schedule.legal import WRITTEN_OUT
+from lumc.schedule.applies import WRITTEN_OUT
 
 NEAR = 8  # elements between the lanes of a load; those further apart come one by one
 

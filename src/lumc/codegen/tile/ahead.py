@@ -10,10 +10,10 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.rows import fusable
 from lumc.graph.expr import Expr, add, axis, substitute, subterms
 from lumc.kernel.bound import COST
+from lumc.schedule.applies import FETCHED
 
 AHEAD = 8 << 10  # bytes: what memory delivers while a core computes a few rows in cache
 NEAR = 2 << 10  # bytes of a walk from end to end: what is fetched earlier is gone when it is read
-SHORT = 64  # elements; shorter rows are left to the hardware
 MEANWHILE = 128  # steps of a register tile that leave time to fetch
 
 
@@ -54,7 +54,7 @@ def _later(
     the rows that the operation is behind the first reader."""
     loops = [*row, *(op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red))]
     along_kept = isinstance(op, ir.Reduce) and op.lanes == "kept"  # whole rows of memory in order
-    if not loops or along_kept or op.ranges[loops[-1]].largest < SHORT:
+    if not loops or along_kept or op.ranges[loops[-1]].largest < FETCHED:
         return
     lane, outer = loops[-1], loops[-2:][0]
     for e in (e for e in ir.loads_of(op) if e.attr[0] in places):

@@ -11,12 +11,12 @@ from lumc.graph.expr import Expr, axis, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, dtype
+from lumc.schedule.applies import EXPENSIVE
 from lumc.schedule.operands import computed, lanes
 from lumc.schedule.schedule import Schedule, Stage
 
 Scope = Mapping[str, ir.Range]  # where every axis stands
 Stores = tuple[tuple[Expr, Expr], ...]  # where to, and what
-EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
 
 
 @dataclass

@@ -20,7 +20,7 @@ from lumc.graph.index import narrowed
 from lumc.kernel.bound import COST
 from lumc.kernel.folded import folded
 from lumc.kernel.term import const, dtype
-from lumc.schedule.legal import PIECE
+from lumc.schedule.applies import PIECE
 
 PIECES = 16  # of one map, at most
 JUMPS = 4  # of one // or %, at most

@@ -30,13 +30,10 @@ from lumc.kernel.term import (
     Kernel,
     dtype,
 )
-from lumc.schedule.legal import PIECE, check_kernel, check_schedule, streamable
+from lumc.schedule.applies import PIECE, streamable
+from lumc.schedule.legal import check_kernel, check_schedule
 from lumc.schedule.schedule import Schedule
 
-EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
-SHARED = 1.25  # times the steps that are left: what it costs to keep parts of windows
-EDGES = 4  # texts of one register tile for rows at borders, at most
-HARD = 8  # steps that are written out where each computes powers, logarithms or the like
 MANY = 16  # values of the other axes that make it worth to keep what depends on one
 Stores = tuple[tuple[Expr, Expr], ...]
 

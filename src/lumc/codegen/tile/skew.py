@@ -13,9 +13,9 @@ from dataclasses import replace
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.memory import ALIGN, PAGE, aligned
 from lumc.graph.expr import Expr, axis, make, mod, num, substitute
+from lumc.schedule.applies import SKEWED
 
 Walk = ir.Map | ir.Reduce
-LEAST = 256  # elements of a row: no piece is longer
 
 
 def skew_rows(program: ir.Program) -> ir.Program:
@@ -73,7 +73,7 @@ def _alike(walks: Sequence[Walk]) -> bool:
             return False
         if lane := _lane(o):
             lengths.add(o.ranges[lane].sizes)
-    return len(lengths) == 1 and all(len(s) == 1 and s[0] >= LEAST for s in lengths)
+    return len(lengths) == 1 and all(len(s) == 1 and s[0] >= SKEWED for s in lengths)
 
 
 def _lane(op: Walk) -> str | None:

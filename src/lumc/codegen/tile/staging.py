@@ -29,6 +29,7 @@ from lumc.graph.expr import (
 )
 from lumc.graph.ops import DType
 from lumc.kernel.term import REDUCTIONS, dtype
+from lumc.schedule.applies import TURNED
 from lumc.schedule.fragment import as_stored
 from lumc.schedule.operands import (
     NARROW,
@@ -295,7 +296,7 @@ class Staging:
             if place.panel or irregular & set(axes):
                 continue
             unit = [a for a in axes if steps.get(a) == 1]
-            wide = all(scope[a].largest >= 8 for a in (lane, *unit[:1]))
+            wide = all(scope[a].largest >= TURNED for a in (lane, *unit[:1]))
             if unit and unit[0] != lane and steps.get(lane, 0) > 1 and wide:
                 return unit[0]
         return None

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.tile.context import EXPENSIVE, Context, Group, Stores, is_expensive
+from lumc.codegen.tile.context import Context, Group, Stores, is_expensive
 from lumc.codegen.tile.homes import Homes
 from lumc.codegen.tile.windows import Windows, is_short
 from lumc.graph.expr import Expr, axis, bound_axes, linear, num, substitute, subterms
 from lumc.kernel.normal import identity
 from lumc.kernel.running import Running
 from lumc.kernel.term import dtype, factors, guard
+from lumc.schedule.applies import EXPENSIVE
 from lumc.schedule.operands import computed
 
 HARD = 8  # steps that are written out where each computes powers, logarithms or the like

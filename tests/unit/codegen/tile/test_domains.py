@@ -12,7 +12,7 @@ from lumc.graph.expr import Expr, add, axis, subterms
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel, const, guard
 from lumc.schedule.first import default_schedule
-from lumc.schedule.schedule import Schedule
+from lumc.schedule.schedule import Schedule, Threads
 
 TARGET = resolve_target("cpu:x86-64-v4")
 X = x("x", "m", "n")
@@ -88,6 +88,6 @@ def test_short_axes_are_written_out() -> None:
 
 def test_programs_of_gpus_are_whole() -> None:
     k, gpu = joined(17, 20, 30, "n"), resolve_target("cuda:sm_90")
-    program = lower(k, Schedule(("m", "n"), 1, {}, ()), gpu)
+    program = lower(k, Schedule(("m", "n"), 1, {}, (), threads=Threads()), gpu)
     assert not any(isinstance(op, Case) for op in program.body)
     assert [op for op in leaves(program.body) if isinstance(op, Map) and asked(op)]

@@ -8,6 +8,7 @@ from kernel_zoo import kernel, layernorm, norm_of_gelu, softmax, x
 from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Program, Rows
+from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
@@ -64,7 +65,6 @@ def test_what_is_prefetched_is_ahead_of_the_first_walk() -> None:
     "k, flags",
     [
         (softmax(64, 512), {"stream": False}),  # the row of the result holds two values in turn
-        (softmax(64, 200), {}),  # a piece of it is no smaller
         (softmax(64, 512), {"fuse_rows": False}),
         (softmax(64, 512), {"tile": {"m": 2}}),  # never three rows at once
     ],
@@ -76,10 +76,12 @@ def test_other_rows_stay_as_they_are(k: Kernel, flags: dict[str, object]) -> Non
 
 
 def test_one_walk_is_behind_nothing() -> None:
-    k = kernel("copy", "m n", {"m": 64, "n": 512}, x("x", "m", "n"), {"x": (64, 512)})
-    plain = Schedule(("m", "n"), 1, {"m": 8})
-    a, b = (lower(k, replace(plain, skew=s), TARGET) for s in (False, True))
-    assert print_kernel(a, "k") == print_kernel(b, "k")
+    """Nor is a row that no piece is shorter than: it is refused, not ignored."""
+    copy = kernel("copy", "m n", {"m": 64, "n": 512}, x("x", "m", "n"), {"x": (64, 512)})
+    for k in (copy, softmax(64, 200)):
+        with pytest.raises(LumcError, match="skew True: of rows of 256 elements or more") as e:
+            lower(k, replace(default_schedule(k, TARGET), skew=True), TARGET)
+        assert e.value.code == "E0411"
 
 
 def test_a_schedule_that_is_not_skewed_is_written_as_before() -> None:
