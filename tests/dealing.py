@@ -13,7 +13,7 @@ import numpy as np
 import emulator
 from drawing import lawful
 from kernels import aligned
-from lumc.codegen.gpu.cuda import CudaWriter
+from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.operations import print_kernel
@@ -94,7 +94,7 @@ def tiled(k: Kernel, fragment: str, grid: tuple[int, int], **changes: str) -> tu
 
 def together(programs: Sequence[Distributed]) -> tuple[str, list[Grid]]:
     """One text with the kernels k0, k1, .."""
-    printed = [print_kernel(CudaWriter(d), f"k{i}") for i, d in enumerate(programs)]
+    printed = [print_kernel(d, Cuda(), f"k{i}") for i, d in enumerate(programs)]
     return "\n".join(text for text, _ in printed), [grid for _, grid in printed]
 
 

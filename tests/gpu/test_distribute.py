@@ -28,7 +28,7 @@ from kernel_zoo import (
     turned_matmul,
     typed_rows,
 )
-from lumc.codegen.gpu.cuda import CudaWriter
+from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribution import Distribution, Roles, deal, mma, simdgroup, simt
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.graph.ops import DType
@@ -255,10 +255,10 @@ def test_no_barrier_can_go(name: str, built: Path) -> None:
     """The kernel is clean as it is, and without any one of its barriers it is not."""
     k, s = BARRIERS[name]()
     d = dealt(k, s)
-    text, grid = print_kernel(CudaWriter(d), "k0")
+    text, grid = print_kernel(d, Cuda(), "k0")
     texts, n, inputs = [text], text.count(SYNC), random_inputs(k, 1)
     for i in range(n):
-        parts = print_kernel(CudaWriter(d), f"k{i + 1}")[0].split(SYNC)
+        parts = print_kernel(d, Cuda(), f"k{i + 1}")[0].split(SYNC)
         texts.append(SYNC.join(parts[: i + 1]) + ";" + SYNC.join(parts[i + 1 :]))
     module = emulator.build("\n".join(texts), built, checked=True)
     reports = [module.launch(f"k{i}", grid, arguments(k, inputs)) for i in range(n + 1)]
@@ -295,7 +295,7 @@ def test_a_text_is_read_too() -> None:
     """Names of the model, a comment for every loop and operation, nothing that is not needed."""
     k = linear_gelu(70, 100, 36)
     d = dealt(k, schedule(k, DEEP, tiled(k, "simt", (8, 16))))
-    text = print_kernel(CudaWriter(d), "k")[0]
+    text = print_kernel(d, Cuda(), "k")[0]
     assert "const float *__restrict__ B_x" in text
     assert "/* blocks: m = 70 in tiles of 32, n = 100 in tiles of 64 */" in text
     assert "/* k = 36 in tiles of 32 */" in text

@@ -39,7 +39,7 @@ from kernel_zoo import (
     typed_rows,
 )
 from kernels import assert_close
-from lumc.codegen.gpu.metal import MetalWriter
+from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.text.headers import header_of
 from lumc.graph.ops import DType
@@ -77,7 +77,7 @@ def by_hand() -> list[Case]:
 
 def metal_text(cases: list[Case]) -> tuple[str, list]:
     programs = [dealt(k, s, APPLE) for k, s in cases]
-    printed = [print_kernel(MetalWriter(d), f"k{i}") for i, d in enumerate(programs)]
+    printed = [print_kernel(d, Metal(), f"k{i}") for i, d in enumerate(programs)]
     return header_of("metal") + "\n".join(t for t, _ in printed), [grid for _, grid in printed]
 
 

@@ -13,7 +13,7 @@ from gpu import address_spaces
 from gpu.msl_lint import lint
 from kernel_zoo import FAMILIES, random_inputs
 from kernels import assert_close
-from lumc.codegen.gpu.metal import MetalWriter
+from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.text.headers import header_of
 from lumc.graph.ops import DType
@@ -40,7 +40,7 @@ def kernels() -> list[Kernel]:
 def check(cases: list[Case], folder: Path, checked: bool, order: str = "forward") -> None:
     """Compile these cases as one text, look at it in every way, run them, compare."""
     printed = [
-        print_kernel(MetalWriter(dealt(k, s, metal())), f"k{i}") for i, (k, s) in enumerate(cases)
+        print_kernel(dealt(k, s, metal()), Metal(), f"k{i}") for i, (k, s) in enumerate(cases)
     ]
     source = "\n".join([header_of("metal"), *(text for text, _ in printed)])
     assert lint(source, "apple7") == []

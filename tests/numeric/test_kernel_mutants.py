@@ -58,8 +58,8 @@ QUICK = {
     ),
     "lanes of the rest are taken twice": Mutant(
         "codegen/cpu/reduce.py",
-        "< seen ? {old} : {value})",
-        "< 0 * seen ? {old} : {value})",
+        "< `seen` ? {old} : {value})",
+        "< 0 * `seen` ? {old} : {value})",
         f"{DEFAULT} and layernorm",
     ),
     "a streamed row goes on after its end": Mutant(
@@ -72,7 +72,7 @@ QUICK = {
         "codegen/tile/skew.py", "slots = 1 + max(", "slots = max(", "change_no_bit"
     ),
     "what fills no chunk is left out": Mutant(
-        "codegen/cpu/skew.py", "n % chunk >= rest.width", "n % chunk > n", "change_no_bit"
+        "codegen/cpu/skew.py", "rest = [n % chunk //", "rest = [0 * n //", "change_no_bit"
     ),
     "prefetches beside the least work": Mutant(
         "codegen/tile/ahead.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
@@ -132,8 +132,8 @@ MORE = {
     ),
     "steps beyond the end of the border count": Mutant(
         "codegen/cpu/contract.py",
-        "{_step_at(w, op, b, b.hi)} - {first};",
-        "{_step_at(w, op, b, b.hi)};",
+        '{_step_at(w, op, b, b.hi)} - {first}"',
+        '{_step_at(w, op, b, b.hi)}"',
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "what is not computed is read": Mutant(
@@ -150,8 +150,8 @@ MORE = {
     ),
     "steps before the border count": Mutant(
         "codegen/cpu/contract.py",
-        "{first} = {_step_at(w, op, b, b.lo)};",
-        "{first} = 0;",
+        "w.let(first, _step_at(w, op, b, b.lo))",
+        'w.let(first, "0")',
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "a number of steps has no text": Mutant(
@@ -215,9 +215,9 @@ MORE = {
         f"{RANDOM} and running",
     ),
     "rows that are not there are read": Mutant(
-        "codegen/text/term.py",
-        ": {p.spelling.zeros}",
-        ": &{p.address(start)}",
+        "codegen/text/levels.py",
+        ": {w.spelling.zeros}",
+        ": &{w.address(start)}",
         f"{DEFAULT} and windows",
     ),
     "windows of the last rows are left out": Mutant(
@@ -303,8 +303,8 @@ MORE = {
     ),
     "keys are left": Mutant(
         "codegen/cpu/reduce.py",
-        'if o.op == "keyed" else t)',
-        'if o.op == "max" else t)',
+        'if o.op == "keyed" else t\n',
+        'if o.op == "max" else t\n',
         f"{DEFAULT} and windows",
     ),
     "parts of other rows": Mutant(
@@ -314,7 +314,7 @@ MORE = {
         f"{DEFAULT} and windows",
     ),
     "the rest of a row starts late": Mutant(
-        "codegen/text/writer.py",
+        "codegen/text/phases.py",
         "{end} - {width if again else rest}",
         "{end} - {width if again else rest} + 1",
         f"{DEFAULT} and (moments or layernorm)",
@@ -396,7 +396,7 @@ MORE = {
     ),
     "an outer tile is prepared by the first part only": Mutant(
         "codegen/cpu/kernel.py",
-        '"tile == first || " if op.part_start',
+        '"`tile` == `first` || " if op.part_start',
         '"" if op.part_start',
         f"{RANDOM} and (rms or qkv or gated)",
     ),

@@ -129,6 +129,22 @@ def test_the_compiler_knows_no_layer() -> None:
                 assert not layers.search(source.read_text()), source
 
 
+def test_no_pass_searches_text() -> None:
+    for source in (ROOT / "codegen").rglob("*.py"):
+        assert "re" not in imports(source), source
+
+
+def test_classes_of_codegen_have_parents_and_no_grandparents() -> None:
+    parents = dict[str, set[str]]()
+    for source in (ROOT / "codegen").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.ClassDef):
+                parents[node.name] = {b.id for b in node.bases if isinstance(b, ast.Name)}
+    for name, bases in parents.items():
+        ours = {b for base in bases for b in parents.get(base, ())} & parents.keys()
+        assert not ours, f"{name} has the grandparents {ours}"
+
+
 def test_no_unsafe_readers() -> None:
     unsafe = re.compile(r"\bpickle\b|(?<![\w.])eval\(|(?<![\w.])exec\(|yaml\.load|shell=True")
     for source in SOURCES:

@@ -5,7 +5,6 @@ Nothing is decided here: kernels, schedules and the order of launches come from 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
@@ -13,10 +12,10 @@ from typing import NamedTuple
 
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.cpu import kernel as c
-from lumc.codegen.gpu.cuda import CudaWriter
+from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
-from lumc.codegen.gpu.metal import MetalWriter
+from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
@@ -43,7 +42,7 @@ void {symbol}(void *const *args, long part, long nparts) {{
 }}
 """
 PARALLEL_COPY = 1 << 18  # bytes
-WRITERS = {"cuda": CudaWriter, "metal": MetalWriter}
+DIALECTS = {"cuda": Cuda(), "metal": Metal()}
 
 
 class Tensor(NamedTuple):
@@ -97,7 +96,8 @@ def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
 
 def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelCode:
     kernel = program.kernel
-    name = re.sub(r"[^a-z0-9]+", "_", kernel.name.lower()).strip("_")[:60]
+    plain = (c if c.isascii() and c.isalnum() else " " for c in kernel.name.lower())
+    name = "_".join("".join(plain).split())[:60]
     symbol = f"k{position}_{name}" if name else f"k{position}"
     schedule = plan.kernels[key].schedule
     source, grid = print_source(program, schedule.threads, symbol)
@@ -119,8 +119,8 @@ def print_source(program: Program, threads: Threads | None, symbol: str) -> tupl
     """The text of a kernel for its kind of target; on a GPU also how it is launched."""
     if not program.target.gpu:
         return c.print_kernel(program, symbol), None
-    writer = WRITERS[program.target.kind]
-    return print_kernel(writer(distribute(program, threads)), symbol)
+    dialect = DIALECTS[program.target.kind]
+    return print_kernel(distribute(program, threads), dialect, symbol)
 
 
 def copy_kernels(entries: Iterable[EntryPlan], target: Target) -> list[KernelCode]:

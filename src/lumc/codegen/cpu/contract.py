@@ -10,8 +10,10 @@ from math import prod
 from typing import Any
 
 from lumc.codegen.cpu.micro import MicroKernel
+from lumc.codegen.text.phases import LINE
+from lumc.codegen.text.statements import WIDTH
 from lumc.codegen.text.term import STORED
-from lumc.codegen.text.writer import LINE, WIDTH, Writer, block_sizes
+from lumc.codegen.text.writer import Writer, block_sizes
 from lumc.codegen.tile.program import Contract, Range, Valid, block_start
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
 from lumc.kernel.borders import Border
@@ -49,10 +51,9 @@ def print_contract(w: Writer, op: Contract) -> None:
                 nest.enter_context(w.loop(a, r))
                 _print_bounds(w, every, a)
                 continue
-            head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {blocks[a]})"
-            nest.enter_context(w.block(head, "panels"))
+            nest.enter_context(w.count(c, w.index(r.lo), w.end(r), blocks[a], "panels"))
             if len(block_sizes(r, blocks[a])) > 1:
-                w.line(f"const long {c}_m = lumc_min({blocks[a]}, {w.end(r)} - {c});")
+                w.let(_size(w, a), f"lumc_min({blocks[a]}, {w.end(r)} - {c})")
         if micro.ahead:
             _next_panel(w, op, micro, blocks, calls)
         if micro.rows_ahead:
@@ -75,9 +76,9 @@ def _print_bounds(w: Writer, op: Contract, kept: str) -> None:
     for each in (each for each in op.within if each.border.kept == kept):
         b = each.border
         first, count = w.index(dim(f"{b.over}.f")), w.index(dim(f"{b.over}.c"))
-        w.line(f"const long {first} = {_step_at(w, op, b, b.lo)};")
+        w.let(first, _step_at(w, op, b, b.lo))
         if len(each.counts) > 1:
-            w.line(f"const long {count} = {_step_at(w, op, b, b.hi)} - {first};")
+            w.let(count, f"{_step_at(w, op, b, b.hi)} - {first}")
 
 
 def _step_at(w: Writer, op: Contract, b: Border, bound: int) -> str:
@@ -111,7 +112,7 @@ def _next_panel(
         number = f"({number} * {n} + {at})" if number else at
     part = prod(op.ranges[k].largest for k in op.red) * micro.ahead
     after = f"(const char *)({panel} + {w.places[op.b.attr[0]].panel_size})"
-    w.line(f"const char *next = {after} + {number} * {part}L;")
+    w.line(f"const char *`:next` = {after} + {number} * {part}L;")
 
 
 def _rows_ahead(op: Contract, steps: Steps, calls: int) -> int:
@@ -130,7 +131,7 @@ def _next_rows(w: Writer, op: Contract, micro: MicroKernel, width: int) -> None:
     n = w.index(add(axis(lane), mul(op.ranges[lane].lo, -1)))
     first = f"{c} + {p.mr} < {op.ahead} ? {c} + {p.mr} : {w.index(r.lo)}"
     share = f"lumc_min(({n}) / {p.nv * width} * {micro.rows_ahead}, {p.mr - micro.rows_ahead})"
-    w.line(f"const long follow = (({first}) - {c} + {share}) * {micro.a.get(rows, 0)}L;")
+    w.let("`follow`", f"(({first}) - {c} + {share}) * {micro.a.get(rows, 0)}L")
 
 
 def _fetch_beside(w: Writer, op: Contract, blocks: dict[str, int]) -> None:
@@ -141,9 +142,9 @@ def _fetch_beside(w: Writer, op: Contract, blocks: dict[str, int]) -> None:
         steps = place.motion(e.kids)[0]
         near, far = (rows, lane) if steps[rows] == 1 else (lane, rows)
         by, last = LINE // place.dtype.nbytes, blocks[near] - 1
-        w.line(f"for (long q = 0; q < {blocks[far]}; q++)")
-        w.line(f"    for (long l = 0; l < {last + by}; l += {by})")
-        there = f"&{w.address(e)} + q * {steps[far]} + lumc_min(l, {last})"
+        w.line(f"for (long `:q` = 0; `q` < {blocks[far]}; `q`++)")
+        w.line(f"    for (long `:l` = 0; `l` < {last + by}; `l` += {by})")
+        there = f"&{w.address(e)} + `q` * {steps[far]} + lumc_min(`l`, {last})"
         w.line(f"        __builtin_prefetch({there}, {int(stored)}, 2);")
 
 
@@ -165,12 +166,11 @@ def _variants(
     origin = {axis(k): op.ranges[k].lo for k in op.red}
     types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
     ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
-    ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["next"] * bool(micro.ahead)
-    ends += ["follow"] * bool(micro.rows_ahead)
+    ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["`next`"] * bool(micro.ahead)
+    ends += ["`follow`"] * bool(micro.rows_ahead)
     call = ", ".join(ends)
-    sizes = {a: f"{w.names.axis(a)}_m" for a in blocks}
     choices: dict[str, list[tuple[str, Any]]] = {
-        a: [(f"{sizes[a]} == {n}", n) for n in block_sizes(op.ranges[a], by)]
+        a: [(f"{_size(w, a)} == {n}", n) for n in block_sizes(op.ranges[a], by)]
         for a, by in blocks.items()
     }
     rows, lane = op.plan.rows_axis or "", op.plan.lane_axis or ""
@@ -185,8 +185,13 @@ def _variants(
         tests = " && ".join(filter(None, several))
         size = {a: value for a, (_, value) in zip(choices, chosen, strict=True)}
         (m, valid), steps = size[rows], size[inner or "steps"]
-        name = w.function(micro.text("@", m, size[lane], add, steps, valid))
+        name = w.function(micro.function(m, size[lane], add, steps, valid))
         w.line(f"{'else ' if i else ''}{f'if ({tests}) ' if tests else ''}{name}({call});")
+
+
+def _size(w: Writer, a: str) -> str:
+    """How many elements of an axis the current register tile has."""
+    return w.names.axis(f"{a}.m")
 
 
 def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid]]]:
@@ -195,13 +200,13 @@ def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid
     rows = op.plan.rows_axis or ""
     c = w.names.axis(rows)
     if op.edge is None:
-        return [(f"{c}_m == {n}", (n, ())) for n in block_sizes(op.ranges[rows], by)]
+        return [(f"{_size(w, rows)} == {n}", (n, ())) for n in block_sizes(op.ranges[rows], by)]
     found = op.edge.rows(by, op.ranges[op.edge.border.over].largest).items()
     left, out = Counter(m for (m, _), _ in found), list[tuple[str, tuple[int, Valid]]]()
     for (m, valid), starts in sorted(found, key=lambda each: len(each[1])):
         left[m] -= 1
         here = " || ".join(f"{c} == {at}" for at in starts)
-        test = f"({here})" if left[m] else f"{c}_m == {m}" if len(left) > 1 else ""
+        test = f"({here})" if left[m] else f"{_size(w, rows)} == {m}" if len(left) > 1 else ""
         out.append((test, (m, () if {*valid} == {(0, m)} else valid)))
     return out
 

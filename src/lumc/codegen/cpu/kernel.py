@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 
 import lumc.codegen.tile.program as ir
@@ -13,6 +12,8 @@ from lumc.codegen.cpu.reduce import print_reduce
 from lumc.codegen.cpu.running import print_running
 from lumc.codegen.cpu.skew import print_skewed
 from lumc.codegen.text.headers import NAMES
+from lumc.codegen.text.phases import array
+from lumc.codegen.text.statements import Function, bare, lines, live, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, about, title
 from lumc.codegen.tile.memory import PAGE, aligned
@@ -32,35 +33,41 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
     if any(isinstance(op, ir.Map) and op.stream for op in ir.leaves(program.body)):
         w.line("lumc_streamed();")
     head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{NAMES["cpu"]}"', ""]
-    micro = [t.replace("@", name) for t, name in w.functions.items()]
+    micro = [line for f, name in w.functions.items() for line in _function(f, name)]
     function = [f"void {symbol}(void *const *args, long part, long nparts)", "{"]
-    return "\n".join([*head, *micro, *title(program), *function, *w.lines, "}", ""])
+    body = lines(live(w.body))
+    return "\n".join([*head, *micro, *title(program), *function, *body, "}", ""])
+
+
+def _function(f: Function, name: str) -> list[str]:
+    parameters = ", ".join(map(bare, f.parameters))
+    head = f"static __attribute__((noinline)) void {name}({parameters})"
+    return [head, "{", *lines(f.body, 0), "}"]
 
 
 def _arguments(w: Writer, program: ir.Program) -> None:
     """Every place as a pointer or a local array."""
     kernel, used = program.kernel, touched(program.body)
     if not program.tiles:
-        w.line("if (part != 0) return;")
-    w.line("(void)args, (void)part, (void)nparts;")
+        w.line("if (`part` != 0) return;")
+    w.line("(void)`args`, (void)`part`, (void)`nparts`;")
     names = [*(b.name for b in kernel.buffers), *program.packed]
     for i, name in enumerate(names):
         const = "" if name in kernel.stored else "const "
         if name in used:
-            w.line(f"{const}{_pointer(w, program.places[name])} = args[{i}];")
+            w.line(f"{const}{_pointer(w, program.places[name])} = `args`[{i}];")
     if size := aligned(program.scratch_bytes, PAGE):
-        w.line(f"char *const scratch = (char *)args[{len(names)}] + part * {size}L;")
+        w.line(f"char *const `:scratch` = (char *)`args`[{len(names)}] + `part` * {size}L;")
     for place in program.places.values():
         if place.name in program.scratch:
             at = program.scratch[place.name]
-            w.line(f"{_pointer(w, place)} = (void *)(scratch + {at}L);")
+            w.line(f"{_pointer(w, place)} = (void *)(`scratch` + {at}L);")
         elif place.kind == "scratch" and place.name in used:
-            array = f"{STORED[place.dtype]} {w.names.place(place)}[{max(1, place.size)}]"
-            w.line(f"{array} __attribute__((aligned(64)));")
+            w.line(array(STORED[place.dtype], w.names.place(place), max(1, place.size)))
 
 
 def _pointer(w: Writer, place: ir.Place) -> str:
-    return f"{STORED[place.dtype]} *restrict {w.names.place(place)}"
+    return f"{STORED[place.dtype]} *restrict {new(w.names.place(place))}"
 
 
 def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
@@ -72,13 +79,13 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
                 with w.tiles_of(op.loop):
                     _operations(w, op.body)
             case ir.Rows() if op.lags:
-                print_skewed(w, op, partial(_operations, w))
+                print_skewed(w, op)
             case ir.Rows():
                 with w.loop(op.axis, op.range, f"rows of {op.axis}"):
                     _operations(w, op.body)
             case ir.When():
                 tests = " && ".join(f"{w.index(ir.block_start(a))} == 0" for a in op.first)
-                start = "tile == first || " if op.part_start and tests else ""
+                start = "`tile` == `first` || " if op.part_start and tests else ""
                 with w.block(f"if ({start}{tests})" if tests else "", "once"):
                     _operations(w, op.body)
             case ir.Case():
@@ -100,7 +107,8 @@ def _parts(w: Writer, op: ir.Par) -> None:
     """The tiles of the distributed axes, numbered, in equal runs for the parts."""
     total = prod(loop.count for loop in op.loops)
     w.comment("parts: " + ", ".join(about(loop) for loop in op.loops))
-    w.line(f"const long first = {total} * part / nparts, last = {total} * (part + 1) / nparts;")
-    with w.block("for (long tile = first; tile < last; tile++)"):
-        w.tile_starts(op.loops, "tile")
+    each = f"{total} * `part` / `nparts`", f"{total} * (`part` + 1) / `nparts`"
+    w.line("const long `:first` = {}, `:last` = {};".format(*each))
+    with w.count("`tile`", "`first`", "`last`"):
+        w.tile_starts(op.loops, "`tile`")
         _operations(w, op.body)

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
-from lumc.codegen.text.term import STORED, Levels
-from lumc.codegen.text.writer import LINE, WIDTH, Writer, block_sizes
+from lumc.codegen.text.levels import Levels
+from lumc.codegen.text.phases import array, lane_loop, prefetch, walk_lanes, whole_pieces
+from lumc.codegen.text.statements import WIDTH, new
+from lumc.codegen.text.term import STORED
+from lumc.codegen.text.writer import Writer, block_sizes
 from lumc.codegen.tile.abreast import stores
 from lumc.codegen.tile.program import Dim, Map, Place, Range, loads_of, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
@@ -20,13 +23,16 @@ SIDE_BY_SIDE = 16  # rows of panels
 BEHIND = 2  # pieces: results often lie a line or so further in their pages than operands
 
 
-def print_map(w: Writer, op: Map) -> None:
+def print_map(w: Writer, op: Map, in_pieces: bool = False) -> None:
+    """``in_pieces``: in step with other walks."""
     w.comment(f"{text(op.dst)} = {text(op.term, WIDTH)}")
     place = w.places[op.dst.attr[0]]
-    if place.panel is None:
+    if place.panel is not None:
+        _panels(w, op, place)
+    elif op.turn is not None:
         _move(w, op)
     else:
-        _panels(w, op, place)
+        _nest(w, op, in_pieces)
 
 
 def _panels(w: Writer, op: Map, place: Place) -> None:
@@ -39,15 +45,14 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
     view = replace(place, name=f"{place.name}.p", dims=tuple[Dim, ...](dims))
     w.places[view.name] = view
     c = w.index(start)
-    head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {width})"
     with ExitStack() as nest:
         if r.largest > width:
             op = _side_by_side(w, op, nest)
-        nest.enter_context(w.block(head, f"panels of {lane}"))
+        nest.enter_context(w.count(c, w.index(r.lo), w.end(r), width, f"panels of {lane}"))
         lanes_before = w.index(add(start, mul(place.dims[at].origin, -1)))
         panel = f"({lanes_before}) / {width} * {place.panel_size}L"
         base = f"{w.names.place(place)} + {panel}"
-        w.line(f"{STORED[place.dtype]} *restrict {w.names.place(view)} = {base};")
+        w.line(f"{STORED[place.dtype]} *restrict {new(w.names.place(view))} = {base};")
         dst = reference(view, [axis(a) for a in op.axes])
         axes = (*(a for a in op.axes if a != lane), lane)
         for i, n in enumerate(block_sizes(r, width)):
@@ -65,9 +70,8 @@ def _side_by_side(w: Writer, op: Map, nest: ExitStack) -> Map:
     if op.turn is not None or len(op.axes) < 2 or any(s % SIDE_BY_SIDE for s in r.sizes):
         return op
     start = dim(f"{name}.b")
-    c = w.index(start)
-    head = f"for (long {c} = {w.index(r.lo)}; {c} < {w.end(r)}; {c} += {SIDE_BY_SIDE})"
-    nest.enter_context(w.block(head, f"rows of {name}"))
+    c, note = w.index(start), f"rows of {name}"
+    nest.enter_context(w.count(c, w.index(r.lo), w.end(r), SIDE_BY_SIDE, note))
     some = Range(start, num(SIDE_BY_SIDE), (SIDE_BY_SIDE,))
     return replace(op, ranges={**op.ranges, name: some})
 
@@ -85,9 +89,9 @@ def _move(w: Writer, op: Map) -> None:
         nest.enter_context(w.loops([a for a in op.axes if a not in blocks], op.ranges))
         for a, block in blocks.items():
             r, start = op.ranges[a], w.index(block.lo)
-            head = f"for (long {start} = {w.index(r.lo)}; {start} < {w.end(r)}; {start} += {lanes})"
-            nest.enter_context(w.block(head, f"blocks of {a}"))
-            w.line(f"const long {w.index(block.n)} = lumc_min({lanes}, {w.end(r)} - {start});")
+            each = w.count(start, w.index(r.lo), w.end(r), lanes, f"blocks of {a}")
+            nest.enter_context(each)
+            w.let(w.index(block.n), f"lumc_min({lanes}, {w.end(r)} - {start})")
         _square(w, replace(op, axes=(load, lane)), blocks)
 
 
@@ -114,8 +118,7 @@ def _block(w: Writer, kind: DType, axes: tuple[str, ...], blocks: dict[str, Rang
     dims = tuple(Dim(a, blocks[a].lo, lanes) for a in axes)
     block = Place(f"block.{w.fresh()}", kind, dims)
     w.places[block.name] = block
-    name = f"{STORED[kind]} {w.names.place(block)}[{lanes * lanes}]"
-    w.line(f"{name} __attribute__((aligned(64)));")
+    w.line(array(STORED[kind], w.names.place(block), lanes * lanes))
     return reference(block, [axis(a) for a in axes])
 
 
@@ -179,39 +182,39 @@ def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range], across: list[Expr]
 # ---- one loop nest
 
 
-def _nest(w: Writer, op: Map) -> None:
+def _nest(w: Writer, op: Map, in_pieces: bool = False) -> None:
     """Loops over the axes, lanes along the last one; a sub-term is computed in the outermost loop
     that fixes it."""
     axes, values = stores(op)
-    levels = w.levels(axes)
+    levels = Levels(w, axes)
     stored = [w.store(dst, levels.value(e), levels.value) for dst, e in values]
     width = PIECE // w.places[op.dst.attr[0]].dtype.nbytes
     if not op.stream:
-        w.walk(levels, op.ranges, stored, width, op.ahead)
+        walk_lanes(levels, op.ranges, stored, width, op.ahead, in_pieces)
         return
-    with w.nest(levels, op.ranges, len(op.axes) - 1):
-        _stream(w, op, levels, stored[0], width)
+    with levels.nest(op.ranges, len(op.axes) - 1):
+        _stream(w, op, levels, stored[0], width, in_pieces)
 
 
-def _stream(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> None:
+def _stream(w: Writer, op: Map, levels: Levels, stored: str, width: int, in_pieces: bool) -> None:
     """Whole pieces are computed beside the result, in registers if the compiler can, and stored
     around the caches; what does not fill lines is stored as usual."""
     lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
     r, start = op.ranges[lane], dim(f"{lane}.at")
     at, n, end = w.index(start), w.index(dim(f"{lane}.n{w.fresh()}")), w.end(r)
     first, own = w.index(r.lo), levels.at[-1]
-    if w.is_apart:
-        first = _stream_in_step(w, op, levels, stored, width)
-    with w.block(f"for (long {at} = {first}, {n}; {at} < {end}; {at} += {n})"):
+    if in_pieces:
+        first = _stream_in_pieces(w, op, levels, stored, width)
+    with w.block(f"for (long {new(at)} = {first}, {new(n)}; {at} < {end}; {at} += {n})"):
         w.line(f"{n} = lumc_piece(&{_address(w, op, start)}, {kind.nbytes}, {end} - {at});")
-        w.prefetch(lane, op.ahead, width)
+        prefetch(w, lane, op.ahead, width)
         with w.block(f"if ({n} == {width})"):
             _piece(w, op, levels, start, width)
         with w.block("else"):
-            w.lanes(lane, n, [*own, stored], most=width)
+            lane_loop(w, lane, n, [*own, stored], most=width)
 
 
-def _stream_in_step(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> str:
+def _stream_in_pieces(w: Writer, op: Map, levels: Levels, stored: str, width: int) -> str:
     """The pieces that go in step with other walks, some behind them: a load waits for a store
     before it to the same place of another page. Where the pieces go on that are left."""
     lane, kind = op.axes[-1], w.places[op.dst.attr[0]].dtype
@@ -219,12 +222,12 @@ def _stream_in_step(w: Writer, op: Map, levels: Levels, stored: str, width: int)
     whole = dim(f"{lane}.h")  # elements before the first whole piece
     at, head = w.names.axis(f"{lane}.at"), w.index(whole)
     lo, first, to = w.index(r.lo), w.index(start), _address(w, op, r.lo)
-    w.line(f"const long {head} = lumc_piece(&{to}, {kind.nbytes}, {width}) % {width};")
-    w.lanes(lane, head, [*levels.at[-1], stored], most=width, start=r.lo)
-    with w.whole_pieces(at, r, width):
-        w.line(f"const long {first} = {at} + {head} - {BEHIND * width};")
+    w.let(head, f"lumc_piece(&{to}, {kind.nbytes}, {width}) % {width}")
+    lane_loop(w, lane, head, [*levels.at[-1], stored], most=width, start=r.lo)
+    with whole_pieces(w, at, r, width):
+        w.let(first, f"{at} + {head} - {BEHIND * width}")
         with w.block(f"if ({first} >= {lo})"):
-            w.prefetch(lane, op.ahead, width)
+            prefetch(w, lane, op.ahead, width)
             _piece(w, op, levels, start, width)
     done = max(0, r.largest // width - BEHIND) * width
     return w.index(add(add(r.lo, whole), num(done)))
@@ -241,6 +244,6 @@ def _piece(w: Writer, op: Map, levels: Levels, start: Expr, width: int) -> None:
     piece = Place(f"piece.{w.fresh()}", kind, (Dim(lane, start, width),))
     w.places[piece.name], name = piece, w.names.place(piece)
     into = w.store(reference(piece, [axis(lane)]), levels.value(op.term), levels.value)
-    w.line(f"{STORED[kind]} {name}[{width}] __attribute__((aligned({LINE})));")
-    w.lanes(lane, width, [*levels.at[-1], into], start=start)
+    w.line(array(STORED[kind], name, width))
+    lane_loop(w, lane, width, [*levels.at[-1], into], start=start)
     w.line(f"lumc_stream(&{_address(w, op, start)}, {name});")

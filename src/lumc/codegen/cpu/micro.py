@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lumc.codegen.text.phases import LINE
+from lumc.codegen.text.statements import Function
 from lumc.codegen.text.term import STORED
-from lumc.codegen.text.writer import LINE
 from lumc.codegen.tile.program import Contract, Valid
 from lumc.graph.ops import DType
 from lumc.schedule.operands import Steps, from_memory
@@ -89,20 +90,17 @@ class MicroKernel:
         some = self.op.plan.form != "dot" and any(w.border.over == last for w in self.op.within)
         return last if some else None
 
-    def text(self, name: str, m: int, n: int, add: bool, steps: int = 0, valid: Valid = ()) -> str:
+    def function(self, m: int, n: int, add: bool, steps: int = 0, valid: Valid = ()) -> Function:
         """``steps``: of the axis that is written out; ``valid``: the rows that steps of the axis of
         the edge add something to."""
         self.steps, self.valid = steps, valid
         body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
-        sizes = "".join(f", long n{self.op.red.index(k)}" for k in self.varying)
-        t = self.element
-        sizes += ", const char *N" if self.ahead else ""
-        sizes += ", long F" if self.rows_ahead else ""
-        head = (
-            f"static __attribute__((noinline)) void {name}(const {self.stored('a')} *restrict A, "
-            f"const {self.stored('b')} *restrict B, {t} *restrict C{sizes})"
-        )
-        return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
+        ends = {"A": f"const {self.stored('a')}", "B": f"const {self.stored('b')}"}
+        ends |= {"C": self.element}
+        given = [f"{t} *restrict `:{name}`" for name, t in ends.items()]
+        given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
+        given += ["const char *`:N`"] * bool(self.ahead) + ["long `:F`"] * bool(self.rows_ahead)
+        return Function(tuple(given), tuple(f"    {line}" for line in body))
 
     def _size(self, k: str) -> str:
         steps = self.steps if k == self.written_out else self.sizes[k][0]

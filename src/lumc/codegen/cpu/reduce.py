@@ -9,8 +9,11 @@ from itertools import product
 from math import prod
 
 from lumc.codegen.cpu.map import print_map
-from lumc.codegen.text.term import C_TYPES, Levels, combine
-from lumc.codegen.text.writer import WIDTH, Writer
+from lumc.codegen.text.levels import Levels
+from lumc.codegen.text.phases import array, lane_loop, pieces, walk_lanes
+from lumc.codegen.text.statements import WIDTH, new, quoted
+from lumc.codegen.text.term import C_TYPES, combine
+from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.program import Dim, Map, Output, Place, Range, Reduce, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
 from lumc.graph.ops import DType
@@ -59,7 +62,7 @@ def _along_kept(w: Writer, op: Reduce) -> None:
         for o in op.outputs:
             if o.init is not o.dst:
                 print_map(w, Map(o.dst, (lane,), ranges, o.init))
-        levels = w.levels((*op.red, lane))
+        levels = Levels(w, (*op.red, lane))
         values = [levels.value(o.term) for o in op.outputs]
         stores = [(dst, levels.value(term)) for dst, term in op.stores]
         totals = [
@@ -67,7 +70,7 @@ def _along_kept(w: Writer, op: Reduce) -> None:
             for o, value in zip(op.outputs, values, strict=True)
         ]
         steps = [*totals, *(w.store(dst, value) for dst, value in stores)]
-        w.walk(levels, ranges, steps, LONG)
+        walk_lanes(levels, ranges, steps, LONG)
 
 
 def _window(w: Writer, op: Reduce) -> None:
@@ -83,7 +86,7 @@ def _window(w: Writer, op: Reduce) -> None:
     most = SUMS_ABREAST if long and all(o.op == "sum" for o in op.outputs) else ABREAST
     many = 1 if _weighs_alone(op, row) else _even(r.largest, most)
     with w.loops(outer, op.ranges), w.block():
-        w.line(f"long {c} = {w.index(r.lo)};")
+        w.line(f"long {new(c)} = {w.index(r.lo)};")
         with w.block(f"for (; {c} + {many} <= {w.end(r)}; {c} += {many})", f"{many} of {row}"):
             _windows(w, op, row, many)
         for rest in sorted({n % many for n in r.sizes} - {0}):
@@ -105,7 +108,7 @@ def _even(extent: int, most: int) -> int:
 def _windows(w: Writer, op: Reduce, row: str, count: int) -> None:
     """The windows of so many rows, one line of all windows after the other: few values are alive
     at a time, and those of neighbours are read once."""
-    levels = w.levels((op.kept[-1],))
+    levels = Levels(w, (op.kept[-1],))
     indices = [i for o in op.outputs for e in subterms(o.term) if e.kind == "load" for i in e.kids]
     beside = {a for i in indices if row in i.free for a in i.free}
     red = sorted(op.red, key=beside.__contains__)
@@ -130,7 +133,7 @@ def _windows(w: Writer, op: Reduce, row: str, count: int) -> None:
         terms = [substitute(substitute(op.then.term, at), results) for at in there]
         results = dict(zip(lasting, terms, strict=True))
     stores = [w.store(dst, levels.value(t)) for dst, t in results.items()]
-    w.walk(levels, op.ranges, stores, LONG)
+    walk_lanes(levels, op.ranges, stores, LONG)
 
 
 def _in_strips(w: Writer, op: Reduce) -> None:
@@ -141,7 +144,7 @@ def _in_strips(w: Writer, op: Reduce) -> None:
     start, end = dim(f"{lane}.s{w.fresh()}"), add(r.lo, r.n)
     with w.loops(outer, op.ranges):
         c = w.index(start)
-        w.line(f"long {c} = {w.index(r.lo)};")
+        w.line(f"long {new(c)} = {w.index(r.lo)};")
         if r.largest >= width:
             with w.block(f"for (; {c} + {width} <= {w.index(end)}; {c} += {width})", "one vector"):
                 _strip(w, op, start, width)
@@ -158,19 +161,19 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
     sums = any(o.op == "sum" for o in op.outputs)
     streams = range(op.streams if even and not sums and not op.stores else 1)
 
-    def array(like: Expr) -> Expr:
-        """A local array of one value per lane."""
+    def cells_like(like: Expr) -> Expr:
+        """One value per lane."""
         kind = computed(dtype(like))
         place = Place(f"strip.{w.fresh()}", kind, (Dim(lane, start, width),))
         w.places[place.name] = place
-        w.line(f"{C_TYPES[kind]} {w.names.place(place)}[{width}] __attribute__((aligned(64)));")
+        w.line(array(C_TYPES[kind], w.names.place(place), width))
         return reference(place, [axis(lane)])
 
     def over(steps: Callable[[Levels], list[str]]) -> None:
-        levels = w.levels((lane,))
+        levels = Levels(w, (lane,))
         lines = steps(levels)
         w.lines_of(levels.at[0])
-        w.lanes(lane, width, [*levels.at[1], *lines], start=start)
+        lane_loop(w, lane, width, [*levels.at[1], *lines], start=start)
 
     def joined(o: Output, cell: Expr, value: str) -> str:
         return w.store(cell, combine(o.op, computed(dtype(o.term)), w.load(cell), value))
@@ -193,8 +196,8 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
         return out + [w.store(o.dst, w.load(a[0]), levels.value) for o, a in cells]
 
     terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
-    fixed = {e: array(e) for e in _fixed(terms, set(op.red), lane)}
-    cells = [(o, [array(o.term) for _ in streams]) for o in op.outputs]
+    fixed = {e: cells_like(e) for e in _fixed(terms, set(op.red), lane)}
+    cells = [(o, [cells_like(o.term) for _ in streams]) for o in op.outputs]
     over(begin)
     chunk = r.n if len(streams) == 1 else _chunk(w, last, r, len(streams))
     with w.loops(op.red[:-1], op.ranges), w.loop(last, Range(r.lo, chunk, r.sizes)):
@@ -219,7 +222,7 @@ def _chunk(w: Writer, last: str, r: Range, streams: int) -> Expr:
     if len(r.sizes) == 1:
         return num(r.sizes[0] // streams)
     chunk = dim(f"{last}.s{w.fresh()}")
-    w.line(f"const long {w.index(chunk)} = ({w.index(r.n)}) / {streams};")
+    w.let(w.index(chunk), f"({w.index(r.n)}) / {streams}")
     return chunk
 
 
@@ -229,20 +232,21 @@ class _Accumulator:
 
     def __init__(self, o: Output, serial: int, width: int) -> None:
         self.output, self.kind, self.sums = o, computed(dtype(o.term)), o.op == "sum"
-        self.name, self.width, size = f"a_{serial}", width, f"lumc_magnitude_{self.kind.value}"
+        self.name, self.width = quoted(f"a_{serial}"), width
+        size = f"lumc_magnitude_{self.kind.value}"
         self.parts = [(self.name, (_SUMS if self.sums else C_TYPES)[self.kind], "")]
         if o.op == "max" and self.kind.is_float:
             bits = "int32_t" if self.kind is DType.F32 else "int64_t"
-            self.parts.append((f"m_{serial}", bits, size))
+            self.parts.append((quoted(f"m_{serial}"), bits, size))
 
     def declare(self, w: Writer, init: str) -> None:
         self.init = init
         for name, c_type, _ in self.parts:
-            w.line(f"{c_type} {name}[{self.width}];")
+            w.line(f"{c_type} {new(name)}[{self.width}];")
         w.line("#pragma omp simd")
-        with w.block(f"for (long lane = 0; lane < {self.width}; lane++)"):
+        with w.count("`lane`", "0", f"{self.width}"):
             for name, _, of in self.parts:
-                w.line(f"{name}[lane] = {'0' if self.sums else f'{of}({init})'};")
+                w.line(f"{name}[`lane`] = {'0' if self.sums else f'{of}({init})'};")
 
     def _take(self, variable: str, value: str) -> str:
         if self.sums or self.kind is DType.BOOL:
@@ -268,20 +272,21 @@ class _Accumulator:
 
     def _greatest(self, w: Writer) -> str:
         top = "LUMC_TOP" if self.kind.is_float else "|" if self.kind is DType.BOOL else "max"
+        tops = {n: quoted(f"{n[1:-1]}_top") for n, _, _ in self.parts}
         for name, c_type, _ in self.parts:
-            w.line(f"{c_type} {name}_top = {name}[0];")
+            w.line(f"{c_type} {new(tops[name])} = {name}[0];")
         if self.width > 1:
-            clauses = (f" reduction({'max' if of else top}:{n}_top)" for n, _, of in self.parts)
+            clauses = (f" reduction({'max' if of else top}:{tops[n]})" for n, _, of in self.parts)
             w.line(f"#pragma omp simd{''.join(clauses)}")
-            with w.block(f"for (long lane = 0; lane < {self.width}; lane++)"):
-                w.lines_of([self._take(f"{n}_top", f"{n}[lane]") for n, _, _ in self.parts])
-        found = ", ".join(f"{name}_top" for name, _, _ in self.parts)
+            with w.count("`lane`", "0", f"{self.width}"):
+                w.lines_of([self._take(of, f"{n}[`lane`]") for n, of in tops.items()])
+        found = ", ".join(tops.values())
         return f"lumc_join_{self.kind.value}({found})" if len(self.parts) > 1 else found
 
 
 def _unseen(value: str, old: str, lane: str, masked: bool) -> str:
     """The value, but ``old`` in lanes that were ``seen``."""
-    return f"({lane} < seen ? {old} : {value})" if masked else value
+    return f"({lane} < `seen` ? {old} : {value})" if masked else value
 
 
 def _along_reduced(w: Writer, op: Reduce) -> None:
@@ -293,12 +298,12 @@ def _along_reduced(w: Writer, op: Reduce) -> None:
         width = 1 << r.largest.bit_length() - 1 if r.largest >= SIMD_FROM else 1
     sums = [_Accumulator(o, w.fresh(), width) for o in op.outputs]
     with w.loops(op.kept, op.ranges):
-        start = w.levels(())
+        start = Levels(w, ())
         inits = [start.value(o.init) for o in op.outputs]
         w.lines_of(start.at[0])
         for a, init in zip(sums, inits, strict=True):
             a.declare(w, init)
-        levels, lane = w.levels(op.red), w.names.axis(f"{last}.l") if width > 1 else "0"
+        levels, lane = Levels(w, op.red), w.names.axis(f"{last}.l") if width > 1 else "0"
         values = [levels.value(a.output.term) for a in sums]
         stored = [(dst, levels.value(term)) for dst, term in op.stores]
         steps, masked = (
@@ -306,10 +311,10 @@ def _along_reduced(w: Writer, op: Reduce) -> None:
             + [w.store(dst, _unseen(v, w.load(dst), lane, again)) for dst, v in stored]
             for again in (False, True)
         )
-        with w.nest(levels, op.ranges, len(op.red) - 1):
+        with levels.nest(op.ranges, len(op.red) - 1):
             if width > 1:
                 inner = levels.at[-1]
-                w.pieces(last, r, width, op.ahead, [*inner, *steps], [*inner, *masked])
+                pieces(w, last, r, width, op.ahead, [*inner, *steps], [*inner, *masked])
             else:
                 with w.loop(last, r):
                     w.lines_of([*levels.at[-1], *steps])

@@ -11,10 +11,12 @@ from math import prod
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import WARP, Distribution, RegisterDigit
 from lumc.codegen.gpu.grid import Grid
-from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Sync, loads_of, writes
-from lumc.codegen.gpu.writer import FULLY, OUTSIDE, GpuWriter, without_unused
-from lumc.codegen.text.term import combine
-from lumc.codegen.text.writer import WIDTH, about
+from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, loads_of, writes
+from lumc.codegen.gpu.writer import FULLY, OUTSIDE, Dialect, GpuWriter
+from lumc.codegen.text.levels import Levels
+from lumc.codegen.text.statements import WIDTH, lines, live, new, quoted
+from lumc.codegen.text.term import combine, literal
+from lumc.codegen.text.writer import about
 from lumc.graph.expr import Expr, axis, dim, num, text
 from lumc.graph.ops import DType
 from lumc.kernel.normal import least
@@ -22,14 +24,15 @@ from lumc.kernel.term import const, dtype
 from lumc.schedule.operands import computed
 
 
-def print_kernel(w: GpuWriter, symbol: str) -> tuple[str, Grid]:
+def print_kernel(d: Distributed, dialect: Dialect, symbol: str) -> tuple[str, Grid]:
     """The text of the kernel ``symbol``, whose parameters are its buffers in order, and how it is
     launched."""
-    print_nodes(w, w.d.body)
-    body, w.lines = without_unused(w.lines), []
-    w.declare()
-    text = "\n".join([*w.kernel(symbol, [*w.lines, *body]), ""])
-    return text, Grid(max(1, w.d.program.tiles), w.d.threads.count, w.d.shared_bytes)
+    w = GpuWriter(d, dialect)
+    dialect.declare(w)
+    w.registers_and_tiles()
+    print_nodes(w, d.body)
+    text = "\n".join([*dialect.kernel(w, symbol, lines(live(w.body))), ""])
+    return text, Grid(max(1, d.program.tiles), d.threads.count, d.shared_bytes)
 
 
 def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:
@@ -48,12 +51,12 @@ def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:
 
 def _nest(w: GpuWriter, nest: Nest) -> None:
     if nest.slots > 1:
-        w.ring(nest)
+        w.dialect.ring(w, nest)
         return
     match nest.op:
         case ir.Par(loops=loops):
             w.comment("blocks: " + ", ".join(about(loop) for loop in loops))
-            w.tile_starts(loops, "block")
+            w.tile_starts(loops, "`block`")
             print_nodes(w, nest.body)
         case ir.Block(loop=loop):
             with w.tiles_of(loop):
@@ -70,7 +73,7 @@ def _step(w: GpuWriter, step: Step) -> None:
         w.loose |= {*packed}
         for name in packed:
             size = w.tiles[name].distribution.size
-            w.line(f"float {w.array(name)}[{size}];")
+            w.line(f"float {new(w.array(name))}[{size}];")
         match step.op:
             case ir.Map():
                 _map(w, step, step.op)
@@ -80,7 +83,7 @@ def _step(w: GpuWriter, step: Step) -> None:
                 w.comment(f"{text(op.dst)} += {text(op.a, WIDTH)} * {text(op.b, WIDTH)}")
                 if op.overwrite is not None:
                     _clear(w, step, op)
-                (_simt(w, step, op) if plan.fragment == "simt" else w.fragments(step, op))
+                (_simt if plan.fragment == "simt" else w.dialect.fragments)(w, step, op)
         for name in packed:
             loose = w.array(name)
             w.loose.remove(name)
@@ -90,9 +93,9 @@ def _step(w: GpuWriter, step: Step) -> None:
 def _pack(w: GpuWriter, name: str, loose: str) -> None:
     tile = w.tiles[name]
     kind = w.spelling.stored[tile.dtype]
-    with w.counting({"D": tile.distribution.size // 2}):
-        pair = f"{loose}[2 * D], {loose}[2 * D + 1]"
-        w.line(f"{w.array(name)}[D] = lumc_pack<{kind}>({pair});")
+    with w.counting({"`D`": tile.distribution.size // 2}):
+        pair = f"{loose}[2 * `D`], {loose}[2 * `D` + 1]"
+        w.line(f"{w.array(name)}[`D`] = lumc_pack<{kind}>({pair});")
 
 
 def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
@@ -116,10 +119,10 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
                 value = w.values([(op.term, OUTSIDE)], inside)[0]
                 w.line(w.store(op.dst, value))
             return
-        levels = w.levels(())
+        levels = Levels(w, ())
         value = levels.value(op.term)
         if op.dst in step.wide:
-            stored = f"OUT[D{len(points.registers) - 1}] = {w.narrowed(op.dst, value)};"
+            stored = f"`OUT`[`D{len(points.registers) - 1}`] = {w.narrowed(op.dst, value)};"
         else:
             stored = w.store(op.dst, value, levels.value)
         w.lines_of([*levels.at[0], stored])
@@ -150,15 +153,15 @@ def _elements(
             out = out if out in step.wide else None
             if out:
                 kind = w.spelling.stored[w.places[out.attr[0]].dtype]
-                w.line(f"{kind} OUT[{step.vector}];")
+                w.line(f"{kind} `:OUT`[{step.vector}];")
             with w.registers(digits[len(outer) :], len(outer)):
                 w.coordinates(points, axes, ranges, digits)
                 yield
             w.vectors.clear()
             if out:
-                levels = w.levels(())
+                levels = Levels(w, ())
                 at = w.address(out, levels.value)
-                w.lines_of([*levels.at[0], f"lumc_store(&{at}, OUT);"])
+                w.lines_of([*levels.at[0], f"lumc_store(&{at}, `OUT`);"])
 
 
 def _load_vectors(w: GpuWriter, step: Step, inside: Sequence[str], digit: int) -> None:
@@ -166,13 +169,13 @@ def _load_vectors(w: GpuWriter, step: Step, inside: Sequence[str], digit: int) -
     assert not isinstance(op, ir.Contract)
     terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
     for e in (e for e in loads_of(*terms) if e in step.wide):
-        name, levels = f"V_{w.fresh()}", w.levels(())
+        name, levels = quoted(f"V_{w.fresh()}"), Levels(w, ())
         at = w.address(e, levels.value)
         kind = w.spelling.stored[w.places[e.attr[0]].dtype]
-        w.line(f"{kind} {name}[{step.vector}]{' = {}' * bool(inside)};")
+        w.line(f"{kind} {new(name)}[{step.vector}]{' = {}' * bool(inside)};")
         with w.when(inside):
             w.lines_of([*levels.at[0], f"lumc_load({name}, &{at});"])
-        w.vectors[e] = f"{name}[D{digit}]"
+        w.vectors[e] = f"{name}[`D{digit}`]"
 
 
 def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
@@ -207,15 +210,15 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
 
 def _accumulators(w: GpuWriter, op: ir.Reduce) -> list[str]:
     """A variable for every output, which has taken nothing yet."""
-    names = [f"a_{w.fresh()}" for _ in op.outputs]
+    names = [quoted(f"a_{w.fresh()}") for _ in op.outputs]
     for o, name in zip(op.outputs, names, strict=True):
-        w.line(f"{w.spelling.types[computed(dtype(o.term))]} {name} = {_neutral(w, o)};")
+        w.line(f"{w.spelling.types[computed(dtype(o.term))]} {new(name)} = {_neutral(w, o)};")
     return names
 
 
 def _neutral(w: GpuWriter, o: ir.Output) -> str:
     kind = computed(dtype(o.term))
-    return w.literal(const(0, kind) if o.op == "sum" else least(kind))
+    return literal(const(0, kind) if o.op == "sum" else least(kind), w.spelling)
 
 
 def _across_lanes(
@@ -261,9 +264,9 @@ def _combine(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
     warps = prod(t.mod for t in step.points.across_warps(op.red))
     with w.points(rows, op.kept, op.ranges):
         results = _accumulators(w, op)
-        with w.counting({"W": warps}):
+        with w.counting({"`W`": warps}):
             for o, a, name in zip(op.outputs, results, step.partials, strict=True):
-                kind, other = computed(dtype(o.term)), _slot(w, name, op, "W")
+                kind, other = computed(dtype(o.term)), _slot(w, name, op, "`W`")
                 w.line(f"{a} = {combine(o.op, kind, a, other)};")
         _finish(w, op, rows, results)
 
@@ -289,8 +292,8 @@ def _clear(w: GpuWriter, step: Step, op: ir.Contract) -> None:
 def _offsets(w: GpuWriter, digits: Sequence[RegisterDigit]) -> None:
     """The register parts of axes alone."""
     for a in dict.fromkeys(d.axis for d in digits):
-        r = [f"D{i} * {d.stride}" for i, d in enumerate(digits) if d.axis == a]
-        w.line(f"const int {w.index(dim(f'{a}.o'))} = {' + '.join(r)};")
+        r = [f"`D{i}` * {d.stride}" for i, d in enumerate(digits) if d.axis == a]
+        w.let(w.index(dim(f"{a}.o")), " + ".join(r))
 
 
 def _simt(w: GpuWriter, step: Step, op: ir.Contract) -> None:
@@ -301,12 +304,12 @@ def _simt(w: GpuWriter, step: Step, op: ir.Contract) -> None:
     with ExitStack() as nest:
         for k in op.red:
             nest.enter_context(w.steps(k, op.ranges[k], held))
-        sides = (("A", op.a), ("B", op.b))
+        sides = (("`A`", op.a), ("`B`", op.b))
         sizes = dict[str, Distribution]()
         for side, ref in sides:
             points = sizes[side] = c.on(ref.free.difference(op.red))
             axes = [a for a in op.kept if a in ref.free]
-            w.line(f"{w.spelling.types[kind]} {side}[{points.size}];")
+            w.line(f"{w.spelling.types[kind]} {new(side)}[{points.size}];")
             with w.block():
                 _operand(w, op, ref, points, (side, axes))
         with w.registers(c.registers):
@@ -334,11 +337,11 @@ def _operand(
             return
         conditions = w.readable(ref, op, points, axes)
         kind = w.spelling.stored[w.places[ref.attr[0]].dtype]
-        w.line(f"{kind} NEXT[{n}]{' = {}' * bool(conditions)};")
+        w.line(f"{kind} `:NEXT`[{n}]{' = {}' * bool(conditions)};")
         with w.when(conditions):
-            w.line(f"lumc_load(NEXT, &{w.address(ref)});")
+            w.line(f"lumc_load(`NEXT`, &{w.address(ref)});")
         with w.registers(points.registers[-1:], len(digits)):
-            w.line(f"{at} = {w.widened(ref, f'NEXT[D{len(digits)}]')};")
+            w.line(f"{at} = {w.widened(ref, f'`NEXT`[`D{len(digits)}`]')};")
 
 
 def _linear(digits: Sequence[RegisterDigit], only: Distribution | None = None) -> str:
@@ -347,6 +350,6 @@ def _linear(digits: Sequence[RegisterDigit], only: Distribution | None = None) -
     axes = {r.axis for r in (only.registers if only else digits)}
     for i, r in reversed([*enumerate(digits)]):
         if r.axis in axes:
-            parts.append(f"D{i}" + f" * {step}" * (step > 1))
+            parts.append(f"`D{i}`" + f" * {step}" * (step > 1))
             step *= r.extent
     return " + ".join(reversed(parts)) or "0"

@@ -7,18 +7,18 @@ and the contractions of plain threads. It decides nothing.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
-from itertools import takewhile
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, ThreadDigit
 from lumc.codegen.gpu.program import Distributed, Nest, Step, Tile
-from lumc.codegen.text.term import C, Spelling
-from lumc.codegen.text.writer import Writer
+from lumc.codegen.text.levels import Levels
+from lumc.codegen.text.statements import new, quoted
+from lumc.codegen.text.term import C, Spelling, literal
+from lumc.codegen.text.writer import Value, Writer
 from lumc.graph.expr import Expr, add, axis, dim, mul, num
 from lumc.graph.ops import DType
 from lumc.kernel.term import const, dtype
@@ -37,20 +37,47 @@ SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
     counter="int",
     truncate="lumc_to_{kind}({value})",
 )
-_INTEGER = re.compile(r"( *)const int (\w+) = [^,;]*;$")
 OUTSIDE = "0"  # what stands for a value beyond the data
+UNROLL = "LUMC_UNROLL "
 FULLY = 32  # steps of a loop that is unrolled
 LARGE = 1 << 31  # elements of a buffer whose offsets need 64 bits
 Ranges = Mapping[str, ir.Range]
-Value = Callable[[Expr], str] | None
 
 
-class GpuWriter(Writer, ABC):
-    """The text of one kernel in the making."""
+class Dialect(ABC):
+    """The syntax of one language, and what only it can do."""
 
-    def __init__(self, d: Distributed) -> None:
+    @abstractmethod
+    def kernel(self, w: GpuWriter, symbol: str, body: Sequence[str]) -> list[str]:
+        """The lines of the kernel ``symbol`` around its body."""
+
+    @abstractmethod
+    def declare(self, w: GpuWriter) -> None:
+        """The index of the thread and of the block, and the shared memory."""
+
+    @abstractmethod
+    def tile(self, kind: str, array: str, offset: int, size: int) -> str:
+        """The declaration of a shared tile."""
+
+    @abstractmethod
+    def fragments(self, w: GpuWriter, step: Step, op: ir.Contract) -> None:
+        """A contraction on the matrix units."""
+
+    def move_ahead(self, to: str, source: str, inside: str) -> str:
+        """An asynchronous copy of 16 bytes; ``distribute`` refuses it where a language cannot."""
+        raise AssertionError("a language without asynchronous copies")
+
+    def ring(self, w: GpuWriter, nest: Nest) -> None:
+        """A loop that copies ahead of itself; refused likewise."""
+        raise AssertionError("a language without asynchronous copies")
+
+
+class GpuWriter(Writer):
+    """The statements of one kernel in the making."""
+
+    def __init__(self, d: Distributed, dialect: Dialect) -> None:
         super().__init__(d.program, SPELLING)
-        self.d, self.tiles = d, d.tiles
+        self.d, self.tiles, self.dialect = d, d.tiles, dialect
         self.slot = "0"  # of the copies in flight
         self.vectors = dict[Expr, str]()  # loads of neighbours that are there already
         self.loose = set[str]()  # packed values that are being made, one element at a time
@@ -58,38 +85,16 @@ class GpuWriter(Writer, ABC):
             kind = computed(tile.dtype) if tile.memory == "register" else tile.dtype
             self.places[name] = replace(self.places[name], dtype=kind)
 
-    # ---- syntax of one language
-
-    @abstractmethod
-    def kernel(self, symbol: str, body: Sequence[str]) -> list[str]:
-        """The lines of the kernel ``symbol`` around its body."""
-
-    @abstractmethod
-    def declare(self) -> None:
-        """The index of the thread and of the block, and every tile."""
-
-    @abstractmethod
-    def tile(self, kind: str, array: str, offset: int, size: int) -> str:
-        """The declaration of a shared tile."""
-
-    @abstractmethod
-    def fragments(self, step: Step, op: ir.Contract) -> None:
-        """A contraction on the matrix units."""
-
     def move(self, step: Step, to: str, source: str, inside: str) -> None:
         """Copy ``vector`` elements; zeros where ``inside`` does not hold."""
         copied = f"lumc_copy<16>(&{to}, &{source});"
-        if not inside:
-            self.line(copied)
+        if step.ahead or not inside:
+            self.line(self.dialect.move_ahead(to, source, inside) if step.ahead else copied)
             return
         assert isinstance(step.op, ir.Map)
         kind = self.spelling.stored[self.places[step.op.dst.attr[0]].dtype]
-        self.line(f"const {kind} ZERO[{step.vector}] = {{}};")
-        self.line(f"if ({inside}) {copied} else lumc_store(&{to}, ZERO);")
-
-    def ring(self, nest: Nest) -> None:
-        """A loop that copies ahead of itself; ``distribute`` refuses it where a language cannot."""
-        raise AssertionError("a ring for a language without asynchronous copies")
+        self.line(f"const {kind} `:ZERO`[{step.vector}] = {{}};")
+        self.line(f"if ({inside}) {copied} else lumc_store(&{to}, `ZERO`);")
 
     # ---- where values are
 
@@ -105,11 +110,11 @@ class GpuWriter(Writer, ABC):
             kind, array = self.places[name].dtype, self.array(name)
             if t.memory == "shared":
                 stored = self.spelling.stored[kind]
-                self.line(self.tile(stored, array, t.offset, t.size * t.slots))
+                self.line(self.dialect.tile(stored, new(array), t.offset, t.size * t.slots))
             elif t.packed:
-                self.line(f"lumc_u32 {array}[{t.distribution.size // 2}];")
+                self.line(f"lumc_u32 {new(array)}[{t.distribution.size // 2}];")
             else:
-                self.line(f"{self.spelling.types[kind]} {array}[{t.distribution.size}];")
+                self.line(f"{self.spelling.types[kind]} {new(array)}[{t.distribution.size}];")
 
     def address(self, load: Expr, value: Value = None) -> str:
         name, tile = load.attr[0], self.tiles.get(load.attr[0])
@@ -124,7 +129,8 @@ class GpuWriter(Writer, ABC):
 
     def array(self, name: str) -> str:
         tile, c = self.tiles[name], name.replace(".", "_")
-        return f"{'E' if name in self.loose else 'R' if tile.memory == 'register' else 'S'}_{c}"
+        kind = "E" if name in self.loose else "R" if tile.memory == "register" else "S"
+        return quoted(f"{kind}_{c}")
 
     def _argument(self, load: Expr, value: Value) -> str:
         place = self.places[load.attr[0]]
@@ -174,7 +180,7 @@ class GpuWriter(Writer, ABC):
 
     def digit(self, t: ThreadDigit) -> str:
         shift = f" >> {t.div.bit_length() - 1}" if t.div > 1 else ""
-        return f"(tid{shift} & {t.mod - 1})"
+        return f"(`tid`{shift} & {t.mod - 1})"
 
     def threads(self, points: Distribution, axes: Sequence[str]) -> None:
         """The parts of these axes that come from the thread."""
@@ -185,21 +191,20 @@ class GpuWriter(Writer, ABC):
                 if t.axis == a
             ]
             if parts:
-                self.line(f"const int {self.index(dim(f'{a}.t'))} = {' + '.join(parts)};")
+                self.let(self.index(dim(f"{a}.t")), " + ".join(parts))
 
     @contextmanager
     def counting(self, counts: Mapping[str, int], unroll: bool = True) -> Iterator[None]:
         """Loops of these variables from 0 to their counts, the outer ones first."""
         with ExitStack() as nest:
             for name, n in counts.items():
-                head = f"for (int {name} = 0; {name} < {n}; {name}++)"
-                nest.enter_context(self.block(f"LUMC_UNROLL {head}" if unroll else head))
+                nest.enter_context(self.count(name, "0", f"{n}", before=UNROLL * unroll))
             yield
 
     def registers(
         self, digits: Sequence[RegisterDigit], start: int = 0, unroll: bool = True
     ) -> AbstractContextManager[None]:
-        return self.counting({f"D{i}": r.extent for i, r in enumerate(digits, start)}, unroll)
+        return self.counting({f"`D{i}`": r.extent for i, r in enumerate(digits, start)}, unroll)
 
     def coordinates(
         self,
@@ -211,14 +216,13 @@ class GpuWriter(Writer, ABC):
         """Where the current element lies along these axes."""
         for a in axes:
             r = [
-                f"D{i}" + f" * {d.stride}" * (d.stride > 1)
+                f"`D{i}`" + f" * {d.stride}" * (d.stride > 1)
                 for i, d in enumerate(digits)
                 if d.axis == a
             ]
             if r:
-                self.line(f"const int {self.index(dim(f'{a}.o'))} = {' + '.join(r)};")
-            here = self.index(self.at(points, a, ranges[a].lo, bool(r)))
-            self.line(f"const int {self.names.axis(a)} = {here};")
+                self.let(self.index(dim(f"{a}.o")), " + ".join(r))
+            self.let(self.names.axis(a), self.index(self.at(points, a, ranges[a].lo, bool(r))))
 
     def at(self, points: Distribution, a: str, lo: Expr, registers: bool | None = None) -> Expr:
         """A start, and the parts of an axis that a thread and a register add to it."""
@@ -272,14 +276,14 @@ class GpuWriter(Writer, ABC):
 
     def values(self, terms: Sequence[tuple[Expr, str]], inside: Sequence[str]) -> list[str]:
         """The values of terms, with what stands for them outside the data."""
-        levels = self.levels(())
+        levels = Levels(self, ())
         found = [levels.value(e) for e, _ in terms]
         if not inside or all(e.kind == "const" for e, _ in terms):
             self.lines_of(levels.at[0])
             return found
-        names = [f"e_{self.fresh()}" for _ in terms]
+        names = [quoted(f"e_{self.fresh()}") for _ in terms]
         for (e, other), name in zip(terms, names, strict=True):
-            self.line(f"{self.spelling.types[computed(dtype(e))]} {name} = {other};")
+            self.line(f"{self.spelling.types[computed(dtype(e))]} {new(name)} = {other};")
         with self.when(inside):
             self.lines_of(levels.at[0])
             self.lines_of([f"{n} = {v};" for n, v in zip(names, found, strict=True)])
@@ -313,23 +317,22 @@ class GpuWriter(Writer, ABC):
         """A loop over a reduced axis; over registers it has a constant number of steps."""
         c = self.names.axis(k)
         if not held:
-            head = f"for (int {c} = {self.index(r.lo)}; {c} < {self.end(r)}; {c}++)"
             few = len(r.sizes) == 1 and r.largest <= FULLY
-            with self.block(f"LUMC_UNROLL {head}" if few else head):
+            with self.count(c, self.index(r.lo), self.end(r), before=UNROLL * few):
                 yield
             return
         o = self.index(dim(f"{k}.o"))
         with self.counting({o: r.largest}):
-            self.line(f"const int {c} = {self.index(add(r.lo, dim(f'{k}.o')))};")
+            self.let(c, self.index(add(r.lo, dim(f"{k}.o"))))
             yield
 
     def operand(self, ref: Expr, op: ir.Contract, points: Distribution, axes: Sequence[str]) -> str:
         """An element that a contraction reads, zero outside the data."""
-        levels = self.levels(())
+        levels = Levels(self, ())
         value = self.load(ref, levels.value)
         self.lines_of(levels.at[0])
         conditions = self.readable(ref, op, points, axes)
-        other = self.literal(const(0, computed(dtype(ref))))
+        other = literal(const(0, computed(dtype(ref))), self.spelling)
         return f"{' && '.join(conditions)} ? {value} : {other}" if conditions else value
 
     def readable(
@@ -369,24 +372,10 @@ class GpuWriter(Writer, ABC):
                 nest.enter_context(self.steps(a, op.ranges[a], False))
         for a in op.kept:
             if a not in (op.plan.rows_axis, op.plan.lane_axis):
-                self.line(f"const int {self.names.axis(a)} = {self.index(op.ranges[a].lo)};")
+                self.let(self.names.axis(a), self.index(op.ranges[a].lo))
 
     def elements(self, op: ir.Contract, role: Distribution, offsets: Mapping[str, str]) -> None:
         """The coordinates of an element of a fragment from its register parts."""
         for a, offset in offsets.items():
-            self.line(f"const int {self.index(dim(f'{a}.o'))} = {offset};")
-            here = self.index(self.at(role, a, op.ranges[a].lo, True))
-            self.line(f"const int {self.names.axis(a)} = {here};")
-
-
-def without_unused(lines: Sequence[str]) -> list[str]:
-    """The lines without integers that nothing below in their block reads."""
-    out = list[str]()
-    for line in reversed(lines):
-        if found := _INTEGER.match(line):
-            inside = takewhile(lambda x: x.startswith(found[1]), reversed(out))
-            name = re.compile(rf"\b{found[2]}\b")
-            if not any(name.search(x.partition("/*")[0]) for x in inside):
-                continue
-        out.append(line)
-    return out[::-1]
+            self.let(self.index(dim(f"{a}.o")), offset)
+            self.let(self.names.axis(a), self.index(self.at(role, a, op.ranges[a].lo, True)))

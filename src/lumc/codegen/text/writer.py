@@ -1,76 +1,127 @@
-"""Lines of C: indentation, blocks, loops over ranges, micro-kernels that are shared by text."""
+"""Statements of one kernel in the making: indices, loads and stores, blocks, loops over tiles."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
 
-from lumc.codegen.text.phases import has_calls, phases, quotients
-from lumc.codegen.text.term import C, Levels, Spelling, TermPrinter
+from lumc.codegen.text.statements import Function, Let, Note, Scope, Statement, new
+from lumc.codegen.text.term import C, Names, Spelling, narrowed, widened
 from lumc.codegen.tile.program import Loop, Program, Range, block_size, block_start
-from lumc.graph.expr import Expr, add, axis, dim, substitute
+from lumc.graph.expr import Expr, add, bounds, signed_sum
+from lumc.graph.expr import Range as Bounds
 from lumc.graph.expr import text as text_of
 
-LINE = 64  # bytes of a cache line
-WIDTH = 100  # characters of a comment, at most
-Lines = Sequence[str]
+Value = Callable[[Expr], str] | None  # says the terms of indices that data decide
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """The whole pieces of a walk over a row, as ``lines`` for the one that starts at ``at``."""
-
-    at: str
-    range: Range
-    width: int
-    position: int  # in what the operation says
-    lines: Lines
-
-
-class Writer(TermPrinter):
-    """The text of one kernel function in the making."""
+class Writer:
+    """What all languages have in common; the spelling says how one of them differs."""
 
     def __init__(self, program: Program, spelling: Spelling = C) -> None:
-        super().__init__(program.kernel, program.places, spelling)
+        kernel = program.kernel
+        self.names, self.places, self.spelling = Names(kernel), dict(program.places), spelling
         self.target = program.target
-        self.lines: list[str] = []
-        self.functions: dict[str, str] = {}  # text of a function called @ -> its name
-        self._depth = 1
-        self._apart: list[Pieces] | None = None  # loops that somebody else prints
+        self.body: list[Statement] = []
+        self.functions: dict[Function, str] = {}  # and their names
+        self._serial = 0
+        self.ranges: dict[str, Bounds] = {}
+        for a, n in kernel.extent.items():
+            self.ranges |= {a: (0, n - 1), f"{a}.0": (0, n - 1), f"{a}.n": (1, n)}
 
-    def line(self, text: str) -> None:
-        self.lines.append(("" if text.startswith("#") else "    " * self._depth) + text)
+    def fresh(self) -> int:
+        """A number that no name has yet."""
+        self._serial += 1
+        return self._serial
 
-    def lines_of(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self.line(text)
+    def function(self, function: Function) -> str:
+        """The name of a function; equal ones have the same."""
+        return self.functions.setdefault(function, f"micro_{len(self.functions)}")
 
-    def comment(self, text: str) -> None:
-        """One line of at most ``WIDTH`` characters."""
-        text = text.replace("*/", "* /")
-        room = WIDTH - 4 * self._depth - 6
-        self.line(f"/* {text if len(text) <= room else text[: room - 3] + '...'} */")
+    # ---- indices and elements
 
-    def levels(self, loops: Sequence[str]) -> Levels:
-        return Levels(self, loops)
+    def index(self, e: Expr, value: Value = None) -> str:
+        match e.kind:
+            case "axis" | "dim":
+                return self.names.axis(e.attr[0])
+            case "num":
+                return str(e.attr[0])
+            case "lin":
+                return self._linear(e, value)
+            case "dyn":
+                assert value is not None
+                return f"({self.spelling.index}){value(e.kids[0])}"
+        inner, sign = self.index(e.kids[0], value), "/" if e.kind == "div" else "%"
+        if bounds(e.kids[0], self.ranges)[0] < 0:  # C truncates, indices floor
+            return f"lumc_floor_{e.kind}({inner}, {e.attr[0]})"
+        return f"({inner}) {sign} {e.attr[0]}"
 
-    def function(self, text: str) -> str:
-        """The name of a function with this text, in which ``@`` stands for the name."""
-        return self.functions.setdefault(text, f"micro_{len(self.functions)}")
+    def _linear(self, e: Expr, value: Value) -> str:
+        def product(atom: Expr, factor: int) -> str:
+            body = self.index(atom, value)
+            if atom.kind in ("div", "mod") and not body.startswith("lumc"):
+                body = f"({body})"
+            return body if factor == 1 else f"{body} * {factor}"
 
-    @contextmanager
-    def block(self, head: str = "", note: str = "") -> Iterator[None]:
-        self.line(f"{head} {{".lstrip() + (f" /* {note} */" if note else ""))
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self.line("}")
+        return signed_sum(e, product)
 
     def end(self, r: Range) -> str:
         return self.index(add(r.lo, r.n))
+
+    def address(self, load: Expr, value: Value = None) -> str:
+        """The element that a load reads, as an lvalue."""
+        place = self.places[load.attr[0]]
+        return f"{self.names.place(place)}[{self.index(place.offset(load.kids), value)}]"
+
+    def load(self, load: Expr, value: Value = None) -> str:
+        """The value that a load reads, converted to what it is computed in."""
+        return self.widened(load, self.address(load, value))
+
+    def widened(self, load: Expr, element: str) -> str:
+        return widened(self.places[load.attr[0]].dtype, element)
+
+    def store(self, dst: Expr, text: str, value: Value = None) -> str:
+        return f"{self.address(dst, value)} = {self.narrowed(dst, text)};"
+
+    def narrowed(self, dst: Expr, text: str) -> str:
+        return narrowed(self.places[dst.attr[0]].dtype, text)
+
+    # ---- statements
+
+    def line(self, statement: Statement) -> None:
+        self.body.append(statement)
+
+    def lines_of(self, statements: Iterable[Statement]) -> None:
+        self.body.extend(statements)
+
+    def let(self, name: str, value: str) -> None:
+        """An index."""
+        self.line(Let(self.spelling.counter, name, value))
+
+    def comment(self, text: str) -> None:
+        self.line(Note(text))
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Statement]]:
+        """What is said here, and not in the kernel."""
+        outer, self.body = self.body, list[Statement]()
+        yield self.body
+        self.body = outer
+
+    @contextmanager
+    def block(self, head: str = "", note: str = "") -> Iterator[None]:
+        with self.apart() as body:
+            yield
+        self.line(Scope(head, tuple(body), note))
+
+    def count(
+        self, c: str, lo: str, end: str, by: int = 0, note: str = "", before: str = ""
+    ) -> AbstractContextManager[None]:
+        """A loop, in steps of one or of ``by``."""
+        step = f"{c} += {by}" if by else f"{c}++"
+        head = f"{before}for ({self.spelling.counter} {new(c)} = {lo}; {c} < {end}; {step})"
+        return self.block(head, note)
 
     @contextmanager
     def loop(self, name: str, r: Range, note: str = "", simd: str | None = None) -> Iterator[None]:
@@ -78,16 +129,12 @@ class Writer(TermPrinter):
         c = self.names.axis(name)
         if r.sizes == (1,):
             with self.block():
-                self.line(f"const long {c} = {self.index(r.lo)};")
-                at = len(self.lines)
+                self.let(c, self.index(r.lo))
                 yield
-                if not _mentions(self.lines[at:], c):
-                    del self.lines[at - 1]
             return
         if simd is not None:
             self.line(f"#pragma omp simd{simd}")
-        head = f"for (long {c} = {self.index(r.lo)}; {c} < {self.end(r)}; {c}++)"
-        with self.block(head, note):
+        with self.count(c, self.index(r.lo), self.end(r), note=note):
             yield
 
     @contextmanager
@@ -96,18 +143,6 @@ class Writer(TermPrinter):
             yield
             return
         with self.loop(names[0], ranges[names[0]]), self.loops(names[1:], ranges):
-            yield
-
-    @contextmanager
-    def nest(self, levels: Levels, ranges: Mapping[str, Range], depth: int) -> Iterator[None]:
-        """The first ``depth`` loops of an operation with what is computed in each of them; the
-        last of all loops goes over lanes."""
-        with ExitStack() as loops:
-            for i, a in enumerate(levels.loops[:depth], 1):
-                self.lines_of(levels.at[i - 1])
-                simd = "" if i == len(levels.loops) and ranges[a].largest > 1 else None
-                loops.enter_context(self.loop(a, ranges[a], simd=simd))
-            self.lines_of(levels.at[depth])
             yield
 
     # ---- loops over tiles
@@ -120,16 +155,14 @@ class Writer(TermPrinter):
             if loop.count > 1:
                 at = number + f" / {stride}" * (stride > 1)
                 at += f" % {loop.count}" if loop is not loops[0] else ""
-                start = self.index(block_start(loop.axis))
-                self.line(f"const {self.spelling.counter} {start} = {at} * {loop.tile};")
+                self.let(self.index(block_start(loop.axis)), f"{at} * {loop.tile}")
                 self.tile_size(loop)
 
     @contextmanager
     def tiles_of(self, loop: Loop) -> Iterator[None]:
         """A loop over the tiles of an axis."""
-        start, counter = self.index(block_start(loop.axis)), self.spelling.counter
-        head = f"for ({counter} {start} = 0; {start} < {loop.extent}; {start} += {loop.tile})"
-        with self.block(head, about(loop)):
+        start = self.index(block_start(loop.axis))
+        with self.count(start, "0", f"{loop.extent}", loop.tile, about(loop)):
             self.tile_size(loop)
             yield
 
@@ -137,123 +170,13 @@ class Writer(TermPrinter):
         """The size of the current tile, where the last one is smaller."""
         if loop.extent % loop.tile:
             rest = f"{loop.extent} - {self.index(block_start(loop.axis))}"
-            size = self.index(block_size(loop.axis))
-            self.line(f"const {self.spelling.counter} {size} = lumc_min({loop.tile}, {rest});")
-
-    # ---- pieces of the lanes: NAME_at is where one starts, NAME_l counts within it
-
-    def walk(
-        self,
-        levels: Levels,
-        ranges: Mapping[str, Range],
-        steps: Lines,
-        width: int,
-        ahead: Sequence[Expr] = (),
-    ) -> None:
-        """All loops of an operation around these steps, the last one in pieces where that helps."""
-        loops, own = levels.loops, levels.at[-1]
-        calls = loops and ranges[loops[-1]].largest > 1 and has_calls(own, self.target.lanes)
-        if not loops or not (ahead or calls or self.is_apart):
-            levels.at[-1] = []
-            with self.nest(levels, ranges, len(loops)):
-                self.lines_of(quotients([*own, *steps]))
-            return
-        with self.nest(levels, ranges, len(loops) - 1):
-            self.pieces(loops[-1], ranges[loops[-1]], width, ahead, [*own, *steps])
-
-    def lanes(
-        self, name: str, count: int | str, steps: Lines, most: int = 0, start: Expr | None = None
-    ) -> None:
-        """These steps for ``count`` lanes, ``most`` at most, of the piece of an axis that starts
-        at ``start``, else at ``NAME_at``."""
-        c, lane = self.names.axis(name), self.names.axis(f"{name}.l")
-        origin = f"const long {c} = {self.index(start or dim(f'{name}.at'))} + {lane};"
-        arrays, parts = phases(quotients(steps), lane, count, most, self.target.lanes)
-        self.lines_of(arrays)
-        for part in parts:
-            text = [origin, *part.steps] if _mentions(part.steps, c) else part.steps
-            self.line("#pragma omp simd")
-            with self.block(f"for (long {lane} = 0; {lane} < {count}; {lane}++)"):
-                self.lines_of(text)
-            if part.call:
-                self.line(part.call)
-
-    def pieces(
-        self,
-        name: str,
-        r: Range,
-        width: int,
-        ahead: Sequence[Expr],
-        steps: Lines,
-        masked: Lines = (),
-    ) -> None:
-        """These steps for a range of lanes: whole pieces, then the rest. With ``masked`` the
-        rest is the last piece once more, in which ``masked`` skips the lanes below ``seen``."""
-        at, end, n = self.names.axis(f"{name}.at"), self.end(r), self.index(r.n)
-        if r.largest >= width:
-            with self.whole_pieces(at, r, width):
-                self.prefetch(name, ahead, width)
-                self.lanes(name, width, steps)
-        if all(size % width == 0 for size in r.sizes):
-            return
-        rest = r.sizes[0] % width if len(r.sizes) == 1 else f"({n}) % {width}"
-        again = bool(masked) and min(r.sizes) >= width
-        with self.block("", "rest"):
-            if again:
-                self.line(f"const int seen = {width} - {rest};")
-            self.line(f"const long {at} = {end} - {width if again else rest};")
-            self.lanes(name, width if again else rest, masked if again else steps, width)
-
-    @contextmanager
-    def whole_pieces(self, at: str, r: Range, width: int) -> Iterator[None]:
-        """The loop over them, unless somebody else prints it."""
-        start, end = len(self.lines), self.end(r)
-        if self._apart is None:
-            head = f"for (long {at} = {self.index(r.lo)}; {at} + {width} <= {end}; {at} += {width})"
-            with self.block(head):
-                yield
-            return
-        self._depth += 2
-        yield
-        self._depth -= 2
-        self._apart.append(Pieces(at, r, width, start, self.lines[start:]))
-        del self.lines[start:]
-
-    def taken_apart(self, operation: Callable[[], None]) -> tuple[Lines, Pieces | None, Lines]:
-        """What an operation over one row says before, in and after its loop over whole pieces; that
-        loop is left to the caller, two levels deeper."""
-        lines, self.lines, self._apart = self.lines, [], []
-        operation()
-        said, pieces = self.lines, self._apart
-        self.lines, self._apart = lines, None
-        if not pieces:
-            return said, None, []
-        (only,) = pieces
-        return said[: only.position], only, said[only.position :]
-
-    @property
-    def is_apart(self) -> bool:
-        return self._apart is not None
-
-    def prefetch(self, name: str, ahead: Sequence[Expr], width: int) -> None:
-        """The lines that these loads touch in a piece of an axis."""
-        lane = self.names.axis(f"{name}.l")
-        for e in ahead:
-            by = LINE // self.places[e.attr[0]].dtype.nbytes
-            here = substitute(e, {axis(name): add(dim(f"{name}.at"), dim(f"{name}.l"))})
-            head = f"for (long {lane} = 0; {lane} < {width}; {lane} += {by})"
-            self.line(f"{head} __builtin_prefetch(&{self.address(here)});")
+            self.let(self.index(block_size(loop.axis)), f"lumc_min({loop.tile}, {rest})")
 
 
 def block_sizes(r: Range, by: int) -> list[int]:
     """Every size that a block of ``by`` elements of a range can have, the full one first."""
     full = [by] if any(s >= by for s in r.sizes) else []
     return full + sorted({s % by for s in r.sizes} - {0})
-
-
-def _mentions(lines: Lines, name: str) -> bool:
-    """Does code, not only a comment, contain a name?"""
-    return any(re.search(rf"\b{name}\b", line.partition("/*")[0]) for line in lines)
 
 
 def title(program: Program) -> list[str]:
