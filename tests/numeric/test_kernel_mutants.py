@@ -96,8 +96,8 @@ MORE = {
     ),
     "steps at a border are others": Mutant(
         "codegen/cpu/micro.py",
-        "const long i{d} = {v};",
-        "const long i{d} = {len(self.valid) - 1 - v};",
+        'f"{v}"), self._stands',
+        'f"{len(self.valid) - 1 - v}"), self._stands',
         f"({DEFAULT} or {RANDOM}) and conv",
     ),
     "phases of a copy change places": Mutant(

@@ -7,15 +7,15 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x16 c1_0 = {0}; lumc_f32x16 c1_1 = {0};
     lumc_f32x16 c2_0 = {0}; lumc_f32x16 c2_1 = {0};
     lumc_f32x16 c3_0 = {0}; lumc_f32x16 c3_1 = {0};
-    #pragma GCC unroll 4
+#pragma GCC unroll 4
     for (long i0 = 0; i0 < 32; i0++) { /* e */
-    const float *A0 = A + i0 * 1, *B0 = B + i0 * 32;
-    const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);
-    const lumc_f32x16 b1 = *(const lumc_f32x16 *)(B0 + 16);
-    const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1;
-    const float a1 = A0[32]; c1_0 += a1 * b0; c1_1 += a1 * b1;
-    const float a2 = A0[64]; c2_0 += a2 * b0; c2_1 += a2 * b1;
-    const float a3 = A0[96]; c3_0 += a3 * b0; c3_1 += a3 * b1;
+        const float *A0 = A + i0 * 1, *B0 = B + i0 * 32;
+        const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);
+        const lumc_f32x16 b1 = *(const lumc_f32x16 *)(B0 + 16);
+        const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1;
+        const float a1 = A0[32]; c1_0 += a1 * b0; c1_1 += a1 * b1;
+        const float a2 = A0[64]; c2_0 += a2 * b0; c2_1 += a2 * b1;
+        const float a3 = A0[96]; c3_0 += a3 * b0; c3_1 += a3 * b1;
     }
     *(lumc_f32x16 *)(C + 0) = c0_0;
     *(lumc_f32x16 *)(C + 16) = c0_1;

@@ -19,77 +19,77 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x16 c13_0 = {0};
     lumc_f32x16 c14_0 = {0};
     lumc_f32x16 c15_0 = {0};
-    #pragma GCC unroll 1
+#pragma GCC unroll 1
     for (long i0 = 0; i0 < 4; i0++) { /* c */
-    const float *A0 = A + i0 * 180, *B0 = B + i0 * 144;
-    #pragma GCC unroll 1
-    for (long i1 = 0; i1 < n1; i1++) { /* u */
-    const float *A1 = A0 + i1 * 18, *B1 = B0 + i1 * 48;
-    {
-    const long i2 = 0; /* v */
-    const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
-    __asm__("" : "+r"(A2));
-    const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);
-    const float a1 = A2[1]; c1_0 += a1 * b0;
-    const float a2 = A2[2]; c2_0 += a2 * b0;
-    const float a3 = A2[3]; c3_0 += a3 * b0;
-    const float a4 = A2[4]; c4_0 += a4 * b0;
-    const float a5 = A2[5]; c5_0 += a5 * b0;
-    const float a6 = A2[6]; c6_0 += a6 * b0;
-    const float a7 = A2[7]; c7_0 += a7 * b0;
-    const float a8 = A2[8]; c8_0 += a8 * b0;
-    const float a9 = A2[9]; c9_0 += a9 * b0;
-    const float a10 = A2[10]; c10_0 += a10 * b0;
-    const float a11 = A2[11]; c11_0 += a11 * b0;
-    const float a12 = A2[12]; c12_0 += a12 * b0;
-    const float a13 = A2[13]; c13_0 += a13 * b0;
-    const float a14 = A2[14]; c14_0 += a14 * b0;
-    const float a15 = A2[15]; c15_0 += a15 * b0;
-    }
-    {
-    const long i2 = 1; /* v */
-    const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
-    __asm__("" : "+r"(A2));
-    const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);
-    const float a0 = A2[0]; c0_0 += a0 * b0;
-    const float a1 = A2[1]; c1_0 += a1 * b0;
-    const float a2 = A2[2]; c2_0 += a2 * b0;
-    const float a3 = A2[3]; c3_0 += a3 * b0;
-    const float a4 = A2[4]; c4_0 += a4 * b0;
-    const float a5 = A2[5]; c5_0 += a5 * b0;
-    const float a6 = A2[6]; c6_0 += a6 * b0;
-    const float a7 = A2[7]; c7_0 += a7 * b0;
-    const float a8 = A2[8]; c8_0 += a8 * b0;
-    const float a9 = A2[9]; c9_0 += a9 * b0;
-    const float a10 = A2[10]; c10_0 += a10 * b0;
-    const float a11 = A2[11]; c11_0 += a11 * b0;
-    const float a12 = A2[12]; c12_0 += a12 * b0;
-    const float a13 = A2[13]; c13_0 += a13 * b0;
-    const float a14 = A2[14]; c14_0 += a14 * b0;
-    const float a15 = A2[15]; c15_0 += a15 * b0;
-    }
-    {
-    const long i2 = 2; /* v */
-    const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
-    __asm__("" : "+r"(A2));
-    const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);
-    const float a0 = A2[0]; c0_0 += a0 * b0;
-    const float a1 = A2[1]; c1_0 += a1 * b0;
-    const float a2 = A2[2]; c2_0 += a2 * b0;
-    const float a3 = A2[3]; c3_0 += a3 * b0;
-    const float a4 = A2[4]; c4_0 += a4 * b0;
-    const float a5 = A2[5]; c5_0 += a5 * b0;
-    const float a6 = A2[6]; c6_0 += a6 * b0;
-    const float a7 = A2[7]; c7_0 += a7 * b0;
-    const float a8 = A2[8]; c8_0 += a8 * b0;
-    const float a9 = A2[9]; c9_0 += a9 * b0;
-    const float a10 = A2[10]; c10_0 += a10 * b0;
-    const float a11 = A2[11]; c11_0 += a11 * b0;
-    const float a12 = A2[12]; c12_0 += a12 * b0;
-    const float a13 = A2[13]; c13_0 += a13 * b0;
-    const float a14 = A2[14]; c14_0 += a14 * b0;
-    }
-    }
+        const float *A0 = A + i0 * 180, *B0 = B + i0 * 144;
+#pragma GCC unroll 1
+        for (long i1 = 0; i1 < n1; i1++) { /* u */
+            const float *A1 = A0 + i1 * 18, *B1 = B0 + i1 * 48;
+            { /* v */
+                const long i2 = 0;
+                const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
+                __asm__("" : "+r"(A2));
+                const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);
+                const float a1 = A2[1]; c1_0 += a1 * b0;
+                const float a2 = A2[2]; c2_0 += a2 * b0;
+                const float a3 = A2[3]; c3_0 += a3 * b0;
+                const float a4 = A2[4]; c4_0 += a4 * b0;
+                const float a5 = A2[5]; c5_0 += a5 * b0;
+                const float a6 = A2[6]; c6_0 += a6 * b0;
+                const float a7 = A2[7]; c7_0 += a7 * b0;
+                const float a8 = A2[8]; c8_0 += a8 * b0;
+                const float a9 = A2[9]; c9_0 += a9 * b0;
+                const float a10 = A2[10]; c10_0 += a10 * b0;
+                const float a11 = A2[11]; c11_0 += a11 * b0;
+                const float a12 = A2[12]; c12_0 += a12 * b0;
+                const float a13 = A2[13]; c13_0 += a13 * b0;
+                const float a14 = A2[14]; c14_0 += a14 * b0;
+                const float a15 = A2[15]; c15_0 += a15 * b0;
+            }
+            { /* v */
+                const long i2 = 1;
+                const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
+                __asm__("" : "+r"(A2));
+                const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);
+                const float a0 = A2[0]; c0_0 += a0 * b0;
+                const float a1 = A2[1]; c1_0 += a1 * b0;
+                const float a2 = A2[2]; c2_0 += a2 * b0;
+                const float a3 = A2[3]; c3_0 += a3 * b0;
+                const float a4 = A2[4]; c4_0 += a4 * b0;
+                const float a5 = A2[5]; c5_0 += a5 * b0;
+                const float a6 = A2[6]; c6_0 += a6 * b0;
+                const float a7 = A2[7]; c7_0 += a7 * b0;
+                const float a8 = A2[8]; c8_0 += a8 * b0;
+                const float a9 = A2[9]; c9_0 += a9 * b0;
+                const float a10 = A2[10]; c10_0 += a10 * b0;
+                const float a11 = A2[11]; c11_0 += a11 * b0;
+                const float a12 = A2[12]; c12_0 += a12 * b0;
+                const float a13 = A2[13]; c13_0 += a13 * b0;
+                const float a14 = A2[14]; c14_0 += a14 * b0;
+                const float a15 = A2[15]; c15_0 += a15 * b0;
+            }
+            { /* v */
+                const long i2 = 2;
+                const float *A2 = A1 + i2 * 1, *B2 = B1 + i2 * 16;
+                __asm__("" : "+r"(A2));
+                const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B2 + 0);
+                const float a0 = A2[0]; c0_0 += a0 * b0;
+                const float a1 = A2[1]; c1_0 += a1 * b0;
+                const float a2 = A2[2]; c2_0 += a2 * b0;
+                const float a3 = A2[3]; c3_0 += a3 * b0;
+                const float a4 = A2[4]; c4_0 += a4 * b0;
+                const float a5 = A2[5]; c5_0 += a5 * b0;
+                const float a6 = A2[6]; c6_0 += a6 * b0;
+                const float a7 = A2[7]; c7_0 += a7 * b0;
+                const float a8 = A2[8]; c8_0 += a8 * b0;
+                const float a9 = A2[9]; c9_0 += a9 * b0;
+                const float a10 = A2[10]; c10_0 += a10 * b0;
+                const float a11 = A2[11]; c11_0 += a11 * b0;
+                const float a12 = A2[12]; c12_0 += a12 * b0;
+                const float a13 = A2[13]; c13_0 += a13 * b0;
+                const float a14 = A2[14]; c14_0 += a14 * b0;
+            }
+        }
     }
     *(lumc_f32x16 *)(C + 0) = c0_0;
     *(lumc_f32x16 *)(C + 16) = c1_0;

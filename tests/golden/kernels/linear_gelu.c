@@ -12,20 +12,20 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x16 c6_0 = {0}; lumc_f32x16 c6_1 = {0}; lumc_f32x16 c6_2 = {0};
     lumc_f32x16 c7_0 = {0}; lumc_f32x16 c7_1 = {0}; lumc_f32x16 c7_2 = {0};
     for (long i0 = 0; i0 < 64; i0++) { /* k */
-    const float *A0 = A + i0 * 1, *B0 = B + i0 * 48;
-    const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);
-    const lumc_f32x16 b1 = *(const lumc_f32x16 *)(B0 + 16);
-    const lumc_f32x16 b2 = *(const lumc_f32x16 *)(B0 + 32);
-    const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1; c0_2 += a0 * b2;
-    const float a1 = A0[64]; c1_0 += a1 * b0; c1_1 += a1 * b1; c1_2 += a1 * b2;
-    const float a2 = A0[128]; c2_0 += a2 * b0; c2_1 += a2 * b1; c2_2 += a2 * b2;
-    const float a3 = A0[192]; c3_0 += a3 * b0; c3_1 += a3 * b1; c3_2 += a3 * b2;
-    const float a4 = A0[256]; c4_0 += a4 * b0; c4_1 += a4 * b1; c4_2 += a4 * b2;
-    const float a5 = A0[320]; c5_0 += a5 * b0; c5_1 += a5 * b1; c5_2 += a5 * b2;
-    const float a6 = A0[384]; c6_0 += a6 * b0; c6_1 += a6 * b1; c6_2 += a6 * b2;
-    const float a7 = A0[448]; c7_0 += a7 * b0; c7_1 += a7 * b1; c7_2 += a7 * b2;
-    __builtin_prefetch(N + 0, 0, 2);
-    N += 24;
+        const float *A0 = A + i0 * 1, *B0 = B + i0 * 48;
+        const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);
+        const lumc_f32x16 b1 = *(const lumc_f32x16 *)(B0 + 16);
+        const lumc_f32x16 b2 = *(const lumc_f32x16 *)(B0 + 32);
+        const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1; c0_2 += a0 * b2;
+        const float a1 = A0[64]; c1_0 += a1 * b0; c1_1 += a1 * b1; c1_2 += a1 * b2;
+        const float a2 = A0[128]; c2_0 += a2 * b0; c2_1 += a2 * b1; c2_2 += a2 * b2;
+        const float a3 = A0[192]; c3_0 += a3 * b0; c3_1 += a3 * b1; c3_2 += a3 * b2;
+        const float a4 = A0[256]; c4_0 += a4 * b0; c4_1 += a4 * b1; c4_2 += a4 * b2;
+        const float a5 = A0[320]; c5_0 += a5 * b0; c5_1 += a5 * b1; c5_2 += a5 * b2;
+        const float a6 = A0[384]; c6_0 += a6 * b0; c6_1 += a6 * b1; c6_2 += a6 * b2;
+        const float a7 = A0[448]; c7_0 += a7 * b0; c7_1 += a7 * b1; c7_2 += a7 * b2;
+        __builtin_prefetch(N + 0, 0, 2);
+        N += 24;
     }
     *(lumc_f32x16 *)(C + 0) = c0_0;
     *(lumc_f32x16 *)(C + 16) = c0_1;

@@ -7,16 +7,16 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x8 c1_0 = {0}; lumc_f32x8 c1_1 = {0}; lumc_f32x8 c1_2 = {0};
     lumc_f32x8 c2_0 = {0}; lumc_f32x8 c2_1 = {0}; lumc_f32x8 c2_2 = {0};
     lumc_f32x8 c3_0 = {0}; lumc_f32x8 c3_1 = {0}; lumc_f32x8 c3_2 = {0};
-    #pragma GCC unroll 4
+#pragma GCC unroll 4
     for (long i0 = 0; i0 < 30; i0++) { /* k */
-    const float *A0 = A + i0 * 1, *B0 = B + i0 * 24;
-    const lumc_f32x8 b0 = *(const lumc_f32x8 *)(B0 + 0);
-    const lumc_f32x8 b1 = *(const lumc_f32x8 *)(B0 + 8);
-    const lumc_f32x8 b2 = *(const lumc_f32x8 *)(B0 + 16);
-    const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1; c0_2 += a0 * b2;
-    const float a1 = A0[30]; c1_0 += a1 * b0; c1_1 += a1 * b1; c1_2 += a1 * b2;
-    const float a2 = A0[60]; c2_0 += a2 * b0; c2_1 += a2 * b1; c2_2 += a2 * b2;
-    const float a3 = A0[90]; c3_0 += a3 * b0; c3_1 += a3 * b1; c3_2 += a3 * b2;
+        const float *A0 = A + i0 * 1, *B0 = B + i0 * 24;
+        const lumc_f32x8 b0 = *(const lumc_f32x8 *)(B0 + 0);
+        const lumc_f32x8 b1 = *(const lumc_f32x8 *)(B0 + 8);
+        const lumc_f32x8 b2 = *(const lumc_f32x8 *)(B0 + 16);
+        const float a0 = A0[0]; c0_0 += a0 * b0; c0_1 += a0 * b1; c0_2 += a0 * b2;
+        const float a1 = A0[30]; c1_0 += a1 * b0; c1_1 += a1 * b1; c1_2 += a1 * b2;
+        const float a2 = A0[60]; c2_0 += a2 * b0; c2_1 += a2 * b1; c2_2 += a2 * b2;
+        const float a3 = A0[90]; c3_0 += a3 * b0; c3_1 += a3 * b1; c3_2 += a3 * b2;
     }
     *(lumc_f32x8 *)(C + 0) = c0_0;
     *(lumc_f32x8 *)(C + 8) = c0_1;

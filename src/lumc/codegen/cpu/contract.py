@@ -142,10 +142,10 @@ def _fetch_beside(w: Writer, op: Contract, blocks: dict[str, int]) -> None:
         steps = place.motion(e.kids)[0]
         near, far = (rows, lane) if steps[rows] == 1 else (lane, rows)
         by, last = LINE // place.dtype.nbytes, blocks[near] - 1
-        w.line(f"for (long `:q` = 0; `q` < {blocks[far]}; `q`++)")
-        w.line(f"    for (long `:l` = 0; `l` < {last + by}; `l` += {by})")
+        rows_of = f"for (long `:q` = 0; `q` < {blocks[far]}; `q`++)"
+        lines = f"for (long `:l` = 0; `l` < {last + by}; `l` += {by})"
         there = f"&{w.address(e)} + `q` * {steps[far]} + lumc_min(`l`, {last})"
-        w.line(f"        __builtin_prefetch({there}, {int(stored)}, 2);")
+        w.line(f"{rows_of} {lines} __builtin_prefetch({there}, {int(stored)}, 2);")
 
 
 def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:

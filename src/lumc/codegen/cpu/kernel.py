@@ -27,11 +27,7 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
     base: ``nparts`` pieces of ``scratch_bytes`` rounded up to 4096 (unused if that is 0). Includes
     ``lumc_kernel.h`` (``headers``); everything but ``symbol`` is static.
     """
-    w = Writer(program)
-    _arguments(w, program)
-    _operations(w, program.body)
-    if any(isinstance(op, ir.Map) and op.stream for op in ir.leaves(program.body)):
-        w.line("lumc_streamed();")
+    w = written(program)
     head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{NAMES["cpu"]}"', ""]
     micro = [line for f, name in w.functions.items() for line in _function(f, name)]
     function = [f"void {symbol}(void *const *args, long part, long nparts)", "{"]
@@ -39,10 +35,20 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
     return "\n".join([*head, *micro, *title(program), *function, *body, "}", ""])
 
 
+def written(program: ir.Program) -> Writer:
+    """The statements of a kernel, and the functions that they call."""
+    w = Writer(program)
+    _arguments(w, program)
+    _operations(w, program.body)
+    if any(isinstance(op, ir.Map) and op.stream for op in ir.leaves(program.body)):
+        w.line("lumc_streamed();")
+    return w
+
+
 def _function(f: Function, name: str) -> list[str]:
     parameters = ", ".join(map(bare, f.parameters))
     head = f"static __attribute__((noinline)) void {name}({parameters})"
-    return [head, "{", *lines(f.body, 0), "}"]
+    return [head, "{", *lines(live(f.body)), "}"]
 
 
 def _arguments(w: Writer, program: ir.Program) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lumc.codegen.text.phases import LINE
-from lumc.codegen.text.statements import Function
+from lumc.codegen.text.statements import Function, Let, Scope, Statement, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.tile.program import Contract, Valid
 from lumc.graph.ops import DType
@@ -100,11 +100,11 @@ class MicroKernel:
         given = [f"{t} *restrict `:{name}`" for name, t in ends.items()]
         given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
         given += ["const char *`:N`"] * bool(self.ahead) + ["long `:F`"] * bool(self.rows_ahead)
-        return Function(tuple(given), tuple(f"    {line}" for line in body))
+        return Function(tuple(given), tuple(body))
 
     def _size(self, k: str) -> str:
         steps = self.steps if k == self.written_out else self.sizes[k][0]
-        return f"n{self.op.red.index(k)}" if k in self.varying else str(steps)
+        return f"`n{self.op.red.index(k)}`" if k in self.varying else str(steps)
 
     def _row(self, steps: Steps, i: int) -> int:
         """Offset of register row i."""
@@ -135,59 +135,64 @@ class MicroKernel:
         before = f"lumc_part_{kind}({at}, {p.used}) + " if add else ""
         return f"lumc_put_{kind}({at}, {before}{value}, {p.used});"
 
-    def _tile(self, m: int, n: int, add: bool) -> list[str]:
+    def _tile(self, m: int, n: int, add: bool) -> list[Statement]:
         """c[i][:] += a[i] * b[:], lanes along the lane axis."""
         masked = self.nbytes == MASKED and "b" not in self.narrow
         whole = self.vector == "f32" and (self.padded or masked)
         rows, parts = range(m), list(enumerate(pieces(n, self.lanes, whole)))
-        out = [" ".join(f"{self._vec(p.width)} c{i}_{j} = {{0}};" for j, p in parts) for i in rows]
-        out += self._nest(0, "A", "B", rows, [p for _, p in parts])
+        zeros = ([f"{self._vec(p.width)} `:c{i}_{j}` = {{0}};" for j, p in parts] for i in rows)
+        out: list[Statement] = [" ".join(each) for each in zeros]
+        out += self._nest(0, "`A`", "`B`", rows, [p for _, p in parts])
         for i in rows:
             for j, p in parts:
-                at = f"C + {self._row(self.c, i) + p.offset}"
-                out.append(self._stored(at, f"c{i}_{j}", p, add))
+                at = f"`C` + {self._row(self.c, i) + p.offset}"
+                out.append(self._stored(at, f"`c{i}_{j}`", p, add))
         return out
 
-    def _nest(self, d: int, a: str, b: str, rows: range, parts: list[Piece]) -> list[str]:
+    def _nest(self, d: int, a: str, b: str, rows: range, parts: list[Piece]) -> list[Statement]:
         """The loops over the reduced axes from number ``d`` on, with all in them. Of the axis of
         the edge every step is written out, with its own rows."""
         depth, held = len(self.op.red), len(rows) * len(parts)
         alone = depth > 1 and held + len(parts) + len(rows) > self.registers - SPARE
         if d == depth:
             return self._step(a, b, rows, parts, alone)
-        k, out = self.op.red[d], list[str]()
+        k, out, inside = self.op.red[d], list[Statement](), (f"`A{d}`", f"`B{d}`")
         if self.valid and self.op.edge and k == self.op.edge.border.over:
             for v, (first, end) in enumerate(self.valid):
                 if own := range(max(first, rows.start), min(end, rows.stop)):
-                    out += ["{", f"const long i{d} = {v}; /* {k} */", self._stands(d, k, a, b)]
-                    out += [*self._nest(d + 1, f"A{d}", f"B{d}", own, parts), "}"]
+                    here = Let("long", f"`i{d}`", f"{v}"), self._stands(d, k, a, b)
+                    step = self._nest(d + 1, *inside, own, parts)
+                    out.append(Scope("", (*here, *step), k))
             return out
         if alone:
             out.append(f"#pragma GCC unroll {self._unrolled(d, held)}")
         elif d + 1 == depth and held <= SHORT:
             out.append("#pragma GCC unroll 4")
-        inner = self._nest(d + 1, f"A{d}", f"B{d}", rows, parts)
-        return [*out, *self._walk(d, k, a, b), *inner, "}"]
+        return [*out, self._walk(d, a, b, self._nest(d + 1, *inside, rows, parts))]
 
-    def _step(self, a: str, b: str, rows: range, parts: list[Piece], alone: bool) -> list[str]:
+    def _step(
+        self, a: str, b: str, rows: range, parts: list[Piece], alone: bool
+    ) -> list[Statement]:
         """One step of all reduced axes."""
         # no step knows that its elements are those of the last one
-        out = [f'__asm__("" : "+r"({a}));'] if alone else []
+        out: list[Statement] = [f'__asm__("" : "+r"({a}));'] if alone else []
         for j, p in enumerate(parts):
-            out.append(f"const {self._vec(p.width)} b{j} = {self._row_of_b(b, p)};")
+            out.append(f"const {self._vec(p.width)} `:b{j}` = {self._row_of_b(b, p)};")
         twice = from_memory(len(rows), 2, self.nbytes) and not self.op.plan.broadcast
         if len(parts) == 2 and twice and "a" not in self.narrow:
-            out.append(f'const {self.element} *twin = {a}; __asm__("" : "+r"(twin));')
+            out.append(f'const {self.element} *`:twin` = {a}; __asm__("" : "+r"(`twin`));')
             of = [(i, self._row(self.a, i)) for i in rows]
-            out += [f"c{i}_0 += {a}[{at}] * b0; c{i}_1 += twin[{at}] * b1;" for i, at in of]
+            out += [
+                f"`c{i}_0` += {a}[{at}] * `b0`; `c{i}_1` += `twin`[{at}] * `b1`;" for i, at in of
+            ]
         else:
             for i in rows:
-                sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j in range(len(parts)))
-                out.append(f"const {self.element} a{i} = {a}[{self._row(self.a, i)}]; {sums}")
-        out += [f"__builtin_prefetch(N + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
-        out += [f"N += {self.ahead};"] if self.ahead else []
+                value = f"const {self.element} `:a{i}` = {a}[{self._row(self.a, i)}];"
+                out.append(f"{value} {_products(i, range(len(parts)))}")
+        out += [f"__builtin_prefetch(`N` + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
+        out += [f"`N` += {self.ahead};"] if self.ahead else []
         if self.rows_ahead:
-            out.append(f"__builtin_prefetch(A + F + {self.rows_ahead} * ({a} - A));")
+            out.append(f"__builtin_prefetch(`A` + `F` + {self.rows_ahead} * ({a} - `A`));")
         return out
 
     def _unrolled(self, d: int, sums: int) -> int:
@@ -197,57 +202,71 @@ class MicroKernel:
         steps = 1 if k in self.varying else int(self._size(k))
         return steps if inner and steps * sums <= WRITTEN else 1
 
-    def _walk(self, d: int, k: str, a: str, b: str) -> list[str]:
-        """The head of the loop over a reduced axis, and where the operands stand in it."""
-        head = f"for (long i{d} = 0; i{d} < {self._size(k)}; i{d}++) {{ /* {k} */"
-        return [head, self._stands(d, k, a, b)]
+    def _walk(self, d: int, a: str, b: str, inner: list[Statement]) -> Scope:
+        """The loop over a reduced axis, with where the operands stand in it."""
+        k, i = self.op.red[d], f"`i{d}`"
+        head = f"for (long {new(i)} = 0; {i} < {self._size(k)}; {i}++)"
+        return Scope(head, (self._stands(d, k, a, b), *inner), k)
 
     def _stands(self, d: int, k: str, a: str, b: str) -> str:
         """Where the operands stand in a step of a reduced axis."""
         then = f"; const {self.stored('b')} " if self.narrow else ", "
         return (
-            f"const {self.stored('a')} *A{d} = {a} + i{d} * {self.a.get(k, 0)}{then}"
-            f"*B{d} = {b} + i{d} * {self.b.get(k, 0)};"
+            f"const {self.stored('a')} *`:A{d}` = {a} + `i{d}` * {self.a.get(k, 0)}{then}"
+            f"*`:B{d}` = {b} + `i{d}` * {self.b.get(k, 0)};"
         )
 
-    def _dot(self, m: int, n: int, add: bool) -> list[str]:
+    def _dot(self, m: int, n: int, add: bool) -> list[Statement]:
         """c[i][j] += a[i][:] * b[j][:], lanes along the last reduced axis."""
-        rows, cols, lanes = range(m), range(n), self.lanes
-        vec, (*outer, last) = self._vec(lanes), self.op.red
-        tail = any(s % lanes for s in self.sizes[last])
+        vec, outer, last = self._vec(self.lanes), self.op.red[:-1], self.op.red[-1]
         # with one reduced axis the horizontal sums come before the scalar tail, so that scalars
         # are not live beside the vector accumulators
-        split = bool(outer)
-        each = [(i, j) for i in rows for j in cols]
-        out = [f"{vec} c{i}_{j} = {{0}};" for i, j in each]
-        out += [f"{self.element} s{i}_{j} = 0;" for i, j in each if split]
-        a, b = "A", "B"
-        for d, k in enumerate(outer):
-            out += self._walk(d, k, a, b)
-            a, b = f"A{d}", f"B{d}"
-        size, lane = self._size(last), self.op.plan.lane_axis or ""
-        out += ["long k = 0;", f"for (; k + {lanes} <= {size}; k += {lanes}) {{ /* {last} */"]
-        for j in cols:
-            right = self._load("b", lanes, f"{b} + {j * self.b.get(lane, 0)} + k")
-            out.append(f"const {vec} b{j} = {right};")
-        for i in rows:
-            sums = " ".join(f"c{i}_{j} += a{i} * b{j};" for j in cols)
-            left = self._load("a", lanes, f"{a} + {self._row(self.a, i)} + k")
-            out.append(f"const {vec} a{i} = {left}; {sums}")
-        out.append("}")
-        total = f"lumc_sum_{self.vector}x{lanes}"
+        split, total = bool(outer), f"lumc_sum_{self.vector}x{self.lanes}"
+        each = [(i, j) for i in range(m) for j in range(n)]
+        out: list[Statement] = [f"{vec} `:c{i}_{j}` = {{0}};" for i, j in each]
+        out += [f"{self.element} `:s{i}_{j}` = 0;" for i, j in each if split]
+        a, b = (f"`{x}{len(outer) - 1 if split else ''}`" for x in "AB")
+        loop: list[Statement] = ["long `:k` = 0;", self._products_of_lanes(m, n, a, b)]
         if not split:
-            out += [f"{self.element} s{i}_{j} = {total}(c{i}_{j});" for i, j in each]
-        if tail:
-            out.append(f"for (; k < {size}; k++) {{")
-            for i, j in each:
-                left = self._load("a", 0, f"{a} + {self._row(self.a, i)} + k")
-                right = self._load("b", 0, f"{b} + {j * self.b.get(lane, 0)} + k")
-                out.append(f"s{i}_{j} += {left} * {right};")
-            out.append("}")
-        out.append("}" * len(outer))
+            loop += [f"{self.element} `:s{i}_{j}` = {total}(`c{i}_{j}`);" for i, j in each]
+        if any(s % self.lanes for s in self.sizes[last]):
+            loop.append(self._tail(each, a, b))
+        for d in reversed(range(len(outer))):
+            ends = ("`A`", "`B`") if d == 0 else (f"`A{d - 1}`", f"`B{d - 1}`")
+            loop = [self._walk(d, *ends, loop)]
+        out += loop
         for i, j in each:
-            at = self._row(self.c, i) + j * self.c.get(lane, 0)
-            value = f"s{i}_{j} + {total}(c{i}_{j})" if split else f"s{i}_{j}"
-            out.append(f"C[{at}] {'+=' if add else '='} {value};")
+            at = self._row(self.c, i) + j * self.c.get(self.op.plan.lane_axis or "", 0)
+            value = f"`s{i}_{j}` + {total}(`c{i}_{j}`)" if split else f"`s{i}_{j}`"
+            out.append(f"`C`[{at}] {'+=' if add else '='} {value};")
         return out
+
+    def _products_of_lanes(self, m: int, n: int, a: str, b: str) -> Scope:
+        """The whole vectors of a dot product."""
+        vec, lanes, out = self._vec(self.lanes), self.lanes, list[Statement]()
+        for j in range(n):
+            right = self._load("b", lanes, f"{b} + {self._col(j)} + `k`")
+            out.append(f"const {vec} `:b{j}` = {right};")
+        for i in range(m):
+            left = self._load("a", lanes, f"{a} + {self._row(self.a, i)} + `k`")
+            out.append(f"const {vec} `:a{i}` = {left}; {_products(i, range(n))}")
+        last = self.op.red[-1]
+        head = f"for (; `k` + {lanes} <= {self._size(last)}; `k` += {lanes})"
+        return Scope(head, tuple(out), last)
+
+    def _tail(self, each: Sequence[tuple[int, int]], a: str, b: str) -> Scope:
+        """The elements that fill no vector."""
+        out = list[Statement]()
+        for i, j in each:
+            left = self._load("a", 0, f"{a} + {self._row(self.a, i)} + `k`")
+            right = self._load("b", 0, f"{b} + {self._col(j)} + `k`")
+            out.append(f"`s{i}_{j}` += {left} * {right};")
+        return Scope(f"for (; `k` < {self._size(self.op.red[-1])}; `k`++)", tuple(out))
+
+    def _col(self, j: int) -> int:
+        """Offset of column j of b."""
+        return j * self.b.get(self.op.plan.lane_axis or "", 0)
+
+
+def _products(i: int, cols: range) -> str:
+    return " ".join(f"`c{i}_{j}` += `a{i}` * `b{j}`;" for j in cols)

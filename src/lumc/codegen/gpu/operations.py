@@ -27,12 +27,18 @@ from lumc.schedule.operands import computed
 def print_kernel(d: Distributed, dialect: Dialect, symbol: str) -> tuple[str, Grid]:
     """The text of the kernel ``symbol``, whose parameters are its buffers in order, and how it is
     launched."""
+    w = written(d, dialect)
+    text = "\n".join([*dialect.kernel(w, symbol, lines(live(w.body))), ""])
+    return text, Grid(max(1, d.program.tiles), d.threads.count, d.shared_bytes)
+
+
+def written(d: Distributed, dialect: Dialect) -> GpuWriter:
+    """The statements of a kernel."""
     w = GpuWriter(d, dialect)
     dialect.declare(w)
     w.registers_and_tiles()
     print_nodes(w, d.body)
-    text = "\n".join([*dialect.kernel(w, symbol, lines(live(w.body))), ""])
-    return text, Grid(max(1, d.program.tiles), d.threads.count, d.shared_bytes)
+    return w
 
 
 def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:
