@@ -61,15 +61,16 @@ class Part(NamedTuple):
 # threads share equally and borders in the bound 64; choices of schedules as rows with their
 # words, 47 of it from reports, 103; what is legal, and what leaves nothing to do, of every one 305,
 # 11 more where records are read, which may be older than that;
-# statements under tile programs, with their names and the pass that leaves some out 82. Lower it with every simplification.
+# statements under tile programs, whose names are known, 80, less the loops over lanes of C, which
+# live there. Lower it with every simplification.
 PARTS = (
     Part(
         "the machine-free compiler",
         ("graph", "kernel", "schedule", "search", "codegen/tile", "codegen/text"),
-        9534,
+        9450,
         6200,
     ),
-    Part("kernels as C", ("codegen/cpu",), 1100),
+    Part("kernels as C", ("codegen/cpu",), 1113, 1100),  # its loops over lanes came from text
     Part("kernels for GPUs", ("codegen/gpu",), 2050),
     Part("plans to code", ("codegen/*.py",), 370),
     Part("the format of bundles", ("bundle",), 600),

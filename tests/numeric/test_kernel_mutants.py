@@ -314,7 +314,7 @@ MORE = {
         f"{DEFAULT} and windows",
     ),
     "the rest of a row starts late": Mutant(
-        "codegen/text/phases.py",
+        "codegen/cpu/lanes.py",
         "{end} - {width if again else rest}",
         "{end} - {width if again else rest} + 1",
         f"{DEFAULT} and (moments or layernorm)",

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
+from lumc.codegen.cpu.lanes import lane_loop, prefetch, walk_lanes, whole_pieces
 from lumc.codegen.text.levels import Levels
-from lumc.codegen.text.phases import array, lane_loop, prefetch, walk_lanes, whole_pieces
+from lumc.codegen.text.phases import array
 from lumc.codegen.text.statements import WIDTH, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, block_sizes
@@ -27,12 +28,10 @@ def print_map(w: Writer, op: Map, in_pieces: bool = False) -> None:
     """``in_pieces``: in step with other walks."""
     w.comment(f"{text(op.dst)} = {text(op.term, WIDTH)}")
     place = w.places[op.dst.attr[0]]
-    if place.panel is not None:
-        _panels(w, op, place)
-    elif op.turn is not None:
-        _move(w, op)
+    if place.panel is None:
+        _move(w, op, in_pieces)
     else:
-        _nest(w, op, in_pieces)
+        _panels(w, op, place)
 
 
 def _panels(w: Writer, op: Map, place: Place) -> None:
@@ -76,9 +75,9 @@ def _side_by_side(w: Writer, op: Map, nest: ExitStack) -> Map:
     return replace(op, ranges={**op.ranges, name: some})
 
 
-def _move(w: Writer, op: Map) -> None:
+def _move(w: Writer, op: Map, in_pieces: bool = False) -> None:
     if op.turn is None:
-        _nest(w, op)
+        _nest(w, op, in_pieces)
         return
     load, lane, lanes = op.turn, op.axes[-1], w.target.lanes
     blocks = {

@@ -95,9 +95,8 @@ class MicroKernel:
         the edge add something to."""
         self.steps, self.valid = steps, valid
         body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
-        ends = {"A": f"const {self.stored('a')}", "B": f"const {self.stored('b')}"}
-        ends |= {"C": self.element}
-        given = [f"{t} *restrict `:{name}`" for name, t in ends.items()]
+        types = f"const {self.stored('a')}", f"const {self.stored('b')}", self.element
+        given = [f"{t} *restrict `:{name}`" for name, t in zip("ABC", types, strict=True)]
         given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
         given += ["const char *`:N`"] * bool(self.ahead) + ["long `:F`"] * bool(self.rows_ahead)
         return Function(tuple(given), tuple(body))
@@ -244,28 +243,24 @@ class MicroKernel:
     def _products_of_lanes(self, m: int, n: int, a: str, b: str) -> Scope:
         """The whole vectors of a dot product."""
         vec, lanes, out = self._vec(self.lanes), self.lanes, list[Statement]()
+        last, col = self.op.red[-1], self.b.get(self.op.plan.lane_axis or "", 0)
         for j in range(n):
-            right = self._load("b", lanes, f"{b} + {self._col(j)} + `k`")
+            right = self._load("b", lanes, f"{b} + {j * col} + `k`")
             out.append(f"const {vec} `:b{j}` = {right};")
         for i in range(m):
             left = self._load("a", lanes, f"{a} + {self._row(self.a, i)} + `k`")
             out.append(f"const {vec} `:a{i}` = {left}; {_products(i, range(n))}")
-        last = self.op.red[-1]
         head = f"for (; `k` + {lanes} <= {self._size(last)}; `k` += {lanes})"
         return Scope(head, tuple(out), last)
 
     def _tail(self, each: Sequence[tuple[int, int]], a: str, b: str) -> Scope:
         """The elements that fill no vector."""
-        out = list[Statement]()
+        out, col = list[Statement](), self.b.get(self.op.plan.lane_axis or "", 0)
         for i, j in each:
             left = self._load("a", 0, f"{a} + {self._row(self.a, i)} + `k`")
-            right = self._load("b", 0, f"{b} + {self._col(j)} + `k`")
+            right = self._load("b", 0, f"{b} + {j * col} + `k`")
             out.append(f"`s{i}_{j}` += {left} * {right};")
         return Scope(f"for (; `k` < {self._size(self.op.red[-1])}; `k`++)", tuple(out))
-
-    def _col(self, j: int) -> int:
-        """Offset of column j of b."""
-        return j * self.b.get(self.op.plan.lane_axis or "", 0)
 
 
 def _products(i: int, cols: range) -> str:

@@ -8,9 +8,10 @@ from functools import partial
 from itertools import product
 from math import prod
 
+from lumc.codegen.cpu.lanes import lane_loop, pieces, walk_lanes
 from lumc.codegen.cpu.map import print_map
 from lumc.codegen.text.levels import Levels
-from lumc.codegen.text.phases import array, lane_loop, pieces, walk_lanes
+from lumc.codegen.text.phases import array
 from lumc.codegen.text.statements import WIDTH, new, quoted
 from lumc.codegen.text.term import C_TYPES, combine
 from lumc.codegen.text.writer import Writer

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from lumc.codegen.cpu.lanes import lane_loop, prefetch, walk_lanes, whole_pieces
 from lumc.codegen.cpu.reduce import LONG
 from lumc.codegen.text.levels import Levels
-from lumc.codegen.text.phases import array, lane_loop, prefetch, walk_lanes, whole_pieces
+from lumc.codegen.text.phases import array
 from lumc.codegen.text.statements import WIDTH, new, quoted
 from lumc.codegen.text.term import C_TYPES, combine
 from lumc.codegen.text.writer import Writer

@@ -78,8 +78,9 @@ class Levels:
             return self._guarded(e)
         kids, kind = tuple(self.value(k) for k in e.kids), computed(dtype(e.kids[0]))
         op = f"{e.attr[0]}_{kind.value}" if e.kind == "un" else ""
-        product = e.kind == "bin" and e.attr[0] == "mul" and kind.is_float
-        return Made(operation(e, kids, w.spelling), "mul" if product else op, kids)
+        op = "mul" if e.kind == "bin" and e.attr[0] == "mul" and kind.is_float else op
+        named = all(k.startswith("`") for k in kids)
+        return Made(operation(e, kids, w.spelling), op if named else "", kids)
 
     def _loaded(self, load: Expr, value: str) -> Made:
         """``load`` is what nothing converts: cheaper to read again than to keep."""

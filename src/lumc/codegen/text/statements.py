@@ -7,12 +7,12 @@
     Note     a comment
 
 In texts every name stands in `back quotes`, where it is declared as `:name`: what a statement
-reads and declares is known, and passes never guess. ``text_of`` shows them so, ``lines`` prints.
+reads and declares is known, and passes never guess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 WIDTH = 100  # characters of a comment, at most
@@ -20,8 +20,8 @@ WIDTH = 100  # characters of a comment, at most
 
 @dataclass(frozen=True)
 class Let:
-    """``op`` makes the value ``of`` others, where a pass wants to know: ``load``, ``mul``, or a
-    function and its dtype."""
+    """``op`` makes the value ``of`` these names, where a pass wants to know: ``load``, ``mul``, or
+    a function and its dtype."""
 
     type: str
     name: str
@@ -65,6 +65,7 @@ class Pieces:
 
 
 Simple = str | Let
+Steps = Sequence[Simple]
 Statement = Simple | Scope | Pieces | Note
 Body = tuple[Statement, ...]
 
@@ -87,10 +88,6 @@ def new(name: str) -> str:
     return f"`:{name[1:]}"
 
 
-def is_name(text: str) -> bool:
-    return text.startswith("`")
-
-
 def names(text: str) -> list[str]:
     """The names that a text reads, quoted."""
     return [quoted(n) for n in text.split("`")[1::2] if not n.startswith(":")]
@@ -107,13 +104,8 @@ def bare(text: str) -> str:
 
 
 def lines(body: Iterable[Statement], depth: int = 1, say: Callable[[str], str] = bare) -> list[str]:
-    """The printed lines of statements in so many blocks."""
+    """The lines of statements in so many blocks; with ``str`` as they are, names quoted."""
     return [*_lines(body, "    " * depth, say)]
-
-
-def text_of(body: Iterable[Statement]) -> str:
-    """As they are: all names quoted."""
-    return "\n".join(lines(body, 0, str))
 
 
 def _lines(body: Iterable[Statement], indent: str, say: Callable[[str], str]) -> Iterator[str]:

@@ -1,7 +1,15 @@
 """Loops over lanes in phases: what is kept, what is read again, and quotients."""
 
+from kernel_zoo import softmax
+from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.phases import Phase, has_calls, phases, quotients
 from lumc.codegen.text.statements import Let, Simple, bare, quoted
+from lumc.codegen.text.writer import Writer
+from lumc.codegen.tile.lower import lower
+from lumc.graph.ops import DType
+from lumc.kernel.machines import resolve_target
+from lumc.kernel.term import const, load, unary
+from lumc.schedule.first import default_schedule
 
 
 def v(n: int, value: str, op: str = "", *of: int, type: str = "float") -> Let:
@@ -53,9 +61,11 @@ def test_steps_without_a_call_stay_as_they_are() -> None:
 
 
 def test_a_call_of_a_constant_is_none() -> None:
-    assert not has_calls(
-        [Let("float", "`v_1`", "lumc_decay_f32(1.0f)", "decay_f32", ("1.0f",))], 16
-    )
+    k, target = softmax(4, 64), resolve_target("cpu:x86-64-v4")
+    levels = Levels(Writer(lower(k, default_schedule(k, target), target)), ())
+    for argument in (const(-1.0, DType.F32), load(k.buffers[0].name, DType.F32, "m", "i")):
+        levels.value(unary("decay", argument))
+    assert [has_calls([s], 16) for s in levels.at[0]] == [False, False, True]
 
 
 def test_logarithms_are_calls_where_tables_fit_in_a_vector() -> None:

@@ -24,7 +24,6 @@ from lumc.codegen.text.statements import (
     live,
     names,
     new,
-    text_of,
 )
 from lumc.codegen.tile.lower import lower
 from lumc.errors import LumcError
@@ -118,7 +117,7 @@ BODY: list[Statement] = [
 
 
 def test_text_shows_all_names() -> None:
-    assert text_of(BODY[:3]) == (
+    assert "\n".join(lines(BODY[:3], 0, str)) == (
         "const long `:i` = 3;\nconst long `:j` = `i` + 1;\n"
         "for (long `:k` = 0; `k` < `n`; `k`++) { /* rows */\n"
         "    const long `:l` = `k`;\n    f(`k`);\n}"
