@@ -269,6 +269,14 @@ def sum_of_all(m: int, n: int) -> Kernel:
     return kernel("sum_of_all", "", {"m": m, "n": n}, value, {"x": (m, n)})
 
 
+def squared_product(m: int, k: int, n: int) -> Kernel:
+    """A scalar around a contraction: the squares of all elements of a product, added up."""
+    inner = total("k", times(x("x", "m", "k"), x("w", "k", "n")))
+    value = total("m", total("n", times(inner, inner)))
+    shapes = {"x": (m, k), "w": (k, n)}
+    return kernel("squared_product", "", {"m": m, "n": n, "k": k}, value, shapes, "w")
+
+
 def running(
     m: int, n: int, inner: int, how: str = "up", op: str = "sum", kind: DType = F32, said: str = ""
 ) -> Kernel:
@@ -796,6 +804,7 @@ FAMILIES = {
     column_sum: [(3, 17), (17, 137), (64, 64)],
     column_max: [(3, 17), (64, 64)],
     sum_of_all: [(3, 17), (17, 137)],
+    squared_product: [(3, 17, 5), (17, 40, 137), (64, 64, 64)],
     running: [
         (3, 17, 5),
         (2, 137, 1, "up before"),

@@ -544,7 +544,7 @@ def _lanes(kernel: Kernel, stage: Expr, lane: str, width: int, target: Target) -
     """Lanes of a block of b that fits in the cache, with all of the reduced axes. Where all of b
     leaves room for results that lie along it, whole rows of these are stored."""
     column = kernel.points(bound_axes(stage)) * dtype(stage).nbytes
-    if lane == kernel.axes[-1] and column * kernel.extent[lane] <= target.l2 // 4:
+    if lane in kernel.axes[-1:] and column * kernel.extent[lane] <= target.l2 // 4:
         return kernel.extent[lane]
     return min(BLOCK_LANES, max(1, round(target.l2 / (column * width))) * width)
 

@@ -30,8 +30,8 @@ from lumc.errors import LumcError
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.schedule.blocks import space_of
 from lumc.schedule.schedule import Schedule
+from lumc.schedule.space import Grammar
 
 MACHINES = ("cpu:x86-64-v4", "cpu:x86-64-v3", "cuda:sm_90+tf32", "metal:apple9")
 
@@ -97,7 +97,7 @@ def test_names_are_declared_once_before_they_are_read(
     target, rng = resolve_target(machine), random.Random(family.__name__)
     for shape in FAMILIES[family]:
         kernel = family(*shape)
-        space = space_of(kernel, target)
+        space = Grammar(kernel, target)
         for s in (space.default, *(space.build(space.sample(rng)) for _ in range(2))):
             try:
                 found = mistakes(kernel, s, target)
