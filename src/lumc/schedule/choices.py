@@ -30,6 +30,7 @@ from lumc.schedule.applies import (
     turnable,
 )
 from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, held, spread
+from lumc.schedule.operands import pairs
 from lumc.schedule.reductions import (
     broadcasts,
     deals,
@@ -108,6 +109,10 @@ def _one_of(*values: Any) -> Values:
 
 def _can_stream(kernel: Kernel) -> bool:
     return any(streamable(kernel, r) for r in kernel.roots)
+
+
+def _contracts(kernel: Kernel) -> bool:
+    return any(pairs(s) for s in kernel.stages)
 
 
 def _begun(c: Case, _: None, __: Any, threads: int) -> Any:
@@ -334,6 +339,12 @@ CHOICES = (
         machines=CPU,
         early=True,
         moot="tiles are short, there is no later row, or another operation reads it first",
+    ),
+    _switch(
+        *("beside", "nothing is fetched beside register tiles", _contracts),
+        "of contractions",
+        machines=CPU,
+        moot="sums are short, or rows and lanes lie alike in memory",
     ),
     _shared(
         *("vector", "{} elements moved at once", 1, _one_of(1, 2, 4, 8)),

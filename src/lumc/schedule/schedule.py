@@ -95,6 +95,7 @@ class Schedule:
     stream: bool = False  # results go to memory around the caches
     skew: bool = False  # the walks over a row go side by side, each behind what it reads
     prefetch: bool = False  # what later rows read is brought closer while these are computed
+    beside: bool = True  # what is read and stored with a register tile, while that is computed
     parts: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # at most so many; 0: one per thread
     threads: Threads | None = None  # of a block; None on a CPU
 

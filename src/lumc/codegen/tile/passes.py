@@ -57,6 +57,10 @@ def _side_by_side(schedule: Schedule, target: Target) -> bool:
     return schedule.skew and not target.gpu
 
 
+def _beside_tiles(schedule: Schedule, target: Target) -> bool:
+    return schedule.beside and not target.gpu
+
+
 def _ahead(schedule: Schedule, target: Target) -> bool:
     return schedule.prefetch and not target.gpu
 
@@ -68,7 +72,7 @@ PASSES = (  # on a GPU ``distribute`` goes on from here
     Pass("fold", _row_by_row, fold),
     Pass("lay across", _on_cpus, lay_across),
     Pass("finish windows", _on_cpus, finish_windows),
-    Pass("look beside", _on_cpus, look_beside),
+    Pass("look beside", _beside_tiles, look_beside),
     Pass("skew rows", _side_by_side, skew_rows),
     Pass("look ahead", _ahead, look_ahead),
     Pass("write out", _on_cpus, write_out),
