@@ -36,6 +36,13 @@ def quick_gelu(X: Tensor, *, alpha: float = 1.702) -> Tensor:
     return X * (X * alpha).sigmoid()
 
 
+@operator("BiasSplitGelu", domain=DOMAIN)
+@in_f32
+def bias_split_gelu(X: Tensor, bias: Tensor) -> Tensor:
+    value, gate = (X + bias).chunk(2, -1)
+    return value * gate.gelu()
+
+
 @operator("FusedMatMul", domain=DOMAIN)
 @in_f32
 def fused_matmul(
