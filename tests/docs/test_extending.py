@@ -1,0 +1,47 @@
+"""The examples of docs/extending.md: each is in the source, and its test fails without it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = re.compile(r"<!-- test: (\S+) -k (\S+) -->\n```diff\n(.*?)```", re.DOTALL)
+EXAMPLES = EXAMPLE.findall((ROOT / "docs" / "extending.md").read_text())
+
+
+def passes(source: Path, file: str, name: str) -> bool:
+    """Does the test of this name pass with the package in ``source``?"""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", file, "-k", name]
+    command += ["-o", f"pythonpath={source} tests"]
+    env = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True).returncode == 0
+
+
+def parts(diff: str) -> list[str]:
+    """The changes of a diff, file by file."""
+    return re.split(r"^(?=--- )", diff, flags=re.MULTILINE)[1:]
+
+
+def test_there_are_four_examples_and_a_choice_takes_four_files() -> None:
+    assert len(EXAMPLES) == 4
+    (choice,) = (diff for _, _, diff in EXAMPLES if "schedule/choices.py" in diff)
+    assert len(parts(choice)) == 3  # and its test
+
+
+@pytest.mark.parametrize(("file", "name", "diff"), EXAMPLES, ids=lambda x: str(x)[:40])
+def test_its_test_fails_without_an_example(file: str, name: str, diff: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for part in parts(diff):
+        added = [line[1:] for line in part.splitlines() if line[:1] == "+" and line[:3] != "+++"]
+        path = re.match(r"--- a/(\S+)", part)
+        assert path and "\n".join(added) and all(a in (ROOT / path[1]).read_text() for a in added)
+        if path[1].startswith("src/"):
+            command = ["git", "apply", "--reverse", "--recount", "-"]
+            subprocess.run(command, cwd=tmp_path, input=part, text=True, check=True)
+    assert passes(ROOT / "src", file, name)
+    assert not passes(tmp_path / "src", file, name)
