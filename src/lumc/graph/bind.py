@@ -13,7 +13,7 @@ from lumc.graph.ops import Op
 
 
 def require_static(graph: Graph, pass_name: str) -> None:
-    """Raise if a dim is still symbolic; ``pass_name`` cannot handle it yet."""
+    """Raises E0112 (a dim is still symbolic) in the name of a pass that needs integers."""
     if graph.dims:
         names = ", ".join(f"{d.name} ({d.lo}..{d.hi})" for d in graph.dims.values())
         fix = " ".join(f"--dim {d.name}={min(d.hi, max(d.lo, 128))}" for d in graph.dims.values())
@@ -22,7 +22,11 @@ def require_static(graph: Graph, pass_name: str) -> None:
 
 
 def bind_dims(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """The graph with these dims as integers; index maps are simplified again."""
+    """The graph with these dims as integers, by name; index maps are simplified again.
+
+    Raises E0111 (no such dim, or a value that it may not have) and E0101 (a node that is not valid
+    with these values).
+    """
     _check_values(graph, values)
     numbers = {dim(name): num(value) for name, value in values.items()}
     b = Builder({d.name: d for d in graph.dims.values() if d.name not in values})

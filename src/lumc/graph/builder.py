@@ -25,7 +25,11 @@ from lumc.graph.verify import check_dim, check_node, check_update, result_dtype
 
 @dataclass
 class Builder:
-    """Collects nodes into a graph; every node is checked against its operands as it is made."""
+    """Collects nodes into a graph; every node is checked against its operands as it is made.
+
+    ``dims``, ``weights`` and ``states`` are shared by all entries; ``inputs``, ``nodes``,
+    ``outputs`` and ``updates`` are those of the entry that is not closed yet.
+    """
 
     dims: dict[str, Dim] = field(default_factory=dict)
     weights: list[Node] = field(default_factory=list)
@@ -53,7 +57,8 @@ class Builder:
         return node
 
     def dim(self, name: str, lo: int, hi: int, multiple: int = 1) -> Dim:
-        """Declare a symbolic dim; asking again for an equal one is fine."""
+        """Declare a symbolic dim with inclusive bounds; asking again for an equal one is fine.
+        Raises E0101 (impossible bounds, or a name that means something else)."""
         new = Dim(name, lo, hi, multiple)
         check_dim(new)
         if self.dims.get(name, new) != new or name in self._names:
@@ -75,8 +80,9 @@ class Builder:
         values: tuple[int, int] | None = None,
         how: Derivation | None = None,
     ) -> Node:
-        """An input, weight or state; ``values`` says what an integer input is given, ``how`` what
-        is done to a weight when it is read."""
+        """An input, weight or state on axes d0, d1, .. of these extents; ``values`` says what an
+        integer input is given, ``how`` what is done to a weight when it is read. Raises E0101
+        (name, shape, values or derivation)."""
         axes = tuple(f"d{i}" for i in range(len(shape)))
         extents = tuple(self._extent(e) for e in shape)
         node = Node(name, op, dtype, axes, extents, (), None, file, key, how, values, self.origin)
@@ -95,7 +101,8 @@ class Builder:
     ) -> Node:
         """A primitive over ``axes``; ``dtype`` only for ``contiguous`` (the cast).
 
-        Index maps are brought to the normal form that the extents allow.
+        Index maps are brought to the normal form that the extents allow. Raises E0101 (what
+        ``check_node`` finds, or a name that is used twice).
         """
         name = name or self.fresh()
         node = Node(
@@ -114,7 +121,8 @@ class Builder:
         return self._add(replace(node, operands=normal), self.nodes)
 
     def finish(self, entry: str = "main") -> None:
-        """Close the current entry; dims, weights and states stay for the next one."""
+        """Close the current entry; dims, weights and states stay for the next one. Raises E0101
+        (what ``check_update`` finds)."""
         done = Entry(
             entry, tuple(self.inputs), tuple(self.nodes), tuple(self.outputs), tuple(self.updates)
         )
@@ -125,4 +133,5 @@ class Builder:
         self.inputs, self.nodes, self.outputs, self.updates = [], [], [], []
 
     def graph(self) -> Graph:
+        """The closed entries, with the dims, weights and states that they share."""
         return Graph(dict(self.dims), tuple(self.weights), tuple(self.states), tuple(self.entries))

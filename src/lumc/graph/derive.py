@@ -14,7 +14,7 @@ PARTS = {"levels": DType.I8, "scales": DType.F32}
 
 
 def check_derivation(node: Node, how: Derivation) -> None:
-    """Dtypes, axis and block; raises E0101."""
+    """Check dtypes, axis and block of a weight that is made so; raises E0101."""
     if not how.dtype.is_float:
         fail(node, f"made from {how.dtype}, which is no float")
     if how.part:

@@ -14,7 +14,8 @@ Extent = int | Expr
 
 @dataclass(frozen=True)
 class Dim:
-    """``dim NAME in lo..hi multiple m``: an integer of which only the bounds are known."""
+    """``dim NAME in lo..hi multiple m``: an integer of which only the bounds are known, both of
+    them inclusive."""
 
     name: str
     lo: int
@@ -28,10 +29,12 @@ def extent(e: Extent) -> Extent:
 
 
 def as_expr(e: Extent) -> Expr:
+    """An extent as an index expression."""
     return index(e) if isinstance(e, int) else e
 
 
 def dim_ranges(dims: Mapping[str, Dim]) -> dict[str, Range]:
+    """The inclusive bounds of dims, by name."""
     return {d.name: (d.lo, d.hi) for d in dims.values()}
 
 
@@ -41,7 +44,7 @@ def largest(e: Extent, dims: Mapping[str, Dim]) -> int:
 
 
 def bind(e: Extent, values: Mapping[str, int]) -> Extent:
-    """Replace dims by their values."""
+    """Replace dims, by name, by their values: an int where no other dim is left."""
     if isinstance(e, int):
         return e
     return extent(substitute(e, {dim(n): number(v) for n, v in values.items()}))

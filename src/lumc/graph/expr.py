@@ -68,14 +68,17 @@ def make(
 
 
 def axis(name: str) -> Expr:
+    """The index that walks along a named axis, from 0."""
     return make("axis", (name,))
 
 
 def dim(name: str) -> Expr:
+    """The value of a symbolic dim."""
     return make("dim", (name,))
 
 
 def num(value: int) -> Expr:
+    """A constant index."""
     return make("num", (value,))
 
 
@@ -96,6 +99,7 @@ def linear(e: Expr) -> tuple[int, dict[Expr, int]]:
 
 
 def from_linear(constant: int, coefs: Mapping[Expr, int]) -> Expr:
+    """``constant + coef * atom + ..`` in normal form, what ``linear`` takes apart."""
     atoms = [a for a, c in coefs.items() if c]
     if len(atoms) > 1:
         atoms.sort(key=_place)
@@ -113,6 +117,7 @@ def _place(atom: Expr) -> tuple[str, str]:
 
 
 def add(*terms: Expr | str | int) -> Expr:
+    """The sum of indices; texts are names of axes."""
     return combine((index(term), 1) for term in terms)
 
 
@@ -128,6 +133,7 @@ def combine(terms: Iterable[tuple[Expr, int]], constant: int = 0) -> Expr:
 
 
 def mul(e: Expr | str | int, factor: int) -> Expr:
+    """An index times an integer."""
     return combine([(index(e), factor)])
 
 
@@ -161,7 +167,8 @@ def bounds(e: Expr, ranges: Mapping[str, Range]) -> Range:
 
 
 def index_value(e: Expr, axes: Mapping[str, Any]) -> Any:
-    """The value of an index without dims, for values of its axes: integers or numpy arrays."""
+    """The value of an index for values of its axes: integers, or numpy arrays that broadcast.
+    Raises ValueError for a dim or a gather."""
     if e.kind == "axis":
         return axes[e.attr[0]]
     kids = [index_value(k, axes) for k in e.kids]
@@ -178,9 +185,10 @@ def index_value(e: Expr, axes: Mapping[str, Any]) -> Any:
 
 
 def divmod_(e: Expr, divisor: int, ranges: Mapping[str, Range]) -> tuple[Expr, Expr]:
-    """``(e // divisor, e % divisor)``, exact where bounds prove it.
+    """``(e // divisor, e % divisor)`` for a divisor > 0, exact where bounds prove it.
 
     Splits the sum into multiples of the divisor and a remainder proven to lie in [0, divisor).
+    ``ranges`` are inclusive bounds of axes and dims, by name.
     """
     if divisor == 1:
         return e, num(0)
@@ -213,15 +221,18 @@ def divmod_(e: Expr, divisor: int, ranges: Mapping[str, Range]) -> tuple[Expr, E
 
 
 def floordiv(e: Expr | str | int, divisor: int, ranges: Mapping[str, Range]) -> Expr:
+    """``e // divisor``, rounded down, as ``divmod_`` simplifies it."""
     return divmod_(index(e), divisor, ranges)[0]
 
 
 def mod(e: Expr | str | int, divisor: int, ranges: Mapping[str, Range]) -> Expr:
+    """``e % divisor``, in [0, divisor), as ``divmod_`` simplifies it."""
     return divmod_(index(e), divisor, ranges)[1]
 
 
 def simplify(e: Expr, ranges: Mapping[str, Range]) -> Expr:
-    """The normal form that the bounds allow: div and mod are resolved, split indices rejoined."""
+    """The normal form that the inclusive bounds of axes and dims allow: div and mod are resolved,
+    split indices rejoined."""
     if not e.kids or e.kind == "dyn":
         return e
     kids = [simplify(k, ranges) for k in e.kids]
@@ -307,7 +318,7 @@ def subterms(*roots: Expr) -> tuple[Expr, ...]:
 
 
 def digest(e: Expr) -> str:
-    """The same for equal nodes in every process, different for others."""
+    """64 hexadecimal digits: the same for equal nodes in every process, different for others."""
     known: dict[Expr, str] = {}
     for t in subterms(e):
         said = repr((t.kind, t.attr, [known[k] for k in t.kids]))
@@ -364,7 +375,7 @@ def _linear_text(e: Expr, of: Callable[[Expr], str]) -> str:
 
 
 def signed_sum(e: Expr, product: Callable[[Expr, int], str]) -> str:
-    """A sum with its signs; ``product`` spells an atom times a positive factor."""
+    """A sum of kind ``lin`` with its signs; ``product`` spells an atom times a positive factor."""
     out, (constant, coefs) = "", e.attr
     for atom, coef in zip(e.kids, coefs, strict=True):
         sign = (" - " if out else "-") if coef < 0 else (" + " if out else "")

@@ -33,7 +33,8 @@ class WeightFile:
 @dataclass(frozen=True)
 class Derivation:
     """How a weight is made from the tensor in its file when it is read: rounded to the weight's
-    dtype, or one ``part`` (levels, scales) of symmetric int8 blocks along an axis."""
+    dtype, or one ``part`` (levels, scales) of symmetric int8 blocks of ``block`` elements along an
+    axis."""
 
     dtype: DType  # of the tensor in the file
     part: str = ""
@@ -60,6 +61,7 @@ class Node:
 
     @property
     def is_leaf(self) -> bool:
+        """Whether it is an input, a weight or a state."""
         return isinstance(self.op, str)
 
     @property
@@ -75,6 +77,7 @@ class Node:
 
     @property
     def size(self) -> int:
+        """The elements of its result, where no extent is symbolic."""
         return math.prod(self.sizes)
 
     @property
@@ -84,12 +87,14 @@ class Node:
 
     @property
     def reads(self) -> list[Read]:
+        """The operands that are other nodes, in order."""
         return [o for o in self.operands if isinstance(o, Read)]
 
 
 @dataclass(frozen=True)
 class Read:
-    """An operand: another node, read at index expressions of the reader's axes."""
+    """An operand: another node, read at index expressions of the reader's axes, one for each dim of
+    that node."""
 
     source: Node
     index: tuple[Expr, ...]
@@ -97,6 +102,7 @@ class Read:
 
     @property
     def dtype(self) -> DType:
+        """That of the node that is read."""
         return self.source.dtype
 
 
@@ -123,7 +129,8 @@ Operand = Read | Scalar | Iota
 
 @dataclass(frozen=True)
 class Update:
-    """``state[index] = value`` after the run, over the axes of ``value``."""
+    """``state[index] = value`` after the run, over the axes of ``value``; one index for each dim of
+    the state."""
 
     state: Node
     index: tuple[Expr, ...]
@@ -151,6 +158,7 @@ class Graph:
     entries: tuple[Entry, ...]
 
     def entry(self, name: str) -> Entry:
+        """The entry of this name; raises E0110 if there is none."""
         for entry in self.entries:
             if entry.name == name:
                 return entry
@@ -164,7 +172,8 @@ def map_indices(
     size: Callable[[Extent], Extent],
     source: Callable[[Node], Node] = lambda n: n,
 ) -> tuple[Operand, ...]:
-    """The same operands over other index expressions, bounds and sources."""
+    """The same operands over other index expressions (``change``), extents of bounds (``size``) and
+    sources. An iota whose index becomes a number becomes a scalar."""
     out = list[Operand]()
     for o in operands:
         guards = tuple(Bound(change(b.index), b.lo, size(b.hi)) for b in o.bounds)
@@ -200,4 +209,5 @@ def fail(node: Node | str, what: str) -> NoReturn:
 
 
 def shape_text(shape: Iterable[Extent]) -> str:
+    """``[s + 1, 128]``"""
     return "[" + ", ".join(str(e) for e in shape) + "]"

@@ -40,7 +40,7 @@ class Bound:
 
 
 def loop_ranges(loops: Loops, dims: Mapping[str, Dim]) -> dict[str, Range]:
-    """Bounds of the dims and of the axes; an axis hides a dim of its name."""
+    """Inclusive bounds of the dims and of the axes, by name; an axis hides a dim of its name."""
     return dim_ranges(dims) | {a: (0, max(largest(e, dims) - 1, 0)) for a, e in loops.items()}
 
 
@@ -89,7 +89,8 @@ def narrowed(spans: Mapping[str, Range], index: Expr, lo: int, hi: int) -> dict[
 
 
 def interval(e: Expr, spans: Spans, dims: Mapping[str, Range]) -> tuple[Expr, Expr]:
-    """Inclusive bounds of an index as expressions over dims."""
+    """Inclusive bounds of an index as expressions over dims, from those of its axes; the dims
+    themselves have numbers as bounds."""
     match e.kind:
         case "axis":
             return spans[e.attr[0]]
@@ -160,7 +161,8 @@ def _guarded_interval(
 
 
 def is_injective(index: Sequence[Expr], loops: Loops, dims: Mapping[str, Dim]) -> bool:
-    """Whether different points of the loops are proven to have different indices."""
+    """Whether different points of the loops are proven to have different indices, one expression
+    for each dim of what is indexed."""
     told = set[str]()
     for e in index:
         coefs = linear(e)[1]

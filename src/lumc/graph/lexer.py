@@ -42,7 +42,8 @@ def _shown(text: str) -> str:
 
 
 class Lines:
-    """A text that is read line by line, token by token."""
+    """A text that is read line by line, token by token; ``where`` names it in messages. Raises
+    E0302 (too long)."""
 
     def __init__(self, text: str, where: str) -> None:
         self.where, self.lines, self.number = where, text.split("\n"), 0
@@ -53,7 +54,8 @@ class Lines:
             self.fail(f"over {MAX_CHARS} characters or {MAX_LINES} lines", "E0302")
 
     def next_line(self) -> bool:
-        """Go to the next line that is not empty; False after the last one."""
+        """Go to the next line that is not empty; False after the last one. Raises E0302 (a line
+        that is too long)."""
         while self.number < len(self.lines):
             self.number += 1
             self.at, self.tokens = 0, self.scan(self.lines[self.number - 1])
@@ -64,7 +66,8 @@ class Lines:
     def fail(
         self, what: str, code: str = "E0301", token: Token | None = None, fix: str = ""
     ) -> NoReturn:
-        """Raise with the place, the line and a caret below the token (by default the next one)."""
+        """Raise with the place, the line and a caret below the token (by default the next one):
+        E0301 (cannot be read) or another ``code``; exit 4 for E0303, 5 for the rest."""
         column = (token or self.peek()).column
         start = max(column - 80, 0)
         line = self.lines[max(self.number - 1, 0)][start : start + 120]
@@ -76,6 +79,7 @@ class Lines:
     # ---- tokens
 
     def scan(self, line: str) -> list[Token]:
+        """The tokens of a line, and one of kind ``end``; raises E0302 (too long)."""
         if len(line) > MAX_LINE:
             self.fail(f"a line of more than {MAX_LINE} characters", "E0302", Token("end", "", 1))
         matches = (m for m in TOKEN.finditer(line) if m.lastgroup)
@@ -84,16 +88,19 @@ class Lines:
 
     @property
     def last(self) -> Token:
+        """The token that was taken last."""
         return self.tokens[self.at - 1]
 
     def peek(self, ahead: int = 0) -> Token:
+        """The next token, or one so many further ahead; at most the end of the line."""
         return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
 
     def said(self) -> str:
+        """The next token, as messages name it."""
         return f"'{self.peek().text[:60]}'" if self.peek().text else "the end of the line"
 
     def take(self, what: str, accepted: bool) -> Token:
-        """The next token; an error that ``what`` was expected if it is not ``accepted``."""
+        """The next token; raises E0301 that ``what`` was expected if it is not ``accepted``."""
         if not accepted:
             self.fail(f"expected {what}, got {self.said()}")
         self.at += 1
@@ -106,15 +113,19 @@ class Lines:
         return found
 
     def expect(self, text: str) -> None:
+        """Pass the next token, which must be this one; raises E0301."""
         self.take(f"'{text}'", self.peek().text == text)
 
     def name(self) -> str:
+        """A name; raises E0301."""
         return self.take("a name", NAME.fullmatch(self.peek().text) is not None).text
 
     def dtype(self) -> DType:
+        """A dtype; raises E0301."""
         return DTYPES[self.take("a dtype", self.peek().text in DTYPES).text]
 
     def string(self) -> str:
+        """The value of a string of JSON; raises E0301, and E0302 (too long)."""
         token = self.take("a string in quotes", self.peek().kind == "string")
         if len(token.text) > MAX_STRING:
             self.fail(f"longer than {MAX_STRING} characters", "E0302", token)
@@ -126,6 +137,7 @@ class Lines:
         return value
 
     def integer(self) -> int:
+        """An integer with its sign; raises E0301, and E0302 (too many digits)."""
         sign = -1 if self.accept("-") else 1
         token = self.take(
             "an integer", self.peek().kind == "number" and self.peek().text.isdecimal()
@@ -135,7 +147,7 @@ class Lines:
         return sign * int(token.text)
 
     def bracket(self, item: Callable[[], T]) -> list[T]:
-        """``[item, ..]``"""
+        """``[item, ..]``, none or several; raises E0301 where a bracket or comma is missing."""
         self.expect("[")
         items: list[T] = []
         while not self.accept("]"):

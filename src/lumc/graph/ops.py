@@ -53,14 +53,17 @@ class DType(Enum):
 
     @cached_property
     def nbytes(self) -> int:
+        """Bytes of one element."""
         return self.numpy.itemsize
 
     @property
     def is_float(self) -> bool:
+        """Whether it is f32, f16, bf16 or f64."""
         return self in FLOATS
 
     @property
     def is_int(self) -> bool:
+        """Whether it is i64, i32, i8 or u8; bool is no integer."""
         return self in INTS
 
     @property
@@ -97,12 +100,12 @@ _NUMPY = {
 
 
 def to_bf16(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint16]:
-    """The bf16 bits of floats, by way of f32, rounded to nearest even; NaN stays NaN."""
+    """The bf16 bits of floats of any shape: by way of f32, to nearest even; NaN stays NaN."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16).reshape(np.shape(values))
 
 
 def from_bf16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The f32 values of bf16 bits."""
+    """The f32 values of bf16 bits of any shape."""
     return np.asarray(np.asarray(bits, np.uint32) << 16).view(np.float32)

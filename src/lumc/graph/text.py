@@ -42,7 +42,8 @@ LEVEL = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}  # of operators in an index
 
 
 def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.path) -> str:
-    """The canonical text of a graph; ``path`` gives what is written for a weight file."""
+    """The canonical text of a graph; ``path`` gives what is written for a weight file. Raises E0304
+    (a weight that is in no file)."""
     lines = [HEADER]
     for d in graph.dims.values():
         step = f" multiple {d.multiple}" if d.multiple > 1 else ""

@@ -36,7 +36,7 @@ MAX_ELEMENTS = 1 << 62
 
 
 def verify_graph(graph: Graph) -> None:
-    """Check everything again: dims, names, order, every node, outputs and updates."""
+    """Check everything again: dims, names, order, every node, outputs and updates; raises E0101."""
     for d in graph.dims.values():
         check_dim(d)
     shared = (*graph.weights, *graph.states)
@@ -81,7 +81,7 @@ def _check_distinct(where: str, names: Sequence[str]) -> None:
 
 
 def check_name(name: str, reserved: Sequence[str] = (), node: Node | str = "") -> None:
-    """A name of the text form that is no reserved word."""
+    """A name of the text form that is no reserved word; raises E0101."""
     if name in reserved:
         fail(node or name, f"'{name}' is a word of the text form")
     if not NAME.fullmatch(name):
@@ -89,14 +89,15 @@ def check_name(name: str, reserved: Sequence[str] = (), node: Node | str = "") -
 
 
 def check_dim(d: Dim) -> None:
-    """The name and the bounds of a dim."""
+    """The name and the bounds of a dim; raises E0101."""
     check_name(d.name, LITERALS)
     if not (0 <= d.lo <= d.hi <= MAX_ELEMENTS and 1 <= d.multiple <= MAX_ELEMENTS):
         fail(d.name, f"dim {d.name} in {d.lo}..{d.hi} multiple {d.multiple}: impossible bounds")
 
 
 def result_dtype(op: Op, operands: Sequence[Operand]) -> DType:
-    """The dtype of a primitive's result, from its operands."""
+    """The dtype of a primitive's result: bool of ``lt``, that of the second operand of a select
+    (``mul`` by a bool), of the first one of all others."""
     if op is Op.LT or not operands:
         return DType.BOOL
     if op is Op.MUL and len(operands) == 2 and operands[0].dtype is DType.BOOL:
@@ -105,7 +106,8 @@ def result_dtype(op: Op, operands: Sequence[Operand]) -> DType:
 
 
 def check_node(node: Node, dims: Mapping[str, Dim]) -> None:
-    """A leaf: name and shape. A primitive: also arity, dtypes, axes, index maps and bounds."""
+    """A leaf: name, shape, values, derivation. A primitive: also arity, dtypes, axes, index maps
+    and bounds. Raises E0101."""
     check_name(node.name, () if node.is_leaf else STATEMENTS, node)
     _check_shape(node, dims)
     op, loops = node.op, dict(node.loops)
@@ -217,7 +219,8 @@ def _check_read(node: Node, read: Read, loops: Loops, dims: Mapping[str, Dim]) -
 
 
 def check_update(update: Update, dims: Mapping[str, Dim]) -> None:
-    """Dtype, index map and bounds of an update; every element is written at most once."""
+    """Dtype, index map and bounds of an update; every element is written at most once. Raises
+    E0101."""
     state, value = update.state, update.value
     if state.op != "state" or state.dtype is not value.dtype:
         what = f"update of {state.op} '{state.name}' {state.dtype} with {value.dtype}"
