@@ -29,13 +29,15 @@ class Border:
     hi: int
 
     def steps(self, point: int) -> tuple[int, int]:
-        """The first step that adds something at a point of ``kept``, and the first after these."""
+        """The first step that adds something at a point of ``kept``, and the first after these;
+        either may lie outside the extent of ``over``."""
         constant, atoms = linear(self.index)
         base, step = constant + atoms[axis(self.kept)] * point, atoms[axis(self.over)]
         return -((base - self.lo) // step), -((base - self.hi) // step)  # rounded up
 
     def counts(self, extent: Mapping[str, int], tile: int) -> list[int]:
-        """How many steps of every tile of the reduced axis add something, at all points."""
+        """How many steps add something: of every tile of so many steps along ``over``, at every
+        point of ``kept``, point by point."""
         found = []
         for first, end in map(self.steps, range(extent[self.kept])):
             for start in range(0, extent[self.over], tile):
@@ -69,12 +71,13 @@ def _borders(stage: Expr, single: Set[str | None]) -> dict[str, Border]:
 
 
 def share_adding(stage: Expr, extent: Mapping[str, int]) -> float:
-    """The share of the steps of a reduction that add something, at all points of its result."""
+    """The share, 0 to 1, of the steps of a reduction that add something, at all points of its
+    result."""
     return _share(_borders(stage, stage.free), extent)
 
 
 def share_within(stage: Expr, pair: Pair, extent: Mapping[str, int]) -> float:
-    """The share of the steps of a contraction that it does not leave out."""
+    """The share, 0 to 1, of the steps of a contraction that it does not leave out."""
     return _share({**edges(stage, pair), **borders(stage, pair)}, extent)
 
 

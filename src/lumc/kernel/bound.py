@@ -36,6 +36,8 @@ def bound_us(kernel: Kernel, target: Target) -> float:
 
 
 def roofline_us(work: Work, target: Target) -> float:
+    """Microseconds of the slower of arithmetic, on all threads, and traffic to memory; and of a
+    launch."""
     compute = work.flops / (target.gflops * 1e3 * target.threads)
     traffic = work.nbytes / (target.bandwidth * 1e3)
     return max(compute, traffic) + target.launch_us
@@ -44,10 +46,9 @@ def roofline_us(work: Work, target: Target) -> float:
 def least_work(kernel: Kernel) -> Work:
     """Every distinct value once over its free axes, every element of a buffer once.
 
-    A reduction nested in another one that ranges over its axes is recomputed when the axes that
-    the outer one adds do not fit in a tile. Of results that follow from one another only the steps
-    count. Values that are equal up to names of axes count
-    once, as a schedule may keep them.
+    A reduction nested in another one that ranges over its axes is recomputed when the axes that the
+    outer one adds do not fit in a tile. Of results that follow from one another only the steps
+    count. Values that are equal up to names of axes count once, as a schedule may keep them.
     """
     values = [*stepped(kernel, kernel.values), *(i for root in kernel.roots for i in root.index)]
     hashes = structural_hashes(values, kernel.extent, buffers=True)

@@ -23,6 +23,7 @@ MAX_NODES = 1 << 20
 
 
 def one_of(*words: str) -> msgspec.Meta:
+    """A text that is one of these words, for msgspec."""
     return msgspec.Meta(pattern=f"^({'|'.join(words)})$")
 
 
@@ -56,7 +57,7 @@ FORMS: Mapping[str, tuple[Any, str]] = {
 
 
 def to_plain(value: Any) -> Any:
-    """A dataclass as JSON types."""
+    """A dataclass as JSON types: its fields by name, and ``terms`` if there are any."""
     position: dict[Expr, int] = {}
     nodes: list[Any] = []
     text = msgspec.json.encode(value, enc_hook=lambda e: _add(e, position, nodes))
@@ -103,7 +104,8 @@ def _finite(a: Any) -> Any:
 
 
 def decode(nodes: Any) -> list[Expr]:
-    """The terms at every position; raises ValueError or TypeError for anything malformed."""
+    """The terms at every position; raises ValueError, TypeError or LookupError for anything
+    malformed."""
     if not isinstance(nodes, list) or len(nodes) > MAX_NODES:
         raise ValueError("the terms are not a list of nodes")
     out: list[Expr] = []
@@ -115,7 +117,7 @@ def decode(nodes: Any) -> list[Expr]:
 
 
 def pick(terms: Sequence[Expr], at: Any) -> Expr:
-    """The decoded term at a position."""
+    """The decoded term at a position; raises ValueError where there is none."""
     if type(at) is not int or not 0 <= at < len(terms):
         raise ValueError(f"no term {at!r} before")
     return terms[at]

@@ -11,7 +11,7 @@ from lumc.kernel.term import const, dtype
 
 
 def folded(e: Expr) -> Expr:
-    """The term, or what it always is."""
+    """The term, or what it always is; of the same dtype. Only its top operation is looked at."""
     fixed = [k for k in e.kids if k.kind == "const"]
     if e.kind == "cast" and fixed:
         known = dtype(fixed[0]) is DType.BOOL or fixed[0].attr[1] == 0

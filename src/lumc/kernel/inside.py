@@ -40,7 +40,8 @@ def escape(kernel: Kernel) -> str:
 
 
 def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Expr, ...], tuple[Bound, ...]]]:
-    """Every store and load of a normalized kernel: buffer, indices, and the guards it has."""
+    """Every store and load of a normalized kernel: buffer, indices (one for each dim), and the
+    guards it has."""
     for root in kernel.roots:
         yield root.buffer, root.index, ()
     every = [e for root in kernel.roots for e in (root.value, *root.index)]
@@ -60,6 +61,8 @@ def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Expr, ...], tuple[Boun
 def lies_inside(
     index: tuple[Expr, ...], guards: tuple[Bound, ...], shape: tuple[int, ...], sizes: Sizes
 ) -> bool:
+    """Whether an access at these indices, one for each dim of the shape, is proven to lie inside
+    wherever its guards hold; ``sizes`` has every axis in them."""
     spans = {a: (0, n - 1) for a, n in sizes}
     for g in guards:
         assert isinstance(g.hi, int)

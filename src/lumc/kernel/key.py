@@ -22,6 +22,7 @@ COMMUTATIVE = ("add", "mul", "eq", "or")
 
 
 def sha(text: str) -> str:
+    """16 hexadecimal digits of the sha256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -71,7 +72,7 @@ def _axis_names(kernel: Kernel, visited: Sequence[str]) -> dict[str, str]:
 
 
 def renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -> Kernel:
-    """The same kernel over other axes and buffers."""
+    """The same kernel over other axes and buffers; those without a new name keep the old one."""
     buffers = dict.fromkeys(replace(b, name=names.get(b.name, b.name)) for b in kernel.buffers)
     extent = {axes.get(a, a): n for a, n in kernel.extent.items()}
     roots = []
@@ -94,7 +95,8 @@ def order_operands(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> list[Ex
 
 
 def rename(e: Expr, axes: Mapping[str, str], buffers: Mapping[str, str] | None = None) -> Expr:
-    """The same term over other axis names, bound ones included, and other buffer names."""
+    """The same term over other axis names, bound ones included, and other buffer names; those
+    without a new name keep the old one."""
     memo: dict[Expr, Expr] = {}
     for t in subterms(e):
         kids = [memo[k] for k in t.kids]
@@ -125,8 +127,8 @@ def abstract(e: Expr) -> tuple[Expr, tuple[str, ...]]:
 def structural_hashes(
     roots: Iterable[Expr], extent: Mapping[str, int], buffers: bool = False
 ) -> dict[Expr, str]:
-    """A hash of every term below the roots that sees extents but no names of axes, and those of
-    buffers only if told."""
+    """A hash, 16 digits, of every term below the roots that sees extents but no names of axes, and
+    those of buffers only if told."""
     out: dict[Expr, str] = {}
     for e in subterms(*roots):
         kids = [out[k] for k in e.kids]

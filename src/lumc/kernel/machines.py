@@ -47,7 +47,8 @@ _LEVELS = (
 
 
 def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
-    """The target of a name like ``cpu:native`` or ``cuda:sm_90+tf32``; raises E0401.
+    """The target of a name like ``cpu:native`` or ``cuda:sm_90+tf32``; raises E0401 (no such target
+    or feature).
 
     ``cpu:native`` is the best architecture level of this machine, so that the same name on a
     similar machine gives the same code. ``cpuinfo`` replaces the text of /proc/cpuinfo.

@@ -182,13 +182,13 @@ def _narrowed(guard: Guard, other: Guard) -> Guard | None:
 
 
 def identity(e: Expr) -> Expr:
-    """The value of a reduction over nothing: 0, or the least value."""
+    """The value of a reduction over nothing, in its dtype: 0, or the least value."""
     kind = dtype(e)
     return const(0, kind) if e.kind == "wsum" or e.attr[0] == "sum" else least(kind)
 
 
 def least(kind: DType) -> Expr:
-    """The least value of a dtype, as a term."""
+    """The least value of a dtype, -inf of floats, as a term."""
     lowest = kind.limits[0] if kind.is_int else 0
     return const(float("-inf") if kind.is_float else lowest, kind)
 

@@ -50,7 +50,7 @@ class Target:
 
     @property
     def generation(self) -> int:
-        """The number in the name of a GPU's architecture."""
+        """The number in the name of a GPU's architecture: 90 of sm_90."""
         return int(re.sub(r"\D", "", self.arch))
 
 

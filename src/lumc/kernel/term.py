@@ -35,45 +35,57 @@ INDEX_KINDS = ("axis", "dim", "num", "lin", "div", "mod", "dyn")
 
 
 def load(buffer: str, dtype: DType, *indices: Expr | str | int) -> Expr:
+    """The element of a row-major buffer of this dtype at these indices, one for each dim."""
     return make("load", (buffer, dtype.value), tuple(index(i) for i in indices))
 
 
 def const(value: float | int | bool, dtype: DType = DType.F32) -> Expr:
+    """A scalar of this dtype, f32 if not told."""
     if dtype is DType.BOOL:
         return make("const", (dtype.value, bool(value)))
     return make("const", (dtype.value, float(value) if dtype.is_float else int(value)))
 
 
 def iota(i: Expr | str | int, dtype: DType = DType.I64) -> Expr:
+    """An index as a value of this dtype, i64 if not told."""
     return make("iota", (dtype.value,), (index(i),))
 
 
 def guard(i: Expr | str | int, lo: int, hi: int, e: Expr) -> Expr:
+    """``e`` where ``lo <= i < hi``, else 0 of its dtype; ``e`` is not read there."""
     return make("guard", (lo, hi), (index(i), e))
 
 
 def unary(op: str, e: Expr) -> Expr:
+    """``log2 exp2 sin sqrt recip`` of a float, in its dtype."""
     return make("un", (op,), (e,))
 
 
 def binary(op: str, a: Expr, b: Expr) -> Expr:
+    """``add mul mod`` of one dtype, in that; ``lt eq`` of one dtype and ``or`` of bools, as bool;
+    ``sel`` of a bool and any dtype, in the latter."""
     return make("bin", (op,), (a, b))
 
 
 def where(condition: Expr, a: Expr, b: Expr) -> Expr:
+    """``a`` where the bool holds, else ``b`` of the same dtype."""
     return make("where", (), (condition, a, b))
 
 
 def cast(dtype: DType, e: Expr) -> Expr:
+    """``e`` in this dtype."""
     return make("cast", (dtype.value,), (e,))
 
 
 def reduce(op: str, axes: str | Iterable[str], e: Expr) -> Expr:
+    """The ``sum`` or ``max`` of ``e`` over axes, as a text with blanks or one by one, in its
+    dtype."""
     names = tuple(axes.split()) if isinstance(axes, str) else tuple(axes)
     return make("red", (op, names), (e,), names)
 
 
 def wsum(axis: str, scores: Expr, values: Expr) -> Expr:
+    """``Sum exp2(scores - Max scores) * values`` over an axis, in the dtype of the values."""
     return make("wsum", (axis,), (scores, values), (axis,))
 
 
@@ -125,7 +137,8 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Root:
-    """One store of a kernel: ``buffer[index] = value`` for every point of the axes in ``index``."""
+    """One store of a kernel: ``buffer[index] = value`` for every point of the axes in ``index``,
+    which has an expression for each dim of the buffer."""
 
     buffer: str
     index: tuple[Expr, ...]
@@ -158,14 +171,16 @@ class Kernel:
         return {b.name: b for b in self.buffers}
 
     def buffer(self, name: str) -> Buffer:
+        """The buffer of this name; raises KeyError if there is none."""
         return self._by_name[name]
 
     def points(self, axes: Iterable[str]) -> int:
-        """Steps of a loop nest over these axes."""
+        """Steps of a loop nest over these axes: the product of their extents."""
         return prod(self.extent[a] for a in axes)
 
     @property
     def values(self) -> list[Expr]:
+        """What the roots store, in their order."""
         return [root.value for root in self.roots]
 
     @property
@@ -181,7 +196,7 @@ class Kernel:
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
+    """Row-major strides in elements, one for each dim."""
     out, n = [0] * len(shape), 1
     for i in reversed(range(len(shape))):
         out[i], n = n, n * shape[i]
