@@ -16,7 +16,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 ROOT = REPOSITORY / "src" / "lumc"
-ROOMS = ("graph", "kernel")
+ROOMS = ("graph", "kernel", "search")
 CODE = re.compile(r"E0\d{3}")
 # a float says its unit in its name, or it is said beside it
 NAMED = re.compile(r"(^|_)(us|s|seconds|g?flops|nbytes|share|ratio)$")

@@ -21,7 +21,7 @@ from lumc.search.cuts import assemble
 
 def compacts(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
     """A product as copies of the elements that it reads, and itself on these, where some of its
-    axes are one then. On CPUs: nothing is known of the time of GPUs."""
+    axes are one then: kernels in execution order. On CPUs: nothing is known of the time of GPUs."""
     if not target.gpu and any(pairs(s) for s in kernel.stages):
         *copies, made = compacted(kernel)
         if copies and len(made.axes) < len(kernel.axes):
@@ -29,7 +29,8 @@ def compacts(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
 
 
 def compacted(kernel: Kernel) -> list[Kernel]:
-    """The copies of what is read along several axes of the result, and the kernel on these."""
+    """The copies of what is read along several axes of the result, with a dim for each axis and the
+    dtype of what is read, and the kernel on these."""
     copies, read = list[Kernel](), dict[Expr, Expr]()
     known, stored = kernel.buffers, tuple(map(kernel.buffer, kernel.stored))
     for e in subterms(*kernel.values):

@@ -36,7 +36,8 @@ ELEMENTWISE = ("un", "bin", "guard", "cast")
 
 @dataclass(frozen=True)
 class Frame:
-    """Where a region's result goes, over which axes, and what it reads."""
+    """Where a region's result goes, over which axes, and what it reads: ``output[index]`` for all
+    points of ``axes``; ``extent`` has bound axes too."""
 
     inputs: tuple[Buffer, ...]
     output: Buffer
@@ -84,8 +85,8 @@ def _last_elementwise(value: Expr, order: Sequence[Expr], inner: Expr) -> Expr:
 
 
 def spans(value: Expr, extent: Mapping[str, Extent]) -> dict[Expr, dict[str, Range]]:
-    """For every term below ``value`` and every axis free in it: the least and the greatest value
-    of the axis where the term is read. Guards around all its readers bound them."""
+    """For every term below ``value`` and every axis free in it: the least and the greatest value,
+    inclusive, of the axis where the term is read. Guards around all its readers bound them."""
     out: dict[Expr, dict[str, Range]] = {value: {a: (0, extent[a] - 1) for a in value.free}}
     for e in reversed(subterms(value)):  # readers first
         here = {a: (0, extent[a] - 1) for a in bound_axes(e)} | out[e]
@@ -121,7 +122,7 @@ class _Stored:
 
 
 class Splitting:
-    """A variant that can be split at any of its cut points."""
+    """A variant, a value over the axes of a frame, that can be split at any of its cut points."""
 
     def __init__(self, frame: Frame, value: Expr, cuts: Sequence[Expr]) -> None:
         self.frame, self.extent = frame, dict(frame.extent)
@@ -166,7 +167,8 @@ class Splitting:
         return part
 
     def kernels(self, chosen: Sequence[int] = ()) -> list[Kernel]:
-        """The kernels when the values of these cut points are stored, in execution order."""
+        """The kernels when the values of these cut points, by their places among all, are stored:
+        in execution order, the result last."""
         memo = {e: at for i in chosen for e, at in self.loads[i].items()}
         return [self._kernel(p, memo) for p in (*(self.stored[i] for i in chosen), self.whole)]
 

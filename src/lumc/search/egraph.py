@@ -44,7 +44,8 @@ class ENode:
 
 @dataclass(frozen=True)
 class EGraph:
-    """``classes[c]`` are equal nodes; ``free[c]`` are the axes that their value depends on."""
+    """``classes[c]`` are equal nodes; ``free[c]`` are the axes that their value depends on;
+    ``root`` is the class of the whole, ``extent`` that of every axis."""
 
     classes: Mapping[int, tuple[ENode, ...]]
     free: Mapping[int, frozenset[str]]
@@ -56,7 +57,8 @@ def freeze(egg: Any, table: Sequence[Expr], extent: Mapping[str, int], root: str
     """Read an egglog e-graph; ``table`` are the index expressions by number.
 
     A class depends on the intersection of what its members mention. A member that mentions more
-    cannot be used where only those axes exist; it is dropped, and never the last one.
+    cannot be used where only those axes exist; it is dropped, and never the last one: raises
+    RuntimeError where none is left.
     """
     reader = _Reader(egg, table)
     kept: dict[int, tuple[ENode, ...]] = {}
@@ -162,7 +164,7 @@ def build(node: ENode, index: tuple[Expr, ...], kids: Sequence[Expr], bound: str
 
 
 def literal(dtype: str, text: str) -> float | int | bool:
-    """The value of a ``Lit``."""
+    """The value of a ``Lit`` of this dtype."""
     if dtype == "bool":
         return text == "True"
     return float(text) if DType(dtype).is_float else int(text)

@@ -49,8 +49,10 @@ def search(
 ) -> Space:
     """Everything that equals the graph, as far as the limits allow; the choice is not made here.
 
-    Every dim must be bound (E0112). Each unique region is saturated once, in a process that is
-    killed when it exceeds the limits; ``inside`` saturates in this one.
+    Each unique region is saturated once, in a process that is killed when it exceeds the limits;
+    ``inside`` saturates in this one. Raises E0112 (a dim is not bound), E0402 (an update with a
+    state as its value that is written too) and E0414 (a region of which no process could tell
+    anything).
     """
     require_static(graph, "search")
     found = [f for entry in graph.entries for f in find_regions(entry)]
@@ -71,7 +73,8 @@ def search(
 
 
 def find_regions(entry: Entry) -> list[Found]:
-    """The regions of an entry in execution order; updates of states come last."""
+    """The regions of an entry in execution order; updates of states come last. Raises E0402 (what
+    ``check_updates`` finds)."""
     extra: list[Node] = []
     while True:
         cuts = partition(entry, extra)
@@ -103,13 +106,14 @@ def _regions(
 
 
 def check_updates(entry: Entry) -> None:
-    """Updates happen after the run, at once: none may read a state that another one writes."""
+    """Updates happen after the run, at once: the value of none may be a state that another one
+    writes; raises E0402."""
     written = {u.state for u in entry.updates}
     bad = [u for u in entry.updates if u.value in written]
     if bad:
         names = ", ".join(f"{u.state.name} = {u.value.name}" for u in bad)
         raise LumcError(
-            "E0301",
+            "E0402",
             f"an update reads a state that the same entry updates: {names}",
             where=f"entry '{entry.name}'",
             fix="copy the state with contiguous and use the copy as the value",

@@ -24,7 +24,7 @@ DEEP = 16  # operations that a factor may pass on its way to another
 
 
 def add(a: Expr, b: Expr) -> Expr:
-    """``a + b`` of floats."""
+    """``a + b`` of floats of one dtype."""
     for x, y in ((a, b), (b, a)):
         if y.kind == "const":
             for c, rest in constants(x, "add"):
@@ -37,7 +37,7 @@ def add(a: Expr, b: Expr) -> Expr:
 
 
 def mul(a: Expr, b: Expr) -> Expr:
-    """``a * b`` of floats."""
+    """``a * b`` of floats of one dtype."""
     for x, y in ((a, b), (b, a)):
         if x.kind == "const":
             return _scaled(y, x.attr[1], DEEP) or binary("mul", a, b)

@@ -35,8 +35,8 @@ Price = Callable[[Region], float]
 
 
 def with_layouts(space: Space, price: Price, vectors: Callable[[Region], int | None]) -> Space:
-    """The space with all layouts that pay. ``vectors`` says along which dim of its result a region
-    makes vectors, if it is not the last."""
+    """The space with all layouts that pay. ``price`` gives microseconds, inf for what cannot run;
+    ``vectors`` says along which dim of its result a region makes vectors, if it is not the last."""
     layouts = _Layouts(space, price, vectors)
     best = layouts.improved({})
     for dim in layouts.summed():
@@ -157,7 +157,7 @@ def _summed(region: Region, buffer: str) -> set[int]:
 
 
 def relaid(region: Region, last: Mapping[str, int]) -> Region:
-    """The region on buffers whose dim of this number is the last in memory."""
+    """The region on buffers whose dim of this number, by name, is the last in memory."""
     memo: dict[Expr, Expr] = {}
     variants = tuple(
         Variant(
@@ -192,7 +192,8 @@ def origin(key: str) -> str:
 def relaid_value(
     value: Expr, last: Mapping[str, int], memo: dict[Expr, Expr] | None = None
 ) -> Expr:
-    """Loads with the other order of indices; sums walk along the last one innermost."""
+    """Loads with the other order of indices, by name of the buffer; sums walk along the last one
+    innermost."""
     memo = {} if memo is None else memo
     for e in subterms(value):
         if e in memo:

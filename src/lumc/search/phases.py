@@ -35,7 +35,8 @@ Ranges = Mapping[str, Range]
 
 
 def pinned(body: Expr, over: str, extent: int, ranges: Ranges) -> Expr | None:
-    """The one value of an axis of this extent for which a product is not zero, or None."""
+    """The one value of an axis of this extent for which a product is not zero, as an index of other
+    axes; or None. ``ranges`` are their inclusive bounds."""
     hidden = {a for e in subterms(body) for a in bound_axes(e)}
     for guard in guards_of(body):
         i, lo = guard.kids[0], guard.attr[0]

@@ -27,7 +27,7 @@ MOST = 9  # kernels
 
 def polyphases(kernel: Kernel) -> Iterator[list[Kernel]]:
     """A kernel as one for every value of the short axes that decide which steps of reductions
-    count, and the last one."""
+    count, and the last one: in execution order."""
     axes = _deciding(kernel)
     if len(kernel.roots) == 1 and 1 < kernel.points(axes) <= MOST:
         yield separated(kernel, axes)
@@ -42,7 +42,8 @@ def _deciding(kernel: Kernel) -> tuple[str, ...]:
 
 
 def separated(kernel: Kernel, axes: tuple[str, ...]) -> list[Kernel]:
-    """The parts with these axes of the result as numbers, and the kernel that reads them."""
+    """The parts with these axes of the result as numbers, and the kernel that reads them; between
+    them lies one buffer, on whose first dims these axes are."""
     (root,), left = kernel.roots, tuple(a for a in kernel.axes if a not in axes)
     out, shape = kernel.buffer(root.buffer), tuple(kernel.extent[a] for a in (*axes, *left))
     every = Buffer(f"{out.name}_0", out.dtype, shape)

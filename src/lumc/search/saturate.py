@@ -51,8 +51,9 @@ class StopReason(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one region. The first three are counts, so that the same region ends the same way on
-    every machine; time of the processor and memory that it takes are the last resort."""
+    """Of one region. The first three are counts, so that the same region ends the same way on every
+    machine; time of the processor and memory that it takes are the last resort. ``variants`` is how
+    many of them are kept."""
 
     iterations: int = 14
     nodes: int = 8000
@@ -64,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stats:
-    """What saturation of a region did."""
+    """What saturation of a region did: nodes and classes at its end."""
 
     nodes: int = 0
     classes: int = 0
@@ -95,7 +96,7 @@ def _engine() -> Any:
 
 
 class Session:
-    """An e-graph with the rules loaded."""
+    """An e-graph with the rules loaded: these texts, or all files."""
 
     def __init__(self, rules: Sequence[str] = ()) -> None:
         self.egg = _engine().EGraph()
@@ -103,6 +104,7 @@ class Session:
             self.run(text)
 
     def run(self, command: str) -> list[Any]:
+        """What egglog answers to the commands of a text, which is kept as long as the e-graph."""
         return list(self.egg.run_program(*self.egg.parse_program(command)))
 
     def size(self) -> tuple[int, int]:
@@ -114,7 +116,8 @@ class Session:
 def saturate(
     value: Expr, extent: Mapping[str, int], limits: Limits, rules: Sequence[str] = ()
 ) -> tuple[EGraph, Stats]:
-    """All terms that the laws find equal to ``value``, as far as the limits allow."""
+    """All terms that the laws find equal to ``value``, as far as the limits allow. ``extent`` has
+    its bound axes too; a reduction binds one."""
     spent = Spent()
     session, table = Session(rules), list[Expr]()
     steps = list(commands(value, extent, table))
@@ -155,10 +158,11 @@ class Spent:
         self.start_s, self.start_bytes = time.process_time(), resident()
 
     def seconds(self) -> float:
-        """Time of the processor."""
+        """Seconds of the processor."""
         return time.process_time() - self.start_s
 
     def nbytes(self) -> int:
+        """Bytes of memory that it holds more than at the start."""
         return resident() - self.start_bytes
 
 

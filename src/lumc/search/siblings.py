@@ -91,7 +91,7 @@ def fused(
     programs: Sequence[Sequence[Kernel]], pays: Callable[[Kernel, Iterable[Kernel]], bool]
 ) -> list[Kernel]:
     """Programs that do not need each other as one: the first kernels of all, the second ones, ..,
-    as one kernel each where that pays. Nothing where none does."""
+    as one kernel each where that pays. No kernels where none does."""
     out, many = list[Kernel](), len(programs[0])
     for apart in zip(*programs, strict=False):
         one = beside(apart)

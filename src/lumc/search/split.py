@@ -43,7 +43,8 @@ NEAR = 4  # times so many parts, where these do not divide it
 
 
 def inner(stage: Expr, j: str, at: Expr, j2: str, ranges: Mapping[str, Range]) -> tuple[Expr, ...]:
-    """What a part of a reduction gives: its axis j is ``at``, an index of the axes j1 and j2."""
+    """What a part of a reduction gives: its axis j is ``at``, an index of the axes j1 and j2. Of a
+    weighted sum that is the part and its maximum."""
     there = [substitute(k, {axis(j): at}) for k in stage.kids]
     indices = [e for e in subterms(*there) if e.kind in ("lin", "div", "mod")]
     here = [substitute(k, {e: simplify(e, ranges) for e in indices}) for k in there]
@@ -56,15 +57,15 @@ def inner(stage: Expr, j: str, at: Expr, j2: str, ranges: Mapping[str, Range]) -
 
 
 def outer(stage: Expr, j1: str, parts: Sequence[Expr]) -> Expr:
-    """The reduction from what its parts give."""
+    """The reduction over j1 of what its parts give, as ``inner`` does."""
     if stage.kind == "red":
         return reduce(stage.attr[0], [j1], parts[0])
     return wsum(j1, parts[1], parts[0])
 
 
 def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
-    """A kernel as two, the first of which has something to do for all of the target: the longest
-    reductions in parts, few of them first."""
+    """A kernel as two, in execution order, the first of which has something to do for all of the
+    target: the longest reductions in parts, few of them first."""
     j, stages = _longest(kernel)
     n = kernel.extent[j] if stages else 0
     for least in (target.units * k for k in PARTS):
@@ -74,7 +75,8 @@ def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
 
 
 def blocks_apart(kernel: Kernel) -> Iterator[list[Kernel]]:
-    """A reduction over blocks of rows as one over the rows, and one over the blocks."""
+    """A reduction over blocks of rows as one over the rows, and one over the blocks: in execution
+    order."""
     stages, last = kernel.stages, kernel.axes[-1:]
     if not last or len(stages) != 1 or stages[0].kind != "red" or last[0] not in stages[0].free:
         return
@@ -125,7 +127,8 @@ def _longest(kernel: Kernel) -> tuple[str, list[Expr]]:
 
 
 def split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int) -> list[Kernel]:
-    """The parts of these reductions over j, and the kernel that reads them."""
+    """``count`` parts, which divide the extent, of these reductions over j, and the kernel that
+    reads them. The parts lie along the first dim of what is stored between them."""
     j1, j2, step = f"{j}_part", f"{j}_in", kernel.extent[j] // count
     extent = {**kernel.extent, j1: count, j2: step}
     ranges = {a: (0, n - 1) for a, n in extent.items()}

@@ -52,7 +52,8 @@ class TooManyViews(Exception):
 
 @dataclass(frozen=True)
 class Body:
-    """A region as a term: ``out[index] = value``, reading b0, b1, .. (``sources``)."""
+    """A region as a term: ``out[index] = value``, reading b0, b1, .. (``sources``), with an index
+    for each dim of the output."""
 
     value: Expr
     index: Index
@@ -66,10 +67,10 @@ class Body:
 def translate(
     node: Node, inputs: frozenset[Node], state: Node | None = None, index: Index = ()
 ) -> Body:
-    """The region of ``node`` down to ``inputs`` and leaves.
+    """The region of ``node``, of which no extent is symbolic, down to ``inputs`` and leaves.
 
-    With a ``state``, the region that copies the stored ``node`` to ``state[index]``, index over
-    the axes of ``node``.
+    With a ``state``, the region that copies the stored ``node`` to ``state[index]``, index over the
+    axes of ``node``. Raises TooManyViews (nodes that have to be inputs too).
     """
     t = _Translation(inputs | {node} if state else inputs - {node})
     own = tuple(t.place(node, a, n) for a, n in zip(node.axes, node.sizes, strict=True))
@@ -317,11 +318,13 @@ def _int(extent: object) -> int:
 
 
 def cast(dtype: DType, e: Expr) -> Expr:
+    """The term in this dtype, itself where it has that."""
     return e if term.dtype(e) is dtype else term.cast(dtype, e)
 
 
 def binary(op: Op, a: Expr, b: Expr) -> Expr:
-    """A primitive as a term; 1*x and what a constant select gives are folded."""
+    """A primitive as a term, in the dtype that the primitive gives; 1*x and what a constant select
+    gives are folded."""
     kind = term.dtype(a)
     if op is Op.ADD and kind.is_float:
         return fold.add(a, b)

@@ -23,7 +23,8 @@ TRIED = 2  # axes, the longest first
 
 
 def turns(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
-    """A kernel as turned copies of its operands, itself on these, and its result turned back."""
+    """A kernel as turned copies of its operands, itself on these, and its result turned back: in
+    execution order."""
     wide = [a for a in kernel.axes[:-1] if kernel.extent[a] >= target.lanes]
     for a in sorted(wide, key=lambda a: -kernel.extent[a])[:TRIED]:
         if parts := turned(kernel, a):
@@ -31,7 +32,8 @@ def turns(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
 
 
 def turned(kernel: Kernel, last: str) -> list[Kernel]:
-    """The parts with this axis last; none where an operand has it in an index with others."""
+    """The parts, in execution order, with this axis last; none where an operand has it in an index
+    with others."""
     (root, *more), dims = kernel.roots, dict[str, int]()
     for e in subterms(root.value):
         if e.kind != "load" or last not in e.free or kernel.buffer(e.attr[0]).constant:

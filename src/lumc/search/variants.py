@@ -30,7 +30,8 @@ Signature = frozenset[int]  # numbers of reduction nodes
 
 
 def variants(graph: EGraph, limit: int) -> list[Choice]:
-    """The node of every class, for the cheapest sets of reductions; cheapest first."""
+    """The node of every class, for the cheapest sets of reductions; cheapest first, at most
+    ``limit``."""
     usable = {c: tuple(n for n in ns if is_usable(graph, n)) for c, ns in graph.classes.items()}
     graph = replace(graph, classes=usable)
     search = _Sets(graph)
@@ -50,7 +51,8 @@ def _used(graph: EGraph, choice: Choice) -> list[int]:
 
 
 def cost(graph: EGraph, c: int, node: ENode) -> float:
-    """Operations of one node: per point of its class, and of the axis that it binds."""
+    """Operations of one node: per point of its class, and of the axis that it binds. A load is a
+    quarter of one."""
     points = math.prod(graph.extent[a] for a in graph.free[c] | ({node.axis} - {""}))
     match node.op:
         case "Un" | "Bin":
@@ -71,7 +73,8 @@ def weight_cost(graph: EGraph, node: ENode) -> float:
 
 
 def is_usable(graph: EGraph, node: ENode) -> bool:
-    """A product of two constants that did not fold would overflow or vanish."""
+    """Whether a node may be chosen: a product of two constants that did not fold would overflow or
+    vanish."""
     if node.op == "Bin" and node.literals[0] == "mul":
         return not all(any(n.op == "Const" for n in graph.classes[k]) for k in node.kids)
     return True

@@ -48,7 +48,8 @@ def explore(value: Expr, extent: Mapping[str, int], limits: Limits) -> Finding:
 
 
 def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) -> list[Finding]:
-    """One finding per body, from a worker process; ``inside`` explores in this process."""
+    """One finding per body, from a worker process; ``inside`` explores in this process. Raises
+    E0414 (a body for which two processes ended without an answer), or what went wrong there."""
     if inside:
         return [explore(b.value, b.extent, limits) for b in bodies]
     out: list[Finding] = []
@@ -78,7 +79,7 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
 
 
 def ask(worker: Process, body: Body, limits: Limits, seconds: float) -> Finding:
-    """What it finds; raises Lost, or what went wrong there."""
+    """What it finds, in so many seconds; raises Lost, or what went wrong there."""
     nodes, (at,) = encode([body.value])
     answer = worker.ask((nodes, at, dict(body.extent), limits), seconds)
     if isinstance(answer, Exception):
@@ -89,7 +90,7 @@ def ask(worker: Process, body: Body, limits: Limits, seconds: float) -> Finding:
 
 
 def serve(pipe: Connection) -> None:
-    """The worker's side."""
+    """The worker's side: answers until the pipe closes."""
     os.environ.pop("RAYON_NUM_THREADS", None)  # with several threads egglog's order changes
     answers(pipe, answer)
 

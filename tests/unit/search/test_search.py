@@ -234,7 +234,7 @@ update a[d0] = b[d0]
 update b[d0] = a[d0]
 """
     graph = parse_graph(text)
-    with pytest.raises(LumcError, match="updates"):
+    with pytest.raises(LumcError, match="E0402 an update reads a state"):
         found(graph)
 
 
