@@ -22,6 +22,7 @@ import numpy as np
 
 import lumc.codegen.gpu
 from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.text.headers import header_of
 
 Array = np.ndarray[Any, Any]
 CXX = "g++"
@@ -164,8 +165,7 @@ def _runtime() -> str:
 
 @functools.cache
 def _emulator_text() -> str:
-    files = [DEVICE_HEADER, *sorted(EMULATOR.iterdir())]
-    return "".join(f.read_text() for f in files)
+    return header_of("cuda") + "".join(f.read_text() for f in sorted(EMULATOR.iterdir()))
 
 
 def _digest(parts: Sequence[str]) -> str:

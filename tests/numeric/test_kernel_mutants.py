@@ -63,7 +63,7 @@ QUICK = {
         f"{DEFAULT} and layernorm",
     ),
     "a streamed row goes on after its end": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/stream.h",
         "LUMC_PIECE / size, left)",
         "LUMC_PIECE / size, left + 1)",
         "change_no_bit",
@@ -161,13 +161,13 @@ MORE = {
         f"({DEFAULT} or {RANDOM}) and bordered_conv",
     ),
     "logarithms around 1 are differences": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/logarithm.h",
         "0x3f864a87, 0x3f800000}",
         "0x3f864a87, 0x3f820821}",
         "whole_vectors",
     ),
     "logarithms below 0 are those above": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/logarithm.h",
         "getmantps512_mask(x, 15,",
         "getmantps512_mask(x, 7,",
         "whole_vectors",
@@ -179,7 +179,7 @@ MORE = {
         f"{DEFAULT} and running",
     ),
     "a running sum forgets all vectors but the last": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/running.h",
         "sum += v[LUMC_LANES - 1];",
         "sum = v[LUMC_LANES - 1];",
         f"{DEFAULT} and running",
@@ -296,7 +296,7 @@ MORE = {
         f"{DEFAULT} and windows",
     ),
     "keys lose NaN": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/arithmetic.h",
         "> 0x7f800000 ? lumc_float(0x7fc00000) :",
         "> 0x7f800001 ? lumc_float(0x7f800000) :",
         f"{VALUES} and max_of_windows",
@@ -359,25 +359,25 @@ MORE = {
         "schedule/operands.py", "if irregular & tile:", "if False:", f"{RANDOM} and mod_matmul"
     ),
     "a horizontal sum forgets half": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/vectors.h",
         "x2 v) { return v[0] + v[1]; }",
         "x2 v) { return v[0]; }",
         f"{RANDOM} and gemv",
     ),
     "tiles of -inf poison the sum": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/arithmetic.h",
         "return f < -0x1.fffffep127f ? -0x1.fffffep127f : f;",
         "return f;",
         f"{VALUES} and weighted",
     ),
     "exp2 loses denormals": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/power.h",
         "x = -151.0f > x ? -151.0f : x;",
         "x = -126.0f > x ? -126.0f : x;",
         f"{VALUES} and functions_of_special",
     ),
     "indices truncate": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/scalars.h",
         "return a >= 0 ? a / b : -((b - 1 - a) / b);",
         "return a / b;",
         f"{DEFAULT} and negative_division",
@@ -407,7 +407,7 @@ MORE = {
         f"{RANDOM} and linear",
     ),
     "f16 is rounded down": Mutant(
-        "codegen/cpu/lumc_kernel.h",
+        "codegen/cpu/lumc_kernel/narrow.h",
         "base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base;",
         "base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base * 0.999f;",
         f"{VALUES} and narrow_float",
