@@ -32,8 +32,8 @@ from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_o
 
 # of runner/, and main for lumc-run
 LIBRARY = (
-    *("cpu", "cuda", "features", "files", "memory"),
-    *("metal", "model", "npy", "plan", "pool", "sha256"),
+    *("cpu", "cuda", "cuda_driver", "cuda_memory", "features", "files", "memory"),
+    *("metal", "metal_framework", "model", "npy", "plan", "pool", "sha256"),
 )
 
 

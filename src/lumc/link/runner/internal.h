@@ -7,6 +7,8 @@
 #endif
 #include "lumc.h"
 
+#pragma GCC visibility push(hidden) /* a program that links the library may use these names */
+
 enum { MAX_RANK = 16, MAX_NAME = 1024, MAX_THREADS = 1024 };
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
@@ -112,6 +114,11 @@ struct block { /* memory of our own, zeroed, on huge pages when it is large */
 };
 int reserve(struct block *, size_t bytes);
 void release(struct block *);
+/* n elements of zeros, from malloc, and one more: never an empty block. NULL when *code is a failure,
+ * which it becomes when there is no memory. */
+void *zeros(size_t n, size_t size, int *code);
+enum { ALIGN = 256 }; /* of values on a GPU, which start at a multiple */
+size_t aligned(uint64_t bytes);
 
 struct source { /* a bundle that is being opened */
   const char *folder, *manifest;
@@ -158,4 +165,5 @@ int npz_write(const char *path, const lumc_tensor *, void *const *data, size_t n
 const char *dtype_name(int dtype);
 size_t dtype_bytes(int dtype);
 
+#pragma GCC visibility pop
 #endif

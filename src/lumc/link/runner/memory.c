@@ -30,6 +30,14 @@ void release(struct block *b) {
   *b = (struct block){NULL, 0};
 }
 
+size_t aligned(uint64_t bytes) { return (size_t)((bytes + ALIGN - 1) / ALIGN * ALIGN); }
+
+void *zeros(size_t n, size_t size, int *code) {
+  void *memory = *code ? NULL : calloc(n + 1, size);
+  if (!memory && !*code) *code = lumc_fail(LUMC_FAILED, "out of memory");
+  return memory;
+}
+
 int read_checked(const struct source *s, const char *name, size_t limit, char **data,
                  size_t *size) {
   struct sha256 hash;

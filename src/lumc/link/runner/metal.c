@@ -1,146 +1,17 @@
-/* metal.c - runs plans on the GPU of a Mac: Metal through the Objective-C runtime, both loaded
- * when a plan asks for them. No header of Apple is needed, so this compiles everywhere.
+/* metal.c - runs plans on the GPU of a Mac.
  *
  * CPU and GPU share the memory: the kernels read the weights where they were loaded. The kernels
  * are text, which the GPU's own compiler translates when a bundle is opened. The launches of an
  * entry are one command buffer with one encoder. */
-#include "internal.h"
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdbool.h>
+#include "metal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef METAL_OBJC
-#define METAL_OBJC "/usr/lib/libobjc.A.dylib"
-#define METAL_FRAMEWORK "/System/Library/Frameworks/Metal.framework/Metal"
-#endif
-/* without it a program on the command line has no default device */
-#define METAL_GRAPHICS "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics"
-
-typedef void *id;
-typedef void *selector;
-struct size { /* MTLSize */
-  uint64_t width, height, depth;
-};
-
 enum {
   MAX_TEXT = 1 << 28,
-  ALIGN = 256,
-  FAMILY = 1000, /* MTLGPUFamilyApple1 is 1001 */
-  MAX_FAMILY = 20,
   STATUS_ERROR = 5 /* MTLCommandBufferStatusError */
 };
-
-#define FUNCTIONS(X)                                                                              \
-  X(objc, objc_getClass, id, (const char *))                                                      \
-  X(objc, sel_registerName, selector, (const char *))                                             \
-  X(objc, objc_msgSend, void, (void))                                                             \
-  X(objc, objc_autoreleasePoolPush, void *, (void))                                               \
-  X(objc, objc_autoreleasePoolPop, void, (void *))                                                \
-  X(framework, MTLCreateSystemDefaultDevice, id, (void))
-
-#define SELECTORS(X)                                                                              \
-  X(new_object, "new")                                                                            \
-  X(release, "release")                                                                           \
-  X(string, "stringWithUTF8String:")                                                              \
-  X(text, "UTF8String")                                                                           \
-  X(description, "localizedDescription")                                                          \
-  X(name, "name")                                                                                 \
-  X(supports_family, "supportsFamily:")                                                           \
-  X(queue, "newCommandQueue")                                                                     \
-  X(fast_math, "setFastMathEnabled:")                                                             \
-  X(language, "setLanguageVersion:")                                                              \
-  X(library, "newLibraryWithSource:options:error:")                                               \
-  X(function, "newFunctionWithName:")                                                             \
-  X(pipeline, "newComputePipelineStateWithFunction:error:")                                       \
-  X(most_threads, "maxTotalThreadsPerThreadgroup")                                                \
-  X(allocate, "newBufferWithLength:options:")                                                     \
-  X(wrap, "newBufferWithBytesNoCopy:length:options:deallocator:")                                 \
-  X(contents, "contents")                                                                         \
-  X(commands, "commandBuffer")                                                                    \
-  X(encoder, "computeCommandEncoder")                                                             \
-  X(set_pipeline, "setComputePipelineState:")                                                     \
-  X(set_buffer, "setBuffer:offset:atIndex:")                                                      \
-  X(dispatch, "dispatchThreadgroups:threadsPerThreadgroup:")                                      \
-  X(end, "endEncoding")                                                                           \
-  X(commit, "commit")                                                                             \
-  X(wait, "waitUntilCompleted")                                                                   \
-  X(status, "status")                                                                             \
-  X(error, "error")                                                                               \
-  X(started, "GPUStartTime")                                                                      \
-  X(ended, "GPUEndTime")
-
-static struct {
-#define X(library, name, result, parameters) result(*name) parameters;
-  FUNCTIONS(X)
-#undef X
-#define X(name, spelled) selector name;
-  SELECTORS(X)
-#undef X
-  id device;
-  int family;        /* 7, 8, 9 of Apple7, Apple8, Apple9 */
-  char problem[512]; /* why there is nothing to run on; empty when there is */
-} metal;
-static pthread_once_t started = PTHREAD_ONCE_INIT;
-
-/* A message: objc_msgSend as a function of exactly the types that the method has. */
-#define SEND(result, ...) ((result(*)(id, selector, ##__VA_ARGS__))metal.objc_msgSend)
-
-/* ---- the machine */
-
-static const char *text_of(id string) {
-  const char *text = string ? SEND(const char *)(string, metal.text) : NULL;
-  return text ? text : "unknown error";
-}
-
-static const char *said(id error) {
-  return text_of(error ? SEND(id)(error, metal.description) : NULL);
-}
-
-static id string_of(const char *text) {
-  return SEND(id, const char *)(metal.objc_getClass("NSString"), metal.string, text);
-}
-
-static int load_functions(void) {
-  void *objc = dlopen(METAL_OBJC, RTLD_NOW | RTLD_LOCAL);
-  void *framework = objc ? dlopen(METAL_FRAMEWORK, RTLD_NOW | RTLD_LOCAL) : NULL;
-  if (!objc || !framework)
-    return snprintf(metal.problem, sizeof metal.problem,
-                    "no Metal on this machine: it is for Macs");
-  dlopen(METAL_GRAPHICS, RTLD_NOW | RTLD_LOCAL);
-#define X(library, name, result, parameters)                                                      \
-  *(void **)&metal.name = dlsym(library, #name);                                                  \
-  if (!metal.name)                                                                                \
-    return snprintf(metal.problem, sizeof metal.problem, "this Metal has no %s", #name);
-  FUNCTIONS(X)
-#undef X
-#define X(name, spelled) metal.name = metal.sel_registerName(spelled);
-  SELECTORS(X)
-#undef X
-  return 0;
-}
-
-static void start(void) {
-  if (load_functions()) return;
-  void *pool = metal.objc_autoreleasePoolPush();
-  metal.device = metal.MTLCreateSystemDefaultDevice();
-  for (int n = 1; metal.device && n <= MAX_FAMILY; ++n)
-    if (SEND(bool, long)(metal.device, metal.supports_family, FAMILY + n)) metal.family = n;
-  if (!metal.device)
-    snprintf(metal.problem, sizeof metal.problem, "Metal sees no GPU");
-  metal.objc_autoreleasePoolPop(pool);
-}
-
-static long suits(const struct plan *p) {
-  pthread_once(&started, start);
-  if (*metal.problem) return lumc_fail(0, "%s", metal.problem);
-  int needs = strncmp(p->arch, "apple", 5) ? 0 : atoi(p->arch + 5);
-  if (needs >= 7 && needs <= metal.family) return 1000 + needs;
-  return lumc_fail(0, "target %s needs a GPU of family Apple%d (an M1 has Apple7), this one is "
-                   "Apple%d", p->target, needs < 7 ? 7 : needs, metal.family);
-}
 
 /* ---- what is on the device */
 
@@ -157,14 +28,6 @@ struct metal {
   uint8_t *base; /* of memory */
   struct program *programs;
 };
-
-static size_t aligned(uint64_t bytes) { return (size_t)((bytes + ALIGN - 1) / ALIGN * ALIGN); }
-
-static void *zeros(size_t n, size_t size, int *code) {
-  void *memory = *code ? NULL : calloc(n + 1, size);
-  if (!memory && !*code) *code = lumc_fail(LUMC_FAILED, "out of memory");
-  return memory;
-}
 
 static uint8_t *contents(id buffer) { return SEND(void *)(buffer, metal.contents); }
 
@@ -202,9 +65,9 @@ static int load_library(struct metal *m, const struct source *s) {
   uint64_t version = 3 << 16 | (strstr(text, "bfloat") != NULL); /* 3.0 or 3.1 */
   SEND(void, bool)(options, metal.fast_math, false);
   SEND(void, uint64_t)(options, metal.language, version);
-  id source = string_of(text);
+  id source = metal_string(text);
   m->library = SEND(id, id, id, id *)(metal.device, metal.library, source, options, &error);
-  if (!m->library) code = refused(name, text, said(error));
+  if (!m->library) code = refused(name, text, metal_said(error));
   SEND(void)(options, metal.release);
   free(text);
   return code;
@@ -214,13 +77,14 @@ static int make_pipeline(struct metal *m, const struct kernel *k, id *pipeline) 
   id error = NULL, function;
   if (!k->blocks || !k->threads)
     return lumc_fail(LUMC_CORRUPT, "corrupt plan: kernel '%s' has no grid", k->symbol);
-  function = SEND(id, id)(m->library, metal.function, string_of(k->symbol));
+  function = SEND(id, id)(m->library, metal.function, metal_string(k->symbol));
   if (!function)
     return lumc_fail(LUMC_CORRUPT, "the compiled kernels have no '%s'", k->symbol);
   *pipeline = SEND(id, id, id *)(metal.device, metal.pipeline, function, &error);
   SEND(void)(function, metal.release);
   if (!*pipeline)
-    return lumc_fail(LUMC_DEVICE, "Metal refuses kernel '%s': %.600s", k->symbol, said(error));
+    return lumc_fail(LUMC_DEVICE, "Metal refuses kernel '%s': %.600s", k->symbol,
+                     metal_said(error));
   uint64_t most = SEND(uint64_t)(*pipeline, metal.most_threads);
   if (k->threads <= most) return LUMC_OK;
   return lumc_fail(LUMC_DEVICE, "kernel '%s' has %d threads, this GPU runs at most %d of them",
@@ -325,7 +189,8 @@ static int wait_for(id commands) {
   if (!commands) return lumc_fail(LUMC_FAILED, "Metal gives no command buffer");
   SEND(void)(commands, metal.wait);
   if (SEND(uint64_t)(commands, metal.status) != STATUS_ERROR) return LUMC_OK;
-  return lumc_fail(LUMC_FAILED, "the GPU failed: %.600s", said(SEND(id)(commands, metal.error)));
+  const char *why = metal_said(SEND(id)(commands, metal.error));
+  return lumc_fail(LUMC_FAILED, "the GPU failed: %.600s", why);
 }
 
 /* ---- the device */
@@ -421,5 +286,5 @@ static int trace(void *self, size_t entry, int threads, int64_t *times) {
   return code;
 }
 
-const struct device metal_device = {"metal", suits,  open_metal, set_threads, state,
+const struct device metal_device = {"metal", metal_suits, open_metal, set_threads, state,
                                     begin,   repeat, finish,     trace,       close_metal};

@@ -1,0 +1,147 @@
+/* cuda_memory.c - what lies on an NVIDIA GPU, and the way there: weights, states, and the values
+ * between launches. */
+#include "cuda.h"
+#include <stdlib.h>
+
+static int allocate(address *to, uint64_t bytes, const char *what) {
+  int result = nvidia.cuMemAlloc_v2(to, (size_t)bytes + ALIGN);
+  if (result != OUT_OF_MEMORY) return cuda_check(result, what);
+  return lumc_fail(LUMC_FAILED, "the GPU has no %.1f MB left for %s", (double)bytes / 1e6, what);
+}
+
+int cuda_upload(const struct cuda *m, address to, const void *from, uint64_t bytes) {
+  if (!bytes) return LUMC_OK;
+  return cuda_check(nvidia.cuMemcpyHtoDAsync_v2(to, from, (size_t)bytes, m->stream), "upload");
+}
+
+int cuda_download(const struct cuda *m, void *to, address from, uint64_t bytes) {
+  if (!bytes) return LUMC_OK;
+  return cuda_check(nvidia.cuMemcpyDtoHAsync_v2(to, from, (size_t)bytes, m->stream), "download");
+}
+
+int cuda_wait(const struct cuda *m) {
+  return cuda_check(nvidia.cuStreamSynchronize(m->stream), "run");
+}
+
+static int by_offset(const void *a, const void *b) {
+  const struct range *x = a, *y = b;
+  if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+  return (x->bytes < y->bytes) - (x->bytes > y->bytes); /* the longest first */
+}
+
+/* What of the weights this plan reads: a bundle for several targets holds more. */
+static int find_ranges(struct cuda *m) {
+  size_t n = 0, kept = 0;
+  int code = LUMC_OK;
+  for (int pass = 0; pass < 2 && !code; ++pass) {
+    if (pass) m->ranges = zeros(n, sizeof *m->ranges, &code);
+    n = 0;
+    for (size_t e = 0; e < m->plan->n_entries && !code; ++e)
+      for (size_t i = 0; i < m->plan->entries[e].n_launches; ++i) {
+        const struct launch *l = &m->plan->entries[e].launches[i];
+        for (size_t k = 0; k < l->n_args; ++k)
+          if (l->args[k].place == WEIGHT) {
+            if (pass) m->ranges[n] = (struct range){l->args[k].offset, l->args[k].bytes, 0};
+            ++n;
+          }
+      }
+  }
+  if (code) return code;
+  qsort(m->ranges, n, sizeof *m->ranges, by_offset);
+  for (size_t i = 0; i < n; ++i)
+    if (!kept || m->ranges[kept - 1].offset != m->ranges[i].offset)
+      m->ranges[kept++] = m->ranges[i];
+  m->n_ranges = kept;
+  return LUMC_OK;
+}
+
+int cuda_load_weights(struct cuda *m, const struct source *s) {
+  struct block all = {NULL, 0};
+  uint64_t bytes = 0;
+  int code = find_ranges(m);
+  if (!code) code = read_weights(s, m->plan, &all);
+  for (size_t i = 0; i < m->n_ranges; ++i) bytes += aligned(m->ranges[i].bytes);
+  if (!code) code = allocate(&m->weights, bytes, "the weights");
+  address at = m->weights;
+  for (size_t i = 0; i < m->n_ranges && !code; ++i) {
+    struct range *r = &m->ranges[i];
+    r->at = at;
+    at += aligned(r->bytes);
+    code = cuda_upload(m, r->at, all.data + r->offset, r->bytes);
+  }
+  if (m->stream && nvidia.cuStreamSynchronize(m->stream) && !code)
+    code = lumc_fail(LUMC_FAILED, "the weights did not reach the GPU");
+  release(&all);
+  return code;
+}
+
+int cuda_place_states(struct cuda *m) {
+  uint64_t bytes = 0;
+  int code = LUMC_OK;
+  m->state = zeros(m->plan->n_states, sizeof *m->state, &code);
+  for (size_t i = 0; i < m->plan->n_states && !code; ++i) {
+    m->state[i] = (size_t)bytes;
+    bytes += aligned(m->plan->states[i].bytes);
+  }
+  if (!code) code = reserve(&m->mirror, (size_t)bytes);
+  if (!code) code = allocate(&m->states, bytes, "the states");
+  m->mirrored = 1; /* zeros */
+  return code;
+}
+
+/* Arena, inputs and outputs one after another; entries share the memory. */
+int cuda_place_values(struct cuda *m) {
+  uint64_t most = 0;
+  int code = LUMC_OK;
+  m->programs = zeros(m->plan->n_entries, sizeof *m->programs, &code);
+  for (int pass = 0; pass < 2 && !code; ++pass) {
+    if (pass) code = allocate(&m->memory, most, "the values between kernels");
+    for (size_t e = 0; e < m->plan->n_entries && !code; ++e) {
+      const struct entry *entry = &m->plan->entries[e];
+      struct program *p = &m->programs[e];
+      uint64_t at = aligned(entry->arena);
+      if (!pass) p->inputs = zeros(entry->n_inputs, sizeof *p->inputs, &code);
+      if (!pass) p->outputs = zeros(entry->n_outputs, sizeof *p->outputs, &code);
+      for (size_t i = 0; i < entry->n_inputs && !code; at += aligned(entry->inputs[i++].bytes))
+        p->inputs[i] = m->memory + at;
+      for (size_t i = 0; i < entry->n_outputs && !code; at += aligned(entry->outputs[i++].bytes))
+        p->outputs[i] = m->memory + at;
+      if (at > most) most = at;
+    }
+  }
+  return code;
+}
+
+address cuda_place(const struct cuda *m, size_t entry, const struct arg *a) {
+  const struct program *p = &m->programs[entry];
+  const struct range key = {a->offset, UINT64_MAX, 0};
+  switch (a->place) {
+  case INPUT: return p->inputs[a->index];
+  case OUTPUT: return p->outputs[a->index];
+  case ARENA: return m->memory + a->offset;
+  case STATE: return m->states + m->state[a->index];
+  case WEIGHT: { /* the first range at or after the key */
+    size_t low = 0, high = m->n_ranges;
+    while (low < high) {
+      size_t middle = (low + high) / 2;
+      if (by_offset(&m->ranges[middle], &key) < 0)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return m->ranges[low].at;
+  }
+  default: return 0;
+  }
+}
+
+int cuda_move_states(const struct cuda *m, int to_device) {
+  int code = LUMC_OK;
+  for (size_t i = 0; i < m->plan->n_states && !code; ++i) {
+    uint8_t *host = m->mirror.data + m->state[i];
+    size_t bytes = m->plan->states[i].bytes;
+    address there = m->states + m->state[i];
+    code = to_device ? cuda_upload(m, there, host, bytes) : cuda_download(m, host, there, bytes);
+  }
+  return code ? code : cuda_wait(m);
+}
