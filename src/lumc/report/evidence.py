@@ -24,9 +24,10 @@ from lumc.profile.choose import estimate
 from lumc.profile.price import program_us
 from lumc.profile.records import NAME, Records, Setting, read_lines, text_of
 from lumc.report import gains
+from lumc.report.describe import launches
 from lumc.report.gathered import Evidence
 from lumc.report.programs import at, region_rows
-from lumc.report.show import launches, read
+from lumc.report.show import read
 from lumc.report.words import difference, equations, schedule_words
 from lumc.schedule.plan import KernelPlan, Plan
 
