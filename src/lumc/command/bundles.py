@@ -211,17 +211,18 @@ def verify(
     ]
     if rounding and tolerance is None:
         note(f"verify: operands of products have 11 bits (tf32): up to {rounding:.1e} is allowed")
-    if as_json:
-        print(json.dumps([asdict(r) for r in rows]))
-    else:
-        for r in rows:
-            where = ", ".join(map(str, r.worst_index))
-            print(
-                f"{'ok  ' if r.ok else 'FAIL'} {r.output} against {r.against}: relative L2 "
-                f"{r.relative_l2:.2e}, worst [{where}] got {r.got:.9g} want {r.want:.9g}"
-            )
+    print(json.dumps([asdict(r) for r in rows]) if as_json else "\n".join(map(said, rows)))
     if not all(r.ok for r in rows):
         sys.exit(int(Exit.MISMATCH))
+
+
+def said(r: Comparison) -> str:
+    """A comparison in a line."""
+    where = ", ".join(map(str, r.worst_index))
+    return (
+        f"{'ok  ' if r.ok else 'FAIL'} {r.output} against {r.against}: relative L2 "
+        f"{r.relative_l2:.2e}, worst [{where}] got {r.got:.9g} want {r.want:.9g}"
+    )
 
 
 def common_outputs(

@@ -6,30 +6,25 @@ same bytes.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lumc.artifacts import files
+from lumc.command.plan import ProfileOptions, make_plan, parse_seconds
 from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
 from lumc.frontend.precision import Precision, reduce_precision
-from lumc.report.log import Log, interruptible, traced
+from lumc.report.log import Log, traced
 
 if TYPE_CHECKING:
     from lumc.codegen.code import Code
     from lumc.codegen.tile.passes import Watch
     from lumc.codegen.tile.program import Program
     from lumc.graph.graph import Graph
-    from lumc.kernel.target import Target
-    from lumc.link.toolchain import Toolchain
-    from lumc.profile.measure import Bench
-    from lumc.profile.session import Progress
-    from lumc.report.trace import Trace
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
 
@@ -140,36 +135,6 @@ def report_space(space: Space, log: Log) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ProfileOptions:
-    """The options of ``lumc profile``, which ``compile`` shares."""
-
-    estimate: bool
-    budget: str
-    trials: int
-    fraction: float
-    seed: int
-    threads: int
-    frozen: bool
-    cc: str | None
-    nvcc: str | None
-    cache: Path  # the folder of records
-
-
-def parse_seconds(text: str) -> float:
-    """``90``, ``60s``, ``5m`` or ``1h`` in seconds; E0203 for anything else."""
-    number, unit = text.rstrip("smh"), text[len(text.rstrip("smh")) :]
-    try:
-        seconds = float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
-        if not seconds >= 0:
-            raise ValueError
-        return seconds
-    except (ValueError, KeyError):
-        what = f"--budget {text}: expected a time"
-        fix = "for example --budget 60s or --budget 5m"
-        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE) from None
-
-
 def profile(
     source: str, output: str, options: ProfileOptions, verbose: int, trace: str | None = None
 ) -> None:
@@ -181,109 +146,6 @@ def profile(
         with log.step("profile"):
             plan = make_plan(space, options, log)
         files.write(plan, digest, output)
-
-
-def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
-    """The plan of least estimate, or of least time."""
-    from lumc.profile.choose import estimate
-
-    untimed = "" if options.estimate else why_untimed(space.target, options.nvcc)
-    if untimed and options.frozen:
-        what = f"nothing can be measured for {space.target.name} here: {untimed}"
-        raise LumcError("E0706", what, fix="leave out --frozen", exit=Exit.TOOLCHAIN)
-    if untimed:
-        log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
-    if options.estimate or untimed:
-        space = replace(space, target=replace(space.target, threads=options.threads))
-        return estimate(space, partial(log, 1))
-    from lumc.report.progress import progress
-
-    with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
-        return _tune(space, options, stopped, say, log)
-
-
-def why_untimed(target: Target, nvcc: str | None) -> str:
-    """What keeps candidates for a target from being timed on this machine."""
-    if target.kind == "cpu":
-        return ""
-    if target.kind != "cuda":
-        return "only CPUs and NVIDIA GPUs are timed"
-    from lumc.link import cuda
-    from lumc.runtime.nvidia import capability
-
-    try:
-        capability()
-        cuda.find(nvcc)
-    except LumcError as e:
-        return e.what
-    return ""
-
-
-def _tune(
-    space: Space,
-    options: ProfileOptions,
-    stopped: Callable[[], bool],
-    say: Callable[[Progress], None],
-    log: Log,
-) -> Plan:
-    from lumc.link.toolchain import find
-    from lumc.profile import phases
-    from lumc.profile.ledger import Ledger, Options
-    from lumc.profile.records import Records, Setting
-    from lumc.profile.session import Session
-
-    target = replace(space.target, threads=options.threads)
-    tools = find(options.cc)
-    device = _gpu(target, tools, options.nvcc) if target.gpu else _cpu(target, tools, log.trace)
-    records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
-    wanted = Options(
-        budget_s=parse_seconds(options.budget),
-        trials=options.trials,
-        fraction=options.fraction,
-        seed=options.seed,
-        frozen=options.frozen,
-        cache_bytes=device.cache_bytes,
-    )
-    space = replace(space, target=target)
-    try:
-        ledger = Ledger(space, wanted, records, partial(log, 1))
-        return phases.profile(Session(ledger, device.bench, stopped, say))
-    finally:
-        records.close()
-
-
-class Device(NamedTuple):
-    """What candidates are timed on."""
-
-    bench: Callable[[], Bench]
-    fingerprint: str  # of the machine
-    tools: str  # of the compiler
-    cache_bytes: int
-
-
-def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
-    from lumc.lab import device
-    from lumc.link.toolchain import KERNEL_FLAGS, fingerprint
-    from lumc.profile.measure import Bench
-
-    bench: Callable[[], Bench] = partial(Bench, target, tools)
-    if trace:
-        from lumc.report.trace import TracedBench
-
-        bench = partial(TracedBench, trace, target, tools)
-    marks = fingerprint(tools, (*KERNEL_FLAGS, *target.flags))
-    return Device(bench, device.fingerprint(), marks, device.cache_bytes())
-
-
-def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
-    from lumc.link import cuda
-    from lumc.profile.measure_gpu import GpuBench
-    from lumc.runtime import nvidia
-
-    compiler = cuda.find(nvcc)
-    bench = partial(GpuBench, target, tools, compiler)
-    marks = hashlib.sha256(repr((compiler.version, cuda.FLAGS)).encode()).hexdigest()[:16]
-    return Device(bench, nvidia.fingerprint(), marks, nvidia.cache_bytes())
 
 
 def tile_programs(log: Log, check: bool = False) -> Watch:
