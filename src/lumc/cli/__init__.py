@@ -1,0 +1,65 @@
+"""The command line: each command parses its options, calls one function and writes the result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+
+import click
+
+from lumc import __version__
+from lumc.cli import bundles, cache, passes, reports
+from lumc.errors import Exit, LumcError
+
+
+def main() -> None:
+    """Run the command line; every failure is one message and the right exit code."""
+    warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
+    try:
+        code = commands.main(standalone_mode=False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is done: too late for ^C
+        sys.stdout.flush()
+        sys.exit(code or 0)
+    except LumcError as e:
+        click.echo(str(e), err=True)
+        sys.exit(int(e.exit))
+    except click.exceptions.Abort:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more finds nothing left to interrupt
+        click.echo("interrupted", err=True)
+        sys.exit(int(Exit.INTERRUPTED))
+    except click.ClickException as e:
+        e.show()
+        sys.exit(e.exit_code)
+    except BrokenPipeError:  # the reader went away, as in `lumc show x | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as e:
+        from lumc.report.log import unexpected
+
+        click.echo(unexpected(e, sys.argv), err=True)
+        sys.exit(int(Exit.FAILED))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="lumc")
+def commands() -> None:
+    """Make neural networks fast by search.
+
+    \b
+    lumc import bert/ --dim b=1 --dim s=128 -o bert.lg
+    lumc compile bert.lg -o bert.lb
+    lumc run bert.lb --input input_ids=ids.npy --input attention_mask=mask.npy -o out.npz
+
+    'compile' is search | profile | codegen | link; every pass reads one file and writes one file.
+    """
+
+
+for command in (
+    *(passes.import_, passes.search, passes.profile, passes.codegen, passes.link, passes.compile_),
+    *(bundles.run, bundles.verify, bundles.bench),
+    *(reports.show, reports.explain, reports.report, reports.targets, reports.doctor),
+    cache.cache,
+):
+    commands.add_command(command)

@@ -1,0 +1,86 @@
+"""The commands that run a bundle."""
+
+from __future__ import annotations
+
+import click
+
+from lumc.cli.options import options
+
+
+@click.command()
+@click.argument("bundle")
+@options("inputs")
+@click.option("-o", "--output", metavar="FILE", help=".npz, or .npy for a single output.")
+@click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
+@options("entry", "device", "threads", "trace", "json")
+def run(
+    bundle: str,
+    inputs: tuple[str, ...],
+    output: str | None,
+    state: str | None,
+    entry: str,
+    device: str | None,
+    threads: int,
+    trace: str | None,
+    as_json: bool,
+) -> None:
+    """Run a bundle on .npy or .npz inputs.
+
+    --trace times every launch on every thread of a second run; it costs a few ns per launch.
+    """
+    from lumc.command import bundles
+
+    bundles.run(bundle, inputs, output, state, entry, threads, as_json, trace, device or "")
+
+
+@click.command()
+@click.argument("bundle")
+@options("inputs")
+@click.option("--source", "model", help="Compare with this .lg, .onnx or Hugging Face folder too.")
+@click.option(
+    "--tolerance",
+    type=float,
+    help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
+)
+@options("entry", "device", "threads", "seed", "json")
+def verify(
+    bundle: str,
+    inputs: tuple[str, ...],
+    model: str | None,
+    tolerance: float | None,
+    entry: str,
+    device: str | None,
+    threads: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Compare a bundle with the float64 oracle; exit code 3 on a difference.
+
+    Inputs that are not given are drawn at random. With --source, the original model is also run by
+    onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed. A .lg
+    is computed in float64: so is shown what reduced precision costs.
+    """
+    from lumc.command import bundles
+
+    bundles.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json, device or "")
+
+
+@click.command()
+@click.argument("bundle")
+@options("inputs")
+@click.option("--seconds", default=1.0, show_default=True, help="How long to sample.")
+@options("entry", "device", "threads", "seed", "json")
+def bench(
+    bundle: str,
+    inputs: tuple[str, ...],
+    seconds: float,
+    entry: str,
+    device: str | None,
+    threads: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Time a bundle; the minimum is the figure to compare."""
+    from lumc.command import bundles
+
+    bundles.bench(bundle, inputs, seconds, entry, threads, seed, as_json, device or "")

@@ -1,0 +1,59 @@
+"""The commands for the timing records that are kept."""
+
+from __future__ import annotations
+
+import click
+
+from lumc.cli.environment import cache_folder, objects_folder
+from lumc.cli.options import options
+
+
+@click.group()
+def cache() -> None:
+    """Look after the timing records that 'profile' keeps."""
+
+
+@cache.command("list")
+@options("cache", "json")
+def cache_list(cache: str | None, as_json: bool) -> None:
+    """One line per kernel: trials, best time, why its search ended."""
+    from lumc.report import cache as report
+
+    report.list_(cache_folder(cache), as_json)
+
+
+@cache.command("prune")
+@options("cache")
+def cache_prune(cache: str | None) -> None:
+    """Drop records that are slower, older or damaged, and compiled objects of no use."""
+    from lumc.report import cache as report
+
+    report.prune(cache_folder(cache), objects_folder())
+
+
+@cache.command("merge")
+@click.argument("sources", metavar="FILE|DIR...", nargs=-1, required=True)
+@options("cache")
+def cache_merge(sources: tuple[str, ...], cache: str | None) -> None:
+    """Take in the records of other machines; they seed searches and pass for none here."""
+    from lumc.report import cache as report
+
+    report.merge(cache_folder(cache), sources)
+
+
+@cache.command("verify")
+@options("cache")
+def cache_verify(cache: str | None) -> None:
+    """Read every record and compiled object; exit code 5 when some are damaged."""
+    from lumc.report import cache as report
+
+    report.verify(cache_folder(cache), objects_folder())
+
+
+@cache.command("export")
+@options("cache", "out")
+def cache_export(cache: str | None, output: str) -> None:
+    """Write the records as one file, for another machine or a repository."""
+    from lumc.report import cache as report
+
+    report.export(cache_folder(cache), output)

@@ -1,0 +1,141 @@
+"""The passes as commands, and all of them in a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lumc.cli.environment import cache_folder, objects_folder
+from lumc.cli.options import PROFILE, options
+
+if TYPE_CHECKING:
+    from lumc.command.plan import ProfileOptions
+
+
+def profile_options(cache: str | None, **chosen: Any) -> ProfileOptions:
+    from lumc.command.plan import ProfileOptions
+
+    return ProfileOptions(cache=cache_folder(cache), **chosen)
+
+
+@click.command("import")
+@click.argument("source", metavar="FOLDER|MODEL.onnx|SCRIPT.py:FUNCTION")
+@options("out", "dim")
+@click.option("--copy-weights", is_flag=True, help="Copy the weights beside the graph.")
+@options("dtype", "weights", "verbose")
+def import_(
+    source: str,
+    output: str,
+    dims: tuple[str, ...],
+    copy_weights: bool,
+    dtype: str | None,
+    weights: str | None,
+    verbose: int,
+) -> None:
+    """Lower a model to the twelve primitives: a .lg graph.
+
+    SOURCE is a Hugging Face folder (config.json + safetensors), an ONNX file, or a Python script
+    whose FUNCTION returns a lumc Model (the script is run: use only code you trust). Weights are
+    referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
+    are read.
+    """
+    from lumc.command import passes
+
+    wanted = passes.Precision(dtype, weights)
+    passes.import_model(source, output, dims, copy_weights, wanted, verbose)
+
+
+@click.command()
+@options("input", "out", "target", "dim", "dtype", "weights", "limits", "seed", "verbose")
+def search(
+    source: str,
+    output: str,
+    target: str,
+    dims: tuple[str, ...],
+    dtype: str | None,
+    weights: str | None,
+    max_nodes: int,
+    seed: int,
+    verbose: int,
+) -> None:
+    """Find equivalent programs: .lg in, .ls search space out."""
+    from lumc.command import passes
+
+    wanted = passes.Precision(dtype, weights)
+    passes.search(source, output, target, dims, wanted, max_nodes, seed, verbose)
+
+
+@click.command()
+@options("input", "out", *PROFILE, "trace", "verbose")
+def profile(source: str, output: str, trace: str | None, verbose: int, **chosen: Any) -> None:
+    """Choose the fastest program by measuring: .ls in, .lp plan out.
+
+    Stops when no kernel can gain, or after the budget; Ctrl-C writes the best plan so far.
+    Times are kept: the next search goes on where this one ended.
+    """
+    from lumc.command import passes
+
+    passes.profile(source, output, profile_options(**chosen), verbose, trace)
+
+
+@click.command()
+@click.option("--check-tiles", is_flag=True, help="Verify tile programs after every pass (E0417).")
+@options("input", "out", "verbose")
+def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
+    """Print the chosen kernels: .lp in, .lk kernels out."""
+    from lumc.command import passes
+
+    passes.codegen(source, output, check_tiles, verbose)
+
+
+@click.command()
+@click.argument("sources", metavar="[FILE|-]...", nargs=-1)
+@click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
+@options("zip", "cc", "nvcc", "verbose")
+def link(
+    sources: tuple[str, ...],
+    output: str,
+    as_zip: bool,
+    cc: str | None,
+    nvcc: str | None,
+    verbose: int,
+) -> None:
+    """Compile the kernels and pack the weights: .lk in, .lb bundle out.
+
+    Several .lk files of one graph, each for another target, make one bundle that runs on all.
+    """
+    from lumc.command import passes
+
+    compilers = passes.Compilers(cc, nvcc, objects_folder())
+    passes.link(sources or ("-",), output, as_zip, compilers, verbose)
+
+
+@click.command("compile")
+@options("input")
+@click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
+@options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "zip")
+@click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
+@options("trace", "verbose")
+def compile_(
+    source: str,
+    output: str,
+    target: str,
+    dims: tuple[str, ...],
+    dtype: str | None,
+    weights: str | None,
+    max_nodes: int,
+    as_zip: bool,
+    save_temps: str | None,
+    trace: str | None,
+    verbose: int,
+    **chosen: Any,
+) -> None:
+    """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle."""
+    from lumc.command import passes
+
+    measuring, kept = profile_options(**chosen), objects_folder()
+    how = passes.CompileOptions(
+        measuring, target, dims, max_nodes, as_zip, save_temps, kept, verbose, trace
+    )
+    passes.compile_model(source, output, how, passes.Precision(dtype, weights))
