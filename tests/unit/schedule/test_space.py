@@ -211,7 +211,7 @@ def test_large_copies_are_left_out() -> None:
 def test_a_path_goes_on_from_its_start() -> None:
     g = Grammar(matmul(40, 50, 60), V4)
     start = g.nearest(g.values(g.default))[:3]
-    flags = 2**2  # copies may be turned, rows fetched ahead
+    flags = 2**3  # copies may be turned, rows fetched ahead, what lies beside too
     assert sum(n for _, n in g.options(())) * factorial(2) * 3 * flags == g.size()
     path = g.sample(random.Random(1), start)
     assert path[:3] == start and g.path(g.build(path)) == path
