@@ -15,7 +15,6 @@ of these schedules are refused then, in milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from lumc.kernel.term import Kernel
@@ -29,7 +28,7 @@ from lumc.schedule.applies import (
     streamable,
     turnable,
 )
-from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, held, spread
+from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, spread
 from lumc.schedule.operands import pairs
 from lumc.schedule.reductions import (
     broadcasts,
@@ -53,7 +52,7 @@ from lumc.schedule.reductions import (
     streams,
     windows,
 )
-from lumc.schedule.schedule import Schedule, Stage, Threads
+from lumc.schedule.schedule import Schedule, Stage
 
 BLOCKS = (32, 64, 128, 256, 512, 1024)  # threads of a block
 ALONG_ROWS = (4, 8, 16, 32, 64, 128, 256, 1024)  # of them
@@ -377,53 +376,11 @@ def choices_on(gpu: bool) -> tuple[Choice, ...]:
 
 def off(gpu: bool) -> dict[str, Any]:
     """The fields of a schedule that no row fills on a machine, where they are not the default."""
-    idle = (row for row in _absent(gpu) if row.idle is not None)
+    idle = (row for row in absent(gpu) if row.idle is not None)
     return {f: v for row in idle for f, v in spread(row.fields, row.idle).items()}
 
 
-def _absent(gpu: bool) -> list[Choice]:
+def absent(gpu: bool) -> list[Choice]:
+    """The rows whose fields no row fills on a kind of machine."""
     here = {f for row in choices_on(gpu) for f in row.fields}
     return [row for row in CHOICES if not here & {*row.fields}]
-
-
-def refusals(c: Case, schedule: Schedule) -> Iterator[str]:
-    """What is not legal in a schedule of this kernel: whatever a row does not allow, or what has
-    no row on this kind of machine."""
-    s = schedule
-    for i, p in enumerate(s.stages):
-        found = (*_unlawful(c, i, p, s.threads), *_astray(c, "reduction", p, Stage()))
-        yield from (f"stage {i}: {what}" for what in found)
-    records = {"kernel": s, "nest": s, "block": s.threads, "threads": s.threads}
-    for row in (row for row in choices_on(c.gpu) if row.of in records):
-        if not row.allows(c, None, s, held(records[row.of], row.fields)):
-            yield _refused(row, records[row.of])
-    tiles = next(row for row in CHOICES if row.of == "axis")
-    bad = (a for a, n in s.tile.items() if not tiles.allows(c, a, s, n))
-    yield from (f"tile {s.tile[a]} of axis {a}: {tiles.law}" for a in bad)
-    yield from _astray(c, "kernel", s, Schedule((), 0))
-
-
-def _unlawful(c: Case, i: int, p: Stage, threads: Threads | None) -> Iterator[str]:
-    """The first choice of a reduction that those before it do not allow."""
-    state = c.start(threads.count if threads else 0)
-    for row in (row for row in choices_on(c.gpu) if row.of == "reduction"):
-        value = held(p, row.fields)
-        if not row.allows(c, i, state, value):
-            yield _refused(row, p)
-            return
-        state = state._replace(stage=replace(state.stage, **spread(row.fields, value)))
-
-
-def _refused(row: Choice, record: Any) -> str:
-    return f"{_told(row, record)}: {row.law}"
-
-
-def _told(row: Choice, record: Any) -> str:
-    return ", ".join(f"{f} {getattr(record, f)}" for f in row.fields)
-
-
-def _astray(c: Case, of: str, record: Any, usual: Any) -> Iterator[str]:
-    """What is asked of another kind of machine."""
-    for row in (row for row in _absent(c.gpu) if row.of == of):
-        if held(record, row.fields) not in (held(usual, row.fields), row.idle):
-            yield f"{_told(row, record)}: not on {c.target.name}"

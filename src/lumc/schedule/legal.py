@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import subterms
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.schedule.case import Case
-from lumc.schedule.choices import refusals
-from lumc.schedule.schedule import Schedule
+from lumc.schedule.case import Case, Choice, held, spread
+from lumc.schedule.choices import CHOICES, absent, choices_on
+from lumc.schedule.schedule import Schedule, Stage, Threads
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")  # names reach the generated source
 
@@ -64,3 +67,46 @@ def check_schedule(kernel: Kernel, schedule: Schedule, target: Target) -> None:
     if problems:
         where = f"kernel '{kernel.name}'"
         raise LumcError("E0411", "; ".join(problems), where=where)
+
+
+def refusals(c: Case, schedule: Schedule) -> Iterator[str]:
+    """What is not legal in a schedule of this kernel: whatever a row does not allow, or what has
+    no row on this kind of machine."""
+    s = schedule
+    for i, p in enumerate(s.stages):
+        found = (*_unlawful(c, i, p, s.threads), *_astray(c, "reduction", p, Stage()))
+        yield from (f"stage {i}: {what}" for what in found)
+    records = {"kernel": s, "nest": s, "block": s.threads, "threads": s.threads}
+    for row in (row for row in choices_on(c.gpu) if row.of in records):
+        if not row.allows(c, None, s, held(records[row.of], row.fields)):
+            yield _refused(row, records[row.of])
+    tiles = next(row for row in CHOICES if row.of == "axis")
+    bad = (a for a, n in s.tile.items() if not tiles.allows(c, a, s, n))
+    yield from (f"tile {s.tile[a]} of axis {a}: {tiles.law}" for a in bad)
+    yield from _astray(c, "kernel", s, Schedule((), 0))
+
+
+def _unlawful(c: Case, i: int, p: Stage, threads: Threads | None) -> Iterator[str]:
+    """The first choice of a reduction that those before it do not allow."""
+    state = c.start(threads.count if threads else 0)
+    for row in (row for row in choices_on(c.gpu) if row.of == "reduction"):
+        value = held(p, row.fields)
+        if not row.allows(c, i, state, value):
+            yield _refused(row, p)
+            return
+        state = state._replace(stage=replace(state.stage, **spread(row.fields, value)))
+
+
+def _refused(row: Choice, record: Any) -> str:
+    return f"{_told(row, record)}: {row.law}"
+
+
+def _told(row: Choice, record: Any) -> str:
+    return ", ".join(f"{f} {getattr(record, f)}" for f in row.fields)
+
+
+def _astray(c: Case, of: str, record: Any, usual: Any) -> Iterator[str]:
+    """What is asked of another kind of machine."""
+    for row in (row for row in absent(c.gpu) if row.of == of):
+        if held(record, row.fields) not in (held(usual, row.fields), row.idle):
+            yield f"{_told(row, record)}: not on {c.target.name}"

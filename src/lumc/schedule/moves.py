@@ -16,8 +16,9 @@ from typing import Any
 
 from lumc.graph.expr import Expr
 from lumc.schedule.case import spread
-from lumc.schedule.first import contraction_stage, tiled
+from lumc.schedule.first import tiled
 from lumc.schedule.first_blocks import guesses
+from lumc.schedule.first_stages import contraction_stage
 from lumc.schedule.schedule import Schedule, Stage
 from lumc.schedule.space import Grammar, Name
 

@@ -11,7 +11,7 @@ from lumc.kernel.running import running
 from lumc.kernel.term import dtype
 from lumc.schedule.applies import has_windows, own_axes, unit_of
 from lumc.schedule.case import Blocks, Case, Limits, Values, bits
-from lumc.schedule.first import contraction_stage
+from lumc.schedule.first_stages import contraction_stage
 from lumc.schedule.fragment import multiplied
 from lumc.schedule.operands import can_dot, from_memory, lanes, operand_of, pairs, staging_modes
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
