@@ -62,8 +62,8 @@ class Part(NamedTuple):
 # words, 47 of it from reports, 103; what is legal, and what leaves nothing to do, of every one 305,
 # 11 more where records are read, which may be older than that;
 # statements under tile programs, whose names are known, 80, less the loops over lanes of C, which
-# live there; headers in parts 4; defaults in files of one noun 60. Lower it with every simplification. Commands and reports have 42
-# more, the imports of files of one noun each.
+# live there; headers in parts 4; defaults in files of one noun 60. Lower it with every
+# simplification. Commands and reports have 42 more, the imports of files of one noun each.
 PARTS = (
     Part(
         "the machine-free compiler",
