@@ -9,6 +9,9 @@ static double now_us(void) {
   return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
+/* The threads of all samples; NULL without memory. */
+struct pool *timer_pool(int threads) { return pool_new(threads); }
+
 /* `n` samples of `inner` runs in lock step, on the sets of arguments in turn; microseconds of one
  * run, or of the first of `slices` of it. Returns 0, or 1 without memory. */
 int timer_sample(struct pool *pool, void *run, void ***sets, long n_sets, long parallel, long slices,

@@ -201,8 +201,8 @@ class Timer:
 
     def __init__(self, path: str, threads: int) -> None:
         self.library, self.threads = ctypes.CDLL(path), threads
-        self.library.pool_new.restype = ctypes.c_void_p
-        self.pool = ctypes.c_void_p(self.library.pool_new(threads))
+        self.library.timer_pool.restype = ctypes.c_void_p
+        self.pool = ctypes.c_void_p(self.library.timer_pool(threads))
         if not self.pool:
             raise MemoryError
 
