@@ -16,12 +16,12 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 ROOT = REPOSITORY / "src" / "lumc"
-ROOMS = ("graph", "kernel", "search")
+ROOMS = ("graph", "kernel", "schedule", "search", "codegen/tile")
 CODE = re.compile(r"E0\d{3}")
 # a float says its unit in its name, or it is said beside it
 NAMED = re.compile(r"(^|_)(us|s|seconds|g?flops|nbytes|share|ratio)$")
 UNIT = re.compile(
-    r"\b(us|microseconds?|seconds?|bytes?|GB/s|GFLOP/s|elements?|operations?|shares?|ratio)\b",
+    r"\b(us|microseconds?|seconds?|bytes?|GB/s|GFLOP/s|elements?|operations?|steps?|shares?|ratio)\b",
     re.IGNORECASE,
 )
 

@@ -58,6 +58,7 @@ class Case:
 
     @cached_property
     def default(self) -> Schedule:
+        """The schedule of the first guess for this machine."""
         if self.gpu:
             return next(guesses(self.kernel, self.target))
         return default_schedule(self.kernel, self.target)

@@ -53,6 +53,7 @@ def from_memory(rows: int, vectors: int, nbytes: int) -> bool:
 
 
 def product(parts: list[Expr]) -> Expr:
+    """The terms multiplied with one another, at least one."""
     return reduce(partial(binary, "mul"), parts)
 
 

@@ -24,6 +24,7 @@ COPIED = ("inner", "hoist")  # while the kernel runs
 
 
 def forms(c: Case, i: int, _: Blocks) -> Iterator[tuple[Any, ...]]:
+    """How a reduction may be done: form, rows axis, lane axis, lanes."""
     stage = c.kernel.stages[i]
     yield from (("contract", *pair, "reduced") for pair in pairs(stage))
     yield from (("dot", *p, "reduced") for p in pairs(stage) if not c.gpu and can_dot(stage, p))
@@ -33,6 +34,8 @@ def forms(c: Case, i: int, _: Blocks) -> Iterator[tuple[Any, ...]]:
 
 
 def staged(side: str) -> Values:
+    """How operand ``side`` (a or b) may be read, after the axes are chosen."""
+
     def values(c: Case, i: int, state: Blocks) -> list[str]:
         if state.stage.form == "rows":
             return ["none"]
@@ -66,6 +69,7 @@ def _sound(c: Case, i: int, p: Stage) -> list[Stage]:
 
 
 def broadcasts(c: Case, i: int, state: Blocks) -> tuple[bool, ...]:
+    """Whether elements of a may be loaded once: where products could read them from memory."""
     p, kind = state.stage, dtype(c.kernel.stages[i])
     can = p.form == "contract" and p.nv > 1
     can = can and from_memory(p.mr, p.nv, lanes(c.target, kind) * kind.nbytes)
@@ -91,6 +95,7 @@ def _units(c: Case, i: int, state: Blocks) -> dict[str, int]:
 
 
 def deals(c: Case, i: int, state: Blocks, value: tuple[str, tuple[int, int]]) -> bool:
+    """Does a grid have all threads of the block, or all of its warps?"""
     fragment, (rows, along) = value
     alone = state.stage.rows_axis is None and rows > 1
     return rows * along == _units(c, i, state).get(fragment, 0) and not alone
@@ -107,6 +112,7 @@ def streams(c: Case, i: int, state: Blocks) -> list[int]:
 
 
 def has_streams(c: Case, i: int, state: Blocks, value: int) -> bool:
+    """Are there several accumulators in this form at all?"""
     p = state.stage
     along = p.form == "rows" and p.lanes == "reduced"
     return value == 1 or along or c.kernel.stages[i].kind == "wsum"
@@ -123,6 +129,7 @@ def _own(c: Case, i: int, state: Blocks, field: str) -> list[Any]:
 
 
 def windows(c: Case, i: int, state: Blocks) -> tuple[bool, ...]:
+    """Whether copied windows that overlap may be copied one by one."""
     p, stage = state.stage, c.kernel.stages[i]
     copied = [s for s in "ab" if p.form != "rows" and p.staging(s) in COPIED]
     found = (operand_of(stage, (p.rows_axis, p.lane_axis or ""), s) for s in copied)
@@ -130,6 +137,7 @@ def windows(c: Case, i: int, state: Blocks) -> tuple[bool, ...]:
 
 
 def panels_outside(c: Case, i: int, state: Blocks) -> list[bool]:
+    """Whether panels of lanes may go outside all other axes."""
     return [value for value in (False, True) if is_outside(c, i, state, value)]
 
 
@@ -142,6 +150,7 @@ def is_outside(c: Case, i: int, state: Blocks, value: bool) -> bool:
 
 
 def panels_first(c: Case, i: int, state: Blocks) -> list[bool]:
+    """Whether panels of lanes may go outside those of rows."""
     return [value for value in (True, False) if is_first(c, i, state, value)]
 
 
@@ -152,6 +161,8 @@ def is_first(c: Case, i: int, state: Blocks, value: bool) -> bool:
 
 
 def places(side: str) -> Values:
+    """Where the copy of operand ``side`` (a or b) may lie in a block of a GPU."""
+
     def values(_: Case, __: int, state: Blocks) -> tuple[str, ...]:
         return ("shared", "register")[: 1 + (state.stage.staging(side) in COPIED)]
 
@@ -183,6 +194,7 @@ def _copied(c: Case, stage: Expr, p: Stage, side: str) -> Limits:
 
 
 def ended(_: Case, __: int, state: Blocks, ___: Any) -> Blocks:
+    """The state before the next reduction."""
     return state._replace(stage=Stage())
 
 
@@ -198,11 +210,13 @@ STAGED = {
 
 
 def says_form(p: Stage) -> str:
+    """The form of a walk in words; nothing for contractions."""
     along = "the reduced axis" if p.lanes == "reduced" else "the last kept axis"
     return f"one result at a time, lanes along {along}" if p.form == "rows" else ""
 
 
 def says_tile(p: Stage) -> str:
+    """The register tile of a contraction in words."""
     rows = f"{p.mr} rows of {p.rows_axis}" if p.rows_axis else "one row"
     along = p.lane_axis if p.form == "contract" else "the reduced axis"
     tile = f"register tile of {rows} by {p.nv} vectors along {along}"
@@ -210,10 +224,12 @@ def says_tile(p: Stage) -> str:
 
 
 def says_fragment(p: Stage) -> str:
+    """Who shares the tile of a contraction, in words."""
     who = "threads" if p.fragment == "simt" else f"warps ({p.fragment})"
     grid = f"{p.grid[0]} x {p.grid[1]} {who} along {p.rows_axis} and {p.lane_axis}"
     return "" if p.form == "rows" else grid
 
 
 def says_staged(side: str) -> Callable[[Stage], str]:
+    """How operand ``side`` (a or b) is read, in words."""
     return lambda p: "" if p.form == "rows" else f"{side} {STAGED[p.staging(side)]}"

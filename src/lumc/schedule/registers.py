@@ -54,6 +54,7 @@ LINE = 64  # bytes
 
 
 def rows_of(kernel: Kernel, pair: Pair) -> int:
+    """The rows that a contraction has: the extent of its rows axis, or one."""
     return kernel.extent[pair[0]] if pair[0] else 1
 
 

@@ -61,6 +61,7 @@ class Stage:
     place_b: Memory = "shared"
 
     def staging(self, side: str) -> str:
+        """How operand ``side`` (a or b) is read."""
         return self.stage_a if side == "a" else self.stage_b
 
 

@@ -82,7 +82,7 @@ def lanes_dealt(
 def largest_share(
     kernel: Kernel, order: Sequence[str], tile: Mapping[str, int], target: Target
 ) -> float:
-    """Of all that is done, what the thread with most of it does: tiles are dealt in order."""
+    """The share, of all that is done, of the thread with most of it: tiles are dealt in order."""
     axes, threads = order[: distributed(kernel, order, tile)], target.threads
     tiles = prod(-(-kernel.extent[a] // tile.get(a, kernel.extent[a])) for a in axes)
     if threads == 1 or tiles > threads * SEVERAL:
@@ -93,8 +93,8 @@ def largest_share(
 
 
 def largest_of(works: Sequence[int], times: int, threads: int) -> float:
-    """Of all that is done, what the thread with most of it does: tiles, each so many times, are
-    dealt in order."""
+    """The share, of all that is done, of the thread with most of it: tiles, each so many times,
+    are dealt in order."""
     every = [w for w in works for _ in range(times)]
     ends = [len(every) * part // threads for part in range(threads + 1)]
     return max(sum(every[a:b]) for a, b in pairwise(ends)) / max(1, sum(every))

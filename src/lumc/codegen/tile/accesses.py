@@ -144,6 +144,7 @@ class Accesses:
 
 
 def free(index: Sequence[Expr]) -> frozenset[str]:
+    """The axes that some of these indices depend on."""
     return frozenset[str]().union(*(i.free for i in index))
 
 

@@ -61,6 +61,7 @@ class Context:
     # ---- axes
 
     def tile(self, name: str) -> int:
+        """How many values of an axis are done at once: its tile, at most its extent."""
         extent = self.kernel.extent[name]
         return min(extent, self.schedule.tile.get(name, extent))
 
@@ -69,6 +70,7 @@ class Context:
         return self.tile(name) < self.kernel.extent[name]
 
     def loop(self, name: str) -> ir.Loop:
+        """The loop over the tiles of an axis."""
         return ir.Loop(name, self.tile(name), self.kernel.extent[name])
 
     def range(self, name: str) -> ir.Range:

@@ -19,9 +19,11 @@ class Homes:
     written: set[int] = field(default_factory=set)  # positions of the roots that are stored
 
     def destination(self, root: Root) -> Expr:
+        """The element that a root stores, as a load term."""
         return ir.reference(self.c.places[root.buffer], root.index)
 
     def is_read(self, root: Root) -> bool:
+        """Does the kernel read the buffer that this root stores?"""
         terms = (t for r in self.c.kernel.roots for t in (r.value, *r.index))
         return any(e.attr[:1] == (root.buffer,) for e in subterms(*terms) if e.kind == "load")
 

@@ -66,6 +66,7 @@ class Lowering:
         self.runs = {s: r for s, r in found.items() if r and not context.is_cut(r.over)}
 
     def run(self) -> list[ir.Op]:
+        """The operations of the whole kernel. Raises E0411 (an operand cannot be read as asked)."""
         self.staging.pack()
         body = Body()
         self._compute_before(body)

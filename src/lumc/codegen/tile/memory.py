@@ -53,6 +53,7 @@ def allocate(values: Iterable[Interval]) -> Arena:
 
 
 def aligned(nbytes: int, to: int = ALIGN) -> int:
+    """The bytes rounded up to a multiple of ``to``."""
     return -(-nbytes // to) * to
 
 

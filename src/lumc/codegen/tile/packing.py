@@ -22,7 +22,7 @@ class Packing:
     """How a kernel wants a weight: ``value[axes] = weight[index]`` in ``dtype``, and with ``panel``
     (position of the lane axis, width) laid out as ``[ceil(lane / width)][other axes..][width]``,
     zero padded. The index mentions only these axes; it sees the weight in ``shape``, of as many
-    elements, where a kernel has dims of it as one."""
+    elements, where a kernel has dims of it as one. Raises ValueError (a panel along no axis)."""
 
     weight: str
     dtype: DType

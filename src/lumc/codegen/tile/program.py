@@ -38,18 +38,22 @@ class Range:
 
     @property
     def largest(self) -> int:
+        """The most values that the axis takes at once."""
         return max(self.sizes)
 
 
 def whole(extent: int) -> Range:
+    """All values of an axis of this extent."""
     return Range(num(0), num(extent), (extent,))
 
 
 def block_start(axis: str) -> Expr:
+    """The first value of the present tile of an axis, as an index."""
     return dim(f"{axis}.0")
 
 
 def block_size(axis: str) -> Expr:
+    """How many values the present tile of an axis has, as an index."""
     return dim(f"{axis}.n")
 
 
@@ -99,6 +103,7 @@ class Place:
 
     @property
     def panel_size(self) -> int:
+        """Elements of one panel; 0 without panels."""
         return self._layout[2]
 
     def offset(self, index: Sequence[Expr]) -> Expr:
@@ -119,6 +124,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Loop:
+    """A loop over an axis of so many values, ``tile`` of them at once."""
+
     axis: str
     tile: int
     extent: int
@@ -131,12 +138,16 @@ class Loop:
 
 @dataclass(frozen=True)
 class Par:
+    """Loops whose tiles are dealt to the parts, in order."""
+
     loops: tuple[Loop, ...]
     body: list[Op]
 
 
 @dataclass(frozen=True)
 class Block:
+    """A loop over the tiles of one axis, by every part."""
+
     loop: Loop
     body: list[Op]
 
@@ -205,6 +216,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Reduce:
+    """``outputs``, each reduced over ``red`` for every point of ``kept``, in one walk."""
+
     kept: tuple[str, ...]
     red: tuple[str, ...]
     ranges: Mapping[str, Range]
@@ -228,7 +241,7 @@ class Within:
 
     border: Border
     counts: tuple[int, ...]
-    mean: float
+    mean: float  # steps at a point
 
 
 @dataclass(frozen=True)

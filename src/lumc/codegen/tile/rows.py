@@ -55,6 +55,7 @@ def _longest_run(ops: list[ir.Op]) -> tuple[str, int]:
 
 
 def fusable(op: ir.Op) -> TypeGuard[Rowwise]:
+    """Can an operation run row by row beside others?"""
     return isinstance(op, ir.Reduce) or (isinstance(op, ir.Map) and not op.turn and not op.copy)
 
 

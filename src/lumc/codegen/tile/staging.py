@@ -55,7 +55,8 @@ class Staging:
         self.spans: dict[str, Scope] = {}  # of the axes of copies in index space
 
     def operand(self, stage: Expr, side: str, term: Expr, scope: Scope, body: Body) -> Expr:
-        """The load that the register tile reads; copies the operand beside it if it must."""
+        """The load that the register tile reads; copies the operand beside it if it must. Raises
+        E0411 (it cannot be read as the schedule asks)."""
         if (stage, side) in self.staged:
             return self.staged[stage, side]
         mode, value = self.c.plan[stage].staging(side), self.c.now(term)
