@@ -14,7 +14,7 @@ from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.term import dtype
 from lumc.schedule import case, choices, reductions
 from lumc.schedule.applies import grain
-from lumc.schedule.first import contraction_stage
+from lumc.schedule.first_stages import contraction_stage
 from lumc.schedule.legal import check_schedule
 from lumc.schedule.moves import carried, neighbours, stroll, structures
 from lumc.schedule.operands import lanes, operands
