@@ -73,10 +73,15 @@ def keepable(kernel: Kernel) -> bool:
     return False
 
 
+def contracts(kernel: Kernel) -> bool:
+    """May a reduction be a contraction, and so copy its operands?"""
+    return any(pairs(s) for s in kernel.stages)
+
+
 def turnable(kernel: Kernel) -> bool:
     """Is something read across the axis along which it lies, and computed in four bytes? Copies
     of the operands of contractions may be."""
-    if any(pairs(s) for s in kernel.stages):
+    if contracts(kernel):
         return True
     last = kernel.axes[-1:]
     for e in (e for v in kernel.values for e in subterms(v) if e.kind == "load"):

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.schedule.applies import shared_prefix
+from lumc.schedule.applies import contracts, shared_prefix
 from lumc.schedule.first import default_schedule
 from lumc.schedule.first_blocks import guesses
-from lumc.schedule.operands import pairs
 from lumc.schedule.schedule import Schedule, Stage
 
 # tiles: also those of whole register tiles of 6, 12, 14, .. rows and 3 vectors
@@ -54,7 +53,7 @@ class Case:
     @cached_property
     def copies(self) -> bool:
         """May there be copies of operands?"""
-        return any(pairs(s) for s in self.kernel.stages)
+        return contracts(self.kernel)
 
     @cached_property
     def default(self) -> Schedule:

@@ -19,6 +19,7 @@ from typing import Any
 
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import (
+    contracts,
     fetchable,
     fusable,
     grain,
@@ -29,7 +30,6 @@ from lumc.schedule.applies import (
     turnable,
 )
 from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, spread
-from lumc.schedule.operands import pairs
 from lumc.schedule.reductions import (
     broadcasts,
     deals,
@@ -108,10 +108,6 @@ def _one_of(*values: Any) -> Values:
 
 def _can_stream(kernel: Kernel) -> bool:
     return any(streamable(kernel, r) for r in kernel.roots)
-
-
-def _contracts(kernel: Kernel) -> bool:
-    return any(pairs(s) for s in kernel.stages)
 
 
 def _begun(c: Case, _: None, __: Any, threads: int) -> Any:
@@ -340,7 +336,7 @@ CHOICES = (
         moot="tiles are short, there is no later row, or another operation reads it first",
     ),
     _switch(
-        *("beside", "nothing is fetched beside register tiles", _contracts),
+        *("beside", "nothing is fetched beside register tiles", contracts),
         "of contractions",
         machines=CPU,
         moot="sums are short, or rows and lanes lie alike in memory",

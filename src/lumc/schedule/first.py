@@ -42,8 +42,7 @@ def _finish(
 ) -> Schedule:
     """Distribute as many leading loops as it takes to have enough tiles for every part."""
     tile = _whole_panels(kernel, tile, stages, target)
-    parallel = distributed(kernel, order, tile)
-    order = evenly_dealt(kernel, order, parallel, tile, stages, target)
+    order = evenly_dealt(kernel, order, tile, stages, target)
     order, tile = lanes_dealt(kernel, order, tile, stages, target)
     parallel = distributed(kernel, order, tile)
     return _memory(kernel, Schedule(tuple(order), parallel, tile, stages), target)

@@ -34,7 +34,6 @@ def distributed(kernel: Kernel, order: Sequence[str], tile: Mapping[str, int]) -
 def evenly_dealt(
     kernel: Kernel,
     order: Sequence[str],
-    parallel: int,
     tile: dict[str, int],
     stages: tuple[Stage, ...],
     target: Target,
@@ -42,6 +41,7 @@ def evenly_dealt(
     """The distributed loops with another one outside, where the threads get more equal shares so
     and every pass over the lanes, which the threads had parts of, is for many rows."""
     lanes_axes = [p.lane_axis for p in stages if p.form == "contract"]
+    parallel = distributed(kernel, order, tile)
     tiles = prod(-(-kernel.extent[a] // tile.get(a, kernel.extent[a])) for a in order[:parallel])
     if tiles < target.threads or order[:1] != lanes_axes[:1]:
         return order

@@ -16,7 +16,7 @@ from lumc.schedule.operands import product
 from lumc.schedule.registers import WINDOW
 
 SHARED = 1.25  # times the steps that are left: what it costs to keep parts of windows
-MANY = 16  # steps of a window that are worth a copy across the lanes
+ACROSS = 16  # steps of a window that are worth a copy across the lanes
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Windows:
         """The walk over copies of padded windows: a maximum of keys, which takes one instruction
         where NaN takes four. None if it was done in two steps, each over few axes."""
         across = len(factors(o.term)) == 1 and (
-            o.op == "max" or prod(ranges[a].largest for a in red) >= MANY
+            o.op == "max" or prod(ranges[a].largest for a in red) >= ACROSS
         )
         plain = self._padded(g, o.term, kept[-1], across)
         if o.init is o.dst:
