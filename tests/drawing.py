@@ -107,7 +107,7 @@ def _random_contraction(
         p,
         stage_a=rng.choice(a),
         stage_b=rng.choice(b),
-        broadcast=rng.random() < 0.5,
+        unroll=rng.random() < 0.5,
         window=rng.random() < 0.7,
         panels_first=rng.random() < 0.5,
         panels_outside=rng.random() < 0.4,

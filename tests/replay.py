@@ -243,9 +243,9 @@ def _rows_of(plain: tuple[str, Any]) -> Rows:
 
 
 def summary(rows: Rows) -> dict[str, Any]:
-    """The rows below one digest of all and one of every section."""
+    """The rows below one digest of all and one of every section, whatever order they are in."""
     sections = sorted({section for row in rows.values() for section in row})
-    each = {s: digest([(n, r[s]) for n, r in rows.items() if s in r]) for s in sections}
+    each = {s: digest([(n, r[s]) for n, r in sorted(rows.items()) if s in r]) for s in sections}
     return {"digest": digest(each), "sections": each, "rows": rows}
 
 

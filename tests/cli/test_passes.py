@@ -130,13 +130,13 @@ def test_a_wrong_tile_program_is_told(matmul: Lumc, monkeypatch: pytest.MonkeyPa
     def forgets(program: Program) -> Program:
         return replace(program, body=program.body[1:])
 
-    step = next(p for p in tile_passes.PASSES if p.name == "look beside")
+    step = next(p for p in tile_passes.PASSES if p.name == "finish windows")
     changed = [p._replace(run=forgets) if p is step else p for p in tile_passes.PASSES]
     monkeypatch.setattr(tile_passes, "PASSES", tuple(changed))
     matmul("search", "m.lg", "--target", "cpu:generic", "-o", "m.ls")
     matmul("profile", "--estimate", "m.ls", "-o", "m.lp")
     said = matmul.fails(1, "codegen", "--check-tiles", "m.lp", "-o", "m.lk")
-    assert "E0417 after 'look beside' the tile program is wrong: " in said
+    assert "E0417 after 'finish windows' the tile program is wrong: " in said
 
 
 @pytest.mark.parametrize("kind", ["lg", "ls", "lp", "lk", "lb"])

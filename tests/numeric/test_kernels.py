@@ -147,14 +147,14 @@ def test_streaming_prefetching_and_skewing_change_no_bit(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("stage_b", ["none", "inner", "hoist"])
-def test_rows_ahead_at_odd_shapes(stage_b: str, tmp_path: Path) -> None:
-    """The rows that follow are fetched beside whole and partial panels, at the last rows too."""
+def test_partial_panels_at_odd_shapes(stage_b: str, tmp_path: Path) -> None:
+    """Whole and partial panels in every order, at the last rows too."""
     plan = Stage("contract", "m", "n", 8, 3, stage_b=stage_b, panels_first=False)
     jobs = []
     for m, n, k in ((3, 49, 33), (13, 100, 32), (50, 147, 48), (97, 151, 31)):
         product = matmul(m, n, k, weight=False)
         for order, tile in ((("m", "n"), {"m": 16, "n": 96}), (("n", "m"), {"n": 96, "k": 16})):
-            schedule = Schedule(order, 1, tile, (plan,), prefetch=True)
+            schedule = Schedule(order, 1, tile, (plan,))
             jobs.append((product, lower(product, schedule, native()), random_inputs(product, 3)))
     lib = compile_programs(tmp_path, [program for _, program, _ in jobs])
     for i, (product, program, inputs) in enumerate(jobs):

@@ -204,3 +204,14 @@ def test_environment_is_read_in_one_file_only() -> None:
             assert not re.search(r"os\.environ\[|os\.getenv|environ\.get", source.read_text()), (
                 source
             )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_machines_differ_by_rows(module: str) -> None:
+    """What is particular to GPUs is a row of a table, or in their own room."""
+    if room_of(module) in ("kernel", "schedule", "codegen/gpu"):
+        return
+    tree = ast.walk(ast.parse(MODULES[module].read_text()))
+    used = (n for n in tree if isinstance(n, ast.Attribute) and n.attr == "gpu")
+    asked = [n.lineno for n in used if "target" in ast.unparse(n.value)]
+    assert not asked, f"{module} asks for target.gpu in lines {asked}"

@@ -14,6 +14,7 @@ import pytest
 import replay
 from lumc.kernel import bound
 from lumc.profile import price
+from lumc.schedule import first
 from lumc.schedule.schedule import Schedule
 from replay import Rows, changes, kernel_rows, summary
 
@@ -71,12 +72,12 @@ def test_another_bound_is_seen(before: Rows, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_another_default_is_seen(before: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    default = price.default_schedule
+    default = first.default_schedule
 
     def streamed(*of: Any) -> Schedule:
         return replace(default(*of), stream=not default(*of).stream)
 
-    monkeypatch.setattr(price, "default_schedule", streamed)
+    monkeypatch.setattr(first, "default_schedule", streamed)
     lines = list(changes(before, made()))
     assert lines and all(": default " in line for line in lines)
     assert any("text " in line for line in lines)
@@ -93,11 +94,11 @@ def test_what_changed_is_named(before: Rows) -> None:
 
 def test_artifacts_of_a_graph_are_seen_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = "cpu:x86-64-v3"
-    first = replay.graph_rows(GRAPH, (machine,))
-    assert first == replay.graph_rows(GRAPH, (machine,))
-    assert set(first[f"conv.lg on {machine}"]) == {"space", "plan", "code"}
+    before = replay.graph_rows(GRAPH, (machine,))
+    assert before == replay.graph_rows(GRAPH, (machine,))
+    assert set(before[f"conv.lg on {machine}"]) == {"space", "plan", "code"}
     monkeypatch.setattr("lumc.codegen.generate.header_of", lambda kind: "another header")
-    (line,) = changes(first, replay.graph_rows(GRAPH, (machine,)))
+    (line,) = changes(before, replay.graph_rows(GRAPH, (machine,)))
     assert ": code " in line
 
 

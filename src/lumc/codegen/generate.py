@@ -31,7 +31,7 @@ from lumc.graph.ops import DType
 from lumc.kernel.inside import require_inside
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, load
-from lumc.schedule.first_blocks import guesses
+from lumc.schedule.first import first_schedules
 from lumc.schedule.plan import Plan
 from lumc.schedule.schedule import Threads
 
@@ -42,7 +42,10 @@ void {symbol}(void *const *args, long part, long nparts) {{
 }}
 """
 PARALLEL_COPY = 1 << 18  # bytes
-DIALECTS = {"cuda": Cuda(), "metal": Metal()}
+DIALECTS = {  # of the languages of GPUs
+    "cuda": Cuda(),
+    "metal": Metal(),
+}
 
 
 class Tensor(NamedTuple):
@@ -117,9 +120,9 @@ def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelC
 
 def print_source(program: Program, threads: Threads | None, symbol: str) -> tuple[str, Grid | None]:
     """The text of a kernel for its kind of target; on a GPU also how it is launched."""
-    if not program.target.gpu:
+    dialect = DIALECTS.get(program.target.kind)
+    if dialect is None:
         return c.print_kernel(program, symbol), None
-    dialect = DIALECTS[program.target.kind]
     return print_kernel(distribute(program, threads), dialect, symbol)
 
 
@@ -132,9 +135,9 @@ def copy_kernels(entries: Iterable[EntryPlan], target: Target) -> list[KernelCod
 
 def _copy_kernel(n: int, symbol: str, target: Target) -> KernelCode:
     source, grid = COPY.format(n=n, symbol=symbol), None
-    if target.gpu:
+    if target.kind in DIALECTS:
         kernel = copy_of(n)
-        schedule = next(guesses(kernel, target))
+        schedule = next(first_schedules(kernel, target))
         source, grid = print_source(lower(kernel, schedule, target), schedule.threads, symbol)
     parallel = int(n > PARALLEL_COPY)
     return KernelCode(f"copy {n}", "copy", symbol, source, ("b0", "out"), 0, parallel, 0, grid)

@@ -102,9 +102,10 @@ def _tune(
     from lumc.profile.records import Records, Setting
     from lumc.profile.session import Session
 
-    target = replace(space.target, threads=options.threads)
+    cpu = space.target.machine == "cpu"
+    target = replace(space.target, threads=options.threads if cpu else 1)
     tools = find(options.cc)
-    device = _gpu(target, tools, options.nvcc) if target.gpu else _cpu(target, tools, log.trace)
+    device = _cpu(target, tools, log.trace) if cpu else _gpu(target, tools, options.nvcc)
     records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
     wanted = Options(
         budget_s=parse_seconds(options.budget),

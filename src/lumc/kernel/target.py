@@ -44,6 +44,11 @@ class Target:
         return self.name.partition(":")[0]
 
     @property
+    def machine(self) -> str:
+        """The kind of machine, which tables have rows for: cpu or gpu."""
+        return "gpu" if self.gpu else "cpu"
+
+    @property
     def units(self) -> int:
         """What it does side by side: threads, or blocks of a GPU."""
         return self.gpu.processors if self.gpu else self.threads

@@ -105,7 +105,7 @@ def candidates(space: Space, say: Say = silent) -> tuple[Space, dict[str, list[P
         lanes = [axis(p.lane_axis) for p in stages if p.form == "contract" and p.lane_axis]
         return index.index(lanes[-1]) if lanes and lanes[-1] in index[:-1] else None
 
-    if not space.target.gpu:
+    if space.target.lanes > 1:  # elements that lie side by side are a vector
         space = with_layouts(space, least, vectors)
     return space, {r.key: every(r) for r in space.regions}
 
@@ -260,7 +260,7 @@ class _Prices:
         idle = program_us(program, full=True) + launch_us if is_idle(program) else inf
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
         worth = us > max(FAR * bound_us(kernel, self.target), LEAST_US)
-        return us, idle, walks and worth and not self.target.gpu
+        return us, idle, walks and worth and self.target.lanes > 1
 
     def _split(self, c: _Cost, ways: Iterable[list[Kernel]]) -> None:
         """Keep the cheapest way to do a kernel as several, of those that may turn out cheaper."""

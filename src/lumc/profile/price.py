@@ -12,6 +12,7 @@ from math import ceil, gcd, hypot, inf, log2, prod
 
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.tile.abreast import stores
+from lumc.codegen.tile.execution import EXECUTION, Execution
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import (
     Block,
@@ -34,9 +35,8 @@ from lumc.graph.ops import DType
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Kernel, dtype, factors
-from lumc.schedule.first import default_schedule
-from lumc.schedule.first_blocks import guesses
-from lumc.schedule.fragment import product_of
+from lumc.schedule.first import first_schedules
+from lumc.schedule.fragment import speed
 from lumc.schedule.operands import lanes
 from lumc.schedule.registers import ABREAST, LINE
 from lumc.schedule.schedule import Schedule
@@ -65,13 +65,14 @@ def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -
 def program_us(program: Program, full: bool = False) -> float:
     """The price of what a kernel was lowered to; ``full``: less than if nothing were idle."""
     target, tally, tiles = program.target, _Tally(program), max(1, program.tiles)
-    for op in program.body:  # what is not dealt is done once, but on a GPU by every block
-        again = target.gpu and not full and not isinstance(op, Par)
+    several = tally.execution.several_tiles
+    for op in program.body:  # what is not dealt is done once, or by every part that is a tile
+        again = not (several or full or isinstance(op, Par))
         tally.walk([op], (), tiles if again else target.threads)
     busy = 1.0 if full else min(1.0, tiles / target.units)
     near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
     far = roofline_us(Work(0.0, tally.bytes(large=True) / busy + tally.crossing()), target)
-    spent = tally.flops / busy if target.gpu else tally.flops  # of a CPU: in the share of a thread
+    spent = tally.flops if several else tally.flops / busy  # of several: in the share of a thread
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
     us = LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
     return us / target.threads if full else us
@@ -92,16 +93,14 @@ def is_idle(program: Program) -> bool:
 
 
 def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
-    """The default schedule of a kernel and what it is lowered to; for a GPU the first guess that
-    the threads of a block can hold. Raises E0411 when there is none."""
-    if not target.gpu:
-        schedule = default_schedule(kernel, target)
-        return schedule, lower(kernel, schedule, target)
+    """The default schedule of a kernel and what it is lowered to: the first guess that a machine
+    can hold, of GPUs the threads of a block. Raises E0411 when there is none."""
     refused: LumcError | None = None
-    for schedule in guesses(kernel, target):
+    for schedule in first_schedules(kernel, target):
         try:
             program = lower(kernel, schedule, target)
-            distribute(program, schedule.threads)
+            if schedule.threads:
+                distribute(program, schedule.threads)
             return schedule, program
         except LumcError as e:
             refused = refused or e
@@ -125,11 +124,16 @@ class _Tally:
     shared: dict[str, float] = field(default_factory=dict)  # bytes that every thread reads all of
     dealt: frozenset[str] = frozenset()  # axes of which a thread has a part
 
+    @property
+    def execution(self) -> Execution:
+        """How its tiles run."""
+        return EXECUTION[self.program.target.machine]
+
     def crossing(self) -> float:
-        """Bytes that threads of a CPU get from each other. Who reads a part of the rows mostly
+        """Bytes that threads get from each other. Who reads a part of the rows mostly
         made them as well; who reads all of what kernels made gets the others' parts from where
         they were made, no sooner than from memory."""
-        threads = 1 if self.program.target.gpu else self.program.target.threads
+        threads = self.program.target.threads
         return (threads - 1) * sum(n for k, n in self.shared.items() if not self._is_constant(k))
 
     def bytes(self, large: bool) -> float:
@@ -246,10 +250,10 @@ class _Tally:
         """What memory gives for every byte that is asked of it: whole lines, as often as they are
         looked for again when all that was read between has thrown them out; of a GPU the sectors
         that a block touches."""
-        place, target = self.program.places[e.attr[0]], self.program.target
+        place = self.program.places[e.attr[0]]
         steps, irregular = place.motion(e.kids)
         along = [a for a, step in steps.items() if step == 1 and a not in irregular]
-        if not target.gpu:
+        if self.execution.by_vectors:
             turned = isinstance(op, Map) and op.turn in along
             return 1.0 if turned or place.panel else self._again(e, along, nest, extent)
         assert isinstance(op, Map | Reduce | Contract)
@@ -361,11 +365,10 @@ class _Tally:
     def _contract(self, op: Contract, own: Sizes) -> float:
         p, target = op.plan, self.program.target
         own = {**own, **op.means}
-        if target.gpu:
+        if not self.execution.by_vectors:
             kinds = {self.program.places[e.attr[0]].dtype for e in (op.a, op.b)}
-            product = product_of(target, kinds, dtype(op.dst)) if p.fragment != "simt" else None
-            matrix = target.gflops / (target.gpu.tensor_gflops * product.rate) if product else 1.0
-            return OPERATION * prod(own.values()) * matrix
+            times = speed(target, p.fragment, kinds, dtype(op.dst))
+            return OPERATION * prod(own.values()) / times
         lane = op.red[-1] if p.form == "dot" else p.lane_axis
         assert lane
         slots, points = p.mr * p.nv, prod(own.values()) * self._padding(op, lane)

@@ -86,4 +86,4 @@ class Tree:
             visits = node.visits if node else 1
             return known + EXPLORE * sqrt(log(here.visits + 1) / visits)
 
-        return max((value for value, _ in found), key=bound)
+        return max(found, key=bound)

@@ -151,7 +151,7 @@ def repeats(plan: Plan) -> dict[str, Body]:
     """Of kernels for a CPU: how many times the operations and the loads of the graph the regions
     do in which they run, where that is most."""
     out = dict[str, Body]()
-    for x in excesses(plan) if not plan.target.gpu else ():
+    for x in excesses(plan) if plan.target.machine == "cpu" else ():
         done, needed = x.done, x.needed
         row = {
             "flops": done.flops / max(needed.flops, 1.0),

@@ -160,7 +160,7 @@ def _apart(program: Program, parts: Sequence[Part]) -> Iterator[str]:
 def _parts(program: Program, parts: Sequence[Part]) -> Iterator[str]:
     """Threads, or processors of a GPU, that have nothing to do."""
     units, tiles = program.target.units, max(1, program.tiles)
-    who = "processors" if program.target.gpu else "threads"
+    who = {"cpu": "threads", "gpu": "processors"}[program.target.machine]
     if tiles < units or tiles / (ceil(tiles / units) * units) * FAR < 1:
         yield f"{tiles} part{'s' if tiles > 1 else ''} for {units} {who}"
     alone = {id(op) for op in leaves([op for op in program.body if not isinstance(op, Par)])}

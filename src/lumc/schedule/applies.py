@@ -95,13 +95,13 @@ def turnable(kernel: Kernel) -> bool:
 
 
 def fetchable(kernel: Kernel) -> bool:
-    """Is an argument that stays as it is read in long rows, or by the rows of a contraction?"""
+    """Is an argument that stays as it is read in long rows?"""
     loads = (e for v in kernel.values for e in subterms(v) if e.kind == "load")
     for e in (e for e in loads if e.attr[0] not in kernel.stored):
         steps = axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0]
         if any(n == 1 and kernel.extent[a] >= FETCHED for a, n in steps.items()):
             return True
-    return any(rows for s in kernel.stages for rows, _ in pairs(s))
+    return False
 
 
 def has_windows(kernel: Kernel, operand: Expr) -> bool:

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import contracts, shared_prefix
-from lumc.schedule.first import default_schedule
-from lumc.schedule.first_blocks import guesses
+from lumc.schedule.first import first_schedules
 from lumc.schedule.schedule import Schedule, Stage
 
 # tiles: also those of whole register tiles of 6, 12, 14, .. rows and 3 vectors
@@ -58,9 +57,7 @@ class Case:
     @cached_property
     def default(self) -> Schedule:
         """The schedule of the first guess for this machine."""
-        if self.gpu:
-            return next(guesses(self.kernel, self.target))
-        return default_schedule(self.kernel, self.target)
+        return next(first_schedules(self.kernel, self.target))
 
     def start(self, threads: int = 0) -> Blocks:
         """Before the first reduction."""

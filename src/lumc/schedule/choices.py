@@ -19,7 +19,6 @@ from typing import Any
 
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import (
-    contracts,
     fetchable,
     fusable,
     grain,
@@ -31,7 +30,6 @@ from lumc.schedule.applies import (
 )
 from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, spread
 from lumc.schedule.reductions import (
-    broadcasts,
     deals,
     ended,
     forms,
@@ -73,6 +71,10 @@ def _tiled(c: Case, axis: str, state: Blocks, n: int) -> Any:
     extent = c.kernel.extent
     limits = [(x, r) for x, r in left if sum(bits(extent[a]) for a in x if a in rest) > r]
     return Blocks(Stage(), units, tuple(limits), state.threads) if rest else END
+
+
+def _unrolls(_: Case, __: int, state: Blocks) -> tuple[bool, ...]:
+    return (False, True)[: 1 + (state.stage.form == "contract")]
 
 
 def _is_whole(c: Case, axis: str, s: Schedule, n: int) -> bool:
@@ -211,16 +213,10 @@ CHOICES = (
         moot="no loop lies between two places to copy it",
     ),
     Choice(
-        *("registers", "reduction", ("mr", "nv"), register_tiles, None, CPU),
+        *("registers", "reduction", ("mr", "nv"), register_tiles, settled, CPU),
         words=says_tile,
         legal=lambda _, __, state, value: state.stage.form != "rows" or value == (1, 1),
         law="the register tile of a contraction",
-    ),
-    _reduction(
-        *("broadcast", "elements of a loaded once", broadcasts),
-        "where several vectors could read them from memory",
-        after=settled,
-        machines=CPU,
     ),
     Choice(
         *("fragment", "reduction", ("fragment", "grid"), fragments, settled, GPU),
@@ -247,6 +243,12 @@ CHOICES = (
         machines=CPU,
         legal=is_outside,
         moot="rows and lanes are all that is kept",
+    ),
+    _reduction(
+        *("unroll", "short steps written out", _unrolls),
+        "of contractions",
+        machines=CPU,
+        moot="steps are long, or no register tile is small",
     ),
     _reduction(
         *("panels_first", "panels of rows outside those of lanes", panels_first),
@@ -330,16 +332,10 @@ CHOICES = (
     ),
     _switch(
         *("prefetch", "what later rows read is fetched ahead", fetchable),
-        "of arguments with long rows, or rows of contractions",
+        "of arguments with long rows",
         machines=CPU,
         early=True,
         moot="tiles are short, there is no later row, or another operation reads it first",
-    ),
-    _switch(
-        *("beside", "nothing is fetched beside register tiles", contracts),
-        "of contractions",
-        machines=CPU,
-        moot="sums are short, or rows and lanes lie alike in memory",
     ),
     _shared(
         *("vector", "{} elements moved at once", 1, _one_of(1, 2, 4, 8)),

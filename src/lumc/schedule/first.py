@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -12,6 +12,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import grain, skewable, streamable
+from lumc.schedule.first_blocks import guesses
 from lumc.schedule.first_stages import LINE, default_stage
 from lumc.schedule.first_tiles import default_tiles
 from lumc.schedule.schedule import Schedule, Stage
@@ -19,6 +20,15 @@ from lumc.schedule.shares import distributed, evenly_dealt, lanes_dealt
 
 LARGE = 8 << 20  # bytes: of such a result the next kernel finds little in the caches of a core
 SKEWED = 2  # accumulators of one of several walks side by side: they share the registers
+
+
+def first_schedules(kernel: Kernel, target: Target) -> Iterator[Schedule]:
+    """Sound guesses for every kernel on this kind of machine, the most promising first; on a CPU
+    only the default."""
+    if target.gpu:
+        yield from guesses(kernel, target)
+    else:
+        yield default_schedule(kernel, target)
 
 
 def default_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -53,8 +63,7 @@ def _memory(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
     to feed or the store hits what was just read. Prefetching beside plain stores only pays when
     there is much to compute between, and then walks go side by side: one computes, others move."""
     if any(p.form != "rows" for p in schedule.stages):
-        ahead = any(p.stage_a == "none" and not p.panels_first for p in schedule.stages)
-        return replace(schedule, prefetch=ahead)
+        return schedule
     terms = subterms(*kernel.values)
     read = {e.attr[0] for e in terms if e.kind == "load"}
     out = [kernel.buffer(r.buffer) for r in kernel.roots if streamable(kernel, r)]

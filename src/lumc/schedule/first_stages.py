@@ -29,7 +29,6 @@ from lumc.schedule.registers import (
     NESTED_TILES,
     WINDOW,
     efficiency,
-    loads_rows,
     register_tile,
     rows_of,
 )
@@ -44,6 +43,7 @@ FEW_ROWS = 8  # up to here reading the weights takes longer than converting them
 # of multiply-adds (0.2 ns where one takes 0.17), the share of its speed where b does not lie along
 # the lanes, and what is too near to the best one to tell
 TURN, APART, ALIKE = 0.5, 0.6, 0.95
+STEPS = 4  # of every accumulator of a row, at least; measured: 2 and 4 are alike, 8 is slower
 SHORT_DOT = 64  # elements; sums across lanes cost as much
 
 
@@ -67,7 +67,7 @@ def default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     if in_place:
         most = max(in_place, key=lambda p: min(rows_of(kernel, p), 4))
         return _dot(kernel, stage, most, target, 4)
-    return _row_walk(kernel, stage)
+    return _row_walk(kernel, stage, target)
 
 
 def _summed(kernel: Kernel, stage: Expr) -> Expr | None:
@@ -182,7 +182,8 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
         own = own_copies(kernel, stage, pair, target)
         mr, nv = register_tile(kernel, stage, pair, replace(target, threads=1) if own else target)
     p = Stage("contract", rows, lane, mr, nv, panels_outside=len(bound_axes(stage)) > 1)
-    p = replace(p, broadcast=loads_rows(target, mr, nv, width * dtype(stage).nbytes))
+    # two multiply-adds in a cycle leave a short step no time for its part of the loop
+    p = replace(p, unroll=target.fmas > 1)
     b = staging_modes(kernel, stage, p, "b")
     p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
     a = staging_modes(kernel, stage, p, "a")
@@ -242,7 +243,7 @@ def _deep(kernel: Kernel, stage: Expr, target: Target) -> bool:
     return kernel.points(bound_axes(stage)) * 3 * LINE > target.l1
 
 
-def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
+def _row_walk(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     """Lanes along the reduced axis, unless it is short or the data lies along a kept one."""
     last = bound_axes(stage)[-1]
     extent, kept = kernel.extent[last], [a for a in kernel.axes if a in stage.free]
@@ -254,8 +255,8 @@ def _row_walk(kernel: Kernel, stage: Expr) -> Stage:
     )
     if stage.kind == "red" and kept and (extent < 16 or not along or slides):
         return Stage(lanes="kept")
-    sums = stage.kind == "red" and stage.attr[0] == "sum"
-    return Stage(streams=2 if sums else 4 if extent >= 64 else 1)
+    vectors = extent // target.lanes
+    return Stage(streams=next(n for n in (4, 2, 1) if vectors >= n * STEPS or n == 1))
 
 
 def slides_across(stage: Expr, kept: str, last: str) -> bool:

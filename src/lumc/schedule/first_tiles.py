@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from math import ceil, prod
 
-from lumc.graph.expr import Expr, bound_axes
+from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.running import running
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
@@ -19,14 +19,13 @@ from lumc.schedule.first_stages import (
     slides_across,
     stores_across,
 )
-from lumc.schedule.operands import (
-    lanes,
-)
+from lumc.schedule.operands import axis_steps, lanes
 from lumc.schedule.schedule import Stage
 from lumc.schedule.shares import BLOCK_ROWS, MANY_TILES, ROW_SHARE, largest_of, largest_share
 
 SHARES = 50  # of the work: by fewer of them shares do not differ
 LONG_ROW = 1 << 12
+SQUARE = 16  # rows of a tile; as many as registers turn at once
 ROWS_OF_WINDOWS = 28  # that share a copy of what they read
 PANELS = 4  # of b that the second cache holds: this one, the next one, what is read with them
 
@@ -186,7 +185,8 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
     for a in axes[-2:-1] if short else ():
         tile[a] = LONG_ROW // WRITTEN_OUT
     for a in axes[-3:-2] if short else axes[-2:-1]:
-        tile[a] = min(16, max(1, extent[a] // MANY_TILES)) if kernel.stages else 16
+        few = kernel.stages and not _is_turned(kernel, a)  # registers turn squares
+        tile[a] = min(SQUARE, max(1, extent[a] // MANY_TILES)) if few else SQUARE
         if any(is_window(kernel, s) and a in s.free for s in kernel.stages):
             tile[a] = _even(extent[a], 1, ROWS_OF_WINDOWS)
     for a in axes[-3:-2]:  # lines of windows across the lanes share a copy too
@@ -196,6 +196,13 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
             some = max(1, target.l2 // 4 // line)
             tile[a] = _even(extent[a], 1, min(some, ceil(extent[a] / target.threads)))
     return tile
+
+
+def _is_turned(kernel: Kernel, rows: str) -> bool:
+    """Does something lie along the rows and go across the lanes?"""
+    loads = (e for v in kernel.values for e in subterms(v) if e.kind == "load")
+    moves = (axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in loads)
+    return any(steps.get(rows) == 1 < steps.get(kernel.axes[-1], 0) for steps in moves)
 
 
 def _is_copied(kernel: Kernel, stage: Expr) -> bool:

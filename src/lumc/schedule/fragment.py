@@ -50,6 +50,15 @@ def product_of(target: Target, kinds: Set[DType], sums: DType) -> Product | None
     return None
 
 
+def speed(target: Target, fragment: str, kinds: Set[DType], sums: DType) -> float:
+    """How fast products in this fragment of operands that are stored so are: times (a ratio) the
+    speed of f32 multiply-adds."""
+    product = product_of(target, kinds, sums) if fragment != "simt" else None
+    if product is None or target.gpu is None:
+        return 1.0
+    return target.gpu.tensor_gflops * product.rate / target.gflops
+
+
 def multiplied(stage: Expr, lane: str, target: Target) -> Product | None:
     """How they multiply the operands of this stage with these lanes."""
     sums = dtype(stage)

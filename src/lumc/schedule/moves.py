@@ -77,7 +77,7 @@ def _steps(grammar: Grammar, schedule: Schedule) -> list[dict[Name, Any]]:
     here, out = grammar.nearest(values), [values]
     for depth, (name, now) in enumerate(zip(grammar.names, here, strict=True)):
         steps = grammar.rows[name[0]].steps
-        for value, _ in grammar.options(here[:depth]) if steps in ("each", "near") else ():
+        for value in grammar.options(here[:depth]) if steps in ("each", "near") else ():
             if value != now and (steps == "each" or now <= value * REACH <= now * REACH**2):
                 out.append({**values, name: value})
     swaps = combinations(enumerate(schedule.order), 2)

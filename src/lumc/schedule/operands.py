@@ -46,12 +46,6 @@ def lanes(target: Target, kind: DType) -> int:
     return max(1, target.lanes * 4 // computed(kind).nbytes)
 
 
-def from_memory(rows: int, vectors: int, nbytes: int) -> bool:
-    """Whether the products of a register tile read the elements of a from memory, as vectors of
-    64 bytes can: fewer instructions than loads before. Short tiles have no loads to spare."""
-    return nbytes == 64 and (vectors == 1 or (vectors == 2 and rows >= 12))
-
-
 def product(parts: list[Expr]) -> Expr:
     """The terms multiplied with one another, at least one."""
     return reduce(partial(binary, "mul"), parts)

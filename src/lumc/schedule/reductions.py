@@ -13,7 +13,7 @@ from lumc.schedule.applies import has_windows, own_axes, unit_of
 from lumc.schedule.case import Blocks, Case, Limits, Values, bits
 from lumc.schedule.first_stages import contraction_stage
 from lumc.schedule.fragment import multiplied
-from lumc.schedule.operands import can_dot, from_memory, lanes, operand_of, pairs, staging_modes
+from lumc.schedule.operands import can_dot, lanes, operand_of, pairs, staging_modes
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Stage
 
@@ -66,14 +66,6 @@ def _sound(c: Case, i: int, p: Stage) -> list[Stage]:
     q = c.default.stages[i]
     same = (p.form, p.rows_axis, p.lane_axis) == (q.form, q.rows_axis, q.lane_axis)
     return [q] if same else []
-
-
-def broadcasts(c: Case, i: int, state: Blocks) -> tuple[bool, ...]:
-    """Whether elements of a may be loaded once: where products could read them from memory."""
-    p, kind = state.stage, dtype(c.kernel.stages[i])
-    can = p.form == "contract" and p.nv > 1
-    can = can and from_memory(p.mr, p.nv, lanes(c.target, kind) * kind.nbytes)
-    return (False, True)[: 1 + can]
 
 
 def fragments(c: Case, i: int, state: Blocks) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -178,7 +170,7 @@ def settled(c: Case, i: int, state: Blocks, _: Any) -> Blocks:
     units = tuple(max(own.get(a, 1), unit_of(stage, p, a, c.target)) for a in c.axes)
     copied = [side for side in "ab" if p.staging(side) in COPIED]
     limits = {limit for side in copied for limit in _copied(c, stage, p, side)}
-    rest = replace(p, mr=1, nv=1, broadcast=False, fragment="simt", grid=(1, 1))
+    rest = replace(p, mr=1, nv=1, fragment="simt", grid=(1, 1))
     every = tuple(sorted({*state.limits, *limits}))
     return Blocks(rest, c.joint(state.units, units), every, state.threads)
 

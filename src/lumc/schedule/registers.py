@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
-from lumc.schedule.operands import Pair, from_memory, lanes, least_step, operand_of
+from lumc.schedule.operands import Pair, lanes, least_step, operand_of
 
 # rows x vectors that keep the accumulators, one row of b and one element of a in registers
 REGISTER_TILES = {
@@ -49,6 +49,7 @@ COSTS = {
 # steps of a sum with its lanes along the result that are written out, so that it stays in
 # registers, and how many of its rows share what they read then
 WINDOW, ABREAST = 64, 6
+TALL = 12  # rows: of such a tile with two vectors, loads of a take as long as memory operands
 STEP = 4  # instructions of a step beside loads and FMAs
 LINE = 64  # bytes
 
@@ -67,12 +68,6 @@ def _has_windows(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
     step = least_step(kernel, a, pair[0] or "")
     short = step > 1 and least_step(kernel, a, bound_axes(stage)[-1]) == 1
     return (any(both) or short) and step * dtype(a).nbytes < LINE
-
-
-def loads_rows(target: Target, rows: int, vectors: int, nbytes: int) -> bool:
-    """Whether the elements of a are better loaded, where FMAs could read them from memory: as many
-    loads as FMAs in a cycle are not enough for both operands."""
-    return target.fmas > 1 and vectors > 1 and from_memory(rows, vectors, nbytes)
 
 
 def register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[int, int]:
@@ -117,7 +112,8 @@ def _cycles(
 def _step(m: int, v: int, nbytes: int, window: bool, deep: bool, target: Target) -> float:
     """Cycles of a step of m rows by v vectors; ``deep``: b comes from the second cache."""
     costs = COSTS[target.fmas]
-    reads = from_memory(m, v, nbytes) and not loads_rows(target, m, v, nbytes)
+    # compilers let the FMA read what few of them need; tall tiles of two vectors cost as much
+    reads = nbytes == LINE and (v == 1 or (v == 2 and m >= TALL and target.fmas == 1))
     instructions = m * v + v + (0 if reads else m) + STEP
     apart = 0.0 if window else m * max(1, m / FEW) * (costs.apart if reads else costs.loaded)
     busy = max(m * v / FMAS, LATENCY, v * costs.line if deep else 0)

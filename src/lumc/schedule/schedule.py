@@ -50,7 +50,7 @@ class Stage:
     window: bool = True  # copy overlapping windows in index space (p = y + u), not axis space
     panels_first: bool = True  # loop over vector panels outside, over row panels inside
     panels_outside: bool = False  # vector panels outside the batch axes
-    broadcast: bool = False  # load an element of a once, where products could read it from memory
+    unroll: bool = False  # short steps of the register tile are written out several times
     lanes: Lanes = "reduced"  # rows: the axis that the lanes run along
     streams: Positive = 1  # rows: independent accumulators along the reduced axis
     # on a GPU a contraction has no register tile of its own: ``grid`` threads (simt) or warps (mma,
@@ -96,7 +96,6 @@ class Schedule:
     stream: bool = False  # results go to memory around the caches
     skew: bool = False  # the walks over a row go side by side, each behind what it reads
     prefetch: bool = False  # what later rows read is brought closer while these are computed
-    beside: bool = True  # what is read and stored with a register tile, while that is computed
     parts: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0  # at most so many; 0: one per thread
     threads: Threads | None = None  # of a block; None on a CPU
 

@@ -52,6 +52,7 @@ class Grammar:
         }
         self._offered, self._weighed = cache(self._offer), cache(self._weigh)
         self.count, self._effects = cache(self._count), cache(self._effect)
+        self.ends = cache(self._end)
 
     def _names(self, *of: str) -> list[Name]:
         """What is chosen by the rows of these kinds."""
@@ -76,9 +77,16 @@ class Grammar:
             return prod(len(self.case.sizes(*t)) for t in tiles)
         return sum(self.count(depth + 1, s) for _, s in self._offered(depth, state))
 
-    def options(self, path: Sequence[Any]) -> list[tuple[Any, int]]:
-        """What may follow the values of a path, with the number of ways to go on from each."""
-        return [(value, n) for value, _, n in self._weighed(len(path), self._state(path))]
+    def _end(self, depth: int, state: State) -> bool:
+        """Can a path go on from a state, up to the next choice that does not depend on it?"""
+        after = () if state == END else self._offered(depth, state)
+        return state == END or any(self.ends(depth + 1, s) for _, s in after)
+
+    def options(self, path: Sequence[Any]) -> list[Any]:
+        """The values that may follow those of a path."""
+        depth = len(path)
+        every = self._offered(depth, self._state(path))
+        return [value for value, after in every if self.ends(depth + 1, after)]
 
     def sample(self, rng: random.Random, path: Sequence[Any] = ()) -> Path:
         """A path that goes on from these values; all are equally likely."""
@@ -96,18 +104,25 @@ class Grammar:
         out: list[Any] = []
         state = self.starts.get(0, None)
         while len(out) < len(self.names):
-            now, found = wanted.get(self.names[len(out)]), self._weighed(len(out), state)
-            same = (option for option in found if option[0] == now)
-            value, after, _ = next(same, None) or min(found, key=lambda o: _distance(o[0], now))
+            now, depth = wanted.get(self.names[len(out)]), len(out) + 1
+            every = self._offered(len(out), state)
+            same = [o for o in every if o[0] == now and self.ends(depth, o[1])]
+            found = same or [o for o in every if self.ends(depth, o[1])]
+            value, after = min(found, key=lambda o: _distance(o[0], now))
             out.append(value)
             state = self.starts.get(len(out), after)
         return tuple(out)
 
     def path(self, schedule: Schedule) -> Path | None:
         """The path of a schedule, if it is in the space."""
-        wanted = self.values(schedule)
-        path = self.nearest(wanted)
-        return path if path == tuple(wanted[n] for n in self.names) else None
+        wanted, state = self.values(schedule), self.starts.get(0, None)
+        path = tuple(wanted[n] for n in self.names)
+        for depth, now in enumerate(path):
+            after = [s for value, s in self._offered(depth, state) if value == now]
+            if not after:
+                return None
+            state = self.starts.get(depth + 1, after[0])
+        return path
 
     def values(self, schedule: Schedule) -> dict[Name, Any]:
         """What a schedule chose."""

@@ -48,9 +48,9 @@ class Joint:
 
 def families(space: Space) -> list[Family]:
     """Joint regions of instances that read a common value and write results of equal extents, as
-    early as possible: when the first one may run, so may all of them. On a CPU, where launches cost
-    next to nothing, the common value is one that no cache holds."""
-    least = 0 if space.target.gpu else space.target.l2 // 2  # bytes
+    early as possible: when the first one may run, so may all of them. Where launches cost next to
+    nothing, as on a CPU, the common value is one that no cache holds."""
+    least = space.target.l2 // 2 if space.target.launch_us < 1 else 0  # bytes
     every, states = space.instances, {s.name for s in space.graph.states}
     frames = {r.key: r.frame for r in space.regions}
     sizes = [sorted(frames[i.region].extent[a] for a in frames[i.region].axes) for i in every]

@@ -7,7 +7,6 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
     lumc_f32x16 c1_0 = {0}; lumc_f32x16 c1_1 = {0};
     lumc_f32x16 c2_0 = {0}; lumc_f32x16 c2_1 = {0};
     lumc_f32x16 c3_0 = {0}; lumc_f32x16 c3_1 = {0};
-#pragma GCC unroll 4
     for (long i0 = 0; i0 < 32; i0++) { /* e */
         const float *A0 = A + i0 * 1, *B0 = B + i0 * 32;
         const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);

@@ -17,32 +17,32 @@ void layernorm(void *const *args, long part, long nparts)
     for (long m_0 = 0; m_0 < 32; m_0 += 4) { /* m = 32 in tiles of 4 */
         for (long m = m_0; m < m_0 + 4; m++) { /* rows of m */
             /* stage.4[m] = sum over i of x[m, i] */
-            float a_1[32];
+            float a_1[16];
 #pragma omp simd
-            for (long lane = 0; lane < 32; lane++) {
+            for (long lane = 0; lane < 16; lane++) {
                 a_1[lane] = 0;
             }
-            for (long i_at = 0; i_at + 32 <= 64; i_at += 32) {
+            for (long i_at = 0; i_at + 16 <= 64; i_at += 16) {
 #pragma omp simd
-                for (long i_l = 0; i_l < 32; i_l++) {
+                for (long i_l = 0; i_l < 16; i_l++) {
                     const long i = i_at + i_l;
                     const float v_2 = B_x[i + m * 64];
                     a_1[i_l] += (v_2);
                 }
             }
-            S_stage_4[0] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_1 + 0) + *(lumc_f32x16 *)(a_1 + 16));
+            S_stage_4[0] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_1 + 0));
             /* stage.5[m] = sum over j of mul(add(x[m, j], mul(mul(stage.4[m], 0.015625), -1.0... */
-            float a_3[32];
+            float a_3[16];
 #pragma omp simd
-            for (long lane = 0; lane < 32; lane++) {
+            for (long lane = 0; lane < 16; lane++) {
                 a_3[lane] = 0;
             }
             const float v_5 = S_stage_4[0];
             const float v_6 = (v_5 * 0.015625f);
             const float v_7 = (v_6 * -1.0f);
-            for (long j_at = 0; j_at + 32 <= 64; j_at += 32) {
+            for (long j_at = 0; j_at + 16 <= 64; j_at += 16) {
 #pragma omp simd
-                for (long j_l = 0; j_l < 32; j_l++) {
+                for (long j_l = 0; j_l < 16; j_l++) {
                     const long j = j_at + j_l;
                     const float v_4 = B_x[j + m * 64];
                     const float v_8 = (v_4 + v_7);
@@ -50,7 +50,7 @@ void layernorm(void *const *args, long part, long nparts)
                     a_3[j_l] += (v_9);
                 }
             }
-            S_stage_5[0] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_3 + 0) + *(lumc_f32x16 *)(a_3 + 16));
+            S_stage_5[0] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_3 + 0));
             /* out[m, n] = add(mul(mul(add(x[m, n], mul(mul(stage.4[m], 0.015625), -1.0)), rec... */
             const float v_11 = S_stage_4[0];
             const float v_12 = (v_11 * 0.015625f);

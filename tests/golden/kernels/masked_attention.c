@@ -60,7 +60,6 @@ static __attribute__((noinline)) void micro_1(const float *restrict A, const flo
     lumc_f32x16 c5_0 = {0};
     lumc_f32x16 c6_0 = {0};
     lumc_f32x16 c7_0 = {0};
-#pragma GCC unroll 4
     for (long i0 = 0; i0 < 16; i0++) { /* e */
         const float *A0 = A + i0 * 1, *B0 = B + i0 * 48;
         const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);
@@ -96,7 +95,6 @@ static __attribute__((noinline)) void micro_2(const float *restrict A, const flo
     lumc_f32x16 c9_0 = {0};
     lumc_f32x16 c10_0 = {0};
     lumc_f32x16 c11_0 = {0};
-#pragma GCC unroll 4
     for (long i0 = 0; i0 < 64; i0++) { /* j */
         const float *A0 = A + i0 * 48, *B0 = B + i0 * 32;
         const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);
@@ -132,7 +130,6 @@ static __attribute__((noinline)) void micro_3(const float *restrict A, const flo
     lumc_f32x16 c1_0 = {0};
     lumc_f32x16 c2_0 = {0};
     lumc_f32x16 c3_0 = {0};
-#pragma GCC unroll 4
     for (long i0 = 0; i0 < 64; i0++) { /* j */
         const float *A0 = A + i0 * 48, *B0 = B + i0 * 32;
         const lumc_f32x16 b0 = *(const lumc_f32x16 *)(B0 + 0);

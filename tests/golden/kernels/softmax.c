@@ -15,14 +15,14 @@ void softmax(void *const *args, long part, long nparts)
     for (long m_0 = 0; m_0 < 32; m_0 += 4) { /* m = 32 in tiles of 4 */
         for (long m = m_0; m < m_0 + 4; m++) { /* rows of m */
             /* stage.2[m] = top over i of x[m, i] */
-            float a_1[64];
+            float a_1[16];
 #pragma omp simd
-            for (long lane = 0; lane < 64; lane++) {
+            for (long lane = 0; lane < 16; lane++) {
                 a_1[lane] = (-__builtin_inff());
             }
-            for (long i_at = 0; i_at + 64 <= 64; i_at += 64) {
+            for (long i_at = 0; i_at + 16 <= 64; i_at += 16) {
 #pragma omp simd
-                for (long i_l = 0; i_l < 64; i_l++) {
+                for (long i_l = 0; i_l < 16; i_l++) {
                     const long i = i_at + i_l;
                     const float v_2 = B_x[i + m * 64];
                     a_1[i_l] = (v_2) > a_1[i_l] ? (v_2) : a_1[i_l];
@@ -30,39 +30,39 @@ void softmax(void *const *args, long part, long nparts)
             }
             float a_1_top = a_1[0];
 #pragma omp simd reduction(LUMC_TOP:a_1_top)
-            for (long lane = 0; lane < 64; lane++) {
+            for (long lane = 0; lane < 16; lane++) {
                 a_1_top = a_1[lane] > a_1_top ? a_1[lane] : a_1_top;
             }
             S_stage_2[0] = a_1_top;
             /* stage.3[m] = sum over j of decay(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.442... */
-            float a_3[32];
+            float a_3[16];
 #pragma omp simd
-            for (long lane = 0; lane < 32; lane++) {
+            for (long lane = 0; lane < 16; lane++) {
                 a_3[lane] = 0;
             }
             const float v_5 = S_stage_2[0];
             const float v_6 = (v_5 * -1.0f);
-            for (long j_at = 0; j_at + 32 <= 64; j_at += 32) {
-                float p_8[32] __attribute__((aligned(64)));
-                float p_9[32] __attribute__((aligned(64)));
+            for (long j_at = 0; j_at + 16 <= 64; j_at += 16) {
+                float p_8[16] __attribute__((aligned(64)));
+                float p_9[16] __attribute__((aligned(64)));
 #pragma omp simd
-                for (long j_l = 0; j_l < 32; j_l++) {
+                for (long j_l = 0; j_l < 16; j_l++) {
                     const long j = j_at + j_l;
                     const float v_4 = B_x[j + m * 64];
                     const float v_7 = (v_4 + v_6);
                     const float v_8 = (v_7 * 1.4426950216293335f);
                     p_8[j_l] = v_8;
                 }
-                lumc_decay_n_f32(p_9, p_8, 32);
+                lumc_decay_n_f32(p_9, p_8, 16);
 #pragma omp simd
-                for (long j_l = 0; j_l < 32; j_l++) {
+                for (long j_l = 0; j_l < 16; j_l++) {
                     const long j = j_at + j_l;
                     const float v_9 = p_9[j_l];
                     a_3[j_l] += (v_9);
                     B_out[j + m * 64] = v_9;
                 }
             }
-            S_stage_3[0] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_3 + 0) + *(lumc_f32x16 *)(a_3 + 16));
+            S_stage_3[0] = 0.0f + (float)lumc_sum_f32x16(*(lumc_f32x16 *)(a_3 + 0));
             /* out[m, n] = mul(out[m, n], recip(stage.3[m])) */
             const float v_11 = S_stage_3[0];
             const float v_12 = lumc_recip_f32(v_11);

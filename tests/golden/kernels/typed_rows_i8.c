@@ -41,24 +41,24 @@ void typed_rows_i8(void *const *args, long part, long nparts)
             }
             S_stage_2[0] = lumc_add_i8(0, (int8_t)lumc_sum_u32x4(*(lumc_u32x4 *)(a_1 + 0) + *(lumc_u32x4 *)(a_1 + 4)));
             /* stage.3[m] = max over i of x[m, i] */
-            int8_t a_3[4];
+            int8_t a_3[8];
 #pragma omp simd
-            for (long lane = 0; lane < 4; lane++) {
+            for (long lane = 0; lane < 8; lane++) {
                 a_3[lane] = (-128);
             }
-            for (long i_at = 0; i_at + 4 <= 37; i_at += 4) {
+            for (long i_at = 0; i_at + 8 <= 37; i_at += 8) {
 #pragma omp simd
-                for (long i_l = 0; i_l < 4; i_l++) {
+                for (long i_l = 0; i_l < 8; i_l++) {
                     const long i = i_at + i_l;
                     const int8_t v_4 = B_x[i + m * 37];
                     a_3[i_l] = (v_4) > a_3[i_l] ? (v_4) : a_3[i_l];
                 }
             }
             { /* rest */
-                const int seen = 4 - 1;
-                const long i_at = 37 - 4;
+                const int seen = 8 - 5;
+                const long i_at = 37 - 8;
 #pragma omp simd
-                for (long i_l = 0; i_l < 4; i_l++) {
+                for (long i_l = 0; i_l < 8; i_l++) {
                     const long i = i_at + i_l;
                     const int8_t v_4 = B_x[i + m * 37];
                     a_3[i_l] = ((i_l < seen ? a_3[i_l] : v_4)) > a_3[i_l] ? ((i_l < seen ? a_3[i_l] : v_4)) : a_3[i_l];
@@ -66,7 +66,7 @@ void typed_rows_i8(void *const *args, long part, long nparts)
             }
             int8_t a_3_top = a_3[0];
 #pragma omp simd reduction(max:a_3_top)
-            for (long lane = 0; lane < 4; lane++) {
+            for (long lane = 0; lane < 8; lane++) {
                 a_3_top = a_3[lane] > a_3_top ? a_3[lane] : a_3_top;
             }
             S_stage_3[0] = a_3_top;

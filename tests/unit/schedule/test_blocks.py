@@ -63,7 +63,7 @@ def every(g: Grammar, path: Path = ()) -> Iterator[Path]:
     """All paths."""
     if len(path) == len(g.names):
         yield path
-    for value, _ in g.options(path) if len(path) < len(g.names) else ():
+    for value in g.options(path) if len(path) < len(g.names) else ():
         yield from every(g, (*path, value))
 
 

@@ -6,11 +6,9 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
-from math import prod
 from typing import Any
 
 from lumc.codegen.cpu.micro import MicroKernel
-from lumc.codegen.text.phases import LINE
 from lumc.codegen.text.statements import WIDTH
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, block_sizes
@@ -18,7 +16,7 @@ from lumc.codegen.tile.program import Contract, Range, Valid, block_start
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
 from lumc.kernel.borders import Border
 from lumc.kernel.term import dtype
-from lumc.schedule.operands import Steps, lanes
+from lumc.schedule.operands import lanes
 
 
 def print_contract(w: Writer, op: Contract) -> None:
@@ -37,13 +35,9 @@ def print_contract(w: Writer, op: Contract) -> None:
     order = [*batch, *(blocks if p.panels_first else reversed(blocks))]
     if p.panels_outside:
         order = [p.lane_axis, *batch, *[a for a in blocks if a != p.lane_axis]]
-    count = {a: -(-op.ranges[a].largest // blocks.get(a, 1)) for a in order}
-    calls = {a: count[a] for a in order[order.index(p.lane_axis) + 1 :]}
-    sharing = count[p.lane_axis] if order[-2:] == [p.rows_axis, p.lane_axis] else 1
-    ahead = _ahead(w, op, prod(calls.values())), _rows_ahead(op, steps[0], sharing)
     kinds = [q.dtype for q in places]
     padded = places[1].kind == "packed" and places[1].panel is not None
-    micro = MicroKernel(op, kinds, width, steps, *ahead, w.target.registers, padded)
+    micro = MicroKernel(op, kinds, width, steps, w.target.registers, padded)
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)
@@ -54,11 +48,6 @@ def print_contract(w: Writer, op: Contract) -> None:
             nest.enter_context(w.count(c, w.index(r.lo), w.end(r), blocks[a], "panels"))
             if len(block_sizes(r, blocks[a])) > 1:
                 w.let(_size(w, a), f"lumc_min({blocks[a]}, {w.end(r)} - {c})")
-        if micro.ahead:
-            _next_panel(w, op, micro, blocks, calls)
-        if micro.rows_ahead:
-            _next_rows(w, op, micro, width)
-        _fetch_beside(w, op, blocks)
         _dispatch(w, op, micro, blocks)
 
 
@@ -89,65 +78,6 @@ def _step_at(w: Writer, op: Contract, b: Border, bound: int) -> str:
     return f"lumc_clamp({steps}, {w.index(r.lo)}, {w.end(r)})"
 
 
-def _ahead(w: Writer, op: Contract, calls: int) -> int:
-    """Bytes of the next panel that a step of a call fetches, so that all calls with one panel
-    fetch all of the next: weights come from memory, which a register tile should not wait for."""
-    place = w.places[op.b.attr[0]]
-    if place.kind != "packed" or place.panel is None or calls < 2:
-        return 0
-    several = place.size > place.panel_size
-    return -(-place.panel[1] * place.dtype.nbytes // calls) * several
-
-
-def _next_panel(
-    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], calls: dict[str, int]
-) -> None:
-    """Where in the next panel of b this call begins to fetch."""
-    origin = {axis(k): op.ranges[k].lo for k in op.red}
-    panel = _pointer(w, substitute(op.b, origin), micro.stored("b"))
-    number = ""
-    for a, n in calls.items():
-        at = f"({w.index(add(axis(a), mul(op.ranges[a].lo, -1)))})"
-        at = f"{at} / {blocks[a]}" if a in blocks else at
-        number = f"({number} * {n} + {at})" if number else at
-    part = prod(op.ranges[k].largest for k in op.red) * micro.ahead
-    after = f"(const char *)({panel} + {w.places[op.b.attr[0]].panel_size})"
-    w.line(f"const char *`:next` = {after} + {number} * {part}L;")
-
-
-def _rows_ahead(op: Contract, steps: Steps, calls: int) -> int:
-    """Rows that a call fetches, so that all calls with one panel of rows fetch all of the next;
-    several must follow each other in memory."""
-    span = 1 + sum((op.ranges[k].largest - 1) * steps.get(k, 0) for k in op.red)
-    rows = -(-op.plan.mr // calls)
-    follow = rows == 1 or steps.get(op.plan.rows_axis or "") == span
-    return rows if op.ahead and op.plan.form == "contract" and calls > 1 and follow else 0
-
-
-def _next_rows(w: Writer, op: Contract, micro: MicroKernel, width: int) -> None:
-    """Which of the next rows this call fetches; after the last ones the first follow."""
-    rows, lane, p = op.plan.rows_axis or "", op.plan.lane_axis or "", op.plan
-    r, c = op.ranges[rows], w.names.axis(rows)
-    n = w.index(add(axis(lane), mul(op.ranges[lane].lo, -1)))
-    first = f"{c} + {p.mr} < {op.ahead} ? {c} + {p.mr} : {w.index(r.lo)}"
-    share = f"lumc_min(({n}) / {p.nv * width} * {micro.rows_ahead}, {p.mr - micro.rows_ahead})"
-    w.let("`follow`", f"(({first}) - {c} + {share}) * {micro.a.get(rows, 0)}L")
-
-
-def _fetch_beside(w: Writer, op: Contract, blocks: dict[str, int]) -> None:
-    """Fetch what is read and stored at the points of this tile when its sums are complete: rows
-    or lanes lie side by side in memory."""
-    for e, stored in op.beside:
-        place, rows, lane = w.places[e.attr[0]], op.plan.rows_axis or "", op.plan.lane_axis or ""
-        steps = place.motion(e.kids)[0]
-        near, far = (rows, lane) if steps[rows] == 1 else (lane, rows)
-        by, last = LINE // place.dtype.nbytes, blocks[near] - 1
-        rows_of = f"for (long `:q` = 0; `q` < {blocks[far]}; `q`++)"
-        lines = f"for (long `:l` = 0; `l` < {last + by}; `l` += {by})"
-        there = f"&{w.address(e)} + `q` * {steps[far]} + lumc_min(`l`, {last})"
-        w.line(f"{rows_of} {lines} __builtin_prefetch({there}, {int(stored)}, 2);")
-
-
 def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:
     """One micro-kernel per combination of sizes, overwriting or adding."""
     if not op.overwrite:
@@ -166,8 +96,7 @@ def _variants(
     origin = {axis(k): op.ranges[k].lo for k in op.red}
     types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
     ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
-    ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["`next`"] * bool(micro.ahead)
-    ends += ["`follow`"] * bool(micro.rows_ahead)
+    ends += [w.index(op.ranges[k].n) for k in micro.varying]
     call = ", ".join(ends)
     choices: dict[str, list[tuple[str, Any]]] = {
         a: [(f"{_size(w, a)} == {n}", n) for n in block_sizes(op.ranges[a], by)]

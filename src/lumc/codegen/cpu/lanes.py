@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.phases import LINE, has_calls, phases, quotients
-from lumc.codegen.text.statements import Let, Pieces, Steps, new
+from lumc.codegen.text.statements import SIMD, Let, Pieces, Steps, new
 from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.program import Range
 from lumc.graph.expr import Expr, add, axis, dim, substitute
@@ -46,8 +46,7 @@ def lane_loop(
     arrays, parts = phases(quotients(steps), lane, count, most, w.target.lanes)
     w.lines_of(arrays)
     for part in parts:
-        w.line("#pragma omp simd")
-        with w.count(lane, "0", f"{count}"):
+        with w.count(lane, "0", f"{count}", pragma=SIMD):
             w.let(c, f"{w.index(start or dim(f'{name}.at'))} + {lane}")
             w.lines_of(part.steps)
         if part.call:

@@ -13,14 +13,13 @@ from lumc.codegen.text.statements import WIDTH, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, block_sizes
 from lumc.codegen.tile.abreast import stores
-from lumc.codegen.tile.program import Dim, Map, Place, Range, loads_of, reference
-from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
+from lumc.codegen.tile.program import Dim, Map, Place, Range, reference
+from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, text
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
 from lumc.schedule.applies import PIECE
 from lumc.schedule.operands import computed
 
-SIDE_BY_SIDE = 16  # rows of panels
 BEHIND = 2  # pieces: results often lie a line or so further in their pages than operands
 
 
@@ -44,10 +43,7 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
     view = replace(place, name=f"{place.name}.p", dims=tuple[Dim, ...](dims))
     w.places[view.name] = view
     c = w.index(start)
-    with ExitStack() as nest:
-        if r.largest > width:
-            op = _side_by_side(w, op, nest)
-        nest.enter_context(w.count(c, w.index(r.lo), w.end(r), width, f"panels of {lane}"))
+    with w.count(c, w.index(r.lo), w.end(r), width, f"panels of {lane}"):
         lanes_before = w.index(add(start, mul(place.dims[at].origin, -1)))
         panel = f"({lanes_before}) / {width} * {place.panel_size}L"
         base = f"{w.names.place(place)} + {panel}"
@@ -60,19 +56,6 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
                 ranges = {**op.ranges, lane: Range(start, num(n), (n,))}
                 _move(w, replace(op, dst=dst, axes=axes, ranges=ranges))
     del w.places[view.name]
-
-
-def _side_by_side(w: Writer, op: Map, nest: ExitStack) -> Map:
-    """Some rows of all panels at a time: what lies together in memory is read together."""
-    name = op.axes[-2:][0]
-    r = op.ranges[name]
-    if op.turn is not None or len(op.axes) < 2 or any(s % SIDE_BY_SIDE for s in r.sizes):
-        return op
-    start = dim(f"{name}.b")
-    c, note = w.index(start), f"rows of {name}"
-    nest.enter_context(w.count(c, w.index(r.lo), w.end(r), SIDE_BY_SIDE, note))
-    some = Range(start, num(SIDE_BY_SIDE), (SIDE_BY_SIDE,))
-    return replace(op, ranges={**op.ranges, name: some})
 
 
 def _move(w: Writer, op: Map, in_pieces: bool = False) -> None:
@@ -98,8 +81,9 @@ def _square(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
     """A block of lanes x lanes: read along the first axis, transposed in registers, stored along
     the lane axis. Blocks with some rows missing take the same way, the others go one by one."""
     (load, lane), source, kind = op.axes, op.term, computed(dtype(op.term))
-    if across := _across(w, op):
-        _turn_loads(w, op, blocks, across)
+    whole = all(w.target.lanes in blocks[a].sizes for a in op.axes)
+    if op.turned and whole:
+        _turn_loads(w, op, blocks)
         return
     if source.kind != "load" or w.places[source.attr[0]].dtype is not kind:
         source = _block(w, kind, (lane, load), blocks)
@@ -142,31 +126,10 @@ def _transpose(
     w.line(f"lumc_transpose{part}({ends[:-2]}{sizes});")
 
 
-def _across(w: Writer, op: Map) -> list[Expr]:
-    """The loads of a block to transpose first, where others lie along its rows already: then the
-    result is computed and stored along them, and no load takes its elements one by one."""
-    (load, lane), kind = op.axes, computed(dtype(op.term))
-    found, along = list[Expr](), 0
-    if any(w.target.lanes not in block_sizes(op.ranges[a], w.target.lanes) for a in op.axes):
-        return []  # there are no whole blocks
-    for e in loads_of(op, but=[op.dst]):
-        place = w.places[e.attr[0]]
-        steps, irregular = place.motion(e.kids)
-        if {load, lane} & irregular:
-            return []
-        if steps.get(load) == 1 and steps.get(lane, 0) > 1:
-            found.append(e)
-        else:
-            along += steps.get(lane) == 1 and steps.get(load, 0) > 1
-    guarded = {e for g in subterms(op.term) if g.kind == "guard" for e in subterms(g)}
-    plain = all(w.places[e.attr[0]].dtype is kind and e not in guarded for e in found)
-    return found if along and plain and len(found) <= along else []
-
-
-def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range], across: list[Expr]) -> None:
+def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
     """A block whose operands are transposed instead of its result."""
     (load, lane), lanes = op.axes, w.target.lanes
-    turned = {e: _block(w, w.places[e.attr[0]].dtype, op.axes, blocks) for e in across}
+    turned = {e: _block(w, w.places[e.attr[0]].dtype, op.axes, blocks) for e in op.turned}
     for test, n in _tests(w, op, blocks):
         with w.block(test):
             for e, to in turned.items():

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lumc.codegen.text.phases import LINE
 from lumc.codegen.text.statements import Function, Let, Scope, Statement, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.tile.program import Contract, Valid
 from lumc.graph.ops import DType
-from lumc.schedule.operands import Steps, from_memory
+from lumc.schedule.operands import Steps
 
 # (element, vector element): integers wrap, so their products are unsigned
 ELEMENT = {
@@ -60,17 +59,13 @@ class MicroKernel:
         kinds: Sequence[DType],
         lanes: int,
         steps: Sequence[Steps],
-        ahead: int = 0,
-        rows_ahead: int = 0,
         registers: int = 32,
         padded: bool = False,
     ) -> None:
         """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
-        result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
-        each step of the innermost loop fetches. ``rows_ahead``: how many of the rows of a that
-        follow are fetched. ``padded``: the rows of b are stored as whole vectors."""
-        self.op, self.lanes, self.ahead, self.rows_ahead = op, lanes, ahead, rows_ahead
-        self.registers, self.padded = registers, padded
+        result are converted when they are loaded. ``padded``: the rows of b are stored as whole
+        vectors."""
+        self.op, self.lanes, self.registers, self.padded = op, lanes, registers, padded
         self.element, self.vector = ELEMENT[kinds[2]]
         self.nbytes = lanes * kinds[2].nbytes
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
@@ -98,7 +93,6 @@ class MicroKernel:
         types = f"const {self.stored('a')}", f"const {self.stored('b')}", self.element
         given = [f"{t} *restrict `:{name}`" for name, t in zip("ABC", types, strict=True)]
         given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
-        given += ["const char *`:N`"] * bool(self.ahead) + ["long `:F`"] * bool(self.rows_ahead)
         return Function(tuple(given), tuple(body))
 
     def _size(self, k: str) -> str:
@@ -155,19 +149,19 @@ class MicroKernel:
         alone = depth > 1 and held + len(parts) + len(rows) > self.registers - SPARE
         if d == depth:
             return self._step(a, b, rows, parts, alone)
-        k, out, inside = self.op.red[d], list[Statement](), (f"`A{d}`", f"`B{d}`")
+        k, inside = self.op.red[d], (f"`A{d}`", f"`B{d}`")
         if self.valid and self.op.edge and k == self.op.edge.border.over:
+            out = list[Statement]()
             for v, (first, end) in enumerate(self.valid):
                 if own := range(max(first, rows.start), min(end, rows.stop)):
                     here = Let("long", f"`i{d}`", f"{v}"), self._stands(d, k, a, b)
                     step = self._nest(d + 1, *inside, own, parts)
                     out.append(Scope("", (*here, *step), k))
             return out
-        if alone:
-            out.append(f"#pragma GCC unroll {self._unrolled(d, held)}")
-        elif d + 1 == depth and held <= SHORT:
-            out.append("#pragma GCC unroll 4")
-        return [*out, self._walk(d, a, b, self._nest(d + 1, *inside, rows, parts))]
+        several = 4 if self.op.plan.unroll and d + 1 == depth and held <= SHORT else 0
+        several = self._unrolled(d, held) if alone else several
+        pragma = f"GCC unroll {several}" if several else ""
+        return [self._walk(d, a, b, self._nest(d + 1, *inside, rows, parts), pragma)]
 
     def _step(
         self, a: str, b: str, rows: range, parts: list[Piece], alone: bool
@@ -177,21 +171,9 @@ class MicroKernel:
         out: list[Statement] = [f'__asm__("" : "+r"({a}));'] if alone else []
         for j, p in enumerate(parts):
             out.append(f"const {self._vec(p.width)} `:b{j}` = {self._row_of_b(b, p)};")
-        twice = from_memory(len(rows), 2, self.nbytes) and not self.op.plan.broadcast
-        if len(parts) == 2 and twice and "a" not in self.narrow:
-            out.append(f'const {self.element} *`:twin` = {a}; __asm__("" : "+r"(`twin`));')
-            of = [(i, self._row(self.a, i)) for i in rows]
-            out += [
-                f"`c{i}_0` += {a}[{at}] * `b0`; `c{i}_1` += `twin`[{at}] * `b1`;" for i, at in of
-            ]
-        else:
-            for i in rows:
-                value = f"const {self.element} `:a{i}` = {a}[{self._row(self.a, i)}];"
-                out.append(f"{value} {_products(i, range(len(parts)))}")
-        out += [f"__builtin_prefetch(`N` + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
-        out += [f"`N` += {self.ahead};"] if self.ahead else []
-        if self.rows_ahead:
-            out.append(f"__builtin_prefetch(`A` + `F` + {self.rows_ahead} * ({a} - `A`));")
+        for i in rows:
+            value = f"const {self.element} `:a{i}` = {a}[{self._row(self.a, i)}];"
+            out.append(f"{value} {_products(i, range(len(parts)))}")
         return out
 
     def _unrolled(self, d: int, sums: int) -> int:
@@ -199,13 +181,13 @@ class MicroKernel:
         which waits for a branch that was foretold wrong."""
         inner, k = d + 1 == len(self.op.red), self.op.red[d]
         steps = 1 if k in self.varying else int(self._size(k))
-        return steps if inner and steps * sums <= WRITTEN else 1
+        return steps if self.op.plan.unroll and inner and steps * sums <= WRITTEN else 1
 
-    def _walk(self, d: int, a: str, b: str, inner: list[Statement]) -> Scope:
+    def _walk(self, d: int, a: str, b: str, inner: list[Statement], pragma: str = "") -> Scope:
         """The loop over a reduced axis, with where the operands stand in it."""
         k, i = self.op.red[d], f"`i{d}`"
         head = f"for (long {new(i)} = 0; {i} < {self._size(k)}; {i}++)"
-        return Scope(head, (self._stands(d, k, a, b), *inner), k)
+        return Scope(head, (self._stands(d, k, a, b), *inner), k, pragma)
 
     def _stands(self, d: int, k: str, a: str, b: str) -> str:
         """Where the operands stand in a step of a reduced axis."""

@@ -12,7 +12,7 @@ from lumc.codegen.cpu.lanes import lane_loop, pieces, walk_lanes
 from lumc.codegen.cpu.map import print_map
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.phases import array
-from lumc.codegen.text.statements import WIDTH, new, quoted
+from lumc.codegen.text.statements import SIMD, WIDTH, new, quoted
 from lumc.codegen.text.term import C_TYPES, combine
 from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.program import Dim, Map, Output, Place, Range, Reduce, reference
@@ -244,8 +244,7 @@ class _Accumulator:
         self.init = init
         for name, c_type, _ in self.parts:
             w.line(f"{c_type} {new(name)}[{self.width}];")
-        w.line("#pragma omp simd")
-        with w.count("`lane`", "0", f"{self.width}"):
+        with w.count("`lane`", "0", f"{self.width}", pragma=SIMD):
             for name, _, of in self.parts:
                 w.line(f"{name}[`lane`] = {'0' if self.sums else f'{of}({init})'};")
 
@@ -278,8 +277,7 @@ class _Accumulator:
             w.line(f"{c_type} {new(tops[name])} = {name}[0];")
         if self.width > 1:
             clauses = (f" reduction({'max' if of else top}:{tops[n]})" for n, _, of in self.parts)
-            w.line(f"#pragma omp simd{''.join(clauses)}")
-            with w.count("`lane`", "0", f"{self.width}"):
+            with w.count("`lane`", "0", f"{self.width}", pragma=f"{SIMD}{''.join(clauses)}"):
                 w.lines_of([self._take(of, f"{n}[`lane`]") for n, of in tops.items()])
         found = ", ".join(tops.values())
         return f"lumc_join_{self.kind.value}({found})" if len(self.parts) > 1 else found

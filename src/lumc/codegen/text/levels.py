@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from lumc.codegen.text.statements import Let, Simple, new, quoted
+from lumc.codegen.text.statements import SIMD, Let, Simple, new, quoted
 from lumc.codegen.text.term import ZEROS, literal, operation, zero
 from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.program import Range
@@ -44,8 +44,8 @@ class Levels:
         with ExitStack() as loops:
             for i, a in enumerate(self.loops[:depth], 1):
                 w.lines_of(self.at[i - 1])
-                simd = "" if i == len(self.loops) and ranges[a].largest > 1 else None
-                loops.enter_context(w.loop(a, ranges[a], simd=simd))
+                pragma = SIMD if i == len(self.loops) and ranges[a].largest > 1 else ""
+                loops.enter_context(w.loop(a, ranges[a], pragma=pragma))
             w.lines_of(self.at[depth])
             yield
 

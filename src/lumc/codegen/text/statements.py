@@ -1,6 +1,6 @@
 """The statements of a kernel: what lies between the tile program and its text, in any language.
 
-    text     a simple statement; from # on a line of the preprocessor
+    text     a simple statement
     Let      a constant: without effect, so it is left out where nothing reads it
     Scope    a loop, a condition or a mere block around others
     Pieces   a loop over whole pieces of a row, which other rows may join
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+SIMD = "omp simd"  # iterations that do not depend on one another
 WIDTH = 100  # characters of a comment, at most
 
 
@@ -41,9 +42,12 @@ class Note:
 
 @dataclass(frozen=True)
 class Scope:
+    """``pragma``: what the compiler is told of a loop."""
+
     head: str
     body: Body
     note: str = ""
+    pragma: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ def _lines(body: Iterable[Statement], indent: str, say: Callable[[str], str]) ->
                 yield from _lines([s.scope], indent, say)
             case Scope():
                 note = f" /* {s.note} */" if s.note else ""
+                if s.pragma:
+                    yield f"#pragma {say(s.pragma)}"
                 yield f"{indent}{f'{say(s.head)} ' if s.head else ''}{{{note}"
                 yield from _lines(s.body, indent + "    ", say)
                 yield f"{indent}}}"
@@ -124,7 +130,7 @@ def _lines(body: Iterable[Statement], indent: str, say: Callable[[str], str]) ->
             case Let():
                 yield indent + say(s.text)
             case _:
-                yield (indent if s[:1] != "#" else "") + say(s)
+                yield indent + say(s)
 
 
 # ---- passes
@@ -145,8 +151,8 @@ def _live(body: Iterable[Statement]) -> tuple[Body, set[str]]:
                 read.update(names(s.value))
             case Scope() | Pieces():
                 inner, inside = _live(s.body)
-                head = s.head if isinstance(s, Scope) else s.scope.head
-                read.update(inside, names(head))
+                scope = s if isinstance(s, Scope) else s.scope
+                read.update(inside, names(scope.head), names(scope.pragma))
                 s = replace(s, body=inner)
             case str():
                 read.update(names(s))

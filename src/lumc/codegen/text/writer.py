@@ -110,21 +110,28 @@ class Writer:
         self.body = outer
 
     @contextmanager
-    def block(self, head: str = "", note: str = "") -> Iterator[None]:
+    def block(self, head: str = "", note: str = "", pragma: str = "") -> Iterator[None]:
         with self.apart() as body:
             yield
-        self.line(Scope(head, tuple(body), note))
+        self.line(Scope(head, tuple(body), note, pragma))
 
     def count(
-        self, c: str, lo: str, end: str, by: int = 0, note: str = "", before: str = ""
+        self,
+        c: str,
+        lo: str,
+        end: str,
+        by: int = 0,
+        note: str = "",
+        before: str = "",
+        pragma: str = "",
     ) -> AbstractContextManager[None]:
         """A loop, in steps of one or of ``by``."""
         step = f"{c} += {by}" if by else f"{c}++"
         head = f"{before}for ({self.spelling.counter} {new(c)} = {lo}; {c} < {end}; {step})"
-        return self.block(head, note)
+        return self.block(head, note, pragma)
 
     @contextmanager
-    def loop(self, name: str, r: Range, note: str = "", simd: str | None = None) -> Iterator[None]:
+    def loop(self, name: str, r: Range, note: str = "", pragma: str = "") -> Iterator[None]:
         """A loop over a range of an axis; over one element only, the axis is a constant."""
         c = self.names.axis(name)
         if r.sizes == (1,):
@@ -132,9 +139,7 @@ class Writer:
                 self.let(c, self.index(r.lo))
                 yield
             return
-        if simd is not None:
-            self.line(f"#pragma omp simd{simd}")
-        with self.count(c, self.index(r.lo), self.end(r), note=note):
+        with self.count(c, self.index(r.lo), self.end(r), note=note, pragma=pragma):
             yield
 
     @contextmanager

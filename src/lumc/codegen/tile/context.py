@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import lumc.codegen.tile.program as ir
+from lumc.codegen.tile.execution import EXECUTION
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, axis, num, substitute
 from lumc.graph.ops import DType
@@ -48,6 +49,7 @@ class Context:
 
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target) -> None:
         self.kernel, self.schedule, self.target = kernel, schedule, target
+        self.execution = EXECUTION[target.machine]
         self.plan: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
         self.whole: dict[str, ir.Range] = {a: ir.whole(n) for a, n in kernel.extent.items()}
         self.available: dict[Expr, Expr] = {}
@@ -130,8 +132,7 @@ class Context:
         """A place for a value over these axes of the scope, and the load that reads it."""
         dims = tuple(ir.Dim(a, scope[a].lo, scope[a].largest) for a in axes)
         name = f"{tag}.{len(self.places)}"
-        # a GPU may keep a value in the dtype that it has; see ``distribute``
-        stored = kind if where == "packed" or self.target.gpu else computed(kind)
+        stored = computed(kind) if where != "packed" and self.execution.computed else kind
         self.places[name] = ir.Place(name, stored, dims, where, panel)
         return ir.reference(self.places[name], [axis(a) for a in axes])
 

@@ -37,8 +37,9 @@ class Contractions:
         a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
         ranges = {x: g.inside[x] for x in (*kept, *red)}
-        some = () if self.c.target.gpu else self._within(stage, p)
-        edge = None if self.c.target.gpu else self._edge(stage, p, ranges)
+        ordered = self.c.execution.in_order
+        some = self._within(stage, p) if ordered else ()
+        edge = self._edge(stage, p, ranges) if ordered else None
         g.body.ops.append(
             ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some, edge=edge)
         )

@@ -34,10 +34,10 @@ class Homes:
         return (*(a for a in kept if a != lane), lane) if lane else kept
 
     def home(self, stage: Expr, scope: Scope) -> Expr:
-        """Where a reduction accumulates: in the root that it is, if it can, or in scratch. On a
-        GPU never in memory."""
+        """Where a reduction accumulates: in the root that it is, if it can, or in scratch. Never in
+        memory where tiles lie in registers."""
         p, axes = self.c.plan[stage], self.axes(stage)
-        for i, root in enumerate(() if self.c.target.gpu else self.c.kernel.roots):
+        for i, root in enumerate(self.c.kernel.roots if self.c.execution.in_memory else ()):
             dst = self.destination(root)
             own = [k for k in root.index if k.kind != "num"]  # 0 along dims of one element
             plain = all(k.kind == "axis" for k in own) and dst.free == stage.free

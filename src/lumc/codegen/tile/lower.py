@@ -61,8 +61,8 @@ class Lowering:
         self.contractions = Contractions(context, self.staging)
         self.walks = Walks(context, self.homes, Windows(context, self.staging))
         self.weighted = WeightedSums(context, self.homes, self.contractions)
-        walks = [s for s, p in context.plan.items() if p.form == "rows" and not context.target.gpu]
-        found = {s: running(context.kernel, s) for s in walks}
+        walks = [s for s, p in context.plan.items() if p.form == "rows"]
+        found = {s: running(context.kernel, s) for s in walks} if context.execution.in_order else {}
         self.runs = {s: r for s, r in found.items() if r and not context.is_cut(r.over)}
 
     def run(self) -> list[ir.Op]:
@@ -75,7 +75,8 @@ class Lowering:
 
     def _compute_before(self, body: Body) -> None:
         """What is expensive and depends on one axis only, once for all values of the others."""
-        todo, seen = [*self.c.kernel.values] if not self.c.target.gpu else [], set[Expr]()
+        todo = [*self.c.kernel.values] if self.c.execution.in_order else []
+        seen = set[Expr]()
         while todo:
             e = todo.pop()
             if e in seen:
@@ -121,7 +122,7 @@ class Lowering:
         for position, name in enumerate(order[:-1], 1):
             scope, outer = {**scope, name: self.c.range(name)}, Body()
             self._prepare_roots(position, scope, outer)
-            if self.c.target.gpu:  # a block has one tile
+            if not self.c.execution.several_tiles:
                 par.ops += outer.ops
             elif outer.ops:
                 inner = tuple(a for a in order[position:] if self.c.is_cut(a))
@@ -206,7 +207,7 @@ class Lowering:
                 rows.setdefault((s.free, p.lanes, p.streams), []).append(s)
             else:
                 done[s] = self.homes.home(s, scope)
-                if cut and self.c.target.gpu:  # nothing is overwritten inside a loop
+                if cut and not self.c.execution.in_memory:  # nothing is overwritten inside a loop
                     g.before.map(done[s], self.homes.axes(s), scope, identity(s))
                     self.contractions.contract(g, s, done[s], None)
                 else:

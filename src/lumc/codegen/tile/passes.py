@@ -12,7 +12,7 @@ from typing import NamedTuple
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.abreast import write_out
 from lumc.codegen.tile.across import lay_across
-from lumc.codegen.tile.ahead import look_ahead, look_beside
+from lumc.codegen.tile.ahead import look_ahead
 from lumc.codegen.tile.domains import split_domains
 from lumc.codegen.tile.rows import (
     drop_unread,
@@ -22,6 +22,7 @@ from lumc.codegen.tile.rows import (
     place_scratch,
 )
 from lumc.codegen.tile.skew import skew_rows
+from lumc.codegen.tile.turned import turn_operands
 from lumc.codegen.tile.vectors import whole_vectors
 from lumc.kernel.target import Target
 from lumc.schedule.schedule import Schedule
@@ -37,47 +38,29 @@ class Pass(NamedTuple):
     """A step on tile programs, and who asks for it."""
 
     name: str
-    asks: Callable[[Schedule, Target], bool]
     run: Callable[[ir.Program], ir.Program]
+    choice: str = ""  # the field of schedules that asks for it; "": all do
+    machines: tuple[str, ...] = ("cpu",)
 
-
-def _always(_: Schedule, __: Target) -> bool:
-    return True
-
-
-def _on_cpus(_: Schedule, target: Target) -> bool:
-    return not target.gpu
-
-
-def _row_by_row(schedule: Schedule, target: Target) -> bool:
-    return schedule.fuse_rows and not target.gpu
-
-
-def _side_by_side(schedule: Schedule, target: Target) -> bool:
-    return schedule.skew and not target.gpu
-
-
-def _beside_tiles(schedule: Schedule, target: Target) -> bool:
-    return schedule.beside and not target.gpu
-
-
-def _ahead(schedule: Schedule, target: Target) -> bool:
-    return schedule.prefetch and not target.gpu
+    def asks(self, schedule: Schedule, target: Target) -> bool:
+        """Does a schedule of this target ask for it?"""
+        chosen = not self.choice or bool(getattr(schedule, self.choice))
+        return chosen and target.machine in self.machines
 
 
 PASSES = (  # on a GPU ``distribute`` goes on from here
-    Pass("whole vectors", _on_cpus, whole_vectors),
-    Pass("fuse rows", _row_by_row, fuse_rows),
-    Pass("drop unread", _always, drop_unread),
-    Pass("fold", _row_by_row, fold),
-    Pass("lay across", _on_cpus, lay_across),
-    Pass("finish windows", _on_cpus, finish_windows),
-    Pass("look beside", _beside_tiles, look_beside),
-    Pass("skew rows", _side_by_side, skew_rows),
-    Pass("look ahead", _ahead, look_ahead),
-    Pass("write out", _on_cpus, write_out),
-    Pass("split domains", _on_cpus, split_domains),
-    Pass("place scratch", _on_cpus, place_scratch),
+    Pass("whole vectors", whole_vectors),
+    Pass("fuse rows", fuse_rows, "fuse_rows"),
+    Pass("drop unread", drop_unread, machines=("cpu", "gpu")),
+    Pass("fold", fold, "fuse_rows"),
+    Pass("lay across", lay_across),
+    Pass("finish windows", finish_windows),
+    Pass("skew rows", skew_rows, "skew"),
+    Pass("look ahead", look_ahead, "prefetch"),
+    Pass("write out", write_out),
+    Pass("split domains", split_domains),
+    Pass("place scratch", place_scratch),
+    Pass("turn operands", turn_operands, "transpose"),
 )
 
 

@@ -196,6 +196,7 @@ class Map:
     ranges: Mapping[str, Range]
     term: Expr
     turn: str | None = None  # load along this axis, store along the last: a register transpose
+    turned: tuple[Expr, ...] = ()  # loads that are transposed instead of the result
     copy: bool = False  # a staged operand; never fused with others
     stream: bool = False  # store around the caches
     ahead: tuple[Expr, ...] = ()  # prefetched along the last axis: what a later row reads
@@ -281,8 +282,6 @@ class Contract:
     red: tuple[str, ...]
     ranges: Mapping[str, Range]
     overwrite: tuple[str, ...] | None  # in the first tile of these axes; None: never
-    ahead: int = 0  # prefetch the rows of a that follow, below this one
-    beside: tuple[tuple[Expr, bool], ...] = ()  # prefetched by tile; whether it will be stored
     within: tuple[Within, ...] = ()
     edge: Edge | None = None
 

@@ -119,8 +119,7 @@ class Staging:
     def _copy(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr:
         """Stages that read the same operand the same way share one copy."""
         p = self.c.plan[stage]
-        if self.c.target.gpu:
-            value = as_stored(value, dtype(stage), self.c.target)
+        value = as_stored(value, dtype(stage), self.c.target)
         lane, axes, panel = self._panel(stage, side, value)
         key = (value, lane, axes, panel, p.window, bound_axes(stage))
         if key not in body.copies:
@@ -156,7 +155,7 @@ class Staging:
         if p.form == "dot":  # lanes run along the last reduced axis
             return lane, (*batch, lane, *reduced), None
         axes = (*batch, *reduced, lane)
-        if self.c.target.gpu:
+        if not self.c.execution.by_vectors:
             return lane, axes, None
         return lane, axes, (len(axes) - 1, self.c.width(stage, side))
 
@@ -272,7 +271,7 @@ class Staging:
     def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
         place = self.c.places[load.attr[0]]
         p, computes = self.c.plan[stage], VECTOR[dtype(stage)]
-        if self.c.target.gpu:
+        if not self.c.execution.by_vectors:
             return True
         if place.panel or not loads(place.dtype, computes, p, side):
             return False
@@ -283,7 +282,8 @@ class Staging:
         """The axis along which the operand of a map is contiguous, if that is not the lane axis
         and a register transpose (of 4-byte elements) pays."""
         kind = computed(dtype(value))
-        if self.c.target.gpu or not self.c.schedule.transpose or len(axes) < 2 or kind.nbytes != 4:
+        turns = self.c.schedule.transpose and self.c.execution.by_vectors
+        if not turns or len(axes) < 2 or kind.nbytes != 4:
             return None
         below = subterms(value)
         if self.c.places[dst.attr[0]].dtype is not kind:

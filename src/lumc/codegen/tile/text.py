@@ -95,12 +95,12 @@ def _contracted(op: ir.Contract) -> str:
     out += f", anew in the first tile of {' '.join(op.overwrite)}" if op.overwrite else ""
     for w in (*op.within, *([op.edge] if op.edge else ())):
         out += f", only {w.border.lo} <= {w.border.index} < {w.border.hi}"
-    out += f", {op.ahead} rows ahead" if op.ahead else ""
-    return out + (f", beside {' '.join(_one(e) for e, _ in op.beside)}" if op.beside else "")
+    return out
 
 
 def _how(op: ir.Map) -> str:
     out = f", turned along {op.turn}" if op.turn else ""
+    out += f" as {', '.join(map(str, op.turned))}" if op.turned else ""
     flags = (("a copy", op.copy), ("around caches", op.stream), ("abreast", op.abreast))
     return out + "".join(f", {word}" for word, on in flags if on) + _ahead(op.ahead)
 

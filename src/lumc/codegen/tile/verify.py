@@ -192,6 +192,8 @@ class _Check:
         """Is it one of the forms that are printed?"""
         match op:
             case ir.Map():
+                if not {*op.turned} <= {*ir.loads_of(op, but=[op.dst])}:
+                    self.wrong(f"turns {', '.join(map(str, op.turned))}")
                 if op.turn is not None and (op.turn not in op.axes[:-1] or not op.axes):
                     self.wrong(f"turns along {op.turn}")
                 if op.abreast and len(op.axes) < 2:

@@ -43,7 +43,7 @@ class Walks:
                 g.before.map(dst, kept, g.outside, init)
             value = self.c.now(s.kids[0])
             output: ir.Output | None = ir.Output(dst, s.attr[0], value, dst if g.cut else init)
-            if output and p.lanes == "kept" and not self.c.target.gpu:
+            if output and p.lanes == "kept" and self.c.execution.by_vectors:
                 output = self.windows.walk(g, output, kept, red, ranges)
             if output is not None:
                 outputs.append(output)
@@ -57,7 +57,8 @@ class Walks:
         short = all(o.init is not o.dst for o in outputs) and is_short(self.c, red, ranges)
         hard = any(is_expensive(e) and e.free & {*red} for o in outputs for e in subterms(o.term))
         short &= not hard or prod(ranges[a].largest for a in red) <= HARD
-        lanes = "windows" if p.lanes == "kept" and short and not self.c.target.gpu else p.lanes
+        short &= self.c.execution.by_vectors
+        lanes = "windows" if p.lanes == "kept" and short else p.lanes
         g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores))
         return done
 
@@ -66,7 +67,8 @@ class Walks:
     ) -> dict[str, ir.Range]:
         """Where a walk along kept lanes does not give zero: of axes that have all their values,
         those for which its term is guarded."""
-        if self.c.target.gpu or len(stages) > 1 or g.cut or self.c.plan[stages[0]].lanes != "kept":
+        lanes = self.c.plan[stages[0]].lanes
+        if not self.c.execution.in_order or len(stages) > 1 or g.cut or lanes != "kept":
             return {}
         found: dict[str, ir.Range] = {}
         for e in factors(stages[0].kids[0]):
@@ -135,5 +137,5 @@ class Walks:
         alone = (
             len(kernel.roots) == 1 and not self.homes.is_read(root) and not self.c.schedule.stream
         )
-        alone &= not self.c.target.gpu
+        alone &= self.c.execution.in_memory
         return self.homes.destination(root) if plain and fits and alone else None

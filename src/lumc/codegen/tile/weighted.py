@@ -48,8 +48,8 @@ class WeightedSums:
         if lane != j:
             kept = (*(a for a in kept if a != lane), lane)
         lanes = "reduced" if lane == j else "strips"
-        # the scores of a GPU stay as they are in registers; the weights may lie elsewhere
-        apart = self.c.target.gpu and value.kind != "load"
+        # scores in registers stay as they are; the weights may lie elsewhere
+        apart = not self.c.execution.in_memory and value.kind != "load"
         kept_scores = self.c.new("scores", (*kept, j), g.inside, kind) if apart else place
         stores = () if value.kind == "load" else ((kept_scores, value),)
         top = new_top = self.c.new("top", kept, g.outside, kind)
@@ -73,7 +73,7 @@ class WeightedSums:
     def _spent(self, g: Group, stages: list[Expr], value: Expr, axes: set[str]) -> Expr | None:
         """The scratch value of the stage below these scores, if nothing else reads it: its place
         can hold the weights."""
-        if self.c.target.gpu:
+        if not self.c.execution.in_memory:
             return None
         others = [s for s in g.stages if s not in stages] + [s.kids[1] for s in stages]
         read = {e for t in others for e in subterms(self.c.now(t))}

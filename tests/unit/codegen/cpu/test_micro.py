@@ -10,6 +10,7 @@ from lumc.codegen.cpu.micro import Piece, pieces
 from lumc.codegen.tile.lower import lower
 from lumc.kernel.machines import resolve_target
 from lumc.schedule.first import default_schedule
+from lumc.schedule.space import Grammar
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
@@ -46,3 +47,18 @@ def test_the_last_vector_is_used_in_part(arch: str, weight: bool, masked: str) -
     schedule = replace(schedule, stages=(replace(stage, lane_axis="n", rows_axis="m"),))
     text = print_kernel(lower(kernel, schedule, target), "k")
     assert masked in text and ("lumc_put" in text) is bool(masked)
+
+
+def test_short_steps_are_written_out_if_the_schedule_says_so() -> None:
+    target, kernel = resolve_target("cpu:x86-64-v4"), matmul(64, 16, 512)
+    schedule = default_schedule(kernel, target)
+    (stage,) = schedule.stages
+    texts = [
+        print_kernel(lower(kernel, replace(schedule, stages=(each,)), target), "k")
+        for each in (replace(stage, mr=8, nv=1, unroll=unroll) for unroll in (False, True))
+    ]
+    assert ["#pragma GCC unroll" in text for text in texts] == [False, True]
+    grammar = Grammar(kernel, target)
+    assert all(
+        grammar.path(replace(schedule, stages=(replace(stage, unroll=u),))) for u in (False, True)
+    )

@@ -49,6 +49,7 @@ def wrong(body: Iterable[Statement], outer: Set[str]) -> Iterator[str]:
                 yield from spoken(s, outer, {*own} if s.startswith("for (") else own)
             case Scope() | Pieces():
                 scope, inside = s if isinstance(s, Scope) else s.scope, set[str]()
+                yield from spoken(scope.pragma, outer | own, inside)
                 yield from spoken(scope.head, outer | own, inside)
                 yield from wrong(scope.body, outer | own | inside)
 
@@ -111,8 +112,7 @@ BODY: list[Statement] = [
     Let("long", "`j`", "`i` + 1"),
     Scope("for (long `:k` = 0; `k` < `n`; `k`++)", (Let("long", "`l`", "`k`"), "f(`k`);"), "rows"),
     Note("of i */"),
-    "#pragma omp simd",
-    Scope("", ("g(`i`);",)),
+    Scope("", ("g(`i`);",), pragma="omp simd"),
 ]
 
 

@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
-from kernel_zoo import matmul, softmax, turned_matmul
+from kernel_zoo import matmul, softmax
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.passes import PASSES
 from lumc.kernel.machines import resolve_target
 from lumc.profile.price import scheduled
 from lumc.schedule.first import default_schedule
-from lumc.schedule.space import Grammar
 
 TARGET = resolve_target("cpu:x86-64-v4")
 NAMES = [step.name for step in PASSES]
@@ -49,14 +48,3 @@ def test_a_pass_leaves_the_program_before_it_as_it_was() -> None:
     shown = []
     lower(k, default_schedule(k, TARGET), TARGET, lambda _, p: shown.append((p, repr(p))))
     assert all(repr(p) == text for p, text in shown)
-
-
-def test_what_lies_beside_a_register_tile_is_fetched_unless_the_schedule_says_no() -> None:
-    k = turned_matmul(64, 256, 256)
-    schedule = default_schedule(k, TARGET)
-    tiles = [
-        [op.beside for op in ir.leaves(lower(k, s, TARGET).body) if isinstance(op, ir.Contract)]
-        for s in (schedule, replace(schedule, beside=False))
-    ]
-    assert all(tiles[0]) and not any(tiles[1])
-    assert Grammar(k, TARGET).path(replace(schedule, beside=False)) is not None

@@ -23,7 +23,7 @@ par m:64 by 8
   rows m:8
     reduce over i:256, lanes reduced, 4 streams
       stage.2[m] = top of x[m, i] from -inf
-    reduce over j:256, lanes reduced, 2 streams
+    reduce over j:256, lanes reduced, 4 streams
       stage.3[m] = sum of decay(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.4426950408889634)) from 0.0
       out[m, j] = decay(mul(add(x[m, j], mul(stage.2[m], -1.0)), 1.4426950408889634))
     map n:256.  out[m, n] = mul(out[m, n], recip(stage.3[m]))"""  # noqa: E501
