@@ -18,6 +18,7 @@ from lumc.codegen.tile.program import (
     Block,
     Case,
     Contract,
+    Leaf,
     Map,
     Op,
     Par,
@@ -34,7 +35,6 @@ from lumc.kernel.instance import Instance
 from lumc.schedule.plan import Plan
 
 ARITHMETIC = ("un", "bin", "where")
-Leaf = Map | Reduce | Contract
 Nest = tuple[tuple[str, float], ...]  # axes of the loops around, and iterations
 
 

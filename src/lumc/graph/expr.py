@@ -284,19 +284,23 @@ def substitute(e: Expr, replacement: Mapping[Expr, Expr]) -> Expr:
     return rewrite(e, dict(replacement))
 
 
-def rewrite(e: Expr, memo: dict[Expr, Expr]) -> Expr:
-    """``e`` over the expressions that ``memo`` gives for some below it, and then for all.
+def rewrite(
+    e: Expr, memo: dict[Expr, Expr], change: Callable[[Expr, list[Expr]], Expr] = rebuild
+) -> Expr:
+    """``e`` with every node below it as ``change`` makes it over its new kids, inner ones first
+    and each once.
 
-    Not recursive: kernel terms may be deeper than Python's stack.
+    ``memo`` gives some of them, below which nothing is looked at, and then has all. Not recursive:
+    kernel terms may be deeper than Python's stack.
     """
     stack = [e]
     while stack:
         node = stack[-1]
         if node not in memo:
             if todo := [k for k in node.kids if k not in memo]:
-                stack += todo
+                stack += reversed(todo)
                 continue
-            memo[node] = rebuild(node, [memo[k] for k in node.kids])
+            memo[node] = change(node, [memo[k] for k in node.kids])
         stack.pop()
     return memo[e]
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from lumc.graph.expr import Expr, axis, bound_axes, make, rebuild, subterms
+from lumc.graph.expr import Expr, axis, bound_axes, make, rebuild, rewrite, subterms
 from lumc.kernel.codec import encode
 from lumc.kernel.instance import results
 from lumc.kernel.target import Target
@@ -85,34 +85,33 @@ def renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -
 
 def order_operands(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> list[Expr]:
     """Operands of commutative operations in the order of their structural hashes."""
+
+    def ordered(e: Expr, kids: list[Expr]) -> Expr:
+        if e.kind == "bin" and e.attr[0] in COMMUTATIVE and hashes[e.kids[1]] < hashes[e.kids[0]]:
+            kids.reverse()
+        return rebuild(e, kids)
+
     memo: dict[Expr, Expr] = {}
-    for e in subterms(*roots):
-        kids = list(e.kids)
-        if e.kind == "bin" and e.attr[0] in COMMUTATIVE:
-            kids.sort(key=lambda k: hashes[k])
-        memo[e] = rebuild(e, [memo[k] for k in kids])
-    return [memo[root] for root in roots]
+    return [rewrite(root, memo, ordered) for root in roots]
 
 
 def rename(e: Expr, axes: Mapping[str, str], buffers: Mapping[str, str] | None = None) -> Expr:
     """The same term over other axis names, bound ones included, and other buffer names; those
     without a new name keep the old one."""
-    memo: dict[Expr, Expr] = {}
-    for t in subterms(e):
-        kids = [memo[k] for k in t.kids]
+
+    def renamed(t: Expr, kids: list[Expr]) -> Expr:
         match t.kind:
             case "axis":
-                memo[t] = axis(axes.get(t.attr[0], t.attr[0]))
+                return axis(axes.get(t.attr[0], t.attr[0]))
             case "load" if buffers:
-                name = buffers.get(t.attr[0], t.attr[0])
-                memo[t] = make("load", (name, t.attr[1]), tuple(kids))
+                return make("load", (buffers.get(t.attr[0], t.attr[0]), t.attr[1]), tuple(kids))
             case "red" | "wsum":
                 names = tuple(axes.get(a, a) for a in bound_axes(t))
                 attr = (t.attr[0], names) if t.kind == "red" else names
-                memo[t] = make(t.kind, attr, tuple(kids), names)
-            case _:
-                memo[t] = rebuild(t, kids)
-    return memo[e]
+                return make(t.kind, attr, tuple(kids), names)
+        return rebuild(t, kids)
+
+    return rewrite(e, {}, renamed)
 
 
 def abstract(e: Expr) -> tuple[Expr, tuple[str, ...]]:

@@ -34,6 +34,7 @@ from lumc.graph.expr import (
     mul,
     num,
     rebuild,
+    rewrite,
     simplify,
     substitute,
     subterms,
@@ -191,18 +192,15 @@ class _Pair:
         return Root(root.buffer, self.index(root.buffer, root.index), self.term(root.value))
 
     def term(self, value: Expr) -> Expr:
-        for e in subterms(value):
-            if e in self.memo:
-                continue
-            kids = [self.memo[k] for k in e.kids]
-            if e.kind == "load":
-                self.memo[e] = make("load", e.attr, self.index(e.attr[0], kids))
-            elif e.kind == "red" and self.j in e.attr[1]:
-                axes = tuple(self.name if a == self.j else a for a in e.attr[1] if a != self.i)
-                self.memo[e] = make("red", (e.attr[0], axes), tuple(kids), axes)
-            else:
-                self.memo[e] = rebuild(e, kids)
-        return self.memo[value]
+        return rewrite(value, self.memo, self._over)
+
+    def _over(self, e: Expr, kids: list[Expr]) -> Expr:
+        if e.kind == "load":
+            return make("load", e.attr, self.index(e.attr[0], kids))
+        if e.kind == "red" and self.j in e.attr[1]:
+            axes = tuple(self.name if a == self.j else a for a in e.attr[1] if a != self.i)
+            return make("red", (e.attr[0], axes), tuple(kids), axes)
+        return rebuild(e, kids)
 
     def index(self, buffer: str, old: Sequence[Expr]) -> Index:
         """Where an access is, with p for n*i + j."""

@@ -24,12 +24,13 @@ from lumc.graph.expr import (
     make,
     num,
     rebuild,
+    rewrite,
     substitute,
     subterms,
 )
 from lumc.graph.index import of_form
 from lumc.graph.ops import DType
-from lumc.kernel.term import Kernel, Root, binary, const, dtype, where
+from lumc.kernel.term import Kernel, Root, binary, const, dtype, reduce, where
 
 Guard = tuple[Expr, int, int]  # index, lo, hi
 Guards = tuple[Guard, ...]
@@ -199,27 +200,29 @@ def _merge(values: list[Expr]) -> list[Expr]:
     uses: dict[Expr, int] = {}
     for e in [*values, *(k for n in nodes for k in n.kids)]:
         uses[e] = uses.get(e, 0) + 1
-    new: dict[Expr, Expr] = {}
-    for e in nodes:
-        new[e] = rebuild(e, [new[k] for k in e.kids])
-        if e.kind != "red" or uses[e.kids[0]] > 1:
-            continue
-        below = new[e].kids[0]
-        if below.kind == "red" and below.attr[0] == e.attr[0]:
-            axes = e.attr[1] + below.attr[1]
-            new[e] = make("red", (e.attr[0], axes), below.kids, axes)
-    return [new[v] for v in values]
+
+    def joined(e: Expr, kids: list[Expr]) -> Expr:
+        if e.kind == "red" and uses[e.kids[0]] == 1:
+            (below,) = kids
+            if below.kind == "red" and below.attr[0] == e.attr[0]:
+                return reduce(e.attr[0], e.attr[1] + below.attr[1], *below.kids)
+        return rebuild(e, kids)
+
+    memo: dict[Expr, Expr] = {}
+    return [rewrite(v, memo, joined) for v in values]
 
 
 def _named(values: list[Expr], extent: Mapping[str, int]) -> list[Expr]:
     """The bound axes of every reduction, where several have one extent, in a fixed order."""
-    new: dict[Expr, Expr] = {}
-    for e in subterms(*values):
-        new[e] = rebuild(e, [new[k] for k in e.kids])
+
+    def named(e: Expr, kids: list[Expr]) -> Expr:
+        new = rebuild(e, kids)
         if e.kind == "red" and len({extent[a] for a in e.attr[1]}) < len(e.attr[1]):
-            body = substitute(new[e].kids[0], _in_order(new[e], extent))
-            new[e] = make("red", e.attr, (body,), e.attr[1])
-    return [new[v] for v in values]
+            return reduce(e.attr[0], e.attr[1], substitute(kids[0], _in_order(new, extent)))
+        return new
+
+    memo: dict[Expr, Expr] = {}
+    return [rewrite(v, memo, named) for v in values]
 
 
 def _in_order(reduction: Expr, extent: Mapping[str, int]) -> dict[Expr, Expr]:

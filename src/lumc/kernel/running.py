@@ -76,12 +76,14 @@ def running(kernel: Kernel, stage: Expr) -> Running | None:
 
 def stepped(kernel: Kernel, values: list[Expr]) -> list[Expr]:
     """The values with every such reduction by all of its steps, without those that follow."""
-    new = dict[Expr, Expr]()
-    for e in subterms(*values):
-        new[e] = rebuild(e, [new[k] for k in e.kids])
+    memo = dict[Expr, Expr]()
+
+    def in_full(e: Expr, kids: list[Expr]) -> Expr:
         if e.kind == "red" and (r := running(kernel, e)):
-            new[e] = reduce(e.attr[0], (r.over,), rewrite(r.term, new))
-    return [new[v] for v in values]
+            return reduce(e.attr[0], (r.over,), rewrite(r.term, memo))
+        return rebuild(e, kids)
+
+    return [rewrite(v, memo, in_full) for v in values]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -148,11 +150,13 @@ def _whole(e: Expr, ranges: dict[str, Range]) -> Expr | None:
 
 def _known(body: Expr, truths: dict[Expr, bool]) -> Expr:
     """A term where these conditions hold or do not, as short as that makes it."""
-    new = dict[Expr, Expr]()
-    for e in subterms(body):
+
+    def known(e: Expr, kids: list[Expr]) -> Expr:
+        if e in truths and e.kind == "guard":
+            return kids[1] if truths[e] else const(0, dtype(e))
         if e in truths:
-            kept = new[e.kids[1]] if e.kind == "guard" and truths[e] else const(0, dtype(e))
-            new[e] = kept if e.kind == "guard" else const(truths[e], DType.BOOL)
-        else:  # a reduction is a stage of its own, and stays as it is
-            new[e] = e if e.kind in REDUCTIONS else folded(rebuild(e, [new[k] for k in e.kids]))
-    return new[body]
+            return const(truths[e], DType.BOOL)
+        # a reduction is a stage of its own, and stays as it is
+        return e if e.kind in REDUCTIONS else folded(rebuild(e, kids))
+
+    return rewrite(body, {}, known)

@@ -11,8 +11,8 @@ from itertools import combinations
 from math import ceil, prod
 from typing import Any
 
-from lumc.codegen.count import Leaf, mean_size, of_operation, operations
-from lumc.codegen.tile.program import Contract, Map, Par, Program, Reduce, leaves, terms_of
+from lumc.codegen.count import mean_size, of_operation, operations
+from lumc.codegen.tile.program import Contract, Leaf, Map, Par, Program, Reduce, leaves, terms_of
 from lumc.graph.expr import subterms
 from lumc.kernel.term import dtype, factors
 from lumc.profile.price import LAUNCH_US, TURN

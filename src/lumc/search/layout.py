@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from lumc.graph.expr import Expr, bound_axes, make, rebuild, subterms
+from lumc.graph.expr import Expr, bound_axes, make, rebuild, rewrite, subterms
 from lumc.kernel.instance import Instance, results
 from lumc.kernel.term import reduce
 from lumc.search.cuts import Frame
@@ -194,19 +194,17 @@ def relaid_value(
 ) -> Expr:
     """Loads with the other order of indices, by name of the buffer; sums walk along the last one
     innermost."""
-    memo = {} if memo is None else memo
-    for e in subterms(value):
-        if e in memo:
-            continue
-        new = rebuild(e, [memo[k] for k in e.kids])
+
+    def laid(e: Expr, kids: list[Expr]) -> Expr:
         if e.kind == "load" and e.attr[0] in last:
-            new = make("load", new.attr, to_end(new.kids, last[e.attr[0]]))
-        elif e.kind == "red":
-            loads = (t for t in subterms(new) if t.kind == "load" and t.attr[0] in last)
+            return make("load", e.attr, to_end(kids, last[e.attr[0]]))
+        if e.kind == "red":
+            loads = (t for t in subterms(*kids) if t.kind == "load" and t.attr[0] in last)
             along = frozenset[str]().union(*(t.kids[-1].free for t in loads))
-            new = reduce(new.attr[0], sorted(bound_axes(new), key=along.__contains__), *new.kids)
-        memo[e] = new
-    return memo[value]
+            return reduce(e.attr[0], sorted(e.attr[1], key=along.__contains__), *kids)
+        return rebuild(e, kids)
+
+    return rewrite(value, {} if memo is None else memo, laid)
 
 
 def to_end(items: Sequence[T], n: int) -> tuple[T, ...]:

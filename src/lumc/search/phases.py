@@ -25,6 +25,7 @@ from lumc.graph.expr import (
     mod,
     mul,
     rebuild,
+    rewrite,
     simplify,
     subterms,
 )
@@ -63,14 +64,14 @@ def guards_of(body: Expr) -> Iterator[Expr]:
 
 def at(body: Expr, over: str, value: Expr, ranges: Ranges) -> Expr:
     """The body where an axis has this value, without the guards that always hold then."""
-    memo: dict[Expr, Expr] = {axis(over): value}
-    for e in subterms(body):
-        if e not in memo:
-            new = rebuild(e, [memo[k] for k in e.kids])
-            if e.kind in ("lin", "div", "mod"):
-                new = simplify(new, ranges)
-            memo[e] = new.kids[1] if e.kind == "guard" and _holds(new, ranges) else new
-    return memo[body]
+
+    def there(e: Expr, kids: list[Expr]) -> Expr:
+        new = rebuild(e, kids)
+        if e.kind in ("lin", "div", "mod"):
+            return simplify(new, ranges)
+        return kids[1] if e.kind == "guard" and _holds(new, ranges) else new
+
+    return rewrite(body, {axis(over): value}, there)
 
 
 def _holds(guard: Expr, ranges: Ranges) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from lumc.graph.expr import Expr, Range, add, axis, bounds, num, rebuild, subterms
+from lumc.graph.expr import Expr, Range, add, axis, bounds, num, rebuild, rewrite, subterms
 from lumc.graph.index import narrowed
 from lumc.kernel.normal import identity
 from lumc.kernel.term import Buffer, Kernel, Root, load, reduce
@@ -66,12 +66,12 @@ def _phase(kernel: Kernel, phase: Mapping[str, int], left: tuple[str, ...], to: 
 
 def narrow(value: Expr, extent: dict[str, int]) -> Expr:
     """The value with sums over those steps only that may count; adds their axes to ``extent``."""
-    new = dict[Expr, Expr]()
-    for e in subterms(value):
-        new[e] = rebuild(e, [new[k] for k in e.kids])
-        if e.kind == "red" and e.attr[0] == "sum":
-            new[e] = _narrow(new[e], extent)
-    return new[value]
+
+    def narrowed_sum(e: Expr, kids: list[Expr]) -> Expr:
+        new = rebuild(e, kids)
+        return _narrow(new, extent) if e.attr[:1] == ("sum",) else new
+
+    return rewrite(value, {}, narrowed_sum)
 
 
 def _narrow(total: Expr, extent: dict[str, int]) -> Expr:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 
 from lumc.graph.expr import (
@@ -274,6 +275,7 @@ class _Translation:
         return {**env, axis(name): axis(inner)}
 
 
+@lru_cache(maxsize=1 << 10)
 def guarded(place: Expr, extent: int, body: Expr) -> Expr:
     """Nothing beyond the extent; below sums and products, that they stay one with those around."""
     if body.kind == "red" and body.attr[0] == "sum" and not place.free & {*bound_axes(body)}:

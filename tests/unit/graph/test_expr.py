@@ -29,6 +29,8 @@ from lumc.graph.expr import (
     mod,
     mul,
     num,
+    rebuild,
+    rewrite,
     simplify,
     substitute,
     subterms,
@@ -37,7 +39,7 @@ from lumc.graph.expr import (
 from lumc.graph.index import Bound, is_injective, is_inside
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph, print_graph
-from lumc.kernel.term import binary, dyn, load
+from lumc.kernel.term import binary, const, dyn, load
 
 SIZES = {"i": 5, "j": 3, "k": 1, "l": 7}
 RANGES = {a: (0, n - 1) for a, n in SIZES.items()}
@@ -318,3 +320,22 @@ def test_a_quotient_does_not_have_what_cannot_reach_it() -> None:
     ranges = {"j": (0, 319), "k": (0, 31), "l": (0, 31)}
     e = add(mul("j", 1024), mul("k", 32), "l")
     assert str(floordiv(e, 10240, ranges)) == "j // 10"
+
+
+def test_a_rewrite_comes_to_every_node_once_inner_ones_first() -> None:
+    """A term of 200 squares has a text of 2^200 characters."""
+    e = first = load("x", DType.F32, "i")
+    for _ in range(200):
+        e = binary("mul", e, e)
+    seen = list[Expr]()
+
+    def change(node: Expr, kids: list[Expr]) -> Expr:
+        seen.append(node)
+        return rebuild(node, kids)
+
+    assert rewrite(e, {}, change) is e
+    assert seen == list(subterms(e))
+    seen.clear()
+    memo = {first: const(2.0)}
+    assert rewrite(e, memo, change).free == frozenset()
+    assert len(seen) == 200 and memo.keys() == {first, *seen}  # nothing below what is given

@@ -39,7 +39,7 @@ class Dealing:
                     return role
         return step.points.on(ref.free)
 
-    def still(self, op: ir.Map | ir.Reduce | ir.Contract, ref: Expr) -> bool:
+    def still(self, op: ir.Leaf, ref: Expr) -> bool:
         dims = self.places[ref.attr[0]].dims
         return all(
             d.size == 1 or (i.attr[0] in op.ranges and op.ranges[i.attr[0]].lo is d.origin)

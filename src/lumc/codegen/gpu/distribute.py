@@ -221,7 +221,7 @@ class Distributor(Dealing):
                 return self.by_axis(ref, self.values[ref.attr[0]])
         return None
 
-    def _dealt(self, op: ir.Map | ir.Reduce | ir.Contract) -> Distribution:
+    def _dealt(self, op: ir.Leaf) -> Distribution:
         axes, size = axes_of(op), {a: op.ranges[a].largest for a in axes_of(op)}
         assert not isinstance(op, ir.Contract)
         t, reduces = self.threads, any(isinstance(s.op, ir.Reduce) for s in self.steps)
@@ -329,7 +329,7 @@ class Distributor(Dealing):
         return memory[self.name_of(op)] == "shared" and not stored
 
 
-def axes_of(op: ir.Map | ir.Reduce | ir.Contract) -> tuple[str, ...]:
+def axes_of(op: ir.Leaf) -> tuple[str, ...]:
     return op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red)
 
 

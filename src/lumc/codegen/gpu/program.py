@@ -52,7 +52,7 @@ class Step:
     """An operation; ``points`` is the distribution of the axes it runs over, of a contraction
     that of its result."""
 
-    op: ir.Map | ir.Reduce | ir.Contract
+    op: ir.Leaf
     points: Distribution = EVERYWHERE
     roles: Roles | None = None
     along: str | None = None  # the axis of elements that are moved ``vector`` at a time

@@ -8,7 +8,7 @@ vectors are interleaved on the way to memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
@@ -22,18 +22,13 @@ NEAR = 8  # elements between the lanes of a load; those further apart come one b
 def write_out(program: ir.Program) -> ir.Program:
     """The program with such maps marked."""
 
-    def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
-        out = list[ir.Op]()
-        for op in body:
-            if isinstance(op, ir.NESTS) and not (isinstance(op, ir.Rows) and op.lags):
-                out.append(replace(op, body=walk(op.body)))
-            elif isinstance(op, ir.Map) and _is_short(op, program.places):
-                out.append(replace(op, abreast=True))
-            else:
-                out.append(op)
-        return out
+    def marked(op: ir.Op, loop: ir.Op | None) -> ir.Op:
+        if isinstance(op, ir.Map) and not (isinstance(loop, ir.Rows) and loop.lags):
+            return replace(op, abreast=_is_short(op, program.places))
+        return op
 
-    return replace(program, body=walk(program.body))
+    body = ir.rewrite(program.body, lambda body, loop: [marked(op, loop) for op in body])
+    return replace(program, body=body)
 
 
 def _is_short(op: ir.Map, places: Mapping[str, ir.Place]) -> bool:

@@ -15,7 +15,6 @@ from lumc.kernel.inside import lies_inside
 from lumc.kernel.term import dtype
 from lumc.schedule.operands import computed
 
-Leaf = ir.Map | ir.Reduce | ir.Contract
 FIRST, LAST = "first", "last"  # tile of all loops
 SHOWN = 80  # characters of a term that is told
 
@@ -58,7 +57,7 @@ class Accesses:
         self.stored, self.read = ({end: _Seen() for end in (FIRST, LAST)} for _ in range(2))
         self.rows_of = dict[str, list[int]]()  # of the places of one row: the loops over it
 
-    def of(self, op: Leaf, ranges: Mapping[str, ir.Range], s: Scope) -> Iterator[str]:
+    def of(self, op: ir.Leaf, ranges: Mapping[str, ir.Range], s: Scope) -> Iterator[str]:
         """What is wrong with where an operation reads and stores; ``ranges`` of all open axes."""
         stores = set(ir.written(op))
         for e, guards in dict.fromkeys(_guarded(ir.terms_of(op))):

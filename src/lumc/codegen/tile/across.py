@@ -21,7 +21,7 @@ GROWTH = 2  # times the elements of a weight: more of them would be read than be
 def lay_across(program: ir.Program) -> ir.Program:
     """The program with copies of such weights."""
     layout = _Layout(program)
-    body = layout.body(program.body)
+    body = ir.rewrite_leaves(program.body, lambda op: [layout.op(op)])
     return replace(program, body=body, places=layout.places, packed=layout.packed)
 
 
@@ -31,10 +31,7 @@ class _Layout:
         self.places, self.packed = dict(program.places), dict(program.packed)
         self.known: dict[tuple[Expr, str], Expr] = {}
 
-    def body(self, ops: list[ir.Op]) -> list[ir.Op]:
-        return [self.op(o) for o in ops]
-
-    def op(self, op: ir.Op) -> ir.Op:
+    def op(self, op: ir.Leaf) -> ir.Leaf:
         match op:
             case ir.Map() if op.axes and not op.copy and op.turn is None:
                 return replace(op, term=substitute(op.term, self.moved(op, op.axes[-1])))
@@ -43,8 +40,6 @@ class _Layout:
                 outputs = (replace(o, term=substitute(o.term, moved)) for o in op.outputs)
                 stores = ((dst, substitute(term, moved)) for dst, term in op.stores)
                 return replace(op, outputs=tuple(outputs), stores=tuple(stores))
-            case ir.Par() | ir.Block() | ir.Rows() | ir.When():
-                return replace(op, body=self.body(op.body))
         return op
 
     def moved(self, op: ir.Map | ir.Reduce, lane: str) -> dict[Expr, Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
@@ -21,13 +21,11 @@ def look_ahead(program: ir.Program) -> ir.Program:
     inputs = {n: p for n, p in program.places.items() if p.kind == "argument"}
     places = {n: p for n, p in inputs.items() if n not in program.kernel.stored}
 
-    def walk(body: Sequence[ir.Op], row: list[str], lags: Sequence[int] = ()) -> list[ir.Op]:
-        ops, readers = list(body), dict[Expr, list[tuple[int, int, Expr]]]()
-        for i, op in enumerate(body):
-            if isinstance(op, ir.NESTS):
-                inside = ([op.axis], op.lags) if isinstance(op, ir.Rows) else ([], ())
-                ops[i] = replace(op, body=walk(op.body, *inside))
-            elif fusable(op):
+    def fetched(ops: list[ir.Op], loop: ir.Op | None) -> list[ir.Op]:
+        row, lags = ([loop.axis], loop.lags) if isinstance(loop, ir.Rows) else ([], ())
+        readers = dict[Expr, list[tuple[int, int, Expr]]]()
+        for i, op in enumerate(ops):
+            if fusable(op):
                 terms = subterms(*ir.terms_of(op))
                 work = sum(COST.get(e.attr[0], 1) for e in terms if e.kind in ("un", "bin"))
                 for e, later in _later(op, row, places, lags[i] if lags else 0):
@@ -38,7 +36,7 @@ def look_ahead(program: ir.Program) -> ir.Program:
                 ops[i] = replace(op, ahead=(*op.ahead, later))
         return ops
 
-    return replace(program, body=walk(program.body, []))
+    return replace(program, body=ir.rewrite(program.body, fetched))
 
 
 def _later(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.execution import EXECUTION
 from lumc.codegen.tile.packing import Packing
-from lumc.graph.expr import Expr, axis, num, substitute
+from lumc.graph.expr import Expr, axis, num, rewrite, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, dtype
@@ -101,17 +101,10 @@ class Context:
 
     def needed(self, terms: Sequence[Expr]) -> list[Expr]:
         """The sub-terms that are not below an available value, inner ones first."""
-        seen: dict[Expr, None] = {}
-
-        def visit(e: Expr) -> None:
-            if e not in seen and e not in self.available:
-                for k in e.kids:
-                    visit(k)
-                seen[e] = None
-
+        seen = dict(self.available)
         for t in terms:
-            visit(t)
-        return list(seen)
+            rewrite(t, seen, lambda e, _: e)
+        return [e for e in seen if e not in self.available]
 
     def width(self, stage: Expr, side: str) -> int:
         """Elements of one panel of an operand."""

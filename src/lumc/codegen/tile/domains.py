@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import lumc.codegen.tile.program as ir
-from lumc.graph.expr import Expr, Range, add, bounds, linear, num, rebuild, subterms
+from lumc.graph.expr import Expr, Range, add, bounds, linear, num, rebuild, rewrite, subterms
 from lumc.graph.index import narrowed
 from lumc.kernel.bound import COST
 from lumc.kernel.folded import folded
@@ -31,27 +31,25 @@ def split_domains(program: ir.Program) -> ir.Program:
     """The program with every map in pieces on which its guards are decided."""
     spans: Spans = {a: (0, n - 1) for a, n in program.kernel.extent.items()}
 
-    def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
+    def split(body: list[ir.Op], loop: ir.Op | None) -> list[ir.Op]:
+        if isinstance(loop, ir.Rows) and loop.lags:
+            return body
         out, last = list[ir.Op](), None
         for op in body:
+            pieces = [op]
             if isinstance(op, ir.Map) and op.axes and not (op.turn or op.abreast):
                 pieces = _Split(program, op, spans).ops()
-                out[-1:] = (
-                    _one_walk([*out[-1:], *pieces]) if _beside(last, op) else [*out[-1:], *pieces]
-                )
-            elif isinstance(op, ir.NESTS) and not (isinstance(op, ir.Rows) and op.lags):
-                out.append(replace(op, body=walk(op.body)))
-            else:
-                out.append(op)
+            joined = [*out[-1:], *pieces]
+            out[-1:] = _one_walk(joined) if _beside(last, op) else joined
             last = op
         return out
 
-    return replace(program, body=walk(program.body))
+    return replace(program, body=ir.rewrite(program.body, split))
 
 
-def _beside(first: ir.Op | None, op: ir.Map) -> bool:
+def _beside(first: ir.Op | None, op: ir.Op) -> bool:
     """Are both copies, into other parts of one place? They may be made in any order."""
-    if not isinstance(first, ir.Map):
+    if not isinstance(first, ir.Map) or not isinstance(op, ir.Map):
         return False
     return first.copy and op.copy and first.dst.attr == op.dst.attr
 
@@ -190,16 +188,14 @@ def _only_axis(index: Expr) -> str:
 def decided(term: Expr, spans: Mapping[str, Range]) -> Expr:
     """The term where the axes are in these spans: guards that always or never hold are gone, and
     zeros that are added. The sign of a zero may differ."""
-    new = dict[Expr, Expr]()
-    for e in subterms(term):
-        kids = [new[k] for k in e.kids]
+
+    def known(e: Expr, kids: list[Expr]) -> Expr:
         if e.kind == "guard":
-            new[e] = _guarded(e, kids, spans)
-        elif e.kind in ("div", "mod"):
-            new[e] = _whole(rebuild(e, kids), spans)
-        else:
-            new[e] = folded(rebuild(e, kids))
-    return new[term]
+            return _guarded(e, kids, spans)
+        new = rebuild(e, kids)
+        return _whole(new, spans) if e.kind in ("div", "mod") else folded(new)
+
+    return rewrite(term, {}, known)
 
 
 def _whole(e: Expr, spans: Mapping[str, Range]) -> Expr:

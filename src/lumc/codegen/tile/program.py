@@ -11,8 +11,8 @@ packed operand, a window copy and a tensor of the user differ only in their ``Pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -292,7 +292,8 @@ class Contract:
         return some | ({self.edge.border.over: self.edge.mean} if self.edge else {})
 
 
-Op = Par | Block | Rows | When | Case | Map | Reduce | Contract
+Leaf = Map | Reduce | Contract
+Op = Par | Block | Rows | When | Case | Leaf
 NESTS = (Par, Block, Rows, When, Case)
 
 
@@ -325,7 +326,28 @@ def reference(place: Place, axes: Sequence[Expr]) -> Expr:
     return make("load", (place.name, place.dtype.value), tuple(axes))
 
 
-def leaves(body: Sequence[Op]) -> Iterator[Map | Reduce | Contract]:
+def rewrite(
+    body: Sequence[Op], change: Callable[[list[Op], Op | None], list[Op]], loop: Op | None = None
+) -> list[Op]:
+    """The body as ``change`` makes it: of every body, inner ones first, and the loop around it,
+    None at the top."""
+    ops = [replace(o, body=rewrite(o.body, change, o)) if isinstance(o, NESTS) else o for o in body]
+    return change(ops, loop)
+
+
+def rewrite_leaves(body: Sequence[Op], change: Callable[[Leaf], Iterable[Op]]) -> list[Op]:
+    """The body with what ``change`` makes of every operation that is not a loop, in program order;
+    loops in which nothing is left are left out."""
+    out = list[Op]()
+    for op in body:
+        if not isinstance(op, NESTS):
+            out += change(op)
+        elif inner := rewrite_leaves(op.body, change):
+            out.append(replace(op, body=inner))
+    return out
+
+
+def leaves(body: Sequence[Op]) -> Iterator[Leaf]:
     """Every operation that is not a loop, in program order."""
     for op in body:
         if isinstance(op, NESTS):
@@ -334,7 +356,7 @@ def leaves(body: Sequence[Op]) -> Iterator[Map | Reduce | Contract]:
             yield op
 
 
-def written(op: Map | Reduce | Contract) -> list[Expr]:
+def written(op: Leaf) -> list[Expr]:
     """Where an operation stores its results."""
     if isinstance(op, Reduce) and op.then is not None:
         return [op.then.dst]
@@ -343,7 +365,7 @@ def written(op: Map | Reduce | Contract) -> list[Expr]:
     return [op.dst]
 
 
-def terms_of(op: Map | Reduce | Contract) -> list[Expr]:
+def terms_of(op: Leaf) -> list[Expr]:
     """Every term that an operation reads or writes."""
     match op:
         case Map():
@@ -358,7 +380,7 @@ def terms_of(op: Map | Reduce | Contract) -> list[Expr]:
     return written(op) + read
 
 
-def loads_of(op: Map | Reduce | Contract, but: Sequence[Expr] = ()) -> list[Expr]:
+def loads_of(op: Leaf, but: Sequence[Expr] = ()) -> list[Expr]:
     """The distinct loads in its terms, ``but`` some, in a fixed order."""
     terms = [t for t in terms_of(op) if t not in but]
     return [e for e in subterms(*terms) if e.kind == "load"]

@@ -22,11 +22,10 @@ def fuse_rows(program: ir.Program) -> ir.Program:
     Legal because a stage value is only ever read at the reader's own row: it is addressed by
     axis name.
     """
-    return replace(program, body=_fused(program.body))
+    return replace(program, body=ir.rewrite(program.body, _fused))
 
 
-def _fused(body: Sequence[ir.Op]) -> list[ir.Op]:
-    ops = [replace(o, body=_fused(o.body)) if isinstance(o, ir.NESTS) else o for o in body]
+def _fused(ops: Sequence[ir.Op], _: ir.Op | None = None) -> list[ir.Op]:
     out: list[ir.Op] = []
     while ops:
         axis, end = _longest_run(ops)
@@ -38,7 +37,7 @@ def _fused(body: Sequence[ir.Op]) -> list[ir.Op]:
     return out
 
 
-def _longest_run(ops: list[ir.Op]) -> tuple[str, int]:
+def _longest_run(ops: Sequence[ir.Op]) -> tuple[str, int]:
     """The first axis that several operations from here on share as a row, and where they end."""
     first = ops[0]
     if not fusable(first):
@@ -100,20 +99,17 @@ def fold(program: ir.Program) -> ir.Program:
     """A scratch value that lives and dies inside one row loop needs one row, not a tile."""
     places, total = dict(program.places), _reads(program.body)
 
-    def walk(body: Sequence[ir.Op]) -> None:
-        for op in body:
-            if not isinstance(op, ir.NESTS):
-                continue
-            walk(op.body)
-            if isinstance(op, ir.Rows):
-                for name, count in _reads(op.body).items():
-                    p = places[name]
-                    if p.kind == "scratch" and p.panel is None and count == total[name]:
-                        dims = [_folded(d) if d.label == op.axis else d for d in p.dims]
-                        places[name] = replace(p, dims=tuple(dims))
+    def folded(body: list[ir.Op], loop: ir.Op | None) -> list[ir.Op]:
+        if not isinstance(loop, ir.Rows):
+            return body
+        for name, count in _reads(body).items():
+            p = places[name]
+            if p.kind == "scratch" and p.panel is None and count == total[name]:
+                dims = [_folded(d) if d.label == loop.axis else d for d in p.dims]
+                places[name] = replace(p, dims=tuple(dims))
+        return body
 
-    walk(program.body)
-    return replace(program, places=places)
+    return replace(program, body=ir.rewrite(program.body, folded), places=places)
 
 
 def _folded(d: ir.Dim) -> ir.Dim:
@@ -126,17 +122,16 @@ def finish_windows(program: ir.Program) -> ir.Program:
     places = {q.name for q in program.places.values() if q.kind == "scratch"}
     touched = {name: n for name, n in _reads(program.body).items() if name in places}
 
-    def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
+    def finished(body: list[ir.Op], _: ir.Op | None) -> list[ir.Op]:
         out = list[ir.Op]()
         for op in body:
-            op = replace(op, body=walk(op.body)) if isinstance(op, ir.NESTS) else op
             if out and isinstance(op, ir.Map) and _finishes(out[-1], op, touched):
                 out[-1] = replace(out[-1], then=op)
             else:
                 out.append(op)
         return out
 
-    return replace(program, body=walk(program.body))
+    return replace(program, body=ir.rewrite(program.body, finished))
 
 
 def _finishes(first: ir.Op, op: ir.Map, touched: Mapping[str, int]) -> TypeGuard[ir.Reduce]:
@@ -154,34 +149,27 @@ def _finishes(first: ir.Op, op: ir.Map, touched: Mapping[str, int]) -> TypeGuard
 
 def drop_unread(program: ir.Program) -> ir.Program:
     """Remove operations whose result nobody reads (a copy that was replaced by another)."""
-    wanted, body = set(program.kernel.stored), program.body
-    while True:
+    wanted, before = set(program.kernel.stored), -1
+    while before < len(wanted):
         before = len(wanted)
-        for op in ir.leaves(body):
+        for op in ir.leaves(program.body):
             if _written(op) & wanted:
                 wanted |= {e.attr[0] for e in ir.loads_of(op, but=ir.written(op))}
-        if len(wanted) == before:
-            return replace(program, body=_only(body, wanted))
+    return replace(program, body=ir.rewrite_leaves(program.body, lambda op: _only(op, wanted)))
 
 
-def _written(op: ir.Map | ir.Reduce | ir.Contract) -> set[str]:
+def _written(op: ir.Leaf) -> set[str]:
     return {dst.attr[0] for dst in ir.written(op)}
 
 
-def _only(body: Sequence[ir.Op], wanted: set[str]) -> list[ir.Op]:
-    out: list[ir.Op] = []
-    for op in body:
-        if isinstance(op, ir.NESTS):
-            inner = _only(op.body, wanted)
-            if inner:
-                out.append(replace(op, body=inner))
-        elif isinstance(op, ir.Reduce) and _written(op) & wanted:
-            outputs = tuple(o for o in op.outputs if o.dst.attr[0] in wanted)
-            stores = tuple(s for s in op.stores if s[0].attr[0] in wanted)
-            out.append(replace(op, outputs=outputs or op.outputs, stores=stores))
-        elif _written(op) & wanted:
-            out.append(op)
-    return out
+def _only(op: ir.Leaf, wanted: set[str]) -> list[ir.Op]:
+    if not _written(op) & wanted:
+        return []
+    if not isinstance(op, ir.Reduce):
+        return [op]
+    outputs = tuple(o for o in op.outputs if o.dst.attr[0] in wanted)
+    stores = tuple(s for s in op.stores if s[0].attr[0] in wanted)
+    return [replace(op, outputs=outputs or op.outputs, stores=stores)]
 
 
 def place_scratch(program: ir.Program) -> ir.Program:

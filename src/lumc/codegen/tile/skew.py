@@ -22,13 +22,11 @@ def skew_rows(program: ir.Program) -> ir.Program:
     """Give the operations of rows their lags, where that is possible. Results do not change."""
     places = dict(program.places)
 
-    def walk(body: Sequence[ir.Op]) -> list[ir.Op]:
-        ops = [replace(o, body=walk(o.body)) if isinstance(o, ir.NESTS) else o for o in body]
-        return [
-            _skewed(o, places, program.kernel.extent) if isinstance(o, ir.Rows) else o for o in ops
-        ]
+    def skewed(body: list[ir.Op], _: ir.Op | None) -> list[ir.Op]:
+        extent = program.kernel.extent
+        return [_skewed(o, places, extent) if isinstance(o, ir.Rows) else o for o in body]
 
-    return replace(program, body=walk(program.body), places=places)
+    return replace(program, body=ir.rewrite(program.body, skewed), places=places)
 
 
 def _skewed(op: ir.Rows, places: dict[str, ir.Place], extent: Mapping[str, int]) -> ir.Rows:

@@ -117,7 +117,7 @@ def _over(op: ir.Reduce | ir.Contract) -> str:
     return f"{_axes(op, op.kept)} over {_axes(op, op.red)}".strip()
 
 
-def _axes(op: ir.Map | ir.Reduce | ir.Contract, axes: Sequence[str]) -> str:
+def _axes(op: ir.Leaf, axes: Sequence[str]) -> str:
     return " ".join(_axis(a, op.ranges[a]) for a in axes)
 
 

@@ -25,7 +25,7 @@ Room = Counter[tuple[str, int]]  # elements behind each row: by place and dimens
 def whole_vectors(program: ir.Program) -> ir.Program:
     """The program with rounded rows; the places get the room."""
     rounding = _Rounding(program)
-    body = rounding.of(program.body)
+    body = ir.rewrite_leaves(program.body, rounding.of)
     return replace(program, body=body, places=rounding.places)
 
 
@@ -75,16 +75,10 @@ class _Rounding:
             room |= Room({(e.attr[0], along[0]): linear(e.kids[along[0]])[1][axis(lane)] * more})
         return room
 
-    def of(self, body: Sequence[ir.Op]) -> list[ir.Op]:
-        out = list[ir.Op]()
-        for op in body:
-            if isinstance(op, ir.NESTS):
-                out.append(replace(op, body=self.of(op.body)))
-            elif isinstance(op, ir.Reduce) and self.needed(op) is not None:
-                out += self.rounded(op)
-            else:
-                out += [op, *self.zeros(op)]
-        return out
+    def of(self, op: ir.Leaf) -> list[ir.Op]:
+        if isinstance(op, ir.Reduce) and self.needed(op) is not None:
+            return self.rounded(op)
+        return [op, *self.zeros(op)]
 
     def zeros(self, op: ir.Op) -> list[ir.Op]:
         """Behind the rows of a copy."""

@@ -22,7 +22,7 @@ from dataclasses import replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.tile.accesses import SHOWN, Accesses, Leaf, Scope, free, is_cut, tiles_of
+from lumc.codegen.tile.accesses import SHOWN, Accesses, Scope, free, is_cut, tiles_of
 from lumc.codegen.tile.memory import ALIGN
 from lumc.errors import LumcError
 from lumc.graph.expr import (
@@ -131,7 +131,7 @@ class _Check:
 
     # ---- operations
 
-    def leaf(self, op: Leaf, s: Scope) -> None:
+    def leaf(self, op: ir.Leaf, s: Scope) -> None:
         own = op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red)
         self.now = f"{type(op).__name__.lower()} {text(ir.written(op)[0], SHOWN)}"
         if len({*own}) < len(own) or {*own} & s.rows.keys():
@@ -173,7 +173,7 @@ class _Check:
             self.say(f"{of}: {a} never has all of the sizes {r.sizes}")
         return None
 
-    def terms(self, op: Leaf, own: Sequence[str], ranges: Mapping[str, ir.Range]) -> None:
+    def terms(self, op: ir.Leaf, own: Sequence[str], ranges: Mapping[str, ir.Range]) -> None:
         every = ir.terms_of(op)
         for t in every:
             if t.free - ranges.keys():
@@ -188,7 +188,7 @@ class _Check:
             if dst.kind != "load":
                 self.wrong("stores to no place")
 
-    def form(self, op: Leaf) -> None:
+    def form(self, op: ir.Leaf) -> None:
         """Is it one of the forms that are printed?"""
         match op:
             case ir.Map():
@@ -233,7 +233,7 @@ class _Check:
 
     # ---- values
 
-    def flow(self, op: Leaf, ranges: Mapping[str, ir.Range], s: Scope) -> None:
+    def flow(self, op: ir.Leaf, ranges: Mapping[str, ir.Range], s: Scope) -> None:
         stores = {e.attr[0] for e in ir.written(op)}
         reads = {e.attr[0] for e in ir.loads_of(op, but=ir.written(op))}
         if isinstance(op, ir.Contract):
@@ -288,7 +288,7 @@ class _Check:
 
     # ---- parts
 
-    def races(self, op: Leaf, s: Scope) -> None:
+    def races(self, op: ir.Leaf, s: Scope) -> None:
         """May parts that run at once touch an element that another one stores?"""
         shared = {n for n, p in self.program.places.items() if p.kind == "argument"}
         for dst in (d for d in ir.written(op) if d.attr[0] in shared):

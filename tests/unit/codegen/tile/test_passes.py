@@ -6,6 +6,7 @@ import lumc.codegen.tile.program as ir
 from kernel_zoo import matmul, softmax
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.passes import PASSES
+from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.profile.price import scheduled
 from lumc.schedule.first import default_schedule
@@ -48,3 +49,25 @@ def test_a_pass_leaves_the_program_before_it_as_it_was() -> None:
     shown = []
     lower(k, default_schedule(k, TARGET), TARGET, lambda _, p: shown.append((p, repr(p))))
     assert all(repr(p) == text for p, text in shown)
+
+
+def test_bodies_are_rewritten_inner_ones_first_and_leaves_in_order() -> None:
+    """A loop in which nothing is left is left out, and nothing that was there is changed."""
+    x, y = (ir.reference(ir.Place(n, DType.F32, ()), ()) for n in "xy")
+    one, two, three = (ir.Map(dst, (), {}, value) for dst, value in ((x, y), (y, x), (x, x)))
+    inner = ir.Block(ir.Loop("j", 2, 8), [two])
+    outer = ir.Block(ir.Loop("i", 2, 8), [one, inner])
+    body: list[ir.Op] = [outer, three]
+    seen = list[tuple[int, ir.Op | None]]()
+
+    def change(ops: list[ir.Op], loop: ir.Op | None) -> list[ir.Op]:
+        seen.append((len(ops), loop))
+        return ops[::-1]
+
+    assert ir.rewrite(body, change) == [three, replace(outer, body=[inner, one])]
+    assert seen == [(1, inner), (2, outer), (2, None)] and body == [outer, three]
+    order = list[ir.Op]()
+    assert ir.rewrite_leaves(body, lambda op: order.append(op) or [op]) == body
+    assert order == [one, two, three] == list(ir.leaves(body))
+    left = ir.rewrite_leaves(body, lambda op: [] if op is two else [op, op])
+    assert left == [replace(outer, body=[one, one]), three, three]
