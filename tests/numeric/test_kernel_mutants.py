@@ -356,7 +356,22 @@ MORE = {
         f"{RANDOM} and layernorm",
     ),
     "irregular operands are read in place": Mutant(
-        "schedule/operands.py", "if irregular & tile:", "if False:", f"{RANDOM} and mod_matmul"
+        "kernel/access.py",
+        "return self.irregular.isdisjoint(axes)",
+        "return True",
+        f"{RANDOM} and mod_matmul",
+    ),
+    "a transpose although % moves the lanes": Mutant(
+        "kernel/access.py",
+        "if self.stride(lane) > 1 and self.is_affine(lane) else",
+        "if self.stride(lane) > 1 else",
+        "test_access",
+    ),
+    "strides of inner dims first": Mutant(
+        "kernel/access.py",
+        "zip(reversed(index), reversed(shape), strict=True)",
+        "zip(index, shape, strict=True)",
+        f"{DEFAULT} and matmul",
     ),
     "a horizontal sum forgets half": Mutant(
         "codegen/cpu/lumc_kernel/vectors.h",
@@ -431,7 +446,7 @@ def catches(mutant: Mutant, folder: Path) -> bool:
     tests = Path(__file__).parent
     path = f"pythonpath={folder / 'src'} {tests.parent}"
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", path, "-k", mutant.tests]
-    units = "unit/codegen/tile/test_lower", "unit/kernel/test_normal"
+    units = "unit/codegen/tile/test_lower", "unit/kernel/test_normal", "unit/kernel/test_access"
     names = "numeric/test_kernels", f"numeric/{VALUES}", *units
     files = [str(tests.parent / f"{name}.py") for name in names]
     command = [sys.executable, "-m", "pytest", *options, *files]

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from lumc.codegen.tile.packing import Packing
-from lumc.graph.expr import index_value, linear, num
+from lumc.graph.expr import index_value, num
 from lumc.graph.ops import DType
-from lumc.kernel.term import strides
-from lumc.schedule.operands import axis_steps
+from lumc.kernel.access import row_major
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -45,18 +44,16 @@ class Recipe:
 
 def recipe(packing: Packing, shape: tuple[int, ...], dtype: DType) -> Recipe | None:
     """The recipe of a packing of a weight, if strides say it all and nothing is converted."""
-    shape = packing.seen(shape)
-    steps, irregular = axis_steps(packing.index, shape)
-    constants = (linear(e)[0] * s for e, s in zip(packing.index, strides(shape), strict=True))
-    plain = [(n, steps.get(a, 0)) for a, n in packing.axes]
-    if irregular or dtype is not packing.dtype or any(n < 1 or s < 0 for n, s in plain):
+    read = row_major(packing.index, packing.seen(shape))
+    plain = [(n, read.stride(a)) for a, n in packing.axes]
+    if read.irregular or dtype is not packing.dtype or any(n < 1 or s < 0 for n, s in plain):
         return None
     if packing.panel is None:
-        return Recipe(sum(constants), 0, 0, tuple(plain))
+        return Recipe(read.start, 0, 0, tuple(plain))
     lane, width = packing.panel
     n, step = plain.pop(lane)
     dims = ((-(-n // width), width * step), *plain, (width, step))
-    return Recipe(sum(constants), width, n, dims)
+    return Recipe(read.start, width, n, dims)
 
 
 def unpack(packed: Array, packing: Packing, dtype: DType, into: Array) -> None:

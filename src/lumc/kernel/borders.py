@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lumc.graph.expr import Expr, axis, bound_axes, linear
+from lumc.kernel.access import access
 from lumc.kernel.term import factors
 
 Pair = tuple[str | None, str]  # (rows axis, lane axis), as in ``schedule.operands``
@@ -63,7 +64,7 @@ def _borders(stage: Expr, single: Set[str | None]) -> dict[str, Border]:
     for e in factors(stage.kids[0]) if stage.kind == "red" else ():
         while e.kind == "guard":
             (lo, hi), (index, e) = e.attr, e.kids
-            steps = {a.attr[0]: n for a, n in linear(index)[1].items() if a.kind == "axis"}
+            steps = access(index).strides
             mine, kept = [a for a in steps if a in over], [a for a in steps if a in single]
             if len(mine) == len(kept) == 1 and index.free == {*mine, *kept} and steps[mine[0]] > 0:
                 found.setdefault(mine[0], Border(mine[0], kept[0], index, lo, hi))

@@ -39,6 +39,7 @@ from lumc.graph.expr import (
     substitute,
     subterms,
 )
+from lumc.kernel.access import access
 from lumc.kernel.term import Buffer, Kernel, Root
 
 BLOCK = 16  # values of an axis that fill no vector
@@ -65,7 +66,9 @@ def _pairs(kernel: Kernel) -> list[tuple[str, str]]:
     for _, index in _accesses(kernel):
         own = [e for e in index if e.kind != "num"]
         for e, f in (*pairwise(own), *((e, e) for e in own if e.kind == "lin")):
-            found.update(((i, j), None) for i in _atoms(e) for j in _atoms(f) if i != j)
+            found.update(
+                ((i, j), None) for i in access(e).strides for j in access(f).strides if i != j
+            )
     return list(found)
 
 
@@ -103,10 +106,6 @@ def _are_blocks(kernel: Kernel, block: Expr) -> bool:
     alone = (e.free == {last} for e in every if e.kind == "load" and {*e.kids} & {*split})
     once = all(e == block for e in split) and all(alone)
     return once and all(last in r.axes for r in kernel.roots)
-
-
-def _atoms(index: Expr) -> list[str]:
-    return [a.attr[0] for a in linear(index)[1] if a.kind == "axis"]
 
 
 def _merged(kernel: Kernel, i: str, j: str) -> Kernel | None:

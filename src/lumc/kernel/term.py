@@ -27,6 +27,7 @@ import msgspec
 
 from lumc.graph.expr import Expr, index, make, subterms
 from lumc.graph.ops import DTYPES, DType
+from lumc.kernel.access import Access, row_major
 
 Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Extent = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -174,6 +175,10 @@ class Kernel:
         """The buffer of this name; raises KeyError if there is none."""
         return self._by_name[name]
 
+    def access(self, load: Expr) -> Access:
+        """How a load of one of the buffers moves."""
+        return row_major(load.kids, self.buffer(load.attr[0]).shape)
+
     def points(self, axes: Iterable[str]) -> int:
         """Steps of a loop nest over these axes: the product of their extents."""
         return prod(self.extent[a] for a in axes)
@@ -193,11 +198,3 @@ class Kernel:
     def stages(self) -> list[Expr]:
         """Every reduction below the roots, inner ones first, in a fixed order."""
         return [e for e in subterms(*self.values) if e.kind in REDUCTIONS]
-
-
-def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides in elements, one for each dim."""
-    out, n = [0] * len(shape), 1
-    for i in reversed(range(len(shape))):
-        out[i], n = n, n * shape[i]
-    return tuple(out)

@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import require_static
-from lumc.graph.expr import Expr, add, axis, bounds, index_value, linear, mul, substitute
+from lumc.graph.expr import Expr, add, axis, bounds, index_value, mul, substitute
 from lumc.graph.graph import Bound, Entry, Graph, Iota, Node, Operand, Read, Scalar, map_indices
 from lumc.graph.ops import REDUCE, DType, Op, from_bf16, to_bf16
+from lumc.kernel.access import access
 
 Array = npt.NDArray[Any]
 Weights = Callable[[Node], Array]
@@ -345,16 +346,15 @@ def _mask(guards: Sequence[Bound], spans: Sequence[Span]) -> Array | None:
 def _gathered(array: Array, place: Expr, spans: Sequence[Span], masked: bool) -> Array:
     """The elements of an array at flat places: a strided view where the places are affine."""
     flat = array.reshape(-1)
-    start, coefs = linear(place)
-    if masked or any(atom.kind != "axis" for atom in coefs):
+    read = access(place)
+    if masked or read.irregular:
         places = _values(place, spans)
         return flat.take(places, mode="clip") if flat.size else np.zeros(places.shape, flat.dtype)
-    steps = {atom.attr[0]: c for atom, c in coefs.items()}
-    counts = [s.count if s.axis in steps else 1 for s in spans]
+    counts = [s.count if s.axis in read.strides else 1 for s in spans]
     if 0 in counts:
         return np.zeros(counts, flat.dtype)
-    start += sum(steps.get(s.axis, 0) * s.start for s in spans)
-    strides = [steps.get(s.axis, 0) * flat.itemsize for s in spans]
+    start = read.start + sum(read.stride(s.axis) * s.start for s in spans)
+    strides = [read.stride(s.axis) * flat.itemsize for s in spans]
     return np.lib.stride_tricks.as_strided(flat[start:], counts, strides, writeable=False)
 
 

@@ -251,8 +251,7 @@ class _Tally:
         looked for again when all that was read between has thrown them out; of a GPU the sectors
         that a block touches."""
         place = self.program.places[e.attr[0]]
-        steps, irregular = place.motion(e.kids)
-        along = [a for a, step in steps.items() if step == 1 and a not in irregular]
+        along = place.access(e).contiguous
         if self.execution.by_vectors:
             turned = isinstance(op, Map) and op.turn in along
             return 1.0 if turned or place.panel else self._again(e, along, nest, extent)
@@ -300,11 +299,11 @@ class _Tally:
 
     def _apart(self, e: Expr, lane: str) -> float:
         """Of a load: in vectors of neighbours; one in a few of them; or each lane for itself."""
-        steps, irregular = self.program.places[e.attr[0]].motion(e.kids)
-        step = abs(steps.get(lane, 0))
-        if step <= 1 and lane not in irregular:
+        access = self.program.places[e.attr[0]].access(e)
+        if not access.is_apart(lane):
             return 1.0
-        return STRIDED if lane in irregular else min(STRIDED, SHUFFLED * step)
+        shuffled = SHUFFLED * abs(access.stride(lane))
+        return min(STRIDED, shuffled) if access.is_affine(lane) else STRIDED
 
     def _map(self, op: Map, own: Sizes) -> float:
         panel = self.program.places[op.dst.attr[0]].panel

@@ -149,8 +149,7 @@ def _apart(program: Program, parts: Sequence[Part]) -> Iterator[str]:
         axes = op.axes if isinstance(op, Map) else op.kept + op.red
         points = times * prod(mean_size(program, a, op.ranges[a]) for a in axes)
         for e in (e for e in subterms(*terms) if e.kind == "load" and lane in e.free):
-            steps, irregular = program.places[e.attr[0]].motion(e.kids)
-            if lane in irregular or abs(steps.get(lane, 0)) > 1:
+            if program.places[e.attr[0]].access(e).is_apart(lane):
                 found[f"{e.attr[0]} along {lane}"] = None
                 apart += points
     if _much(apart, parts):

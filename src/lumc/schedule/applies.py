@@ -9,10 +9,11 @@ from __future__ import annotations
 from math import gcd, lcm, prod
 
 from lumc.graph.expr import Expr, axis, bound_axes, linear, substitute, subterms
+from lumc.kernel.access import row_major
 from lumc.kernel.running import running
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, dtype
-from lumc.schedule.operands import NARROW, axis_steps, lanes, pairs
+from lumc.schedule.operands import NARROW, lanes, pairs
 from lumc.schedule.schedule import Stage
 
 PANELS = ("hoist", "link", "narrow")  # packed outside the loop over tiles
@@ -34,8 +35,7 @@ def own_axes(stage: Expr, gpu: bool) -> frozenset[str]:
 def streamable(kernel: Kernel, root: Root) -> bool:
     """Can this store go around the caches? It must not accumulate, and fill whole pieces."""
     buffer, lane = kernel.buffer(root.buffer), [a for a in kernel.axes if a in root.axes][-1:]
-    steps, irregular = axis_steps(root.index, buffer.shape)
-    along = all(steps.get(a) == 1 and a not in irregular for a in lane)
+    along = all(map(row_major(root.index, buffer.shape).is_contiguous, lane))
     long = any(kernel.extent[a] * buffer.dtype.nbytes >= PIECE for a in lane)
     return along and long and root.value.kind not in REDUCTIONS
 
@@ -83,25 +83,18 @@ def turnable(kernel: Kernel) -> bool:
     of the operands of contractions may be."""
     if contracts(kernel):
         return True
-    last = kernel.axes[-1:]
-    for e in (e for v in kernel.values for e in subterms(v) if e.kind == "load"):
-        steps, irregular = axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)
-        long = [a for a in steps if kernel.extent[a] >= TURNED and a not in irregular]
-        across = any(steps[a] > 1 for a in long if a in last)
-        narrow = dtype(e) in NARROW or dtype(e).nbytes == 4
-        if across and narrow and any(steps[a] == 1 for a in long):
-            return True
-    return False
+    long = {a for a, n in kernel.extent.items() if n >= TURNED}
+    loads = (e for v in kernel.values for e in subterms(v) if e.kind == "load")
+    reads = [kernel.access(e) for e in loads if dtype(e) in NARROW or dtype(e).nbytes == 4]
+    last = long.intersection(kernel.axes[-1:])
+    return any(not long.isdisjoint(read.transposed(a)) for a in last for read in reads)
 
 
 def fetchable(kernel: Kernel) -> bool:
     """Is an argument that stays as it is read in long rows?"""
     loads = (e for v in kernel.values for e in subterms(v) if e.kind == "load")
-    for e in (e for e in loads if e.attr[0] not in kernel.stored):
-        steps = axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0]
-        if any(n == 1 and kernel.extent[a] >= FETCHED for a, n in steps.items()):
-            return True
-    return False
+    reads = (kernel.access(e) for e in loads if e.attr[0] not in kernel.stored)
+    return any(kernel.extent[a] >= FETCHED for read in reads for a in read.contiguous)
 
 
 def has_windows(kernel: Kernel, operand: Expr) -> bool:

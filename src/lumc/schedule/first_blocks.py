@@ -19,7 +19,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import shared_prefix
 from lumc.schedule.fragment import Product, multiplied
-from lumc.schedule.operands import Pair, axis_steps, pairs, staging_modes
+from lumc.schedule.operands import Pair, pairs, staging_modes
 from lumc.schedule.schedule import Schedule, Stage, Threads, power
 
 
@@ -204,13 +204,14 @@ def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
 
 def _is_across(kernel: Kernel, stage: Expr) -> bool:
     """Do neighbours in memory lie along the last axis that a reduction keeps?"""
-    lane, red = kernel.axes[-1:], bound_axes(stage)[-1]
+    lane, red = (kernel.axes or ("",))[-1], bound_axes(stage)[-1]
     values = stage.kids[-1]
-    reads = [e for e in subterms(values) if e.kind == "load" and {*lane, red} <= e.free]
-    steps = [axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in reads]
-    own = lane and lane[0] in values.free and kernel.extent[lane[0]] > FEW
-    apart = stage.kind == "red" or not {*lane} <= stage.kids[0].free
-    return bool(own and apart and steps) and all(s.get(lane[0]) == 1 != s.get(red) for s in steps)
+    loads = (e for e in subterms(values) if e.kind == "load" and {lane, red} <= e.free)
+    reads = [kernel.access(e) for e in loads]
+    own = lane in values.free and kernel.extent[lane] > FEW
+    apart = stage.kind == "red" or lane not in stage.kids[0].free
+    across = all(e.is_contiguous(lane) and not e.is_contiguous(red) for e in reads)
+    return bool(own and apart and reads) and across
 
 
 def _spread(
@@ -240,9 +241,8 @@ def _vector(kernel: Kernel) -> int:
     if not kernel.axes:
         return 1
     last, terms = kernel.axes[-1], {e for v in kernel.values for e in subterms(v)}
-    reads = [(e.kids, e.attr[0]) for e in terms if e.kind == "load" and last in e.free]
-    steps = [axis_steps(i, kernel.buffer(b).shape) for i, b in reads]
-    plain = all(s.get(last, 0) == 1 and last not in irregular for s, irregular in steps)
+    reads = (kernel.access(e) for e in terms if e.kind == "load" and last in e.free)
+    plain = all(e.is_contiguous(last) for e in reads)
     return 4 if plain and kernel.extent[last] % 4 == 0 else 1
 
 

@@ -19,7 +19,7 @@ from lumc.schedule.first_stages import (
     slides_across,
     stores_across,
 )
-from lumc.schedule.operands import axis_steps, lanes
+from lumc.schedule.operands import lanes
 from lumc.schedule.schedule import Stage
 from lumc.schedule.shares import BLOCK_ROWS, MANY_TILES, ROW_SHARE, largest_of, largest_share
 
@@ -201,8 +201,7 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
 def _is_turned(kernel: Kernel, rows: str) -> bool:
     """Does something lie along the rows and go across the lanes?"""
     loads = (e for v in kernel.values for e in subterms(v) if e.kind == "load")
-    moves = (axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in loads)
-    return any(steps.get(rows) == 1 < steps.get(kernel.axes[-1], 0) for steps in moves)
+    return any(rows in kernel.access(e).transposed(kernel.axes[-1]) for e in loads)
 
 
 def _is_copied(kernel: Kernel, stage: Expr) -> bool:

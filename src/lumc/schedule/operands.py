@@ -7,19 +7,17 @@ A sum of products is a contraction along a lane axis that only some of the facto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial, reduce
 
-from lumc.graph.expr import Expr, bound_axes, combine, linear, subterms
+from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.access import Access, gathers
 from lumc.kernel.target import Target
-from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, factors, strides
+from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, factors
 from lumc.schedule.schedule import Stage
 
 Pair = tuple[str | None, str]  # (rows axis, lane axis)
-Steps = Mapping[str, int]  # elements per step of each axis
-Motion = tuple[Steps, frozenset[str]]  # and the axes that move a load in another way
 
 # dtypes that a register tile computes in
 VECTOR = {
@@ -99,21 +97,6 @@ def can_dot(stage: Expr, pair: Pair) -> bool:
     return split is not None and all(last in e.free for e in split)
 
 
-def motion(offset: Expr) -> Motion:
-    """How far an offset moves per step of each axis, and the axes that it depends on in another
-    way (through //, % or data)."""
-    atoms = linear(offset)[1]
-    steps = {atom.attr[0]: n for atom, n in atoms.items() if atom.kind == "axis"}
-    others = (atom.free for atom in atoms if atom.kind != "axis")
-    return steps, frozenset[str]().union(*others)
-
-
-@lru_cache(maxsize=1 << 12)
-def axis_steps(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Motion:
-    """The motion of a load, in elements of a row-major buffer."""
-    return motion(combine(zip(index, strides(shape), strict=True)))
-
-
 def loaded(operand: Expr, computes: DType) -> Expr:
     """The load that an operand is, or that it only widens to what the register tile computes in:
     no conversion that a vector load makes loses a bit."""
@@ -128,17 +111,16 @@ def loads(kind: DType, computes: DType, p: Stage, side: str) -> bool:
     return kind is computes or (kind in NARROW and computes is DType.F32 and vectors)
 
 
-def readable(steps: Steps, irregular: frozenset[str], stage: Expr, p: Stage, side: str) -> bool:
+def readable(load: Access, stage: Expr, p: Stage, side: str) -> bool:
     """Can a register tile read an operand that moves like this in place?
 
     All targets want it affine in the axes of the tile; CPUs want contiguous lanes.
     """
-    tile = {p.lane_axis if side == "b" else p.rows_axis, *bound_axes(stage)}
-    if irregular & tile:
+    if not load.is_affine(p.lane_axis if side == "b" else p.rows_axis, *bound_axes(stage)):
         return False
     if p.form == "dot":
-        return steps.get(bound_axes(stage)[-1]) == 1
-    return side == "a" or steps.get(p.lane_axis or "") == 1
+        return load.is_contiguous(bound_axes(stage)[-1])
+    return side == "a" or load.is_contiguous(p.lane_axis)
 
 
 def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> bool:
@@ -154,8 +136,7 @@ def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False
         return load.kind == "load"
     if load.kind != "load" or not loads(dtype(load), computes, p, side):
         return False
-    steps, irregular = axis_steps(load.kids, kernel.buffer(load.attr[0]).shape)
-    return readable(steps, irregular, stage, p, side)
+    return readable(kernel.access(load), stage, p, side)
 
 
 def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> list[str]:
@@ -168,10 +149,13 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = 
     modes.append("inner")
     if all(e.free <= set(kernel.axes) for e in subterms(operand) if e.kind in REDUCTIONS):
         modes.append("hoist")
-    gathers = any(e.kind == "dyn" for e in subterms(operand))
     computes = VECTOR[dtype(stage)]
     load = loaded(operand, computes)
-    if load.kind == "load" and kernel.buffer(load.attr[0]).constant and not gathers | gpu:
+    if (
+        load.kind == "load"
+        and kernel.buffer(load.attr[0]).constant
+        and not (gpu or gathers(operand))
+    ):
         modes.append("link")
         if dtype(load) is not computes and loads(dtype(load), computes, p, side):
             modes.append("narrow")
@@ -187,9 +171,9 @@ def operand_of(stage: Expr, pair: Pair, side: str) -> Expr:
 
 def least_step(kernel: Kernel, operand: Expr, axis: str) -> int:
     """The least distance that a step along an axis moves a load of the operand; 0: none."""
-    below = [e for e in subterms(operand) if e.kind == "load"]
-    moves = (axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in below)
-    return min((abs(steps[axis]) for steps in moves if steps.get(axis)), default=0)
+    below = (e for e in subterms(operand) if e.kind == "load")
+    strides = (abs(kernel.access(e).stride(axis)) for e in below)
+    return min(filter(None, strides), default=0)
 
 
 def can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:

@@ -21,7 +21,6 @@ from lumc.graph.expr import (
     axis,
     bound_axes,
     index_value,
-    linear,
     mod,
     mul,
     rebuild,
@@ -29,6 +28,7 @@ from lumc.graph.expr import (
     simplify,
     subterms,
 )
+from lumc.kernel.access import access, gathers
 
 TRIED = 256  # values of an index that are looked at one by one
 
@@ -43,7 +43,7 @@ def pinned(body: Expr, over: str, extent: int, ranges: Ranges) -> Expr | None:
         i, lo = guard.kids[0], guard.attr[0]
         if i.kind != "mod" or i.attr[0] != extent or guard.attr != (lo, lo + 1):
             continue
-        step = linear(i.kids[0])[1].get(axis(over), 0)
+        step = access(i.kids[0]).stride(over)
         rest = add(i.kids[0], mul(axis(over), -step))
         if abs(step) == 1 and not rest.free & (hidden | {over}):
             return mod(mul(add(rest, -lo), -step), extent, ranges)
@@ -79,7 +79,7 @@ def _holds(guard: Expr, ranges: Ranges) -> bool:
     (i, _), (lo, hi) = guard.kids, guard.attr
     axes = sorted(i.free)
     spans = [range(ranges[a][0], ranges[a][1] + 1) if a in ranges else () for a in axes]
-    if not 0 < prod(map(len, spans)) <= TRIED or any(e.kind == "dyn" for e in subterms(i)):
+    if not 0 < prod(map(len, spans)) <= TRIED or gathers(i):
         return False
     points = itertools.product(*spans)
     return all(lo <= index_value(i, dict(zip(axes, p, strict=True))) < hi for p in points)

@@ -35,7 +35,7 @@ from lumc.graph.expr import (
 from lumc.kernel.merge import BLOCK
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, binary, cast, const, dtype, load, reduce, wsum
-from lumc.schedule.operands import axis_steps, computed
+from lumc.schedule.operands import computed
 from lumc.search.cuts import assemble
 
 PARTS = (1, 8, 64)  # of a reduction, for each of the units of a target
@@ -104,10 +104,8 @@ def blocks_apart(kernel: Kernel) -> Iterator[list[Kernel]]:
 
 def _walks_blocks(kernel: Kernel, stage: Expr, i: str, k: str) -> bool:
     """Does something that is reduced lie in memory along i and k as n*i + k?"""
-    loads = (e for e in subterms(stage) if e.kind == "load")
-    moves = (axis_steps(e.kids, kernel.buffer(e.attr[0]).shape)[0] for e in loads)
-    steps = ((of.get(i, 0), of.get(k, 0)) for of in moves)
-    return any(step and whole == kernel.extent[k] * step for whole, step in steps)
+    loads = (kernel.access(e) for e in subterms(stage) if e.kind == "load")
+    return any(e.stride(k) and e.stride(i) == kernel.extent[k] * e.stride(k) for e in loads)
 
 
 def laws_of(kernel: Kernel) -> list[str]:

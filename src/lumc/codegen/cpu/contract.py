@@ -27,7 +27,7 @@ def print_contract(w: Writer, op: Contract) -> None:
     p, width = op.plan, lanes(w.target, dtype(op.dst))
     assert p.lane_axis is not None
     places = [w.places[e.attr[0]] for e in (op.a, op.b, op.dst)]
-    steps = [q.motion(e.kids)[0] for q, e in zip(places, (op.a, op.b, op.dst), strict=True)]
+    moves = [q.access(e) for q, e in zip(places, (op.a, op.b, op.dst), strict=True)]
     blocks = {p.lane_axis: p.nv if p.form == "dot" else p.nv * width}
     if p.rows_axis:
         blocks[p.rows_axis] = p.mr
@@ -37,7 +37,7 @@ def print_contract(w: Writer, op: Contract) -> None:
         order = [p.lane_axis, *batch, *[a for a in blocks if a != p.lane_axis]]
     kinds = [q.dtype for q in places]
     padded = places[1].kind == "packed" and places[1].panel is not None
-    micro = MicroKernel(op, kinds, width, steps, w.target.registers, padded)
+    micro = MicroKernel(op, kinds, width, moves, w.target.registers, padded)
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)

@@ -120,7 +120,7 @@ def _transpose(
     (load, lane), lanes = axes, w.target.lanes
     origin, ends = {axis(a): r.lo for a, r in blocks.items()}, ""
     for end, along, const in ((e, lane, "const "), (dst, load, "")):
-        step = w.places[end.attr[0]].motion(end.kids)[0].get(along, 0)
+        step = w.places[end.attr[0]].access(end).stride(along)
         ends += f"({const}float *)&{w.address(substitute(end, origin))}, {step}, "
     part, sizes = ("", "") if n == lanes else ("_part", f", {n}, {lanes}")
     w.line(f"lumc_transpose{part}({ends[:-2]}{sizes});")

@@ -13,7 +13,7 @@ from lumc.codegen.text.statements import Function, Let, Scope, Statement, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.tile.program import Contract, Valid
 from lumc.graph.ops import DType
-from lumc.schedule.operands import Steps
+from lumc.kernel.access import Access
 
 # (element, vector element): integers wrap, so their products are unsigned
 ELEMENT = {
@@ -58,18 +58,18 @@ class MicroKernel:
         op: Contract,
         kinds: Sequence[DType],
         lanes: int,
-        steps: Sequence[Steps],
+        moves: Sequence[Access],
         registers: int = 32,
         padded: bool = False,
     ) -> None:
-        """``kinds`` and ``steps`` of a, b and the result; operands of another dtype than the
+        """``kinds`` and ``moves`` of a, b and the result; operands of another dtype than the
         result are converted when they are loaded. ``padded``: the rows of b are stored as whole
         vectors."""
         self.op, self.lanes, self.registers, self.padded = op, lanes, registers, padded
         self.element, self.vector = ELEMENT[kinds[2]]
         self.nbytes = lanes * kinds[2].nbytes
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
-        self.a, self.b, self.c = steps
+        self.a, self.b, self.c = moves
         self.sizes = {k: op.ranges[k].sizes for k in op.red}
 
     @property
@@ -99,9 +99,9 @@ class MicroKernel:
         steps = self.steps if k == self.written_out else self.sizes[k][0]
         return f"`n{self.op.red.index(k)}`" if k in self.varying else str(steps)
 
-    def _row(self, steps: Steps, i: int) -> int:
+    def _row(self, access: Access, i: int) -> int:
         """Offset of register row i."""
-        return i * steps.get(self.op.plan.rows_axis or "", 0)
+        return i * access.stride(self.op.plan.rows_axis)
 
     def _vec(self, width: int) -> str:
         return f"lumc_{self.vector}x{width}"
@@ -193,8 +193,8 @@ class MicroKernel:
         """Where the operands stand in a step of a reduced axis."""
         then = f"; const {self.stored('b')} " if self.narrow else ", "
         return (
-            f"const {self.stored('a')} *`:A{d}` = {a} + `i{d}` * {self.a.get(k, 0)}{then}"
-            f"*`:B{d}` = {b} + `i{d}` * {self.b.get(k, 0)};"
+            f"const {self.stored('a')} *`:A{d}` = {a} + `i{d}` * {self.a.stride(k)}{then}"
+            f"*`:B{d}` = {b} + `i{d}` * {self.b.stride(k)};"
         )
 
     def _dot(self, m: int, n: int, add: bool) -> list[Statement]:
@@ -217,7 +217,7 @@ class MicroKernel:
             loop = [self._walk(d, *ends, loop)]
         out += loop
         for i, j in each:
-            at = self._row(self.c, i) + j * self.c.get(self.op.plan.lane_axis or "", 0)
+            at = self._row(self.c, i) + j * self.c.stride(self.op.plan.lane_axis)
             value = f"`s{i}_{j}` + {total}(`c{i}_{j}`)" if split else f"`s{i}_{j}`"
             out.append(f"`C`[{at}] {'+=' if add else '='} {value};")
         return out
@@ -225,7 +225,7 @@ class MicroKernel:
     def _products_of_lanes(self, m: int, n: int, a: str, b: str) -> Scope:
         """The whole vectors of a dot product."""
         vec, lanes, out = self._vec(self.lanes), self.lanes, list[Statement]()
-        last, col = self.op.red[-1], self.b.get(self.op.plan.lane_axis or "", 0)
+        last, col = self.op.red[-1], self.b.stride(self.op.plan.lane_axis)
         for j in range(n):
             right = self._load("b", lanes, f"{b} + {j * col} + `k`")
             out.append(f"const {vec} `:b{j}` = {right};")
@@ -237,7 +237,7 @@ class MicroKernel:
 
     def _tail(self, each: Sequence[tuple[int, int]], a: str, b: str) -> Scope:
         """The elements that fill no vector."""
-        out, col = list[Statement](), self.b.get(self.op.plan.lane_axis or "", 0)
+        out, col = list[Statement](), self.b.stride(self.op.plan.lane_axis)
         for i, j in each:
             left = self._load("a", 0, f"{a} + {self._row(self.a, i)} + `k`")
             right = self._load("b", 0, f"{b} + {j * col} + `k`")

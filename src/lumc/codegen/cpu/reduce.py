@@ -209,13 +209,16 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
 
 def _fixed(terms: Sequence[Expr], red: set[str], lane: str) -> list[Expr]:
     """The greatest sub-terms that are the same all along the reduced axes."""
-    out: dict[Expr, None] = {}
-    for e in terms:
+    out, seen, todo = list[Expr](), set[Expr](), [*reversed(terms)]
+    while todo:
+        if (e := todo.pop()) in seen:
+            continue
+        seen.add(e)
         if lane in e.free and not e.free & red and e.kind != "iota":
-            out[e] = None
+            out.append(e)
         elif e.kind in ("un", "bin", "where", "cast"):
-            out.update(dict.fromkeys(_fixed(e.kids, red, lane)))
-    return list(out)
+            todo += reversed(e.kids)
+    return out
 
 
 def _chunk(w: Writer, last: str, r: Range, streams: int) -> Expr:

@@ -116,9 +116,9 @@ class Distributor(Dealing):
         copies, moved = list[ir.Map](), dict[Expr, Expr]()
         for e in _guarded(op.term):
             place = self.places[loads_of(e)[-1].attr[0]]
-            steps, irregular = place.motion(_bare(e).kids)
-            units = [a for a in op.axes if steps.get(a) == 1 and a not in irregular | {lane}]
-            if place.kind == "scratch" or not units or lane in irregular or steps.get(lane, 0) < 2:
+            along = place.access(_bare(e)).transposed(lane)
+            units = [a for a in op.axes if a in along]
+            if place.kind == "scratch" or not units:
                 continue
             if min(op.ranges[a].largest for a in (lane, units[0])) >= TURN:
                 axes = tuple(a for a in op.axes if a in e.free)
@@ -173,20 +173,19 @@ class Distributor(Dealing):
 
     def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
         """May every thread move this many elements of the source at once?"""
-        constant, atoms = linear(self.places[source.attr[0]].offset(source.kids))
-        r, here = op.ranges[unit], atoms.get(axis(unit))
+        place = self.places[source.attr[0]]
+        constant, atoms = linear(place.offset(source.kids))
         others = (c for a, c in atoms.items() if a is not axis(unit))
-        regular = not any(unit in a.free for a in atoms if a is not axis(unit))
-        whole = all(n % width == 0 for n in r.sizes)  # so every tile starts at a multiple, too
-        return here == 1 and regular and whole and all(c % width == 0 for c in (constant, *others))
+        # so every tile starts at a multiple, too
+        whole = all(n % width == 0 for n in (*op.ranges[unit].sizes, constant, *others))
+        return whole and place.access(source).is_contiguous(unit)
 
     def _unit(self, loads: Sequence[Expr], axes: Sequence[str]) -> str:
         """The axis along which the largest of these loads runs through memory."""
         places = [(self.places[e.attr[0]], e) for e in loads]
         for place, e in sorted(places, key=lambda f: (f[0].kind == "scratch", -f[0].size)):
-            steps, irregular = place.motion(e.kids)
             for a in axes:
-                if steps.get(a) == 1 and a not in irregular:
+                if place.access(e).is_contiguous(a):
                     return a
         return axes[-1] if axes else ""
 

@@ -107,8 +107,7 @@ class Levels:
         while inner is not load:
             asked.append(inner.kids[0])
             inner = inner.kids[1]
-        steps, irregular = place.motion(load.kids)
-        along = steps.get(lane) == 1 and lane not in irregular
+        along = place.access(load).is_contiguous(lane)
         reach = (w.ranges.get(lane, (0, ZEROS))[1] + 1) * place.dtype.nbytes
         if not along or any(lane in i.free for i in asked) or reach > ZEROS or not w.spelling.zeros:
             return None

@@ -38,12 +38,12 @@ def _is_short(op: ir.Map, places: Mapping[str, ir.Place]) -> bool:
     if len(op.axes) < 2 or op.turn or op.stream or op.ahead or place.panel:
         return False
     *_, lane, last = op.axes
-    r, (steps, irregular) = op.ranges[last], place.motion(op.dst.kids)
+    r, stored = op.ranges[last], place.access(op.dst)
     short = r.lo == num(0) and r.sizes in [(n,) for n in range(2, WRITTEN_OUT + 1)]
-    dense = steps.get(last) == 1 and steps.get(lane) == r.largest and not {lane, last} & irregular
+    dense = last in stored.transposed(lane) and stored.stride(lane) == r.largest
     guards = (e for e in subterms(op.term) if e.kind == "guard")
-    moves = (places[e.attr[0]].motion(e.kids)[0] for e in ir.loads_of(op, but=[op.dst]))
-    near = all(abs(steps.get(lane, 0)) <= NEAR for steps in moves)
+    reads = (places[e.attr[0]].access(e) for e in ir.loads_of(op, but=[op.dst]))
+    near = all(abs(e.stride(lane)) <= NEAR for e in reads)
     return short and dense and near and all(g.kids[0].free <= {last} for g in guards)
 
 

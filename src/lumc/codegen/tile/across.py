@@ -14,6 +14,7 @@ from math import prod
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, axis, bounds, num, substitute
+from lumc.kernel.access import gathers
 
 GROWTH = 2  # times the elements of a weight: more of them would be read than before
 
@@ -50,9 +51,9 @@ class _Layout:
         place, extent = self.places[e.attr[0]], self.program.kernel.extent
         if place.kind != "argument" or not self.program.kernel.buffer(place.name).constant:
             return False
-        steps, irregular = place.motion(e.kids)
-        across = lane in irregular or steps.get(lane, 0) not in (0, 1)
-        if not across or not e.free <= extent.keys() or any(_is_computed(i) for i in e.kids):
+        read = place.access(e)
+        across = read.is_apart(lane) or read.stride(lane) < 0
+        if not across or not e.free <= extent.keys() or gathers(e):
             return False
         ranges = {a: (0, n - 1) for a, n in extent.items()}
         spans = [bounds(i, ranges) for i in e.kids]
@@ -73,8 +74,3 @@ class _Layout:
             self.packed[place.name] = Packing(w.name, w.dtype, e.kids, over, None, w.shape)
             self.known[e, lane] = ir.reference(place, [axis(a) for a in axes])
         return self.known[e, lane]
-
-
-def _is_computed(index: Expr) -> bool:
-    """Does an index depend on data?"""
-    return index.kind == "dyn" or any(map(_is_computed, index.kids))

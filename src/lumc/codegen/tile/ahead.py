@@ -52,11 +52,11 @@ def _later(
     lane, outer = loops[-1], loops[-2:][0]
     for e in (e for e in ir.loads_of(op) if e.attr[0] in places):
         place = places[e.attr[0]]
-        steps, irregular = place.motion(e.kids)
-        if steps.get(lane) != 1 or {lane, outer} & irregular or not steps.get(outer):
+        read = place.access(e)
+        if not read.is_contiguous(lane) or not read.is_affine(outer) or not read.stride(outer):
             continue
         nbytes, length = place.dtype.nbytes, op.ranges[lane].largest
-        if outer == lane or (not row and steps[outer] == length and length * nbytes >= NEAR):
+        if outer == lane or (not row and read.stride(outer) == length and length * nbytes >= NEAR):
             later = {axis(lane): add(axis(lane), NEAR // nbytes)}
         else:
             later = {axis(outer): add(axis(outer), lag - (-AHEAD // (nbytes * length)))}

@@ -10,6 +10,7 @@ from lumc.codegen.tile.execution import EXECUTION
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, axis, num, rewrite, substitute
 from lumc.graph.ops import DType
+from lumc.kernel.access import Access
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, dtype
 from lumc.schedule.applies import EXPENSIVE
@@ -88,6 +89,10 @@ class Context:
         """Axes as values store them: output axes first, in their order, then the others."""
         rank = {a: i for i, a in enumerate(self.kernel.axes)}
         return tuple(sorted(axes, key=lambda a: (rank.get(a, len(rank)), a)))
+
+    def access(self, load: Expr) -> Access:
+        """How a load of one of the places moves."""
+        return self.places[load.attr[0]].access(load)
 
     # ---- values
 

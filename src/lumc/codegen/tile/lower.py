@@ -97,7 +97,7 @@ class Lowering:
             return False
         below = subterms(e)
         hard = e.kind in ("un", "bin", "where") and any(is_expensive(t) for t in below)
-        apart = e.kind == "load" and bool(self.c.places[e.attr[0]].motion(e.kids)[1])
+        apart = e.kind == "load" and bool(self.c.access(e).irregular)
         rows = prod(extent[a] for a in (extent if apart else axes) if a not in e.free)
         return (hard or apart) and rows >= MANY and not any(t.kind in REDUCTIONS for t in below)
 

@@ -19,10 +19,10 @@ from math import prod
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import Expr, combine, dim, make, num, substitute, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.access import Access, access
 from lumc.kernel.borders import Border
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.schedule.operands import Motion, motion
 from lumc.schedule.schedule import Stage
 
 Valid = tuple[tuple[int, int], ...]  # by step the rows of a register tile
@@ -111,14 +111,14 @@ class Place:
         dims = list(zip(index, self.dims, self.strides, strict=True))
         return combine([(i, n) for i, _, n in dims] + [(d.origin, -n) for _, d, n in dims])
 
-    def motion(self, index: tuple[Expr, ...]) -> Motion:
-        """That of a load at these indices."""
-        if index not in self._motions:
-            self._motions[index] = motion(self.offset(index))
-        return self._motions[index]
+    def access(self, load: Expr) -> Access:
+        """How a load of it, or a store, moves; in a panel place, inside the first panel."""
+        if load.kids not in self._accesses:
+            self._accesses[load.kids] = access(self.offset(load.kids))
+        return self._accesses[load.kids]
 
     @cached_property
-    def _motions(self) -> dict[tuple[Expr, ...], Motion]:
+    def _accesses(self) -> dict[tuple[Expr, ...], Access]:
         return {}
 
 

@@ -28,6 +28,7 @@ from lumc.graph.expr import (
     subterms,
 )
 from lumc.graph.ops import DType
+from lumc.kernel.access import access
 from lumc.kernel.term import REDUCTIONS, dtype
 from lumc.schedule.applies import TURNED
 from lumc.schedule.fragment import as_stored
@@ -172,7 +173,8 @@ class Staging:
         last = [n for i, n in names.items() if inner in i.free]
         last = last or [a for a in (inner,) if a in new.free]
         if side == "a" and p.form == "contract":  # its rows may lie apart
-            last = self._contiguous(new) or last
+            reads = (self.c.access(e) for e in subterms(new) if e.kind == "load")
+            last = [*next((a.contiguous for a in reads), ())] or last
         axes = (*sorted(new.free - set(last)), *last)
         load = self.c.new("window", axes, local, dtype(value))
         seen = substitute(load, {axis(n): i for i, n in names.items()})
@@ -201,7 +203,7 @@ class Staging:
         axes = (*sorted(new.free - {inner}), inner)
         if (value, lane) in body.copies:
             return body.copies[value, lane]
-        step = linear(form)[1][axis(lane)]
+        step = access(form).stride(lane)
         if self._by_phases(step, scope[lane].largest, dtype(value)) and _is_fixed(span):
             load = self._in_phases(new, axes, step, local, body)
             rest = add(form, mul(axis(lane), -step))
@@ -260,23 +262,12 @@ class Staging:
 
     # ---- questions to the machine
 
-    def _contiguous(self, value: Expr) -> list[str]:
-        """The axis along which the first load of a value is contiguous."""
-        for e in subterms(value):
-            if e.kind == "load":
-                steps, irregular = self.c.places[e.attr[0]].motion(e.kids)
-                return [a for a, step in steps.items() if step == 1 and a not in irregular]
-        return []
-
     def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
-        place = self.c.places[load.attr[0]]
-        p, computes = self.c.plan[stage], VECTOR[dtype(stage)]
+        place, p = self.c.places[load.attr[0]], self.c.plan[stage]
+        known = not place.panel and loads(place.dtype, VECTOR[dtype(stage)], p, side)
         if not self.c.execution.by_vectors:
             return True
-        if place.panel or not loads(place.dtype, computes, p, side):
-            return False
-        steps, irregular = place.motion(load.kids)
-        return readable(steps, irregular, stage, p, side)
+        return known and readable(place.access(load), stage, p, side)
 
     def turn(self, dst: Expr, value: Expr, axes: Sequence[str], scope: Scope) -> str | None:
         """The axis along which the operand of a map is contiguous, if that is not the lane axis
@@ -285,20 +276,15 @@ class Staging:
         turns = self.c.schedule.transpose and self.c.execution.by_vectors
         if not turns or len(axes) < 2 or kind.nbytes != 4:
             return None
-        below = subterms(value)
         if self.c.places[dst.attr[0]].dtype is not kind:
             return None
-        lane = axes[-1]
-        for e in below:
-            if e.kind != "load" or lane not in e.free or dtype(e) not in (kind, *NARROW):
+        for e in subterms(value):
+            if e.kind != "load" or dtype(e) not in (kind, *NARROW):
                 continue
-            place = self.c.places[e.attr[0]]
-            steps, irregular = place.motion(e.kids)
-            if place.panel or irregular & set(axes):
-                continue
-            unit = [a for a in axes if steps.get(a) == 1]
-            wide = all(scope[a].largest >= TURNED for a in (lane, *unit[:1]))
-            if unit and unit[0] != lane and steps.get(lane, 0) > 1 and wide:
+            read = self.c.access(e)
+            unit = [a for a in axes if a in read.transposed(axes[-1])]
+            wide = all(scope[a].largest >= TURNED for a in (axes[-1], *unit[:1]))
+            if unit and wide and read.is_affine(*axes) and not self.c.places[e.attr[0]].panel:
                 return unit[0]
         return None
 

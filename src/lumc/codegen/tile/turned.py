@@ -20,29 +20,23 @@ from lumc.schedule.operands import computed
 def turn_operands(program: ir.Program) -> ir.Program:
     """The program with the operands of such maps marked."""
 
-    def walk(op: ir.Op) -> ir.Op:
-        if isinstance(op, ir.NESTS):
-            return replace(op, body=[walk(o) for o in op.body])
+    def turned(op: ir.Leaf) -> list[ir.Op]:
         if isinstance(op, ir.Map) and op.turn is not None:
-            return replace(op, turned=_turned(op, op.turn, program.places))
-        return op
+            return [replace(op, turned=_turned(op, op.turn, program.places))]
+        return [op]
 
-    return replace(program, body=[walk(op) for op in program.body])
+    return replace(program, body=ir.rewrite_leaves(program.body, turned))
 
 
 def _turned(op: ir.Map, load: str, places: Mapping[str, ir.Place]) -> tuple[Expr, ...]:
     """The loads of a map to transpose, if no more of them lie across its lanes than along them."""
     panel, kind = places[op.dst.attr[0]].panel, computed(dtype(op.term))
     lane = op.axes[panel[0] if panel else -1]
-    found, along = list[Expr](), 0
-    for e in ir.loads_of(op, but=[op.dst]):
-        steps, irregular = places[e.attr[0]].motion(e.kids)
-        if {load, lane} & irregular:
-            return ()
-        if steps.get(load) == 1 and steps.get(lane, 0) > 1:
-            found.append(e)
-        else:
-            along += steps.get(lane) == 1 and steps.get(load, 0) > 1
+    reads = {e: places[e.attr[0]].access(e) for e in ir.loads_of(op, but=[op.dst])}
+    if not all(a.is_affine(load, lane) for a in reads.values()):
+        return ()
+    found = [e for e, a in reads.items() if load in a.transposed(lane)]
+    along = sum(lane in a.transposed(load) for a in reads.values())
     guarded = {e for g in subterms(op.term) if g.kind == "guard" for e in subterms(g)}
     plain = all(places[e.attr[0]].dtype is kind and e not in guarded for e in found)
     return tuple(found) if along and plain and len(found) <= along else ()

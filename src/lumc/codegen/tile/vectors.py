@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
-from lumc.graph.expr import Expr, add, axis, linear, num, subterms
+from lumc.graph.expr import Expr, add, axis, num, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.access import access
 from lumc.kernel.term import const, dtype
 from lumc.schedule.operands import computed, lanes
 
@@ -68,11 +69,10 @@ class _Rounding:
             return None
         for e in (e for e in terms if e.kind == "load" and lane in e.free):
             along = [i for i, k in enumerate(e.kids) if lane in k.free]
-            steps, irregular = self.places[e.attr[0]].motion(e.kids)
-            plain = len(along) == 1 and lane not in irregular and steps.get(lane) == 1
+            plain = len(along) == 1 and self.places[e.attr[0]].access(e).is_contiguous(lane)
             if not plain or e.attr[0] not in self.copies:
                 return None
-            room |= Room({(e.attr[0], along[0]): linear(e.kids[along[0]])[1][axis(lane)] * more})
+            room |= Room({(e.attr[0], along[0]): access(e.kids[along[0]]).stride(lane) * more})
         return room
 
     def of(self, op: ir.Leaf) -> list[ir.Op]:

@@ -203,7 +203,7 @@ def test_every_second_element_of_a_copy_lies_apart(step: int, size: int, phases:
     parts = [d for d in window.dims if d.label.endswith("p")]
     assert [d.size for d in parts] == [phases] * bool(phases)
     (walk,) = [op for op in leaves(program.body) if isinstance(op, Reduce)]
-    steps = {window.motion(e.kids)[0]["x"] for e in loads_of(walk) if e.attr[0] == window.name}
+    steps = {window.access(e).stride("x") for e in loads_of(walk) if e.attr[0] == window.name}
     assert steps == {1 if phases else step}
     assert not phases or window.dims[-1].size % TARGET.lanes == 0
     assert print_kernel(program, "k").count("/* rows of") == 1
