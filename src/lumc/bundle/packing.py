@@ -9,7 +9,7 @@ import numpy as np
 
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.expr import index_value, num
-from lumc.graph.ops import DType
+from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.kernel.access import row_major
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -69,10 +69,8 @@ def convert(values: Array, old: DType, new: DType) -> Array:
     if old is new:
         return values
     if old is DType.BF16:
-        values = (values.astype(np.uint32) << 16).view(np.float32)
-    if new is DType.BF16:  # only back to what was bf16 before: the low half is zero
-        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    return values.astype(new.numpy)
+        values = from_bf16(values)
+    return to_bf16(values) if new is DType.BF16 else values.astype(new.numpy)
 
 
 def _index(packing: Packing, shape: tuple[int, ...]) -> tuple[Array, ...]:

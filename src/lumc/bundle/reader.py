@@ -22,23 +22,10 @@ from lumc.bundle.planfile import (
 )
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
-from lumc.graph.ops import DType
+from lumc.graph.tensor import Tensor
 
 T = TypeVar("T")
 MAX_BYTES, MAX_RANK, MAX_NAME = 1 << 46, 16, 1024  # as in runner/plan.c
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An input, an output or a state."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return prod(self.shape) * self.dtype.nbytes
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.tile.packing import Packing, Size
 from lumc.graph.graph import Graph
-from lumc.graph.ops import DType
+from lumc.graph.tensor import Tensor
 from lumc.kernel.target import Target
 
 
@@ -33,19 +32,13 @@ class KernelCode:
 
 
 @dataclass(frozen=True)
-class Value:
+class Value(Tensor):
     """A tensor that launches read or write. ``offset`` is the byte in the arena, or the position
     among the inputs, outputs or states."""
 
-    name: str
-    dtype: DType
     shape: tuple[Size, ...]
     place: str  # input, output, arena, weight, packed or state
     offset: Size = 0
-
-    @property
-    def nbytes(self) -> int:
-        return prod(self.shape) * self.dtype.nbytes
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
-from typing import NamedTuple
 
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.cpu import kernel as c
@@ -28,6 +26,7 @@ from lumc.graph.bind import require_static
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
+from lumc.graph.tensor import Tensor
 from lumc.kernel.inside import require_inside
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, load
@@ -46,11 +45,6 @@ DIALECTS = {  # of the languages of GPUs
     "cuda": Cuda(),
     "metal": Metal(),
 }
-
-
-class Tensor(NamedTuple):
-    dtype: DType
-    shape: tuple[int, ...]
 
 
 def generate(plan: Plan, watch: Watch = unwatched) -> Code:
@@ -180,28 +174,27 @@ def place_values(
         **{s.name: ("state", i) for i, s in enumerate(plan.graph.states)},
         **{n.name: ("input", i) for i, n in enumerate(entry.inputs)},
     }
-    packed = {name: Tensor(p.dtype, (p.size,)) for p, name in packings.items()}
-    values = {n.name: Value(n.name, *tensors[n.name], *fixed[n.name]) for n in entry.inputs}
+    tensors |= {name: Tensor(name, p.dtype, (p.size,)) for p, name in packings.items()}
+    fixed |= dict.fromkeys(packings.values(), ("packed", 0))
+    values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}
     before, after = list[Launch](), list[Launch]()
     outputs = plan.outputs[entry.name]
     for i, (_, name) in enumerate(outputs):
         if name in fixed or name in values:  # it has a place already
-            value = Value(f"output {i}", *tensors[name], "output", i)
+            value = _placed(replace(tensors[name], name=f"output {i}"), "output", i)
             copy = Launch(f"copy_{value.nbytes}", (name, value.name))
             (before if name in fixed else after).append(copy)
         else:
-            value = Value(name, *tensors[name], "output", i)
+            value = _placed(tensors[name], "output", i)
         values[value.name] = value
     launches = [*before, *launches, *after]
     for name in dict.fromkeys(name for launch in launches for name in launch.args if name):
-        if name in packed:
-            values.setdefault(name, Value(name, *packed[name], "packed"))
-        elif name in fixed:
-            values.setdefault(name, Value(name, *tensors[name], *fixed[name]))
+        if name in fixed:
+            values.setdefault(name, _placed(tensors[name], *fixed[name]))
     intervals = lifetimes(launches, {n: t for n, t in tensors.items() if n not in values})
     arena = allocate(intervals)
     for name, offset in arena.offsets.items():
-        values[name] = Value(name, *tensors[name], "arena", offset)
+        values[name] = _placed(tensors[name], "arena", offset)
     return EntryPlan(
         entry.name,
         tuple(values.values()),
@@ -212,14 +205,18 @@ def place_values(
     )
 
 
+def _placed(t: Tensor, place: str, offset: int) -> Value:
+    return Value(t.name, t.dtype, t.shape, place, offset)
+
+
 def tensors_of(plan: Plan, entry: Entry) -> dict[str, Tensor]:
-    """Dtype and shape of every value of an entry: graph values, and local ones of its regions."""
+    """Every value of an entry, by name: graph values, and local ones of its regions."""
     nodes = (*plan.graph.weights, *plan.graph.states, *entry.inputs, *entry.nodes)
-    out = {n.name: Tensor(n.dtype, n.sizes) for n in nodes}
+    out = {n.name: Tensor(n.name, n.dtype, n.sizes) for n in nodes}
     for i, instance in enumerate(plan.instances):
         if instance.entry == entry.name:
             for v in plan.regions[instance.region].local:
-                out[f"{i}.{v.name}"] = Tensor(v.dtype, v.shape)
+                out[f"{i}.{v.name}"] = Tensor(f"{i}.{v.name}", v.dtype, v.shape)
     return out
 
 
@@ -230,7 +227,4 @@ def lifetimes(launches: Sequence[Launch], tensors: Mapping[str, Tensor]) -> list
         for name in launch.args:
             if name in tensors:
                 ends[name] = (ends.get(name, (i, i))[0], i)
-    return [
-        Interval(name, prod(tensors[name].shape) * tensors[name].dtype.nbytes, first, last)
-        for name, (first, last) in ends.items()
-    ]
+    return [Interval(name, tensors[name].nbytes, *span) for name, span in ends.items()]

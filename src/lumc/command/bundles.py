@@ -15,7 +15,7 @@ import numpy as np
 from lumc.bundle.restore import graph_of
 from lumc.disk.artifact import atomic
 from lumc.errors import Exit, LumcError
-from lumc.graph.ops import DType
+from lumc.graph.ops import DType, from_bf16, to_bf16
 
 if TYPE_CHECKING:
     from lumc.graph.graph import Graph, Node
@@ -102,7 +102,7 @@ def draw(node: Node, rng: np.random.Generator) -> np.ndarray:
         return rng.integers(lo, hi, shape, endpoint=True).astype(node.dtype.numpy)
     values = rng.standard_normal(shape)
     if node.dtype is DType.BF16:
-        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return to_bf16(values)
     return values.astype(node.dtype.numpy)
 
 
@@ -254,7 +254,7 @@ def compare(
 ) -> Comparison:
     """Relative L2 error over the finite elements; NaN and inf must stand in the same places."""
     if got.dtype == np.uint16 and want.dtype.kind == "f":  # bf16 bits
-        got = (got.astype(np.uint32) << 16).view(np.float32)
+        got = from_bf16(got)
     a, b = got.astype(np.float64), np.asarray(want, np.float64).reshape(got.shape)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):

@@ -27,6 +27,7 @@ import msgspec
 
 from lumc.graph.expr import Expr, index, make, subterms
 from lumc.graph.ops import DTYPES, DType
+from lumc.graph.tensor import Tensor
 from lumc.kernel.access import Access, row_major
 
 Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
@@ -127,11 +128,10 @@ def dtype(e: Expr) -> DType:
 
 
 @dataclass(frozen=True)
-class Buffer:
-    """A tensor in memory that a kernel reads or writes, row-major."""
+class Buffer(Tensor):
+    """A tensor that a kernel reads or writes."""
 
     name: Name
-    dtype: DType
     shape: tuple[Extent, ...]
     constant: bool = False  # a weight: may be packed at link time
 

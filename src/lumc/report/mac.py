@@ -13,6 +13,7 @@ import numpy as np
 
 from lumc.codegen.gpu.grid import Grid
 from lumc.errors import LumcError
+from lumc.graph.ops import from_bf16
 from lumc.runtime.objc import Metal, launch, metal
 
 Array = np.ndarray[Any, Any]
@@ -118,7 +119,7 @@ def _halves(gpu: Metal) -> Iterator[Difference]:
     launch(gpu, text(), "t_halves", Grid(256, 256), [bits, bits, wide, narrow])
     wants = (
         bits.view(np.float16).astype(np.float32),
-        (bits.astype(np.uint32) << 16).view(np.float32),
+        from_bf16(bits),
     )
     for i, (name, want) in enumerate(zip(("f16", "bf16"), wants, strict=True)):
         number = ~np.isnan(want)

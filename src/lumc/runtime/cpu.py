@@ -18,7 +18,8 @@ from lumc.bundle.planfile import DTYPES
 from lumc.bundle.unpack import opened
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
-from lumc.runtime.opened import EntrySpec, Opened, Part, Say, TensorSpec, check_inputs, usage
+from lumc.graph.tensor import Tensor
+from lumc.runtime.opened import EntrySpec, Opened, Part, Say, check_inputs, usage
 
 LIBRARY = "lib/liblumc.so"
 BY_RUNNER = ("plan/", "weights.safetensors")  # lumc_open checks these and kernels.so itself
@@ -248,8 +249,8 @@ def _pointers(arrays: list[Array]) -> Any:
     return (ctypes.c_void_p * (len(arrays) + 1))(*(a.ctypes.data for a in arrays))
 
 
-def _spec(t: Any) -> TensorSpec:
-    return TensorSpec(t.name.decode(), DTYPES[t.dtype], tuple(t.shape[: t.rank]))
+def _spec(t: Any) -> Tensor:
+    return Tensor(t.name.decode(), DTYPES[t.dtype], tuple(t.shape[: t.rank]))
 
 
 def _entry(library: ctypes.CDLL, handle: ctypes.c_void_p, i: int) -> EntrySpec:

@@ -17,11 +17,12 @@ import numpy as np
 
 from lumc.bundle import manifest, planfile
 from lumc.bundle.packing import Array
-from lumc.bundle.reader import Argument, Plan, PlanLaunch, Tensor
+from lumc.bundle.reader import Argument, Plan, PlanLaunch
 from lumc.bundle.unpack import opened
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.errors import LumcError
+from lumc.graph.tensor import Tensor
 from lumc.runtime.gpu import OnGpu
 from lumc.runtime.nvidia import ALIGN, Gpu, capability, missing
 from lumc.runtime.opened import Say, plans_of, read_checked, usage, weights_of

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from lumc.bundle.packing import Array
-from lumc.bundle.reader import Plan, PlanEntry, Tensor
-from lumc.runtime.opened import Opened, Part, Say, check_inputs, entries_of, specs_of
+from lumc.bundle.reader import Plan, PlanEntry
+from lumc.graph.tensor import Tensor
+from lumc.runtime.opened import Opened, Part, Say, check_inputs, entries_of
 
 SAMPLE_US = 100.0
 MAX_SAMPLES = 100_000
@@ -25,7 +26,7 @@ class OnGpu(Opened):
     most_runs: int  # in one sample
 
     def __init__(self, path: Path, plan: Plan, align: int) -> None:
-        super().__init__(path, entries_of(plan), specs_of(plan.states))
+        super().__init__(path, entries_of(plan), plan.states)
         self.plan = plan
         self._ends = [places_of(e, align) for e in plan.entries]  # in the memory of values
 

@@ -20,10 +20,11 @@ import numpy as np
 
 from lumc.bundle import manifest, planfile
 from lumc.bundle.packing import Array
-from lumc.bundle.reader import Argument, Plan, PlanKernel, PlanLaunch, Tensor
+from lumc.bundle.reader import Argument, Plan, PlanKernel, PlanLaunch
 from lumc.bundle.unpack import opened
 from lumc.disk.artifact import corrupt
 from lumc.errors import LumcError
+from lumc.graph.tensor import Tensor
 from lumc.runtime.gpu import OnGpu
 from lumc.runtime.objc import (
     Metal,

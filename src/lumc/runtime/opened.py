@@ -16,33 +16,22 @@ import numpy as np
 
 from lumc.bundle import planfile
 from lumc.bundle.packing import Array
-from lumc.bundle.reader import Plan, Tensor, decode
+from lumc.bundle.reader import Plan, decode
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
+from lumc.graph.tensor import Tensor
 
 Self = TypeVar("Self", bound="Opened")
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class TensorSpec:
-    """What an input, output or state must look like; bf16 travels as uint16 bits."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
-
-
-@dataclass(frozen=True)
 class EntrySpec:
     name: str
     number: int
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -62,9 +51,7 @@ class Opened(ABC):
     device: str  # cpu, cuda, metal
     features: tuple[str, ...] = ()  # of its target, that were asked for
 
-    def __init__(
-        self, path: Path, entries: Iterable[EntrySpec], states: Iterable[TensorSpec]
-    ) -> None:
+    def __init__(self, path: Path, entries: Iterable[EntrySpec], states: Iterable[Tensor]) -> None:
         self.path, self.states = path, tuple(states)
         self._entries = {e.name: e for e in entries}
 
@@ -81,11 +68,11 @@ class Opened(ABC):
         return self._entries[name]
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
+    def inputs(self) -> tuple[Tensor, ...]:
         return self.entry().inputs
 
     @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
+    def outputs(self) -> tuple[Tensor, ...]:
         return self.entry().outputs
 
     @abstractmethod
@@ -155,7 +142,7 @@ def check_inputs(inputs: Mapping[str, Any], spec: EntrySpec, say: Say) -> list[A
     return [check_array(inputs[t.name], t, "input", say) for t in spec.inputs]
 
 
-def check_array(value: Any, want: TensorSpec, what: str, say: Say) -> Array:
+def check_array(value: Any, want: Tensor, what: str, say: Say) -> Array:
     """A C-ordered array of the wanted shape and dtype; converts only without loss, and says so."""
     x = np.asarray(value)
     if x.shape != want.shape:
@@ -220,14 +207,7 @@ def kinds_of(files: Iterable[str]) -> list[str]:
 
 
 def entries_of(plan: Plan) -> list[EntrySpec]:
-    return [
-        EntrySpec(e.name, i, specs_of(e.inputs), specs_of(e.outputs))
-        for i, e in enumerate(plan.entries)
-    ]
-
-
-def specs_of(tensors: Iterable[Tensor]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(t.name, t.dtype, t.shape) for t in tensors)
+    return [EntrySpec(e.name, i, e.inputs, e.outputs) for i, e in enumerate(plan.entries)]
 
 
 def weights_of(folder: Path, files: Mapping[str, str], plan: Plan) -> dict[int, Array]:

@@ -11,12 +11,13 @@ import pytest
 from bundles import compiler, mlp, simple
 from lumc.bundle import planfile
 from lumc.bundle.packing import Recipe, recipe
-from lumc.bundle.reader import Argument, Tensor, decode
+from lumc.bundle.reader import Argument, decode
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
+from lumc.graph.tensor import Tensor
 from lumc.kernel.machines import resolve_target
 from lumc.link import link
 
