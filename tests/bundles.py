@@ -18,7 +18,7 @@ from lumc.graph.expr import axis
 from lumc.graph.graph import Read
 from lumc.graph.ops import DType, Op
 from lumc.kernel.target import Target
-from lumc.link.link import Part, Tools, link
+from lumc.link.link import TargetCode, Tools, link
 from lumc.link.toolchain import Toolchain, find
 
 NATIVE = Target("cpu:native", "native", ("-march=native",), 8, 16)
@@ -134,7 +134,7 @@ def build(
     others: Sequence[Code] = (),
     **more: Any,
 ) -> Path:
-    parts = [Part(c, "0" * 64) for c in (code, *others)]
+    parts = [TargetCode(c, "0" * 64) for c in (code, *others)]
     link(parts, out, base, Tools(compiler(), **more), single=single)
     return out
 

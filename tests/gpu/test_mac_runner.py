@@ -12,7 +12,7 @@ import pytest
 import fake_metal
 from bundles import compiler
 from lumc.link import link, mac
-from lumc.link.link import Part, Tools
+from lumc.link.link import TargetCode, Tools
 
 needs_zig = pytest.mark.skipif(
     not importlib.util.find_spec("ziglang"), reason="needs the ziglang wheel (lumc[metal])"
@@ -76,7 +76,7 @@ def test_without_the_wheel_the_bundle_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mac, "compiler", lambda kept: None)
-    parts = [Part(fake_metal.counter(), "0" * 64)]
+    parts = [TargetCode(fake_metal.counter(), "0" * 64)]
     notes = link.link(parts, tmp_path / "m.lb", tmp_path, Tools(compiler()), single=False)
     assert notes == [mac.LEFT_OUT] and "pip install" in notes[0]
     assert not (tmp_path / "m.lb" / mac.NAME).exists()

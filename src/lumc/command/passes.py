@@ -202,12 +202,12 @@ def write_bundle(
     """Link codes, each with the digest of its ``.lk``, into one bundle."""
     from lumc.disk.weights import overflowing
     from lumc.link import cuda
-    from lumc.link.link import Part, Tools, link
+    from lumc.link.link import TargetCode, Tools, link
     from lumc.link.toolchain import find
 
     kept, needed = compilers.objects, any(code.target.kind == "cuda" for code, _ in codes)
     tools = Tools(find(compilers.cc, kept), cuda.find(compilers.nvcc, kept) if needed else None)
-    parts = [Part(code, digest) for code, digest in codes]
+    parts = [TargetCode(code, digest) for code, digest in codes]
     for note in link(parts, Path(output), Path.cwd(), tools, single=as_zip):
         Log()(0, f"note: {note}")
     for weight, count in overflowing(codes[0][0].graph, Path.cwd()):

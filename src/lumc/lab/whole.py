@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lumc.codegen.generate import generate
-from lumc.link.link import Part, Tools, link
+from lumc.link.link import TargetCode, Tools, link
 from lumc.runtime.choose import open_bundle
 from lumc.runtime.opened import Opened
 from lumc.schedule.plan import Plan
@@ -24,7 +24,7 @@ def linked(plan: Plan, tools: Tools) -> Iterator[Opened]:
     """The open bundle of a plan. Raises LumcError when its weights are not here."""
     with TemporaryDirectory(prefix="lumc.") as folder:
         path = Path(folder) / "plan.lb"
-        link([Part(generate(plan), "")], path, Path.cwd(), tools, single=False)
+        link([TargetCode(generate(plan), "")], path, Path.cwd(), tools, single=False)
         with open_bundle(path, plan.target.kind) as bundle:
             yield bundle
 

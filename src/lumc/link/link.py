@@ -37,7 +37,7 @@ LIBRARY = (
 )
 
 
-class Part(NamedTuple):
+class TargetCode(NamedTuple):
     """The code for one target, and the digest of the ``.lk`` that it was read from."""
 
     code: Code
@@ -52,16 +52,18 @@ class Tools(NamedTuple):
     cuda: cuda.Compiler | None = None
 
 
-def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: bool) -> list[str]:
+def link(
+    given: Sequence[TargetCode], out: Path, base: Path, tools: Tools, *, single: bool
+) -> list[str]:
     """Write the bundle of one graph for some targets to ``out``: a directory, or one zip file when
     ``single``. The first target is the one that the fields of the manifest describe.
 
     ``base`` is the folder that weight files are relative to. ``out`` appears whole or not at all;
-    an older bundle is replaced, anything else is not. Raises E0707 for parts that do not match.
+    an older bundle is replaced, anything else is not. Raises E0707 for targets of other graphs.
     Returns what the user should know of it.
     """
-    parts = in_order(parts)
-    codes = share_packings([p.code for p in parts])
+    given = in_order(given)
+    codes = share_packings([p.code for p in given])
     with staged(out, single) as folder:
         rows = [
             BUILDERS[code.target.kind](code, folder / "kernels" / slug(code), tools)
@@ -78,7 +80,7 @@ def link(parts: Sequence[Part], out: Path, base: Path, tools: Tools, *, single: 
                 data = planfile.encode(code, slug(code), row["arch"], row["features"], place)
                 _write(folder / "plan" / f"{slug(code)}.bin", data)
         _write(folder / "graph.lg", graph_text(codes[0]).encode())
-        body = describe(codes, [p.input for p in parts], rows)
+        body = describe(codes, [p.input for p in given], rows)
         names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
@@ -94,13 +96,13 @@ def slug(code: Code) -> str:
 # ---- several targets
 
 
-def in_order(parts: Sequence[Part]) -> list[Part]:
-    """The parts as a bundle lists them: CPUs first. Raises E0707, exit 2, unless they are of one
+def in_order(given: Sequence[TargetCode]) -> list[TargetCode]:
+    """The targets as a bundle lists them: CPUs first. Raises E0707, exit 2, unless they are of one
     graph and of targets that differ in more than features."""
-    graphs = {print_graph(p.code.graph, lambda f: f.header_sha256) for p in parts}
-    ends = {repr([(e["name"], e["inputs"], e["outputs"]) for e in _entries(p.code)]) for p in parts}
+    graphs = {print_graph(p.code.graph, lambda f: f.header_sha256) for p in given}
+    ends = {repr([(e["name"], e["inputs"], e["outputs"]) for e in _entries(p.code)]) for p in given}
     problem = "" if len(graphs) == len(ends) == 1 else "they are not of the same graph"
-    targets = [p.code.target.name for p in parts]
+    targets = [p.code.target.name for p in given]
     if len({name.partition("+")[0] for name in targets}) < len(targets):
         problem = "two of them are for the same target"
     if problem:
@@ -108,7 +110,7 @@ def in_order(parts: Sequence[Part]) -> list[Part]:
         fix = "make each .lk from the same .lg, with the same dims and dtypes"
         raise LumcError("E0707", what, fix=fix, exit=Exit.USAGE)
     return sorted(
-        parts, key=lambda p: (list(BUILDERS).index(p.code.target.kind), p.code.target.name)
+        given, key=lambda p: (list(BUILDERS).index(p.code.target.kind), p.code.target.name)
     )
 
 

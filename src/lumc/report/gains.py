@@ -19,7 +19,7 @@ from lumc.profile.price import LAUNCH_US, TURN
 from lumc.schedule.operands import lanes
 
 Body = dict[str, Any]
-Part = tuple[Leaf, float, float]  # an operation, how often it is done, and all of its work
+Counted = tuple[Leaf, float, float]  # an operation, how often it is done, and all of its work
 FAR = 1.25  # times its bound: worth to ask why
 MUCH = 0.1  # of the operations and loads of a kernel
 AGAIN = 1.5  # times what the graph needs
@@ -39,13 +39,13 @@ def gain(program: Program, us: float, bound_us: float, limited_by: str, launches
 
 def causes(program: Program, repeats: Body | None) -> list[Body]:
     """Why a kernel may be slow: ``cause``, one word, and ``said``, with the figures."""
-    parts = [
+    counted = [
         (op, times, (c.flops + c.loads) * times)
         for op, times in operations(program)
         for c in [of_operation(program, op)]
     ]
     found = [("repeats", repeated(repeats))] if again(repeats) else []
-    told: dict[str, Callable[[Program, Sequence[Part]], Iterator[str]]] = {
+    told: dict[str, Callable[[Program, Sequence[Counted]], Iterator[str]]] = {
         "copies": _copies,
         "turned": _turned,
         "sums": _sums,
@@ -53,7 +53,7 @@ def causes(program: Program, repeats: Body | None) -> list[Body]:
         "apart": _apart,
         "parts": _parts,
     }
-    found += [(cause, said) for cause, tell in told.items() for said in tell(program, parts)]
+    found += [(cause, said) for cause, tell in told.items() for said in tell(program, counted)]
     return [{"cause": cause, "said": said} for cause, said in found]
 
 
@@ -69,35 +69,35 @@ def repeated(repeats: Body | None) -> str:
 # ---- causes
 
 
-def _much(work: float, parts: Sequence[Part]) -> bool:
-    return work >= MUCH * sum(own for *_, own in parts) and work > 0
+def _much(work: float, counted: Sequence[Counted]) -> bool:
+    return work >= MUCH * sum(own for *_, own in counted) and work > 0
 
 
 def _points(program: Program, op: Map, times: float) -> float:
     return times * prod(mean_size(program, a, op.ranges[a]) for a in op.axes)
 
 
-def _copies(program: Program, parts: Sequence[Part]) -> Iterator[str]:
+def _copies(program: Program, counted: Sequence[Counted]) -> Iterator[str]:
     """Operands that are staged."""
-    ops = [(op, times) for op, times, _ in parts if isinstance(op, Map) and op.copy]
+    ops = [(op, times) for op, times, _ in counted if isinstance(op, Map) and op.copy]
     moved = sum(_points(program, op, times) for op, times in ops)
-    if _much(MOVED * moved, parts):
+    if _much(MOVED * moved, counted):
         turned = ", turned" if any(op.turn for op, _ in ops) else ""
         yield f"copies {number(moved)} elements of operands before it reads them{turned}"
 
 
-def _turned(program: Program, parts: Sequence[Part]) -> Iterator[str]:
+def _turned(program: Program, counted: Sequence[Counted]) -> Iterator[str]:
     """Values that are made along one axis and stored along another."""
-    ops = [(op, n) for op, n, _ in parts if isinstance(op, Map) and op.turn and not op.copy]
+    ops = [(op, n) for op, n, _ in counted if isinstance(op, Map) and op.turn and not op.copy]
     turned = sum(_points(program, op, times) for op, times in ops)
-    if _much(TURN * turned, parts):
+    if _much(TURN * turned, counted):
         yield f"turns {number(turned)} elements through registers"
 
 
-def _sums(_: Program, parts: Sequence[Part]) -> Iterator[str]:
+def _sums(_: Program, counted: Sequence[Counted]) -> Iterator[str]:
     """Sums of products of what does not have the same axes, without a register tile."""
-    for op, _times, work in parts:
-        if not isinstance(op, Reduce) or op.lanes == "windows" or not _much(work, parts):
+    for op, _times, work in counted:
+        if not isinstance(op, Reduce) or op.lanes == "windows" or not _much(work, counted):
             continue
         for o in op.outputs:
             values = [f for f in factors(o.term) if any(e.kind == "load" for e in subterms(f))]
@@ -107,10 +107,10 @@ def _sums(_: Program, parts: Sequence[Part]) -> Iterator[str]:
                 return
 
 
-def _lanes(program: Program, parts: Sequence[Part]) -> Iterator[str]:
+def _lanes(program: Program, counted: Sequence[Counted]) -> Iterator[str]:
     """Work in vectors that are not full: what is left over at the end of the lane axis."""
     partial, where = 0.0, dict[str, float]()
-    for op, _times, work in parts if program.target.lanes > 1 else ():
+    for op, _times, work in counted if program.target.lanes > 1 else ():
         lane = _lane(op)
         if lane is None or (isinstance(op, Map) and op.copy):
             continue
@@ -123,8 +123,8 @@ def _lanes(program: Program, parts: Sequence[Part]) -> Iterator[str]:
             partial += work * left
             said = f"{lane}:{extent} in {width} lanes"
             where[said] = where.get(said, 0.0) + work * left
-    if _much(partial, parts):
-        share = partial / sum(work for *_, work in parts)
+    if _much(partial, counted):
+        share = partial / sum(work for *_, work in counted)
         yield f"{share:.0%} of it in vectors that are not full: {max(where, key=where.__getitem__)}"
 
 
@@ -138,10 +138,10 @@ def _lane(op: Leaf) -> str | None:
             return op.red[-1] if op.plan.form == "dot" else op.plan.lane_axis
 
 
-def _apart(program: Program, parts: Sequence[Part]) -> Iterator[str]:
+def _apart(program: Program, counted: Sequence[Counted]) -> Iterator[str]:
     """Lanes that lie apart in memory: each is loaded for itself."""
     found, apart = dict[str, None](), 0.0
-    for op, times, _ in parts if program.target.lanes > 1 else ():
+    for op, times, _ in counted if program.target.lanes > 1 else ():
         lane = _lane(op)
         if lane is None or isinstance(op, Contract) or (isinstance(op, Map) and op.turn):
             continue
@@ -152,20 +152,20 @@ def _apart(program: Program, parts: Sequence[Part]) -> Iterator[str]:
             if program.places[e.attr[0]].access(e).is_apart(lane):
                 found[f"{e.attr[0]} along {lane}"] = None
                 apart += points
-    if _much(apart, parts):
+    if _much(apart, counted):
         yield f"reads {', '.join(list(found)[:2])} element by element"
 
 
-def _parts(program: Program, parts: Sequence[Part]) -> Iterator[str]:
+def _parts(program: Program, counted: Sequence[Counted]) -> Iterator[str]:
     """Threads, or processors of a GPU, that have nothing to do."""
     units, tiles = program.target.units, max(1, program.tiles)
     who = {"cpu": "threads", "gpu": "processors"}[program.target.machine]
     if tiles < units or tiles / (ceil(tiles / units) * units) * FAR < 1:
         yield f"{tiles} part{'s' if tiles > 1 else ''} for {units} {who}"
     alone = {id(op) for op in leaves([op for op in program.body if not isinstance(op, Par)])}
-    work = sum(own for op, _, own in parts if id(op) in alone)
-    if program.tiles and units > 1 and _much(work, parts):
-        share = work / sum(own for *_, own in parts)
+    work = sum(own for op, _, own in counted if id(op) in alone)
+    if program.tiles and units > 1 and _much(work, counted):
+        share = work / sum(own for *_, own in counted)
         yield f"{share:.0%} of it in one part for {units} {who}"
 
 

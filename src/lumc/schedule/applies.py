@@ -119,10 +119,10 @@ def shared_prefix(kernel: Kernel, order: tuple[str, ...]) -> int:
     return len(order)
 
 
-def grain(kernel: Kernel, plan: tuple[Stage, ...], axis: str, target: Target) -> int:
+def grain(kernel: Kernel, stages: tuple[Stage, ...], axis: str, target: Target) -> int:
     """A tile of this axis is a multiple of the panels that are packed outside its loop."""
-    stages = zip(kernel.stages, plan, strict=False)
-    return lcm(*(unit_of(stage, p, axis, target) for stage, p in stages))
+    each = zip(kernel.stages, stages, strict=False)
+    return lcm(*(unit_of(stage, p, axis, target) for stage, p in each))
 
 
 def unit_of(stage: Expr, p: Stage, axis: str, target: Target) -> int:

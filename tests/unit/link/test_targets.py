@@ -20,7 +20,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.link import link
-from lumc.link.link import Part, in_order, share_packings
+from lumc.link.link import TargetCode, in_order, share_packings
 from lumc.runtime.cpu import Bundle
 from lumc.runtime.opened import plans_of
 
@@ -138,7 +138,7 @@ def test_targets_in_order_and_matching(codes: tuple[Path, Code, Any], tmp_path: 
     _, code, _ = codes
     gpu = replace(code, target=resolve_target("cuda:sm_90"))
     metal = replace(code, target=resolve_target("metal"))
-    parts = [Part(c, "") for c in (metal, gpu, code)]
+    parts = [TargetCode(c, "") for c in (metal, gpu, code)]
     assert [p.code.target.kind for p in in_order(parts)] == ["cpu", "cuda", "metal"]
     assert list(link.BUILDERS) == ["cpu", "cuda", "metal"]
     other, _ = mlp(tmp_path, m=6)
@@ -149,7 +149,7 @@ def test_targets_in_order_and_matching(codes: tuple[Path, Code, Any], tmp_path: 
         ([gpu, rounding], "two of them are for the same target"),
     ):
         with pytest.raises(LumcError, match=f"E0707 cannot link .* together: {said}") as e:
-            in_order([Part(c, "") for c in bad])
+            in_order([TargetCode(c, "") for c in bad])
         assert e.value.exit == Exit.USAGE and "\n" not in e.value.what
 
 

@@ -51,7 +51,7 @@ class Context:
     def __init__(self, kernel: Kernel, schedule: Schedule, target: Target) -> None:
         self.kernel, self.schedule, self.target = kernel, schedule, target
         self.execution = EXECUTION[target.machine]
-        self.plan: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
+        self.stage: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
         self.whole: dict[str, ir.Range] = {a: ir.whole(n) for a, n in kernel.extent.items()}
         self.available: dict[Expr, Expr] = {}
         self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
@@ -113,7 +113,7 @@ class Context:
 
     def width(self, stage: Expr, side: str) -> int:
         """Elements of one panel of an operand."""
-        p = self.plan[stage]
+        p = self.stage[stage]
         if side == "a":
             return p.mr
         return p.nv if p.form == "dot" else p.nv * lanes(self.target, dtype(stage))

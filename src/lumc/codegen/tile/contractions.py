@@ -31,7 +31,7 @@ class Contractions:
         weights: Expr | None = None,
     ) -> None:
         """One contraction into ``dst``; ``weights`` is the left operand of a weighted sum."""
-        p, kept, red = self.c.plan[stage], self.c.order(stage.free), bound_axes(stage)
+        p, kept, red = self.c.stage[stage], self.c.order(stage.free), bound_axes(stage)
         split = split_operands(stage, p)
         assert split is not None
         a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)

@@ -29,14 +29,14 @@ class Homes:
 
     def axes(self, stage: Expr) -> tuple[str, ...]:
         """The axes of a stage's value, those of the lanes last."""
-        p, kept = self.c.plan[stage], self.c.order(stage.free)
+        p, kept = self.c.stage[stage], self.c.order(stage.free)
         lane = p.lane_axis if p.form == "contract" else None
         return (*(a for a in kept if a != lane), lane) if lane else kept
 
     def home(self, stage: Expr, scope: Scope) -> Expr:
         """Where a reduction accumulates: in the root that it is, if it can, or in scratch. Never in
         memory where tiles lie in registers."""
-        p, axes = self.c.plan[stage], self.axes(stage)
+        p, axes = self.c.stage[stage], self.axes(stage)
         for i, root in enumerate(self.c.kernel.roots if self.c.execution.in_memory else ()):
             dst = self.destination(root)
             own = [k for k in root.index if k.kind != "num"]  # 0 along dims of one element

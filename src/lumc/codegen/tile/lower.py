@@ -61,7 +61,7 @@ class Lowering:
         self.contractions = Contractions(context, self.staging)
         self.walks = Walks(context, self.homes, Windows(context, self.staging))
         self.weighted = WeightedSums(context, self.homes, self.contractions)
-        walks = [s for s, p in context.plan.items() if p.form == "rows"]
+        walks = [s for s, p in context.stage.items() if p.form == "rows"]
         found = {s: running(context.kernel, s) for s in walks} if context.execution.in_order else {}
         self.runs = {s: r for s, r in found.items() if r and not context.is_cut(r.over)}
 
@@ -198,7 +198,7 @@ class Lowering:
         weighted: dict[Expr, list[Expr]] = {}
         done: dict[Expr, Expr] = {}
         for s in stages:
-            p = self.c.plan[s]
+            p = self.c.stage[s]
             if s in self.runs:
                 done[s] = self.walks.run(g, s, self.runs[s], opened)
             elif s.kind == "wsum":

@@ -60,7 +60,7 @@ class Staging:
         E0411 (it cannot be read as the schedule asks)."""
         if (stage, side) in self.staged:
             return self.staged[stage, side]
-        mode, value = self.c.plan[stage].staging(side), self.c.now(term)
+        mode, value = self.c.stage[stage].staging(side), self.c.now(term)
         if mode == "inner":
             return self._copy(stage, side, value, scope, body)
         load = loaded(value, VECTOR[dtype(stage)])
@@ -108,7 +108,7 @@ class Staging:
     def _to_stage(self, mode: str) -> list[tuple[Expr, str, Expr]]:
         """(stage, side, operand) of the operands with this mode that are not staged yet."""
         out = []
-        for stage, p in self.c.plan.items():
+        for stage, p in self.c.stage.items():
             split = split_operands(stage, p) if p.lane_axis else None
             for side, term in zip("ab", split or (), strict=False):
                 if p.staging(side) == mode and (stage, side) not in self.staged:
@@ -119,7 +119,7 @@ class Staging:
 
     def _copy(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr:
         """Stages that read the same operand the same way share one copy."""
-        p = self.c.plan[stage]
+        p = self.c.stage[stage]
         value = as_stored(value, dtype(stage), self.c.target)
         lane, axes, panel = self._panel(stage, side, value)
         key = (value, lane, axes, panel, p.window, bound_axes(stage))
@@ -147,7 +147,7 @@ class Staging:
         self, stage: Expr, side: str, value: Expr
     ) -> tuple[str | None, tuple[str, ...], tuple[int, int] | None]:
         """(lane axis, axes, panel) of a copy in axis space."""
-        p = self.c.plan[stage]
+        p = self.c.stage[stage]
         lane = p.lane_axis if side == "b" else p.rows_axis
         reduced = tuple(a for a in bound_axes(stage) if a in value.free)
         batch = self.c.order(value.free - set(reduced) - {lane or ""})
@@ -164,7 +164,7 @@ class Staging:
         """A copy in index space: an index c1*y + c2*u + c whose windows overlap is one axis of
         the copy. Smaller than the copy in axis space, and its guards are paid once."""
         spans, new, names = self._families(value, scope)
-        p = self.c.plan[stage]
+        p = self.c.stage[stage]
         lane = p.lane_axis if side == "b" else p.rows_axis
         inner = bound_axes(stage)[-1] if p.form == "dot" else lane
         if not spans or new.free & {a for i in spans for a in i.free}:
@@ -263,7 +263,7 @@ class Staging:
     # ---- questions to the machine
 
     def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
-        place, p = self.c.places[load.attr[0]], self.c.plan[stage]
+        place, p = self.c.places[load.attr[0]], self.c.stage[stage]
         known = not place.panel and loads(place.dtype, VECTOR[dtype(stage)], p, side)
         if not self.c.execution.by_vectors:
             return True

@@ -31,7 +31,7 @@ class Walks:
     def reduce(self, g: Group, stages: list[Expr]) -> dict[Expr, Expr]:
         """Stages with the same free axes: one walk with several outputs."""
         kept, red = self.c.order(stages[0].free), bound_axes(stages[0])
-        p, done, outputs = self.c.plan[stages[0]], dict[Expr, Expr](), list[ir.Output]()
+        p, done, outputs = self.c.stage[stages[0]], dict[Expr, Expr](), list[ir.Output]()
         some = self._nonzero(g, stages, kept)
         if some:
             g = replace(g, outside={**g.outside, **some}, inside={**g.inside, **some})
@@ -67,7 +67,7 @@ class Walks:
     ) -> dict[str, ir.Range]:
         """Where a walk along kept lanes does not give zero: of axes that have all their values,
         those for which its term is guarded."""
-        lanes = self.c.plan[stages[0]].lanes
+        lanes = self.c.stage[stages[0]].lanes
         if not self.c.execution.in_order or len(stages) > 1 or g.cut or lanes != "kept":
             return {}
         found: dict[str, ir.Range] = {}
@@ -93,7 +93,7 @@ class Walks:
         if r.empty:
             none = ir.Range(num(n - r.empty if r.backward else 0), num(r.empty), (r.empty,))
             g.body.map(dst, axes, {**scope, r.along: none}, r.start)
-        kept, red, p = tuple(a for a in axes if a != r.along), (r.over,), self.c.plan[stage]
+        kept, red, p = tuple(a for a in axes if a != r.along), (r.over,), self.c.stage[stage]
         lanes, term = p.lanes if kept else "reduced", self.c.now(r.term)
         ranges = {a: scope[a] for a in (*kept, r.over)}
         if r.last:  # of all: nothing else is left

@@ -58,7 +58,7 @@ class WeightedSums:
             g.before.map(top, kept, g.outside, least(kind))
         ranges = {a: g.inside[a] for a in (*kept, j)}
         first = ir.Output(new_top, "top", value, top if g.cut else least(kind))
-        streams = max(self.c.plan[s].streams for s in stages)
+        streams = max(self.c.stage[s].streams for s in stages)
         g.body.ops.append(ir.Reduce(kept, (j,), ranges, (first,), lanes, streams, stores))
         scale = None
         if g.cut:
@@ -77,7 +77,7 @@ class WeightedSums:
             return None
         others = [s for s in g.stages if s not in stages] + [s.kids[1] for s in stages]
         read = {e for t in others for e in subterms(self.c.now(t))}
-        dots = any(self.c.plan[s].form == "dot" for s in stages)  # with lanes along the sum
+        dots = any(self.c.stage[s].form == "dot" for s in stages)  # with lanes along the sum
         for e in (e for e in subterms(value) if e.kind == "load" and e not in read):
             p = self.c.places[e.attr[0]]
             own = p.name.startswith("stage") and p.kind == "scratch" and p.dtype is dtype(value)
@@ -88,7 +88,7 @@ class WeightedSums:
     def _weigh(self, g: Group, stages: list[Expr], w: Weights) -> dict[Expr, Expr]:
         """The sums of one tile. The weights are computed once, by the first walk, and stored."""
         sums = {s: self.c.new("stage", self.homes.axes(s), g.outside, dtype(s)) for s in stages}
-        simple = [s for s in stages if self.c.plan[s].form == "rows" and s.free == set(w.kept)]
+        simple = [s for s in stages if self.c.stage[s].form == "rows" and s.free == set(w.kept)]
         if w.scale is not None:
             for s in stages:
                 g.before.map(sums[s], self.homes.axes(s), g.outside, const(0.0, dtype(s)))
@@ -99,8 +99,8 @@ class WeightedSums:
             axes = [d.label for d in self.c.places[w.place.attr[0]].dims]
             g.body.map(w.place, axes, g.inside, w.term)
         for s in (s for s in stages if s not in simple):
-            if self.c.plan[s].form == "rows":
-                kept, lanes = self.c.order(s.free), self.c.plan[s].lanes
+            if self.c.stage[s].form == "rows":
+                kept, lanes = self.c.order(s.free), self.c.stage[s].lanes
                 self._walk(g, {s: sums[s]}, replace(w, term=w.place, kept=kept, lanes=lanes))
                 continue
             if w.scale is not None:
