@@ -257,7 +257,7 @@ def features(d: Distributed) -> set[str]:
     out |= {"ring" for t in d.tiles.values() if t.slots > 1}
     out |= {"turned" for name in d.tiles if name.startswith("turned")}
     out |= {"window" for name in d.tiles if name.startswith("window")}
-    out |= {s.op.plan.fragment for s in steps_of(d.body) if isinstance(s.op, Contract)}
+    out |= {s.op.stage.fragment for s in steps_of(d.body) if isinstance(s.op, Contract)}
     out |= {"vector" for s in steps_of(d.body) if s.vector > 1}
 
     def walk(body: Sequence[Node]) -> None:

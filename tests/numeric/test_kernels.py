@@ -212,10 +212,10 @@ def features(program: Program) -> set[str]:
     nests(program.body)
     for op in leaves(program.body):
         if isinstance(op, Contract):
-            out |= {op.plan.form, *(["panels outside"] if op.plan.panels_outside else [])}
+            out |= {op.stage.form, *(["panels outside"] if op.stage.panels_outside else [])}
             out |= {"adds"} if op.overwrite is None else {"first"} if op.overwrite else set()
             kinds = [program.places[e.attr[0]].dtype for e in (op.a, op.b)]
-            out |= {f"{k} {op.plan.form}" for k in kinds if k in NARROW}
+            out |= {f"{k} {op.stage.form}" for k in kinds if k in NARROW}
         if isinstance(op, Map):
             out |= {"turn"} if op.turn else set()
             place = op.dst.attr[0]

@@ -362,7 +362,7 @@ class _Tally:
         return total
 
     def _contract(self, op: Contract, own: Sizes) -> float:
-        p, target = op.plan, self.program.target
+        p, target = op.stage, self.program.target
         own = {**own, **op.means}
         if not self.execution.by_vectors:
             kinds = {self.program.places[e.attr[0]].dtype for e in (op.a, op.b)}

@@ -135,7 +135,7 @@ def _lane(op: Leaf) -> str | None:
         case Reduce():
             return op.red[-1] if op.lanes == "reduced" else op.kept[-1]
         case Contract():
-            return op.red[-1] if op.plan.form == "dot" else op.plan.lane_axis
+            return op.red[-1] if op.stage.form == "dot" else op.stage.lane_axis
 
 
 def _apart(program: Program, counted: Sequence[Counted]) -> Iterator[str]:

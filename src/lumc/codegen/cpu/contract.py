@@ -24,7 +24,7 @@ def print_contract(w: Writer, op: Contract) -> None:
         f"{text(op.dst)} += over {', '.join(op.red)} {text(op.a, WIDTH)} * {text(op.b, WIDTH)}"
     )
     every, op = op, _bounded(w, op)
-    p, width = op.plan, lanes(w.target, dtype(op.dst))
+    p, width = op.stage, lanes(w.target, dtype(op.dst))
     assert p.lane_axis is not None
     places = [w.places[e.attr[0]] for e in (op.a, op.b, op.dst)]
     moves = [q.access(e) for q, e in zip(places, (op.a, op.b, op.dst), strict=True)]
@@ -102,7 +102,7 @@ def _variants(
         a: [(f"{_size(w, a)} == {n}", n) for n in block_sizes(op.ranges[a], by)]
         for a, by in blocks.items()
     }
-    rows, lane = op.plan.rows_axis or "", op.plan.lane_axis or ""
+    rows, lane = op.stage.rows_axis or "", op.stage.lane_axis or ""
     choices[rows] = _tiles(w, op, blocks[rows]) if rows else [("", (1, ()))]
     inner = micro.written_out or ""
     n = w.index(op.ranges[inner].n) if inner else ""
@@ -126,7 +126,7 @@ def _size(w: Writer, a: str) -> str:
 def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid]]]:
     """The register tiles of ``by`` rows or what is left of them, each with what tells it from those
     that follow; next to a border some steps have fewer rows."""
-    rows = op.plan.rows_axis or ""
+    rows = op.stage.rows_axis or ""
     c = w.names.axis(rows)
     if op.edge is None:
         return [(f"{_size(w, rows)} == {n}", (n, ())) for n in block_sizes(op.ranges[rows], by)]

@@ -82,14 +82,14 @@ class MicroKernel:
         """The innermost axis, if some of its steps may be left out: every number of them has a
         text of its own."""
         last = self.op.red[-1]
-        some = self.op.plan.form != "dot" and any(w.border.over == last for w in self.op.within)
+        some = self.op.stage.form != "dot" and any(w.border.over == last for w in self.op.within)
         return last if some else None
 
     def function(self, m: int, n: int, add: bool, steps: int = 0, valid: Valid = ()) -> Function:
         """``steps``: of the axis that is written out; ``valid``: the rows that steps of the axis of
         the edge add something to."""
         self.steps, self.valid = steps, valid
-        body = self._dot(m, n, add) if self.op.plan.form == "dot" else self._tile(m, n, add)
+        body = self._dot(m, n, add) if self.op.stage.form == "dot" else self._tile(m, n, add)
         types = f"const {self.stored('a')}", f"const {self.stored('b')}", self.element
         given = [f"{t} *restrict `:{name}`" for name, t in zip("ABC", types, strict=True)]
         given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
@@ -101,7 +101,7 @@ class MicroKernel:
 
     def _row(self, access: Access, i: int) -> int:
         """Offset of register row i."""
-        return i * access.stride(self.op.plan.rows_axis)
+        return i * access.stride(self.op.stage.rows_axis)
 
     def _vec(self, width: int) -> str:
         return f"lumc_{self.vector}x{width}"
@@ -158,7 +158,7 @@ class MicroKernel:
                     step = self._nest(d + 1, *inside, own, parts)
                     out.append(Scope("", (*here, *step), k))
             return out
-        several = 4 if self.op.plan.unroll and d + 1 == depth and held <= SHORT else 0
+        several = 4 if self.op.stage.unroll and d + 1 == depth and held <= SHORT else 0
         several = self._unrolled(d, held) if alone else several
         pragma = f"GCC unroll {several}" if several else ""
         return [self._walk(d, a, b, self._nest(d + 1, *inside, rows, parts), pragma)]
@@ -181,7 +181,7 @@ class MicroKernel:
         which waits for a branch that was foretold wrong."""
         inner, k = d + 1 == len(self.op.red), self.op.red[d]
         steps = 1 if k in self.varying else int(self._size(k))
-        return steps if self.op.plan.unroll and inner and steps * sums <= WRITTEN else 1
+        return steps if self.op.stage.unroll and inner and steps * sums <= WRITTEN else 1
 
     def _walk(self, d: int, a: str, b: str, inner: list[Statement], pragma: str = "") -> Scope:
         """The loop over a reduced axis, with where the operands stand in it."""
@@ -217,7 +217,7 @@ class MicroKernel:
             loop = [self._walk(d, *ends, loop)]
         out += loop
         for i, j in each:
-            at = self._row(self.c, i) + j * self.c.stride(self.op.plan.lane_axis)
+            at = self._row(self.c, i) + j * self.c.stride(self.op.stage.lane_axis)
             value = f"`s{i}_{j}` + {total}(`c{i}_{j}`)" if split else f"`s{i}_{j}`"
             out.append(f"`C`[{at}] {'+=' if add else '='} {value};")
         return out
@@ -225,7 +225,7 @@ class MicroKernel:
     def _products_of_lanes(self, m: int, n: int, a: str, b: str) -> Scope:
         """The whole vectors of a dot product."""
         vec, lanes, out = self._vec(self.lanes), self.lanes, list[Statement]()
-        last, col = self.op.red[-1], self.b.stride(self.op.plan.lane_axis)
+        last, col = self.op.red[-1], self.b.stride(self.op.stage.lane_axis)
         for j in range(n):
             right = self._load("b", lanes, f"{b} + {j * col} + `k`")
             out.append(f"const {vec} `:b{j}` = {right};")
@@ -237,7 +237,7 @@ class MicroKernel:
 
     def _tail(self, each: Sequence[tuple[int, int]], a: str, b: str) -> Scope:
         """The elements that fill no vector."""
-        out, col = list[Statement](), self.b.stride(self.op.plan.lane_axis)
+        out, col = list[Statement](), self.b.stride(self.op.stage.lane_axis)
         for i, j in each:
             left = self._load("a", 0, f"{a} + {self._row(self.a, i)} + `k`")
             right = self._load("b", 0, f"{b} + {j * col} + `k`")

@@ -65,8 +65,8 @@ class Cuda(Dialect):
     # ---- tensor cores
 
     def fragments(self, w: GpuWriter, step: Step, op: ir.Contract) -> None:
-        assert step.roles and step.roles.product and op.plan.rows_axis and op.plan.lane_axis
-        roles, rows, lane = step.roles, op.plan.rows_axis, op.plan.lane_axis
+        assert step.roles and step.roles.product and op.stage.rows_axis and op.stage.lane_axis
+        roles, rows, lane = step.roles, op.stage.rows_axis, op.stage.lane_axis
         product = step.roles.product
         (mi, ni, ki), k = roles.counts, roles.along
         kind = w.spelling.stored[product.operands[0]]

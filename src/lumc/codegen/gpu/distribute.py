@@ -162,9 +162,9 @@ class Distributor(Dealing):
         transpose on the way along the other one."""
         for step in self.steps:
             op = step.op
-            if not isinstance(op, ir.Contract) or op.plan.fragment != "mma" or not step.roles:
+            if not isinstance(op, ir.Contract) or op.stage.fragment != "mma" or not step.roles:
                 continue
-            for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
+            for ref, other in ((op.a, op.stage.rows_axis), (op.b, op.stage.lane_axis)):
                 labels = self._labels(ref)
                 good = [labels[a] for a in step.roles.runs(other) if a in labels]
                 if ref.attr[0] == name and good and unit not in good:

@@ -40,8 +40,8 @@ class Metal(Dialect):
     # ---- simdgroup matrices
 
     def fragments(self, w: GpuWriter, step: Step, op: ir.Contract) -> None:
-        assert step.roles and op.plan.rows_axis and op.plan.lane_axis
-        roles, rows, lane = step.roles, op.plan.rows_axis, op.plan.lane_axis
+        assert step.roles and op.stage.rows_axis and op.stage.lane_axis
+        roles, rows, lane = step.roles, op.stage.rows_axis, op.stage.lane_axis
         mi, ni, ki = roles.counts
         with ExitStack() as nest:
             w.around(nest, op, roles.along)

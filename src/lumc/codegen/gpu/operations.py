@@ -85,11 +85,11 @@ def _step(w: GpuWriter, step: Step) -> None:
                 _map(w, step, step.op)
             case ir.Reduce():
                 _reduce(w, step, step.op)
-            case ir.Contract(plan=plan) as op:
+            case ir.Contract(stage=stage) as op:
                 w.comment(f"{text(op.dst)} += {text(op.a, WIDTH)} * {text(op.b, WIDTH)}")
                 if op.overwrite is not None:
                     _clear(w, step, op)
-                (_simt if plan.fragment == "simt" else w.dialect.fragments)(w, step, op)
+                (_simt if stage.fragment == "simt" else w.dialect.fragments)(w, step, op)
         for name in packed:
             loose = w.array(name)
             w.loose.remove(name)

@@ -16,7 +16,7 @@ from lumc.schedule.fragment import product_of
 
 def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
     """The distributions of a contraction's tiles, from its fragment and its grid."""
-    p, size = op.plan, {a: r.largest for a, r in op.ranges.items()}
+    p, size = op.stage, {a: r.largest for a, r in op.ranges.items()}
     assert p.lane_axis
     batch = [a for a in op.kept if a not in (p.rows_axis, p.lane_axis)]
     if p.fragment == "simt":
@@ -39,7 +39,7 @@ def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
 
 
 def _fragments(d: Dealing, op: ir.Contract, size: Mapping[str, int], batch: Sequence[str]) -> Roles:
-    p = op.plan
+    p = op.stage
     assert p.lane_axis
     kinds = {d.places[e.attr[0]].dtype for e in (op.a, op.b)}
     product = product_of(d.program.target, kinds, dtype(op.dst))

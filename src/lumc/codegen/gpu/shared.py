@@ -35,7 +35,7 @@ def lay_out(
         tile = Tile(where, kind, strides=strides, size=size, offset=offset, slots=again)
         tiles[name], offset = tile, offset + aligned(tile.nbytes, ROW)
     for step in steps_of(body):
-        if isinstance(step.op, ir.Contract) and step.op.plan.fragment == "mma":
+        if isinstance(step.op, ir.Contract) and step.op.stage.fragment == "mma":
             _check_fragments(d, step, step.op, memory)
     lives = _lives(body)
     values = _pressure(lives, tiles)
@@ -74,7 +74,7 @@ def _check_fragments(d: Dealing, step: Step, op: ir.Contract, memory: Mapping[st
     """Rows of shared operands start on 16 bytes, and all that fragments read is written."""
     assert step.roles and step.roles.product
     packed = step.roles.product.word > 1  # otherwise every element is loaded by itself
-    for ref, other in ((op.a, op.plan.rows_axis), (op.b, op.plan.lane_axis)):
+    for ref, other in ((op.a, op.stage.rows_axis), (op.b, op.stage.lane_axis)):
         name = ref.attr[0]
         if memory.get(name) != "shared":
             continue

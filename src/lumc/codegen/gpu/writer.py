@@ -344,7 +344,7 @@ class GpuWriter(Writer):
             return []
         ranges = op.ranges
         found = self.fits(ref, points, ranges) if tile else self.inside(points, axes, ranges)
-        if op.plan.fragment != "simt" or not self.held((op.a, op.b)):
+        if op.stage.fragment != "simt" or not self.held((op.a, op.b)):
             return found
         edges = [k for k in op.red if k in ref.free and len(ranges[k].sizes) > 1]
         return found + [f"{self.names.axis(k)} < {self.end(ranges[k])}" for k in edges]
@@ -366,12 +366,12 @@ class GpuWriter(Writer):
 
     def around(self, nest: ExitStack, op: ir.Contract, along: str) -> None:
         """What fragments do not cover: loops over other reduced axes, batch axes of one element."""
-        assert op.plan.rows_axis and op.plan.lane_axis
+        assert op.stage.rows_axis and op.stage.lane_axis
         for a in op.red:
             if a != along:
                 nest.enter_context(self.steps(a, op.ranges[a], False))
         for a in op.kept:
-            if a not in (op.plan.rows_axis, op.plan.lane_axis):
+            if a not in (op.stage.rows_axis, op.stage.lane_axis):
                 self.let(self.names.axis(a), self.index(op.ranges[a].lo))
 
     def elements(self, op: ir.Contract, role: Distribution, offsets: Mapping[str, str]) -> None:

@@ -272,12 +272,12 @@ class Edge:
 
 @dataclass(frozen=True)
 class Contract:
-    """``dst (+)= sum over red of a * b``, in the register tiles of ``plan``."""
+    """``dst (+)= sum over red of a * b``, in the register tiles of ``stage``."""
 
     dst: Expr
     a: Expr
     b: Expr
-    plan: Stage
+    stage: Stage
     kept: tuple[str, ...]
     red: tuple[str, ...]
     ranges: Mapping[str, Range]

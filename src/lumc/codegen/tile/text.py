@@ -87,7 +87,7 @@ def _reduced(op: ir.Reduce) -> Iterator[str]:
 
 
 def _contracted(op: ir.Contract) -> str:
-    p, sign = op.plan, "=" if op.overwrite == () else "+="
+    p, sign = op.stage, "=" if op.overwrite == () else "+="
     out = f"contract {_over(op)}.  {_one(op.dst)} {sign} {_one(op.a)} * {_one(op.b)}"
     on_gpu = p.grid != (1, 1) or p.fragment != "simt"
     form, (rows, lanes) = (p.fragment, p.grid) if on_gpu else (p.form, (p.mr, p.nv))

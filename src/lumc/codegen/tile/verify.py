@@ -215,7 +215,7 @@ class _Check:
                 self.wrong(f"goes along {r.largest} of {extent[a]} values of {a}")
 
     def contract(self, op: ir.Contract) -> None:
-        p, a, b = op.plan, op.a.free, op.b.free
+        p, a, b = op.stage, op.a.free, op.b.free
         if p.lane_axis not in op.kept or (p.rows_axis and p.rows_axis not in op.kept):
             self.wrong("keeps neither its rows nor its lanes")
         if p.lane_axis in a or p.lane_axis not in b or (p.rows_axis and p.rows_axis in b):

@@ -299,9 +299,9 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a product never begins": of(ir.Contract)(lambda op: replace(op, overwrite=None)),
     "operands are exchanged": of(ir.Contract)(lambda op: replace(op, a=op.b, b=op.a)),
-    "rows and lanes are exchanged": of(ir.Contract, only=lambda op: bool(op.plan.rows_axis))(
+    "rows and lanes are exchanged": of(ir.Contract, only=lambda op: bool(op.stage.rows_axis))(
         lambda op: replace(
-            op, plan=replace(op.plan, rows_axis=op.plan.lane_axis, lane_axis=op.plan.rows_axis)
+            op, stage=replace(op.stage, rows_axis=op.stage.lane_axis, lane_axis=op.stage.rows_axis)
         )
     ),
     "a product keeps what it adds": of(ir.Contract)(
@@ -315,7 +315,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "an edge along the lanes": of(ir.Contract, only=lambda op: bool(op.edge))(
         lambda op: replace(
-            op, edge=replace(op.edge, border=replace(op.edge.border, kept=op.plan.lane_axis))
+            op, edge=replace(op.edge, border=replace(op.edge.border, kept=op.stage.lane_axis))
         )
     ),
     "a border along a kept axis": of(ir.Contract, only=lambda op: bool(op.within))(
