@@ -77,6 +77,11 @@ def _unrolls(_: Case, __: int, state: Blocks) -> tuple[bool, ...]:
     return (False, True)[: 1 + (state.stage.form == "contract")]
 
 
+def _fetches(_: Case, __: int, state: Blocks) -> tuple[bool, ...]:
+    p = state.stage
+    return (False, True)[: 1 + (p.form == "contract" and p.stage_b in ("link", "narrow"))]
+
+
 def _is_whole(c: Case, axis: str, s: Schedule, n: int) -> bool:
     return n >= c.kernel.extent[axis] or n % grain(c.kernel, s.stages, axis, c.target) == 0
 
@@ -249,6 +254,12 @@ CHOICES = (
         "of contractions",
         machines=CPU,
         moot="steps are long, or no register tile is small",
+    ),
+    _reduction(
+        *("next_panel", "the next panel of b fetched meanwhile", _fetches),
+        "of contractions whose b is packed at link time",
+        machines=CPU,
+        moot="there is one panel, or one call for each",
     ),
     _reduction(
         *("panels_first", "panels of rows outside those of lanes", panels_first),

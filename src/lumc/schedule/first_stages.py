@@ -186,6 +186,8 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     p = replace(p, unroll=target.fmas > 1)
     b = staging_modes(kernel, stage, p, "b")
     p = replace(p, stage_b=_default_b(kernel, stage, pair, b, target))
+    # weights come from memory, which a register tile should not wait for
+    p = replace(p, next_panel=p.stage_b in ("link", "narrow"))
     a = staging_modes(kernel, stage, p, "a")
     copied = p.stage_b == "link" and target.threads > 1 and rows_of(kernel, pair) > 2 * mr
     copied &= stage.kind == "red" and _are_apart(kernel, stage, pair)

@@ -51,6 +51,7 @@ class Stage:
     panels_first: bool = True  # loop over vector panels outside, over row panels inside
     panels_outside: bool = False  # vector panels outside the batch axes
     unroll: bool = False  # short steps of the register tile are written out several times
+    next_panel: bool = False  # packed at link time: the next panel of b is fetched meanwhile
     lanes: Lanes = "reduced"  # rows: the axis that the lanes run along
     streams: Positive = 1  # rows: independent accumulators along the reduced axis
     # on a GPU a contraction has no register tile of its own: ``grid`` threads (simt) or warps (mma,

@@ -1,7 +1,7 @@
 #define LUMC_LANES 16
 #include "lumc_kernel.h"
 
-static __attribute__((noinline)) void micro_0(const float *restrict A, const float *restrict B, float *restrict C)
+static __attribute__((noinline)) void micro_0(const float *restrict A, const float *restrict B, float *restrict C, const char *N)
 {
     lumc_f32x16 c0_0 = {0}; lumc_f32x16 c0_1 = {0}; lumc_f32x16 c0_2 = {0};
     lumc_f32x16 c1_0 = {0}; lumc_f32x16 c1_1 = {0}; lumc_f32x16 c1_2 = {0};
@@ -24,6 +24,8 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
         const float a5 = A0[320]; c5_0 += a5 * b0; c5_1 += a5 * b1; c5_2 += a5 * b2;
         const float a6 = A0[384]; c6_0 += a6 * b0; c6_1 += a6 * b1; c6_2 += a6 * b2;
         const float a7 = A0[448]; c7_0 += a7 * b0; c7_1 += a7 * b1; c7_2 += a7 * b2;
+        __builtin_prefetch(N + 0, 0, 2);
+        N += 24;
     }
     *(lumc_f32x16 *)(C + 0) = c0_0;
     *(lumc_f32x16 *)(C + 16) = c0_1;
@@ -66,7 +68,8 @@ void linear_gelu(void *const *args, long part, long nparts)
     /* stage.5[m, n] += over k x[m, k] * packed.4[k, n] */
     for (long n = 0; n < 96; n += 48) { /* panels */
         for (long m = 0; m < 64; m += 8) { /* panels */
-            micro_0(&B_x[m * 64], &S_packed_4[(n) / 48 * 3072L], &S_stage_5[m * 96 + n]);
+            const char *next = (const char *)(&S_packed_4[(n) / 48 * 3072L] + 3072) + (m) / 8 * 1536L;
+            micro_0(&B_x[m * 64], &S_packed_4[(n) / 48 * 3072L], &S_stage_5[m * 96 + n], next);
         }
     }
     /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp2_ftz(mul(mul(mul(add(add(stage.... */

@@ -158,6 +158,18 @@ def _text(k: Kernel) -> str:
     return print_kernel(lower(k, schedule, TARGET), "k")
 
 
+def test_weights_are_fetched_a_panel_ahead() -> None:
+    assert "__builtin_prefetch" in _text(matmul(64, 96, 32))
+    assert "__builtin_prefetch" in _text(conv(64, 4, 16, 16))
+    assert "__builtin_prefetch" not in _text(matmul(64, 96, 32, weight=False))  # it lies there
+    assert "__builtin_prefetch" not in _text(matmul(64, 48, 32))  # there is no other panel
+    assert "__builtin_prefetch" not in _text(matmul(4, 96, 32))  # nothing to do meanwhile
+    k = matmul(64, 96, 32)
+    schedule = default_schedule(k, TARGET)
+    never = replace(schedule, stages=(replace(schedule.stages[0], next_panel=False),))
+    assert "__builtin_prefetch" not in print_kernel(lower(k, never, TARGET), "k")
+
+
 @pytest.mark.parametrize(("index", "stage_a"), [("m k", "none"), ("k m", "link")])
 def test_weights_whose_steps_lie_apart_are_packed(index: str, stage_a: str) -> None:
     """As the left operand: their rows go along the result, the lanes are those of the input."""

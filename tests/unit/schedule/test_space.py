@@ -108,9 +108,11 @@ def stages(g: Grammar) -> Iterator[Stage]:
         if (form, rows, lane) == (default.form, default.rows_axis, default.lane_axis):
             tiles.add((default.mr, default.nv))
         for mr, nv in tiles:
-            yield Stage(form, rows, lane, mr, nv, a, b)
-            if form == "contract":
-                yield Stage(form, rows, lane, mr, nv, a, b, unroll=True)
+            packed = form == "contract" and b in ("link", "narrow")
+            for unroll in (False, True)[: 1 + (form == "contract")]:
+                for fetch in (False, True)[: 1 + packed]:
+                    p = Stage(form, rows, lane, mr, nv, a, b, unroll=unroll, next_panel=fetch)
+                    yield p
 
 
 def tilings(g: Grammar, p: Stage) -> int:

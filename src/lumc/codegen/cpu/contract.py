@@ -6,13 +6,14 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
+from math import prod
 from typing import Any
 
 from lumc.codegen.cpu.micro import MicroKernel
 from lumc.codegen.text.statements import WIDTH
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, block_sizes
-from lumc.codegen.tile.program import Contract, Range, Valid, block_start
+from lumc.codegen.tile.program import Contract, Place, Range, Valid, block_start
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
 from lumc.kernel.borders import Border
 from lumc.kernel.term import dtype
@@ -35,9 +36,12 @@ def print_contract(w: Writer, op: Contract) -> None:
     order = [*batch, *(blocks if p.panels_first else reversed(blocks))]
     if p.panels_outside:
         order = [p.lane_axis, *batch, *[a for a in blocks if a != p.lane_axis]]
+    calls = {a: -(-op.ranges[a].largest // blocks.get(a, 1)) for a in order}
+    calls = {a: calls[a] for a in order[order.index(p.lane_axis) + 1 :]}
+    ahead = _ahead(places[1], prod(calls.values())) if p.next_panel else 0
     kinds = [q.dtype for q in places]
     padded = places[1].kind == "packed" and places[1].panel is not None
-    micro = MicroKernel(op, kinds, width, moves, w.target.registers, padded)
+    micro = MicroKernel(op, kinds, width, moves, ahead, w.target.registers, padded)
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)
@@ -48,6 +52,8 @@ def print_contract(w: Writer, op: Contract) -> None:
             nest.enter_context(w.count(c, w.index(r.lo), w.end(r), blocks[a], "panels"))
             if len(block_sizes(r, blocks[a])) > 1:
                 w.let(_size(w, a), f"lumc_min({blocks[a]}, {w.end(r)} - {c})")
+        if micro.ahead:
+            _next_panel(w, op, micro, blocks, calls)
         _dispatch(w, op, micro, blocks)
 
 
@@ -78,6 +84,30 @@ def _step_at(w: Writer, op: Contract, b: Border, bound: int) -> str:
     return f"lumc_clamp({steps}, {w.index(r.lo)}, {w.end(r)})"
 
 
+def _ahead(b: Place, calls: int) -> int:
+    """Bytes of the next panel that a step of a call fetches, so that all calls with one panel
+    fetch all of the next."""
+    if b.panel is None or calls < 2 or b.size == b.panel_size:
+        return 0
+    return -(-b.panel[1] * b.dtype.nbytes // calls)
+
+
+def _next_panel(
+    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], calls: dict[str, int]
+) -> None:
+    """Where in the next panel of b this call begins to fetch."""
+    origin = {axis(k): op.ranges[k].lo for k in op.red}
+    panel = _pointer(w, substitute(op.b, origin), micro.stored("b"))
+    number = ""
+    for a, n in calls.items():
+        at = f"({w.index(add(axis(a), mul(op.ranges[a].lo, -1)))})"
+        at = f"{at} / {blocks[a]}" if a in blocks else at
+        number = f"({number} * {n} + {at})" if number else at
+    part = prod(op.ranges[k].largest for k in op.red) * micro.ahead
+    after = f"(const char *)({panel} + {w.places[op.b.attr[0]].panel_size})"
+    w.line(f"const char *`:next` = {after} + {number} * {part}L;")
+
+
 def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:
     """One micro-kernel per combination of sizes, overwriting or adding."""
     if not op.overwrite:
@@ -96,7 +126,7 @@ def _variants(
     origin = {axis(k): op.ranges[k].lo for k in op.red}
     types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
     ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
-    ends += [w.index(op.ranges[k].n) for k in micro.varying]
+    ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["`next`"] * bool(micro.ahead)
     call = ", ".join(ends)
     choices: dict[str, list[tuple[str, Any]]] = {
         a: [(f"{_size(w, a)} == {n}", n) for n in block_sizes(op.ranges[a], by)]

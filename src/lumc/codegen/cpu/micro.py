@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lumc.codegen.text.phases import LINE
 from lumc.codegen.text.statements import Function, Let, Scope, Statement, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.tile.program import Contract, Valid
@@ -59,13 +60,16 @@ class MicroKernel:
         kinds: Sequence[DType],
         lanes: int,
         moves: Sequence[Access],
+        ahead: int = 0,
         registers: int = 32,
         padded: bool = False,
     ) -> None:
         """``kinds`` and ``moves`` of a, b and the result; operands of another dtype than the
-        result are converted when they are loaded. ``padded``: the rows of b are stored as whole
+        result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
+        each step of the innermost loop fetches. ``padded``: the rows of b are stored as whole
         vectors."""
         self.op, self.lanes, self.registers, self.padded = op, lanes, registers, padded
+        self.ahead = ahead
         self.element, self.vector = ELEMENT[kinds[2]]
         self.nbytes = lanes * kinds[2].nbytes
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
@@ -93,6 +97,7 @@ class MicroKernel:
         types = f"const {self.stored('a')}", f"const {self.stored('b')}", self.element
         given = [f"{t} *restrict `:{name}`" for name, t in zip("ABC", types, strict=True)]
         given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
+        given += ["const char *`:N`"] * bool(self.ahead)
         return Function(tuple(given), tuple(body))
 
     def _size(self, k: str) -> str:
@@ -174,7 +179,8 @@ class MicroKernel:
         for i in rows:
             value = f"const {self.element} `:a{i}` = {a}[{self._row(self.a, i)}];"
             out.append(f"{value} {_products(i, range(len(parts)))}")
-        return out
+        out += [f"__builtin_prefetch(`N` + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
+        return out + [f"`N` += {self.ahead};"] * bool(self.ahead)
 
     def _unrolled(self, d: int, sums: int) -> int:
         """Steps of a loop over a window that are written out: three steps are too few for a loop,
