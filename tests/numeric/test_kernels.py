@@ -125,6 +125,11 @@ def test_streaming_prefetching_and_skewing_change_no_bit(tmp_path: Path) -> None
     ]
     for k in kernels:
         plain = replace(default_schedule(k, native()), stream=False, prefetch=False)
+        walks = [  # in pieces of several sizes
+            replace(p, streams=4 if s.attr[0] == "max" else 2)
+            for s, p in zip(normalize(k).stages, plain.stages, strict=True)
+        ]
+        plain = replace(plain, stages=tuple(walks))
         flags = product((False, True), repeat=3)
         schedules = [replace(plain, skew=a, stream=b, prefetch=c) for a, b, c in flags]
         schedules += [replace(s, tile={}) for s in schedules]

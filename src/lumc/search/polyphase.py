@@ -69,7 +69,7 @@ def narrow(value: Expr, extent: dict[str, int]) -> Expr:
 
     def narrowed_sum(e: Expr, kids: list[Expr]) -> Expr:
         new = rebuild(e, kids)
-        return _narrow(new, extent) if e.attr[:1] == ("sum",) else new
+        return _narrow(new, extent) if e.kind == "red" and e.attr[0] == "sum" else new
 
     return rewrite(value, {}, narrowed_sum)
 

@@ -53,7 +53,7 @@ def blocked() -> ir.Program:
     k = matmul(64, 96, 64)
     s = default_schedule(k, TARGET)
     (stage,) = s.stages
-    stage = replace(stage, stage_a="inner", stage_b="hoist")
+    stage = replace(stage, stage_a="inner", stage_b="hoist", next_panel=False)
     tile = {"m": 32, "n": 48, "k": 16}
     return lower(k, replace(s, tile=tile, parallel=1, stages=(stage,)), TARGET)
 
