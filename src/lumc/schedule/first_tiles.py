@@ -12,7 +12,6 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 from lumc.schedule.applies import WRITTEN_OUT
 from lumc.schedule.first_stages import (
-    ALIKE,
     BLOCK_LANES,
     is_window,
     own_copies,
@@ -58,15 +57,10 @@ def default_tiles(
     rows = ceil(rows / target.threads / p.mr) * p.mr if own and not few else rows
     beside = {p.rows_axis, p.lane_axis} - {p.lane_axis if once and not own else p.rows_axis}
     usual = {a for a in order if a not in beside} if p.rows_axis else {*order}
-    tile, other = (
-        _block_tiles(kernel, stage, p, order, dealt, (rows, most), target)
-        for dealt in (usual, order[:1])
-    )
-    if (
-        largest_share(kernel, order, other, target)
-        < largest_share(kernel, order, tile, target) * ALIKE
-    ):
-        tile = other
+    # the outermost loop alone, which cuts none of those inside, or where the shares are equal
+    ways: tuple[Container[str], ...] = (order[:1], usual, {p.lane_axis})
+    tiles = [_block_tiles(kernel, stage, p, order, w, (rows, most), target) for w in ways]
+    tile = min(tiles, key=lambda t: ceil(largest_share(kernel, order, t, target) * SHARES))
     tile |= _reduced_tile(kernel, stage, p, width, target)
     for s, q in found:
         if s.kind == "wsum":

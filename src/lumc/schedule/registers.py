@@ -31,9 +31,10 @@ class Costs(NamedTuple):
     them in a cycle the rest is cheaper, but a second thread on the core takes issue slots."""
 
     issue: float  # of an instruction
+    load: float  # of a load of an element of a
     read: float  # of an FMA that reads an element of a from memory
     apart: float  # of a row of a that is no part of a window, and is read by FMAs
-    loaded: float  # the same, where it is loaded once
+    loaded: float  # the same, where it is loaded once and there are many
     line: float  # of a line of b that comes from the second cache
     near: float  # times the least: the first such register tile is taken
 
@@ -43,15 +44,15 @@ class Costs(NamedTuple):
 # generation (of 243 GFLOP/s on registers, 8 x 3, 6 x 4 and 12 x 2 reach 200, 28 x 1 185 in windows
 # and 110 apart, 14 x 2 from memory 185 and 160).
 COSTS = {
-    1: Costs(issue=0.12, read=0.0, apart=0.6, loaded=0.6, line=1.0, near=1.15),
-    2: Costs(issue=0.02, read=0.04, apart=0.6, loaded=0.02, line=2.0, near=1.03),
+    1: Costs(issue=0.12, load=0.0, read=0.0, apart=0.3, loaded=0.6, line=1.0, near=1.15),
+    2: Costs(issue=0.02, load=0.02, read=0.04, apart=0.6, loaded=0.02, line=2.0, near=1.03),
 }
 # steps of a sum with its lanes along the result that are written out, so that it stays in
 # registers, and how many of its rows share what they read then
 WINDOW, ABREAST = 64, 6
-TALL = 12  # rows: of such a tile with two vectors, loads of a take as long as memory operands
 STEP = 4  # instructions of a step beside loads and FMAs
 LINE = 64  # bytes
+EVEN = 1.05  # times the least: shares of the threads that are alike
 
 
 def rows_of(kernel: Kernel, pair: Pair) -> int:
@@ -71,7 +72,8 @@ def _has_windows(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
 
 
 def register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[int, int]:
-    """The rows x vectors with the fewest cycles for all of a step, remainders included."""
+    """The rows x vectors with the fewest cycles for all of a step, remainders included; of those
+    that are near, the first one that gives the threads the most equal shares."""
     width, rows, extent = lanes(target, dtype(stage)), rows_of(kernel, pair), kernel.extent[pair[1]]
     tiles = {
         (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
@@ -79,15 +81,24 @@ def register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tu
     order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
     taken = {t: _cycles(kernel, stage, pair, target, t) for t in order}
     near = 1 if _has_windows(kernel, stage, pair) else COSTS[target.fmas].near
-    return next(t for t in order if taken[t] <= min(taken.values()) * near)
+    found = [t for t in order if taken[t] <= min(taken.values()) * near]
+    shares = [_largest_share(kernel, pair, (m, v * width), target) for m, v in found]
+    return next(t for t, n in zip(found, shares, strict=True) if n <= min(shares) * EVEN)
+
+
+def _largest_share(kernel: Kernel, pair: Pair, tile: tuple[int, int], target: Target) -> float:
+    """Of the thread with most of the axis that is dealt best, in equal shares: 1 or more."""
+    units = {**dict.fromkeys(kernel.axes, 1), pair[1]: tile[1]}
+    units |= {pair[0]: tile[0]} if pair[0] else {}
+    parts, found = target.threads, [(kernel.extent[a], unit) for a, unit in units.items()]
+    return min(ceil(ceil(n / k) / parts) * k * parts / max(1, n) for n, k in found)
 
 
 def efficiency(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> float:
     """The share of the time of its best register tile in which FMAs are at work, at most 1."""
-    alone = replace(target, threads=1)
-    tile = register_tile(kernel, stage, pair, alone)
+    tile = register_tile(kernel, stage, pair, replace(target, threads=1))
     points = rows_of(kernel, pair) * kernel.extent[pair[1]]
-    cycles = _cycles(kernel, stage, pair, alone, tile)
+    cycles = _cycles(kernel, stage, pair, target, tile)
     return points / lanes(target, dtype(stage)) / FMAS / cycles if points else 1.0
 
 
@@ -97,12 +108,9 @@ def _cycles(
     """Of a step of all rows and lanes, in register tiles of this size."""
     width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
     window = _has_windows(kernel, stage, pair)
-    panel = tile[1] * width
-    share = ceil(ceil(extent / panel) / target.threads) * panel * target.threads / max(1, extent)
-    uneven = max(1.0, (1 + share) / 2) if target.threads > 1 and not window else 1.0
     masked = width * dtype(stage).nbytes == LINE
     deep = kernel.points(bound_axes(stage)) * tile[1] * LINE > target.l1
-    return uneven * sum(
+    return sum(
         n * k * _step(m, v, width * dtype(stage).nbytes, window, deep, target)
         for m, n in _blocks(rows_of(kernel, pair), tile[0])
         for v, k in _panels(extent, tile[1], width, masked)
@@ -112,12 +120,12 @@ def _cycles(
 def _step(m: int, v: int, nbytes: int, window: bool, deep: bool, target: Target) -> float:
     """Cycles of a step of m rows by v vectors; ``deep``: b comes from the second cache."""
     costs = COSTS[target.fmas]
-    # compilers let the FMA read what few of them need; tall tiles of two vectors cost as much
-    reads = nbytes == LINE and (v == 1 or (v == 2 and m >= TALL and target.fmas == 1))
-    instructions = m * v + v + (0 if reads else m) + STEP
-    apart = 0.0 if window else m * max(1, m / FEW) * (costs.apart if reads else costs.loaded)
+    reads = v == 1 and nbytes == LINE  # compilers let the FMA read what few of them need
+    many = max(1, m / FEW)
+    apart = m * many * costs.apart if reads else m * many * costs.loaded * (m > FEW)
     busy = max(m * v / FMAS, LATENCY, v * costs.line if deep else 0)
-    return busy + costs.issue * instructions + (m * v * costs.read if reads else 0) + apart
+    loads = m * v * costs.read if reads else m * costs.load
+    return busy + costs.issue * (m * v + v + STEP) + loads + (0 if window else apart)
 
 
 def _blocks(extent: int, by: int) -> list[tuple[int, int]]:

@@ -209,16 +209,13 @@ def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:
 
 def _fixed(terms: Sequence[Expr], red: set[str], lane: str) -> list[Expr]:
     """The greatest sub-terms that are the same all along the reduced axes."""
-    out, seen, todo = list[Expr](), set[Expr](), [*reversed(terms)]
+    fixed, todo = dict[Expr, bool](), [*reversed(terms)]
     while todo:
-        if (e := todo.pop()) in seen:
-            continue
-        seen.add(e)
-        if lane in e.free and not e.free & red and e.kind != "iota":
-            out.append(e)
-        elif e.kind in ("un", "bin", "where", "cast"):
-            todo += reversed(e.kids)
-    return out
+        e = todo.pop()
+        fixed[e] = lane in e.free and not e.free & red and e.kind != "iota"
+        if not fixed[e] and e.kind in ("un", "bin", "where", "cast"):
+            todo += (k for k in reversed(e.kids) if k not in fixed)
+    return [e for e, same in fixed.items() if same]
 
 
 def _chunk(w: Writer, last: str, r: Range, streams: int) -> Expr:
