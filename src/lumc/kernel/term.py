@@ -92,10 +92,17 @@ def wsum(axis: str, scores: Expr, values: Expr) -> Expr:
 
 
 def factors(e: Expr) -> list[Expr]:
-    """What a product multiplies, one of anything else."""
-    if e.kind == "bin" and e.attr[0] == "mul":
-        return factors(e.kids[0]) + factors(e.kids[1])
-    return [e]
+    """What a product multiplies, one of anything else. A product that it multiplies by twice is one
+    factor the second time: written out, a chain of squares has no end."""
+    found, seen, todo = list[Expr](), set[Expr](), [e]
+    while todo:
+        e = todo.pop()
+        if e.kind == "bin" and e.attr[0] == "mul" and e not in seen:
+            seen.add(e)
+            todo += e.kids[::-1]
+        else:
+            found.append(e)
+    return found
 
 
 def constants(e: Expr, op: str) -> Iterator[tuple[Expr, Expr]]:

@@ -52,14 +52,15 @@ def pinned(body: Expr, over: str, extent: int, ranges: Ranges) -> Expr | None:
 
 def guards_of(body: Expr) -> Iterator[Expr]:
     """The guards outside of which a product, or a sum of such products, is zero."""
-    todo = [body]
+    todo, seen = [body], {body}
     while todo:
         e = todo.pop()
-        if e.attr[:1] in (("sum",), ("mul",)):
-            todo += e.kids
-        elif e.kind == "guard":
+        inside = (e.kind, e.attr[:1]) in (("red", ("sum",)), ("bin", ("mul",)))
+        if e.kind == "guard":
             yield e
-            todo.append(e.kids[1])
+        below = e.kids if inside else e.kids[1:] if e.kind == "guard" else ()
+        todo += (k for k in below if k not in seen)
+        seen |= {*below}
 
 
 def at(body: Expr, over: str, value: Expr, ranges: Ranges) -> Expr:

@@ -280,7 +280,7 @@ def guarded(place: Expr, extent: int, body: Expr) -> Expr:
     """Nothing beyond the extent; below sums and products, that they stay one with those around."""
     if body.kind == "red" and body.attr[0] == "sum" and not place.free & {*bound_axes(body)}:
         return term.reduce("sum", bound_axes(body), guarded(place, extent, *body.kids))
-    if body.attr[:1] == ("mul",):
+    if body.kind == "bin" and body.attr[0] == "mul":
         return rebuild(body, [guarded(place, extent, k) for k in body.kids])
     return term.guard(place, 0, extent, body)
 
