@@ -1,4 +1,4 @@
-"""Random legal schedules for tests: tiles of any size, beyond those that the search tries."""
+"""Random legal schedules for tests: of the space, and with tiles of any size, beyond it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from lumc.schedule.first import _finish, _whole_panels
 from lumc.schedule.operands import Pair, can_dot, lanes, least_step, pairs, staging_modes
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Schedule, Stage
+from lumc.schedule.space import Grammar, Path
 
 
 def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
@@ -113,3 +114,12 @@ def _random_contraction(
         panels_outside=rng.random() < 0.4,
         streams=rng.choice((1, 2, 4)),
     )
+
+
+def a_path(grammar: Grammar, rng: random.Random) -> Path:
+    """A path of the space by one choice at a time, each value alike: ``sample`` draws all schedules
+    alike, and counts them for that."""
+    path: Path = ()
+    while len(path) < len(grammar.names):
+        path = (*path, rng.choice(grammar.options(path)))
+    return path

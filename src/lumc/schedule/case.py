@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, cached_property
 from math import lcm
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
@@ -18,6 +18,7 @@ from lumc.schedule.schedule import Schedule, Stage
 SIZES = tuple(odd << i for odd in (1, 3, 7) for i in range(13))
 EVEN = (1, 2, 3, 4, 6, 8, 12, 16)  # tiles of an axis that are equal, as far as possible
 
+T = TypeVar("T")
 Units = tuple[int, ...]  # per axis: its tile is a multiple of
 Limits = tuple[tuple[tuple[str, ...], int], ...]  # axes of a copy, and the bits that are left
 END = ()  # nothing that follows depends on what came before
@@ -47,7 +48,14 @@ class Case:
         self.kernel, self.target, self.gpu = kernel, target, target.gpu is not None
         self.axes = tuple(kernel.extent)
         self.shared = {a for a in kernel.axes if shared_prefix(kernel, (a,))}
-        self.sizes = cache(self._sizes)
+        self.sizes, self._known = cache(self._sizes), dict[Any, Any]()
+
+    def once(self, f: Callable[..., T], *args: Any) -> T:
+        """``f(self, *args)``, which is asked again in many states."""
+        if (key := (f, *args)) not in self._known:
+            self._known[key] = f(self, *args)
+        out: T = self._known[key]
+        return out
 
     @cached_property
     def copies(self) -> bool:
@@ -91,6 +99,7 @@ class Choice(NamedTuple):
     after: Callable[[Case, Any, Any, Any], Any] | None = None  # the state after a value
     machines: tuple[str, ...] = ("cpu", "gpu")
     idle: Any = None  # on other machines, if that is not the default of the field
+    asked: bool = True  # by later rows of the reduction; else its value is no part of the state
     steps: str = "each"  # what moves try: each other value, near ones, swaps, or structures only
     words: Words = lambda _: ""  # of the record that has the fields; "": as usual
     legal: Legal | None = None  # of a value; None: the values are
@@ -110,7 +119,8 @@ class Choice(NamedTuple):
 
     def _next(self, c: Case, which: Any, state: Any, value: Any) -> Any:
         if self.of == "reduction":
-            state = state._replace(stage=replace(state.stage, **spread(self.fields, value)))
+            if self.asked:
+                state = state._replace(stage=replace(state.stage, **spread(self.fields, value)))
             return self.after(c, which, state, value) if self.after else state
         return self.after(c, which, state, value) if self.after else END
 
@@ -122,8 +132,9 @@ def spread(fields: tuple[str, ...], value: Any) -> dict[str, Any]:
 
 def held(record: Any, fields: tuple[str, ...]) -> Any:
     """The choice that a record has."""
-    value = tuple(getattr(record, f) for f in fields)
-    return value if len(fields) > 1 else value[0]
+    if len(fields) == 1:
+        return getattr(record, fields[0])
+    return tuple(getattr(record, f) for f in fields)
 
 
 def bits(n: int) -> int:

@@ -15,6 +15,7 @@ of these schedules are refused then, in milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 from lumc.kernel.term import Kernel
@@ -219,12 +220,14 @@ CHOICES = (
     ),
     Choice(
         *("registers", "reduction", ("mr", "nv"), register_tiles, settled, CPU),
+        asked=False,
         words=says_tile,
         legal=lambda _, __, state, value: state.stage.form != "rows" or value == (1, 1),
         law="the register tile of a contraction",
     ),
     Choice(
         *("fragment", "reduction", ("fragment", "grid"), fragments, settled, GPU),
+        asked=False,
         words=says_fragment,
         legal=deals,
         law="all threads of the block, or its warps where matrix units multiply these operands",
@@ -232,6 +235,7 @@ CHOICES = (
     _reduction(
         *("streams", "{} accumulators", streams),
         "of walks along reduced axes",
+        asked=False,
         machines=CPU,
         legal=has_streams,
         moot="the range is short or uneven, or another sum with these weights has more",
@@ -239,6 +243,7 @@ CHOICES = (
     _reduction(
         *("window", "windows copied one by one", windows),
         "of copied operands with windows that overlap",
+        asked=False,
         legal=lambda c, i, state, value: value or False in windows(c, i, state),
         moot="tiles hold one window, or a copy of windows could not be read",
     ),
@@ -252,12 +257,14 @@ CHOICES = (
     _reduction(
         *("unroll", "short steps written out", _unrolls),
         "of contractions",
+        asked=False,
         machines=CPU,
         moot="steps are long, or no register tile is small",
     ),
     _reduction(
         *("next_panel", "the next panel of b fetched meanwhile", _fetches),
         "of contractions whose b is packed at link time",
+        asked=False,
         machines=CPU,
         moot="there is one panel, or one call for each",
     ),
@@ -272,6 +279,7 @@ CHOICES = (
     _reduction(
         *("place_a", "a in registers", places("a")),
         "of operands that are copied",
+        asked=False,
         machines=GPU,
         moot="its owners are not those who read it",
     ),
@@ -372,6 +380,7 @@ CHOICES = (
 )
 
 
+@cache
 def choices_on(gpu: bool) -> tuple[Choice, ...]:
     """The rows of a kind of machine."""
     return tuple(row for row in CHOICES if ("gpu" if gpu else "cpu") in row.machines)
@@ -383,7 +392,8 @@ def off(gpu: bool) -> dict[str, Any]:
     return {f: v for row in idle for f, v in spread(row.fields, row.idle).items()}
 
 
-def absent(gpu: bool) -> list[Choice]:
+@cache
+def absent(gpu: bool) -> tuple[Choice, ...]:
     """The rows whose fields no row fills on a kind of machine."""
     here = {f for row in choices_on(gpu) for f in row.fields}
-    return [row for row in CHOICES if not here & {*row.fields}]
+    return tuple(row for row in CHOICES if not here & {*row.fields})

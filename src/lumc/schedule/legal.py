@@ -94,7 +94,8 @@ def _unlawful(c: Case, i: int, p: Stage, threads: Threads | None) -> Iterator[st
         if not row.allows(c, i, state, value):
             yield _refused(row, p)
             return
-        state = state._replace(stage=replace(state.stage, **spread(row.fields, value)))
+        if row.asked and held(state.stage, row.fields) != value:
+            state = state._replace(stage=replace(state.stage, **spread(row.fields, value)))
 
 
 def _refused(row: Choice, record: Any) -> str:

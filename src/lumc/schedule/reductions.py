@@ -10,9 +10,9 @@ from lumc.graph.expr import Expr, bound_axes
 from lumc.kernel.running import running
 from lumc.kernel.term import dtype
 from lumc.schedule.applies import has_windows, own_axes, unit_of
-from lumc.schedule.case import Blocks, Case, Limits, Values, bits
+from lumc.schedule.case import Blocks, Case, Limits, Units, Values, bits
 from lumc.schedule.first_stages import contraction_stage
-from lumc.schedule.fragment import multiplied
+from lumc.schedule.fragment import Product, multiplied
 from lumc.schedule.operands import can_dot, lanes, operand_of, pairs, staging_modes
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Stage
@@ -39,9 +39,17 @@ def staged(side: str) -> Values:
     def values(c: Case, i: int, state: Blocks) -> list[str]:
         if state.stage.form == "rows":
             return ["none"]
-        return staging_modes(c.kernel, c.kernel.stages[i], state.stage, side, c.gpu)
+        return c.once(_modes, i, state.stage, side)
 
     return values
+
+
+def _modes(c: Case, i: int, p: Stage, side: str) -> list[str]:
+    return staging_modes(c.kernel, c.kernel.stages[i], p, side, c.gpu)
+
+
+def _product(c: Case, i: int, lane: str) -> Product | None:
+    return multiplied(c.kernel.stages[i], lane, c.target)
 
 
 def register_tiles(c: Case, i: int, state: Blocks) -> list[tuple[int, int]]:
@@ -79,10 +87,10 @@ def fragments(c: Case, i: int, state: Blocks) -> Iterator[tuple[str, tuple[int, 
 
 def _units(c: Case, i: int, state: Blocks) -> dict[str, int]:
     """Threads or warps that share a contraction, by fragment."""
-    p, stage = state.stage, c.kernel.stages[i]
+    p = state.stage
     if p.form == "rows":
         return {"simt": 1}
-    unit = multiplied(stage, p.lane_axis or "", c.target) if p.rows_axis else None
+    unit = c.once(_product, i, p.lane_axis or "") if p.rows_axis else None
     return {"simt": state.threads} | ({unit.fragment: state.threads // 32} if unit else {})
 
 
@@ -161,18 +169,24 @@ def places(side: str) -> Values:
     return values
 
 
-def settled(c: Case, i: int, state: Blocks, _: Any) -> Blocks:
-    """What tiles must obey from now on; of the stage only what is still asked for."""
-    p, stage, own = state.stage, c.kernel.stages[i], dict[str | None, int]()
-    if p.fragment != "simt":
-        unit = multiplied(stage, p.lane_axis or "", c.target)
+def settled(c: Case, i: int, state: Blocks, value: tuple[Any, Any]) -> Blocks:
+    """What tiles must obey from now on, by a register tile, or a fragment and its grid."""
+    fragment, mr, nv = (value[0], 1, 1) if c.gpu else ("simt", *value)
+    units, limits = c.once(_obeyed, i, state.stage, fragment, mr, nv)
+    every = tuple(sorted({*state.limits, *limits})) if limits else state.limits
+    return Blocks(state.stage, c.joint(state.units, units), every, state.threads)
+
+
+def _obeyed(c: Case, i: int, p: Stage, fragment: str, mr: int, nv: int) -> tuple[Units, Limits]:
+    """The multiples and the limits of tiles that a reduction asks for."""
+    stage, own = c.kernel.stages[i], dict[str | None, int]()
+    if fragment != "simt":
+        unit = c.once(_product, i, p.lane_axis or "")
         own = dict.fromkeys(bound_axes(stage)[:1], unit.shape[2] if unit else 1)
+    p = replace(p, mr=mr, nv=nv)
     units = tuple(max(own.get(a, 1), unit_of(stage, p, a, c.target)) for a in c.axes)
     copied = [side for side in "ab" if p.staging(side) in COPIED]
-    limits = {limit for side in copied for limit in _copied(c, stage, p, side)}
-    rest = replace(p, mr=1, nv=1, fragment="simt", grid=(1, 1))
-    every = tuple(sorted({*state.limits, *limits}))
-    return Blocks(rest, c.joint(state.units, units), every, state.threads)
+    return units, tuple({limit for side in copied for limit in _copied(c, stage, p, side)})
 
 
 def _copied(c: Case, stage: Expr, p: Stage, side: str) -> Limits:

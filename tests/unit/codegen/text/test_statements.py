@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 
 import pytest
 
+from drawing import a_path
 from kernel_zoo import FAMILIES
 from lumc.codegen.cpu import kernel as c
 from lumc.codegen.generate import DIALECTS
@@ -99,7 +100,7 @@ def test_names_are_declared_once_before_they_are_read(
     for shape in FAMILIES[family]:
         kernel = family(*shape)
         space = Grammar(kernel, target)
-        for s in (space.default, *(space.build(space.sample(rng)) for _ in range(2))):
+        for s in (space.default, *(space.build(a_path(space, rng)) for _ in range(2))):
             try:
                 found = mistakes(kernel, s, target)
             except LumcError:  # what does not fit a block
