@@ -15,7 +15,6 @@ of these schedules are refused then, in milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 from lumc.kernel.term import Kernel
@@ -380,7 +379,6 @@ CHOICES = (
 )
 
 
-@cache
 def choices_on(gpu: bool) -> tuple[Choice, ...]:
     """The rows of a kind of machine."""
     return tuple(row for row in CHOICES if ("gpu" if gpu else "cpu") in row.machines)
@@ -392,7 +390,6 @@ def off(gpu: bool) -> dict[str, Any]:
     return {f: v for row in idle for f, v in spread(row.fields, row.idle).items()}
 
 
-@cache
 def absent(gpu: bool) -> tuple[Choice, ...]:
     """The rows whose fields no row fills on a kind of machine."""
     here = {f for row in choices_on(gpu) for f in row.fields}

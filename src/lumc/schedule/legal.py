@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -72,24 +72,27 @@ def check_schedule(kernel: Kernel, schedule: Schedule, target: Target) -> None:
 def refusals(c: Case, schedule: Schedule) -> Iterator[str]:
     """What is not legal in a schedule of this kernel: whatever a row does not allow, or what has
     no row on this kind of machine."""
-    s = schedule
+    s, rows, others = schedule, choices_on(c.gpu), absent(c.gpu)
+    own = [row for row in rows if row.of == "reduction"]
     for i, p in enumerate(s.stages):
-        found = (*_unlawful(c, i, p, s.threads), *_astray(c, "reduction", p, Stage()))
+        found = (*_unlawful(c, i, p, s.threads, own), *_astray(c, "reduction", p, Stage(), others))
         yield from (f"stage {i}: {what}" for what in found)
     records = {"kernel": s, "nest": s, "block": s.threads, "threads": s.threads}
-    for row in (row for row in choices_on(c.gpu) if row.of in records):
+    for row in (row for row in rows if row.of in records):
         if not row.allows(c, None, s, held(records[row.of], row.fields)):
             yield _refused(row, records[row.of])
     tiles = next(row for row in CHOICES if row.of == "axis")
     bad = (a for a, n in s.tile.items() if not tiles.allows(c, a, s, n))
     yield from (f"tile {s.tile[a]} of axis {a}: {tiles.law}" for a in bad)
-    yield from _astray(c, "kernel", s, Schedule((), 0))
+    yield from _astray(c, "kernel", s, Schedule((), 0), others)
 
 
-def _unlawful(c: Case, i: int, p: Stage, threads: Threads | None) -> Iterator[str]:
+def _unlawful(
+    c: Case, i: int, p: Stage, threads: Threads | None, rows: Sequence[Choice]
+) -> Iterator[str]:
     """The first choice of a reduction that those before it do not allow."""
     state = c.start(threads.count if threads else 0)
-    for row in (row for row in choices_on(c.gpu) if row.of == "reduction"):
+    for row in rows:
         value = held(p, row.fields)
         if not row.allows(c, i, state, value):
             yield _refused(row, p)
@@ -106,8 +109,8 @@ def _told(row: Choice, record: Any) -> str:
     return ", ".join(f"{f} {getattr(record, f)}" for f in row.fields)
 
 
-def _astray(c: Case, of: str, record: Any, usual: Any) -> Iterator[str]:
+def _astray(c: Case, of: str, record: Any, usual: Any, rows: Sequence[Choice]) -> Iterator[str]:
     """What is asked of another kind of machine."""
-    for row in (row for row in absent(c.gpu) if row.of == of):
+    for row in (row for row in rows if row.of == of):
         if held(record, row.fields) not in (held(usual, row.fields), row.idle):
             yield f"{_told(row, record)}: not on {c.target.name}"

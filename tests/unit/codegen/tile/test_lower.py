@@ -223,7 +223,7 @@ def test_what_follows_a_window_is_done_in_registers() -> None:
     assert not any(op.then for op in leaves(program.body) if isinstance(op, Reduce))
 
 
-@pytest.mark.parametrize("width", [7, 14, 40])
+@pytest.mark.parametrize("width", [7, 14, 56])
 def test_steps_beyond_a_border_are_left_out(width: int) -> None:
     """Above 9 rows of pixels, and at the ends of each: of whole register tiles, or of some rows."""
     k = bordered_conv(32, 4, 9, width, 3, 1)
