@@ -18,6 +18,7 @@ from lumc.schedule.plan import RegionPlan
 from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
 from lumc.search.explore import find_regions
+from lumc.search.partial import with_partial_sums
 from lumc.search.polyphase import polyphases
 from lumc.search.saturate import Limits, StopReason, rule_files, saturate
 from lumc.search.space import Region
@@ -74,10 +75,12 @@ def _laws_of_splits(
 def laws(region: Region, variant: int, body: Body) -> list[str] | None:
     """The rules that a variant needs, in the order of their files; None for a large region."""
     value = region.variants[variant].value
+    others = (v.value for v in region.variants if v.value != value)
+    nested = ["partial"] * any(with_partial_sums(v) == value for v in others)
     wanted = structural_hashes([value], region.frame.extent)[value]
     fired = [rule for rule, n in region.stats.fired.items() if n]
     if _finds(body, wanted, fired):
-        return []
+        return nested
     if region.stats.nodes > LARGE or region.stats.stop is not StopReason.SATURATED:
         return None
     if not _finds(body, wanted, ()):
@@ -86,7 +89,7 @@ def laws(region: Region, variant: int, body: Body) -> list[str] | None:
     for rule in fired:
         if _finds(body, wanted, (*idle, rule)):
             idle.append(rule)
-    return [rule for rule in fired if rule not in idle]
+    return [rule for rule in fired if rule not in idle] + nested
 
 
 def _finds(body: Body, wanted: str, without: Iterable[str]) -> bool:
@@ -101,6 +104,9 @@ def _finds(body: Body, wanted: str, without: Iterable[str]) -> bool:
     free = {a: a for a in body.extent}
     for choice in variants(graph, limits.variants):
         term, bound = extract(graph, choice, free)
-        if structural_hashes([term], {**body.extent, **bound})[term] == wanted:
+        extent = {**body.extent, **bound}
+        if any(
+            structural_hashes([t], extent)[t] == wanted for t in (term, with_partial_sums(term))
+        ):
             return True
     return False

@@ -16,6 +16,7 @@ from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import rename, sha
 from lumc.kernel.target import Target
 from lumc.search.cuts import Frame, cut_points
+from lumc.search.partial import with_partial_sums
 from lumc.search.regions import partition
 from lumc.search.saturate import Limits
 from lumc.search.space import Region, Space, Variant
@@ -126,6 +127,7 @@ def make_region(key: str, count: int, found: Found, finding: Finding) -> Region:
     body = found.body
     names = _axis_names(body, found.node)
     values = [rename(v, names) for v in finding.values]
+    values = list(dict.fromkeys([*values, *map(with_partial_sums, values)]))
     frame = Frame(
         inputs=body.inputs,
         output=body.output,
