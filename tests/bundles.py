@@ -17,12 +17,12 @@ from lumc.graph.builder import Builder
 from lumc.graph.expr import axis
 from lumc.graph.graph import Read
 from lumc.graph.ops import DType, Op
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.link.link import TargetCode, Tools, link
 from lumc.link.toolchain import Toolchain, find
 
-NATIVE = Target("cpu:native", "native", ("-march=native",), 8, 16)
-GENERIC = Target("cpu:generic", "generic", (), 4, 16)
+NATIVE, GENERIC = resolve_target("cpu:native"), resolve_target("cpu:generic")
 
 
 def kernel(

@@ -10,14 +10,14 @@ import numpy as np
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph, Node, WeightFile
-from lumc.kernel.machines import CPUS
+from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
 from lumc.oracle.graph import evaluate
 from lumc.oracle.term import evaluate_kernel
 from lumc.schedule.plan import Plan
 
 Array = np.ndarray[Any, Any]
-TARGET = CPUS["x86-64-v3"]
+TARGET = resolve_target("cpu:x86-64-v3")
 FILE = WeightFile("weights.safetensors", 8, "0" * 64)
 
 

@@ -246,12 +246,12 @@ def test_the_page_is_whole_and_the_same_every_time(measured: Lumc) -> None:
 
 def test_names_cannot_become_markup(measured: Lumc) -> None:
     plan, _ = files.plan_from_text(*artifact.read_text("m.lp"), "m.lp")
-    kernels = {
-        key: replace(k, kernel=replace(k.kernel, name=HOSTILE), stop=HOSTILE)
-        for key, k in plan.kernels.items()
-    }
-    name = "<img src=x>.lp"
-    files.write(replace(plan, kernels=kernels), head(Path("m.lp"))["input"], name)
+    kernels = {key: replace(k, stop=HOSTILE) for key, k in plan.kernels.items()}
+    name, made_from = "<img src=x>.lp", head(Path("m.lp"))["input"]
+    named = {k: replace(p, kernel=replace(p.kernel, name=HOSTILE)) for k, p in kernels.items()}
+    files.write(replace(plan, kernels=named), made_from, name)
+    assert "malformed plan" in measured.fails(5, "report", name, *CACHE, "-o", "a.html")
+    files.write(replace(plan, kernels=kernels), made_from, name)
     measured("report", name, *CACHE, "-o", "a.html")
     page = Reader(Path("a.html").read_text())
     assert page.tags["script"] == 1 and "img" not in page.tags

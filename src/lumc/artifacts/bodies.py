@@ -7,26 +7,32 @@ LumcError for anything but what ``.._to_json`` gives, see ``artifact.fields``.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
+from lumc.artifacts.source import foreign_line
+from lumc.artifacts.terms import check_accesses
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Value
+from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.memory import ALIGN
 from lumc.codegen.tile.packing import packings_from
 from lumc.disk.artifact import corrupt
-from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.errors import LumcError
+from lumc.graph.expr import subterms
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.instance import Instance, Outputs
-from lumc.kernel.machines import CPUS, FEATURES, GPUS
+from lumc.kernel.key import abstract
+from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
-from lumc.kernel.term import Buffer
-from lumc.schedule.legal import check_kernel, check_schedule
+from lumc.kernel.term import INDEX_KINDS, Buffer, Kernel, Root
+from lumc.schedule.legal import check_schedule
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
 from lumc.search.space import Region, Space
 
+MAX_THREADS = 1024  # as the runner's
 Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
 
 
@@ -38,18 +44,22 @@ def space_to_json(space: Space) -> dict[str, Any]:
 
 
 def space_from_json(body: Mapping[str, Any], graph: Graph) -> Space:
-    regions = tuple(_region(r) for r in body["regions"])
+    target = _target(body)
+    regions = tuple(_region(r, target) for r in body["regions"])
     signatures = {r.key: {b.name: b for b in (*r.frame.inputs, r.frame.output)} for r in regions}
-    return Space(graph, _target(body), regions, *_launches_from(body, graph, signatures))
+    return Space(graph, target, regions, *_launches_from(body, graph, signatures))
 
 
-def _region(data: Any) -> Region:
+def _region(data: Any, target: Target) -> Region:
     region = from_plain(Region, data)
     frame = region.frame
-    _check_terms([*frame.index, *(v.value for v in region.variants)], frame.inputs, frame.extent)
-    for v in region.variants:
-        if not v.value.free <= set(frame.axes) or len(frame.index) != len(frame.output.shape):
-            raise ValueError("a variant does not fit the result of its region")
+    for v in region.variants:  # what lies between its cuts reads under the same guards
+        root = Root(frame.output.name, frame.index, v.value)
+        buffers = (*frame.inputs, frame.output)
+        check_accesses(Kernel("", frame.axes, frame.extent, (root,), buffers), target)
+        values = {e for e in subterms(v.value) if e.kind not in INDEX_KINDS}
+        if not values.issuperset(v.cuts) or len({abstract(c)[0] for c in v.cuts}) < len(v.cuts):
+            raise ValueError("a cut is no value of its variant, or stands twice")
     return region
 
 
@@ -72,27 +82,22 @@ def plan_from_json(body: Mapping[str, Any], graph: Graph) -> Plan:
 
 def _kernel(data: Any, target: Target) -> KernelPlan:
     plan = from_plain(KernelPlan, data)
-    kernel = plan.kernel
-    ranks = {b.name: len(b.shape) for b in kernel.buffers}
-    terms = [e for r in kernel.roots for e in (*r.index, r.value)]
-    _check_terms(terms, kernel.buffers, kernel.extent)
-    if len(ranks) != len(kernel.buffers) or not set(kernel.axes) <= set(kernel.extent):
-        raise ValueError("a kernel's buffers or axes are malformed")
-    if any(len(r.index) != ranks[r.buffer] for r in kernel.roots):
-        raise ValueError("a root does not fit its buffer")
     if not all(math.isfinite(us) for us in (plan.bound_us, plan.time_us or 0.0)):
         raise ValueError("a time is not finite")
-    check_kernel(kernel)
-    check_schedule(kernel, plan.schedule, target)
+    check_accesses(plan.kernel, target)
+    check_schedule(plan.kernel, plan.schedule, target)
     return plan
 
 
 def _signature(region: RegionPlan, kernels: Mapping[str, KernelPlan]) -> Signature:
     """What the steps of a region expect of its inputs and its result."""
     names = {b.name: b for b in region.local}
+    local = set(names)
     for step in region.steps:
-        buffers = kernels[step.kernel].kernel.buffers
-        for name, b in zip(step.args, buffers, strict=True):
+        kernel = kernels[step.kernel].kernel
+        for name, b in zip(step.args, kernel.buffers, strict=True):
+            if b.name in kernel.stored and name not in local and name.startswith("b"):
+                raise ValueError(f"{name} of region {region.key} is written")
             known = names.setdefault(name, b)
             if (known.dtype, math.prod(known.shape)) != (b.dtype, math.prod(b.shape)):
                 raise ValueError(f"{name} has two sizes in region {region.key}")
@@ -113,7 +118,7 @@ def code_to_json(code: Code) -> dict[str, Any]:
 
 
 def code_from_json(body: Mapping[str, Any], graph: Graph) -> Code:
-    target = from_plain(Target, body["target"])
+    target = _target(body)
     kernels = tuple(from_plain(KernelCode, k) for k in body["kernels"])
     entries = tuple(from_plain(EntryPlan, e) for e in body["entries"])
     packings = packings_from(body["packings"])
@@ -123,7 +128,7 @@ def code_from_json(body: Mapping[str, Any], graph: Graph) -> Code:
 
 
 def _verify(code: Code) -> None:
-    """Symbols are identifiers, names resolve, values fit their places. Raises E0501, exit 5."""
+    """Sources read no files, names resolve, values fit their places. Raises E0501, exit 5."""
     for problem in (*_kernel_problems(code), *_entry_problems(code)):
         raise corrupt(problem)
 
@@ -132,37 +137,44 @@ def _kernel_problems(code: Code) -> Iterator[str]:
     symbols = [k.symbol for k in code.kernels]
     if len(set(symbols)) != len(symbols):
         yield "two kernels have the same symbol"
-    for symbol in symbols:
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,99}", symbol):
-            yield f"kernel symbol {symbol!r} is not a plain identifier"
+    for kernel in code.kernels:
+        if line := foreign_line(kernel.source):
+            yield f"kernel '{kernel.symbol}' has a line that lumc does not write: {line}"
+    if code.header != header_of(code.target.kind):
+        yield "its header is not the one of this lumc"
 
 
 def _entry_problems(code: Code) -> Iterator[str]:
     arity = {k.symbol: len(k.args) for k in code.kernels}
-    for entry in code.entries:
+    leaves = {w.name: Value(w.name, w.dtype, w.sizes, "weight") for w in code.graph.weights}
+    states = enumerate(code.graph.states)
+    leaves |= {s.name: Value(s.name, s.dtype, s.sizes, "state", i) for i, s in states}
+    for entry, graph in zip(code.entries, code.graph.entries, strict=True):
         known = {v.name for v in entry.values} | {""}
+        given = [Value(n.name, n.dtype, n.sizes, "input", i) for i, n in enumerate(graph.inputs)]
+        made = [(n.dtype, n.sizes) for _, n in graph.outputs]
+        places = [(v.dtype, v.shape) for v in entry.place("output")]
+        ends = (entry.name, *(name for name, _ in graph.outputs))
+        if entry.place("input") != given or places != made or (graph.name, *entry.outputs) != ends:
+            yield f"entry '{entry.name}' is not the one of its graph"
         for launch in entry.launches:
             if arity.get(launch.kernel) != len(launch.args) or not known.issuperset(launch.args):
                 yield f"entry '{entry.name}': no kernel or value for {launch}"
-        ends = [("input", len(entry.place("input"))), ("output", len(entry.outputs))]
-        for place, n in ends:
-            if [v.offset for v in entry.place(place)] != list(range(n)):
-                yield f"entry '{entry.name}': its {place}s are not in order"
+        if [v.offset for v in entry.place("output")] != list(range(len(entry.outputs))):
+            yield f"entry '{entry.name}': its outputs are not in order"
         yield from (
-            f"{v} does not fit its place" for v in entry.values if not _fits(v, entry, code)
+            f"{v} does not fit its place" for v in entry.values if not _fits(v, entry, code, leaves)
         )
 
 
-def _fits(v: Value, entry: EntryPlan, code: Code) -> bool:
+def _fits(v: Value, entry: EntryPlan, code: Code, leaves: Mapping[str, Value]) -> bool:
     match v.place:
+        case "weight" | "state":
+            return v == leaves.get(v.name)
         case "arena":
             return v.offset % ALIGN == 0 and v.offset + v.nbytes <= entry.arena_bytes
         case "packed":
             return v.name in code.packings and v.shape == (code.packings[v.name].size,)
-        case "weight":
-            return v.name in {w.name for w in code.graph.weights}
-        case "state":
-            return v.offset < len(code.graph.states)
     return v.place in ("input", "output")
 
 
@@ -178,31 +190,19 @@ def _launches(made: Space | Plan) -> dict[str, Any]:
 
 
 def _target(body: Mapping[str, Any]) -> Target:
-    """A target of a known architecture; its compiler flags must be the ones lumc gives it."""
-    target = from_plain(Target, body["target"])
-    known = FEATURES.get(target.kind, ())
-    features = tuple(f for f in known if f in target.name.split("+")[1:])
-    flags = features if target.arch in GPUS.get(target.kind, {}) else CPUS[target.arch].flags
-    if target.flags != flags:
-        raise ValueError(f"target {target.name!r} has unknown flags")
-    return target
-
-
-def _check_terms(
-    terms: Iterable[Expr], buffers: Sequence[Buffer], extent: Mapping[str, int]
-) -> None:
-    """Every axis has an extent and every load agrees with its buffer; raises ValueError."""
-    known = {b.name: b for b in buffers}
-    for e in subterms(*terms):
-        for a in (*bound_axes(e), *(e.attr if e.kind == "axis" else ())):
-            if a not in extent:
-                raise ValueError(f"axis {a} has no extent")
-        if e.kind == "dim":
-            raise ValueError("a dim is not bound")
-        if e.kind == "load":
-            b = known.get(e.attr[0])
-            if b is None or b.dtype.value != e.attr[1] or len(b.shape) != len(e.kids):
-                raise ValueError(f"load from {e.attr[0]} does not fit any buffer")
+    """The target that the name says, as this lumc knows it. A file adds what only the machine knew
+    that it was made on: the level of cpu:native, multiply-adds in a cycle, threads."""
+    said = from_plain(Target, body["target"])
+    try:
+        native = said.name == "cpu:native"
+        known = replace(CPUS[said.arch], name=said.name) if native else resolve_target(said.name)
+    except LumcError as e:
+        raise ValueError(e.what) from None
+    known = replace(known, threads=said.threads, fmas=said.fmas if native else known.fmas)
+    other = [f.name for f in fields(Target) if getattr(known, f.name) != getattr(said, f.name)]
+    if other or not 1 <= said.threads <= MAX_THREADS or said.fmas not in (1, 2):
+        raise ValueError(f"not the target that lumc knows: its {', '.join(other) or 'threads'}")
+    return known
 
 
 def _launches_from(
@@ -215,8 +215,14 @@ def _launches_from(
     made = {(i.entry, name) for i in instances for name in i.outputs}
     made -= {(entry, name) for entry, every in outputs.items() for _, name in every}
     made -= {(e.name, s.name) for e in graph.entries for s in graph.states}
+    weights = {w.name for w in graph.weights}
+    given = {e.name: weights | {n.name for n in e.inputs} for e in graph.entries}
     for i in instances:
+        if written := given[i.entry].intersection(i.outputs):
+            raise ValueError(f"{', '.join(sorted(written))} is written")
         for slot, want in regions[i.region].items():
+            if want.constant and i.names[slot] not in weights:
+                raise ValueError(f"{i.names[slot]} is no weight")
             name, known = i.names[slot], values[i.entry]
             kind, orders = known[name]
             if (i.entry, name) in made:  # in the order of dims that its maker chose

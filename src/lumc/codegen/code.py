@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.tile.packing import Packing, Size
 from lumc.graph.graph import Graph
 from lumc.graph.tensor import Tensor
 from lumc.kernel.target import Target
+from lumc.kernel.term import Title
+
+Symbol = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_][a-z0-9_]{0,99}\Z")]  # names a file too
 
 
 @dataclass(frozen=True)
@@ -20,11 +26,11 @@ class KernelCode:
     """A printed kernel: ``void symbol(void *const *args, long part, long nparts)`` on a CPU; on a
     GPU its parameters are the args, one pointer each, and it has a grid."""
 
-    key: str
-    name: str
-    symbol: str
+    key: Title
+    name: Title
+    symbol: Symbol
     source: str  # C, CUDA or Metal text
-    args: tuple[str, ...]  # names of its buffers, then of its packed ones; the scratch base follows
+    args: tuple[Title, ...]  # its buffers, then its packed ones; the scratch base follows
     scratch_bytes: Size  # for each part
     parallel: int  # 0: it runs as part 0 of 1; 1: a part for every thread; n: at most n parts
     regions: Size  # how many region instances launch it
@@ -36,6 +42,7 @@ class Value(Tensor):
     """A tensor that launches read or write. ``offset`` is the byte in the arena, or the position
     among the inputs, outputs or states."""
 
+    name: Title
     shape: tuple[Size, ...]
     place: str  # input, output, arena, weight, packed or state
     offset: Size = 0
@@ -53,9 +60,9 @@ class Launch:
 class EntryPlan:
     """What one entry runs: launches in order, with a barrier between."""
 
-    name: str
+    name: Title
     values: tuple[Value, ...]  # all that its launches touch, its inputs and its outputs
-    outputs: tuple[str, ...]  # public names, in the order of the graph
+    outputs: tuple[Title, ...]  # public names, in the order of the graph
     launches: tuple[Launch, ...]
     arena_bytes: Size
     arena_bytes_without_reuse: Size

@@ -97,9 +97,15 @@ def corrupt(what: str, where: str = "") -> LumcError:
 
 @contextmanager
 def fields(what: str, where: str = "") -> Iterator[None]:
-    """Turn a missing or mistyped field of untrusted JSON into one clear error."""
+    """Turn a missing or mistyped field of untrusted JSON, and whatever else is refused while it is
+    read, into one clear error with exit code 5."""
     try:
         yield
+    except LumcError as e:
+        if e.exit is Exit.CORRUPT:
+            raise
+        fix = "make the file again"
+        raise LumcError(e.code, e.what, where=where or e.where, fix=fix, exit=Exit.CORRUPT) from e
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         said = f"missing field {e}" if isinstance(e, KeyError) else str(e)
         raise corrupt(f"malformed {what}: {said}", where) from e

@@ -24,11 +24,11 @@ MAX_NODES = 1 << 20
 
 def one_of(*words: str) -> msgspec.Meta:
     """A text that is one of these words, for msgspec."""
-    return msgspec.Meta(pattern=f"^({'|'.join(words)})$")
+    return msgspec.Meta(pattern=rf"\A({'|'.join(words)})\Z")
 
 
 MOST = (1 << 63) - 1
-Integer = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
+Integer = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
 Divisor = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Kind = Annotated[str, one_of(*(d.value for d in DType))]
 Unary = Annotated[str, one_of(*(op.value for op in UNARY))]

@@ -54,6 +54,11 @@ class Target:
         return self.gpu.processors if self.gpu else self.threads
 
     @property
+    def largest(self) -> int:
+        """The greatest index that its kernels count to: in 64 bits, on a GPU in 32."""
+        return (1 << (31 if self.gpu else 63)) - 1
+
+    @property
     def generation(self) -> int:
         """The number in the name of a GPU's architecture: 90 of sm_90."""
         return int(re.sub(r"\D", "", self.arch))

@@ -30,7 +30,12 @@ from lumc.graph.ops import DTYPES, DType
 from lumc.graph.tensor import Tensor
 from lumc.kernel.access import Access, row_major
 
-Name = Annotated[str, msgspec.Meta(pattern="^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
+# Names reach generated source and paths only as these two, which mean nothing there: of axes and
+# buffers, and of kernels, regions and values.
+NAME = r"[A-Za-z_][A-Za-z0-9_]{0,200}"
+TITLE = r"(?:[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,1099})?"
+Name = Annotated[str, msgspec.Meta(pattern=rf"\A{NAME}\Z")]
+Title = Annotated[str, msgspec.Meta(pattern=rf"\A{TITLE}\Z")]
 Extent = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 REDUCTIONS = ("red", "wsum")
 INDEX_KINDS = ("axis", "dim", "num", "lin", "div", "mod", "dyn")
@@ -148,7 +153,7 @@ class Root:
     """One store of a kernel: ``buffer[index] = value`` for every point of the axes in ``index``,
     which has an expression for each dim of the buffer."""
 
-    buffer: str
+    buffer: Name
     index: tuple[Expr, ...]
     value: Expr
 
@@ -168,9 +173,9 @@ class Kernel:
     the binding terms are equal.
     """
 
-    name: str
-    axes: tuple[str, ...]
-    extent: Mapping[str, Extent]
+    name: Title
+    axes: tuple[Name, ...]
+    extent: Mapping[Name, Extent]
     roots: tuple[Root, ...]
     buffers: tuple[Buffer, ...]
 

@@ -11,17 +11,17 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.expr import subterms
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel
+from lumc.kernel.term import NAME, TITLE, Kernel
 from lumc.schedule.case import Case, Choice, held, spread
 from lumc.schedule.choices import CHOICES, absent, choices_on
 from lumc.schedule.schedule import Schedule, Stage, Threads
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")  # names reach the generated source
-
 
 def check_kernel(kernel: Kernel) -> None:
     """Names, axes of the roots, and in-place updates; raises E0410."""
-    bad = [n for n in (*kernel.extent, *(b.name for b in kernel.buffers)) if not NAME.fullmatch(n)]
+    names = (*kernel.extent, *(b.name for b in kernel.buffers))
+    bad = [n for n in names if not re.fullmatch(NAME, n)]
+    bad += [] if re.fullmatch(TITLE, kernel.name) else [kernel.name]
     problems = [f"'{n}' is not a name" for n in bad]
     if len(set(kernel.stored)) != len(kernel.roots):
         problems.append("two roots store the same buffer")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lumc.graph.graph import Graph
 from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.target import Target
-from lumc.kernel.term import Buffer, Kernel
+from lumc.kernel.term import Buffer, Kernel, Title
 from lumc.schedule.schedule import Schedule
 
 
@@ -28,7 +28,7 @@ class Step:
 class RegionPlan:
     """The launches of one region; ``local`` are the values between them."""
 
-    key: str
+    key: Title
     steps: tuple[Step, ...]
     local: tuple[Buffer, ...]
 
@@ -37,7 +37,7 @@ class RegionPlan:
 class KernelPlan:
     """A kernel with the schedule that was chosen for it."""
 
-    key: str
+    key: Title
     kernel: Kernel
     schedule: Schedule
     bound_us: float  # roofline: no schedule can be faster

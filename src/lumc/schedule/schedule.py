@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from lumc.kernel.codec import from_plain, to_plain
+from lumc.kernel.codec import from_plain, one_of, to_plain
 
-Form = Annotated[str, msgspec.Meta(pattern="^(contract|dot|rows)$")]
-Staging = Annotated[str, msgspec.Meta(pattern="^(none|inner|hoist|link|narrow)$")]
-Lanes = Annotated[str, msgspec.Meta(pattern="^(reduced|kept)$")]
-Fragment = Annotated[str, msgspec.Meta(pattern="^(simt|mma|simdgroup)$")]
-Memory = Annotated[str, msgspec.Meta(pattern="^(shared|register)$")]
+Form = Annotated[str, one_of("contract", "dot", "rows")]
+Staging = Annotated[str, one_of("none", "inner", "hoist", "link", "narrow")]
+Lanes = Annotated[str, one_of("reduced", "kept")]
+Fragment = Annotated[str, one_of("simt", "mma", "simdgroup")]
+Memory = Annotated[str, one_of("shared", "register")]
 # what JSON says of every schedule, as records of all versions do; other fields where they are set
 ALWAYS = (
     *("order", "parallel", "tile", "stages"),

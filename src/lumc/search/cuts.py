@@ -29,7 +29,7 @@ from lumc.graph.index import narrowed
 from lumc.kernel.key import abstract
 from lumc.kernel.merge import merge_axes
 from lumc.kernel.normal import normalize
-from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Root, const, dtype, load
+from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Name, Root, const, dtype, load
 
 ELEMENTWISE = ("un", "bin", "guard", "cast")
 
@@ -41,9 +41,9 @@ class Frame:
 
     inputs: tuple[Buffer, ...]
     output: Buffer
-    axes: tuple[str, ...]
+    axes: tuple[Name, ...]
     index: tuple[Expr, ...]
-    extent: Mapping[str, Extent]
+    extent: Mapping[Name, Extent]
 
 
 def cut_points(value: Expr) -> tuple[Expr, ...]:

@@ -8,7 +8,7 @@ from lumc.graph.expr import Expr
 from lumc.graph.graph import Graph
 from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.target import Target
-from lumc.kernel.term import Extent
+from lumc.kernel.term import Extent, Title
 from lumc.search.cuts import Frame
 from lumc.search.saturate import Stats
 
@@ -25,7 +25,7 @@ class Variant:
 class Region:
     """A unique region: all its variants are equal, the first takes the fewest operations."""
 
-    key: str
+    key: Title
     count: Extent  # instances
     frame: Frame
     variants: tuple[Variant, ...]

@@ -34,7 +34,7 @@ def matmul() -> KernelPlan:
     product = binary("mul", load("b0", F, "i", "k"), load("b1", F, "k", "j"))
     root = Root("out", (axis("i"), axis("j")), reduce("sum", "k", product))
     buffers = (Buffer("b0", F, (M, K)), Buffer("b1", F, (K, K), True), Buffer("out", F, (M, K)))
-    kernel = Kernel("layer/1.matmul", ("i", "j"), {"i": M, "j": K, "k": K}, (root,), buffers)
+    kernel = Kernel("layer.1 matmul", ("i", "j"), {"i": M, "j": K, "k": K}, (root,), buffers)
     stage = Stage("contract", "i", "j", 6, 2, stage_b="link")
     return KernelPlan("mm", kernel, Schedule(("i", "j"), 1, {"i": 16}, (stage,)), 1.0)
 
@@ -102,7 +102,7 @@ def made(base: Path, outputs: str) -> tuple[Graph, Code]:
 def test_places_and_launches(base: Path) -> None:
     _, code = made(base, "output y = y\n")
     (entry,) = code.entries
-    assert [k.name for k in code.kernels] == ["layer/1.matmul", "scale"]
+    assert [k.name for k in code.kernels] == ["layer.1 matmul", "scale"]
     assert [k.symbol for k in code.kernels] == ["k0_layer_1_matmul", "k1_scale"]
     assert [k.regions for k in code.kernels] == [2, 2]
     assert [launch.args for launch in entry.launches] == [

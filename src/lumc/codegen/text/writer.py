@@ -188,7 +188,7 @@ def title(program: Program) -> list[str]:
     """What a kernel stores, as a comment."""
     kernel = program.kernel
     roots = [f" * {r.buffer}[{', '.join(map(text_of, r.index))}]" for r in kernel.roots]
-    return ["/* " + kernel.name.replace("*/", ""), *roots, " */"]
+    return ["/* " + kernel.name, *roots, " */"]
 
 
 def about(loop: Loop) -> str:
