@@ -53,7 +53,7 @@ def build(folder: Path) -> Path:
     dims = ["--dim", "b=1", "--dim", f"s={LENGTH}"]
     shell(lumc, "import", str(folder), *dims, "-o", str(graph))
     start = time.perf_counter()
-    shell(lumc, "compile", "--estimate", str(graph), "-o", str(bundle))
+    shell(lumc, "compile", "--estimate", str(graph), "--allow-path", str(folder), "-o", str(bundle))
     print(f"compiled in {time.perf_counter() - start:.1f} s")
     return bundle
 

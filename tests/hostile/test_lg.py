@@ -14,7 +14,7 @@ from lumc.graph.verify import verify_graph
 
 SEED = f"""lumc graph 1
 dim s in 1..64 multiple 2
-file "m.safetensors" size 1234 header {"3fa9a6f1b2c3d4e5" * 4}
+file "m.safetensors" size 1234 sha256 {"3fa9a6f1b2c3d4e5" * 4}
 weight w f32[4, 3] "m.safetensors" "a.b"
 state st f16[8, 4]
 entry one
@@ -126,9 +126,9 @@ REFUSED = {
     "many indices": node(", ".join(["i"] * 20_000)),
     "many dims": "lumc graph 1\n" + "".join(f"dim d{i} in 1..2\n" for i in range(5000)),
     "long name": node() + "input " + "a" * 100_000 + " f32[]\n",
-    "long string": f'lumc graph 1\nfile "{"a" * 100_000}" size 1 header {"0" * 64}\n',
-    "half a character": f'lumc graph 1\nfile "\\ud800" size 1 header {"0" * 64}\n',
-    "unpaired escape": f'lumc graph 1\nfile "\\ud800\\" size 1 header {"0" * 64}\n',
+    "long string": f'lumc graph 1\nfile "{"a" * 100_000}" size 1 sha256 {"0" * 64}\n',
+    "half a character": f'lumc graph 1\nfile "\\ud800" size 1 sha256 {"0" * 64}\n',
+    "unpaired escape": f'lumc graph 1\nfile "\\ud800\\" size 1 sha256 {"0" * 64}\n',
     "long junk": "\0" * 1_000_000,
     "one long line": HEAD + "=" * 1_000_000,
     "only line ends": "\n" * 100_000,
@@ -137,7 +137,7 @@ REFUSED = {
     "binary": bytes(range(256)).decode("latin1") * 100,
     "bound of no axis": node(rest=" if 0 <= q < 4"),
     "bound larger than the machine": node("i + 4", rest=f" if -{BIG}0 <= i < {BIG}0"),
-    "negative size": f'lumc graph 1\nfile "a" size -1 header {"0" * 64}\noutput y = x',
+    "negative size": f'lumc graph 1\nfile "a" size -1 sha256 {"0" * 64}\noutput y = x',
     "float out of place": node("0.5"),
     "infinite index": node("inf"),
     "a node that reads itself": f"{HEAD}t f32[i:4] = add t[i], x[i]{TAIL}",

@@ -254,6 +254,14 @@ def test_mutated_models() -> None:
     assert min(seen.values()) > 10, seen
 
 
+def test_negative_extents_are_no_dims(tmp_path: Path) -> None:
+    for extent in (-1, -(1 << 60)):
+        built = model()
+        built.graph.input[0].type.tensor_type.shape.dim[0].dim_value = extent
+        onnx.save(built, tmp_path / "m.onnx")
+        assert "has an extent of -" in rejected(tmp_path / "m.onnx", "E0311").what
+
+
 @pytest.mark.parametrize(
     "text",
     [

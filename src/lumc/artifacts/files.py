@@ -7,11 +7,12 @@ they lie below it, and they never count in a digest.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lumc.disk import artifact
+from lumc.errors import Exit, LumcError
 
 if TYPE_CHECKING:
     from lumc.codegen.code import Code
@@ -38,11 +39,26 @@ def graph_from_text(text: str, base: Path, path: str, dims: Mapping[str, int]) -
     return graph
 
 
+def require_near(graph: Graph, path: str, allowed: Sequence[str] = ()) -> None:
+    """The weights of the graph in a file lie in its folder (of stdin: the current one), in one that
+    is allowed, or below these. Raises E0506, exit 5: a stranger's file may name any other."""
+    base = Path.cwd() if path == "-" else Path(path).resolve().parent
+    folders = [base, *(Path(p).resolve() for p in allowed)]
+    for file in dict.fromkeys(w.file for w in graph.weights if w.file):
+        whole = Path(file.path).resolve()
+        if not any(whole.is_relative_to(f) for f in folders):
+            what = f"the weights of {path} lie outside of its folder: {whole}"
+            fix = (
+                f"if you know the file: --allow-path {whole.parent}, or import with --copy-weights"
+            )
+            raise LumcError("E0506", what, fix=fix, exit=Exit.CORRUPT)
+
+
 def graph_digest(graph: Graph) -> str:
     """The sha256 of a graph, wherever its weights lie."""
     from lumc.graph.text import print_graph
 
-    return hashlib.sha256(print_graph(graph, lambda f: f.header_sha256).encode()).hexdigest()
+    return hashlib.sha256(print_graph(graph, lambda f: f.sha256).encode()).hexdigest()
 
 
 def with_graph(graph: Graph, body: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -51,10 +67,7 @@ def with_graph(graph: Graph, body: Mapping[str, Any], path: str) -> dict[str, An
 
     files = list(dict.fromkeys(w.file for w in graph.weights if w.file))
     base = Path.cwd() if path == "-" else Path(path).resolve().parent
-    rows = [
-        {"path": _relative(f, base), "size": f.size, "header_sha256": f.header_sha256}
-        for f in files
-    ]
+    rows = [{"path": _relative(f, base), "size": f.size, "sha256": f.sha256} for f in files]
     return {**body, "graph": print_graph(graph, lambda f: f"f{files.index(f)}"), "files": rows}
 
 

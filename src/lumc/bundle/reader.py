@@ -101,7 +101,7 @@ class _Reader:
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
         self.list(lambda: self.packing(weights, packed), 8)
-        states, kernels = self.list(self.tensor, 4), self.list(self.kernel, 7)
+        states, kernels = self.tensors(), self.list(self.kernel, 7)
         head = Plan(target, arch, features, start, weights, packed, states, kernels, ())
         entries = self.list(lambda: self.entry(head), 6)
         if self.at != len(self.data):
@@ -135,6 +135,19 @@ class _Reader:
             raise ValueError("a name holds a control character")
         self.at += room
         return text.decode()
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        total = 0
+
+        def one() -> Tensor:
+            nonlocal total
+            t = self.tensor()
+            total += t.nbytes + 4096  # each may start at a page
+            if total > MAX_BYTES:
+                raise ValueError("the tensors are too large together")
+            return t
+
+        return self.list(one, 4)
 
     def tensor(self) -> Tensor:
         name = self.string()
@@ -186,7 +199,7 @@ class _Reader:
 
     def entry(self, plan: Plan) -> PlanEntry:
         name, arena = self.string(), self.below(MAX_BYTES, "an arena is too large")
-        inputs, outputs = self.list(self.tensor, 4), self.list(self.tensor, 4)
+        inputs, outputs = self.tensors(), self.tensors()
         entry = PlanEntry(name, arena, inputs, outputs, ())
         launches = self.list(lambda: self.launch(plan, entry), 2)
         return PlanEntry(name, arena, inputs, outputs, launches)

@@ -13,7 +13,7 @@ from lumc.bundle import manifest
 from lumc.bundle.packing import Array, unpack
 from lumc.codegen.tile.packing import packings_from
 from lumc.disk.artifact import fields
-from lumc.disk.weights import read_header, read_weight, weight_file
+from lumc.disk.weights import read_header, read_tensor
 from lumc.graph.graph import Graph, Node
 
 FILE = "weights.safetensors"
@@ -40,21 +40,19 @@ def weight_reader(bundle: Path) -> Callable[[Node], Array]:
     """``bundle_weight`` for many nodes; the file is checked once. Raises E0501, exit 5."""
     body = manifest.read(bundle)
     manifest.check_file(bundle, FILE, body["files"].get(FILE, ""))
-    file, stored = weight_file(bundle / FILE, bundle), read_header(bundle / FILE)
+    stored = read_header(bundle / FILE)
     with fields("manifest", str(bundle)):
         packings = packings_from(body["packings"])
 
     def read(node: Node) -> Array:
         if node.name in stored:
-            return read_weight(replace(node, file=file, key=node.name, how=None), bundle)
+            return read_tensor(replace(node, key=node.name), bundle / FILE)
         out = np.zeros([int(str(n)) for n in node.shape], node.dtype.numpy)
         for name, packing in packings.items():
             if packing.weight == node.name:
-                packed = Node(
-                    name, "weight", packing.dtype, ("d0",), (packing.size,), file=file, key=name
-                )
+                packed = Node(name, "weight", packing.dtype, ("d0",), (packing.size,), key=name)
                 with fields(f"packing of '{node.name}'", str(bundle)):
-                    unpack(read_weight(packed, bundle), packing, node.dtype, out)
+                    unpack(read_tensor(packed, bundle / FILE), packing, node.dtype, out)
         return out
 
     return read

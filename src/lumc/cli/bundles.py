@@ -42,7 +42,7 @@ def run(
     type=float,
     help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
 )
-@options("entry", "device", "threads", "seed", "json")
+@options("entry", "device", "threads", "seed", "allow", "json")
 def verify(
     bundle: str,
     inputs: tuple[str, ...],
@@ -52,6 +52,7 @@ def verify(
     device: str | None,
     threads: int,
     seed: int,
+    allowed: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Compare a bundle with the float64 oracle; exit code 3 on a difference.
@@ -62,7 +63,8 @@ def verify(
     """
     from lumc.command import bundles
 
-    bundles.verify(bundle, inputs, model, tolerance, entry, threads, seed, as_json, device or "")
+    source = bundles.Source(model, allowed) if model else None
+    bundles.verify(bundle, inputs, source, tolerance, entry, threads, seed, as_json, device or "")
 
 
 @click.command()

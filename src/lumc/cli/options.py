@@ -70,6 +70,13 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         envvar="LUMC_CACHE",
         help="Of timing records; default: kernels_cache/ here if it exists, else of the user.",
     ),
+    "allow": click.option(
+        "--allow-path",
+        "allowed",
+        metavar="DIR",
+        multiple=True,
+        help="Weights may lie there too, not only beside or below the file; repeatable.",
+    ),
     "verbose": click.option(
         "-v", "--verbose", count=True, help="-v timings, -vv choices and tile programs."
     ),

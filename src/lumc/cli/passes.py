@@ -92,23 +92,25 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
 @click.command()
 @click.argument("sources", metavar="[FILE|-]...", nargs=-1)
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
-@options("zip", "cc", "nvcc", "verbose")
+@options("zip", "cc", "nvcc", "allow", "verbose")
 def link(
     sources: tuple[str, ...],
     output: str,
     as_zip: bool,
     cc: str | None,
     nvcc: str | None,
+    allowed: tuple[str, ...],
     verbose: int,
 ) -> None:
     """Compile the kernels and pack the weights: .lk in, .lb bundle out.
 
+    Kernels are code: link only those of people whose programs you would run.
     Several .lk files of one graph, each for another target, make one bundle that runs on all.
     """
     from lumc.command import passes
 
     compilers = passes.Compilers(cc, nvcc, objects_folder())
-    passes.link(sources or ("-",), output, as_zip, compilers, verbose)
+    passes.link(sources or ("-",), output, as_zip, compilers, allowed, verbose)
 
 
 @click.command("compile")
@@ -116,7 +118,7 @@ def link(
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
 @options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
-@options("trace", "verbose")
+@options("allow", "trace", "verbose")
 def compile_(
     source: str,
     output: str,
@@ -127,6 +129,7 @@ def compile_(
     max_nodes: int,
     as_zip: bool,
     save_temps: str | None,
+    allowed: tuple[str, ...],
     trace: str | None,
     verbose: int,
     **chosen: Any,
@@ -136,6 +139,6 @@ def compile_(
 
     measuring, kept = profile_options(**chosen), objects_folder()
     how = passes.CompileOptions(
-        measuring, target, dims, max_nodes, as_zip, save_temps, kept, verbose, trace
+        measuring, target, dims, max_nodes, as_zip, save_temps, kept, allowed, verbose, trace
     )
     passes.compile_model(source, output, how, passes.Precision(dtype, weights))

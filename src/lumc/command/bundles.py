@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lumc.bundle.restore import graph_of
-from lumc.disk.artifact import atomic
+from lumc.command.arrays import Arrays, read_arrays, write_arrays
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType, from_bf16, to_bf16
 
 if TYPE_CHECKING:
     from lumc.graph.graph import Graph, Node
 
-Arrays = dict[str, np.ndarray]
 # a few units in the last place; of quantised weights (i8) what blocks of 32 lose
 TOLERANCE = {DType.F16: 2e-3, DType.BF16: 1e-2, DType.I8: 2e-2}
 
@@ -39,57 +37,14 @@ class Comparison:
     ok: bool
 
 
-# ---- inputs and outputs
+class Source(NamedTuple):
+    """What a bundle was made from, and where the weights of a .lg may lie."""
+
+    model: str
+    allowed: tuple[str, ...] = ()
 
 
-def read_arrays(files: tuple[str, ...], names: list[str]) -> Arrays:
-    """Arrays from ``[NAME=]FILE`` arguments; a bare .npy is the single input."""
-    out: Arrays = {}
-    for item in files:
-        name, sign, file = item.partition("=")
-        if not sign:
-            name, file = "", item
-        data = _load(file)
-        if isinstance(data, dict):
-            out |= data
-        elif name or len(names) == 1:
-            out[name or names[0]] = data
-        else:
-            fix = f"name it: --input NAME={file}; inputs are {', '.join(names)}"
-            raise LumcError("E0601", f"which input is {file}?", fix=fix, exit=Exit.USAGE)
-    unknown = sorted(set(out) - set(names))
-    if unknown:
-        what = f"no input named {', '.join(unknown)}"
-        raise LumcError("E0602", what, fix=f"inputs: {', '.join(names)}", exit=Exit.USAGE)
-    return out
-
-
-def _load(file: str) -> np.ndarray | Arrays:
-    try:
-        data = np.load(file, allow_pickle=False)
-        if isinstance(data, np.ndarray):
-            return data
-        with data:
-            return {name: data[name] for name in data.files}
-    except OSError as e:
-        said = e.strerror or "not an .npy or .npz file"
-        raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.USAGE) from None
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as e:
-        said = "not an .npy or .npz file" if "pickled" in str(e) else str(e)
-        raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
-
-
-def write_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """An .npz of all, or an .npy of the only one."""
-    if path.endswith(".npz"):
-        with atomic(path) as f:
-            np.savez(f, **arrays)
-    elif len(arrays) == 1:
-        with atomic(path) as f:
-            np.save(f, next(iter(arrays.values())))
-    else:
-        what = f"{len(arrays)} outputs do not fit in {path}"
-        raise LumcError("E0604", what, fix="write an .npz", exit=Exit.USAGE)
+# ---- inputs
 
 
 def draw(node: Node, rng: np.random.Generator) -> np.ndarray:
@@ -136,9 +91,9 @@ def run(
 
     with open_bundle(path, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
-        arrays = read_arrays(inputs, [t.name for t in bundle.entry(entry).inputs])
+        arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
         if state and Path(state).exists():
-            bundle.set_state(read_arrays((state,), [t.name for t in bundle.states]))
+            bundle.set_state(read_arrays((state,), bundle.states, "state"))
         if trace:
             from lumc.report.trace import of_run
 
@@ -167,7 +122,7 @@ def _summary(value: np.ndarray) -> dict[str, Any]:
 def verify(
     path: str,
     inputs: tuple[str, ...],
-    model: str | None,
+    source: Source | None,
     tolerance: float | None,
     entry: str,
     threads: int,
@@ -185,20 +140,20 @@ def verify(
     with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         graph = graph_of(folder)
-        names = [t.name for t in bundle.entry(entry).inputs]
-        nodes = (*graph.entry(entry).nodes, *graph.states)
-        computed = [n.dtype for n in nodes if n.dtype.is_float]
+        computed = [n.dtype for n in (*graph.entry(entry).nodes, *graph.states) if n.dtype.is_float]
         derived = [w.dtype for w in graph.weights if w.how]  # the source has them in f32
-        dtypes = {t.name: t.dtype for t in bundle.entry(entry).outputs}
-        arrays = complete(graph, entry, read_arrays(inputs, names), seed)
+        spec = bundle.entry(entry)
+        dtypes = {t.name: t.dtype for t in spec.outputs}
+        arrays = complete(graph, entry, read_arrays(inputs, spec.inputs, "input"), seed)
         rounding = TF32 if "tf32" in bundle.features else 0.0
         got = bundle.run(arrays, entry=entry, threads=threads)
         want, _ = evaluate(graph, entry, arrays, weight_reader(folder))
         references = {"oracle": want}
-        if model:
+        if source:
             from lumc.report.reference import run_original
 
-            references |= common_outputs(run_original(model, arrays, entry), list(got), model)
+            found = run_original(source.model, arrays, entry, source.allowed)
+            references |= common_outputs(found, list(got), source.model)
     rows = [
         compare(
             *(name, against, got[name], values[name]),
@@ -285,8 +240,7 @@ def bench(
 
     with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
-        names = [t.name for t in bundle.entry(entry).inputs]
-        given = read_arrays(inputs, names)
+        given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
         arrays = complete(graph_of(folder), entry, given, seed)
         times = sorted(bundle.bench(arrays, entry=entry, threads=threads, seconds=seconds))
     figures = {

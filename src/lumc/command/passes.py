@@ -96,7 +96,8 @@ def search(
     """``lumc search``."""
     log = Log(verbose)
     artifact.check_writable(output)
-    graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
+    with log.step("read"):
+        graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
     with log.step("search"):
         space = make_space(graph, target, max_nodes)
     files.write(space, files.graph_digest(graph), output)
@@ -171,7 +172,8 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
     from lumc.codegen.generate import generate
 
     log = Log(verbose)
-    plan, digest = files.plan_from_text(*artifact.read_text(source), source)
+    with log.step("read"):
+        plan, digest = files.plan_from_text(*artifact.read_text(source), source)
     with log.step("codegen"):
         code = generate(plan, tile_programs(log, check_tiles))
     files.write(code, digest, output)
@@ -187,11 +189,19 @@ class Compilers:
 
 
 def link(
-    sources: Sequence[str], output: str, as_zip: bool, compilers: Compilers, verbose: int
+    sources: Sequence[str],
+    output: str,
+    as_zip: bool,
+    compilers: Compilers,
+    allowed: Sequence[str],
+    verbose: int,
 ) -> None:
     """``lumc link``: one bundle of several ``.lk`` files."""
     log = Log(verbose)
-    parts = [files.code_from_text(*artifact.read_text(source), source) for source in sources]
+    with log.step("read"):
+        parts = [files.code_from_text(*artifact.read_text(source), source) for source in sources]
+    for (code, _), source in zip(parts, sources, strict=True):
+        files.require_near(code.graph, source, allowed)
     with log.step("link"):
         write_bundle(parts, output, as_zip, compilers)
 
@@ -225,6 +235,7 @@ class CompileOptions:
     as_zip: bool
     save_temps: str | None
     objects: Path | None  # where compiled objects are kept
+    allowed: tuple[str, ...]  # folders of weights, besides that of the graph
     verbose: int
     trace: str | None = None
 
@@ -246,7 +257,7 @@ def compile_model(
         with traced("compile", options.verbose, options.trace) as log:
             with log.step("read"):
                 made = (keep or Path(scratch)) / f"{stem}.lg"
-                graph = _graph_from_anything(source, parse_dims(options.dims), made)
+                graph = _graph_from_anything(source, made, options)
                 graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
 
@@ -293,10 +304,13 @@ def _code_for(
     return code, _keep(code, digest, keep, f"{stem}.lk")
 
 
-def _graph_from_anything(source: str, dims: Mapping[str, int], made: Path) -> Graph:
+def _graph_from_anything(source: str, made: Path, options: CompileOptions) -> Graph:
     """A graph file, or whatever ``import`` reads, imported to ``made``."""
+    dims = parse_dims(options.dims)
     if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
-        return files.read_graph(source, dims)
+        graph = files.read_graph(source, dims)
+        files.require_near(graph, source, options.allowed)
+        return graph
     open_model(source, dims).save(made, dims)
     return files.read_graph(str(made), {})
 

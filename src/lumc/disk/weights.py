@@ -1,8 +1,8 @@
 """Weights: tensors in safetensors files, read where they lie and only if nothing has changed.
 
-A reference holds the size of the file and the sha256 of its header (format:
-https://github.com/huggingface/safetensors), so a graph cannot pull in a file that its author did
-not have. Data is mapped, not copied.
+A reference holds the size and the sha256 of the file (as ``sha256sum`` prints it; format:
+https://github.com/huggingface/safetensors), so other values are another model, and a graph cannot
+pull in a file that its author did not have. Data is mapped, not copied.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any
@@ -44,8 +45,25 @@ def weight_file(path: Path, base: Path) -> WeightFile:
     """A reference to a file, relative to ``base`` when it lies beside or below it."""
     full, base = path.resolve(), base.resolve()
     name = full.relative_to(base).as_posix() if full.is_relative_to(base) else str(full)
-    size, head = _open(full)
-    return WeightFile(name, size, hashlib.sha256(head).hexdigest())
+    size, _ = _open(full)
+    return WeightFile(name, size, sha256_of(full))
+
+
+def sha256_of(path: Path) -> str:
+    """Of a whole file; one process hashes it once, as long as it stays as it is. Raises E0503."""
+    try:
+        s = path.stat()
+        return _hashed(
+            path.resolve(), (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+        )
+    except OSError as e:
+        raise _unusable("E0503", f"cannot read the weights: {e}", path) from None
+
+
+@lru_cache(maxsize=1 << 10)
+def _hashed(path: Path, _: tuple[int, ...]) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def read_header(path: Path) -> dict[str, Stored]:
@@ -69,11 +87,16 @@ def read_weight(node: Node, base: Path) -> Array:
         what = f"weight '{node.name}': a relative path may not leave the folder of the graph"
         raise _unusable("E0503", what, file.path)
     path = base / file.path
-    size, head = _open(path)
-    if size != file.size or hashlib.sha256(head).hexdigest() != file.header_sha256:
+    if _open(path)[0] != file.size or sha256_of(path) != file.sha256:
         what = f"weight '{node.name}': the file is not the one that was imported"
         raise _unusable("E0503", what, path)
-    stored = _parse(path, size, head).get(node.key)
+    return read_tensor(node, path)
+
+
+def read_tensor(node: Node, path: Path) -> Array:
+    """The values of a weight as they are stored in a file that is known to be the right one,
+    read-only. Raises E0503, E0504."""
+    stored = read_header(path).get(node.key)
     if stored is None or stored.dtype is not node.dtype or stored.shape != node.shape:
         found = f"is {stored.dtype}{list(stored.shape)}" if stored else "does not exist"
         want = f"weight '{node.name}' is {node.dtype}{list(node.shape)}"

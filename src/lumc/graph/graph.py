@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A safetensors file that a graph refers to; used only when size and header match."""
+    """A safetensors file that a graph refers to; used only when it has this content."""
 
     path: str
     size: int  # bytes
-    header_sha256: str  # of the 8-byte length and the JSON header
+    sha256: str  # of the whole file
 
 
 @dataclass(frozen=True)

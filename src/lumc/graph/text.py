@@ -49,7 +49,7 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         step = f" multiple {d.multiple}" if d.multiple > 1 else ""
         lines.append(f"dim {d.name} in {d.lo}..{d.hi}{step}")
     for f in dict.fromkeys(w.file for w in graph.weights if w.file):
-        lines.append(f"file {json.dumps(path(f))} size {f.size} header {f.header_sha256}")
+        lines.append(f"file {json.dumps(path(f))} size {f.size} sha256 {f.sha256}")
     for w in graph.weights:
         if w.file is None:
             raise LumcError("E0304", f"weight '{w.name}' is in no file yet")
@@ -179,13 +179,13 @@ class _Parser(Lines):
         self.builder.dim(name, lo, hi, self.integer() if self.accept("multiple") else 1)
 
     def file(self) -> None:
-        """``file PATH size N header SHA256``"""
+        """``file PATH size N sha256 SHA256``"""
         path = self.string()
         if path in self.files:
             self.fail("the file is declared twice", "E0303", self.last)
         self.expect("size")
         size = self.integer()
-        self.expect("header")
+        self.expect("sha256")
         digest = self.take("64 hexadecimal digits", self.peek().kind == "hash")
         self.files[path] = WeightFile(self.place(path), size, digest.text)
 

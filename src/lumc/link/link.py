@@ -29,6 +29,7 @@ from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
 from lumc.link import cuda, mac, toolchain
 from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
+from lumc.link.trial import run_once
 
 # of runner/, and main for lumc-run
 LIBRARY = (
@@ -60,7 +61,7 @@ def link(
 
     ``base`` is the folder that weight files are relative to. ``out`` appears whole or not at all;
     an older bundle is replaced, anything else is not. Raises E0707 for targets of other graphs.
-    Returns what the user should know of it.
+    Returns what the user should know of it. What was linked is run once: E0709 if that fails.
     """
     given = in_order(given)
     codes = share_packings([p.code for p in given])
@@ -85,6 +86,7 @@ def link(
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
         _write(folder / manifest.NAME, text.encode())
+        run_once(folder)
     return notes
 
 
@@ -99,7 +101,7 @@ def slug(code: Code) -> str:
 def in_order(given: Sequence[TargetCode]) -> list[TargetCode]:
     """The targets as a bundle lists them: CPUs first. Raises E0707, exit 2, unless they are of one
     graph and of targets that differ in more than features."""
-    graphs = {print_graph(p.code.graph, lambda f: f.header_sha256) for p in given}
+    graphs = {print_graph(p.code.graph, lambda f: f.sha256) for p in given}
     ends = {repr([(e["name"], e["inputs"], e["outputs"]) for e in _entries(p.code)]) for p in given}
     problem = "" if len(graphs) == len(ends) == 1 else "they are not of the same graph"
     targets = [p.code.target.name for p in given]

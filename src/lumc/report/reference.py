@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,17 @@ from lumc.errors import Exit, LumcError
 Arrays = Mapping[str, np.ndarray]
 
 
-def run_original(model: str, inputs: Arrays, entry: str) -> dict[str, Arrays]:
-    """``{framework: outputs}`` for an ONNX file, a Hugging Face folder or a graph.
+def run_original(
+    model: str, inputs: Arrays, entry: str, allowed: Sequence[str] = ()
+) -> dict[str, Arrays]:
+    """``{framework: outputs}`` for an ONNX file, a Hugging Face folder or a graph, whose weights
+    may lie in the folders that are allowed.
 
     Raises E0605 for anything else, E0608 when the framework does not take the inputs.
     """
     path = Path(model)
     if path.suffix == ".lg":
-        return {path.name: _float64(path, inputs, entry)}
+        return {path.name: _float64(path, inputs, entry, allowed)}
     try:
         if path.suffix == ".onnx" and path.is_file():
             return {"onnxruntime": _onnxruntime(path, inputs)}
@@ -36,12 +39,13 @@ def run_original(model: str, inputs: Arrays, entry: str) -> dict[str, Arrays]:
     raise LumcError("E0605", what, exit=Exit.USAGE)
 
 
-def _float64(path: Path, inputs: Arrays, entry: str) -> Arrays:
-    from lumc.artifacts.files import read_graph
+def _float64(path: Path, inputs: Arrays, entry: str, allowed: Sequence[str]) -> Arrays:
+    from lumc.artifacts.files import read_graph, require_near
     from lumc.disk.weights import read_weight
     from lumc.oracle.graph import evaluate
 
     graph = read_graph(str(path), {})
+    require_near(graph, str(path), allowed)
     return evaluate(graph, entry, inputs, lambda w: read_weight(w, Path.cwd()))[0]
 
 
@@ -68,7 +72,8 @@ def _transformers(path: Path, inputs: Arrays) -> Arrays:
     from lumc.frontend.models.huggingface import class_of
 
     kind = getattr(transformers, class_of(path))
-    network = kind.from_pretrained(str(path), attn_implementation="eager").eval()
+    how = {"attn_implementation": "eager", "use_safetensors": True, "local_files_only": True}
+    network = kind.from_pretrained(str(path), **how).eval()  # never a pickle, never the net
     with torch.inference_mode():
         out = network(**{k: torch.from_numpy(np.array(v)) for k, v in inputs.items()})
     return {k: v.numpy() for k, v in out.items() if isinstance(v, torch.Tensor)}

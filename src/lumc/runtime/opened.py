@@ -144,19 +144,23 @@ def check_inputs(inputs: Mapping[str, Any], spec: EntrySpec, say: Say) -> list[A
 
 def check_array(value: Any, want: Tensor, what: str, say: Say) -> Array:
     """A C-ordered array of the wanted shape and dtype; converts only without loss, and says so."""
-    x = np.asarray(value)
-    if x.shape != want.shape:
-        have = ", ".join(map(str, x.shape))
-        raise usage(f"{what} '{want.name}' must be {want}, got shape [{have}]")
-    dtype = want.dtype.numpy
+    x, dtype = np.asarray(value), want.dtype.numpy
+    check_fits(x.shape, x.dtype, want, what)
     if x.dtype != dtype:
-        if not lossless(x.dtype, want.dtype):
-            fix = f"convert it first: {want.name}.astype('{dtype}')"
-            raise usage(f"{what} '{want.name}' must be {want}, got {x.dtype}", fix)
         say(f"{what} '{want.name}': converted from {x.dtype.str} to {want.dtype.value}")
     elif not x.flags.c_contiguous or not x.flags.aligned:
         say(f"{what} '{want.name}': copied, it was not contiguous")
     return np.require(x, dtype, ["C", "A"])
+
+
+def check_fits(shape: tuple[int, ...], have: np.dtype[Any], want: Tensor, what: str) -> None:
+    """Of this shape, and of a dtype that becomes the wanted one without loss; else E0610."""
+    if shape != want.shape:
+        said = ", ".join(map(str, shape))
+        raise usage(f"{what} '{want.name}' must be {want}, got shape [{said}]")
+    if have != want.dtype.numpy and not lossless(have, want.dtype):
+        fix = f"convert it first: {want.name}.astype('{want.dtype.numpy}')"
+        raise usage(f"{what} '{want.name}' must be {want}, got {have}", fix)
 
 
 def lossless(have: np.dtype[Any], want: DType) -> bool:

@@ -133,6 +133,8 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
+    large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
+    files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
     listed = b"".join(struct.pack("<Q", len(f)) + f for f in files)
     (tmp_path / "plans").write_bytes(listed)
     done = subprocess.run([tmp_path / "read", tmp_path / "plans"], capture_output=True, text=True)
@@ -140,6 +142,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     answers = [said(f) for f in files]
     pairs = list(zip(answers, done.stdout.splitlines(), strict=True))  # C does not look at UTF-8
     assert all(a == c or "utf-8" in a for a, c in pairs), [p for p in pairs if p[0] != p[1]]
+    assert "too large together" in answers[-1]
     assert answers.count("good") > 10 and len(set(answers)) > 12
 
 

@@ -65,7 +65,7 @@ def text(base: Path, outputs: str) -> str:
     weights = "".join(f'weight {n} f32[{K}, {K}] "w.safetensors" "{n}"\n' for n in w)
     return (
         "lumc graph 1\n"
-        f'file "w.safetensors" size {file.size} header {file.header_sha256}\n'
+        f'file "w.safetensors" size {file.size} sha256 {file.sha256}\n'
         f"{weights}state s f32[{M}, {K}]\ninput x f32[{M}, {K}]\n\n{layers}{outputs}"
     )
 

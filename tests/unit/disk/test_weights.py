@@ -54,7 +54,7 @@ def dtype_of(array):
 @pytest.mark.parametrize("key", ARRAYS)
 def test_what_safetensors_writes_is_read(saved, key):
     file = weight_file(saved, saved.parent)
-    assert file == WeightFile("m.safetensors", saved.stat().st_size, file.header_sha256)
+    assert file == WeightFile("m.safetensors", saved.stat().st_size, file.sha256)
     array = ARRAYS[key]
     got = read_weight(weight(file, key, dtype_of(array), array.shape), saved.parent)
     assert got.dtype == array.dtype and not (got.size and got.flags.writeable)
@@ -104,7 +104,7 @@ def test_a_changed_file_is_refused(saved):
     refused(
         weight(replace(file, size=file.size + 1), "f16", DType.F16, (7,)), base, changed, "E0503"
     )
-    other = replace(file, header_sha256="0" * 64)
+    other = replace(file, sha256="0" * 64)
     refused(weight(other, "f16", DType.F16, (7,)), base, changed, "E0503")
     raw = saved.read_bytes()
     saved.write_bytes(raw + b"\0")

@@ -73,7 +73,7 @@ def test_binding_some_dims_keeps_the_others():
 def test_weights_keep_their_files():
     text = f"""lumc graph 1
 dim s in 1..4
-file "w" size 9 header {"ab" * 32}
+file "w" size 9 sha256 {"ab" * 32}
 weight w f32[3] "w" "key"
 
 t f32[s, i:3] = contiguous w[i]

@@ -14,7 +14,7 @@ from lumc.graph.text import parse_graph, print_graph
 
 RNG = np.random.default_rng(5)
 TEXT = """lumc graph 1
-file "m.safetensors" size {size} header {header}
+file "m.safetensors" size {size} sha256 {header}
 weight w {leaf}
 t0 {dtype}[i] = contiguous w[i, 0]
 output y = t0
@@ -27,7 +27,7 @@ def weight(folder: Path, values: np.ndarray, leaf: str, how: str) -> Node:
     file = weight_file(folder / "m.safetensors", folder)
     text = TEXT.format(
         size=file.size,
-        header=file.header_sha256,
+        header=file.sha256,
         leaf=f'{leaf} "m.safetensors" "a" {how}',
         dtype=leaf.partition("[")[0],
     )

@@ -23,7 +23,7 @@ WRITTEN = f"""
 lumc graph 1
 dim    b in 1..64          # a batch
 dim    s in 16..2048 multiple 16
-file   "mlp \\"x\\".safetensors" size 1234 header {SHA}
+file   "mlp \\"x\\".safetensors" size 1234 sha256 {SHA}
 
 input  x  f32[b, 784]
 weight w1 f32[784, 128]  "mlp \\"x\\".safetensors" "fc1.weight"
@@ -54,7 +54,7 @@ update kc[q, j + 3, r] = new[q, j, r]
 PRINTED = f"""lumc graph 1
 dim b in 1..64
 dim s in 16..2048 multiple 16
-file "mlp \\"x\\".safetensors" size 1234 header {SHA}
+file "mlp \\"x\\".safetensors" size 1234 sha256 {SHA}
 weight w1 f32[784, 128] "mlp \\"x\\".safetensors" "fc1.weight"
 weight b1 f32[128] "mlp \\"x\\".safetensors" "fc1.bias"
 state kc f16[8, 4096, 64]
@@ -94,7 +94,7 @@ def test_written_text_becomes_canonical_text():
 
 def test_several_entries_share_weights_and_states():
     text = f"""lumc graph 1
-file "w" size 9 header {SHA}
+file "w" size 9 sha256 {SHA}
 weight w f32[3] "w" "w"
 state st f32[3]
 
@@ -199,7 +199,7 @@ ERRORS = [
     ("t f32[] = sum k:3 x[0, k]", "6:19", "E0301", "expected 'of', got 'x'"),
     ("dim a in 1..", "6:13", "E0301", "expected an integer, got the end"),
     ("dim a on 1..2", "6:7", "E0301", "expected 'in'"),
-    ('file "a" size 3 header abc', "6:24", "E0301", "expected 64 hexadecimal digits"),
+    ('file "a" size 3 sha256 abc', "6:24", "E0301", "expected 64 hexadecimal digits"),
     ('file "a\\q" size 3', "6:6", "E0301", "not a string of JSON"),
     ("input 3 f32[3]", "6:7", "E0301", "expected a name, got '3'"),
     ("t f32[i:123456789012345678901] = contiguous x[0, 0]", "6:9", "E0302", "more than 20 digits"),

@@ -246,6 +246,16 @@ def test_a_compile_error_is_readable(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("body", ["__builtin_trap();", "*(volatile int *)8 = lo;"])
+def test_what_is_linked_is_run_once(body: str, tmp_path: Path) -> None:
+    values = (Value("x", DType.F32, (1,), "input"), Value("y", DType.F32, (1,), "output"))
+    code = simple([kernel("k0", 1, body, ("x", "y"))], values, [Launch("k0", ("x", "y"))])
+    with pytest.raises(LumcError, match="does not run: it ended by SIG") as e:
+        build(code, tmp_path / "m.lb", tmp_path)
+    assert e.value.code == "E0709"
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     code, _ = mlp(tmp_path)
     with pytest.raises(LumcError, match="cannot write"):

@@ -338,6 +338,20 @@ def test_damaged_npy_headers(sanitized: Path, made: tuple[Path, Any], tmp_path: 
         assert done.returncode in (0, 2), done.stderr
 
 
+def test_a_huge_input_is_not_read(sanitized: Path, made: tuple[Path, Any], tmp_path: Path) -> None:
+    """It has the size that its header says, without taking any room on the disk."""
+    head = b"{'descr': '<f4', 'fortran_order': False, 'shape': (17179869184,), }\n"
+    with (tmp_path / "x.npy").open("wb") as f:
+        f.write(b"\x93NUMPY\1\0" + len(head).to_bytes(2, "little") + head)
+        f.truncate(10 + len(head) + (1 << 36))
+    done = run(sanitized, made[0], "--input", tmp_path / "x.npy", code=2)
+    assert "must be" in done.stderr
+
+
+def test_check_runs_every_entry(sanitized: Path, made: tuple[Path, Any]) -> None:
+    assert run(sanitized, made[0], "--check").stdout == ""
+
+
 def test_every_dtype_through_files(sanitized: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values, launches, kernels, arrays = [], [], [], {}

@@ -137,7 +137,11 @@ def _shapes(
     dynamic = {}
     for value in inputs:
         for i, d in enumerate(value.type.tensor_type.shape.dim):
-            if not d.HasField("dim_value") or d.dim_value < 0:
+            if d.dim_value < 0:
+                what = f"input '{value.name}' has an extent of {d.dim_value}"
+                fix = "give that dim a name (dim_param) if it is dynamic"
+                raise LumcError("E0311", what, where=path, fix=fix, exit=Exit.CORRUPT)
+            if not d.HasField("dim_value"):
                 dynamic[value.name, i] = clean(d.dim_param or f"{value.name}_{i}")
     unknown = sorted(set(dims) - set(dynamic.values()))
     if unknown:

@@ -152,13 +152,13 @@ struct device {
 extern const struct device cpu_device, cuda_device, metal_device;
 
 /* ---- npy.c */
-struct npy { /* data is NULL when the tensor has no bytes */
+struct npy { /* data is NULL when the tensor has no bytes, or more than were wanted */
   int dtype, rank;
   int64_t shape[MAX_RANK];
   void *data;
   size_t bytes;
 };
-int npy_read(const char *path, struct npy *);
+int npy_read(const char *path, size_t most, struct npy *);
 int npy_write(const char *path, const lumc_tensor *, const void *data);
 int npz_write(const char *path, const lumc_tensor *, void *const *data, size_t n);
 

@@ -7,7 +7,7 @@
 
 static const char usage[] =
     "usage: lumc-run BUNDLE [--input NAME=x.npy].. [-o out.npz | -o NAME=y.npy].. [--entry NAME]\n"
-    "                [--device cuda|metal|cpu] [--threads N] [--repeat N] [--list]\n"
+    "                [--device cuda|metal|cpu] [--threads N] [--repeat N] [--list] [--check]\n"
     "  --input   an input; plain x.npy when there is only one\n"
     "  -o        all outputs as .npz, or one of them as .npy; plain y.npy when there is only one\n"
     "  --entry   which entry to run (the first)\n"
@@ -15,12 +15,13 @@ static const char usage[] =
     "  --threads threads of a CPU (1)\n"
     "  --repeat  run N times and print the minimum and the median time\n"
     "  --list    print inputs, outputs and states, and run nothing\n"
+    "  --check   run every entry once, on zeros\n"
     "exit codes: 0 ok, 1 failed, 2 usage, 5 corrupt bundle, 7 this machine cannot run it\n";
 
 struct options {
   const char *bundle, *entry, *device;
   char **inputs, **outputs; /* as written on the command line */
-  int n_inputs, n_outputs, threads, repeat, list;
+  int n_inputs, n_outputs, threads, repeat, list, check;
 };
 
 static void shape_text(const lumc_tensor *t, char *out, size_t size) {
@@ -49,6 +50,8 @@ static int parse(int argc, char **argv, struct options *o) {
     int code = LUMC_OK;
     if (!strcmp(arg, "--list"))
       o->list = 1;
+    else if (!strcmp(arg, "--check"))
+      o->check = 1;
     else if (!strcmp(arg, "--input") || !strcmp(arg, "-i"))
       o->inputs[o->n_inputs++] = argv[++i];
     else if (!strcmp(arg, "-o"))
@@ -104,9 +107,9 @@ static int read_input(struct job *j, const char *spec) {
   int i = find(lumc_input, j, j->n_inputs, spec, "input", &file);
   if (i < 0) return LUMC_USAGE;
   if (j->inputs[i]) return lumc_fail(LUMC_USAGE, "input '%s' is given twice", spec);
-  int code = npy_read(file, &got);
-  if (code) return code;
   const lumc_tensor *t = lumc_input(j->model, j->entry, i);
+  int code = npy_read(file, t->bytes, &got);
+  if (code) return code;
   /* uint16 files hold bf16 patterns; there is no such tensor type otherwise */
   int same = got.dtype == t->dtype && got.rank == t->rank;
   for (int k = 0; same && k < t->rank; ++k) same = got.shape[k] == t->shape[k];
@@ -188,21 +191,48 @@ static void list(const lumc *m) {
   for (int i = 0; i < lumc_states(m); ++i) list_one("state", lumc_state(m, i));
 }
 
-static int run(const struct options *o, struct job *j) {
-  int code = LUMC_OK;
-  j->entry = o->entry ? lumc_entry(j->model, o->entry) : 0;
-  if (j->entry < 0)
-    return lumc_fail(LUMC_USAGE, "no entry '%s'; see lumc-run BUNDLE --list", o->entry);
-  j->n_inputs = lumc_inputs(j->model, j->entry);
-  j->n_outputs = lumc_outputs(j->model, j->entry);
+static int start(struct job *j, int entry) {
+  j->entry = entry;
+  j->n_inputs = lumc_inputs(j->model, entry);
+  j->n_outputs = lumc_outputs(j->model, entry);
   j->inputs = calloc((size_t)j->n_inputs + 1, sizeof *j->inputs);
   j->outputs = calloc((size_t)j->n_outputs + 1, sizeof *j->outputs);
   if (!j->inputs || !j->outputs) return lumc_fail(LUMC_FAILED, "out of memory");
+  for (int i = 0; i < j->n_outputs; ++i)
+    if (!(j->outputs[i] = malloc(lumc_output(j->model, entry, i)->bytes + 1)))
+      return lumc_fail(LUMC_FAILED, "out of memory");
+  return LUMC_OK;
+}
+
+static void end(struct job *j) {
+  for (int i = 0; j->inputs && i < j->n_inputs; ++i) free(j->inputs[i]);
+  for (int i = 0; j->outputs && i < j->n_outputs; ++i) free(j->outputs[i]);
+  free(j->inputs);
+  free(j->outputs);
+  j->inputs = j->outputs = NULL;
+}
+
+static int check(struct job *j) {
+  int code = LUMC_OK;
+  for (int e = 0; e < lumc_entries(j->model) && !code; ++e) {
+    code = start(j, e);
+    for (int i = 0; i < j->n_inputs && !code; ++i)
+      if (!(j->inputs[i] = calloc(1, lumc_input(j->model, e, i)->bytes + 1)))
+        code = lumc_fail(LUMC_FAILED, "out of memory");
+    if (!code)
+      code = lumc_run(j->model, e, (const void *const *)j->inputs, j->outputs);
+    end(j);
+  }
+  return code;
+}
+
+static int run(const struct options *o, struct job *j) {
+  int entry = o->entry ? lumc_entry(j->model, o->entry) : 0;
+  if (entry < 0)
+    return lumc_fail(LUMC_USAGE, "no entry '%s'; see lumc-run BUNDLE --list", o->entry);
+  int code = start(j, entry);
   for (int i = 0; i < o->n_inputs && !code; ++i) code = read_input(j, o->inputs[i]);
   if (!code) code = check_inputs(j);
-  for (int i = 0; i < j->n_outputs && !code; ++i)
-    if (!(j->outputs[i] = malloc(lumc_output(j->model, j->entry, i)->bytes + 1)))
-      code = lumc_fail(LUMC_FAILED, "out of memory");
   if (!code) code = repeat(j, o->repeat, o->threads);
   for (int i = 0; i < o->n_outputs && !code; ++i) code = write_output(j, o->outputs[i]);
   return code;
@@ -219,12 +249,10 @@ int main(int argc, char **argv) {
       o.inputs && o.outputs ? parse(argc, argv, &o) : lumc_fail(LUMC_FAILED, "out of memory");
   if (!code) code = lumc_open_on(o.bundle, o.device, o.threads, &j.model);
   if (!code && o.list) list(j.model);
-  if (!code && !o.list) code = run(&o, &j);
+  if (!code && o.check) code = check(&j);
+  if (!code && !o.list && !o.check) code = run(&o, &j);
   if (code) fprintf(stderr, "lumc-run: %s\n", lumc_error());
-  for (int i = 0; j.inputs && i < j.n_inputs; ++i) free(j.inputs[i]);
-  for (int i = 0; j.outputs && i < j.n_outputs; ++i) free(j.outputs[i]);
-  free(j.inputs);
-  free(j.outputs);
+  end(&j);
   lumc_close(j.model);
   free(o.inputs);
   free(o.outputs);

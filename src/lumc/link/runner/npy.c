@@ -60,7 +60,7 @@ static int parse_header(const char *path, const char *header, struct npy *t) {
   return LUMC_OK;
 }
 
-static int read_open(const char *path, FILE *f, struct npy *t) {
+static int read_open(const char *path, FILE *f, size_t most, struct npy *t) {
   uint8_t head[12];
   char header[65536];
   struct stat s;
@@ -78,20 +78,21 @@ static int read_open(const char *path, FILE *f, struct npy *t) {
   if (code) return code;
   if (fstat(fileno(f), &s) || (uint64_t)s.st_size != start + n + t->bytes)
     return lumc_fail(LUMC_USAGE, "%s: does not have the size that its shape needs", path);
-  if (t->bytes && !(t->data = malloc(t->bytes)))
+  if (!t->bytes || t->bytes > most) return LUMC_OK;
+  if (!(t->data = malloc(t->bytes)))
     return lumc_fail(LUMC_FAILED, "cannot allocate %zu bytes", t->bytes);
-  if (t->bytes && fread(t->data, 1, t->bytes, f) != t->bytes) {
+  if (fread(t->data, 1, t->bytes, f) != t->bytes) {
     free(t->data);
     return lumc_fail(LUMC_USAGE, "%s: is truncated", path);
   }
   return LUMC_OK;
 }
 
-int npy_read(const char *path, struct npy *t) {
+int npy_read(const char *path, size_t most, struct npy *t) {
   memset(t, 0, sizeof *t);
   FILE *f = fopen(path, "rb");
   if (!f) return lumc_fail(LUMC_USAGE, "cannot open %s: %s", path, strerror(errno));
-  int code = read_open(path, f, t);
+  int code = read_open(path, f, most, t);
   fclose(f);
   return code;
 }

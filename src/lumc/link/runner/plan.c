@@ -104,7 +104,12 @@ static void tensor(struct cursor *c, lumc_tensor *t) {
 static lumc_tensor *tensors(struct cursor *c, size_t *n) {
   *n = count(c, 4);
   lumc_tensor *list = table(c, *n, sizeof *list);
-  for (size_t i = 0; i < *n && !c->bad; ++i) tensor(c, &list[i]);
+  uint64_t total = 0; /* with room for each to start at a page */
+  for (size_t i = 0; i < *n && !c->bad; ++i) {
+    tensor(c, &list[i]);
+    total += list[i].bytes + 4096;
+    if (total > MAX_BYTES && !c->bad) c->bad = "the tensors are too large together";
+  }
   return list;
 }
 

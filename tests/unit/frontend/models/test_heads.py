@@ -94,6 +94,27 @@ def test_a_head(tmp_path: Path, name: str) -> None:
     assert list(got) == NAMES.get(name.partition("For")[2], ["logits"])
 
 
+def test_only_safetensors_of_this_folder_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, asked = saved(tmp_path / "m", "BertForSequenceClassification"), dict[str, Any]()
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+
+    def from_pretrained(_: str, **how: Any) -> None:
+        asked.update(how)
+        raise OSError("seen")
+
+    kind = transformers.BertForSequenceClassification
+    monkeypatch.setattr(kind, "from_pretrained", from_pretrained)
+    with pytest.raises(LumcError, match="seen"):
+        run_original(str(folder), dict(GIVEN), "main")
+    assert asked["use_safetensors"] is asked["local_files_only"] is True
+    torch.save({}, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(LumcError, match=r"no model\.safetensors"):
+        run_original(str(folder), dict(GIVEN), "main")
+
+
 @pytest.mark.parametrize("labels", [1, 2, 5])
 def test_the_number_of_labels(tmp_path: Path, labels: int) -> None:
     folder = saved(tmp_path / "m", "BertForSequenceClassification", num_labels=labels)

@@ -1,0 +1,111 @@
+"""Inputs, outputs and states in files. What an .npy or .npz says of itself is checked against what
+is wanted before anything is allocated."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+from numpy.lib import format as npy
+
+from lumc.disk.artifact import atomic
+from lumc.errors import Exit, LumcError
+
+if TYPE_CHECKING:
+    from lumc.graph.tensor import Tensor
+
+Arrays = dict[str, np.ndarray]
+NEITHER = "not an .npy or .npz file"
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> Arrays:
+    """Arrays from ``[NAME=]FILE`` arguments; a bare .npy is the single input. ``what`` they are:
+    input or state. Raises E0601 to E0603, and E0610 for another shape or dtype."""
+    out: Arrays = {}
+    known = {t.name: t for t in wanted}
+    for item in files:
+        name, sign, file = item.partition("=")
+        if not sign:
+            name, file = "", item
+        try:
+            with Path(file).open("rb") as f:
+                if f.read(2) == b"PK":
+                    with zipfile.ZipFile(f) as z:
+                        out |= _members(z, known, what)
+                else:
+                    name = _named(name or _only(known, file), known)
+                    size = os.fstat(f.fileno()).st_size
+                    out[name] = _array(f, size, known[name], what)
+        except OSError as e:
+            said = e.strerror or NEITHER
+            raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.USAGE) from None
+        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as e:
+            said = str(e).partition("\n")[0]
+            raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
+    return out
+
+
+def _only(known: Mapping[str, Tensor], file: str) -> str:
+    if len(known) == 1:
+        return next(iter(known))
+    fix = f"name it: --input NAME={file}; inputs are {', '.join(known)}"
+    raise LumcError("E0601", f"which input is {file}?", fix=fix, exit=Exit.USAGE)
+
+
+def _named(name: str, known: Mapping[str, Tensor]) -> str:
+    if name in known:
+        return name
+    fix = f"inputs: {', '.join(known)}"
+    raise LumcError("E0602", f"no input named {name}", fix=fix, exit=Exit.USAGE)
+
+
+def _members(z: zipfile.ZipFile, known: Mapping[str, Tensor], what: str) -> Arrays:
+    out: Arrays = {}
+    for info in z.infolist():
+        name = _named(info.filename.removesuffix(".npy"), known)
+        with z.open(info) as f:
+            out[name] = _array(f, info.file_size, known[name], what)
+    return out
+
+
+def _array(f: IO[bytes], size: int, want: Tensor, what: str) -> np.ndarray:
+    """The array of an .npy of so many bytes. Raises ValueError."""
+    from lumc.runtime.opened import check_fits
+
+    f.seek(0)
+    if f.read(len(npy.MAGIC_PREFIX)) != npy.MAGIC_PREFIX:
+        raise ValueError(NEITHER)
+    f.seek(0)
+    version = npy.read_magic(f)
+    if version not in HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of .npy is not supported")
+    try:
+        shape, _, dtype = HEADERS[version](f)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise ValueError("its header cannot be read") from None
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    check_fits(shape, dtype, want, what)
+    if prod(shape) * dtype.itemsize != size - f.tell():
+        raise ValueError("it does not have the size that its shape needs")
+    f.seek(0)
+    return npy.read_array(f, allow_pickle=False)
+
+
+def write_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """An .npz of all, or an .npy of the only one."""
+    if path.endswith(".npz"):
+        with atomic(path) as f:
+            np.savez(f, **arrays)
+    elif len(arrays) == 1:
+        with atomic(path) as f:
+            np.save(f, next(iter(arrays.values())))
+    else:
+        what = f"{len(arrays)} outputs do not fit in {path}"
+        raise LumcError("E0604", what, fix="write an .npz", exit=Exit.USAGE)

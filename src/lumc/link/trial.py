@@ -1,0 +1,30 @@
+"""What was linked is opened and run once, on zeros, before anybody is told that it is there."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+from lumc.errors import Exit, LumcError
+
+TIMEOUT_S = 600
+
+
+def run_once(folder: Path) -> None:
+    """Every entry of a bundle, by its own runner, on the best device; nothing on a machine that
+    cannot run any of it. Raises E0709 when it crashes, is refused or does not end."""
+    command = [str(folder / "bin" / "lumc-run"), str(folder), "--check"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S)
+        code, said = done.returncode, done.stderr.decode(errors="replace").strip()
+    except subprocess.TimeoutExpired:
+        code, said = int(Exit.FAILED), f"one run takes more than {TIMEOUT_S} s"
+    except OSError:  # a runner for another architecture
+        return
+    if code < 0:
+        said = f"it ended by {signal.Signals(-code).name}"
+    if code and (code != Exit.TOOLCHAIN or "cannot load" in said):
+        what = f"the bundle was linked, but does not run: {said.removeprefix('lumc-run: ')}"
+        fix = "try another compiler (--cc), or report it with the .lk file"
+        raise LumcError("E0709", what, fix=fix)
