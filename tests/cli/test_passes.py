@@ -246,6 +246,16 @@ def test_verify_ends_with_3_on_a_difference(matmul: Lumc) -> None:
     assert "FAIL" in matmul.fails(3, "verify", "bad.lb")
 
 
+def test_an_update_of_nothing(lumc: Lumc) -> None:
+    update = "update s[a + 9, b + 6] = x[a, b]"
+    text = f"lumc graph 1\nstate s f32[13, 48]\ninput x f32[0, 17]\n{update}\n"
+    Path("m.lg").write_text(text)
+    lumc("search", "m.lg", "-o", "m.ls")
+    lumc("profile", "--estimate", "m.ls", "-o", "m.lp")
+    lumc("codegen", "m.lp", "-o", "m.lk")
+    assert json.loads(Path("m.lk").read_text())["entries"][0]["launches"] == []
+
+
 def test_interrupted_commands_leave_no_torn_file(matmul: Lumc) -> None:
     """Killed after a while, over and over: a file is absent, old or complete, never half."""
     matmul("compile", "--estimate", "m.lg", "-o", "whole.lb")

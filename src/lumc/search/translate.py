@@ -361,4 +361,5 @@ def reduction(op: Op, over: Expr, extent: int, body: Expr) -> Expr:
     if op is Op.MAX:
         return body
     kind = term.dtype(body)
-    return term.binary("mul", term.const(kind.number(extent), kind), body)
+    count = term.const(kind.number(extent), kind)
+    return binary(Op.MUL, count, body) if body.kind == "const" else term.binary("mul", count, body)

@@ -215,7 +215,8 @@ def cheapest(graph: EGraph, allowed: Sequence[tuple[int, ENode]]) -> Choice:
 def _as_trees(
     members: Mapping[int, Sequence[tuple[ENode, float]]],
 ) -> tuple[dict[int, float], dict[int, ENode]]:
-    """Price and node of every class when nothing is shared."""
+    """Price and node of every class when nothing is shared: more than that of any part, even where
+    that is too large to count the node itself."""
     price: dict[int, float] = {}
     chosen: dict[int, ENode] = {}
     changed = True
@@ -223,7 +224,8 @@ def _as_trees(
         changed = False
         for c, nodes in members.items():
             for node, own in nodes:
-                total = own + sum(price.get(k, math.inf) for k in node.below)
+                below = [price.get(k, math.inf) for k in node.below]
+                total = max([own + sum(below), *(math.nextafter(us, math.inf) for us in below)])
                 if total < price.get(c, math.inf) * (1 - 1e-12):
                     price[c], chosen[c], changed = total, node, True
     return price, chosen

@@ -14,6 +14,7 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.graph.expr import subterms
 from lumc.graph.graph import Graph, Node
+from lumc.graph.text import parse_graph
 from lumc.kernel.term import Kernel
 from lumc.kernel.term import dtype as dtype_of
 from lumc.oracle.term import evaluate_kernel
@@ -336,3 +337,11 @@ def test_sets_of_reductions_are_found_at_any_depth() -> None:
         y = (y + x).sin() if i % 12 else y * (y * x).sum()
     g.output("y", y)
     check(g.graph())
+
+
+def test_a_sum_whose_price_hides_that_of_its_parts() -> None:
+    """Beside 2^50 loads no float has room for the operation that adds them."""
+    n = 1 << 50
+    text = f"lumc graph 1\ninput x f32[{n}]\ny f32[] = sum i:{n} of x[i]\noutput y = y\n"
+    (region,) = found(parse_graph(text)).regions
+    assert region.variants
