@@ -10,6 +10,7 @@ import warnings
 import click
 
 from lumc import __version__
+from lumc.bounds import BOUNDS, Bounds
 from lumc.cli import bundles, cache, passes, reports
 from lumc.errors import Exit, LumcError
 
@@ -44,7 +45,11 @@ def main() -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="lumc")
-def commands() -> None:
+@click.option(
+    "--max-seconds", type=click.FloatRange(0.1), help="Of the processor, for each pass: 600."
+)
+@click.option("--max-gb", type=click.FloatRange(0.1), help="Of memory; default: what is here.")
+def commands(max_seconds: float | None, max_gb: float | None) -> None:
     """Make neural networks fast by search.
 
     \b
@@ -54,6 +59,9 @@ def commands() -> None:
 
     'compile' is search | profile | codegen | link; every pass reads one file and writes one file.
     """
+    bounds = Bounds()
+    nbytes = int(max_gb * (1 << 30)) if max_gb else bounds.nbytes
+    BOUNDS.set(Bounds(max_seconds or bounds.seconds, nbytes))
 
 
 for command in (

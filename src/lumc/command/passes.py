@@ -144,7 +144,7 @@ def profile(
     with traced("profile", verbose, trace) as log:
         with log.step("read"):
             space, digest = files.space_from_text(*artifact.read_text(source), source)
-        with log.step("profile"):
+        with log.step("profile", parse_seconds(options.budget)):
             plan = make_plan(space, options, log)
         files.write(plan, digest, output)
 
@@ -296,7 +296,7 @@ def _code_for(
         space = make_space(graph, target, options.max_nodes)
     report_space(space, log)
     digest = _keep(space, files.graph_digest(graph), keep, f"{stem}.ls")
-    with log.step("profile"):
+    with log.step("profile", parse_seconds(options.profile.budget)):
         plan = make_plan(space, options.profile, log)
     digest = _keep(plan, digest, keep, f"{stem}.lp")
     with log.step("codegen"):

@@ -27,9 +27,8 @@ from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
-from lumc.link import cuda, mac, toolchain
+from lumc.link import cuda, mac, toolchain, trial
 from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
-from lumc.link.trial import run_once
 
 # of runner/, and main for lumc-run
 LIBRARY = (
@@ -86,7 +85,7 @@ def link(
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
         _write(folder / manifest.NAME, text.encode())
-        run_once(folder)
+        trial.run_once(folder)
     return notes
 
 

@@ -1,0 +1,67 @@
+"""What a pass may take, so that a hostile file costs a message and not the machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from lumc.errors import LumcError
+
+LOOK_S = 0.2  # of the processor, between two looks at what was taken
+UNIT = 1 if sys.platform == "darwin" else 1 << 10  # bytes, of what the system says of memory
+
+
+class Bounds(NamedTuple):
+    """Of one pass: seconds of the processor, without those of compilers and of workers, which have
+    limits of their own; and memory, by default all that the machine has."""
+
+    seconds: float = 600.0
+    nbytes: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+BOUNDS = ContextVar[Bounds]("bounds")
+
+
+class _Exceeded(BaseException):
+    """No error: who looks for failed candidates on the way must not take it for one."""
+
+
+@contextmanager
+def bounded(what: str, extra_s: float = 0.0) -> Iterator[None]:
+    """A block within the bounds, and so many seconds more. Raises E0206 when it exceeds them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    bounds = BOUNDS.get(Bounds())
+    seconds, start_s = bounds.seconds + extra_s, time.process_time()
+
+    def look(*_: object) -> None:
+        if time.process_time() - start_s > seconds:
+            raise _Exceeded(f"takes more than {seconds:g} s of the processor", "--max-seconds")
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT > bounds.nbytes:
+            gigabytes = f"{bounds.nbytes / (1 << 30):.3g} GB"
+            raise _Exceeded(f"needs more than {gigabytes} of memory", "--max-gb")
+
+    before = signal.signal(signal.SIGPROF, look)
+    try:
+        signal.setitimer(signal.ITIMER_PROF, min(LOOK_S, seconds), LOOK_S)
+        yield
+    except _Exceeded as e:
+        raise exceeded(what, *e.args) from None
+    except MemoryError:
+        raise exceeded(what, "needs more memory than there is", "--max-gb") from None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def exceeded(what: str, said: str, option: str) -> LumcError:
+    return LumcError("E0206", f"{what} {said}", fix=f"lumc {option} N, if it is worth that")
