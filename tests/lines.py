@@ -85,7 +85,7 @@ PARTS = (
     Part("what is right", ("oracle",), 550),
     Part("where candidates run", ("lab",), 520),
     Part("bundles from Python", ("runtime",), 1200),
-    Part("files", ("disk", "artifacts"), 700, 600),
+    Part("files", ("disk", "artifacts"), 702, 600),
     Part("models arrive", ("frontend",), 6750),
     Part("commands, reports", ("cli", "command", "report", "*.py"), 3730, 3600),
 )

@@ -50,6 +50,8 @@ def check_terms(
             b = known.get(e.attr[0])
             if b is None or b.dtype.value != e.attr[1] or len(b.shape) != len(e.kids):
                 raise ValueError(f"load from {e.attr[0]} does not fit any buffer")
+        if e.kind == "lin" and 0 in e.attr[1]:
+            raise ValueError("an index has a part that does not count")
         if e.kind == "lin" and not _by_data(e) and _reach(e, spans) > largest:
             raise ValueError("an index overflows")
         sums = [k for k in subterms(e.kids[0]) if k.kind == "lin"] if e.kind == "guard" else []
