@@ -287,9 +287,13 @@ def test_many_axes() -> None:
 
 
 def test_hostile_names_never_reach_the_source() -> None:
-    k = kernel("k */ int main(", "for", {"for": 8}, x("x", "for"), {"x": (8,)})
-    text = print_kernel(lower(k, default_schedule(k, TARGET), TARGET), "k")
-    assert "long for" not in text and "*/ int main" not in text
+    """Words of C are renamed; what would end a comment is refused."""
+    k = kernel("k", "for", {"for": 8}, x("x", "for"), {"x": (8,)})
+    program = lower(k, default_schedule(k, TARGET), TARGET)
+    assert "long for" not in print_kernel(program, "k")
+    with pytest.raises(LumcError) as e:
+        lower(replace(k, name="k */ int main("), default_schedule(k, TARGET), TARGET)
+    assert e.value.code == "E0410"
 
 
 SCRIPT = """
