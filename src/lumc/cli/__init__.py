@@ -10,9 +10,9 @@ import warnings
 import click
 
 from lumc import __version__
-from lumc.bounds import BOUNDS, Bounds
 from lumc.cli import bundles, cache, passes, reports
 from lumc.errors import Exit, LumcError
+from lumc.limits import LIMITS, Limits
 
 
 def main() -> None:
@@ -46,9 +46,11 @@ def main() -> None:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="lumc")
 @click.option(
-    "--max-seconds", type=click.FloatRange(0.1), help="Of the processor, for each pass: 600."
+    "--max-seconds",
+    type=click.FloatRange(0.1),
+    help="CPU time of each pass; default: 600.",
 )
-@click.option("--max-gb", type=click.FloatRange(0.1), help="Of memory; default: what is here.")
+@click.option("--max-gb", type=click.FloatRange(0.1), help="Memory of each pass; default: all.")
 def commands(max_seconds: float | None, max_gb: float | None) -> None:
     """Make neural networks fast by search.
 
@@ -59,9 +61,9 @@ def commands(max_seconds: float | None, max_gb: float | None) -> None:
 
     'compile' is search | profile | codegen | link; every pass reads one file and writes one file.
     """
-    bounds = Bounds()
-    nbytes = int(max_gb * (1 << 30)) if max_gb else bounds.nbytes
-    BOUNDS.set(Bounds(max_seconds or bounds.seconds, nbytes))
+    limits = Limits()
+    nbytes = int(max_gb * (1 << 30)) if max_gb else limits.nbytes
+    LIMITS.set(Limits(max_seconds or limits.seconds, nbytes))
 
 
 for command in (

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from lumc.bounds import bounded
 from lumc.disk import artifact
 from lumc.errors import LumcError
+from lumc.limits import limited
 
 if TYPE_CHECKING:
     from lumc.report.trace import Trace
@@ -31,9 +31,9 @@ class Log:
 
     @contextmanager
     def step(self, name: str, extra_s: float = 0.0) -> Iterator[None]:
-        """Time a step, said with -v, and keep it within its bounds and so many seconds more."""
+        """Time a step, said with -v, and keep it within its limits and so many seconds more."""
         start = time.perf_counter()
-        with bounded(name, extra_s), self.trace.span(name, "pass") if self.trace else nullcontext():
+        with limited(name, extra_s), self.trace.span(name, "pass") if self.trace else nullcontext():
             yield
         self(1, f"{name:<8} {time.perf_counter() - start:6.2f} s")
 

@@ -8,7 +8,6 @@ and the caller runs this in a process that it can kill.
 from __future__ import annotations
 
 import math
-import resource
 import sys
 import time
 from collections import Counter
@@ -27,6 +26,7 @@ import numpy as np
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import INDEX_KINDS, dtype
+from lumc.process import resident
 from lumc.search.egraph import LITERALS, EGraph, freeze
 
 RULES = Path(__file__).parent / "rules"
@@ -164,17 +164,6 @@ class Spent:
     def nbytes(self) -> int:
         """Bytes of memory that it holds more than at the start."""
         return resident() - self.start_bytes
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds; its peak where the system tells no more. (Linux
-    knows more, and must be asked: there a new program begins with the peak of the one before.)"""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize()
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak << 10
 
 
 # ---- terms as egglog text

@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from lumc import process
 from lumc.command.passes import report_space
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
@@ -74,7 +75,7 @@ def test_memory_is_what_a_process_holds(monkeypatch: pytest.MonkeyPatch) -> None
     held = np.ones(20_000_000)
     assert held.nbytes * 0.9 < spent.nbytes() < held.nbytes * 1.5
     monkeypatch.setattr(Path, "read_text", Mock(side_effect=FileNotFoundError))
-    assert saturate.resident() > held.nbytes  # the peak
+    assert process.resident() > held.nbytes  # the peak
 
 
 def test_other_work_of_the_machine_does_not_change_what_is_found() -> None:

@@ -10,15 +10,16 @@ from contextlib import suppress
 import pytest
 
 from commands import Lumc
-from lumc.bounds import BOUNDS, Bounds, bounded
 from lumc.errors import LumcError
+from lumc.limits import LIMITS, LOOK_S, Limits, limited
+from lumc.process import resident
 
 
 @pytest.fixture
-def bounds() -> Iterator[None]:
-    token = BOUNDS.set(Bounds())
+def limits() -> Iterator[None]:
+    token = LIMITS.set(Limits())
     yield
-    BOUNDS.reset(token)
+    LIMITS.reset(token)
 
 
 def stubborn() -> None:
@@ -29,44 +30,56 @@ def stubborn() -> None:
             sum(range(1000))
 
 
-def test_time_of_the_processor(bounds: None) -> None:
-    BOUNDS.set(Bounds(seconds=0.2))
+def test_time_of_the_processor(limits: None) -> None:
+    LIMITS.set(Limits(seconds=0.2))
     start = time.process_time()
     with (
         pytest.raises(LumcError, match=r"search takes more than 0\.3 s") as e,
-        bounded("search", 0.1),
+        limited("search", 0.1),
     ):
         stubborn()
     assert e.value.code == "E0206" and 0.2 < time.process_time() - start < 3
 
 
-def test_waiting_costs_nothing(bounds: None) -> None:
-    BOUNDS.set(Bounds(seconds=0.2))
-    with bounded("profile"):
+def test_waiting_costs_nothing(limits: None) -> None:
+    LIMITS.set(Limits(seconds=0.2))
+    with limited("profile"):
         time.sleep(0.5)
 
 
-def test_memory(bounds: None) -> None:
-    BOUNDS.set(Bounds(nbytes=1 << 20))
+def test_memory(limits: None) -> None:
+    LIMITS.set(Limits(nbytes=1 << 20))
     with (
         pytest.raises(LumcError, match=r"codegen needs more than 0\.000977 GB"),
-        bounded("codegen"),
+        limited("codegen"),
     ):
         stubborn()
-    with pytest.raises(LumcError, match="codegen needs more memory"), bounded("codegen"):
+    with pytest.raises(LumcError, match="codegen needs more memory"), limited("codegen"):
         raise MemoryError
 
 
-def test_all_is_as_it_was(bounds: None) -> None:
+def test_memory_that_was_held_before_is_not_counted(limits: None) -> None:
+    """Nor that of the program before this one, of which its peak tells."""
+    held = bytearray(256 << 20)
+    held[:: 1 << 12] = bytes(len(range(0, len(held), 1 << 12)))  # every page
+    del held
+    LIMITS.set(Limits(nbytes=resident() + (128 << 20)))
+    with limited("search", 10.0):
+        end = time.process_time() + 3 * LOOK_S
+        while time.process_time() < end:
+            pass
+
+
+def test_all_is_as_it_was(limits: None) -> None:
     before = signal.getsignal(signal.SIGPROF)
     for error in (ValueError, KeyboardInterrupt):
-        with pytest.raises(error), bounded("link"):
+        with pytest.raises(error), limited("link"):
             raise error
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
     assert signal.getsignal(signal.SIGPROF) == before
 
 
-def test_the_command_line(bounds: None, lumc: Lumc) -> None:
+def test_the_command_line(limits: None, lumc: Lumc) -> None:
     lines = [f"t{i} f32[i:8] = add x[i], {i}.5\noutput y{i} = t{i}" for i in range(800)]
     text = "lumc graph 1\ninput x f32[8]\n" + "\n".join(lines) + "\n"
     (lumc.folder / "m.lg").write_text(text)

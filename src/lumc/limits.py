@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,12 +12,12 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from lumc.errors import LumcError
+from lumc.process import resident
 
 LOOK_S = 0.2  # of the processor, between two looks at what was taken
-UNIT = 1 if sys.platform == "darwin" else 1 << 10  # bytes, of what the system says of memory
 
 
-class Bounds(NamedTuple):
+class Limits(NamedTuple):
     """Of one pass: seconds of the processor, without those of compilers and of workers, which have
     limits of their own; and memory, by default all that the machine has."""
 
@@ -27,7 +25,7 @@ class Bounds(NamedTuple):
     nbytes: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-BOUNDS = ContextVar[Bounds]("bounds")
+LIMITS = ContextVar[Limits]("limits")
 
 
 class _Exceeded(BaseException):
@@ -35,19 +33,19 @@ class _Exceeded(BaseException):
 
 
 @contextmanager
-def bounded(what: str, extra_s: float = 0.0) -> Iterator[None]:
-    """A block within the bounds, and so many seconds more. Raises E0206 when it exceeds them."""
+def limited(what: str, extra_s: float = 0.0) -> Iterator[None]:
+    """A block within the limits, and so many seconds more. Raises E0206 when it exceeds them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    bounds = BOUNDS.get(Bounds())
-    seconds, start_s = bounds.seconds + extra_s, time.process_time()
+    limits = LIMITS.get(Limits())
+    seconds, start_s = limits.seconds + extra_s, time.process_time()
 
     def look(*_: object) -> None:
         if time.process_time() - start_s > seconds:
             raise _Exceeded(f"takes more than {seconds:g} s of the processor", "--max-seconds")
-        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT > bounds.nbytes:
-            gigabytes = f"{bounds.nbytes / (1 << 30):.3g} GB"
+        if resident() > limits.nbytes:
+            gigabytes = f"{limits.nbytes / (1 << 30):.3g} GB"
             raise _Exceeded(f"needs more than {gigabytes} of memory", "--max-gb")
 
     before = signal.signal(signal.SIGPROF, look)
