@@ -27,7 +27,8 @@ from lumc.search.explore import find_regions
 ROOT = Path(__file__).parents[2]
 TARGET = resolve_target("cpu:x86-64-v3")
 MOST = 2.3  # times the steps for twice the nodes
-NODES = {"chain": 500, "slices": 500, "nested": 400, "layers": 100}  # several full regions
+NODES = {"chain": 250, "slices": 250, "nested": 400, "layers": 50}  # several full regions
+DEEP = 4  # times as many
 
 
 def _bench(name: str) -> Any:
@@ -85,12 +86,14 @@ def of_passes(graph: Graph) -> dict[str, int]:
     return out
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(DEEP, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("name", NODES)
 def test_twice_the_nodes_take_twice_the_steps(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(translate, "MAX_VIEWS", 8)  # many regions of few nodes
-    few, many = (of_passes(_graph(name, n, tmp_path)) for n in (NODES[name], 2 * NODES[name]))
+    nodes = times * NODES[name]
+    few, many = (of_passes(_graph(name, n, tmp_path)) for n in (nodes, 2 * nodes))
     grown = {k: round(many[k] / few[k], 2) for k in few}
     assert max(grown.values()) <= MOST, grown
 

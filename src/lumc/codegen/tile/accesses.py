@@ -3,8 +3,9 @@ first tile of all loops, the last whole one and the last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -89,7 +90,8 @@ class Accesses:
         s: Scope,
         seen: Mapping[str, _Seen],
     ) -> Iterator[str]:
-        """Every index of an access lies inside, in all tiles that differ."""
+        """Every index of an access lies inside, in all tiles that differ; what it reaches is
+        added to what is ``seen``."""
         origins, shape = [d.origin for d in place.dims], tuple(d.size for d in place.dims)
         index = tuple(add(i, mul(o, -1)) for i, o in zip(e.kids, origins, strict=True))
         own = free((*index, *(g.index for g in guards)))
@@ -102,25 +104,18 @@ class Accesses:
             return
         if any(x.kind == "dyn" for x in below):
             return  # ``kernel.inside`` proves these, with the guards that the kernel has
-        tiles = list(tiles_of(used, s))
-        for i, now in enumerate(tiles):
-            moved, sizes = dict(now), dict[str, int]()
-            for a in own:
-                lo, end = _values(ranges[a], now, s.cases.get(a))
-                moved[axis(a)], sizes[a] = add(axis(a), lo), end - lo
-            if min(sizes.values(), default=1) < 1:
-                continue
-            here = tuple(substitute(i, moved) for i in index)
-            bound = tuple(Bound(substitute(g.index, moved), g.lo, g.hi) for g in guards)
-            if not lies_inside(here, bound, shape, tuple(sorted(sizes.items()))):
-                at = ", ".join(f"{k} = {v}" for k, v in now.items())
-                yield f"leaves {place.name}{list(shape)} with {text(e, SHOWN)} {at}"
-                return
-            if guards or (seen is self.read and sum(len(x.free) for x in here) > len(sizes)):
-                continue  # what is read is no box of elements
-            all_of = {a: (0, n - 1) for a, n in sizes.items()}
-            for tile in (t for t, at in ((FIRST, 0), (LAST, len(tiles) - 1)) if at == i):
-                seen[tile].add(place.name, [bounds(x, all_of) for x in here], prod(sizes.values()))
+        reached = reach(
+            index,
+            guards,
+            shape,
+            tuple((a, ranges[a], s.cases.get(a)) for a in sorted(own)),
+            tuple(s.loops[a] for a in sorted(used)),
+            seen is self.read,
+        )
+        if reached.escapes is not None:
+            yield f"leaves {place.name}{list(shape)} with {text(e, SHOWN)} {reached.escapes}"
+        for tile, spans, points in reached.ends:
+            seen[tile].add(place.name, spans, points)
 
     def holes(self) -> Iterator[str]:
         """What is read of scratch values in the first or the last tile and not written there."""
@@ -152,6 +147,48 @@ def is_cut(r: ir.Range, a: str, s: Scope) -> bool:
     return a in s.loops and r.lo == ir.block_start(a)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """What an access touches in all tiles that differ: the tile in which it is not proven to stay
+    inside, or else the spans of its indices and the number of its elements in the first and in the
+    last tile, where these are known."""
+
+    escapes: str | None
+    ends: tuple[tuple[str, tuple[Range, ...], int], ...] = ()
+
+
+@lru_cache(maxsize=1 << 12)  # a pass leaves most accesses as they were
+def reach(
+    index: tuple[Expr, ...],
+    guards: tuple[Bound, ...],
+    shape: tuple[int, ...],
+    own: tuple[tuple[str, ir.Range, tuple[int, int] | None], ...],
+    loops: tuple[ir.Loop, ...],
+    read: bool,
+) -> Reach:
+    """What an access touches at these indices, one for each dim of the shape, under its guards;
+    ``own`` has the axes in them, with their ranges and the cases that are open, ``loops`` those
+    whose tiles the ranges speak of."""
+    tiles, ends = list(tiles_of(loops)), list[tuple[str, tuple[Range, ...], int]]()
+    for i, now in enumerate(tiles):
+        moved, sizes = dict(now), dict[str, int]()
+        for a, r, case in own:
+            lo, end = _values(r, now, case)
+            moved[axis(a)], sizes[a] = add(axis(a), lo), end - lo
+        if min(sizes.values(), default=1) < 1:
+            continue
+        here = tuple(substitute(x, moved) for x in index)
+        bound = tuple(Bound(substitute(g.index, moved), g.lo, g.hi) for g in guards)
+        if not lies_inside(here, bound, shape, tuple(sorted(sizes.items()))):
+            return Reach(", ".join(f"{k} = {v}" for k, v in now.items()))
+        if guards or (read and sum(len(x.free) for x in here) > len(sizes)):
+            continue  # what is read is no box of elements
+        spans = tuple(bounds(x, {a: (0, n - 1) for a, n in sizes.items()}) for x in here)
+        for tile in (t for t, at in ((FIRST, 0), (LAST, len(tiles) - 1)) if at == i):
+            ends.append((tile, spans, prod(sizes.values())))
+    return Reach(None, tuple(ends))
+
+
 def _values(r: ir.Range, now: Mapping[Expr, Expr], case: tuple[int, int] | None) -> tuple[int, int]:
     """The values of an axis in a tile, the last one not included."""
     lo, n = substitute(r.lo, now), substitute(r.n, now)
@@ -160,14 +197,13 @@ def _values(r: ir.Range, now: Mapping[Expr, Expr], case: tuple[int, int] | None)
     return (max(start, case[0]), min(end, case[1])) if case else (start, end)
 
 
-def tiles_of(axes: set[str], s: Scope) -> Iterator[dict[Expr, Expr]]:
-    """The starts and sizes of the tiles of these axes: the first, the last whole, the last one."""
+def tiles_of(loops: Iterable[ir.Loop]) -> Iterator[dict[Expr, Expr]]:
+    """The starts and sizes of the tiles of these loops: the first, the last whole, the last one."""
     every = []
-    for a in sorted(axes):
-        x = s.loops[a]
+    for x in loops:
         last = (x.count - 1) * x.tile
         starts = {0, max(0, x.extent // x.tile - 1) * x.tile, last}
-        every.append([(a, lo, min(x.tile, x.extent - lo)) for lo in sorted(starts)])
+        every.append([(x.axis, lo, min(x.tile, x.extent - lo)) for lo in sorted(starts)])
     for chosen in product(*every):
         starts_of = {ir.block_start(a): num(lo) for a, lo, _ in chosen}
         yield starts_of | {ir.block_size(a): num(n) for a, _, n in chosen}

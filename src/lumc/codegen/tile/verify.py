@@ -163,7 +163,7 @@ class _Check:
         if a in s.loops and s.loops[a].count > 1 and a not in used:
             self.say(f"{of}: {a} does not start with its tile")
         own = r.lo == ir.block_start(a) and a in s.loops
-        for now in tiles_of(used, s):
+        for now in tiles_of(s.loops[a] for a in sorted(used)):
             n = substitute(r.n, now)
             if n.kind != "num" or n.attr[0] not in r.sizes:
                 return self.say(f"{of}: {a} has other sizes than {r.sizes}")

@@ -3,6 +3,7 @@ read - in all kernels of the tests, for C, CUDA and Metal."""
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -71,8 +72,9 @@ def spoken(text: str, outer: Set[str], own: set[str]) -> Iterator[str]:
     own |= new
 
 
-def words(text: str) -> set[str]:
-    return {*re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r'"[^"]*"|/\*.*?\*/', "", text))}
+@functools.cache  # most pieces of text are said again and again
+def words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r'"[^"]*"|/\*.*?\*/', "", text)))
 
 
 def mistakes(kernel: Kernel, schedule: Schedule, target: Target) -> list[str]:
