@@ -168,9 +168,9 @@ class Look:
                 far = np.where(wrong, np.nan_to_num(np.abs(numbers * 1.0 - want), nan=np.inf), -1.0)
             worst = np.unravel_index(int(far.argmax()), far.shape)
             index = tuple(int(np.broadcast_to(p, far.shape)[worst]) for p in points)
-            value = float(numbers[worst]), float(want[worst])
+            pair = float(numbers[worst]), float(want[worst])
             name, sizes = names[buffer], (int(wrong.sum()), wrong.size)
-            yield Difference(*where, name, "kernel", *sizes, index, *value)
+            yield Difference(*where, name, "kernel", *sizes, index, *pair)
 
 
 def said(found: Difference | None) -> str:

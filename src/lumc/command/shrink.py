@@ -130,8 +130,8 @@ def fewer_ends(graph: Graph) -> Iterator[Graph]:
     """Without some entries, outputs and updates."""
     if len(graph.entries) > 1:
         for part in halves(len(graph.entries)):
-            left = tuple(e for i, e in enumerate(graph.entries) if i not in part)
-            yield replace(graph, entries=left)
+            kept = tuple(e for i, e in enumerate(graph.entries) if i not in part)
+            yield replace(graph, entries=kept)
     for e in graph.entries:
         ends = [*e.outputs, *e.updates]
         for part in halves(len(ends)):
@@ -297,7 +297,7 @@ def mapped(
 ) -> Entry:
     """Every input and node changed, and those that read them."""
     new = dict(known or {})
-    inputs, nodes = [], []
+    inputs, nodes = list[Node](), list[Node]()
     for n in (*entry.inputs, *entry.nodes):
         made = new[n] = _over(change(n), new)
         (inputs if made.is_leaf else nodes).append(made)
