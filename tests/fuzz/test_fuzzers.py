@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fuzz import campaign, graphs, native, plain, readers, texts
+from fuzz import calls, campaign, graphs, native, plain, readers, texts
 from lumc.graph.graph import Node
 from lumc.graph.ops import DType
+from lumc.graph.text import print_graph
 
 QUICK = ("lg", "manifest", "plan", "zip", "safetensors", "records", "npy", "npz")
 
@@ -177,3 +178,15 @@ def test_help_names_every_option() -> None:
         env={**campaign.os.environ, "PYTHONPATH": campaign.os.pathsep.join(campaign.sys.path)},
     )
     assert all(f"--{o}" in done.stdout for o in ("seconds", "seed", "kind", "modes", "jobs"))
+
+
+def test_calls_of_the_tensor_api_mean_what_numpy_means() -> None:
+    for i in range(60):
+        graph, meant = calls.graph(f"calls {i}", i)
+        case = graphs.Case(print_graph(graph), i, meant)
+        case.check_meaning()
+        name = next(iter(meant))
+        case.meant = {name: meant[name] + 0.01}
+        if meant[name].size and case.want["main"].values[name].doubt.max() == plain.SURE:
+            with pytest.raises(graphs.Wrong, match="means something else"):
+                case.check_meaning()
