@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -169,15 +168,16 @@ def test_a_batch_of_graphs_becomes_one(tmp_path: Path) -> None:
         assert np.array_equal(values, case.leaf(weight), equal_nan=values.dtype.kind == "f")
 
 
-def test_help_names_every_option() -> None:
-    done = subprocess.run(
-        [campaign.sys.executable, "-m", "fuzz.campaign", "--help"],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parent.parent,
-        env={**campaign.os.environ, "PYTHONPATH": campaign.os.pathsep.join(campaign.sys.path)},
-    )
-    assert all(f"--{o}" in done.stdout for o in ("seconds", "seed", "kind", "modes", "jobs"))
+def test_help_names_every_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fuzz", "--help"])
+    with pytest.raises(SystemExit):
+        campaign.main()
+    said = capsys.readouterr().out
+    assert all(f"--{o}" in said for o in ("seconds", "seed", "kind", "modes", "jobs", "summary"))
+    with pytest.raises(SystemExit, match="no kind artifacts/nothing"):
+        campaign.units_of("artifacts/nothing")
 
 
 def test_calls_of_the_tensor_api_mean_what_numpy_means() -> None:
