@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import save_file
 
 from commands import Lumc
 from fuzz import texts
+from lumc.artifacts.files import read_graph
 from lumc.cli import commands
 from lumc.command.shrink import Search
+from lumc.disk.weights import read_weight
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
@@ -92,3 +97,24 @@ def test_an_interrupt_leaves_the_smallest_graph_so_far(lumc: Lumc) -> None:
     assert child.returncode == 130 and "E0210 reduce was stopped" in said, said
     verify_graph(parse_graph(Path("small.lg").read_text()))
     assert sorted(p.name for p in lumc.folder.iterdir()) == ["began", "check.sh", "small.lg"]
+
+
+def test_weights_stay_where_they_are(lumc: Lumc) -> None:
+    """Candidates lie beside the graph, so that they name its weights as it does."""
+    save_file({"w": np.ones((3, 4), "f4")}, "w.safetensors")
+    digest = hashlib.sha256(Path("w.safetensors").read_bytes()).hexdigest()
+    size = Path("w.safetensors").stat().st_size
+    Path("m.lg").write_text(
+        f'lumc graph 1\nfile "w.safetensors" size {size} sha256 {digest}\n'
+        'weight w f32[3, 4] "w.safetensors" "w"\ninput x f32[3, 4]\n'
+        "t f32[i:3, j:4] = mul x[i, j], w[i, j]\ns f32[i:3] = sum j:4 of t[i, j]\noutput y = s\n"
+    )
+    Path("check.sh").write_text("grep -q 'file \"w.safetensors\"' $1 && exit 3\nexit 0\n")
+    Path("sub").mkdir()
+    lumc("reduce", "m.lg", "--check", "sh check.sh", "-o", "small.lg")
+    lumc("reduce", "m.lg", "--check", "sh check.sh", "-o", "sub/small.lg")
+    for small in ("small.lg", "sub/small.lg"):
+        graph = read_graph(small, {})
+        (weight,) = graph.weights
+        assert read_weight(weight, Path.cwd()).shape == (3, 4)
+        assert not graph.entries[0].nodes
