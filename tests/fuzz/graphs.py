@@ -141,7 +141,7 @@ def searched(cases: Sequence[Case], folder: Path) -> None:
     space = search(graph, native(), LIMITS, inside=True)
     code = generate(tuned(space))
     tools = Tools(find(kept=folder / "objects"))
-    link([TargetCode(code, "0" * 64)], base / "m.lb", base, tools)
+    link([TargetCode(code, "0" * 64)], base / "m.lb", base, tools, single=False)
     with Bundle.open(base / "m.lb") as bundle:
         for i, case in enumerate(cases):
             values = case.values()

@@ -64,21 +64,22 @@ def _somewhere(message: Any, draw: random.Random) -> Any:
         below = []
         for field, value in message.ListFields():
             if field.message_type:
-                below += list(value) if _repeated(message, field) else [value]
+                below += list(value) if _repeated(field) else [value]
         if not below or draw.random() < 0.15:
             return message
         message = draw.choice(below)
 
 
-def _repeated(message: Any, field: Any) -> bool:
-    return hasattr(getattr(message, field.name), "__len__") and field.type not in (9, 12)
+def _repeated(field: Any) -> bool:
+    known = getattr(field, "is_repeated", None)  # of newer protobuf
+    return field.label == 3 if known is None else bool(known)
 
 
 def _change(message: Any, field: Any, draw: random.Random) -> None:
     name, value = field.name, getattr(message, field.name)
     if draw.random() < 0.2:
         message.ClearField(name)
-    elif _repeated(message, field):
+    elif _repeated(field):
         _change_list(value, field, draw)
     elif field.message_type:
         getattr(message, name).SetInParent()
