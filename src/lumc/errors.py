@@ -43,5 +43,5 @@ class LumcError(Exception):
 
 
 def printable(text: str) -> str:
-    """A text that cannot move the cursor: line ends and tabs stay, other such characters are spelled."""
+    """A text that cannot move the cursor: what could is spelled, but for line ends and tabs."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
