@@ -450,7 +450,7 @@ def problem(kind: Kind, data: bytes) -> tuple[str, bool]:
         good = e.exit in REFUSALS and e.what and "\n" not in e.what
         said, accepted = "" if good else f"exit {e.exit}: {e}", False
     except UnicodeDecodeError as e:  # of the harness: the commands read bytes first
-        said, accepted = "" if e.object is data else traceback.format_exc(limit=-6), False
+        said, accepted = "" if e.object == data else traceback.format_exc(limit=-6), False
     except Slow:
         said, accepted = f"took more than {SECONDS:g} s\n{traceback.format_exc(limit=-8)}", False
     except BaseException as e:
