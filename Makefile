@@ -37,9 +37,14 @@ golden: setup
 replay: setup
 	$(BIN)/python tests/replay.py --jobs $(JOBS) $(REPLAY)
 
-# What takes long: faults at random, and the counts of the whole zoo (with torch: make zoo-peers)
-fuzz test-deep: setup
+# What takes long, such as the counts of the whole zoo (with torch: make zoo-peers)
+test-deep: setup
 	LUMC_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) -m deep
+
+# Faults at random, for ten minutes, from where the last campaign stopped (docs/faults.md):
+# make fuzz FUZZ="--seconds 3600 --seed 7 --kind graphs,artifacts,native"
+fuzz: setup
+	PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --jobs $(JOBS) $(FUZZ)
 
 bench: setup
 	$(BIN)/python bench/run.py $(BENCH)

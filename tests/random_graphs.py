@@ -40,13 +40,19 @@ KINDS = {
     "whole": (-3, 3),
     "index": (0, 4),
     "special": (-3.0, 3.0),
+    "tiny": (-2.0, 2.0),  # some of them denormal
+    "huge": (-2.0, 2.0),  # some of them near the end of the range
+    "wrap": (0, 0),  # integers of the whole range
     "mask": (0, 1),
 }
+POWERS = {DType.F32: 126, DType.F64: 1022, DType.F16: 14, DType.BF16: 126}  # of normal numbers
 
 
 def leaf_values(node: Node, seed: int) -> Array:
     """The values of a leaf: they follow from its name, its dtype and the seed."""
     kind = node.name.removeprefix("w_").removeprefix("s_").partition("_")[0]
+    if kind not in KINDS:  # what was a value of the graph before it was reduced
+        kind = "mask" if node.dtype is DType.BOOL else "whole" if node.dtype.is_int else "real"
     rng = np.random.default_rng([seed, *node.name.encode()])
     shape = tuple(int(str(n)) for n in node.shape)
     low, high = KINDS[kind]
@@ -58,6 +64,12 @@ def leaf_values(node: Node, seed: int) -> Array:
         )
     else:
         values = rng.uniform(low, high, shape)
+    if kind in ("tiny", "huge"):
+        power = POWERS[node.dtype] * (1 if kind == "huge" else -1)
+        far = np.ldexp(values, power - rng.integers(0, 8, shape))
+        values = np.where(rng.random(shape) < 0.7, values, far)
+    if kind == "wrap":
+        values = rng.integers(*node.dtype.limits, shape, node.dtype.numpy, endpoint=True)
     if kind == "special":
         values = np.where(rng.random(shape) < 0.7, values, rng.choice(SPECIAL, shape))
     if node.dtype is DType.BF16:

@@ -28,8 +28,10 @@ class LumcError(Exception):
     def __init__(
         self, code: str, what: str, *, where: str = "", fix: str = "", exit: Exit = Exit.FAILED
     ) -> None:
+        what = printable(what).replace("\n", "\\n")  # of one line: names in it may be a stranger's
         super().__init__(what)
-        self.code, self.what, self.where, self.fix, self.exit = code, what, where, fix, exit
+        self.code, self.what, self.exit = code, what, exit
+        self.where, self.fix = printable(where), printable(fix)
 
     def __str__(self) -> str:
         lines = [f"{self.code} {self.what}"]
@@ -38,3 +40,8 @@ class LumcError(Exception):
         if self.fix:
             lines.append(f"  fix:   {self.fix}")
         return "\n".join(lines)
+
+
+def printable(text: str) -> str:
+    """A text that cannot move the cursor: what could is spelled, but for line ends and tabs."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)

@@ -19,10 +19,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from differential import Case, check_compiled, check_sanitized
+from lumc.command.shrink import Search
+from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph, print_graph
 from random_graphs import Profile, random_graph
-from reducing import reduced
 
 F32, F64 = DType.F32, DType.F64
 MOVES = ("moves", "joins", "reductions", "lookups", "selects", "arithmetic", "comparisons")
@@ -64,12 +65,12 @@ def explain(folder: Path, cases: Sequence[Case], sanitized: int) -> None:
     for i, case in enumerate(cases):
         if error := failure(folder, case, i < sanitized):
 
-            def fails(text: str, case: Case = case, error: str = error, i: int = i) -> bool:
-                smaller = Case(parse_graph(text), case.seed)
+            def fails(graph: Graph, case: Case = case, error: str = error, i: int = i) -> bool:
+                smaller = Case(graph, case.seed)
                 return failure(folder, smaller, i < sanitized)[:20] == error[:20]
 
-            text = reduced(print_graph(case.graph), fails)
-            pytest.fail(f"{error}\n# seed {case.seed}\n{text}", pytrace=False)
+            small = Search(case.graph, fails).run()
+            pytest.fail(f"{error}\n# seed {case.seed}\n{print_graph(small)}", pytrace=False)
 
 
 def failure(folder: Path, case: Case, sanitized: bool) -> str:

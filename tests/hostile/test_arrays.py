@@ -61,6 +61,8 @@ BAD: dict[str, tuple[Exit, bytes]] = {
     "no shape": (Exit.CORRUPT, npy(said("3"), bytes(48))),
     "a deep header": (Exit.CORRUPT, npy(said("(" * 9000 + ")" * 9000))),
     "a long header": (Exit.CORRUPT, npy(said("(4, 3)") + " " * 50_000, bytes(48))),
+    "an open bracket": (Exit.CORRUPT, npy(said("(4, 3)")[:-20] + "\n" * 20, bytes(48))),
+    "an odd indent": (Exit.CORRUPT, npy(" 1\n  2\n 3" + said("(4, 3)"), bytes(48))),
     "a call": (Exit.CORRUPT, npy(said("__import__('os').getpid()"), bytes(48))),
     "version 9": (Exit.CORRUPT, npy(said("(4, 3)"), bytes(48), b"\x09\0")),
     "nothing": (Exit.CORRUPT, b""),
@@ -92,6 +94,17 @@ def test_a_bomb_is_not_inflated(tmp_path: Path) -> None:
         read(tmp_path / "x.npz", "")
     assert tracemalloc.get_traced_memory()[1] < 1 << 24
     tracemalloc.stop()
+
+
+def test_damage_that_only_inflating_shows(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "x.npz", x=np.arange(12, dtype="f4").reshape(4, 3))
+    data = bytearray((tmp_path / "x.npz").read_bytes())
+    start = data.index(b"x.npy") + 5 + int.from_bytes(data[28:30], "little")
+    data[start : start + 8] = b"\xff" * 8
+    (tmp_path / "x.npz").write_bytes(data)
+    with pytest.raises(LumcError) as e:
+        read(tmp_path / "x.npz", "")
+    assert e.value.exit == Exit.CORRUPT
 
 
 def test_names(tmp_path: Path) -> None:

@@ -480,6 +480,15 @@ def test_damaged_zips(good: Path, tmp_path: Path) -> None:
     assert refusals > 20
 
 
+def test_a_zip_whose_directory_lies_before_its_start(good: Path, tmp_path: Path) -> None:
+    """The seek is refused by the system, not by zipfile: exit code 5, not that of a full disk."""
+    data = bytearray((good.parent / "m.lb.zip").read_bytes())
+    end = data.rindex(b"PK\5\6")
+    data[end + 16 : end + 20] = b"\xff\xff\xff\x7f"
+    (tmp_path / "m.lb.zip").write_bytes(data)
+    refused(tmp_path / "m.lb.zip")
+
+
 def test_a_cache_that_was_tampered_with(good: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     folder = unpack(good.parent / "m.lb.zip", cache)

@@ -70,6 +70,13 @@ def test_truncation_and_bit_flips(tmp_path: Path) -> None:
         assert error is None or error.exit in (*BAD, Exit.USAGE), error
 
 
+def test_an_input_of_a_type_that_is_none(tmp_path: Path) -> None:
+    odd = model()
+    odd.graph.input[0].type.tensor_type.elem_type = 41
+    (tmp_path / "m.onnx").write_bytes(odd.SerializeToString())
+    assert "dtype number 41" in str(rejected(tmp_path / "m.onnx"))
+
+
 def test_a_shape_larger_than_its_data(tmp_path: Path) -> None:
     """A tensor that claims 4 TB does not cost memory."""
     weight = numpy_helper.from_array(np.zeros(4, np.float32), "w")

@@ -266,6 +266,12 @@ def test_nothing_given_is_written(made: Path, lumc: Lumc) -> None:
     refused("lp", lambda b: b["instances"][-1].update(outputs=["x"]), made, lumc)
 
 
+def test_instances_have_the_values_of_their_region(made: Path, lumc: Lumc) -> None:
+    refused("ls", lambda b: b["instances"][0]["inputs"].append("x"), made, lumc)
+    (lumc.folder / "m.ls").unlink()
+    refused("ls", lambda b: b["regions"].append(b["regions"][0]), made, lumc)
+
+
 CODES: dict[str, Change] = {
     "another header": lambda b: b.update(header=b["header"] + "\n"),
     "an include in the header": lambda b: b.update(header='#include "/etc/passwd"\n'),

@@ -47,7 +47,12 @@ def space_from_json(body: Mapping[str, Any], graph: Graph) -> Space:
     target = _target(body)
     regions = tuple(_region(r, target) for r in body["regions"])
     signatures = {r.key: {b.name: b for b in (*r.frame.inputs, r.frame.output)} for r in regions}
-    return Space(graph, target, regions, *_launches_from(body, graph, signatures))
+    instances, outputs = _launches_from(body, graph, signatures)
+    if any(i.names.keys() != signatures[i.region].keys() for i in instances):
+        raise ValueError("an instance has other values than its region")
+    if len(signatures) < len(regions):
+        raise ValueError("a region stands twice")
+    return Space(graph, target, regions, instances, outputs)
 
 
 def _region(data: Any, target: Target) -> Region:

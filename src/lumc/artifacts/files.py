@@ -67,11 +67,11 @@ def with_graph(graph: Graph, body: Mapping[str, Any], path: str) -> dict[str, An
 
     files = list(dict.fromkeys(w.file for w in graph.weights if w.file))
     base = Path.cwd() if path == "-" else Path(path).resolve().parent
-    rows = [{"path": _relative(f, base), "size": f.size, "sha256": f.sha256} for f in files]
+    rows = [{"path": relative(f, base), "size": f.size, "sha256": f.sha256} for f in files]
     return {**body, "graph": print_graph(graph, lambda f: f"f{files.index(f)}"), "files": rows}
 
 
-def _relative(file: WeightFile, base: Path) -> str:
+def relative(file: WeightFile, base: Path) -> str:
     whole = Path(file.path).resolve()
     return (whole.relative_to(base) if whole.is_relative_to(base) else whole).as_posix()
 

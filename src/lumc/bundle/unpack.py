@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import tempfile
 import zipfile
@@ -41,6 +42,8 @@ def unpack(path: Path, cache: Path) -> Path:
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as e:
         raise corrupt(f"not a bundle in one file: {e}", str(path)) from None
     except OSError as e:
+        if e.errno == errno.EINVAL:  # zipfile seeks where a damaged directory says
+            raise corrupt("not a bundle in one file: a place outside of it", str(path)) from None
         raise LumcError("E0202", f"cannot unpack {path}: {e.strerror or e}") from None
     return folder
 

@@ -10,7 +10,7 @@ import warnings
 import click
 
 from lumc import __version__
-from lumc.cli import bundles, cache, passes, reports
+from lumc.cli import bundles, cache, passes, reduce, reports
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits
 
@@ -70,6 +70,6 @@ for command in (
     *(passes.import_, passes.search, passes.profile, passes.codegen, passes.link, passes.compile_),
     *(bundles.run, bundles.verify, bundles.bench),
     *(reports.show, reports.explain, reports.report, reports.targets, reports.doctor),
-    cache.cache,
+    *(reduce.reduce_, cache.cache),
 ):
     commands.add_command(command)

@@ -42,6 +42,9 @@ def run(
     type=float,
     help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
 )
+@click.option(
+    "--bisect", is_flag=True, help="Name the first kernel that differs; needs the .lp beside it."
+)
 @options("entry", "device", "threads", "seed", "allow", "json")
 def verify(
     bundle: str,
@@ -54,17 +57,23 @@ def verify(
     seed: int,
     allowed: tuple[str, ...],
     as_json: bool,
+    bisect: bool,
 ) -> None:
     """Compare a bundle with the float64 oracle; exit code 3 on a difference.
 
     Inputs that are not given are drawn at random. With --source, the original model is also run by
     onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed. A .lg
     is computed in float64: so is shown what reduced precision costs.
+
+    With --bisect, the launches are run one by one on a CPU, and the first whose result differs is
+    named: from its term on what it read, or from the graph. The plan (.lp) is looked for beside the
+    bundle and in the folders there: lumc compile --save-temps DIR keeps it.
     """
     from lumc.command import bundles
 
     source = bundles.Source(model, allowed) if model else None
-    bundles.verify(bundle, inputs, source, tolerance, entry, threads, seed, as_json, device or "")
+    how = entry, threads, seed, as_json, device or "", bisect
+    bundles.verify(bundle, inputs, source, tolerance, *how)
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 Arrays = dict[str, np.ndarray]
 NEITHER = "not an .npy or .npz file"
+DAMAGE = (  # as numpy, zipfile and zlib tell of it
+    *(ValueError, EOFError, NotImplementedError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -45,7 +50,7 @@ def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> 
         except OSError as e:
             said = e.strerror or NEITHER
             raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.USAGE) from None
-        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as e:
+        except DAMAGE as e:
             said = str(e).partition("\n")[0]
             raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
     return out
@@ -87,7 +92,7 @@ def _array(f: IO[bytes], size: int, want: Tensor, what: str) -> np.ndarray:
         raise ValueError(f"version {version[0]}.{version[1]} of .npy is not supported")
     try:
         shape, _, dtype = HEADERS[version](f)
-    except (ValueError, TypeError, RecursionError, MemoryError):
+    except Exception:  # whatever numpy's parser, Python's tokenizer among it, makes of the text
         raise ValueError("its header cannot be read") from None
     if dtype.hasobject:
         raise ValueError("it holds Python objects")

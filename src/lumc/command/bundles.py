@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType, from_bf16, to_bf16
 
 if TYPE_CHECKING:
+    from lumc.command.bisect import Difference
     from lumc.graph.graph import Graph, Node
 
 # a few units in the last place; of quantised weights (i8) what blocks of 32 lose
@@ -129,8 +131,9 @@ def verify(
     seed: int,
     as_json: bool,
     device: str = "",
+    bisect: bool = False,
 ) -> None:
-    """``lumc verify``: the worst element of every output against every reference."""
+    """``lumc verify``: every output against every reference, or the first kernel that differs."""
     from lumc.bundle.restore import weight_reader
     from lumc.bundle.unpack import opened
     from lumc.oracle.graph import evaluate
@@ -154,11 +157,10 @@ def verify(
 
             found = run_original(source.model, arrays, entry, source.allowed)
             references |= common_outputs(found, list(got), source.model)
+        limit = partial(allowed, tolerance, rounded=computed, rounding=rounding)
+        first = bisected(folder, path, entry, arrays, threads, limit) if bisect else None
     rows = [
-        compare(
-            *(name, against, got[name], values[name]),
-            allowed(tolerance, dtypes[name], rounded, rounding),
-        )
+        compare(name, against, got[name], values[name], limit(dtypes[name], rounded=rounded))
         for against, values in references.items()
         for rounded in [computed if against == "oracle" else [*computed, *derived]]
         for name in got
@@ -166,9 +168,41 @@ def verify(
     ]
     if rounding and tolerance is None:
         note(f"verify: operands of products have 11 bits (tf32): up to {rounding:.1e} is allowed")
-    print(json.dumps([asdict(r) for r in rows]) if as_json else "\n".join(map(said, rows)))
-    if not all(r.ok for r in rows):
+    tell(rows, first, bisect, as_json)
+    if first or not all(r.ok for r in rows):
         sys.exit(int(Exit.MISMATCH))
+
+
+def bisected(
+    folder: Path,
+    path: str,
+    entry: str,
+    arrays: Arrays,
+    threads: int,
+    limit: Callable[[DType], float],
+) -> Difference | None:
+    """The first kernel that differs, as far as values of these dtypes may be off."""
+    from lumc.command.bisect import first_difference
+
+    graph = graph_of(folder)
+    dtypes = {n.name: n.dtype for n in graph.entry(entry).nodes}
+
+    def against_graph(name: str, got: np.ndarray, want: np.ndarray) -> Comparison:
+        return compare(name, "graph", got, want, limit(dtypes[name]))
+
+    return first_difference(folder, path, graph, entry, arrays, threads, against_graph)
+
+
+def tell(rows: Sequence[Comparison], first: Difference | None, bisect: bool, as_json: bool) -> None:
+    """Print what was compared, and what the bisection found."""
+    found: Any = [asdict(r) for r in rows]
+    if bisect and as_json:
+        found = {"outputs": found, "first": asdict(first) if first else None}
+    print(json.dumps(found) if as_json else "\n".join(map(said, rows)))
+    if bisect and not as_json:
+        from lumc.command import bisect as bisection
+
+        print(bisection.said(first))
 
 
 def said(r: Comparison) -> str:

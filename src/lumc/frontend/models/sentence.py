@@ -48,8 +48,9 @@ def _modules(path: Path) -> list[tuple[str, str]]:
     except (TypeError, KeyError) as e:
         what = f"not a list of modules: {e}"
         raise LumcError("E0321", what, where=str(path), exit=Exit.CORRUPT) from None
-    for _, place in pairs:
-        if place and (Path(place).name != place or place == ".."):
+    for kind, place in pairs:
+        plain = Path(place).name == place and place != ".." and (kind + place).isprintable()
+        if not plain:
             raise LumcError("E0321", f"path {place!r} is not a folder beside it",
                             where=str(path), exit=Exit.CORRUPT)  # fmt: skip
     return pairs

@@ -40,8 +40,8 @@ def dtype_of(number: int) -> DType:
     if number not in DTYPES:
         import onnx
 
-        name = onnx.TensorProto.DataType.Name(number).lower()
-        raise unsupported_dtype(name)
+        names = {n: name.lower() for name, n in onnx.TensorProto.DataType.items()}
+        raise unsupported_dtype(names.get(number, f"number {number}"))
     return DTYPES[number]
 
 

@@ -601,7 +601,11 @@ def test_an_unknown_module_is_named(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[1]", '{"a": 1}', '[{"type": 1}]', '[{"type": "Pooling", "path": "../x"}]']
+    "text",
+    [
+        *("{", "[1]", '{"a": 1}', '[{"type": 1}]', '[{"type": "Pooling", "path": "../x"}]'),
+        *('[{"type": "Pooling", "path": "a\\nb"}]', '[{"type": "\\u001b[2J", "path": ""}]'),
+    ],
 )
 def test_bad_modules(folder: Path, text: str) -> None:
     (folder / "modules.json").write_text(text)

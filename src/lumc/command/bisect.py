@@ -1,0 +1,190 @@
+"""Which kernel of a bundle is the first whose result is not what it should be.
+
+Every launch is looked at twice: against the term of its kernel on the very values that it read,
+and, where it wrote values of the graph, against the oracle. So a wrong kernel is told from a plan
+whose right kernels do not compute the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lumc.bundle import manifest
+from lumc.bundle.packing import Array
+from lumc.bundle.restore import weight_reader
+from lumc.codegen.code import Code, Launch
+from lumc.codegen.generate import generate, launches_of
+from lumc.errors import Exit, LumcError
+from lumc.graph.graph import Graph
+from lumc.kernel.term import Kernel
+from lumc.link.link import slug
+from lumc.oracle.graph import evaluate
+from lumc.oracle.kernel import differences, expected
+from lumc.oracle.term import widen
+from lumc.runtime.steps import Steps
+from lumc.schedule.plan import Plan
+
+Compare = Callable[[str, Array, Array], Any]  # a value, got and wanted, to a Comparison
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first one: where, and how far its worst element is off."""
+
+    kernel: str
+    symbol: str
+    launch: int  # its position, from 1
+    launches: int
+    value: str
+    against: str  # kernel: what its term says of what it read; graph: what the oracle says
+    wrong: int  # elements that differ from the term; 0: they are not counted
+    elements: int
+    worst_index: tuple[int, ...]
+    got: float
+    want: float
+
+
+def first_difference(
+    bundle: Path,
+    file: str,
+    graph: Graph,
+    entry: str,
+    arrays: Mapping[str, Array],
+    threads: int,
+    compare: Compare,
+) -> Difference | None:
+    """``file`` is the bundle as the user named it: its plan is found beside it. Raises E0207 where
+    it is not, E0613 for kernels that do not run on a CPU."""
+    plan, code = plan_of(file, bundle)
+    (mine,) = (e for e in code.entries if e.name == entry)
+    weights = weight_reader(bundle)
+    given = dict(arrays) | {w.name: weights(w) for w in graph.weights}
+    given |= {s.name: np.zeros(s.sizes, s.dtype.numpy) for s in graph.states}
+    kernels = bundle / "kernels" / slug(code) / "kernels.so"
+    steps = Steps(kernels, code, mine, given, threads)
+    want = every_value(graph, entry, arrays, weights)
+    look = Look(plan, entry, compare, want, steps, given)
+    return next(look.differences(), None)
+
+
+def plan_of(file: str, bundle: Path) -> tuple[Plan, Code]:
+    from lumc.report.evidence import find_plan
+
+    plan, _, _ = find_plan(file)
+    code, said = generate(plan), manifest.read(bundle)
+    known = {k["symbol"]: k["key"] for k in said["kernels"]}
+    if plan.target.kind != "cpu" or known != {k.symbol: k.key for k in code.kernels}:
+        what = f"{file} cannot be bisected: its first target is {said['targets'][0]['name']}"
+        fix = "only kernels for a CPU, of the plan beside the bundle, run one by one"
+        raise LumcError("E0613", what, fix=fix, exit=Exit.UNSUPPORTED)
+    return plan, code
+
+
+def every_value(
+    graph: Graph, entry: str, arrays: Mapping[str, Array], weights: object
+) -> dict[str, Array]:
+    """What the oracle says of every node of an entry."""
+    e = graph.entry(entry)
+    named = tuple((n.name, n) for n in e.nodes)
+    whole = replace(graph, entries=(replace(e, outputs=named, updates=()),))
+    return evaluate(whole, entry, arrays, weights)[0]  # type: ignore[arg-type]
+
+
+@dataclass
+class Look:
+    """What is looked at, launch by launch."""
+
+    plan: Plan
+    entry: str
+    compare: Compare
+    want: Mapping[str, Array]
+    steps: Steps
+    given: Mapping[str, Array]
+
+    def differences(self) -> Iterator[Difference]:
+        planned = iter(launches_of(self.plan, self.plan.graph.entry(self.entry)))
+        count, before, names = 0, dict[str, Array](), Launch("", ())
+        for launch, after in self.steps.run():
+            copied = launch.kernel.startswith("copy_")
+            if not after:
+                count += 1
+                names = launch if copied else next(planned)
+                before = {n: v.copy() for n in names.args if (v := self.value(n)) is not None}
+            elif not copied:
+                yield from self.checked(names, launch, before, count)
+
+    def value(self, name: str) -> Array | None:
+        """A value as it is in memory now; a weight that is there only in packed form as given;
+        nothing for what no kernel touches."""
+        return self.steps.values.get(name, self.given.get(name))
+
+    def checked(
+        self, planned: Launch, launch: Launch, before: Mapping[str, Array], at: int
+    ) -> Iterator[Difference]:
+        """The launch that just ran."""
+        kernel = self.plan.kernels[planned.kernel].kernel
+        where = kernel.name, launch.kernel, at, len(self.steps.entry.launches)
+        names = dict(zip((b.name for b in kernel.buffers), planned.args, strict=True))
+        yield from self.of_kernel(kernel, names, before, where)
+        for buffer in kernel.stored:
+            name = names[buffer]
+            value = self.value(name)
+            if name not in self.want or value is None:
+                continue
+            got = value.reshape(np.shape(self.want[name]))
+            row = self.compare(name, got, self.want[name])
+            if not row.ok:
+                worst = row.worst_index, row.got, row.want
+                yield Difference(*where, name, "graph", 0, got.size, *worst)
+
+    def of_kernel(
+        self,
+        kernel: Kernel,
+        names: Mapping[str, str],
+        before: Mapping[str, Array],
+        where: tuple[str, str, int, int],
+    ) -> Iterator[Difference]:
+        """Against its term, on what it read."""
+        inputs = {
+            b.name: before.get(names[b.name], np.zeros(b.shape, b.dtype.numpy)).reshape(b.shape)
+            for b in kernel.buffers
+        }
+        right = expected(kernel, inputs, 0)
+        for buffer, (points, want) in right.values.items():
+            kind, value = kernel.buffer(buffer).dtype, self.value(names[buffer])
+            if value is None:
+                continue
+            got = np.asarray(value.reshape(kernel.buffer(buffer).shape)[points])
+            if not right.compare(buffer, got, want):
+                continue
+            numbers = widen(got, kind)
+            wrong, _ = differences(numbers, want, kind)
+            with np.errstate(all="ignore"):
+                far = np.where(wrong, np.nan_to_num(np.abs(numbers * 1.0 - want), nan=np.inf), -1.0)
+            worst = np.unravel_index(int(far.argmax()), far.shape)
+            index = tuple(int(np.broadcast_to(p, far.shape)[worst]) for p in points)
+            pair = float(numbers[worst]), float(want[worst])
+            name, sizes = names[buffer], (int(wrong.sum()), wrong.size)
+            yield Difference(*where, name, "kernel", *sizes, index, *pair)
+
+
+def said(found: Difference | None) -> str:
+    """It in words."""
+    if found is None:
+        return "bisect: every launch computes what it should"
+    where = ", ".join(map(str, found.worst_index))
+    why = {
+        "kernel": "its code does not compute its term of what it read",
+        "graph": "it computes its term: the plan is not the graph, or rounding adds up",
+    }[found.against]
+    many = f", {found.wrong} of {found.elements} elements" if found.wrong else ""
+    return (
+        f"bisect: launch {found.launch} of {found.launches} is the first that differs: "
+        f"{found.kernel} ({found.symbol})\n  value {found.value}, worst [{where}] got "
+        f"{found.got:.9g} want {found.want:.9g}{many}\n  {why}"
+    )

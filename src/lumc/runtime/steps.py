@@ -1,0 +1,77 @@
+"""Runs the launches of a bundle for a CPU one at a time, on memory to look at in between."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lumc.bundle.packing import Array, pack
+from lumc.codegen.code import Code, EntryPlan, Launch, Value
+from lumc.codegen.tile.memory import PAGE, aligned
+
+LINE = 64  # bytes: where values start
+
+
+class Steps:
+    """One entry. ``given`` has its inputs, weights and states by name."""
+
+    def __init__(
+        self, kernels: Path, code: Code, entry: EntryPlan, given: Mapping[str, Array], threads: int
+    ) -> None:
+        self.library = loaded(kernels)
+        self.kernels = {k.symbol: k for k in code.kernels}
+        self.entry, self.threads = entry, threads
+        self._arena = memory((entry.arena_bytes,), np.dtype(np.uint8))
+        self.values = {v.name: self._placed(v, code, given) for v in entry.values}
+        scratch = max((k.scratch_bytes for k in code.kernels), default=0)
+        self._scratch = memory((-(-scratch // PAGE) * PAGE * threads,), np.dtype(np.uint8))
+
+    def _placed(self, v: Value, code: Code, given: Mapping[str, Array]) -> Array:
+        if v.place == "arena":
+            part = self._arena[v.offset : v.offset + v.nbytes]
+            return part.view(v.dtype.numpy).reshape(v.shape)
+        array = memory(v.shape, v.dtype.numpy)
+        if v.place == "packed":
+            packing = code.packings[v.name]
+            dtype = next(w.dtype for w in code.graph.weights if w.name == packing.weight)
+            array[...] = pack(given[packing.weight], dtype, packing)
+        elif v.place != "output":
+            array[...] = given[v.name]
+        return array
+
+    def run(self) -> Iterator[tuple[Launch, bool]]:
+        """Every launch twice: before it ran, and after."""
+        for launch in self.entry.launches:
+            yield launch, False
+            self._launch(launch)
+            yield launch, True
+
+    def _launch(self, launch: Launch) -> None:
+        kernel = self.kernels[launch.kernel]
+        places = [self.values[a].ctypes.data if a else 0 for a in launch.args]
+        args = (ctypes.c_void_p * (len(places) + 1))(*places, self._scratch.ctypes.data)
+        parts = 1 if not kernel.parallel else self.threads
+        parts = min(parts, kernel.parallel) if kernel.parallel > 1 else parts
+        for part in range(parts):
+            self.library[kernel.symbol](args, ctypes.c_long(part), ctypes.c_long(parts))
+
+
+def loaded(path: Path) -> ctypes.CDLL:
+    """By a descriptor, which stays open: by its path, the loader would give the library of an older
+    bundle that was there."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    name = Path(f"/proc/self/fd/{descriptor}")
+    return ctypes.CDLL(str(name if name.exists() else path))
+
+
+def memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Zeros that start at a cache line."""
+    n = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.zeros(aligned(n) + LINE, np.uint8)
+    start = -raw.ctypes.data % LINE
+    return raw[start : start + n].view(dtype).reshape(shape)

@@ -1,0 +1,462 @@
+"""Files with faults, read in this process: each is refused in one clear error, or accepted, within
+two seconds and 256 MB. Digests are made right again, so that what is behind them is reached."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import resource
+import signal
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from bundles import build, mlp
+from checkpoints import BERT, bert_shapes, random_weights, write_folder
+from forging import GRAPH
+from fuzz import messages
+from fuzz.damage import damaged, spoiled, text_damaged
+from lumc.artifacts import bodies, files
+from lumc.bundle import manifest, reader, restore
+from lumc.bundle.unpack import unpack
+from lumc.codegen.generate import generate
+from lumc.command.arrays import read_arrays
+from lumc.disk import artifact
+from lumc.disk.weights import read_header, read_tensor
+from lumc.errors import Exit, LumcError
+from lumc.frontend.models.huggingface import import_folder
+from lumc.frontend.onnx import import_onnx
+from lumc.graph.graph import Node
+from lumc.graph.ops import DType
+from lumc.graph.tensor import Tensor
+from lumc.graph.text import parse_graph, print_graph
+from lumc.graph.verify import verify_graph
+from lumc.kernel.machines import resolve_target
+from lumc.profile.choose import estimate
+from lumc.profile.records import NAME, Records, Setting, compact, read_lines
+from lumc.schedule.first import first_schedules
+from lumc.search import search
+from lumc.search.saturate import Limits
+
+SECONDS, MEGABYTES = 2.0, 256
+REFUSALS = (Exit.USAGE, Exit.UNSUPPORTED, Exit.CORRUPT, Exit.BUDGET, Exit.TOOLCHAIN)
+TARGETS = ("cpu:x86-64-v3", "cuda:sm_90", "metal:apple8")
+WHOLE_TARGETS = ("cpu:x86-64-v4", "cuda:sm_90")  # with f64
+WANTED = (Tensor("x", DType.F32, (4, 3)), Tensor("n", DType.I64, (2,)))
+INTEGERS = """lumc graph 1
+entry a
+input x i32[7, 5]
+input m bool[7]
+input z f16[7, 5]
+t0 i32[i:7, j:5] = mul m[i], x[6 - i, j]
+t1 i32[i:7] = max j:5 of t0[i, j]
+t2 f16[i:7, j:5] = exp2 z[i, j]
+t3 f16[i:7] = sum j:5 of t2[i, j]
+output y = t1
+output s = t3
+entry b
+input q f64[4, 4]
+t4 f64[i:4, j:4] = mod q[j, i], 3.0
+output y = t4
+"""
+
+
+class Slow(BaseException):
+    """No error that a reader could take for one of its own."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: how a faulty one is made of a draw, and what reads it."""
+
+    make: Callable[[random.Random], bytes]
+    read: Callable[[bytes], object]
+
+
+# ---- envelopes
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Artifacts of one kind, as texts."""
+
+    kind: str
+    texts: Sequence[str]
+
+    def make(self, draw: random.Random) -> bytes:
+        text = draw.choice(self.texts)
+        if draw.random() < 0.2:
+            text = text_damaged(text, draw)
+            try:
+                data = json.loads(text)
+                head = {k: data.pop(k) for k in ("lumc", "schema", "input", "digest")}
+                return text.replace(str(head["digest"]), artifact.digest(data)).encode()
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+                return text.encode("utf-8", "surrogatepass")
+        data = json.loads(text)
+        head = {k: data.pop(k) for k in ("lumc", "schema", "input", "digest")}
+        for _ in range(draw.choice((1, 1, 1, 2, 3))):
+            if draw.random() < 0.1:
+                data["graph"] = text_damaged(str(data.get("graph", "")), draw)
+            else:
+                data = spoiled(data, draw)
+        if not isinstance(data, dict):
+            return json.dumps(data).encode()
+        try:
+            return artifact.dump(self.kind, head["input"], data).encode("utf-8", "surrogatepass")
+        except (TypeError, ValueError, AttributeError):  # nothing that dump could write
+            return json.dumps({**head, **data}).encode()
+
+
+def read_space(data: bytes) -> object:
+    space, _ = files.space_from_text(data.decode(), Path(), "m.ls")
+    return estimate(space)
+
+
+def read_plan(data: bytes) -> object:
+    plan, _ = files.plan_from_text(data.decode(), Path(), "m.lp")
+    return generate(plan)
+
+
+def read_code(data: bytes) -> object:
+    return files.code_from_text(data.decode(), Path(), "m.lk")
+
+
+def envelopes() -> Iterator[tuple[str, Kind]]:
+    texts: dict[str, list[str]] = {"space": [], "plan": [], "kernels": []}
+    for text, targets in ((GRAPH, TARGETS), (INTEGERS, WHOLE_TARGETS)):
+        for name in targets:
+            graph = parse_graph(text)
+            space = search(graph, resolve_target(name), Limits(nodes=500), inside=True)
+            plan = estimate(space)
+            made = (
+                ("space", space, bodies.space_to_json),
+                ("plan", plan, bodies.plan_to_json),
+                ("kernels", generate(plan), bodies.code_to_json),
+            )
+            for kind, value, to_json in made:
+                body = files.with_graph(graph, to_json(value), "-")  # type: ignore[operator]
+                texts[kind].append(artifact.dump(kind, "0" * 64, body))
+    read = {"space": read_space, "plan": read_plan, "kernels": read_code}
+    for kind, end in (("space", "ls"), ("plan", "lp"), ("kernels", "lk")):
+        yield end, Kind(Envelope(kind, texts[kind]).make, read[kind])
+
+
+# ---- graphs
+
+
+def read_graph(data: bytes) -> object:
+    graph = parse_graph(data.decode("utf-8", "surrogatepass"), "m.lg")
+    verify_graph(graph)
+    text = print_graph(graph)
+    if print_graph(parse_graph(text)) != text:
+        raise AssertionError("not what was printed")
+    return graph
+
+
+def graphs() -> Kind:
+    texts = [GRAPH, INTEGERS, *(p.read_text() for p in FOUND.glob("*.lg"))]
+
+    def make(draw: random.Random) -> bytes:
+        text = draw.choice(texts)
+        for _ in range(draw.choice((1, 1, 2, 4))):
+            text = text_damaged(text, draw)
+        return text.encode("utf-8", "surrogatepass")
+
+    return Kind(make, read_graph)
+
+
+FOUND = Path(__file__).parent / "found"
+
+
+# ---- bundles
+
+
+def bundles(folder: Path) -> Iterator[tuple[str, Kind]]:
+    bundle = build(mlp(folder)[0], folder / "m.lb", folder)
+    zipped = build(mlp(folder)[0], folder / "m.lb.zip", folder, single=True)
+    text = (bundle / manifest.NAME).read_bytes()
+    (plan,) = (bundle / "plan").glob("*.bin")
+    head = ("lumc", "schema", "digest")
+    body = {k: v for k, v in manifest.read(bundle).items() if k not in head}
+
+    def make(draw: random.Random) -> bytes:
+        if draw.random() < 0.3:
+            changed = damaged(text, draw)
+            at = len(manifest.HEAD)
+            rest = changed[at + 67 :]
+            return (
+                changed[:at] + manifest.hashlib.sha256(rest).hexdigest().encode() + b'",\n' + rest
+            )
+        changed_body = spoiled(body, draw)
+        try:
+            return manifest.render(changed_body).encode("utf-8", "surrogatepass")
+        except (TypeError, ValueError, AttributeError):
+            return text[: draw.randrange(len(text))]
+
+    def read(data: bytes) -> object:
+        (bundle / manifest.NAME).write_bytes(data)
+        said = manifest.read(bundle)
+        graph = restore.graph_of(bundle)
+        reads = restore.weight_reader(bundle)
+        for w in graph.weights:
+            reads(w)
+        from lumc.runtime.opened import plans_of
+
+        return plans_of(bundle, said["files"], "cpu")
+
+    yield "manifest", Kind(make, read)
+    words = plan.read_bytes()
+    yield "plan", Kind(partial(damaged, words), reader.decode)
+    packed, cache = zipped.read_bytes(), folder / "unpacked"
+
+    def read_zip(data: bytes) -> object:
+        (folder / "z.lb.zip").write_bytes(data)
+        return unpack(folder / "z.lb.zip", cache)
+
+    yield "zip", Kind(partial(damaged, packed, near_the_end=0.7), read_zip)
+
+
+# ---- weights and arrays
+
+
+def safetensors(folder: Path) -> Kind:
+    values = {
+        "a": np.arange(12, dtype="f4").reshape(3, 4),
+        "b": np.arange(6, dtype="i8"),
+        "c": np.array([True, False]),
+        "d": np.zeros((0, 3), "f2"),
+    }
+    whole, path = save(values, {"format": "pt"}), folder / "w.safetensors"
+    size = int.from_bytes(whole[:8], "little")
+    header, data = json.loads(whole[8 : 8 + size]), whole[8 + size :]
+    nodes = [
+        Node(k, "weight", DType(kind), ("d0", "d1")[: v.ndim], v.shape, key=k)
+        for (k, v), kind in zip(values.items(), ("f32", "i64", "bool", "f16"), strict=True)
+    ]
+
+    def make(draw: random.Random) -> bytes:
+        if draw.random() < 0.4:
+            return damaged(whole, draw)
+        text = json.dumps(spoiled(header, draw)).encode()
+        n = len(text) if draw.random() < 0.95 else draw.choice((0, 1, 1 << 20, 1 << 40, 1 << 63))
+        return n.to_bytes(8, "little") + text + data
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        found = read_header(path)
+        for node in nodes:
+            if node.key in found:
+                np.asarray(read_tensor(node, path)).sum()
+        return found
+
+    return Kind(make, read)
+
+
+def arrays(folder: Path) -> Iterator[tuple[str, Kind]]:
+    x, n = np.arange(12, dtype="f4").reshape(4, 3), np.arange(2)
+    whole = [npy(x, (1, 0)), npy(np.asfortranarray(x), (2, 0)), npy(x.astype(">f4"), (1, 0))]
+
+    def make(draw: random.Random) -> bytes:
+        data = draw.choice(whole)
+        if draw.random() < 0.5:
+            return damaged(data, draw)
+        start = data.index(b"{")
+        text = text_damaged(data[start:-48].decode("latin1"), draw).encode("utf-8", "replace")
+        return data[:8] + (len(text) % 65536).to_bytes(2, "little") + text + data[-48:]
+
+    def read(end: str, data: bytes) -> object:
+        path = folder / f"x.{end}"
+        path.write_bytes(data)
+        return read_arrays((f"x={path}" if end == "npy" else str(path),), WANTED, "input")
+
+    yield "npy", Kind(make, partial(read, "npy"))
+
+    def make_npz(draw: random.Random) -> bytes:
+        out = io.BytesIO()
+        how = draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))
+        with zipfile.ZipFile(out, "w", how) as z:
+            z.writestr("x.npy", make(draw) if draw.random() < 0.6 else whole[0])
+            z.writestr(draw.choice(("n.npy", "n.npy", "n", "../n.npy", "q.npy")), npy(n, (1, 0)))
+        return damaged(out.getvalue(), draw) if draw.random() < 0.5 else out.getvalue()
+
+    yield "npz", Kind(make_npz, partial(read, "npz"))
+
+
+def npy(value: np.ndarray[Any, Any], version: tuple[int, int]) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array(out, value, version, allow_pickle=False)
+    return out.getvalue()
+
+
+# ---- records
+
+
+def records(folder: Path) -> Kind:
+    setting = Setting("cpu-1", "gcc-1", 1)
+    kernels = parse_graph(GRAPH)
+    plan = estimate(search(kernels, resolve_target(TARGETS[0]), Limits(nodes=300), inside=True))
+    lines = []
+    for k in plan.kernels.values():
+        base = {"v": 2, "kernel": k.key, "cold": False, **setting.fields()}
+        for schedule in [*first_schedules(k.kernel, plan.target)][:2]:
+            said = {"schedule": schedule.to_json(), "us": 3.5, "beside": 3.25, "samples": 9}
+            lines += [{**base, "kind": "trial", **said, "noise": 0.01}]
+        wrong = {"schedule": k.schedule.to_json(), "reason": "wrong", "remark": "by 3"}
+        lines += [{**base, "kind": "trial", **wrong}, {**base, "kind": "turn", "us": 4.5}]
+        end = {"schedule": k.schedule.to_json(), "us": 3.5, "stop": "converged", "trials": 5}
+        lines += [{**base, "kind": "choice", **end, "budget_s": 3.0, "limit": 0}]
+    speeds = {"gflops": 100.0, "cached": 200.0, "memory": 10.0}
+    lines.append(
+        {"v": 2, "kind": "peak", "kernel": "", "cold": False, **setting.fields(), **speeds}
+    )
+
+    def make(draw: random.Random) -> bytes:
+        some = [draw.choice(lines) for _ in range(6)]
+        some[draw.randrange(6)] = spoiled(draw.choice(lines), draw)
+        data = "".join(json.dumps(x) + "\n" for x in some).encode("utf-8", "surrogatepass")
+        return damaged(data, draw) if draw.random() < 0.3 else data
+
+    def read(data: bytes) -> object:
+        (folder / NAME).write_bytes(data)
+        known = Records(folder, setting)
+        for each in known.trials.values():
+            sorted(each.values())
+        known.close()
+        return [json.dumps(line) for line in compact(read_lines(folder / NAME))]
+
+    return Kind(make, read)
+
+
+# ---- models of others
+
+
+def configs(folder: Path) -> Kind:
+    small = {**BERT, "num_hidden_layers": 1}
+    model = write_folder(folder / "hf", small, random_weights(bert_shapes(small)))
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.Normalize"},
+    ]
+    pooling = {"word_embedding_dimension": 12, "pooling_mode_mean_tokens": True}
+    (model / "1_Pooling").mkdir(exist_ok=True)
+    good: dict[str, Any] = {
+        "config.json": small,
+        "modules.json": modules,
+        "1_Pooling/config.json": pooling,
+    }
+    for name, value in good.items():
+        (model / name).write_text(json.dumps(value))
+
+    def make(draw: random.Random) -> bytes:
+        name = draw.choice(("config.json", "config.json", "config.json", *good))
+        value = spoiled(good[name], draw)
+        text = json.dumps(value).encode("utf-8", "surrogatepass")
+        text = damaged(text, draw) if draw.random() < 0.2 else text
+        return name.encode() + b"\n" + text
+
+    def read(data: bytes) -> object:
+        name, _, text = data.partition(b"\n")
+        path = model / name.decode()
+        path.write_bytes(text)
+        try:
+            return import_folder(model).graph()
+        finally:
+            path.write_text(json.dumps(good[name.decode()]))
+
+    return Kind(make, read)
+
+
+def onnx_kinds(folder: Path) -> Iterator[tuple[str, Kind]]:
+    models = messages.models()
+    path = folder / "m.onnx"
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        return import_onnx(path).graph()
+
+    wholes = [m.SerializeToString() for m in models]
+    yield "onnx", Kind(lambda draw: damaged(draw.choice(wholes), draw), read)
+    yield "messages", Kind(partial(messages.changed, models), read)
+
+
+# ---- one try
+
+
+def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
+    """Those that are wanted; they write in a folder of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    groups: Mapping[tuple[str, ...], Callable[[], Iterator[tuple[str, Kind]]]] = {
+        ("lg",): lambda: iter([("lg", graphs())]),
+        ("ls", "lp", "lk"): envelopes,
+        ("manifest", "plan", "zip"): lambda: bundles(folder),
+        ("safetensors",): lambda: iter([("safetensors", safetensors(folder))]),
+        ("npy", "npz"): lambda: arrays(folder),
+        ("records",): lambda: iter([("records", records(folder))]),
+        ("config",): lambda: iter([("config", configs(folder))]),
+        ("onnx", "messages"): lambda: onnx_kinds(folder),
+    }
+    made = {}
+    for names, group in groups.items():
+        if set(names) & set(wanted):
+            made |= {name: kind for name, kind in group() if name in wanted}
+    return made
+
+
+KINDS = (
+    *("lg", "ls", "lp", "lk", "manifest", "plan", "zip", "safetensors", "records"),
+    *("npy", "npz", "config", "onnx", "messages"),
+)
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Ends what takes too long."""
+
+    def stop(*_: object) -> None:
+        raise Slow
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def problem(kind: Kind, data: bytes) -> tuple[str, bool]:
+    """What is wrong with how it was read, or nothing; and whether it was accepted."""
+    before = peak_mb()
+    try:
+        with watched():
+            kind.read(data)
+        said, accepted = "", True
+    except LumcError as e:
+        good = e.exit in REFUSALS and e.what and "\n" not in e.what
+        said, accepted = "" if good else f"exit {e.exit}: {e}", False
+    except UnicodeDecodeError as e:  # of the harness: the commands read bytes first
+        said, accepted = "" if e.object == data else traceback.format_exc(limit=-6), False
+    except Slow:
+        said, accepted = f"took more than {SECONDS:g} s\n{traceback.format_exc(limit=-8)}", False
+    except BaseException as e:
+        if isinstance(e, KeyboardInterrupt):
+            raise
+        said, accepted = traceback.format_exc(limit=-8), False
+    if not said and peak_mb() - before > MEGABYTES:
+        said = f"took {peak_mb() - before:.0f} MB"
+    return said, accepted
