@@ -68,9 +68,10 @@ class Part(NamedTuple):
 # tiles, and loops dealt alone, 7, partial sums 20; names with one grammar 7. Lower it with every
 # simplification. Files from strangers have 107 more: what terms and sources may say 92, weights
 # near their graph 14, instances that fit their regions 5. Commands and reports have 42 more, the
-# imports of files of one noun each, 88 for what a pass may take and for arrays whose headers are checked first, and 10 for what a process
-# holds, which was in search. Graphs that are made small are 350 of them, the first kernel that
-# differs 160; kernels that run one by one take 45 of the runtime's.
+# imports of files of one noun each, 88 for what a pass may take and for arrays whose headers are
+# checked first, and 10 for what a process holds, which was in search. Graphs that are made small
+# are 350 of them, the first kernel that differs 160; kernels that run one by one take 45 of the
+# runtime's.
 PARTS = (
     Part(
         "the machine-free compiler",
