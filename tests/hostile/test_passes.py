@@ -272,6 +272,17 @@ def test_instances_have_the_values_of_their_region(made: Path, lumc: Lumc) -> No
     refused("ls", lambda b: b["regions"].append(b["regions"][0]), made, lumc)
 
 
+def test_schedules_are_of_the_kernel_that_is_lowered(made: Path, lumc: Lumc) -> None:
+    """An axis of extent 1 is none, and so may be no part of a schedule."""
+
+    def shrink(b: Any) -> None:
+        for k in b["kernels"]:
+            k["kernel"]["extent"]["i"] = 1
+
+    said = refused("lp", shrink, made, lumc)
+    assert "E0411" in said and "does not list the axes" in said
+
+
 CODES: dict[str, Change] = {
     "another header": lambda b: b.update(header=b["header"] + "\n"),
     "an include in the header": lambda b: b.update(header='#include "/etc/passwd"\n'),

@@ -26,6 +26,7 @@ from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import abstract
 from lumc.kernel.machines import CPUS, resolve_target
+from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Buffer, Kernel, Root
 from lumc.schedule.legal import check_schedule
@@ -90,7 +91,7 @@ def _kernel(data: Any, target: Target) -> KernelPlan:
     if not all(math.isfinite(us) for us in (plan.bound_us, plan.time_us or 0.0)):
         raise ValueError("a time is not finite")
     check_accesses(plan.kernel, target)
-    check_schedule(plan.kernel, plan.schedule, target)
+    check_schedule(normalize(plan.kernel), plan.schedule, target)
     return plan
 
 
