@@ -65,6 +65,7 @@ def check_members(z: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], list[
 
 
 def _extract(z: zipfile.ZipFile, names: list[str], cache: Path, folder: Path) -> None:
+    private.make(cache)
     with scratch(cache) as unpacked:
         hidden = unpacked / "bundle"
         hidden.mkdir(mode=0o700)

@@ -61,13 +61,13 @@ class DeviceLock:
                 if self.stopped():
                     raise Busy
                 if waited >= self._patience(holder):
-                    _say(f"{_named(holder)} still times something here: this search ends")
+                    _say(f"{_named(holder)} did not let go in {waited:.1f} s: the search ends")
                     raise Busy
                 if waited >= due:
                     due += AGAIN_S
                     if waited >= AGAIN_S or holder not in self._told:
                         self._told.add(holder)
-                        _say(f"waiting for {_named(holder)}, which times something here")
+                        _say(f"waiting for {_named(holder)}: one search at a time is timed")
                 time.sleep(LOOK_S)
         finally:
             self.waited_s += time.monotonic() - start
@@ -110,7 +110,7 @@ def _holder(handle: int) -> str:
 
 def _named(holder: str) -> str:
     pid, _, command = holder.partition(" ")
-    stopped = ", which is stopped" if _is_stopped(holder) else ""
+    stopped = "; it is stopped" if _is_stopped(holder) else ""
     return f"process {pid} ({command}{stopped})" if pid else "another process"
 
 

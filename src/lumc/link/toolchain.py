@@ -33,7 +33,7 @@ KERNEL_FLAGS = (
 )
 RUNNER_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-pthread")
 TIMEOUT_S = 600
-FULL = os.strerror(errno.ENOSPC)  # as compilers say it too
+NO_ROOM = os.strerror(errno.ENOSPC)  # as compilers say it too
 REFUSED = "E0702"  # the code of what a compiler says of a source
 ENDS_S = 1.0  # that a compiler may take to remove what it made, when it is stopped; a guess
 
@@ -211,9 +211,9 @@ def _stop(process: subprocess.Popen[str]) -> None:
 
 def _failed(what: str, where: str, done: subprocess.CompletedProcess[str]) -> LumcError:
     """Why there is no result. A full disk is nothing that the compiler has against a source."""
-    if FULL in done.stderr:
+    if NO_ROOM in done.stderr:
         fix = "make room for the bundle, or for temporary files ($TMPDIR)"
-        return LumcError("E0202", f"the compiler cannot write {what}: {FULL}", fix=fix)
+        return LumcError("E0202", f"the compiler cannot write {what}: {NO_ROOM}", fix=fix)
     lines = done.stderr.splitlines()
     found = [line for line in lines if re.search(r"error|undefined|cannot", line)]
     said = "; ".join(line.strip() for line in (found or lines)[:3])
