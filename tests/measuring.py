@@ -11,6 +11,7 @@ from kernels import CC, native
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.kernel.target import Speeds
+from lumc.lab.lock import DeviceLock
 from lumc.lab.process import Limits
 from lumc.link.toolchain import Toolchain, find
 from lumc.profile.choose import estimate
@@ -64,6 +65,7 @@ class FakeBench:
 
     def __init__(self, spoil: str = "") -> None:
         self.spoil, self.jobs, self.races = spoil, 0, 0
+        self.lock = DeviceLock()
 
     def us(self, job: Job) -> float:
         tiles = sum(job.schedule.tile.values()) % 97

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,23 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from lumc.bundle import manifest
+from lumc.disk import private
 from lumc.disk.artifact import corrupt
+from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
 
 
 @contextmanager
 def opened(path: str | Path, cache: Path | None = None) -> Iterator[Path]:
-    """The folder of a bundle; one file is unpacked under ``cache``, or for the block only."""
+    """The folder of a bundle; one file is unpacked under ``cache``, which only this user may be
+    able to write, or for the block only."""
     path = Path(path)
     if path.is_dir():
         yield path
     elif not path.is_file():
         raise LumcError("E0201", f"no bundle at {path}", exit=Exit.USAGE)
     elif cache:
+        if why := private.ensure(cache):
+            raise LumcError("E0202", f"cannot unpack {path}: {why}")
         yield unpack(path, cache)
     else:
-        with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
-            yield unpack(path, Path(scratch))
+        with scratch() as folder:
+            yield unpack(path, folder)
 
 
 def unpack(path: Path, cache: Path) -> Path:
@@ -64,9 +68,10 @@ def check_members(z: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], list[
 
 
 def _extract(z: zipfile.ZipFile, names: list[str], cache: Path, folder: Path) -> None:
-    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-    hidden = Path(tempfile.mkdtemp(prefix=".unpack.", dir=cache))  # 0700
-    try:
+    private.make(cache)
+    with scratch(cache) as unpacked:
+        hidden = unpacked / "bundle"
+        hidden.mkdir(mode=0o700)
         for name in names:
             target = hidden / name  # a safe path: parse() has checked it
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,5 +84,3 @@ def _extract(z: zipfile.ZipFile, names: list[str], cache: Path, folder: Path) ->
         except OSError:
             if not folder.is_dir():  # otherwise another process was faster
                 raise
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)

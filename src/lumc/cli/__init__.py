@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import warnings
+from typing import NoReturn
 
 import click
 
@@ -18,14 +20,16 @@ from lumc.limits import LIMITS, Limits
 def main() -> None:
     """Run the command line; every failure is one message and the right exit code."""
     warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
+    write_all()
     try:
         code = commands.main(standalone_mode=False)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is done: too late for ^C
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
         sys.exit(code or 0)
     except LumcError as e:
         click.echo(str(e), err=True)
-        sys.exit(int(e.exit))
+        leave(e.exit)
     except click.exceptions.Abort:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more finds nothing left to interrupt
         click.echo("interrupted", err=True)
@@ -34,13 +38,31 @@ def main() -> None:
         e.show()
         sys.exit(e.exit_code)
     except BrokenPipeError:  # the reader went away, as in `lumc show x | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        leave(Exit.OK)
     except Exception as e:
         from lumc.report.log import unexpected
 
         click.echo(unexpected(e, sys.argv), err=True)
-        sys.exit(int(Exit.FAILED))
+        leave(Exit.FAILED)
+
+
+def write_all() -> None:
+    """Without a buffer (PYTHONUNBUFFERED) Python takes no notice when a full disk takes only a part
+    of a text: a buffer does. It is written at the end of every line."""
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        how = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
+        buffer = io.BufferedWriter(sys.stdout.buffer)
+        sys.stdout = io.TextIOWrapper(buffer, line_buffering=True, **how)
+
+
+def leave(code: Exit) -> NoReturn:
+    """Exit; what could not be written to stdout is not tried again."""
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(int(code))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

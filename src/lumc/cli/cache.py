@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from lumc.cli.environment import cache_folder, objects_folder
 from lumc.cli.options import options
+from lumc.environment import cache_folder, objects_folder
 
 
 @click.group()

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lumc.cli.environment import cache_folder, objects_folder
 from lumc.cli.options import PROFILE, options
+from lumc.environment import cache_folder, objects_folder
 
 if TYPE_CHECKING:
     from lumc.command.plan import ProfileOptions

@@ -6,7 +6,6 @@ same bytes.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lumc.artifacts import files
 from lumc.command.plan import ProfileOptions, make_plan, parse_seconds
 from lumc.disk import artifact
+from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
 from lumc.frontend.precision import Precision, reduce_precision
 from lumc.report.log import Log, traced
@@ -249,14 +249,14 @@ def compile_model(
     parse_seconds(options.profile.budget)
     artifact.check_writable(output, folder=True)
     check_replaceable(Path(output))
-    with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
+    with scratch() as folder:
         keep = Path(options.save_temps) if options.save_temps else None
         if keep:
             keep.mkdir(parents=True, exist_ok=True)
         stem = Path(output).name.removesuffix(".lb")
         with traced("compile", options.verbose, options.trace) as log:
             with log.step("read"):
-                made = (keep or Path(scratch)) / f"{stem}.lg"
+                made = (keep or folder) / f"{stem}.lg"
                 graph = _graph_from_anything(source, made, options)
                 graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)

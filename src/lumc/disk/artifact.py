@@ -8,18 +8,19 @@ this one was made from.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
+from lumc.disk.scratch import temporary
 from lumc.errors import Exit, LumcError
 
 SCHEMA = 1
@@ -157,12 +158,19 @@ def check_writable(path: str | Path, folder: bool = False) -> None:
 
 def write_text(path: str, text: str) -> None:
     """Write to stdout for ``-``, otherwise atomically: the old file stays whole until the end."""
-    if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    with atomic(path) as f:
-        f.write(text.encode())
+    if path != "-":
+        with atomic(path) as f:
+            f.write(text.encode())
+    elif sys.stdout is None:
+        raise LumcError("E0202", "cannot write to stdout: it is closed")
+    else:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader has enough
+            raise
+        except OSError as e:
+            raise unwritable("to stdout", e) from None
 
 
 def is_special(path: Path) -> bool:
@@ -170,32 +178,41 @@ def is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
+def unwritable(path: str | Path, e: OSError) -> LumcError:
+    """Without a reason of the system, numpy found that less was written than it wanted."""
+    return LumcError("E0202", f"cannot write {path}: {e.strerror or os.strerror(errno.ENOSPC)}")
+
+
 @contextmanager
 def atomic(path: str | Path) -> Iterator[IO[bytes]]:
     """A file that appears under ``path`` only when the block ends without an exception. What is no
-    file (/dev/null, a pipe) stays what it is, and gets all at the end."""
+    file (/dev/null, a pipe) stays what it is, and gets all at the end. Raises E0202."""
     target = Path(path)
-    if is_special(target):
-        whole = io.BytesIO()
-        yield whole
-        try:
+    try:
+        if is_special(target):
+            whole = io.BytesIO()
+            yield whole
             target.write_bytes(whole.getvalue())
-        except OSError as e:
-            raise LumcError("E0202", f"cannot write {path}: {e.strerror}") from None
-        return
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        else:
+            with _hidden(target) as f:
+                yield f
     except OSError as e:
-        raise LumcError("E0202", f"cannot write {path}: {e.strerror}", exit=Exit.FAILED) from None
-    try:
-        with os.fdopen(handle, "wb") as f:
+        raise unwritable(path, e) from None
+
+
+@contextmanager
+def _hidden(target: Path) -> Iterator[IO[bytes]]:
+    """A temporary beside a file, which it replaces."""
+    name, handle = temporary(target.parent)
+    with os.fdopen(handle, "wb") as f:  # open, so that nobody sweeps it
+        try:
             yield f
             f.flush()
-            os.fsync(f.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+            os.fsync(handle)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(handle, 0o666 & ~mask)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise

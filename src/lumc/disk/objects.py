@@ -3,7 +3,8 @@ same bytes, so they need not be made again.
 
 A file is named by what it was made from and by what it holds, ``MADE-HOLDS.o``; one that does not
 hold what its name says is not used. Objects are native code, so they are kept with the user only,
-never in the folder of a project that may come from somebody else.
+never in the folder of a project that may come from somebody else, and used only if nobody else
+could have put them there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from lumc.disk import private
 from lumc.disk.artifact import atomic
 from lumc.errors import LumcError
 
@@ -30,22 +32,32 @@ def name_of(folder: Path, source: str, compiler: Sequence[str]) -> str:
 
 
 def fetch(kept: Path, name: str) -> bytes | None:
-    """The object, if it is there and whole."""
-    for path in sorted(kept.glob(f"{name}-*.o")):
+    """The object, if it is there, whole, and the user's."""
+    for path in sorted(kept.glob(f"{name}-*.o")) if is_own(kept) else ():
         with suppress(OSError):
-            data = path.read_bytes()
-            if is_whole(path, data):
+            data = private.read_own(path)
+            if data is not None and is_whole(path, data):
                 os.utime(path)
                 return data
     return None
 
 
 def keep(kept: Path, name: str, data: bytes) -> None:
-    """Keep an object; a folder that cannot be written keeps none."""
-    with suppress(OSError, LumcError):
-        kept.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with atomic(kept / f"{name}-{_sha(data)}.o") as f:
+    """Keep an object, in a folder that can be written, and by this user only."""
+    if not private.ensure(kept):
+        with suppress(LumcError), atomic(kept / f"{name}-{_sha(data)}.o") as f:
             f.write(data)
+
+
+def is_own(kept: Path) -> bool:
+    """Whether a folder is there and this user's alone; says once why it is not."""
+    try:
+        flaw = private.flaw(kept)
+    except OSError:  # it is not there yet
+        return False
+    if flaw:
+        private.warn_once(f"compiled objects are neither used nor kept: {flaw}")
+    return not flaw
 
 
 def is_whole(path: Path, data: bytes) -> bool:

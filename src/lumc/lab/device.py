@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lumc.errors import LumcError
 from lumc.kernel.target import Speeds, Target
 from lumc.lab.worker import Memory
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
@@ -54,7 +55,11 @@ def measure_speeds(target: Target, tools: Toolchain, folder: Path) -> Speeds:
     flags = (*KERNEL_FLAGS, *target.flags, f"-DLANES={target.lanes}")
     compile_objects(tools, folder, ["peak.c"], flags)
     link_objects(tools, folder, ["peak.o"], "peak.so", ("-shared",))
-    library = ctypes.CDLL(str(folder / "peak.so"))
+    try:
+        library = ctypes.CDLL(str(folder / "peak.so"))
+    except OSError as e:
+        what = f"what the compiler made of peak.c cannot be loaded: {e}"
+        raise LumcError("E0702", what, fix="try another compiler (--cc)") from None
     for function in (library.peak_gflops, library.cached_gbps, library.memory_gbps):
         function.restype = ctypes.c_double
     step = PEAK_SUMS * target.lanes

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -26,18 +22,6 @@ class Limits:
 
     seconds: float = 20.0
     nbytes: int = 6 << 30
-
-
-@contextmanager
-def device_lock() -> Iterator[None]:
-    """One timing at a time on this machine."""
-    path = Path(tempfile.gettempdir()) / f"lumc-device-{os.getuid()}.lock"
-    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 class Candidates(Process):

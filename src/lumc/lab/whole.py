@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from lumc.codegen.generate import generate
+from lumc.disk.scratch import scratch
 from lumc.link.link import TargetCode, Tools, link
 from lumc.runtime.choose import open_bundle
 from lumc.runtime.opened import Opened
@@ -22,8 +22,8 @@ ROUNDS = 8  # of all plans in turn
 @contextmanager
 def linked(plan: Plan, tools: Tools) -> Iterator[Opened]:
     """The open bundle of a plan. Raises LumcError when its weights are not here."""
-    with TemporaryDirectory(prefix="lumc.") as folder:
-        path = Path(folder) / "plan.lb"
+    with scratch() as folder:
+        path = folder / "plan.lb"
         link([TargetCode(generate(plan), "")], path, Path.cwd(), tools, single=False)
         with open_bundle(path, plan.target.kind) as bundle:
             yield bundle

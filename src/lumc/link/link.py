@@ -7,8 +7,6 @@ same weights.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +20,8 @@ from lumc.bundle import archive, manifest, planfile, weights
 from lumc.bundle.packing import Array, Recipe, pack, recipe
 from lumc.codegen.code import Code, EntryPlan, Value
 from lumc.codegen.tile.packing import Packing
-from lumc.disk.artifact import fields
+from lumc.disk.artifact import fields, unwritable
+from lumc.disk.scratch import scratch
 from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
@@ -148,19 +147,16 @@ def staged(out: Path, single: bool) -> Iterator[Path]:
     """A folder that becomes ``out`` when the block ends without an exception."""
     check_replaceable(out)
     try:
-        hidden = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        with scratch(out.parent) as hidden:
+            new = hidden / "bundle"
+            new.mkdir()
+            yield new
+            if single:
+                archive.write(new, hidden / "bundle.zip")
+                new = hidden / "bundle.zip"
+            _swap(new, out, hidden / "old")
     except OSError as e:
-        raise LumcError("E0202", f"cannot write {out}: {e.strerror}") from None
-    try:
-        new = hidden / "bundle"
-        new.mkdir()
-        yield new
-        if single:
-            archive.write(new, hidden / "bundle.zip")
-            new = hidden / "bundle.zip"
-        _swap(new, out, hidden / "old")
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
+        raise unwritable(out, e) from None
 
 
 def check_replaceable(out: Path) -> None:
@@ -270,8 +266,7 @@ def build_mac_runner(folder: Path, tools: Toolchain) -> list[str]:
 @contextmanager
 def runner_objects(tools: Toolchain) -> Iterator[tuple[Path, list[str]]]:
     """A folder with the objects of the runner, that of main last."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
+    with scratch() as folder:
         for source in (files("lumc.link") / "runner").iterdir():
             _write(folder / source.name, source.read_bytes())
         names = [f"{n}.c" for n in (*LIBRARY, "main")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,9 @@ KERNEL_FLAGS = (
 )
 RUNNER_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-pthread")
 TIMEOUT_S = 600
+NO_ROOM = os.strerror(errno.ENOSPC)  # as compilers say it too
+REFUSED = "E0702"  # the code of what a compiler says of a source
+ENDS_S = 1.0  # that a compiler may take to remove what it made, when it is stopped; a guess
 
 # What a compiler may use on its own, as its macros say; runner/features.c knows these names.
 FEATURES = (
@@ -91,7 +96,7 @@ def macros(tools: Toolchain, flags: Sequence[str]) -> dict[str, str]:
     """What the compiler predefines under these flags: it says which instructions it may use."""
     done = _run([*tools.command, *tools.spell(flags), "-dM", "-E", "-x", "c", os.devnull])
     if done.returncode:
-        raise _failed("these flags", " ".join(flags), done.stderr)
+        raise _failed("these flags", " ".join(flags), done)
     lines = (line.split(None, 2) for line in done.stdout.splitlines())
     return {words[1]: (words[2] if len(words) > 2 else "") for words in lines if len(words) > 1}
 
@@ -152,8 +157,8 @@ def compile_file(
         (folder / output).write_bytes(data)
         return
     done = _run([*command, source, "-o", output], folder, seconds)
-    if done.returncode:
-        raise _failed(source, f"{folder.name}/{source}", done.stderr)
+    if done.returncode or not (folder / output).is_file():
+        raise _failed(source, f"{folder.name}/{source}", done)
     if kept:
         keep(kept, name, (folder / output).read_bytes())
 
@@ -168,8 +173,8 @@ def link_objects(
     tools: Toolchain, folder: Path, objects: Sequence[str], output: str, flags: Sequence[str]
 ) -> None:
     done = _run([*tools.command, *objects, "-o", output, *flags], folder)
-    if done.returncode:
-        raise _failed(output, " ".join(tools.command), done.stderr)
+    if done.returncode or not (folder / output).is_file():
+        raise _failed(output, " ".join(tools.command), done)
 
 
 def _run(
@@ -187,17 +192,35 @@ def _run(
     try:
         out, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        _stop(process)
         return subprocess.CompletedProcess(command, 1, "", f"no result in {seconds:g} s")
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
+        _stop(process)
         raise
     return subprocess.CompletedProcess(command, process.returncode, out, said)
 
 
-def _failed(what: str, where: str, stderr: str) -> LumcError:
-    lines = [line for line in stderr.splitlines() if re.search(r"error|undefined|cannot", line)]
-    said = "; ".join(line.strip() for line in (lines or stderr.splitlines())[:3])
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a compiler with all that it started; it may remove its temporary files first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ENDS_S)
+
+
+def _failed(what: str, where: str, done: subprocess.CompletedProcess[str]) -> LumcError:
+    """Why there is no result. A full disk is nothing that the compiler has against a source."""
+    if NO_ROOM in done.stderr:
+        fix = "make room for the bundle, or for temporary files ($TMPDIR)"
+        return LumcError("E0202", f"the compiler cannot write {what}: {NO_ROOM}", fix=fix)
+    lines = done.stderr.splitlines()
+    found = [line for line in lines if re.search(r"error|undefined|cannot", line)]
+    said = "; ".join(line.strip() for line in (found or lines)[:3])
+    if done.returncode < 0:
+        ended = f"the compiler ended by {signal.Signals(-done.returncode).name} at {what}"
+        said = f"{ended}: {said}" if said else ended
+    else:
+        said = f"the compiler refused {what}: {said or f'exit code {done.returncode}'}"
     fix = "try another compiler (--cc, $NVCC), or report it with the .lk file"
-    return LumcError("E0702", f"the compiler refused {what}: {said}", where=where, fix=fix)
+    return LumcError(REFUSED, said, where=where, fix=fix)

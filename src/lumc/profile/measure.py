@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Program, leaves, loads_of
+from lumc.disk.scratch import scratch
 from lumc.errors import LumcError
 from lumc.kernel.codec import to_plain
 from lumc.kernel.target import Speeds, Target
 from lumc.lab.device import measure_speeds
-from lumc.lab.process import Candidates, Limits, build_timer, device_lock
+from lumc.lab.lock import DeviceLock
+from lumc.lab.process import Candidates, Limits, build_timer
 from lumc.lab.whole import race
 from lumc.lab.worker import KEPT, OUTSIDE, Loaded, Worker
 from lumc.link.link import Tools
-from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
+from lumc.link.toolchain import KERNEL_FLAGS, REFUSED, Toolchain, compile_objects, link_objects
 from lumc.process import Lost, undisturbed
 from lumc.profile import timing
 from lumc.profile.records import Trial, text_of
@@ -65,8 +66,9 @@ class Bench:
     def __init__(self, target: Target, tools: Toolchain, limits: Limits | None = None) -> None:
         self.target, self.tools, self.limits = target, tools, limits or Limits()
         self.linkers = Tools(tools)  # of whole plans
-        self._scratch = tempfile.TemporaryDirectory(prefix="lumc.")
-        self.folder = Path(self._scratch.name)
+        self.lock = DeviceLock()
+        self._scratch = ExitStack()
+        self.folder = self._scratch.enter_context(scratch())
         self._worker: Candidates | None = None
         self._objects: dict[str, None] = {}  # names of the compiled, oldest first
         self._yardsticks: dict[tuple[str, str], _Made | None] = {}
@@ -83,7 +85,7 @@ class Bench:
 
     def close(self) -> None:
         self._end()
-        self._scratch.cleanup()
+        self._scratch.close()
 
     def __enter__(self) -> Bench:
         return self
@@ -95,7 +97,7 @@ class Bench:
         """One trial per job, in order, each as soon as it is made. Candidates with the same source
         are measured once."""
         made, done = self._make(jobs), dict[str, Trial]()
-        with device_lock():
+        with self.lock.held():
             for job, one in zip(jobs, made, strict=True):
                 if isinstance(one, Trial):
                     yield one
@@ -112,7 +114,7 @@ class Bench:
         streams = {job.schedule.stream for job in jobs}
         sample = self._sampling(streams)
         wait_s /= 1 + SETTLE * (len(streams) > 1)  # runs that nobody times are waited for too
-        with device_lock():
+        with self.lock.held():
             try:
                 samples, inner, first = [], [], []
                 for number, (job, one) in enumerate(zip(jobs, made, strict=True)):
@@ -133,7 +135,7 @@ class Bench:
 
     def race(self, plans: Sequence[Plan], seconds: float, over: Callable[[], bool]) -> list[float]:
         """The time of whole runs, in turn; nothing when they cannot be linked here."""
-        with device_lock():
+        with self.lock.held():
             try:
                 return timing.compared(race(plans, self.linkers, seconds, over))
             except (LumcError, OSError, MemoryError):  # weights that are elsewhere, or too large
@@ -141,7 +143,7 @@ class Bench:
 
     def speeds(self) -> Speeds:
         """What no kernel exceeds."""
-        with device_lock():
+        with self.lock.held():
             return measure_speeds(self.target, self.tools, self.folder)
 
     # ---- one candidate
@@ -239,6 +241,8 @@ class Bench:
         for job in jobs:
             try:
                 out.append(self._print(job))
+            except OSError:  # of the disk, whatever the candidate
+                raise
             except Exception as e:  # of a candidate, so it is a record
                 out.append(Trial(job.schedule, reason=ILLEGAL, remark=f"{type(e).__name__}: {e}"))
         with undisturbed():
@@ -267,6 +271,8 @@ class Bench:
             try:
                 self._compile_one(m)
             except LumcError as e:
+                if e.code != REFUSED:
+                    raise
                 return e.what
             return ""
 

@@ -19,14 +19,18 @@ now and then: ``turn`` is what a yardstick takes there, in the same moment as th
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lumc.disk import private
+from lumc.environment import user_folder
 from lumc.kernel.target import Speeds
 from lumc.schedule.schedule import Schedule
 
@@ -105,7 +109,7 @@ def text_of(schedule: Schedule) -> str:
 
 
 class Records:
-    """The records of one folder; without a folder they are forgotten at the end."""
+    """The records of one folder; without one that can be used they are forgotten at the end."""
 
     def __init__(self, folder: Path | None, setting: Setting) -> None:
         self.path = folder / NAME if folder else None
@@ -116,8 +120,11 @@ class Records:
         self.turns: dict[tuple[str, bool], float] = {}  # us of yardsticks, in turn with others
         self.speeds: Speeds | None = None  # the greatest that were measured
         self._handle: int | None = None
-        for line in read_lines(self.path) if self.path else ():
-            self._learn(line)
+        try:
+            for line in read_lines(self.path) if self.path else ():
+                self._learn(line)
+        except OSError as e:
+            self._forgo(f"cannot read {self.path}", e)
 
     def _learn(self, line: Mapping[str, Any]) -> None:
         try:
@@ -194,12 +201,20 @@ class Records:
     def _append(self, kind: str, kernel: str, cold: bool, body: Mapping[str, Any]) -> None:
         if self.path is None:
             return
-        if self._handle is None:
-            self._handle = _open(self.path)
         head = {"v": SCHEMA, "kind": kind, "kernel": kernel, **self.setting.fields(), "cold": cold}
         text = json.dumps({**head, **body}, separators=(",", ":"), allow_nan=False)
-        os.write(self._handle, f"{text}\n".encode())
-        os.fsync(self._handle)
+        try:
+            if self._handle is None:
+                self._handle = _open(self.path)
+            _write(self._handle, f"{text}\n".encode())
+            os.fsync(self._handle)
+        except OSError as e:
+            self._forgo(f"cannot write {self.path}", e)
+
+    def _forgo(self, what: str, e: OSError) -> None:
+        """Go on without the folder: a search is worth its time without records too."""
+        self.path = None
+        private.warn_once(f"{what}: {e.strerror}: what is measured is used now and forgotten")
 
     def close(self) -> None:
         if self._handle is not None:
@@ -216,13 +231,29 @@ def _microseconds(value: Any) -> float | None:
 
 
 def _open(path: Path) -> int:
-    """For appending, after the end of a line that a killed search left torn."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    size = os.fstat(handle).st_size
-    if size and os.pread(handle, 1, size - 1) != b"\n":
-        os.write(handle, b"\n")
+    """For appending, after the end of a line that a killed search left torn. What is the user's is
+    only the user's; a project's folder is as private as the project."""
+    private.make(path.parent)
+    if path.parent == user_folder() and (why := private.flaw(path.parent)):
+        raise OSError(errno.EPERM, why)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    handle = os.open(path, flags, 0o644)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EPERM, "it is no file")
+        if found.st_size and os.pread(handle, 1, found.st_size - 1) != b"\n":
+            _write(handle, b"\n")
+    except OSError:
+        os.close(handle)
+        raise
     return handle
+
+
+def _write(handle: int, data: bytes) -> None:
+    """All of it; a nearly full disk takes a part, and says nothing."""
+    if os.write(handle, data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -41,7 +41,10 @@ class Session:
 
     @property
     def bench(self) -> Bench:
-        self._bench = self._bench or self.open_bench()
+        if self._bench is None:
+            self._bench = self.open_bench()
+            self._bench.lock.patience_s = self.ledger.options.budget_s
+            self._bench.lock.stopped = self.stopped
         return self._bench
 
     def close(self) -> None:
@@ -51,7 +54,12 @@ class Session:
     def is_over(self, share: float = 1.0) -> bool:
         """Whether the user wants no more, or this share of the budget is spent."""
         budget_s = share * self.ledger.options.budget_s
-        return self.stopped() or self.clock() - self.start > budget_s
+        return self.stopped() or self.spent() > budget_s
+
+    def spent(self) -> float:
+        """Seconds of search so far: waiting for others who use the device is none."""
+        waited_s = self._bench.lock.waited_s if self._bench else 0.0
+        return self.clock() - self.start - waited_s
 
     def job(
         self, key: str, schedule: Schedule, best_us: float | None, beside: Trial | None = None
@@ -76,6 +84,6 @@ class Session:
                 walk.observe(trial)
 
     def tell(self, open_: int) -> None:
-        book, seconds = self.ledger, self.clock() - self.start
+        book, seconds = self.ledger, self.spent()
         us = sum(book.costs().values())
         self.say(Progress(seconds, len(book.kernels), open_, book.measured, us, book.noise))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lumc.disk import artifact, objects
+from lumc.disk import artifact, objects, private
 from lumc.errors import Exit, LumcError
 from lumc.profile.records import NAME, SCHEMA, compact, read_lines
 
@@ -70,7 +70,7 @@ def merge(folder: Path, others: Iterable[str]) -> None:
         if not path.is_file():
             raise LumcError("E0201", f"cannot read {path}", exit=Exit.USAGE)
         lines += read_lines(path)
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make(folder)
     _write(folder / NAME, compact(lines))
     print(f"{_count(folder / NAME)} records in {folder / NAME}")
 
@@ -93,7 +93,7 @@ def verify(folder: Path, kept: Path | None = None) -> None:
         raise LumcError("E0505", what, where=str(path), fix=fix, exit=Exit.CORRUPT)
     torn = (
         [p.name for p in objects.every(kept) if not objects.is_whole(p, p.read_bytes())]
-        if kept
+        if kept and objects.is_own(kept)
         else []
     )
     if torn:

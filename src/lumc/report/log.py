@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import signal
 import sys
@@ -12,11 +13,14 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from lumc.disk import artifact
+from lumc.disk.scratch import FULL
 from lumc.errors import LumcError
 from lumc.limits import limited
 
 if TYPE_CHECKING:
     from lumc.report.trace import Trace
+
+REFUSED = (*FULL, errno.EIO)  # of a file that is open already
 
 
 class Log:
@@ -80,6 +84,8 @@ def unexpected(error: Exception, command: list[str]) -> str:
     something, else that there is a report about an internal error."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"E0202 cannot use {error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in REFUSED:
+        return f"E0202 cannot read or write: {error.strerror}"
     return crash_report(error, command)
 
 

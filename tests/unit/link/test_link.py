@@ -293,6 +293,10 @@ def test_single_file_is_a_stored_aligned_zip(tmp_path: Path) -> None:
         np.testing.assert_allclose(b.run({"x": x})["y"], reference(x), rtol=1e-4)
     (folder,) = cache.iterdir()
     assert cache.stat().st_mode & 0o777 == 0o700 and folder.stat().st_mode & 0o777 == 0o700
+    cache.chmod(0o777)  # what lies there is run, and may be anybody's
+    with pytest.raises(LumcError, match="others can write"), Bundle.open(path, cache):
+        pass
+    cache.chmod(0o700)
     made = folder.stat().st_mtime_ns
     Bundle.open(path, cache).close()
     assert folder.stat().st_mtime_ns == made  # unpacked once

@@ -1,12 +1,16 @@
 """The native runner: its C sources under sanitizers, its command line, the C API example."""
 
 import ctypes
+import errno
 import hashlib
 import os
 import re
+import resource
+import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -320,6 +324,141 @@ def test_wrong_usage_is_one_line(sanitized: Path, made: tuple[Path, Any], tmp_pa
         assert done.stderr.startswith("lumc-run: ")
     done = run(sanitized, path, "-i", good, "-o", tmp_path / "no" / "y.npy", code=1)
     assert "cannot write" in done.stderr
+
+
+def output(program: Path, made: tuple[Path, Any], folder: Path, *names: object, **how: Any) -> str:
+    """What lumc-run says when it writes its output under these names."""
+    x = folder / "x.npy"
+    np.save(x, np.ones((5, 11), np.float32))
+    said = run(program, made[0], "-i", x, *(w for n in names for w in ("-o", n)), **how).stderr
+    x.unlink()
+    return said
+
+
+def test_what_is_no_file_is_written_to(
+    sanitized: Path, made: tuple[Path, Any], tmp_path: Path
+) -> None:
+    """A file would take the place of /dev/null, or of a pipe that somebody reads."""
+    want, pipe = tmp_path / "want", tmp_path / "pipe"
+    for name, written in (("want.npy", f"y={pipe}"), ("want.npz", tmp_path / "pipe.npz")):
+        want = tmp_path / name
+        output(sanitized, made, tmp_path, want)
+        pipe = Path(str(written).removeprefix("y="))
+        os.mkfifo(pipe)
+        with ThreadPoolExecutor() as pool:
+            reader = pool.submit(pipe.read_bytes)
+            output(sanitized, made, tmp_path, written)
+            assert reader.result(10) == want.read_bytes()
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+        want.unlink()
+        pipe.unlink()
+    null = tmp_path / "null"
+    try:
+        os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        output(sanitized, made, tmp_path, f"y={null}")
+    except PermissionError:  # only root makes devices, and could lose them
+        output(sanitized, made, tmp_path, f"y={os.devnull}")
+    else:
+        assert stat.S_ISCHR(null.stat().st_mode)
+        null.unlink()
+    assert not [*tmp_path.iterdir()] and stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+
+
+def test_outputs_follow_no_links(sanitized: Path, made: tuple[Path, Any], tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in ("y.npy.part", "y.npy"):
+        (tmp_path / name).symlink_to(victim)
+    output(sanitized, made, tmp_path, tmp_path / "y.npy")
+    assert victim.read_text() == "mine" and not (tmp_path / "y.npy").is_symlink()
+    assert np.load(tmp_path / "y.npy").shape == (5, 3)
+    (tmp_path / "y.npy").unlink()
+    before = os.umask(0o027)
+    try:
+        output(sanitized, made, tmp_path, tmp_path / "y.npy")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "y.npy").stat().st_mode) == 0o640
+
+
+def test_outputs_that_cannot_be_written_leave_the_old_ones(
+    sanitized: Path, made: tuple[Path, Any], tmp_path: Path
+) -> None:
+    """A file that may not be that long is to a program what a full disk is."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    said = output(sanitized, made, tmp_path, "/dev/full", code=1)
+    assert said == f"lumc-run: cannot write /dev/full: {os.strerror(errno.ENOSPC)}\n"
+    for name in ("y.npy", "y.npz"):
+        (tmp_path / name).write_text("old")
+        said = output(sanitized, made, tmp_path, tmp_path / name, code=1, preexec_fn=limit)
+        assert said == f"lumc-run: cannot write {tmp_path / name}: {os.strerror(errno.EFBIG)}\n"
+        assert (tmp_path / name).read_text() == "old"
+    (tmp_path / "folder").mkdir()
+    assert "folder: " in output(sanitized, made, tmp_path, f"y={tmp_path / 'folder'}", code=1)
+    assert {p.name for p in tmp_path.iterdir()} == {"y.npy", "y.npz", "folder"}
+
+
+def test_runs_that_write_one_file_share_no_temporary(
+    made: tuple[Path, Any], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((5, 11), np.float32))
+    command = [made[0] / "bin" / "lumc-run", made[0], "-i", "x.npy", *["-o", "y.npy"] * 20]
+    runs = [subprocess.Popen(list(map(str, command)), cwd=tmp_path) for _ in range(4)]
+    assert [r.wait(60) for r in runs] == [0] * 4
+    assert {p.name for p in tmp_path.iterdir()} == {"x.npy", "y.npy"}
+    assert np.load(tmp_path / "y.npy").shape == (5, 3)
+
+
+FAULTS = r"""
+#include "internal.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int fails; /* the call that does, counted down */
+static ssize_t read_(int f, void *to, size_t n) {
+  return --fails ? read(f, to, n) : (errno = EIO, -1);
+}
+static void *malloc_(size_t n) { return --fails ? malloc(n) : NULL; }
+static void *calloc_(size_t n, size_t size) { return --fails ? calloc(n, size) : NULL; }
+#define read read_
+#define malloc malloc_
+#define calloc calloc_
+#include "files.c"
+#include "plan.c"
+int main(int argc, char **argv) {
+  char *data;
+  size_t size;
+  struct sha256 hash;
+  struct plan plan;
+  for (int i = 1; i < 100; ++i) {
+    fails = i;
+    sha256_start(&hash);
+    int code = read_whole(argv[argc - 2], argv[argc - 1], 1 << 20, &data, &size, &hash);
+    if (!code) code = plan_read(&plan, (uint8_t *)data, size), plan_free(&plan);
+    printf("%d %s\n", code, code ? lumc_error() : "");
+    if (!code) return 0;
+  }
+  return 1;
+}
+"""
+
+
+def test_faults_of_the_machine_are_no_faults_of_the_bundle(
+    made: tuple[Path, Any], tmp_path: Path
+) -> None:
+    """Each read and each allocation fails in turn: 1, failed; never 5, corrupt."""
+    program = compile_c(FAULTS, tmp_path / "faults", ("sha256",), ASAN)
+    lines = run(program, made[0], "plan/cpu-native.bin").stdout.splitlines()
+    assert len(lines) > 6 and lines[-1] == "0 "
+    assert {line.split()[0] for line in lines[:-1]} == {"1"}, lines
+    assert any("Input/output error" in line for line in lines)
+    assert any("out of memory" in line or "allocate" in line for line in lines)
 
 
 def test_damaged_npy_headers(sanitized: Path, made: tuple[Path, Any], tmp_path: Path) -> None:

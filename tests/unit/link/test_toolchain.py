@@ -1,6 +1,8 @@
 """Finding a compiler, and what is said when there is none or when it refuses."""
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,3 +114,53 @@ def test_flags_of_gcc_are_for_gcc() -> None:
         tools = toolchain.Toolchain(("cc",), version, "x86_64")
         flags = tools.spell(toolchain.KERNEL_FLAGS)
         assert {f in flags for f in toolchain.GCC_ONLY} == {known} and "-O3" in flags
+
+
+def fake(path: Path, compiling: str) -> toolchain.Toolchain:
+    """A compiler that says who it is, and does this when it is to compile or link."""
+    known = 'case "$*" in *--version*) echo fake 1; exit;; *-dumpmachine*) echo pdp11; exit;; esac'
+    return toolchain.find(script(path / "cc", f"{known}\n{compiling}\n"))
+
+
+@pytest.mark.parametrize(
+    ("compiling", "said"),
+    [
+        ("kill -SEGV $$", "ended by SIGSEGV at a.c"),
+        ("echo 'half a word' >&2; kill -ILL $$", "ended by SIGILL at a.c: half a word"),
+        ("exit 3", "refused a.c: exit code 3"),
+        ("exit 0", "refused a.c: exit code 0"),  # and no object is there
+    ],
+)
+def test_a_compiler_that_fails_in_silence(tmp_path: Path, compiling: str, said: str) -> None:
+    (tmp_path / "a.c").write_text("int a;\n")
+    with pytest.raises(LumcError, match=said) as e:
+        toolchain.compile_objects(fake(tmp_path, compiling), tmp_path, ["a.c"], ())
+    assert e.value.code == "E0702"
+
+
+def test_a_compiler_on_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text("int a;\n")
+    tools = fake(tmp_path, "echo 'Fatal error: a.o: No space left on device' >&2; exit 1")
+    with pytest.raises(LumcError, match="No space left") as e:
+        toolchain.compile_objects(tools, tmp_path, ["a.c"], ())
+    assert e.value.code == "E0202"
+
+
+def test_ctrl_c_when_the_compiler_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes after it ended and before anybody heard of it."""
+    communicate = subprocess.Popen.communicate
+
+    def interrupted(process: Any, *args: Any, **kwargs: Any) -> Any:
+        communicate(process, *args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        toolchain._run(["true"])
+
+
+def test_a_stopped_compiler_removes_its_temporaries(tmp_path: Path) -> None:
+    script(tmp_path / "cc", "trap 'rm -f temporary; exit' TERM\n: > temporary; sleep 60 & wait\n")
+    done = toolchain._run([str(tmp_path / "cc")], tmp_path, 0.5)
+    assert done.returncode and "no result in 0.5 s" in done.stderr
+    assert not (tmp_path / "temporary").exists()

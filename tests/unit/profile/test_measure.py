@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from kernels import native
+from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.lab.worker import Loaded
@@ -283,3 +286,26 @@ def test_rounding_may_decide_a_few_elements() -> None:
 
     assert is_rough(kernel_of(steps).kernel)
     assert not is_rough(kernel_of(product).kernel)
+
+
+def test_a_full_disk_is_no_fault_of_a_candidate(
+    device: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be on record as illegal, or refused by the compiler, for ever."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def refused(*_: object) -> None:
+        raise LumcError("E0202", "cannot write x: No space left on device")
+
+    some = jobs(product, 3)
+    with monkeypatch.context() as m:
+        m.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space left"):
+            list(device.measure(some))
+    with monkeypatch.context() as m:
+        m.setattr(device, "_compile_one", refused)
+        m.setattr(device, "_objects", {})
+        with pytest.raises(LumcError, match="No space left"):
+            list(device.measure(some))

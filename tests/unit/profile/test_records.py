@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import stat
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,3 +179,52 @@ def test_what_an_earlier_search_covers() -> None:
     assert few.covers(60.0, 10) and not few.covers(60.0, 11) and not few.covers(60.0, 0)
     assert not replace(CHOICE, stop="interrupted").covers(1.0, 1)
     assert replace(CHOICE, stop="bound").covers(600.0, 0)
+
+
+@pytest.mark.parametrize("size", [0, 200, 900])
+def test_a_full_disk_costs_records_only(tmp_path: Path, size: int) -> None:
+    """A file that may not grow is what a full disk is; a part of a line is taken without a word."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        with pytest.warns(UserWarning, match="cannot write .*records.jsonl.*forgotten") as said:
+            records = write(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(said) == 1, "said once"
+    assert list(records.trials["k", True].values()) == TRIALS
+    known = list(Records(tmp_path, SETTING).trials.get(("k", True), {}).values())
+    assert known == TRIALS[: len(known)], "whole lines are read, a torn one is not"
+    write(tmp_path)
+    assert list(Records(tmp_path, SETTING).trials["k", True].values()) == TRIALS
+
+
+@pytest.mark.parametrize("spoilt", ["parent", "folder", "link", "pipe"])
+def test_a_folder_of_no_use_costs_records_only(tmp_path: Path, spoilt: str) -> None:
+    folder, victim = tmp_path / "records", tmp_path / "victim"
+    victim.write_text("mine")
+    if spoilt == "parent":
+        folder.write_text("no folder")
+    else:
+        folder.mkdir()
+        make = {"folder": Path.mkdir, "link": lambda p: p.symlink_to(victim), "pipe": os.mkfifo}
+        make[spoilt](folder / NAME)
+    with pytest.warns(UserWarning, match="cannot write"):
+        assert list(write(folder).trials["k", True].values()) == TRIALS
+    assert victim.read_text() == "mine"
+
+
+def test_records_of_the_user_are_only_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a project keeps is as open as the project: records are data."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for folder, open_ in ((tmp_path / "lumc", True), (tmp_path / "kernels_cache", False)):
+        folder.mkdir()
+        folder.chmod(0o777)
+        with warnings.catch_warnings(record=True) as said:
+            write(folder)
+        assert (folder / NAME).exists() != open_ and len(said) == open_
+    folder = tmp_path / "new" / "folder"
+    write(folder)
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (folder, folder.parent)] == [0o700] * 2

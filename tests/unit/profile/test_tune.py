@@ -15,6 +15,7 @@ from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.kernel.target import Speeds
+from lumc.lab.lock import Busy
 from lumc.profile.choose import estimate, programs_of, shortlist
 from lumc.profile.ledger import least_us
 from lumc.profile.measure import Job
@@ -432,3 +433,41 @@ def test_a_peak_that_was_measured_in_a_slow_moment_ends_no_search(
         == again.ledger.records.speeds
         == Speeds(100.0, 200.0, 20.0)
     )
+
+
+class Waiting(FakeBench):
+    """Another process uses the device for longer than the budget, again and again."""
+
+    def measure(self, jobs: list[Job]) -> list[Trial]:
+        self.lock.waited_s += 1000.0
+        return super().measure(jobs)
+
+
+class Kept(FakeBench):
+    """Another process keeps the device after the first trials."""
+
+    def measure(self, jobs: list[Job]) -> list[Trial]:
+        if self.jobs:
+            raise Busy
+        return super().measure(jobs)
+
+    def finals(self, jobs: list[Job], wait_s: float = 0.0) -> list[Trial]:
+        raise Busy
+
+
+def test_waiting_for_the_device_is_no_search() -> None:
+    device = Waiting()
+    search = fake(product, None, device, trials=30, budget_s=5.0)
+    search.clock = lambda: device.lock.waited_s
+    profile(search)
+    assert device.jobs >= 30 and search.spent() == 0.0
+
+
+def test_a_device_that_is_kept_by_others_ends_the_search_as_ctrl_c_does(tmp_path: Path) -> None:
+    """What was measured gives the plan; nothing is on record as searched."""
+    plan = profile(fake(product, tmp_path, Kept(), trials=40))
+    (kernel,) = plan.kernels.values()
+    assert kernel.time_us and kernel.stop == "interrupted"
+    device = FakeBench()
+    profile(fake(product, tmp_path, device, trials=40))
+    assert device.jobs > 20, "the next search goes on"

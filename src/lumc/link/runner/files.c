@@ -19,7 +19,11 @@ int open_file(const char *folder, const char *name, size_t *size, int *file) {
   if (*file < 0)
     return lumc_fail(errno == ENOENT || errno == ELOOP ? LUMC_CORRUPT : LUMC_FAILED,
                      "cannot open %s: %s", path, strerror(errno));
-  if (fstat(*file, &s) || !S_ISREG(s.st_mode)) {
+  if (fstat(*file, &s)) {
+    close(*file);
+    return lumc_fail(LUMC_FAILED, "cannot read %s: %s", path, strerror(errno));
+  }
+  if (!S_ISREG(s.st_mode)) {
     close(*file);
     return lumc_fail(LUMC_CORRUPT, "%s is not a regular file", path);
   }
@@ -32,9 +36,8 @@ int read_hashed(int file, const char *name, uint8_t *to, size_t size, struct sha
     size_t want = size - done < 1 << 20 ? size - done : 1 << 20;
     ssize_t got = read(file, to + done, want);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0)
-      return lumc_fail(LUMC_CORRUPT, "cannot read %s: %s", name,
-                       got ? strerror(errno) : "it is too short");
+    if (got < 0) return lumc_fail(LUMC_FAILED, "cannot read %s: %s", name, strerror(errno));
+    if (!got) return lumc_fail(LUMC_CORRUPT, "cannot read %s: it is too short", name);
     sha256_add(hash, to + done, (size_t)got);
     done += (size_t)got;
   }
@@ -54,9 +57,13 @@ int read_whole(const char *folder, const char *name, size_t limit, char **text, 
                struct sha256 *hash) {
   int file, code = open_file(folder, name, size, &file);
   if (code) return code;
-  *text = *size < limit ? malloc(*size + 1) : NULL;
-  code = *text ? read_hashed(file, name, (uint8_t *)*text, *size, hash)
-               : lumc_fail(LUMC_CORRUPT, "%s is too large", name);
+  *text = NULL;
+  if (*size >= limit)
+    code = lumc_fail(LUMC_CORRUPT, "%s is too large", name);
+  else if (!(*text = malloc(*size + 1)))
+    code = lumc_fail(LUMC_FAILED, "cannot allocate %zu bytes", *size + 1);
+  else
+    code = read_hashed(file, name, (uint8_t *)*text, *size, hash);
   close(file);
   if (code)
     free(*text);
@@ -71,7 +78,8 @@ int read_manifest(const char *folder, char **text) {
   char hex[65];
   size_t size, n = sizeof head - 1;
   struct stat s;
-  if (stat(folder, &s)) return lumc_fail(LUMC_USAGE, "no bundle at %s", folder);
+  if (stat(folder, &s))
+    return lumc_fail(LUMC_USAGE, "no bundle at %s: %s", folder, strerror(errno));
   if (!S_ISDIR(s.st_mode))
     return lumc_fail(LUMC_USAGE, "%s is one file, unpack it first: unzip FILE -d model.lb", folder);
   sha256_start(&hash);

@@ -1,5 +1,6 @@
 /* main.c - lumc-run: run a bundle from the command line, without Python. */
 #include "internal.h"
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,6 +242,7 @@ static int run(const struct options *o, struct job *j) {
 int main(int argc, char **argv) {
   struct options o = {.threads = 1, .repeat = 1};
   struct job j = {0};
+  signal(SIGXFSZ, SIG_IGN); /* a file that may grow no more is an error of the one who writes it */
   for (int i = 1; i < argc; ++i)
     if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return fputs(usage, stdout) < 0;
   o.inputs = calloc((size_t)argc + 1, sizeof *o.inputs);

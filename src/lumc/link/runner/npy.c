@@ -2,10 +2,12 @@
  * stored .npz. Files appear under their name only when they are whole. */
 #include "internal.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* By enum lumc_dtype; bf16 travels as its 16-bit patterns. */
@@ -83,6 +85,7 @@ static int read_open(const char *path, FILE *f, size_t most, struct npy *t) {
     return lumc_fail(LUMC_FAILED, "cannot allocate %zu bytes", t->bytes);
   if (fread(t->data, 1, t->bytes, f) != t->bytes) {
     free(t->data);
+    if (ferror(f)) return lumc_fail(LUMC_FAILED, "cannot read %s: %s", path, strerror(errno));
     return lumc_fail(LUMC_USAGE, "%s: is truncated", path);
   }
   return LUMC_OK;
@@ -92,7 +95,10 @@ int npy_read(const char *path, size_t most, struct npy *t) {
   memset(t, 0, sizeof *t);
   FILE *f = fopen(path, "rb");
   if (!f) return lumc_fail(LUMC_USAGE, "cannot open %s: %s", path, strerror(errno));
-  int code = read_open(path, f, most, t);
+  struct stat s;
+  int code = !fstat(fileno(f), &s) && S_ISDIR(s.st_mode)
+                 ? lumc_fail(LUMC_USAGE, "cannot read %s: %s", path, strerror(EISDIR))
+                 : read_open(path, f, most, t);
   fclose(f);
   return code;
 }
@@ -160,44 +166,67 @@ static int write_members(FILE *f, const lumc_tensor *t, void *const *data, size_
                          struct member *m) {
   char header[1024];
   uint8_t end[22], *at = end;
+  uint64_t start = 0, size = 0; /* counted: a pipe does not say where it is */
   for (size_t i = 0; i < n; ++i) {
     size_t length = npy_header(&t[i], header);
-    uint64_t start = (uint64_t)ftello(f);
-    if (start + length + t[i].bytes >= 0xffffffffu) return 0; /* no zip64 */
     m[i].start = start;
+    start += 30 + strlen(t[i].name) + 4 + length + t[i].bytes;
+    if (start >= 0xffffffffu) return 0; /* no zip64 */
     member_info(&m[i], crc32(crc32(0, header, length), data[i], t[i].bytes), length + t[i].bytes);
     zip_header(f, &m[i], t[i].name, 0);
     fwrite(header, 1, length, f);
     fwrite(data[i], 1, t[i].bytes, f);
   }
-  uint64_t start = (uint64_t)ftello(f);
-  for (size_t i = 0; i < n; ++i) zip_header(f, &m[i], t[i].name, 1);
-  uint64_t size = (uint64_t)ftello(f) - start;
+  for (size_t i = 0; i < n; ++i) {
+    zip_header(f, &m[i], t[i].name, 1);
+    size += 46 + strlen(t[i].name) + 4;
+  }
   put(&at, 0x06054b50, 4), put(&at, 0, 4), put(&at, n, 2), put(&at, n, 2);
   put(&at, size, 4), put(&at, start, 4), put(&at, 0, 2);
   return n < 65535 && fwrite(end, 1, sizeof end, f) == sizeof end;
 }
 
-/* Write next to `path` and rename; several tensors make a .npz. */
+/* A new file beside `path`, under a name that nobody has; -1 and errno when there is none. */
+static int open_beside(const char *path, char part[4096]) {
+  const char *slash = strrchr(path, '/');
+  int folder = slash ? (int)(slash + 1 - path) : 0, file = -1;
+  for (int i = 0; i < 100 && file < 0 && (!i || errno == EEXIST); ++i) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int n = snprintf(part, 4096, "%.*s.lumc-run-%ld-%ld%09ld", folder, path, (long)getpid(),
+                     (long)now.tv_sec, now.tv_nsec);
+    errno = n < 4096 ? 0 : ENAMETOOLONG;
+    if (n < 4096) file = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  }
+  return file;
+}
+
+/* What is no file (/dev/null, a pipe) stays what it is, and is written to; a file is replaced when
+ * the new one is whole and on the disk. Several tensors make a .npz. */
 static int write_file(const char *path, const lumc_tensor *t, void *const *data, size_t n,
                       int zip) {
   char part[4096], header[1024];
-  if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
-    return lumc_fail(LUMC_USAGE, "%s: the path is too long", path);
-  FILE *f = fopen(part, "wb");
+  struct stat s;
+  int special = !stat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+  int file = special ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(path, part);
+  if (file < 0) return lumc_fail(LUMC_FAILED, "cannot write %s: %s", path, strerror(errno));
   struct member *members = calloc(n + 1, sizeof *members);
-  int good = f && members;
+  FILE *f = members ? fdopen(file, "wb") : NULL;
+  int good = f != NULL;
+  errno = good ? 0 : ENOMEM;
   if (good && zip) {
     good = write_members(f, t, data, n, members);
   } else if (good) {
     size_t length = npy_header(t, header);
     good = fwrite(header, 1, length, f) == length && fwrite(data[0], 1, t->bytes, f) == t->bytes;
   }
-  free(members);
-  if (f) good = !ferror(f) & !fclose(f) & good;
-  if (good && !rename(part, path)) return LUMC_OK;
+  if (good) good = !fflush(f) && !ferror(f) && (special || !fsync(file));
+  if (good && !special) good = !rename(part, path);
   int error = errno;
-  if (f) unlink(part);
+  if (!good && !special) unlink(part);
+  if (f ? fclose(f) : close(file)) error = good ? errno : error, good = 0;
+  free(members);
+  if (good) return LUMC_OK;
   return lumc_fail(LUMC_FAILED, "cannot write %s: %s", path,
                    error ? strerror(error) : "larger than 4 GB, use .npy");
 }

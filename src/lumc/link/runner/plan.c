@@ -33,6 +33,7 @@ size_t dtype_bytes(int dtype) { return dtypes[dtype].bytes; }
 struct cursor {
   const uint8_t *at, *end;
   const char *bad; /* what is wrong; after it every read gives zeros */
+  int code;        /* why: the plan's fault, if nothing else is said */
 };
 
 static uint64_t word(struct cursor *c) {
@@ -62,7 +63,7 @@ static size_t count(struct cursor *c, size_t words) {
 
 static void *table(struct cursor *c, size_t n, size_t size) {
   void *memory = c->bad ? NULL : calloc(n + 1, size);
-  if (!memory && !c->bad) c->bad = "out of memory";
+  if (!memory && !c->bad) c->bad = "out of memory", c->code = LUMC_FAILED;
   return memory;
 }
 
@@ -217,7 +218,7 @@ static void header(struct cursor *c, struct plan *p) {
 
 int plan_read(struct plan *p, uint8_t *data, size_t size) {
   static const uint64_t one = 1;
-  struct cursor c = {data, data + size, NULL};
+  struct cursor c = {data, data + size, NULL, LUMC_CORRUPT};
   memset(p, 0, sizeof *p);
   p->data = data;
   if (*(const uint8_t *)&one != 1)
@@ -230,7 +231,8 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   p->entries = table(&c, p->n_entries, sizeof *p->entries);
   for (size_t i = 0; i < p->n_entries && !c.bad; ++i) entry(&c, p, &p->entries[i]);
   if (!c.bad && c.at != c.end) c.bad = "bytes follow its end";
-  return c.bad ? lumc_fail(LUMC_CORRUPT, "corrupt plan: %s", c.bad) : LUMC_OK;
+  if (c.bad && c.code == LUMC_FAILED) return lumc_fail(c.code, "cannot read the plan: %s", c.bad);
+  return c.bad ? lumc_fail(c.code, "corrupt plan: %s", c.bad) : LUMC_OK;
 }
 
 void plan_free(struct plan *p) {

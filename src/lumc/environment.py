@@ -1,4 +1,4 @@
-"""What the environment says: where records and compiled objects are kept."""
+"""What the environment says: where records, compiled objects and locks are kept."""
 
 from __future__ import annotations
 
@@ -14,8 +14,22 @@ def cache_folder(chosen: str | None) -> Path:
 
 
 def user_folder() -> Path:
+    """Where lumc keeps what is the user's and no project's."""
     home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "lumc"
+    return (Path(home) if home else _home() / ".cache") / "lumc"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user that the system does not know, without $HOME
+        return Path("/nonexistent")
+
+
+def lock_folders() -> list[Path]:
+    """Where a lock may lie that all processes of the user find: the first that can be used."""
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    return [user_folder(), *([Path(session) / "lumc"] if session else [])]
 
 
 def objects_folder() -> Path | None:
