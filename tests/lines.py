@@ -69,12 +69,14 @@ class Part(NamedTuple):
 # simplification. Files from strangers have 102 more: what terms and sources may say 92, weights
 # near their graph 14. Commands and reports have 42 more, the imports of files of one noun each, 88
 # for what a pass may take and for arrays whose headers are checked first, and 10 for what a process
-# holds, which was in search.
+# holds, which was in search. Functions that are exact near zero have 140 in the frontend, e^x that
+# is exact for large x 13 in the compiler, what an infinity has touched 20 in the oracle, and the
+# range of a dtype where verify judges 60 in commands.
 PARTS = (
     Part(
         "the machine-free compiler",
         ("graph", "kernel", "schedule", "search", "codegen/tile", "codegen/text"),
-        9592,
+        9605,
         6200,
     ),
     Part("kernels as C", ("codegen/cpu",), 1045, 1100),  # its loops over lanes came from text
@@ -83,12 +85,12 @@ PARTS = (
     Part("the format of bundles", ("bundle",), 600),
     Part("compilers, linking", ("link",), 700),
     Part("what is fastest", ("profile",), 1794, 1350),
-    Part("what is right", ("oracle",), 550),
+    Part("what is right", ("oracle",), 570, 550),
     Part("where candidates run", ("lab",), 520),
     Part("bundles from Python", ("runtime",), 1200),
     Part("files", ("disk", "artifacts"), 702, 600),
-    Part("models arrive", ("frontend",), 6750),
-    Part("commands, reports", ("cli", "command", "report", "*.py"), 3740, 3600),
+    Part("models arrive", ("frontend",), 6890, 6750),
+    Part("commands, reports", ("cli", "command", "report", "*.py"), 3810, 3600),
 )
 SILENT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
