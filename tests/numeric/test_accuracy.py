@@ -132,45 +132,32 @@ def test_a_softcap_verifies(lumc: Lumc) -> None:
     assert lumc("verify", "m.lb").count("ok") == 2
 
 
-def judged(lumc: Lumc, build: Callable[..., Tensor], **arrays: np.ndarray) -> str:
-    """What verify says about a graph of these inputs, in which all is well."""
+def judged(lumc: Lumc, builds: list[Callable[..., Tensor]], **arrays: np.ndarray) -> str:
+    """What verify says about functions of these inputs, of which all is well."""
     g = Model()
     inputs = [g.input(name, a.shape, a.dtype.name) for name, a in arrays.items()]
-    g.output("y", build(*inputs))
+    for i, build in enumerate(builds):
+        g.output(f"y{i}", build(*inputs))
     g.save(Path("m.lg"))
     np.savez("in.npz", **arrays)
     lumc("compile", "--estimate", "m.lg", "-o", "m.lb")
     return lumc("verify", "m.lb", "--input", "in.npz")
 
 
-def f32(*values: float) -> np.ndarray:
-    return np.array(values, np.float32)
-
-
-@pytest.mark.parametrize(
-    ("build", "values"),
-    [
-        (lambda x: x.exp(), (88.73, 88.72, -88.73, 200.0)),
-        (lambda x: x * x, (3e38, 1.8446744e19, 1e-30, 2.0)),
-        (lambda x: 1.0 / x, (1e-40, 2e38, 3.0)),
-        (lambda x: x + x, (1e-39, -1e-39, 1e-37)),
-    ],
-)
-def test_verify_judges_in_the_range_of_the_dtype(
-    lumc: Lumc, build: Callable[..., Tensor], values: tuple[float, ...]
-) -> None:
-    assert "unjudged" not in judged(lumc, build, x=f32(*values))
+def test_verify_judges_in_the_range_of_the_dtype(lumc: Lumc) -> None:
+    builds = [lambda x: x.exp(), lambda x: x * x, lambda x: 1.0 / x, lambda x: x + x]
+    values = (88.73, 88.72, -88.73, 200.0, 3e38, 1.8446744e19, 1e-40, 1e-30, 2e38, 1e-39, -1e-37)
+    assert "unjudged" not in judged(lumc, builds, x=np.array(values, np.float32))
 
 
 def test_verify_of_overflow_in_f16(lumc: Lumc) -> None:
     x = np.array([300.0, -300.0, 255.9, 1e-4], np.float16)
-    assert "unjudged" not in judged(lumc, lambda t: t * t.abs(), x=x)
+    assert "unjudged" not in judged(lumc, [lambda t: t * t.abs()], x=x)
 
 
 def test_laws_may_exchange_nan_and_inf_where_a_value_is_touched(lumc: Lumc) -> None:
-    """``factor``: NaN as written, inf as it is computed. An element beside it is judged."""
-    a, b = f32(np.inf, 2.0), np.array([[1, -2, 3], [1, -2, 3]], np.float32)
-    said = judged(lumc, lambda a, b: (a[:, None] * b).sum(-1), a=a, b=b)
-    assert "1 unjudged" in said
-    said = judged(lumc, lambda a, x: a + a * (x * 2.0), a=f32(np.inf, 3.0), x=f32(-1.0, -1.0))
-    assert "FAIL" not in said
+    """``factor``: NaN as written, inf as it is computed. Elements beside it are judged."""
+    builds = [lambda a, b: (a[:, None] * b).sum(-1), lambda a, b: a + a * (b[:, 1] * 2.0)]
+    a, b = np.array([np.inf, 2.0], np.float32), np.array([[1, -2, 3], [1, -2, 3]], np.float32)
+    said = judged(lumc, builds, a=a, b=b).splitlines()
+    assert "1 unjudged" in said[0] and "FAIL" not in said[1]
