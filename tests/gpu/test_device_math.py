@@ -69,6 +69,8 @@ def numbers(rng: np.random.Generator, lo: float, hi: float, count: int = 40_000)
     [
         ("exp2", -160, 140, 1.5),
         ("exp2_ftz", -160, 140, 1.5),
+        ("exp", -110, 95, 1.5),
+        ("exp_ftz", -110, 95, 1.5),
         ("decay", -130, 0, 1.5),
         ("log2", 0, 4, 1.5),
         ("sin", -100, 100, 0.6),
@@ -89,6 +91,8 @@ def test_functions(
         want = {
             "exp2": np.exp2,
             "exp2_ftz": np.exp2,
+            "exp": np.exp,
+            "exp_ftz": np.exp,
             "decay": np.exp2,
             "log2": np.log2,
             "sin": np.sin,
@@ -96,7 +100,7 @@ def test_functions(
             "recip": np.reciprocal,
             "finite": lambda v: np.where(v == -np.inf, np.finfo(np.float32).min, v),
         }[name](wide)
-        if name in ("decay", "exp2_ftz"):
+        if name in ("decay", "exp2_ftz", "exp_ftz"):
             least = 2.0**-126 if name == "decay" else 2.0**-125
             want = np.where(want < least, 0, want)
             got = np.where(want == 0, np.where(got < 2.0**-125, 0, got), got)
@@ -104,7 +108,7 @@ def test_functions(
         double = device(f"lumc_{name}_f64", wide)
         if name == "finite":
             want = np.where(wide == -np.inf, np.finfo(np.float64).min, wide)
-        exact = {"decay": np.exp2, "exp2_ftz": np.exp2}.get(
+        exact = {"decay": np.exp2, "exp2_ftz": np.exp2, "exp_ftz": np.exp}.get(
             name, getattr(np, {"recip": "reciprocal"}.get(name, name), None)
         )
         np.testing.assert_allclose(double, exact(wide) if exact else want, rtol=1e-15)

@@ -151,6 +151,8 @@ LEAST = -3.4028234663852886e38
 UNARY = {
     "exp2": np.exp2,
     "exp2_ftz": np.exp2,
+    "exp": np.exp,
+    "exp_ftz": np.exp,
     "decay": np.exp2,  # of what is not above 0
     "log2": np.log2,
     "sin": np.sin,

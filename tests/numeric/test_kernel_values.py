@@ -385,6 +385,8 @@ def test_functions_of_whole_vectors(tmp_path: Path, name: str) -> None:
     }}
 void decay(float *to, const float *from, long n) {{ lumc_decay_n_f32(to, from, n); }}
 void exp2_ftz(float *to, const float *from, long n) {{ lumc_exp2_ftz_n_f32(to, from, n); }}
+void exp_ftz(float *to, const float *from, long n) {{ lumc_exp_ftz_n_f32(to, from, n); }}
+void flushed_exp_ftz(float *to, const float *from, long n) FLUSHED(exp_ftz(to, from, n))
 void flushed_decay(float *to, const float *from, long n) FLUSHED(decay(to, from, n))
 void flushed_exp2_ftz(float *to, const float *from, long n) FLUSHED(exp2_ftz(to, from, n))
 void log2_(float *to, const float *from, long n) {{ lumc_log2_n_f32(to, from, n); }}
@@ -399,14 +401,20 @@ void log2_(float *to, const float *from, long n) {{ lumc_log2_n_f32(to, from, n)
     data[: 1 << 19] = np.random.default_rng(6).uniform(-130, 130, 1 << 19)
     data[:8] = [INF, -INF, NAN, -NAN, -0.0, -126.0, 127.9999, 128.0]
     with np.errstate(all="ignore"):
-        want = np.exp2(data.astype(np.float64))
-        rounded = want.astype(np.float32)
+        powers = {f.__name__: f(data.astype(np.float64)) for f in (np.exp2, np.exp)}
     cases = tuple(
         (how + op, top, least)
-        for op, top, least in (("decay", 0.0, 2.0**-126), ("exp2_ftz", INF, 2.0**-125))
+        for op, top, least in (
+            ("decay", 0.0, 2.0**-126),
+            ("exp2_ftz", INF, 2.0**-125),
+            ("exp_ftz", INF, 2.0**-125),
+        )
         for how in ("", "flushed_")
     )
     for op, top, least in cases:
+        with np.errstate(all="ignore"):
+            want = powers["exp" if op.endswith("exp_ftz") else "exp2"]
+            rounded = want.astype(np.float32)
         got = np.empty_like(data)
         getattr(lib, op)(got.ctypes, data.ctypes, ctypes.c_long(data.size))
         mine = ~(data > top)

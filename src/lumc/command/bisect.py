@@ -67,7 +67,7 @@ def first_difference(
     given |= {s.name: np.zeros(s.sizes, s.dtype.numpy) for s in graph.states}
     kernels = bundle / "kernels" / slug(code) / "kernels.so"
     steps = Steps(kernels, code, mine, given, threads)
-    want = every_value(graph, entry, arrays, weights)
+    want = evaluate(with_every_value(graph, entry), entry, arrays, weights)[0]
     look = Look(plan, entry, compare, want, steps, given)
     return next(look.differences(), None)
 
@@ -85,14 +85,11 @@ def plan_of(file: str, bundle: Path) -> tuple[Plan, Code]:
     return plan, code
 
 
-def every_value(
-    graph: Graph, entry: str, arrays: Mapping[str, Array], weights: object
-) -> dict[str, Array]:
-    """What the oracle says of every node of an entry."""
+def with_every_value(graph: Graph, entry: str) -> Graph:
+    """The graph with all nodes of an entry as its outputs."""
     e = graph.entry(entry)
     named = tuple((n.name, n) for n in e.nodes)
-    whole = replace(graph, entries=(replace(e, outputs=named, updates=()),))
-    return evaluate(whole, entry, arrays, weights)[0]  # type: ignore[arg-type]
+    return replace(graph, entries=(replace(e, outputs=named, updates=()),))
 
 
 @dataclass

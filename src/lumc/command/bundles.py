@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,29 +14,21 @@ import numpy as np
 
 from lumc.bundle.restore import graph_of
 from lumc.command.arrays import Arrays, read_arrays, write_arrays
+from lumc.command.judge import (
+    Comparison,
+    allowed,
+    compare,
+    cut_off,
+    judged,
+    said,
+    stored,
+)
 from lumc.errors import Exit, LumcError
-from lumc.graph.ops import DType, from_bf16, to_bf16
+from lumc.graph.ops import DType, to_bf16
 
 if TYPE_CHECKING:
     from lumc.command.bisect import Difference
     from lumc.graph.graph import Graph, Node
-
-# a few units in the last place; of quantised weights (i8) what blocks of 32 lose
-TOLERANCE = {DType.F16: 2e-3, DType.BF16: 1e-2, DType.I8: 2e-2}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One output against one reference; indices and values are those of the worst element."""
-
-    output: str
-    against: str
-    relative_l2: float
-    worst_difference: float
-    worst_index: tuple[int, ...]
-    got: float
-    want: float
-    ok: bool
 
 
 class Source(NamedTuple):
@@ -138,57 +130,51 @@ def verify(
     from lumc.bundle.unpack import opened
     from lumc.oracle.graph import evaluate
     from lumc.oracle.kernel import TF32
+    from lumc.oracle.touched import touched
     from lumc.runtime.choose import open_bundle
 
     with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         graph = graph_of(folder)
-        computed = [n.dtype for n in (*graph.entry(entry).nodes, *graph.states) if n.dtype.is_float]
-        derived = [w.dtype for w in graph.weights if w.how]  # the source has them in f32
-        spec = bundle.entry(entry)
-        dtypes = {t.name: t.dtype for t in spec.outputs}
-        arrays = complete(graph, entry, read_arrays(inputs, spec.inputs, "input"), seed)
-        rounding = TF32 if "tf32" in bundle.features else 0.0
+        given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
+        arrays = complete(graph, entry, given, seed)
+        tf32 = TF32 if "tf32" in bundle.features else 0.0
+        cut = cut_off(graph, entry) if bundle.device != "cpu" else 0.0
         got = bundle.run(arrays, entry=entry, threads=threads)
-        want, _ = evaluate(graph, entry, arrays, weight_reader(folder))
-        references = {"oracle": want}
+        weights = weight_reader(folder)
+        want, _ = evaluate(graph, entry, arrays, weights)
+        unsure = cache(lambda: touched(graph, entry, arrays, weights))
+        references: dict[str, Mapping[str, np.ndarray]] = {"oracle": want}
         if source:
             from lumc.report.reference import run_original
 
             found = run_original(source.model, arrays, entry, source.allowed)
             references |= common_outputs(found, list(got), source.model)
-        limit = partial(allowed, tolerance, rounded=computed, rounding=rounding)
-        first = bisected(folder, path, entry, arrays, threads, limit) if bisect else None
-    rows = [
-        compare(name, against, got[name], values[name], limit(dtypes[name], rounded=rounded))
-        for against, values in references.items()
-        for rounded in [computed if against == "oracle" else [*computed, *derived]]
-        for name in got
-        if name in values
-    ]
-    if rounding and tolerance is None:
-        note(f"verify: operands of products have 11 bits (tf32): up to {rounding:.1e} is allowed")
+        rows = judged(graph, entry, got, references, tolerance, max(tf32, cut), unsure)
+        first = bisected(folder, path, entry, arrays, threads, tolerance) if bisect else None
+    if tf32 and tolerance is None:
+        note(f"verify: operands of products have 11 bits (tf32): up to {tf32:.1e} is allowed")
     tell(rows, first, bisect, as_json)
     if first or not all(r.ok for r in rows):
         sys.exit(int(Exit.MISMATCH))
 
 
 def bisected(
-    folder: Path,
-    path: str,
-    entry: str,
-    arrays: Arrays,
-    threads: int,
-    limit: Callable[[DType], float],
+    folder: Path, path: str, entry: str, arrays: Arrays, threads: int, tolerance: float | None
 ) -> Difference | None:
-    """The first kernel that differs, as far as values of these dtypes may be off."""
-    from lumc.command.bisect import first_difference
+    """The first kernel that differs, as far as values of its dtype may be off."""
+    from lumc.bundle.restore import weight_reader
+    from lumc.command.bisect import first_difference, with_every_value
+    from lumc.oracle.touched import touched
 
     graph = graph_of(folder)
     dtypes = {n.name: n.dtype for n in graph.entry(entry).nodes}
+    rounded, every = stored(graph, entry, of_source=False), with_every_value(graph, entry)
+    unsure = cache(lambda: touched(every, entry, arrays, weight_reader(folder)))
 
     def against_graph(name: str, got: np.ndarray, want: np.ndarray) -> Comparison:
-        return compare(name, "graph", got, want, limit(dtypes[name]))
+        limit = allowed(tolerance, dtypes[name], rounded)
+        return compare(name, "graph", got, want, limit, dtypes[name], unsure)
 
     return first_difference(folder, path, graph, entry, arrays, threads, against_graph)
 
@@ -205,15 +191,6 @@ def tell(rows: Sequence[Comparison], first: Difference | None, bisect: bool, as_
         print(bisection.said(first))
 
 
-def said(r: Comparison) -> str:
-    """A comparison in a line."""
-    where = ", ".join(map(str, r.worst_index))
-    return (
-        f"{'ok  ' if r.ok else 'FAIL'} {r.output} against {r.against}: relative L2 "
-        f"{r.relative_l2:.2e}, worst [{where}] got {r.got:.9g} want {r.want:.9g}"
-    )
-
-
 def common_outputs(
     references: Mapping[str, Mapping[str, np.ndarray]], names: list[str], model: str
 ) -> Mapping[str, Mapping[str, np.ndarray]]:
@@ -224,38 +201,6 @@ def common_outputs(
         where = f"theirs: {', '.join(theirs)}; the bundle's: {', '.join(names)}"
         raise LumcError("E0607", what, where=where, exit=Exit.USAGE)
     return references
-
-
-def allowed(
-    tolerance: float | None, dtype: DType, rounded: Sequence[DType] = (), rounding: float = 0.0
-) -> float:
-    """The relative L2 error that an output of this dtype may have, when values on the way to it
-    are rounded to these, or operands of products cause so much."""
-    if tolerance is not None:
-        return tolerance
-    if not dtype.is_float:
-        return 0.0
-    return max(rounding, *(TOLERANCE.get(d, 1e-5) for d in (dtype, *rounded)))
-
-
-def compare(
-    output: str, against: str, got: np.ndarray, want: np.ndarray, tolerance: float
-) -> Comparison:
-    """Relative L2 error over the finite elements; NaN and inf must stand in the same places."""
-    if got.dtype == np.uint16 and want.dtype.kind == "f":  # bf16 bits
-        got = from_bf16(got)
-    a, b = got.astype(np.float64), np.asarray(want, np.float64).reshape(got.shape)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):
-        diff = np.where(same, 0.0, np.abs(a - b))
-    diff = np.where(np.isnan(diff), np.inf, diff)
-    finite = np.isfinite(diff) & np.isfinite(b)
-    norm = float(np.linalg.norm(b[finite])) or 1.0
-    error = float(np.linalg.norm(diff[finite])) / norm if np.isfinite(diff).all() else float("inf")
-    at = np.unravel_index(int(diff.argmax()), diff.shape) if diff.size else ()
-    index = tuple(int(i) for i in at)
-    worst, left, right = (float(x[at]) for x in (diff, a, b)) if diff.size else (0.0, 0.0, 0.0)
-    return Comparison(output, against, error, worst, index, left, right, error <= tolerance)
 
 
 def bench(

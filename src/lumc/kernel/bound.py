@@ -17,6 +17,7 @@ TILE = 256  # points of the other axes over which one tile keeps a nested value
 # f32 operations that a polynomial or a division costs, against one fused multiply-add's two
 COST = {
     **{"exp2": 12, "exp2_ftz": 10, "decay": 9, "log2": 14, "sin": 16},
+    **{"exp": 14, "exp_ftz": 12},
     **{"sqrt": 4, "recip": 4, "mod": 8},
 }
 WEIGHT = COST["exp2"] + 2  # maximum, difference and exponential

@@ -64,7 +64,7 @@ def evaluate(
     be of any float type and leave as f64. States are zero at first. Raises E0113.
     """
     require_static(graph, "the oracle")
-    run = _Run(graph.entry(entry), graph.states, declared)
+    run = Run(graph.entry(entry), graph.states, declared)
     run.give("input", run.entry.inputs, inputs)
     zeros = {s.name: np.zeros(s.sizes, s.dtype.numpy) for s in graph.states}
     run.give("state", graph.states, zeros | dict(states or {}))
@@ -72,7 +72,7 @@ def evaluate(
         return run.outputs(weights)
 
 
-class _Run:
+class Run:
     """One evaluation: the values still needed, and which nodes are never stored."""
 
     def __init__(self, entry: Entry, states: Sequence[Node], declared: bool) -> None:

@@ -22,7 +22,7 @@ PIECE = 256  # bytes: the whole lines that are stored around the caches together
 SKEWED = 256  # elements of a row that is walked behind others, at least: no piece is longer
 FETCHED = 64  # elements of a row that is fetched ahead, at least; others are left to the hardware
 TURNED = 8  # elements along both axes of what is turned in registers, at least
-EXPENSIVE = ("exp2", "exp2_ftz", "decay", "log2", "sin", "recip")
+EXPENSIVE = ("exp2", "exp2_ftz", "exp", "exp_ftz", "decay", "log2", "sin", "recip")
 
 
 def own_axes(stage: Expr, gpu: bool) -> frozenset[str]:

@@ -4,12 +4,12 @@
     c * (.. * (b * x))  =  .. * ((c * b) * x)
     c * (.. * (b * x + d))  =  .. * ((c * b) * x + c * d)    and so on: polynomials in Horner's form
     (b * x) * (c * y)  =  (b * c) * (x * y)
-    a + .. * a * (c * x)  =  a * (.. * (c * x) + 1)          for finite values only
+    a + .. * a * (c * x)  =  a * (.. * (c * x) + 1)          [finite]
 
 As laws of the e-graph they would not end: with 2 * 0.5 = 1 every x is 2 * (0.5 * x), and with
 c - c = 0 every x is (x + c) - c, a class that contains itself. So terms are folded as they are
-made. As with the laws (rules/README.md) rounding may change, and what a select hides is not
-touched.
+made. As with the laws (rules/README.md) rounding may change, with an infinite part ``inf`` may
+become NaN and NaN ``inf``, and what a select hides is not touched.
 """
 
 from __future__ import annotations

@@ -175,6 +175,7 @@ LUMC_FN double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 LUMC_FN float lumc_top_f32(float a, float b) { return b > a ? b : a; }
 LUMC_FN float lumc_max_f32(float a, float b) { return b > a || b != b ? b : a; }
 LUMC_FN double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
+LUMC_FN double lumc_exp_f64(double x) { return __builtin_exp(x); }
 LUMC_FN double lumc_log2_f64(double x) { return __builtin_log2(x); }
 LUMC_FN double lumc_sin_f64(double x) { return __builtin_sin(x); }
 

@@ -182,6 +182,9 @@ LUMC_FN float lumc_mod_f32(float a, float b)
 LUMC_FN float lumc_exp2_f32(float x) { return precise::exp2(x); }
 /* 2^x; results below 2^-125 may be 0 */
 LUMC_FN float lumc_exp2_ftz_f32(float x) { return precise::exp2(x); }
+/* e^x, also where such results may be 0 */
+LUMC_FN float lumc_exp_f32(float x) { return precise::exp(x); }
+LUMC_FN float lumc_exp_ftz_f32(float x) { return precise::exp(x); }
 /* 2^x for x <= 0; results below 2^-126 may be 0 */
 LUMC_FN float lumc_decay_f32(float x) { return precise::exp2(x); }
 LUMC_FN float lumc_log2_f32(float x) { return precise::log2(x); }

@@ -1,18 +1,23 @@
-"""Powers of two that need less than all of ``exp2``.
+"""Powers of two that need less than all of ``exp2``, or more than it can know.
 
 ``decay`` is 2^x for what is 0 or less, so never above one, and ``exp2_ftz`` may give 0 for results
 too small to be normal numbers: nobody sees that where a constant is added. They are shorter by a
 third and by a fifth, and C computes them for whole vectors (``text/phases.py``).
+
+``exp`` and ``exp_ftz`` take x of ``2^(x * log2(e))``, whose product would be rounded: up to 60 ulp
+of the result. ``decay`` does without: a power that small is nothing beside that of the maximum.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
-from math import isclose
+from math import e as E
+from math import isclose, log2
 
 from lumc.graph.expr import Expr, axis, bound_axes, rewrite, substitute, subterms
-from lumc.kernel.term import Kernel, constants, unary
+from lumc.graph.ops import DType
+from lumc.kernel.term import Kernel, binary, const, constants, dtype, unary
 
 SMALL = 2.0**-90  # a constant from here on absorbs what is no normal number
 Parts = dict[Expr, float]  # of a sum: how often each term occurs
@@ -27,10 +32,21 @@ def shorter_powers(kernel: Kernel) -> Kernel:
         if e.kind == "un" and e.attr[0] == "exp2":
             if _is_never_positive(kernel, e.kids[0]):
                 new[e] = unary("decay", kids[0])
-            elif e not in exact:
-                new[e] = unary("exp2_ftz", kids[0])
+            else:
+                base, argument = _natural(kids[0])
+                short = "" if e in exact else "_ftz"
+                if base != "exp2" or short:
+                    new[e] = unary(base + short, argument)
     roots = tuple(replace(r, value=rewrite(r.value, new)) for r in kernel.roots)
     return replace(kernel, roots=roots)
+
+
+def _natural(power: Expr) -> tuple[str, Expr]:
+    """The function and its argument: of ``x * log2(e)`` and ``x * -log2(e)`` exp, in f32."""
+    for c, x in constants(power, "mul") if dtype(power) is DType.F32 else ():
+        if isclose(abs(c.attr[1]), log2(E), rel_tol=1e-12):
+            return "exp", x if c.attr[1] > 0 else binary("mul", x, const(-1.0, DType.F32))
+    return "exp2", power
 
 
 def _absorbs(e: Expr) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lumc.frontend.api.dtypes import as_dtype
-from lumc.frontend.api.value import V
+from lumc.frontend.api.value import Saturating, V
 from lumc.frontend.api.view import places
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, num
@@ -149,6 +150,10 @@ def add(x: V, y: Any) -> V:
     for one, other in ((a, b), (b, a)):
         if constant(one) == 0 and one.dtype.is_int:  # x + 0.0 would turn -0.0 into 0.0
             return expand_to(other, broadcast_shapes(a, a.shape, b.shape))
+        ends, value = other.ends, constant(one)
+        if ends and value is not None and math.fabs(value) == math.fabs(ends.scale):
+            end = mul(ends.end(1 if value == ends.scale else -1), ends.scale)
+            return expand_to(end, broadcast_shapes(a, a.shape, b.shape))
     return together(Op.ADD, b, a) if _is_left_constant(a, b) else together(Op.ADD, a, b)
 
 
@@ -164,6 +169,11 @@ def mul(x: V, y: Any) -> V:
     for one, other in ((x, b), (b, x)):
         if constant(one) == 1:
             return expand_to(other, broadcast_shapes(x, x.shape, b.shape))
+        factor, ends = constant(one), other.ends
+        if factor is not None and ends:
+            return replace(
+                together(Op.MUL, other, one), ends=Saturating(factor * ends.scale, ends.end)
+            )
     return together(Op.MUL, b, x) if _is_left_constant(x, b) else together(Op.MUL, x, b)
 
 

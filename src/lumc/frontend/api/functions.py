@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
+from dataclasses import replace
 from typing import Any
 
 from lumc.frontend.api.elementwise import (
     add,
     constant,
     div,
+    eq,
     floats,
     fmod,
     gt,
+    isinf,
     isnan,
     logical_and,
     logical_not,
@@ -28,23 +32,30 @@ from lumc.frontend.api.elementwise import (
     to,
     where,
 )
-from lumc.frontend.api.value import V
+from lumc.frontend.api.minimax import (
+    ERF,
+    ERFC,
+    EXPM1,
+    LOG1P,
+    NEAR_ONE,
+    NORMAL,
+    SINH,
+    TANH,
+    in_f32,
+    polynomial,
+)
+from lumc.frontend.api.value import Saturating, V
 from lumc.graph.ops import DType, Op
 
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
 
-# log2 of (1 - erf) / (1 + erf) is odd: coefficients of x, x^3, ..; fitted to the least maximum of
-# the error of erf, 5.8e-8. The last one keeps the right sign as x grows, so erf saturates at +-1.
-ERF = (
-    -3.255815610646363,
-    -0.2965185008854734,
-    0.0005320187307645316,
-    0.001805445182947983,
-    -0.00025885586077424285,
-    1.7271061103997992e-05,
-    -4.5866276136438734e-07,
-)
+MOST = {
+    DType.F16: 65504.0,
+    DType.BF16: 3.3895313892515355e38,
+    DType.F32: 3.4028234663852886e38,
+    DType.F64: sys.float_info.max,
+}
 
 
 # ---- powers and quotients
@@ -67,8 +78,7 @@ def pow(x: V, y: Any) -> V:
     """Small integer powers by multiplication, halves by sqrt, else ``exp2(y * log2(x))``."""
     exponent = constant(y) if not isinstance(y, int | float) else y
     if exponent is None or not math.isfinite(exponent):
-        a, b = floats(*pair(x, y))
-        return exp2(mul(log2(a), b))
+        return _general_power(*floats(*pair(x, y)))
     if exponent == int(exponent) and -16 <= exponent <= 16:
         n = int(math.fabs(exponent))
         base = x if exponent >= 0 else reciprocal(x)
@@ -79,10 +89,21 @@ def pow(x: V, y: Any) -> V:
         return sqrt(x)
     if exponent == -0.5:
         return rsqrt(x)
-    if exponent != int(exponent):
-        return exp2(mul(log2(x), exponent))
+    if exponent != int(exponent):  # of negative numbers NaN, but not of -inf
+        return exp2(mul(log2(where(lt(x, -MOST[x.dtype]), math.inf, x)), exponent))
     size = exp2(mul(log2(abs(x)), exponent))
     return where(lt(x, 0), neg(size), size) if int(exponent) % 2 else size
+
+
+def _general_power(x: V, y: V) -> V:
+    """``x ** y`` as numpy has it."""
+    size = exp2(mul(log2(abs(x)), y))
+    whole, odd = eq(trunc(y), y), eq(abs(fmod(y, 2.0)), 1.0)
+    signed = where(odd, neg(size), where(whole, size, math.nan))
+    signed = where(lt(x, -MOST[x.dtype]), where(odd, neg(size), size), signed)
+    value = where(lt(x, 0.0), signed, size)
+    is_one = logical_or(eq(y, 0.0), eq(x, 1.0))
+    return where(logical_or(is_one, logical_and(eq(x, -1.0), isinf(y))), 1.0, value)
 
 
 def _power(x: V, n: int) -> V:
@@ -121,6 +142,36 @@ def log(x: V) -> V:
     return mul(log2(x), LN2)
 
 
+@in_f32
+def expm1(x: V) -> V:
+    """``exp(x) - 1``: near 0 by a polynomial."""
+    far = add(exp(x), -1.0)
+    if x.dtype is DType.F64:
+        return far
+    return where(lt(abs(x), 0.5), mul(x, polynomial(x, EXPM1)), far)
+
+
+@in_f32
+def sinh(x: V) -> V:
+    """``(exp(x) - exp(-x)) / 2``, the halves in the exponents: nothing overflows early."""
+    grows, falls = (exp2(add(mul(x, sign * LOG2E), -1.0)) for sign in (1, -1))
+    far = sub(grows, falls)
+    if x.dtype is DType.F64:
+        return far
+    return where(lt(abs(x), 1.0), mul(x, polynomial(square(x), SINH)), far)
+
+
+@in_f32
+def log1p(x: V) -> V:
+    """``log(1 + x)``: near 0 by a polynomial."""
+    far = log(add(x, 1.0))
+    if x.dtype is DType.F64:
+        return far
+    square = mul(x, x)
+    near = add(add(mul(mul(x, square), polynomial(x, NEAR_ONE)), mul(square, -0.5)), x)
+    return where(lt(abs(add(x, -0.0606)), 0.3535), near, far)
+
+
 def sqrt(x: V) -> V:
     return x.unary(Op.SQRT)
 
@@ -133,9 +184,15 @@ def sin(x: V) -> V:
     return x.unary(Op.SIN)
 
 
+@in_f32
 def cos(x: V) -> V:
-    """``1 - 2 sin(x / 2)^2``: unlike ``sin(x + pi / 2)`` it loses nothing for large x."""
-    return square(sin(mul(x, 0.5))) * -2.0 + 1.0
+    """``sin(2 x) / (2 sin(x))``, exact near its zeros too; ``1 - 2 sin(x / 2)^2`` where that is
+    0 / 0 or beyond the range. The sine primitive is exact for every x."""
+    size = abs(x)
+    usual = logical_and(gt(size, 1e-4), lt(size, 1.7e38))
+    whole = sin(mul(x, add(select(usual, x.lift(1.5)), 0.5)))
+    half = sin(mul(x, add(select(usual, x.lift(0.5)), 0.5)))
+    return where(usual, mul(div(whole, half), 0.5), add(mul(mul(whole, half), -2.0), 1.0))
 
 
 def tan(x: V) -> V:
@@ -235,23 +292,37 @@ def sigmoid(x: V) -> V:
     return reciprocal(add(exp(neg(x)), 1.0))
 
 
+@in_f32
 def tanh(x: V) -> V:
-    """``2 * sigmoid(2 x) - 1``."""
-    return add(mul(sigmoid(mul(x, 2.0)), 2.0), -1.0)
+    """``2 * sigmoid(2 x) - 1``: near 0 by a polynomial."""
+
+    def end(sign: int) -> V:
+        return mul(sigmoid(mul(x, 2.0 * sign)), 2.0 * sign)
+
+    far = add(end(1), -1.0)
+    if x.dtype is DType.F64:
+        return far
+    z = square(x)
+    near = add(mul(mul(x, z), polynomial(z, TANH)), x)
+    return replace(where(lt(z, 0.3025), near, far), ends=Saturating(1.0, end))
 
 
 def silu(x: V) -> V:
     return mul(x, sigmoid(x))
 
 
+@in_f32
 def softplus(x: V) -> V:
     """``log(1 + exp(x))`` without overflow."""
-    return add(relu(x), log(add(exp(neg(abs(x))), 1.0)))
+    small = exp(neg(abs(x)))
+    if x.dtype is DType.F64:
+        return add(relu(x), log(add(small, 1.0)))
+    above, below = (polynomial(small, c) for c in LOG1P)
+    return add(relu(x), div(mul(small, above), below))
 
 
 def elu(x: V, alpha: float = 1.0) -> V:
-    below = mul(add(exp(x), -1.0), alpha)
-    return where(lt(x, 0), below, x)
+    return where(lt(x, 0), mul(expm1(x), alpha), x)
 
 
 def leaky_relu(x: V, slope: float = 0.01) -> V:
@@ -266,9 +337,19 @@ def hardswish(x: V) -> V:
     return mul(x, hardsigmoid(x))
 
 
+@in_f32
 def erf(x: V) -> V:
-    """``2 * sigmoid(2 g) - 1`` with g = atanh(erf(x)), an odd polynomial."""
-    return add(mul(_normal_sigmoid(x), 2.0), -1.0)
+    """Near 0 by a polynomial, else ``1 - 2^p(|x|)``; in f64 by a logistic (see ``NORMAL``)."""
+
+    def end(sign: int) -> V:
+        return mul(_normal_sigmoid(mul(x, float(sign))), 2.0 * sign)
+
+    if x.dtype is DType.F64:
+        return add(end(1), -1.0)
+    z, sign = square(x), _sign_or_one(x)
+    far = mul(add(neg(exp2(polynomial(mul(x, sign), ERFC))), 1.0), sign)
+    near = mul(x, polynomial(z, ERF))
+    return replace(where(lt(z, 0.81), near, far), ends=Saturating(1.0, end))
 
 
 def gelu(x: V, approximate: str = "none") -> V:
@@ -280,9 +361,5 @@ def gelu(x: V, approximate: str = "none") -> V:
 
 
 def _normal_sigmoid(x: V) -> V:
-    """``(1 + erf(x)) / 2`` as one logistic of an odd polynomial; see ``ERF``."""
-    x2 = mul(x, x)
-    poly = mul(x2, ERF[-1])
-    for coefficient in reversed(ERF[1:-1]):
-        poly = mul(add(poly, coefficient), x2)
-    return reciprocal(add(exp2(mul(x, add(poly, ERF[0]))), 1.0))
+    """``(1 + erf(x)) / 2`` as one logistic of an odd polynomial; see ``NORMAL``."""
+    return reciprocal(add(exp2(mul(x, polynomial(mul(x, x), NORMAL))), 1.0))

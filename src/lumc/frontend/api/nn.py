@@ -140,7 +140,8 @@ def rotary_tables(
 ) -> tuple[Tensor, Tensor]:
     """cos and sin [s, n] of ``position * frequency``, scaled; frequencies in radians f64[n]."""
     angles = positions.to(DType.F32)[:, None] * model.constant(frequencies, "rotary", DType.F32)
-    cos, sin = angles.cos(), angles.sin()
+    # to 1e-7 of one, which is enough here: cos() would be exact near its zeros for another sine
+    cos, sin = (angles * 0.5).sin().square() * -2.0 + 1.0, angles.sin()
     return (cos, sin) if scale == 1 else (cos * scale, sin * scale)
 
 

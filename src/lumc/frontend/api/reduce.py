@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from lumc.frontend.api.elementwise import where
 from lumc.frontend.api.join import unbind
 from lumc.frontend.api.movement import axes_of, axis_of, flatten, moveaxis, unsqueeze
 from lumc.frontend.api.value import V
@@ -134,7 +136,8 @@ def cumsum(x: V, axis: int = -1, exclusive: bool = False, reverse: bool = False)
 
 
 def logsumexp(x: V, axis: int = -1, keepdim: bool = False) -> V:
+    """``log(sum(exp(x)))`` without overflow; infinite where the maximum is."""
     top = max(x, axis)
     total = sum((x - unsqueeze(top, axis_of(x, axis))).exp(), axis)
-    out = total.log() + top
+    out = where((top < math.inf) & (top > -math.inf), total.log() + top, top)
     return unsqueeze(out, axis_of(x, axis)) if keepdim else out

@@ -135,6 +135,7 @@ class Tensor(Value):
     )
     pow, fmod, remainder = functions.pow, elementwise.fmod, elementwise.remainder
     exp, exp2, log, log2 = functions.exp, functions.exp2, functions.log, functions.log2
+    expm1, log1p, sinh = functions.expm1, functions.log1p, functions.sinh
     sqrt, rsqrt, reciprocal = functions.sqrt, functions.rsqrt, elementwise.reciprocal
     sin, cos, tan, tanh = functions.sin, functions.cos, functions.tan, functions.tanh
     sigmoid, erf, gelu, relu = (

@@ -48,6 +48,15 @@ class Maker(Protocol):
     def name(self, value: Any, name: str) -> None: ...
 
 
+@dataclass(frozen=True)
+class Saturating:
+    """What a value in -scale..scale, such as tanh, is near its ends: ``value + sign * scale`` is
+    ``scale * end(sign)``, where a sum would lose all that is left."""
+
+    scale: float
+    end: Callable[[int], Any]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Value:
     """``operand`` is written over the places ``_0, _1, ..`` of ``shape``."""
@@ -55,6 +64,7 @@ class Value:
     model: Maker
     operand: Operand
     shape: tuple[Extent, ...]
+    ends: Saturating | None = None
 
     @property
     def dtype(self) -> DType:

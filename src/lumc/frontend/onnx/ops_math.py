@@ -8,6 +8,7 @@ from functools import reduce, wraps
 from typing import Any
 
 from lumc.frontend.api.elementwise import broadcast_shapes, where
+from lumc.frontend.api.functions import LOG2E
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import Function, operator
 from lumc.graph.graph import Scalar
@@ -204,14 +205,26 @@ unary("Tan", lambda x: x.tan())
 unary("Erf", lambda x: x.erf())
 unary("Tanh", lambda x: x.tanh())
 unary("Sigmoid", lambda x: x.sigmoid())
-unary("Sinh", lambda x: (x.exp() - (-x).exp()) * 0.5)
-unary("Cosh", lambda x: (x.exp() + (-x).exp()) * 0.5)
-unary("Asinh", lambda x: (x.abs() + (x * x + 1.0).sqrt()).log() * x.sign())
-unary("Acosh", lambda x: (x + (x * x - 1.0).sqrt()).log())
-unary("Atanh", lambda x: ((x + 1.0) / (1.0 - x)).log() * 0.5)
+unary("Sinh", lambda x: x.sinh())
+unary("Cosh", lambda x: (x * LOG2E - 1.0).exp2() + (x * -LOG2E - 1.0).exp2())
+unary("Asinh", lambda x: where(x < 0.0, -inverse_sinh(x.abs()), inverse_sinh(x.abs())))
+unary("Acosh", lambda x: where(x > 1e4, x.log() + math.log(2), _inverse_cosh(x)))
+unary("Atanh", lambda x: (x.abs() * 2.0 / (1.0 - x.abs())).log1p() * where(x < 0.0, -0.5, 0.5))
 unary("Atan", lambda x: arctangent(x))
-unary("Asin", lambda x: arctangent(x / (1.0 - x * x).sqrt()))
-unary("Acos", lambda x: math.pi / 2 - arctangent(x / (1.0 - x * x).sqrt()))
+unary("Asin", lambda x: arctangent(x / ((1.0 - x) * (x + 1.0)).sqrt()))
+unary("Acos", lambda x: arctangent(((1.0 - x) / (x + 1.0)).sqrt()) * 2.0)
+
+
+def inverse_sinh(x: Tensor) -> Tensor:
+    """Of x >= 0; a square would overflow where x is large."""
+    near = (x + x * x / ((x * x + 1.0).sqrt() + 1.0)).log1p()
+    return where(x > 1e4, x.log() + math.log(2), near)
+
+
+def _inverse_cosh(x: Tensor) -> Tensor:
+    more = x - 1.0
+    return (more + (more * (x + 1.0)).sqrt()).log1p()
+
 
 # odd polynomial of atan on [0, tan(pi/8)]: the Taylor terms fall below 1e-9 of it
 _ATAN = tuple((-1.0) ** i / (2 * i + 1) for i in range(11))

@@ -56,7 +56,7 @@ def elu(X: Tensor, *, alpha: float = 1.0, consumed_inputs: Any = None) -> Tensor
 @operator("Celu")
 @in_f32
 def celu(X: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return where(X < 0.0, ((X * (1.0 / alpha)).exp() - 1.0) * alpha, X)
+    return where(X < 0.0, (X * (1.0 / alpha)).expm1() * alpha, X)
 
 
 @operator("Selu")

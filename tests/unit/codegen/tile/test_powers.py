@@ -1,5 +1,7 @@
 """Which powers of two are known to be at most one; none other may be taken for one."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -93,3 +95,17 @@ def test_where_tiny_results_are_seen() -> None:
     e = unary("exp2", x("x", "m", "n"))
     for value in (e, times(plus(e, 1.0), e), plus(e, 1e-30), plus(e, x("y", "m", "n"))):
         assert names(value) == ["exp2"]
+
+
+def test_powers_of_e_take_what_is_not_rounded() -> None:
+    a, b = x("x", "m", "n"), x("y", "m", "n")
+    e = unary("exp2", times(a, math.log2(math.e)))
+    assert names(e) == ["exp"] and names(times(e, b)) == ["exp"]
+    assert names(unary("recip", plus(unary("exp2", times(a, -math.log2(math.e))), 1.0))) == [
+        "exp_ftz"
+    ]
+    assert names(unary("exp2", times(a, 1.4427))) == ["exp2"]
+    assert names(unary("exp2", times(times(a, a), -math.log2(math.e)))) == ["decay"]
+    k = kernel("power", "m n", {"m": M, "n": N}, e, SHAPES)
+    (new,) = shorter_powers(k).values
+    assert new is unary("exp", a)

@@ -71,6 +71,8 @@ static inline float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b
 static inline double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 static inline double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
 static inline double lumc_exp2_ftz_f64(double x) { return __builtin_exp2(x); }
+static inline double lumc_exp_f64(double x) { return __builtin_exp(x); }
+static inline double lumc_exp_ftz_f64(double x) { return __builtin_exp(x); }
 static inline double lumc_decay_f64(double x) { return __builtin_exp2(x); }
 static inline double lumc_log2_f64(double x) { return __builtin_log2(x); }
 static inline double lumc_sin_f64(double x) { return __builtin_sin(x); }

@@ -34,7 +34,41 @@ static inline float lumc_exp2_ftz_f32(float x)
     float f = x - (lumc_float(n) - 12583038.0f);
     return lumc_power(2.0f, f) * lumc_float((int32_t)((uint32_t)n << 23));
 }
-/* the same for x <= 0; results below 2^-126 are 0 */
+/* e^f for |f| <= ln(2)/2, times a scale of 1 or 2 */
+static inline float lumc_growth(float scale, float f)
+{
+    float p = scale * 0.00138435977f;
+    p = p * f + scale * 0.00837194453f;
+    p = p * f + scale * 0.0416677581f;
+    p = p * f + scale * 0.166664204f;
+    p = p * f + scale * 0.499999906f;
+    p = p * f + scale;
+    return p * f + scale;
+}
+/* e^x, at most 1.2 ulp: as exp2, but x - n ln(2), with ln(2) in two parts, is exact where the
+ * product of x and log2(e) would be rounded: at 80 that is 40 ulp of the result */
+static inline float lumc_exp_f32(float x)
+{
+    x = -104.0f > x ? -104.0f : x;
+    int32_t n = lumc_bits(x * 1.44269504f + 12583166.0f);
+    n = n < 0x4b40017f ? n : 0x4b40017f;
+    float k = lumc_float(n) - 12583166.0f;
+    float f = x - k * 0x1.63p-1f + k * 2.12194440e-4f;
+    int32_t half = n >> 1;
+    return lumc_growth(1.0f, f) * lumc_float((int32_t)((uint32_t)half << 23))
+                          * lumc_float((int32_t)((uint32_t)(n - half) << 23));
+}
+/* the same; results below 2^-125 may be 0 */
+static inline float lumc_exp_ftz_f32(float x)
+{
+    x = -87.3365479f > x ? -87.3365479f : x;
+    int32_t n = lumc_bits(x * 1.44269504f + 12583038.0f);
+    n = n < 0x4b4000ff ? n : 0x4b4000ff;
+    float k = lumc_float(n) - 12583038.0f;
+    float f = x - k * 0x1.63p-1f + k * 2.12194440e-4f;
+    return lumc_growth(2.0f, f) * lumc_float((int32_t)((uint32_t)n << 23));
+}
+/* 2^x for x <= 0; results below 2^-126 are 0 */
 static inline float lumc_decay_f32(float x)
 {
     x = -127.0f > x ? -127.0f : x;
@@ -43,7 +77,7 @@ static inline float lumc_decay_f32(float x)
     return lumc_power(1.0f, f) * lumc_float((int32_t)((uint32_t)lumc_bits(n) << 23));
 }
 
-/* Both for n elements, in whole vectors, at most 1.1 ulp: x = k/16 + f, or k/8 + f, with k in
+/* Those that may give 0 for n elements, in whole vectors, at most 1.1 ulp: x = k/16 + f, or k/8 + f, with k in
  * the low bits of x + LUMC_K, and 2^(k/16) from a table in a register, which no vectoriser would
  * use. Results below 2^-126 are 0 where the runner sets the mode (link/runner/pool.c). */
 #if !defined(__clang__) && defined(__AVX512DQ__) && LUMC_LANES >= 16
@@ -63,6 +97,18 @@ static inline lumc_fv lumc_power_fv(lumc_fv x)
     lumc_fv root = (lumc_fv)__builtin_shuffle(lumc_roots, k);
     root += f * ((0.0566698983f * f + 0.240184247f) * f + 0.693147600f) * root;
     return __builtin_ia32_scalefps512_mask(root, x, root, -1, 4);
+}
+/* e^x: x is cut where the result is 0 or infinite, as k must have all of its fraction */
+static inline lumc_fv lumc_exp_ftz_fv(lumc_fv x)
+{
+    const lumc_fv start = (lumc_fv){0} + 786432.0f;
+    x = __builtin_ia32_maxps512_mask((lumc_fv){0} - 90.0f, x, x, -1, 4);
+    x = __builtin_ia32_minps512_mask((lumc_fv){0} + 90.0f, x, x, -1, 4);
+    lumc_fv k = __builtin_ia32_addps512_mask(x * 1.44269504f, start, x, -1, 9), n = k - start;
+    lumc_fv f = x - n * 0.693147182f + n * 1.90465432e-9f;
+    lumc_fv root = (lumc_fv)__builtin_shuffle(lumc_roots, (lumc_iv)k);
+    root += f * ((0.170167277f * f + 0.499912041f) * f + 1.00000061f) * root;
+    return __builtin_ia32_scalefps512_mask(root, n, root, -1, 4);
 }
 #define lumc_decay_fv lumc_power_fv
 #define lumc_exp2_ftz_fv lumc_power_fv
@@ -92,6 +138,16 @@ static inline lumc_fv lumc_exp2_ftz_fv(lumc_fv x)
     x = __builtin_ia32_maxps256((lumc_fv){0} - 127.0f, x);
     return lumc_power_fv(x, (lumc_fv)__builtin_ia32_pminsd256((lumc_iv)(x + LUMC_K), top));
 }
+static inline lumc_fv lumc_exp_ftz_fv(lumc_fv x)
+{
+    const lumc_iv top = (lumc_iv)((lumc_fv){0} + (LUMC_K + 128.0f)) - 1;
+    x = __builtin_ia32_maxps256((lumc_fv){0} - 88.0296919f, x); /* -127 ln(2) */
+    lumc_iv k = __builtin_ia32_pminsd256((lumc_iv)(x * 1.44269504f + LUMC_K), top);
+    lumc_fv n = (lumc_fv)k - LUMC_K, f = x - n * 0x1.63p-1f + n * 2.12194440e-4f;
+    lumc_fv rest = 0.0425251183f * f + 0.166672699f;
+    lumc_iv bits = __builtin_shuffle(lumc_roots, k) + (k << 20);
+    return f * ((rest * f + 0.499998418f) * f + 1.0f) * (lumc_fv)bits + (lumc_fv)bits;
+}
 #endif
 #ifdef LUMC_ROOTS
 static inline void lumc_decay_n_f32(float *to, const float *from, long n)
@@ -104,6 +160,11 @@ static inline void lumc_exp2_ftz_n_f32(float *to, const float *from, long n)
     for (long i = 0; i < n; i += LUMC_ROOTS)
         *(lumc_fv *)(to + i) = lumc_exp2_ftz_fv(*(const lumc_fv *)(from + i));
 }
+static inline void lumc_exp_ftz_n_f32(float *to, const float *from, long n)
+{
+    for (long i = 0; i < n; i += LUMC_ROOTS)
+        *(lumc_fv *)(to + i) = lumc_exp_ftz_fv(*(const lumc_fv *)(from + i));
+}
 #else
 static inline void lumc_decay_n_f32(float *to, const float *from, long n)
 {
@@ -112,5 +173,9 @@ static inline void lumc_decay_n_f32(float *to, const float *from, long n)
 static inline void lumc_exp2_ftz_n_f32(float *to, const float *from, long n)
 {
     _Pragma("omp simd") for (long i = 0; i < n; i++) to[i] = lumc_exp2_ftz_f32(from[i]);
+}
+static inline void lumc_exp_ftz_n_f32(float *to, const float *from, long n)
+{
+    _Pragma("omp simd") for (long i = 0; i < n; i++) to[i] = lumc_exp_ftz_f32(from[i]);
 }
 #endif

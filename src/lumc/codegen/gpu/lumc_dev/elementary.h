@@ -36,6 +36,41 @@ LUMC_FN float lumc_exp2_ftz_f32(float x)
     float f = x - (lumc_float(n) - 12583038.0f);
     return lumc_power(2.0f, f) * lumc_float((lumc_i32)((lumc_u32)n << 23));
 }
+/* e^f for |f| <= ln(2)/2, times a scale of 1 or 2 */
+LUMC_FN float lumc_growth(float scale, float f)
+{
+    float p = scale * 0.00138435977f;
+    p = p * f + scale * 0.00837194453f;
+    p = p * f + scale * 0.0416677581f;
+    p = p * f + scale * 0.166664204f;
+    p = p * f + scale * 0.499999906f;
+    p = p * f + scale;
+    return p * f + scale;
+}
+/* e^x, at most 1.2 ulp: as exp2, but x - n ln(2), with ln(2) in two parts, is exact where the
+ * product of x and log2(e) would be rounded: at 80 that is 40 ulp of the result */
+LUMC_FN float lumc_exp_f32(float x)
+{
+    x = -104.0f > x ? -104.0f : x;
+    lumc_i32 n = lumc_bits(x * 1.44269504f + 12583166.0f);
+    n = n < 0x4b40017f ? n : 0x4b40017f;
+    float k = lumc_float(n) - 12583166.0f;
+    float f = x - k * 0x1.63p-1f + k * 2.12194440e-4f;
+    lumc_i32 half = n >> 1;
+    return lumc_growth(1.0f, f) * lumc_float((lumc_i32)((lumc_u32)half << 23))
+                          * lumc_float((lumc_i32)((lumc_u32)(n - half) << 23));
+}
+/* the same; results below 2^-125 may be 0 */
+LUMC_FN float lumc_exp_ftz_f32(float x)
+{
+    x = -87.3365479f > x ? -87.3365479f : x;
+    lumc_i32 n = lumc_bits(x * 1.44269504f + 12583038.0f);
+    n = n < 0x4b4000ff ? n : 0x4b4000ff;
+    float k = lumc_float(n) - 12583038.0f;
+    float f = x - k * 0x1.63p-1f + k * 2.12194440e-4f;
+    return lumc_growth(2.0f, f) * lumc_float((lumc_i32)((lumc_u32)n << 23));
+}
+LUMC_FN double lumc_exp_ftz_f64(double x) { return lumc_exp_f64(x); }
 LUMC_FN double lumc_exp2_ftz_f64(double x) { return lumc_exp2_f64(x); }
 /* 2^x for x <= 0, as exact; results below 2^-126 are 0 */
 LUMC_FN float lumc_decay_f32(float x)

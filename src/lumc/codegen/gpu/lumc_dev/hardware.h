@@ -37,6 +37,7 @@ LUMC_FN float lumc_max_f32(float a, float b)
     return greater;
 }
 LUMC_FN double lumc_exp2_f64(double x) { return exp2(x); }
+LUMC_FN double lumc_exp_f64(double x) { return exp(x); }
 LUMC_FN double lumc_log2_f64(double x) { return log2(x); }
 LUMC_FN double lumc_sin_f64(double x) { return sin(x); }
 
