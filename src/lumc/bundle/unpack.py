@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lumc.bundle import manifest
-from lumc.disk.artifact import corrupt
+from lumc.disk.artifact import corrupt, kind_of, unexpected
 from lumc.errors import Exit, LumcError
 
 
@@ -23,11 +23,22 @@ def opened(path: str | Path, cache: Path | None = None) -> Iterator[Path]:
         yield path
     elif not path.is_file():
         raise LumcError("E0201", f"no bundle at {path}", exit=Exit.USAGE)
+    elif kind := _artifact(path):
+        raise unexpected("bundle", kind, str(path))
     elif cache:
         yield unpack(path, cache)
     else:
         with tempfile.TemporaryDirectory(prefix="lumc.") as scratch:
             yield unpack(path, Path(scratch))
+
+
+def _artifact(path: Path) -> str:
+    """Which other artifact a file is, if it is one."""
+    try:
+        with path.open("rb") as f:
+            return kind_of(f.read(40).decode(errors="replace"))
+    except OSError:  # said when it is unpacked
+        return ""
 
 
 def unpack(path: Path, cache: Path) -> Path:

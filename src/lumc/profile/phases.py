@@ -14,7 +14,7 @@ from lumc.profile.finals import finish
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.rivals import compare_rivals
 from lumc.profile.session import Session
-from lumc.profile.tune import BATCH, FOR_TRIALS, tune
+from lumc.profile.tune import BATCH, FOR_TRIALS, open_kernels, tune
 from lumc.profile.whole import compare_plans
 from lumc.schedule.plan import Plan
 
@@ -33,6 +33,7 @@ def profile(s: Session) -> Plan:
                 compare_rivals(s)  # what seemed to be a worse program may be the better one
             finish(s)
             compare_plans(s)
+            s.tell(len(open_kernels(s.ledger)))
     finally:
         s.close()
     return s.ledger.plan()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lumc.profile.ledger import Ledger
 from lumc.profile.measure import Bench, Job
@@ -41,7 +41,9 @@ class Session:
 
     @property
     def bench(self) -> Bench:
-        self._bench = self._bench or self.open_bench()
+        if self._bench is None:
+            self._bench = self.open_bench()
+            self._bench.stopped = self.stopped
         return self._bench
 
     def close(self) -> None:
@@ -51,7 +53,11 @@ class Session:
     def is_over(self, share: float = 1.0) -> bool:
         """Whether the user wants no more, or this share of the budget is spent."""
         budget_s = share * self.ledger.options.budget_s
-        return self.stopped() or self.clock() - self.start > budget_s
+        return self.stopped() or self.spent() > budget_s
+
+    def spent(self) -> float:
+        """Seconds of search so far."""
+        return self.clock() - self.start
 
     def job(
         self, key: str, schedule: Schedule, best_us: float | None, beside: Trial | None = None
@@ -60,15 +66,20 @@ class Session:
         cold, floor = book.cold_bytes(key), book.floor(key)
         return Job(book.kernels[key], schedule, cold, best_us, beside, floor)
 
-    def measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]]) -> None:
-        """Measure what is not on record; everything is observed in the order of the proposals."""
+    def measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]], source: str = "") -> None:
+        """Measure what is not on record; everything is observed in the order of the proposals.
+        ``source``: where they come from, if not from the walk of their kernel."""
         book, jobs = self.ledger, list[Job]()
         for key, schedules in proposed:
             best = book.walk(key).best
             new = [s for s in schedules if text_of(s) not in book.trials(key)]
             jobs += [self.job(key, s, best.us if best else None, book.first(key)) for s in new]
+        start = self.spent()
         for job, trial in zip(jobs, self.bench.measure(jobs) if jobs else (), strict=True):
-            book.add(job.plan.key, trial)
+            before = source or book.walk(job.plan.key).source(trial.schedule)
+            book.add(job.plan.key, replace(trial, source=before))
+        for job in jobs:
+            book.spend(job.plan.key, (self.spent() - start) / len(jobs))
         for key, schedules in proposed:
             walk, known = book.walk(key), book.trials(key)
             walk.refresh(known)
@@ -76,6 +87,6 @@ class Session:
                 walk.observe(trial)
 
     def tell(self, open_: int) -> None:
-        book, seconds = self.ledger, self.clock() - self.start
+        book, seconds = self.ledger, self.spent()
         us = sum(book.costs().values())
         self.say(Progress(seconds, len(book.kernels), open_, book.measured, us, book.noise))
