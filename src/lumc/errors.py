@@ -17,6 +17,7 @@ class Exit(IntEnum):
     BUDGET = 6  # budget spent without a valid candidate
     TOOLCHAIN = 7  # a device or compiler is missing
     INTERRUPTED = 130
+    TERMINATED = 143  # by SIGTERM
 
 
 class LumcError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import resource
 import signal
 import sys
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 CRASH, HANG = "crash", "hang"  # why there is no answer
+STOPS = (signal.SIGINT, signal.SIGTERM)  # of the user: Ctrl-C, and what ends a job
 
 
 class Lost(Exception):
@@ -34,12 +36,31 @@ def resident() -> int:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Processes that start here do not hear of Ctrl-C; this one hears of it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Processes that start here hear of no Ctrl-C and no SIGTERM; this one hears of them later."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_noted: list[int] = []  # of SIGTERM
+
+
+def note_sigterm() -> None:
+    """The exit code will say that somebody ended this process."""
+    _noted.append(signal.SIGTERM)
+
+
+def is_terminated() -> bool:
+    return bool(_noted)
+
+
+def terminate(*_: object) -> None:
+    """Handles SIGTERM as Ctrl-C, once: what is cleared away on its account is not disturbed."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    note_sigterm()
+    raise KeyboardInterrupt
 
 
 class Process:
@@ -52,6 +73,7 @@ class Process:
         resource_tracker.ensure_running()  # it would unblock signals on its way
         with undisturbed():
             self.process.start()
+            _running.add(self)
         theirs.close()
 
     def ask(self, question: tuple[Any, ...], seconds: float) -> Any:
@@ -66,9 +88,20 @@ class Process:
             raise Lost(f"{CRASH}: exit code {self.process.exitcode}") from None
 
     def kill(self) -> None:
+        _running.discard(self)
         self.process.kill()
         self.process.join()
         self.pipe.close()
+
+
+_running: set[Process] = set()
+
+
+@atexit.register
+def _end() -> None:
+    """Before multiprocessing does it, by the SIGTERM that they do not hear, and waits for them."""
+    for process in list(_running):
+        process.kill()
 
 
 def answers(pipe: Connection, answer: Callable[..., Any]) -> None:

@@ -51,8 +51,9 @@ def space(lumc: Lumc) -> Lumc:
 
 def records() -> list[dict[str, object]]:
     """Every line but a torn last one."""
-    lines = Path("cache/records.jsonl").read_text().splitlines()
-    whole = lines if lines[-1].endswith("}") else lines[:-1]
+    path = Path("cache/records.jsonl")
+    lines = path.read_text().splitlines() if path.exists() else []
+    whole = lines if not lines or lines[-1].endswith("}") else lines[:-1]
     return [json.loads(line) for line in whole if line]
 
 
@@ -75,6 +76,52 @@ def test_profile_measures_and_its_records_are_enough(space: Lumc) -> None:
     assert len(trials()) == count
     space("compile", "m.lg", "-o", "m.lb", "--frozen", "--cache", "cache")
     assert json.loads(space("verify", "m.lb", "--json"))[0]["ok"]
+
+
+def test_a_budget_in_which_nothing_is_measured_makes_no_plan(space: Lumc) -> None:
+    none = ("--cache", "cache", "--budget", "0")
+    assert "E0418 nothing was measured in 0" in space.fails(
+        6, "profile", "m.ls", "-o", "m.lp", *none
+    )
+    assert "E0418" in space.fails(6, "compile", "m.lg", "-o", "m.lb", *none)
+    assert not Path("m.lp").exists() and not Path("m.lb").exists()
+    done = space.raw("profile", "m.ls", "-o", "m.lp", *none, "--allow-estimate")
+    assert done.exit_code == 0
+    assert done.stderr == "profile: nothing was measured in 0: the plan is an estimate\n"
+    said = space("explain", "m.lp", "--cache", "cache")
+    assert "origin     estimated: the search ended before its first trial" in said
+
+    space("profile", "m.ls", "-o", "m.lp", *QUICK)
+    known = space.raw("profile", "m.ls", "-o", "n.lp", *QUICK)
+    assert known.stderr == "profile: all 1 kernels were searched before: nothing is measured\n"
+    assert Path("m.lp").read_bytes() == Path("n.lp").read_bytes()
+    late = space.raw("profile", "m.ls", "-o", "l.lp", *none, "--trials", "9")
+    assert late.exit_code == 0 and "the plan is that of earlier searches" in late.stderr
+    more = space.raw("profile", "m.ls", "-o", "l.lp", *QUICK[:2], "--trials", "9")
+    assert more.exit_code == 0 and len(trials()) >= 9, "nothing is sealed by it"
+
+
+def test_a_search_of_one_trial_is_told(space: Lumc) -> None:
+    """Newcomer's 16: neither explain nor report found the records of it."""
+    space("profile", "m.ls", "-o", "m.lp", "--cache", "cache", "--trials", "1")
+    said = space("explain", "m.lp", "--cache", "cache")
+    assert "origin     measured: the fastest of 1 trial\n" in said and "note: " not in said
+    space("report", "m.lp", "--cache", "cache", "-o", "r.html")
+    page = Path("r.html").read_text()
+    assert "There are no" not in page and ">1 trial<" in page
+    assert "measured: the fastest of 1 trial" in page
+    space("explain", "m.lp", "--cache", "cache", "--best", "best.jsonl")
+    space("cache", "merge", "best.jsonl", "--cache", "other")
+    said = space("explain", "m.lp", "--cache", "other")
+    assert (
+        "origin     from records: the fastest of 1 trial; none of its trials is on record" in said
+    )
+    Path("no").mkdir()
+    said = space("explain", "m.lp", "--cache", "no")
+    assert (
+        "note: no records of this plan" in said
+        and "origin     from records; none of its trials" in said
+    )
 
 
 def test_frozen_without_records_fails(space: Lumc) -> None:
@@ -145,15 +192,15 @@ def test_ctrl_c_writes_the_best_plan_so_far(lumc: Lumc) -> None:
     lumc("search", "m.lg", "-o", "m.ls")
     process = start("--cache", "cache", "--budget", "600s", "--target-fraction", "1")
     until = time.monotonic() + 60
-    while not Path("cache/records.jsonl").exists() and time.monotonic() < until:
+    while not (Path("cache").exists() and trials()) and time.monotonic() < until:
         time.sleep(0.1)
-    time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
     assert "stopping" in said
     plan = json.loads(lumc("show", "m.lp", "--json"))
     assert {k["stop"] for k in plan["kernels"]} <= STOPS
+    assert any(k["time_us"] for k in plan["kernels"])
 
 
 def test_a_second_ctrl_c_aborts(space: Lumc) -> None:

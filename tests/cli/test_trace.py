@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from commands import Lumc
+from lumc.doing import doing
 from lumc.profile.session import Progress
+from lumc.report import log as log_module
 from lumc.report import progress
 from lumc.report.log import Log
 from lumc.report.trace import Trace
@@ -106,16 +109,42 @@ def clock(*times: float) -> Iterator[float]:
 
 
 def test_progress_in_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line per ten seconds, and the last word."""
-    times = clock(0.0, 1.0, 11.5, 11.5, 12.0)
-    with progress.progress(Log(), 60.0, io.StringIO(), lambda: next(times)) as say:
-        for step in STEPS:
+    """The step says the figures of the last batch when it is asked; the last word comes once."""
+    log, times = Log(), clock(1.0, 4.0, 9.0, 20.0)
+    with progress.progress(log, 60.0, io.StringIO(), lambda: next(times)) as say:
+        for step in STEPS[:2]:
             say(step)
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "profile: 4 of 60 s, 40 trials (10.0/s), 3 kernels, 1 open, best 125.5 us, noise 3.0%",
+        rest = "40 trials (4.4/s), 3 kernels, 1 open, best 125.5 us, noise 3.0%"
+        assert log.says(77.0) == f"9 of 60 s, {rest}"
+        say(STEPS[2])
+    assert capsys.readouterr().err.splitlines() == [
         "profile: 20 of 60 s, 50 trials (2.5/s), 3 kernels, 0 open, best 1.25 ms, noise 1.0%",
     ]
+
+
+def test_a_step_that_takes_long_says_what_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "EVERY_S", 0.2)
+    log = Log()
+    log.target = "cuda:sm_90"
+    with log.step("search"):
+        doing("soon done")
+    with log.step("link"):
+        doing("compiling 3 files")
+        time.sleep(0.5)
+    doing("nobody hears it")
+    time.sleep(0.3)
+    assert capsys.readouterr().err.splitlines() == 2 * ["link cuda:sm_90: 0 s, compiling 3 files"]
+    with log.step("profile"), progress.progress(log, 8.0, io.StringIO()) as say:
+        say(STEPS[0])
+        time.sleep(0.3)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("profile cuda:sm_90: 1 of 8 s, 16 trials") and last != ""
+    with log.step("profile"), progress.progress(log, 8.0, Terminal()) as say:
+        say(STEPS[0])
+        time.sleep(0.3)
+    assert len(capsys.readouterr().err.splitlines()) == 1, "the bar shows it"
 
 
 class Terminal(io.StringIO):

@@ -32,6 +32,8 @@ def graph_from_text(text: str, base: Path, path: str, dims: Mapping[str, int]) -
     from lumc.graph.text import parse_graph
     from lumc.graph.verify import verify_graph
 
+    if (kind := artifact.kind_of(text)) not in ("", "graph"):
+        raise artifact.unexpected("graph", kind, path)
     graph = parse_graph(text, "stdin" if path == "-" else path, lambda p: str(base / p))
     if dims:
         graph = bind_dims(graph, dims)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lumc.disk.artifact import compact, corrupt, fields
+from lumc.doing import doing
 
 NAME = "manifest.json"
 HEAD = '{"lumc":"bundle","schema":1,"digest":"'
@@ -71,5 +72,6 @@ def check_file(bundle: Path, name: str, digest: str) -> None:
 
 
 def sha256(path: Path) -> str:
+    doing(f"hashing {path.name}")
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()

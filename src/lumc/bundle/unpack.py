@@ -12,7 +12,7 @@ from typing import Any
 
 from lumc.bundle import manifest
 from lumc.disk import private
-from lumc.disk.artifact import corrupt
+from lumc.disk.artifact import corrupt, kind_of, unexpected
 from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
 
@@ -26,6 +26,8 @@ def opened(path: str | Path, cache: Path | None = None) -> Iterator[Path]:
         yield path
     elif not path.is_file():
         raise LumcError("E0201", f"no bundle at {path}", exit=Exit.USAGE)
+    elif kind := _artifact(path):
+        raise unexpected("bundle", kind, str(path))
     elif cache:
         if why := private.ensure(cache):
             raise LumcError("E0202", f"cannot unpack {path}: {why}")
@@ -33,6 +35,15 @@ def opened(path: str | Path, cache: Path | None = None) -> Iterator[Path]:
     else:
         with scratch() as folder:
             yield unpack(path, folder)
+
+
+def _artifact(path: Path) -> str:
+    """Which other artifact a file is, if it is one."""
+    try:
+        with path.open("rb") as f:
+            return kind_of(f.read(40).decode(errors="replace"))
+    except OSError:  # said when it is unpacked
+        return ""
 
 
 def unpack(path: Path, cache: Path) -> Path:

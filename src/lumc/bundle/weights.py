@@ -10,6 +10,7 @@ from pathlib import Path
 from lumc.bundle.packing import Array
 from lumc.codegen.code import Value
 from lumc.codegen.tile.memory import PAGE, aligned
+from lumc.doing import doing
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def write(path: Path, tensors: Sequence[Value], read: Callable[[Value], Array]) 
             header[f"__pad{len(header)}"] = _entry("U8", (at - end,), end, at)
     text = json.dumps(header, separators=(",", ":")).encode()
     start = aligned(8 + len(text), PAGE)
+    doing(f"writing {at >> 20} MB of weights")
     with path.open("wb") as f:
         f.write((start - 8).to_bytes(8, "little") + text.ljust(start - 8))
         for t in tensors:

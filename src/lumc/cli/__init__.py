@@ -13,27 +13,30 @@ import click
 
 from lumc import __version__
 from lumc.cli import bundles, cache, passes, reduce, reports
+from lumc.cli.options import Number
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits
+from lumc.process import STOPS, is_terminated, terminate
 
 
 def main() -> None:
     """Run the command line; every failure is one message and the right exit code."""
     warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
     write_all()
+    signal.signal(signal.SIGTERM, terminate)
     try:
         code = commands.main(standalone_mode=False)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is done: too late for ^C
+        ignore_stops()  # it is done: too late for ^C
         if sys.stdout:
             sys.stdout.flush()
-        sys.exit(code or 0)
+        sys.exit(Exit.TERMINATED if is_terminated() else code or 0)
     except LumcError as e:
         click.echo(str(e), err=True)
         leave(e.exit)
     except click.exceptions.Abort:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more finds nothing left to interrupt
-        click.echo("interrupted", err=True)
-        sys.exit(int(Exit.INTERRUPTED))
+        ignore_stops()  # one more finds nothing left to interrupt
+        click.echo("terminated" if is_terminated() else "interrupted", err=True)
+        sys.exit(Exit.TERMINATED if is_terminated() else Exit.INTERRUPTED)
     except click.ClickException as e:
         e.show()
         sys.exit(e.exit_code)
@@ -65,14 +68,19 @@ def leave(code: Exit) -> NoReturn:
     sys.exit(int(code))
 
 
+def ignore_stops() -> None:
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="lumc")
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(0.1),
+    type=Number(0.1),
     help="CPU time of each pass; default: 600.",
 )
-@click.option("--max-gb", type=click.FloatRange(0.1), help="Memory of each pass; default: all.")
+@click.option("--max-gb", type=Number(0.1), help="Memory of each pass; default: all.")
 def commands(max_seconds: float | None, max_gb: float | None) -> None:
     """Make neural networks fast by search.
 

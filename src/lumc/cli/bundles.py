@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import click
 
-from lumc.cli.options import options
+from lumc.cli.options import Number, options
 
 
 @click.command()
 @click.argument("bundle")
 @options("inputs")
-@click.option("-o", "--output", metavar="FILE", help=".npz, or .npy for a single output.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE|-",
+    help=".npz, or .npy for a single output; - writes the .npy to stdout.",
+)
 @click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
 @options("entry", "device", "threads", "trace", "json")
 def run(
@@ -39,7 +44,7 @@ def run(
 @click.option("--source", "model", help="Compare with this .lg, .onnx or Hugging Face folder too.")
 @click.option(
     "--tolerance",
-    type=float,
+    type=Number(0),
     help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
 )
 @click.option(
@@ -79,7 +84,13 @@ def verify(
 @click.command()
 @click.argument("bundle")
 @options("inputs")
-@click.option("--seconds", default=1.0, show_default=True, help="How long to sample.")
+@click.option(
+    "--seconds",
+    type=Number(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="How long to sample.",
+)
 @options("entry", "device", "threads", "seed", "json")
 def bench(
     bundle: str,

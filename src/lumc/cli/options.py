@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """Of a range, and a number: NaN is in every range that click knows, infinity in open ones."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return found
 
 
 def options(*names: str) -> Callable[[F], F]:
@@ -47,6 +58,11 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "estimate": click.option(
         "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."
     ),
+    "allow-estimate": click.option(
+        "--allow-estimate",
+        is_flag=True,
+        help="Choose by estimate where nothing could be measured, instead of exit code 6.",
+    ),
     "budget": click.option(
         "--budget", metavar="TIME", default="60s", show_default=True, help="Of measuring: 60s, 5m."
     ),
@@ -56,7 +72,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "fraction": click.option(
         "--target-fraction",
         "fraction",
-        type=click.FloatRange(0, 1),
+        type=Number(0, 1),
         default=0.95,
         show_default=True,
         help="Of the roofline, where a kernel is good enough; 1: nowhere.",
@@ -99,16 +115,32 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "inputs": click.option(
         "--input",
         "inputs",
-        metavar="[NAME=]FILE",
+        metavar="[NAME=]FILE|-",
         multiple=True,
-        help="A .npy (NAME= may be left out for a single input) or an .npz; repeatable.",
+        help="A .npy (NAME= may be left out for a single input), - for one from stdin, or an .npz; "
+        "repeatable.",
     ),
     "trace": click.option(
         "--trace", metavar="FILE", help="Write what took how long, for ui.perfetto.dev."
     ),
-    "limits": click.option("--max-nodes", default=30_000, show_default=True, help="E-nodes."),
+    "limits": click.option(
+        "--max-nodes",
+        type=click.IntRange(1),
+        default=30_000,
+        show_default=True,
+        help="E-nodes.",
+    ),
     "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
 }
 
-PROFILE = ["estimate", "budget", "trials", "fraction", "seed", "threads", "frozen"]
+PROFILE = [
+    "estimate",
+    "allow-estimate",
+    "budget",
+    "trials",
+    "fraction",
+    "seed",
+    "threads",
+    "frozen",
+]
 PROFILE += ["cc", "nvcc", "cache"]

@@ -71,8 +71,9 @@ def search(
 def profile(source: str, output: str, trace: str | None, verbose: int, **chosen: Any) -> None:
     """Choose the fastest program by measuring: .ls in, .lp plan out.
 
-    Stops when no kernel can gain, or after the budget; Ctrl-C writes the best plan so far.
-    Times are kept: the next search goes on where this one ended.
+    Stops when no kernel can gain, or after the budget; Ctrl-C and SIGTERM write the best plan so
+    far. If nothing could be measured there is no plan, and the exit code is 6. Times are kept: the
+    next search goes on where this one ended.
     """
     from lumc.command import passes
 

@@ -3,7 +3,9 @@ is wanted before anything is allocated."""
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -26,6 +28,7 @@ DAMAGE = (  # as numpy, zipfile and zlib tell of it
     *(ValueError, EOFError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
+HEADER_BYTES = 1 << 16  # of an .npy at most; numpy reads 10,000 characters
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -39,6 +42,10 @@ def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> 
         if not sign:
             name, file = "", item
         try:
+            if file == "-":
+                name = _named(name or _only(known, file), known)
+                out[name] = _from_stdin(known[name], what)
+                continue
             with Path(file).open("rb") as f:
                 if f.read(2) == b"PK":
                     with zipfile.ZipFile(f) as z:
@@ -54,6 +61,17 @@ def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> 
             said = str(e).partition("\n")[0]
             raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
     return out
+
+
+def _from_stdin(want: Tensor, what: str) -> np.ndarray:
+    """The array of the one .npy that comes on stdin; no more of it is read than is wanted."""
+    if sys.stdin.isatty():
+        raise ValueError("nothing comes on stdin")
+    most = prod(want.shape) * want.dtype.numpy.itemsize + HEADER_BYTES
+    data = sys.stdin.buffer.read(most)
+    if not data:
+        raise ValueError("nothing is left on stdin, which has one .npy")
+    return _array(io.BytesIO(data), len(data), want, what)
 
 
 def _only(known: Mapping[str, Tensor], file: str) -> str:
@@ -104,13 +122,18 @@ def _array(f: IO[bytes], size: int, want: Tensor, what: str) -> np.ndarray:
 
 
 def write_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """An .npz of all, or an .npy of the only one."""
-    if path.endswith(".npz"):
+    """An .npz of all, or an .npy of the only one, which ``-`` writes to stdout."""
+    if path == "-" and len(arrays) == 1:
+        whole = io.BytesIO()
+        np.save(whole, next(iter(arrays.values())))
+        sys.stdout.buffer.write(whole.getvalue())
+        sys.stdout.buffer.flush()
+    elif path.endswith(".npz"):
         with atomic(path) as f:
             np.savez(f, **arrays)
     elif len(arrays) == 1:
         with atomic(path) as f:
             np.save(f, next(iter(arrays.values())))
     else:
-        what = f"{len(arrays)} outputs do not fit in {path}"
+        what = f"{len(arrays)} outputs do not fit in {'one .npy' if path == '-' else path}"
         raise LumcError("E0604", what, fix="write an .npz", exit=Exit.USAGE)

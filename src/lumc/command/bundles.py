@@ -81,6 +81,10 @@ def run(
     device: str = "",
 ) -> None:
     """``lumc run``: outputs to a file, or a summary of each on stdout."""
+    if (output == "-" and (as_json or sys.stdout.isatty())) or state == "-":
+        what = "-o - writes the bytes of an array: not to a terminal, nor beside --json"
+        what = "--state is a file that is read and written" if state == "-" else what
+        raise LumcError("E0203", what, fix="name a file", exit=Exit.USAGE)
     from lumc.runtime.choose import open_bundle
 
     with open_bundle(path, device, say=note) as bundle:

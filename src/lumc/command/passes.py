@@ -78,6 +78,8 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
         from lumc.frontend.script import import_script
 
         return import_script(source)
+    if not path.exists():
+        raise LumcError("E0201", f"cannot read {source}: there is no such file", exit=Exit.USAGE)
     what = f"cannot import {source}"
     fix = "a folder with config.json, a .onnx file, or script.py:function"
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
@@ -118,7 +120,7 @@ def report_space(space: Space, log: Log) -> None:
     """One line always, and one for every region that ended by accident; with -v one more per
     unique region."""
     unique, every = len(space.regions), len(space.instances)
-    log(0, f"search: {every} regions, {unique} unique")
+    log(0, f"{log.named('search')}: {every} regions, {unique} unique")
     for region in space.regions:
         stats = region.stats
         if stats.stop.is_accident:
@@ -269,7 +271,9 @@ def _compile(
     codes = []
     for name in names:
         stem_of = stem if len(names) == 1 else f"{stem}.{name.replace(':', '-')}"
+        log.target = name if len(names) > 1 else ""
         codes.append(_code_for(name, graph, options, log, keep, stem_of))
+    log.target = ""
     with log.step("link"):
         chosen = Compilers(options.profile.cc, options.profile.nvcc, options.objects)
         write_bundle(codes, output, options.as_zip, chosen)

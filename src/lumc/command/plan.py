@@ -28,6 +28,7 @@ class ProfileOptions:
     """The options of ``lumc profile``, which ``compile`` shares."""
 
     estimate: bool
+    allow_estimate: bool  # where nothing could be measured
     budget: str
     trials: int
     fraction: float
@@ -55,8 +56,11 @@ def parse_seconds(text: str) -> float:
 
 def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     """The plan of least estimate, or of least time."""
+    from lumc.link.toolchain import find
     from lumc.profile.choose import estimate
 
+    if options.estimate and options.cc:  # it is not used, but who names one means one that is there
+        find(options.cc)
     untimed = "" if options.estimate else why_untimed(space.target, options.nvcc)
     if untimed and options.frozen:
         what = f"nothing can be measured for {space.target.name} here: {untimed}"
@@ -69,7 +73,35 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     from lumc.report.progress import progress
 
     with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
-        return _tune(space, options, stopped, say, log)
+        plan, measured = _tune(space, options, stopped, say, log)
+    if not options.frozen:
+        say_origin(plan, measured, options, stopped(), log)
+    return plan
+
+
+def say_origin(
+    plan: Plan, measured: int | None, options: ProfileOptions, interrupted: bool, log: Log
+) -> None:
+    """Say what of a plan was not measured; ``measured`` are the trials, None if every kernel was
+    searched before. Raises E0418 when nothing ever was, or KeyboardInterrupt when the user stopped
+    that, unless the estimate is allowed."""
+    name, count = log.named("profile"), len(plan.kernels)
+    unknown = sum(k.time_us is None for k in plan.kernels.values())
+    nothing = "nothing was measured " + ("so far" if interrupted else f"in {options.budget}")
+    if 0 < unknown == count and not options.allow_estimate:
+        if interrupted:
+            log(0, f"{name}: {nothing}: no plan is written (--allow-estimate: an estimate)")
+            raise KeyboardInterrupt
+        fix = "a larger --budget; --allow-estimate takes an estimate instead, --estimate always"
+        raise LumcError("E0418", nothing, fix=fix, exit=Exit.BUDGET)
+    if 0 < unknown == count:
+        log(0, f"{name}: {nothing}: the plan is an estimate")
+    elif unknown:
+        log(0, f"{name}: {unknown} of {count} kernels were never measured: they run as estimated")
+    elif count and measured is None:
+        log(0, f"{name}: all {count} kernels were searched before: nothing is measured")
+    elif count and not measured:
+        log(0, f"{name}: {nothing}: the plan is that of earlier searches")
 
 
 def why_untimed(target: Target, nvcc: str | None) -> str:
@@ -95,7 +127,8 @@ def _tune(
     stopped: Callable[[], bool],
     say: Callable[[Progress], None],
     log: Log,
-) -> Plan:
+) -> tuple[Plan, int | None]:
+    """The plan, and how many trials were made; None if every kernel was searched before."""
     from lumc.link.toolchain import find
     from lumc.profile import phases
     from lumc.profile.ledger import Ledger, Options
@@ -113,12 +146,15 @@ def _tune(
         fraction=options.fraction,
         seed=options.seed,
         frozen=options.frozen,
+        allow_estimate=options.allow_estimate,
         cache_bytes=device.cache_bytes,
     )
     space = replace(space, target=target)
     try:
         ledger = Ledger(space, wanted, records, partial(log, 1))
-        return phases.profile(Session(ledger, device.bench, stopped, say))
+        settled = not ledger.missing(ledger.is_settled)
+        plan = phases.profile(Session(ledger, device.bench, stopped, say))
+        return plan, None if settled else ledger.measured
     finally:
         records.close()
 

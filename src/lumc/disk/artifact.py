@@ -26,6 +26,12 @@ from lumc.errors import Exit, LumcError
 SCHEMA = 1
 MAX_BYTES = 1 << 30  # of an artifact file; weights are never inside
 KINDS = {"space": "lumc search", "plan": "lumc profile", "kernels": "lumc codegen"}
+BUNDLE = {  # how each becomes one
+    "graph": "lumc compile {} -o model.lb",
+    "space": "lumc profile {} | lumc codegen | lumc link -o model.lb",
+    "plan": "lumc codegen {} | lumc link -o model.lb",
+    "kernels": "lumc link {} -o model.lb",
+}
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,21 @@ def parse(text: str, kind: str, where: str, base: Path) -> Artifact:
     if not same:
         raise corrupt("the content does not match its digest", where)
     return Artifact(kind, data["input"], cast(str, data["digest"]), body, base)
+
+
+def kind_of(text: str) -> str:
+    """What begins so: a graph, another artifact, or nothing that is known."""
+    begins = {"graph": "lumc graph"} | {k: f'{{"lumc":"{k}"' for k in KINDS}
+    return next((kind for kind, start in begins.items() if text.startswith(start)), "")
+
+
+def unexpected(wanted: str, got: str, path: str) -> LumcError:
+    """Another kind of artifact, which can be made a bundle."""
+    called = got if got == "kernels" else f"a {got}"
+    fix = f"make a bundle of it: {BUNDLE[got].format(path)}"
+    return LumcError(
+        "E0502", f"expected a {wanted}, got {called}", where=path, fix=fix, exit=Exit.CORRUPT
+    )
 
 
 def other(kind: str, what: str, made: str, where: str) -> LumcError:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shlex
 import shutil
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 from lumc.link import nvrtc, toolchain
 
@@ -85,8 +84,8 @@ def compile_images(compiler: Compiler, folder: Path, source: str, archs: Sequenc
         end = "ptx" if arch.startswith("compute_") else f"{arch}.cubin"
         compiler.image(folder, source, OWN.get(arch, arch), f"{Path(source).stem}.{end}")
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(one, archs))
+    doing(f"compiling for {', '.join(archs)}, {folder.name}")
+    toolchain.side_by_side(one, archs)
 
 
 # ---- figures of an image

@@ -12,14 +12,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lumc.disk.objects import fetch, keep, name_of
+from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 
 FALLBACKS = ("gcc", "cc", "clang")
@@ -36,6 +37,7 @@ TIMEOUT_S = 600
 NO_ROOM = os.strerror(errno.ENOSPC)  # as compilers say it too
 REFUSED = "E0702"  # the code of what a compiler says of a source
 ENDS_S = 1.0  # that a compiler may take to remove what it made, when it is stopped; a guess
+T = TypeVar("T")
 
 # What a compiler may use on its own, as its macros say; runner/features.c knows these names.
 FEATURES = (
@@ -137,8 +139,24 @@ def compile_objects(
         compile_file([*command, "-c"], folder, source, output, made_by, tools.kept, seconds)
         return output
 
+    place = folder.name if folder.parent.name == "kernels" else "runner"
+    doing(f"compiling {len(sources)} files, {place}")
+    return side_by_side(compile_one, sources)
+
+
+def side_by_side(make: Callable[[str], T], wanted: Sequence[str]) -> list[T]:
+    """What is made of each, by several compilers at a time; Ctrl-C ends them."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(compile_one, sources))
+        try:
+            return list(pool.map(make, wanted))
+        except KeyboardInterrupt:
+            for process in list(_compilers):
+                with suppress(OSError):  # it ended
+                    os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+_compilers: set[subprocess.Popen[str]] = set()  # that run
 
 
 def compile_file(
@@ -190,6 +208,7 @@ def _run(
     except OSError as e:
         return subprocess.CompletedProcess(command, 1, "", str(e))
     try:
+        _compilers.add(process)
         out, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         _stop(process)
@@ -197,6 +216,8 @@ def _run(
     except BaseException:
         _stop(process)
         raise
+    finally:
+        _compilers.discard(process)
     return subprocess.CompletedProcess(command, process.returncode, out, said)
 
 

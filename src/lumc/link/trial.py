@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 
 TIMEOUT_S = 600
@@ -15,6 +16,7 @@ def run_once(folder: Path) -> None:
     """Every entry of a bundle, by its own runner, on the best device; nothing on a machine that
     cannot run any of it. Raises E0709 when it crashes, is refused or does not end."""
     command = [str(folder / "bin" / "lumc-run"), str(folder), "--check"]
+    doing("running it once")
     try:
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S)
         code, said = done.returncode, done.stderr.decode(errors="replace").strip()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr, axis, text
 from lumc.kernel.bound import bound_us, least_work
@@ -89,6 +90,7 @@ def candidates(space: Space, say: Say = silent) -> tuple[Space, dict[str, list[P
 
     def every(region: Region) -> list[Program]:
         if region.key not in known:
+            doing(f"estimating region {len(known) + 1}")
             known[region.key] = programs_of(region, space.target, say)
         return known[region.key]
 

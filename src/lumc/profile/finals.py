@@ -12,10 +12,11 @@ from itertools import chain
 from math import inf
 
 from lumc.profile.ledger import Ledger, kernels_of
-from lumc.profile.records import Choice, Trial
+from lumc.profile.records import Trial
 from lumc.profile.rivals import needed
 from lumc.profile.session import Session
 from lumc.profile.timing import ASTRAY, is_faster
+from lumc.profile.tune import open_kernels
 
 FINALISTS = 6  # measured: the best of 40 was first by its trial, though 2 and 3 fell behind
 RIVALS = 2  # finalists, or programs, that are tried in whole runs; a guess
@@ -27,6 +28,8 @@ LIGHT = 0.001  # of the plan: kernels without a final; measured: 36 instead of 4
 
 def finish(s: Session) -> None:
     """Finals for the kernels of the plan and of its rivals; their choices on record."""
+    book = s.ledger
+    book.searched = not s.stopped() and (book.measured > 0 or not open_kernels(book))
     finals(s, needed(s.ledger), WAIT * s.ledger.options.budget_s)
     while finals(s, kernels_of(s.ledger.best().values())):
         pass
@@ -53,7 +56,8 @@ def finals(s: Session, keys: Iterable[str], wait_s: float = 0.0) -> bool:
         choose(s, key, some, doubt, compared)
         del found[: len(own)]
     for key in (k for k in left if k not in heavy):
-        choose(s, key, close(book, key), UNSURE)
+        new = key in book.spent or not book.choice(key)
+        choose(s, key, close(book, key) if new else [], UNSURE)
     return True
 
 
@@ -82,7 +86,12 @@ def choose(
 ) -> None:
     """The winner of a kernel: of those that ran in turn the first unless it is beaten, by ``doubt``
     of its time and more. ``compared``: with those of other kernels too."""
-    book, options = s.ledger, s.ledger.options
+    book, old = s.ledger, s.ledger.choice(key)
+    book.rivals[key] = []
+    if old and not near and key not in book.spent:  # nothing new is known
+        if book.searched:
+            book.end(key, old.schedule, old.us, book.stop(key) or "time")
+        return
     winner, *others = near or book.ranked(key)[:1]
     best = min(others, default=winner)
     if is_faster(best.time, winner.time * (1 - doubt), max(best.noise, winner.noise)):
@@ -94,7 +103,6 @@ def choose(
     why = book.stop(key) or ("interrupted" if s.stopped() else "time")
     if why == "bound" and not book.is_near(key, us):  # the best was, but did not win
         why = "time"
-    spent = len(known), options.budget_s, options.trials
-    book.choose(key, Choice(winner.schedule, us, why, *spent))
+    book.end(key, winner.schedule, us, why)
     if near and compared:
         book.set_turn(key, winner.time, us)

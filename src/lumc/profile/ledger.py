@@ -6,6 +6,7 @@ function of the records alone, so the same records give the same plan.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,11 +17,13 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.target import Speeds
 from lumc.profile.choose import REASONS, Say, plan_region, programs, shortlist, silent
-from lumc.profile.records import Choice, Records, Trial, yardstick
+from lumc.profile.measure import WRONG
+from lumc.profile.records import Asked, Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
 from lumc.schedule.legal import is_legal
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
+from lumc.schedule.schedule import Schedule
 from lumc.search.space import Space
 
 CACHE_SPEED = 10.0  # of memory, until it is measured; derived: above all (2.7 on a Zen 4), a bound
@@ -38,6 +41,7 @@ class Options:
     fraction: float = 0.95  # of the bound, where a kernel is good enough
     seed: int = 0
     frozen: bool = False  # records only; a miss is an error
+    allow_estimate: bool = False  # the default of a kernel, when nothing of it was measured
     # the last cache level: larger models read their weights from memory
     cache_bytes: int = 32 << 20
 
@@ -65,6 +69,12 @@ class Ledger:
         self.carried: dict[str, float] = {}  # of its first time, when a kernel showed others how
         self.rivals: dict[str, list[Trial]] = {}  # of kernels with a final: who was nearly as fast
         self.measured, self.noise = 0, 0.0
+        self.spent: dict[str, float] = {}  # seconds, by kernel of which anything was measured
+        self.searched = False  # whether the budget was spent on these kernels, or none has any use
+        among = hashlib.sha256(" ".join(sorted(self.kernels)).encode()).hexdigest()[:16]
+        needed = kernels_of(plans[0] for plans in self.lists.values())
+        share_s = options.budget_s / max(1, len(needed))
+        self.asked = Asked(options.budget_s, options.trials, among, share_s)
         self.set_bounds()
 
     def set_bounds(self) -> None:
@@ -130,11 +140,11 @@ class Ledger:
         return us * self.options.fraction <= self.bounds[key]
 
     def is_settled(self, key: str) -> bool:
-        """Whether an earlier search of this kernel was as long as this one may be."""
+        """Whether this kernel was searched before as long as it may be now."""
         choice = self.choice(key)
         if choice is None or (choice.stop == "bound" and not self.is_near(key, choice.us)):
             return False
-        return choice.covers(self.options.budget_s, self.options.trials)
+        return choice.covers(self.asked)
 
     def is_refuted(self, key: str) -> bool:
         """Whether it was tried, and every candidate was invalid."""
@@ -183,11 +193,13 @@ class Ledger:
         choice, plan = self.choice(key), replace(self.kernels[key], bound_us=self.bounds[key])
         if choice:
             return replace(plan, schedule=choice.schedule, time_us=choice.us, stop=choice.stop)
-        if self.is_refuted(key):
+        wrong = any(t.reason == WRONG for t in self.trials(key).values())
+        if self.is_refuted(key) and (wrong or not self.options.allow_estimate):
             said = dict.fromkeys(f"{t.reason}: {t.remark}" for t in self.trials(key).values())
             why = "; ".join(said)[:REASONS]
             what = f"no candidate of kernel '{plan.kernel.name}' is valid: {why}"
-            raise LumcError("E0412", what, fix="--estimate takes the default", exit=Exit.BUDGET)
+            fix = "please report it" if wrong else "--allow-estimate takes the default"
+            raise LumcError("E0412", what, fix=fix, exit=Exit.BUDGET)
         return replace(plan, stop="not measured")
 
     def missing(self, known: Callable[[str], object]) -> list[str]:
@@ -203,8 +215,19 @@ class Ledger:
         self.noise += (trial.noise - self.noise) / RECENT
         self.records.add(*self.at(key), trial)
 
+    def spend(self, key: str, seconds: float) -> None:
+        self.spent[key] = self.spent.get(key, 0.0) + seconds
+
     def choose(self, key: str, choice: Choice) -> None:
         self.records.choose(*self.at(key), choice)
+
+    def end(self, key: str, schedule: Schedule, us: float, stop: str) -> None:
+        """Choose, and keep what that took."""
+        old, trials = self.choice(key), len(self.trials(key))
+        budget_s = self.asked.budget_s if self.searched else 0.0
+        spent_s = round(self.spent.get(key, 0.0) + (old.spent_s if old else 0.0), 3)
+        limit, among = self.asked.limit, self.asked.among
+        self.choose(key, Choice(schedule, us, stop, trials, budget_s, limit, spent_s, among))
 
     def set_turn(self, key: str, us: float, alone: float) -> None:
         """A schedule took so long in turn with those of other kernels, and ``alone`` in its trial:

@@ -73,6 +73,7 @@ class Bench:
         self._objects: dict[str, None] = {}  # names of the compiled, oldest first
         self._yardsticks: dict[tuple[str, str], _Made | None] = {}
         self._at_hand: object = None  # which of them the worker has
+        self.stopped: Callable[[], bool] = lambda: False  # whether the user wants no more
         self._set_up()
 
     def _set_up(self) -> None:
@@ -126,7 +127,8 @@ class Bench:
                     first.append(found.us)
                 least = [job.best_us or us for job, us in zip(jobs, first, strict=True)]
                 floors = [job.floor_us for job in jobs]
-                times = timing.finals(samples, inner, first, least, wait_s * 1e6, floors)
+                waiting = wait_s * 1e6, floors, self.stopped
+                times = timing.finals(samples, inner, first, least, *waiting)
             except Lost:
                 return []
             finally:

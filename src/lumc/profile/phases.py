@@ -15,7 +15,7 @@ from lumc.profile.finals import finish
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.rivals import compare_rivals
 from lumc.profile.session import Session
-from lumc.profile.tune import BATCH, FOR_TRIALS, tune
+from lumc.profile.tune import BATCH, FOR_TRIALS, open_kernels, tune
 from lumc.profile.whole import compare_plans
 from lumc.schedule.plan import Plan
 
@@ -34,6 +34,7 @@ def profile(s: Session) -> Plan:
                 compare_rivals(s)  # what seemed to be a worse program may be the better one
             finish(s)
             compare_plans(s)
+            s.tell(len(open_kernels(s.ledger)))
     except Busy:  # as if the user had stopped it: what is on record gives the plan
         s.stopped = lambda: True
         finish(s)

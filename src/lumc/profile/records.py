@@ -14,20 +14,21 @@ now and then: ``turn`` is what a yardstick takes there, in the same moment as th
     {.., "schedule": {..}, "reason": "wrong", "remark": ".."}
     {.., "kind": "turn", .., "us": 14.2}
     {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0, "memory": 14.1}
-    {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80, ..}
+    {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80,
+     "budget_s": 60.0, "limit": 0, "spent_s": 31.4, "among": ".."}
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lumc.disk import private
 from lumc.environment import user_folder
@@ -36,7 +37,11 @@ from lumc.schedule.schedule import Schedule
 
 SCHEMA = 2  # 2: axes are named by what they are
 NAME = "records.jsonl"
-SAID = {"samples": int, "noise": float, "slices": int, "reason": str, "remark": str}  # of trials
+SAID = {  # of trials
+    **{"samples": int, "noise": float, "slices": int},
+    **{"reason": str, "remark": str, "source": str},
+}
+NEIGHBOUR, ELSEWHERE = "neighbour", "elsewhere"  # where a schedule was best before it was tried
 HINTS = 3  # schedules of other machines that are tried first; a guess
 
 
@@ -53,6 +58,7 @@ class Trial:
     remark: str = ""
     beside: float = 0.0  # microseconds of the yardstick meanwhile; 0: it was timed alone
     seen: float = 0.0  # microseconds before the yardstick corrected them; 0: it did not
+    source: str = ""  # neighbour: another kernel of its kind; elsewhere: records of another machine
 
     def __lt__(self, other: Trial) -> bool:
         return self.time < other.time
@@ -60,7 +66,7 @@ class Trial:
     @property
     def time(self) -> float:
         """In microseconds; infinite if it has none."""
-        return math.inf if self.us is None else self.us
+        return inf if self.us is None else self.us
 
     @property
     def longest(self) -> float:
@@ -80,23 +86,38 @@ class Setting:
         return asdict(self)
 
 
+class Asked(NamedTuple):
+    """What a search may spend, and on what."""
+
+    budget_s: float  # of all kernels together
+    limit: int = 0  # of trials of each; 0: none
+    among: str = ""  # identifies the kernels that share the budget
+    share_s: float = inf  # of the budget that one of them has
+
+
 @dataclass(frozen=True)
 class Choice:
-    """The end of the search of one kernel: the winner, why it ended, and what was asked for."""
+    """The end of the search of one kernel: the winner, why it ended, and what was spent."""
 
     schedule: Schedule
     us: float
     stop: str
     trials: int  # made so far
-    budget_s: float
+    budget_s: float  # of the search, if it was spent, or nothing was left to do; else 0
     limit: int  # of trials; 0: none
+    spent_s: float = 0.0  # on this kernel, in all searches that ended
+    among: str = ""  # identifies the kernels that shared the budget
 
-    def covers(self, budget_s: float, limit: int) -> bool:
-        """Whether a search with these limits has nothing to add."""
-        if self.stop == "interrupted":
-            return False
-        enough = not self.limit or (0 < limit <= self.limit)
-        return self.stop == "bound" or (enough and budget_s <= self.budget_s)
+    def covers(self, asked: Asked) -> bool:
+        """Whether such a search has nothing to add: the same kernels had this budget together, or
+        this one had more than its share."""
+        if self.stop in ("interrupted", "bound"):
+            return self.stop == "bound"
+        enough = not self.limit or (0 < asked.limit <= self.limit)
+        if self.stop == "trials":
+            return enough
+        together = self.among == asked.among and asked.budget_s <= self.budget_s
+        return enough and (together or asked.share_s <= self.spent_s)
 
 
 def yardstick(known: Mapping[str, Trial]) -> Trial | None:
@@ -137,8 +158,9 @@ class Records:
                 self.turns[key] = us
             elif kind == "choice" and mine and us is not None:
                 numbers = int(line["trials"]), float(line["budget_s"]), int(line["limit"])
+                spent = float(line.get("spent_s", 0.0)), str(line.get("among", ""))
                 schedule = Schedule.from_json(line["schedule"])
-                self.choices[key] = Choice(schedule, us, str(line["stop"]), *numbers)
+                self.choices[key] = Choice(schedule, us, str(line["stop"]), *numbers, *spent)
             elif kind == "trial" and mine:
                 said = {name: to(line[name]) for name, to in SAID.items() if name in line}
                 beside = _microseconds(line.get("beside")) or 0.0
@@ -225,7 +247,7 @@ class Records:
 def _microseconds(value: Any) -> float | None:
     if value is None:
         return None
-    if type(value) not in (float, int) or not math.isfinite(value) or value < 0:
+    if type(value) not in (float, int) or not isfinite(value) or value < 0:
         raise ValueError(f"not a time: {value!r}")
     return float(value)
 

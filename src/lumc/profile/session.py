@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lumc.profile.ledger import Ledger
 from lumc.profile.measure import Bench, Job
@@ -45,6 +45,7 @@ class Session:
             self._bench = self.open_bench()
             self._bench.lock.patience_s = self.ledger.options.budget_s
             self._bench.lock.stopped = self.stopped
+            self._bench.stopped = self.stopped
         return self._bench
 
     def close(self) -> None:
@@ -68,15 +69,20 @@ class Session:
         cold, floor = book.cold_bytes(key), book.floor(key)
         return Job(book.kernels[key], schedule, cold, best_us, beside, floor)
 
-    def measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]]) -> None:
-        """Measure what is not on record; everything is observed in the order of the proposals."""
+    def measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]], source: str = "") -> None:
+        """Measure what is not on record; everything is observed in the order of the proposals.
+        ``source``: where they come from, if not from the walk of their kernel."""
         book, jobs = self.ledger, list[Job]()
         for key, schedules in proposed:
             best = book.walk(key).best
             new = [s for s in schedules if text_of(s) not in book.trials(key)]
             jobs += [self.job(key, s, best.us if best else None, book.first(key)) for s in new]
+        start = self.spent()
         for job, trial in zip(jobs, self.bench.measure(jobs) if jobs else (), strict=True):
-            book.add(job.plan.key, trial)
+            before = source or book.walk(job.plan.key).source(trial.schedule)
+            book.add(job.plan.key, replace(trial, source=before))
+        for job in jobs:
+            book.spend(job.plan.key, (self.spent() - start) / len(jobs))
         for key, schedules in proposed:
             walk, known = book.walk(key), book.trials(key)
             walk.refresh(known)

@@ -111,15 +111,18 @@ def finals(
     least: Sequence[float],
     wait_us: float = 0.0,
     floors_us: Sequence[float] = (),
+    stopped: Callable[[], bool] = lambda: False,
 ) -> list[Timing]:
     """All candidates in turn, round after round. ``first`` are their minima so far, ``least`` what
-    they take when nothing slows the machine: up to ``wait_us`` it waits for such a moment. Less
-    than ``floors_us`` is believed where it is seen."""
+    they take when nothing slows the machine: up to ``wait_us`` it waits for such a moment, unless
+    it is ``stopped``. Less than ``floors_us`` is believed where it is seen."""
     rounds = max(5, min(ROUNDS, int(FINAL_US / max(SAMPLE_US, *first))))
     seen: list[list[float]] = [[] for _ in samples]
     spent, calm = 0.0, 0
     most = rounds * (1 + (wait_us > 0) * LONGER)
     while len(seen[0]) < rounds or (len(seen[0]) < most and spent < wait_us and calm < MORE):
+        if stopped() and len(seen[0]) > MORE:
+            break
         for one, runs, out in zip(samples, inner, seen, strict=True):
             out += one(runs, 1)
             spent += out[-1] * runs

@@ -6,6 +6,7 @@ Each goes to the kernel that has most to gain: launches times the distance from 
 from __future__ import annotations
 
 from lumc.profile.ledger import Ledger, kernels_of
+from lumc.profile.records import NEIGHBOUR
 from lumc.profile.rivals import contends, needed
 from lumc.profile.session import Session
 from lumc.profile.timing import WIN
@@ -41,7 +42,7 @@ def carry(s: Session, key: str) -> None:
         book.carried[key] = took
         others = [k for k in needed(book) if k != key and not book.is_settled(k)]
         same = {k: w for k in others if (w := book.walk(k)).kind == walk.kind}
-        s.measure([(k, w.follow(walk)) for k, w in same.items()])
+        s.measure([(k, w.follow(walk)) for k, w in same.items()], NEIGHBOUR)
 
 
 def open_kernels(book: Ledger) -> dict[str, float]:

@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 
 from lumc.kernel.target import Target
 from lumc.profile.price import price_us
-from lumc.profile.records import Trial, text_of
+from lumc.profile.records import ELSEWHERE, Trial, text_of
 from lumc.profile.timing import PROGRESS
 from lumc.profile.tree import Tree
 from lumc.schedule.moves import carried, neighbours, stroll, structures
@@ -47,7 +47,7 @@ class Walk:
         self.plan, self.grammar, self.floor_us = plan, Grammar(plan.kernel, target), floor_us
         self.rng = random.Random(f"{seed}:{plan.key}")
         self.tree = Tree(self.grammar, self.rng)
-        self.first = [plan.schedule, *hints]
+        self.first, self.hints = [plan.schedule, *hints], {text_of(s) for s in hints}
         self.others: list[Schedule] | None = None
         self.steps: list[Schedule] = []
         self.seen: set[str] = set()
@@ -69,6 +69,10 @@ class Walk:
         assert other.best
         schedule = carried(self.grammar, other.best.schedule, other.grammar.axes)
         return [schedule] if self._is_new(schedule) else []
+
+    def source(self, schedule: Schedule) -> str:
+        """Where a schedule that it proposed was best before."""
+        return ELSEWHERE if text_of(schedule) in self.hints else ""
 
     def propose(self, n: int) -> list[Schedule]:
         """Up to n schedules that were not proposed before; first the default alone."""

@@ -206,7 +206,8 @@ def progress(k: Body, css: str) -> Markup:
     """The best time against the number of trials, down to the roofline."""
     width, height, left, base = 240.0, 84.0, 6.0, 68.0
     steps, bound = k["curve"], k["bound_us"]
-    last = max(steps[-1][0], 2)
+    tried = steps[-1][0]
+    last = max(tried, 2)
     low, high = min(bound, steps[-1][1]), max(steps[0][1], bound) * 1.02
     span = math.log(high / low) or 1.0
 
@@ -216,6 +217,7 @@ def progress(k: Body, css: str) -> Markup:
     def y(value: float) -> float:
         return base - (base - 10) * math.log(value / low) / span
 
+    trials = f"{tried} trial{'s' if tried > 1 else ''}"
     path = f"M{x(steps[0][0]):.1f},{y(steps[0][1]):.1f}"
     for n, value in steps[1:]:
         path += f"H{x(n):.1f}V{y(value):.1f}"
@@ -226,10 +228,10 @@ def progress(k: Body, css: str) -> Markup:
         tag("path", d=path, class_="curve"),
         tag("circle", cx=x(end[0]), cy=y(end[1]), r=3, class_="dot"),
         tag("text", "1", x=left, y=height - 3),
-        tag("text", f"{last} trials", x=width - left, y=height - 3, text_anchor="end"),
+        tag("text", trials, x=width - left, y=height - 3, text_anchor="end"),
         viewBox=f"0 0 {width:.0f} {height:.0f}",
         role="img",
-        aria_label=f"{k['name']}: from {us(steps[0][1])} to {us(end[1])} in {k['trials']} trials",
+        aria_label=f"{k['name']}: from {us(steps[0][1])} to {us(end[1])} in {trials}",
     )
     gain = steps[0][1] / end[1]
     said = f"{us(steps[0][1])} to {us(end[1])}" + (f", {gain:.2f} x" if gain > 1.005 else "")

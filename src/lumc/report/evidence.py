@@ -22,7 +22,7 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.profile.choose import estimate
 from lumc.profile.price import program_us
-from lumc.profile.records import NAME, Records, Setting, read_lines, text_of
+from lumc.profile.records import NAME, Records, Setting, Trial, read_lines, text_of
 from lumc.report import gains
 from lumc.report.describe import launches
 from lumc.report.gathered import Evidence
@@ -136,6 +136,7 @@ def describe(e: Evidence, only: str = "") -> Body:
         "setting": e.setting.fields() if e.setting else None,
         "machine": machine(e),
         "measured": bool(total) and all(r["time_us"] is not None for r in rows),
+        "estimates": sum(r["time_us"] is None for r in rows),
         "launches": sum(used.values()),
         "count": len(rows),
         "total_us": total,
@@ -213,9 +214,25 @@ def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Bo
         "nbytes": work.nbytes,
         "stop": k.stop,
         "trials": len(known),
+        "origin": origin(e, k, known),
         "failed": dict(sorted(Counter(t.reason for t in known if t.us is None).items())),
         "losers": losers(k, known),
         "curve": curve([t.us for t in known]),
+    }
+
+
+def origin(e: Evidence, k: KernelPlan, known: Iterable[Trial]) -> Body:
+    """Where the schedule of a kernel comes from: an estimate, trials that are on record here, or a
+    search of which no trial is. ``source``: where it was best before, if it was not found here."""
+    if k.time_us is None:
+        return {"kind": "estimated", "source": "", "trials": 0}
+    choice = e.records.choices.get(at(e, k))
+    mine = next((t for t in known if t.schedule == k.schedule), None)
+    trials = choice.trials if choice else 0
+    return {
+        "kind": "measured" if mine else "records",
+        "source": mine.source if mine else "",
+        "trials": trials,
     }
 
 

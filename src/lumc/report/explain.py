@@ -24,6 +24,10 @@ STOPS = {
     "interrupted": "it was interrupted",
     "not measured": "the budget was spent before its first trial",
 }
+SOURCES = {
+    "neighbour": "; it was best for another kernel of its kind before",
+    "elsewhere": "; it was best on another machine before",
+}
 SHOWN = 3  # values that a kernel writes
 LISTED = 10  # kernels that are far from their bounds
 SMALL = 0.01  # share of a kernel that three lines are enough for
@@ -74,7 +78,7 @@ def lines_of(body: Body, file: str, space: str) -> Iterator[str]:
 def summary(body: Body) -> Iterator[str]:
     threads = f", {body['threads']} threads" if body["threads"] > 1 else ""
     head = f"{body['name']} for {body['target']} ({body['arch']}{threads})"
-    kind = "measured" if body["measured"] else "estimated"
+    kind = measured(body)
     least = f"{body['bound_us'] / body['total_us']:.0%} of the roofline" if body["measured"] else ""
     figures = f"{us(body['total_us'])} {kind}" + (f", {least}" if least else "")
     many = f"{times(body['launches'])} of {body['count']} kernel{'s' if body['count'] != 1 else ''}"
@@ -126,6 +130,7 @@ def kernel_lines(k: Body, body: Body, told: dict[str, str]) -> Iterator[str]:
         yield f"  repeats    its part of the graph: {gains.repeated(k['repeats'])}"
     yield from labelled("computes", k["term"])
     yield from labelled("runs", k["schedule_words"])
+    yield f"  origin     {origin(k)}"
     if k["time_us"] is not None:
         yield f"  search     {searched(k)}"
     yield from labelled("lost", [loser(one) for one in k["losers"]])
@@ -152,6 +157,27 @@ def timed(k: Body) -> str:
         return f"{us(k['estimated_us'])} by estimate, {least}"
     rate = k["flops"] / k["time_us"] / 1e3
     return f"{us(k['time_us'])}, {k['fraction']:.0%} of its roofline ({least}), {rate:.1f} GFLOP/s"
+
+
+def measured(body: Body) -> str:
+    """What the time of a plan is."""
+    if body["measured"]:
+        return "measured"
+    few = body["estimates"] < body["count"]
+    return f"partly estimated ({body['estimates']} of {body['count']} kernels)" * few or "estimated"
+
+
+def origin(k: Body) -> str:
+    """Where the schedule of a kernel comes from."""
+    kind, trials = k["origin"]["kind"], k["origin"]["trials"]
+    many = f"{trials} trial{'s' if trials != 1 else ''}"
+    if kind == "estimated":
+        late = k["stop"] == "not measured"
+        return "estimated" + (": the search ended before its first trial" if late else "")
+    if kind == "records":
+        of = f": the fastest of {many}" if trials else ""
+        return f"from records{of}; none of its trials is on record here"
+    return f"measured: the fastest of {many}{SOURCES.get(k['origin']['source'], '')}"
 
 
 def values(k: Body) -> str:

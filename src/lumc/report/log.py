@@ -6,6 +6,7 @@ import errno
 import hashlib
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,13 +15,16 @@ from typing import TYPE_CHECKING
 
 from lumc.disk import artifact
 from lumc.disk.scratch import FULL
+from lumc.doing import HEARS
 from lumc.errors import LumcError
 from lumc.limits import limited
+from lumc.process import STOPS, is_terminated, note_sigterm
 
 if TYPE_CHECKING:
     from lumc.report.trace import Trace
 
 REFUSED = (*FULL, errno.EIO)  # of a file that is open already
+EVERY_S = 10.0  # between two lines that say that a step goes on
 
 
 class Log:
@@ -28,6 +32,9 @@ class Log:
 
     def __init__(self, level: int = 0, trace: Trace | None = None) -> None:
         self.level, self.trace = level, trace
+        self.target = ""  # that is compiled for, where there are several
+        self.live = False  # whether a bar shows how far it is
+        self.says = seconds_of("")  # how far a step is, after so many seconds
 
     def __call__(self, level: int, message: str) -> None:
         if self.level >= level:
@@ -35,11 +42,44 @@ class Log:
 
     @contextmanager
     def step(self, name: str, extra_s: float = 0.0) -> Iterator[None]:
-        """Time a step, said with -v, and keep it within its limits and so many seconds more."""
-        start = time.perf_counter()
-        with limited(name, extra_s), self.trace.span(name, "pass") if self.trace else nullcontext():
+        """Time a step, said with -v, keep it within its limits and so many seconds more, and say
+        now and then that it goes on."""
+        start, span = time.perf_counter(), self.trace.span(name, "pass") if self.trace else None
+        with limited(name, extra_s), span or nullcontext(), self._ticking(name):
             yield
         self(1, f"{name:<8} {time.perf_counter() - start:6.2f} s")
+
+    @contextmanager
+    def _ticking(self, name: str) -> Iterator[None]:
+        start, done = time.monotonic(), threading.Event()
+
+        def tick() -> None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # they are the main thread's
+            while not done.wait(EVERY_S):
+                if not self.live:
+                    self(0, f"{self.named(name)}: {self.says(time.monotonic() - start)}")
+
+        def hear(what: str) -> None:
+            self.says = seconds_of(what)
+
+        self.says = seconds_of("")
+        thread, token = threading.Thread(target=tick, daemon=True), HEARS.set(hear)
+        thread.start()
+        try:
+            yield
+        finally:
+            HEARS.reset(token)
+            done.set()
+            thread.join()
+
+    def named(self, what: str) -> str:
+        """What a line begins with."""
+        return f"{what} {self.target}".rstrip()
+
+
+def seconds_of(what: str) -> Callable[[float], str]:
+    """How far something is of which only this is known."""
+    return lambda seconds: f"{seconds:.0f} s" + (f", {what}" if what else "")
 
 
 @contextmanager
@@ -59,24 +99,28 @@ def traced(command: str, level: int, file: str | None) -> Iterator[Log]:
 
 @contextmanager
 def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C only sets a flag, the second one interrupts."""
+    """The first Ctrl-C or SIGTERM only sets a flag, one more Ctrl-C interrupts. (SIGTERM may come
+    twice: ``timeout`` sends it to a process, and to its group.)"""
     pressed: list[int] = []
 
     def press(number: int, _: object) -> None:
         pressed.append(number)
-        if len(pressed) > 1:
+        if number == signal.SIGTERM:
+            note_sigterm()
+        elif len(pressed) > 1:
             raise KeyboardInterrupt
-        log(0, "stopping: the best plan so far will be written (again: abort)")
+        if len(pressed) == 1:
+            log(0, "stopping: the best plan so far will be written (one more Ctrl-C: abort)")
 
-    try:
-        before = signal.signal(signal.SIGINT, press)
-    except ValueError:  # not the main thread
+    if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
+    before = [(number, signal.signal(number, press)) for number in STOPS]
     try:
-        yield lambda: bool(pressed)
+        yield lambda: bool(pressed) or is_terminated()  # of a target before, perhaps
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def unexpected(error: Exception, command: list[str]) -> str:

@@ -23,6 +23,8 @@ from lumc.report.explain import (
     far_kernels,
     gain_summary,
     loser,
+    measured,
+    origin,
     program,
     provenance,
     reuse,
@@ -112,7 +114,7 @@ def header(body: Body) -> Markup:
     where = [body["target"], body["arch"], threads]
     if body["setting"]:
         where.append(f"device {body['setting']['device']}")
-    tiles = [tile(us(body["total_us"]), "measured" if body["measured"] else "estimated")]
+    tiles = [tile(us(body["total_us"]), measured(body))]
     if body["measured"]:
         tiles.append(tile(f"{body['bound_us'] / body['total_us']:.0%}", "of the roofline"))
     tiles += [tile(body["launches"], "launches"), tile(body["count"], "kernels")]
@@ -138,11 +140,10 @@ def tile(figure: object, label: str) -> Markup:
 
 
 def timelines(body: Body, plan: Plan, classes: Mapping[str, str]) -> Iterator[Markup]:
-    kind = "measured" if body["measured"] else "estimated"
     yield tag(
         "p",
-        f"Every launch in order, as long as its kernel takes alone ({kind}); 'lumc run --trace' "
-        "shows a real run, thread by thread.",
+        f"Every launch in order, as long as its kernel takes alone ({measured(body)}); "
+        "'lumc run --trace' shows a real run, thread by thread.",
     )
     for entry in plan.graph.entries:
         if len(plan.graph.entries) > 1:
@@ -199,7 +200,7 @@ def gains(body: Body, classes: Mapping[str, str]) -> Iterator[Markup]:
         cells = (
             tag("td", us(k["gain_us"]), class_="n"),
             tag("td", f"{k['over']:.2f} ×", class_="n"),
-            tag("td", times(k["launches"]), class_="n"),
+            tag("td", f"{k['launches']} ×", class_="n"),
             tag("td", k["bound_by"]),
             tag("td", join(tag("div", said) for said in why(k))),
         )
@@ -208,17 +209,19 @@ def gains(body: Body, classes: Mapping[str, str]) -> Iterator[Markup]:
 
 
 def kernel_table(body: Body, classes: Mapping[str, str]) -> Markup:
-    heads = ("kernel", "launches", "each", "total", "share", "of roofline", "limited by", "stopped")
+    heads = ("kernel", "launches", "each", "total", "share", "of roofline", "limited by")
+    heads += ("origin", "stopped")
     rows = []
     for k in body["kernels"]:
         share = tag("span", tag("i", style=f"width:{k['share']:.2%}"), class_="meter")
         cells = (
-            tag("td", times(k["launches"]), class_="n"),
+            tag("td", f"{k['launches']} ×", class_="n"),
             tag("td", us(k["time_us"] or k["estimated_us"]), class_="n"),
             tag("td", us(k["total_us"]), class_="n"),
             tag("td", share, tag("span", f"{k['share']:.1%}"), class_="n share"),
             tag("td", f"{k['fraction']:.0%}" if k["fraction"] else "-", class_="n"),
             tag("td", k["limited_by"]),
+            tag("td", k["origin"]["kind"]),
             tag("td", k["stop"] or "-"),
         )
         rows.append(tag("tr", kernel_name(k), *cells, class_=classes[k["key"]], data_k=k["key"]))
@@ -233,10 +236,6 @@ def kernel_name(k: Body) -> Markup:
 def table(heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
     top = tag("tr", *(tag("th", h, scope="col") for h in heads))
     return tag("table", tag("thead", top), tag("tbody", *rows))
-
-
-def times(n: int) -> str:
-    return f"{n} ×"
 
 
 def roofline(body: Body, classes: Mapping[str, str]) -> Iterator[Markup]:
@@ -339,9 +338,9 @@ def short(name: str, limit: int = CUT) -> str:
 
 
 def searches(body: Body, classes: Mapping[str, str]) -> Iterator[Markup]:
-    shown = [k for k in body["kernels"] if len(k["curve"]) > 1]
+    shown = [k for k in body["kernels"] if k["curve"]]
     if not shown:
-        yield tag("p", "There are no records of a search of these kernels.", class_="note")
+        yield tag("p", "There are no trials of these kernels on record.", class_="note")
         return
     yield tag("p", "The best time so far against the number of trials, down to the roofline.")
     figures = [charts.progress(k, classes[k["key"]]) for k in shown]
@@ -351,6 +350,7 @@ def searches(body: Body, classes: Mapping[str, str]) -> Iterator[Markup]:
 def details(k: Body, body: Body, classes: Mapping[str, str], sources: Mapping[str, str]) -> Markup:
     rows = [
         ("time", timed(k)),
+        ("origin", origin(k)),
         ("launches", f"{k['launches']}: {', '.join(k['values'])}"),
         ("computes", tag("pre", "\n".join(k["term"]))),
         ("runs", join(tag("div", w) for w in k["schedule_words"])),

@@ -1,11 +1,12 @@
-"""How far a search is: a live line on a terminal, a line now and then elsewhere."""
+"""How far a search is: a live line on a terminal, elsewhere what its step says now and then."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
 from lumc.report.words import us
@@ -13,8 +14,6 @@ from lumc.report.words import us
 if TYPE_CHECKING:
     from lumc.profile.session import Progress
     from lumc.report.log import Log
-
-EVERY_S = 10.0  # between plain lines
 
 
 @contextmanager
@@ -25,47 +24,40 @@ def progress(
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Callable[[Progress], None]]:
     """What to call after every batch of trials; the last word is said at the end."""
-    said: list[Progress] = []
+    said: list[tuple[Progress, float]] = []
     stream = stream or sys.stderr
-    shown = _live if stream.isatty() else _plain
 
-    with shown(log, budget_s, stream, clock) as show:
+    def words(_: float) -> str:
+        """Figures of the last batch, after the seconds of now."""
+        now, since = said[-1]
+        return line(replace(now, seconds=now.seconds + clock() - since), budget_s)
+
+    with _live(log, budget_s, stream) if stream.isatty() else nullcontext(_nowhere) as show:
 
         def hear(now: Progress) -> None:
-            said.append(now)
+            said.append((now, clock()))
+            log.says = words
             if log.trace:
                 log.trace.count(now)
             show(now)
 
         yield hear
-    if said:
-        log(0, f"profile: {line(said[-1], budget_s)}")
+    if said and said[-1][0].trials:
+        log(0, f"{log.named('profile')}: {line(said[-1][0], budget_s)}")
+
+
+def _nowhere(_: Progress) -> None:
+    """Shows nothing."""
 
 
 @contextmanager
-def _plain(
-    log: Log, budget_s: float, _: IO[str], clock: Callable[[], float]
-) -> Iterator[Callable[[Progress], None]]:
-    last = [clock()]
-
-    def show(now: Progress) -> None:
-        if clock() - last[0] > EVERY_S:
-            last[0] = clock()
-            log(0, f"profile: {line(now, budget_s)}")
-
-    yield show
-
-
-@contextmanager
-def _live(
-    log: Log, budget_s: float, stream: IO[str], _: Callable[[], float]
-) -> Iterator[Callable[[Progress], None]]:
+def _live(log: Log, budget_s: float, stream: IO[str]) -> Iterator[Callable[[Progress], None]]:
     """A bar of the budget with the figures behind it; gone when the search ends."""
     from rich import progress as bars
     from rich.console import Console
 
     columns: list[Any] = [
-        bars.TextColumn("profile"),
+        bars.TextColumn(log.named("profile")),
         bars.BarColumn(bar_width=24),
         bars.TextColumn("{task.description}"),
     ]
@@ -76,7 +68,11 @@ def _live(
             spent = min(now.seconds, budget_s)
             bar.update(task, completed=spent, description=line(now, budget_s))
 
-        yield show
+        log.live = True
+        try:
+            yield show
+        finally:
+            log.live = False
 
 
 def line(now: Progress, budget_s: float) -> str:

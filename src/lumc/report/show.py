@@ -52,17 +52,17 @@ def read(file: str) -> tuple[str, Any]:
     if path.is_dir() or (path.is_file() and path.read_bytes()[:2] == b"PK"):
         return "bundle", file
     said, base = artifact.read_text(file)
-    if not said.startswith('{"lumc"'):
-        return "graph", files.graph_from_text(said, base, file, {})
-    found = [k for k in artifact.KINDS if said.startswith(f'{{"lumc":"{k}"')]
+    if not said.startswith('{"lumc"'):  # files of weights as it names them, from wherever
+        return "graph", files.graph_from_text(said, Path(), file, {})
+    kind = artifact.kind_of(said)
     readers = {
         "space": files.space_from_text,
         "plan": files.plan_from_text,
         "kernels": files.code_from_text,
     }
-    if not found:
+    if not kind:
         raise artifact.corrupt("not an artifact of lumc", file)
-    return found[0], readers[found[0]](said, base, file)[0]
+    return kind, readers[kind](said, base, file)[0]
 
 
 # ---- single kernels

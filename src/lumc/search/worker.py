@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr
 from lumc.kernel.codec import decode, encode, pick
@@ -55,7 +56,8 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
     out: list[Finding] = []
     worker: Process | None = None
     try:
-        for body in bodies:
+        for number, body in enumerate(bodies, 1):
+            doing(f"saturating region {number} of {len(bodies)}")
             worker = worker or Process(serve)
             try:
                 found = ask(worker, body, limits, limits.seconds + GRACE)

@@ -49,7 +49,8 @@ def test_what_is_settled_depends_on_what_may_be_spent() -> None:
         book = ledger(budget_s=budget_s, fraction=near)
         (key,) = book.kernels
         us, stop = (book.bounds[key], "bound") if near else (50.0, "time")
-        book.choose(key, Choice(book.kernels[key].schedule, us, stop, 1, 5.0, 0))
+        spent = 1.0, book.asked.among
+        book.choose(key, Choice(book.kernels[key].schedule, us, stop, 1, 5.0, 0, *spent))
         assert book.is_settled(key) is settled
         assert book.missing(book.is_settled) == [key][settled:] and not book.missing(book.choice)
 

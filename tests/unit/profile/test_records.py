@@ -14,7 +14,16 @@ import pytest
 
 from kernels import native
 from lumc.kernel.target import Speeds
-from lumc.profile.records import NAME, Choice, Records, Setting, Trial, compact, read_lines
+from lumc.profile.records import (
+    NAME,
+    Asked,
+    Choice,
+    Records,
+    Setting,
+    Trial,
+    compact,
+    read_lines,
+)
 from lumc.schedule.moves import structures
 from lumc.schedule.space import Grammar
 from measuring import SETTING, kernel_of, product
@@ -25,7 +34,7 @@ TRIALS = [
     Trial(SCHEDULES[1], 9.25, 18, 0.02),
     Trial(SCHEDULES[2], reason="crash", remark="exit code -11"),
 ]
-CHOICE = Choice(SCHEDULES[1], 9.0, "converged", 3, 60.0, 0)
+CHOICE = Choice(SCHEDULES[1], 9.0, "converged", 3, 60.0, 0, 7.0, "these")
 
 
 def write(folder: Path, setting: Setting = SETTING) -> Records:
@@ -173,12 +182,33 @@ def test_without_a_folder_nothing_is_written(
 
 
 def test_what_an_earlier_search_covers() -> None:
-    assert CHOICE.covers(60.0, 0) and CHOICE.covers(10.0, 0) and CHOICE.covers(60.0, 5)
-    assert not CHOICE.covers(61.0, 0)
+    """The same kernels with no more time; or this one, if it had its share."""
+
+    def covers(choice: Choice, budget_s: float, limit: int = 0, among: str = "these") -> bool:
+        return choice.covers(Asked(budget_s, limit, among, share_s=budget_s / 4))
+
+    assert covers(CHOICE, 60.0) and covers(CHOICE, 10.0) and covers(CHOICE, 60.0, 5)
+    assert not covers(CHOICE, 61.0)
+    assert not covers(CHOICE, 60.0, among="others") and covers(CHOICE, 28.0, among="others")
+    assert not covers(replace(CHOICE, among=""), 60.0), "of a record that does not say"
     few = replace(CHOICE, stop="trials", limit=10)
-    assert few.covers(60.0, 10) and not few.covers(60.0, 11) and not few.covers(60.0, 0)
-    assert not replace(CHOICE, stop="interrupted").covers(1.0, 1)
-    assert replace(CHOICE, stop="bound").covers(600.0, 0)
+    assert covers(few, 60.0, 10) and not covers(few, 60.0, 11) and not covers(few, 60.0, 0)
+    assert covers(few, 600.0, 10, "others"), "time would add nothing"
+    assert not covers(replace(CHOICE, stop="interrupted"), 1.0, 1)
+    assert covers(replace(CHOICE, stop="bound"), 600.0)
+
+
+def test_records_that_do_not_say_what_was_spent_end_no_search(tmp_path: Path) -> None:
+    """They are still good enough for --frozen."""
+    write(tmp_path)
+    lines = [*read_lines(tmp_path / NAME)]
+    for line in lines:
+        line.pop("spent_s", None)
+        line.pop("among", None)
+    (tmp_path / NAME).write_text("".join(json.dumps(n) + "\n" for n in lines))
+    (choice,) = Records(tmp_path, SETTING).choices.values()
+    assert choice == replace(CHOICE, spent_s=0.0, among="")
+    assert not choice.covers(Asked(1.0, 0, "these", 1.0))
 
 
 @pytest.mark.parametrize("size", [0, 200, 900])

@@ -136,6 +136,14 @@ def test_finals_on_a_machine_that_is_slow_for_a_while() -> None:
         assert is_faster(times[1].us, times[0].us) and not is_faster(times[2].us, times[0].us)
 
 
+def test_finals_end_when_the_user_wants_no_more() -> None:
+    """They would wait for a calm moment, up to minutes of it."""
+    machine, true = Shared(0), [100.0, 97.0]
+    clocks, asked = [machine.clock(us) for us in true], list[int]()
+    times = finals(clocks, [1, 1], true, true, 6e8, stopped=lambda: bool(asked.append(1) or True))
+    assert len(asked) < ROUNDS and {t.samples for t in times} == {len(asked) - 1}
+
+
 def test_a_neighbour_that_slows_one_schedule_more_does_not_make_it_worse() -> None:
     """As on a core that is shared: what keeps it busier loses more. It is better all the same."""
     for seed in range(100):

@@ -17,6 +17,7 @@ from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, num
 from lumc.graph.graph import Entry, Graph, Node, Operand, Read, WeightFile, map_indices
 from lumc.graph.text import print_graph
+from lumc.graph.verify import verify_graph
 
 T = TypeVar("T")
 
@@ -121,8 +122,9 @@ def save(
         raise LumcError("E0204", what, fix="name the graph with -o", exit=Exit.USAGE)
     if moved:
         graph = with_weights(graph, moved, Path(path).with_suffix(".safetensors"), values)
-    base = None if path == "-" else Path(path).resolve().parent
-    write_text(path, print_graph(change(graph), path=lambda file: shown_path(file, base)))
+    graph, base = change(graph), None if path == "-" else Path(path).resolve().parent
+    verify_graph(graph)
+    write_text(path, print_graph(graph, path=lambda file: shown_path(file, base)))
 
 
 def shown_path(file: WeightFile, base: Path | None) -> str:
