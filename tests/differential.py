@@ -43,7 +43,7 @@ LIMITS = Limits(nodes=1500, iterations=10, seconds=100.0)  # time never ends it:
 PARTS = (1, 2)
 
 
-class Noisy(oracle._Run):
+class Noisy(oracle.Run):
     """The oracle in f64 where what is read is off by the rounding of its dtype, so that it ends
     about as far from the truth as an honest program. Integers are exact, and leaves but in sums,
     which round on the way."""
@@ -79,7 +79,7 @@ def evaluate(
     declared: bool = False,
 ) -> dict[str, Array]:
     """Outputs and updated states of an entry: in f64, perhaps with noise, or as declared."""
-    run = (Noisy if noise else oracle._Run)(graph.entry(entry), graph.states, declared)
+    run = (Noisy if noise else oracle.Run)(graph.entry(entry), graph.states, declared)
     if isinstance(run, Noisy):
         run.rng = noise
     run.give("input", run.entry.inputs, {n.name: leaf(n) for n in run.entry.inputs})
