@@ -72,12 +72,12 @@ void linear_gelu(void *const *args, long part, long nparts)
             micro_0(&B_x[m * 64], &S_packed_4[(n) / 48 * 3072L], &S_stage_5[m * 96 + n], next);
         }
     }
-    /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp2_ftz(mul(mul(mul(add(add(stage.... */
+    /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp_ftz(mul(mul(add(add(stage.5[m, ... */
     for (long m = 0; m < 64; m++) {
         for (long n_at = 0; n_at + 64 <= 96; n_at += 64) {
             float p_3[64] __attribute__((aligned(64)));
+            float p_9[64] __attribute__((aligned(64)));
             float p_10[64] __attribute__((aligned(64)));
-            float p_11[64] __attribute__((aligned(64)));
 #pragma omp simd
             for (long n_l = 0; n_l < 64; n_l++) {
                 const long n = n_at + n_l;
@@ -90,26 +90,25 @@ void linear_gelu(void *const *args, long part, long nparts)
                 const float v_7 = (v_3 + v_6);
                 const float v_8 = (v_7 * 1.5957691669464111f);
                 const float v_9 = (v_8 * -1.0f);
-                const float v_10 = (v_9 * 1.4426950216293335f);
                 p_3[n_l] = v_3;
-                p_10[n_l] = v_10;
+                p_9[n_l] = v_9;
             }
-            lumc_exp2_ftz_n_f32(p_11, p_10, 64);
+            lumc_exp_ftz_n_f32(p_10, p_9, 64);
 #pragma omp simd
             for (long n_l = 0; n_l < 64; n_l++) {
                 const long n = n_at + n_l;
                 const float v_3 = p_3[n_l];
-                const float v_11 = p_11[n_l];
-                const float v_12 = (v_11 + 1.0f);
-                const float v_14 = (v_3 / v_12);
-                B_out[m * 96 + n] = v_14;
+                const float v_10 = p_10[n_l];
+                const float v_11 = (v_10 + 1.0f);
+                const float v_13 = (v_3 / v_11);
+                B_out[m * 96 + n] = v_13;
             }
         }
         { /* rest */
             const long n_at = 96 - 32;
             float p_3[32] __attribute__((aligned(64)));
+            float p_9[32] __attribute__((aligned(64)));
             float p_10[32] __attribute__((aligned(64)));
-            float p_11[32] __attribute__((aligned(64)));
 #pragma omp simd
             for (long n_l = 0; n_l < 32; n_l++) {
                 const long n = n_at + n_l;
@@ -122,19 +121,18 @@ void linear_gelu(void *const *args, long part, long nparts)
                 const float v_7 = (v_3 + v_6);
                 const float v_8 = (v_7 * 1.5957691669464111f);
                 const float v_9 = (v_8 * -1.0f);
-                const float v_10 = (v_9 * 1.4426950216293335f);
                 p_3[n_l] = v_3;
-                p_10[n_l] = v_10;
+                p_9[n_l] = v_9;
             }
-            lumc_exp2_ftz_n_f32(p_11, p_10, 32);
+            lumc_exp_ftz_n_f32(p_10, p_9, 32);
 #pragma omp simd
             for (long n_l = 0; n_l < 32; n_l++) {
                 const long n = n_at + n_l;
                 const float v_3 = p_3[n_l];
-                const float v_11 = p_11[n_l];
-                const float v_12 = (v_11 + 1.0f);
-                const float v_14 = (v_3 / v_12);
-                B_out[m * 96 + n] = v_14;
+                const float v_10 = p_10[n_l];
+                const float v_11 = (v_10 + 1.0f);
+                const float v_13 = (v_3 / v_11);
+                B_out[m * 96 + n] = v_13;
             }
         }
     }

@@ -87,7 +87,7 @@ linear_gelu(const float *__restrict__ B_x, const float *__restrict__ B_w, const 
         }
     }
     {
-        /* out[m, n] = mul(add(stage.4[m, n], b[n]), recip(add(exp2_ftz(mul(mul(mul(add(add(st... */
+        /* out[m, n] = mul(add(stage.4[m, n], b[n]), recip(add(exp_ftz(mul(mul(add(add(stage.4... */
         const int m_t = (int)(tid >> 4 & 7);
         const int n_t = (int)(tid & 15) * 4;
         LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
@@ -110,12 +110,11 @@ linear_gelu(const float *__restrict__ B_x, const float *__restrict__ B_w, const 
                     const float v_8 = (v_4 + v_7);
                     const float v_9 = (v_8 * 1.5957691669464111f);
                     const float v_10 = (v_9 * -1.0f);
-                    const float v_11 = (v_10 * 1.4426950216293335f);
-                    const float v_12 = lumc_exp2_ftz_f32(v_11);
-                    const float v_13 = (v_12 + 1.0f);
-                    const float v_14 = lumc_recip_f32(v_13);
-                    const float v_15 = (v_4 * v_14);
-                    OUT[D1] = v_15;
+                    const float v_11 = lumc_exp_ftz_f32(v_10);
+                    const float v_12 = (v_11 + 1.0f);
+                    const float v_13 = lumc_recip_f32(v_12);
+                    const float v_14 = (v_4 * v_13);
+                    OUT[D1] = v_14;
                 }
                 lumc_store(&B_out[m * 100 + n], OUT);
             }

@@ -49,13 +49,13 @@ void linear_gelu_avx2(void *const *args, long part, long nparts)
             micro_0(&B_x[m * 30], &S_packed_4[(n) / 24 * 720L], &S_stage_5[m * 24 + n]);
         }
     }
-    /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp2_ftz(mul(mul(mul(add(add(stage.... */
+    /* out[m, n] = mul(add(stage.5[m, n], b[n]), recip(add(exp_ftz(mul(mul(add(add(stage.5[m, ... */
     for (long m = 0; m < 20; m++) {
         { /* rest */
             const long n_at = 24 - 24;
             float p_3[24] __attribute__((aligned(64)));
+            float p_9[24] __attribute__((aligned(64)));
             float p_10[24] __attribute__((aligned(64)));
-            float p_11[24] __attribute__((aligned(64)));
 #pragma omp simd
             for (long n_l = 0; n_l < 24; n_l++) {
                 const long n = n_at + n_l;
@@ -68,19 +68,18 @@ void linear_gelu_avx2(void *const *args, long part, long nparts)
                 const float v_7 = (v_3 + v_6);
                 const float v_8 = (v_7 * 1.5957691669464111f);
                 const float v_9 = (v_8 * -1.0f);
-                const float v_10 = (v_9 * 1.4426950216293335f);
                 p_3[n_l] = v_3;
-                p_10[n_l] = v_10;
+                p_9[n_l] = v_9;
             }
-            lumc_exp2_ftz_n_f32(p_11, p_10, 24);
+            lumc_exp_ftz_n_f32(p_10, p_9, 24);
 #pragma omp simd
             for (long n_l = 0; n_l < 24; n_l++) {
                 const long n = n_at + n_l;
                 const float v_3 = p_3[n_l];
-                const float v_11 = p_11[n_l];
-                const float v_12 = (v_11 + 1.0f);
-                const float v_14 = (v_3 / v_12);
-                B_out[m * 24 + n] = v_14;
+                const float v_10 = p_10[n_l];
+                const float v_11 = (v_10 + 1.0f);
+                const float v_13 = (v_3 / v_11);
+                B_out[m * 24 + n] = v_13;
             }
         }
     }

@@ -98,17 +98,18 @@ static inline lumc_fv lumc_power_fv(lumc_fv x)
     root += f * ((0.0566698983f * f + 0.240184247f) * f + 0.693147600f) * root;
     return __builtin_ia32_scalefps512_mask(root, x, root, -1, 4);
 }
-/* e^x: x is cut where the result is 0 or infinite, as k must have all of its fraction */
+/* e^x: what the reduction leaves of a number that is too large, or infinite, is cut to 1/2, which
+ * scaling makes 0 or infinite */
 static inline lumc_fv lumc_exp_ftz_fv(lumc_fv x)
 {
-    const lumc_fv start = (lumc_fv){0} + 786432.0f;
-    x = __builtin_ia32_maxps512_mask((lumc_fv){0} - 90.0f, x, x, -1, 4);
-    x = __builtin_ia32_minps512_mask((lumc_fv){0} + 90.0f, x, x, -1, 4);
-    lumc_fv k = __builtin_ia32_addps512_mask(x * 1.44269504f, start, x, -1, 9), n = k - start;
+    const lumc_fv start = (lumc_fv){0} + 786432.0f, most = (lumc_fv){0} + 0.5f;
+    lumc_fv t = x * 1.44269504f;
+    lumc_fv k = __builtin_ia32_addps512_mask(t, start, x, -1, 9), n = k - start;
     lumc_fv f = x - n * 0.693147182f + n * 1.90465432e-9f;
+    f = __builtin_ia32_rangeps512_mask(f, most, 2, f, -1, 4);
     lumc_fv root = (lumc_fv)__builtin_shuffle(lumc_roots, (lumc_iv)k);
     root += f * ((0.170167277f * f + 0.499912041f) * f + 1.00000061f) * root;
-    return __builtin_ia32_scalefps512_mask(root, n, root, -1, 4);
+    return __builtin_ia32_scalefps512_mask(root, t, root, -1, 4);
 }
 #define lumc_decay_fv lumc_power_fv
 #define lumc_exp2_ftz_fv lumc_power_fv
