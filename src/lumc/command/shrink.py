@@ -133,7 +133,7 @@ def fewer_ends(graph: Graph) -> Iterator[Graph]:
             kept = tuple(e for i, e in enumerate(graph.entries) if i not in part)
             yield replace(graph, entries=kept)
     for e in graph.entries:
-        ends = [*e.outputs, *e.updates]
+        ends: list[tuple[str, Node] | Update] = [*e.outputs, *e.updates]
         for part in halves(len(ends)):
             left = [end for i, end in enumerate(ends) if i not in part]
             outputs = tuple(x for x in left if not isinstance(x, Update))
