@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from lumc.disk.objects import fetch, keep, name_of
 from lumc.doing import doing
 from lumc.errors import Exit, LumcError
+from lumc.process import Terminated
 
 FALLBACKS = ("gcc", "cc", "clang")
 # Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
@@ -33,6 +34,7 @@ KERNEL_FLAGS = (
 )
 RUNNER_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-pthread")
 TIMEOUT_S = 600
+ENDS_S = 1.0  # that a compiler may take to remove what it made, when it is stopped; a guess
 T = TypeVar("T")
 
 # What a compiler may use on its own, as its macros say; runner/features.c knows these names.
@@ -145,10 +147,9 @@ def side_by_side(make: Callable[[str], T], wanted: Sequence[str]) -> list[T]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             return list(pool.map(make, wanted))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             for process in list(_compilers):
-                with suppress(OSError):  # it ended
-                    os.killpg(process.pid, signal.SIGKILL)
+                _stop(process)
             raise
 
 
@@ -207,15 +208,23 @@ def _run(
         _compilers.add(process)
         out, said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        _stop(process)
         return subprocess.CompletedProcess(command, 1, "", f"no result in {seconds:g} s")
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
+        _stop(process)
         raise
     finally:
         _compilers.discard(process)
     return subprocess.CompletedProcess(command, process.returncode, out, said)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """End a compiler with all that it started; it may remove its temporary files first."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(ENDS_S)
 
 
 def _failed(what: str, where: str, stderr: str) -> LumcError:
