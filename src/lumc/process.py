@@ -56,11 +56,16 @@ def is_terminated() -> bool:
     return bool(_noted)
 
 
+class Terminated(BaseException):
+    """SIGTERM. (A KeyboardInterrupt that passes an ``exec`` of a text, as in dataclasses, ends
+    Python by SIGINT, whoever takes it afterwards.)"""
+
+
 def terminate(*_: object) -> None:
     """Handles SIGTERM as Ctrl-C, once: what is cleared away on its account is not disturbed."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note_sigterm()
-    raise KeyboardInterrupt
+    raise Terminated
 
 
 class Process:

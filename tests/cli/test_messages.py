@@ -44,6 +44,7 @@ def test_a_file_that_is_missing_is_said_to_be(lumc: Lumc, command: str, name: st
         ("compile", "m.ls", "graph", "a space", "lumc profile m.ls | lumc codegen | lumc link"),
         ("search", "m.lp", "graph", "a plan", "lumc codegen m.lp | lumc link"),
         ("compile", "m.lk", "graph", "kernels", "lumc link m.lk -o"),
+        ("import", "m.lg", "model", "a graph", "lumc compile m.lg -o"),
         ("run", "m.lg", "bundle", "a graph", "lumc compile m.lg -o"),
         ("run", "m.lp", "bundle", "a plan", "lumc codegen m.lp | lumc link"),
         ("verify", "m.ls", "bundle", "a space", "lumc profile m.ls | lumc codegen | lumc link"),
@@ -53,10 +54,15 @@ def test_a_file_that_is_missing_is_said_to_be(lumc: Lumc, command: str, name: st
 def test_another_artifact_is_named_with_what_to_do_with_it(
     made: Lumc, command: str, file: str, wanted: str, got: str, fix: str
 ) -> None:
-    more = ("-o", "a.out") if command in ("compile", "search") else ()
+    more = () if wanted == "bundle" else ("-o", "a.out")
     said = made.fails(5, command, file, *more)
     assert f"E0502 expected a {wanted}, got {got}" in said and fix in said
     assert not Path("a.out").exists()
+
+
+def test_a_bundle_is_no_model(made: Lumc) -> None:
+    said = made.fails(5, "compile", "m.lb", "-o", "a.lb")
+    assert "E0502 cannot import m.lb: it is a bundle" in said and "lumc run m.lb" in said
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -105,7 +106,8 @@ def test_a_search_of_one_trial_is_told(space: Lumc) -> None:
     """Newcomer's 16: neither explain nor report found the records of it."""
     space("profile", "m.ls", "-o", "m.lp", "--cache", "cache", "--trials", "1")
     said = space("explain", "m.lp", "--cache", "cache")
-    assert "origin     measured: the fastest of 1 trial\n" in said and "note: " not in said
+    assert re.search(r"origin     measured: the fastest of 1 trial in [0-9.]+ s\n", said)
+    assert "note: " not in said
     space("report", "m.lp", "--cache", "cache", "-o", "r.html")
     page = Path("r.html").read_text()
     assert "There are no" not in page and ">1 trial<" in page
@@ -113,9 +115,7 @@ def test_a_search_of_one_trial_is_told(space: Lumc) -> None:
     space("explain", "m.lp", "--cache", "cache", "--best", "best.jsonl")
     space("cache", "merge", "best.jsonl", "--cache", "other")
     said = space("explain", "m.lp", "--cache", "other")
-    assert (
-        "origin     from records: the fastest of 1 trial; none of its trials is on record" in said
-    )
+    assert "origin     from records: the fastest of 1 trial in " in said
     Path("no").mkdir()
     said = space("explain", "m.lp", "--cache", "no")
     assert (

@@ -25,7 +25,7 @@ t1 f32[m:48, n:288] = sum k:320 of t0[m, n, k]
 t2 f32[m:48, n:288] = sin t1[m, n]
 t3 f32[m:48, n:272, k:288] = mul t2[m, k], v[k, n]
 t4 f32[m:48, n:272] = sum k:288 of t3[m, n, k]
-t5 f32[m:48, n:272] = sin t4[m, n]
+t5 f32[m:48, n:272] = mul t4[m, n], f32(0.01)
 t6 f32[m:48, n:272] = exp2 t5[m, n]
 t7 f32[m:48] = sum n:272 of t6[m, n]
 t8 f32[m:48] = recip t7[m]
@@ -101,6 +101,16 @@ def test_sigterm_elsewhere_leaves_nothing(lumc: Lumc) -> None:
     assert process.returncode == 143 and "terminated" in said, said
     assert time.monotonic() - before < 10
     assert not Path("m.lb").exists() and litter() == []
+
+
+def test_sigterm_in_a_text_that_is_executed() -> None:
+    """As in dataclasses: Python ends by SIGINT after a KeyboardInterrupt there, whoever took it."""
+    code = (
+        "from lumc.process import Terminated, terminate\n"
+        "try: exec('terminate()', {'terminate': terminate})\n"
+        "except Terminated: raise SystemExit(143)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 143
 
 
 @pytest.mark.deep

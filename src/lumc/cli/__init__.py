@@ -16,7 +16,7 @@ from lumc.cli import bundles, cache, passes, reduce, reports
 from lumc.cli.options import Number
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits
-from lumc.process import STOPS, is_terminated, terminate
+from lumc.process import STOPS, Terminated, is_terminated, terminate
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     except LumcError as e:
         click.echo(str(e), err=True)
         leave(e.exit)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, Terminated):
         ignore_stops()  # one more finds nothing left to interrupt
         click.echo("terminated" if is_terminated() else "interrupted", err=True)
         sys.exit(Exit.TERMINATED if is_terminated() else Exit.INTERRUPTED)

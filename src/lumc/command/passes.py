@@ -66,6 +66,9 @@ def import_model(
 def open_model(source: str, dims: Mapping[str, int]) -> Any:
     """The frontend that reads ``source``, by what it is."""
     path = Path(source)
+    if (path / "manifest.json").is_file() and not (path / "config.json").is_file():
+        what, fix = f"cannot import {source}: it is a bundle", f"lumc run {source}"
+        raise LumcError("E0502", what, fix=fix, exit=Exit.CORRUPT)
     if path.is_dir():
         from lumc.frontend.models.huggingface import import_folder
 
@@ -80,6 +83,9 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
         return import_script(source)
     if not path.exists():
         raise LumcError("E0201", f"cannot read {source}: there is no such file", exit=Exit.USAGE)
+    with path.open("rb") as f:
+        if kind := artifact.kind_of(f.read(40).decode(errors="replace")):
+            raise artifact.unexpected("model", kind, source)
     what = f"cannot import {source}"
     fix = "a folder with config.json, a .onnx file, or script.py:function"
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from lumc.disk.objects import fetch, keep, name_of
 from lumc.doing import doing
 from lumc.errors import Exit, LumcError
+from lumc.process import Terminated
 
 FALLBACKS = ("gcc", "cc", "clang")
 # Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
@@ -149,10 +150,9 @@ def side_by_side(make: Callable[[str], T], wanted: Sequence[str]) -> list[T]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
             return list(pool.map(make, wanted))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             for process in list(_compilers):
-                with suppress(OSError):  # it ended
-                    os.killpg(process.pid, signal.SIGKILL)
+                _stop(process)
             raise
 
 

@@ -70,7 +70,7 @@ class Ledger:
         self.rivals: dict[str, list[Trial]] = {}  # of kernels with a final: who was nearly as fast
         self.measured, self.noise = 0, 0.0
         self.spent: dict[str, float] = {}  # seconds, by kernel of which anything was measured
-        self.searched = False  # whether the budget was spent on these kernels, or none has any use
+        self.searched = False  # whether the budget was spent, or nothing was left to gain
         among = hashlib.sha256(" ".join(sorted(self.kernels)).encode()).hexdigest()[:16]
         needed = kernels_of(plans[0] for plans in self.lists.values())
         share_s = options.budget_s / max(1, len(needed))

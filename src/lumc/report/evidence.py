@@ -225,14 +225,14 @@ def origin(e: Evidence, k: KernelPlan, known: Iterable[Trial]) -> Body:
     """Where the schedule of a kernel comes from: an estimate, trials that are on record here, or a
     search of which no trial is. ``source``: where it was best before, if it was not found here."""
     if k.time_us is None:
-        return {"kind": "estimated", "source": "", "trials": 0}
+        return {"kind": "estimated", "source": "", "trials": 0, "spent_s": 0.0}
     choice = e.records.choices.get(at(e, k))
     mine = next((t for t in known if t.schedule == k.schedule), None)
-    trials = choice.trials if choice else 0
     return {
         "kind": "measured" if mine else "records",
         "source": mine.source if mine else "",
-        "trials": trials,
+        "trials": choice.trials if choice else 0,
+        "spent_s": choice.spent_s if choice else 0.0,
     }
 
 

@@ -169,8 +169,9 @@ def measured(body: Body) -> str:
 
 def origin(k: Body) -> str:
     """Where the schedule of a kernel comes from."""
-    kind, trials = k["origin"]["kind"], k["origin"]["trials"]
+    kind, trials, spent_s = (k["origin"][name] for name in ("kind", "trials", "spent_s"))
     many = f"{trials} trial{'s' if trials != 1 else ''}"
+    many += f" in {spent_s:.3g} s" if spent_s else ""
     if kind == "estimated":
         late = k["stop"] == "not measured"
         return "estimated" + (": the search ended before its first trial" if late else "")
