@@ -175,7 +175,7 @@ def programs_of(region: Region, target: Target, say: Say = silent) -> list[Progr
     if not valid:
         what = f"no candidate of region {region.key[:12]} is valid: "
         what += "; ".join(dict.fromkeys(prices.dropped.values()))[:REASONS]
-        raise LumcError("E0415", what, exit=Exit.BUDGET)
+        raise LumcError("E0415", what, exit=Exit.UNSUPPORTED)
     return valid
 
 

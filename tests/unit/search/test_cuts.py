@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from lumc.errors import LumcError
+from lumc.errors import Exit, LumcError
 from lumc.frontend.api.join import concat
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
@@ -155,8 +155,9 @@ def test_invalid_candidates_are_dropped_and_said(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(choose, "scheduled", never)
     region = search(model("mlp"), TARGET, inside=True).regions[0]
-    with pytest.raises(LumcError, match=r"E0415 .*refused always"):
+    with pytest.raises(LumcError, match=r"E0415 .*refused always") as raised:
         programs_of(region, TARGET)
+    assert raised.value.exit is Exit.UNSUPPORTED, "no budget helps"
 
 
 def test_cuts_that_are_read_everywhere_keep_their_axes() -> None:
