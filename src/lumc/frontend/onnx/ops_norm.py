@@ -23,8 +23,15 @@ if TYPE_CHECKING:
 unary("Relu", lambda x: x.relu(), halves=True)
 unary("Softplus", lambda x: x.softplus())
 unary("Softsign", lambda x: x / (x.abs() + 1.0))
-unary("Mish", lambda x: x * x.softplus().tanh())
+unary("Mish", lambda x: mish(x))
 unary("HardSwish", lambda x: x.hardswish())
+
+
+def mish(x: Tensor) -> Tensor:
+    """x tanh(log(1 + e^x)) by one power: tanh(log(y)) is (y^2 - 1) / (y^2 + 1), 1 from 20 on."""
+    power = x.minimum(20.0).exp()
+    n = power * (power + 2.0)
+    return x * (n / (n + 2.0))
 
 
 @operator("LeakyRelu")
