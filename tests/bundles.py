@@ -162,3 +162,21 @@ def simple(
     names = tuple(v.name for v in outputs)
     entry = EntryPlan("main", tuple(values), names, tuple(launches), arena, arena)
     return Code(b.graph(), target, "", tuple(kernels), {}, (entry,))
+
+
+def every_place() -> Code:
+    """A code whose launch has arguments in every place."""
+    f = DType.F32
+    values = [
+        Value("x", f, (3, 4), "input", 0),
+        Value("i", DType.I64, (), "input", 1),
+        Value("y", f, (3, 4), "output", 0),
+        Value("t", f, (3, 4), "arena", 64),
+        Value("s", f, (12,), "state", 0),
+    ]
+    k = kernel("k0_all", 1, "  (void)args; (void)lo; (void)hi;", ("a", "b", "c", "d", "e"), 100)
+    launches = [
+        Launch("k0_all", ("x", "i", "y", "t", "s")),
+        Launch("k0_all", ("", "", "", "", "t")),
+    ]
+    return simple([k], values, launches, arena=128, states=[("s", f, (12,))])

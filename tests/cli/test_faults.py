@@ -12,22 +12,14 @@ from typing import Any
 
 import pytest
 
-from commands import Lumc
+from commands import MATMUL, Lumc
 from lumc.disk import artifact
 from lumc.errors import LumcError
-
-GRAPH = """lumc graph 1
-input x f32[16, 48]
-input w f32[48, 32]
-t0 f32[m:16, n:32, k:48] = mul x[m, k], w[k, n]
-t1 f32[m:16, n:32] = sum k:48 of t0[m, n, k]
-output y = t1
-"""
 
 
 @pytest.fixture
 def folder(lumc: Lumc) -> Path:
-    (lumc.folder / "m.lg").write_text(GRAPH)
+    (lumc.folder / "m.lg").write_text(MATMUL)
     return lumc.folder
 
 

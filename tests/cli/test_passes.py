@@ -11,17 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import Lumc
+from commands import MATMUL, Lumc
 from lumc.codegen.tile import passes as tile_passes
 from lumc.codegen.tile.program import Program
-
-MATMUL = """lumc graph 1
-input x f32[16, 48]
-input w f32[48, 32]
-t0 f32[m:16, n:32, k:48] = mul x[m, k], w[k, n]
-t1 f32[m:16, n:32] = sum k:48 of t0[m, n, k]
-output y = t1
-"""
 
 
 @pytest.fixture

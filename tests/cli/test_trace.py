@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import Lumc
+from commands import MATMUL, Lumc
 from lumc.doing import doing
 from lumc.profile.session import Progress
 from lumc.report import log as log_module
@@ -18,13 +18,6 @@ from lumc.report import progress
 from lumc.report.log import Log
 from lumc.report.trace import Trace
 
-GRAPH = """lumc graph 1
-input x f32[16, 48]
-input w f32[48, 32]
-t0 f32[m:16, n:32, k:48] = mul x[m, k], w[k, n]
-t1 f32[m:16, n:32] = sum k:48 of t0[m, n, k]
-output y = t1
-"""
 QUICK = ("--cache", "cache", "--trials", "3", "--target-fraction", "1")
 EVERY = {"name": str, "pid": int, "tid": int, "args": dict}
 FIELDS = {
@@ -62,7 +55,7 @@ def spans(found: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def test_compile_profile_and_run_leave_a_trace(lumc: Lumc) -> None:
-    Path("m.lg").write_text(GRAPH)
+    Path("m.lg").write_text(MATMUL)
     lumc("compile", "m.lg", "-o", "m.lb", *QUICK, "--trace", "c.json", "--save-temps", ".")
     found = events("c.json")
     passes = {e["name"]: e for e in spans(found, "pass")}
@@ -88,7 +81,7 @@ def test_compile_profile_and_run_leave_a_trace(lumc: Lumc) -> None:
 
 
 def test_a_failed_command_leaves_its_trace(lumc: Lumc) -> None:
-    Path("m.lg").write_text(GRAPH)
+    Path("m.lg").write_text(MATMUL)
     lumc.fails(
         6, "compile", "m.lg", "-o", "m.lb", "--cache", "none", "--frozen", "--trace", "t.json"
     )

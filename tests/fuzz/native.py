@@ -10,9 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bundles import build, compiler, kernel, mlp, simple
-from lumc.codegen.code import Code, Launch, Value
-from lumc.graph.ops import DType
+from bundles import build, compiler, every_place, mlp
 from lumc.link import link
 
 RUNNER = Path(link.__file__).parent / "runner"
@@ -22,24 +20,6 @@ CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "
 LIMITS = "allocator_may_return_null=1:max_allocation_size_mb=4096"
 MOST = 1 << 62  # runs of one slice
 SMALL = 1 << 16  # bytes of an input that the harness takes
-
-
-def every_place() -> Code:
-    """A code whose launch has arguments in every place."""
-    f = DType.F32
-    values = [
-        Value("x", f, (3, 4), "input", 0),
-        Value("i", DType.I64, (), "input", 1),
-        Value("y", f, (3, 4), "output", 0),
-        Value("t", f, (3, 4), "arena", 64),
-        Value("s", f, (12,), "state", 0),
-    ]
-    k = kernel("k0_all", 1, "  (void)args; (void)lo; (void)hi;", ("a", "b", "c", "d", "e"), 100)
-    launches = [
-        Launch("k0_all", ("x", "i", "y", "t", "s")),
-        Launch("k0_all", ("", "", "", "", "t")),
-    ]
-    return simple([k], values, launches, arena=128, states=[("s", f, (12,))])
 
 
 def make(folder: Path) -> Path:

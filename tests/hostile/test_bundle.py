@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundles import build, compiler, kernel, mlp, simple
+from bundles import build, compiler, every_place, mlp
 from lumc.bundle import manifest
 from lumc.bundle.restore import weight_reader
 from lumc.bundle.unpack import unpack
-from lumc.codegen.code import Launch, Value
 from lumc.errors import Exit, LumcError
-from lumc.graph.ops import DType
 from lumc.link import link
 from lumc.runtime.cpu import Bundle
 
@@ -323,21 +321,7 @@ int main(int argc, char **argv) {
 
 def states_bundle(folder: Path) -> Path:
     """A plan that uses every place, with several entries' worth of records."""
-    f = DType.F32
-    values = [
-        Value("x", f, (3, 4), "input", 0),
-        Value("i", DType.I64, (), "input", 1),
-        Value("y", f, (3, 4), "output", 0),
-        Value("t", f, (3, 4), "arena", 64),
-        Value("s", f, (12,), "state", 0),
-    ]
-    k = kernel("k0_all", 1, "  (void)args; (void)lo; (void)hi;", ("a", "b", "c", "d", "e"), 100)
-    launches = [
-        Launch("k0_all", ("x", "i", "y", "t", "s")),
-        Launch("k0_all", ("", "", "", "", "t")),
-    ]
-    code = simple([k], values, launches, arena=128, states=[("s", f, (12,))])
-    return build(code, folder / "s.lb", folder)
+    return build(every_place(), folder / "s.lb", folder)
 
 
 def test_ten_thousand_mutated_plans(good: Path, tmp_path: Path) -> None:

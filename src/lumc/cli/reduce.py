@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lumc.cli.options import options
+from lumc.cli.options import Number, options
 
 
 @click.command("reduce")
@@ -15,7 +15,13 @@ from lumc.cli.options import options
     required=True,
     help="Run on each smaller graph, whose path follows CMD or takes the place of {}.",
 )
-@click.option("--timeout", default=120.0, show_default=True, help="Seconds of a check.")
+@click.option(
+    "--timeout",
+    type=Number(0, min_open=True),
+    default=120.0,
+    show_default=True,
+    help="Seconds of a check.",
+)
 @options("out")
 def reduce_(source: str, check: str, timeout: float, output: str) -> None:
     """Make a graph that shows a fault small: a .lg of a few lines that still shows it.
@@ -25,7 +31,7 @@ def reduce_(source: str, check: str, timeout: float, output: str) -> None:
     No shell reads CMD: for pipes, and to say more closely what the fault is, give a script.
 
     \b
-    lumc reduce model.lg --check 'lumc compile --estimate -o /tmp/x.lb' -o small.lg
+    lumc reduce model.lg --check 'lumc compile --estimate -o fault.lb' -o small.lg
     lumc reduce model.lg --check ./wrong.sh -o small.lg
     """
     from lumc.command import reduce

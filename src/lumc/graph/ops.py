@@ -67,6 +67,14 @@ class DType(Enum):
         return self in INTS
 
     @property
+    def greatest(self) -> float:
+        """The greatest finite element that a float dtype can hold."""
+        digits, exponent = {"f16": (11, 16), "bf16": (8, 128), "f32": (24, 128), "f64": (53, 1024)}[
+            self.value
+        ]
+        return (2.0 - 2.0 ** (1 - digits)) * 2.0 ** (exponent - 1)
+
+    @property
     def limits(self) -> tuple[int, int]:
         """The least and the greatest value of an integer dtype."""
         bits = 8 * self.nbytes

@@ -183,13 +183,17 @@ class Bundle(Opened):
 
 
 def _load(path: str, digest: str) -> ctypes.CDLL:
-    """Load liblumc.so through the descriptor that was hashed: by its path, the loader would give
-    an older library again when the bundle was replaced meanwhile."""
+    """liblumc.so, once for a hash: by its path, the loader would give an older library again when
+    the bundle was replaced meanwhile."""
     if digest not in _loaded:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # stays open: it is the name
-        name = f"/proc/self/fd/{descriptor}"
-        _loaded[digest] = _declare(ctypes.CDLL(name if Path(name).exists() else path))
+        _loaded[digest] = _declare(by_descriptor(path))
     return _loaded[digest]
+
+
+def by_descriptor(path: str) -> ctypes.CDLL:
+    """A library by a descriptor of its file, which stays open, as it is the name."""
+    name = f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_CLOEXEC)}"
+    return ctypes.CDLL(name if Path(name).exists() else path)
 
 
 _loaded: dict[str, ctypes.CDLL] = {}  # by hash

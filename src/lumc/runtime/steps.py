@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from lumc.bundle.packing import Array, pack
 from lumc.codegen.code import Code, EntryPlan, Launch, Value
 from lumc.codegen.tile.memory import PAGE, aligned
+from lumc.runtime.cpu import by_descriptor
 
 LINE = 64  # bytes: where values start
 
@@ -23,7 +23,7 @@ class Steps:
     def __init__(
         self, kernels: Path, code: Code, entry: EntryPlan, given: Mapping[str, Array], threads: int
     ) -> None:
-        self.library = loaded(kernels)
+        self.library = by_descriptor(str(kernels))
         self.kernels = {k.symbol: k for k in code.kernels}
         self.entry, self.threads = entry, threads
         self._arena = memory((entry.arena_bytes,), np.dtype(np.uint8))
@@ -59,14 +59,6 @@ class Steps:
         parts = min(parts, kernel.parallel) if kernel.parallel > 1 else parts
         for part in range(parts):
             self.library[kernel.symbol](args, ctypes.c_long(part), ctypes.c_long(parts))
-
-
-def loaded(path: Path) -> ctypes.CDLL:
-    """By a descriptor, which stays open: by its path, the loader would give the library of an older
-    bundle that was there."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    name = Path(f"/proc/self/fd/{descriptor}")
-    return ctypes.CDLL(str(name if name.exists() else path))
 
 
 def memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

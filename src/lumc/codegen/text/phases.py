@@ -15,9 +15,7 @@ from itertools import permutations
 from lumc.codegen.text.statements import Let, Simple, Steps, names, new, quoted
 
 LINE = 64  # bytes of a cache line
-CALLS = {
-    **{f"{name}_f32": name for name in ("decay", "exp2_ftz", "exp_ftz", "log2")},
-}
+CALLS = {f"{name}_f32": name for name in ("decay", "exp2_ftz", "exp_ftz", "log2")}
 WIDE = 16  # lanes that a table of logarithms takes
 RECIPS = ("recip_f32", "recip_f64")
 KEPT = {"_Bool": "int"}  # bytes among floats keep compilers from vectors

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
-from math import e as E
-from math import isclose, log2
+from math import isclose, log
 
 from lumc.graph.expr import Expr, axis, bound_axes, rewrite, substitute, subterms
 from lumc.graph.ops import DType
@@ -44,7 +43,7 @@ def shorter_powers(kernel: Kernel) -> Kernel:
 def _natural(power: Expr) -> tuple[str, Expr]:
     """The function and its argument: of ``x * log2(e)`` and ``x * -log2(e)`` exp, in f32."""
     for c, x in constants(power, "mul") if dtype(power) is DType.F32 else ():
-        if isclose(abs(c.attr[1]), log2(E), rel_tol=1e-12):
+        if isclose(abs(c.attr[1]), 1 / log(2), rel_tol=1e-12):
             return "exp", x if c.attr[1] > 0 else binary("mul", x, const(-1.0, DType.F32))
     return "exp2", power
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -50,13 +49,6 @@ from lumc.graph.ops import DType, Op
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
 
-MOST = {
-    DType.F16: 65504.0,
-    DType.BF16: 3.3895313892515355e38,
-    DType.F32: 3.4028234663852886e38,
-    DType.F64: sys.float_info.max,
-}
-
 
 # ---- powers and quotients
 
@@ -90,7 +82,7 @@ def pow(x: V, y: Any) -> V:
     if exponent == -0.5:
         return rsqrt(x)
     if exponent != int(exponent):  # of negative numbers NaN, but not of -inf
-        return exp2(mul(log2(where(lt(x, -MOST[x.dtype]), math.inf, x)), exponent))
+        return exp2(mul(log2(where(lt(x, -x.dtype.greatest), math.inf, x)), exponent))
     size = exp2(mul(log2(abs(x)), exponent))
     return where(lt(x, 0), neg(size), size) if int(exponent) % 2 else size
 
@@ -100,7 +92,7 @@ def _general_power(x: V, y: V) -> V:
     size = exp2(mul(log2(abs(x)), y))
     whole, odd = eq(trunc(y), y), eq(abs(fmod(y, 2.0)), 1.0)
     signed = where(odd, neg(size), where(whole, size, math.nan))
-    signed = where(lt(x, -MOST[x.dtype]), where(odd, neg(size), size), signed)
+    signed = where(lt(x, -x.dtype.greatest), where(odd, neg(size), size), signed)
     value = where(lt(x, 0.0), signed, size)
     is_one = logical_or(eq(y, 0.0), eq(x, 1.0))
     return where(logical_or(is_one, logical_and(eq(x, -1.0), isinf(y))), 1.0, value)

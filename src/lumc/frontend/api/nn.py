@@ -20,7 +20,7 @@ from lumc.graph.dim import Extent
 from lumc.graph.ops import DType
 
 Array = np.ndarray[Any, Any]
-LEAST = -3.4028234663852886e38  # of f32: what masks add to a score, as in transformers
+LEAST = -DType.F32.greatest  # what masks add to a score, as in transformers
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": Tensor.gelu,
     "gelu_fast": lambda x: x.gelu("tanh"),

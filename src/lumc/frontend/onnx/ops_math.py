@@ -9,6 +9,7 @@ from typing import Any
 
 from lumc.frontend.api.elementwise import broadcast_shapes, where
 from lumc.frontend.api.functions import LOG2E
+from lumc.frontend.api.minimax import polynomial
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import Function, operator
 from lumc.graph.graph import Scalar
@@ -238,8 +239,5 @@ def arctangent(x: Tensor) -> Tensor:
     middle = inner > math.tan(math.pi / 8)
     small = where(middle, (inner - 1.0) / (inner + 1.0), inner)
     square = small * small
-    poly = square * _ATAN[-1] + _ATAN[-2]
-    for c in reversed(_ATAN[:-2]):
-        poly = poly * square + c
-    angle = small * poly + where(middle, math.pi / 4, 0.0)
+    angle = small * polynomial(square, _ATAN) + where(middle, math.pi / 4, 0.0)
     return where(large, math.pi / 2 - angle, angle) * where(x < 0.0, -1.0, 1.0)
