@@ -13,10 +13,12 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from safetensors.numpy import save
@@ -31,9 +33,12 @@ from lumc.graph.graph import Graph, Node
 from lumc.graph.ops import from_bf16
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
+from lumc.lab import whole as whole_runs
 from lumc.link.link import TargetCode, Tools, link
 from lumc.link.toolchain import KERNEL_FLAGS, find
 from lumc.oracle.graph import evaluate
+from lumc.profile import finals, timing
+from lumc.profile import whole as whole_plans
 from lumc.profile.choose import estimate
 from lumc.runtime.cpu import Bundle
 from lumc.schedule.plan import Plan
@@ -44,7 +49,7 @@ from random_graphs import Profile, leaf_values, random_graph
 Array = np.ndarray[Any, Any]
 LIMITS = Limits(nodes=800, iterations=8, seconds=60.0)  # time never ends it: deterministic
 NOWHERE = f'file "weights.safetensors" size 8 sha256 {"0" * 64}'
-BATCH = 12
+BATCH = 36  # linking takes as long for a few
 MODES = ("oracle", "estimate", "sanitized", "searched")
 THREADS = (1, 2)
 TRIALS = 2  # of a kernel, in a short search
@@ -78,14 +83,26 @@ class Case:
         leaves = (*self.graph.weights, *self.graph.states, *inputs)
         return {n.name: self.leaf(n) for n in leaves}
 
-    def check(self, entry: str, got: Mapping[str, Array], ratio: float = 1.0) -> None:
+    @cached_property
+    def flushed(self) -> dict[str, plain.Result]:
+        """What it must give where numbers below the least normal one are zeros."""
+        with plain.flushing():
+            return plain.evaluate(self.text, self.values().__getitem__, from_bf16)
+
+    def check(
+        self,
+        entry: str,
+        got: Mapping[str, Array],
+        ratio: float = 1.0,
+        want: Mapping[str, plain.Result] | None = None,
+    ) -> None:
         """Raises Wrong. A state of which nothing is written need not be among the results."""
         before = {s.name: self.leaf(s) for s in self.graph.states}
-        for name, want in self.want[entry].values.items():
+        for name, meant in (want or self.want)[entry].values.items():
             value = np.asarray(got[name] if name in got else before[name])
             value = from_bf16(value) if value.dtype == np.uint16 else value
-            if said := plain.wrong(value, want, ratio):
-                raise Wrong(f"'{name}' of entry '{entry}' ({want.dtype}): {said}")
+            if said := plain.wrong(value, meant, ratio):
+                raise Wrong(f"'{name}' of entry '{entry}' ({meant.dtype}): {said}")
 
     def check_meaning(self) -> None:
         """Whether the graph is what the same calls give in numpy. Raises Wrong."""
@@ -152,7 +169,8 @@ def searched(cases: Sequence[Case], folder: Path) -> None:
                 inputs = {t.name: values[t.name] for t in spec.inputs}
                 got = bundle.run(inputs, entry=name, threads=threads)
                 (own,) = case.graph.entries
-                case.check(own.name, got | bundle.state())
+                with plain.flushing():
+                    case.check(own.name, got | bundle.state(), want=case.flushed)
 
 
 def tuned(space: Any) -> Any:
@@ -160,11 +178,33 @@ def tuned(space: Any) -> Any:
     from lumc.command.plan import ProfileOptions, make_plan
     from lumc.report.log import Log
 
-    with tempfile.TemporaryDirectory() as records:
+    with tempfile.TemporaryDirectory() as records, hasty():
         options = ProfileOptions(
-            *(False, "20s", TRIALS, 1.0, 0, 1, False, None, None, Path(records))
+            estimate=False,
+            allow_estimate=True,  # of graphs without a kernel that has a choice
+            budget="20s",
+            trials=TRIALS,
+            fraction=1.0,
+            seed=0,
+            threads=1,
+            frozen=False,
+            cc=None,
+            nvcc=None,
+            cache=Path(records),
         )
         return make_plan(space, options, Log(-1))
+
+
+@contextmanager
+def hasty() -> Iterator[None]:
+    """Which candidate is fastest is not asked here: samples are few and short."""
+    with (
+        patch.multiple(timing, PATIENCE=(1, 1), SAMPLE_US=1.0, FINAL_US=100.0),
+        patch.object(whole_plans, "FINAL_US", 100.0),
+        patch.object(whole_runs, "ROUNDS", 1),
+        patch.object(finals, "WAIT", 0.0),
+    ):
+        yield
 
 
 def whole_graph(cases: Sequence[Case], base: Path) -> Graph:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ BITS = {"f32": 24, "f16": 11, "bf16": 8, "f64": 53}
 LARGEST = {"f32": 3.4028235e38, "f16": 65504.0, "bf16": 3.3895314e38, "f64": 1.7976931e308}
 LEAST = {"f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133, "f64": 5e-324}
 NORMAL = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126, "f64": 2.0**-1022}
+FLUSHED = {**LEAST, **{d: NORMAL[d] for d in ("f32", "bf16", "f64")}}  # f16 is computed in f32
 ULPS = 4  # that an elementary function may be off by
 SLACK = 4  # of the bounds, which hold to first order
 FAR = 1e4  # where the period of the sine is more than its argument tells
@@ -93,6 +95,25 @@ def representable(v: Array, dtype: str) -> Array:
 
 def eps(dtype: str) -> float:
     return 2.0 ** -BITS[dtype]
+
+
+@contextmanager
+def flushing() -> Iterator[None]:
+    """In this block numbers below the least normal one are zeros, as in bundles."""
+    kept = dict(LEAST)
+    LEAST.update(FLUSHED)
+    try:
+        yield
+    finally:
+        LEAST.update(kept)
+
+
+def leaf(v: Array, dtype: str) -> Value:
+    """Numbers as they are, or flushed."""
+    out = exact(v, dtype)
+    if dtype in BITS and LEAST[dtype] == NORMAL[dtype]:
+        out.err = np.where(np.abs(out.v) < NORMAL[dtype], out.size, 0.0)
+    return out
 
 
 # ---- reading
@@ -284,7 +305,7 @@ def evaluate(
             values = {}
             for name, (dtype, _) in entry.leaves.items():
                 array = leaves(name)
-                values[name] = exact(bf16(array) if array.dtype == np.uint16 else array, dtype)
+                values[name] = leaf(bf16(array) if array.dtype == np.uint16 else array, dtype)
             for node in entry.nodes:
                 values[node.name] = _computed(node, values)
             found = {name: values[value] for name, value in entry.outputs.items()}
