@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lumc.errors import LumcError
 from lumc.process import resident
 
-LOOK_S = 0.2  # of the processor, between two looks at what was taken
+LOOK_S = 0.2  # of the processor, between two looks at what was taken, at most
 
 
 class Limits(NamedTuple):
@@ -40,6 +40,7 @@ def limited(what: str, extra_s: float = 0.0) -> Iterator[None]:
         return
     limits = LIMITS.get(Limits())
     seconds, start_s = limits.seconds + extra_s, time.process_time()
+    look_s = min(LOOK_S, seconds)
 
     def look(*_: object) -> None:
         if time.process_time() - start_s > seconds:
@@ -50,7 +51,7 @@ def limited(what: str, extra_s: float = 0.0) -> Iterator[None]:
 
     before = signal.signal(signal.SIGPROF, look)
     try:
-        signal.setitimer(signal.ITIMER_PROF, min(LOOK_S, seconds), LOOK_S)
+        signal.setitimer(signal.ITIMER_PROF, look_s, look_s)
         yield
     except _Exceeded as e:
         raise exceeded(what, *e.args) from None
