@@ -22,13 +22,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-if "PYTEST_XDIST_WORKER" not in os.environ:  # what one test compiled is there for all of this run
+# What one test compiled is there for all of this run: objects, and bytecode of the commands that
+# tests start, whether or not Python is told to keep it.
+if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["LUMC_OBJECTS"] = tempfile.mkdtemp(prefix="lumc-objects.")
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="lumc-bytecode.")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        shutil.rmtree(os.environ["LUMC_OBJECTS"], ignore_errors=True)
+        for name in ("LUMC_OBJECTS", "PYTHONPYCACHEPREFIX"):
+            shutil.rmtree(os.environ[name], ignore_errors=True)
 
 
 @pytest.fixture

@@ -113,6 +113,7 @@ def test_sample_graphs(built: Path) -> None:
         emulate(models, built)
 
 
+@pytest.mark.deep
 def test_exported_networks(built: Path, tmp_path: Path) -> None:
     every = [exported(name, tmp_path) for name in EXPORTS]
     for models in zip(*every, strict=True):
