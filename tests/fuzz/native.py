@@ -13,9 +13,9 @@ import numpy as np
 from bundles import build, compiler, kernel, mlp, simple
 from lumc.codegen.code import Code, Launch, Value
 from lumc.graph.ops import DType
-from lumc.link import link
+from lumc.link import runners
 
-RUNNER = Path(link.__file__).parent / "runner"
+RUNNER = Path(runners.__file__).parent / "runner"
 HARNESS = Path(__file__).with_name("native.c")
 TARGETS = ("plan", "npy", "manifest", "bundle")
 CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O1", "-std=gnu11")
@@ -59,7 +59,7 @@ def make(folder: Path) -> Path:
         for name, data in first_inputs(target, (product, places)):
             (corpus / name).write_bytes(data)
     objects = []
-    for name in link.LIBRARY:  # coverage is of what is tested
+    for name in runners.LIBRARY:  # coverage is of what is tested
         objects.append(folder / f"{name}.o")
         source, traced = str(RUNNER / f"{name}.c"), "-fsanitize-coverage=trace-pc"
         cc(traced, "-c", source, "-o", str(objects[-1]))
