@@ -243,6 +243,7 @@ def kernels(model: Model, nbytes: int) -> str:
         "#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__",
         f'#error "{model.name} is for little-endian machines"',
         "#endif",
+        '#pragma GCC diagnostic ignored "-Wpsabi" /* of functions that no other file calls */',
     ]
     if nbytes:
         lines.append(f"extern const uint64_t {model.name}_weights[{nbytes // 8}] {hidden};")
