@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import struct
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.link.glibc import OLDEST
-from lumc.link.toolchain import Toolchain, find
+from lumc.link.toolchain import Toolchain, find, zigs
 
 SPELLED = {"arm64": "aarch64", "amd64": "x86_64"}
 MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}  # e_machine of ELF files
@@ -61,8 +59,8 @@ def _candidates(tools: Toolchain, wanted: str) -> Iterator[tuple[str, ...]]:
     if tools.is_zig:
         yield (*tools.command, "-target", triple)
     yield (f"{triple}-gcc",)
-    if importlib.util.find_spec("ziglang") and not tools.is_zig:
-        yield (sys.executable, "-m", "ziglang", "cc", "-target", triple)
+    for zig in zigs():
+        yield (*zig, "-target", triple)
 
 
 def check(made: Path, arch: str, target: Target, tools: Toolchain) -> None:

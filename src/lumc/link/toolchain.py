@@ -25,6 +25,7 @@ from lumc.errors import Exit, LumcError
 from lumc.process import Terminated
 
 FALLBACKS = ("gcc", "cc", "clang")
+ZIG = ("zig", "ziglang")  # whose command ``cc`` is a C compiler
 # Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
 GCC_ONLY = ("-fno-loop-unroll-and-jam", "-fno-thread-jumps")
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
@@ -67,7 +68,7 @@ class Toolchain:
 
     @property
     def is_zig(self) -> bool:
-        return any(Path(word).name in ("zig", "ziglang") for word in self.command)
+        return any(Path(word).name in ZIG for word in self.command)
 
     def spell(self, flags: Sequence[str]) -> list[str]:
         """Clang does not know all flags of gcc; ``zig cc`` has its own names of CPUs, and takes
@@ -80,13 +81,13 @@ class Toolchain:
 
 
 def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
-    """``cc`` (a command, may have arguments), else gcc, cc, clang, the ziglang wheel; it reuses the
-    objects in ``kept``. Raises E0701, exit 7, when none of them works."""
-    candidates: list[tuple[str, ...]] = [(name,) for name in FALLBACKS]
+    """``cc`` (a command, may have arguments), else gcc, cc, clang, zig of the PATH or of its wheel;
+    it reuses the objects in ``kept``. Raises E0701, exit 7, when none of them works."""
+    candidates = [*((name,) for name in FALLBACKS), *zigs()]
     if cc:
-        candidates = [tuple(shlex.split(cc))]
-    if not cc and importlib.util.find_spec("ziglang"):
-        candidates.append((sys.executable, "-m", "ziglang", "cc"))
+        words = tuple(shlex.split(cc))
+        alone = words and Path(words[-1]).name in ZIG  # the compiler is one of its commands
+        candidates = [(*words, "cc") if alone else words]
     for command in candidates:
         if command and shutil.which(command[0]):
             version = _run([*command, "--version"])
@@ -97,6 +98,12 @@ def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
     tried = ", ".join(" ".join(c) for c in candidates)
     fix = "install gcc or clang (Debian: apt install gcc libc6-dev), or: pip install ziglang"
     raise LumcError("E0701", f"no C compiler: tried {tried}", fix=fix, exit=Exit.TOOLCHAIN)
+
+
+def zigs() -> list[tuple[str, ...]]:
+    """zig as a C compiler: of the PATH, of the ziglang wheel."""
+    wheel = (sys.executable, "-m", "ziglang", "cc")
+    return [("zig", "cc"), *[wheel][: bool(importlib.util.find_spec("ziglang"))]]
 
 
 def macros(tools: Toolchain, flags: Sequence[str]) -> dict[str, str]:

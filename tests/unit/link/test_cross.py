@@ -39,7 +39,7 @@ def script(path: Path, machine: str) -> None:
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A PATH with nothing but what the test puts there, and no zig."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(cross.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
     return tmp_path
 
 
@@ -184,8 +184,12 @@ def test_one_bundle_for_both(arm: tuple[Path, Any], tmp_path: Path) -> None:
     np.testing.assert_allclose(other, reference(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("name", sorted(p.stem for p in GRAPHS.glob("*.lg")))
+DEEP = [n for n in sorted(p.stem for p in GRAPHS.glob("*.lg")) if n != "softmax"]
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", *(pytest.param(n, marks=pytest.mark.deep) for n in DEEP)]
+)
 def test_every_graph_gives_right_results_there(name: str, lumc: Lumc, tmp_path: Path) -> None:
     """Kernels as the compiler prints them, NEON through the vectors of the header, beside the
     float64 oracle."""
@@ -208,6 +212,7 @@ def test_every_graph_gives_right_results_there(name: str, lumc: Lumc, tmp_path: 
     subprocess.run([*run, "m.lb/bin/lumc-run", "m.lb", *words, "-o", "out.npz"], check=True)
     want, _ = evaluate(graph, entry, arrays, weight_reader(Path("m.lb")))
     with np.load("out.npz") as got:
-        for key, value in want.items():
-            scale = np.linalg.norm(value) or 1.0
-            assert np.linalg.norm(got[key] - value) / scale < 1e-5, key
+        for key, value in want.items():  # conv takes the roots of numbers drawn at random
+            np.testing.assert_array_equal(np.isnan(got[key]), np.isnan(value))
+            error = np.linalg.norm(np.nan_to_num(got[key] - value))
+            assert error <= 1e-5 * np.linalg.norm(np.nan_to_num(value)), key
