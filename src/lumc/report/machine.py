@@ -98,7 +98,7 @@ def targets(nvcc: str | None, as_json: bool, cc: str | None = None) -> None:
         builds = "builds here" if r.builds_here else "does not build here"
         state = "runs here" if r.runs_here else f"{builds}, does not run: {r.why}"
         if r.runs_here and not r.builds_here:
-            state = f"{builds}: {r.why}"
+            state = f"{builds} ({r.why}), runs here"
         print(f"{r.name:<16} {r.arch:<12} {state}")
     print("cuda:ARCH+tf32   products of f32 on tensor cores, operands rounded to 11 bits")
 
