@@ -63,7 +63,7 @@ def c_compiler(cc: str | None, target: Target) -> str:
     try:
         cross.for_target(toolchain.find(cc), target)
     except LumcError as e:
-        return e.what.partition(":")[0]
+        return e.what.partition(", which")[0].partition(": tried")[0]
     return ""
 
 
