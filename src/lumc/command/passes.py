@@ -264,8 +264,10 @@ def compile_model(
 
     parse_seconds(options.profile.budget)
     artifact.check_writable(output, folder=True)
-    check = emit.check_replaceable if options.emit in ("c", "static") else link.check_replaceable
-    check(Path(output))
+    as_text = options.emit in ("c", "static")
+    (emit if as_text else link).check_replaceable(Path(output))
+    if as_text:
+        emit.require_one_cpu(parse_targets(options.target))
     with scratch() as folder:
         keep = Path(options.save_temps) if options.save_temps else None
         if keep:

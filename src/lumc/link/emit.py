@@ -69,13 +69,16 @@ def check_replaceable(out: Path) -> None:
 
 
 def _model(given: list[TargetCode], out: Path) -> plain.Model:
-    codes = [p.code for p in given]
-    if len(codes) != 1 or codes[0].target.kind != "cpu":
-        names = ", ".join(c.target.name for c in codes)
-        what = f"plain C is for one CPU target, not for {names}"
-        fix = "--emit bundle, or link the .lk of one CPU target"
+    require_one_cpu([p.code.target.name for p in given])
+    return plain.Model(plain.prefix(out.name), given[0].code)
+
+
+def require_one_cpu(targets: list[str]) -> None:
+    """What has plain C. Raises E0711, exit 2."""
+    if len(targets) != 1 or not targets[0].startswith("cpu:"):
+        what = f"plain C is for one CPU target, not for {', '.join(targets)}"
+        fix = "--emit bundle, or one CPU target"
         raise LumcError("E0711", what, fix=fix, exit=Exit.USAGE)
-    return plain.Model(plain.prefix(out.name), codes[0])
 
 
 def _sources(model: plain.Model, folder: Path, base: Path) -> list[str]:

@@ -337,6 +337,7 @@ def test_commands(printed: Path, tmp_path: Path, lumc: Lumc) -> None:
     assert "E0703" in lumc.fails(2, "link", lk, "--emit", "c", "-o", "taken")
     words = ("compile", GRAPHS / "softmax.lg", "--dim", "b=4", "--estimate", "--emit", "static")
     assert "E0703" in lumc.fails(2, *words, "-o", "taken")
+    assert "E0711" in lumc.fails(2, *words, "--target", "cpu,cuda:sm_90", "-o", "free")
     assert "choose one" in lumc.fails(2, "link", lk, "--emit", "c", "--zip", "-o", "two")
     lumc("link", lk, "--zip", "-o", "zipped.lb")
     assert Path("zipped.lb").is_file()
