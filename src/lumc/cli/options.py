@@ -130,7 +130,15 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         show_default=True,
         help="E-nodes.",
     ),
-    "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
+    "emit": click.option(
+        "--emit",
+        type=click.Choice(["bundle", "zip", "c", "static"]),
+        default="bundle",
+        show_default=True,
+        help="A folder for lumc-run, the same as one file, plain C with a CMakeLists.txt, or an "
+        "archive (.a) with its header: the last two need nothing of lumc.",
+    ),
+    "zip": click.option("--zip", "as_zip", is_flag=True, help="The same as --emit zip."),
 }
 
 PROFILE = [

@@ -65,12 +65,12 @@ def report(source: str, output: str, cache: str | None) -> None:
 
 
 @click.command()
-@options("nvcc", "json")
-def targets(nvcc: str | None, as_json: bool) -> None:
-    """List the targets, and which of them this machine can run."""
+@options("cc", "nvcc", "json")
+def targets(cc: str | None, nvcc: str | None, as_json: bool) -> None:
+    """List the targets: which of them can be built and run on this machine."""
     from lumc.report import machine
 
-    machine.targets(nvcc, as_json)
+    machine.targets(nvcc, as_json, cc)
 
 
 @click.command()

@@ -199,7 +199,7 @@ class Compilers:
 def link(
     sources: Sequence[str],
     output: str,
-    as_zip: bool,
+    emit: str,
     compilers: Compilers,
     allowed: Sequence[str],
     verbose: int,
@@ -211,22 +211,30 @@ def link(
     for (code, _), source in zip(parts, sources, strict=True):
         files.require_near(code.graph, source, allowed)
     with log.step("link"):
-        write_bundle(parts, output, as_zip, compilers)
+        write_bundle(parts, output, emit, compilers)
 
 
 def write_bundle(
-    codes: Sequence[tuple[Code, str]], output: str, as_zip: bool, compilers: Compilers
+    codes: Sequence[tuple[Code, str]], output: str, emit: str, compilers: Compilers
 ) -> None:
-    """Link codes, each with the digest of its ``.lk``, into one bundle."""
+    """Link codes, each with the digest of its ``.lk``, into one bundle, or into plain C."""
     from lumc.disk.weights import overflowing
     from lumc.link import cuda
+    from lumc.link.emit import emit_archive, emit_c
     from lumc.link.link import TargetCode, Tools, link
     from lumc.link.toolchain import find
 
+    parts = [TargetCode(code, digest) for code, digest in codes]
+    out, base = Path(output), Path.cwd()
+    if emit == "c":
+        emit_c(parts, out, base)
+        return
     kept, needed = compilers.objects, any(code.target.kind == "cuda" for code, _ in codes)
     tools = Tools(find(compilers.cc, kept), cuda.find(compilers.nvcc, kept) if needed else None)
-    parts = [TargetCode(code, digest) for code, digest in codes]
-    for note in link(parts, Path(output), Path.cwd(), tools, single=as_zip):
+    if emit == "static":
+        emit_archive(parts, out, base, tools)
+        return
+    for note in link(parts, out, base, tools, single=emit == "zip"):
         Log()(0, f"note: {note}")
     for weight, count in overflowing(codes[0][0].graph, Path.cwd()):
         Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
@@ -240,7 +248,7 @@ class CompileOptions:
     target: str
     dims: tuple[str, ...]
     max_nodes: int
-    as_zip: bool
+    emit: str  # bundle, zip, c or static
     save_temps: str | None
     objects: Path | None  # where compiled objects are kept
     allowed: tuple[str, ...]  # folders of weights, besides that of the graph
@@ -252,11 +260,14 @@ def compile_model(
     source: str, output: str, options: CompileOptions, wanted: Precision = Precision()
 ) -> None:
     """``lumc compile``: the passes in a row; bytes are those of the single commands."""
-    from lumc.link.link import check_replaceable
+    from lumc.link import emit, link
 
     parse_seconds(options.profile.budget)
     artifact.check_writable(output, folder=True)
-    check_replaceable(Path(output))
+    as_text = options.emit in ("c", "static")
+    (emit if as_text else link).check_replaceable(Path(output))
+    if as_text:
+        emit.require_one_cpu(parse_targets(options.target))
     with scratch() as folder:
         keep = Path(options.save_temps) if options.save_temps else None
         if keep:
@@ -282,7 +293,7 @@ def _compile(
     log.target = ""
     with log.step("link"):
         chosen = Compilers(options.profile.cc, options.profile.nvcc, options.objects)
-        write_bundle(codes, output, options.as_zip, chosen)
+        write_bundle(codes, output, options.emit, chosen)
 
 
 def parse_targets(text: str) -> list[str]:

@@ -107,7 +107,9 @@ def say_origin(
 def why_untimed(target: Target, nvcc: str | None) -> str:
     """What keeps candidates for a target from being timed on this machine."""
     if target.kind == "cpu":
-        return ""
+        from lumc.link.cross import why_not_here
+
+        return why_not_here(target)
     if target.kind != "cuda":
         return "only CPUs and NVIDIA GPUs are timed"
     from lumc.link import cuda

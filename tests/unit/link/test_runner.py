@@ -20,7 +20,7 @@ import pytest
 from bundles import build, compiler, kernel, mlp, simple
 from lumc.codegen.code import Launch, Value
 from lumc.graph.ops import DType
-from lumc.link import link, toolchain
+from lumc.link import runners, toolchain
 
 ROOT = Path(__file__).parents[3]
 RUNNER = ROOT / "src" / "lumc" / "link" / "runner"
@@ -53,7 +53,7 @@ def run(*command: object, code: int = 0, **kwargs: Any) -> subprocess.CompletedP
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """lumc-run with the address and undefined-behaviour sanitizers."""
     out = tmp_path_factory.mktemp("asan") / "lumc-run"
-    return compile_c((RUNNER / "main.c").read_text(), out, link.LIBRARY, ASAN)
+    return compile_c((RUNNER / "main.c").read_text(), out, runners.LIBRARY, ASAN)
 
 
 @pytest.fixture(scope="module")
@@ -562,7 +562,7 @@ def test_the_library_exports_what_its_header_says(made: tuple[Path, Any]) -> Non
 
 
 def test_the_sources_compile_without_warnings(tmp_path: Path) -> None:
-    for name in (*link.LIBRARY, "main"):
+    for name in (*runners.LIBRARY, "main"):
         flags = (*toolchain.RUNNER_FLAGS, "-Werror", "-Wshadow", "-Wpointer-arith", "-Wundef")
         output = ("-c", str(RUNNER / f"{name}.c"), "-o", str(tmp_path / "x.o"))
         run(*compiler().command, *flags, *output)
