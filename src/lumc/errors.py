@@ -23,7 +23,8 @@ class Exit(IntEnum):
 class LumcError(Exception):
     """A problem stated once: what happened, where in the user's file, and the fix.
 
-    ``code`` is a stable identifier (``E0312``); ``exit`` is the exit code of the command.
+    ``code`` is a stable identifier (``E0312``), which 'lumc explain E0312' explains; ``what``,
+    ``where`` and ``fix`` are its lines, ``exit`` is the exit code of the command.
     """
 
     def __init__(

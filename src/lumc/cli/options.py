@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -73,7 +75,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--target-fraction",
         "fraction",
         type=Number(0, 1),
-        default=0.95,
+        default=ENOUGH,
         show_default=True,
         help="Of the roofline, where a kernel is good enough; 1: nowhere.",
     ),
@@ -104,7 +106,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "entry": click.option("--entry", default="", help="Default: the first entry."),
     "threads": click.option(
-        "--threads", type=click.IntRange(1, 1024), default=1, show_default=True
+        "--threads", type=click.IntRange(1, MOST_THREADS), default=1, show_default=True
     ),
     "device": click.option(
         "--device",
@@ -126,7 +128,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "limits": click.option(
         "--max-nodes",
         type=click.IntRange(1),
-        default=30_000,
+        default=MOST_NODES,
         show_default=True,
         help="E-nodes.",
     ),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lumc.codegen.code import Code
     from lumc.codegen.tile.passes import Watch
     from lumc.codegen.tile.program import Program
+    from lumc.frontend.api.model import Model
     from lumc.graph.graph import Graph
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
@@ -249,7 +250,7 @@ class CompileOptions:
 
 
 def compile_model(
-    source: str, output: str, options: CompileOptions, wanted: Precision = Precision()
+    source: str | Model, output: str, options: CompileOptions, wanted: Precision = Precision()
 ) -> None:
     """``lumc compile``: the passes in a row; bytes are those of the single commands."""
     from lumc.link.link import check_replaceable
@@ -314,9 +315,12 @@ def _code_for(
     return code, _keep(code, digest, keep, f"{stem}.lk")
 
 
-def _graph_from_anything(source: str, made: Path, options: CompileOptions) -> Graph:
-    """A graph file, or whatever ``import`` reads, imported to ``made``."""
+def _graph_from_anything(source: str | Model, made: Path, options: CompileOptions) -> Graph:
+    """A graph file, or whatever ``import`` reads, imported to ``made``; from Python, a model."""
     dims = parse_dims(options.dims)
+    if not isinstance(source, str):
+        source.save(str(made), dims)
+        return files.read_graph(str(made), {})
     if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, options.allowed)

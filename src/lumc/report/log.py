@@ -11,14 +11,15 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from lumc.disk import artifact
 from lumc.disk.scratch import FULL
 from lumc.doing import HEARS
 from lumc.errors import LumcError
 from lumc.limits import limited
-from lumc.process import STOPS, is_terminated, note_sigterm
+from lumc.process import STOPS, is_terminated, note_sigterm, terminate
 
 if TYPE_CHECKING:
     from lumc.report.trace import Trace
@@ -27,18 +28,45 @@ REFUSED = (*FULL, errno.EIO)  # of a file that is open already
 EVERY_S = 10.0  # between two lines that say that a step goes on
 
 
+class Voice(NamedTuple):
+    """How messages are said: each with its level, the number of -v that it needs."""
+
+    say: Callable[[int, str], None]
+    bars: bool  # whether a bar may show how far a search is, on a terminal
+
+
+def to_stderr(_: int, message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+STDERR = Voice(to_stderr, True)
+VOICE = ContextVar("voice", default=STDERR)
+
+
+@contextmanager
+def saying(say: Callable[[int, str], None]) -> Iterator[None]:
+    """What logs that are made in the block say goes there."""
+    token = VOICE.set(Voice(say, False))
+    try:
+        yield
+    finally:
+        VOICE.reset(token)
+
+
 class Log:
-    """Messages of a command on stderr; ``level`` is the number of -v."""
+    """Messages of a command, on stderr unless ``saying`` leads them elsewhere; ``level`` is the
+    number of -v."""
 
     def __init__(self, level: int = 0, trace: Trace | None = None) -> None:
         self.level, self.trace = level, trace
+        self.voice = VOICE.get()  # threads that it starts have none of their own
         self.target = ""  # that is compiled for, where there are several
         self.live = False  # whether a bar shows how far it is
         self.says = seconds_of("")  # how far a step is, after so many seconds
 
     def __call__(self, level: int, message: str) -> None:
         if self.level >= level:
-            print(message, file=sys.stderr, flush=True)
+            self.voice.say(level, message)
 
     @contextmanager
     def step(self, name: str, extra_s: float = 0.0) -> Iterator[None]:
@@ -100,7 +128,8 @@ def traced(command: str, level: int, file: str | None) -> Iterator[Log]:
 @contextmanager
 def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C or SIGTERM only sets a flag, one more Ctrl-C interrupts. (SIGTERM may come
-    twice: ``timeout`` sends it to a process, and to its group.)"""
+    twice: ``timeout`` sends it to a process, and to its group.) A program that imports lumc keeps
+    its SIGTERM: only the command line knows how to end with it."""
     pressed: list[int] = []
 
     def press(number: int, _: object) -> None:
@@ -115,7 +144,8 @@ def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = [(number, signal.signal(number, press)) for number in STOPS]
+    ours = [n for n in STOPS if n == signal.SIGINT or signal.getsignal(n) is terminate]
+    before = [(number, signal.signal(number, press)) for number in ours]
     try:
         yield lambda: bool(pressed) or is_terminated()  # of a target before, perhaps
     finally:
