@@ -57,7 +57,7 @@ def one_key(found: evidence.Evidence, name: str) -> str:
     match = match or [k for k, label in labels.items() if label.startswith(name)]
     if not match:
         fix = f"kernels: {', '.join(labels.values())}"
-        raise LumcError("E0206", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
+        raise LumcError("E0209", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
     return match[0]
 
 
