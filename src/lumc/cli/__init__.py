@@ -99,7 +99,7 @@ def commands(max_seconds: float | None, max_gb: float | None) -> None:
 for command in (
     *(passes.import_, passes.search, passes.profile, passes.codegen, passes.link, passes.compile_),
     *(bundles.run, bundles.verify, bundles.bench),
-    *(reports.show, reports.explain, reports.report, reports.targets, reports.doctor),
+    *(reports.show, reports.diff, reports.explain, reports.report, reports.targets, reports.doctor),
     *(reduce.reduce_, cache.cache),
 ):
     commands.add_command(command)

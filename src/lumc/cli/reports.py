@@ -56,6 +56,21 @@ def explain(
 
 
 @click.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@options("json")
+def diff(a: str, b: str, as_json: bool) -> None:
+    """Say what differs between two artifacts of one kind; exit code 3 if anything does.
+
+    Of graphs the nodes that differ, whatever they are called; of plans kernels, schedules and
+    times; of bundles what the manifest says, and the files.
+    """
+    from lumc.report import diff as report
+
+    report.diff(a, b, as_json)
+
+
+@click.command()
 @options("input")
 @click.option("-o", "--output", metavar="FILE|-", required=True, help="The page, report.html.")
 @options("cache")
