@@ -11,7 +11,7 @@ class Exit(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
-    MISMATCH = 3  # verify or diff found a difference
+    MISMATCH = 3  # verify or diff found a difference, bench a slower bundle
     UNSUPPORTED = 4  # the input uses something lumc cannot compile
     CORRUPT = 5  # a corrupt or unsafe artifact
     BUDGET = 6  # budget spent without a valid candidate

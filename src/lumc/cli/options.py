@@ -23,6 +23,18 @@ class Number(click.FloatRange):
         return found
 
 
+class Threads(click.ParamType):
+    """Numbers of threads, with commas between."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        one = click.IntRange(1, MOST_THREADS)
+        return tuple(one.convert(part, param, ctx) for part in str(value).split(","))
+
+
 def options(*names: str) -> Callable[[F], F]:
     """Attach options that several commands share."""
 

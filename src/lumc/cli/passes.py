@@ -47,7 +47,7 @@ def import_(
 
 
 @click.command()
-@options("input", "out", "target", "dim", "dtype", "weights", "limits", "seed", "verbose")
+@options("input", "out", "target", "dim", "dtype", "weights", "limits", "verbose")
 def search(
     source: str,
     output: str,
@@ -56,14 +56,13 @@ def search(
     dtype: str | None,
     weights: str | None,
     max_nodes: int,
-    seed: int,
     verbose: int,
 ) -> None:
     """Find equivalent programs: .lg in, .ls search space out."""
     from lumc.command import passes
 
     wanted = passes.Precision(dtype, weights)
-    passes.search(source, output, target, dims, wanted, max_nodes, seed, verbose)
+    passes.search(source, output, target, dims, wanted, max_nodes, verbose)
 
 
 @click.command()

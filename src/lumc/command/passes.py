@@ -99,7 +99,6 @@ def search(
     dims: tuple[str, ...],
     wanted: Precision,
     max_nodes: int,
-    seed: int,
     verbose: int,
 ) -> None:
     """``lumc search``."""
