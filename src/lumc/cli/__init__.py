@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from lumc import __version__
-from lumc.cli import bundles, cache, passes, reduce, reports
+from lumc.cli import bundles, cache, help, passes, reduce, reports
 from lumc.cli.options import Number
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits
@@ -25,7 +25,7 @@ def main() -> None:
     write_all()
     signal.signal(signal.SIGTERM, terminate)
     try:
-        code = commands.main(standalone_mode=False)
+        code = commands.main(prog_name="lumc", standalone_mode=False)
         ignore_stops()  # it is done: too late for ^C
         if sys.stdout:
             sys.stdout.flush()
@@ -100,6 +100,6 @@ for command in (
     *(passes.import_, passes.search, passes.profile, passes.codegen, passes.link, passes.compile_),
     *(bundles.run, bundles.verify, bundles.bench),
     *(reports.show, reports.diff, reports.explain, reports.report, reports.targets, reports.doctor),
-    *(reduce.reduce_, cache.cache),
+    *(reduce.reduce_, cache.cache, help.completion, help.man),
 ):
     commands.add_command(command)
