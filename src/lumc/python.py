@@ -19,9 +19,9 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.graph.tensor import Tensor
 from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
-from lumc.report.log import saying
 from lumc.runtime.choose import open_bundle
 from lumc.runtime.opened import EntrySpec, Opened, usage
+from lumc.voice import WARNING, saying
 
 Source = Model | str | PathLike[str]
 LOGGER = logging.getLogger("lumc")
@@ -260,7 +260,7 @@ def compile(
 def tell(level: int, line: str) -> None:
     """What a command says goes to the logger: 0 is always said, 1 with -v, 2 with -vv."""
     plain = logging.INFO if level == 0 else logging.DEBUG
-    LOGGER.log(logging.WARNING if line.startswith("warning: ") else plain, line)
+    LOGGER.log(logging.WARNING if line.startswith(WARNING) else plain, line)
 
 
 def check_threads(threads: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
+from lumc.voice import VOICE, voice
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -146,6 +147,24 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
 }
+
+
+def hear(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """-q and --log-json, before or behind the name of a command, or both."""
+    said = ctx.meta.setdefault(__name__, {})
+    said[param.name] = value or said.get(param.name, False)
+    VOICE.set(voice(**said))
+
+
+def voiced(command: click.Command) -> None:
+    """Give a command, and those of a group, the options that say how messages are said."""
+    shared: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": hear}
+    quiet, log_json = "Say only what went wrong.", "Messages on stderr as JSON, one object a line."
+    command.params.append(click.Option(["-q", "--quiet"], help=quiet, **shared))
+    command.params.append(click.Option(["--log-json"], help=log_json, **shared))
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        voiced(inner)
+
 
 PROFILE = [
     "estimate",

@@ -118,6 +118,8 @@ def link(
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
 @options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
 @options("allow", "trace", "verbose")
 def compile_(
     source: str,
@@ -129,6 +131,8 @@ def compile_(
     max_nodes: int,
     as_zip: bool,
     save_temps: str | None,
+    dry_run: bool,
+    as_json: bool,
     allowed: tuple[str, ...],
     trace: str | None,
     verbose: int,
@@ -141,4 +145,12 @@ def compile_(
     how = passes.CompileOptions(
         measuring, target, dims, max_nodes, as_zip, save_temps, kept, allowed, verbose, trace
     )
-    passes.compile_model(source, output, how, passes.Precision(dtype, weights))
+    wanted = passes.Precision(dtype, weights)
+    if as_json and not dry_run:
+        raise click.UsageError("--json tells of a --dry-run; a log is --log-json.")
+    if dry_run:
+        from lumc.command import dry_run as dry
+
+        dry.tell(source, output, how, wanted, as_json)
+    else:
+        passes.compile_model(source, output, how, wanted)

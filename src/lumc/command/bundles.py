@@ -25,6 +25,7 @@ from lumc.command.judge import (
 )
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType, to_bf16
+from lumc.voice import VOICE
 
 if TYPE_CHECKING:
     from lumc.command.bisect import Difference
@@ -66,7 +67,7 @@ def complete(graph: Graph, entry: str, given: Arrays, seed: int) -> Arrays:
 
 
 def note(line: str) -> None:
-    print(line, file=sys.stderr)
+    VOICE.get().say(0, line)
 
 
 def run(

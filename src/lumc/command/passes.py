@@ -252,11 +252,7 @@ def compile_model(
     source: str | Model, output: str, options: CompileOptions, wanted: Precision = Precision()
 ) -> None:
     """``lumc compile``: the passes in a row; bytes are those of the single commands."""
-    from lumc.link.link import check_replaceable
-
-    parse_seconds(options.profile.budget)
-    artifact.check_writable(output, folder=True)
-    check_replaceable(Path(output))
+    checked(output, options)
     with scratch() as folder:
         keep = Path(options.save_temps) if options.save_temps else None
         if keep:
@@ -265,9 +261,18 @@ def compile_model(
         with traced("compile", options.verbose, options.trace) as log:
             with log.step("read"):
                 made = (keep or folder) / f"{stem}.lg"
-                graph = _graph_from_anything(source, made, options)
+                graph = graph_from_anything(source, made, options)
                 graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
+
+
+def checked(output: str, options: CompileOptions) -> None:
+    """What can be refused before anything is done. Raises E0202, E0203, E0703."""
+    from lumc.link.link import check_replaceable
+
+    parse_seconds(options.profile.budget)
+    artifact.check_writable(output, folder=True)
+    check_replaceable(Path(output))
 
 
 def _compile(
@@ -314,7 +319,7 @@ def _code_for(
     return code, _keep(code, digest, keep, f"{stem}.lk")
 
 
-def _graph_from_anything(source: str | Model, made: Path, options: CompileOptions) -> Graph:
+def graph_from_anything(source: str | Model, made: Path, options: CompileOptions) -> Graph:
     """A graph file, or whatever ``import`` reads, imported to ``made``; from Python, a model."""
     dims = parse_dims(options.dims)
     if not isinstance(source, str):

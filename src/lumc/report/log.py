@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import shlex
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lumc.disk import artifact
+from lumc.disk import artifact, private
 from lumc.disk.scratch import FULL
 from lumc.doing import HEARS
-from lumc.errors import LumcError
+from lumc.environment import user_folder
+from lumc.errors import LumcError, printable
 from lumc.limits import limited
 from lumc.process import STOPS, is_terminated, note_sigterm, terminate
+from lumc.voice import VOICE
 
 if TYPE_CHECKING:
     from lumc.report.trace import Trace
@@ -28,34 +32,8 @@ REFUSED = (*FULL, errno.EIO)  # of a file that is open already
 EVERY_S = 10.0  # between two lines that say that a step goes on
 
 
-class Voice(NamedTuple):
-    """How messages are said: each with its level, the number of -v that it needs."""
-
-    say: Callable[[int, str], None]
-    bars: bool  # whether a bar may show how far a search is, on a terminal
-
-
-def to_stderr(_: int, message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
-
-
-STDERR = Voice(to_stderr, True)
-VOICE = ContextVar("voice", default=STDERR)
-
-
-@contextmanager
-def saying(say: Callable[[int, str], None]) -> Iterator[None]:
-    """What logs that are made in the block say goes there."""
-    token = VOICE.set(Voice(say, False))
-    try:
-        yield
-    finally:
-        VOICE.reset(token)
-
-
 class Log:
-    """Messages of a command, on stderr unless ``saying`` leads them elsewhere; ``level`` is the
-    number of -v."""
+    """Messages of a command; ``level`` is the number of -v."""
 
     def __init__(self, level: int = 0, trace: Trace | None = None) -> None:
         self.level, self.trace = level, trace
@@ -164,16 +142,25 @@ def unexpected(error: Exception, command: list[str]) -> str:
 
 
 def crash_report(error: Exception, command: list[str]) -> str:
-    """Write a report about an internal error beside the user's files, and say so."""
+    """Write a report about an internal error, which is a script that runs the command again, where
+    lumc keeps what is the user's or among the temporary files; and say so."""
     from lumc import __version__
 
     trace = "".join(traceback.format_exception(error))
-    head = f"lumc {__version__} · python {sys.version.split()[0]} · {sys.platform}"
-    text = f"{head}\n$ {' '.join(command)}\n\n{trace}"
-    name = f"lumc-crash-{hashlib.sha256(trace.encode()).hexdigest()[:8]}.txt"
+    head = f"lumc {__version__} · python {sys.version.split()[0]} · {sys.platform}\n{trace}"
+    again = shlex.join([sys.executable, "-m", "lumc", *command[1:]])
+    comment = "".join(f"# {line}\n" for line in printable(head).splitlines())
+    text = f"{comment}cd {shlex.quote(str(Path.cwd()))} && {again}\n"
+    name = f"lumc-crash-{hashlib.sha256(text.encode()).hexdigest()[:8]}.sh"
     said = f"internal error: {type(error).__name__}: {error}"
-    try:
-        artifact.write_text(name, text)
-    except LumcError:
-        return f"{said}\n{text}"
-    return f"{said}\n  report: {name} (please send it; it holds the command and the traceback)"
+    for folder in (user_folder() / "crashes", Path(tempfile.gettempdir())):
+        try:
+            private.make(folder)
+            artifact.write_text(str(folder / name), text)
+        except (OSError, LumcError):
+            continue
+        return (
+            f"{said}\n  report: {folder / name} (please send it: the command and the traceback)\n"
+            f"  again:  sh {shlex.quote(str(folder / name))}"
+        )
+    return f"{said}\n{text}"
