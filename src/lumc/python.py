@@ -12,11 +12,12 @@ from types import TracebackType
 from typing import Any, Literal, overload
 
 from lumc.bundle.packing import Array
-from lumc.command.passes import CompileOptions, Precision, compile_model
+from lumc.command.passes import CompileOptions, compile_model
 from lumc.command.plan import ProfileOptions
 from lumc.environment import cache_folder, objects_folder
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
+from lumc.frontend.precision import Precision
 from lumc.graph.tensor import Tensor
 from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
 from lumc.runtime.choose import open_bundle
@@ -247,7 +248,7 @@ def compile(
         as_zip=False,
         save_temps=None,
         objects=objects_folder(),
-        allowed=tuple(map(fspath, allow_path)),
+        allowed=tuple(fspath(path) for path in allow_path),
         verbose=2 if LOGGER.isEnabledFor(logging.DEBUG) else 0,
     )
     model = source if isinstance(source, Model) else fspath(source)

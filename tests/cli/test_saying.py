@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,14 @@ def test_wrong_calls_have_a_code_and_a_way_out(
     lines = done.stderr.splitlines()
     assert done.returncode == 2 and len(lines) == 2 and lines[0].startswith(said), done.stderr
     assert lines[1].startswith("  fix:   lumc") and lines[1].endswith(" --help")
+
+
+@pytest.mark.parametrize("call", [("search", "m.lg"), ("profile", "m.ls"), ("codegen", "m.lp")])
+def test_no_artifact_of_json_fills_a_terminal(folder: Path, call: tuple[str, ...]) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours), os.fdopen(theirs, "w") as terminal:
+        done = lumc_process(*call, capture_output=False, stdout=terminal, stderr=subprocess.PIPE)
+    assert done.returncode == 2 and done.stderr.startswith("E0203 the artifact is no text")
 
 
 def test_a_reader_that_leaves_is_no_error(folder: Path) -> None:

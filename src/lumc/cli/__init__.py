@@ -80,7 +80,7 @@ def write_all() -> None:
     """Without a buffer (PYTHONUNBUFFERED) Python takes no notice when a full disk takes only a part
     of a text: a buffer does. It is written at the end of every line."""
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
-        how = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
+        how: dict[str, Any] = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
         buffer = io.BufferedWriter(sys.stdout.buffer)
         sys.stdout = io.TextIOWrapper(buffer, line_buffering=True, **how)
 

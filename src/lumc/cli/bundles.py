@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lumc.cli.options import Number, Threads, options
+from lumc.cli.options import Number, options, thread_counts
 
 
 @click.command()
@@ -104,7 +104,7 @@ def verify(
 )
 @click.option(
     "--threads",
-    type=Threads(),
+    callback=thread_counts,
     default="1",
     show_default=True,
     help="A number, or several with commas between.",

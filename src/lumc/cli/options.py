@@ -24,16 +24,13 @@ class Number(click.FloatRange):
         return found
 
 
-class Threads(click.ParamType):
+def thread_counts(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
     """Numbers of threads, with commas between."""
-
-    name = "numbers"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        one = click.IntRange(1, MOST_THREADS)
-        return tuple(one.convert(part, param, ctx) for part in str(value).split(","))
+    parts = value.split(",")
+    if not all(p.isdecimal() and 1 <= int(p) <= MOST_THREADS for p in parts):
+        what = f"{value!r}: expected numbers from 1 to {MOST_THREADS}, with commas between."
+        raise click.BadParameter(what)
+    return tuple(map(int, parts))
 
 
 def options(*names: str) -> Callable[[F], F]:

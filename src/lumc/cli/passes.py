@@ -41,8 +41,9 @@ def import_(
     are read.
     """
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
-    wanted = passes.Precision(dtype, weights)
+    wanted = Precision(dtype, weights)
     passes.import_model(source, output, dims, copy_weights, wanted, verbose)
 
 
@@ -60,8 +61,9 @@ def search(
 ) -> None:
     """Find equivalent programs: .lg in, .ls search space out."""
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
-    wanted = passes.Precision(dtype, weights)
+    wanted = Precision(dtype, weights)
     passes.search(source, output, target, dims, wanted, max_nodes, verbose)
 
 
@@ -140,12 +142,13 @@ def compile_(
 ) -> None:
     """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle."""
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
     measuring, kept = profile_options(**chosen), objects_folder()
     how = passes.CompileOptions(
         measuring, target, dims, max_nodes, as_zip, save_temps, kept, allowed, verbose, trace
     )
-    wanted = passes.Precision(dtype, weights)
+    wanted = Precision(dtype, weights)
     if as_json and not dry_run:
         raise click.UsageError("--json tells of a --dry-run; a log is --log-json.")
     if dry_run:

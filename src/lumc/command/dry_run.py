@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lumc.command.passes import (
     CompileOptions,
-    Precision,
     checked,
     graph_from_anything,
     make_space,
@@ -17,7 +16,7 @@ from lumc.command.passes import (
 )
 from lumc.command.plan import ProfileOptions, opened_ledger, why_untimed
 from lumc.disk.scratch import scratch
-from lumc.frontend.precision import reduce_precision
+from lumc.frontend.precision import Precision, reduce_precision
 from lumc.report.log import Log
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ same bytes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,6 +93,14 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 
+def check_output(output: str) -> None:
+    """Artifacts of JSON are for files and pipes. Raises E0202, and E0203 for a terminal."""
+    if output == "-" and sys.stdout and sys.stdout.isatty():
+        what, fix = "the artifact is no text for a terminal", "-o FILE, or a pipe: | lumc show"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    artifact.check_writable(output)
+
+
 def search(
     source: str,
     output: str,
@@ -103,7 +112,7 @@ def search(
 ) -> None:
     """``lumc search``."""
     log = Log(verbose)
-    artifact.check_writable(output)
+    check_output(output)
     with log.step("read"):
         graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
     with log.step("search"):
@@ -148,7 +157,7 @@ def profile(
     source: str, output: str, options: ProfileOptions, verbose: int, trace: str | None = None
 ) -> None:
     """``lumc profile``."""
-    artifact.check_writable(output)
+    check_output(output)
     with traced("profile", verbose, trace) as log:
         with log.step("read"):
             space, digest = files.space_from_text(*artifact.read_text(source), source)
@@ -180,6 +189,7 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
     from lumc.codegen.generate import generate
 
     log = Log(verbose)
+    check_output(output)
     with log.step("read"):
         plan, digest = files.plan_from_text(*artifact.read_text(source), source)
     with log.step("codegen"):

@@ -22,8 +22,8 @@ def meanings() -> dict[str, Meaning]:
     """All codes, in their order."""
     lines = (files("lumc.report") / "codes.txt").read_text().splitlines()
     pairs = zip(lines[::2], lines[1::2], strict=True)
-    found = (Meaning(*first.split(" ", 1), second.strip()) for first, second in pairs)
-    return {m.code: m for m in found}
+    found = ((*first.split(" ", 1), second.strip()) for first, second in pairs)
+    return {code: Meaning(code, what, fix) for code, what, fix in found}
 
 
 def explain(code: str, as_json: bool) -> None:

@@ -110,8 +110,8 @@ def graph_lines(graph: Graph) -> Iterator[Line]:
         ends = [*(node for _, node in entry.outputs), *(u.value for u in entry.updates)]
         reads = [*(read_by(n) for n in nodes), *((n,) for n in ends)]
         texts = zip(entry_lines(blank(entry)), entry_lines(entry), strict=True)
-        nodes += [None] * len(ends)
-        yield from (Line(*t, n, r) for t, n, r in zip(texts, nodes, reads, strict=True))
+        about = [*nodes, *(None for _ in ends)]
+        yield from (Line(*t, n, r) for t, n, r in zip(texts, about, reads, strict=True))
 
 
 def read_by(node: Node) -> tuple[Node, ...]:
