@@ -1,15 +1,18 @@
 """``import lumc``: bundles as functions, models compiled in place, what is said and refused."""
 
 import logging
+import signal
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lumc
+from lumc.report.log import Log, interruptible
 
 
 def doubled() -> lumc.Model:
@@ -122,6 +125,23 @@ def test_dims_and_files_are_compiled_too(tmp_path: Path) -> None:
     for source in (model, tmp_path / "m.lg", str(tmp_path / "m.lg")):
         with lumc.compile(source, dims={"n": 5}, estimate=True) as one:
             assert one(np.zeros(5, "f4")).tolist() == [1] * 5
+
+
+def test_models_are_compiled_in_threads_too() -> None:
+    """Signals, and limits of the processor, are of the main thread."""
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(lumc.compile, doubled(), estimate=True) for _ in range(2)]
+    for job in jobs:
+        assert job.result()(np.ones(4, "f4")).tolist() == [2] * 4
+
+
+def test_sigterm_of_a_host_is_left_alone() -> None:
+    """The command line ends with it; a program that imports lumc has its own way."""
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with interruptible(Log()):
+        assert signal.getsignal(signal.SIGTERM) is before[0]
+        assert signal.getsignal(signal.SIGINT) is not before[1]
+    assert signal.getsignal(signal.SIGINT) is before[1]
 
 
 SCRIPT = """
