@@ -14,7 +14,7 @@ from typing import Any, Literal, overload
 from lumc.bundle.packing import Array
 from lumc.command.passes import CompileOptions, compile_model
 from lumc.command.plan import ProfileOptions
-from lumc.environment import cache_folder, objects_folder
+from lumc.environment import cache_folder, objects_folder, told
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.precision import Precision
@@ -42,7 +42,7 @@ class Bundle:
         self._opened: Opened | None = opened
         self.threads = threads  # of every run
 
-    def __call__(self, *arrays: Any, **named: Any) -> Any:
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
         """Run the first entry. Raises E0610 for arrays that do not fit."""
         names = [t.name for t in self.inputs]
         given = dict(zip(names, arrays, strict=False))
@@ -235,9 +235,9 @@ def compile(
         seed=0,
         threads=threads,
         frozen=frozen,
-        cc=cc,
-        nvcc=None,
-        cache=cache_folder(fspath(cache) if cache else None),
+        cc=cc or told("CC"),
+        nvcc=told("NVCC"),
+        cache=cache_folder(fspath(cache) if cache else told("LUMC_CACHE")),
     )
     wanted = Precision(one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8"))
     how = CompileOptions(

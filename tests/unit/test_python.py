@@ -135,6 +135,12 @@ def test_models_are_compiled_in_threads_too() -> None:
         assert job.result()(np.ones(4, "f4")).tolist() == [2] * 4
 
 
+def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "nosuchcc")
+    with pytest.raises(lumc.Error, match=r"E0701.*nosuchcc"):
+        lumc.compile(doubled(), estimate=True)
+
+
 def test_sigterm_of_a_host_is_left_alone() -> None:
     """The command line ends with it; a program that imports lumc has its own way."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
