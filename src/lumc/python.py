@@ -14,6 +14,7 @@ from typing import Any, Literal, overload
 from lumc.bundle.packing import Array
 from lumc.command.passes import CompileOptions, compile_model
 from lumc.command.plan import ProfileOptions
+from lumc.disk.scratch import scratch
 from lumc.environment import cache_folder, objects_folder, told
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
@@ -223,10 +224,24 @@ def compile(
 
     Ctrl-C while it measures takes the best so far; once more, it interrupts. Raises `lumc.Error`.
     """
-    from lumc.disk.scratch import scratch
+    asked = measuring(estimate, allow_estimate, frozen, budget, threads, cache, cc)
+    how = every_pass(asked, target, dims or {}, allow_path)
+    wanted = Precision(one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8"))
+    return compiled(source, output, how, wanted)
 
+
+def measuring(
+    estimate: bool,
+    allow_estimate: bool,
+    frozen: bool,
+    budget: float | str,
+    threads: int,
+    cache: str | PathLike[str] | None,
+    cc: str | None,
+) -> ProfileOptions:
+    """How kernels are chosen. Raises E0203."""
     check_threads(threads)
-    kept = ProfileOptions(
+    return ProfileOptions(
         estimate=estimate,
         allow_estimate=allow_estimate,
         budget=budget if isinstance(budget, str) else f"{budget:g}s",
@@ -239,11 +254,19 @@ def compile(
         nvcc=told("NVCC"),
         cache=cache_folder(fspath(cache) if cache else told("LUMC_CACHE")),
     )
-    wanted = Precision(one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8"))
-    how = CompileOptions(
-        profile=kept,
+
+
+def every_pass(
+    asked: ProfileOptions,
+    target: str,
+    dims: Mapping[str, int],
+    allow_path: Iterable[str | PathLike[str]],
+) -> CompileOptions:
+    """What the passes of ``compile`` are told."""
+    return CompileOptions(
+        profile=asked,
         target=target,
-        dims=tuple(f"{name}={n}" for name, n in (dims or {}).items()),
+        dims=tuple(f"{name}={n}" for name, n in dims.items()),
         max_nodes=MOST_NODES,
         as_zip=False,
         save_temps=None,
@@ -251,11 +274,17 @@ def compile(
         allowed=tuple(fspath(path) for path in allow_path),
         verbose=2 if LOGGER.isEnabledFor(logging.DEBUG) else 0,
     )
+
+
+def compiled(
+    source: Source, output: str | PathLike[str] | None, how: CompileOptions, wanted: Precision
+) -> Bundle | Path:
+    """The bundle, open or written."""
     model = source if isinstance(source, Model) else fspath(source)
     with scratch() as folder, saying(tell):
         path = Path(output) if output else folder / "model.lb"
         compile_model(model, str(path), how, wanted)
-        return path if output else load(path, threads=threads)
+        return path if output else load(path, threads=how.profile.threads)
 
 
 def tell(level: int, line: str) -> None:
