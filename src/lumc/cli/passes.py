@@ -48,13 +48,14 @@ def import_(
     are read.
     """
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
-    wanted = passes.Precision(dtype, weights)
+    wanted = Precision(dtype, weights)
     passes.import_model(source, output, dims, copy_weights, wanted, verbose)
 
 
 @click.command()
-@options("input", "out", "target", "dim", "dtype", "weights", "limits", "seed", "verbose")
+@options("input", "out", "target", "dim", "dtype", "weights", "limits", "verbose")
 def search(
     source: str,
     output: str,
@@ -63,14 +64,14 @@ def search(
     dtype: str | None,
     weights: str | None,
     max_nodes: int,
-    seed: int,
     verbose: int,
 ) -> None:
     """Find equivalent programs: .lg in, .ls search space out."""
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
-    wanted = passes.Precision(dtype, weights)
-    passes.search(source, output, target, dims, wanted, max_nodes, seed, verbose)
+    wanted = Precision(dtype, weights)
+    passes.search(source, output, target, dims, wanted, max_nodes, verbose)
 
 
 @click.command()
@@ -128,6 +129,8 @@ def link(
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
 @options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "emit", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
 @options("allow", "trace", "verbose")
 def compile_(
     source: str,
@@ -140,6 +143,8 @@ def compile_(
     emit: str,
     as_zip: bool,
     save_temps: str | None,
+    dry_run: bool,
+    as_json: bool,
     allowed: tuple[str, ...],
     trace: str | None,
     verbose: int,
@@ -147,9 +152,18 @@ def compile_(
 ) -> None:
     """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle, or to plain C."""
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
     measuring, kept, emit = profile_options(**chosen), objects_folder(), form(emit, as_zip)
     how = passes.CompileOptions(
         measuring, target, dims, max_nodes, emit, save_temps, kept, allowed, verbose, trace
     )
-    passes.compile_model(source, output, how, passes.Precision(dtype, weights))
+    wanted = Precision(dtype, weights)
+    if as_json and not dry_run:
+        raise click.UsageError("--json tells of a --dry-run; a log is --log-json.")
+    if dry_run:
+        from lumc.command import dry_run as dry
+
+        dry.tell(source, output, how, wanted, as_json)
+    else:
+        passes.compile_model(source, output, how, wanted)

@@ -6,6 +6,7 @@ same bytes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lumc.codegen.code import Code
     from lumc.codegen.tile.passes import Watch
     from lumc.codegen.tile.program import Program
+    from lumc.frontend.api.model import Model
     from lumc.graph.graph import Graph
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
@@ -91,6 +93,14 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 
+def check_output(output: str) -> None:
+    """Artifacts of JSON are for files and pipes. Raises E0202, and E0203 for a terminal."""
+    if output == "-" and sys.stdout and sys.stdout.isatty():
+        what, fix = "the artifact is no text for a terminal", "-o FILE, or a pipe: | lumc show"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    artifact.check_writable(output)
+
+
 def search(
     source: str,
     output: str,
@@ -98,12 +108,11 @@ def search(
     dims: tuple[str, ...],
     wanted: Precision,
     max_nodes: int,
-    seed: int,
     verbose: int,
 ) -> None:
     """``lumc search``."""
     log = Log(verbose)
-    artifact.check_writable(output)
+    check_output(output)
     with log.step("read"):
         graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
     with log.step("search"):
@@ -148,7 +157,7 @@ def profile(
     source: str, output: str, options: ProfileOptions, verbose: int, trace: str | None = None
 ) -> None:
     """``lumc profile``."""
-    artifact.check_writable(output)
+    check_output(output)
     with traced("profile", verbose, trace) as log:
         with log.step("read"):
             space, digest = files.space_from_text(*artifact.read_text(source), source)
@@ -180,6 +189,7 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
     from lumc.codegen.generate import generate
 
     log = Log(verbose)
+    check_output(output)
     with log.step("read"):
         plan, digest = files.plan_from_text(*artifact.read_text(source), source)
     with log.step("codegen"):
@@ -257,17 +267,10 @@ class CompileOptions:
 
 
 def compile_model(
-    source: str, output: str, options: CompileOptions, wanted: Precision = Precision()
+    source: str | Model, output: str, options: CompileOptions, wanted: Precision = Precision()
 ) -> None:
     """``lumc compile``: the passes in a row; bytes are those of the single commands."""
-    from lumc.link import emit, link
-
-    parse_seconds(options.profile.budget)
-    artifact.check_writable(output, folder=True)
-    as_text = options.emit in ("c", "static")
-    (emit if as_text else link).check_replaceable(Path(output))
-    if as_text:
-        emit.require_one_cpu(parse_targets(options.target))
+    checked(output, options)
     with scratch() as folder:
         keep = Path(options.save_temps) if options.save_temps else None
         if keep:
@@ -276,9 +279,21 @@ def compile_model(
         with traced("compile", options.verbose, options.trace) as log:
             with log.step("read"):
                 made = (keep or folder) / f"{stem}.lg"
-                graph = _graph_from_anything(source, made, options)
+                graph = graph_from_anything(source, made, options)
                 graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
+
+
+def checked(output: str, options: CompileOptions) -> None:
+    """What can be refused before anything is done. Raises E0202, E0203, E0703, E0711."""
+    from lumc.link import emit, link
+
+    parse_seconds(options.profile.budget)
+    artifact.check_writable(output, folder=True)
+    as_text = options.emit in ("c", "static")
+    (emit if as_text else link).check_replaceable(Path(output))
+    if as_text:
+        emit.require_one_cpu(parse_targets(options.target))
 
 
 def _compile(
@@ -325,9 +340,12 @@ def _code_for(
     return code, _keep(code, digest, keep, f"{stem}.lk")
 
 
-def _graph_from_anything(source: str, made: Path, options: CompileOptions) -> Graph:
-    """A graph file, or whatever ``import`` reads, imported to ``made``."""
+def graph_from_anything(source: str | Model, made: Path, options: CompileOptions) -> Graph:
+    """A graph file, or whatever ``import`` reads, imported to ``made``; from Python, a model."""
     dims = parse_dims(options.dims)
+    if not isinstance(source, str):
+        source.save(str(made), dims)
+        return files.read_graph(str(made), {})
     if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, options.allowed)

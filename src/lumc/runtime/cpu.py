@@ -156,7 +156,7 @@ class Bundle(Opened):
             address = self._library.lumc_state_data(self._handle, i)
             self._check(Exit.OK if address else Exit.FAILED)
             memory = (ctypes.c_uint8 * size).from_address(address)
-            out.append(np.ndarray(t.shape, t.dtype.numpy, memory))
+            out.append(np.ndarray(t.shape, t.dtype.numpy, memoryview(memory)))
         return out
 
     def close(self) -> None:
