@@ -83,7 +83,9 @@ def said(row: Figures) -> str:
     parts += [f"median {row['median_us']:.1f} us ({least:.1f} to {most:.1f})"]
     parts += [f"{name} {row[f'{name}_us']:.1f} us" for name in ("p90", "p99")]
     parts += [f"{row['iterations']} samples"]
-    return " · ".join(parts + [f"{row['ratio']:.3f} times the old minimum"] * ("ratio" in row))
+    if "ratio" in row:
+        parts += [f"{row['ratio']:.3f} times the old minimum"]
+    return " · ".join(parts)
 
 
 def known(path: str) -> list[Figures]:
