@@ -6,21 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import Lumc
+from commands import SQUARE, Lumc
 from lumc.command.bench import figures
 
-GRAPH = """lumc graph 1
-input x f32[64]
-t f32[m:64] = mul x[m], x[m]
-output y = t
-"""
 
-
-@pytest.fixture
-def made(lumc: Lumc) -> Lumc:
-    Path("m.lg").write_text(GRAPH)
-    lumc("compile", "--estimate", "m.lg", "-o", "m.lb")
-    return lumc
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    (folder / "m.lg").write_text(SQUARE)
+    Lumc(folder)("compile", "--estimate", folder / "m.lg", "-o", folder / "m.lb")
+    return folder / "m.lb"
 
 
 def test_the_interval_holds_the_median_in_95_of_100_cases() -> None:
@@ -42,29 +37,35 @@ def test_figures_are_those_of_numpy() -> None:
     ) | {"iterations": 1}
 
 
-def test_bundles_are_compared_with_what_they_were(made: Lumc) -> None:
-    call = ("bench", "m.lb", "--seconds", "0.05", "--threads", "1,2")
-    Path("old.json").write_text(made(*call, "--json"))
+def test_a_bundle_alone(lumc: Lumc, bundle: Path) -> None:
+    said = lumc("bench", bundle, "--seconds", "0.01")
+    assert said.startswith("entry main · device cpu · threads 1 · min ")
+    assert said.endswith(" samples\n") and said.count("\n") == 1
+
+
+def test_bundles_are_compared_with_what_they_were(lumc: Lumc, bundle: Path) -> None:
+    call = ("bench", bundle, "--seconds", "0.05", "--threads", "1,2")
+    Path("old.json").write_text(lumc(*call, "--json"))
     old = json.loads(Path("old.json").read_text())
     assert [row["threads"] for row in old] == [1, 2]
-    assert "times the old minimum" in made(*call, "--compare", "old.json", "--fail-above", "1000")
-    said = made.fails(3, *call, "--compare", "old.json", "--fail-above", "0.001")
+    assert "times the old minimum" in lumc(*call, "--compare", "old.json", "--fail-above", "1000")
+    said = lumc.fails(3, *call, "--compare", "old.json", "--fail-above", "0.001")
     assert "E0614 slower than in old.json" in said and "at 2 threads" in said
-    new = json.loads(made("bench", "m.lb", "--seconds", "0.05", "--json", "--compare", "old.json"))
+    new = json.loads(lumc("bench", bundle, "--seconds", "0.05", "--json", "--compare", "old.json"))
     assert new["ratio"] == new["min_us"] / old[0]["min_us"]
 
 
-def test_what_cannot_be_compared_is_refused(made: Lumc) -> None:
-    call = ("bench", "m.lb", "--seconds", "0.01")
-    assert "E0203" in made.fails(2, *call, "--fail-above", "1.05")
-    assert "E0201" in made.fails(2, *call, "--compare", "nosuch.json")
+def test_what_cannot_be_compared_is_refused(lumc: Lumc, bundle: Path) -> None:
+    call = ("bench", bundle, "--seconds", "0.01")
+    assert "E0203" in lumc.fails(2, *call, "--fail-above", "1.05")
+    assert "E0201" in lumc.fails(2, *call, "--compare", "nosuch.json")
     for text in ("", "[1]", "{}", '{"min_us": 0, "entry": "", "device": "", "threads": 1}', "[]x"):
         Path("old.json").write_text(text)
-        assert "E0501" in made.fails(5, *call, "--compare", "old.json")
+        assert "E0501" in lumc.fails(5, *call, "--compare", "old.json")
     row = {"entry": "main", "device": "cpu", "threads": 8, "min_us": 1.0}
     Path("old.json").write_text(json.dumps(row))
-    assert "no figures of entry main, device cpu, threads 1" in made.fails(
+    assert "no figures of entry main, device cpu, threads 1" in lumc.fails(
         2, *call, "--compare", "old.json"
     )
     for threads in ("0", "1,", "x", "1,2000"):
-        assert "Invalid value" in made.fails(2, *call, "--threads", threads)
+        assert "Invalid value" in lumc.fails(2, *call, "--threads", threads)

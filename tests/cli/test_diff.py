@@ -15,14 +15,15 @@ output y = u
 """
 
 
-@pytest.fixture
-def two(lumc: Lumc) -> Lumc:
-    """Artifacts of one graph for two targets."""
-    Path("a.lg").write_text(GRAPH)
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the artifacts of one graph for two targets."""
+    folder = tmp_path_factory.mktemp("two")
+    (folder / "a.lg").write_text(GRAPH)
     for name in ("x86-64-v2", "x86-64-v3"):
-        lumc("compile", "--estimate", "a.lg", "--target", f"cpu:{name}", "-o", f"{name}.lb",
-             "--save-temps", ".")  # fmt: skip
-    return lumc
+        made = ("-o", folder / f"{name}.lb", "--save-temps", folder)
+        Lumc(folder)("compile", "--estimate", folder / "a.lg", "--target", f"cpu:{name}", *made)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -63,8 +64,8 @@ def test_only_a_node_that_reads_another_one_differs_not_what_follows(lumc: Lumc)
     assert said == "- u f32[m:16] = add t[m], x[m]\n+ u f32[m:16] = add t[m], t[m]\n"
 
 
-def test_of_the_others_their_fields(two: Lumc) -> None:
-    a, b = "x86-64-v2", "x86-64-v3"
+def test_of_the_others_their_fields(lumc: Lumc, two: Path) -> None:
+    a, b = two / "x86-64-v2", two / "x86-64-v3"
     wanted = {
         "ls": "target: cpu:x86-64-v2 -> cpu:x86-64-v3\n",
         "lp": "  key: ",
@@ -72,14 +73,14 @@ def test_of_the_others_their_fields(two: Lumc) -> None:
         "lb": "- targets cpu-x86-64-v2\n+ targets cpu-x86-64-v3\n",
     }
     for kind, said in wanted.items():
-        done = two.raw("diff", f"{a}.{kind}", f"{b}.{kind}")
+        done = lumc.raw("diff", f"{a}.{kind}", f"{b}.{kind}")
         assert said in done.stdout and done.exit_code == 3
-        assert two("diff", f"{a}.{kind}", f"{a}.{kind}") == "no difference\n"
-        found = json.loads(two.raw("diff", f"{a}.{kind}", f"{b}.{kind}", "--json").stdout)
+        assert lumc("diff", f"{a}.{kind}", f"{a}.{kind}") == "no difference\n"
+        found = json.loads(lumc.raw("diff", f"{a}.{kind}", f"{b}.{kind}", "--json").stdout)
         assert all(set(d) == {"where", "a", "b"} and d["a"] != d["b"] for d in found)
 
 
-def test_two_kinds_are_not_compared(two: Lumc) -> None:
-    said = two.fails(2, "diff", "a.lg", "x86-64-v2.lp")
+def test_two_kinds_are_not_compared(lumc: Lumc, two: Path) -> None:
+    said = lumc.fails(2, "diff", two / "a.lg", two / "x86-64-v2.lp")
     assert "E0203 cannot compare a graph with a plan" in said
-    assert "E0201" in two.fails(2, "diff", "a.lg", "nosuch.lg")
+    assert "E0201" in lumc.fails(2, "diff", two / "a.lg", "nosuch.lg")
