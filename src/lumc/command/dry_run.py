@@ -63,6 +63,7 @@ def row(space: Space, options: ProfileOptions) -> Body:
     needed = ledger.missing(lambda _: False)
     settled = len(needed) - len(ledger.missing(ledger.is_settled))
     timed = len(needed) - len(ledger.missing(ledger.first))
+    ledger.records.close()
     found = {"records": str(options.cache), "settled": settled, "timed": timed}
     return body | {"kernels": len(needed), **found, "budget": options.budget}
 

@@ -62,7 +62,7 @@ def check_replaceable(out: Path) -> None:
     if not os.path.lexists(out):
         return
     headers = [] if out.is_symlink() else out.glob("include/*.h")
-    if not any(plain.MARK in h.read_bytes()[:500] for h in headers):
+    if not any(h.is_file() and plain.MARK in h.read_bytes()[:500] for h in headers):
         fix = "remove it, or choose another name with -o"
         what = f"{out} exists and is not a model as plain C"
         raise LumcError("E0703", what, fix=fix, exit=Exit.USAGE)

@@ -25,6 +25,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
 from lumc.link import cross, cuda, runners, toolchain, trial
+from lumc.link.runners import write
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
 
 
@@ -70,13 +71,13 @@ def link(
             for code, row in zip(codes, rows, strict=True):
                 place = planfile.loading(code, layout, recipes)
                 data = planfile.encode(code, slug(code), row["arch"], row["features"], place)
-                _write(folder / "plan" / f"{slug(code)}.bin", data)
-        _write(folder / "graph.lg", graph_text(codes[0]).encode())
+                write(folder / "plan" / f"{slug(code)}.bin", data)
+        write(folder / "graph.lg", graph_text(codes[0]).encode())
         body = describe(codes, [p.input for p in given], rows)
         names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
-        _write(folder / manifest.NAME, text.encode())
+        write(folder / manifest.NAME, text.encode())
         trial.run_once(folder)
     return notes
 
@@ -192,7 +193,7 @@ def graph_text(code: Code) -> str:
 
 def build_cpu(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, objects and the shared object of all kernels; what the manifest says of it."""
-    _write(folder / "lumc_kernel.h", code.header.encode())
+    write(folder / "lumc_kernel.h", code.header.encode())
     sources = write_sources(code, folder, ".c")
     flags = (*KERNEL_FLAGS, *code.target.flags)
     objects = compile_objects(tools.c, folder, sources, flags)
@@ -206,7 +207,7 @@ def build_cpu(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
 def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, an image of all kernels for every architecture, and PTX."""
     compiler = tools.cuda or cuda.find(kept=tools.c.kept)
-    _write(folder / "lumc_dev.h", code.header.encode())
+    write(folder / "lumc_dev.h", code.header.encode())
     write_sources(code, folder, ".cu")
     unit = folder / "kernels.cu"  # NVRTC and nvcc take longer for many small ones
     unit.write_text("\n".join(k.source for k in code.kernels))
@@ -224,7 +225,7 @@ def metal_text(code: Code) -> str:
 def build_metal(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, and the text of all of them, which the GPU's own compiler translates."""
     write_sources(code, folder, ".metal")
-    _write(folder / "kernels.metal", metal_text(code).encode())
+    write(folder / "kernels.metal", metal_text(code).encode())
     return {"name": slug(code), "arch": code.target.arch, "features": []}
 
 
@@ -237,7 +238,7 @@ BUILDERS: Mapping[str, Callable[[Code, Path, Tools], dict[str, Any]]] = {
 
 def write_sources(code: Code, folder: Path, end: str) -> list[str]:
     for kernel in code.kernels:
-        _write(folder / f"{kernel.symbol}{end}", kernel.source.encode())
+        write(folder / f"{kernel.symbol}{end}", kernel.source.encode())
     return [f"{k.symbol}{end}" for k in code.kernels]
 
 
@@ -340,11 +341,6 @@ def _entry(entry: EntryPlan) -> dict[str, Any]:
         "arena_bytes": entry.arena_bytes,
         "arena_bytes_without_reuse": entry.arena_bytes_without_reuse,
     }
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
 
 
 def _tensor(value: Any) -> dict[str, Any]:

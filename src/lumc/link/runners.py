@@ -31,7 +31,7 @@ def build(folder: Path, compilers: Sequence[Toolchain], own: Toolchain) -> None:
     for arch, tools in known.items():
         for name, data in compile_runner(tools).items():
             place = folder / (name if tools == first else _elsewhere(name, arch))
-            _write(place, data)
+            write(place, data)
             if place.parent.name == "bin":
                 place.chmod(EXECUTABLE)
 
@@ -46,7 +46,7 @@ def build_mac(folder: Path, tools: Toolchain) -> list[str]:
     compiler = mac.compiler(tools.kept)
     if compiler is None:
         return [mac.LEFT_OUT]
-    _write(folder / mac.NAME, compile_mac_runner(compiler))
+    write(folder / mac.NAME, compile_mac_runner(compiler))
     (folder / mac.NAME).chmod(EXECUTABLE)
     return []
 
@@ -56,7 +56,7 @@ def objects(tools: Toolchain, flags: Sequence[str] = ()) -> Iterator[tuple[Path,
     """A folder with the objects of the runner, that of main last."""
     with scratch() as folder:
         for source in (files("lumc.link") / "runner").iterdir():
-            _write(folder / source.name, source.read_bytes())
+            write(folder / source.name, source.read_bytes())
         names = [f"{n}.c" for n in (*LIBRARY, "main")]
         yield folder, compile_objects(tools, folder, names, (*RUNNER_FLAGS, *flags))
 
@@ -82,6 +82,7 @@ def compile_mac_runner(tools: Toolchain) -> bytes:
         return (folder / "lumc-run").read_bytes()
 
 
-def _write(path: Path, data: bytes) -> None:
+def write(path: Path, data: bytes) -> None:
+    """A file, and the folders it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

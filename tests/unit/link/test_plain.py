@@ -290,9 +290,10 @@ def test_only_such_a_folder_is_replaced(given: tuple[Path, Code, Any, Any], tmp_
     (tmp_path / "link").symlink_to(net)
     (tmp_path / "mine" / "include").mkdir(parents=True)
     (tmp_path / "mine" / "include" / "mine.h").write_text("int years_of_work;\n")
+    (tmp_path / "folder" / "include" / "folder.h").mkdir(parents=True)
     (tmp_path / "file").touch()
     build(code, tmp_path / "m.lb", base)
-    for name in ("link", "mine", "file", "m.lb"):
+    for name in ("link", "mine", "folder", "file", "m.lb"):
         with pytest.raises(LumcError, match="is not a model as plain C") as e:
             emitted(code, tmp_path / name, base)
         assert e.value.code == "E0703" and e.value.exit == Exit.USAGE

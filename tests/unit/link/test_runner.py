@@ -1,6 +1,5 @@
 """The native runner: its C sources under sanitizers, its command line, the C API example."""
 
-import ctypes
 import errno
 import hashlib
 import os
@@ -549,16 +548,6 @@ def test_the_header_is_plain_c_and_cxx(tmp_path: Path) -> None:
         if language == "c++" and "not" in done.stderr and done.returncode:
             continue  # no C++ compiler here
         assert done.returncode == 0, done.stderr
-
-
-def test_the_library_exports_what_its_header_says(made: tuple[Path, Any]) -> None:
-    library = ctypes.CDLL(str(made[0] / "lib" / "liblumc.so"))
-    declared = re.compile(r"^\w[\w *]*?(\w+)\(", re.MULTILINE)
-    for name in declared.findall((RUNNER / "lumc.h").read_text()):
-        assert hasattr(library, name), name
-    for header in ("internal.h", "cuda.h", "metal.h"):
-        found = declared.findall((RUNNER / header).read_text())
-        assert found and not [name for name in found if hasattr(library, name)]
 
 
 def test_the_sources_compile_without_warnings(tmp_path: Path) -> None:
