@@ -17,7 +17,7 @@ from lumc.process import resident
 MOST_NODES = 30_000  # e-nodes of a region
 MOST_THREADS = 1024
 ENOUGH = 0.95  # of the roofline: no more is searched for
-LOOK_S = 0.2  # of the processor, between two looks at what was taken
+LOOK_S = 0.2  # of the processor, between two looks at what was taken, at most
 
 
 class Limits(NamedTuple):
@@ -43,6 +43,7 @@ def limited(what: str, extra_s: float = 0.0) -> Iterator[None]:
         return
     limits = LIMITS.get(Limits())
     seconds, start_s = limits.seconds + extra_s, time.process_time()
+    look_s = min(LOOK_S, seconds)
 
     def look(*_: object) -> None:
         if time.process_time() - start_s > seconds:
@@ -53,7 +54,7 @@ def limited(what: str, extra_s: float = 0.0) -> Iterator[None]:
 
     before = signal.signal(signal.SIGPROF, look)
     try:
-        signal.setitimer(signal.ITIMER_PROF, min(LOOK_S, seconds), LOOK_S)
+        signal.setitimer(signal.ITIMER_PROF, look_s, look_s)
         yield
     except _Exceeded as e:
         raise exceeded(what, *e.args) from None
