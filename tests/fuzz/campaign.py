@@ -14,6 +14,7 @@ import json
 import mmap
 import os
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -33,7 +34,8 @@ UNITS = {
     "native": native.TARGETS,
 }
 TURN_S = 25.0  # of one unit, then the one that is furthest behind its goal has its turn
-GRACE_S = 240.0  # that a turn may take longer: a batch of graphs is not interrupted
+GRACE_S = 240.0  # of the processor that a turn may take longer: a batch is not interrupted
+STUCK_S = 3600.0  # that a turn takes where others keep the processor, at most
 COUNTED = {"graphs": "graphs", "artifacts": "tries", "native": "runs"}
 
 
@@ -77,7 +79,8 @@ class State:
 def turn(folder: Path, unit: str, seed: int, first: int, seconds: float, modes: str) -> None:
     """Cases from a number on, for so many seconds; the last line says what was done."""
     kind, _, name = unit.partition("/")
-    end = time.monotonic() + seconds
+    end, most = time.monotonic() + seconds, int(seconds + GRACE_S)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most))
     if kind == "native":
         done = native.fuzz(folder / "native", name, seed * 1_000_003 + first, seconds)
     elif kind == "graphs":
@@ -179,11 +182,10 @@ class Campaign:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         env.setdefault("LUMC_OBJECTS", str(self.state.folder / "objects"))
         Path(env["LUMC_OBJECTS"]).mkdir(parents=True, exist_ok=True)
-        limit = seconds + GRACE_S
         try:
-            made = subprocess.run(command, capture_output=True, text=True, env=env, timeout=limit)
+            made = subprocess.run(command, capture_output=True, text=True, env=env, timeout=STUCK_S)
         except subprocess.TimeoutExpired:
-            print(f"{unit}: a turn took more than {limit:.0f} s, from {first} on", flush=True)
+            print(f"{unit}: a turn took more than {STUCK_S:.0f} s, from {first} on", flush=True)
             return {"findings": 1}
         *said, last = made.stdout.strip().split("\n")
         print("".join(f"  {s}\n" for s in said), end="", flush=True)

@@ -13,7 +13,7 @@ from lumc.codegen.cpu.running import print_running
 from lumc.codegen.cpu.skew import print_skewed
 from lumc.codegen.text.headers import NAMES
 from lumc.codegen.text.phases import array
-from lumc.codegen.text.statements import Function, bare, lines, live, new
+from lumc.codegen.text.statements import Function, Let, bare, lines, live, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, about, title
 from lumc.codegen.tile.memory import PAGE, aligned
@@ -59,9 +59,11 @@ def _arguments(w: Writer, program: ir.Program) -> None:
     w.line("(void)`args`, (void)`part`, (void)`nparts`;")
     names = [*(b.name for b in kernel.buffers), *program.packed]
     for i, name in enumerate(names):
-        const = "" if name in kernel.stored else "const "
-        if name in used:
-            w.line(f"{const}{_pointer(w, program.places[name])} = `args`[{i}];")
+        place, value = program.places[name], f"`args`[{i}]"
+        if name in kernel.stored:
+            w.line(f"{_pointer(w, place)} = {value};")
+        elif name in used:  # and may not be read after all: 0 * x of integers is no load
+            w.line(Let(f"{STORED[place.dtype]} *restrict", w.names.place(place), value))
     if size := aligned(program.scratch_bytes, PAGE):
         w.line(f"char *const `:scratch` = (char *)`args`[{len(names)}] + `part` * {size}L;")
     for place in program.places.values():
