@@ -86,5 +86,5 @@ def test_views_of_views_do_not_multiply() -> None:
         return steps(lambda: [find_regions(e) for e in g.graph().entries])
 
     for value in (False, True):
-        few, many = walked(16, value), walked(32, value)
+        few, many = walked(32, value), walked(64, value)
         assert many <= MOST * few, (few, many)
