@@ -12,6 +12,7 @@ from lumc.command.arrays import read_arrays
 from lumc.command.bundles import complete, note
 from lumc.disk.artifact import corrupt, read_text
 from lumc.errors import Exit, LumcError
+from lumc.report.words import us
 
 Figures = dict[str, Any]
 SETTING = ("entry", "device", "threads")
@@ -77,11 +78,11 @@ def figures(times: Sequence[float]) -> Figures:
 
 def said(row: Figures) -> str:
     """Figures in a line."""
-    least, most = row["median_low_us"], row["median_high_us"]
+    least, most = us(row["median_low_us"]), us(row["median_high_us"])
     parts = [f"{name} {row[name]}" for name in SETTING]
-    parts += [f"min {row['min_us']:.1f} us"]
-    parts += [f"median {row['median_us']:.1f} us ({least:.1f} to {most:.1f})"]
-    parts += [f"{name} {row[f'{name}_us']:.1f} us" for name in ("p90", "p99")]
+    parts += [f"min {us(row['min_us'])}"]
+    parts += [f"median {us(row['median_us'])} ({least} to {most})"]
+    parts += [f"{name} {us(row[f'{name}_us'])}" for name in ("p90", "p99")]
     parts += [f"{row['iterations']} samples"]
     if "ratio" in row:
         parts += [f"{row['ratio']:.3f} times the old minimum"]
