@@ -14,6 +14,11 @@ t0 f32[m:16, n:32, k:48] = mul x[m, k], w[k, n]
 t1 f32[m:16, n:32] = sum k:48 of t0[m, n, k]
 output y = t1
 """
+SQUARE = """lumc graph 1
+input x f32[16]
+t f32[m:16] = mul x[m], x[m]
+output y = t
+"""
 # minutes of trials: several kernels, none of which is at its bound at once
 LONG = """lumc graph 1
 input x f32[48, 320]

@@ -21,6 +21,7 @@ from lumc.codegen.gpu.grid import Grid
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.link import link as bundle
+from lumc.link import runners
 from lumc.link.link import metal_text
 from msl_kernels import HEADER
 
@@ -59,7 +60,7 @@ def environment(family: int = 9) -> dict[str, str]:
 
 def runner(out: Path, flags: Sequence[str] = ()) -> Path:
     """lumc-run whose Metal is the fake."""
-    sources = [str(RUNNER / f"{n}.c") for n in (*bundle.LIBRARY, "main")]
+    sources = [str(RUNNER / f"{n}.c") for n in (*runners.LIBRARY, "main")]
     fake = [f'-D{name}="{library()}"' for name in ("METAL_OBJC", "METAL_FRAMEWORK")]
     command = ["gcc", "-std=gnu11", "-O1", *WARNINGS, *flags, *fake, *sources, "-o", str(out)]
     subprocess.run([*command, "-pthread", "-ldl"], check=True)

@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 
+def told(name: str) -> str | None:
+    """The value of a variable that stands for an option that is not given: CC, NVCC, LUMC_CACHE."""
+    return os.environ.get(name) or None
+
+
 def cache_folder(chosen: str | None) -> Path:
     """Where timing records are: as told, with the project, or with the user."""
     if chosen:

@@ -11,7 +11,7 @@ class Exit(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
-    MISMATCH = 3  # verify found a difference
+    MISMATCH = 3  # verify or diff found a difference, bench a slower bundle
     UNSUPPORTED = 4  # the input uses something lumc cannot compile
     CORRUPT = 5  # a corrupt or unsafe artifact
     BUDGET = 6  # budget spent without a valid candidate
@@ -23,7 +23,8 @@ class Exit(IntEnum):
 class LumcError(Exception):
     """A problem stated once: what happened, where in the user's file, and the fix.
 
-    ``code`` is a stable identifier (``E0312``); ``exit`` is the exit code of the command.
+    ``code`` is a stable identifier (``E0312``), which 'lumc explain E0312' explains; ``what``,
+    ``where`` and ``fix`` are its lines, ``exit`` is the exit code of the command.
     """
 
     def __init__(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import atexit
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing import get_context, resource_tracker
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+SERVE = "import sys; sys.path[:] = {}; from lumc.process import serve_at; serve_at({})"
 
 CRASH, HANG = "crash", "hang"  # why there is no answer
 STOPS = (signal.SIGINT, signal.SIGTERM)  # of the user: Ctrl-C, and what ends a job
@@ -69,17 +71,23 @@ def terminate(*_: object) -> None:
 
 
 class Process:
-    """The side that asks; ``serve`` runs on the other one, with a pipe and these arguments."""
+    """The side that asks; ``serve`` runs on the other one, with a pipe and these arguments.
+
+    It is a Python of its own that knows nothing of the program here: multiprocessing would run a
+    script without a guard, or the cells of a notebook, once more.
+    """
 
     def __init__(self, serve: Callable[..., None], *arguments: Any) -> None:
-        context = get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
-        resource_tracker.ensure_running()  # it would unblock signals on its way
-        with undisturbed():
-            self.process.start()
+        from multiprocessing import Pipe
+
+        self.pipe, theirs = Pipe()
+        what = SERVE.format(sys.path, theirs.fileno())
+        how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "pass_fds": [theirs.fileno()]}
+        with theirs, undisturbed():  # -P: it starts with nothing of the current folder
+            self.process = subprocess.Popen([sys.executable, "-P", "-c", what], **how)
             _running.add(self)
-        theirs.close()
+        with suppress(OSError):  # it ended already: whoever asks hears of it
+            self.pipe.send((serve, arguments))
 
     def ask(self, question: tuple[Any, ...], seconds: float) -> Any:
         """The answer; raises Lost when there is none."""
@@ -89,13 +97,14 @@ class Process:
                 raise Lost(f"{HANG}: no answer in {seconds:g} s")
             return self.pipe.recv()
         except (EOFError, OSError):
-            self.process.join(1)
-            raise Lost(f"{CRASH}: exit code {self.process.exitcode}") from None
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
+            raise Lost(f"{CRASH}: exit code {self.process.returncode}") from None
 
     def kill(self) -> None:
         _running.discard(self)
         self.process.kill()
-        self.process.join()
+        self.process.wait()
         self.pipe.close()
 
 
@@ -104,9 +113,18 @@ _running: set[Process] = set()
 
 @atexit.register
 def _end() -> None:
-    """Before multiprocessing does it, by the SIGTERM that they do not hear, and waits for them."""
+    """Nobody is left who could ask them."""
     for process in list(_running):
         process.kill()
+
+
+def serve_at(descriptor: int) -> None:
+    """The other side's start: hears what it is to serve."""
+    from multiprocessing.connection import Connection
+
+    pipe = Connection(descriptor)
+    serve, arguments = pipe.recv()
+    serve(pipe, *arguments)
 
 
 def answers(pipe: Connection, answer: Callable[..., Any]) -> None:

@@ -30,6 +30,7 @@ t5 f32[m:16, n:32] = mul t2[m, n], t4[m]
 output y = t5
 """
 CACHE = ("--cache", "cache")
+TRIALS = ("--trials", "3", "--target-fraction", "1")
 HOSTILE = "</title></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 
@@ -42,8 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lumc = Lumc(folder)
         Path("m.lg").write_text(GRAPH)
         lumc("search", "m.lg", "-o", "m.ls")
-        wanted = ("--trials", "3", "--target-fraction", "1")
-        lumc("profile", "m.ls", "-o", "m.lp", *CACHE, *wanted)
+        lumc("profile", "m.ls", "-o", "m.lp", *CACHE, *TRIALS)
         lumc("codegen", "m.lp", "-o", "m.lk")
         lumc("link", "m.lk", "-o", "m.lb")
     return folder
@@ -53,6 +53,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(lumc: Lumc, made: Path) -> Lumc:
     shutil.copytree(made, lumc.folder, dirs_exist_ok=True)
     return lumc
+
+
+def test_a_dry_run_knows_what_was_searched(measured: Lumc) -> None:
+    before = Path("cache/records.jsonl").read_bytes()
+    call = ("compile", "m.lg", "-o", "m.lb", *CACHE, *TRIALS, "--dry-run")
+    said = measured(*call)
+    assert "1 kernels: 1 searched before" in said and "nothing would be measured" in said
+    assert "would be replaced" in said and Path("cache/records.jsonl").read_bytes() == before
 
 
 def test_explain_says_why(measured: Lumc) -> None:

@@ -121,7 +121,6 @@ def test_sigterm_at_any_moment(lumc: Lumc) -> None:
         ends[end] = ends.get(end, 0) + 1
         assert end in ("143 written", "143 nothing", "-15 nothing", "0 written"), said
         assert "Traceback" not in said and "internal error" not in said, said
-        assert not list(Path().glob("lumc-crash*"))
         check(lumc, out)
         left += litter()
     print(ends, left)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from bundles import build, compiler, every_place, mlp
-from lumc.link import link
+from lumc.link import runners
 
-RUNNER = Path(link.__file__).parent / "runner"
+RUNNER = Path(runners.__file__).parent / "runner"
 HARNESS = Path(__file__).with_name("native.c")
 TARGETS = ("plan", "npy", "manifest", "bundle")
 CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O1", "-std=gnu11")
@@ -39,7 +39,7 @@ def make(folder: Path) -> Path:
         for name, data in first_inputs(target, (product, places)):
             (corpus / name).write_bytes(data)
     objects = []
-    for name in link.LIBRARY:  # coverage is of what is tested
+    for name in runners.LIBRARY:  # coverage is of what is tested
         objects.append(folder / f"{name}.o")
         source, traced = str(RUNNER / f"{name}.c"), "-fsanitize-coverage=trace-pc"
         cc(traced, "-c", source, "-o", str(objects[-1]))

@@ -16,9 +16,9 @@ from bundles import build, compiler
 from fake_gpu import environment
 from gpu_bundles import Emulator, counter, gpu_mlp, says_arch
 from lumc.bundle import manifest
-from lumc.link import link
+from lumc.link import runners
 
-RUNNER = Path(link.__file__).parent / "runner"
+RUNNER = Path(runners.__file__).parent / "runner"
 NO_DRIVER = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
 
 
@@ -185,7 +185,7 @@ def test_under_the_sanitizers(made: tuple[Path, Any], tmp_path: Path) -> None:
     path, reference = made
     program = tmp_path / "lumc-run"
     flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-Werror")
-    sources = [str(RUNNER / f"{n}.c") for n in (*link.LIBRARY, "main")]
+    sources = [str(RUNNER / f"{n}.c") for n in (*runners.LIBRARY, "main")]
     words = [*compiler().command, "-std=gnu11", "-Wall", "-Wextra", *flags, *sources]
     subprocess.run([*words, "-o", str(program), "-pthread", "-ldl"], check=True)
     copy = shutil.copytree(path, tmp_path / "m.lb")

@@ -11,7 +11,7 @@ import pytest
 
 import fake_metal
 from bundles import compiler
-from lumc.link import link, mac
+from lumc.link import link, mac, runners
 from lumc.link.link import TargetCode, Tools
 
 needs_zig = pytest.mark.skipif(
@@ -67,7 +67,7 @@ def test_a_signed_program_for_arm64_that_needs_the_system_only(tmp_path: Path) -
     with pytest.raises(AssertionError):
         check_signature(data[:4096] + b"\1" + data[4097:], found[kinds.index(CODE_SIGNATURE)][1])
     # the same bytes again
-    link.compile_mac_runner.cache_clear()
+    runners.compile_mac_runner.cache_clear()
     again = fake_metal.link(fake_metal.counter(), tmp_path / "again.lb", tmp_path)
     assert (again / mac.NAME).read_bytes() == data
 

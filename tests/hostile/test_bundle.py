@@ -19,10 +19,10 @@ from lumc.bundle import manifest
 from lumc.bundle.restore import weight_reader
 from lumc.bundle.unpack import unpack
 from lumc.errors import Exit, LumcError
-from lumc.link import link
+from lumc.link import runners
 from lumc.runtime.cpu import Bundle
 
-RUNNER = Path(link.__file__).parent / "runner"
+RUNNER = Path(runners.__file__).parent / "runner"
 ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-std=gnu11")
 
 
@@ -38,7 +38,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """lumc-run under the sanitizers."""
     out = tmp_path_factory.mktemp("asan") / "lumc-run"
-    sources = [str(RUNNER / f"{n}.c") for n in (*link.LIBRARY, "main")]
+    sources = [str(RUNNER / f"{n}.c") for n in (*runners.LIBRARY, "main")]
     command = [*compiler().command, *ASAN, *sources, "-o", str(out), "-pthread", "-ldl"]
     subprocess.run(command, check=True)
     return out

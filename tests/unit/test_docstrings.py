@@ -174,8 +174,8 @@ def raised(known: Known, start: Place) -> dict[str, Place]:
                     used += named(known, module, x)
                 case ast.Attribute(value=ast.Name(id=x), attr=attr) if x in local:
                     used += method(known, module, local[x], attr)
-                case ast.Attribute(value=ast.Name(id=x), attr=attr):
-                    used += named(known, ".".join(known[module].imported.get(x, ())), attr)
+                case ast.Attribute(value=ast.Name(id=x), attr=attr) if x in known[module].imported:
+                    used += named(known, ".".join(known[module].imported[x]), attr)
             nodes += parts(node)
         todo += [u for u in dict.fromkeys(used) if u not in seen]
         seen.update(used)

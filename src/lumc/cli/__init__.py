@@ -7,53 +7,80 @@ import os
 import signal
 import sys
 import warnings
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from lumc import __version__
-from lumc.cli import bundles, cache, passes, reduce, reports
-from lumc.cli.options import Number
+from lumc.cli import bundles, cache, help, passes, reduce, reports
+from lumc.cli.options import Number, voiced
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits
 from lumc.process import STOPS, Terminated, is_terminated, terminate
+from lumc.voice import VOICE, WARNING, say_error
 
 
 def main() -> None:
     """Run the command line; every failure is one message and the right exit code."""
-    warnings.showwarning = lambda message, *_: click.echo(f"warning: {message}", err=True)
+    warnings.showwarning = lambda message, *_: VOICE.get().say(0, f"{WARNING}{message}")
     write_all()
     signal.signal(signal.SIGTERM, terminate)
     try:
-        code = commands.main(standalone_mode=False)
+        code = commands.main(prog_name="lumc", standalone_mode=False)
         ignore_stops()  # it is done: too late for ^C
         if sys.stdout:
             sys.stdout.flush()
         sys.exit(Exit.TERMINATED if is_terminated() else code or 0)
     except LumcError as e:
-        click.echo(str(e), err=True)
+        say_error(e)
         leave(e.exit)
     except (click.exceptions.Abort, Terminated):
         ignore_stops()  # one more finds nothing left to interrupt
-        click.echo("terminated" if is_terminated() else "interrupted", err=True)
+        say_error("terminated" if is_terminated() else "interrupted")
         sys.exit(Exit.TERMINATED if is_terminated() else Exit.INTERRUPTED)
-    except click.ClickException as e:
+    except click.exceptions.NoArgsIsHelpError as e:
         e.show()
         sys.exit(e.exit_code)
-    except BrokenPipeError:  # the reader went away, as in `lumc show x | head`
+    except click.ClickException as e:
+        say_error(misused(e))
+        sys.exit(e.exit_code)
+    except (BrokenPipeError, ReaderLeft):  # as in `lumc show x | head`
         leave(Exit.OK)
     except Exception as e:
         from lumc.report.log import unexpected
 
-        click.echo(unexpected(e, sys.argv), err=True)
+        say_error(unexpected(e, sys.argv))
         leave(Exit.FAILED)
+
+
+def misused(e: click.ClickException) -> LumcError:
+    """What click says of a wrong call."""
+    ctx = e.ctx if isinstance(e, click.UsageError) else None
+    path = ctx.command_path if ctx else "lumc"
+    what = " ".join(e.format_message().split()).removesuffix(".")
+    what = what[:1].lower() + what[1:]
+    return LumcError("E0211", f"{path}: {what}", fix=f"{path} --help", exit=Exit.USAGE)
+
+
+class ReaderLeft(Exception):
+    """Nobody reads stdout any more: no error here, where click makes exit code 1 of it."""
+
+
+class Commands(click.Group):
+    """The group of all commands."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderLeft from None
 
 
 def write_all() -> None:
     """Without a buffer (PYTHONUNBUFFERED) Python takes no notice when a full disk takes only a part
     of a text: a buffer does. It is written at the end of every line."""
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
-        how = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
+        how: dict[str, Any] = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
         buffer = io.BufferedWriter(sys.stdout.buffer)
         sys.stdout = io.TextIOWrapper(buffer, line_buffering=True, **how)
 
@@ -73,7 +100,9 @@ def ignore_stops() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="lumc")
 @click.option(
     "--max-seconds",
@@ -99,7 +128,8 @@ def commands(max_seconds: float | None, max_gb: float | None) -> None:
 for command in (
     *(passes.import_, passes.search, passes.profile, passes.codegen, passes.link, passes.compile_),
     *(bundles.run, bundles.verify, bundles.bench),
-    *(reports.show, reports.explain, reports.report, reports.targets, reports.doctor),
-    *(reduce.reduce_, cache.cache),
+    *(reports.show, reports.diff, reports.explain, reports.report, reports.targets, reports.doctor),
+    *(reduce.reduce_, cache.cache, help.completion, help.man),
 ):
     commands.add_command(command)
+voiced(commands)

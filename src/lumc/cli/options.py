@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
+from lumc.voice import VOICE, voice
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -19,6 +22,15 @@ class Number(click.FloatRange):
         if not isfinite(found):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return found
+
+
+def thread_counts(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
+    """Numbers of threads, with commas between."""
+    parts = value.split(",")
+    if not all(p.isdecimal() and 1 <= int(p) <= MOST_THREADS for p in parts):
+        what = f"{value!r}: expected numbers from 1 to {MOST_THREADS}, with commas between."
+        raise click.BadParameter(what)
+    return tuple(map(int, parts))
 
 
 def options(*names: str) -> Callable[[F], F]:
@@ -73,7 +85,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         "--target-fraction",
         "fraction",
         type=Number(0, 1),
-        default=0.95,
+        default=ENOUGH,
         show_default=True,
         help="Of the roofline, where a kernel is good enough; 1: nowhere.",
     ),
@@ -104,7 +116,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "entry": click.option("--entry", default="", help="Default: the first entry."),
     "threads": click.option(
-        "--threads", type=click.IntRange(1, 1024), default=1, show_default=True
+        "--threads", type=click.IntRange(1, MOST_THREADS), default=1, show_default=True
     ),
     "device": click.option(
         "--device",
@@ -126,12 +138,38 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "limits": click.option(
         "--max-nodes",
         type=click.IntRange(1),
-        default=30_000,
+        default=MOST_NODES,
         show_default=True,
         help="E-nodes.",
     ),
-    "zip": click.option("--zip", "as_zip", is_flag=True, help="Write one file, not a folder."),
+    "emit": click.option(
+        "--emit",
+        type=click.Choice(["bundle", "zip", "c", "static"]),
+        default="bundle",
+        show_default=True,
+        help="A folder for lumc-run, the same as one file, plain C with a CMakeLists.txt, or an "
+        "archive (.a) with its header: the last two need nothing of lumc.",
+    ),
+    "zip": click.option("--zip", "as_zip", is_flag=True, help="The same as --emit zip."),
 }
+
+
+def hear(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """-q and --log-json, before or behind the name of a command, or both."""
+    said = ctx.meta.setdefault(__name__, {})
+    said[param.name] = value or said.get(param.name, False)
+    VOICE.set(voice(**said))
+
+
+def voiced(command: click.Command) -> None:
+    """Give a command, and those of a group, the options that say how messages are said."""
+    shared: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": hear}
+    quiet, log_json = "Say only what went wrong.", "Messages on stderr as JSON, one object a line."
+    command.params.append(click.Option(["-q", "--quiet"], help=quiet, **shared))
+    command.params.append(click.Option(["--log-json"], help=log_json, **shared))
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        voiced(inner)
+
 
 PROFILE = [
     "estimate",

@@ -19,6 +19,13 @@ def profile_options(cache: str | None, **chosen: Any) -> ProfileOptions:
     return ProfileOptions(cache=cache_folder(cache), **chosen)
 
 
+def form(emit: str, as_zip: bool) -> str:
+    """What is written: bundle, zip, c or static."""
+    if as_zip and emit not in ("bundle", "zip"):
+        raise click.UsageError(f"--zip and --emit {emit} are two forms: choose one.")
+    return "zip" if as_zip else emit
+
+
 @click.command("import")
 @click.argument("source", metavar="FOLDER|MODEL.onnx|SCRIPT.py:FUNCTION")
 @options("out", "dim")
@@ -41,13 +48,14 @@ def import_(
     are read.
     """
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
-    wanted = passes.Precision(dtype, weights)
+    wanted = Precision(dtype, weights)
     passes.import_model(source, output, dims, copy_weights, wanted, verbose)
 
 
 @click.command()
-@options("input", "out", "target", "dim", "dtype", "weights", "limits", "seed", "verbose")
+@options("input", "out", "target", "dim", "dtype", "weights", "limits", "verbose")
 def search(
     source: str,
     output: str,
@@ -56,14 +64,14 @@ def search(
     dtype: str | None,
     weights: str | None,
     max_nodes: int,
-    seed: int,
     verbose: int,
 ) -> None:
     """Find equivalent programs: .lg in, .ls search space out."""
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
-    wanted = passes.Precision(dtype, weights)
-    passes.search(source, output, target, dims, wanted, max_nodes, seed, verbose)
+    wanted = Precision(dtype, weights)
+    passes.search(source, output, target, dims, wanted, max_nodes, verbose)
 
 
 @click.command()
@@ -93,10 +101,11 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
 @click.command()
 @click.argument("sources", metavar="[FILE|-]...", nargs=-1)
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
-@options("zip", "cc", "nvcc", "allow", "verbose")
+@options("emit", "zip", "cc", "nvcc", "allow", "verbose")
 def link(
     sources: tuple[str, ...],
     output: str,
+    emit: str,
     as_zip: bool,
     cc: str | None,
     nvcc: str | None,
@@ -107,18 +116,21 @@ def link(
 
     Kernels are code: link only those of people whose programs you would run.
     Several .lk files of one graph, each for another target, make one bundle that runs on all.
+    With --emit c or static, -o is a folder, whose name is the prefix of all names in C.
     """
     from lumc.command import passes
 
     compilers = passes.Compilers(cc, nvcc, objects_folder())
-    passes.link(sources or ("-",), output, as_zip, compilers, allowed, verbose)
+    passes.link(sources or ("-",), output, form(emit, as_zip), compilers, allowed, verbose)
 
 
 @click.command("compile")
 @options("input")
 @click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
-@options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "zip")
+@options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "emit", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
 @options("allow", "trace", "verbose")
 def compile_(
     source: str,
@@ -128,18 +140,30 @@ def compile_(
     dtype: str | None,
     weights: str | None,
     max_nodes: int,
+    emit: str,
     as_zip: bool,
     save_temps: str | None,
+    dry_run: bool,
+    as_json: bool,
     allowed: tuple[str, ...],
     trace: str | None,
     verbose: int,
     **chosen: Any,
 ) -> None:
-    """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle."""
+    """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle, or to plain C."""
     from lumc.command import passes
+    from lumc.frontend.precision import Precision
 
-    measuring, kept = profile_options(**chosen), objects_folder()
+    measuring, kept, emit = profile_options(**chosen), objects_folder(), form(emit, as_zip)
     how = passes.CompileOptions(
-        measuring, target, dims, max_nodes, as_zip, save_temps, kept, allowed, verbose, trace
+        measuring, target, dims, max_nodes, emit, save_temps, kept, allowed, verbose, trace
     )
-    passes.compile_model(source, output, how, passes.Precision(dtype, weights))
+    wanted = Precision(dtype, weights)
+    if as_json and not dry_run:
+        raise click.UsageError("--json tells of a --dry-run; a log is --log-json.")
+    if dry_run:
+        from lumc.command import dry_run as dry
+
+        dry.tell(source, output, how, wanted, as_json)
+    else:
+        passes.compile_model(source, output, how, wanted)

@@ -31,7 +31,7 @@ def show(
 
 
 @click.command()
-@options("input")
+@click.argument("source", metavar="[FILE|CODE|-]", default="-")
 @click.option("--kernel", metavar="NAME", help="Only this kernel: its name or its key.")
 @click.option("--best", metavar="FILE|-", help="Write the best configuration as records instead.")
 @options("cache", "json")
@@ -39,15 +39,35 @@ def explain(
     source: str, kernel: str | None, best: str | None, cache: str | None, as_json: bool
 ) -> None:
     """Say why a plan is as it is: .lp in (or .lk, .lb with the plan beside it; .ls: an estimate).
+    Of the code of an error, such as E0312, say what it means.
 
     For every kernel: what it computes, how it runs, its time and roofline, which laws led to it,
     which candidates lost and by how much, and why the search ended. Losing candidates come from
     the records, laws from the .ls beside the plan. The records that --best writes make the same
     plan on an equal machine: 'lumc cache merge' takes them, 'lumc compile --frozen' uses them.
     """
+    from lumc.report import codes
     from lumc.report import explain as report
 
+    if codes.IS_CODE.fullmatch(source):
+        codes.explain(source, as_json)
+        return
     report.explain(source, kernel, best, cache_folder(cache), as_json)
+
+
+@click.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@options("json")
+def diff(a: str, b: str, as_json: bool) -> None:
+    """Say what differs between two artifacts of one kind; exit code 3 if anything does.
+
+    Of graphs the nodes that differ, whatever they are called; of plans kernels, schedules and
+    times; of bundles what the manifest says, and the files.
+    """
+    from lumc.report import diff as report
+
+    report.diff(a, b, as_json)
 
 
 @click.command()
@@ -65,12 +85,12 @@ def report(source: str, output: str, cache: str | None) -> None:
 
 
 @click.command()
-@options("nvcc", "json")
-def targets(nvcc: str | None, as_json: bool) -> None:
-    """List the targets, and which of them this machine can run."""
+@options("cc", "nvcc", "json")
+def targets(cc: str | None, nvcc: str | None, as_json: bool) -> None:
+    """List the targets: which of them can be built and run on this machine."""
     from lumc.report import machine
 
-    machine.targets(nvcc, as_json)
+    machine.targets(nvcc, as_json, cc)
 
 
 @click.command()

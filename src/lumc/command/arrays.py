@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -130,7 +130,7 @@ def write_arrays(path: str, arrays: Mapping[str, np.ndarray]) -> None:
         sys.stdout.buffer.flush()
     elif path.endswith(".npz"):
         with atomic(path) as f:
-            np.savez(f, **arrays)
+            np.savez(f, **dict[str, Any](arrays))
     elif len(arrays) == 1:
         with atomic(path) as f:
             np.save(f, next(iter(arrays.values())))

@@ -1,4 +1,4 @@
-"""What ``run``, ``verify`` and ``bench`` do with a bundle."""
+"""What ``run`` and ``verify`` do with a bundle."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from lumc.command.judge import (
 )
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType, to_bf16
+from lumc.voice import VOICE
 
 if TYPE_CHECKING:
     from lumc.command.bisect import Difference
@@ -66,7 +67,7 @@ def complete(graph: Graph, entry: str, given: Arrays, seed: int) -> Arrays:
 
 
 def note(line: str) -> None:
-    print(line, file=sys.stderr)
+    VOICE.get().say(0, line)
 
 
 def run(
@@ -205,41 +206,3 @@ def common_outputs(
         where = f"theirs: {', '.join(theirs)}; the bundle's: {', '.join(names)}"
         raise LumcError("E0607", what, where=where, exit=Exit.USAGE)
     return references
-
-
-def bench(
-    path: str,
-    inputs: tuple[str, ...],
-    seconds: float,
-    entry: str,
-    threads: int,
-    seed: int,
-    as_json: bool,
-    device: str = "",
-) -> None:
-    """``lumc bench``: minimum, median and 90th percentile of the times of single runs."""
-    from lumc.bundle.unpack import opened
-    from lumc.runtime.choose import open_bundle
-
-    with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
-        entry = entry or bundle.entries[0]
-        given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        arrays = complete(graph_of(folder), entry, given, seed)
-        times = sorted(bundle.bench(arrays, entry=entry, threads=threads, seconds=seconds))
-    figures = {
-        "entry": entry,
-        "device": bundle.device,
-        "threads": threads,
-        "min_us": times[0],
-        "median_us": times[len(times) // 2],
-        "p90_us": times[min(len(times) - 1, len(times) * 9 // 10)],
-        "iterations": len(times),
-    }
-    if as_json:
-        print(json.dumps(figures))
-    else:
-        print(
-            " · ".join(
-                f"{k} {v:.1f}" if isinstance(v, float) else f"{k} {v}" for k, v in figures.items()
-            )
-        )

@@ -6,6 +6,7 @@ same bytes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lumc.codegen.code import Code
     from lumc.codegen.tile.passes import Watch
     from lumc.codegen.tile.program import Program
+    from lumc.frontend.api.model import Model
     from lumc.graph.graph import Graph
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
@@ -91,6 +93,14 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 
+def check_output(output: str) -> None:
+    """Artifacts of JSON are for files and pipes. Raises E0202, and E0203 for a terminal."""
+    if output == "-" and sys.stdout and sys.stdout.isatty():
+        what, fix = "the artifact is no text for a terminal", "-o FILE, or a pipe: | lumc show"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    artifact.check_writable(output)
+
+
 def search(
     source: str,
     output: str,
@@ -98,12 +108,11 @@ def search(
     dims: tuple[str, ...],
     wanted: Precision,
     max_nodes: int,
-    seed: int,
     verbose: int,
 ) -> None:
     """``lumc search``."""
     log = Log(verbose)
-    artifact.check_writable(output)
+    check_output(output)
     with log.step("read"):
         graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
     with log.step("search"):
@@ -148,7 +157,7 @@ def profile(
     source: str, output: str, options: ProfileOptions, verbose: int, trace: str | None = None
 ) -> None:
     """``lumc profile``."""
-    artifact.check_writable(output)
+    check_output(output)
     with traced("profile", verbose, trace) as log:
         with log.step("read"):
             space, digest = files.space_from_text(*artifact.read_text(source), source)
@@ -180,6 +189,7 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
     from lumc.codegen.generate import generate
 
     log = Log(verbose)
+    check_output(output)
     with log.step("read"):
         plan, digest = files.plan_from_text(*artifact.read_text(source), source)
     with log.step("codegen"):
@@ -199,7 +209,7 @@ class Compilers:
 def link(
     sources: Sequence[str],
     output: str,
-    as_zip: bool,
+    emit: str,
     compilers: Compilers,
     allowed: Sequence[str],
     verbose: int,
@@ -211,22 +221,30 @@ def link(
     for (code, _), source in zip(parts, sources, strict=True):
         files.require_near(code.graph, source, allowed)
     with log.step("link"):
-        write_bundle(parts, output, as_zip, compilers)
+        write_bundle(parts, output, emit, compilers)
 
 
 def write_bundle(
-    codes: Sequence[tuple[Code, str]], output: str, as_zip: bool, compilers: Compilers
+    codes: Sequence[tuple[Code, str]], output: str, emit: str, compilers: Compilers
 ) -> None:
-    """Link codes, each with the digest of its ``.lk``, into one bundle."""
+    """Link codes, each with the digest of its ``.lk``, into one bundle, or into plain C."""
     from lumc.disk.weights import overflowing
     from lumc.link import cuda
+    from lumc.link.emit import emit_archive, emit_c
     from lumc.link.link import TargetCode, Tools, link
     from lumc.link.toolchain import find
 
+    parts = [TargetCode(code, digest) for code, digest in codes]
+    out, base = Path(output), Path.cwd()
+    if emit == "c":
+        emit_c(parts, out, base)
+        return
     kept, needed = compilers.objects, any(code.target.kind == "cuda" for code, _ in codes)
     tools = Tools(find(compilers.cc, kept), cuda.find(compilers.nvcc, kept) if needed else None)
-    parts = [TargetCode(code, digest) for code, digest in codes]
-    for note in link(parts, Path(output), Path.cwd(), tools, single=as_zip):
+    if emit == "static":
+        emit_archive(parts, out, base, tools)
+        return
+    for note in link(parts, out, base, tools, single=emit == "zip"):
         Log()(0, f"note: {note}")
     for weight, count in overflowing(codes[0][0].graph, Path.cwd()):
         Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
@@ -240,7 +258,7 @@ class CompileOptions:
     target: str
     dims: tuple[str, ...]
     max_nodes: int
-    as_zip: bool
+    emit: str  # bundle, zip, c or static
     save_temps: str | None
     objects: Path | None  # where compiled objects are kept
     allowed: tuple[str, ...]  # folders of weights, besides that of the graph
@@ -249,14 +267,10 @@ class CompileOptions:
 
 
 def compile_model(
-    source: str, output: str, options: CompileOptions, wanted: Precision = Precision()
+    source: str | Model, output: str, options: CompileOptions, wanted: Precision = Precision()
 ) -> None:
     """``lumc compile``: the passes in a row; bytes are those of the single commands."""
-    from lumc.link.link import check_replaceable
-
-    parse_seconds(options.profile.budget)
-    artifact.check_writable(output, folder=True)
-    check_replaceable(Path(output))
+    checked(output, options)
     with scratch() as folder:
         keep = Path(options.save_temps) if options.save_temps else None
         if keep:
@@ -265,9 +279,21 @@ def compile_model(
         with traced("compile", options.verbose, options.trace) as log:
             with log.step("read"):
                 made = (keep or folder) / f"{stem}.lg"
-                graph = _graph_from_anything(source, made, options)
+                graph = graph_from_anything(source, made, options)
                 graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
+
+
+def checked(output: str, options: CompileOptions) -> None:
+    """What can be refused before anything is done. Raises E0202, E0203, E0703, E0711."""
+    from lumc.link import emit, link
+
+    parse_seconds(options.profile.budget)
+    artifact.check_writable(output, folder=True)
+    as_text = options.emit in ("c", "static")
+    (emit if as_text else link).check_replaceable(Path(output))
+    if as_text:
+        emit.require_one_cpu(parse_targets(options.target))
 
 
 def _compile(
@@ -282,7 +308,7 @@ def _compile(
     log.target = ""
     with log.step("link"):
         chosen = Compilers(options.profile.cc, options.profile.nvcc, options.objects)
-        write_bundle(codes, output, options.as_zip, chosen)
+        write_bundle(codes, output, options.emit, chosen)
 
 
 def parse_targets(text: str) -> list[str]:
@@ -314,9 +340,12 @@ def _code_for(
     return code, _keep(code, digest, keep, f"{stem}.lk")
 
 
-def _graph_from_anything(source: str, made: Path, options: CompileOptions) -> Graph:
-    """A graph file, or whatever ``import`` reads, imported to ``made``."""
+def graph_from_anything(source: str | Model, made: Path, options: CompileOptions) -> Graph:
+    """A graph file, or whatever ``import`` reads, imported to ``made``; from Python, a model."""
     dims = parse_dims(options.dims)
+    if not isinstance(source, str):
+        source.save(str(made), dims)
+        return files.read_graph(str(made), {})
     if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, options.allowed)

@@ -16,6 +16,7 @@ from lumc.report.log import Log, interruptible
 if TYPE_CHECKING:
     from lumc.kernel.target import Target
     from lumc.link.toolchain import Toolchain
+    from lumc.profile.ledger import Ledger
     from lumc.profile.measure import Bench
     from lumc.profile.session import Progress
     from lumc.report.trace import Trace
@@ -107,7 +108,9 @@ def say_origin(
 def why_untimed(target: Target, nvcc: str | None) -> str:
     """What keeps candidates for a target from being timed on this machine."""
     if target.kind == "cpu":
-        return ""
+        from lumc.link.cross import why_not_here
+
+        return why_not_here(target)
     if target.kind != "cuda":
         return "only CPUs and NVIDIA GPUs are timed"
     from lumc.link import cuda
@@ -129,16 +132,30 @@ def _tune(
     log: Log,
 ) -> tuple[Plan, int | None]:
     """The plan, and how many trials were made; None if every kernel was searched before."""
-    from lumc.link.toolchain import find
     from lumc.profile import phases
+    from lumc.profile.session import Session
+
+    ledger, bench = opened_ledger(space, options, partial(log, 1), log.trace)
+    try:
+        settled = not ledger.missing(ledger.is_settled)
+        plan = phases.profile(Session(ledger, bench, stopped, say))
+        return plan, None if settled else ledger.measured
+    finally:
+        ledger.records.close()
+
+
+def opened_ledger(
+    space: Space, options: ProfileOptions, say: Callable[[str], None], trace: Trace | None = None
+) -> tuple[Ledger, Callable[[], Bench]]:
+    """What is known of the kernels on this machine, and what can time them. Close its records."""
+    from lumc.link.toolchain import find
     from lumc.profile.ledger import Ledger, Options
     from lumc.profile.records import Records, Setting
-    from lumc.profile.session import Session
 
     cpu = space.target.machine == "cpu"
     target = replace(space.target, threads=options.threads if cpu else 1)
     tools = find(options.cc)
-    device = _cpu(target, tools, log.trace) if cpu else _gpu(target, tools, options.nvcc)
+    device = _cpu(target, tools, trace) if cpu else _gpu(target, tools, options.nvcc)
     records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
     wanted = Options(
         budget_s=parse_seconds(options.budget),
@@ -149,14 +166,11 @@ def _tune(
         allow_estimate=options.allow_estimate,
         cache_bytes=device.cache_bytes,
     )
-    space = replace(space, target=target)
     try:
-        ledger = Ledger(space, wanted, records, partial(log, 1))
-        settled = not ledger.missing(ledger.is_settled)
-        plan = phases.profile(Session(ledger, device.bench, stopped, say))
-        return plan, None if settled else ledger.measured
-    finally:
+        return Ledger(replace(space, target=target), wanted, records, say), device.bench
+    except BaseException:
         records.close()
+        raise
 
 
 class Device(NamedTuple):

@@ -10,7 +10,8 @@ from lumc.graph.ops import DType
 
 @dataclass(frozen=True)
 class Tensor:
-    """Elements of one dtype (bf16 travels as its uint16 bits) under a name, row-major."""
+    """Elements of one dtype under a name, row-major: ``name``, ``dtype``, ``shape``. What numpy has
+    for a dtype is ``dtype.numpy``: bf16 travels as its uint16 bits."""
 
     name: str
     dtype: DType

@@ -60,11 +60,12 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         lines.append("")
         if [e.name for e in graph.entries] != ["main"]:
             lines.append(f"entry {entry.name}")
-        lines += _entry_lines(entry)
+        lines += entry_lines(entry)
     return "\n".join(lines) + "\n"
 
 
-def _entry_lines(entry: Entry) -> Iterator[str]:
+def entry_lines(entry: Entry) -> Iterator[str]:
+    """A line for each input, node, output and update."""
     yield from (_leaf_text(i) for i in entry.inputs)
     yield from (node_text(n) for n in entry.nodes)
     yield from (f"output {name} = {value.name}" for name, value in entry.outputs)

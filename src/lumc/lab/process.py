@@ -42,7 +42,7 @@ class Candidates(Process):
 def build_timer(tools: Toolchain, folder: Path) -> str:
     """The shared object that runs and times: the pool of the bundle's runner, and timer.c."""
     runner = files("lumc.link") / "runner"
-    sources = [runner / n for n in ("internal.h", "lumc.h", "pool.c")]
+    sources = [runner / n for n in ("glibc.h", "internal.h", "lumc.h", "pool.c")]
     for source in (*sources, files("lumc.lab") / "timer.c"):
         (folder / source.name).write_bytes(source.read_bytes())
     objects = compile_objects(tools, folder, ["pool.c", "timer.c"], RUNNER_FLAGS)

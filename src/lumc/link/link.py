@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +24,9 @@ from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
-from lumc.link import cuda, mac, toolchain, trial
-from lumc.link.toolchain import KERNEL_FLAGS, RUNNER_FLAGS, Toolchain, compile_objects, link_objects
-
-# of runner/, and main for lumc-run
-LIBRARY = (
-    *("cpu", "cuda", "cuda_driver", "cuda_memory", "features", "files", "memory"),
-    *("metal", "metal_framework", "model", "npy", "plan", "pool", "sha256"),
-)
+from lumc.link import cross, cuda, runners, toolchain, trial
+from lumc.link.runners import write
+from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
 
 
 class TargetCode(NamedTuple):
@@ -63,27 +56,28 @@ def link(
     """
     given = in_order(given)
     codes = share_packings([p.code for p in given])
+    compilers = [cross.for_target(tools.c, code.target) for code in codes]
     with staged(out, single) as folder:
         rows = [
-            BUILDERS[code.target.kind](code, folder / "kernels" / slug(code), tools)
-            for code in codes
+            BUILDERS[code.target.kind](code, folder / "kernels" / slug(code), tools._replace(c=c))
+            for code, c in zip(codes, compilers, strict=True)
         ]
-        build_runner(folder, tools.c)
+        runners.build(folder, compilers, tools.c)
         for_mac = any(code.target.kind == "metal" for code in codes)
-        notes = build_mac_runner(folder, tools.c) if for_mac else []
+        notes = runners.build_mac(folder, tools.c) if for_mac else []
         with fields("kernels"):
             layout = store_weights(codes, folder / "weights.safetensors", base)
             recipes = packed_at_load(codes)
             for code, row in zip(codes, rows, strict=True):
                 place = planfile.loading(code, layout, recipes)
                 data = planfile.encode(code, slug(code), row["arch"], row["features"], place)
-                _write(folder / "plan" / f"{slug(code)}.bin", data)
-        _write(folder / "graph.lg", graph_text(codes[0]).encode())
+                write(folder / "plan" / f"{slug(code)}.bin", data)
+        write(folder / "graph.lg", graph_text(codes[0]).encode())
         body = describe(codes, [p.input for p in given], rows)
         names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
-        _write(folder / manifest.NAME, text.encode())
+        write(folder / manifest.NAME, text.encode())
         trial.run_once(folder)
     return notes
 
@@ -143,9 +137,10 @@ def rename(code: Code, new: Mapping[str, str]) -> Code:
 
 
 @contextmanager
-def staged(out: Path, single: bool) -> Iterator[Path]:
-    """A folder that becomes ``out`` when the block ends without an exception."""
-    check_replaceable(out)
+def staged(out: Path, single: bool, check: Callable[[Path], None] | None = None) -> Iterator[Path]:
+    """A folder that becomes ``out`` when the block ends without an exception; ``check`` says what
+    it may replace, bundles if nothing is said."""
+    (check or check_replaceable)(out)
     try:
         with scratch(out.parent) as hidden:
             new = hidden / "bundle"
@@ -198,20 +193,21 @@ def graph_text(code: Code) -> str:
 
 def build_cpu(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, objects and the shared object of all kernels; what the manifest says of it."""
-    _write(folder / "lumc_kernel.h", code.header.encode())
+    write(folder / "lumc_kernel.h", code.header.encode())
     sources = write_sources(code, folder, ".c")
     flags = (*KERNEL_FLAGS, *code.target.flags)
     objects = compile_objects(tools.c, folder, sources, flags)
     link_objects(tools.c, folder, objects, "kernels.so", ("-shared", "-lm"))
     defined = toolchain.macros(tools.c, code.target.flags)
-    needs = list(toolchain.features(defined))
-    return {"name": slug(code), "arch": toolchain.architecture(defined), "features": needs}
+    arch, needs = toolchain.architecture(defined), list(toolchain.features(defined))
+    cross.check(folder / "kernels.so", arch, code.target, tools.c)
+    return {"name": slug(code), "arch": arch, "features": needs}
 
 
 def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, an image of all kernels for every architecture, and PTX."""
     compiler = tools.cuda or cuda.find(kept=tools.c.kept)
-    _write(folder / "lumc_dev.h", code.header.encode())
+    write(folder / "lumc_dev.h", code.header.encode())
     write_sources(code, folder, ".cu")
     unit = folder / "kernels.cu"  # NVRTC and nvcc take longer for many small ones
     unit.write_text("\n".join(k.source for k in code.kernels))
@@ -229,7 +225,7 @@ def metal_text(code: Code) -> str:
 def build_metal(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     """Sources, and the text of all of them, which the GPU's own compiler translates."""
     write_sources(code, folder, ".metal")
-    _write(folder / "kernels.metal", metal_text(code).encode())
+    write(folder / "kernels.metal", metal_text(code).encode())
     return {"name": slug(code), "arch": code.target.arch, "features": []}
 
 
@@ -242,56 +238,17 @@ BUILDERS: Mapping[str, Callable[[Code, Path, Tools], dict[str, Any]]] = {
 
 def write_sources(code: Code, folder: Path, end: str) -> list[str]:
     for kernel in code.kernels:
-        _write(folder / f"{kernel.symbol}{end}", kernel.source.encode())
+        write(folder / f"{kernel.symbol}{end}", kernel.source.encode())
     return [f"{k.symbol}{end}" for k in code.kernels]
-
-
-def build_runner(folder: Path, tools: Toolchain) -> None:
-    """bin/lumc-run, lib/liblumc.so and include/lumc.h."""
-    for name, data in compile_runner(tools).items():
-        _write(folder / name, data)
-    (folder / "bin" / "lumc-run").chmod(0o755)
-
-
-def build_mac_runner(folder: Path, tools: Toolchain) -> list[str]:
-    """bin/lumc-run-macos-arm64; without its compiler only a note."""
-    compiler = mac.compiler(tools.kept)
-    if compiler is None:
-        return [mac.LEFT_OUT]
-    _write(folder / mac.NAME, compile_mac_runner(compiler))
-    (folder / mac.NAME).chmod(0o755)
-    return []
-
-
-@contextmanager
-def runner_objects(tools: Toolchain) -> Iterator[tuple[Path, list[str]]]:
-    """A folder with the objects of the runner, that of main last."""
-    with scratch() as folder:
-        for source in (files("lumc.link") / "runner").iterdir():
-            _write(folder / source.name, source.read_bytes())
-        names = [f"{n}.c" for n in (*LIBRARY, "main")]
-        yield folder, compile_objects(tools, folder, names, RUNNER_FLAGS)
-
-
-@cache
-def compile_runner(tools: Toolchain) -> Mapping[str, bytes]:
-    """The files that are the same in every bundle that this compiler makes."""
-    with runner_objects(tools) as (folder, objects):
-        link_objects(tools, folder, objects[:-1], "liblumc.so", ("-shared", "-pthread", "-ldl"))
-        link_objects(tools, folder, objects, "lumc-run", ("-pthread", "-ldl"))
-        made = {"lib": "liblumc.so", "bin": "lumc-run", "include": "lumc.h"}
-        return {f"{place}/{n}": (folder / n).read_bytes() for place, n in made.items()}
-
-
-@cache
-def compile_mac_runner(tools: Toolchain) -> bytes:
-    with runner_objects(tools) as (folder, objects):
-        link_objects(tools, folder, objects, "lumc-run", ())
-        return (folder / "lumc-run").read_bytes()
 
 
 def store_weights(codes: Sequence[Code], path: Path, base: Path) -> weights.Layout:
     """The raw and the packed tensors that launches read, each once, sorted by name."""
+    return weights.write(path, constants(codes), weight_reader(codes, base))
+
+
+def weight_reader(codes: Sequence[Code], base: Path) -> Callable[[Value], Array]:
+    """Gives the elements of what launches read."""
     nodes = {w.name: w for w in codes[0].graph.weights}
     packings = {name: p for code in codes for name, p in code.packings.items()}
 
@@ -302,7 +259,7 @@ def store_weights(codes: Sequence[Code], path: Path, base: Path) -> weights.Layo
         node = nodes[packing.weight]
         return pack(read_weight(node, base), node.dtype, packing)
 
-    return weights.write(path, constants(codes), read)
+    return read
 
 
 def read_by_launches(codes: Sequence[Code]) -> dict[str, Value]:
@@ -384,11 +341,6 @@ def _entry(entry: EntryPlan) -> dict[str, Any]:
         "arena_bytes": entry.arena_bytes,
         "arena_bytes_without_reuse": entry.arena_bytes_without_reuse,
     }
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
 
 
 def _tensor(value: Any) -> dict[str, Any]:

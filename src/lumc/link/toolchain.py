@@ -25,6 +25,7 @@ from lumc.errors import Exit, LumcError
 from lumc.process import Terminated
 
 FALLBACKS = ("gcc", "cc", "clang")
+ZIG = ("zig", "ziglang")  # whose command ``cc`` is a C compiler
 # Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
 GCC_ONLY = ("-fno-loop-unroll-and-jam", "-fno-thread-jumps")
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
@@ -65,34 +66,44 @@ class Toolchain:
     machine: str  # x86_64-linux-gnu
     kept: Path | None = None  # the folder of compiled objects
 
+    @property
+    def is_zig(self) -> bool:
+        return any(Path(word).name in ZIG for word in self.command)
+
     def spell(self, flags: Sequence[str]) -> list[str]:
         """Clang does not know all flags of gcc; ``zig cc`` has its own names of CPUs, and takes
         none to be this machine's."""
         flags = [f for f in flags if f not in GCC_ONLY or "clang" not in self.version]
-        if not any(Path(word).name in ("zig", "ziglang") for word in self.command):
+        if not self.is_zig:
             return list(flags)
         known = [f.replace("=x86-64-v", "=x86_64_v") for f in flags if f != "-march=armv8-a"]
         return known if any(f.startswith("-march=") for f in known) else [*known, "-mcpu=baseline"]
 
 
 def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
-    """``cc`` (a command, may have arguments), else gcc, cc, clang, the ziglang wheel; it reuses the
-    objects in ``kept``. Raises E0701, exit 7, when none of them works."""
-    candidates: list[tuple[str, ...]] = [(name,) for name in FALLBACKS]
+    """``cc`` (a command, may have arguments), else gcc, cc, clang, zig of the PATH or of its wheel;
+    it reuses the objects in ``kept``. Raises E0701, exit 7, when none of them works."""
+    candidates = [*((name,) for name in FALLBACKS), *zigs()]
     if cc:
-        candidates = [tuple(shlex.split(cc))]
-    if not cc and importlib.util.find_spec("ziglang"):
-        candidates.append((sys.executable, "-m", "ziglang", "cc"))
+        words = tuple(shlex.split(cc))
+        alone = words and Path(words[-1]).name in ZIG  # the compiler is one of its commands
+        candidates = [(*words, "cc") if alone else words]
     for command in candidates:
         if command and shutil.which(command[0]):
             version = _run([*command, "--version"])
             machine = _run([*command, "-dumpmachine"])
-            if version.returncode == machine.returncode == 0:
+            if not version.returncode and machine.stdout.strip():  # zig fails and says it
                 said = (version.stdout.splitlines() or [""])[0]
                 return Toolchain(command, said, machine.stdout.strip(), kept)
     tried = ", ".join(" ".join(c) for c in candidates)
     fix = "install gcc or clang (Debian: apt install gcc libc6-dev), or: pip install ziglang"
     raise LumcError("E0701", f"no C compiler: tried {tried}", fix=fix, exit=Exit.TOOLCHAIN)
+
+
+def zigs() -> list[tuple[str, ...]]:
+    """zig as a C compiler: of the PATH, of the ziglang wheel."""
+    wheel = (sys.executable, "-m", "ziglang", "cc")
+    return [("zig", "cc"), *[wheel][: bool(importlib.util.find_spec("ziglang"))]]
 
 
 def macros(tools: Toolchain, flags: Sequence[str]) -> dict[str, str]:
@@ -190,9 +201,22 @@ def output_of(command: Sequence[str]) -> str:
 def link_objects(
     tools: Toolchain, folder: Path, objects: Sequence[str], output: str, flags: Sequence[str]
 ) -> None:
-    done = _run([*tools.command, *objects, "-o", output, *flags], folder)
+    of_paths = tools.is_zig and "linux" in tools.machine  # those of its start files
+    bare = ("-s",) if of_paths else ()
+    done = _run([*tools.command, *objects, "-o", output, *flags, *bare], folder)
     if done.returncode or not (folder / output).is_file():
         raise _failed(output, " ".join(tools.command), done)
+
+
+def link_archive(tools: Toolchain, folder: Path, objects: Sequence[str], output: str) -> None:
+    """A static library, by the ar of the compiler, without times and owners."""
+    asked = output_of([*tools.command, "-print-prog-name=ar"]).strip()
+    command = [asked or "ar", "rcs" if sys.platform == "darwin" else "rcsD"]
+    if tools.is_zig:
+        command[:1] = [*tools.command[: tools.command.index("cc")], "ar"]
+    done = _run([*command, output, *objects], folder)
+    if done.returncode or not (folder / output).is_file():
+        raise _failed(output, " ".join(command), done)
 
 
 def _run(

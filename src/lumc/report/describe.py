@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lumc.graph.expr import Expr, text
@@ -233,14 +233,14 @@ def print_bundle(_: str, body: Body) -> Iterable[str]:
             yield f"kernel {k['symbol']} ({k['key']}) in {k['regions']} regions"
 
 
-DESCRIBE = {
+DESCRIBE: dict[str, Callable[[Any], Body]] = {
     "graph": describe_graph,
     "space": describe_space,
     "plan": describe_plan,
     "kernels": describe_code,
     "bundle": describe_bundle,
 }
-PRINT = {
+PRINT: dict[str, Callable[[Any, Body], Iterable[str]]] = {
     "graph": print_graph,
     "space": print_space,
     "plan": print_plan,

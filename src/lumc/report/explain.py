@@ -12,6 +12,7 @@ from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
 from lumc.profile.records import NAME
 from lumc.report import evidence, gains
+from lumc.report.gathered import Evidence
 from lumc.report.words import us
 
 Body = Mapping[str, Any]
@@ -49,7 +50,7 @@ def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_js
         print("\n".join(lines_of(body, file + where, found.space_file)))
 
 
-def one_key(found: evidence.Evidence, name: str) -> str:
+def one_key(found: Evidence, name: str) -> str:
     """The key of the kernel with this name or key, else of the first that begins so."""
     labels = evidence.labels(found.plan)
     exact = [key for key, label in labels.items() if name in (key, label)]
@@ -57,7 +58,7 @@ def one_key(found: evidence.Evidence, name: str) -> str:
     match = match or [k for k, label in labels.items() if label.startswith(name)]
     if not match:
         fix = f"kernels: {', '.join(labels.values())}"
-        raise LumcError("E0206", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
+        raise LumcError("E0209", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
     return match[0]
 
 

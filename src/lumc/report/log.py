@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import shlex
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lumc.disk import artifact
+from lumc.disk import artifact, private
 from lumc.disk.scratch import FULL
 from lumc.doing import HEARS
-from lumc.errors import LumcError
+from lumc.environment import user_folder
+from lumc.errors import LumcError, printable
 from lumc.limits import limited
-from lumc.process import STOPS, is_terminated, note_sigterm
+from lumc.process import STOPS, is_terminated, note_sigterm, terminate
+from lumc.voice import VOICE
 
 if TYPE_CHECKING:
     from lumc.report.trace import Trace
@@ -28,17 +33,18 @@ EVERY_S = 10.0  # between two lines that say that a step goes on
 
 
 class Log:
-    """Messages of a command on stderr; ``level`` is the number of -v."""
+    """Messages of a command; ``level`` is the number of -v."""
 
     def __init__(self, level: int = 0, trace: Trace | None = None) -> None:
         self.level, self.trace = level, trace
+        self.voice = VOICE.get()  # threads that it starts have none of their own
         self.target = ""  # that is compiled for, where there are several
         self.live = False  # whether a bar shows how far it is
         self.says = seconds_of("")  # how far a step is, after so many seconds
 
     def __call__(self, level: int, message: str) -> None:
         if self.level >= level:
-            print(message, file=sys.stderr, flush=True)
+            self.voice.say(level, message)
 
     @contextmanager
     def step(self, name: str, extra_s: float = 0.0) -> Iterator[None]:
@@ -100,7 +106,8 @@ def traced(command: str, level: int, file: str | None) -> Iterator[Log]:
 @contextmanager
 def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
     """The first Ctrl-C or SIGTERM only sets a flag, one more Ctrl-C interrupts. (SIGTERM may come
-    twice: ``timeout`` sends it to a process, and to its group.)"""
+    twice: ``timeout`` sends it to a process, and to its group.) A program that imports lumc keeps
+    its SIGTERM: only the command line knows how to end with it."""
     pressed: list[int] = []
 
     def press(number: int, _: object) -> None:
@@ -115,7 +122,8 @@ def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = [(number, signal.signal(number, press)) for number in STOPS]
+    ours = [n for n in STOPS if n == signal.SIGINT or signal.getsignal(n) is terminate]
+    before = [(number, signal.signal(number, press)) for number in ours]
     try:
         yield lambda: bool(pressed) or is_terminated()  # of a target before, perhaps
     finally:
@@ -134,16 +142,25 @@ def unexpected(error: Exception, command: list[str]) -> str:
 
 
 def crash_report(error: Exception, command: list[str]) -> str:
-    """Write a report about an internal error beside the user's files, and say so."""
+    """Write a report about an internal error, which is a script that runs the command again, where
+    lumc keeps what is the user's or among the temporary files; and say so."""
     from lumc import __version__
 
     trace = "".join(traceback.format_exception(error))
-    head = f"lumc {__version__} · python {sys.version.split()[0]} · {sys.platform}"
-    text = f"{head}\n$ {' '.join(command)}\n\n{trace}"
-    name = f"lumc-crash-{hashlib.sha256(trace.encode()).hexdigest()[:8]}.txt"
+    head = f"lumc {__version__} · python {sys.version.split()[0]} · {sys.platform}\n{trace}"
+    again = shlex.join([sys.executable, "-m", "lumc", *command[1:]])
+    comment = "".join(f"# {line}\n" for line in printable(head).splitlines())
+    text = f"{comment}cd {shlex.quote(str(Path.cwd()))} && {again}\n"
+    name = f"lumc-crash-{hashlib.sha256(text.encode()).hexdigest()[:8]}.sh"
     said = f"internal error: {type(error).__name__}: {error}"
-    try:
-        artifact.write_text(name, text)
-    except LumcError:
-        return f"{said}\n{text}"
-    return f"{said}\n  report: {name} (please send it; it holds the command and the traceback)"
+    for folder in (user_folder() / "crashes", Path(tempfile.gettempdir())):
+        try:
+            private.make(folder)
+            artifact.write_text(str(folder / name), text)
+        except (OSError, LumcError):
+            continue
+        return (
+            f"{said}\n  report: {folder / name} (please send it: the command and the traceback)\n"
+            f"  again:  sh {shlex.quote(str(folder / name))}"
+        )
+    return f"{said}\n{text}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from lumc.disk.artifact import atomic
 from lumc.errors import LumcError
 from lumc.kernel.machines import CPUS, GPUS, resolve_target
+from lumc.kernel.target import Target
 
 OPTIONAL = {
     "pycuda": "run and time on an NVIDIA GPU from Python (pip install lumc[cuda])",
@@ -35,15 +36,15 @@ class Row:
     builds_here: bool = True
 
 
-def target_rows(nvcc: str | None = None) -> list[Row]:
-    here = resolve_target("cpu:native").arch
+def target_rows(nvcc: str | None = None, cc: str | None = None) -> list[Row]:
+    from lumc.link import cross
+
     rows = []
     for name in ("cpu:native", *(f"cpu:{arch}" for arch in CPUS)):
         target = resolve_target(name)
-        same = _family(target.arch) == _family(here)
-        enough = same and target.arch <= here
-        why = "" if enough else f"this machine is {here}"
-        rows.append(Row(name, target.arch, enough or target.arch == "generic", why))
+        unbuilt, why = c_compiler(cc, target), cross.why_not_here(target)
+        said = ", ".join(filter(None, (unbuilt, why)))
+        rows.append(Row(name, target.arch, not why, said, not unbuilt))
     builder, device = cuda_compiler(nvcc), nvidia_gpu()
     for arch in GPUS["cuda"]:
         why = ", ".join(said.partition(";")[0] for ok, said in (builder, device) if not ok)
@@ -55,8 +56,15 @@ def target_rows(nvcc: str | None = None) -> list[Row]:
     return rows
 
 
-def _family(arch: str) -> str:
-    return arch.rsplit("-v", 1)[0]
+def c_compiler(cc: str | None, target: Target) -> str:
+    """Why no compiler makes code for a CPU target; "" when one does."""
+    from lumc.link import cross, toolchain
+
+    try:
+        cross.for_target(toolchain.find(cc), target)
+    except LumcError as e:
+        return e.what.partition(", which")[0].partition(": tried")[0]
+    return ""
 
 
 def cuda_compiler(nvcc: str | None) -> tuple[bool, str]:
@@ -80,15 +88,17 @@ def nvidia_gpu() -> tuple[bool, str]:
         return False, f"{e.what}; {e.fix}"
 
 
-def targets(nvcc: str | None, as_json: bool) -> None:
+def targets(nvcc: str | None, as_json: bool, cc: str | None = None) -> None:
     """``lumc targets``."""
-    rows = target_rows(nvcc)
+    rows = target_rows(nvcc, cc)
     if as_json:
         print(json.dumps([asdict(r) for r in rows]))
         return
     for r in rows:
         builds = "builds here" if r.builds_here else "does not build here"
         state = "runs here" if r.runs_here else f"{builds}, does not run: {r.why}"
+        if r.runs_here and not r.builds_here:
+            state = f"{builds} ({r.why}), runs here"
         print(f"{r.name:<16} {r.arch:<12} {state}")
     print("cuda:ARCH+tf32   products of f32 on tensor cores, operands rounded to 11 bits")
 

@@ -209,8 +209,8 @@ def gains(body: Body, classes: Mapping[str, str]) -> Iterator[Markup]:
 
 
 def kernel_table(body: Body, classes: Mapping[str, str]) -> Markup:
-    heads = ("kernel", "launches", "each", "total", "share", "of roofline", "limited by")
-    heads += ("origin", "stopped")
+    heads = ["kernel", "launches", "each", "total", "share", "of roofline", "limited by"]
+    heads += ["origin", "stopped"]
     rows = []
     for k in body["kernels"]:
         share = tag("span", tag("i", style=f"width:{k['share']:.2%}"), class_="meter")

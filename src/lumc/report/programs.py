@@ -119,8 +119,8 @@ def joint_programs(
             }
             rows.append(row)
     if not any(r["chosen"] for r in rows):
-        told = {"chosen": True, "variant": None, "cuts": [], "laws": None, "split": []}
-        rows.append({**figures(e, chosen, kernels), **told})
+        told: dict[str, Any] = {"variant": None, "cuts": [], "laws": None, "split": []}
+        rows.append({**figures(e, chosen, kernels), "chosen": True, **told})
     rows.sort(key=lambda r: (not r["chosen"], r["us"] is None, r["us"] or r["bound_us"]))
     yield from rows
 

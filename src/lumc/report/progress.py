@@ -32,7 +32,8 @@ def progress(
         now, since = said[-1]
         return line(replace(now, seconds=now.seconds + clock() - since), budget_s)
 
-    with _live(log, budget_s, stream) if stream.isatty() else nullcontext(_nowhere) as show:
+    bar = log.voice.bars and stream.isatty()
+    with _live(log, budget_s, stream) if bar else nullcontext(_nowhere) as show:
 
         def hear(now: Progress) -> None:
             said.append((now, clock()))

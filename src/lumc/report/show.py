@@ -108,7 +108,7 @@ def _named(name: str, names: Mapping[str, str]) -> str:
     if not match:
         known = ", ".join(dict.fromkeys(names.values())) or "none in this file"
         fix = f"kernels: {known}"
-        raise LumcError("E0206", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
+        raise LumcError("E0209", f"no kernel '{name}'", fix=fix, exit=Exit.USAGE)
     return match[0]
 
 
@@ -119,7 +119,7 @@ def tile_programs(kind: str, value: Any, name: str) -> list[str]:
 
     if kind != "plan":
         fix = "name the plan: lumc profile writes it, --save-temps DIR keeps it"
-        raise LumcError("E0206", "only plans have tile programs", fix=fix, exit=Exit.USAGE)
+        raise LumcError("E0209", "only plans have tile programs", fix=fix, exit=Exit.USAGE)
     names = {n: key for key, k in value.kernels.items() for n in (key, k.kernel.name)}
     keys = [_named(name, names)] if name else list(value.kernels)
     chosen = [value.kernels[key] for key in keys]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from lumc.graph.tensor import Tensor
 from lumc.runtime.opened import EntrySpec, Opened, Part, Say, check_inputs, usage
 
 LIBRARY = "lib/liblumc.so"
+OTHER = f"lib/linux-{platform.machine()}/liblumc.so"  # where the first is for another processor
 BY_RUNNER = ("plan/", "weights.safetensors")  # lumc_open checks these and kernels.so itself
 MAX_SAMPLES = 100_000
 
@@ -65,9 +67,10 @@ class Bundle(Opened):
             for name, digest in body["files"].items():
                 if not name.startswith(BY_RUNNER) and not name.endswith("/kernels.so"):
                     manifest.check_file(folder, name, digest)
-            if LIBRARY not in body["files"]:
-                raise corrupt(f"the manifest has no hash of {LIBRARY}", str(path))
-            library = _load(str(folder / LIBRARY), body["files"][LIBRARY])
+            name = OTHER if OTHER in body["files"] else LIBRARY
+            if name not in body["files"]:
+                raise corrupt(f"the manifest has no hash of {name}", str(path))
+            library = _load(str(folder / name), body["files"][name])
             return Bundle(folder, body, library, device)
 
     def run(
@@ -153,7 +156,7 @@ class Bundle(Opened):
             address = self._library.lumc_state_data(self._handle, i)
             self._check(Exit.OK if address else Exit.FAILED)
             memory = (ctypes.c_uint8 * size).from_address(address)
-            out.append(np.ndarray(t.shape, t.dtype.numpy, memory))
+            out.append(np.ndarray(t.shape, t.dtype.numpy, memoryview(memory)))
         return out
 
     def close(self) -> None:
@@ -186,7 +189,12 @@ def _load(path: str, digest: str) -> ctypes.CDLL:
     """liblumc.so, once for a hash: by its path, the loader would give an older library again when
     the bundle was replaced meanwhile."""
     if digest not in _loaded:
-        _loaded[digest] = _declare(by_descriptor(path))
+        try:
+            _loaded[digest] = _declare(by_descriptor(path))
+        except OSError:
+            what = f"{Path(path).name} of this bundle cannot be loaded: it is not for this machine"
+            fix = "link for a target that 'lumc targets' says runs here"
+            raise LumcError("E0704", what, where=path, fix=fix, exit=Exit.TOOLCHAIN) from None
     return _loaded[digest]
 
 

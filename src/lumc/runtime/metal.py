@@ -148,7 +148,7 @@ class Bundle(OnGpu):
         """A tensor in the memory of a buffer."""
         address = self.gpu.send(buffer, "contents") + at
         memory = (ctypes.c_uint8 * t.nbytes).from_address(address)
-        return np.ndarray(t.shape, t.dtype.numpy, memory)
+        return np.ndarray(t.shape, t.dtype.numpy, memoryview(memory))
 
     # ---- running
 

@@ -28,6 +28,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EntrySpec:
+    """What an entry takes and gives: ``inputs`` and ``outputs``, a ``TensorSpec`` of each."""
+
     name: str
     number: int
     inputs: tuple[Tensor, ...]

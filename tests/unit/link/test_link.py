@@ -164,7 +164,7 @@ def test_anything_else_is_not_replaced(single: bool, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "more of it"
 
 
-@pytest.mark.parametrize("step", ["write_sources", "build_runner", "store_weights", "describe"])
+@pytest.mark.parametrize("step", ["write_sources", "runners.build", "store_weights", "describe"])
 @pytest.mark.parametrize("before", [False, True])
 def test_an_interrupted_link_leaves_nothing_torn(
     step: str, before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,7 +178,7 @@ def test_an_interrupted_link_leaves_nothing_torn(
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(bundles_module, step, interrupt)
+    monkeypatch.setattr(f"{bundles_module.__name__}.{step}", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build(code, out, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.lb"] * before + ["mlp.safetensors"]

@@ -55,6 +55,17 @@ def test_ziglang_is_the_last_resort(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert toolchain.find().command == (fake, "-m", "ziglang", "cc")
 
 
+def test_zig_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its command ``cc`` is the compiler: --cc zig, and one of the PATH without a wheel."""
+    said = '[ "$1" = cc ] || exit 1; case "$2" in --version) echo clang 22;; *) echo x86_64;; esac'
+    fake = script(tmp_path / "zig", said)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    assert toolchain.find().command == ("zig", "cc") and toolchain.find().is_zig
+    assert toolchain.find(fake).command == (fake, "cc")
+    assert toolchain.find(f"{fake} cc").command == (fake, "cc")
+
+
 def test_features_follow_the_flags() -> None:
     tools = toolchain.find()
     macros = toolchain.macros(tools, ())

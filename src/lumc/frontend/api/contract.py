@@ -107,10 +107,12 @@ def _check_conv(
 
 
 def conv1d(x: V, weight: V, bias: V | None = None, **options: Any) -> V:
+    """``conv`` over one axis: [n, c, l]."""
     return _of_rank(1, x).conv(weight, bias, **options)
 
 
 def conv2d(x: V, weight: V, bias: V | None = None, **options: Any) -> V:
+    """``conv`` over two axes: [n, c, h, w]."""
     return _of_rank(2, x).conv(weight, bias, **options)
 
 

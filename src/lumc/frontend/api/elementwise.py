@@ -143,6 +143,7 @@ def _positions(op: Op, a: V, b: V) -> V | None:
 
 
 def add(x: V, y: Any) -> V:
+    """x + y."""
     a, b = pair(x, y)
     positions = _positions(Op.ADD, a, b)
     if positions is not None:
@@ -191,10 +192,12 @@ def select(c: V, x: V) -> V:
 
 
 def neg(x: V) -> V:
+    """-x."""
     return mul(x, -1)
 
 
 def sub(x: V, y: Any) -> V:
+    """x - y."""
     a, b = pair(x, y)
     return add(a, mul(b, -1))
 
@@ -205,6 +208,7 @@ def rsub(x: V, y: Any) -> V:
 
 
 def div(x: V, y: Any) -> V:
+    """x / y, in floats."""
     a, b = floats(*pair(x, y))
     return mul(a, reciprocal(b))
 
@@ -219,6 +223,7 @@ def floats(a: V, b: V) -> tuple[V, V]:
 
 
 def reciprocal(x: V) -> V:
+    """1 / x."""
     return x.unary(Op.RECIP)
 
 
@@ -299,12 +304,14 @@ def _comparable(x: V) -> V:
 
 
 def isnan(x: V) -> V:
+    """Whether an element is NaN."""
     if not x.dtype.is_float:
         return x.model.full(x.shape, False, DType.BOOL)
     return logical_not(_comparable(x))
 
 
 def isinf(x: V) -> V:
+    """Whether an element is infinite."""
     return logical_or(eq(x, INF), eq(x, -INF))
 
 
@@ -357,4 +364,5 @@ def where_self(x: V, c: V, y: Any) -> V:
 
 
 def masked_fill(x: V, mask: V, value: float) -> V:
+    """``value`` where the mask is true."""
     return where(mask, x.lift(value, x.dtype), x)

@@ -63,6 +63,7 @@ def floordiv(x: V, y: Any) -> V:
 
 
 def square(x: V) -> V:
+    """x * x."""
     return mul(x, x)
 
 
@@ -119,18 +120,22 @@ def rpow(x: V, base: Any) -> V:
 
 
 def exp2(x: V) -> V:
+    """2^x."""
     return x.unary(Op.EXP2)
 
 
 def exp(x: V) -> V:
+    """e^x."""
     return exp2(mul(x, LOG2E))
 
 
 def log2(x: V) -> V:
+    """Logarithm to base 2."""
     return x.unary(Op.LOG2)
 
 
 def log(x: V) -> V:
+    """Natural logarithm."""
     return mul(log2(x), LN2)
 
 
@@ -165,14 +170,17 @@ def log1p(x: V) -> V:
 
 
 def sqrt(x: V) -> V:
+    """Square root."""
     return x.unary(Op.SQRT)
 
 
 def rsqrt(x: V) -> V:
+    """1 / sqrt(x)."""
     return reciprocal(sqrt(x))
 
 
 def sin(x: V) -> V:
+    """Sine, of radians."""
     return x.unary(Op.SIN)
 
 
@@ -188,6 +196,7 @@ def cos(x: V) -> V:
 
 
 def tan(x: V) -> V:
+    """Tangent, of radians."""
     return div(sin(x), cos(x))
 
 
@@ -200,6 +209,7 @@ def relu(x: V) -> V:
 
 
 def abs(x: V) -> V:
+    """Absolute value."""
     return mul(x, _sign_or_one(x))
 
 
@@ -236,6 +246,7 @@ def minimum(x: V, y: Any) -> V:
 
 
 def clip(x: V, low: Any = None, high: Any = None) -> V:
+    """Between ``low`` and ``high``; None: no bound."""
     if low is not None:
         x = maximum(x, low)
     return x if high is None else minimum(x, high)
@@ -253,6 +264,7 @@ def _fraction(x: V) -> V:
 
 
 def floor(x: V) -> V:
+    """The next integer below."""
     if not x.dtype.is_float:
         return x
     rest = _fraction(x)
@@ -260,6 +272,7 @@ def floor(x: V) -> V:
 
 
 def ceil(x: V) -> V:
+    """The next integer above."""
     if not x.dtype.is_float:
         return x
     rest = _fraction(x)
@@ -281,6 +294,7 @@ def round(x: V) -> V:
 
 
 def sigmoid(x: V) -> V:
+    """1 / (1 + e^-x)."""
     return reciprocal(add(exp(neg(x)), 1.0))
 
 
@@ -300,6 +314,7 @@ def tanh(x: V) -> V:
 
 
 def silu(x: V) -> V:
+    """x * sigmoid(x)."""
     return mul(x, sigmoid(x))
 
 
@@ -314,18 +329,22 @@ def softplus(x: V) -> V:
 
 
 def elu(x: V, alpha: float = 1.0) -> V:
+    """x above 0, below it alpha * (e^x - 1)."""
     return where(lt(x, 0), mul(expm1(x), alpha), x)
 
 
 def leaky_relu(x: V, slope: float = 0.01) -> V:
+    """x above 0, below it slope * x."""
     return mul(x, add(select(lt(x, 0), x.lift(slope - 1.0)), 1.0))
 
 
 def hardsigmoid(x: V) -> V:
+    """x / 6 + 1/2, clipped to 0..1."""
     return clip(add(mul(x, 1.0 / 6.0), 0.5), 0.0, 1.0)
 
 
 def hardswish(x: V) -> V:
+    """x * hardsigmoid(x)."""
     return mul(x, hardsigmoid(x))
 
 

@@ -76,6 +76,7 @@ def concat(tensors: Sequence[V], axis: int = 0) -> V:
 
 
 def stack(tensors: Sequence[V], axis: int = 0) -> V:
+    """Tensors of one shape along a new axis."""
     rank = tensors[0].ndim + 1
     return concat([unsqueeze(t, axis_of(t, axis, rank)) for t in tensors], axis)
 
@@ -111,6 +112,7 @@ def chunk(x: V, n: int, axis: int = 0) -> list[V]:
 
 
 def unbind(x: V, axis: int = 0) -> list[V]:
+    """The slices along an axis, which they drop."""
     axis = axis_of(x, axis)
     n = x.shape[axis]
     if not isinstance(n, int):

@@ -48,7 +48,8 @@ LETTERS = "ijklmnopqruvwxyz"  # axis names, by position
 
 @dataclass(eq=False)
 class Model:
-    """Builds a graph; every method that makes a tensor is checked as it is called."""
+    """A graph that is being written: inputs, constants, weights and states, what is computed of
+    them, outputs. Every method that makes a tensor is checked as it is called."""
 
     builder: Builder = field(default_factory=Builder)
     constants: dict[str, Array] = field(default_factory=dict)  # by weight name, not yet in a file
@@ -61,7 +62,7 @@ class Model:
     # ---- leaves
 
     def dim(self, name: str, lo: int, hi: int, multiple: int = 1) -> Expr:
-        """A symbolic dim: an integer in lo..hi known at run time."""
+        """A symbolic dim: an integer in lo..hi, bound when the model is compiled."""
         if name in {a for n in self.builder.nodes for a, _ in n.loops}:
             raise refuse("E0126", f"dim '{name}' is declared after operations used that name",
                          fix="declare dims before the first operation")  # fmt: skip
@@ -70,6 +71,7 @@ class Model:
 
     @property
     def dims(self) -> Mapping[str, Dim]:
+        """The symbolic dims, by name."""
         return self.builder.dims
 
     @property
@@ -156,13 +158,16 @@ class Model:
     # ---- tensors without storage
 
     def full(self, shape: Sequence[Extent], value: Any, dtype: DType | str = "f32") -> Tensor:
+        """A tensor of one value, without storage."""
         kind = as_dtype(dtype)
         return Tensor(self, Scalar(kind, python_value(value, kind)), tuple(shape))
 
     def zeros(self, *shape: Extent, dtype: DType | str = "f32") -> Tensor:
+        """A tensor of zeros."""
         return self.full(shape, 0, dtype)
 
     def ones(self, *shape: Extent, dtype: DType | str = "f32") -> Tensor:
+        """A tensor of ones."""
         return self.full(shape, 1, dtype)
 
     def arange(
@@ -192,6 +197,7 @@ class Model:
         return Tensor(self, Iota(as_dtype(dtype), e), ())
 
     def eye(self, n: Extent, m: Extent | None = None, dtype: DType | str = "f32") -> Tensor:
+        """Ones on the diagonal of [n, m], zeros elsewhere."""
         rows, cols = self.arange(n), self.arange(n if m is None else m)
         return (rows[:, None] == cols[None, :]).to(dtype)
 

@@ -54,6 +54,7 @@ def arguments(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def permute(x: V, *order: Any) -> V:
+    """The axes in another order."""
     axes = tuple(axis_of(x, a) for a in arguments(order))
     if sorted(axes) != list(range(x.ndim)):
         raise x.refuse("E0122", f"permute {axes} of {x.describe()} is not a permutation")
@@ -62,6 +63,7 @@ def permute(x: V, *order: Any) -> V:
 
 
 def transpose(x: V, a: int = -2, b: int = -1) -> V:
+    """Two axes exchanged, by default the last two."""
     order = list(range(x.ndim))
     a, b = axis_of(x, a), axis_of(x, b)
     order[a], order[b] = b, a
@@ -69,6 +71,7 @@ def transpose(x: V, a: int = -2, b: int = -1) -> V:
 
 
 def moveaxis(x: V, source: int, target: int) -> V:
+    """The axis ``source`` at the place ``target``."""
     order = list(range(x.ndim))
     order.insert(axis_of(x, target), order.pop(axis_of(x, source)))
     return permute(x, order)
@@ -127,6 +130,7 @@ def flatten(x: V, start: int = 0, end: int = -1) -> V:
 
 
 def unflatten(x: V, axis: int, sizes: Sequence[Extent]) -> V:
+    """One axis as several, of these sizes; -1 is what is left."""
     axis = axis_of(x, axis)
     if -1 in sizes:
         sizes = _inferred(x.model.full((x.shape[axis],), 0), sizes)
@@ -224,6 +228,7 @@ def slice_axis(x: V, axis: int, start: Extent, stop: Extent, step: int = 1) -> V
 
 
 def flip(x: V, axis: int | Sequence[int] | None = None) -> V:
+    """The axes in reverse, by default all."""
     for a in axes_of(x, axis):
         x = at(x, a, add(mul(place(a), -1), as_expr(x.shape[a]), -1), x.shape[a])
     return x

@@ -95,11 +95,13 @@ def embedding(w: Scope, ids: Tensor, n: int, d: int) -> Tensor:
 
 
 def layer_norm(w: Scope, x: Tensor, eps: float) -> Tensor:
+    """Over the last axis, with ``weight`` and ``bias`` of its extent."""
     d = width(x)
     return x.layer_norm(w.tensor("weight", d), w.tensor("bias", d), eps)
 
 
 def rms_norm(w: Scope, x: Tensor, eps: float) -> Tensor:
+    """Over the last axis, with a ``weight`` of its extent."""
     return x.rms_norm(w.tensor("weight", width(x)), eps)
 
 

@@ -10,12 +10,14 @@ from lumc.graph.dim import Extent
 
 
 def softmax(x: V, axis: int = -1) -> V:
+    """e^x over its sum along the axis."""
     axis = axis_of(x, axis)
     e = (x - unsqueeze(x.max(axis), axis)).exp()
     return e * unsqueeze(e.sum(axis).reciprocal(), axis)
 
 
 def log_softmax(x: V, axis: int = -1) -> V:
+    """The logarithm of the softmax."""
     axis = axis_of(x, axis)
     shifted = x - unsqueeze(x.max(axis), axis)
     return shifted - unsqueeze(shifted.exp().sum(axis).log(), axis)
@@ -46,6 +48,7 @@ def layer_norm(
 
 
 def rms_norm(x: V, weight: V | None = None, eps: float = 1e-5, axis: int = -1) -> V:
+    """x over the root of the mean square, times the weight."""
     axis = axis_of(x, axis)
     scale = ((x * x).mean(axis) + eps).rsqrt()
     return _affine(x * unsqueeze(scale, axis), weight, None)

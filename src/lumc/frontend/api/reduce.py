@@ -31,6 +31,7 @@ def sum(x: V, axis: Axes = None, keepdim: bool = False) -> V:
 
 
 def max(x: V, axis: Axes = None, keepdim: bool = False) -> V:
+    """The largest element over the axes, by default all."""
     return _over(Op.MAX, x, axis, keepdim)
 
 
@@ -73,6 +74,7 @@ def var(x: V, axis: Axes = None, keepdim: bool = False, correction: int = 0) -> 
 
 
 def std(x: V, axis: Axes = None, keepdim: bool = False, correction: int = 0) -> V:
+    """Standard deviation: the root of ``var``."""
     return var(x, axis, keepdim, correction).sqrt()
 
 
@@ -92,10 +94,12 @@ def prod(x: V, axis: Axes = None, keepdim: bool = False) -> V:
 
 
 def any(x: V, axis: Axes = None, keepdim: bool = False) -> V:
+    """Whether any element is true (nonzero)."""
     return max(x.to(DType.BOOL), axis, keepdim)
 
 
 def all(x: V, axis: Axes = None, keepdim: bool = False) -> V:
+    """Whether every element is true (nonzero)."""
     return ~max(~x.to(DType.BOOL), axis, keepdim)
 
 
@@ -117,6 +121,7 @@ def argmax(x: V, axis: int | None = None, keepdim: bool = False) -> V:
 
 
 def argmin(x: V, axis: int | None = None, keepdim: bool = False) -> V:
+    """The first place of the smallest element."""
     mirrored = x * -1 + -1 if x.dtype.is_int else -x
     return argmax(mirrored, axis, keepdim)
 

@@ -27,7 +27,14 @@ def _indices(o: Operand) -> Iterator[Expr]:
 
 
 class Tensor(Value):
-    """``operand`` is written over the places ``_0, _1, ..`` of ``shape``."""
+    """A value of a model that is being written. Reads like numpy and PyTorch.
+
+    Operators: ``+ - * / // % ** @``, comparisons, ``& | ^ ~`` of bools, ``x[1:, None, ..., ::2]``.
+    Shapes broadcast as in numpy, dtypes meet as in PyTorch. What is wrong is said at the user's
+    line, as it is written (E01xx).
+    """
+
+    # ``operand`` is written over the places ``_0, _1, ..`` of ``shape``
 
     # numpy must leave ``array + tensor`` to __radd__
     __array_ufunc__ = None
@@ -67,6 +74,7 @@ class Tensor(Value):
         return Tensor(self.model, operand, tuple(shape))
 
     def unary(self, op: Op) -> Tensor:
+        """A primitive of one operand, in floats."""
         if not self.dtype.is_float:
             return self.to("f32").unary(op)
         return self.model.emit(op, [self])

@@ -68,13 +68,16 @@ class Value:
 
     @property
     def dtype(self) -> DType:
+        """Of its elements."""
         return self.operand.dtype
 
     @property
     def ndim(self) -> int:
+        """How many axes it has."""
         return len(self.shape)
 
     def describe(self) -> str:
+        """Its dtype and shape, as messages say them."""
         return f"{self.dtype.value}{shape_text(self.shape)}"
 
     def refuse(self, code: str, what: str, fix: str = "") -> LumcError:

@@ -5,6 +5,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "glibc.h"
 #include "lumc.h"
 
 #pragma GCC visibility push(hidden) /* a program that links the library may use these names */

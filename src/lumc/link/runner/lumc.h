@@ -23,6 +23,10 @@
 extern "C" {
 #endif
 
+/* The version of this header, and that of the library that a program runs with. */
+#define LUMC_VERSION "0.1.0"
+const char *lumc_version(void);
+
 typedef struct lumc lumc; /* an open bundle */
 
 /* Element types; bf16 and f16 are 16-bit patterns, bool is one byte, 0 or 1. */

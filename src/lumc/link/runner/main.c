@@ -17,6 +17,7 @@ static const char usage[] =
     "  --repeat  run N times and print the minimum and the median time\n"
     "  --list    print inputs, outputs and states, and run nothing\n"
     "  --check   run every entry once, on zeros\n"
+    "  --version print the version\n"
     "exit codes: 0 ok, 1 failed, 2 usage, 5 corrupt bundle, 7 this machine cannot run it\n";
 
 struct options {
@@ -239,12 +240,28 @@ static int run(const struct options *o, struct job *j) {
   return code;
 }
 
+#if defined(LUMC_OLD_GLIBC) && defined(__GLIBC__)
+/* What start files call, under its first version; with new ones init and fini are NULL. */
+typedef int start_fn(int (*)(int, char **), int, char **, void (*)(void), void (*)(void),
+                     void (*)(void), void *);
+start_fn lumc_start, __wrap___libc_start_main;
+LUMC_OLD(lumc_start, __libc_start_main, LUMC_FIRST);
+int __wrap___libc_start_main(int (*program)(int, char **), int argc, char **argv,
+                             void (*init)(void), void (*fini)(void), void (*end)(void),
+                             void *stack) {
+  return lumc_start(program, argc, argv, init, fini, end, stack);
+}
+#endif
+
 int main(int argc, char **argv) {
   struct options o = {.threads = 1, .repeat = 1};
   struct job j = {0};
   signal(SIGXFSZ, SIG_IGN); /* a file that may grow no more is an error of the one who writes it */
   for (int i = 1; i < argc; ++i)
-    if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return fputs(usage, stdout) < 0;
+    if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+      return fputs(usage, stdout) < 0;
+    else if (!strcmp(argv[i], "--version"))
+      return printf("lumc-run %s\n", lumc_version()) < 0;
   o.inputs = calloc((size_t)argc + 1, sizeof *o.inputs);
   o.outputs = calloc((size_t)argc + 1, sizeof *o.outputs);
   int code =

@@ -126,6 +126,8 @@ void lumc_close(lumc *m) {
   free(m);
 }
 
+const char *lumc_version(void) { return LUMC_VERSION; }
+
 const char *lumc_device(const lumc *m) { return m->device->kind; }
 
 /* ---- what is in it */

@@ -1,0 +1,308 @@
+"""``import lumc``: compile a model and run it, without the command line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, overload
+
+from lumc.bundle.packing import Array
+from lumc.command.passes import CompileOptions, compile_model
+from lumc.command.plan import ProfileOptions
+from lumc.disk.scratch import scratch
+from lumc.environment import cache_folder, objects_folder, told
+from lumc.errors import Exit, LumcError
+from lumc.frontend.api.model import Model
+from lumc.frontend.precision import Precision
+from lumc.graph.tensor import Tensor
+from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
+from lumc.runtime.choose import open_bundle
+from lumc.runtime.opened import EntrySpec, Opened, usage
+from lumc.voice import WARNING, saying
+
+Source = Model | str | PathLike[str]
+LOGGER = logging.getLogger("lumc")
+
+
+class Bundle:
+    """A compiled model that is open. `lumc.load` and `lumc.compile` make it.
+
+    Call it with arrays, by name or in the order of `inputs`: it returns the array of its only
+    output, or a dict of arrays by name. One bundle runs one call at a time.
+
+    Use it in a `with` block, or close it. Numbers that fit are converted, with a warning; what
+    would lose something is refused (E0610). bf16 travels as its bits in uint16.
+    """
+
+    def __init__(self, opened: Opened, threads: int = 1) -> None:
+        self._opened: Opened | None = opened
+        self.threads = threads  # of every run
+
+    def __call__(self, /, *arrays: Any, **named: Any) -> Any:
+        """Run the first entry. Raises E0610 for arrays that do not fit."""
+        names = [t.name for t in self.inputs]
+        given = dict(zip(names, arrays, strict=False))
+        if len(arrays) > len(names):
+            what = f"{len(arrays)} arrays for {len(names)} inputs: {', '.join(names) or 'none'}"
+            raise usage(what)
+        if twice := sorted(given.keys() & named.keys()):
+            raise usage(f"input '{twice[0]}' is given twice", "by name, or by place")
+        results = self.run(given | named)
+        return next(iter(results.values())) if len(results) == 1 else results
+
+    def run(self, inputs: Mapping[str, Any], entry: str = "") -> dict[str, Array]:
+        """Run an entry, by default the first, on arrays by name: its outputs by name.
+
+        Raises E0610 for arrays that do not fit, E0110 for an entry that is not there.
+        """
+        return self._open.run(inputs, entry, self.threads, warn)
+
+    @property
+    def device(self) -> str:
+        """What it runs on: cpu, cuda or metal."""
+        return self._open.device
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """The names of its entries."""
+        return self._open.entries
+
+    def entry(self, name: str = "") -> EntrySpec:
+        """The inputs and outputs of an entry, by default the first. Raises E0110."""
+        return self._open.entry(name)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The inputs of the first entry: `name`, `dtype` and `shape` of each."""
+        return self._open.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The outputs of the first entry."""
+        return self._open.outputs
+
+    @property
+    def states(self) -> tuple[Tensor, ...]:
+        """What is kept between runs, for all entries."""
+        return self._open.states
+
+    def state(self) -> dict[str, Array]:
+        """A copy of every state."""
+        return self._open.state()
+
+    def set_state(self, values: Mapping[str, Any]) -> None:
+        """Overwrite states by name; the others stay. Raises E0610 for what does not fit."""
+        self._open.set_state(values)
+
+    def close(self) -> None:
+        """Give its memory back; closing it twice does nothing."""
+        if self._opened:
+            self._opened.close()
+        self._opened = None
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if not self._opened:
+            return "<lumc.Bundle, closed>"
+        inputs, outputs = (
+            ", ".join(f"{t.name} {t}" for t in s) for s in (self.inputs, self.outputs)
+        )
+        return f"<lumc.Bundle on {self.device}: {inputs} -> {outputs}>"
+
+    @property
+    def _open(self) -> Opened:
+        if not self._opened:
+            raise usage("the bundle is closed", "open it again: lumc.load(path)")
+        return self._opened
+
+
+def warn(line: str) -> None:
+    """Of a conversion, at the line that called the bundle."""
+    frame, depth = sys._getframe(1), 2
+    while frame.f_back and str(frame.f_globals.get("__name__")).startswith("lumc."):
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(line, stacklevel=depth)
+
+
+def load(path: str | PathLike[str], *, device: str = "", threads: int = 1) -> Bundle:
+    """Open a bundle, a folder or one file.
+
+    `device`: cpu, cuda or metal; by default the first of cuda, metal and cpu that the bundle has a
+    plan for and that works here. `threads` are those of every run.
+
+    Raises E0501 for what is damaged, E0704 or E0708 for a bundle that cannot run here.
+    """
+    check_threads(threads)
+    return Bundle(open_bundle(fspath(path), device, say=LOGGER.warning), threads)
+
+
+@overload
+def compile(
+    source: Source,
+    output: None = None,
+    *,
+    target: str = ...,
+    dims: Mapping[str, int] | None = ...,
+    dtype: Literal["bf16", "f16"] | None = ...,
+    weights: Literal["q8"] | None = ...,
+    estimate: bool = ...,
+    allow_estimate: bool = ...,
+    frozen: bool = ...,
+    budget: float | str = ...,
+    threads: int = ...,
+    cache: str | PathLike[str] | None = ...,
+    allow_path: Iterable[str | PathLike[str]] = ...,
+    cc: str | None = ...,
+) -> Bundle: ...
+@overload
+def compile(
+    source: Source,
+    output: str | PathLike[str],
+    *,
+    target: str = ...,
+    dims: Mapping[str, int] | None = ...,
+    dtype: Literal["bf16", "f16"] | None = ...,
+    weights: Literal["q8"] | None = ...,
+    estimate: bool = ...,
+    allow_estimate: bool = ...,
+    frozen: bool = ...,
+    budget: float | str = ...,
+    threads: int = ...,
+    cache: str | PathLike[str] | None = ...,
+    allow_path: Iterable[str | PathLike[str]] = ...,
+    cc: str | None = ...,
+) -> Path: ...
+def compile(
+    source: Source,
+    output: str | PathLike[str] | None = None,
+    *,
+    target: str = "cpu:native",
+    dims: Mapping[str, int] | None = None,
+    dtype: Literal["bf16", "f16"] | None = None,
+    weights: Literal["q8"] | None = None,
+    estimate: bool = False,
+    allow_estimate: bool = False,
+    frozen: bool = False,
+    budget: float | str = 60,
+    threads: int = 1,
+    cache: str | PathLike[str] | None = None,
+    allow_path: Iterable[str | PathLike[str]] = (),
+    cc: str | None = None,
+) -> Bundle | Path:
+    """Compile a model: an open `Bundle`; with an `output` the bundle is written there, and its path
+    returned.
+
+    - `source`: a `Model`, a `.lg` graph, an ONNX file, a Hugging Face folder, or
+      `"file.py:function"`, which returns a `Model`.
+    - `target`: what `lumc targets` lists, several with commas between. A bundle for another machine
+      needs an `output`.
+    - `dims`: numbers for symbolic dims.
+    - `dtype`, `weights`: store in 16 bits, contracted weights in 8.
+    - `estimate`: choose kernels by estimate, which takes seconds. Otherwise they are measured for
+      `budget`: seconds, or a text such as `"5m"`. Times are kept in `cache`, from where the next
+      search goes on.
+    - `allow_estimate`: take the estimate where nothing could be measured.
+    - `frozen`: measure nothing; fail where a record is missing.
+    - `threads`: what kernels are chosen for; the bundle that is returned runs on as many.
+    - `allow_path`: folders in which weights of a `.lg` may lie, besides its own.
+    - `cc`: the C compiler; by default `$CC`, gcc, cc, clang or zig.
+
+    Ctrl-C while it measures takes the best so far; once more, it interrupts. Raises `lumc.Error`.
+    """
+    asked = measuring(estimate, allow_estimate, frozen, budget, threads, cache, cc)
+    how = every_pass(asked, target, dims or {}, allow_path)
+    wanted = Precision(one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8"))
+    return compiled(source, output, how, wanted)
+
+
+def measuring(
+    estimate: bool,
+    allow_estimate: bool,
+    frozen: bool,
+    budget: float | str,
+    threads: int,
+    cache: str | PathLike[str] | None,
+    cc: str | None,
+) -> ProfileOptions:
+    """How kernels are chosen. Raises E0203."""
+    check_threads(threads)
+    return ProfileOptions(
+        estimate=estimate,
+        allow_estimate=allow_estimate,
+        budget=budget if isinstance(budget, str) else f"{budget:g}s",
+        trials=0,
+        fraction=ENOUGH,
+        seed=0,
+        threads=threads,
+        frozen=frozen,
+        cc=cc or told("CC"),
+        nvcc=told("NVCC"),
+        cache=cache_folder(fspath(cache) if cache else told("LUMC_CACHE")),
+    )
+
+
+def every_pass(
+    asked: ProfileOptions,
+    target: str,
+    dims: Mapping[str, int],
+    allow_path: Iterable[str | PathLike[str]],
+) -> CompileOptions:
+    """What the passes of ``compile`` are told."""
+    return CompileOptions(
+        profile=asked,
+        target=target,
+        dims=tuple(f"{name}={n}" for name, n in dims.items()),
+        max_nodes=MOST_NODES,
+        emit="bundle",
+        save_temps=None,
+        objects=objects_folder(),
+        allowed=tuple(fspath(path) for path in allow_path),
+        verbose=2 if LOGGER.isEnabledFor(logging.DEBUG) else 0,
+    )
+
+
+def compiled(
+    source: Source, output: str | PathLike[str] | None, how: CompileOptions, wanted: Precision
+) -> Bundle | Path:
+    """The bundle, open or written."""
+    model = source if isinstance(source, Model) else fspath(source)
+    with scratch() as folder, saying(tell):
+        path = Path(output) if output else folder / "model.lb"
+        compile_model(model, str(path), how, wanted)
+        return path if output else load(path, threads=how.profile.threads)
+
+
+def tell(level: int, line: str) -> None:
+    """What a command says goes to the logger: 0 is always said, 1 with -v, 2 with -vv."""
+    plain = logging.INFO if level == 0 else logging.DEBUG
+    LOGGER.log(logging.WARNING if line.startswith(WARNING) else plain, line)
+
+
+def check_threads(threads: int) -> None:
+    """Raises E0203 for what is no number of threads."""
+    if not 1 <= threads <= MOST_THREADS:
+        fix = f"a number from 1 to {MOST_THREADS}"
+        raise LumcError("E0203", f"threads={threads}", fix=fix, exit=Exit.USAGE)
+
+
+def one_of(value: str | None, name: str, *known: str) -> str | None:
+    """The value of an option that is None or one of these. Raises E0203."""
+    if value not in (None, *known):
+        what, fix = f"{name}={value!r}", f"None, or one of: {', '.join(known)}"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    return value
