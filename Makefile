@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
+TESTS  ?= 3  # at a time: some wait for a limit of time more than they compute
 
 .PHONY: all setup test lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table compile-times demo docs clean
 
@@ -17,7 +18,7 @@ $(VENV)/.ok: pyproject.toml
 setup: $(VENV)/.ok
 
 test: lint types lines
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(TESTS) --dist worksteal
 
 lint: setup
 	$(BIN)/ruff format --check src tests bench docs graphs

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import Lumc
+from kept import keep_workers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,6 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if "deep" in item.keywords:
                 item.add_marker(skip)
 
+
+keep_workers()
 
 # What one test compiled is there for all of this run: objects, and bytecode of the commands that
 # tests start, whether or not Python is told to keep it.

@@ -49,7 +49,7 @@ from lumc.schedule.first import default_schedule
 from lumc.schedule.operands import NARROW
 from lumc.schedule.schedule import Schedule, Stage
 
-DRAWS = 20  # random schedules per family, shared by its shapes
+DRAWS = 16  # random schedules per family, shared by its shapes
 DEEP = 25  # and per shape, when looking for faults
 NAMES = {family.__name__: family for family in FAMILIES}
 
