@@ -444,7 +444,8 @@ def _mod(a: Value, b: Value) -> Value:
     most = (np.abs(a.v) + a.err * SLACK) / (np.abs(b.v) - b.err * SLACK)
     out = _strict(np.fmod(a.v, b.v), a.dtype, a.err + np.abs(np.trunc(most)) * b.err, a, b)
     sure = (a.err == 0) & (b.err == 0)
-    out.doubt[~sure & ~(np.trunc(least) == np.trunc(most))] = OPEN
+    none = np.abs(b.v) <= SLACK * b.err  # it may be zero
+    out.doubt[~sure & (none | ~(np.trunc(least) == np.trunc(most)))] = OPEN
     return out
 
 

@@ -168,6 +168,20 @@ def test_a_batch_of_graphs_becomes_one(tmp_path: Path) -> None:
         assert np.array_equal(values, case.leaf(weight), equal_nan=values.dtype.kind == "f")
 
 
+TWICE = f"""lumc graph 1
+{graphs.NOWHERE}
+weight w bool[11, 17] "weights.safetensors" "w"
+t bool[i:3] = mul w[i, 0], w[i, i + 13]
+output y = t
+"""
+
+
+@pytest.mark.parametrize("way", graphs.WAYS)
+def test_every_way_computes(way: str, tmp_path: Path) -> None:
+    """One weight that is laid out twice: candidates were given one of the copies for both."""
+    assert not graphs.problem(graphs.Case(TWICE, 400), way, tmp_path)
+
+
 def test_help_names_every_option(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

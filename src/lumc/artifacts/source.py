@@ -1,7 +1,7 @@
 """What the text of a kernel from a file may say to its compiler.
 
 It is code, and becomes native code. But compiling it reads no file of the machine that does: of the
-preprocessor it has a few lines, and of texts in quotes three, so no path, section or assembler.
+preprocessor it has a few lines, and of texts in quotes four, so no path, section or assembler.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ _LINES = re.compile(
     r" *#pragma GCC unroll [0-9]{1,4}|"
     r" *#pragma omp simd(?: reduction\((?:max|LUMC_TOP|\|):[A-Za-z0-9_]+\)){0,9}"
 )
-_PHRASES = re.compile(r'__asm__\("" : "\+r"\([A-Za-z0-9_]+\)\)|extern "C" __global__ ')
+_PHRASES = re.compile(
+    r'__asm__\("" : "\+r"\([A-Za-z0-9_]+\)\)|extern "C" __global__ |__builtin_nanf?\(""\)'
+)
 # quotes, directives, and what a preprocessor takes for these or for the end of a line
 _READ = re.compile(r'["#\\]|\?\?|%:|[^ -~]')
 

@@ -77,15 +77,19 @@ def of_form(index: Expr, low: int, high: int) -> tuple[Expr, int, int]:
 
 
 def narrowed(spans: Mapping[str, Range], index: Expr, lo: int, hi: int) -> dict[str, Range]:
-    """The spans of axes with those values only for which ``lo <= index < hi``, as far as the index
-    is ``c * axis + constant``; a span whose first value is greater than its last one is empty."""
-    constant, atoms = linear(index)
-    atom, c = next(iter(atoms.items()), (index, 0))
-    if len(atoms) != 1 or atom.kind != "axis":
-        return dict(spans)
-    least, most = sorted([lo - constant, hi - 1 - constant], reverse=c < 0)
-    first, last = spans[atom.attr[0]]
-    return {**spans, atom.attr[0]: (max(first, -(least // -c)), min(last, most // c))}
+    """The spans of axes with those values only for which ``lo <= index < hi``, as far as bounds of
+    the rest of the index tell; a span whose first value is greater than its last one is empty."""
+    out = dict(spans)
+    for atom, c in linear(index)[1].items():
+        if atom.kind == "axis":
+            a, rest = atom.attr[0], add(index, mul(atom, -c))
+            low, high = bounds(rest, out)
+            least, most = sorted([lo - high, hi - 1 - low], reverse=c < 0)
+            first, last = out[a]
+            out[a] = max(first, -(least // -c)), min(last, most // c)
+            if out[a][0] > out[a][1]:  # nothing is left: the rest has no bounds
+                break
+    return out
 
 
 def interval(e: Expr, spans: Spans, dims: Mapping[str, Range]) -> tuple[Expr, Expr]:

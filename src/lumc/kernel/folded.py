@@ -23,8 +23,10 @@ def folded(e: Expr) -> Expr:
     op, (a, b) = e.attr[0], e.kids
     if op == "sel" and a.kind == "const":
         return b if a.attr[1] else const(0, dtype(e))
-    if op == "lt" and len(fixed) == 2 and dtype(a) is DType.BOOL:
-        return const(a.attr[1] < b.attr[1], DType.BOOL)
+    if op == "lt" and dtype(a) is DType.BOOL:  # not a, and b
+        if const(True, DType.BOOL) is a or const(False, DType.BOOL) is b:
+            return const(False, DType.BOOL)
+        return b if a.kind == "const" else e
     finite = not dtype(e).is_float or (len(fixed) == 2 and all(isfinite(k.attr[1]) for k in fixed))
     for one, other in ((a, b), (b, a)):
         value = one.attr[1] if one.kind == "const" else None

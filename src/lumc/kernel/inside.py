@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.expr import Expr, add, axis, substitute, subterms, text
+from lumc.graph.expr import Expr, add, axis, simplify, substitute, subterms, text
 from lumc.graph.index import Bound, is_inside, narrowed
 from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel
 
 Sizes = tuple[tuple[str, int], ...]  # extents of axes
+ROUNDS = 2  # of narrowing: what one guard tells of an axis makes another one simpler
 SHOWN = 120  # characters of a load that is told
 
 
@@ -64,12 +65,12 @@ def lies_inside(
     """Whether an access at these indices, one for each dim of the shape, is proven to lie inside
     wherever its guards hold; ``sizes`` has every axis in them."""
     spans = {a: (0, n - 1) for a, n in sizes}
-    for g in guards:
+    for g in guards * ROUNDS:
         assert isinstance(g.hi, int)
-        spans = narrowed(spans, g.index, g.lo, g.hi)
+        spans = narrowed(spans, simplify(g.index, spans), g.lo, g.hi)
+        if any(first > last for first, last in spans.values()):
+            return True  # it is never read
     loops = {a: last - first + 1 for a, (first, last) in spans.items()}
-    if any(n <= 0 for n in loops.values()):
-        return True  # it is never read
     moved = {axis(a): add(axis(a), first) for a, (first, _) in spans.items() if first}
     index = tuple(substitute(i, moved) for i in index)
     left = [Bound(substitute(g.index, moved), g.lo, g.hi) for g in guards]

@@ -177,11 +177,11 @@ def load(subject: Subject, made: Loaded, threads: int) -> Candidate:
     for i, b in enumerate(kernel.buffers):
         if b.constant and b.name in made.raw and b.name not in kernel.stored:
             columns[i] = subject.copies(b.name, subject.inputs[b.name])
-    for data in made.packings:
+    for i, data in enumerate(made.packings):
         packing = from_plain(Packing, data)
         source = kernel.buffer(packing.weight)
         values = pack(subject.inputs[source.name], source.dtype, packing)
-        columns.append(subject.copies(f"{source.name}@{packing.dtype.value}", values))
+        columns.append(subject.copies(f"{source.name}@{packing.dtype.value} {i}", values))
     scratch = aligned(made.scratch_bytes, PAGE) * threads
     columns.append([memory.array((scratch,), np.uint8)])
     n = max(len(c) for c in columns)

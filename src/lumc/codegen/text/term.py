@@ -147,6 +147,8 @@ def operation(e: Expr, kids: Sequence[str], spelling: Spelling) -> str:
     match e.attr[0]:
         case "lt" if kind is DType.BOOL and e.kids[1].kind == "const" and e.kids[1].attr[1]:
             return f"(!{a})"
+        case "lt" if kind is DType.BOOL:  # compilers warn of b that is 0
+            return f"(!{a} & {b})"
         case "lt":
             return f"({a} < {b})"
         case "eq":

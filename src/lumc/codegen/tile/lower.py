@@ -86,7 +86,7 @@ class Lowering:
                 axes = tuple(e.free)
                 self.c.available[e] = self.c.new("row", axes, self.c.whole, dtype(e))
                 body.map(self.c.available[e], axes, self.c.whole, e)
-            else:
+            elif e.kind != "guard":  # what is below is read where it holds, and nowhere else
                 todo += e.kids
 
     def _is_repeated(self, e: Expr) -> bool:
@@ -97,7 +97,10 @@ class Lowering:
             return False
         below = subterms(e)
         hard = e.kind in ("un", "bin", "where") and any(is_expensive(t) for t in below)
-        apart = e.kind == "load" and bool(self.c.access(e).irregular)
+        read = e
+        while read.kind == "guard":
+            read = read.kids[1]
+        apart = read.kind == "load" and bool(self.c.access(read).irregular)
         rows = prod(extent[a] for a in (extent if apart else axes) if a not in e.free)
         return (hard or apart) and rows >= MANY and not any(t.kind in REDUCTIONS for t in below)
 
