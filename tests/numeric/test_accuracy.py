@@ -35,7 +35,8 @@ def holds(step: int, rows: int) -> None:
     for name, figures in measured.items():
         assert not figures["wrong"], name
         for region, limit in zip(accuracy.REGIONS, points[name], strict=False):
-            assert figures[region] <= 1.5 * limit + 0.5, (name, region)
+            # rounding alone costs half an ulp, and what is compared with is rounded too
+            assert figures[region] <= 1.5 * limit + 0.51, (name, region)
     for name, figures in by_rows.items():
         for region, limit in zip(accuracy.SCALES, of_rows[name], strict=True):
             assert figures[region] <= 2 * limit + 1e-7, (name, region)

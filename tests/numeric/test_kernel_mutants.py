@@ -212,7 +212,7 @@ MORE = {
         "codegen/tile/walks.py",
         "owned = r.along in opened and not self.c.is_cut(r.along)",
         "owned = True",
-        f"{RANDOM} and running",
+        "running_results_are_sound",
     ),
     "rows that are not there are read": Mutant(
         "codegen/text/levels.py",

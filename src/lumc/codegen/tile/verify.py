@@ -138,7 +138,7 @@ class _Check:
             self.wrong("runs twice along an axis")
         for a in own:
             if a in op.ranges:
-                self.range(self.now, a, op.ranges[a], s)
+                self.range(self.now, a, op.ranges[a], s, self.has_all(op, a))
             else:
                 self.wrong(f"has no range of {a}")
         if {*own} <= op.ranges.keys():
@@ -153,14 +153,21 @@ class _Check:
     def wrong(self, what: str) -> None:
         self.say(f"{self.now} {what}")
 
-    def range(self, of: str, a: str, r: ir.Range, s: Scope) -> None:
-        """Does a range use open loops, start with its own one, and have the sizes that it says?"""
+    def has_all(self, op: ir.Leaf, a: str) -> bool:
+        """Do the values that it makes stay, for all of an axis, where each tile has its own?"""
+        whole = ir.Dim(a, num(0), self.program.kernel.extent.get(a, 0))
+        places = [self.program.places[dst.attr[0]] for dst in ir.written(op)]
+        return all(p.kind == "scratch" and whole in p.dims for p in places)
+
+    def range(self, of: str, a: str, r: ir.Range, s: Scope, has_all: bool = False) -> None:
+        """Does a range use open loops, start with its own one (but for values that ``has_all`` of
+        them), and have the sizes that it says?"""
         used = {e.attr[0].rpartition(".")[0] for e in subterms(r.lo, r.n) if e.kind == "dim"}
         if used - s.loops.keys():
             return self.say(f"{of}: {a} stands in a tile of {sorted(used - s.loops.keys())}")
         if used & s.first:
             self.say(f"{of}: done in the first tile, {a} stands in every one")
-        if a in s.loops and s.loops[a].count > 1 and a not in used:
+        if a in s.loops and s.loops[a].count > 1 and a not in used and not has_all:
             self.say(f"{of}: {a} does not start with its tile")
         own = r.lo == ir.block_start(a) and a in s.loops
         for now in tiles_of(s.loops[a] for a in sorted(used)):

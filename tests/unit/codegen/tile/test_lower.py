@@ -29,6 +29,7 @@ from kernel_zoo import (
     pooled_beside,
     qkv,
     rms_linear_residual,
+    running,
     softmax,
     times,
     total,
@@ -36,6 +37,7 @@ from kernel_zoo import (
     windows,
     x,
 )
+from kernels import native
 from lumc.codegen.count import of_operation, operations
 from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.tile.lower import lower
@@ -50,6 +52,7 @@ from lumc.codegen.tile.program import (
     loads_of,
     terms_of,
 )
+from lumc.codegen.tile.verify import problems
 from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.kernel.machines import resolve_target
@@ -361,3 +364,12 @@ def test_walks_are_over_what_is_not_zero() -> None:
         for p, ops in zip((few, all_), walks, strict=True)
     ]
     assert flops[0] == pytest.approx(flops[1] / 4)
+
+
+def test_running_results_are_sound_in_any_tiles() -> None:
+    """All of a result where each part has its own is no other result, but a race."""
+    for n, shape in enumerate(FAMILIES[running]):
+        for i in range(4):
+            k = running(*shape)
+            program = lower(k, random_schedule(k, native(), random.Random(f"{n} {i}")), native())
+            assert not problems(program), (shape, i)
