@@ -17,6 +17,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel
 
 Sizes = tuple[tuple[str, int], ...]  # extents of axes
+Access = tuple[str, tuple[Expr, ...], tuple[Bound, ...]]  # of a buffer, at indices, under guards
 ROUNDS = 2  # of narrowing: what one guard tells of an axis makes another one simpler
 SHOWN = 120  # characters of a load that is told
 
@@ -31,31 +32,46 @@ def escape(kernel: Kernel) -> str:
     """The first access that is not proven to lie inside its buffer, as text; nothing if all are."""
     kernel = normalize(kernel)
     for name, index, guards in accesses(kernel):
-        shape = kernel.buffer(name).shape
-        free = frozenset[str]().union(*(e.free for e in (*index, *(g.index for g in guards))))
-        sizes = tuple((a, kernel.extent[a]) for a in sorted(free))
-        if not lies_inside(index, guards, shape, sizes):
+        if not _is_proven(kernel, name, index, guards):
             where = f"{name}[{', '.join(map(text, index))}]"[:SHOWN]
-            return f"{where} is not proven to lie inside {name}{list(shape)}"
+            return f"{where} is not proven to lie inside {name}{list(kernel.buffer(name).shape)}"
     return ""
 
 
-def accesses(kernel: Kernel) -> Iterator[tuple[str, tuple[Expr, ...], tuple[Bound, ...]]]:
+def stays_inside(term: Expr, kernel: Kernel) -> bool:
+    """Whether a term of a kernel may be computed for all values of its axes: also where guards
+    around it, which it does not have itself, do not hold."""
+    return all(_is_proven(kernel, *read) for read in reads(term))
+
+
+def accesses(kernel: Kernel) -> Iterator[Access]:
     """Every store and load of a normalized kernel: buffer, indices (one for each dim), and the
     guards it has."""
     for root in kernel.roots:
         yield root.buffer, root.index, ()
-    every = [e for root in kernel.roots for e in (root.value, *root.index)]
-    parents = (e for e in subterms(*every) if e.kind != "guard")
-    reads = dict.fromkeys([*every, *(k for e in parents for k in e.kids)])
-    reads.update((e.kids[0], None) for e in subterms(*every) if e.kind == "guard")
-    for read in reads:
+    yield from reads(*(e for root in kernel.roots for e in (root.value, *root.index)))
+
+
+def reads(*terms: Expr) -> Iterator[Access]:
+    """The loads in terms, with the guards that they have there."""
+    parents = (e for e in subterms(*terms) if e.kind != "guard")
+    found = dict.fromkeys([*terms, *(k for e in parents for k in e.kids)])
+    found.update((e.kids[0], None) for e in subterms(*terms) if e.kind == "guard")
+    for read in found:
         guards, e = list[Bound](), read
         while e.kind == "guard":
             guards.append(Bound(e.kids[0], *e.attr))
             e = e.kids[1]
         if e.kind == "load":
             yield e.attr[0], e.kids, tuple(guards)
+
+
+def _is_proven(
+    kernel: Kernel, name: str, index: tuple[Expr, ...], guards: tuple[Bound, ...]
+) -> bool:
+    free = frozenset[str]().union(*(e.free for e in (*index, *(g.index for g in guards))))
+    sizes = tuple((a, kernel.extent[a]) for a in sorted(free))
+    return lies_inside(index, guards, kernel.buffer(name).shape, sizes)
 
 
 @lru_cache(maxsize=1 << 14)  # the kernels of a region share most of their loads

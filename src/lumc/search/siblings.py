@@ -11,9 +11,10 @@ several results, and is one region wherever equal instances share the same of th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, product
+from itertools import chain, count, islice, product
 from math import prod
 
 from lumc.graph.expr import subterms
@@ -54,23 +55,36 @@ def families(space: Space) -> list[Family]:
     every, states = space.instances, {s.name for s in space.graph.states}
     frames = {r.key: r.frame for r in space.regions}
     sizes = [sorted(frames[i.region].extent[a] for a in frames[i.region].axes) for i in every]
-    left = [at for at, i in enumerate(every) if i.outputs[0] not in states and 0 not in sizes[at]]
+    shape = [(i.entry, *sizes[at]) for at, i in enumerate(every)]
+    made, readers = dict[tuple[str, str], int](), defaultdict[object, list[int]](list)
+    left = dict[int, None]()
+    for at, i in enumerate(every):
+        made[i.entry, i.outputs[0]] = at
+        if i.outputs[0] not in states and 0 not in sizes[at]:
+            left[at] = None
+            for name in dict.fromkeys(i.inputs):
+                readers[shape[at], name].append(at)
     out = list[Family]()
     while left:
-        start, entry = left[0], every[left[0]].entry
+        start = next(iter(left))
         known = zip(every[start].inputs, frames[every[start].region].inputs, strict=True)
         large = {name for name, b in known if prod(b.shape) * b.dtype.nbytes > least}
-        later = {i.outputs[0] for i in every[start:] if i.entry == entry}
-        same = [at for at in left if every[at].entry == entry and sizes[at] == sizes[start]]
-        reads = {at: {*every[at].inputs} for at in same}
-        family = tuple(at for at in same if reads[at] & large and not reads[at] & later)[:MOST]
-        left = [at for at in left[1:] if at not in family]
+        same = sorted({at for n in large for at in readers[shape[start], n] if at in left})
+        early = (at for at in same if all(made.get(n, -1) < start for n in reads(every[at])))
+        family = tuple(islice(early, MOST))
+        for at in {start, *family}:
+            del left[at]
         if len(family) > 1:
             names = _inputs([every[at] for at in family])
             members = tuple(every[at].region for at in family)
             read = tuple(tuple(map(names.index, every[at].inputs)) for at in family)
             out.append((Joint(sha(json.dumps([members, read])), members, read), family))
     return out
+
+
+def reads(instance: Instance) -> Iterator[tuple[str, str]]:
+    """What it reads, in its entry."""
+    return ((instance.entry, name) for name in instance.inputs)
 
 
 def _inputs(instances: Iterable[Instance]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from lumc.codegen.tile.walks import Walks
 from lumc.codegen.tile.weighted import WeightedSums
 from lumc.codegen.tile.windows import Windows
 from lumc.graph.expr import Expr, bound_axes, subterms
+from lumc.kernel.inside import stays_inside
 from lumc.kernel.normal import identity, normalize
 from lumc.kernel.running import running
 from lumc.kernel.target import Target
@@ -86,23 +87,24 @@ class Lowering:
                 axes = tuple(e.free)
                 self.c.available[e] = self.c.new("row", axes, self.c.whole, dtype(e))
                 body.map(self.c.available[e], axes, self.c.whole, e)
-            elif e.kind != "guard":  # what is below is read where it holds, and nowhere else
+            else:
                 todo += e.kids
 
     def _is_repeated(self, e: Expr) -> bool:
         """Is it as large as a row of a result of many rows, and expensive, or read element by
-        element, in reductions too?"""
+        element, in reductions too? And does it stay inside its buffers where guards around it do
+        not hold?"""
         axes, extent = self.c.kernel.axes, self.c.kernel.extent
         if len(e.free) != 1 or not e.free <= {*axes}:
             return False
         below = subterms(e)
         hard = e.kind in ("un", "bin", "where") and any(is_expensive(t) for t in below)
-        read = e
-        while read.kind == "guard":
-            read = read.kids[1]
+        read = unguarded(e)
         apart = read.kind == "load" and bool(self.c.access(read).irregular)
         rows = prod(extent[a] for a in (extent if apart else axes) if a not in e.free)
-        return (hard or apart) and rows >= MANY and not any(t.kind in REDUCTIONS for t in below)
+        if not (hard or apart) or rows < MANY or any(t.kind in REDUCTIONS for t in below):
+            return False
+        return stays_inside(e, self.c.kernel)
 
     # ---- the loops of the output axes
 
@@ -223,3 +225,10 @@ class Lowering:
         self.c.available = {**before, **self.c.lasting, **done}
 
     # ---- weighted sums
+
+
+def unguarded(e: Expr) -> Expr:
+    """What is below the guards of a term."""
+    while e.kind == "guard":
+        e = e.kids[1]
+    return e

@@ -6,11 +6,13 @@ to the last one that reads it, both included. Values that are alive together nev
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 ALIGN = 64
 PAGE = 4096
+Span = tuple[int, int]  # bytes, from and to
 
 
 @dataclass(frozen=True)
@@ -34,22 +36,19 @@ class Arena:
 
 def allocate(values: Iterable[Interval]) -> Arena:
     """Place the largest values first, each at the lowest free offset of its lifetime."""
-    offsets, placed = dict[str, int](), list[tuple[int, int, Interval]]()
+    offsets, most = dict[str, int](), 0
+    starting, alive = defaultdict[int, list[Span]](list), defaultdict[int, list[Span]](list)
     order = sorted(values, key=lambda v: (-v.nbytes, v.first, v.name))
     for value in order:
-        taken = sorted(
-            (start, end)
-            for start, end, other in placed
-            if other.first <= value.last and value.first <= other.last
-        )
-        offset = _first_gap(taken, room(value.nbytes))
-        offsets[value.name] = offset
-        placed.append((offset, offset + room(value.nbytes), value))
-    return Arena(
-        offsets,
-        max((end for _, end, _ in placed), default=0),
-        sum(aligned(v.nbytes) for v in order),
-    )
+        launches = range(value.first, value.last + 1)
+        beside = {*alive[value.first], *(span for t in launches[1:] for span in starting[t])}
+        offset = _first_gap(sorted(beside), room(value.nbytes))
+        span = offset, offset + room(value.nbytes)
+        offsets[value.name], most = offset, max(most, span[1])
+        starting[value.first].append(span)
+        for t in launches:
+            alive[t].append(span)
+    return Arena(offsets, most, sum(aligned(v.nbytes) for v in order))
 
 
 def aligned(nbytes: int, to: int = ALIGN) -> int:
@@ -63,7 +62,7 @@ def room(nbytes: int) -> int:
     return aligned(nbytes) + (ALIGN if nbytes and nbytes % PAGE == 0 else 0)
 
 
-def _first_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
+def _first_gap(taken: list[Span], nbytes: int) -> int:
     offset = 0
     for start, end in taken:
         if offset + nbytes <= start:
