@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import MATMUL, SQUARE, Lumc
+from commands import MATMUL, Lumc
 from lumc.command.judge import compare
 from lumc.profile.session import Progress
 from lumc.report import progress
@@ -109,18 +109,8 @@ def test_every_expectation_is_shown_by_tests_that_there_are() -> None:
         assert f"\ndef {test}(" in (TESTS / file).read_text(), name
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with every artifact of a tiny model."""
-    folder = tmp_path_factory.mktemp("made")
-    (folder / "m.lg").write_text(SQUARE)
-    call = ("compile", "--estimate", folder / "m.lg", "-o", folder / "m.lb", "--save-temps", folder)
-    Lumc(folder)(*call)
-    return folder
-
-
-def test_every_v_says_more(lumc: Lumc, made: Path) -> None:
-    call = ("codegen", made / "m.lp", "-o", "m.lk")
+def test_every_v_says_more(lumc: Lumc, square: Path) -> None:
+    call = ("codegen", square / "m.lp", "-o", "m.lk")
     said = [lumc.raw(*call, *v).stderr for v in ((), ("-v",), ("-vv",), ("-vvv",))]
     assert said[0] == "" and [len(s) for s in said] == sorted({len(s) for s in said})
     assert "codegen" in said[1] and "lumc_kernel.h" not in said[2] and "lumc_kernel.h" in said[3]
@@ -154,17 +144,17 @@ def test_colours_are_as_the_environment_wants_them(monkeypatch: pytest.MonkeyPat
     assert shown(io.StringIO()) == "", "a log stays plain"
 
 
-def test_what_reports_has_json(lumc: Lumc, made: Path) -> None:
+def test_what_reports_has_json(lumc: Lumc, square: Path) -> None:
     np.save("x.npy", np.ones(16, "f4"))
     for call in (
-        ("run", made / "m.lb", "--input", "x.npy"),
-        ("verify", made / "m.lb"),
-        ("bench", made / "m.lb", "--seconds", "0.01"),
-        *(("show", made / f"m.{kind}") for kind in ("lg", "ls", "lp", "lk", "lb")),
-        ("diff", made / "m.lp", made / "m.lp"),
-        ("explain", made / "m.lp"),
+        ("run", square / "m.lb", "--input", "x.npy"),
+        ("verify", square / "m.lb"),
+        ("bench", square / "m.lb", "--seconds", "0.01"),
+        *(("show", square / f"m.{kind}") for kind in ("lg", "ls", "lp", "lk", "lb")),
+        ("diff", square / "m.lp", square / "m.lp"),
+        ("explain", square / "m.lp"),
         ("explain", "E0312"),
-        ("compile", made / "m.lg", "-o", "m.lb", "--dry-run"),
+        ("compile", square / "m.lg", "-o", "m.lb", "--dry-run"),
         ("cache", "list", "--cache", "none"),
     ):
         json.loads(lumc(*call, "--json"))
@@ -188,7 +178,7 @@ def test_a_search_ends_where_the_plan_is_fast_enough(lumc: Lumc) -> None:
         assert "Invalid value" in lumc.fails(2, *call, "--target-time", wrong)
 
 
-def test_verify_takes_tolerances_of_every_element(lumc: Lumc, made: Path) -> None:
+def test_verify_takes_tolerances_of_every_element(lumc: Lumc, square: Path) -> None:
     got, want = np.array([1.0, 2.0, 1e-3], "f4"), np.array([1.0, 2.0, 2e-3])
     near = compare("y", "oracle", got, want, 1.0, each=(0.0, 1.1e-3))
     far = compare("y", "oracle", got, want, 1.0, each=(0.4, 0.0))
@@ -196,15 +186,15 @@ def test_verify_takes_tolerances_of_every_element(lumc: Lumc, made: Path) -> Non
     assert not far.ok and far.beyond == (~np.isclose(got, want, 0.4, 0.0)).sum() == 1
     infinite = compare("y", "oracle", got, np.array([1.0, np.inf, 1e-3]), 1.0, each=(9.0, 9.0))
     assert infinite.beyond == 1
-    said = lumc("verify", made / "m.lb", "--rtol", "1e-5", "--atol", "1e-6")
+    said = lumc("verify", square / "m.lb", "--rtol", "1e-5", "--atol", "1e-6")
     assert said.startswith("ok   y against oracle")
     # the square of a float is rounded, so that no element need be exact
-    said = lumc.fails(3, "verify", made / "m.lb", "--rtol", "1e-12")
+    said = lumc.fails(3, "verify", square / "m.lb", "--rtol", "1e-12")
     assert "FAIL y against oracle" in said and "beyond --rtol and --atol" in said
 
 
-def test_bench_prints_tables(lumc: Lumc, made: Path) -> None:
-    call = ("bench", made / "m.lb", "--seconds", "0.01", "--threads", "1,2", "--table")
+def test_bench_prints_tables(lumc: Lumc, square: Path) -> None:
+    call = ("bench", square / "m.lb", "--seconds", "0.01", "--threads", "1,2", "--table")
     rows = list(csv.DictReader(io.StringIO(lumc(*call, "csv"))))
     assert [row["threads"] for row in rows] == ["1", "2"] and float(rows[0]["p99_us"]) > 0
     head, line, *body = lumc(*call, "md").splitlines()

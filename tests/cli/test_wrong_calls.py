@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from commands import SQUARE, Lumc
+from commands import SQUARE
 from lumc.cli import commands, guided, misused
 from lumc.errors import LumcError
 from lumc.report.log import unexpected
@@ -22,12 +22,10 @@ FAR = "a" * 300  # a name that no file system takes
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory, square: Path) -> Path:
     """A folder with every artifact of a tiny model, and the same ones damaged."""
     folder = tmp_path_factory.mktemp("made")
-    (folder / "m.lg").write_text(SQUARE)
-    lumc = Lumc(folder)
-    lumc("compile", "--estimate", folder / "m.lg", "-o", folder / "m.lb", "--save-temps", folder)
+    shutil.copytree(square, folder, dirs_exist_ok=True)
     (folder / "bad").mkdir()
     for name in ("m.ls", "m.lp", "m.lk"):
         text = (folder / name).read_text()
