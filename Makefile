@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 TESTS  ?= 3  # at a time: some wait for a limit of time more than they compute
 
-.PHONY: all setup test lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table compile-times demo docs clean
+.PHONY: all setup test lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table compile-times demo docs site clean
 
 all: test
 
@@ -75,6 +75,11 @@ demo: setup
 
 docs: setup
 	$(BIN)/python -m pytest tests/docs
+
+# The pages of docs as a site with search: build/site/index.html
+site: setup
+	$(BIN)/pip install --quiet 'mkdocs>=1.6'
+	$(BIN)/python docs/site/build.py
 
 clean:
 	rm -rf $(VENV) build dist demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

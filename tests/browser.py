@@ -80,14 +80,14 @@ class Page:
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
 
-    def show(self, file: Path, width: int, height: int, scheme: str = "light") -> None:
-        """Load a file in a window of this size, light or dark."""
+    def show(self, file: Path | str, width: int, height: int, scheme: str = "light") -> None:
+        """Load a file, or an address, in a window of this size, light or dark."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", features=[feature])
         self.events.clear()
-        self.call("Page.navigate", url=file.resolve().as_uri())
+        self.call("Page.navigate", url=file if isinstance(file, str) else file.resolve().as_uri())
         until = time.monotonic() + 60
         while "Page.loadEventFired" not in self.events and time.monotonic() < until:
             self._next()

@@ -1,4 +1,4 @@
-"""Write docs/zoo.md from the rows that were measured: every row, those that lose first.
+"""Write docs/zoo.md and its picture from the rows that were measured: those that lose first.
 
 What was measured lies in docs/zoo.json, which goes with the project: a measurement takes hours, and
 one that was interrupted, or done again in part, goes on from there on any machine. Every row says
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from report import Verdict, milliseconds, verdict
+from zoo.plot import picture
 
 Row = dict[str, Any]
 SUITES = {"networks": "Networks", "operators": "Operators"}
@@ -28,6 +29,8 @@ Written by `make zoo-table` from the rows that `make zoo` measured, as
 [bench/README.md](../bench/README.md) says. A ratio is the time of the best peer over that of lumc,
 at one and at two threads: above 1, lumc is faster. Rows that lose come first. The times are those
 of the first column of ratios, in ms.
+
+![ratios of networks and operators](zoo.svg)
 """
 
 
@@ -139,6 +142,7 @@ def main() -> None:
     lines = [json.dumps({k: r[k] for k in (*KEY, *FACTS)}) for r in rows]
     store.write_text("[\n" + ",\n".join(lines) + "\n]\n")
     page.write_text(document(rows))
+    page.with_suffix(".svg").write_text(picture(rows))
     print(page)
 
 

@@ -6,16 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import SQUARE, Lumc
+from commands import Lumc
 from lumc.command.bench import figures
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundle")
-    (folder / "m.lg").write_text(SQUARE)
-    Lumc(folder)("compile", "--estimate", folder / "m.lg", "-o", folder / "m.lb")
-    return folder / "m.lb"
+@pytest.fixture
+def bundle(square: Path) -> Path:
+    return square / "m.lb"
 
 
 def test_the_interval_holds_the_median_in_95_of_100_cases() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,9 +26,8 @@ def nothing():
 
 
 @pytest.fixture
-def made(lumc: Lumc) -> Lumc:
-    Path("m.lg").write_text(GRAPH)
-    lumc("compile", "--estimate", "m.lg", "-o", "m.lb", "--save-temps", ".")
+def made(lumc: Lumc, square: Path) -> Lumc:
+    shutil.copytree(square, lumc.folder, dirs_exist_ok=True)
     return lumc
 
 

@@ -32,7 +32,7 @@ def main() -> None:
             sys.stdout.flush()
         sys.exit(Exit.TERMINATED if is_terminated() else code or 0)
     except LumcError as e:
-        say_error(e)
+        say_error(guided(e))
         leave(e.exit)
     except (click.exceptions.Abort, Terminated):
         ignore_stops()  # one more finds nothing left to interrupt
@@ -49,7 +49,7 @@ def main() -> None:
     except Exception as e:
         from lumc.report.log import unexpected
 
-        say_error(unexpected(e, sys.argv))
+        say_error(guided(unexpected(e, sys.argv)))
         leave(Exit.FAILED)
 
 
@@ -60,6 +60,16 @@ def misused(e: click.ClickException) -> LumcError:
     what = " ".join(e.format_message().split()).removesuffix(".")
     what = what[:1].lower() + what[1:]
     return LumcError("E0211", f"{path}: {what}", fix=f"{path} --help", exit=Exit.USAGE)
+
+
+def guided(said: LumcError | str) -> LumcError | str:
+    """An error with a way out: that of its code, if it has none of its own."""
+    from lumc.report.codes import meanings
+
+    if isinstance(said, str) or said.fix:
+        return said
+    fix = meanings()[said.code].fix
+    return LumcError(said.code, said.what, where=said.where, fix=fix, exit=said.exit)
 
 
 class ReaderLeft(Exception):

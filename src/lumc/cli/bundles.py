@@ -48,6 +48,10 @@ def run(
     help="Relative L2 error; default: 1e-5, f16 2e-3, bf16 1e-2, q8 weights 2e-2, ints 0.",
 )
 @click.option(
+    "--rtol", type=Number(0), help="Every element too: |got - want| <= atol + rtol |want|."
+)
+@click.option("--atol", type=Number(0), help="See --rtol; the other one is 0 if it is not given.")
+@click.option(
     "--bisect", is_flag=True, help="Name the first kernel that differs; needs the .lp beside it."
 )
 @options("entry", "device", "threads", "seed", "allow", "json")
@@ -56,6 +60,8 @@ def verify(
     inputs: tuple[str, ...],
     model: str | None,
     tolerance: float | None,
+    rtol: float | None,
+    atol: float | None,
     entry: str,
     device: str | None,
     threads: int,
@@ -64,20 +70,22 @@ def verify(
     as_json: bool,
     bisect: bool,
 ) -> None:
-    """Compare a bundle with the float64 oracle; exit code 3 on a difference.
+    """Compare a bundle with float64 arithmetic.
 
-    Inputs that are not given are drawn at random. With --source, the original model is also run by
+    The reference is the graph in the bundle, computed by numpy. Exit code 3 on a difference. Inputs
+    that are not given are drawn at random. With --source, the original model is also run by
     onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed. A .lg
-    is computed in float64: so is shown what reduced precision costs.
+    is computed in float64, which shows what reduced precision costs.
 
-    With --bisect, the launches are run one by one on a CPU, and the first whose result differs is
-    named: from its term on what it read, or from the graph. The plan (.lp) is looked for beside the
-    bundle and in the folders there: lumc compile --save-temps DIR keeps it.
+    --bisect runs the kernels one by one, on a CPU, and names the first that is wrong: its code does
+    not compute its term, or its term is not what the graph says. The plan (.lp) is looked for
+    beside the bundle and in the folders there: lumc compile --save-temps DIR keeps it.
     """
     from lumc.command import bundles
 
     source = bundles.Source(model, allowed) if model else None
-    how = entry, threads, seed, as_json, device or "", bisect
+    each = None if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
+    how = entry, threads, seed, as_json, device or "", bisect, each
     bundles.verify(bundle, inputs, source, tolerance, *how)
 
 
@@ -109,6 +117,12 @@ def verify(
     show_default=True,
     help="A number, or several with commas between.",
 )
+@click.option(
+    "--table",
+    "form",
+    type=click.Choice(["csv", "md"]),
+    help="Print the figures as a table; times in us.",
+)
 @options("entry", "device", "seed", "json")
 def bench(
     bundle: str,
@@ -116,17 +130,21 @@ def bench(
     seconds: float,
     old: str | None,
     fail_above: float | None,
+    form: str | None,
     threads: tuple[int, ...],
     entry: str,
     device: str | None,
     seed: int,
     as_json: bool,
 ) -> None:
-    """Time a bundle; the minimum is the figure to compare.
+    """Time a bundle.
 
-    The interval behind the median holds it in 95 of 100 cases, if one run says nothing of the next.
+    Compare minima: they depend least on what else runs. The times in parentheses are the 95 %
+    confidence interval of the median.
     """
     from lumc.command import bench
 
-    how = entry, threads, seed, as_json, device or "", old or "", fail_above
+    if as_json and form:
+        raise click.UsageError(f"--json and --table {form} are two forms: choose one.")
+    how = entry, threads, seed, as_json, device or "", old or "", fail_above, form
     bench.bench(bundle, inputs, seconds, *how)

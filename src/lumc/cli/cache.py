@@ -25,7 +25,11 @@ def cache_list(cache: str | None, as_json: bool) -> None:
 @cache.command("prune")
 @options("cache")
 def cache_prune(cache: str | None) -> None:
-    """Drop records that are slower, older or damaged, and compiled objects of no use."""
+    """Drop records and objects of no use.
+
+    Of every candidate the fastest record stays, of every choice the last; compiled objects stay if
+    they are whole and were used lately.
+    """
     from lumc.report import cache as report
 
     report.prune(cache_folder(cache), objects_folder())
@@ -35,7 +39,10 @@ def cache_prune(cache: str | None) -> None:
 @click.argument("sources", metavar="FILE|DIR...", nargs=-1, required=True)
 @options("cache")
 def cache_merge(sources: tuple[str, ...], cache: str | None) -> None:
-    """Take in the records of other machines; they seed searches and pass for none here."""
+    """Take in the records of other machines.
+
+    Searches here try their schedules first, but measure them again.
+    """
     from lumc.report import cache as report
 
     report.merge(cache_folder(cache), sources)
@@ -44,7 +51,10 @@ def cache_merge(sources: tuple[str, ...], cache: str | None) -> None:
 @cache.command("verify")
 @options("cache")
 def cache_verify(cache: str | None) -> None:
-    """Read every record and compiled object; exit code 5 when some are damaged."""
+    """Read every record and compiled object.
+
+    Exit code 5 when some are damaged.
+    """
     from lumc.report import cache as report
 
     report.verify(cache_folder(cache), objects_folder())
@@ -53,7 +63,10 @@ def cache_verify(cache: str | None) -> None:
 @cache.command("export")
 @options("cache", "out")
 def cache_export(cache: str | None, output: str) -> None:
-    """Write the records as one file, for another machine or a repository."""
+    """Write the records as one file.
+
+    For another machine, or a repository.
+    """
     from lumc.report import cache as report
 
     report.export(cache_folder(cache), output)

@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes a shell complete commands and options.
+    """Print the completion script of a shell.
 
     \b
     bash: lumc completion bash > ~/.local/share/bash-completion/completions/lumc
@@ -34,7 +34,10 @@ def completion(ctx: click.Context, shell: str) -> None:
 @click.command()
 @click.pass_context
 def man(ctx: click.Context) -> None:
-    """Print the manual of all commands, for man: lumc man > lumc.1; man ./lumc.1."""
+    """Print the manual page of all commands.
+
+    To read it: lumc man > lumc.1; man ./lumc.1
+    """
     from lumc import __version__
 
     root = click.Context(ctx.find_root().command, info_name="lumc")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
+from contextlib import suppress
+from math import inf, isfinite
 from typing import Any, TypeVar
 
 import click
@@ -33,6 +34,21 @@ def thread_counts(_: click.Context, __: click.Parameter, value: str) -> tuple[in
     return tuple(map(int, parts))
 
 
+UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
+
+def microseconds(_: click.Context, __: click.Parameter, value: str | None) -> float:
+    """``5ms`` in us, 0 for none."""
+    if value is None:
+        return 0.0
+    for unit, factor in UNITS.items():
+        with suppress(ValueError):
+            found = float(value.removesuffix(unit)) * factor
+            if value.endswith(unit) and 0 < found < inf:
+                return found
+    raise click.BadParameter(f"{value!r}: expected a time, such as 80us, 5ms or 0.1s.")
+
+
 def options(*names: str) -> Callable[[F], F]:
     """Attach options that several commands share."""
 
@@ -58,13 +74,13 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "weights": click.option(
         "--weights",
         type=click.Choice(["q8"]),
-        help="Store contracted weights as int8, one scale per 32.",
+        help="Store weights of products as int8, with one scale for 32.",
     ),
     "target": click.option(
         "--target",
         default="cpu:native",
         show_default=True,
-        help="See 'lumc targets'; compile takes several, with commas between. "
+        help="What to compile for, see 'lumc targets'; compile takes several, with commas between. "
         "cuda:sm_90+tf32 rounds operands of f32 products for the tensor cores.",
     ),
     "estimate": click.option(
@@ -76,10 +92,17 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Choose by estimate where nothing could be measured, instead of exit code 6.",
     ),
     "budget": click.option(
-        "--budget", metavar="TIME", default="60s", show_default=True, help="Of measuring: 60s, 5m."
+        "--budget",
+        metavar="TIME",
+        default="60s",
+        show_default=True,
+        help="How long to measure: 60s, 5m.",
     ),
     "trials": click.option(
-        "--trials", type=click.IntRange(0), default=0, help="Of each kernel; 0: what time allows."
+        "--trials",
+        type=click.IntRange(0),
+        default=0,
+        help="Candidates of each kernel, at most; 0: as time allows.",
     ),
     "fraction": click.option(
         "--target-fraction",
@@ -87,7 +110,14 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         type=Number(0, 1),
         default=ENOUGH,
         show_default=True,
-        help="Of the roofline, where a kernel is good enough; 1: nowhere.",
+        help="A kernel at this share of its roofline is good enough; 1: never.",
+    ),
+    "target-time": click.option(
+        "--target-time",
+        "target_us",
+        metavar="TIME",
+        callback=microseconds,
+        help="End the search when the model is measured to take no longer: 80us, 5ms.",
     ),
     "frozen": click.option(
         "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."
@@ -106,17 +136,28 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="Weights may lie there too, not only beside or below the file; repeatable.",
     ),
     "verbose": click.option(
-        "-v", "--verbose", count=True, help="-v timings, -vv choices and tile programs."
+        "-v",
+        "--verbose",
+        count=True,
+        help="-v timings, -vv choices and tile programs, -vvv sources.",
     ),
-    "seed": click.option("--seed", default=0, show_default=True, help="Of every random choice."),
+    "seed": click.option(
+        "--seed", default=0, show_default=True, help="Seed of every random choice."
+    ),
     "json": click.option("--json", "as_json", is_flag=True, help="Machine-readable output."),
     "cc": click.option("--cc", envvar="CC", help="C compiler; default: $CC, gcc, cc, clang, zig."),
     "nvcc": click.option(
         "--nvcc", envvar="NVCC", help="CUDA compiler; default: $NVCC, NVRTC of its wheel, nvcc."
     ),
-    "entry": click.option("--entry", default="", help="Default: the first entry."),
+    "entry": click.option(
+        "--entry", default="", help="Which function of the model; default: the first."
+    ),
     "threads": click.option(
-        "--threads", type=click.IntRange(1, MOST_THREADS), default=1, show_default=True
+        "--threads",
+        type=click.IntRange(1, MOST_THREADS),
+        default=1,
+        show_default=True,
+        help="Threads that a run has.",
     ),
     "device": click.option(
         "--device",
@@ -133,14 +174,16 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         "repeatable.",
     ),
     "trace": click.option(
-        "--trace", metavar="FILE", help="Write what took how long, for ui.perfetto.dev."
+        "--trace",
+        metavar="FILE",
+        help="Write a timeline of what took how long, for ui.perfetto.dev.",
     ),
     "limits": click.option(
         "--max-nodes",
         type=click.IntRange(1),
         default=MOST_NODES,
         show_default=True,
-        help="E-nodes.",
+        help="Nodes of an e-graph, at most.",
     ),
     "emit": click.option(
         "--emit",
@@ -177,6 +220,7 @@ PROFILE = [
     "budget",
     "trials",
     "fraction",
+    "target-time",
     "seed",
     "threads",
     "frozen",

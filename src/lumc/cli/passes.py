@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def profile_options(cache: str | None, **chosen: Any) -> ProfileOptions:
     from lumc.command.plan import ProfileOptions
 
+    if chosen["estimate"] and chosen["frozen"]:
+        raise click.UsageError("--estimate and --frozen are two ways to choose: name one.")
     return ProfileOptions(cache=cache_folder(cache), **chosen)
 
 
@@ -77,11 +79,11 @@ def search(
 @click.command()
 @options("input", "out", *PROFILE, "trace", "verbose")
 def profile(source: str, output: str, trace: str | None, verbose: int, **chosen: Any) -> None:
-    """Choose the fastest program by measuring: .ls in, .lp plan out.
+    """Choose the fastest program: .ls in, .lp plan out.
 
-    Stops when no kernel can gain, or after the budget; Ctrl-C and SIGTERM write the best plan so
-    far. If nothing could be measured there is no plan, and the exit code is 6. Times are kept: the
-    next search goes on where this one ended.
+    Measures candidates until no kernel can gain, or the budget is spent; Ctrl-C and SIGTERM write
+    the best plan so far. If nothing could be measured there is no plan, and the exit code is 6.
+    Times are kept: the next search goes on where this one ended.
     """
     from lumc.command import passes
 
@@ -112,7 +114,7 @@ def link(
     allowed: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Compile the kernels and pack the weights: .lk in, .lb bundle out.
+    """Compile the kernels, pack the weights: .lk in, .lb out.
 
     Kernels are code: link only those of people whose programs you would run.
     Several .lk files of one graph, each for another target, make one bundle that runs on all.
@@ -150,7 +152,10 @@ def compile_(
     verbose: int,
     **chosen: Any,
 ) -> None:
-    """All passes in a row: a .lg graph (or anything 'import' reads) to a bundle, or to plain C."""
+    """Compile a model: all passes in a row.
+
+    Reads a .lg graph or anything that 'import' reads; writes a bundle, or plain C.
+    """
     from lumc.command import passes
     from lumc.frontend.precision import Precision
 

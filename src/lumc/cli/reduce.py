@@ -24,7 +24,9 @@ from lumc.cli.options import Number, options
 )
 @options("out")
 def reduce_(source: str, check: str, timeout: float, output: str) -> None:
-    """Make a graph that shows a fault small: a .lg of a few lines that still shows it.
+    """Make a graph that shows a fault small.
+
+    The result is a .lg of a few lines that still shows it.
 
     The fault is how CMD ends on FILE: its exit status, which must not be 0, or that it takes longer
     than the timeout. A smaller graph is taken when it is legal and CMD ends in the same way on it.

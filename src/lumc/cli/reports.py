@@ -38,13 +38,14 @@ def show(
 def explain(
     source: str, kernel: str | None, best: str | None, cache: str | None, as_json: bool
 ) -> None:
-    """Say why a plan is as it is: .lp in (or .lk, .lb with the plan beside it; .ls: an estimate).
-    Of the code of an error, such as E0312, say what it means.
+    """Say why a plan is as it is, or what E0312 means.
 
-    For every kernel: what it computes, how it runs, its time and roofline, which laws led to it,
-    which candidates lost and by how much, and why the search ended. Losing candidates come from
-    the records, laws from the .ls beside the plan. The records that --best writes make the same
-    plan on an equal machine: 'lumc cache merge' takes them, 'lumc compile --frozen' uses them.
+    Reads a plan (.lp), kernels or a bundle with the plan beside it, or a search space (.ls), of
+    which the estimate is explained. For every kernel: what it computes, how it runs, its time and
+    roofline, which laws led to it, which candidates lost and by how much, and why the search ended.
+    Losing candidates come from the records, laws from the .ls beside the plan. The records that
+    --best writes make the same plan on an equal machine: 'lumc cache merge' takes them, 'lumc
+    compile --frozen' uses them.
     """
     from lumc.report import codes
     from lumc.report import explain as report
@@ -60,10 +61,10 @@ def explain(
 @click.argument("b", metavar="B")
 @options("json")
 def diff(a: str, b: str, as_json: bool) -> None:
-    """Say what differs between two artifacts of one kind; exit code 3 if anything does.
+    """Compare two artifacts of one kind.
 
-    Of graphs the nodes that differ, whatever they are called; of plans kernels, schedules and
-    times; of bundles what the manifest says, and the files.
+    Exit code 3 if anything differs. Nodes of graphs are compared whatever their names are. Plans
+    are compared by kernels, schedules and times, bundles by manifests and files.
     """
     from lumc.report import diff as report
 
@@ -75,9 +76,10 @@ def diff(a: str, b: str, as_json: bool) -> None:
 @click.option("-o", "--output", metavar="FILE|-", required=True, help="The page, report.html.")
 @options("cache")
 def report(source: str, output: str, cache: str | None) -> None:
-    """Draw a plan as one HTML page: .lp in (or .lk, .lb with the plan beside it).
+    """Draw a plan as one HTML page.
 
-    Timeline, kernels, roofline, graph, progress of the search, sources. The page needs no network.
+    Reads a plan (.lp), or kernels or a bundle with the plan beside it. The page has timeline,
+    kernels, roofline, graph, progress of the search and sources, and needs no network.
     """
     from lumc.report import page
 
@@ -87,7 +89,7 @@ def report(source: str, output: str, cache: str | None) -> None:
 @click.command()
 @options("cc", "nvcc", "json")
 def targets(cc: str | None, nvcc: str | None, as_json: bool) -> None:
-    """List the targets: which of them can be built and run on this machine."""
+    """List the targets that build and run here."""
     from lumc.report import machine
 
     machine.targets(nvcc, as_json, cc)
@@ -97,7 +99,10 @@ def targets(cc: str | None, nvcc: str | None, as_json: bool) -> None:
 @options("cc", "nvcc", "json")
 @click.option("--report", metavar="FILE", help="Write it to a file as well, to send it along.")
 def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None) -> None:
-    """Say what lumc finds on this machine and what is missing; a Mac's GPU is tested."""
+    """Say what this machine has and what is missing.
+
+    On a Mac, its GPU is tested.
+    """
     from lumc.report import machine
 
     machine.doctor(cc, nvcc, as_json, report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil, sqrt
 from typing import Any
 
@@ -30,6 +30,7 @@ def bench(
     device: str = "",
     old: str = "",
     fail_above: float | None = None,
+    form: str | None = None,
 ) -> None:
     """``lumc bench``, once for each number of threads. Raises E0614 where it is slower than the
     figures in ``old``, times ``fail_above``."""
@@ -50,7 +51,10 @@ def bench(
             rows.append({"entry": entry, "device": bundle.device, "threads": n} | figures(times))
     for row in rows if old else ():
         row["ratio"] = row["min_us"] / same(before, row, old)["min_us"]
-    print(json.dumps(rows if len(rows) > 1 else rows[0]) if as_json else "\n".join(map(said, rows)))
+    if as_json:
+        print(json.dumps(rows if len(rows) > 1 else rows[0]))
+    else:
+        print("\n".join(table(rows, form) if form else map(said, rows)))
     slow = [r for r in rows if fail_above is not None and r["ratio"] > fail_above]
     if slow:
         what = ", ".join(f"{r['ratio']:.3f} times at {r['threads']} threads" for r in slow)
@@ -87,6 +91,14 @@ def said(row: Figures) -> str:
     if "ratio" in row:
         parts += [f"{row['ratio']:.3f} times the old minimum"]
     return " · ".join(parts)
+
+
+def table(rows: Sequence[Figures], form: str) -> Iterator[str]:
+    """Figures as lines of csv or md, a row for each number of threads."""
+    texts = [list(rows[0]), *([["---"] * len(rows[0])] if form == "md" else [])]
+    texts += [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in r.values()] for r in rows]
+    for cells in texts:
+        yield f"| {' | '.join(cells)} |" if form == "md" else ",".join(cells)
 
 
 def known(path: str) -> list[Figures]:

@@ -129,6 +129,7 @@ def verify(
     as_json: bool,
     device: str = "",
     bisect: bool = False,
+    each: tuple[float, float] | None = None,
 ) -> None:
     """``lumc verify``: every output against every reference, or the first kernel that differs."""
     from lumc.bundle.restore import weight_reader
@@ -155,7 +156,7 @@ def verify(
 
             found = run_original(source.model, arrays, entry, source.allowed)
             references |= common_outputs(found, list(got), source.model)
-        rows = judged(graph, entry, got, references, tolerance, max(tf32, cut), unsure)
+        rows = judged(graph, entry, got, references, tolerance, max(tf32, cut), unsure, each)
         first = bisected(folder, path, entry, arrays, threads, tolerance) if bisect else None
     if tf32 and tolerance is None:
         note(f"verify: operands of products have 11 bits (tf32): up to {tf32:.1e} is allowed")

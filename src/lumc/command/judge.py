@@ -37,6 +37,7 @@ class Comparison:
     want: float
     ok: bool
     unjudged: int = 0  # elements that are infinite or NaN, as what they are made from is
+    beyond: int = 0  # elements that are farther off than each may be
 
 
 def judged(
@@ -47,6 +48,7 @@ def judged(
     tolerance: float | None,
     rounding: float,
     touched: Callable[[], Arrays],
+    each: tuple[float, float] | None = None,
 ) -> list[Comparison]:
     """Every output against every reference that has it."""
     dtypes = {name: node.dtype for name, node in graph.entry(entry).outputs}
@@ -56,7 +58,7 @@ def judged(
         for name in (n for n in got if n in values):
             limit = allowed(tolerance, dtypes[name], rounded, rounding)
             pair = got[name], values[name]
-            rows.append(compare(name, against, *pair, limit, dtypes[name], touched))
+            rows.append(compare(name, against, *pair, limit, dtypes[name], touched, each))
     return rows
 
 
@@ -108,11 +110,13 @@ def compare(
     tolerance: float,
     dtype: DType = DType.F32,
     touched: Callable[[], Arrays] | None = None,
+    each: tuple[float, float] | None = None,
 ) -> Comparison:
     """Relative L2 error over the finite elements, each less what counts as nothing in its dtype.
 
     NaN and infinities must stand in the same places; but a value that overflows in the dtype is
-    infinite, and where ``touched`` one may be the other.
+    infinite, and where ``touched`` one may be the other. ``each`` are rtol and atol of every
+    element, as numpy.isclose has them.
     """
     if got.dtype == np.uint16 and want.dtype.kind == "f":  # bf16 bits
         got = from_bf16(got)
@@ -134,8 +138,16 @@ def compare(
     at = np.unravel_index(int(diff.argmax()), diff.shape) if diff.size else ()
     index = tuple(int(i) for i in at)
     worst, left, right = (float(x[at]) for x in (diff, a, b)) if diff.size else (0.0, 0.0, 0.0)
-    ok, count = error <= tolerance, int(pardoned.sum())
-    return Comparison(output, against, error, worst, index, left, right, ok, count)
+    beyond, count = outside(diff, b, each) if each else 0, int(pardoned.sum())
+    ok = error <= tolerance and not beyond
+    return Comparison(output, against, error, worst, index, left, right, ok, count, beyond)
+
+
+def outside(diff: np.ndarray, want: np.ndarray, each: tuple[float, float]) -> int:
+    """How many elements are off by more than atol + rtol |want|."""
+    rtol, atol = each
+    size = np.where(np.isfinite(want), np.abs(want), 0.0)
+    return int((diff > atol + rtol * size).sum())
 
 
 def _in_range(got: np.ndarray, want: np.ndarray, tolerance: float, dtype: DType) -> np.ndarray:
@@ -156,6 +168,7 @@ def said(r: Comparison) -> str:
     """A comparison in a line."""
     where = ", ".join(map(str, r.worst_index))
     skipped = f", {r.unjudged} unjudged (infinite or NaN on the way)" if r.unjudged else ""
+    skipped += f", {r.beyond} beyond --rtol and --atol" if r.beyond else ""
     return (
         f"{'ok  ' if r.ok else 'FAIL'} {r.output} against {r.against}: relative L2 "
         f"{r.relative_l2:.2e}, worst [{where}] got {r.got:.9g} want {r.want:.9g}{skipped}"

@@ -71,7 +71,7 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
     if (path / "manifest.json").is_file() and not (path / "config.json").is_file():
         what, fix = f"cannot import {source}: it is a bundle", f"lumc run {source}"
         raise LumcError("E0502", what, fix=fix, exit=Exit.CORRUPT)
-    if path.is_dir():
+    if path.is_dir() and (path / "config.json").exists():
         from lumc.frontend.models.huggingface import import_folder
 
         return import_folder(path, say=lambda line: Log()(0, f"note: {line}"))
@@ -85,10 +85,11 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
         return import_script(source)
     if not path.exists():
         raise LumcError("E0201", f"cannot read {source}: there is no such file", exit=Exit.USAGE)
-    with path.open("rb") as f:
-        if kind := artifact.kind_of(f.read(40).decode(errors="replace")):
-            raise artifact.unexpected("model", kind, source)
-    what = f"cannot import {source}"
+    if path.is_file():
+        with path.open("rb") as f:
+            if kind := artifact.kind_of(f.read(40).decode(errors="replace")):
+                raise artifact.unexpected("model", kind, source)
+    what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
     fix = "a folder with config.json, a .onnx file, or script.py:function"
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
@@ -184,16 +185,24 @@ def tile_programs(log: Log, check: bool = False) -> Watch:
     return watch
 
 
-def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
-    """``lumc codegen``."""
+def generated(plan: Plan, log: Log, check: bool = False) -> Code:
+    """The kernels of a plan; said with -vvv."""
     from lumc.codegen.generate import generate
 
+    code = generate(plan, tile_programs(log, check))
+    for kernel in code.kernels:
+        log(3, kernel.source)
+    return code
+
+
+def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
+    """``lumc codegen``."""
     log = Log(verbose)
     check_output(output)
     with log.step("read"):
         plan, digest = files.plan_from_text(*artifact.read_text(source), source)
     with log.step("codegen"):
-        code = generate(plan, tile_programs(log, check_tiles))
+        code = generated(plan, log, check_tiles)
     files.write(code, digest, output)
 
 
@@ -326,8 +335,6 @@ def _code_for(
     target: str, graph: Graph, options: CompileOptions, log: Log, keep: Path | None, stem: str
 ) -> tuple[Code, str]:
     """The passes up to ``codegen`` for one target, and the digest of its result."""
-    from lumc.codegen.generate import generate
-
     with log.step("search"):
         space = make_space(graph, target, options.max_nodes)
     report_space(space, log)
@@ -336,7 +343,7 @@ def _code_for(
         plan = make_plan(space, options.profile, log)
     digest = _keep(plan, digest, keep, f"{stem}.lp")
     with log.step("codegen"):
-        code = generate(plan, tile_programs(log))
+        code = generated(plan, log)
     return code, _keep(code, digest, keep, f"{stem}.lk")
 
 

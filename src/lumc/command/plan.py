@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lumc.errors import Exit, LumcError
 from lumc.report.log import Log, interruptible
+from lumc.report.words import us
 
 if TYPE_CHECKING:
     from lumc.kernel.target import Target
@@ -39,6 +40,7 @@ class ProfileOptions:
     cc: str | None
     nvcc: str | None
     cache: Path  # the folder of records
+    target_us: float = 0.0  # of the whole plan, at which the search ends; 0: nowhere
 
 
 def parse_seconds(text: str) -> float:
@@ -124,6 +126,29 @@ def why_untimed(target: Target, nvcc: str | None) -> str:
     return ""
 
 
+class Enough:
+    """Whether a search may end: the user wants no more, or the plan takes no longer than it may."""
+
+    def __init__(self, ledger: Ledger, target_us: float, stopped: Callable[[], bool]) -> None:
+        self.ledger, self.target_us, self.stopped = ledger, target_us, stopped
+        self.looked, self.reached = -1, False
+
+    def __call__(self) -> bool:
+        if self.target_us and self.looked != self.ledger.measured:  # it is asked all the time
+            self.looked, self.reached = self.ledger.measured, 0 < self.time_us() <= self.target_us
+        return self.reached or self.stopped()
+
+    def time_us(self) -> float:
+        """What the best plan takes, all launches together; 0 while a part is not measured."""
+        costs = self.ledger.costs().values()
+        return sum(costs) if all(costs) else 0.0
+
+    def said(self) -> str:
+        now, wanted = self.time_us(), us(self.target_us)
+        over = "within" if 0 < now <= self.target_us else "not within"
+        return f"{us(now) if now else 'not all is measured'}: {over} the {wanted} of --target-time"
+
+
 def _tune(
     space: Space,
     options: ProfileOptions,
@@ -138,7 +163,10 @@ def _tune(
     ledger, bench = opened_ledger(space, options, partial(log, 1), log.trace)
     try:
         settled = not ledger.missing(ledger.is_settled)
-        plan = phases.profile(Session(ledger, bench, stopped, say))
+        enough = Enough(ledger, options.target_us, stopped)
+        plan = phases.profile(Session(ledger, bench, enough, say))
+        if options.target_us:
+            log(0, f"{log.named('profile')}: {enough.said()}")
         return plan, None if settled else ledger.measured
     finally:
         ledger.records.close()

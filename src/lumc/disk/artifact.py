@@ -26,6 +26,7 @@ from lumc.errors import Exit, LumcError
 SCHEMA = 1
 MAX_BYTES = 1 << 30  # of an artifact file; weights are never inside
 KINDS = {"space": "lumc search", "plan": "lumc profile", "kernels": "lumc codegen"}
+MAKERS = {**KINDS, "bundle": "lumc link"}  # of what a manifest calls itself, too
 BUNDLE = {  # how each becomes one
     "graph": "lumc compile {} -o model.lb",
     "space": "lumc profile {} | lumc codegen | lumc link -o model.lb",
@@ -78,7 +79,7 @@ def parse(text: str, kind: str, where: str, base: Path) -> Artifact:
         raise corrupt(f"not a lumc {kind}: the envelope is missing", where)
     if data["lumc"] != kind:
         wanted, got = (k if k == "kernels" else f"a {k}" for k in (kind, data["lumc"]))
-        made = KINDS.get(data["lumc"], "lumc import")
+        made = MAKERS.get(data["lumc"], "lumc import")
         raise other(kind, f"expected {wanted}, got {got}", made, where)
     if data.get("schema") != SCHEMA:
         raise corrupt(f"schema {data.get('schema')} is not supported (this is {SCHEMA})", where)

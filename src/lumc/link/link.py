@@ -96,12 +96,12 @@ def in_order(given: Sequence[TargetCode]) -> list[TargetCode]:
     graphs = {print_graph(p.code.graph, lambda f: f.sha256) for p in given}
     ends = {repr([(e["name"], e["inputs"], e["outputs"]) for e in _entries(p.code)]) for p in given}
     problem = "" if len(graphs) == len(ends) == 1 else "they are not of the same graph"
+    fix = "make each .lk from the same .lg, with the same dims and dtypes"
     targets = [p.code.target.name for p in given]
     if len({name.partition("+")[0] for name in targets}) < len(targets):
-        problem = "two of them are for the same target"
+        problem, fix = "two of them are for the same target", "give one .lk for each target"
     if problem:
         what = f"cannot link kernels for {', '.join(targets)} together: {problem}"
-        fix = "make each .lk from the same .lg, with the same dims and dtypes"
         raise LumcError("E0707", what, fix=fix, exit=Exit.USAGE)
     return sorted(
         given, key=lambda p: (list(BUILDERS).index(p.code.target.kind), p.code.target.name)

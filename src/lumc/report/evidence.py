@@ -96,7 +96,7 @@ def head(path: Path) -> dict[str, str]:
 
 def find(suffix: str, digest: str, folder: Path) -> Path | None:
     """The artifact with this digest, in the folder or in one of its folders."""
-    for path in sorted([*folder.glob(f"*{suffix}"), *folder.glob(f"*/*{suffix}")]):
+    for path in [*sorted(folder.glob(f"*{suffix}")), *sorted(folder.glob(f"*/*{suffix}"))]:
         if digest and path.is_file() and head(path).get("digest") == digest:
             return path
     return None

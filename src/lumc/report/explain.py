@@ -22,7 +22,7 @@ STOPS = {
     "exhausted": "every schedule was tried",
     "trials": "it had its number of trials",
     "time": "the budget was spent",
-    "interrupted": "it was interrupted",
+    "interrupted": "it was interrupted, or the plan was fast enough (--target-time)",
     "not measured": "the budget was spent before its first trial",
 }
 SOURCES = {
@@ -205,7 +205,11 @@ def provenance(region: Body) -> Iterator[str]:
     if laws is None:
         said = f"laws that fired: {', '.join([*region['fired'], *chosen['split']]) or 'none'}"
     else:
-        said = f"by the laws {', '.join(laws)}" if laws else "as the graph says it, by no law"
+        said = (
+            f"by the laws {', '.join(laws)}"
+            if laws
+            else "the expression of the graph itself, no law needed"
+        )
     yield f"{which(chosen, region['variants'])}; {said}"
     joint = f"regions of {region['members']} siblings" if region["members"] > 1 else "regions"
     many = f"{region['count']} equal {joint}, " if region["count"] > 1 else ""
@@ -217,7 +221,7 @@ def which(p: Body, of: int = 0) -> str:
     """A program by its number among the variants and the values that it stores in between."""
     variant = "another variant" if p["variant"] is None else f"variant {p['variant']}"
     variant += f" of {of}" if of else ""
-    return f"{variant}, {' '.join(p['cuts'])} in memory" if p["cuts"] else f"{variant}, no cut"
+    return f"{variant}, {' '.join(p['cuts'])} in memory" if p["cuts"] else f"{variant}, fully fused"
 
 
 def program(p: Body, chosen: Body) -> str:

@@ -131,13 +131,13 @@ def interruptible(log: Log) -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def unexpected(error: Exception, command: list[str]) -> str:
+def unexpected(error: Exception, command: list[str]) -> LumcError | str:
     """What to say of an exception that nothing else took: a line if the file system refused
     something, else that there is a report about an internal error."""
     if isinstance(error, OSError) and error.filename is not None:
-        return f"E0202 cannot use {error.filename}: {error.strerror}"
+        return LumcError("E0202", f"cannot use {error.filename}: {error.strerror}")
     if isinstance(error, OSError) and error.errno in REFUSED:
-        return f"E0202 cannot read or write: {error.strerror}"
+        return LumcError("E0202", f"cannot read or write: {error.strerror}")
     return crash_report(error, command)
 
 

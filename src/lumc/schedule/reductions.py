@@ -209,7 +209,7 @@ def ended(_: Case, __: int, state: Blocks, ___: Any) -> Blocks:
 STAGED = {
     "none": "read in place",
     "inner": "copied beside the contraction",
-    "hoist": "copied as soon as its axes are open",
+    "hoist": "packed once the loops of its axes have started",
     "link": "packed when the program is linked",
     "narrow": "packed as it is stored, when the program is linked",
 }

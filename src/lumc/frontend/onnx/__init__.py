@@ -178,7 +178,11 @@ def unsupported(source: Source, problems: Sequence[Problem]) -> LumcError:
     counts = Counter(p.operator for p in problems)
     many = len(counts) > 1
     said = ", ".join(f"{name} ({n}x)" for name, n in sorted(counts.items()))
-    what = f"import: {len(counts)} operator{'s are' if many else ' is'} not supported: {said}"
+    are = f"{len(counts)} operator{'s' if many else ''}"
+    why = f"{'are' if many else 'is'} not supported"
+    if all("--dim" in p.fix for p in problems):
+        why = "cannot be imported while dims are symbolic"
+    what = f"import: {are} {why}: {said}"
     named = [f"'{p.node}'" for p in problems]
     nodes = ", ".join(named[:20]) + (f" and {len(named) - 20} more" if len(named) > 20 else "")
     opsets = ", ".join(sorted({str(p.opset) for p in problems}))
