@@ -32,7 +32,8 @@ def module(
     ]
     if codes[0].target.kind == "metal":
         text = "\n".join([codes[0].header, *texts])
-        assert lint(text, codes[0].target.arch) == []
+        said = lint(text, codes[0].target.arch)
+        assert not said, "\n".join(map(str, said))
         if address_spaces.clang():
             assert address_spaces.check(text) == []
         return msl.build(text, folder, checked)
