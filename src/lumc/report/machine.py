@@ -15,7 +15,8 @@ from lumc.kernel.machines import CPUS, GPUS, resolve_target
 from lumc.kernel.target import Target
 
 OPTIONAL = {
-    "pycuda": "run and time on an NVIDIA GPU from Python (pip install lumc[cuda])",
+    "pycuda": "run and time on an NVIDIA GPU from Python (needs a CUDA toolkit to install)",
+    "cuda-bindings": "the same, as a wheel (pip install lumc[cuda])",
     "onnx": "import ONNX models (pip install lumc[onnx])",
     "onnxruntime": "verify --source model.onnx",
     "torch": "verify --source FOLDER",
