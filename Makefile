@@ -78,7 +78,7 @@ docs: setup
 
 # The pages of docs as a site with search: build/site/index.html
 site: setup
-	$(BIN)/pip install --quiet 'mkdocs>=1.6'
+	$(BIN)/pip install --quiet --editable '.[site]'
 	$(BIN)/python docs/site/build.py
 
 clean:

@@ -127,11 +127,11 @@ def says_arch(target: str = "cuda:sm_90", shared_bytes: int = 0) -> Code:
     return replace(code, header=HEADER)
 
 
-def python_environment(**settings: object) -> dict[str, str]:
+def python_environment(bindings: bool = False, **settings: object) -> dict[str, str]:
     """The environment of a Python process with the fake driver and pycuda, the real one if it is
-    installed."""
+    installed; or with cuda-bindings alone."""
     out = environment(**settings)
-    if find_spec("pycuda") is None:
+    if find_spec("pycuda") is None and not bindings:
         out["PYTHONPATH"] = os.pathsep.join([str(DOUBLE), *sys.path])
     else:
         out["PYTHONPATH"] = os.pathsep.join(sys.path)

@@ -1,9 +1,11 @@
-"""What the environment says: where records, compiled objects and locks are kept."""
+"""What the environment says: where compiled objects, locks and records of the user are kept."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+NO_HOME = Path("/nonexistent")  # of a user that the system does not know, without $HOME
 
 
 def told(name: str) -> str | None:
@@ -11,24 +13,23 @@ def told(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
-def cache_folder(chosen: str | None) -> Path:
-    """Where timing records are: as told, with the project, or with the user."""
-    if chosen:
-        return Path(chosen)
-    return Path("kernels_cache") if Path("kernels_cache").is_dir() else user_folder()
-
-
 def user_folder() -> Path:
-    """Where lumc keeps what is the user's and no project's."""
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else _home() / ".cache") / "lumc"
+    """Where lumc keeps what is the user's and no project's: where the system keeps caches, or in
+    $XDG_CACHE_HOME."""
+    from platformdirs import user_cache_path
+
+    try:
+        return user_cache_path("lumc", appauthor=False)
+    except RuntimeError:
+        return NO_HOME / ".cache" / "lumc"
 
 
-def _home() -> Path:
+def home() -> Path:
+    """The folder of the user."""
     try:
         return Path.home()
-    except RuntimeError:  # a user that the system does not know, without $HOME
-        return Path("/nonexistent")
+    except RuntimeError:
+        return NO_HOME
 
 
 def lock_folders() -> list[Path]:

@@ -14,8 +14,9 @@ from typing import Any, Literal, overload
 from lumc.bundle.packing import Array
 from lumc.command.passes import CompileOptions, compile_model
 from lumc.command.plan import ProfileOptions
+from lumc.disk.project import cache_folder
 from lumc.disk.scratch import scratch
-from lumc.environment import cache_folder, objects_folder, told
+from lumc.environment import objects_folder, told
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.precision import Precision

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import browser
@@ -17,6 +18,7 @@ from lumc.artifacts import files
 from lumc.disk import artifact
 from lumc.report import gains
 from lumc.report.evidence import head
+from schemas import NAMES, check
 
 GRAPH = """lumc graph 1
 input x f32[16, 48]
@@ -53,6 +55,46 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(lumc: Lumc, made: Path) -> Lumc:
     shutil.copytree(made, lumc.folder, dirs_exist_ok=True)
     return lumc
+
+
+OUTPUTS = {
+    "show-graph": "show m.lg",
+    "show-space": "show m.ls",
+    "show-plan": "show m.lp",
+    "show-kernels": "show m.lk",
+    "show-bundle": "show m.lb",
+    "run": "run m.lb --input in.npz",
+    "verify": "verify m.lb",
+    "bench": "bench m.lb --seconds 0.01",
+    "explain": "explain m.lp --cache cache",
+    "explain-code": "explain E0413",
+    "targets": "targets",
+    "doctor": "doctor",
+    "cache-list": "cache list --cache cache",
+    "dry-run": "compile m.lg -o m.lb --cache cache --dry-run",
+}
+
+
+def test_every_output_is_as_its_schema_says(measured: Lumc) -> None:
+    np.savez("in.npz", x=np.ones((16, 48), "f4"), w=np.ones((48, 32), "f4"))
+    for name, call in OUTPUTS.items():
+        check(name, json.loads(measured(*call.split(), "--json")))
+    check("bench", json.loads(measured(*OUTPUTS["bench"].split(), "--threads", "1,2", "--json")))
+    measured("profile", "m.ls", "--estimate", "-o", "e.lp")
+    done = measured.raw("diff", "m.lp", "e.lp", "--json")
+    check("diff", json.loads(done.stdout))
+    for name, path in (("space", "m.ls"), ("plan", "m.lp"), ("kernels", "m.lk")):
+        check(name, json.loads(Path(path).read_text()))
+    check("manifest", json.loads(Path("m.lb/manifest.json").read_text()))
+    lines = [json.loads(line) for line in Path("cache/records.jsonl").read_text().splitlines()]
+    assert {"trial", "choice", "peak", "machine"} <= {line["kind"] for line in lines}
+    for line in lines:
+        check("record", line)
+    said = measured.raw("--log-json", "profile", "m.ls", *CACHE, *TRIALS, "-o", "n.lp", "-v")
+    for line in said.stderr.splitlines():
+        check("log", json.loads(line))
+    others = {"diff", "space", "plan", "kernels", "manifest", "record", "log"}
+    assert sorted({*OUTPUTS, *others}) == NAMES
 
 
 def test_a_dry_run_knows_what_was_searched(measured: Lumc) -> None:

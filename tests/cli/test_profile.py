@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from commands import LONG, MATMUL, Lumc
+from lumc.artifacts import files
+from lumc.command.plan import why_untimed
+from lumc.profile.ledger import Ledger, Options
+from lumc.profile.records import Choice, Records, Setting
 
 QUICK = ("--cache", "cache", "--trials", "4", "--target-fraction", "1")
 KILLS, TRIALS = (50, 90) if os.environ.get("LUMC_FUZZ") else (5, 30)
@@ -119,6 +123,51 @@ def test_records_live_with_the_project_or_the_user(
     Path("kernels_cache").mkdir()
     space("profile", "m.ls", "-o", "m.lp", "--trials", "1")
     assert Path("kernels_cache/records.jsonl").exists()
+
+
+def test_records_of_another_machine_are_named_and_can_be_chosen(space: Lumc) -> None:
+    """Newcomer's 12: CI on another machine learnt only that no record was there."""
+    space("profile", "m.ls", "-o", "m.lp", *QUICK)
+    path = Path("cache/records.jsonl")
+    (device,) = {str(n["device"]) for n in records()}
+    cores = f'"cores":{os.cpu_count()}'
+    assert cores in path.read_text()
+    other = path.read_text().replace(device, "other").replace(cores, '"cores":3')
+    path.write_text(other)
+    frozen = ("profile", "m.ls", "-o", "n.lp", "--cache", "cache", "--frozen")
+    said = space.fails(6, *frozen)
+    assert "where: cache\n         it has 1 kernel of this model for device other, tools " in said
+    assert f"threads 1: cores 3 (here {os.cpu_count()})" in said and "--device-records" in said
+    assert ", 3 cores, " in space("cache", "list", "--cache", "cache").splitlines()[-2]
+    chosen = space.raw(*frozen[:-1], "--device-records", "oth")
+    assert chosen.exit_code == 0 and "times of another machine" in chosen.stderr
+    assert Path("n.lp").read_bytes() == Path("m.lp").read_bytes()
+    assert path.read_text() == other
+    said = space("explain", "n.lp", "--cache", "cache")
+    assert "note: timed on another machine than this one: " in said and "(device other)" in said
+    space("report", "n.lp", "--cache", "cache", "-o", "r.html")
+    assert "timed on another machine than this one" in Path("r.html").read_text()
+    assert "none of the records" in space.fails(2, *frozen, "--device-records", "nobody")
+    space.fails(2, *frozen, "--device-records", "oth", "--estimate")
+
+
+def test_records_of_a_gpu_make_a_plan_without_one(lumc: Lumc) -> None:
+    Path("m.lg").write_text(MATMUL)
+    lumc("search", "m.lg", "--target", "cuda:sm_90", "-o", "m.ls")
+    space, _ = files.space_from_text(Path("m.ls").read_text(), Path(), "m.ls")
+    records = Records(Path("cache"), Setting("a100", "nvcc", 1), {"gpu": "A GPU"})
+    book = Ledger(space, Options(), records)
+    for key, plan in book.kernels.items():
+        book.choose(key, Choice(plan.schedule, 5.0, "bound", 1, 0.0, 0))
+    records.close()
+    call = ("profile", "m.ls", "-o", "m.lp", "--cache", "cache")
+    if why_untimed(space.target, None):
+        assert "--device-records ID" in lumc.fails(7, *call, "--frozen")
+    done = lumc.raw(*call, "--device-records", "a1")
+    assert (done.exit_code, done.stderr) == (0, "profile: times of another machine, A GPU\n")
+    assert "note: timed on another machine than this one: A GPU (device a100)" in lumc(
+        "explain", "m.lp", "--cache", "cache"
+    )
 
 
 @pytest.mark.parametrize("budget", ["soon", "10x", "", "1m1", "-3", "nan"])

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,37 @@ with {opener.format(name)} as b:
 """
     kernels = ["k0_matmul", "k1_bias", "k2_matmul"]
     assert python(base, program) == f"{kernels} True {{0}}\nTrue\n"
+
+
+@pytest.mark.skipif(find_spec("pycuda") is not None, reason="pycuda is taken where it is")
+def test_a_run_through_cuda_bindings(base: Path) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    program = """
+from lumc.runtime import nvidia
+with cuda.Bundle.open("both.lb") as b:
+    x, want = np.load("x.npy"), np.load("y.npy")
+    for _ in range(2):
+        np.testing.assert_allclose(b.run({"x": x})["y"], want, rtol=1e-4)
+    got, parts = b.trace({"x": x})
+    np.testing.assert_allclose(got["y"], want, rtol=1e-4)
+    print(len(parts), all(us > 0 for us in b.bench({"x": x}, seconds=1e-4)))
+print(nvidia.driver().__name__, nvidia.describe())
+try:
+    gpu = nvidia.Gpu()
+    with gpu.current():
+        gpu.allocate(1 << 50, "this")
+except Exception as e:
+    print(e)
+"""
+    said = python(base, program, python_environment(bindings=True)).splitlines()
+    assert said[0] == "3 True"
+    assert said[1].startswith("lumc.runtime.bindings lumc emulator, sm_90, driver for CUDA 13.0")
+    assert said[2].startswith("E0611 the GPU has no 1125899906.8 MB left for this")
+    none = python_environment(bindings=True, missing=1)
+    words = ("run", "both.lb", "--input", "x.npy", "--device", "cuda")
+    assert "the NVIDIA driver sees no GPU" in lumc(base, *words, code=7, env=none).stderr
+    said = lumc(base, *words, code=7, env=NO_DRIVER).stderr
+    assert said.startswith("E0706 no NVIDIA driver on this machine: libcuda.so.1")
 
 
 @pytest.mark.parametrize("opener", OPENERS)
@@ -153,7 +185,7 @@ BLOCKED = {  # each replaces a module, or adds one
 @pytest.mark.parametrize(
     ("what", "settings", "said", "fix"),
     [
-        ("no pycuda", {}, "pycuda is not installed", "pip install 'lumc[cuda]'"),
+        ("no pycuda", {}, "neither pycuda nor cuda-bindings is", "pip install 'lumc[cuda]'"),
         ("no driver", {}, "no NVIDIA driver on this machine: libcuda", "install an NVIDIA driver"),
         ("old driver", {}, "the NVIDIA driver is too old for this pycuda", "install an NVIDIA"),
         ("none", {"missing": 1}, "the NVIDIA driver sees no GPU", "see what nvidia-smi says"),
@@ -168,6 +200,8 @@ def test_each_failure_has_its_own_fix(
         (tmp_path / "pycuda").mkdir()
         (tmp_path / "pycuda" / "__init__.py").write_text("")
         (tmp_path / "pycuda" / "driver.py").write_text(BLOCKED[what])
+        (tmp_path / "cuda").mkdir()  # without bindings
+        (tmp_path / "cuda" / "__init__.py").write_text("")
         env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
     words = ("run", "both.lb", "--input", "x.npy", "--device", "cuda")
     lines = lumc(base, *words, code=7, env=env).stderr.splitlines()

@@ -41,12 +41,17 @@ Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
-    return {"regions": [to_plain(r) for r in space.regions], **_launches(space)}
+    """Of what saturation did nothing counts in the digest: it depends on the version of egglog."""
+    regions, statistics = [to_plain(r) for r in space.regions], list[dict[str, Any]]()
+    for r in regions:
+        statistics.append({"region": r["key"], **r.pop("stats")})
+    return {"regions": regions, "statistics": statistics, **_launches(space)}
 
 
 def space_from_json(body: Mapping[str, Any], graph: Graph) -> Space:
     target = _target(body)
-    regions = tuple(_region(r, target) for r in body["regions"])
+    pairs = zip(body["regions"], body["statistics"], strict=True)
+    regions = tuple(_region({**r, "stats": s}, s["region"], target) for r, s in pairs)
     signatures = {r.key: {b.name: b for b in (*r.frame.inputs, r.frame.output)} for r in regions}
     instances, outputs = _launches_from(body, graph, signatures)
     if any(i.names.keys() != signatures[i.region].keys() for i in instances):
@@ -56,8 +61,11 @@ def space_from_json(body: Mapping[str, Any], graph: Graph) -> Space:
     return Space(graph, target, regions, instances, outputs)
 
 
-def _region(data: Any, target: Target) -> Region:
-    region = from_plain(Region, data)
+def _region(data: Mapping[str, Any], key: str, target: Target) -> Region:
+    stats = {k: v for k, v in data["stats"].items() if k != "region"}
+    region = from_plain(Region, {**data, "stats": stats})
+    if region.key != key:
+        raise ValueError("statistics are those of another region")
     frame = region.frame
     for v in region.variants:  # what lies between its cuts reads under the same guards
         root = Root(frame.output.name, frame.index, v.value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from lumc.cli.options import options
-from lumc.environment import cache_folder, objects_folder
+from lumc.disk.project import cache_folder
+from lumc.environment import objects_folder
 
 
 @click.group()

@@ -122,11 +122,17 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "frozen": click.option(
         "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."
     ),
+    "device-records": click.option(
+        "--device-records",
+        metavar="ID",
+        default="",
+        help="--frozen, with the records of another machine: see 'lumc cache list'.",
+    ),
     "cache": click.option(
         "--cache",
         metavar="DIR",
         envvar="LUMC_CACHE",
-        help="Of timing records; default: kernels_cache/ here if it exists, else of the user.",
+        help="Of timing records; default: kernels_cache/ here or above, else of the user.",
     ),
     "allow": click.option(
         "--allow-path",
@@ -224,5 +230,6 @@ PROFILE = [
     "seed",
     "threads",
     "frozen",
+    "device-records",
 ]
 PROFILE += ["cc", "nvcc", "cache"]

@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lumc.cli.options import PROFILE, options
-from lumc.environment import cache_folder, objects_folder
+from lumc.disk.project import cache_folder
+from lumc.environment import objects_folder
 
 if TYPE_CHECKING:
     from lumc.command.plan import ProfileOptions
 
 
-def profile_options(cache: str | None, **chosen: Any) -> ProfileOptions:
+def profile_options(
+    cache: str | None, frozen: bool, device_records: str, **chosen: Any
+) -> ProfileOptions:
     from lumc.command.plan import ProfileOptions
 
-    if chosen["estimate"] and chosen["frozen"]:
+    if chosen["estimate"] and frozen:
         raise click.UsageError("--estimate and --frozen are two ways to choose: name one.")
-    return ProfileOptions(cache=cache_folder(cache), **chosen)
+    if device_records and chosen["estimate"]:
+        raise click.UsageError("--device-records and --estimate are two choices: take one.")
+    frozen = frozen or bool(device_records)
+    folder = cache_folder(cache)
+    return ProfileOptions(cache=folder, frozen=frozen, device_records=device_records, **chosen)
 
 
 def form(emit: str, as_zip: bool) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -190,11 +191,20 @@ def tell(rows: Sequence[Comparison], first: Difference | None, bisect: bool, as_
     found: Any = [asdict(r) for r in rows]
     if bisect and as_json:
         found = {"outputs": found, "first": asdict(first) if first else None}
-    print(json.dumps(found) if as_json else "\n".join(map(said, rows)))
+    print(json.dumps(numbers(found)) if as_json else "\n".join(map(said, rows)))
     if bisect and not as_json:
         from lumc.command import bisect as bisection
 
         print(bisection.said(first))
+
+
+def numbers(found: Any) -> Any:
+    """JSON has no number for NaN and infinities: they are texts, as in artifacts."""
+    if isinstance(found, dict):
+        return {k: numbers(v) for k, v in found.items()}
+    if isinstance(found, list | tuple):
+        return [numbers(v) for v in found]
+    return str(found) if isinstance(found, float) and not isfinite(found) else found
 
 
 def common_outputs(

@@ -14,7 +14,7 @@ from lumc.command.passes import (
     make_space,
     parse_targets,
 )
-from lumc.command.plan import ProfileOptions, opened_ledger, why_untimed
+from lumc.command.plan import ProfileOptions, opened_ledger, unmeasured
 from lumc.disk.scratch import scratch
 from lumc.frontend.precision import Precision, reduce_precision
 from lumc.report.log import Log
@@ -55,7 +55,7 @@ def row(space: Space, options: ProfileOptions) -> Body:
         "regions": len(space.instances),
         "unique": len(space.regions),
     }
-    why = "--estimate" if options.estimate else why_untimed(space.target, options.nvcc)
+    why = "--estimate" if options.estimate else unmeasured(space.target, options)
     if why:
         space = replace(space, target=replace(space.target, threads=options.threads))
         return body | {"kernels": len(estimate(space).kernels), "estimated": why}

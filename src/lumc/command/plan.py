@@ -4,11 +4,11 @@ here."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lumc.errors import Exit, LumcError
 from lumc.report.log import Log, interruptible
@@ -41,6 +41,7 @@ class ProfileOptions:
     nvcc: str | None
     cache: Path  # the folder of records
     target_us: float = 0.0  # of the whole plan, at which the search ends; 0: nowhere
+    device_records: str = ""  # of whose device, in place of those of this one; with ``frozen``
 
 
 def parse_seconds(text: str) -> float:
@@ -64,10 +65,11 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
 
     if options.estimate and options.cc:  # it is not used, but who names one means one that is there
         find(options.cc)
-    untimed = "" if options.estimate else why_untimed(space.target, options.nvcc)
+    untimed = "" if options.estimate else unmeasured(space.target, options)
     if untimed and options.frozen:
         what = f"nothing can be measured for {space.target.name} here: {untimed}"
-        raise LumcError("E0706", what, fix="leave out --frozen", exit=Exit.TOOLCHAIN)
+        fix = "leave out --frozen, or name the records of a machine: --device-records ID"
+        raise LumcError("E0706", what, fix=fix, exit=Exit.TOOLCHAIN)
     if untimed:
         log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
     if options.estimate or untimed:
@@ -105,6 +107,11 @@ def say_origin(
         log(0, f"{name}: all {count} kernels were searched before: nothing is measured")
     elif count and not measured:
         log(0, f"{name}: {nothing}: the plan is that of earlier searches")
+
+
+def unmeasured(target: Target, options: ProfileOptions) -> str:
+    """What keeps times of a target from being had here; records of another machine are times."""
+    return "" if options.device_records else why_untimed(target, options.nvcc)
 
 
 def why_untimed(target: Target, nvcc: str | None) -> str:
@@ -159,8 +166,12 @@ def _tune(
     """The plan, and how many trials were made; None if every kernel was searched before."""
     from lumc.profile import phases
     from lumc.profile.session import Session
+    from lumc.profile.settings import words
 
     ledger, bench = opened_ledger(space, options, partial(log, 1), log.trace)
+    if options.device_records:
+        records = ledger.records
+        log(0, f"{log.named('profile')}: times of another machine, {words(records.said)}")
     try:
         settled = not ledger.missing(ledger.is_settled)
         enough = Enough(ledger, options.target_us, stopped)
@@ -182,9 +193,13 @@ def opened_ledger(
 
     cpu = space.target.machine == "cpu"
     target = replace(space.target, threads=options.threads if cpu else 1)
-    tools = find(options.cc)
-    device = _cpu(target, tools, trace) if cpu else _gpu(target, tools, options.nvcc)
-    records = Records(options.cache, Setting(device.fingerprint, device.tools, options.threads))
+    if options.device_records:
+        device = _recorded(options)
+    else:
+        tools = find(options.cc)
+        device = _cpu(target, tools, trace) if cpu else _gpu(target, tools, options.nvcc)
+    setting = Setting(device.fingerprint, device.tools, options.threads)
+    records = Records(options.cache, setting, device.said)
     wanted = Options(
         budget_s=parse_seconds(options.budget),
         trials=options.trials,
@@ -192,7 +207,7 @@ def opened_ledger(
         seed=options.seed,
         frozen=options.frozen,
         allow_estimate=options.allow_estimate,
-        cache_bytes=device.cache_bytes,
+        cache_bytes=int(device.said["cache_bytes"]),
     )
     try:
         return Ledger(replace(space, target=target), wanted, records, say), device.bench
@@ -207,12 +222,35 @@ class Device(NamedTuple):
     bench: Callable[[], Bench]
     fingerprint: str  # of the machine
     tools: str  # of the compiler
-    cache_bytes: int
+    said: Mapping[str, Any]  # both, in words
+
+
+def _recorded(options: ProfileOptions) -> Device:
+    """Another device, of which there are records; nothing is timed on it."""
+    from lumc.lab.device import CACHE_BYTES
+    from lumc.profile.settings import choose
+
+    found = choose(options.cache, options.device_records, options.threads)
+    last = found.said.get("cache_bytes")
+    said = {**found.said, "cache_bytes": last if type(last) is int else CACHE_BYTES}
+    return Device(_untimed, found.setting.device, found.setting.tools, said)
+
+
+def _untimed() -> Bench:
+    raise LumcError("E0203", "--device-records: nothing is timed", exit=Exit.USAGE)
+
+
+def _versions() -> dict[str, str]:
+    """Of what kernels may depend on."""
+    from lumc import __version__
+    from lumc.report.machine import version_of
+
+    return {"lumc": __version__, "egglog": version_of("egglog")}
 
 
 def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
     from lumc.lab import device
-    from lumc.link.toolchain import KERNEL_FLAGS, fingerprint
+    from lumc.link.toolchain import KERNEL_FLAGS, features, fingerprint, macros
     from lumc.profile.measure import Bench
 
     bench: Callable[[], Bench] = partial(Bench, target, tools)
@@ -220,8 +258,10 @@ def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
         from lumc.report.trace import TracedBench
 
         bench = partial(TracedBench, trace, target, tools)
-    marks = fingerprint(tools, (*KERNEL_FLAGS, *target.flags))
-    return Device(bench, device.fingerprint(), marks, device.cache_bytes())
+    flags = (*KERNEL_FLAGS, *target.flags)
+    marks, used = fingerprint(tools, flags), " ".join(features(macros(tools, flags)))
+    said = {**device.described(), "compiler": tools.version, "features": used, **_versions()}
+    return Device(bench, device.fingerprint(), marks, said)
 
 
 def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
@@ -232,4 +272,6 @@ def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
     compiler = cuda.find(nvcc)
     bench = partial(GpuBench, target, tools, compiler)
     marks = hashlib.sha256(repr((compiler.version, cuda.FLAGS)).encode()).hexdigest()[:16]
-    return Device(bench, nvidia.fingerprint(), marks, nvidia.cache_bytes())
+    said = {"gpu": nvidia.describe(), "cache_bytes": nvidia.cache_bytes()}
+    said |= {"compiler": compiler.version, **_versions()}
+    return Device(bench, nvidia.fingerprint(), marks, said)

@@ -1,9 +1,9 @@
 """Artifacts on disk: a versioned JSON envelope, hashed, deterministic, written atomically.
 
 The text is one JSON object with a line per element of the body's top-level lists, so that ``grep``
-and ``diff`` work on it. ``digest`` is the sha256 of the body without the paths of weight files:
-the same model in another folder has the same digest. ``input`` is the digest of the artifact that
-this one was made from.
+and ``diff`` work on it. ``digest`` is the sha256 of the body without the paths of weight files and
+without statistics: the same model in another folder has the same digest. ``input`` is the digest
+of the artifact that this one was made from.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class Artifact:
 
 
 def digest(body: Mapping[str, Any]) -> str:
-    """The sha256 of a body; ``files`` counts without the paths."""
+    """The sha256 of a body; ``files`` counts without the paths, ``statistics`` do not count."""
     files = [{k: v for k, v in f.items() if k != "path"} for f in body.get("files", [])]
-    text = json.dumps({**body, "files": files}, sort_keys=True, separators=(",", ":"))
+    counted = {k: v for k, v in body.items() if k != "statistics"} | {"files": files}
+    text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

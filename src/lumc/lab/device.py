@@ -29,14 +29,29 @@ KNOWN = ("model name", "cpu family", "model", "stepping", "cache size", "CPU par
 
 def fingerprint() -> str:
     """Identifies the kind of machine: its CPU, and how many of it there are."""
-    try:
-        cpuinfo = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        cpuinfo = f"model name: {platform.processor() or platform.machine()}"
-    lines = (line.partition(":") for line in cpuinfo.splitlines())
-    said = sorted({(k.strip(), v.strip()) for k, _, v in lines if k.strip() in KNOWN})
-    text = json.dumps([said, os.cpu_count()])
+    text = json.dumps([_cpuinfo(), os.cpu_count()])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def described() -> dict[str, str | int]:
+    """The same in words; two machines that differ say different words."""
+    said = dict[str, str]()
+    for name, value in _cpuinfo():
+        said[name] = f"{said[name]} and {value}" if name in said else value
+    model = "/".join(said.get(name, "") for name in KNOWN[1:4])
+    name = said.get("model name") or said.get("CPU part", "")
+    known = {"cpu": name, "model": model.strip("/"), "cache": said.get("cache size", "")}
+    return {**known, "cores": os.cpu_count() or 0, "cache_bytes": cache_bytes()}
+
+
+def _cpuinfo() -> list[tuple[str, str]]:
+    """What the system says of its CPUs, each line once."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = f"model name: {platform.processor() or platform.machine()}"
+    lines = (line.partition(":") for line in text.splitlines())
+    return sorted({(k.strip(), v.strip()) for k, _, v in lines if k.strip() in KNOWN})
 
 
 def cache_bytes() -> int:

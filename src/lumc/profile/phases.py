@@ -15,6 +15,7 @@ from lumc.profile.finals import finish
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.rivals import compare_rivals
 from lumc.profile.session import Session
+from lumc.profile.settings import mismatch
 from lumc.profile.tune import BATCH, FOR_TRIALS, open_kernels, tune
 from lumc.profile.whole import compare_plans
 from lumc.schedule.plan import Plan
@@ -47,8 +48,10 @@ def require_choices(book: Ledger) -> None:
     """Raises E0413 if a kernel of the plan was never searched here."""
     if missed := book.missing(book.choice):
         what = f"--frozen: no record of {len(missed)} kernels: {', '.join(missed[:5])}"
-        fix = "run it without --frozen on this machine, and keep kernels_cache/"
-        raise LumcError("E0413", what, fix=fix, exit=Exit.BUDGET)
+        fix = "profile here without --frozen and keep kernels_cache/; or commit the .lp; or, "
+        fix += "for the records of another machine: --device-records ID (see lumc cache list)"
+        where = mismatch(book.records, book.kernels)
+        raise LumcError("E0413", what, where=where, fix=fix, exit=Exit.BUDGET)
 
 
 def measure_speeds(s: Session) -> None:

@@ -13,6 +13,7 @@ now and then: ``turn`` is what a yardstick takes there, in the same moment as th
      "schedule": {..}, "us": 12.5, "beside": 13.1, "samples": 20, "noise": 0.01}
     {.., "schedule": {..}, "reason": "wrong", "remark": ".."}
     {.., "kind": "turn", .., "us": 14.2}
+    {.., "kind": "machine", .., "cpu": "..", "cores": 2, "compiler": "..", "egglog": "13.2.0"}
     {.., "kind": "peak", .., "gflops": 118.2, "cached": 190.0, "memory": 14.1}
     {.., "kind": "choice", .., "schedule": {..}, "us": 12.5, "stop": "converged", "trials": 80,
      "budget_s": 60.0, "limit": 0, "spent_s": 31.4, "among": ".."}
@@ -42,6 +43,7 @@ SAID = {  # of trials
     **{"reason": str, "remark": str, "source": str},
 }
 NEIGHBOUR, ELSEWHERE = "neighbour", "elsewhere"  # where a schedule was best before it was tried
+HEAD = ("v", "kind", "kernel", "device", "tools", "threads", "cold")
 HINTS = 3  # schedules of other machines that are tried first; a guess
 
 
@@ -132,9 +134,13 @@ def text_of(schedule: Schedule) -> str:
 class Records:
     """The records of one folder; without one that can be used they are forgotten at the end."""
 
-    def __init__(self, folder: Path | None, setting: Setting) -> None:
+    def __init__(
+        self, folder: Path | None, setting: Setting, said: Mapping[str, Any] | None = None
+    ) -> None:
         self.path = folder / NAME if folder else None
         self.setting = setting
+        self.said = dict(said or {})  # what the setting is, in words
+        self._told: Mapping[str, Any] = {}  # what of that is on record
         self.trials: dict[tuple[str, bool], dict[str, Trial]] = {}
         self.choices: dict[tuple[str, bool], Choice] = {}
         self.elsewhere: dict[str, dict[str, float]] = {}  # kernel -> schedule -> us
@@ -151,7 +157,9 @@ class Records:
         try:
             mine, kind = all(line[k] == v for k, v in self.setting.fields().items()), line["kind"]
             key, us = (str(line["kernel"]), bool(line["cold"])), _microseconds(line.get("us"))
-            if kind == "peak" and mine:
+            if kind == "machine" and mine:
+                self._told = {k: v for k, v in line.items() if k not in HEAD}
+            elif kind == "peak" and mine:
                 speeds = Speeds(*(float(line[name]) for name in Speeds._fields))
                 self.speeds = speeds if all(rate > 0 for rate in speeds) else self.speeds
             elif kind == "turn" and mine and us:
@@ -223,6 +231,9 @@ class Records:
     def _append(self, kind: str, kernel: str, cold: bool, body: Mapping[str, Any]) -> None:
         if self.path is None:
             return
+        if self._told != self.said and self.said:
+            self._told = self.said
+            self._append("machine", "", False, self.said)
         head = {"v": SCHEMA, "kind": kind, "kernel": kernel, **self.setting.fields(), "cold": cold}
         text = json.dumps({**head, **body}, separators=(",", ":"), allow_nan=False)
         try:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lumc.disk import artifact, objects, private
+from lumc.disk.project import looked
 from lumc.errors import Exit, LumcError
-from lumc.profile.records import NAME, SCHEMA, compact, read_lines
+from lumc.lab.device import fingerprint
+from lumc.profile.records import NAME, SCHEMA, Setting, compact, read_lines
+from lumc.profile.settings import known_settings, words
 
 Line = dict[str, Any]
 FIELDS = ("kernel", "device", "tools", "threads", "cold")
@@ -19,6 +22,9 @@ FIELDS = ("kernel", "device", "tools", "threads", "cold")
 def list_(folder: Path, as_json: bool) -> None:
     """One row per kernel and setting: trials, failures, the best time, why the search ended."""
     rows = summary(read_lines(folder / NAME))
+    known = {k.setting: words(k.said) for k in known_settings(folder / NAME)}
+    for row in rows:
+        row["machine"] = known.get(Setting(row["device"], row["tools"], row["threads"]), "")
     if as_json:
         print(json.dumps(rows, indent=1))
         return
@@ -30,13 +36,16 @@ def list_(folder: Path, as_json: bool) -> None:
             f"stop: {row['stop'] or 'open'}  ({weights}, threads {row['threads']}, "
             f"device {row['device']}, tools {row['tools']})"
         )
-    print(f"{len(rows)} kernels in {folder / NAME}")
+    for (device, tools), machine in {(r["device"], r["tools"]): r["machine"] for r in rows}.items():
+        here = ", this machine" if device == fingerprint() else ""
+        print(f"{device}/{tools}  {machine}{here}")
+    print(f"{len(rows)} kernels in {looked(folder)}")
 
 
 def summary(lines: Iterable[Line]) -> list[Line]:
     found: dict[str, Line] = {}
     for n in compact(lines):
-        if n["kind"] in ("peak", "turn"):
+        if n["kind"] not in ("choice", "trial"):
             continue
         head = {k: n.get(k) for k in FIELDS}
         start = {**head, "trials": 0, "failed": 0, "us": None, "stop": ""}

@@ -20,15 +20,18 @@ from lumc.codegen.tile.lower import lower
 from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
+from lumc.lab import device
 from lumc.profile.choose import estimate
 from lumc.profile.price import program_us
 from lumc.profile.records import NAME, Records, Setting, Trial, read_lines, text_of
+from lumc.profile.settings import known_settings, words
 from lumc.report import gains
 from lumc.report.describe import launches
 from lumc.report.gathered import Evidence
 from lumc.report.programs import at, region_rows
 from lumc.report.show import read
 from lumc.report.words import difference, equations, schedule_words
+from lumc.runtime import nvidia
 from lumc.schedule.plan import KernelPlan, Plan
 
 Body = dict[str, Any]
@@ -53,6 +56,8 @@ def gather(file: str, folder: Path) -> Evidence:
         missing.append("nothing was measured: the plan was chosen by estimate")
     elif setting is None:
         missing.append("no records of this plan: nothing is known about losing candidates")
+    elif elsewhere := timed_elsewhere(setting, folder / NAME, plan.target.machine):
+        missing.append(elsewhere)
     records = Records(folder if setting else None, setting or Setting("", "", 0))
     name, said = Path(file).stem if file != "-" else "model", str(path) if path else ""
     return Evidence(name, plan, space, said, records, tuple(missing))
@@ -113,6 +118,22 @@ def setting_of(plan: Plan, path: Path) -> Setting | None:
         if (line.get("kernel"), schedule, line.get("us")) in wanted:
             found[json.dumps([line[f.name] for f in fields(Setting)])] += 1
     return Setting(*json.loads(found.most_common(1)[0][0])) if found else None
+
+
+def timed_elsewhere(setting: Setting, path: Path, machine: str) -> str:
+    """That the records of a plan are not those of this machine; or nothing."""
+    if setting.device == (device.fingerprint() if machine == "cpu" else gpu_here()):
+        return ""
+    said = next(k.said for k in known_settings(path) if k.setting == setting)
+    return f"timed on another machine than this one: {words(said)} (device {setting.device})"
+
+
+def gpu_here() -> str:
+    """The fingerprint of the GPU of this machine; nothing without one."""
+    try:
+        return nvidia.fingerprint()
+    except LumcError:
+        return ""
 
 
 # ---- telling it

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lumc.disk import artifact
+from lumc.disk.project import project_folder
 from lumc.errors import Exit, LumcError
 from lumc.profile.records import NAME
 from lumc.report import evidence, gains
@@ -46,7 +47,7 @@ def explain(file: str, kernel: str | None, best: str | None, folder: Path, as_js
     if as_json:
         print(json.dumps(body, indent=1))
     else:
-        where = "" if folder == Path("kernels_cache") else f" --cache {folder}"
+        where = "" if folder == project_folder() else f" --cache {folder}"
         print("\n".join(lines_of(body, file + where, found.space_file)))
 
 

@@ -15,7 +15,8 @@ from lumc.kernel.machines import CPUS, GPUS, resolve_target
 from lumc.kernel.target import Target
 
 OPTIONAL = {
-    "pycuda": "run and time on an NVIDIA GPU from Python (pip install lumc[cuda])",
+    "pycuda": "run and time on an NVIDIA GPU from Python (needs a CUDA toolkit to install)",
+    "cuda-bindings": "the same, as a wheel (pip install lumc[cuda])",
     "onnx": "import ONNX models (pip install lumc[onnx])",
     "onnxruntime": "verify --source model.onnx",
     "torch": "verify --source FOLDER",
@@ -79,7 +80,7 @@ def cuda_compiler(nvcc: str | None) -> tuple[bool, str]:
 
 
 def nvidia_gpu() -> tuple[bool, str]:
-    """Whether pycuda finds one; which, or what to do."""
+    """Whether there is one that Python can use; which, or what to do."""
     from lumc.runtime.nvidia import describe
 
     try:
@@ -111,6 +112,7 @@ def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None =
     checks: list[tuple[str, bool, str]] = [
         ("lumc", True, __version__),
         ("python", True, platform.python_version()),
+        ("egglog", True, version_of("egglog")),
         ("machine", True, f"{platform.system()} {platform.machine()}"),
     ]
     checks.append(_compiler(cc))
@@ -118,8 +120,9 @@ def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None =
     checks.append(("cpu:native", True, f"{target.arch}, {target.lanes} f32 lanes"))
     checks += [("CUDA compiler", *cuda_compiler(nvcc)), ("NVIDIA GPU", *nvidia_gpu())]
     for package, use in OPTIONAL.items():
-        found = importlib.util.find_spec(package) is not None
-        checks.append((package, found, _version(package) if found else f"not installed: {use}"))
+        said = version_of(package)
+        found = said != "installed" or importlib.util.find_spec(package) is not None
+        checks.append((package, found, said if found else f"not installed: {use}"))
     if platform.system() == "Darwin":
         from lumc.report import mac
 
@@ -145,7 +148,8 @@ def _compiler(cc: str | None) -> tuple[str, bool, str]:
     return "compiler", True, f"{' '.join(tools.command)} ({tools.version})"
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Of an installed package."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Runs a bundle on an NVIDIA GPU from Python, through pycuda.
+"""Runs a bundle on an NVIDIA GPU from Python, through pycuda or cuda-bindings.
 
 ``lumc-run`` of a bundle does the same without Python (link/runner/cuda.c); both read the plan file.
 """

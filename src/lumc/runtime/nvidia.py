@@ -1,4 +1,4 @@
-"""The first NVIDIA GPU, from Python: pycuda, and the calls for graphs, which it lacks."""
+"""The first NVIDIA GPU, from Python: pycuda or cuda-bindings, and the calls for graphs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ def missing(what: str, fix: str) -> LumcError:
 
 @cache
 def driver() -> Any:
-    """``pycuda.driver``, started. Raises E0706, exit 7: it is not installed, there is no driver, no
-    GPU, or one of them is too old."""
+    """``pycuda.driver``, or the same by cuda-bindings, started. Raises E0706, exit 7: neither is
+    installed, there is no driver, no GPU, or one of them is too old."""
     update = "install an NVIDIA driver that is at least as new as the CUDA toolkit of pycuda"
     try:
-        drv = importlib.import_module("pycuda.driver")
+        try:
+            drv = importlib.import_module("pycuda.driver")
+        except ModuleNotFoundError:
+            drv = importlib.import_module("lumc.runtime.bindings")
     except ModuleNotFoundError:
-        what = "pycuda is not installed"
-        fix = "pip install 'lumc[cuda]' (needs a CUDA toolkit), or use the bundle's bin/lumc-run"
+        what = "neither pycuda nor cuda-bindings is installed"
+        fix = "pip install 'lumc[cuda]', or use the bundle's bin/lumc-run"
         raise missing(what, fix) from None
     except ImportError as e:
         if "undefined symbol" in str(e):
@@ -90,7 +93,7 @@ class Gpu:
         self.drv = driver()
         self.device = self.drv.Device(0)
         self.context = self.device.retain_primary_context()
-        self.library = ctypes.CDLL("libcuda.so.1")  # of pycuda: it is loaded already
+        self.library = ctypes.CDLL("libcuda.so.1")  # it is loaded already
         with self.current():
             self.stream = self.drv.Stream(1)  # does not wait for others
 

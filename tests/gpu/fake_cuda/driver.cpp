@@ -1,5 +1,6 @@
 /* The driver itself, its device and contexts. */
 #include "state.h"
+#include <dlfcn.h>
 
 namespace {
 const std::map<Result, std::pair<const char *, const char *>> MESSAGES = {
@@ -50,6 +51,21 @@ API(cuInit, unsigned flags)
         return NO_DEVICE;
     initialised = true;
     return SUCCESS;
+}
+/* As cuda-bindings asks: the newest form of a function, by the name without its number. */
+API(cuGetProcAddress_v2, const char *symbol, void **out, int, uint64_t, int *status)
+{
+    Dl_info self;
+    dladdr((void *)&setting, &self);
+    void *library = dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    *out = nullptr;
+    for (const char *number : {"_v4", "_v3", "_v2", ""})
+        if (!*out)
+            *out = dlsym(library, (std::string(symbol) + number).c_str());
+    dlclose(library);
+    if (status)
+        *status = *out ? 0 : 1;
+    return *out ? SUCCESS : NOT_FOUND;
 }
 API(cuDriverGetVersion, int *version)
 {

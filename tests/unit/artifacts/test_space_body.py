@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from lumc.artifacts import files
 from lumc.artifacts.bodies import space_from_json, space_to_json
 from lumc.disk.artifact import fields
 from lumc.errors import LumcError
@@ -37,6 +39,22 @@ def test_round_trip(space: Space) -> None:
 def test_round_trip_of_several_regions() -> None:
     space = search(model("block"), TARGET, inside=True)
     assert space_from_json(plain(space), space.graph) == space
+
+
+def test_what_saturation_counts_is_not_in_the_digest(space: Space) -> None:
+    """Versions of egglog count matches in other ways, and find the same terms."""
+    first, *rest = space.regions
+    stats = replace(first.stats, fired={**first.stats.fired, "factor": 1})
+    other = replace(space, regions=(replace(first, stats=stats), *rest))
+    assert plain(other) != plain(space) and files.digest(other) == files.digest(space)
+    more = replace(space, regions=(replace(first, count=first.count + 1), *rest))
+    assert files.digest(more) != files.digest(space)
+
+
+@pytest.mark.parametrize("wrong", [[], [{}], [{"region": "x"}], None, {}])
+def test_statistics_are_those_of_the_regions(space: Space, wrong: object) -> None:
+    with pytest.raises(LumcError, match="malformed search space"), fields("search space"):
+        space_from_json({**plain(space), "statistics": wrong}, space.graph)
 
 
 def test_spoiled_bodies_are_refused_or_valid(space: Space) -> None:

@@ -1,7 +1,9 @@
 """Folders of the user: made private, and used only if nobody else could have changed them."""
 
 import os
+import pwd
 import stat
+import sys
 import warnings
 from pathlib import Path
 
@@ -51,12 +53,25 @@ def test_what_cannot_be_made_is_no_error() -> None:
 
 
 def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown() -> Path:
-        raise RuntimeError("Could not determine home directory.")
+    def unknown(_: int) -> None:
+        raise KeyError("getpwuid(): uid not found")
 
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(environment.Path, "home", unknown)
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
     assert environment.user_folder() == Path("/nonexistent/.cache/lumc")
+
+
+def test_the_user_keeps_things_where_the_system_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    usual = "Library/Caches/lumc" if sys.platform == "darwin" else ".cache/lumc"
+    assert environment.user_folder() == tmp_path / usual
+    if sys.platform == "linux":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+        assert environment.user_folder() == tmp_path / "caches" / "lumc"
 
 
 def plant(kept: Path, data: bytes = b"planted") -> Path:
