@@ -26,6 +26,8 @@ def folder(lumc: Lumc) -> Path:
 def lumc_process(*args: str, **how: Any) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "lumc", *args]
     how = {"stderr": subprocess.PIPE, "text": True, "timeout": 120} | how
+    if "preexec_fn" in how:  # bytecode would be cut off too, for all commands that come later
+        how["env"] = {**(how.get("env") or os.environ), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, **how)
 
 

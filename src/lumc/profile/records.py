@@ -229,11 +229,11 @@ class Records:
         return [Schedule.from_json(json.loads(text)) for text, _ in known[:HINTS]]
 
     def _append(self, kind: str, kernel: str, cold: bool, body: Mapping[str, Any]) -> None:
-        if self.path is None:
-            return
-        if self._told != self.said and self.said:
+        if self.said and self._told != self.said:
             self._told = self.said
             self._append("machine", "", False, self.said)
+        if self.path is None:
+            return
         head = {"v": SCHEMA, "kind": kind, "kernel": kernel, **self.setting.fields(), "cold": cold}
         text = json.dumps({**head, **body}, separators=(",", ":"), allow_nan=False)
         try:

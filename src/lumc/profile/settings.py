@@ -17,7 +17,7 @@ WORDS = {  # of what a machine says, in the order of telling
     **{"compiler": "compiler", "features": "instructions", "lumc": "lumc", "egglog": "egglog"},
 }
 MADE_BY = ("lumc", "egglog")  # what kernels may depend on, and no time
-LISTED = 3  # machines that a message names
+LISTED = 3  # machines that a message names; a guess
 
 
 @dataclass
