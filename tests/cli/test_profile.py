@@ -123,6 +123,10 @@ def test_records_live_with_the_project_or_the_user(
     Path("kernels_cache").mkdir()
     space("profile", "m.ls", "-o", "m.lp", "--trials", "1")
     assert Path("kernels_cache/records.jsonl").exists()
+    Path("sub").mkdir()
+    monkeypatch.chdir("sub")
+    space("profile", "../m.ls", "-o", "m.lp", "--frozen")
+    assert space("cache", "list").endswith("1 kernels in ../kernels_cache\n")
 
 
 def test_records_of_another_machine_are_named_and_can_be_chosen(space: Lumc) -> None:
@@ -147,6 +151,9 @@ def test_records_of_another_machine_are_named_and_can_be_chosen(space: Lumc) -> 
     assert "note: timed on another machine than this one: " in said and "(device other)" in said
     space("report", "n.lp", "--cache", "cache", "-o", "r.html")
     assert "timed on another machine than this one" in Path("r.html").read_text()
+    dry = ("compile", "m.lg", "-o", "m.lb", "--cache", "cache", "--dry-run")
+    assert "nothing would be measured" in space(*dry, "--device-records", "oth")
+    assert "1 would be missed: E0413 (--frozen)" in space(*dry, "--frozen")
     assert "none of the records" in space.fails(2, *frozen, "--device-records", "nobody")
     space.fails(2, *frozen, "--device-records", "oth", "--estimate")
 
