@@ -1,6 +1,7 @@
 """`lumc explain` and `lumc report`: what they say, from which files, and that it can be reused."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -95,6 +96,35 @@ def test_every_output_is_as_its_schema_says(measured: Lumc) -> None:
         check("log", json.loads(line))
     others = {"diff", "space", "plan", "kernels", "manifest", "record", "log"}
     assert sorted({*OUTPUTS, *others}) == NAMES
+
+
+def test_records_of_another_machine_are_named_and_can_be_chosen(measured: Lumc) -> None:
+    """Newcomer's 12: CI on another machine learnt only that no record was there."""
+    path = Path("cache/records.jsonl")
+    (device,) = set(re.findall('"device":"([0-9a-f]+)"', path.read_text()))
+    cores = f'"cores":{os.cpu_count()}'
+    assert cores in path.read_text()
+    other = path.read_text().replace(device, "other").replace(cores, '"cores":3')
+    path.write_text(other)
+    frozen = ("profile", "m.ls", "-o", "n.lp", "--cache", "cache", "--frozen")
+    said = measured.fails(6, *frozen)
+    assert "where: cache\n         it has " in said
+    assert " of this model for device other, tools " in said
+    assert f"threads 1: cores 3 (here {os.cpu_count()})" in said and "--device-records" in said
+    assert ", 3 cores, " in measured("cache", "list", "--cache", "cache").splitlines()[-2]
+    chosen = measured.raw(*frozen[:-1], "--device-records", "oth")
+    assert chosen.exit_code == 0 and "times of another machine" in chosen.stderr
+    assert Path("n.lp").read_bytes() == Path("m.lp").read_bytes()
+    assert path.read_text() == other
+    said = measured("explain", "n.lp", "--cache", "cache")
+    assert "note: timed on another machine than this one: " in said and "(device other)" in said
+    measured("report", "n.lp", "--cache", "cache", "-o", "r.html")
+    assert "timed on another machine than this one" in Path("r.html").read_text()
+    dry = ("compile", "m.lg", "-o", "m.lb", "--cache", "cache", "--dry-run")
+    assert "nothing would be measured" in measured(*dry, "--device-records", "oth")
+    assert " would be missed: E0413 (--frozen)" in measured(*dry, "--frozen")
+    assert "none of the records" in measured.fails(2, *frozen, "--device-records", "nobody")
+    measured.fails(2, *frozen, "--device-records", "oth", "--estimate")
 
 
 def test_a_dry_run_knows_what_was_searched(measured: Lumc) -> None:

@@ -60,6 +60,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert not part or part in anchors(to), link
 
 
+@pytest.mark.deep
 def test_a_search_needs_nothing_of_egglog_but_its_module(tmp_path: Path) -> None:
     """README's small environment: what the package of egglog asks for is not there."""
     (tmp_path / "m.lg").write_text(MATMUL)

@@ -61,10 +61,12 @@ def row(space: Space, options: ProfileOptions) -> Body:
         return body | {"kernels": len(estimate(space).kernels), "estimated": why}
     ledger, _ = opened_ledger(space, options, lambda _: None)
     needed = ledger.missing(lambda _: False)
-    settled = len(needed) - len(ledger.missing(ledger.is_settled))
+    known = ledger.choice if options.frozen else ledger.is_settled
+    settled = len(needed) - len(ledger.missing(known))
     timed = len(needed) - len(ledger.missing(ledger.first))
     ledger.records.close()
     found = {"records": str(options.cache), "settled": settled, "timed": timed}
+    found |= {"frozen": options.frozen}
     return body | {"kernels": len(needed), **found, "budget": options.budget}
 
 
@@ -75,5 +77,7 @@ def said(body: Body) -> str:
         return head + f"chosen by estimate ({body['estimated']})"
     rest = body["kernels"] - body["settled"]
     known = f"{body['settled']} searched before (records of {body['records']}), "
+    if rest and body["frozen"]:
+        return head + known + f"{rest} would be missed: E0413 (--frozen)"
     more = f"{rest} would be measured in {body['budget']}, {body['timed']} have times"
     return head + known + (more if rest else "nothing would be measured")

@@ -48,8 +48,8 @@ def require_choices(book: Ledger) -> None:
     """Raises E0413 if a kernel of the plan was never searched here."""
     if missed := book.missing(book.choice):
         what = f"--frozen: no record of {len(missed)} kernels: {', '.join(missed[:5])}"
-        fix = "profile here without --frozen and keep kernels_cache/; or commit the .lp; or, "
-        fix += "for the records of another machine: --device-records ID (see lumc cache list)"
+        fix = "profile here without --frozen; or commit the .lp; or take the records of another "
+        fix += "machine: --device-records ID (lumc cache list)"
         where = mismatch(book.records, book.kernels)
         raise LumcError("E0413", what, where=where, fix=fix, exit=Exit.BUDGET)
 
