@@ -477,6 +477,8 @@ def _unary(op: str, x: Value) -> Value:
     out.doubt[around | ((op == "sin") & (np.abs(x.v) > FAR))] = OPEN
     if op in ("log2", "sqrt"):
         out.doubt[(e > 0) & (x.v < e)] = OPEN
+    if op == "recip":  # the sign of a zero is open
+        out.doubt = np.where(x.v == 0, np.maximum(out.doubt, NO_NUMBER), out.doubt)
     out.top, out.low = np.maximum(out.top, x.top), np.minimum(out.low, x.low)
     return out
 

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from differential import Case, check_emulated
+from lumc.errors import LumcError
 from lumc.graph.ops import DType
+from lumc.graph.text import parse_graph
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
+from lumc.profile.choose import estimate
+from lumc.search import search
 from random_graphs import Profile, random_graph
 
 F32, HALVES = DType.F32, (DType.F16, DType.BF16)
@@ -60,3 +64,16 @@ def test_many_random_graphs(target: Target, tmp_path: Path) -> None:
         check(tmp_path / str(count), cases, checked=count % 2 == 0)
         count += len(cases)
     print(f"{count} graphs")
+
+
+def test_metal_has_no_f64_on_the_way_either() -> None:
+    text = """lumc graph 1
+input x i32[64]
+t0 f64[i:64] = contiguous x[i]
+t1 f64[i:64] = mul t0[i], 0.3333333333333333
+y i32[i:64] = contiguous t1[i]
+output y = y
+"""
+    space = search(parse_graph(text), resolve_target("metal:apple7"), inside=True)
+    with pytest.raises(LumcError, match="no f64"):
+        estimate(space)

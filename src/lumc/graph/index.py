@@ -48,9 +48,14 @@ def is_inside(
     e: Expr, size: Extent, guards: Sequence[Bound], loops: Loops, dims: Mapping[str, Dim]
 ) -> bool:
     """Whether ``0 <= e < size`` is proven wherever the guards hold."""
-    low, high = bounds(e, loop_ranges(loops, dims))
+    everywhere = loop_ranges(loops, dims)
+    low, high = bounds(e, everywhere)
     if low >= 0 and isinstance(size, int) and high < size:
         return True
+    if isinstance(size, int):
+        low, high = _beside_guards(e, guards, everywhere)
+        if low >= 0 and high < size:
+            return True
     ranges, last = dim_ranges(dims), add(as_expr(size), -1)
     spans = {a: (num(0), add(as_expr(n), -1)) for a, n in loops.items()}
     guards = [Bound(*of_form(g.index, g.lo, g.hi)) if isinstance(g.hi, int) else g for g in guards]
@@ -61,6 +66,22 @@ def is_inside(
         if at_least(narrow[0], num(0), ranges) and at_least(last, narrow[1], ranges):
             return True
     return False
+
+
+def _beside_guards(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]) -> Range:
+    """Bounds of ``e = m * index + rest`` where guards hold of the index, for every m that leaves
+    fewer axes in the rest."""
+    (low, high), mine = bounds(e, ranges), linear(e)[1]
+    for g in guards:
+        known = linear(g.index)[1]
+        if not isinstance(g.hi, int):
+            continue
+        last = g.hi - 1
+        for m in {mine[a] // c for a, c in known.items() if a in mine and mine[a] % c == 0}:
+            least, most = bounds(add(e, mul(g.index, -m)), ranges)
+            ends = sorted((m * g.lo, m * last))
+            low, high = max(low, least + ends[0]), min(high, most + ends[1])
+    return low, high
 
 
 def of_form(index: Expr, low: int, high: int) -> tuple[Expr, int, int]:

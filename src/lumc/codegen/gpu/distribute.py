@@ -30,7 +30,7 @@ from lumc.codegen.gpu.program import (
 )
 from lumc.codegen.gpu.roles import anchor
 from lumc.codegen.gpu.shared import lay_out
-from lumc.graph.expr import Expr, axis, linear, num, substitute
+from lumc.graph.expr import Expr, axis, linear, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
 from lumc.schedule.operands import computed
@@ -88,12 +88,17 @@ class Distributor(Dealing):
                 raise self.refuse(f"{n} {name}, not a power of two")
         if not WARP <= t.count <= self.gpu.threads:
             raise self.refuse(f"{t.count} threads in a block")
-        kinds = {p.dtype for p in self.places.values()}
-        if DType.F64 in kinds and self.program.target.kind == "metal":
+        if self.program.target.kind == "metal" and self._has_f64():
             raise self.refuse("no f64")
         most = max(self.program.kernel.extent.values(), default=0)
         if max(most, self.program.tiles) >= 1 << 31:
             raise self.refuse("an axis or a grid of 2^31")
+
+    def _has_f64(self) -> bool:
+        """In memory, or on the way."""
+        terms = [t for op in ir.leaves(self.program.body) for t in ir.terms_of(op)]
+        made = (dtype(t) for t in subterms(*terms) if t.kind in ("cast", "const"))
+        return DType.F64 in {*made, *(p.dtype for p in self.places.values())}
 
     # ---- the operations, with transposes made explicit
 
