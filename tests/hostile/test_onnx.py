@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper, parser  # noqa: E402
 
 from lumc.errors import Exit, LumcError  # noqa: E402
 from lumc.frontend.onnx import import_onnx  # noqa: E402
+from lumc.frontend.onnx.names import clean  # noqa: E402
 
 BAD = (Exit.CORRUPT, Exit.UNSUPPORTED)
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
@@ -284,3 +285,9 @@ def test_small_files_do_not_ask_for_large_results(text: str, tmp_path: Path) -> 
     text = f"{head} g (float[4] x, float[1000003] big) => (float[a] y) {{ {text} }}"
     onnx.save(parser.parse_model(text.replace("'", '"')), tmp_path / "m.onnx")
     rejected(tmp_path / "m.onnx")
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    """Protobuf gives bytes that are no UTF-8 as they are (found by make fuzz)."""
+    with pytest.raises(LumcError, match="E0310"):
+        clean(b"\xff\xfe")  # type: ignore[arg-type]
