@@ -48,12 +48,8 @@ def is_inside(
     e: Expr, size: Extent, guards: Sequence[Bound], loops: Loops, dims: Mapping[str, Dim]
 ) -> bool:
     """Whether ``0 <= e < size`` is proven wherever the guards hold."""
-    everywhere = loop_ranges(loops, dims)
-    low, high = bounds(e, everywhere)
-    if low >= 0 and isinstance(size, int) and high < size:
-        return True
     if isinstance(size, int):
-        low, high = _beside_guards(e, guards, everywhere)
+        low, high = _beside_guards(e, guards, loop_ranges(loops, dims))
         if low >= 0 and high < size:
             return True
     ranges, last = dim_ranges(dims), add(as_expr(size), -1)

@@ -63,6 +63,13 @@ def guard(i: Expr | str | int, lo: int, hi: int, e: Expr) -> Expr:
     return make("guard", (lo, hi), (index(i), e))
 
 
+def unguarded(e: Expr) -> Expr:
+    """What is below the guards of a term."""
+    while e.kind == "guard":
+        e = e.kids[1]
+    return e
+
+
 def unary(op: str, e: Expr) -> Expr:
     """``log2 exp2 sin sqrt recip`` of a float, in its dtype."""
     return make("un", (op,), (e,))

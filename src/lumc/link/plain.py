@@ -10,21 +10,11 @@ from math import prod
 
 from lumc import __version__
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
+from lumc.codegen.text.term import STORED
 from lumc.codegen.tile.memory import ALIGN, aligned
 from lumc.link.toolchain import GCC_ONLY, KERNEL_FLAGS
 
 MARK = b" as plain C, made by lumc "  # of folders that may be replaced
-C_TYPES = {
-    "f32": "float",
-    "f64": "double",
-    "f16": "uint16_t",
-    "bf16": "uint16_t",
-    "i64": "int64_t",
-    "i32": "int32_t",
-    "i8": "int8_t",
-    "u8": "uint8_t",
-    "bool": "uint8_t",
-}
 # what a name of a parameter may not be: in C, in C++, and beside it in the functions
 TAKEN = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl
 const const_cast constexpr continue decltype default delete do double dynamic_cast else enum
@@ -95,8 +85,8 @@ class Call:
     outputs: Mapping[str, Value]
 
     def declaration(self, has_states: bool) -> str:
-        words = [f"const {C_TYPES[v.dtype.value]} *{n}" for n, v in self.inputs.items()]
-        words += [f"{C_TYPES[v.dtype.value]} *{n}" for n, v in self.outputs.items()]
+        words = [f"const {STORED[v.dtype]} *{n}" for n, v in self.inputs.items()]
+        words += [f"{STORED[v.dtype]} *{n}" for n, v in self.outputs.items()]
         words += ["void *state"] * has_states + ["void *arena"]
         return f"int {self.name}({', '.join(words)})"
 

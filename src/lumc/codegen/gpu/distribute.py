@@ -32,7 +32,7 @@ from lumc.codegen.gpu.roles import anchor
 from lumc.codegen.gpu.shared import lay_out
 from lumc.graph.expr import Expr, axis, linear, num, substitute, subterms
 from lumc.graph.ops import DType
-from lumc.kernel.term import dtype
+from lumc.kernel.term import dtype, unguarded
 from lumc.schedule.operands import computed
 from lumc.schedule.schedule import Threads, power
 
@@ -121,7 +121,7 @@ class Distributor(Dealing):
         copies, moved = list[ir.Map](), dict[Expr, Expr]()
         for e in _guarded(op.term):
             place = self.places[loads_of(e)[-1].attr[0]]
-            along = place.access(_bare(e)).transposed(lane)
+            along = place.access(unguarded(e)).transposed(lane)
             units = [a for a in op.axes if a in along]
             if place.kind == "scratch" or not units:
                 continue
@@ -141,7 +141,7 @@ class Distributor(Dealing):
         """Threads along memory; the tile has the same axis innermost, unless a fragment needs
         another one."""
         name = self.name_of(op)
-        source = _bare(op.term)
+        source = unguarded(op.term)
         loads = source.kind == "load" and not self.inside(source.attr[0])
         if loads:
             self.stored[name] = self.places[name].dtype  # as it is
@@ -243,7 +243,7 @@ class Distributor(Dealing):
         """What an operation reads and writes in memory, but for loads that a guard protects."""
         step = Step(op)
         terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
-        guarded = {_bare(e) for t in terms for e in _guarded(t) if e.kind == "guard"}
+        guarded = {unguarded(e) for t in terms for e in _guarded(t) if e.kind == "guard"}
         touched = dict.fromkeys([*loads_of(*terms), *writes(step)])
         return [e for e in touched if e not in guarded and not self.inside(e.attr[0])]
 
@@ -337,19 +337,12 @@ def axes_of(op: ir.Leaf) -> tuple[str, ...]:
     return op.axes if isinstance(op, ir.Map) else (*op.kept, *op.red)
 
 
-def _bare(e: Expr) -> Expr:
-    """What guards protect."""
-    while e.kind == "guard":
-        e = e.kids[1]
-    return e
-
-
 def _guarded(term: Expr) -> list[Expr]:
     """The loads of a term, each with the guards around it."""
     out, stack = dict[Expr, None](), [term]
     while stack:
         e = stack.pop()
-        if _bare(e).kind == "load":
+        if unguarded(e).kind == "load":
             out[e] = None
         else:
             stack += reversed(e.kids)

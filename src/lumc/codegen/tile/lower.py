@@ -26,11 +26,7 @@ from lumc.kernel.inside import stays_inside
 from lumc.kernel.normal import identity, normalize
 from lumc.kernel.running import running
 from lumc.kernel.target import Target
-from lumc.kernel.term import (
-    REDUCTIONS,
-    Kernel,
-    dtype,
-)
+from lumc.kernel.term import REDUCTIONS, Kernel, dtype, unguarded
 from lumc.schedule.applies import PIECE, streamable
 from lumc.schedule.legal import check_kernel, check_schedule
 from lumc.schedule.schedule import Schedule
@@ -225,10 +221,3 @@ class Lowering:
         self.c.available = {**before, **self.c.lasting, **done}
 
     # ---- weighted sums
-
-
-def unguarded(e: Expr) -> Expr:
-    """What is below the guards of a term."""
-    while e.kind == "guard":
-        e = e.kids[1]
-    return e
