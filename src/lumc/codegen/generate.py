@@ -5,6 +5,7 @@ Nothing is decided here: kernels, schedules and the order of launches come from 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -60,7 +61,10 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
         key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target, watch)
         for key in keys
     }
-    kernels = {key: print_code(plan, key, i, programs[key]) for i, key in enumerate(keys)}
+    used = Counter(key for i in plan.instances for key in kernels_in(plan, i.region))
+    kernels = {
+        key: print_code(plan, key, i, programs[key], used[key]) for i, key in enumerate(keys)
+    }
     packings = dict[Packing, str]()
     entries = list[EntryPlan]()
     for entry in plan.graph.entries:
@@ -88,17 +92,22 @@ def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
     return out
 
 
+def kernels_in(plan: Plan, region: str) -> Iterable[str]:
+    """The kernels of a region, each once."""
+    return dict.fromkeys(s.kernel for s in plan.regions[region].steps)
+
+
 # ---- kernels
 
 
-def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelCode:
+def print_code(plan: Plan, key: str, position: int, program: Program, instances: int) -> KernelCode:
+    """A kernel as code; ``instances`` of regions run it."""
     kernel = program.kernel
     plain = (c if c.isascii() and c.isalnum() else " " for c in kernel.name.lower())
     name = "_".join("".join(plain).split())[:60]
     symbol = f"k{position}_{name}" if name else f"k{position}"
     schedule = plan.kernels[key].schedule
     source, grid = print_source(program, schedule.threads, symbol)
-    using = {r for r, region in plan.regions.items() if key in {s.kernel for s in region.steps}}
     return KernelCode(
         key=key,
         name=kernel.name,
@@ -107,7 +116,7 @@ def print_code(plan: Plan, key: str, position: int, program: Program) -> KernelC
         args=(*(b.name for b in kernel.buffers), *program.packed),
         scratch_bytes=program.scratch_bytes,
         parallel=int(program.tiles > 0) and (schedule.parts or 1),
-        regions=sum(i.region in using for i in plan.instances),
+        regions=instances,
         grid=grid,
     )
 
