@@ -37,6 +37,7 @@ from lumc.schedule.schedule import Schedule
 TOGETHER = 12  # kernels that are compiled at once
 ORDERS = ("forward", "reverse", "random")
 HALVES = (DType.BF16, DType.F16)
+PARTS = int(os.environ.get("LUMC_PARTS", "6"))  # of random schedules
 DEEP, MANY = 2000, 40  # random runs; a process can hold the stacks of about 100 modules
 
 
@@ -82,7 +83,7 @@ def test_guesses(part: int, tmp_path: Path) -> None:
     check([(k, first_guess(k)) for k in kernels], tmp_path, checked=True)
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_random_schedules(part: int, tmp_path: Path) -> None:
     found = drawn(random.Random(f"gpu{part}"), TOGETHER)
     check(found, tmp_path, checked=part % 3 != 0, order=ORDERS[part % 3])
