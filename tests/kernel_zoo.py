@@ -48,6 +48,9 @@ def kernel(
     else:
         roots = (Root("out", tuple(axis(a) for a in names), value),)
         buffers.append(Buffer("out", dtype(value), tuple(extent[a] for a in names)))
+    stored = {b.name: b.dtype.value for b in buffers}
+    read = {e.attr for r in roots for e in subterms(r.value) if e.kind == "load"}
+    assert all(stored[b] == kind for b, kind in read), f"{name} reads {sorted(read)} of {stored}"
     return Kernel(name, names, extent, roots, tuple(buffers))
 
 
@@ -296,7 +299,8 @@ def running(
             left = binary("lt", taken, c(True, BOOL))
             value = plus(binary("sel", taken, value), binary("sel", left, c(-math.inf)))
     extent = {"m": m, "i": n, "j": inner, "k": n}
-    return kernel("running", "m i j", extent, reduce(op, "k", value), {"x": (m, n, inner)})
+    shapes, kinds = {"x": (m, n, inner)}, {"x": kind}
+    return kernel("running", "m i j", extent, reduce(op, "k", value), shapes, dtypes=kinds)
 
 
 def counted_rows(m: int, n: int, d: int) -> Kernel:
