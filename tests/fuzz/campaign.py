@@ -236,11 +236,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kind", default=",".join(UNITS), help="graphs, artifacts/lg, native, ..")
     parser.add_argument("--modes", default=",".join(graphs.MODES), help="of graphs (all)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "fuzz", help="build/fuzz")
+    parser.add_argument("--folder", type=_whole, default=ROOT / "build" / "fuzz", help="build/fuzz")
     parser.add_argument("--summary", action="store_true", help="only say what was done so far")
     for name in ("--turn", "--first"):
         parser.add_argument(name, default="0", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def _whole(name: str) -> Path:
+    """Of a folder that commands with other folders of work are told."""
+    return Path(name).resolve()
 
 
 def main() -> int:

@@ -66,8 +66,11 @@ def is_inside(
 
 def _beside_guards(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]) -> Range:
     """Bounds of ``e = m * index + rest`` where guards hold of the index, for every m that leaves
-    fewer axes in the rest."""
+    fewer axes in the rest; and of quotients of such."""
     (low, high), mine = bounds(e, ranges), linear(e)[1]
+    if e.kind == "div":
+        least, most = _beside_guards(e.kids[0], guards, ranges)
+        low, high = max(low, least // e.attr[0]), min(high, most // e.attr[0])
     for g in guards:
         known = linear(g.index)[1]
         if not isinstance(g.hi, int):
