@@ -12,6 +12,7 @@ import numpy as np
 
 import emulator
 from drawing import lawful
+from kernel_zoo import FAMILIES
 from kernels import aligned
 from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribute import distribute
@@ -164,6 +165,14 @@ def rounded(value: float, kind: DType) -> float:
     return float(back[0])
 
 
+def zoo() -> list[Kernel]:
+    """All families and shapes; those with contractions in 16 bits, too."""
+    kernels = [family(*shape) for family, shapes in FAMILIES.items() for shape in shapes]
+    narrow = [k for k in kernels if any(pairs(s) for s in normalize(k).stages)]
+    plain = [k for k in narrow if {b.dtype for b in k.buffers} == {DType.F32}]
+    return [*kernels, *(narrowed(k, kind) for k in plain for kind in reversed(HALF))]
+
+
 # ---- random schedules
 
 
@@ -174,12 +183,14 @@ def random_dealt(kernel: Kernel, target: Target, rng: random.Random) -> Schedule
     order = list(kernel.axes)
     rng.shuffle(order)
     wanted = matrix_kinds(kernel, target)
-    fragment = "simt" if not wanted or rng.random() < 0.25 else wanted
+    fragment = "simt" if not wanted or rng.random() < 0.25 else rng.choice(wanted)
     sizes = (1, 4, 8, 16, 24, 32, 64) if fragment == "simt" else (1, 16, 16, 32, 32, 48, 64, 64)
     tile = {a: rng.choice([*sizes, n, n]) for a, n in kernel.extent.items()}
     stages = tuple(_random_stage(kernel, s, fragment, count, target, rng) for s in kernel.stages)
     if fragment != "simt":
         _whole_fragments(kernel, stages, tile, rng)
+    if fragment == "wgmma":
+        _whole_panels(kernel, stages, tile, rng)
     drawn = Schedule(
         order=tuple(order),
         parallel=rng.randint(0, shared_prefix(kernel, tuple(order))),
@@ -198,13 +209,15 @@ def random_dealt(kernel: Kernel, target: Target, rng: random.Random) -> Schedule
     return lawful(kernel, drawn, target)
 
 
-def matrix_kinds(kernel: Kernel, target: Target) -> str:
-    """The fragment for the contractions of a kernel, "" if there is none."""
+def matrix_kinds(kernel: Kernel, target: Target) -> list[str]:
+    """The fragments for the contractions of a kernel."""
     kinds = {b.dtype for b in kernel.buffers}
     if target.kind == "cuda":
         single = DType.F32 in kinds and "tf32" in target.flags
-        return "mma" if len(kinds & {*HALF}) == 1 or DType.I8 in kinds or single else ""
-    return "simdgroup" if DType.F32 in kinds or kinds & {*HALF} else ""
+        half = len(kinds & {*HALF}) == 1
+        out = ["mma"] if half or DType.I8 in kinds or single else []
+        return out + ["wgmma"] * (half and DType.F32 not in kinds and target.generation == 90)
+    return ["simdgroup"] if DType.F32 in kinds or kinds & {*HALF} else []
 
 
 def _random_stage(
@@ -218,7 +231,11 @@ def _random_stage(
     matrix = fragment != "simt" and rows is not None and rng.random() < 0.9
     units = count // 32 if matrix else count
     along = rng.choice([n for n in (1, 1, 2, 4, 8, 16) if n <= units]) if rows else units
+    along = 1 if matrix and fragment == "wgmma" else along
     modes = {s: staging_modes(kernel, stage, p, s, True) for s in "ab"}
+    if matrix and fragment == "wgmma":  # which read the right operand from shared memory
+        modes["b"] = [m for m in modes["b"] if m != "none"]
+        p = replace(p, fragment="wgmma")
     return replace(
         p,
         fragment=fragment if matrix else "simt",
@@ -226,7 +243,9 @@ def _random_stage(
         stage_a=rng.choice(modes["a"]),
         stage_b=rng.choice(modes["b"]),
         place_a=rng.choice(("shared", "shared", "register")),
-        place_b=rng.choice(("shared", "shared", "shared", "register")),
+        place_b="shared"
+        if p.fragment == "wgmma"
+        else rng.choice(("shared", "shared", "shared", "register")),
     )
 
 
@@ -246,6 +265,21 @@ def _whole_fragments(
             tile[along] = rng.choice((steps, 32, kernel.extent[along]))
         if stage.kind == "wsum" and rng.random() < 0.8 and p.lane_axis:
             tile[p.lane_axis] = kernel.extent[p.lane_axis]
+
+
+def _whole_panels(
+    kernel: Kernel, stages: Sequence[Stage], tile: dict[str, int], rng: random.Random
+) -> None:
+    """Tiles that warpgroups accept: 64 rows of each, as many lanes and steps as panels have."""
+    for stage, p in zip(kernel.stages, stages, strict=True):
+        if p.fragment != "wgmma":
+            continue
+        along, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
+        tile |= dict.fromkeys(others, 1) | {along: rng.choice((64, 64, 128))}
+        assert p.rows_axis and p.lane_axis
+        tile[p.rows_axis] = 16 * p.grid[0]
+        if p.lane_axis in kernel.axes or stage.kind == "red":
+            tile[p.lane_axis] = rng.choice((64, 64, 128))
 
 
 # ---- what a program exercises

@@ -82,7 +82,7 @@ class Module:
         if not wrong.size:
             return ""
         near = min(range(len(places)), key=lambda i: abs(places[i].stop - int(wrong[0])))
-        return f"out of bounds: {wrong.size} bytes beside B_{names[near]} are written"
+        return f"out of bounds: {wrong.size} bytes beside {names[near]} are written"
 
 
 @functools.cache

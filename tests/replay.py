@@ -46,6 +46,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.choose import estimate
 from lumc.profile.price import program_us, scheduled
+from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.moves import neighbours, stroll, structures
 from lumc.schedule.schedule import Schedule
 from lumc.schedule.space import Grammar
@@ -150,7 +151,7 @@ def _default(kernel: Kernel, target: Target) -> Row:
     return {
         "key": key,
         "default": digest(schedule.to_json()),
-        "bound": f"{bound_us(kernel, target):.9g}",
+        "bound": f"{bound_us(kernel, target, matrix_speed(kernel, target)):.9g}",
         "price": f"{program_us(program):.9g}",
         "text": printed(program, schedule),
     }

@@ -17,36 +17,24 @@ from dealing import (
     cuda,
     dealt,
     features,
-    narrowed,
     random_dealt,
     refusal,
     run,
+    zoo,
 )
 from kernel_zoo import FAMILIES, random_inputs
 from kernels import assert_close
 from lumc.codegen.gpu.program import Tile
-from lumc.graph.ops import DType
-from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel
 from lumc.schedule.first_blocks import guesses
-from lumc.schedule.operands import pairs
 from lumc.schedule.schedule import Schedule
 
 TOGETHER = 12  # kernels that are compiled at once
 ORDERS = ("forward", "reverse", "random")
-HALVES = (DType.BF16, DType.F16)
 PARTS = int(os.environ.get("LUMC_PARTS", "6"))  # of random schedules
 DEEP, MANY = 2000, 40  # random runs; a process can hold the stacks of about 100 modules
-
-
-def zoo() -> list[Kernel]:
-    """All families and shapes; those with contractions in 16 bits, too."""
-    kernels = [family(*shape) for family, shapes in FAMILIES.items() for shape in shapes]
-    narrow = [k for k in kernels if any(pairs(s) for s in normalize(k).stages)]
-    plain = [k for k in narrow if {b.dtype for b in k.buffers} == {DType.F32}]
-    return [*kernels, *(narrowed(k, kind) for k in plain for kind in HALVES)]
 
 
 Case = tuple[Kernel, Schedule]

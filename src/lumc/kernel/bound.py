@@ -31,15 +31,16 @@ class Work:
     nbytes: float
 
 
-def bound_us(kernel: Kernel, target: Target) -> float:
-    """Roofline: no schedule on the target takes less than this many microseconds."""
-    return roofline_us(least_work(kernel), target)
+def bound_us(kernel: Kernel, target: Target, faster: float = 1.0) -> float:
+    """Roofline: no schedule on the target takes less than this many microseconds. ``faster``: how
+    much faster than f32 multiply-adds matrix units are, if they multiply."""
+    return roofline_us(least_work(kernel), target, faster)
 
 
-def roofline_us(work: Work, target: Target) -> float:
+def roofline_us(work: Work, target: Target, faster: float = 1.0) -> float:
     """Microseconds of the slower of arithmetic, on all threads, and traffic to memory; and of a
     launch."""
-    compute = work.flops / (target.gflops * 1e3 * target.threads)
+    compute = work.flops / (target.gflops * 1e3 * target.threads * faster)
     traffic = work.nbytes / (target.bandwidth * 1e3)
     return max(compute, traffic) + target.launch_us
 

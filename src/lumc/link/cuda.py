@@ -41,6 +41,7 @@ class Compiler:
         """Compile ``source`` to ``output``, both in ``folder``, where its headers are: a cubin for
         sm_90, PTX for compute_80. Raises E0702."""
         kind = "-ptx" if arch.startswith("compute_") else "-cubin"
+        arch = OWN.get(arch, arch)
         command = (*self.command, kind, f"-arch={arch}", *FLAGS)
         made_by = (self.version, arch, *FLAGS)
         toolchain.compile_file(command, folder, source, output, made_by, self.kept, seconds)
@@ -82,7 +83,7 @@ def compile_images(compiler: Compiler, folder: Path, source: str, archs: Sequenc
 
     def one(arch: str) -> None:
         end = "ptx" if arch.startswith("compute_") else f"{arch}.cubin"
-        compiler.image(folder, source, OWN.get(arch, arch), f"{Path(source).stem}.{end}")
+        compiler.image(folder, source, arch, f"{Path(source).stem}.{end}")
 
     doing(f"compiling for {', '.join(archs)}, {folder.name}")
     toolchain.side_by_side(one, archs)

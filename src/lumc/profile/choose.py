@@ -24,6 +24,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
+from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
@@ -261,7 +262,8 @@ class _Prices:
         us, launch_us = program_us(program), LAUNCH_US + self.target.launch_us
         idle = program_us(program, full=True) + launch_us if is_idle(program) else inf
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
-        worth = us > max(FAR * bound_us(kernel, self.target), LEAST_US)
+        least_us = bound_us(kernel, self.target, matrix_speed(kernel, self.target))
+        worth = us > max(FAR * least_us, LEAST_US)
         return us, idle, walks and worth and self.target.lanes > 1
 
     def _split(self, c: _Cost, ways: Iterable[list[Kernel]]) -> None:
@@ -344,7 +346,8 @@ def plan_region(
         if key not in kernels:
             kernel = replace(kernel, name=name_of(kernel))
             schedule, _ = scheduled(kernel, target)
-            kernels[key] = KernelPlan(key, kernel, schedule, bound_us(kernel, target))
+            least_us = bound_us(kernel, target, matrix_speed(kernel, target))
+            kernels[key] = KernelPlan(key, kernel, schedule, least_us)
         steps.append(Step(key, args))
     stored = [k.buffer(name) for k in parts for name in k.stored]
     local = tuple({b.name: b for b in stored if b.name not in RESULTS}.values())

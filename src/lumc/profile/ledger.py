@@ -21,6 +21,7 @@ from lumc.profile.measure import WRONG
 from lumc.profile.records import Asked, Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
+from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.legal import is_legal
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
 from lumc.schedule.schedule import Schedule
@@ -84,7 +85,10 @@ class Ledger:
         known = self.records.speeds or Speeds(target.gflops, near, far)
         known = known._replace(gflops=max(known.gflops, target.gflops))
         limits = target.threads, self.options.cache_bytes, known
-        self.bounds = {key: least_us(k, *limits) for key, k in self.kernels.items()}
+        self.bounds = {
+            key: least_us(k, *limits, matrix_speed(k.kernel, target))
+            for key, k in self.kernels.items()
+        }
 
     # ---- a kernel
 
@@ -241,9 +245,12 @@ def kernels_of(plans: Iterable[RegionPlan]) -> list[str]:
     return list(dict.fromkeys(s.kernel for p in plans for s in p.steps))
 
 
-def least_us(plan: KernelPlan, threads: int, cache_bytes: int, speeds: Speeds) -> float:
-    """The roofline at these speeds; data that fits the last cache may come from a nearer one."""
+def least_us(
+    plan: KernelPlan, threads: int, cache_bytes: int, speeds: Speeds, faster: float = 1.0
+) -> float:
+    """The roofline at these speeds, matrix units being so much ``faster``; data that fits the last
+    cache may come from a nearer one."""
     work = least_work(plan.kernel)
     near = min(work.nbytes, cache_bytes)
     traffic = near / speeds.cached + (work.nbytes - near) / speeds.memory
-    return max(work.flops / speeds.gflops, traffic) / (1e3 * threads)
+    return max(work.flops / (speeds.gflops * faster), traffic) / (1e3 * threads)

@@ -36,7 +36,7 @@ from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Kernel, dtype, factors
 from lumc.schedule.first import first_schedules
-from lumc.schedule.fragment import speed
+from lumc.schedule.fragment import matrix_speed, speed
 from lumc.schedule.operands import lanes
 from lumc.schedule.registers import ABREAST, LINE
 from lumc.schedule.schedule import Schedule
@@ -111,7 +111,7 @@ def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
 def least_price_us(kernel: Kernel, target: Target) -> float:
     """Less than any price of the kernel, and soon known."""
     fast = replace(target, bandwidth=target.bandwidth * CACHED)
-    return LAUNCH_US + roofline_us(least_work(kernel), fast)
+    return LAUNCH_US + roofline_us(least_work(kernel), fast, matrix_speed(kernel, target))
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel
+from lumc.kernel.term import Kernel, dtype
 from lumc.schedule.applies import shared_prefix
 from lumc.schedule.fragment import Product, multiplied
 from lumc.schedule.operands import Pair, pairs, staging_modes
@@ -35,6 +35,12 @@ class Shape(NamedTuple):
 
 # large tiles first; a small problem takes the first one that gives every processor a block
 SHAPES = {
+    "wgmma": (
+        Shape(128, 256, 64, 256, 4),
+        Shape(128, 128, 64, 256, 4),
+        Shape(64, 128, 64, 128, 4),
+        Shape(64, 64, 64, 128, 4),
+    ),
     "mma": (
         Shape(128, 128, 32, 256, 3),
         Shape(64, 64, 32, 128, 3),
@@ -56,8 +62,9 @@ SHAPES = {
         Shape(16, 16, 16, 32),
     ),
 }
-# rows, and steps of the sum, of a block that multiplies what it has just made; its threads
-NESTED = ((64, 64, 128), (32, 64, 128), (32, 32, 128), (16, 32, 64), (16, 16, 32))
+# rows, and steps of the sum, of a block that multiplies what it has just made; its threads, slots
+GROUPED = ((128, 128, 256, 2), (128, 64, 256, 2), (64, 64, 128, 2))  # by warpgroups
+NESTED = ((64, 64, 128, 1), (32, 64, 128, 1), (32, 32, 128, 1), (16, 32, 64, 1), (16, 16, 32, 1))
 FEW = 4  # rows up to which a contraction only waits for its operand to arrive
 GROUP = 16  # threads along the lanes of a contraction
 LEAST = 4  # threads along a row
@@ -66,6 +73,7 @@ WALKED = 64  # elements of a row that one thread holds, at most
 COLUMNS = 256  # threads of a block that walks columns
 WIDTHS = (64, 32, 16, 8)  # columns, as many as leave every processor a block
 WIDE = 8  # of them side by side, where a load can take as many
+MOVED = 16  # bytes that a thread moves at once
 ROWS = ((32, 128), (256, 256), (1024, 1024))  # threads along a row, and of the block
 
 
@@ -74,7 +82,7 @@ def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
     kernel = normalize(kernel)
     found = {s: p for s in kernel.stages if (p := _pair(kernel, s))}
     if found:
-        for product in dict.fromkeys((_product(found, target), None)):
+        for product in (*_products(found, target), None):
             for shape in _shapes(kernel, found, product, target):
                 yield _contracted(kernel, found, product, shape)
     yield from _walked(kernel, target)
@@ -97,11 +105,12 @@ def _pair(kernel: Kernel, stage: Expr) -> Pair | None:
     return max(good, key=score, default=None)
 
 
-def _product(found: Mapping[Expr, Pair], target: Target) -> Product | None:
-    """How the matrix units multiply the operands of all these stages."""
-    products = [multiplied(stage, lane, target) for stage, (_, lane) in found.items()]
-    known = [p for p in products if p]
-    return max(known, key=lambda p: p.shape) if len(known) == len(products) else None
+def _products(found: Mapping[Expr, Pair], target: Target) -> list[Product]:
+    """How the matrix units multiply the operands of all these stages, the fastest first."""
+    every = [multiplied(stage, lane, target) for stage, (_, lane) in found.items()]
+    known = [f for f in every[0] if all(f in products for products in every)]
+    best = [max((products[f] for products in every), key=lambda p: p.shape) for f in known]
+    return sorted(best, key=lambda p: -p.shape[0])
 
 
 def _shapes(
@@ -110,7 +119,8 @@ def _shapes(
     """The shapes from the largest one that keeps every processor busy; then the larger ones."""
     assert target.gpu
     if any(s.kind == "wsum" for s in found):
-        return [Shape(rows, steps, 0, threads) for rows, steps, threads in NESTED]
+        nested = GROUPED if product and product.fragment == "wgmma" else NESTED
+        return [Shape(rows, steps, 0, threads, ring) for rows, steps, threads, ring in nested]
 
     def blocks(shape: Shape) -> int:
         pair = next(iter(found.values()))
@@ -118,6 +128,9 @@ def _shapes(
         return prod(ceil(kernel.extent[a] / sizes.get(a, 1)) for a in kernel.axes)
 
     shapes = SHAPES[product.fragment if product else "simt"]
+    if product and product.fragment == "wgmma":  # what a processor has to fetch, in turns
+        turns = {s: ceil(blocks(s) / target.gpu.processors) for s in shapes}
+        return sorted(shapes, key=lambda s: turns[s] * (s.rows + s.lanes))
     enough = [i for i, s in enumerate(shapes) if blocks(s) >= target.gpu.processors]
     first = enough[0] if enough else min(len(shapes) - 1, 2)
     return [*shapes[first:], *reversed(shapes[:first])]
@@ -162,7 +175,8 @@ def _stage(
     p = Stage("contract", rows, lane, fragment=fragment)
     units = shape.threads if fragment == "simt" else shape.threads // 32
     along = power(min(GROUP if fragment == "simt" else 2, tile.get(lane, kernel.extent[lane])))
-    if fragment != "simt" and any(s.kind == "wsum" for s in kernel.stages):
+    weighted = any(s.kind == "wsum" for s in kernel.stages)
+    if fragment == "wgmma" or (fragment != "simt" and weighted):
         along = 1  # whole rows stay with one warp
     along = min(along, units)
     modes = staging_modes(kernel, stage, p, "a")
@@ -237,13 +251,16 @@ def _along_reduced(kernel: Kernel) -> set[str]:
 
 
 def _vector(kernel: Kernel) -> int:
-    """Consecutive elements of the last axis that every load and store of a map can move at once."""
+    """Consecutive elements of the last axis that every load and store of a map can move at once:
+    16 bytes of the widest."""
     if not kernel.axes:
         return 1
     last, terms = kernel.axes[-1], {e for v in kernel.values for e in subterms(v)}
-    reads = (kernel.access(e) for e in terms if e.kind == "load" and last in e.free)
-    plain = all(e.is_contiguous(last) for e in reads)
-    return 4 if plain and kernel.extent[last] % 4 == 0 else 1
+    loads = [e for e in terms if e.kind == "load" and last in e.free]
+    widest = max(dtype(e).nbytes for e in (*loads, *kernel.values))
+    n = max(4, min(WIDE, MOVED // widest))
+    plain = all(kernel.access(e).is_contiguous(last) for e in loads)
+    return next((w for w in (n, 4) if kernel.extent[last] % w == 0), 1) if plain else 1
 
 
 def _schedule(

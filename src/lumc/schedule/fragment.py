@@ -8,8 +8,8 @@ from typing import NamedTuple
 from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
 from lumc.kernel.target import Target
-from lumc.kernel.term import dtype
-from lumc.schedule.operands import computed, operands
+from lumc.kernel.term import Kernel, dtype
+from lumc.schedule.operands import computed, operands, pairs
 
 
 class Product(NamedTuple):
@@ -17,7 +17,7 @@ class Product(NamedTuple):
 
     fragment: str  # as schedules call it
     kind: str  # of the target
-    generation: int  # of the target, at least
+    generations: range  # of the target
     operands: tuple[DType, ...]
     sums: DType
     shape: tuple[int, int, int]  # rows, lanes, steps
@@ -31,39 +31,63 @@ class Product(NamedTuple):
 
 
 _FLOATS = (DType.F32, DType.F16, DType.BF16)
-PRODUCTS = (  # the first one that fits; tf32 rounds to 11 bits, more than 16-bit floats have
-    Product("mma", "cuda", 80, (DType.F16,), DType.F32, (16, 8, 16)),
-    Product("mma", "cuda", 80, (DType.BF16,), DType.F32, (16, 8, 16)),
-    Product("mma", "cuda", 80, (DType.I8,), DType.I32, (16, 8, 32), 2.0),
-    Product("mma", "cuda", 80, _FLOATS, DType.F32, (16, 8, 8), 0.5, "tf32"),
-    Product("simdgroup", "metal", 7, _FLOATS, DType.F32, (8, 8, 8)),
+_AMPERE, _HOPPER, _APPLE = range(80, 1000), range(90, 91), range(7, 100)
+# The first one of a fragment that fits; tf32 rounds to 11 bits, more than 16-bit floats have. On
+# Hopper the products of single warps have 63 % of the rate of the tensor cores.
+PRODUCTS = (
+    Product("mma", "cuda", _HOPPER, (DType.F16,), DType.F32, (16, 8, 16), 0.63),
+    Product("mma", "cuda", _HOPPER, (DType.BF16,), DType.F32, (16, 8, 16), 0.63),
+    Product("mma", "cuda", _HOPPER, (DType.I8,), DType.I32, (16, 8, 32), 1.26),
+    Product("mma", "cuda", _HOPPER, _FLOATS, DType.F32, (16, 8, 8), 0.31, "tf32"),
+    Product("mma", "cuda", _AMPERE, (DType.F16,), DType.F32, (16, 8, 16)),
+    Product("mma", "cuda", _AMPERE, (DType.BF16,), DType.F32, (16, 8, 16)),
+    Product("mma", "cuda", _AMPERE, (DType.I8,), DType.I32, (16, 8, 32), 2.0),
+    Product("mma", "cuda", _AMPERE, _FLOATS, DType.F32, (16, 8, 8), 0.5, "tf32"),
+    Product("wgmma", "cuda", _HOPPER, (DType.F16,), DType.F32, (64, 64, 16)),
+    Product("wgmma", "cuda", _HOPPER, (DType.BF16,), DType.F32, (64, 64, 16)),
+    Product("simdgroup", "metal", _APPLE, _FLOATS, DType.F32, (8, 8, 8)),
 )
 
 
-def product_of(target: Target, kinds: Set[DType], sums: DType) -> Product | None:
-    """How the matrix units of a target multiply operands that are stored so, if they can."""
+def products_of(target: Target, kinds: Set[DType], sums: DType) -> dict[str, Product]:
+    """How the matrix units of a target multiply operands that are stored so, by fragment."""
+    found = dict[str, Product]()
     for p in PRODUCTS:
-        here = p.kind == target.kind and p.generation <= target.generation
+        here = p.kind == target.kind and target.generation in p.generations
         asked = not p.feature or p.feature in target.flags
         if here and asked and kinds and kinds <= {*p.operands} and computed(sums) is p.sums:
-            return p
-    return None
+            found.setdefault(p.fragment, p)
+    return found
 
 
 def speed(target: Target, fragment: str, kinds: Set[DType], sums: DType) -> float:
     """How fast products in this fragment of operands that are stored so are: times (a ratio) the
     speed of f32 multiply-adds."""
-    product = product_of(target, kinds, sums) if fragment != "simt" else None
+    product = products_of(target, kinds, sums).get(fragment)
     if product is None or target.gpu is None:
         return 1.0
     return target.gpu.tensor_gflops * product.rate / target.gflops
 
 
-def multiplied(stage: Expr, lane: str, target: Target) -> Product | None:
-    """How they multiply the operands of this stage with these lanes."""
+def multiplied(stage: Expr, lane: str, target: Target) -> dict[str, Product]:
+    """How they multiply the operands of this stage with these lanes, by fragment."""
     sums = dtype(stage)
     kinds = {dtype(as_stored(e, sums, target)) for e in operands(stage, lane) or ()}
-    return product_of(target, kinds, sums)
+    return products_of(target, kinds, sums)
+
+
+def matrix_speed(kernel: Kernel, target: Target) -> float:
+    """How much faster than f32 multiply-adds matrix units can do some product of a kernel; 1.0
+    where they do none."""
+    if target.gpu is None:
+        return 1.0
+    found = (
+        speed(target, fragment, {*p.operands[:1]}, p.sums)
+        for stage in kernel.stages
+        for lane in dict.fromkeys(lane for rows, lane in pairs(stage) if rows)
+        for fragment, p in multiplied(stage, lane, target).items()
+    )
+    return max(found, default=1.0)
 
 
 def as_stored(operand: Expr, sums: DType, target: Target) -> Expr:

@@ -48,7 +48,7 @@ def _modes(c: Case, i: int, p: Stage, side: str) -> list[str]:
     return staging_modes(c.kernel, c.kernel.stages[i], p, side, c.gpu)
 
 
-def _product(c: Case, i: int, lane: str) -> Product | None:
+def _products(c: Case, i: int, lane: str) -> dict[str, Product]:
     return multiplied(c.kernel.stages[i], lane, c.target)
 
 
@@ -90,14 +90,17 @@ def _units(c: Case, i: int, state: Blocks) -> dict[str, int]:
     p = state.stage
     if p.form == "rows":
         return {"simt": 1}
-    unit = c.once(_product, i, p.lane_axis or "") if p.rows_axis else None
-    return {"simt": state.threads} | ({unit.fragment: state.threads // 32} if unit else {})
+    units = c.once(_products, i, p.lane_axis or "") if p.rows_axis else ()
+    return {"simt": state.threads} | dict.fromkeys(units, state.threads // 32)
 
 
 def deals(c: Case, i: int, state: Blocks, value: tuple[str, tuple[int, int]]) -> bool:
-    """Does a grid have all threads of the block, or all of its warps?"""
+    """Does a grid have all threads of the block, or all of its warps? Warpgroups lie along rows,
+    and read copies."""
     fragment, (rows, along) = value
     alone = state.stage.rows_axis is None and rows > 1
+    if fragment == "wgmma" and (along > 1 or rows % 4 or state.stage.stage_b not in COPIED):
+        return False
     return rows * along == _units(c, i, state).get(fragment, 0) and not alone
 
 
@@ -180,9 +183,8 @@ def settled(c: Case, i: int, state: Blocks, value: tuple[Any, Any]) -> Blocks:
 def _obeyed(c: Case, i: int, p: Stage, fragment: str, mr: int, nv: int) -> tuple[Units, Limits]:
     """The multiples and the limits of tiles that a reduction asks for."""
     stage, own = c.kernel.stages[i], dict[str | None, int]()
-    if fragment != "simt":
-        unit = c.once(_product, i, p.lane_axis or "")
-        own = dict.fromkeys(bound_axes(stage)[:1], unit.shape[2] if unit else 1)
+    if unit := c.once(_products, i, p.lane_axis or "").get(fragment):
+        own = dict.fromkeys(bound_axes(stage)[:1], unit.shape[2])
     p = replace(p, mr=mr, nv=nv)
     units = tuple(max(own.get(a, 1), unit_of(stage, p, a, c.target)) for a in c.axes)
     copied = [side for side in "ab" if p.staging(side) in COPIED]

@@ -17,7 +17,7 @@ from lumc.kernel.codec import from_plain, one_of, to_plain
 Form = Annotated[str, one_of("contract", "dot", "rows")]
 Staging = Annotated[str, one_of("none", "inner", "hoist", "link", "narrow")]
 Lanes = Annotated[str, one_of("reduced", "kept")]
-Fragment = Annotated[str, one_of("simt", "mma", "simdgroup")]
+Fragment = Annotated[str, one_of("simt", "mma", "wgmma", "simdgroup")]
 Memory = Annotated[str, one_of("shared", "register")]
 # what JSON says of every schedule, as records of all versions do; other fields where they are set
 ALWAYS = (
@@ -55,7 +55,8 @@ class Stage:
     lanes: Lanes = "reduced"  # rows: the axis that the lanes run along
     streams: Positive = 1  # rows: independent accumulators along the reduced axis
     # on a GPU a contraction has no register tile of its own: ``grid`` threads (simt) or warps (mma,
-    # simdgroup) along the rows and the lane axis share the tile, and staged operands lie in
+    # wgmma: four together, simdgroup) along the rows and the lane axis share the tile, and staged
+    # operands lie in
     fragment: Fragment = "simt"
     grid: tuple[Positive, Positive] = (1, 1)
     place_a: Memory = "shared"

@@ -174,6 +174,11 @@ LUMC_FN float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b); }
 LUMC_FN double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 LUMC_FN float lumc_top_f32(float a, float b) { return b > a ? b : a; }
 LUMC_FN float lumc_max_f32(float a, float b) { return b > a || b != b ? b : a; }
+LUMC_FN float lumc_decay_f32(float x)
+{
+    float y = __builtin_exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y;
+}
 LUMC_FN double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
 LUMC_FN double lumc_exp_f64(double x) { return __builtin_exp(x); }
 LUMC_FN double lumc_log2_f64(double x) { return __builtin_log2(x); }

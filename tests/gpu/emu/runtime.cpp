@@ -234,7 +234,7 @@ std::string run(const Launch &l)
     while (stacks.size() < l.threads)
         stacks.push_back(new Mapping(STACK));
     Mapping shared(l.shared_bytes);
-    shared_begin = shared.last(l.shared_bytes, 128);
+    shared_begin = shared.last(l.shared_bytes, 1024);
     where.threads = {l.threads, 1, 1};
     where.blocks = {l.blocks, 1, 1};
     Guard guard;

@@ -7,6 +7,7 @@ read, since the last one. Values in registers belong to one thread and need none
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import NamedTuple
 
 import lumc.codegen.tile.program as ir
@@ -82,4 +83,4 @@ class _Barriers:
         self._before(State(self._destroyed(names)), state, out)
         inner = _Barriers({n: each for n, each in self.shared.items() if n not in names})
         body, after = inner.walk([n for n in node.body if n not in copies], State())
-        return Nest(node.op, [*copies, *body], node.slots), after.join(State(read=names))
+        return replace(node, body=[*copies, *body]), after.join(State(read=names))

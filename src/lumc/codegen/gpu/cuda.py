@@ -40,32 +40,50 @@ class Cuda(Dialect):
         valid = f", {inside} ? 16 : 0" if inside else ""
         return f"lumc_cp_async<16>(&{to}, &{source}{valid});"
 
+    def sync(self, w: GpuWriter) -> None:
+        if any(t.panels for t in w.tiles.values()):
+            w.line("lumc_fence_async();")
+        w.line("lumc_sync();")
+
     # ---- copies that run ahead
 
     def ring(self, w: GpuWriter, nest: Nest) -> None:
-        """The copies of a loop run ``slots - 1`` tiles ahead of the rest of its body."""
+        """The copies of a loop run ahead of the rest of its body, by as many tiles as there are
+        slots which nobody reads."""
         assert isinstance(nest.op, ir.Block)
-        loop, slots = nest.op.loop, nest.slots
+        loop, slots, ahead = nest.op.loop, nest.slots, nest.slots - 1 - nest.behind
         start = w.index(ir.block_start(loop.axis))
         copies = [n for n in nest.body if isinstance(n, Step) and n.ahead]
+        rest = [n for n in nest.body if n not in copies]
         with w.block("", f"{about(loop)}, {slots} slots"):
-            for s in range(slots - 1):
+            for s in range(ahead):
                 _issue(w, loop, copies, f"{s * loop.tile}", f"{s}")
             head = f"for (int {new(start)} = 0, `:SLOT` = 0; {start} < {loop.extent}; "
             step = f"{start} += {loop.tile}, `SLOT` = `SLOT` + 1 == {slots} ? 0 : `SLOT` + 1)"
             with w.block(head + step):
                 w.tile_size(loop)
-                w.line(f"lumc_cp_async_wait<{slots - 2}>();")
-                w.line("lumc_sync();")
-                w.let("`AHEAD`", f"{start} + {(slots - 1) * loop.tile}")
-                _issue(w, loop, copies, "`AHEAD`", f"(`SLOT` + {slots - 1}) % {slots}")
+                w.line(f"lumc_cp_async_wait<{ahead - 1}>();")
+                self.sync(w)
+                w.let("`AHEAD`", f"{start} + {ahead * loop.tile}")
+                if nest.behind:
+                    w.slot = "`SLOT`"
+                    print_nodes(w, rest)
+                _issue(w, loop, copies, "`AHEAD`", f"(`SLOT` + {ahead}) % {slots}")
                 w.slot = "`SLOT`"
-                print_nodes(w, [n for n in nest.body if n not in copies])
+                if nest.behind:
+                    w.line("lumc_wgmma_wait<1>();")
+                else:
+                    print_nodes(w, rest)
+            if nest.behind:
+                w.line("lumc_wgmma_wait<0>();")
 
     # ---- tensor cores
 
     def fragments(self, w: GpuWriter, step: Step, op: ir.Contract) -> None:
         assert step.roles and step.roles.product and op.stage.rows_axis and op.stage.lane_axis
+        if step.roles.product.fragment == "wgmma":
+            _warpgroups(w, step, op)
+            return
         roles, rows, lane = step.roles, op.stage.rows_axis, op.stage.lane_axis
         product = step.roles.product
         (mi, ni, ki), k = roles.counts, roles.along
@@ -89,6 +107,54 @@ class Cuda(Dialect):
                     w.line(move.format(w.address(op.dst)))
                 if move.startswith("`C`"):
                     w.line(f"lumc_mma<{kind}>(`C`, `A`[`I`], `PAIR`, `C`);")
+
+
+def _warpgroups(w: GpuWriter, step: Step, op: ir.Contract) -> None:
+    """Warpgroups multiply 64 rows each: by panels of shared memory, the left operand also from
+    registers."""
+    assert step.roles and step.roles.product and op.stage.rows_axis
+    roles, k, product = step.roles, step.roles.along, step.roles.product
+    (_, lanes, steps), kind = roles.counts, w.spelling.stored[product.operands[0]]
+    tile = w.tiles.get(op.a.attr[0])
+    held = tile is None or tile.memory == "register"
+    w.line("lumc_wgmma_fence();")
+    with ExitStack() as nest:
+        w.around(nest, op, k)
+        nest.enter_context(w.counting({"`K`": steps}))
+        turned = [_turned(w, op.b, k)]
+        if held:
+            w.line("lumc_u32 `:A`[1][4];")
+            _fragment(w, op, op.a, roles, (op.stage.rows_axis, k), 1)
+            a = "`A`[0]"
+        else:
+            turned.insert(0, _turned(w, op.a, k))
+            a = _panel(w, op.a, k, "(`tid` >> 7)")
+        flags = ", ".join("true" if t else "false" for t in turned)
+        add = "true" if op.overwrite is None else "`K` > 0"
+        ends = f"{w.array(op.dst.attr[0])}, {a}, {_panel(w, op.b, k)}, {add}"
+        w.line(f"lumc_wgmma<{kind}, {lanes * 8}, {flags}>({ends});")
+    w.line("lumc_wgmma_commit();")
+    if not step.behind:
+        w.line("lumc_wgmma_wait<0>();")
+
+
+def _turned(w: GpuWriter, ref: Expr, k: str) -> bool:
+    """Do the rows of an operand's panels run along the other axis than that of the sum?"""
+    strides = w.tiles[ref.attr[0]].strides
+    return axis(k) not in (i for i, s in zip(ref.kids, strides, strict=True) if s == 1)
+
+
+def _panel(w: GpuWriter, ref: Expr, k: str, group: str = "") -> str:
+    """Where 16 steps of an operand begin, of the left one for this warpgroup, and how many elements
+    its panels are apart."""
+    t = w.tiles[ref.attr[0]]
+    apart = t.size // t.panels * 64
+    if _turned(w, ref, k):
+        parts = ["`K` * 1024", *[f"{group} * {apart}"] * bool(group)]
+    else:
+        parts = [f"`K` / 4 * {apart}", "`K` % 4 * 16", *[f"{group} * 4096"] * bool(group)]
+    parts += [f"({w.slot}) * {t.size}"] * (t.slots > 1)
+    return f"&{w.array(ref.attr[0])}[{' + '.join(parts)}], {apart}"
 
 
 def _issue(w: GpuWriter, loop: ir.Loop, copies: list[Step], at: str, slot: str) -> None:

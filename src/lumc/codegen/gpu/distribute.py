@@ -28,7 +28,7 @@ from lumc.codegen.gpu.program import (
     steps_of,
     writes,
 )
-from lumc.codegen.gpu.roles import anchor
+from lumc.codegen.gpu.roles import PACKED, anchor
 from lumc.codegen.gpu.shared import lay_out
 from lumc.graph.expr import Expr, axis, linear, num, substitute, subterms
 from lumc.graph.ops import DType
@@ -167,7 +167,7 @@ class Distributor(Dealing):
         transpose on the way along the other one."""
         for step in self.steps:
             op = step.op
-            if not isinstance(op, ir.Contract) or op.stage.fragment != "mma" or not step.roles:
+            if not isinstance(op, ir.Contract) or op.stage.fragment not in PACKED or not step.roles:
                 continue
             for ref, other in ((op.a, op.stage.rows_axis), (op.b, op.stage.lane_axis)):
                 labels = self._labels(ref)
@@ -319,7 +319,10 @@ class Distributor(Dealing):
                 if isinstance(node.op, ir.Block) and found:
                     for step in found:
                         step.ahead = True
-                    node = replace(node, slots=self.threads.ring)
+                    behind = self.threads.ring > 3 and _only_multiplies(node.body)
+                    for step in steps_of(node.body) if behind else ():
+                        step.behind = not step.ahead
+                    node = replace(node, slots=self.threads.ring, behind=behind)
                 else:
                     node = replace(node, body=self._rings(node.body, memory))
             out.append(node)
@@ -331,6 +334,13 @@ class Distributor(Dealing):
             return False
         stored = op.term.attr[0] in self.program.kernel.stored
         return memory[self.name_of(op)] == "shared" and not stored
+
+
+def _only_multiplies(body: Sequence[Node]) -> bool:
+    """Is all that a loop does beside its copies one product of warpgroups?"""
+    left = [n for n in body if not (isinstance(n, Step) and n.ahead)]
+    op = left[0].op if len(left) == 1 and isinstance(left[0], Step) else None
+    return isinstance(op, ir.Contract) and op.stage.fragment == "wgmma" and op.overwrite is None
 
 
 def axes_of(op: ir.Leaf) -> tuple[str, ...]:

@@ -39,5 +39,6 @@ struct lumc_bf16 {
 #else
 #include "lumc_dev/hardware.h"
 #endif /* LUMC_EMU */
+#include "lumc_dev/warpgroups.h"
 #include "lumc_dev/arithmetic.h"
 #include "lumc_dev/elementary.h"

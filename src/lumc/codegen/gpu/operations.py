@@ -45,7 +45,7 @@ def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:
     for node in body:
         match node:
             case Sync():
-                w.line("lumc_sync();")
+                w.dialect.sync(w)
             case Step():
                 _step(w, node)
             case Combine():
@@ -87,7 +87,7 @@ def _step(w: GpuWriter, step: Step) -> None:
                 _reduce(w, step, step.op)
             case ir.Contract(stage=stage) as op:
                 w.comment(f"{text(op.dst)} += {text(op.a, WIDTH)} * {text(op.b, WIDTH)}")
-                if op.overwrite is not None:
+                if op.overwrite is not None and stage.fragment != "wgmma":
                     _clear(w, step, op)
                 (_simt if stage.fragment == "simt" else w.dialect.fragments)(w, step, op)
         for name in packed:

@@ -35,6 +35,7 @@ class Tile:
     size: int = 0
     offset: int = 0
     slots: int = 1
+    panels: int = 0  # elements of a row, if rows lie in panels of 128 bytes, for warpgroups
 
     @property
     def nbytes(self) -> int:
@@ -60,6 +61,7 @@ class Step:
     wide: tuple[Expr, ...] = ()  # what is moved so, if not all of it from place to place
     partials: tuple[str, ...] = ()  # of a reduction across warps: places, one per output
     ahead: bool = False  # an asynchronous copy
+    behind: bool = False  # a product that somebody else waits for
 
     @property
     def moves(self) -> bool:
@@ -83,6 +85,7 @@ class Nest:
     op: ir.Par | ir.Block | ir.When  # without its body
     body: Sequence[Node]
     slots: int = 1
+    behind: bool = False  # the products of a tile may be under way while the next one starts
 
 
 Node = Step | Combine | Sync | Nest

@@ -11,7 +11,12 @@ from lumc.codegen.gpu.distribution import Distribution, Roles, mma, simdgroup, s
 from lumc.codegen.gpu.program import Step, plain
 from lumc.graph.expr import Expr, linear, num
 from lumc.kernel.term import dtype
-from lumc.schedule.fragment import product_of
+from lumc.schedule.fragment import products_of
+
+PACKED = ("mma", "wgmma")  # fragments that are read as words of several elements, or whole
+PANEL = 64  # elements of a row that lie together for warpgroups: 128 bytes
+GROUP = 4  # warps of a warpgroup, each with 16 of its 64 rows
+LANES = (*range(16, 129, 16), 192, 256)  # of one instruction, as the header has them
 
 
 def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
@@ -33,7 +38,7 @@ def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
         fits = plain(ref) and d.still(op, ref)
         if memory == "register" and fits and (p.fragment == "simt" or len(op.red) == 1):
             d.values.setdefault(ref.attr[0], d.labelled(ref, role))
-        if p.fragment == "mma":  # others are read one by one, where there is something
+        if p.fragment in PACKED:  # others are read one by one, where there is something
             _grow(d, op, ref, role)
             d.stored[ref.attr[0]] = d.places[ref.attr[0]].dtype
 
@@ -42,8 +47,8 @@ def _fragments(d: Dealing, op: ir.Contract, size: Mapping[str, int], batch: Sequ
     p = op.stage
     assert p.lane_axis
     kinds = {d.places[e.attr[0]].dtype for e in (op.a, op.b)}
-    product = product_of(d.program.target, kinds, dtype(op.dst))
-    if product is None or product.fragment != p.fragment:
+    product = products_of(d.program.target, kinds, dtype(op.dst)).get(p.fragment)
+    if product is None:
         named = " and ".join(sorted(k.value for k in kinds))
         raise d.refuse(f"no {p.fragment} fragments of {named} on {d.program.target.name}")
     if p.rows_axis is None or any(size[a] > 1 for a in batch):
@@ -54,14 +59,20 @@ def _fragments(d: Dealing, op: ir.Contract, size: Mapping[str, int], batch: Sequ
     if p.fragment == "simdgroup":
         return simdgroup(p.rows_axis, p.lane_axis, along, size, p.grid)
     roles = mma(p.rows_axis, p.lane_axis, along, size, p.grid, product.shape[2])
+    if p.fragment == "wgmma":
+        rows, lanes, _ = roles.counts
+        if p.grid[0] % GROUP or p.grid[1] > 1 or rows > 1 or lanes * 8 not in LANES:
+            raise d.refuse("a product of warpgroups has 64 rows each, and 16 to 256 lanes")
     return replace(roles, product=product)
 
 
 def _grow(d: Dealing, op: ir.Contract, ref: Expr, role: Distribution) -> None:
-    """Tiles of operands hold whole fragments; what lies beyond the data is zero."""
-    place = d.places[ref.attr[0]]
+    """Tiles of operands hold whole fragments; what lies beyond the data is zero. For warpgroups
+    they hold whole panels, whichever axis these run along."""
+    place, whole = d.places[ref.attr[0]], PANEL if op.stage.fragment == "wgmma" else 1
     dims = [
-        replace(x, size=_reach(op, role, x, i)) for x, i in zip(place.dims, ref.kids, strict=True)
+        replace(x, size=-(-_reach(op, role, x, i) // (n := whole if x.size > 1 else 1)) * n)
+        for x, i in zip(place.dims, ref.kids, strict=True)
     ]
     d.places[place.name] = replace(place, dims=tuple(dims))
 

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.dealing import Dealing
-from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Tile, reads, steps_of, writes
+from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Tile, plain, reads, steps_of, writes
+from lumc.codegen.gpu.roles import PACKED, PANEL
 from lumc.codegen.tile.memory import Interval, aligned, allocate
 
 ROW = 16  # bytes: what fragments load and copies store starts at a multiple
 BANK = 4
+WHOLE = 1024  # bytes: eight rows of a panel, in which pieces of 16 bytes are exchanged
 OVERHEAD = 32  # registers of addresses and operands, at least
 LARGEST = 255  # registers of one thread
 
@@ -23,6 +25,12 @@ def lay_out(
     """(tiles, bytes of shared memory); raises E0411 if they do not fit."""
     tiles, offset = dict[str, Tile](), 0
     slots = {e.attr[0]: d.threads.ring for s in steps_of(body) if s.ahead for e in writes(s)}
+    panels = {
+        name
+        for s in steps_of(body)
+        if isinstance(s.op, ir.Contract) and s.op.stage.fragment == "wgmma"
+        for name in _read_whole(d, s, s.op, memory)
+    }
     for name, where in memory.items():
         kind = d.stored[name]
         if where == "register":
@@ -30,16 +38,22 @@ def lay_out(
             pairs = bool(value.registers) and value.registers[-1][1:] == (2, 1)
             tiles[name] = Tile(where, kind, value, kind.nbytes == 2 and pairs)
             continue
-        strides, size = _strides(d, name)
-        again = slots.get(name, 1)
-        tile = Tile(where, kind, strides=strides, size=size, offset=offset, slots=again)
+        strides, size = _strides(d, name, name in panels)
+        again, wide = slots.get(name, 1), 0
+        if name in panels:
+            wide, offset = _panels(d, name, strides, size), aligned(offset, WHOLE)
+        tile = Tile(
+            where, kind, strides=strides, size=size, offset=offset, slots=again, panels=wide
+        )
         tiles[name], offset = tile, offset + aligned(tile.nbytes, ROW)
     for step in steps_of(body):
-        if isinstance(step.op, ir.Contract) and step.op.stage.fragment == "mma":
+        if isinstance(step.op, ir.Contract) and step.op.stage.fragment in PACKED:
             _check_fragments(d, step, step.op, memory)
     lives = _lives(body)
     values = _pressure(lives, tiles)
-    if offset > d.gpu.shared // d.threads.resident:  # those that are not alive at once share bytes
+    if (
+        offset > d.gpu.shared // d.threads.resident and not panels
+    ):  # those that are not alive at once share bytes
         shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
         arena = allocate(Interval(n, t.nbytes, *lives[n]) for n, t in shared.items())
         tiles |= {n: replace(t, offset=arena.offsets[n]) for n, t in shared.items()}
@@ -52,16 +66,41 @@ def lay_out(
     return tiles, offset
 
 
-def _strides(d: Dealing, name: str) -> tuple[tuple[int, ...], int]:
+def _read_whole(d: Dealing, step: Step, op: ir.Contract, memory: Mapping[str, str]) -> list[str]:
+    """The tiles that warpgroups read from shared memory: the right operand, and the left one unless
+    it comes from registers."""
+    assert step.roles
+    found = [e for e in (op.a, op.b) if memory.get(e.attr[0]) == "shared"]
+    if op.b not in found:
+        raise d.refuse("warpgroups read the right operand from shared memory")
+    others = [a for a in op.red if a != step.roles.along and op.ranges[a].largest > 1]
+    if others or not all(plain(e) and d.still(op, e) for e in found):
+        raise d.refuse("warpgroups read whole tiles, along one axis of the sum")
+    return [e.attr[0] for e in found]
+
+
+def _panels(d: Dealing, name: str, strides: Sequence[int], size: int) -> int:
+    """The elements of a row of a tile that warpgroups read, which are whole panels."""
+    dims = d.places[name].dims
+    inner = strides.index(1)
+    wide = dims[inner].size
+    outer = [x.size for i, x in enumerate(dims) if i != inner and x.size > 1]
+    if wide % PANEL or len(outer) > 1 or size // wide % 8 or d.stored[name].nbytes != 2:
+        raise d.refuse("an operand of warpgroups whose rows are not panels of 128 bytes")
+    return wide
+
+
+def _strides(d: Dealing, name: str, packed: bool = False) -> tuple[tuple[int, ...], int]:
     """Strides and size of a shared tile in elements. Rows are padded: those of a transpose by one
-    word, so that its columns lie in different banks; others keep the alignment of vectors."""
+    word, so that its columns lie in different banks; others keep the alignment of vectors.
+    ``packed``: those for warpgroups are not."""
     dims, nbytes = d.places[name].dims, d.stored[name].nbytes
     order = d.order.get(name, tuple(range(len(dims))))
     strides, n = [0] * len(dims), 1
     for position, i in enumerate(reversed(order)):
         strides[i] = n
         n *= dims[i].size
-        if position == 0 and len(dims) > 1 and not name.startswith("partial"):
+        if position == 0 and len(dims) > 1 and not packed and not name.startswith("partial"):
             if name in d.turned:
                 word = max(1, BANK // nbytes)
                 n += word if n // word % 2 == 0 else 0

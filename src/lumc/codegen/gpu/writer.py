@@ -63,6 +63,10 @@ class Dialect(ABC):
     def fragments(self, w: GpuWriter, step: Step, op: ir.Contract) -> None:
         """A contraction on the matrix units."""
 
+    def sync(self, w: GpuWriter) -> None:
+        """A barrier of the block."""
+        w.line("lumc_sync();")
+
     def move_ahead(self, to: str, source: str, inside: str) -> str:
         """An asynchronous copy of 16 bytes; ``distribute`` refuses it where a language cannot."""
         raise AssertionError("a language without asynchronous copies")
@@ -164,6 +168,8 @@ class GpuWriter(Writer):
             if d.size > 1:
                 total = add(total, mul(i, stride), mul(d.origin, -stride))
         at = self.index(total)
+        if tile.panels:
+            at = f"lumc_panel<{tile.panels}, {tile.size // tile.panels}>({at})"
         return at if tile.slots == 1 else f"({self.slot}) * {tile.size} + {at}"
 
     def load(self, load: Expr, value: Value = None) -> str:

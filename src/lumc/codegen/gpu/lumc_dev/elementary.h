@@ -72,14 +72,6 @@ LUMC_FN float lumc_exp_ftz_f32(float x)
 }
 LUMC_FN double lumc_exp_ftz_f64(double x) { return lumc_exp_f64(x); }
 LUMC_FN double lumc_exp2_ftz_f64(double x) { return lumc_exp2_f64(x); }
-/* 2^x for x <= 0, as exact; results below 2^-126 are 0 */
-LUMC_FN float lumc_decay_f32(float x)
-{
-    x = -127.0f > x ? -127.0f : x;
-    float n = x + 12583039.0f; /* 1.5*2^23 + 127: its low bits are the exponent of 2^n */
-    float f = x - (n - 12583039.0f);
-    return lumc_power(1.0f, f) * lumc_float((lumc_i32)((lumc_u32)lumc_bits(n) << 23));
-}
 LUMC_FN double lumc_decay_f64(double x) { return lumc_exp2_f64(x); }
 
 /* log2(x), at most 1.4 ulp (1.5): x = 2^e * m with m in [sqrt(1/2), sqrt(2)), log(1 + f) as a

@@ -1,11 +1,12 @@
 /* ---- the operations of a GPU from sm_80 on */
 
 #define LUMC_FN __device__ __forceinline__
+#define LUMC_PART LUMC_FN
 #define LUMC_UNROLL _Pragma("unroll")
 #define LUMC_EXPORT(symbol) /* the emulator's entry to a kernel */
 /* the dynamic shared memory of the block, and an array of `count` elements in it */
 #define LUMC_SHARED(type, name)                                                                   \
-    extern __shared__ __align__(128) lumc_u8 lumc_shared[];                                       \
+    extern __shared__ __align__(1024) lumc_u8 lumc_shared[];                                       \
     type *const name = (type *)lumc_shared
 #define LUMC_TILE(type, name, shared, offset, count)                                              \
     type *const name = (type *)((lumc_u8 *)(shared) + (offset))
@@ -35,6 +36,14 @@ LUMC_FN float lumc_max_f32(float a, float b)
     float greater;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(greater) : "f"(a), "f"(b));
     return greater;
+}
+/* 2^x for x <= 0, at most 2 ulp (PTX ISA: 2^-22 of it); results below 2^-126 are 0. The polynomial
+ * of exp2 takes eleven instructions, and more time than the tensor cores in attention. */
+LUMC_FN float lumc_decay_f32(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 LUMC_FN double lumc_exp2_f64(double x) { return exp2(x); }
 LUMC_FN double lumc_exp_f64(double x) { return exp(x); }
