@@ -41,12 +41,15 @@ def evaluate_term(
     extent: Mapping[str, int],
     buffers: Mapping[str, Array],
     points: Mapping[str, Array] | None = None,
+    narrow: bool = False,
 ) -> Value:
     """The value of a term over its free axes, each of the given extent.
 
     ``buffers`` holds numpy arrays by name; bf16 buffers hold their uint16 bits. A load outside its
     buffer that is not under a guard gives NaN (integers: the least value). ``points`` evaluates
-    only at these positions of some axes, whose extent is then the number of positions.
+    only at these positions of some axes, whose extent is then the number of positions. ``narrow``:
+    values on the way are as f32 has them, where no f64 is asked for: too large ones are infinite,
+    and those below the normal numbers are zero.
     """
     at = points or {}
     memo: dict[Expr, Value] = {}
@@ -56,7 +59,15 @@ def evaluate_term(
                 memo[e] = at[e.attr[0]], e.attr
             else:
                 memo[e] = _evaluate(e, [memo[k] for k in e.kids], extent, buffers)
+            if narrow and memo[e][0].dtype.kind == "f" and dtype(e) is not DType.F64:
+                memo[e] = _in_f32(memo[e][0]), memo[e][1]
     return memo[term]
+
+
+def _in_f32(array: Array) -> Array:
+    single = array.astype(np.float32)
+    small = np.abs(single) < np.finfo(np.float32).smallest_normal
+    return np.where(small, 0.0, single.astype(np.float64))
 
 
 def evaluate_kernel(kernel: Kernel, buffers: Mapping[str, Array]) -> dict[str, Array]:

@@ -16,6 +16,8 @@ from kernels import native
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
+from lumc.graph.ops import to_bf16
+from lumc.graph.text import parse_graph
 from lumc.lab.worker import Loaded
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
@@ -26,6 +28,7 @@ from lumc.profile.records import Trial
 from lumc.schedule.moves import structures
 from lumc.schedule.plan import KernelPlan
 from lumc.schedule.space import Grammar
+from lumc.search import search
 from measuring import bench, kernel_of, product, space_of
 from searching import weight
 
@@ -308,3 +311,24 @@ def test_a_full_disk_is_no_fault_of_a_candidate(
         m.setattr(device, "_objects", {})
         with pytest.raises(LumcError, match="No space left"):
             list(device.measure(some))
+
+
+def test_what_f32_makes_of_random_inputs_is_right_too(device: Bench) -> None:
+    """A constant of 1000 in an exponent: in range for the values of a network, not for random ones.
+    What is wrong by both is wrong."""
+    text = """lumc graph 1
+input y bf16[9]
+t0 bf16[i:9, j:5] = add y[i], 1000.0
+t1 bf16[i:9, j:5] = exp2 t0[i, j]
+t2 bf16[i:9] = sum j:5 of t1[i, j]
+t3 bf16[i:9] = recip t2[i]
+t4 bf16[i:9, j:5] = mul t1[i, j], t3[i]
+output out = t4
+"""
+    (plan,) = estimate(search(parse_graph(text), native())).kernels.values()
+    (trial,) = device.measure([Job(plan, plan.schedule)])
+    assert trial.us, trial.remark
+    want = expected(plan.kernel, inputs_of(plan.kernel, 3, 1.0), 3)
+    for value, wrong in ((0.2, False), (np.nan, False), (0.3, True), (np.inf, True)):
+        got = to_bf16(np.full((9, 5), value, np.float32))
+        assert bool(want.problem({plan.kernel.stored[0]: got})) == wrong
