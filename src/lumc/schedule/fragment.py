@@ -77,8 +77,8 @@ def multiplied(stage: Expr, lane: str, target: Target) -> dict[str, Product]:
 
 
 def matrix_speed(kernel: Kernel, target: Target) -> float:
-    """How much faster than f32 multiply-adds matrix units can do some product of a kernel; 1.0
-    where they do none."""
+    """How much faster than f32 multiply-adds matrix units can do some product of a kernel: times (a
+    ratio); 1.0 where they do none."""
     if target.gpu is None:
         return 1.0
     found = (
