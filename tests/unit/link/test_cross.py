@@ -122,6 +122,13 @@ def test_targets_tell_what_builds(lumc: Lumc, alone: Path) -> None:
     assert not any(r.builds_here for r in nothing if r.name.startswith("cpu"))
 
 
+def test_a_compiler_is_asked_once_for_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, find = [], toolchain.find
+    monkeypatch.setattr(toolchain, "find", lambda cc: asked.append(cc) or find(cc))
+    machine.target_rows()
+    assert asked == [None]
+
+
 @pytest.mark.skipif(not IS_X86, reason="x86-64 is the machine that is here")
 def test_nothing_is_timed_for_a_processor_that_is_not_here() -> None:
     assert "this machine is" in why_untimed(ARM, None) and not why_untimed(NATIVE, None)
