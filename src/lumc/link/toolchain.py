@@ -85,7 +85,7 @@ def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
     it reuses the objects in ``kept``. Raises E0701, exit 7, when none of them works."""
     candidates = [*((name,) for name in FALLBACKS), *zigs()]
     if cc:
-        words = tuple(shlex.split(cc))
+        words = _words(cc)
         alone = words and Path(words[-1]).name in ZIG  # the compiler is one of its commands
         candidates = [(*words, "cc") if alone else words]
     for command in candidates:
@@ -98,6 +98,14 @@ def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
     tried = ", ".join(" ".join(c) for c in candidates)
     fix = "install gcc or clang (Debian: apt install gcc libc6-dev), or: pip install ziglang"
     raise LumcError("E0701", f"no C compiler: tried {tried}", fix=fix, exit=Exit.TOOLCHAIN)
+
+
+def _words(command: str) -> tuple[str, ...]:
+    """As a shell splits it; one that no shell takes is one word, of a program that is not there."""
+    try:
+        return tuple(shlex.split(command))
+    except ValueError:
+        return (command,)
 
 
 def zigs() -> list[tuple[str, ...]]:

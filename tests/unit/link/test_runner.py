@@ -321,6 +321,10 @@ def test_wrong_usage_is_one_line(sanitized: Path, made: tuple[Path, Any], tmp_pa
         done = run(sanitized, *arguments, code=2)
         assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
         assert done.stderr.startswith("lumc-run: ")
+    for given, code, said in ((good, 0, ""), (short, 2, "is truncated")):
+        call = [sanitized, path, "-i", "/dev/stdin", "-o", tmp_path / "piped.npy"]
+        piped = subprocess.run(call, input=given.read_bytes(), capture_output=True)
+        assert piped.returncode == code and said in piped.stderr.decode()
     done = run(sanitized, path, "-i", good, "-o", tmp_path / "no" / "y.npy", code=1)
     assert "cannot write" in done.stderr
 
