@@ -36,8 +36,9 @@ class Bundle:
     Call it with arrays, by name or in the order of `inputs`: it returns the array of its only
     output, or a dict of arrays by name. One bundle runs one call at a time.
 
-    Use it in a `with` block, or close it. Numbers that fit are converted, with a warning; what
-    would lose something is refused (E0610). bf16 travels as its bits in uint16.
+    Use it in a `with` block, or close it. Arrays that fit are converted, with a warning; what
+    would lose something is refused (E0610). Lists of numbers take the dtype of the input. bf16
+    travels as its bits in uint16.
     """
 
     def __init__(self, opened: Opened, threads: int = 1) -> None:
