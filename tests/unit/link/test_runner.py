@@ -524,6 +524,8 @@ def test_every_dtype_through_files(sanitized: Path, tmp_path: Path) -> None:
 
 def test_the_example_of_the_docs(made: tuple[Path, Any], tmp_path: Path) -> None:
     path, reference = made
+    tmp_path = tmp_path / "a folder"
+    tmp_path.mkdir()
     text = (ROOT / "docs" / "bundle.md").read_text()
     (tmp_path / "example.c").write_text(re.findall(r"```c\n(.*?)```", text, re.S)[0])
     (command,) = re.findall(r"^(cc example\.c .*)$", text, re.M)
