@@ -158,6 +158,10 @@ def test_arrays_come_and_go_in_pipes(made: Lumc) -> None:
             made("run", "m.lb", "--input", "x=pipe" if data == npy(x) else "pipe", "-o", "y.npy")
         Path("pipe").unlink()
         assert np.array_equal(np.load("y.npy"), x * x)
+    os.mkfifo("pipe")
+    with ThreadPoolExecutor() as pool:
+        pool.submit(Path("pipe").write_text, Path("m.lg").read_text())
+        made("compile", "pipe", "--dry-run", "--estimate", "-o", "b.lb")
 
 
 def test_stdin_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

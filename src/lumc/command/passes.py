@@ -370,7 +370,7 @@ def graph_from_anything(source: str | Model, made: Path, options: CompileOptions
     if not isinstance(source, str):
         source.save(str(made), dims)
         return files.read_graph(str(made), {})
-    if source == "-" or (Path(source).is_file() and is_artifact(source)):
+    if is_artifact(source):
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, options.allowed)
         return graph
@@ -379,8 +379,14 @@ def graph_from_anything(source: str | Model, made: Path, options: CompileOptions
 
 
 def is_artifact(source: str) -> bool:
-    """Whether a file is read as a graph, or refused as another artifact, and not imported."""
-    with Path(source).open("rb") as f:
+    """Whether it is read as a graph, or refused as another artifact, and not imported: a file that
+    begins so, stdin, a pipe."""
+    path = Path(source)
+    if source == "-" or path.is_fifo():
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as f:
         known = artifact.kind_of(f.read(4096).decode(errors="replace"))
     return source.endswith(".lg") or bool(known)
 
