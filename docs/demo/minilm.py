@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def model_folder() -> Path:
 
 def shell(*command: str) -> str:
     """Run a command, show it, and return what it printed."""
-    print("$ " + " ".join(command), flush=True)
+    print("$ " + shlex.join(command), flush=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)

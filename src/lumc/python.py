@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from lumc.bundle.packing import Array
 from lumc.command.passes import CompileOptions, compile_model
@@ -36,8 +36,9 @@ class Bundle:
     Call it with arrays, by name or in the order of `inputs`: it returns the array of its only
     output, or a dict of arrays by name. One bundle runs one call at a time.
 
-    Use it in a `with` block, or close it. Numbers that fit are converted, with a warning; what
-    would lose something is refused (E0610). bf16 travels as its bits in uint16.
+    Use it in a `with` block, or close it. Arrays that fit are converted, with a warning; what
+    would lose something is refused (E0610). Lists of numbers take the dtype of the input. bf16
+    travels as its bits in uint16.
     """
 
     def __init__(self, opened: Opened, threads: int = 1) -> None:
@@ -152,42 +153,28 @@ def load(path: str | PathLike[str], *, device: str = "", threads: int = 1) -> Bu
     return Bundle(open_bundle(fspath(path), device, say=LOGGER.warning), threads)
 
 
+class Options(TypedDict, total=False):
+    """The options of ``compile``, for its overloads; their defaults stand at ``compile`` itself."""
+
+    target: str
+    dims: Mapping[str, int] | None
+    dtype: Literal["bf16", "f16"] | None
+    weights: Literal["q8"] | None
+    estimate: bool
+    allow_estimate: bool
+    frozen: bool
+    device_records: str
+    budget: float | str
+    threads: int
+    cache: str | PathLike[str] | None
+    allow_path: Iterable[str | PathLike[str]]
+    cc: str | None
+
+
 @overload
-def compile(
-    source: Source,
-    output: None = None,
-    *,
-    target: str = ...,
-    dims: Mapping[str, int] | None = ...,
-    dtype: Literal["bf16", "f16"] | None = ...,
-    weights: Literal["q8"] | None = ...,
-    estimate: bool = ...,
-    allow_estimate: bool = ...,
-    frozen: bool = ...,
-    budget: float | str = ...,
-    threads: int = ...,
-    cache: str | PathLike[str] | None = ...,
-    allow_path: Iterable[str | PathLike[str]] = ...,
-    cc: str | None = ...,
-) -> Bundle: ...
+def compile(source: Source, output: None = None, **options: Unpack[Options]) -> Bundle: ...
 @overload
-def compile(
-    source: Source,
-    output: str | PathLike[str],
-    *,
-    target: str = ...,
-    dims: Mapping[str, int] | None = ...,
-    dtype: Literal["bf16", "f16"] | None = ...,
-    weights: Literal["q8"] | None = ...,
-    estimate: bool = ...,
-    allow_estimate: bool = ...,
-    frozen: bool = ...,
-    budget: float | str = ...,
-    threads: int = ...,
-    cache: str | PathLike[str] | None = ...,
-    allow_path: Iterable[str | PathLike[str]] = ...,
-    cc: str | None = ...,
-) -> Path: ...
+def compile(source: Source, output: str | PathLike[str], **options: Unpack[Options]) -> Path: ...
 def compile(
     source: Source,
     output: str | PathLike[str] | None = None,
@@ -199,6 +186,7 @@ def compile(
     estimate: bool = False,
     allow_estimate: bool = False,
     frozen: bool = False,
+    device_records: str = "",
     budget: float | str = 60,
     threads: int = 1,
     cache: str | PathLike[str] | None = None,
@@ -218,14 +206,15 @@ def compile(
       `budget`: seconds, or a text such as `"5m"`. Times are kept in `cache`, from where the next
       search goes on.
     - `allow_estimate`: take the estimate where nothing could be measured.
-    - `frozen`: measure nothing; fail where a record is missing.
+    - `frozen`: measure nothing; fail where a record is missing. `device_records`: the same with the
+      records of another machine, an ID that `lumc cache list` prints.
     - `threads`: what kernels are chosen for; the bundle that is returned runs on as many.
     - `allow_path`: folders in which weights of a `.lg` may lie, besides its own.
     - `cc`: the C compiler; by default `$CC`, gcc, cc, clang or zig.
 
     Ctrl-C while it measures takes the best so far; once more, it interrupts. Raises `lumc.Error`.
     """
-    asked = measuring(estimate, allow_estimate, frozen, budget, threads, cache, cc)
+    asked = measuring(estimate, allow_estimate, frozen, device_records, budget, threads, cache, cc)
     how = every_pass(asked, target, dims or {}, allow_path)
     wanted = Precision(one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8"))
     return compiled(source, output, how, wanted)
@@ -235,6 +224,7 @@ def measuring(
     estimate: bool,
     allow_estimate: bool,
     frozen: bool,
+    device_records: str,
     budget: float | str,
     threads: int,
     cache: str | PathLike[str] | None,
@@ -242,6 +232,9 @@ def measuring(
 ) -> ProfileOptions:
     """How kernels are chosen. Raises E0203."""
     check_threads(threads)
+    if estimate and (frozen or device_records):
+        what = "estimate=True, and frozen or device_records: two ways to choose"
+        raise LumcError("E0203", what, fix="name one of them", exit=Exit.USAGE)
     return ProfileOptions(
         estimate=estimate,
         allow_estimate=allow_estimate,
@@ -250,7 +243,8 @@ def measuring(
         fraction=ENOUGH,
         seed=0,
         threads=threads,
-        frozen=frozen,
+        frozen=frozen or bool(device_records),
+        device_records=device_records,
         cc=cc or told("CC"),
         nvcc=told("NVCC"),
         cache=cache_folder(fspath(cache) if cache else told("LUMC_CACHE")),

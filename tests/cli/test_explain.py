@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import browser
+import lumc as api
 from commands import Lumc
 from lumc.artifacts import files
 from lumc.disk import artifact
@@ -64,6 +65,7 @@ OUTPUTS = {
     "show-plan": "show m.lp",
     "show-kernels": "show m.lk",
     "show-bundle": "show m.lb",
+    "show-plain": "show net",
     "run": "run m.lb --input in.npz",
     "verify": "verify m.lb",
     "bench": "bench m.lb --seconds 0.01",
@@ -78,6 +80,7 @@ OUTPUTS = {
 
 def test_every_output_is_as_its_schema_says(measured: Lumc) -> None:
     np.savez("in.npz", x=np.ones((16, 48), "f4"), w=np.ones((48, 32), "f4"))
+    measured("link", "m.lk", "--emit", "c", "-o", "net")
     for name, call in OUTPUTS.items():
         check(name, json.loads(measured(*call.split(), "--json")))
     check("bench", json.loads(measured(*OUTPUTS["bench"].split(), "--threads", "1,2", "--json")))
@@ -116,6 +119,8 @@ def test_records_of_another_machine_are_named_and_can_be_chosen(measured: Lumc) 
     assert chosen.exit_code == 0 and "times of another machine" in chosen.stderr
     assert Path("n.lp").read_bytes() == Path("m.lp").read_bytes()
     assert path.read_text() == other
+    assert api.compile("m.lg", "n.lb", cache="cache", device_records="oth") == Path("n.lb")
+    assert Path("n.lb/graph.lg").read_bytes() == Path("m.lb/graph.lg").read_bytes()
     said = measured("explain", "n.lp", "--cache", "cache")
     assert "note: timed on another machine than this one: " in said and "(device other)" in said
     measured("report", "n.lp", "--cache", "cache", "-o", "r.html")

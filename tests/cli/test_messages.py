@@ -2,15 +2,19 @@
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from commands import Lumc
+from lumc.disk import artifact
+from lumc.errors import LumcError
 
 GRAPH = """lumc graph 1
 input x f32[16]
@@ -46,6 +50,7 @@ def test_a_file_that_is_missing_is_said_to_be(lumc: Lumc, command: str, name: st
         ("compile", "m.lk", "graph", "kernels", "lumc link m.lk -o"),
         ("import", "m.lg", "model", "a graph", "lumc compile m.lg -o"),
         ("run", "m.lg", "bundle", "a graph", "lumc compile m.lg -o"),
+        ("import", "said.lg", "model", "a graph", "lumc compile said.lg -o"),
         ("run", "m.lp", "bundle", "a plan", "lumc codegen m.lp | lumc link"),
         ("verify", "m.ls", "bundle", "a space", "lumc profile m.ls | lumc codegen | lumc link"),
         ("bench", "m.lk", "bundle", "kernels", "lumc link m.lk -o"),
@@ -55,6 +60,7 @@ def test_another_artifact_is_named_with_what_to_do_with_it(
     made: Lumc, command: str, file: str, wanted: str, got: str, fix: str
 ) -> None:
     more = () if wanted == "bundle" else ("-o", "a.out")
+    Path("said.lg").write_text(f"# a comment\n\n  # one more\n{Path('m.lg').read_text()}")
     said = made.fails(5, command, file, *more)
     assert f"E0502 expected a {wanted}, got {got}" in said and fix in said
     assert not Path("a.out").exists()
@@ -143,6 +149,39 @@ def test_arrays_come_and_go_in_pipes(made: Lumc) -> None:
         )
         assert np.array_equal(np.load(io.BytesIO(done.stdout)), x * x)
     assert not Path("-").exists()
+    whole = io.BytesIO()
+    np.savez(whole, x=x)
+    for data in (npy(x), whole.getvalue()):
+        os.mkfifo("pipe")
+        with ThreadPoolExecutor() as pool:
+            pool.submit(Path("pipe").write_bytes, data)
+            made("run", "m.lb", "--input", "x=pipe" if data == npy(x) else "pipe", "-o", "y.npy")
+        Path("pipe").unlink()
+        assert np.array_equal(np.load("y.npy"), x * x)
+    os.mkfifo("pipe")
+    with ThreadPoolExecutor() as pool:
+        pool.submit(Path("pipe").write_text, Path("m.lg").read_text())
+        made("compile", "pipe", "--dry-run", "--estimate", "-o", "b.lb")
+
+
+def test_stdin_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(LumcError, match="nothing to read on stdin"):
+        artifact.read_text("-")
+
+
+def test_a_device_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifact, "MAX_BYTES", 1000)
+    with pytest.raises(LumcError, match="larger than 1000 bytes"):
+        artifact.read_text("/dev/zero")
+
+
+def test_what_a_script_prints_is_no_part_of_the_graph(lumc: Lumc) -> None:
+    text = "import lumc\nprint('loaded')\ndef f():\n    print('called')\n    m = lumc.Model()\n"
+    text += "    m.output('y', m.input('x', (4,)) + 1)\n    return m\n"
+    Path("said.py").write_text(text)
+    done = lumc.raw("import", "said.py:f")
+    assert done.stdout.startswith("lumc graph 1\n") and done.stderr == "loaded\ncalled\n"
 
 
 @pytest.mark.parametrize(

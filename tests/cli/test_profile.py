@@ -240,4 +240,5 @@ def test_cache_commands(space: Lumc) -> None:
     assert Path("m.lp").read_bytes() == Path("n.lp").read_bytes()
     space.fails(2, "cache", "merge", "missing", "--cache", "other")
     assert "0 kernels" in space("cache", "list", "--cache", "none")
+    assert "0 lines before, 0 now" in space("cache", "prune", "--cache", "none")
     space("cache", "verify", "--cache", "none")

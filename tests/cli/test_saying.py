@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from commands import SQUARE, Lumc
+from lumc.report import log
 
 SEARCHED = "search: 1 regions, 1 unique"
 
@@ -125,6 +126,13 @@ def test_a_reader_that_leaves_is_no_error(folder: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, "lumc graph 1\n", "")
 
 
+def test_every_locale_gets_utf8(square: Path) -> None:
+    call = [sys.executable, "-m", "lumc", "bench", square / "m.lb", "--seconds", "0.01"]
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(call, capture_output=True, env=env, check=True)
+    assert done.stdout.decode().startswith("entry main · device cpu · ")
+
+
 CRASH = """import sys
 import lumc.report.show
 def crash(*_): raise KeyError("it")
@@ -148,6 +156,18 @@ def test_a_crash_report_is_a_script_that_runs_the_command_again(folder: Path) ->
     ]
     again = subprocess.run(["sh", report], cwd="/", **how)
     assert again.returncode == 2 and "E0201 cannot read a file.lg" in again.stderr
+
+
+def test_only_the_newest_crash_reports_are_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "user_folder", lambda: folder / "cache")
+    for i in range(12):
+        said = str(log.crash_report(ValueError(i), ["lumc", "show", str(i)]))
+        name = said.partition("report: ")[2].partition(" (")[0]
+        os.utime(name, (i, i))
+    kept = {p.read_text().split()[-1] for p in (folder / "cache" / "crashes").iterdir()}
+    assert kept == {str(i) for i in range(12 - log.CRASHES, 12)}
 
 
 def test_a_crash_where_nothing_can_be_written_is_told_whole(folder: Path) -> None:

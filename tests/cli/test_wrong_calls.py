@@ -43,6 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, square: Path) -> Path:
         "noise": bytes(range(256)) * 9,
         "cut.zip": b"PK\3\4 cut",
         "m.onnx": b"x",
+        "m.pt": b"PK",
     }
     for name, data in bytes_.items():
         (folder / name).write_bytes(data)
@@ -121,6 +122,7 @@ WRONG = """
 5 E0502 profile m.lb/manifest.json
 2 E0203 profile m.ls --budget soon
 2 E0203 profile m.ls --budget -5s
+2 E0203 profile m.ls --budget 1e999
 2 E0211 profile m.ls --trials -1
 2 E0211 profile m.ls --threads 0
 2 E0211 profile m.ls --target-fraction 2
@@ -140,20 +142,29 @@ WRONG = """
 1 E0202 link m.lk -o nosuch/a.lb
 2 E0211 link m.lk -o a --emit c --zip
 2 E0211 link m.lk -o a --emit exe
+2 E0211 link m.lk -o -
 7 E0701 link m.lk -o a.lb --cc nosuchcc
+7 E0701 link m.lk -o a.lb --cc "'"
 2 E0201 compile nosuch.lg -o a.lb
 5 E0502 compile m.ls -o a.lb
 5 E0502 compile m.lb -o a.lb
 2 E0205 compile folder -o a.lb
+2 E0205 compile m.pt -o a.lb
+2 E0205 compile model.py -o a.lb
 2 E0703 compile m.lg --estimate -o m.lg
 2 E0203 compile m.lg --target cpu,cpu -o a.lb
 2 E0401 compile m.lg --target cpu, -o a.lb
 2 E0711 compile m.lg --target cuda --emit c -o a
+7 E0705 compile m.lg --target cpu,cuda --nvcc nosuchnvcc -o a.lb
 2 E0211 compile m.lg --json -o a.lb
+2 E0211 compile m.lg --estimate -o -
+2 E0211 compile m.lg --estimate -o ''
+2 E0211 import '' -o a.lg
 2 E0201 run nosuch.lb
 5 E0501 run folder
 5 E0502 run m.lg
 5 E0501 run noise
+5 E0501 run m.lb/bin/lumc-run
 5 E0501 run cut.zip
 5 E0501 run other.zip
 5 E0501 run code.lb --input x.npy
@@ -164,11 +175,14 @@ WRONG = """
 5 E0603 run m.lb --input text.npy
 5 E0603 run m.lb --input cut.zip
 2 E0602 run m.lb --input z=x.npy
+2 E0602 run m.lb --input x.npy --input x=x.npy
 2 E0602 run m.lb --input other.npz
 2 E0610 run m.lb --input long.npy
 2 E0610 run m.lb --input f64.npy
 2 E0110 run m.lb --input x.npy --entry nosuch
 2 E0211 run m.lb --input x.npy --device tpu
+2 E0211 run ''
+2 E0211 run m.lb --input ''
 7 E0708 run m.lb --input x.npy --device cuda
 2 E0211 run m.lb --input x.npy --threads 0
 1 E0202 run m.lb --input x.npy -o nosuch/y.npy
@@ -179,6 +193,7 @@ WRONG = """
 2 E0201 verify m.lb --source nosuch.lg
 2 E0211 verify m.lb --tolerance -1
 2 E0211 verify m.lb --seed x
+2 E0211 verify m.lb --seed -1
 5 E0502 verify m.lk
 2 E0207 verify alone/m.lb --bisect
 2 E0203 bench m.lb --fail-above 1.05

@@ -44,13 +44,17 @@ def test_console_sessions_are_true(
 ) -> None:
     binary = str(Path(sys.executable).parent)
     env = {**os.environ, "PATH": binary + os.pathsep + os.environ["PATH"], "ROOT": str(ROOT)}
-    (tmp_path / "graphs").symlink_to(ROOT / "graphs")
+    folder, temporary = tmp_path / "a folder", tmp_path / "for a while"
+    for place in (folder, temporary):
+        place.mkdir()
+    env["TMPDIR"] = str(temporary)
+    (folder / "graphs").symlink_to(ROOT / "graphs")
     text = page.read_text()
     for block in BLOCK.findall(text):
         new = []
         for command, expected in commands(block):
             done = subprocess.run(
-                ["bash", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True
+                ["bash", "-c", command], cwd=folder, env=env, capture_output=True, text=True
             )
             said = (done.stdout + done.stderr).splitlines()
             got = "\n".join(line for line in said if not line.startswith(BESIDE))

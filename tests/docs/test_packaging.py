@@ -37,7 +37,7 @@ def test_ci_runs_on_every_python_that_is_named() -> None:
 
 def test_the_changelog_begins_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
-    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == lumc.__version__
+    assert re.findall(r"^## Version ([0-9.]+)", text, re.MULTILINE)[0] == lumc.__version__
 
 
 def anchor(title: str) -> str:

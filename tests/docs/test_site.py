@@ -43,6 +43,12 @@ def test_links_lead_somewhere(path: str) -> None:
         assert not anchor or anchor in anchors(there.read_text()), target
 
 
+@pytest.mark.parametrize("path", site.pages())
+def test_no_anchor_begins_with_a_digit(path: str) -> None:
+    """Scripts of the site use them as selectors, where that is an error."""
+    assert not [a for a in anchors((ROOT / path).read_text()) if a[0].isdigit()]
+
+
 def test_the_site_has_every_page_and_its_links_stay_on_it(tmp_path: Path) -> None:
     site.gather(tmp_path / "pages")
     there = {p.name for p in (tmp_path / "pages").iterdir()}

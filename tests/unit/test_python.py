@@ -1,5 +1,6 @@
 """``import lumc``: bundles as functions, models compiled in place, what is said and refused."""
 
+import inspect
 import logging
 import signal
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 
 import lumc
 from commands import BESIDE
+from lumc.python import Options
 from lumc.report.log import Log, interruptible
+from lumc.runtime.opened import as_wanted
 
 
 def doubled() -> lumc.Model:
@@ -90,6 +93,8 @@ def test_wrong_calls_are_one_error_each(bundle: lumc.Bundle) -> None:
         ({"weights": "q4"}, "weights='q4'"),
         ({"budget": "soon"}, "expected a time"),
         ({"target": "vax"}, "vax"),
+        ({"estimate": True, "frozen": True}, "two ways to choose"),
+        ({"device_records": "nobody", "cache": "none"}, "none of the records"),
     ):
         with pytest.raises(lumc.Error, match=said):
             lumc.compile(doubled(), **options)  # type: ignore[call-overload]
@@ -97,6 +102,33 @@ def test_wrong_calls_are_one_error_each(bundle: lumc.Bundle) -> None:
         lumc.compile("nosuch.onnx")
     with pytest.raises(lumc.Error):
         lumc.load("nosuch.lb")
+
+
+def test_numbers_of_python_have_no_dtype_of_their_own(doubling: Path) -> None:
+    with lumc.load(doubling) as one:
+        for x in ([1, 2, 3, 4], (0.5, 1, 1.5, 2), [True, False, True, True]):
+            assert one(x).tolist() == [2 * float(v) for v in x]
+        with pytest.raises(lumc.Error, match="must be f32"):
+            one(["1", "2", "3", "4"])
+    whole, small = np.dtype("i8"), np.dtype("i1")
+    assert as_wanted(np.array([1.0, 2.0]), whole).dtype == whole
+    for x, dtype in (([1.5, 2.0], whole), ([300, 1], small), ([np.nan, 1.0], small)):
+        assert as_wanted(np.array(x), dtype).dtype != dtype
+
+
+def test_what_is_no_tensor_is_refused_where_it_is_written() -> None:
+    model = lumc.Model()
+    x = model.input("x", (np.int64(4),))
+    assert x.shape == (4,) and type(x.shape[0]) is int
+    for code, wrong in (
+        ("E0126", lambda: model.output("y", 3)),  # type: ignore[arg-type]
+        ("E0121", lambda: model.input("z", (2.5,))),  # type: ignore[arg-type]
+        ("E0123", lambda: x + "a"),
+        ("E0127", lambda: np.array(x)),
+    ):
+        with pytest.raises(lumc.Error) as e:
+            wrong()
+        assert e.value.code == code and e.value.where.startswith("test_python.py:")
 
 
 def test_a_closed_bundle_says_so_and_stays_closed(doubling: Path) -> None:
@@ -203,3 +235,9 @@ def test_importing_lumc_imports_nothing_else() -> None:
 
 def test_types_are_published() -> None:
     assert (Path(lumc.__file__).parent / "py.typed").is_file()
+
+
+def test_typed_options_are_those_of_compile() -> None:
+    told = inspect.signature(lumc.compile).parameters.values()
+    named = {p.name: p.annotation for p in told if p.kind is p.KEYWORD_ONLY}
+    assert {k: str(v.__forward_arg__) for k, v in Options.__annotations__.items()} == named

@@ -7,6 +7,7 @@ they lie below it, and they never count in a digest.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,9 +51,8 @@ def require_near(graph: Graph, path: str, allowed: Sequence[str] = ()) -> None:
         whole = Path(file.path).resolve()
         if not any(whole.is_relative_to(f) for f in folders):
             what = f"the weights of {path} lie outside of its folder: {whole}"
-            fix = (
-                f"if you know the file: --allow-path {whole.parent}, or import with --copy-weights"
-            )
+            option = f"--allow-path {shlex.quote(str(whole.parent))}"
+            fix = f"if you know the file: {option}, or import with --copy-weights"
             raise LumcError("E0506", what, fix=fix, exit=Exit.CORRUPT)
 
 

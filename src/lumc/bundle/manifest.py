@@ -15,6 +15,7 @@ from typing import Any
 
 from lumc.disk.artifact import compact, corrupt, fields
 from lumc.doing import doing
+from lumc.errors import Exit, LumcError
 
 NAME = "manifest.json"
 HEAD = '{"lumc":"bundle","schema":1,"digest":"'
@@ -58,7 +59,9 @@ def read(bundle: Path) -> dict[str, Any]:
     """The manifest of a bundle directory; the files are not checked yet."""
     path = bundle / NAME
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_BYTES:
-        raise corrupt(f"{bundle} is not a lumc bundle: it has no manifest.json", str(bundle))
+        what = f"{bundle} is not a lumc bundle: it has no manifest.json"
+        fix = "a bundle is the folder that -o of 'lumc compile' or 'lumc link' names"
+        raise LumcError("E0501", what, fix=fix, exit=Exit.CORRUPT)
     return parse(path.read_bytes(), str(bundle))
 
 

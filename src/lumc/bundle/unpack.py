@@ -41,7 +41,7 @@ def _artifact(path: Path) -> str:
     """Which other artifact a file is, if it is one."""
     try:
         with path.open("rb") as f:
-            return kind_of(f.read(40).decode(errors="replace"))
+            return kind_of(f.read(4096).decode(errors="replace"))
     except OSError:  # said when it is unpacked
         return ""
 
@@ -55,7 +55,9 @@ def unpack(path: Path, cache: Path) -> Path:
             if not folder.is_dir():
                 _extract(z, names, cache, folder)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as e:
-        raise corrupt(f"not a bundle in one file: {e}", str(path)) from None
+        fix = "name the folder of a bundle, or what --zip wrote; if that is damaged, make it again"
+        what = f"not a bundle in one file: {e}"
+        raise LumcError("E0501", what, where=str(path), fix=fix, exit=Exit.CORRUPT) from None
     except OSError as e:
         if e.errno == errno.EINVAL:  # zipfile seeks where a damaged directory says
             raise corrupt("not a bundle in one file: a place outside of it", str(path)) from None

@@ -88,7 +88,10 @@ class Commands(click.Group):
 
 def write_all() -> None:
     """Without a buffer (PYTHONUNBUFFERED) Python takes no notice when a full disk takes only a part
-    of a text: a buffer does. It is written at the end of every line."""
+    of a text: a buffer does. It is written at the end of every line. What is read is UTF-8 in every
+    locale, and so is what is written."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
     if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
         how: dict[str, Any] = {"encoding": sys.stdout.encoding, "errors": sys.stdout.errors}
         buffer = io.BufferedWriter(sys.stdout.buffer)

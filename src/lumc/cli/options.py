@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf, isfinite
@@ -34,6 +35,20 @@ def thread_counts(_: click.Context, __: click.Parameter, value: str) -> tuple[in
     return tuple(map(int, parts))
 
 
+class Name(click.types.StringParamType):
+    """Of a file or a folder: never empty, as a variable of the shell is that is not set."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(value, param, ctx) or self.fail("an empty name.", param, ctx)
+
+
+def no_stream(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Where a bundle is written."""
+    if value == "-":
+        raise click.BadParameter("a bundle is no stream: -o model.lb; a file called - is ./-.")
+    return value
+
+
 UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
 
@@ -63,6 +78,13 @@ def options(*names: str) -> Callable[[F], F]:
 OPTIONS: dict[str, Callable[[Any], Any]] = {
     "input": click.argument("source", metavar="[FILE|-]", default="-"),
     "out": click.option("-o", "--output", metavar="FILE|-", default="-", help="Default: stdout."),
+    "bundle": click.option(
+        *("-o", "--output"),
+        metavar="BUNDLE",
+        required=True,
+        callback=no_stream,
+        help="The bundle, model.lb.",
+    ),
     "dim": click.option(
         "--dim", "dims", metavar="NAME=N", multiple=True, help="Bind a symbolic dim; repeatable."
     ),
@@ -148,7 +170,11 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="-v timings, -vv choices and tile programs, -vvv sources.",
     ),
     "seed": click.option(
-        "--seed", default=0, show_default=True, help="Seed of every random choice."
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Seed of every random choice.",
     ),
     "json": click.option("--json", "as_json", is_flag=True, help="Machine-readable output."),
     "cc": click.option("--cc", envvar="CC", help="C compiler; default: $CC, gcc, cc, clang, zig."),
@@ -203,6 +229,9 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+FILES = re.compile("FILE|DIR|BUNDLE")  # in what help says that an option takes
+
+
 def hear(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     """-q and --log-json, before or behind the name of a command, or both."""
     said = ctx.meta.setdefault(__name__, {})
@@ -211,7 +240,12 @@ def hear(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def voiced(command: click.Command) -> None:
-    """Give a command, and those of a group, the options that say how messages are said."""
+    """Give a command, and those of a group, the options that say how messages are said, and names
+    of files that are not empty."""
+    for param in command.params:
+        named = isinstance(param, click.Argument) or FILES.search(param.metavar or "")
+        if named and param.type is click.STRING:
+            param.type = Name()
     shared: dict[str, Any] = {"is_flag": True, "expose_value": False, "callback": hear}
     quiet, log_json = "Say only what went wrong.", "Messages on stderr as JSON, one object a line."
     command.params.append(click.Option(["-q", "--quiet"], help=quiet, **shared))

@@ -109,8 +109,7 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
 
 @click.command()
 @click.argument("sources", metavar="[FILE|-]...", nargs=-1)
-@click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
-@options("emit", "zip", "cc", "nvcc", "allow", "verbose")
+@options("bundle", "emit", "zip", "cc", "nvcc", "allow", "verbose")
 def link(
     sources: tuple[str, ...],
     output: str,
@@ -134,8 +133,7 @@ def link(
 
 
 @click.command("compile")
-@options("input")
-@click.option("-o", "--output", metavar="BUNDLE", required=True, help="The bundle, model.lb.")
+@options("input", "bundle")
 @options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "emit", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")

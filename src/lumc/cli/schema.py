@@ -13,8 +13,9 @@ from lumc.errors import Exit, LumcError
 @click.command()
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
-    """Print the JSON schema of an output or a file; without a NAME list them.
+    """Print a JSON schema, or list them.
 
+    NAME is an output or a file; without one all are listed.
     What a schema says stays: fields are added, none is taken away or changes its meaning. A change
     that breaks this gets a new number in $id.
     """

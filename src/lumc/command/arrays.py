@@ -42,33 +42,48 @@ def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> 
         if not sign:
             name, file = "", item
         try:
-            if file == "-":
-                name = _named(name or _only(known, file), known)
-                out[name] = _from_stdin(known[name], what)
-                continue
-            with Path(file).open("rb") as f:
-                if f.read(2) == b"PK":
-                    with zipfile.ZipFile(f) as z:
-                        out |= _members(z, known, what)
-                else:
-                    name = _named(name or _only(known, file), known)
-                    size = os.fstat(f.fileno()).st_size
-                    out[name] = _array(f, size, known[name], what)
+            read = _read(file, name, known, what)
         except OSError as e:
-            said = e.strerror or NEITHER
-            raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.USAGE) from None
+            fix = "look at its name and permissions" if e.strerror else ""
+            what = f"cannot read {file}: {e.strerror or NEITHER}"
+            raise LumcError("E0603", what, fix=fix, exit=Exit.USAGE) from None
         except DAMAGE as e:
             said = str(e).partition("\n")[0]
             raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
+        if twice := sorted(read.keys() & out.keys()):
+            what = f"{what} {twice[0]} is given twice, the second time by {file}"
+            raise LumcError("E0602", what, fix="give each of them once", exit=Exit.USAGE)
+        out |= read
     return out
+
+
+def _read(file: str, name: str, known: Mapping[str, Tensor], what: str) -> Arrays:
+    """The arrays of a file; a pipe is read before, as far as all inputs need."""
+    if file == "-":
+        name = _named(name or _only(known, file), known)
+        return {name: _from_stdin(known[name], what)}
+    with Path(file).open("rb") as opened:
+        most = sum(_most(t) for t in known.values())
+        f = opened if opened.seekable() else io.BytesIO(opened.read(most))
+        size = f.seek(0, os.SEEK_END)
+        f.seek(0)
+        if f.read(2) == b"PK":
+            with zipfile.ZipFile(f) as z:
+                return _members(z, known, what)
+        name = _named(name or _only(known, file), known)
+        return {name: _array(f, size, known[name], what)}
+
+
+def _most(want: Tensor) -> int:
+    """Bytes of an .npy of it, at most."""
+    return prod(want.shape) * want.dtype.numpy.itemsize + HEADER_BYTES
 
 
 def _from_stdin(want: Tensor, what: str) -> np.ndarray:
     """The array of the one .npy that comes on stdin; no more of it is read than is wanted."""
-    if sys.stdin.isatty():
+    if not sys.stdin or sys.stdin.isatty():
         raise ValueError("nothing comes on stdin")
-    most = prod(want.shape) * want.dtype.numpy.itemsize + HEADER_BYTES
-    data = sys.stdin.buffer.read(most)
+    data = sys.stdin.buffer.read(_most(want))
     if not data:
         raise ValueError("nothing is left on stdin, which has one .npy")
     return _array(io.BytesIO(data), len(data), want, what)

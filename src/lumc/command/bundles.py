@@ -83,7 +83,7 @@ def run(
     device: str = "",
 ) -> None:
     """``lumc run``: outputs to a file, or a summary of each on stdout."""
-    if (output == "-" and (as_json or sys.stdout.isatty())) or state == "-":
+    if (output == "-" and (as_json or not sys.stdout or sys.stdout.isatty())) or state == "-":
         what = "-o - writes the bytes of an array: not to a terminal, nor beside --json"
         what = "--state is a file that is read and written" if state == "-" else what
         raise LumcError("E0203", what, fix="name a file", exit=Exit.USAGE)

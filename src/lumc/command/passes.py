@@ -65,6 +65,15 @@ def import_model(
         model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
 
 
+FOREIGN = {
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.onnx.export"),
+    **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "convert it to ONNX: tf2onnx"),
+    ".safetensors": "name the folder with its config.json",
+    ".gguf": "name the Hugging Face folder that it was made from",
+    ".py": "name a function of it that returns a Model: script.py:function",
+}
+
+
 def open_model(source: str, dims: Mapping[str, int]) -> Any:
     """The frontend that reads ``source``, by what it is."""
     path = Path(source)
@@ -87,10 +96,10 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
         raise LumcError("E0201", f"cannot read {source}: there is no such file", exit=Exit.USAGE)
     if path.is_file():
         with path.open("rb") as f:
-            if kind := artifact.kind_of(f.read(40).decode(errors="replace")):
+            if kind := artifact.kind_of(f.read(4096).decode(errors="replace")):
                 raise artifact.unexpected("model", kind, source)
     what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
-    fix = "a folder with config.json, a .onnx file, or script.py:function"
+    fix = FOREIGN.get(path.suffix, "a folder with config.json, a .onnx file, or script.py:function")
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 
@@ -294,15 +303,23 @@ def compile_model(
 
 
 def checked(output: str, options: CompileOptions) -> None:
-    """What can be refused before anything is done. Raises E0202, E0203, E0703, E0711."""
-    from lumc.link import emit, link
+    """What can be refused before anything is done. Raises E0202, E0203, E0701 to E0711."""
+    from lumc.kernel.machines import resolve_target
+    from lumc.link import cross, cuda, emit, link
+    from lumc.link.toolchain import find
 
     parse_seconds(options.profile.budget)
     artifact.check_writable(output, folder=True)
-    as_text = options.emit in ("c", "static")
+    as_text, names = options.emit in ("c", "static"), parse_targets(options.target)
     (emit if as_text else link).check_replaceable(Path(output))
     if as_text:
-        emit.require_one_cpu(parse_targets(options.target))
+        emit.require_one_cpu(names)
+    if options.emit != "c":
+        tools = find(options.profile.cc)
+        for target in map(resolve_target, names):
+            if target.kind == "cuda":
+                cuda.find(options.profile.nvcc)
+            cross.for_target(tools, target)
 
 
 def _compile(
@@ -353,12 +370,25 @@ def graph_from_anything(source: str | Model, made: Path, options: CompileOptions
     if not isinstance(source, str):
         source.save(str(made), dims)
         return files.read_graph(str(made), {})
-    if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
+    if is_artifact(source):
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, options.allowed)
         return graph
     open_model(source, dims).save(made, dims)
     return files.read_graph(str(made), {})
+
+
+def is_artifact(source: str) -> bool:
+    """Whether it is read as a graph, or refused as another artifact, and not imported: a file that
+    begins so, stdin, a pipe."""
+    path = Path(source)
+    if source == "-" or path.is_fifo():
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as f:
+        known = artifact.kind_of(f.read(4096).decode(errors="replace"))
+    return source.endswith(".lg") or bool(known)
 
 
 def _keep(value: Space | Plan | Code, input: str, folder: Path | None, name: str) -> str:

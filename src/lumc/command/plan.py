@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +50,7 @@ def parse_seconds(text: str) -> float:
     number, unit = text.rstrip("smh"), text[len(text.rstrip("smh")) :]
     try:
         seconds = float(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
-        if not seconds >= 0:
+        if not 0 <= seconds < inf:
             raise ValueError
         return seconds
     except (ValueError, KeyError):

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from lumc.errors import Exit, LumcError
 
 SCHEMA = 1
 MAX_BYTES = 1 << 30  # of an artifact file; weights are never inside
+COMMENTS = re.compile(r"(?:\s*#[^\n]*\n)*\s*")  # that a graph may begin with
 KINDS = {"space": "lumc search", "plan": "lumc profile", "kernels": "lumc codegen"}
 MAKERS = {**KINDS, "bundle": "lumc link"}  # of what a manifest calls itself, too
 BUNDLE = {  # how each becomes one
@@ -96,7 +98,8 @@ def parse(text: str, kind: str, where: str, base: Path) -> Artifact:
 def kind_of(text: str) -> str:
     """What begins so: a graph, another artifact, or nothing that is known."""
     begins = {"graph": "lumc graph"} | {k: f'{{"lumc":"{k}"' for k in KINDS}
-    return next((kind for kind, start in begins.items() if text.startswith(start)), "")
+    at = COMMENTS.match(text).end()  # type: ignore[union-attr]
+    return next((kind for kind, start in begins.items() if text.startswith(start, at)), "")
 
 
 def unexpected(wanted: str, got: str, path: str) -> LumcError:
@@ -144,7 +147,7 @@ def read_text(path: str) -> tuple[str, Path]:
     """The text of a file, or of stdin for ``-``, and the folder its relative paths start from."""
     try:
         if path == "-":
-            typed = sys.stdin.isatty()
+            typed = not sys.stdin or sys.stdin.isatty()
             data, base = b"" if typed else sys.stdin.buffer.read(MAX_BYTES + 1), Path.cwd()
             if not data:
                 fix = "name a file, or see why the command before the pipe wrote nothing"
@@ -152,7 +155,8 @@ def read_text(path: str) -> tuple[str, Path]:
         else:
             if os.path.getsize(path) > MAX_BYTES:
                 raise corrupt(f"larger than {MAX_BYTES} bytes", path)
-            data, base = Path(path).read_bytes(), Path(path).resolve().parent
+            with Path(path).open("rb") as f:  # a device has no size, and perhaps no end
+                data, base = f.read(MAX_BYTES + 1), Path(path).resolve().parent
         if len(data) > MAX_BYTES:
             raise corrupt(f"larger than {MAX_BYTES} bytes", path)
         return data.decode(), base

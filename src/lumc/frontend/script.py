@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -31,7 +32,8 @@ def import_script(source: str) -> Model:
         fix = f"its functions: {', '.join(known)}" if known else USAGE
         raise LumcError("E0330", f"{path} has no function '{function}'", fix=fix, exit=Exit.USAGE)
     try:
-        model = build()
+        with redirect_stdout(sys.stderr):  # stdout is the artifact's
+            model = build()
     except LumcError:
         raise
     except Exception as e:
@@ -54,7 +56,8 @@ def _load(path: Path) -> ModuleType:
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except LumcError:
         raise
     except Exception as e:

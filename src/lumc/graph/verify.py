@@ -41,7 +41,7 @@ def verify_graph(graph: Graph) -> None:
         check_dim(d)
     shared = (*graph.weights, *graph.states)
     if not graph.entries:
-        fail("graph", "has no entry")
+        fail("graph", "it has no entry: nothing is an output")
     _check_distinct("graph", [*graph.dims, *(n.name for n in shared)])
     _check_distinct("graph", [e.name for e in graph.entries])
     for leaf in shared:

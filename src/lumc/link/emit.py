@@ -59,13 +59,17 @@ def emit_archive(given: list[TargetCode], out: Path, base: Path, tools: Tools) -
 
 def check_replaceable(out: Path) -> None:
     """Only such a folder may be overwritten by one. Raises E0703, exit 2."""
-    if not os.path.lexists(out):
-        return
-    headers = [] if out.is_symlink() else out.glob("include/*.h")
-    if not any(h.is_file() and plain.MARK in h.read_bytes()[:500] for h in headers):
+    if os.path.lexists(out) and (out.is_symlink() or not header_of(out)):
         fix = "remove it, or choose another name with -o"
         what = f"{out} exists and is not a model as plain C"
         raise LumcError("E0703", what, fix=fix, exit=Exit.USAGE)
+
+
+def header_of(folder: Path) -> Path | None:
+    """The header of a folder that is a model as plain C, or an archive of one."""
+    marked = plain.MARK
+    headers = (h for h in folder.glob("include/*.h") if h.is_file())
+    return next((h for h in headers if marked in h.read_bytes()[:500]), None)
 
 
 def _model(given: list[TargetCode], out: Path) -> plain.Model:

@@ -31,8 +31,9 @@ FLAGS = tuple(f for f in KERNEL_FLAGS if f not in OPTIONAL)
 
 def prefix(name: str) -> str:
     """The C name of a model in a folder of this name."""
-    word = re.sub(r"\W", "_", name.partition(".")[0], flags=re.ASCII) or "model"
-    word = f"m{word}" if word[0].isdigit() else word
+    word = re.sub(r"\W", "_", name.partition(".")[0], flags=re.ASCII)
+    word = word if re.search("[A-Za-z0-9]", word) else "model"
+    word = word if word[0].isalpha() else f"m{word}"
     return f"{word}_model" if word.lower() in OF_CMAKE else word
 
 

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lumc.disk import private
 from lumc.disk.objects import fetch, keep, name_of
 from lumc.doing import doing
+from lumc.environment import home, told
 from lumc.errors import Exit, LumcError
 from lumc.process import Terminated
 
@@ -85,9 +88,10 @@ def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
     it reuses the objects in ``kept``. Raises E0701, exit 7, when none of them works."""
     candidates = [*((name,) for name in FALLBACKS), *zigs()]
     if cc:
-        words = tuple(shlex.split(cc))
+        words = _words(cc)
         alone = words and Path(words[-1]).name in ZIG  # the compiler is one of its commands
         candidates = [(*words, "cc") if alone else words]
+    failed = ""
     for command in candidates:
         if command and shutil.which(command[0]):
             version = _run([*command, "--version"])
@@ -95,15 +99,36 @@ def find(cc: str | None = None, kept: Path | None = None) -> Toolchain:
             if not version.returncode and machine.stdout.strip():  # zig fails and says it
                 said = (version.stdout.splitlines() or [""])[0]
                 return Toolchain(command, said, machine.stdout.strip(), kept)
+            said = f"{version.stderr}\n{machine.stderr}".strip().partition("\n")[0]
+            failed = f"{shlex.join(command)} says: {said}" if said else failed
     tried = ", ".join(" ".join(c) for c in candidates)
     fix = "install gcc or clang (Debian: apt install gcc libc6-dev), or: pip install ziglang"
-    raise LumcError("E0701", f"no C compiler: tried {tried}", fix=fix, exit=Exit.TOOLCHAIN)
+    what = f"no C compiler: tried {tried}"
+    raise LumcError("E0701", what, where=failed, fix=fix, exit=Exit.TOOLCHAIN)
+
+
+def _words(command: str) -> tuple[str, ...]:
+    """As a shell splits it; one that no shell takes is one word, of a program that is not there."""
+    try:
+        return tuple(shlex.split(command))
+    except ValueError:
+        return (command,)
 
 
 def zigs() -> list[tuple[str, ...]]:
     """zig as a C compiler: of the PATH, of the ziglang wheel."""
     wheel = (sys.executable, "-m", "ziglang", "cc")
     return [("zig", "cc"), *[wheel][: bool(importlib.util.find_spec("ziglang"))]]
+
+
+def zig_cache() -> dict[str, str]:
+    """Of the environment of zig, which works only with a cache: where that of the user cannot be
+    written, it lies among the temporary files."""
+    own = Path(told("XDG_CACHE_HOME") or home() / ".cache", "zig")
+    folder = Path(tempfile.gettempdir()) / f"lumc-zig-{os.getuid()}"
+    if told("ZIG_GLOBAL_CACHE_DIR") or not private.ensure(own) or private.ensure(folder):
+        return {}
+    return {"ZIG_GLOBAL_CACHE_DIR": str(folder)}
 
 
 def macros(tools: Toolchain, flags: Sequence[str]) -> dict[str, str]:
@@ -224,10 +249,11 @@ def _run(
 ) -> subprocess.CompletedProcess[str]:
     """Its output, or a failure; a compiler that takes too long ends with all that it started."""
     pipe = subprocess.PIPE
+    env = {**os.environ, **zig_cache()} if any(Path(w).name in ZIG for w in command) else None
     how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
     try:
         process = subprocess.Popen(
-            command, cwd=folder, text=True, errors="replace", start_new_session=True, **how
+            command, cwd=folder, env=env, text=True, errors="replace", start_new_session=True, **how
         )
     except OSError as e:
         return subprocess.CompletedProcess(command, 1, "", str(e))

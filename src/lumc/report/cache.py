@@ -64,7 +64,8 @@ def prune(folder: Path, kept: Path | None = None) -> None:
     """Keep the fastest of every candidate and the last of every choice; of the compiled objects
     in ``kept`` the whole ones that were used lately."""
     before = _count(folder / NAME)
-    _write(folder / NAME, compact(read_lines(folder / NAME)))
+    if before:
+        _write(folder / NAME, compact(read_lines(folder / NAME)))
     print(f"{before} lines before, {_count(folder / NAME)} now")
     if kept:
         dropped, left = objects.prune(kept)

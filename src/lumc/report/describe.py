@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lumc.disk.artifact import fields
 from lumc.graph.expr import Expr, text
 
 if TYPE_CHECKING:
@@ -233,12 +236,46 @@ def print_bundle(_: str, body: Body) -> Iterable[str]:
             yield f"kernel {k['symbol']} ({k['key']}) in {k['regions']} regions"
 
 
+# ---- plain C
+
+
+def describe_plain(header: Path) -> Body:
+    """What its header says, and where its files are."""
+    said = header.read_text(errors="replace")
+    made = re.search(r"^/\* (\w+)\.h - .* made by lumc (\S+) for (\S+)\.\n", said)
+    counts = re.finditer(r"^#define (\w+) (\d+) /\* (\w+\[[\d, ]*\])", said, re.MULTILINE)
+    nbytes = re.finditer(r"^#define (\w+_BYTES) (\d+)", said, re.MULTILINE)
+    folder = header.parents[1]
+    with fields("header", str(header)):
+        name, version, target = made.groups()  # type: ignore[union-attr]
+    return {
+        "name": name,
+        "version": version,
+        "target": target,
+        "functions": re.findall(r"^int \w+\([\w *,]*\);", said, re.MULTILINE),
+        "tensors": [{"name": m[1], "elements": int(m[2]), "type": m[3]} for m in counts],
+        "bytes": {m[1]: int(m[2]) for m in nbytes},
+        "files": [str(p.relative_to(folder)) for p in sorted(folder.rglob("*")) if p.is_file()],
+    }
+
+
+def print_plain(_: Path, body: Body) -> Iterable[str]:
+    library = next((f for f in body["files"] if f.endswith(".a")), "")
+    how = f"link {library}" if library else f"add_subdirectory({body['name']}) of CMake"
+    yield f"{body['name']}: plain C for {body['target']}, made by lumc {body['version']}"
+    yield f'to use it: {how}, and #include "{body["name"]}.h"'
+    yield from (f"  {f}" for f in body["functions"])
+    yield from (f"  {t['name']} {t['elements']}, {t['type']}" for t in body["tensors"])
+    yield from (f"  {name} {n}" for name, n in body["bytes"].items())
+
+
 DESCRIBE: dict[str, Callable[[Any], Body]] = {
     "graph": describe_graph,
     "space": describe_space,
     "plan": describe_plan,
     "kernels": describe_code,
     "bundle": describe_bundle,
+    "plain": describe_plain,
 }
 PRINT: dict[str, Callable[[Any, Body], Iterable[str]]] = {
     "graph": print_graph,
@@ -246,4 +283,5 @@ PRINT: dict[str, Callable[[Any, Body], Iterable[str]]] = {
     "plan": print_plan,
     "kernels": print_code,
     "bundle": print_bundle,
+    "plain": print_plain,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lumc.errors import Exit, LumcError
 from lumc.report import draw
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def diagram(kind: str, value: Any, entry: str) -> draw.Diagram:
         with opened(value) as folder:
             graph = graph_of(folder)
         return diagram("graph", graph, entry)
+    if kind == "plain":
+        fix = "draw the graph or the plan that it was made from"
+        raise LumcError("E0203", "plain C has no drawing", fix=fix, exit=Exit.USAGE)
     return _launches(value, entry or value.entries[0].name)
 
 

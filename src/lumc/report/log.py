@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lumc.report.trace import Trace
 
 REFUSED = (*FULL, errno.EIO)  # of a file that is open already
+CRASHES = 8  # reports that are kept
 EVERY_S = 10.0  # between two lines that say that a step goes on
 
 
@@ -135,7 +136,8 @@ def unexpected(error: Exception, command: list[str]) -> LumcError | str:
     """What to say of an exception that nothing else took: a line if the file system refused
     something, else that there is a report about an internal error."""
     if isinstance(error, OSError) and error.filename is not None:
-        return LumcError("E0202", f"cannot use {error.filename}: {error.strerror}")
+        fix = "look at its owner and permissions" if isinstance(error, PermissionError) else ""
+        return LumcError("E0202", f"cannot use {error.filename}: {error.strerror}", fix=fix)
     if isinstance(error, OSError) and error.errno in REFUSED:
         return LumcError("E0202", f"cannot read or write: {error.strerror}")
     return crash_report(error, command)
@@ -153,10 +155,12 @@ def crash_report(error: Exception, command: list[str]) -> str:
     text = f"{comment}cd {shlex.quote(str(Path.cwd()))} && {again}\n"
     name = f"lumc-crash-{hashlib.sha256(text.encode()).hexdigest()[:8]}.sh"
     said = f"internal error: {type(error).__name__}: {error}"
-    for folder in (user_folder() / "crashes", Path(tempfile.gettempdir())):
+    ours = user_folder() / "crashes"
+    for folder in (ours, Path(tempfile.gettempdir())):
         try:
             private.make(folder)
             artifact.write_text(str(folder / name), text)
+            drop_oldest(ours)
         except (OSError, LumcError):
             continue
         return (
@@ -164,3 +168,11 @@ def crash_report(error: Exception, command: list[str]) -> str:
             f"  again:  sh {shlex.quote(str(folder / name))}"
         )
     return f"{said}\n{text}"
+
+
+def drop_oldest(folder: Path) -> None:
+    """Of the crash reports in the user's folder; another process may do the same."""
+    with suppress(OSError):
+        reports = sorted(folder.glob("lumc-crash-*.sh"), key=lambda p: p.stat().st_mtime)
+        for old in reports[:-CRASHES]:
+            old.unlink(missing_ok=True)

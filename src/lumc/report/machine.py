@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import platform
+import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -40,15 +43,15 @@ class Row:
 def target_rows(nvcc: str | None = None, cc: str | None = None) -> list[Row]:
     from lumc.link import cross
 
-    rows = []
+    rows, compiler = [], c_compilers(cc)
     for name in ("cpu:native", *(f"cpu:{arch}" for arch in CPUS)):
         target = resolve_target(name)
-        unbuilt, why = c_compiler(cc, target), cross.why_not_here(target)
+        unbuilt, why = compiler(target), cross.why_not_here(target)
         said = ", ".join(filter(None, (unbuilt, why)))
         rows.append(Row(name, target.arch, not why, said, not unbuilt))
     builder, device = cuda_compiler(nvcc), nvidia_gpu()
     for arch in GPUS["cuda"]:
-        why = ", ".join(said.partition(";")[0] for ok, said in (builder, device) if not ok)
+        why = ", ".join(re.split("[:;]", said)[0] for ok, said in (builder, device) if not ok)
         rows.append(Row(f"cuda:{arch}", arch, device[0], why, builder[0]))
     from lumc.runtime.metal import problem
 
@@ -57,15 +60,27 @@ def target_rows(nvcc: str | None = None, cc: str | None = None) -> list[Row]:
     return rows
 
 
-def c_compiler(cc: str | None, target: Target) -> str:
-    """Why no compiler makes code for a CPU target; "" when one does."""
+def c_compilers(cc: str | None) -> Callable[[Target], str]:
+    """Why no compiler makes code for a CPU target; "" when one does. Each is asked once."""
     from lumc.link import cross, toolchain
 
-    try:
-        cross.for_target(toolchain.find(cc), target)
-    except LumcError as e:
-        return e.what.partition(", which")[0].partition(": tried")[0]
-    return ""
+    said: dict[str, str] = {}
+    found = cache(toolchain.find)
+
+    def lacks(target: Target) -> str:
+        try:
+            cross.for_target(found(cc), target)
+        except LumcError as e:
+            return e.what.partition(", which")[0].partition(": tried")[0]
+        return ""
+
+    def known(target: Target) -> str:
+        processor = cross.processor(target.arch)
+        if processor not in said:
+            said[processor] = lacks(target)
+        return said[processor]
+
+    return known
 
 
 def cuda_compiler(nvcc: str | None) -> tuple[bool, str]:

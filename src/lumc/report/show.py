@@ -24,7 +24,7 @@ def show(
     entry: str,
     as_json: bool,
 ) -> None:
-    """Print or draw ``file``: a graph, a search space, a plan, kernels or a bundle."""
+    """Print or draw ``file``: a graph, a search space, a plan, kernels, a bundle or plain C."""
     kind, value = read(file)
     if dot or svg:
         picture = diagram(kind, value, entry)
@@ -49,7 +49,12 @@ def show(
 def read(file: str) -> tuple[str, Any]:
     """The kind of an artifact, by its content, and its data."""
     path = Path(file)
-    if path.is_dir() or (path.is_file() and path.read_bytes()[:2] == b"PK"):
+    if path.is_dir():
+        from lumc.link.emit import header_of
+
+        header = header_of(path)
+        return ("plain", header) if header else ("bundle", file)
+    if path.is_file() and path.read_bytes()[:2] == b"PK":
         return "bundle", file
     said, base = artifact.read_text(file)
     if not said.startswith('{"lumc"'):  # files of weights as it names them, from wherever

@@ -147,12 +147,23 @@ def check_inputs(inputs: Mapping[str, Any], spec: EntrySpec, say: Say) -> list[A
 def check_array(value: Any, want: Tensor, what: str, say: Say) -> Array:
     """A C-ordered array of the wanted shape and dtype; converts only without loss, and says so."""
     x, dtype = np.asarray(value), want.dtype.numpy
+    if not hasattr(value, "dtype") and want.dtype is not DType.BF16:
+        x = as_wanted(x, dtype)
     check_fits(x.shape, x.dtype, want, what)
     if x.dtype != dtype:
         say(f"{what} '{want.name}': converted from {x.dtype.str} to {want.dtype.value}")
     elif not x.flags.c_contiguous or not x.flags.aligned:
         say(f"{what} '{want.name}': copied, it was not contiguous")
     return np.require(x, dtype, ["C", "A"])
+
+
+def as_wanted(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Numbers of Python, which have no dtype of their own: as floats, or if they stay the same."""
+    if x.dtype.kind not in "bif":
+        return x
+    with np.errstate(all="ignore"):
+        y = x.astype(dtype)
+    return y if dtype.kind == "f" or (y == x).all() else x
 
 
 def check_fits(shape: tuple[int, ...], have: np.dtype[Any], want: Tensor, what: str) -> None:

@@ -122,6 +122,31 @@ def test_targets_tell_what_builds(lumc: Lumc, alone: Path) -> None:
     assert not any(r.builds_here for r in nothing if r.name.startswith("cpu"))
 
 
+def test_zig_has_a_cache_where_the_home_cannot_be_written(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR", raising=False)
+    monkeypatch.setattr(toolchain.tempfile, "tempdir", str(tmp_path))
+    script(alone / "zig", "x86_64-linux-musl")
+    text = (alone / "zig").read_text().partition("\n")[2]
+    asks = '[ -d "$ZIG_GLOBAL_CACHE_DIR" ] || { echo "error: no cache" >&2; exit 1; }'
+    (alone / "zig").write_text(f"#!/bin/sh\n{asks}\n{text}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(LumcError, match="no C compiler: tried") as e:
+        toolchain.find("zig")
+    assert e.value.where == "zig cc says: error: no cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
+    assert toolchain.find("zig").is_zig
+    assert len(list(tmp_path.glob("lumc-zig-*"))) == 1
+
+
+def test_a_compiler_is_asked_once_for_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, find = [], toolchain.find
+    monkeypatch.setattr(toolchain, "find", lambda cc: asked.append(cc) or find(cc))
+    machine.target_rows()
+    assert asked == [None]
+
+
 @pytest.mark.skipif(not IS_X86, reason="x86-64 is the machine that is here")
 def test_nothing_is_timed_for_a_processor_that_is_not_here() -> None:
     assert "this machine is" in why_untimed(ARM, None) and not why_untimed(NATIVE, None)

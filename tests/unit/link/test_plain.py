@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from lumc.kernel.machines import resolve_target
 from lumc.link import emit, plain
 from lumc.link.link import TargetCode, Tools
 from lumc.link.toolchain import Toolchain
+from schemas import check
 
 F32 = DType.F32
 GRAPHS = Path(__file__).parents[3] / "graphs"
@@ -268,8 +270,14 @@ def test_names_that_are_none_in_c(tmp_path: Path) -> None:
     if shutil.which("g++"):
         command = ["g++", "-Wall", "-Werror", f"-I{model / 'include'}", "-c", "x.cc"]
         subprocess.run(command, cwd=tmp_path, check=True)
-    for name, c in (("test", "test_model"), ("lumc.d", "lumc_model"), (".x", "model"), ("é", "_")):
+    for name, c in (
+        ("test", "test_model"),
+        ("lumc.d", "lumc_model"),
+        (".x", "model"),
+        ("é", "model"),
+    ):
         assert plain.prefix(name) == c
+    assert plain.prefix("_net") == "m_net", "C keeps names that begin so for itself"
 
 
 def test_what_has_no_plain_c(given: tuple[Path, Code, Any, Any], tmp_path: Path) -> None:
@@ -339,6 +347,14 @@ def test_commands(printed: Path, tmp_path: Path, lumc: Lumc) -> None:
     words = ("compile", GRAPHS / "softmax.lg", "--dim", "b=4", "--estimate", "--emit", "static")
     assert "E0703" in lumc.fails(2, *words, "-o", "taken")
     assert "E0711" in lumc.fails(2, *words, "--target", "cpu,cuda:sm_90", "-o", "free")
+    for model, how in ((printed / "net", "add_subdirectory"), (printed / "archive" / "net", ".a")):
+        said = lumc("show", model)
+        assert said.startswith("net: plain C for cpu:generic, made by lumc ") and how in said
+        assert "  int net_run(const float *x, float *y, void *arena);\n" in said
+        assert "NET_X_COUNT 4000, f32[4, 1000]\n" in said and "NET_ARENA_BYTES " in said
+        check("show-plain", json.loads(lumc("show", model, "--json")))
+        assert "E0203" in lumc.fails(2, "show", model, "--dot", "-")
+        assert "not a lumc bundle" in lumc.fails(5, "run", model)
     assert "choose one" in lumc.fails(2, "link", lk, "--emit", "c", "--zip", "-o", "two")
     lumc("link", lk, "--zip", "-o", "zipped.lb")
     assert Path("zipped.lb").is_file()

@@ -321,6 +321,10 @@ def test_wrong_usage_is_one_line(sanitized: Path, made: tuple[Path, Any], tmp_pa
         done = run(sanitized, *arguments, code=2)
         assert said in done.stderr and done.stderr.count("\n") == 1, done.stderr
         assert done.stderr.startswith("lumc-run: ")
+    for given, code, said in ((good, 0, ""), (short, 2, "is truncated")):
+        call = [sanitized, path, "-i", "/dev/stdin", "-o", tmp_path / "piped.npy"]
+        piped = subprocess.run(call, input=given.read_bytes(), capture_output=True)
+        assert piped.returncode == code and said in piped.stderr.decode()
     done = run(sanitized, path, "-i", good, "-o", tmp_path / "no" / "y.npy", code=1)
     assert "cannot write" in done.stderr
 
@@ -520,6 +524,8 @@ def test_every_dtype_through_files(sanitized: Path, tmp_path: Path) -> None:
 
 def test_the_example_of_the_docs(made: tuple[Path, Any], tmp_path: Path) -> None:
     path, reference = made
+    tmp_path = tmp_path / "a folder"
+    tmp_path.mkdir()
     text = (ROOT / "docs" / "bundle.md").read_text()
     (tmp_path / "example.c").write_text(re.findall(r"```c\n(.*?)```", text, re.S)[0])
     (command,) = re.findall(r"^(cc example\.c .*)$", text, re.M)

@@ -10,6 +10,7 @@ g.save("model.lg")
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,16 @@ from lumc.graph.verify import STATEMENTS, check_name
 
 Array = NDArray[Any]
 LETTERS = "ijklmnopqruvwxyz"  # axis names, by position
+
+
+def extent(value: Any) -> Extent:
+    """An int, of numpy too, or a symbolic dim. Raises E0121."""
+    if isinstance(value, Expr):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise refuse("E0121", f"{value!r} is no extent", fix="a whole number, or a dim") from None
 
 
 @dataclass(eq=False)
@@ -114,7 +125,7 @@ class Model:
         array = np.asarray(value)
         if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
             dtype = DType.F32
-        kind = as_dtype(dtype if dtype is not None else array.dtype)
+        kind = as_dtype(array.dtype if dtype is None or array.dtype.kind in "OSUMm" else dtype)
         if kind is DType.BF16:
             if array.dtype != np.uint16:
                 array = to_bf16(array)
@@ -150,7 +161,8 @@ class Model:
             shape = (shape,)
         self.builder.origin, before = self.builder.origin or caller(), self.builder.origin
         try:
-            node = self.builder.leaf(op, name, as_dtype(dtype), shape, file, key, values)
+            sizes = [extent(e) for e in shape]
+            node = self.builder.leaf(op, name, as_dtype(dtype), sizes, file, key, values)
         finally:
             self.builder.origin = before
         return self._whole(node)
@@ -160,7 +172,7 @@ class Model:
     def full(self, shape: Sequence[Extent], value: Any, dtype: DType | str = "f32") -> Tensor:
         """A tensor of one value, without storage."""
         kind = as_dtype(dtype)
-        return Tensor(self, Scalar(kind, python_value(value, kind)), tuple(shape))
+        return Tensor(self, Scalar(kind, python_value(value, kind)), tuple(map(extent, shape)))
 
     def zeros(self, *shape: Extent, dtype: DType | str = "f32") -> Tensor:
         """A tensor of zeros."""
@@ -270,6 +282,8 @@ class Model:
         return [n for n in names if n not in self.dims][:rank]
 
     def _check_entry(self, t: Tensor) -> None:
+        if not isinstance(t, Tensor):
+            raise refuse("E0126", f"a Tensor is needed, and this is of type {type(t).__name__}")
         if t.model is not self:
             raise refuse("E0126", "operands belong to different models")
         source = t.operand.source if isinstance(t.operand, Read) else None

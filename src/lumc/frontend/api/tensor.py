@@ -45,6 +45,9 @@ class Tensor(Value):
     def __bool__(self) -> bool:
         raise self.refuse("E0127", "the truth of a tensor is not known while the graph is built")
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise self.refuse("E0127", "the values of a tensor are known only when the model runs")
+
     def __len__(self) -> int:
         if not self.shape or not isinstance(self.shape[0], int):
             raise self.refuse("E0127", f"{self.describe()} has no length")

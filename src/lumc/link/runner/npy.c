@@ -78,7 +78,8 @@ static int read_open(const char *path, FILE *f, size_t most, struct npy *t) {
   header[n] = 0;
   int code = parse_header(path, header, t);
   if (code) return code;
-  if (fstat(fileno(f), &s) || (uint64_t)s.st_size != start + n + t->bytes)
+  int is_file = !fstat(fileno(f), &s) && S_ISREG(s.st_mode); /* a pipe has no size */
+  if (is_file && (uint64_t)s.st_size != start + n + t->bytes)
     return lumc_fail(LUMC_USAGE, "%s: does not have the size that its shape needs", path);
   if (!t->bytes || t->bytes > most) return LUMC_OK;
   if (!(t->data = malloc(t->bytes)))
