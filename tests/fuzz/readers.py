@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+import gguf_files
 from bundles import build, mlp
 from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from forging import GRAPH
@@ -33,6 +34,7 @@ from lumc.command.arrays import read_arrays
 from lumc.disk import artifact
 from lumc.disk.weights import read_header, read_tensor
 from lumc.errors import Exit, LumcError
+from lumc.frontend.models.gguf import import_gguf
 from lumc.frontend.models.huggingface import import_folder
 from lumc.frontend.onnx import import_onnx
 from lumc.graph.graph import Node
@@ -298,6 +300,45 @@ def npy(value: np.ndarray[Any, Any], version: tuple[int, int]) -> bytes:
     return out.getvalue()
 
 
+def ggufs(folder: Path) -> Kind:
+    """Whole models, so that what the metadata says is believed as far as it may be."""
+    d, inner, words = 32, 32, 8
+    fields = {
+        "general.architecture": "llama",
+        "general.alignment": 32,
+        **{f"llama.{k}": 1 for k in ("block_count", "attention.head_count")},
+        **{f"llama.{k}": d for k in ("embedding_length", "feed_forward_length")},
+        "llama.context_length": 16,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "tokenizer.ggml.tokens": gguf_files.Array(8, [f"w{i}" for i in range(words)]),
+        "tokenizer.ggml.scores": gguf_files.Array(6, [0.5] * words),
+    }
+    shapes = {"ffn_gate": (inner, d), "ffn_up": (inner, d), "ffn_down": (d, inner)}
+    shapes |= {f"attn_{n}": (d, d) for n in ("q", "k", "v", "output")}
+    tensors = {
+        "token_embd.weight": gguf_files.tensor(np.ones((words, d))),
+        "output_norm.weight": gguf_files.tensor(np.ones(d)),
+        **{f"blk.0.{n}.weight": gguf_files.tensor(np.ones(d)) for n in ("attn_norm", "ffn_norm")},
+    }
+    for name, shape in shapes.items():
+        raw = bytes(range(256)) * (shape[0] * 20 // 256) + bytes(shape[0] * 20 % 256)
+        tensors[f"blk.0.{name}.weight"] = gguf_files.Tensor(shape, raw, gguf_files.Q4_1)
+    whole, path = gguf_files.gguf(fields, tensors), folder / "m.gguf"
+    path.write_bytes(whole)
+    head = min(t.start for t in read_header(path).values())
+
+    def make(draw: random.Random) -> bytes:
+        changed = damaged(whole[:head], draw)
+        return changed + whole[head:] if draw.random() < 0.8 else damaged(whole, draw)
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        model = import_gguf(path)
+        return [np.asarray(model.read_weight(w)).sum() for w in model.graph().weights]
+
+    return Kind(make, read)
+
+
 # ---- records
 
 
@@ -401,6 +442,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
         ("ls", "lp", "lk"): envelopes,
         ("manifest", "plan", "zip"): lambda: bundles(folder),
         ("safetensors",): lambda: iter([("safetensors", safetensors(folder))]),
+        ("gguf",): lambda: iter([("gguf", ggufs(folder))]),
         ("npy", "npz"): lambda: arrays(folder),
         ("records",): lambda: iter([("records", records(folder))]),
         ("config",): lambda: iter([("config", configs(folder))]),
@@ -415,7 +457,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
 
 KINDS = (
     *("lg", "ls", "lp", "lk", "manifest", "plan", "zip", "safetensors", "records"),
-    *("npy", "npz", "config", "onnx", "messages"),
+    *("npy", "npz", "config", "gguf", "onnx", "messages"),
 )
 
 

