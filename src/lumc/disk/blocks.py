@@ -114,6 +114,33 @@ def _six_k(b: Array) -> Array:
     return both
 
 
+def _three_k(b: Array) -> Array:
+    """256 levels of 3 bits: the lowest two in 64 bytes, the complement of the highest in 32."""
+    low: Array = _bits(b[..., 32:96], 2, 32)
+    return low.astype(np.int8) - ((_bits(b[..., :32], 1, 32) ^ 1) << np.uint8(2)).astype(np.int8)
+
+
+def _three_k_factors(b: Array) -> Array:
+    """16 factors of 6 bits in 12 bytes: the lowest four in 8 of them, the others in 4."""
+    both: Array = _bits(b[..., 96:104], 4, 8) | _bits(b[..., 104:108], 2, 4) << np.uint8(4)
+    return both
+
+
+def _four_xs_factors(b: Array) -> Array:
+    """8 factors of 6 bits: the two highest in two bytes, the others as nibbles in 4."""
+    low = _bits(b[..., 4:8], 4, 1)
+    both: Array = low | _bits(b[..., 2:4], 2, 1) << np.uint8(4)
+    return both
+
+
+def _looked_up(levels: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Levels that name one of 16 numbers, which are not equally far apart."""
+    return lambda b: _UNEVEN[levels(b)]
+
+
+_UNEVEN = np.array(
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
+)
 _K = {
     "factors": _sixes(0),
     "scales": _halves(0),
@@ -126,11 +153,29 @@ _PARTS: dict[str, dict[str, Callable[[Array], Array]]] = {
     "q5_0": {"levels": _signed(_fives(2), 16), "scales": _halves(0)},
     "q5_1": {"levels": _fives(4), "scales": _halves(0), "mins": _halves(2)},
     "q8_0": {"levels": _bytes(2, 34), "scales": _halves(0)},
+    "q2_k": {
+        "levels": lambda b: _bits(b[..., 16:80], 2, 32),
+        "factors": lambda b: b[..., :16] & np.uint8(15),
+        "scales": _halves(80),
+        "offsets": lambda b: b[..., :16] >> np.uint8(4),
+        "mins": _halves(82, -1),
+    },
+    "q3_k": {
+        "levels": _three_k,
+        "factors": _signed(_three_k_factors, 32),
+        "scales": _halves(108),
+    },
     "q4_k": {"levels": lambda b: _bits(b[..., 16:], 4, 32), **_K},
     "q5_k": {"levels": _five_k, **_K},
     "q6_k": {
         "levels": _signed(_six_k, 32),
         "factors": _bytes(192, 208),
         "scales": _halves(208),
+    },
+    "iq4_nl": {"levels": _looked_up(_nibbles(2)), "scales": _halves(0)},
+    "iq4_xs": {
+        "levels": _looked_up(lambda b: _bits(b[..., 8:], 4, 16)),
+        "factors": _signed(_four_xs_factors, 32),
+        "scales": _halves(0),
     },
 }

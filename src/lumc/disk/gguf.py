@@ -36,7 +36,8 @@ NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", B
 NUMBERS |= {10: "<u8", 11: "<i8", 12: "<f8"}
 DTYPES = {0: DType.F32, 1: DType.F16, 24: DType.I8, 26: DType.I32, 27: DType.I64}
 DTYPES |= {28: DType.F64, 30: DType.BF16}
-BLOCKS = {2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 12: "q4_k", 13: "q5_k", 14: "q6_k"}
+BLOCKS = {2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0"}
+BLOCKS |= {10: "q2_k", 11: "q3_k", 12: "q4_k", 13: "q5_k", 14: "q6_k", 20: "iq4_nl", 23: "iq4_xs"}
 
 Value = Any  # of a field: int, float, bool, str, list[str], or numbers as an array
 

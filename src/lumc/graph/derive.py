@@ -54,9 +54,13 @@ LAYOUTS = {
     "q5_0": _flat(22, DType.I8),
     "q5_1": _flat(24, DType.U8),
     "q8_0": _flat(34, DType.I8),
+    "q2_k": _nested(84, DType.U8, 16),
+    "q3_k": _nested(110, DType.I8, 16),
     "q4_k": _nested(144, DType.U8, 32),
     "q5_k": _nested(176, DType.U8, 32),
     "q6_k": _nested(210, DType.I8, 16),
+    "iq4_nl": _flat(18, DType.I8),
+    "iq4_xs": _nested(136, DType.I8, 32),
 }
 
 

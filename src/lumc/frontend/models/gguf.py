@@ -4,7 +4,8 @@ of transformers. Weights are referenced where they lie, in the blocks that they 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Scope
 from lumc.frontend.api.weights import reference
-from lumc.frontend.models import llama
+from lumc.frontend.models import gemma, llama
 from lumc.frontend.models.config import Checkpoint, Config
 from lumc.graph.ops import DType
 
-ARCHITECTURES = {
+ARCHITECTURES: dict[str, Callable[[Model, Config, Scope], None]] = {
+    "gemma2": partial(gemma.gemma2, centre=0.0),  # their files hold norms as they are used
+    "gemma3": partial(gemma.gemma3, centre=0.0),
     "llama": llama.llama,  # and Mistral, SmolLM
     "phi3": llama.phi3,
     "qwen2": llama.qwen2,
@@ -36,7 +39,11 @@ FIELDS = {  # what config.json calls the keys of an architecture
     "max_position_embeddings": "context_length",
     "rope_theta": "rope.freq_base",
     "sliding_window": "attention.sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "rope_local_base_freq": "rope.freq_base_swa",
 }
+LARGE = {"gemma2": 46, "gemma3": 62}  # layers of the one whose scores are scaled otherwise
 TURNED, WIDE = "rope.dimension_count", "attention.value_length"
 SCALING = "rope.scaling."
 SCALED = {
@@ -59,12 +66,19 @@ NAMES = {
     "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
+}
+OTHERWISE = {
+    ("phi3", "ffn_up"): "mlp.gate_up_proj",
+    ("gemma2", "ffn_norm"): "pre_feedforward_layernorm",
+    ("gemma3", "ffn_norm"): "pre_feedforward_layernorm",
 }
 
 
@@ -119,7 +133,7 @@ def _config(file: Gguf, kind: str) -> Config:
 
 
 def _turned(file: Gguf, kind: str, own: Mapping[str, Any], config: Config) -> None:
-    """How much of a head turns: all of it, but for phi3."""
+    """How much of a head turns: all of it, but for phi3. How scores are scaled."""
     d, n = config.integer("hidden_size"), config.integer("num_attention_heads")
     head = config.integer("head_dim", d // n or 1)
     turned = own.get(TURNED, head)
@@ -128,6 +142,8 @@ def _turned(file: Gguf, kind: str, own: Mapping[str, Any], config: Config) -> No
     elif turned != head:
         raise _unsupported(file, f"{kind}.{TURNED}", turned)
     config.values["head_dim"] = head
+    large = config.values.get("num_hidden_layers") == LARGE.get(kind)
+    config.values["query_pre_attn_scalar"] = d // n if large else head
 
 
 def _scaling(file: Gguf, kind: str, scaling: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +207,7 @@ def _name(key: str, kind: str) -> str:
     if found is None or found[2] not in NAMES:
         return key
     layer, part, end = found.groups()
-    name = "mlp.gate_up_proj" if (kind, part) == ("phi3", "ffn_up") else NAMES[part]
+    name = OTHERWISE.get((kind, part), NAMES[part])
     return f"model.layers.{layer}.{name}.{end}" if layer else f"{name}.{end}"
 
 

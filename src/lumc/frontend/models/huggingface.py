@@ -12,7 +12,7 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Scope
 from lumc.frontend.api.weights import open_checkpoint, read_json
-from lumc.frontend.models import bert, gpt2, llama
+from lumc.frontend.models import bert, gemma, gpt2, llama
 from lumc.frontend.models.config import Checkpoint, Config
 from lumc.frontend.models.heads import Encoded, architecture, head_of, left_out, stored_names
 from lumc.frontend.models.sentence import sentence_embedding
@@ -23,6 +23,8 @@ FAMILIES: dict[str, Family] = {
     "bert": bert.bert,
     "camembert": bert.roberta,
     "distilbert": bert.distilbert,
+    "gemma2": gemma.gemma2,
+    "gemma3_text": gemma.gemma3,
     "gpt2": gpt2.gpt2,
     "llama": llama.llama,
     "mistral": llama.mistral,

@@ -13,6 +13,7 @@ import pytest
 from checkpoints import Array, random_weights, write_folder
 from commands import Lumc
 from gguf_files import Tensor, gguf, tensor
+from lumc import load
 from lumc.command.judge import stored
 from lumc.disk.blocks import dequantised
 from lumc.disk.gguf import BLOCKS, read_gguf
@@ -71,6 +72,12 @@ THEIRS = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
+GEMMAS = {
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_attention_layernorm": "post_attention_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+TYPES = {"gemma3": "gemma3_text"}  # where the one of a folder has another name
 
 
 def shapes(
@@ -87,7 +94,9 @@ def shapes(
         if kind == "phi3":
             of, rows = {"self_attn.qkv_proj": (q + 2 * k, d)}, {"mlp.gate_up_proj": (2 * inner, d)}
         norms = {"input_layernorm": (d,), "post_attention_layernorm": (d,)}
-        if kind == "qwen3":
+        if "gemma" in kind:
+            norms |= {"pre_feedforward_layernorm": (d,), "post_feedforward_layernorm": (d,)}
+        if kind in ("qwen3", "gemma3"):
             norms |= {"self_attn.q_norm": (HEAD,), "self_attn.k_norm": (HEAD,)}
         last = {"self_attn.o_proj": (d, q), "mlp.down_proj": (d, inner)}
         at = f"model.layers.{i}."
@@ -103,13 +112,14 @@ def paired(rows: Array, heads: int) -> Array:
     return halves.swapaxes(1, 2).reshape(rows.shape)
 
 
-def named(key: str) -> str:
+def named(key: str, kind: str = "llama") -> str:
     outer = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
     stem, end = key.rsplit(".", 1)
     if stem in outer:
         return f"{outer[stem]}.{end}"
     _, _, layer, part = stem.split(".", 3)
-    return f"blk.{layer}.{THEIRS[part]}.{end}"
+    theirs = THEIRS | GEMMAS if "gemma" in kind else THEIRS
+    return f"blk.{layer}.{theirs[part]}.{end}"
 
 
 def converted(weights: Mapping[str, Array], kind: str) -> dict[str, Array]:
@@ -119,7 +129,9 @@ def converted(weights: Mapping[str, Array], kind: str) -> dict[str, Array]:
             value = paired(value, HEADS)
         if kind == "llama" and "k_proj" in key:
             value = paired(value, SHARED)
-        out[named(key)] = value
+        if "gemma" in kind and "norm" in key:
+            value = value + np.float32(1)  # as they are used
+        out[named(key, kind)] = value
     return out
 
 
@@ -154,14 +166,46 @@ def both(folder: Path, kind: str, config: Mapping[str, Any], said: Mapping[str, 
     if not config.get("tie_word_embeddings", True):
         weights["lm_head.weight"] = random_weights({"w": (WORDS, D)})["w"]
     file = write(folder / "m.gguf", kind, floats(converted(weights, kind)), said)
-    hf = write_folder(folder / "hf", {**CONFIG, "model_type": kind, **config}, weights)
+    of_folder = {**CONFIG, "model_type": TYPES.get(kind, kind), **config}
+    hf = write_folder(folder / "hf", of_folder, weights)
     return close(outputs(import_gguf(file)), outputs(import_folder(hf)))
+
+
+OWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "gemma2": (
+        {
+            "query_pre_attn_scalar": HEAD,
+            "attn_logit_softcapping": 4.0,
+            "final_logit_softcapping": 2.0,
+            "sliding_window": 3,
+        },
+        {
+            "attn_logit_softcapping": 4.0,
+            "final_logit_softcapping": 2.0,
+            "attention.sliding_window": 3,
+        },
+    ),
+    "gemma3": (
+        {
+            "query_pre_attn_scalar": HEAD,
+            "sliding_window": 3,
+            "rope_local_base_freq": 64.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        {
+            "attention.sliding_window": 3,
+            "rope.freq_base_swa": 64.0,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        },
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_file_is_the_folder_that_it_was_made_of(tmp_path: Path, kind: str) -> None:
-    assert kind in FAMILIES
-    assert both(tmp_path, kind, {}, {})
+    assert TYPES.get(kind, kind) in FAMILIES
+    assert both(tmp_path, kind, *OWN.get(kind, ({}, {})))
 
 
 def test_a_head_of_its_own_and_unnamed_keys(tmp_path: Path) -> None:
@@ -235,7 +279,8 @@ def quantised(shape: tuple[int, ...], layout: str) -> Tensor:
     blocks = LAYOUTS[layout]
     rows = RNG.integers(0, 256, (*shape[:-1], shape[-1] // blocks.elements, blocks.nbytes), "u1")
     sized = RNG.uniform(0.001, 0.004, (*rows.shape[:-1], 1)).astype("<f2").view("u1")
-    starts = [208] if layout == "q6_k" else [0, 2] if "mins" in blocks.parts else [0]
+    ends = {"q2_k": [80, 82], "q3_k": [108], "q6_k": [208]}
+    starts = ends.get(layout, [0, 2] if "mins" in blocks.parts else [0])
     for at in starts:
         rows[..., at : at + 2] = sized
     kind = next(k for k, v in BLOCKS.items() if v == layout)
@@ -348,8 +393,8 @@ def test_tensors_that_mean_something_else_are_refused(tmp_path: Path, extra: Any
 
 def test_types_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     tensors = floats(converted(random_weights(shapes("llama")), "llama"))
-    tensors["blk.0.ffn_gate.weight"] = Tensor((INNER, D), b"", 20)
-    with pytest.raises(LumcError, match="type 20 of ggml") as e:
+    tensors["blk.0.ffn_gate.weight"] = Tensor((INNER, D), b"", 19)
+    with pytest.raises(LumcError, match="type 19 of ggml") as e:
         import_gguf(write(tmp_path / "m.gguf", "llama", tensors))
     assert e.value.code == "E0325"
 
@@ -375,19 +420,60 @@ def real() -> Path:
     return path
 
 
+def network_of(path: Path) -> Any:
+    """The model of transformers with the values that the package of ggml gives."""
+    gguf_, torch = pytest.importorskip("gguf"), pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    file = gguf_.GGUFReader(path)
+    said = {k.removeprefix("llama."): f.contents() for k, f in file.fields.items()}
+    heads, shared = said["attention.head_count"], said["attention.head_count_kv"]
+    config = transformers.LlamaConfig(
+        hidden_size=said["embedding_length"],
+        intermediate_size=said["feed_forward_length"],
+        num_hidden_layers=said["block_count"],
+        num_attention_heads=heads,
+        num_key_value_heads=shared,
+        vocab_size=said["vocab_size"],
+        max_position_embeddings=said["context_length"],
+        rms_norm_eps=said["attention.layer_norm_rms_epsilon"],
+        rope_parameters={"rope_type": "default", "rope_theta": said["rope.freq_base"]},
+        tie_word_embeddings=True,
+        attn_implementation="eager",
+    )
+    names = {v: f"layers.{{}}.{k}" for k, v in THEIRS.items() if "_up" not in k} | {
+        "ffn_up": "layers.{}.mlp.up_proj", "token_embd": "embed_tokens", "output_norm": "norm"
+    }  # fmt: skip
+    weights = {}
+    for t in file.tensors:
+        value = gguf_.dequantize(t.data, t.tensor_type)
+        *layer, part, end = t.name.removeprefix("blk.").split(".")
+        if part in ("attn_q", "attn_k"):
+            n = heads if part == "attn_q" else shared
+            value = value.reshape(n, -1, 2, value.shape[-1]).swapaxes(1, 2).reshape(value.shape)
+        key = f"model.{names[part].format(*layer)}.{end}"
+        weights[key] = torch.from_numpy(np.array(value, np.float32))
+    network = transformers.LlamaForCausalLM(config).eval()
+    missing, unexpected = network.load_state_dict(weights, strict=False)
+    assert missing == ["lm_head.weight"] and not unexpected
+    network.tie_weights()
+    return network
+
+
 @pytest.mark.deep
 @pytest.mark.timeout(1200)
-def test_smollm2_is_what_transformers_makes_of_its_values(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    pytest.importorskip("gguf")
-    path = real()
-    kind = transformers.AutoModelForCausalLM
-    network = kind.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+def test_smollm2_is_what_transformers_makes_of_its_values(tmp_path: Path, lumc: Lumc) -> None:
+    """By the oracle, and compiled."""
+    path, torch = real(), pytest.importorskip("torch")
     ids = np.array([[1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308]])
     with torch.inference_mode():
-        want = network(torch.from_numpy(ids)).logits.numpy()
-    model = import_gguf(path)
-    graph = bind_dims(model.graph(), {"b": 1, "s": ids.shape[1]})
+        want = network_of(path)(torch.from_numpy(ids)).logits.numpy()
+    model, dims = import_gguf(path), {"b": 1, "s": ids.shape[1]}
+    graph = bind_dims(model.graph(), dims)
     got = evaluate(graph, "main", {"input_ids": ids}, model.read_weight)[0]["logits"]
     assert np.linalg.norm(got - want) <= 1e-5 * np.linalg.norm(want)
+    lumc("compile", path, "--dim", "b=1", "--dim", "s=12", "--estimate", "-o", "m.lb")
+    made = load(tmp_path / "m.lb")(input_ids=ids)["logits"]
+    assert np.linalg.norm(made - want) <= 1e-5 * np.linalg.norm(want)
+    assert np.array_equal(made.argmax(-1), want.argmax(-1))
+    stored_bytes = sum(f.stat().st_size for f in (tmp_path / "m.lb").rglob("*") if f.is_file())
+    assert stored_bytes < 155e6  # of 538 in f32
