@@ -48,6 +48,7 @@ from lumc.profile.records import NAME, Records, Setting, compact, read_lines
 from lumc.schedule.first import first_schedules
 from lumc.search import search
 from lumc.search.saturate import Limits
+from lumc.tokenizer.encoding import encoding
 
 SECONDS, MEGABYTES = 2.0, 256
 REFUSALS = (Exit.USAGE, Exit.UNSUPPORTED, Exit.CORRUPT, Exit.BUDGET, Exit.TOOLCHAIN)
@@ -334,7 +335,68 @@ def ggufs(folder: Path) -> Kind:
     def read(data: bytes) -> object:
         path.write_bytes(data)
         model = import_gguf(path)
-        return [np.asarray(model.read_weight(w)).sum() for w in model.graph().weights]
+        return [model.read_weight(w).tobytes() for w in model.graph().weights]
+
+    return Kind(make, read)
+
+
+def vocabularies(folder: Path) -> Kind:
+    """Both models of tokens, with numbers that are a little wrong."""
+    words = [
+        "<s>",
+        "</s>",
+        "▁",
+        "a",
+        "b",
+        "ab",
+        "▁ab",
+        "Ġ",
+        "Ġab",
+        *(f"<0x{i:02X}>" for i in range(9)),
+    ]
+    kinds = [3, 3, *[1] * 7, *[6] * 9]
+    shared = {"tokens": (8, words), "token_type": (5, kinds), "bos_token_id": 0, "eos_token_id": 1}
+    good: list[dict[str, Any]] = [
+        {"model": "gpt2", "pre": "qwen2", "merges": (8, ["a b", "Ġ ab"]), **shared},
+        {"model": "llama", "scores": (6, [float(-i) for i in range(len(words))]), **shared},
+    ]
+    path = folder / "v.gguf"
+
+    def stored(value: Any) -> Any:
+        return gguf_files.Array(*value) if isinstance(value, tuple) else value
+
+    def make(draw: random.Random) -> bytes:
+        fields = dict(draw.choice(good))
+        key = draw.choice(sorted(fields))
+        value = fields[key]
+        if isinstance(value, tuple):
+            kind, items = value
+            items = list(items)
+            for _ in range(draw.choice((1, 1, 3))):
+                at, other = draw.randrange(len(items)), draw.choice(items)
+                match draw.randrange(4):
+                    case 0:
+                        items[at] = other
+                    case 1:
+                        items[at] = other * draw.choice((2, 0, 40)) if kind == 8 else -other
+                    case 2:
+                        items[at] = items[at][1:] + " x" if kind == 8 else other * 7
+                    case 3 if len(items) > 1:
+                        del items[at]
+            fields[key] = kind, items
+        else:
+            fields[key] = draw.choice((0, 1, 5, 1 << 31, "", "llama", "gpt2", "smollm", True, 0.5))
+        if draw.random() < 0.2:
+            del fields[draw.choice(sorted(fields))]
+        named = {f"tokenizer.ggml.{k}": stored(v) for k, v in fields.items()}
+        whole = gguf_files.gguf(named)
+        return damaged(whole, draw) if draw.random() < 0.3 else whole
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        made = encoding(path)
+        ids = [made.encode(text, special=True) for text in ("ab a b", "", "<s>é\n", " ab\x00")]
+        return [made.decode(i) for i in ids]
 
     return Kind(make, read)
 
@@ -443,6 +505,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
         ("manifest", "plan", "zip"): lambda: bundles(folder),
         ("safetensors",): lambda: iter([("safetensors", safetensors(folder))]),
         ("gguf",): lambda: iter([("gguf", ggufs(folder))]),
+        ("vocabulary",): lambda: iter([("vocabulary", vocabularies(folder))]),
         ("npy", "npz"): lambda: arrays(folder),
         ("records",): lambda: iter([("records", records(folder))]),
         ("config",): lambda: iter([("config", configs(folder))]),
@@ -457,7 +520,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
 
 KINDS = (
     *("lg", "ls", "lp", "lk", "manifest", "plan", "zip", "safetensors", "records"),
-    *("npy", "npz", "config", "gguf", "onnx", "messages"),
+    *("npy", "npz", "config", "gguf", "vocabulary", "onnx", "messages"),
 )
 
 
