@@ -24,7 +24,7 @@ from lumc.disk.blocks import part_of
 from lumc.disk.gguf import is_gguf, read_gguf
 from lumc.disk.stored import Stored, unusable
 from lumc.errors import LumcError
-from lumc.graph.derive import LAYOUTS
+from lumc.graph.derive import LAYOUTS, WORDS
 from lumc.graph.graph import Derivation, Graph, Node, WeightFile, fail
 from lumc.graph.ops import DType, from_bf16, to_bf16
 
@@ -131,12 +131,18 @@ def source_shape(node: Node, how: Derivation) -> tuple[int, ...]:
     shape = list(node.sizes)
     if how.part == "scales":
         shape[how.axis] *= how.block
+    elif how.part in WORDS:
+        shape[how.axis] //= how.block
     return tuple(shape)
 
 
 def derive(node: Node, how: Derivation, stored: Array) -> Array:
     """The values of a weight (bf16: bits) from the tensor in the file; E0101 for inf and NaN in
     what is quantised. Values beyond the range of f16 become inf, as in numpy."""
+    if how.part in WORDS:
+        shifts = np.array(WORDS[how.part], np.uint32) * 4
+        numbers = stored.view(np.uint32)[..., None] >> shifts & 15
+        return np.moveaxis(numbers, -1, how.axis + 1).reshape(node.sizes).astype(np.uint8)
     values = from_bf16(stored) if how.dtype is DType.BF16 else stored
     if not how.part:
         with np.errstate(over="ignore"):

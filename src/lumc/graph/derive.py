@@ -2,7 +2,8 @@
 
 Of a tensor of floats, quantised weights are two tensors: in blocks of consecutive elements along an
 axis, ``scale = max |w| / 127`` in f32 and ``level = round(w / scale)`` in i8, ties to even. A block
-of zeros has scale 0. Of a tensor that is quantised in its file they are the parts of its layout.
+of zeros has scale 0. Of a tensor that is quantised in its file they are the parts of its layout, or
+the numbers of 4 bits in its words.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from dataclasses import dataclass
 from lumc.graph.graph import Derivation, Node, fail
 from lumc.graph.ops import DType
 
-PARTS = {"levels": DType.I8, "scales": DType.F32}
+WORDS = {  # of 8 numbers along an axis: which 4 bits each of them has
+    "nibbles": (0, 1, 2, 3, 4, 5, 6, 7),
+    "interleaved": (0, 4, 1, 5, 2, 6, 3, 7),
+}
+PARTS = {"levels": DType.I8, "scales": DType.F32} | dict.fromkeys(WORDS, DType.U8)
 
 
 @dataclass(frozen=True)
@@ -66,9 +71,12 @@ LAYOUTS = {
 
 def check_derivation(node: Node, how: Derivation) -> None:
     """Check dtypes, axis and block of a weight that is made so; raises E0101."""
+    words = how.part in WORDS
     if how.layout:
         _check_part(node, how)
-    elif not how.dtype.is_float:
+    elif words and (how.dtype is not DType.I32 or how.block != 8):
+        fail(node, f"made from {how.dtype} by {how.block}, where words are i32 by 8")
+    elif not words and not how.dtype.is_float:
         fail(node, f"made from {how.dtype}, which is no float")
     elif how.part:
         rank, kind = len(node.shape), PARTS[how.part]
@@ -77,7 +85,7 @@ def check_derivation(node: Node, how: Derivation) -> None:
         if not 0 <= how.axis < rank or how.block < 1:
             fail(node, f"blocks of {how.block} along axis {how.axis} of {rank}")
         size = node.shape[how.axis]
-        if how.part == "levels" and isinstance(size, int) and size % how.block:
+        if how.part != "scales" and isinstance(size, int) and size % how.block:
             fail(node, f"blocks of {how.block} do not fill axis {how.axis} of extent {size}")
     elif not node.dtype.is_float or node.dtype is how.dtype:
         fail(node, f"made from {how.dtype}, declared {node.dtype}")

@@ -34,7 +34,8 @@ class WeightFile:
 class Derivation:
     """How a weight is made from the tensor in its file when it is read: rounded to the weight's
     dtype, or one ``part`` (levels, scales) of symmetric int8 blocks of ``block`` elements along an
-    axis. With a ``layout``, the tensor is quantised in its file, and this is one part of it."""
+    axis, or numbers of 4 bits, ``block`` of them in a word. With a ``layout``, the tensor is
+    quantised in its file, and this is one part of it."""
 
     dtype: DType  # of the tensor in the file; with a layout: of the weight
     part: str = ""

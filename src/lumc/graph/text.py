@@ -209,7 +209,7 @@ class _Parser(Lines):
         known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how)
 
     def derivation(self, own: DType) -> Derivation:
-        """``DTYPE [levels AXIS by N | scales AXIS by N]`` or ``LAYOUT PART``"""
+        """``DTYPE [PART AXIS by N]`` or ``LAYOUT PART``"""
         if layout := next((n for n in LAYOUTS if self.accept(n)), ""):
             return Derivation(own, self.name(), layout=layout)
         dtype = self.dtype()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from lumc.errors import Exit, LumcError
 from lumc.tokenizer.splits import SPLITS, Split
 from lumc.tokenizer.vocabulary import CONTROL, UNKNOWN, USER, Vocabulary, refuse, vocabulary
 
+BROKEN = "\ufffd"  # what stands for a part of a letter
 SPACE = "\u2581"  # what a token of the model llama has for a space
 
 
@@ -37,6 +38,20 @@ class Encoding:
     def decode(self, ids: Sequence[int], special: bool = False) -> str:
         """The text of ids, with control tokens if they are ``special``."""
         return str(self.inner.decode(list(ids), skip_special_tokens=not special))
+
+    def stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """The text of ids as it becomes known: a letter may take several of them."""
+        held, done = list[int](), 0  # ids that the next text depends on, letters of theirs given
+        for i in ids:
+            held.append(i)
+            text = self.decode(held)
+            if text.endswith(BROKEN):
+                continue
+            yield text[done:]
+            last, done = self.decode(held[-1:]), len(text)
+            if last and BROKEN not in last:
+                held, done = held[-1:], len(last)
+        yield self.decode(held)[done:]
 
 
 def encoding(path: str | Path) -> Encoding:

@@ -19,7 +19,7 @@ from tokenizers.trainers import BpeTrainer  # noqa: E402
 
 from gguf_files import Array, gguf  # noqa: E402
 from lumc.errors import Exit, LumcError  # noqa: E402
-from lumc.tokenizer.encoding import encoding  # noqa: E402
+from lumc.tokenizer.encoding import BROKEN, encoding  # noqa: E402
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and it's 12,345 times as quick as you'd think.",
@@ -159,6 +159,24 @@ def test_pieces_are_those_of_the_best_score(tmp_path: Path) -> None:
         want = greedy(fields, text)
         assert ours.encode(text) == [1, *want] and ours.encode(text, whole=False) == want
         assert ours.decode(want) == text
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
+def test_texts_are_streamed(tmp_path: Path, model: str) -> None:
+    """Letters come whole, as soon as they are known, and nothing comes twice."""
+    fields = pieces() if model == "llama" else pairs(trained("smollm"), "smollm")
+    ours = encoding(written(tmp_path / "m.gguf", fields))
+    broken = "a\ufffd\ufffdb 🚀"
+    for text in (*CORPUS, *ODD, *drawn(60), broken, "🚀🚀🚀 中中"):
+        ids = ours.encode(text)
+        given = list(ours.stream(ids))
+        assert "".join(given) == ours.decode(ids), text
+        assert BROKEN in text or not any(BROKEN in g for g in given)
+    text = "the quick 🚀 dog"
+    late = [i for i, g in enumerate(ours.stream(ours.encode(text, whole=False))) if g]
+    assert len(late) > 4 and next(iter(ours.stream(ours.encode("the", whole=False))))
+    cut = ours.encode("é")[:-1]  # that ends within a letter
+    assert "".join(ours.stream(cut)) == ours.decode(cut)
 
 
 def test_flags_of_the_file_count(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import ACTIVATIONS, Scope
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.models.blocks import read_where_it_lies, unpaired
+from lumc.frontend.models.words import Words
 from lumc.graph.derive import LAYOUTS
 from lumc.graph.graph import WeightFile
 
@@ -104,6 +105,7 @@ class Checkpoint:
     tensors: dict[str, tuple[WeightFile, Stored]]
     config: str = "config.json"  # what says which tensors there are
     paired: Mapping[str, int] = field(default_factory=dict)  # heads of those stored in ``pairs``
+    words: Words | None = None  # how weights of 4 bits lie in words, if there are any
     made: dict[str, Tensor] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -113,6 +115,9 @@ class Checkpoint:
         if len(self.problems) >= MAX_PROBLEMS:
             raise self.misfit()
         found = self._found(key)
+        stem = key.removesuffix(".weight")
+        if found is None and self.words and f"{stem}.qweight" in self.tensors:
+            return self.made.setdefault(key, self._of_words(self.words, model, stem, shape))
         if found is None:
             self.problems.append(f"{key} {list(shape)} is missing")
             return model.zeros(*shape)  # stands in, so that every problem is found
@@ -122,11 +127,22 @@ class Checkpoint:
         elif not (stored.layout in LAYOUTS or (stored.dtype and stored.dtype.is_float)):
             self.problems.append(f"{key} has a dtype that is not supported: {stored}")
         else:
-            plain = re.sub(r"[^A-Za-z0-9_.]|^(?=[^A-Za-z_])", "_", key)
-            made = read_where_it_lies(model, plain, file, stored)
+            made = read_where_it_lies(model, plain(key), file, stored)
             made = unpaired(made, self.paired[key]) if key in self.paired else made
             return self.made.setdefault(key, made)
         return model.zeros(*shape)
+
+    def _of_words(self, words: Words, model: Model, stem: str, shape: tuple[int, ...]) -> Tensor:
+        """A matrix of numbers of 4 bits; zeros where a tensor of it does not fit."""
+        wanted = words.tensors(shape)
+        for part, (kinds, fits) in wanted.items():
+            _, stored = self.tensors.get(f"{stem}.{part}", (None, None))
+            if stored is None or stored.dtype not in kinds or stored.shape != fits:
+                said = f"{stem}.{part} is {stored or 'missing'}"
+                self.problems.append(f"{said}, expected {kinds[0]}{list(fits)}")
+                return model.zeros(*shape)
+        found = {part: self.tensors[f"{stem}.{part}"] for part in wanted}
+        return words.matrix(model, plain(stem), found)
 
     def _found(self, key: str) -> tuple[WeightFile, Stored] | None:
         """Checkpoints converted from TensorFlow say gamma and beta."""
@@ -140,6 +156,11 @@ class Checkpoint:
         what = f"{many} tensors do not fit {self.config}: {'; '.join(shown)}"
         fix = f"take {self.config} and the weights from the same model"
         return LumcError("E0325", what, where=str(self.place), fix=fix, exit=Exit.UNSUPPORTED)
+
+
+def plain(key: str) -> str:
+    """The name of a tensor as one that a weight may have."""
+    return re.sub(r"[^A-Za-z0-9_.]|^(?=[^A-Za-z_])", "_", key)
 
 
 def below(w: Scope, name: str, known: str) -> Scope:

@@ -91,6 +91,9 @@ def import_gguf(path: str | Path) -> Model:
         what = f"general.architecture = {_brief(kind)!r} is not supported"
         fix = f"supported: {', '.join(ARCHITECTURES)}"
         raise LumcError("E0341", what, where=str(path), fix=fix, exit=Exit.UNSUPPORTED)
+    if (parts := file.fields.get("split.count", 1)) != 1:
+        fix = "make it one file: llama-gguf-split --merge"
+        raise _unsupported(file, "split.count", parts, fix)
     config = _config(file, kind)
     checkpoint = _checkpoint(file, kind, config)
     model = Model()
@@ -178,9 +181,9 @@ def _brief(value: object) -> object:
     return value if not isinstance(value, str) else value[:64]
 
 
-def _unsupported(file: Gguf, name: str, value: object) -> LumcError:
+def _unsupported(file: Gguf, name: str, value: object, fix: str = "") -> LumcError:
     what = f"{name} = {_brief(value)!r} is not supported"
-    return LumcError("E0341", what, where=str(file.path), exit=Exit.UNSUPPORTED)
+    return LumcError("E0341", what, where=str(file.path), fix=fix, exit=Exit.UNSUPPORTED)
 
 
 # ---- tensors
