@@ -9,6 +9,7 @@ import json
 import resource
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from lumc.errors import Exit, LumcError
@@ -129,4 +130,5 @@ def _sandbox() -> Any:
     )
     made.filters["tojson"] = as_json
     made.globals["raise_exception"] = complain
+    made.globals["strftime_now"] = datetime.now().strftime
     return made

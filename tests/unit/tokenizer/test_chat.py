@@ -36,6 +36,7 @@ TEMPLATES = {
     "json": "{{ messages | tojson }} {{ messages[0] | tojson(indent=2) }}",
     "spaces": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}\n"
     "  {% if ns.n is divisibleby 2 %}\n  {{ ns.n }}{{ m.content }}\n  {% endif %}\n{% endfor %}",
+    "today": "{{ strftime_now('%d %b %Y') }}",
     "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
     "{% endfor %}",
 }
