@@ -20,6 +20,7 @@ from lumc.graph.graph import WeightFile
 
 MAX_BATCH = 1024
 LARGEST = 1 << 24  # of any number in a config
+MAX_LAYERS = 1 << 12
 MAX_PROBLEMS, SHOWN = 200, 20  # tensors that do not fit: when to give up, how many to name
 
 
@@ -39,14 +40,17 @@ class Config:
     def error(self, what: str) -> LumcError:
         return LumcError("E0324", what, where=str(self.path), exit=Exit.UNSUPPORTED)
 
-    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
+    def integer(
+        self, name: str, default: int | None = None, least: int = 1, most: int = LARGEST
+    ) -> int:
         value = self.values.get(name)
         value = default if value is None else value
-        if type(value) is not int or not least <= value <= LARGEST:
-            raise self.error(
-                f"{self.shown(name, value)}; expected an integer in {least}..{LARGEST}"
-            )
+        if type(value) is not int or not least <= value <= most:
+            raise self.error(f"{self.shown(name, value)}; expected an integer in {least}..{most}")
         return value
+
+    def layers(self) -> int:
+        return self.integer("num_hidden_layers", most=MAX_LAYERS)
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self.values.get(name)

@@ -123,7 +123,7 @@ def _cap(config: Config, name: str, usual: float | None) -> float | None:
 
 def _kinds(config: Config, family: Family) -> list[str]:
     """Of every layer, whether it has a window."""
-    layers = config.integer("num_hidden_layers")
+    layers = config.layers()
     pattern = config.integer("sliding_window_pattern", family.pattern)
     kinds = config.values.get("layer_types")
     if kinds is None:

@@ -366,6 +366,7 @@ def test_parts_are_read_from_the_file_that_was_imported(tmp_path: Path) -> None:
     [
         ({"embedding_length": 0}, "E0324", "llama.embedding_length = 0"),
         ({"block_count": "two"}, "E0324", "llama.block_count = 'two'"),
+        ({"block_count": 1 << 23}, "E0324", "block_count = 8388608; expected"),  # took 0.7 GB
         ({"block_count": 1}, "E0342", "9 tensors are no part"),
         ({"block_count": 3}, "E0325", "9 tensors do not fit its metadata"),
         ({"attention.head_count": 3}, "E0324", "num_key_value_heads"),
