@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+import gguf_files
 from bundles import build, mlp
 from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from forging import GRAPH
@@ -33,6 +34,7 @@ from lumc.command.arrays import read_arrays
 from lumc.disk import artifact
 from lumc.disk.weights import read_header, read_tensor
 from lumc.errors import Exit, LumcError
+from lumc.frontend.models.gguf import import_gguf
 from lumc.frontend.models.huggingface import import_folder
 from lumc.frontend.onnx import import_onnx
 from lumc.graph.graph import Node
@@ -46,6 +48,7 @@ from lumc.profile.records import NAME, Records, Setting, compact, read_lines
 from lumc.schedule.first import first_schedules
 from lumc.search import search
 from lumc.search.saturate import Limits
+from lumc.tokenizer.encoding import encoding
 
 SECONDS, MEGABYTES = 2.0, 256
 REFUSALS = (Exit.USAGE, Exit.UNSUPPORTED, Exit.CORRUPT, Exit.BUDGET, Exit.TOOLCHAIN)
@@ -298,6 +301,106 @@ def npy(value: np.ndarray[Any, Any], version: tuple[int, int]) -> bytes:
     return out.getvalue()
 
 
+def ggufs(folder: Path) -> Kind:
+    """Whole models, so that what the metadata says is believed as far as it may be."""
+    d, inner, words = 32, 32, 8
+    fields = {
+        "general.architecture": "llama",
+        "general.alignment": 32,
+        **{f"llama.{k}": 1 for k in ("block_count", "attention.head_count")},
+        **{f"llama.{k}": d for k in ("embedding_length", "feed_forward_length")},
+        "llama.context_length": 16,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "tokenizer.ggml.tokens": gguf_files.Array(8, [f"w{i}" for i in range(words)]),
+        "tokenizer.ggml.scores": gguf_files.Array(6, [0.5] * words),
+    }
+    shapes = {"ffn_gate": (inner, d), "ffn_up": (inner, d), "ffn_down": (d, inner)}
+    shapes |= {f"attn_{n}": (d, d) for n in ("q", "k", "v", "output")}
+    tensors = {
+        "token_embd.weight": gguf_files.tensor(np.ones((words, d))),
+        "output_norm.weight": gguf_files.tensor(np.ones(d)),
+        **{f"blk.0.{n}.weight": gguf_files.tensor(np.ones(d)) for n in ("attn_norm", "ffn_norm")},
+    }
+    for name, shape in shapes.items():
+        raw = bytes(range(256)) * (shape[0] * 20 // 256) + bytes(shape[0] * 20 % 256)
+        tensors[f"blk.0.{name}.weight"] = gguf_files.Tensor(shape, raw, gguf_files.Q4_1)
+    whole, path = gguf_files.gguf(fields, tensors), folder / "m.gguf"
+    path.write_bytes(whole)
+    head = min(t.start for t in read_header(path).values())
+
+    def make(draw: random.Random) -> bytes:
+        changed = damaged(whole[:head], draw)
+        return changed + whole[head:] if draw.random() < 0.8 else damaged(whole, draw)
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        model = import_gguf(path)
+        return [model.read_weight(w).tobytes() for w in model.graph().weights]
+
+    return Kind(make, read)
+
+
+def vocabularies(folder: Path) -> Kind:
+    """Both models of tokens, with numbers that are a little wrong."""
+    words = [
+        "<s>",
+        "</s>",
+        "▁",
+        "a",
+        "b",
+        "ab",
+        "▁ab",
+        "Ġ",
+        "Ġab",
+        *(f"<0x{i:02X}>" for i in range(9)),
+    ]
+    kinds = [3, 3, *[1] * 7, *[6] * 9]
+    shared = {"tokens": (8, words), "token_type": (5, kinds), "bos_token_id": 0, "eos_token_id": 1}
+    good: list[dict[str, Any]] = [
+        {"model": "gpt2", "pre": "qwen2", "merges": (8, ["a b", "Ġ ab"]), **shared},
+        {"model": "llama", "scores": (6, [float(-i) for i in range(len(words))]), **shared},
+    ]
+    path = folder / "v.gguf"
+
+    def stored(value: Any) -> Any:
+        return gguf_files.Array(*value) if isinstance(value, tuple) else value
+
+    def make(draw: random.Random) -> bytes:
+        fields = dict(draw.choice(good))
+        key = draw.choice(sorted(fields))
+        value = fields[key]
+        if isinstance(value, tuple):
+            kind, items = value
+            items = list(items)
+            for _ in range(draw.choice((1, 1, 3))):
+                at, other = draw.randrange(len(items)), draw.choice(items)
+                match draw.randrange(4):
+                    case 0:
+                        items[at] = other
+                    case 1:
+                        items[at] = other * draw.choice((2, 0, 40)) if kind == 8 else -other
+                    case 2:
+                        items[at] = items[at][1:] + " x" if kind == 8 else other * 7
+                    case 3 if len(items) > 1:
+                        del items[at]
+            fields[key] = kind, items
+        else:
+            fields[key] = draw.choice((0, 1, 5, 1 << 31, "", "llama", "gpt2", "smollm", True, 0.5))
+        if draw.random() < 0.2:
+            del fields[draw.choice(sorted(fields))]
+        named = {f"tokenizer.ggml.{k}": stored(v) for k, v in fields.items()}
+        whole = gguf_files.gguf(named)
+        return damaged(whole, draw) if draw.random() < 0.3 else whole
+
+    def read(data: bytes) -> object:
+        path.write_bytes(data)
+        made = encoding(path)
+        ids = [made.encode(text, special=True) for text in ("ab a b", "", "<s>é\n", " ab\x00")]
+        return [made.decode(i) for i in ids]
+
+    return Kind(make, read)
+
+
 # ---- records
 
 
@@ -401,6 +504,8 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
         ("ls", "lp", "lk"): envelopes,
         ("manifest", "plan", "zip"): lambda: bundles(folder),
         ("safetensors",): lambda: iter([("safetensors", safetensors(folder))]),
+        ("gguf",): lambda: iter([("gguf", ggufs(folder))]),
+        ("vocabulary",): lambda: iter([("vocabulary", vocabularies(folder))]),
         ("npy", "npz"): lambda: arrays(folder),
         ("records",): lambda: iter([("records", records(folder))]),
         ("config",): lambda: iter([("config", configs(folder))]),
@@ -415,7 +520,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
 
 KINDS = (
     *("lg", "ls", "lp", "lk", "manifest", "plan", "zip", "safetensors", "records"),
-    *("npy", "npz", "config", "onnx", "messages"),
+    *("npy", "npz", "config", "gguf", "vocabulary", "onnx", "messages"),
 )
 
 

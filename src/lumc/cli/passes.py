@@ -51,9 +51,9 @@ def import_(
 ) -> None:
     """Lower a model to the twelve primitives: a .lg graph.
 
-    SOURCE is a Hugging Face folder (config.json + safetensors), an ONNX file, or a Python script
-    whose FUNCTION returns a lumc Model (the script is run: use only code you trust). Weights are
-    referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
+    SOURCE is a Hugging Face folder (config.json + safetensors), an ONNX or GGUF file, or a Python
+    script whose FUNCTION returns a lumc Model (the script is run: use only code you trust). Weights
+    are referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
     are read.
     """
     from lumc.command import passes

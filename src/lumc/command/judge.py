@@ -76,9 +76,9 @@ def allowed(
 
 def stored(graph: Graph, entry: str, of_source: bool) -> list[DType]:
     """What values on the way are rounded to; weights are rounded against the source only, which
-    has them in f32."""
+    has them in f32, if they are not as they lie in their file."""
     floats = [n.dtype for n in (*graph.entry(entry).nodes, *graph.states) if n.dtype.is_float]
-    return floats + [w.dtype for w in graph.weights if w.how and of_source]
+    return floats + [w.dtype for w in graph.weights if w.how and not w.how.layout and of_source]
 
 
 def cut_off(graph: Graph, entry: str) -> float:

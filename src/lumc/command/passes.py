@@ -69,7 +69,6 @@ FOREIGN = {
     **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.onnx.export"),
     **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "convert it to ONNX: tf2onnx"),
     ".safetensors": "name the folder with its config.json",
-    ".gguf": "name the Hugging Face folder that it was made from",
     ".py": "name a function of it that returns a Model: script.py:function",
 }
 
@@ -88,6 +87,10 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
         from lumc.frontend.onnx import import_onnx
 
         return import_onnx(path, dims=dims)
+    if path.suffix == ".gguf":
+        from lumc.frontend.models.gguf import import_gguf
+
+        return import_gguf(path)
     if ".py:" in source:
         from lumc.frontend.script import import_script
 
@@ -99,7 +102,8 @@ def open_model(source: str, dims: Mapping[str, int]) -> Any:
             if kind := artifact.kind_of(f.read(4096).decode(errors="replace")):
                 raise artifact.unexpected("model", kind, source)
     what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
-    fix = FOREIGN.get(path.suffix, "a folder with config.json, a .onnx file, or script.py:function")
+    usual = "a folder with config.json, a .gguf or .onnx file, or script.py:function"
+    fix = FOREIGN.get(path.suffix, usual)
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 

@@ -1,4 +1,4 @@
-"""Weights: tensors in safetensors files, read where they lie and only if nothing has changed.
+"""Weights: tensors in safetensors and GGUF files, read where they lie, if nothing has changed.
 
 A reference holds the size and the sha256 of the file (as ``sha256sum`` prints it; format:
 https://github.com/huggingface/safetensors), so other values are another model, and a graph cannot
@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
@@ -20,7 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lumc.errors import Exit, LumcError
+from lumc.disk.blocks import part_of
+from lumc.disk.gguf import is_gguf, read_gguf
+from lumc.disk.stored import Stored, unusable
+from lumc.errors import LumcError
+from lumc.graph.derive import LAYOUTS, WORDS
 from lumc.graph.graph import Derivation, Graph, Node, WeightFile, fail
 from lumc.graph.ops import DType, from_bf16, to_bf16
 
@@ -30,23 +34,12 @@ LARGEST = 127  # of the levels of quantised weights
 SAFETENSORS = {d.value.upper(): d for d in DType}
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A tensor in a file: what it is and where its bytes lie."""
-
-    key: str
-    dtype: DType | None  # None: not one of lumc's
-    shape: tuple[int, ...]
-    start: int  # of its bytes in the file
-    end: int
-
-
 def weight_file(path: Path, base: Path) -> WeightFile:
     """A reference to a file, relative to ``base`` when it lies beside or below it."""
     full, base = path.resolve(), base.resolve()
     name = full.relative_to(base).as_posix() if full.is_relative_to(base) else str(full)
-    size, _ = _open(full)
-    return WeightFile(name, size, sha256_of(full))
+    read_header(full)
+    return WeightFile(name, full.stat().st_size, sha256_of(full))
 
 
 def sha256_of(path: Path) -> str:
@@ -57,7 +50,7 @@ def sha256_of(path: Path) -> str:
             path.resolve(), (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
         )
     except OSError as e:
-        raise _unusable("E0503", f"cannot read the weights: {e}", path) from None
+        raise unusable("E0503", f"cannot read the weights: {e}", path) from None
 
 
 @lru_cache(maxsize=1 << 10)
@@ -67,8 +60,8 @@ def _hashed(path: Path, _: tuple[int, ...]) -> str:
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """The tensors of a file by name, each inside the file; E0503 or E0504 when damaged."""
-    return _parse(path, *_open(path))
+    """The tensors of a file by name, each inside the file; E0340, E0503, E0504 when damaged."""
+    return dict(read_gguf(path).tensors) if is_gguf(path) else _parse(path, *_open(path))
 
 
 def read_weight(node: Node, base: Path) -> Array:
@@ -76,21 +69,29 @@ def read_weight(node: Node, base: Path) -> Array:
 
     Raises E0503 for a missing or changed file, E0504 for a damaged one or another tensor.
     """
-    if node.how:
-        shape = source_shape(node, node.how)
-        original = replace(node, dtype=node.how.dtype, shape=shape, how=None)
-        return derive(node, node.how, read_weight(original, base))
+    path, how = _unchanged(node, base), node.how
+    if how is None:
+        return read_tensor(node, path)
+    if how.layout:
+        return _read_part(node, how, path)
+    original = replace(node, dtype=how.dtype, shape=source_shape(node, how), how=None)
+    return derive(node, how, read_tensor(original, path))
+
+
+def _unchanged(node: Node, base: Path) -> Path:
+    """The file of a weight, which is the one that was imported; E0503."""
     file = node.file
     if file is None:
-        raise _unusable("E0503", f"weight '{node.name}' is in no file", "")
+        raise unusable("E0503", f"weight '{node.name}' is in no file", "")
     if not Path(file.path).is_absolute() and ".." in Path(file.path).parts:
         what = f"weight '{node.name}': a relative path may not leave the folder of the graph"
-        raise _unusable("E0503", what, file.path)
+        raise unusable("E0503", what, file.path)
     path = base / file.path
-    if _open(path)[0] != file.size or sha256_of(path) != file.sha256:
+    size = path.stat().st_size if is_gguf(path) else _open(path)[0]
+    if size != file.size or sha256_of(path) != file.sha256:
         what = f"weight '{node.name}': the file is not the one that was imported"
-        raise _unusable("E0503", what, path)
-    return read_tensor(node, path)
+        raise unusable("E0503", what, path)
+    return path
 
 
 def read_tensor(node: Node, path: Path) -> Array:
@@ -98,22 +99,25 @@ def read_tensor(node: Node, path: Path) -> Array:
     read-only. Raises E0503, E0504."""
     stored = read_header(path).get(node.key)
     if stored is None or stored.dtype is not node.dtype or stored.shape != node.shape:
-        found = f"is {stored.dtype}{list(stored.shape)}" if stored else "does not exist"
-        want = f"weight '{node.name}' is {node.dtype}{list(node.shape)}"
-        raise _unusable("E0504", f"tensor '{node.key}' {found}, {want}", path)
+        raise _another(node, stored, f"{node.dtype}{list(node.shape)}", path)
     if 0 in stored.shape:
         return np.zeros(stored.shape, node.dtype.numpy)
     raw = np.dtype(np.uint8) if node.dtype is DType.BOOL else node.dtype.numpy
     data = np.memmap(path, raw, "r", stored.start, stored.shape)
     if node.dtype is DType.BOOL and data.max() > 1:
-        raise _unusable("E0504", f"tensor '{node.key}' has a bool that is neither 0 nor 1", path)
+        raise unusable("E0504", f"tensor '{node.key}' has a bool that is neither 0 nor 1", path)
     return (data if data.flags.aligned else data.copy()).view(node.dtype.numpy)
+
+
+def _another(node: Node, stored: Stored | None, want: str, path: Path) -> LumcError:
+    found = f"is {stored}" if stored else "does not exist"
+    return unusable("E0504", f"tensor '{node.key}' {found}, weight '{node.name}' is {want}", path)
 
 
 def overflowing(graph: Graph, base: Path) -> Iterator[tuple[str, int]]:
     """The weights that are rounded to f16 and how many of their values become infinite."""
     for w in graph.weights:
-        if w.how and w.dtype is DType.F16:
+        if w.how and not w.how.layout and w.dtype is DType.F16:
             count = int(np.isinf(read_weight(w, base)).sum())
             if count:
                 yield w.name, count
@@ -127,12 +131,18 @@ def source_shape(node: Node, how: Derivation) -> tuple[int, ...]:
     shape = list(node.sizes)
     if how.part == "scales":
         shape[how.axis] *= how.block
+    elif how.part in WORDS:
+        shape[how.axis] //= how.block
     return tuple(shape)
 
 
 def derive(node: Node, how: Derivation, stored: Array) -> Array:
     """The values of a weight (bf16: bits) from the tensor in the file; E0101 for inf and NaN in
     what is quantised. Values beyond the range of f16 become inf, as in numpy."""
+    if how.part in WORDS:
+        shifts = np.array(WORDS[how.part], np.uint32) * 4
+        numbers = stored.view(np.uint32)[..., None] >> shifts & 15
+        return np.moveaxis(numbers, -1, how.axis + 1).reshape(node.sizes).astype(np.uint8)
     values = from_bf16(stored) if how.dtype is DType.BF16 else stored
     if not how.part:
         with np.errstate(over="ignore"):
@@ -149,6 +159,20 @@ def derive(node: Node, how: Derivation, stored: Array) -> Array:
     return levels.clip(-LARGEST, LARGEST).astype(np.int8).reshape(values.shape)
 
 
+def _read_part(node: Node, how: Derivation, path: Path) -> Array:
+    """A part of a tensor that is quantised in its file."""
+    layout, stored = LAYOUTS[how.layout], read_header(path).get(node.key)
+    *rows, n = node.sizes
+    shape = *rows, n * layout.parts[how.part].each
+    if stored is None or stored.layout != how.layout or stored.shape != shape:
+        raise _another(node, stored, f"the {how.part} of {how.layout}{list(shape)}", path)
+    width = shape[-1] // layout.elements * layout.nbytes
+    data = np.memmap(path, np.uint8, "r", stored.start, (*rows, width))
+    made = part_of(how.layout, how.part, data)
+    made.flags.writeable = False
+    return made
+
+
 # ---- the file
 
 
@@ -157,16 +181,16 @@ def _open(path: Path) -> tuple[int, bytes]:
     try:
         stat = path.stat()
         if not S_ISREG(stat.st_mode):
-            raise _unusable("E0504", "not a safetensors file", path)
+            raise unusable("E0504", "not a safetensors file", path)
         with path.open("rb") as f:
             length = int.from_bytes(f.read(8), "little")
             if not 2 <= length <= min(stat.st_size - 8, MAX_HEADER):
                 what = f"not a safetensors file: a header of {length} bytes in {stat.st_size}"
-                raise _unusable("E0504", what, path)
+                raise unusable("E0504", what, path)
             f.seek(0)
             return stat.st_size, f.read(8 + length)
     except (OSError, ValueError) as e:  # ValueError: a zero byte in the path
-        raise _unusable("E0503", f"cannot read the weights: {e}", path) from None
+        raise unusable("E0503", f"cannot read the weights: {e}", path) from None
 
 
 def _parse(path: Path, size: int, head: bytes) -> dict[str, Stored]:
@@ -175,13 +199,13 @@ def _parse(path: Path, size: int, head: bytes) -> dict[str, Stored]:
         header.pop("__metadata__", None)
         tensors = {key: _stored(key, e, len(head)) for key, e in header.items()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as e:
-        raise _unusable("E0504", f"not a safetensors file: bad header: {e}", path) from None
+        raise unusable("E0504", f"not a safetensors file: bad header: {e}", path) from None
     for t in tensors.values():
         nbytes = t.end - t.start
         fits = len(head) <= t.start <= t.end <= size and min(t.shape, default=0) >= 0
         if not fits or (t.dtype and math.prod(t.shape) * t.dtype.nbytes != nbytes):
             what = f"tensor '{t.key}' {list(t.shape)} lies at bytes {t.start}..{t.end} of {size}"
-            raise _unusable("E0504", what, path)
+            raise unusable("E0504", what, path)
     return tensors
 
 
@@ -196,8 +220,3 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) != len(pairs):
         raise ValueError("a key stands twice")
     return dict(pairs)
-
-
-def _unusable(code: str, what: str, path: Path | str) -> LumcError:
-    fix = "import the model again, or put the original file back"
-    return LumcError(code, what, where=str(path), fix=fix, exit=Exit.CORRUPT)

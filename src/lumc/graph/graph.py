@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A safetensors file that a graph refers to; used only when it has this content."""
+    """A safetensors or GGUF file that a graph refers to; used only when it has this content."""
 
     path: str
     size: int  # bytes
@@ -34,12 +34,14 @@ class WeightFile:
 class Derivation:
     """How a weight is made from the tensor in its file when it is read: rounded to the weight's
     dtype, or one ``part`` (levels, scales) of symmetric int8 blocks of ``block`` elements along an
-    axis."""
+    axis, or numbers of 4 bits, ``block`` of them in a word. With a ``layout``, the tensor is
+    quantised in its file, and this is one part of it."""
 
-    dtype: DType  # of the tensor in the file
+    dtype: DType  # of the tensor in the file; with a layout: of the weight
     part: str = ""
     axis: int = 0
     block: int = 1
+    layout: str = ""  # one of LAYOUTS, or none
 
 
 @dataclass(frozen=True, eq=False)

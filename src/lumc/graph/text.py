@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lumc.errors import LumcError
 from lumc.graph.builder import Builder
-from lumc.graph.derive import PARTS
+from lumc.graph.derive import LAYOUTS, PARTS
 from lumc.graph.dim import Extent, extent
 from lumc.graph.expr import Expr, add, axis, dim, floordiv, mod, mul, num, substitute
 from lumc.graph.graph import (
@@ -83,6 +83,8 @@ def _leaf_text(leaf: Node) -> str:
 
 
 def _derivation_text(how: Derivation | None) -> str:
+    if how and how.layout:
+        return f" from {how.layout} {how.part}"
     blocks = f" {how.part} {how.axis} by {how.block}" if how and how.part else ""
     return f" from {how.dtype}{blocks}" if how else ""
 
@@ -202,12 +204,14 @@ class _Parser(Lines):
             file, key = self.files.get(path), self.string()
             if file is None:
                 self.fail(f"no line 'file {json.dumps(path)} ..' above", "E0303")
-            how = self.derivation() if self.accept("from") else None
+            how = self.derivation(dtype) if self.accept("from") else None
         known = self.local if kind == "input" else self.shared
         known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how)
 
-    def derivation(self) -> Derivation:
-        """``DTYPE [levels AXIS by N | scales AXIS by N]``"""
+    def derivation(self, own: DType) -> Derivation:
+        """``DTYPE [PART AXIS by N]`` or ``LAYOUT PART``"""
+        if layout := next((n for n in LAYOUTS if self.accept(n)), ""):
+            return Derivation(own, self.name(), layout=layout)
         dtype = self.dtype()
         part = next((p for p in PARTS if self.accept(p)), "")
         if not part:

@@ -102,6 +102,17 @@ def test_what_is_not_finite_is_not_quantised(tmp_path: Path, bad: float) -> None
         ("i8[2, 32]", "from f32 levels 1 by 24", "do not fill axis 1"),
         ("i8[2, 32]", "from f32 levels 1", "expected 'by'"),
         ("bf16[2, 32]", "from", "expected"),
+        ("u8[2, 32]", "from q4_1 scales", "scales of q4_1 are f16, declared u8"),
+        ("u8[2, 32]", "from q4_0 levels", "levels of q4_0 are i8, declared u8"),
+        ("f16[2, 32]", "from q4_0 mins", "q4_0 has no mins, but levels, scales"),
+        ("i8[2, 16]", "from q4_0 levels", "rows of 16 levels are no whole blocks"),
+        ("u8[2, 4]", "from q4_k factors", "rows of 4 factors are no whole blocks"),
+        ("i8[2, 32]", "from q4_0", "expected a name"),
+        ("u8[2, 32]", "from f32 nibbles 1 by 8", "words are i32 by 8"),
+        ("u8[2, 32]", "from i32 nibbles 1 by 4", "words are i32 by 8"),
+        ("i8[2, 32]", "from i32 nibbles 1 by 8", "nibbles are u8"),
+        ("u8[2, 32]", "from i32 interleaved 0 by 8", "do not fill axis 0"),
+        ("i8[2, 32]", "from q4_9 levels", "expected a dtype"),
     ],
 )
 def test_what_means_nothing_is_refused(tmp_path: Path, leaf: str, how: str, said: str) -> None:
@@ -116,6 +127,22 @@ def test_another_tensor_than_the_derived_one_is_refused(tmp_path: Path) -> None:
     half = weight(tmp_path, np.ones((2, 3), "f2"), "bf16[2, 3]", "from f32")
     with pytest.raises(LumcError, match="E0504"):
         read_weight(half, tmp_path)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_numbers_in_words(tmp_path: Path, axis: int) -> None:
+    word = 0x76543210
+    words = np.array([[word, -1], [0, word]], "i4")
+    shape = [16, 2] if axis == 0 else [2, 16]
+    found = {}
+    for order in ("nibbles", "interleaved"):
+        node = weight(tmp_path, words, f"u8{shape}", f"from i32 {order} {axis} by 8")
+        values = read_weight(node, tmp_path)
+        found[order] = (values if axis else values.T).reshape(2, 2, 8)
+    for order, first in (("nibbles", range(8)), ("interleaved", (0, 4, 1, 5, 2, 6, 3, 7))):
+        assert found[order][0, 0].tolist() == [*first] == found[order][1, 1].tolist()
+        at = (0, 1) if axis else (1, 0)
+        assert (found[order][at] == 15).all() and not found[order][at[::-1]].any()
 
 
 def test_values_of_bf16_bits(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from lumc.graph.builder import Builder
 from lumc.graph.dim import Dim, Extent, as_expr
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute
 from lumc.graph.graph import (
+    Derivation,
     Graph,
     Iota,
     Node,
@@ -116,9 +117,11 @@ class Model:
         dtype: DType | str,
         file: WeightFile,
         key: str = "",
+        how: Derivation | None = None,
     ) -> Tensor:
-        """A tensor in a safetensors file, referenced where it lies."""
-        return self._leaf("weight", name, shape, dtype, file, key or name)
+        """A tensor in a file of weights, referenced where it lies; ``how`` says what is made of it
+        when it is read."""
+        return self._leaf("weight", name, shape, dtype, file, key or name, how=how)
 
     def constant(self, value: Any, name: str = "", dtype: DType | str | None = None) -> Tensor:
         """An array as a tensor: inline when all its elements are equal, else a weight."""
@@ -156,13 +159,14 @@ class Model:
         file: WeightFile | None = None,
         key: str = "",
         values: tuple[int, int] | None = None,
+        how: Derivation | None = None,
     ) -> Tensor:
         if isinstance(shape, int | Expr):
             shape = (shape,)
         self.builder.origin, before = self.builder.origin or caller(), self.builder.origin
         try:
             sizes = [extent(e) for e in shape]
-            node = self.builder.leaf(op, name, as_dtype(dtype), sizes, file, key, values)
+            node = self.builder.leaf(op, name, as_dtype(dtype), sizes, file, key, values, how)
         finally:
             self.builder.origin = before
         return self._whole(node)

@@ -138,10 +138,15 @@ def causal_bias(model: Model, s: Extent, window: int | None = None) -> Tensor:
 
 
 def rotary_tables(
-    model: Model, positions: Tensor, frequencies: Array, scale: float = 1.0
+    model: Model,
+    positions: Tensor,
+    frequencies: Array,
+    scale: float = 1.0,
+    name: str = "rotary",
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin [s, n] of ``position * frequency``, scaled; frequencies in radians f64[n]."""
-    angles = positions.to(DType.F32)[:, None] * model.constant(frequencies, "rotary", DType.F32)
+    """cos and sin [s, n] of ``position * frequency``, scaled; frequencies in radians f64[n]. They
+    are a weight of this name."""
+    angles = positions.to(DType.F32)[:, None] * model.constant(frequencies, name, DType.F32)
     # to 1e-7 of one, which is enough here: cos() would be exact near its zeros for another sine
     cos, sin = (angles * 0.5).sin().square() * -2.0 + 1.0, angles.sin()
     return (cos, sin) if scale == 1 else (cos * scale, sin * scale)

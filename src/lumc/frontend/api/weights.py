@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from lumc.disk.artifact import atomic
-from lumc.disk.weights import Stored, read_header, weight_file
+from lumc.disk.stored import Stored
+from lumc.disk.weights import read_header, weight_file
 from lumc.errors import Exit, LumcError
 from lumc.graph.graph import WeightFile
 from lumc.graph.ops import DType

@@ -12,9 +12,10 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Scope
 from lumc.frontend.api.weights import open_checkpoint, read_json
-from lumc.frontend.models import bert, gpt2, llama
+from lumc.frontend.models import bert, gemma, gpt2, llama
 from lumc.frontend.models.config import Checkpoint, Config
 from lumc.frontend.models.heads import Encoded, architecture, head_of, left_out, stored_names
+from lumc.frontend.models.quantised import words_of
 from lumc.frontend.models.sentence import sentence_embedding
 
 # a family declares inputs and dims, and outputs unless it returns what a head or a pooling needs
@@ -23,6 +24,8 @@ FAMILIES: dict[str, Family] = {
     "bert": bert.bert,
     "camembert": bert.roberta,
     "distilbert": bert.distilbert,
+    "gemma2": gemma.gemma2,
+    "gemma3_text": gemma.gemma3,
     "gpt2": gpt2.gpt2,
     "llama": llama.llama,
     "mistral": llama.mistral,
@@ -47,7 +50,8 @@ def import_folder(path: str | Path, say: Callable[[str], None] = lambda line: No
         known = ", ".join(FAMILIES)
         raise LumcError("E0320", f"model_type {kind!r} is not supported", where=str(config.path),
                         fix=f"supported: {known}", exit=Exit.UNSUPPORTED)  # fmt: skip
-    checkpoint = Checkpoint(folder, open_checkpoint(folder))
+    tensors = open_checkpoint(folder)
+    checkpoint = Checkpoint(folder, tensors, words=words_of(config, tensors))
     model = Model()
     model.origin = folder.name
     w = Scope(model, checkpoint)

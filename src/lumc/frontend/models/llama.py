@@ -106,7 +106,7 @@ def _decode(model: Model, config: Config, w: Scope, family: Family) -> None:
     body = below(w, "model", "embed_tokens.weight")
     x = embedding(body / "embed_tokens", ids, vocabulary, d)
     cos, sin = rotary_tables(model, model.arange(s), turns, scale)
-    of_layer = _windows(config, config.integer("num_hidden_layers"), family.windowed, longest)
+    of_layer = _windows(config, config.layers(), family.windowed, longest)
     biases = {window: causal_bias(model, s, window) for window in dict.fromkeys(of_layer)}
     for i, window in enumerate(of_layer):
         x = llama_block(body / "layers" / i, block, x, cos, sin, biases[window])

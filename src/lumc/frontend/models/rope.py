@@ -32,6 +32,8 @@ def frequencies(config: Config, head: int, partial: bool = False) -> tuple[Array
         raise config.error(f"{turned} of {head} elements of a head turn; expected an even number")
     base = rope.number("rope_theta", 1e4)
     plain = base ** (-np.arange(0, turned, 2) / turned)
+    if config.slowed:
+        return _slowed(config, kind, plain), 1.0
     if kind == "linear":
         return plain / rope.number("factor"), 1.0
     if kind == "llama3":
@@ -39,6 +41,14 @@ def frequencies(config: Config, head: int, partial: bool = False) -> tuple[Array
     if kind == "yarn":
         return _yarn(rope, plain, base)
     return plain, 1.0  # a dynamic one changes beyond max_position_embeddings, where no input is
+
+
+def _slowed(config: Config, kind: str, plain: Array) -> Array:
+    """The turns of a file that has a divisor for each pair."""
+    if kind != "default" or len(config.slowed) != len(plain) or min(config.slowed) <= 0:
+        what = f"{len(config.slowed)} divisors of rotary turns, for {len(plain)} pairs"
+        raise config.error(f"{what} and rope_type = {kind!r}; expected positive ones, one for each")
+    return plain / np.asarray(config.slowed)
 
 
 def _rope(config: Config) -> Config:
