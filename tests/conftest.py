@@ -9,6 +9,7 @@ import pytest
 
 from commands import Lumc
 from kept import keep_workers
+from once import SHARED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,12 +31,13 @@ keep_workers()
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["LUMC_OBJECTS"] = tempfile.mkdtemp(prefix="lumc-objects.")
     os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="lumc-bytecode.")
+    os.environ[SHARED] = tempfile.mkdtemp(prefix="lumc-shared.")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        for name in ("LUMC_OBJECTS", "PYTHONPYCACHEPREFIX"):
+        for name in ("LUMC_OBJECTS", "PYTHONPYCACHEPREFIX", SHARED):
             shutil.rmtree(os.environ[name], ignore_errors=True)
 
 
