@@ -1,5 +1,6 @@
 """Options and fixtures of every test."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -25,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 keep_workers()
+gc.set_threshold(10_000, 20, 20)  # the compiler makes few cycles: looking for them takes 3 %
 
 # What one test compiled is there for all of this run: objects, and bytecode of the commands that
 # tests start, whether or not Python is told to keep it.
