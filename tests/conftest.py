@@ -1,5 +1,6 @@
 """Options and fixtures of every test."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -9,6 +10,7 @@ import pytest
 
 from commands import Lumc
 from kept import keep_workers
+from once import SHARED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,18 +26,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 keep_workers()
+gc.set_threshold(10_000, 20, 20)  # the compiler makes few cycles: looking for them takes 3 %
 
 # What one test compiled is there for all of this run: objects, and bytecode of the commands that
 # tests start, whether or not Python is told to keep it.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["LUMC_OBJECTS"] = tempfile.mkdtemp(prefix="lumc-objects.")
     os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="lumc-bytecode.")
+    os.environ[SHARED] = tempfile.mkdtemp(prefix="lumc-shared.")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        for name in ("LUMC_OBJECTS", "PYTHONPYCACHEPREFIX"):
+        for name in ("LUMC_OBJECTS", "PYTHONPYCACHEPREFIX", SHARED):
             shutil.rmtree(os.environ[name], ignore_errors=True)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import lumc.codegen.gpu
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.text.headers import header_of
+from once import folder_of
 
 Array = np.ndarray[Any, Any]
 CXX = "g++"
@@ -151,16 +152,16 @@ def _library(path: Path) -> ctypes.CDLL:
     return library
 
 
-_folder = tempfile.TemporaryDirectory(prefix="lumc-emulator-")  # removed at exit
-
-
 @functools.cache
 def _runtime() -> str:
-    """The object file of the emulator, compiled once by a process."""
-    text, out = Path(_folder.name, "emulator.cpp"), f"{_folder.name}/emulator.o"
-    text.write_text("".join(f'#include "{f.name}"\n' for f in sorted(EMULATOR.glob("*.cpp"))))
-    _run([CXX, *COMMON, "-O2", "-c", str(text), "-o", out])
-    return out
+    """The object file of the emulator."""
+
+    def make(folder: Path) -> None:
+        text = folder / "emulator.cpp"
+        text.write_text("".join(f'#include "{f.name}"\n' for f in sorted(EMULATOR.glob("*.cpp"))))
+        _run([CXX, *COMMON, "-O2", "-c", str(text), "-o", str(folder / "emulator.o")])
+
+    return str(folder_of("emulator", make) / "emulator.o")
 
 
 @functools.cache

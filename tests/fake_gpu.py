@@ -9,20 +9,22 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from emulator import CXX, compile_shared
+from once import folder_of
 
 SOURCES = Path(__file__).parent / "gpu" / "fake_cuda"
-_folder = tempfile.TemporaryDirectory(prefix="lumc-fake-gpu-")  # removed at exit
 
 
 @functools.cache
 def driver() -> Path:
-    """The folder of ``libcuda.so.1``, compiled once by a process."""
-    folder = Path(_folder.name)
+    """The folder of ``libcuda.so.1``."""
+    return folder_of("fake-gpu", _compile)
+
+
+def _compile(folder: Path) -> None:
     text, stubs = folder / "fake_cuda.cpp", folder / "stubs.cpp"
     text.write_text("".join(f'#include "{f}"\n' for f in sorted(SOURCES.glob("*.cpp"))))
     names = (SOURCES / "symbols.txt").read_text().split()
@@ -34,7 +36,6 @@ def driver() -> Path:
         [*command, "-o", str(folder / "libcuda.so.1")], capture_output=True, text=True
     )
     assert not done.returncode and not done.stderr, done.stderr[:4000]
-    return folder
 
 
 def environment(**settings: object) -> dict[str, str]:

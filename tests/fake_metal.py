@@ -24,6 +24,7 @@ from lumc.link import link as bundle
 from lumc.link import runners
 from lumc.link.link import metal_text
 from msl_kernels import HEADER
+from once import folder_of
 
 TESTS = Path(__file__).parent
 RUNNER = Path(bundle.__file__).parent / "runner"
@@ -34,12 +35,14 @@ _folder = TemporaryDirectory(prefix="lumc-fake-metal-")  # removed at exit
 
 @cache
 def library() -> str:
-    """The path of libobjc and Metal in one, compiled once by a process."""
-    out = f"{_folder.name}/libmetal.so"
-    flags = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", *WARNINGS)
-    source = TESTS / "gpu" / "fake_metal.cpp"
-    subprocess.run(["g++", *flags, str(source), "-o", out, "-ldl"], check=True)
-    return out
+    """The path of libobjc and Metal in one."""
+
+    def make(folder: Path) -> None:
+        flags = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", *WARNINGS)
+        source, out = TESTS / "gpu" / "fake_metal.cpp", folder / "libmetal.so"
+        subprocess.run(["g++", *flags, str(source), "-o", str(out), "-ldl"], check=True)
+
+    return str(folder_of("fake-metal", make) / "libmetal.so")
 
 
 def kept() -> Path:

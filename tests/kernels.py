@@ -27,7 +27,9 @@ from lumc.oracle.term import evaluate_term, widen
 CC = os.environ.get("CC", "gcc")
 EXACT = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"]
 FLAGS = ["-O3", *EXACT]
-QUICK = ["-O1", *EXACT]  # half the compile time; the loops are still vectorised
+# a third of the compile time: the loops are still vectorised; what is left out, of how addresses
+# step and which bits are constant, takes longest
+QUICK = ["-O1", "-fno-ivopts", "-fno-tree-ccp", *EXACT]
 PLAIN = ["-O0"]
 CHECKED = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 WARN = ["-Wall", "-Wno-unknown-pragmas", "-Wno-psabi", "-Wno-maybe-uninitialized"]

@@ -33,18 +33,17 @@ def library(folder: Path, codes: Sequence[Code], flags: Sequence[str]) -> Path:
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NAMES["cpu"]).write_text(header_of("cpu"))
-    sources = []
+    target = codes[0].target
+    head = f'#define LUMC_LANES {target.lanes}\n#include "{NAMES["cpu"]}"\n'
+    sources = [head]
     for i, code in enumerate(codes):
         for k in code.kernels:
-            sources.append(folder / f"g{i}_{k.symbol}.c")
-            sources[-1].write_text(k.source.replace(k.symbol, f"g{i}_{k.symbol}"))
-    if not sources:
-        sources = [folder / "nothing.c"]
-        sources[0].write_text("int nothing;\n")
-    out = folder / "kernels.so"
-    target = codes[0].target.flags
-    files = [str(s) for s in sources]
-    command = [CC, *COMMON, *flags, *target, *files, "-lm", "-o", str(out)]
+            name = f"g{i}_{k.symbol}"
+            own = k.source.replace(k.symbol, name).replace("micro_", f"{name}_micro_")
+            sources.append(own.removeprefix(head))
+    file, out = folder / "kernels.c", folder / "kernels.so"
+    file.write_text("".join(sources))  # in one file: each one more takes a start of the compiler
+    command = [CC, *COMMON, *flags, *target.flags, str(file), "-lm", "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode and not done.stderr, f"{CC}: {done.stderr[:4000]}"
     return out

@@ -19,7 +19,7 @@ from lumc.profile.ledger import Ledger, Options
 from lumc.profile.records import Choice, Records, Setting
 
 QUICK = ("--cache", "cache", "--trials", "4", "--target-fraction", "1")
-KILLS, TRIALS = (50, 90) if os.environ.get("LUMC_FUZZ") else (5, 30)
+KILLS, TRIALS = (50, 90) if os.environ.get("LUMC_FUZZ") else (3, 30)
 STOPS = {"interrupted", "not measured", "converged", "exhausted", "bound"}
 
 
@@ -170,7 +170,7 @@ def test_killed_searches_go_on_where_they_were(space: Lumc) -> None:
     """kill -9 at random moments: nothing torn, no trial is made twice, none on record is lost."""
     many = ("--cache", "cache", "--trials", str(TRIALS), "--budget", "600s")
     many += ("--target-fraction", "1")
-    if KILLS > 5:
+    if KILLS > 3:
         Path("m.lg").write_text(LONG)
         space("search", "m.lg", "-o", "m.ls")
     draw, before = random.Random(7), list[str]()

@@ -3,15 +3,15 @@
 import ast
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 ROOT = REPOSITORY / "src" / "lumc"
 SOURCES = sorted(ROOT.rglob("*.py"))
 PURE = ("graph", "kernel", "schedule", "search", "codegen")  # they start and call nothing
+COMPILER = [s for s in SOURCES if s.relative_to(ROOT).parts[0] in PURE]
 FILE, FUNCTION = 400, 50  # lines, at most
 
 
@@ -41,6 +41,7 @@ def room_of(module: str) -> str:
     return next(room for room in found if room in FLOOR)
 
 
+@cache  # several tests ask
 def imports(source: Path) -> set[str]:
     """Every module that a file imports, dotted, wherever the import stands."""
     out = set()
@@ -75,10 +76,9 @@ def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_go_down_only(module: str) -> None:
-    found = upward(module, sorted(ours(MODULES[module])))
-    assert not found, f"{module} is below or beside {', '.join(found)}: docs/house.md"
+def test_imports_go_down_only() -> None:
+    found = {m: upward(m, sorted(ours(source))) for m, source in MODULES.items()}
+    assert not {m: up for m, up in found.items() if up}, "these are above or beside: docs/house.md"
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
@@ -101,25 +101,19 @@ def test_every_room_is_on_one_floor() -> None:
     assert set(every) == {room_of(m) for m in MODULES}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_the_compiler_starts_nothing(source: Path) -> None:
-    if source.relative_to(ROOT).parts[0] in PURE:
+def test_the_compiler_starts_nothing() -> None:
+    for source in COMPILER:
         found = {name.split(".")[0] for name in imports(source)}
-        assert not found & {"subprocess", "ctypes", "pycuda"}
+        assert not found & {"subprocess", "ctypes", "pycuda"}, source
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_optional_packages_are_imported_where_they_are_used(source: Path) -> None:
-    tree = ast.parse(source.read_text())
-    top = {
-        alias.name.split(".")[0]
-        for node in tree.body
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    top |= {n.module.split(".")[0] for n in tree.body if isinstance(n, ast.ImportFrom) and n.module}
-    if "onnx" not in source.parts:
-        assert not top & {"onnx", "torch", "pycuda", "onnxruntime", "tokenizers", "transformers"}
+def test_optional_packages_are_imported_where_they_are_used() -> None:
+    optional = {"onnx", "torch", "pycuda", "onnxruntime", "tokenizers", "transformers"}
+    for source in (s for s in SOURCES if "onnx" not in s.parts):
+        body = ast.parse(source.read_text()).body
+        top = {a.name.split(".")[0] for n in body if isinstance(n, ast.Import) for a in n.names}
+        top |= {n.module.split(".")[0] for n in body if isinstance(n, ast.ImportFrom) and n.module}
+        assert not top & optional, source
 
 
 def test_the_compiler_knows_no_layer() -> None:
@@ -135,9 +129,9 @@ def test_no_pass_searches_text() -> None:
         assert "re" not in imports(source), source
 
 
-def test_classes_of_codegen_have_parents_and_no_grandparents() -> None:
+def test_classes_of_the_compiler_have_parents_and_no_grandparents() -> None:
     parents = dict[str, set[str]]()
-    for source in (ROOT / "codegen").rglob("*.py"):
+    for source in COMPILER:
         for node in ast.walk(ast.parse(source.read_text())):
             if isinstance(node, ast.ClassDef):
                 parents[node.name] = {b.id for b in node.bases if isinstance(b, ast.Name)}
@@ -148,9 +142,9 @@ def test_classes_of_codegen_have_parents_and_no_grandparents() -> None:
 
 def functions(source: str) -> dict[str, int]:
     """The lines of every function of a Python file, the longest of a name."""
-    nodes = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
-    nodes.sort(key=lambda n: (n.end_lineno or 0) - n.lineno)
-    return {n.name: (n.end_lineno or 0) - n.lineno + 1 for n in nodes}
+    every = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef)]
+    every.sort(key=lambda n: (n.end_lineno or 0) - n.lineno)
+    return {n.name: (n.end_lineno or 0) - n.lineno + 1 for n in every}
 
 
 def blocks(source: str) -> dict[str, int]:
@@ -171,9 +165,10 @@ def test_no_file_is_long() -> None:
     assert not long, f"split by nouns: docs/house.md; {long}"
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_function_is_long(source: Path) -> None:
-    assert not {name: n for name, n in functions(source.read_text()).items() if n > FUNCTION}
+def test_no_function_is_long() -> None:
+    for source in SOURCES:
+        long = {name: n for name, n in functions(source.read_text()).items() if n > FUNCTION}
+        assert not long, source
 
 
 def test_no_function_in_c_is_long() -> None:
@@ -206,12 +201,11 @@ def test_environment_is_read_in_one_file_only() -> None:
             )
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_machines_differ_by_rows(module: str) -> None:
+def test_machines_differ_by_rows() -> None:
     """What is particular to GPUs is a row of a table, or in their own room."""
-    if room_of(module) in ("kernel", "schedule", "codegen/gpu"):
-        return
-    tree = ast.walk(ast.parse(MODULES[module].read_text()))
-    used = (n for n in tree if isinstance(n, ast.Attribute) and n.attr == "gpu")
-    asked = [n.lineno for n in used if "target" in ast.unparse(n.value)]
-    assert not asked, f"{module} asks for target.gpu in lines {asked}"
+    for module, source in MODULES.items():
+        if room_of(module) not in ("kernel", "schedule", "codegen/gpu"):
+            every = ast.walk(ast.parse(source.read_text()))
+            used = (n for n in every if isinstance(n, ast.Attribute) and n.attr == "gpu")
+            asked = [n.lineno for n in used if "target" in ast.unparse(n.value)]
+            assert not asked, f"{module} asks for target.gpu in lines {asked}"

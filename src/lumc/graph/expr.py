@@ -142,28 +142,32 @@ def is_large(index: Iterable[Expr]) -> bool:
     return any(i.size > LARGE for i in index)
 
 
-def bounds(e: Expr, ranges: Mapping[str, Range]) -> Range:
+def bounds(e: Expr, ranges: Mapping[str, Range], known: dict[Expr, Range] | None = None) -> Range:
     """Inclusive bounds of an index; ``ranges`` bounds its axes and dims by name.
 
-    An unknown name (or a data-dependent index) is unbounded: +-2**62.
+    An unknown name (or a data-dependent index) is unbounded: +-2**62. ``known`` are those of
+    indices below others, seen before: views of views are DAGs, much larger as trees.
     """
-    if e.kind in ("axis", "dim"):
-        return ranges.get(e.attr[0], (-(2**62), 2**62))
     if e.kind == "num":
         return e.attr[0], e.attr[0]
+    lo, hi = -(2**62), 2**62
+    if e.kind in ("axis", "dim"):
+        return ranges.get(e.attr[0], (lo, hi))
+    known = {} if known is None else known
+    if e in known:
+        return known[e]
     if e.kind == "lin":
         lo = hi = e.attr[0]
         for atom, coef in zip(e.kids, e.attr[1], strict=True):
-            a, b = bounds(atom, ranges)
+            a, b = bounds(atom, ranges, known)
             lo, hi = lo + min(a * coef, b * coef), hi + max(a * coef, b * coef)
-        return lo, hi
-    if e.kind == "div":
-        lo, hi = bounds(e.kids[0], ranges)
-        return lo // e.attr[0], hi // e.attr[0]
-    if e.kind == "mod":
-        lo, hi = bounds(e.kids[0], ranges)
-        return (lo, hi) if lo >= 0 and hi < e.attr[0] else (0, e.attr[0] - 1)
-    return -(2**62), 2**62
+    elif e.kind in ("div", "mod"):
+        lo, hi = bounds(e.kids[0], ranges, known)
+        if e.kind == "div":
+            lo, hi = lo // e.attr[0], hi // e.attr[0]
+        elif lo < 0 or hi >= e.attr[0]:
+            lo, hi = 0, e.attr[0] - 1
+    return known.setdefault(e, (lo, hi))
 
 
 def index_value(e: Expr, axes: Mapping[str, Any]) -> Any:
@@ -233,12 +237,13 @@ def mod(e: Expr | str | int, divisor: int, ranges: Mapping[str, Range]) -> Expr:
 def simplify(e: Expr, ranges: Mapping[str, Range]) -> Expr:
     """The normal form that the inclusive bounds of axes and dims allow: div and mod are resolved,
     split indices rejoined."""
-    if not e.kids or e.kind == "dyn":
-        return e
-    kids = [simplify(k, ranges) for k in e.kids]
-    if e.kind == "lin":
-        return _rejoin(rebuild(e, kids), ranges)
-    return divmod_(kids[0], e.attr[0], ranges)[0 if e.kind == "div" else 1]
+
+    def simpler(node: Expr, kids: list[Expr]) -> Expr:
+        if node.kind in ("div", "mod"):
+            return divmod_(kids[0], node.attr[0], ranges)[node.kind == "mod"]
+        return _rejoin(rebuild(node, kids), ranges) if node.kind == "lin" else node
+
+    return rewrite(e, {d: d for d in subterms(e) if d.kind == "dyn"}, simpler)
 
 
 def _rejoin(e: Expr, ranges: Mapping[str, Range]) -> Expr:
@@ -297,10 +302,10 @@ def rewrite(
     while stack:
         node = stack[-1]
         if node not in memo:
-            if todo := [k for k in node.kids if k not in memo]:
-                stack += reversed(todo)
+            if len(kids := [memo[k] for k in node.kids if k in memo]) < len(node.kids):
+                stack += [k for k in reversed(node.kids) if k not in memo]
                 continue
-            memo[node] = change(node, [memo[k] for k in node.kids])
+            memo[node] = change(node, kids)
         stack.pop()
     return memo[e]
 

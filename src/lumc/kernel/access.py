@@ -49,6 +49,7 @@ class Access:
         return abs(self.stride(lane)) > 1 or not self.is_affine(lane)
 
 
+@lru_cache(maxsize=1 << 12)
 def access(offset: Expr) -> Access:
     """That of an offset in elements, or of one index."""
     start, atoms = linear(offset)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Annotated
 
@@ -128,6 +128,7 @@ def dyn(e: Expr) -> Expr:
     return make("dyn", (), (e,))
 
 
+@lru_cache(maxsize=1 << 12)  # passes ask again and again, as for ``subterms``
 def dtype(e: Expr) -> DType:
     """The dtype of a value term."""
     while True:

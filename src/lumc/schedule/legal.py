@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from lumc.errors import Exit, LumcError
@@ -12,7 +11,7 @@ from lumc.graph.expr import subterms
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import NAME, TITLE, Kernel
-from lumc.schedule.case import Case, Choice, held, spread
+from lumc.schedule.case import Case, Choice, having, held
 from lumc.schedule.choices import CHOICES, absent, choices_on
 from lumc.schedule.schedule import Schedule, Stage, Threads
 
@@ -98,7 +97,7 @@ def _unlawful(
             yield _refused(row, p)
             return
         if row.asked and held(state.stage, row.fields) != value:
-            state = state._replace(stage=replace(state.stage, **spread(row.fields, value)))
+            state = state._replace(stage=having(state.stage, row.fields, value))
 
 
 def _refused(row: Choice, record: Any) -> str:

@@ -77,17 +77,18 @@ def split_operands(stage: Expr, p: Stage) -> tuple[Expr, Expr] | None:
     return split
 
 
-def pairs(stage: Expr) -> list[Pair]:
+@lru_cache(maxsize=1 << 12)
+def pairs(stage: Expr) -> tuple[Pair, ...]:
     """Every (rows axis, lane axis) that makes a stage a contraction, in a fixed order."""
     if VECTOR.get(dtype(stage)) is None:
-        return []
+        return ()
     out: list[Pair] = []
     for lane in sorted(stage.free):
         if split := operands(stage, lane):
             a, b = split
             only_a = sorted(a.free - b.free - set(bound_axes(stage)))
             out += [*((rows, lane) for rows in only_a), (None, lane)]
-    return out
+    return tuple(out)
 
 
 def can_dot(stage: Expr, pair: Pair) -> bool:

@@ -79,8 +79,9 @@ def register_tile(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tu
         (min(m, rows), min(v, -(-extent // width))) for m, v in REGISTER_TILES[target.registers]
     }
     order = [t for t in REGISTER_TILES[target.registers] if t in tiles] + sorted(tiles)
-    taken = {t: _cycles(kernel, stage, pair, target, t) for t in order}
-    near = 1 if _has_windows(kernel, stage, pair) else COSTS[target.fmas].near
+    window = _has_windows(kernel, stage, pair)
+    taken = {t: _cycles(kernel, stage, pair, target, t, window) for t in order}
+    near = 1 if window else COSTS[target.fmas].near
     found = [t for t in order if taken[t] <= min(taken.values()) * near]
     shares = [_largest_share(kernel, pair, (m, v * width), target) for m, v in found]
     return next(t for t, n in zip(found, shares, strict=True) if n <= min(shares) * EVEN)
@@ -98,22 +99,21 @@ def efficiency(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> float
     """The share of the time of its best register tile in which FMAs are at work, at most 1."""
     tile = register_tile(kernel, stage, pair, replace(target, threads=1))
     points = rows_of(kernel, pair) * kernel.extent[pair[1]]
-    cycles = _cycles(kernel, stage, pair, target, tile)
+    cycles = _cycles(kernel, stage, pair, target, tile, _has_windows(kernel, stage, pair))
     return points / lanes(target, dtype(stage)) / FMAS / cycles if points else 1.0
 
 
 def _cycles(
-    kernel: Kernel, stage: Expr, pair: Pair, target: Target, tile: tuple[int, int]
+    kernel: Kernel, stage: Expr, pair: Pair, target: Target, tile: tuple[int, int], window: bool
 ) -> float:
     """Of a step of all rows and lanes, in register tiles of this size."""
     width, extent = lanes(target, dtype(stage)), kernel.extent[pair[1]]
-    window = _has_windows(kernel, stage, pair)
-    masked = width * dtype(stage).nbytes == LINE
+    nbytes = width * dtype(stage).nbytes
     deep = kernel.points(bound_axes(stage)) * tile[1] * LINE > target.l1
     return sum(
-        n * k * _step(m, v, width * dtype(stage).nbytes, window, deep, target)
+        n * k * _step(m, v, nbytes, window, deep, target)
         for m, n in _blocks(rows_of(kernel, pair), tile[0])
-        for v, k in _panels(extent, tile[1], width, masked)
+        for v, k in _panels(extent, tile[1], width, nbytes == LINE)
     )
 
 

@@ -30,7 +30,7 @@ from lumc.search.saturate import Limits
 from random_graphs import Profile, random_graph
 from zoo import MODELS, model
 
-GRAPHS = 100 if os.environ.get("LUMC_FUZZ") else 20
+GRAPHS = 100 if os.environ.get("LUMC_FUZZ") else 12
 PROFILES = {
     "any": Profile(),
     "large": Profile(steps=(8, 25)),

@@ -106,8 +106,15 @@ def test_nothing_small_is_cut(name: str) -> None:
     assert all(len(r.steps) == 1 for r in plan.regions.values())
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
+MACHINES = [
+    ("x86-64-v3", 2),
+    ("x86-64-v4", 1),
+    pytest.param("x86-64-v3", 1, marks=pytest.mark.deep),
+    pytest.param("x86-64-v4", 2, marks=pytest.mark.deep),
+]
+
+
+@pytest.mark.parametrize("cpu, threads", MACHINES)
 @pytest.mark.parametrize("heads, length, width", [(12, 128, 32), (16, 128, 64), (12, 512, 64)])
 def test_attention_stores_no_scores(
     heads: int, length: int, width: int, cpu: str, threads: int

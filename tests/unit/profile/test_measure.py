@@ -34,7 +34,7 @@ from searching import weight
 
 PLANTED = {
     "crash": "*(volatile int *)0 = 1;",
-    "hang": 'for (;;) __asm__ volatile("");',
+    "hang": "extern unsigned sleep(unsigned); for (;;) sleep(9);",  # others need the time
     "memory": "for (;;) { char *p = __builtin_malloc(1 << 28); __builtin_memset(p, 1, 1 << 28); }",
     "compiler": "this is not C",
     "wrong": "((float *)args[2])[5] = 1;",

@@ -49,7 +49,7 @@ def test_everything_drawn_is_legal(target) -> None:
 
 def test_pairs_of_a_matmul() -> None:
     (stage,) = normalize(matmul(4, 5, 6)).stages
-    assert pairs(stage) == [("n", "m"), (None, "m"), ("m", "n"), (None, "n")]
+    assert pairs(stage) == (("n", "m"), (None, "m"), ("m", "n"), (None, "n"))
 
 
 def test_only_vector_dtypes_contract() -> None:

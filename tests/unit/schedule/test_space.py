@@ -1,5 +1,6 @@
 """The schedule space: exact counts, only legal samples, and all that the search may propose."""
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,7 +36,8 @@ def test_samples_are_legal_and_the_default_is_inside(target) -> None:
             g = Grammar(family(*shape), target)
             assert g.path(g.default) is not None, family.__name__
             for _ in range(3):
-                path = g.sample(rng) if target == V4 else a_path(g, rng)  # which counts nothing
+                counted = target == V4 and (i % 2 == 0 or "LUMC_FUZZ" in os.environ)
+                path = g.sample(rng) if counted else a_path(g, rng)  # which counts nothing
                 schedule = g.build(path)
                 check_schedule(g.kernel, schedule, target)
                 assert g.path(schedule) == path

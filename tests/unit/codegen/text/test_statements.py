@@ -4,6 +4,7 @@ read - in all kernels of the tests, for C, CUDA and Metal."""
 from __future__ import annotations
 
 import functools
+import os
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -35,6 +36,7 @@ from lumc.kernel.term import Kernel
 from lumc.schedule.schedule import Schedule
 from lumc.schedule.space import Grammar
 
+DRAWS = 4 if os.environ.get("LUMC_FUZZ") else 1  # beside the default
 MACHINES = ("cpu:x86-64-v4", "cpu:x86-64-v3", "cuda:sm_90+tf32", "metal:apple9")
 
 
@@ -102,7 +104,7 @@ def test_names_are_declared_once_before_they_are_read(
     for shape in FAMILIES[family]:
         kernel = family(*shape)
         space = Grammar(kernel, target)
-        for s in (space.default, *(space.build(a_path(space, rng)) for _ in range(2))):
+        for s in (space.default, *(space.build(a_path(space, rng)) for _ in range(DRAWS))):
             try:
                 found = mistakes(kernel, s, target)
             except LumcError:  # what does not fit a block
