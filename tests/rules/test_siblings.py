@@ -51,7 +51,8 @@ def sibling(n: int, kind: str, sizes: Mapping[str, int], x: str, w: str, turned:
     value = bodies(x, w, i, j, k)[kind]
     extent = {i: sizes["i"], j: sizes["j"], k: sizes["k"]}
     shapes = {x: (extent[i], extent[k]), w: (extent[k], extent[j])}
-    made = kernel(f"k{n}", f"{j} {i}" if turned else f"{i} {j}", extent, value, shapes)
+    order, kinds = f"{j} {i}" if turned else f"{i} {j}", dict.fromkeys(shapes, KIND)
+    made = kernel(f"k{n}", order, extent, value, shapes, dtypes=kinds)
     roots = tuple(replace(r, buffer=f"y{n}") for r in made.roots)
     buffers = tuple(
         replace(b, name=f"y{n}" if b.name == "out" else b.name, dtype=KIND) for b in made.buffers

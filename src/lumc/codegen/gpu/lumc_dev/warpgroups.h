@@ -36,21 +36,21 @@ LUMC_FN lumc_u64 lumc_descriptor(const void *p, int apart)
 template <class T, int N> struct lumc_group;
 /* the operands of all sums: their numbers, tens by tens, and their places */
 #define LUMC_TEN(t)                                                                               \
-    "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7,%" #t "8,%" #t "9,"
-#define LUMC_20 LUMC_TEN() LUMC_TEN(1)
-#define LUMC_50 LUMC_20 LUMC_TEN(2) LUMC_TEN(3) LUMC_TEN(4)
-#define LUMC_90 LUMC_50 LUMC_TEN(5) LUMC_TEN(6) LUMC_TEN(7) LUMC_TEN(8)
+    "%" t "0,%" t "1,%" t "2,%" t "3,%" t "4,%" t "5,%" t "6,%" t "7,%" t "8,%" t "9,"
+#define LUMC_20 LUMC_TEN("") LUMC_TEN("1")
+#define LUMC_50 LUMC_20 LUMC_TEN("2") LUMC_TEN("3") LUMC_TEN("4")
+#define LUMC_90 LUMC_50 LUMC_TEN("5") LUMC_TEN("6") LUMC_TEN("7") LUMC_TEN("8")
 #define LUMC_D8 "%0,%1,%2,%3,%4,%5,%6,%7"
-#define LUMC_D16 LUMC_TEN() "%10,%11,%12,%13,%14,%15"
+#define LUMC_D16 LUMC_TEN("") "%10,%11,%12,%13,%14,%15"
 #define LUMC_D24 LUMC_20 "%20,%21,%22,%23"
-#define LUMC_D32 LUMC_20 LUMC_TEN(2) "%30,%31"
-#define LUMC_D40 LUMC_20 LUMC_TEN(2) "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39"
-#define LUMC_D48 LUMC_20 LUMC_TEN(2) LUMC_TEN(3) "%40,%41,%42,%43,%44,%45,%46,%47"
+#define LUMC_D32 LUMC_20 LUMC_TEN("2") "%30,%31"
+#define LUMC_D40 LUMC_20 LUMC_TEN("2") "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39"
+#define LUMC_D48 LUMC_20 LUMC_TEN("2") LUMC_TEN("3") "%40,%41,%42,%43,%44,%45,%46,%47"
 #define LUMC_D56 LUMC_50 "%50,%51,%52,%53,%54,%55"
-#define LUMC_D64 LUMC_50 LUMC_TEN(5) "%60,%61,%62,%63"
+#define LUMC_D64 LUMC_50 LUMC_TEN("5") "%60,%61,%62,%63"
 #define LUMC_D96 LUMC_90 "%90,%91,%92,%93,%94,%95"
 #define LUMC_D128                                                                                 \
-    LUMC_90 LUMC_TEN(9) LUMC_TEN(10) LUMC_TEN(11) "%120,%121,%122,%123,%124,%125,%126,%127"
+    LUMC_90 LUMC_TEN("9") LUMC_TEN("10") LUMC_TEN("11") "%120,%121,%122,%123,%124,%125,%126,%127"
 #define LUMC_S4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define LUMC_S8(i) LUMC_S4(i), LUMC_S4(i + 4)
 #define LUMC_S32(i) LUMC_S8(i), LUMC_S8(i + 8), LUMC_S8(i + 16), LUMC_S8(i + 24)
@@ -64,16 +64,15 @@ template <class T, int N> struct lumc_group;
 #define LUMC_SUMS64 LUMC_S32(0), LUMC_S32(32)
 #define LUMC_SUMS96 LUMC_SUMS64, LUMC_S32(64)
 #define LUMC_SUMS128 LUMC_SUMS96, LUMC_S32(96)
-/* N lanes have SUMS sums in a thread; R0.. are the numbers of the operands after these */
-#define LUMC_WGMMA(T, name, N, SUMS, R0, R1, R2, R3, R4, R5, R6)                                      \
+/* N lanes have SUMS sums in a thread; R0.. are the operands after these */
+#define LUMC_WGMMA(T, N, SUMS, shape, R0, R1, R2, R3, R4, R5, R6)                                 \
     template <> struct lumc_group<T, N> {                                                         \
         template <int TA, int TB>                                                                 \
         LUMC_FN static void multiply(float (&d)[SUMS], lumc_u64 a, lumc_u64 b, int add)           \
         {                                                                                         \
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R0 ", 0;"                            \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." name "." name          \
-                         " {" LUMC_D##SUMS "}, %" #R1 ", %" #R2 ", p, 1, 1, %" #R3 ", %" #R4      \
-                         "; }"                                                                    \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, " R0 ", 0;"                              \
+                         "wgmma.mma_async.sync.aligned." shape " {" LUMC_D##SUMS "}, " R1 ", " R2 \
+                         ", p, 1, 1, " R3 ", " R4 "; }"                                           \
                          : LUMC_SUMS##SUMS                                                        \
                          : "r"(add), "l"(a), "l"(b), "n"(TA), "n"(TB));                           \
         }                                                                                         \
@@ -81,28 +80,37 @@ template <class T, int N> struct lumc_group;
         LUMC_FN static void multiply(float (&d)[SUMS], const lumc_u32 (&a)[4], lumc_u64 b,        \
                                      int add)                                                     \
         {                                                                                         \
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #R0 ", 0;"                            \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." name "." name          \
-                         " {" LUMC_D##SUMS "}, {%" #R1 ",%" #R2 ",%" #R3 ",%" #R4 "}, %" #R5      \
-                         ", p, 1, 1, %" #R6 "; }"                                                 \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, " R0 ", 0;"                              \
+                         "wgmma.mma_async.sync.aligned." shape " {" LUMC_D##SUMS "}, {" R1 "," R2 \
+                         "," R3 "," R4 "}, " R5 ", p, 1, 1, " R6 "; }"                            \
                          : LUMC_SUMS##SUMS                                                        \
-                         : "r"(add), "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),           \
+                         : "r"(add), "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),          \
                            "n"(TB));                                                              \
         }                                                                                         \
     };
-#define LUMC_WGMMAS(T, name)                                                                      \
-    LUMC_WGMMA(T, name, 16, 8, 8, 9, 10, 11, 12, 13, 14)                                              \
-    LUMC_WGMMA(T, name, 32, 16, 16, 17, 18, 19, 20, 21, 22)                                           \
-    LUMC_WGMMA(T, name, 48, 24, 24, 25, 26, 27, 28, 29, 30)                                           \
-    LUMC_WGMMA(T, name, 64, 32, 32, 33, 34, 35, 36, 37, 38)                                           \
-    LUMC_WGMMA(T, name, 80, 40, 40, 41, 42, 43, 44, 45, 46)                                           \
-    LUMC_WGMMA(T, name, 96, 48, 48, 49, 50, 51, 52, 53, 54)                                           \
-    LUMC_WGMMA(T, name, 112, 56, 56, 57, 58, 59, 60, 61, 62)                                          \
-    LUMC_WGMMA(T, name, 128, 64, 64, 65, 66, 67, 68, 69, 70)                                          \
-    LUMC_WGMMA(T, name, 192, 96, 96, 97, 98, 99, 100, 101, 102)                                        \
-    LUMC_WGMMA(T, name, 256, 128, 128, 129, 130, 131, 132, 133, 134)
-LUMC_WGMMAS(lumc_f16, "f16")
-LUMC_WGMMAS(lumc_bf16, "bf16")
+#define LUMC_WGMMAS(T, types)                                                                     \
+    LUMC_WGMMA(T, 16, 8, "m64n16k16.f32" types, "%8", "%9", "%10",                                \
+               "%11", "%12", "%13", "%14")                                                        \
+    LUMC_WGMMA(T, 32, 16, "m64n32k16.f32" types, "%16", "%17", "%18",                             \
+               "%19", "%20", "%21", "%22")                                                        \
+    LUMC_WGMMA(T, 48, 24, "m64n48k16.f32" types, "%24", "%25", "%26",                             \
+               "%27", "%28", "%29", "%30")                                                        \
+    LUMC_WGMMA(T, 64, 32, "m64n64k16.f32" types, "%32", "%33", "%34",                             \
+               "%35", "%36", "%37", "%38")                                                        \
+    LUMC_WGMMA(T, 80, 40, "m64n80k16.f32" types, "%40", "%41", "%42",                             \
+               "%43", "%44", "%45", "%46")                                                        \
+    LUMC_WGMMA(T, 96, 48, "m64n96k16.f32" types, "%48", "%49", "%50",                             \
+               "%51", "%52", "%53", "%54")                                                        \
+    LUMC_WGMMA(T, 112, 56, "m64n112k16.f32" types, "%56", "%57", "%58",                           \
+               "%59", "%60", "%61", "%62")                                                        \
+    LUMC_WGMMA(T, 128, 64, "m64n128k16.f32" types, "%64", "%65", "%66",                           \
+               "%67", "%68", "%69", "%70")                                                        \
+    LUMC_WGMMA(T, 192, 96, "m64n192k16.f32" types, "%96", "%97", "%98",                           \
+               "%99", "%100", "%101", "%102")                                                     \
+    LUMC_WGMMA(T, 256, 128, "m64n256k16.f32" types, "%128", "%129", "%130",                       \
+               "%131", "%132", "%133", "%134")
+LUMC_WGMMAS(lumc_f16, ".f16.f16")
+LUMC_WGMMAS(lumc_bf16, ".bf16.bf16")
 
 /* d = a @ b, to which d is added if `add`, of 64 rows, N lanes and 16 steps, by the 128 threads of a
  * warpgroup, each with the sums that lumc_mma gives it: those of 16 rows by its warp. `a` and `b`
