@@ -80,6 +80,17 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("0 n", "1 n"),
         ("(Cast c (Load b t (Put l k (IDyn i))))", "(Load b t (Put l k (IDyn i)))"),
     ],
+    "one-hot-product": [
+        ("(set-not-contains f k)", ""),
+        ('(!= d "i8")', ""),
+        ('(!= d "u8")', ""),
+        ("(IAx k))) b))) :when", "(IAx k))) a))) :when"),
+        ('(Bin "mul" (Red', '(Bin "add" (Red'),
+    ],
+    "one-hot-sum": [
+        ("(IAx k)) i) b))) :ruleset", "(IAx k)) i) a))) :ruleset"),
+        ('(Bin "add" (Red', '(Bin "mul" (Red'),
+    ],
     "put-here": [("(ICons i r)", "(ICons (IAx k) r)"), ("(set-not-contains f k)", "")],
     "put-later": [("(ICons x (Put r k i))", "(ICons x r)"), ("(set-not-contains f k)", "")],
     "select-factor": [("(set-not-contains f k)", ""), ("(free c)", "(free b)")],

@@ -179,6 +179,25 @@ def test_the_sum_of_rows_that_are_selected_is_a_load() -> None:
     assert any(e.kind == "dyn" for e in subterms(kernel.values[0]))
 
 
+def test_a_lookup_in_a_quantised_table_reads_its_rows() -> None:
+    """levels * scales + minima, a scale and a minimum for four of a row: no sum over the rows."""
+
+    def write(g: Model) -> Tensor:
+        ids = g.input("ids", (3,), "i64", values=(0, 19))
+        levels = g.constant(np.arange(160, dtype="u1").reshape(20, 8), "levels").to("f32")
+        scales, minima = (
+            g.constant((np.arange(40) % 7 + n).astype("f2").reshape(20, 2), f"part{n}").to("f32")
+            for n in (1, 2)
+        )
+        table = levels * scales.repeat_interleave(4, -1) + minima.repeat_interleave(4, -1)
+        return table.embedding(ids)
+
+    (region,) = check(build(write)).regions
+    (kernel,) = choose(programs_of(region, TARGET))
+    assert kernel.stages == []
+    assert sum(e.kind == "dyn" for e in subterms(kernel.values[0])) > 0
+
+
 def test_low_rank_products_are_reassociated() -> None:
     """x (6, 32) @ (a (32, 2) @ b (2, 24)): 3,072 multiplications one way, 672 the other."""
     (region,) = check(model("low_rank")).regions
