@@ -22,6 +22,12 @@ class Dim:
     hi: int
     multiple: int = 1
 
+    @property
+    def values(self) -> range:
+        """All that it may be."""
+        step = self.multiple
+        return range(-(-self.lo // step) * step, self.hi + 1, step)
+
 
 def extent(e: Extent) -> Extent:
     """The simplest form: a constant expression becomes an int."""
@@ -34,8 +40,8 @@ def as_expr(e: Extent) -> Expr:
 
 
 def dim_ranges(dims: Mapping[str, Dim]) -> dict[str, Range]:
-    """The inclusive bounds of dims, by name."""
-    return {d.name: (d.lo, d.hi) for d in dims.values()}
+    """The least and the greatest value of dims, by name."""
+    return {d.name: (d.values[0], d.values[-1]) for d in dims.values()}
 
 
 def largest(e: Extent, dims: Mapping[str, Dim]) -> int:
