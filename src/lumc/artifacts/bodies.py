@@ -24,13 +24,13 @@ from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.instance import Instance, Outputs
-from lumc.kernel.key import abstract
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Buffer, Kernel, Root
 from lumc.schedule.legal import check_schedule
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
+from lumc.search.cuts import function_of
 from lumc.search.space import Region, Space
 
 MAX_THREADS = 1024  # as the runner's
@@ -70,9 +70,10 @@ def _region(data: Mapping[str, Any], key: str, target: Target) -> Region:
     for v in region.variants:  # what lies between its cuts reads under the same guards
         root = Root(frame.output.name, frame.index, v.value)
         buffers = (*frame.inputs, frame.output)
-        check_accesses(Kernel("", frame.axes, frame.extent, (root,), buffers), target)
+        check_accesses(Kernel("", frame.axes, frame.extent, (root,), buffers, frame.live), target)
         values = {e for e in subterms(v.value) if e.kind not in INDEX_KINDS}
-        if not values.issuperset(v.cuts) or len({abstract(c)[0] for c in v.cuts}) < len(v.cuts):
+        functions = {function_of(c, frame.lengths)[0] for c in v.cuts}
+        if not values.issuperset(v.cuts) or len(functions) < len(v.cuts):
             raise ValueError("a cut is no value of its variant, or stands twice")
     return region
 
@@ -163,6 +164,8 @@ def _entry_problems(code: Code) -> Iterator[str]:
     leaves = {w.name: Value(w.name, w.dtype, w.sizes, "weight") for w in code.graph.weights}
     states = enumerate(code.graph.states)
     leaves |= {s.name: Value(s.name, s.dtype, s.sizes, "state", i) for i, s in states}
+    dims = enumerate(code.graph.dims)
+    leaves |= {name: Value(name, DType.I64, (), "dim", i) for i, name in dims}
     for entry, graph in zip(code.entries, code.graph.entries, strict=True):
         known = {v.name for v in entry.values} | {""}
         given = [Value(n.name, n.dtype, n.sizes, "input", i) for i, n in enumerate(graph.inputs)]
@@ -183,7 +186,7 @@ def _entry_problems(code: Code) -> Iterator[str]:
 
 def _fits(v: Value, entry: EntryPlan, code: Code, leaves: Mapping[str, Value]) -> bool:
     match v.place:
-        case "weight" | "state":
+        case "weight" | "state" | "dim":
             return v == leaves.get(v.name)
         case "arena":
             return v.offset % ALIGN == 0 and v.offset + v.nbytes <= entry.arena_bytes

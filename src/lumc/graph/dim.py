@@ -10,6 +10,7 @@ from lumc.graph.expr import Expr, Range, bounds, dim, index, substitute
 from lumc.graph.expr import num as number
 
 Extent = int | Expr
+MOST = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,12 @@ class Dim:
         """All that it may be."""
         step = self.multiple
         return range(-(-self.lo // step) * step, self.hi + 1, step)
+
+    @property
+    def is_possible(self) -> bool:
+        """May it be anything at all, and no number too large to count with?"""
+        known = 0 <= self.lo <= self.hi <= MOST and 1 <= self.multiple <= MOST
+        return known and bool(self.values)
 
 
 def extent(e: Extent) -> Extent:
