@@ -460,8 +460,8 @@ MORE = {
     ),
     "lanes are rounded up in results": Mutant(
         "codegen/tile/contractions.py",
-        'if place.kind != "scratch" or len(r.sizes) == 1 or r.largest % width:',
-        "if len(r.sizes) == 1:",
+        'if place.kind != "scratch" or len(ranges[lane].sizes) == 1:',
+        "if len(ranges[lane].sizes) == 1:",
         "test_live and test_lengths and matmul",
     ),
     "f16 is rounded down": Mutant(

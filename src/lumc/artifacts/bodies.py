@@ -7,7 +7,7 @@ LumcError for anything but what ``.._to_json`` gives, see ``artifact.fields``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.instance import Instance, Outputs
+from lumc.kernel.lengths import Lengths
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
@@ -52,6 +53,7 @@ def space_from_json(body: Mapping[str, Any], graph: Graph) -> Space:
     target = _target(body)
     pairs = zip(body["regions"], body["statistics"], strict=True)
     regions = tuple(_region({**r, "stats": s}, s["region"], target) for r, s in pairs)
+    _require_dims((r.frame.lengths for r in regions), graph)
     signatures = {r.key: {b.name: b for b in (*r.frame.inputs, r.frame.output)} for r in regions}
     instances, outputs = _launches_from(body, graph, signatures)
     if any(i.names.keys() != signatures[i.region].keys() for i in instances):
@@ -90,6 +92,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 def plan_from_json(body: Mapping[str, Any], graph: Graph) -> Plan:
     target = _target(body)
     kernels = {k.key: k for k in (_kernel(d, target) for d in body["kernels"])}
+    _require_dims((k.kernel.lengths for k in kernels.values()), graph)
     regions = {r.key: r for r in (from_plain(RegionPlan, d) for d in body["regions"])}
     signatures = {key: _signature(r, kernels) for key, r in regions.items()}
     return Plan(graph, target, kernels, regions, *_launches_from(body, graph, signatures))
@@ -204,6 +207,13 @@ def _launches(made: Space | Plan) -> dict[str, Any]:
         "instances": [to_plain(i) for i in made.instances],
         "outputs": to_plain(made.outputs),
     }
+
+
+def _require_dims(every: Iterable[Lengths], graph: Graph) -> None:
+    """Raises ValueError for dims that the graph does not have, or with other bounds."""
+    for d in (d for lengths in every for d in lengths.dims):
+        if graph.dims.get(d.name) != d:
+            raise ValueError(f"dim {d.name} is none of the graph")
 
 
 def _target(body: Mapping[str, Any]) -> Target:

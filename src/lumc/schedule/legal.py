@@ -33,6 +33,8 @@ def check_kernel(kernel: Kernel) -> None:
         if not root.axes <= set(kernel.axes):
             problems.append(f"root {i} has axes that the kernel lacks")
         for e in subterms(root.value, *root.index):
+            if e.kind == "dim" and e.attr[0] not in dims:
+                problems.append(f"root {i} uses dim {e.attr[0]}, which the kernel lacks")
             if e.kind != "load" or e.attr[0] not in kernel.stored:
                 continue
             # another order of the loops would read the new value instead of the old one

@@ -115,6 +115,13 @@ def test_wrong_lengths_are_refused(lengths: Lengths, what: str) -> None:
     assert e.value.code == "E0410"
 
 
+def test_dims_that_are_not_listed_are_refused() -> None:
+    k = zoo.kernel("late", "i", {"i": 12}, zoo.x("x", add("i", s)), {"x": (24,)})
+    with pytest.raises(LumcError, match="uses dim s, which the kernel lacks"):
+        check_kernel(k)
+    check_kernel(live(k, S))
+
+
 def test_axes_side_by_side_are_one_if_the_inner_one_has_all_values() -> None:
     k = zoo.bias_gelu(12, 8)
     (root,) = k.roots

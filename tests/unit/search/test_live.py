@@ -93,6 +93,13 @@ def test_files_carry_lengths() -> None:
     assert space_from_json(space_to_json(space), space.graph) == space
     again = plan_from_json(plan_to_json(plan), space.graph)
     assert again == plan
+    wider = parse_graph(ATTENTION.replace("dim p in 0..24", "dim p in 0..23"))
+    for read, made in (
+        (space_from_json, space_to_json(space)),
+        (plan_from_json, plan_to_json(plan)),
+    ):
+        with pytest.raises(ValueError, match="dim p is none of the graph"):
+            read(made, wider)
     body = plan_to_json(plan)
     (one, *_) = [k for k in body["kernels"] if "live" in k["kernel"]]
     one["kernel"]["live"]["dims"][0]["hi"] = 1 << 70

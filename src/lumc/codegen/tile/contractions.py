@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.context import Context, Group, Scope
@@ -49,15 +49,17 @@ class Contractions:
 
     def _whole_vectors(self, stage: Expr, p: Stage, dst: Expr, ranges: Scope) -> Scope:
         """The lanes of a live axis rounded up to whole vectors, where they are read from panels and
-        go to scratch: beyond the length something is computed that nobody reads."""
+        go to scratch, which gets room for them: beyond the length is what nobody reads."""
         lane, width = p.lane_axis or "", lanes(self.c.target, dtype(stage))
         place, panels = self.c.places[dst.attr[0]], p.stage_b in ("inner", "hoist")
         if p.form != "contract" or lane not in self.c.kernel.lengths.of or not panels:
             return {}
-        r = ranges[lane]
-        if place.kind != "scratch" or len(r.sizes) == 1 or r.largest % width:
+        if place.kind != "scratch" or len(ranges[lane].sizes) == 1:
             return {}
-        return {lane: ir.rounded(r, width)}
+        r = ir.rounded(ranges[lane], width)
+        dims = (replace(d, size=r.largest) if d.label == lane else d for d in place.dims)
+        self.c.places[place.name] = replace(place, dims=tuple(dims))
+        return {lane: r}
 
     def _within(self, stage: Expr, p: Stage) -> tuple[ir.Within, ...]:
         """The steps that add something, of every reduced axis that has others."""

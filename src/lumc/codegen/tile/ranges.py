@@ -50,7 +50,7 @@ def live_tile(axis: str, sizes: range, tile: int) -> Range:
 def rounded(r: Range, width: int) -> Range:
     """The range up to a whole number of vectors."""
     n = mul(floordiv(add(r.n, width - 1), width, {}), width)
-    return Range(r.lo, n, range(width, r.largest + 1, width))
+    return Range(r.lo, n, range(width, r.largest + width, width))
 
 
 def block_start(axis: str) -> Expr:
