@@ -29,7 +29,7 @@ def weight(g: Model, name: str, *shape: int) -> Tensor:
 def random_values(node: Node, seed: int = 0) -> Array:
     """Distinct random values for a leaf; ints are small and not negative."""
     rng = np.random.default_rng([seed, *node.name.encode()])
-    shape = [n for n in node.shape if isinstance(n, int)]
+    shape = node.sizes
     if node.dtype.is_float:
         return rng.uniform(-2, 2, shape).astype(node.dtype.numpy)
     if node.dtype.is_int:

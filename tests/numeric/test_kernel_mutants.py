@@ -34,8 +34,8 @@ QUICK = {
     ),
     "no edge kernels": Mutant(
         "codegen/text/writer.py",
-        "return full + sorted({s % by for s in r.sizes} - {0})",
-        "return full or [by]",
+        "return [by] * (r.largest >= by) + r.rests(by)",
+        "return [by]",
         f"{DEFAULT} and matmul",
     ),
     "tile sums are not rescaled": Mutant(
@@ -222,8 +222,8 @@ MORE = {
     ),
     "windows of the last rows are left out": Mutant(
         "codegen/cpu/reduce.py",
-        "for rest in sorted(",
-        "for rest in sorted(set() and ",
+        "for rest in r.rests(many):",
+        "for rest in r.rests(1):",
         f"{DEFAULT} and windows",
     ),
     "windows of neighbours are the same": Mutant(
@@ -421,6 +421,49 @@ MORE = {
         "n * -(-self.dims[at].size // width), n + 1",
         f"{RANDOM} and linear",
     ),
+    "a loop over tiles of a live axis goes to its extent": Mutant(
+        "codegen/text/writer.py",
+        "return str(loop.extent) if loop.length is None else self.index(loop.length)",
+        "return str(loop.extent)",
+        "test_live and test_lengths",
+    ),
+    "a live axis has all its values": Mutant(
+        "codegen/tile/context.py",
+        "self.whole[a] = ir.Range(num(0), n, kernel.lengths.sizes(a))",
+        "self.whole[a] = ir.whole(kernel.extent[a])",
+        "test_live and test_lengths",
+    ),
+    "a length is one too large": Mutant(
+        "codegen/cpu/kernel.py",
+        'f"*(const int64_t *)`args`[{i}]"',
+        'f"*(const int64_t *)`args`[{i}] + 1"',
+        "test_live and test_lengths and softmax",
+    ),
+    "dims change places": Mutant(
+        "codegen/cpu/kernel.py",
+        "for i, d in enumerate(dims, len(names)):",
+        "for i, d in enumerate(dims[::-1], len(names)):",
+        "test_live and test_lengths and chunk",
+    ),
+    "dims of the first call stay": Mutant(
+        "codegen/cpu/kernel.py",
+        'w.line(Let("long", w.names.dim(d.name), f"*(const int64_t *)`args`[{i}]"))',
+        'w.line(f"static long {w.names.dim(d.name)}; if (!{w.names.dim(d.name)}) '
+        '{w.names.dim(d.name)} = *(const int64_t *)`args`[{i}];")',
+        "test_live and test_lengths and softmax",
+    ),
+    "a rest begins where its panel does": Mutant(
+        "codegen/cpu/contract.py",
+        "* within",
+        "* False",
+        "test_live and test_lengths and gated",
+    ),
+    "lanes are rounded up in results": Mutant(
+        "codegen/tile/contractions.py",
+        'if place.kind != "scratch" or len(ranges[lane].sizes) == 1:',
+        "if len(ranges[lane].sizes) == 1:",
+        "test_live and test_lengths and matmul",
+    ),
     "f16 is rounded down": Mutant(
         "codegen/cpu/lumc_kernel/narrow.h",
         "base = lumc_float((int32_t)((bias >> 1) + 0x07800000u)) + base;",
@@ -447,7 +490,7 @@ def catches(mutant: Mutant, folder: Path) -> bool:
     path = f"pythonpath={folder / 'src'} {tests.parent}"
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", path, "-k", mutant.tests]
     units = "unit/codegen/tile/test_lower", "unit/kernel/test_normal", "unit/kernel/test_access"
-    names = "numeric/test_kernels", f"numeric/{VALUES}", *units
+    names = "numeric/test_kernels", f"numeric/{VALUES}", "numeric/test_live", *units
     files = [str(tests.parent / f"{name}.py") for name in names]
     command = [sys.executable, "-m", "pytest", *options, *files]
     env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}", "LUMC_FUZZ": "1"}

@@ -7,7 +7,7 @@ LumcError for anything but what ``.._to_json`` gives, see ``artifact.fields``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -24,13 +24,14 @@ from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.instance import Instance, Outputs
-from lumc.kernel.key import abstract
+from lumc.kernel.lengths import Lengths
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Buffer, Kernel, Root
 from lumc.schedule.legal import check_schedule
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan
+from lumc.search.cuts import function_of
 from lumc.search.space import Region, Space
 
 MAX_THREADS = 1024  # as the runner's
@@ -52,6 +53,7 @@ def space_from_json(body: Mapping[str, Any], graph: Graph) -> Space:
     target = _target(body)
     pairs = zip(body["regions"], body["statistics"], strict=True)
     regions = tuple(_region({**r, "stats": s}, s["region"], target) for r, s in pairs)
+    _require_dims((r.frame.lengths for r in regions), graph)
     signatures = {r.key: {b.name: b for b in (*r.frame.inputs, r.frame.output)} for r in regions}
     instances, outputs = _launches_from(body, graph, signatures)
     if any(i.names.keys() != signatures[i.region].keys() for i in instances):
@@ -70,9 +72,10 @@ def _region(data: Mapping[str, Any], key: str, target: Target) -> Region:
     for v in region.variants:  # what lies between its cuts reads under the same guards
         root = Root(frame.output.name, frame.index, v.value)
         buffers = (*frame.inputs, frame.output)
-        check_accesses(Kernel("", frame.axes, frame.extent, (root,), buffers), target)
+        check_accesses(Kernel("", frame.axes, frame.extent, (root,), buffers, frame.live), target)
         values = {e for e in subterms(v.value) if e.kind not in INDEX_KINDS}
-        if not values.issuperset(v.cuts) or len({abstract(c)[0] for c in v.cuts}) < len(v.cuts):
+        functions = {function_of(c, frame.lengths)[0] for c in v.cuts}
+        if not values.issuperset(v.cuts) or len(functions) < len(v.cuts):
             raise ValueError("a cut is no value of its variant, or stands twice")
     return region
 
@@ -89,6 +92,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 def plan_from_json(body: Mapping[str, Any], graph: Graph) -> Plan:
     target = _target(body)
     kernels = {k.key: k for k in (_kernel(d, target) for d in body["kernels"])}
+    _require_dims((k.kernel.lengths for k in kernels.values()), graph)
     regions = {r.key: r for r in (from_plain(RegionPlan, d) for d in body["regions"])}
     signatures = {key: _signature(r, kernels) for key, r in regions.items()}
     return Plan(graph, target, kernels, regions, *_launches_from(body, graph, signatures))
@@ -163,6 +167,8 @@ def _entry_problems(code: Code) -> Iterator[str]:
     leaves = {w.name: Value(w.name, w.dtype, w.sizes, "weight") for w in code.graph.weights}
     states = enumerate(code.graph.states)
     leaves |= {s.name: Value(s.name, s.dtype, s.sizes, "state", i) for i, s in states}
+    dims = enumerate(code.graph.dims)
+    leaves |= {name: Value(name, DType.I64, (), "dim", i) for i, name in dims}
     for entry, graph in zip(code.entries, code.graph.entries, strict=True):
         known = {v.name for v in entry.values} | {""}
         given = [Value(n.name, n.dtype, n.sizes, "input", i) for i, n in enumerate(graph.inputs)]
@@ -183,7 +189,7 @@ def _entry_problems(code: Code) -> Iterator[str]:
 
 def _fits(v: Value, entry: EntryPlan, code: Code, leaves: Mapping[str, Value]) -> bool:
     match v.place:
-        case "weight" | "state":
+        case "weight" | "state" | "dim":
             return v == leaves.get(v.name)
         case "arena":
             return v.offset % ALIGN == 0 and v.offset + v.nbytes <= entry.arena_bytes
@@ -201,6 +207,13 @@ def _launches(made: Space | Plan) -> dict[str, Any]:
         "instances": [to_plain(i) for i in made.instances],
         "outputs": to_plain(made.outputs),
     }
+
+
+def _require_dims(every: Iterable[Lengths], graph: Graph) -> None:
+    """Raises ValueError for dims that the graph does not have, or with other bounds."""
+    for d in (d for lengths in every for d in lengths.dims):
+        if graph.dims.get(d.name) != d:
+            raise ValueError(f"dim {d.name} is none of the graph")
 
 
 def _target(body: Mapping[str, Any]) -> Target:

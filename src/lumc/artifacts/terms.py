@@ -18,7 +18,9 @@ def check_accesses(kernel: Kernel, target: Target) -> None:
     buffer, whatever the axes are. Raises ValueError."""
     names = [b.name for b in kernel.buffers]
     terms = [e for r in kernel.roots for e in (*r.index, r.value)]
-    check_terms(terms, kernel.buffers, kernel.extent, target.largest)
+    dims = [d for d in kernel.lengths.dims if d.is_possible]
+    known = {d.name: (d.values[0], d.values[-1]) for d in dims}
+    check_terms(terms, kernel.buffers, kernel.extent, target.largest, known)
     if len(set(names)) < len(names) or not set(kernel.axes) <= set(kernel.extent):
         raise ValueError("a kernel's buffers or axes are malformed")
     for root in kernel.roots:
@@ -34,17 +36,21 @@ def check_accesses(kernel: Kernel, target: Target) -> None:
 
 
 def check_terms(
-    terms: Iterable[Expr], buffers: Sequence[Buffer], extent: Mapping[str, int], largest: int
+    terms: Iterable[Expr],
+    buffers: Sequence[Buffer],
+    extent: Mapping[str, int],
+    largest: int,
+    dims: Mapping[str, Range],
 ) -> None:
-    """Every axis has an extent, every load agrees with its buffer, every operation with its
-    operands, and no index exceeds the largest on its way. Raises ValueError."""
+    """Every axis has an extent, every dim bounds, every load agrees with its buffer, every
+    operation with its operands, and no index exceeds the largest on its way. Raises ValueError."""
     known = {b.name: b for b in buffers}
-    spans = {a: (0, max(n - 1, 0)) for a, n in extent.items()}
+    spans = {a: (0, max(n - 1, 0)) for a, n in extent.items()} | dict(dims)
     for e in subterms(*terms):
         for a in (*bound_axes(e), *(e.attr if e.kind == "axis" else ())):
             if a not in extent:
                 raise ValueError(f"axis {a} has no extent")
-        if e.kind == "dim":
+        if e.kind == "dim" and e.attr[0] not in dims:
             raise ValueError("a dim is not bound")
         if e.kind == "load":
             b = known.get(e.attr[0])

@@ -30,7 +30,7 @@ class KernelCode:
     name: Title
     symbol: Symbol
     source: str  # C, CUDA or Metal text
-    args: tuple[Title, ...]  # its buffers, then its packed ones; the scratch base follows
+    args: tuple[Title, ...]  # its buffers, its packed ones, its dims; the scratch base follows
     scratch_bytes: Size  # for each part
     parallel: int  # 0: it runs as part 0 of 1; 1: a part for every thread; n: at most n parts
     regions: Size  # how many region instances launch it
@@ -39,12 +39,12 @@ class KernelCode:
 
 @dataclass(frozen=True)
 class Value(Tensor):
-    """A tensor that launches read or write. ``offset`` is the byte in the arena, or the position
-    among the inputs, outputs or states."""
+    """A tensor that launches read or write, in memory for the greatest extents. ``offset`` is the
+    byte in the arena, or the position among the inputs, outputs, states or dims."""
 
     name: Title
     shape: tuple[Size, ...]
-    place: str  # input, output, arena, weight, packed or state
+    place: str  # input, output, arena, weight, packed, state or dim
     offset: Size = 0
 
 

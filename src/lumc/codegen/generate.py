@@ -23,9 +23,10 @@ from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
-from lumc.graph.bind import require_static
+from lumc.errors import Exit, LumcError
+from lumc.graph.bind import require_lengths
 from lumc.graph.expr import axis
-from lumc.graph.graph import Entry
+from lumc.graph.graph import Entry, Node
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 from lumc.kernel.inside import require_inside
@@ -51,8 +52,8 @@ DIALECTS = {  # of the languages of GPUs
 def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     """Lower and print every kernel, name the packed weights, place the values of every entry.
     ``watch`` sees every tile program after every pass. Raises E0416 for a kernel that may leave
-    its buffers."""
-    require_static(plan.graph, "codegen")
+    its buffers, and E0112 for what needs values of dims."""
+    require_lengths(plan.graph, "codegen")
     launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
     keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
     for key in keys:
@@ -113,7 +114,11 @@ def print_code(plan: Plan, key: str, position: int, program: Program, instances:
         name=kernel.name,
         symbol=symbol,
         source=source,
-        args=(*(b.name for b in kernel.buffers), *program.packed),
+        args=(
+            *(b.name for b in kernel.buffers),
+            *program.packed,
+            *(d.name for d in kernel.lengths.dims),
+        ),
         scratch_bytes=program.scratch_bytes,
         parallel=int(program.tiles > 0) and (schedule.parts or 1),
         regions=instances,
@@ -158,8 +163,8 @@ def copy_of(n: int) -> Kernel:
 def name_operands(
     launch: Launch, kernel: KernelCode, program: Program, packings: dict[Packing, str]
 ) -> Launch:
-    """Append the packed operands, one name per (weight, layout), and drop what is never touched:
-    a weight that a kernel reads only in packed form need not be in the bundle."""
+    """Append the packed operands, one name per (weight, layout), and the dims, and drop what is
+    never touched: a weight that a kernel reads only in packed form need not be in the bundle."""
     value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
     used = touched(program.body)
     args = [name if buffer in used else "" for buffer, name in value.items()]
@@ -167,7 +172,8 @@ def name_operands(
         packing = replace(wanted, weight=value[wanted.weight])
         assert packing.size == program.places[name].size, f"{kernel.symbol}: {name}"
         args.append(packings.setdefault(packing, f"{packing.weight}@{len(packings)}"))
-    return Launch(kernel.symbol, tuple(args))
+    dims = (d.name for d in program.kernel.lengths.dims)
+    return Launch(kernel.symbol, (*args, *dims))
 
 
 # ---- values
@@ -182,14 +188,16 @@ def place_values(
         **{w.name: ("weight", 0) for w in plan.graph.weights},
         **{s.name: ("state", i) for i, s in enumerate(plan.graph.states)},
         **{n.name: ("input", i) for i, n in enumerate(entry.inputs)},
+        **{name: ("dim", i) for i, name in enumerate(plan.graph.dims)},
     }
     tensors |= {name: Tensor(name, p.dtype, (p.size,)) for p, name in packings.items()}
     fixed |= dict.fromkeys(packings.values(), ("packed", 0))
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}
     before, after = list[Launch](), list[Launch]()
     outputs = plan.outputs[entry.name]
-    for i, (_, name) in enumerate(outputs):
+    for i, (title, name) in enumerate(outputs):
         if name in fixed or name in values:  # it has a place already
+            _require_known(title, dict(entry.outputs)[title])
             value = _placed(replace(tensors[name], name=f"output {i}"), "output", i)
             copy = Launch(f"copy_{value.nbytes}", (name, value.name))
             (before if name in fixed else after).append(copy)
@@ -214,6 +222,13 @@ def place_values(
     )
 
 
+def _require_known(output: str, node: Node) -> None:
+    """Raises E0112: all bytes of a value are copied, of a symbolic shape there are fewer."""
+    if any(not isinstance(n, int) for n in node.shape):
+        what = f"codegen needs the shape of output '{output}', which is a leaf or another output"
+        raise LumcError("E0112", what, fix="bind its dims: --dim NAME=N", exit=Exit.UNSUPPORTED)
+
+
 def _placed(t: Tensor, place: str, offset: int) -> Value:
     return Value(t.name, t.dtype, t.shape, place, offset)
 
@@ -222,6 +237,7 @@ def tensors_of(plan: Plan, entry: Entry) -> dict[str, Tensor]:
     """Every value of an entry, by name: graph values, and local ones of its regions."""
     nodes = (*plan.graph.weights, *plan.graph.states, *entry.inputs, *entry.nodes)
     out = {n.name: Tensor(n.name, n.dtype, n.sizes) for n in nodes}
+    out |= {name: Tensor(name, DType.I64, ()) for name in plan.graph.dims}
     for i, instance in enumerate(plan.instances):
         if instance.entry == entry.name:
             for v in plan.regions[instance.region].local:

@@ -166,7 +166,7 @@ def later_starts(graph: Graph) -> Iterator[Graph]:
 
 def as_input(node: Node) -> Node:
     names = tuple(f"d{i}" for i in range(len(node.shape)))
-    return Node(node.name, "input", node.dtype, names, node.shape)
+    return Node(node.name, "input", node.dtype, names, node.shape, dims=node.dims)
 
 
 def without_nodes(graph: Graph) -> Iterator[Graph]:

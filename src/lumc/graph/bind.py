@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.builder import Builder
-from lumc.graph.dim import bind
-from lumc.graph.expr import Expr, dim, num, substitute
+from lumc.graph.dim import bind, dim_ranges
+from lumc.graph.expr import Expr, bounds, dim, linear, num, substitute, subterms
 from lumc.graph.graph import Graph, Node, Update, map_indices
 from lumc.graph.ops import Op
 
@@ -19,6 +19,31 @@ def require_static(graph: Graph, pass_name: str) -> None:
         fix = " ".join(f"--dim {d.name}={min(d.hi, max(d.lo, 128))}" for d in graph.dims.values())
         what = f"{pass_name} needs a value for every dim; not bound: {names}"
         raise LumcError("E0112", what, fix=f"for example {fix}", exit=Exit.UNSUPPORTED)
+
+
+def require_lengths(graph: Graph, pass_name: str) -> None:
+    """Raises E0112 for an extent that is symbolic and may be 0: a pass that takes the others makes
+    no loops without a first value."""
+    for node in (n for e in graph.entries for n in (*e.inputs, *e.nodes)):
+        for a, e in node.loops:
+            if isinstance(e, Expr) and bounds(e, dim_ranges(graph.dims))[0] < 1:
+                what = f"{pass_name} needs extents of 1 or more: {a}:{e} of '{node.name}' may be 0"
+                names = sorted({t.attr[0] for t in subterms(e) if t.kind == "dim"})
+                fix = f"let {names[0]} begin with 1, or bind it: --dim {names[0]}=N"
+                raise LumcError("E0112", what, fix=fix, exit=Exit.UNSUPPORTED)
+
+
+def dims_of(inputs: Sequence[Node], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The dims that shapes of inputs, by name, tell: those of an extent ``c * dim + n``. The first
+    extent that names a dim decides; whether the others fit shows when these are bound."""
+    out = dict[str, int]()
+    for node in inputs:
+        for e, size in zip(node.shape, shapes.get(node.name, ()), strict=False):
+            constant, coefs = linear(e) if isinstance(e, Expr) else (0, {})
+            for atom, c in coefs.items() if len(coefs) == 1 else ():
+                if atom.kind == "dim" and (size - constant) % c == 0:
+                    out.setdefault(atom.attr[0], (size - constant) // c)
+    return out
 
 
 def bind_dims(graph: Graph, values: Mapping[str, int]) -> Graph:

@@ -85,7 +85,8 @@ class Builder:
         (name, shape, values or derivation)."""
         axes = tuple(f"d{i}" for i in range(len(shape)))
         extents = tuple(self._extent(e) for e in shape)
-        node = Node(name, op, dtype, axes, extents, (), None, file, key, how, values, self.origin)
+        made = (), None, file, key, how, values, self.origin, self.dims
+        node = Node(name, op, dtype, axes, extents, *made)
         check_node(node, self.dims)
         kinds = {"input": self.inputs, "weight": self.weights, "state": self.states}
         return self._add(node, kinds[op])
@@ -114,6 +115,7 @@ class Builder:
             operands=tuple(operands),
             reduced=(reduced[0], self._extent(reduced[1])) if reduced else None,
             origin=self.origin,
+            dims=self.dims,
         )
         check_node(node, self.dims)
         ranges = loop_ranges(dict(node.loops), self.dims)

@@ -10,6 +10,7 @@ from lumc.graph.expr import Expr, Range, bounds, dim, index, substitute
 from lumc.graph.expr import num as number
 
 Extent = int | Expr
+MOST = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,18 @@ class Dim:
     lo: int
     hi: int
     multiple: int = 1
+
+    @property
+    def values(self) -> range:
+        """All that it may be."""
+        step = self.multiple
+        return range(-(-self.lo // step) * step, self.hi + 1, step)
+
+    @property
+    def is_possible(self) -> bool:
+        """May it be anything at all, and no number too large to count with?"""
+        known = 0 <= self.lo <= self.hi <= MOST and 1 <= self.multiple <= MOST
+        return known and bool(self.values)
 
 
 def extent(e: Extent) -> Extent:
@@ -34,8 +47,8 @@ def as_expr(e: Extent) -> Expr:
 
 
 def dim_ranges(dims: Mapping[str, Dim]) -> dict[str, Range]:
-    """The inclusive bounds of dims, by name."""
-    return {d.name: (d.lo, d.hi) for d in dims.values()}
+    """The least and the greatest value of dims, by name."""
+    return {d.name: (d.values[0], d.values[-1]) for d in dims.values()}
 
 
 def largest(e: Extent, dims: Mapping[str, Dim]) -> int:

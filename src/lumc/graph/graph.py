@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.dim import Dim, Extent
+from lumc.graph.dim import Dim, Extent, largest
 from lumc.graph.expr import Expr
 from lumc.graph.index import Bound as Bound
 from lumc.graph.ops import DType, Op
@@ -60,6 +60,7 @@ class Node:
     how: Derivation | None = None  # weight: if it is not read as it is stored
     values: tuple[int, int] | None = None  # integer input: what callers pass, lowest and highest
     origin: str = ""  # what made it: a source line or an ONNX node, for messages
+    dims: Mapping[str, Dim] = field(default_factory=dict, repr=False)  # of its graph
 
     @property
     def is_leaf(self) -> bool:
@@ -74,18 +75,18 @@ class Node:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Its shape, of which no extent is symbolic."""
-        return tuple(e for e in self.shape if isinstance(e, int))
+        """Its shape; of symbolic extents the greatest values."""
+        return tuple(largest(e, self.dims) for e in self.shape)
 
     @property
     def size(self) -> int:
-        """The elements of its result, where no extent is symbolic."""
+        """The elements of its result, at most."""
         return math.prod(self.sizes)
 
     @property
     def points(self) -> int:
-        """Where its operands are read: its elements, times the reduced extent."""
-        return math.prod(e for _, e in self.loops if isinstance(e, int))
+        """Where its operands are read, at most: its elements, times the reduced extent."""
+        return math.prod(largest(e, self.dims) for _, e in self.loops)
 
     @property
     def reads(self) -> list[Read]:

@@ -91,7 +91,9 @@ def check_name(name: str, reserved: Sequence[str] = (), node: Node | str = "") -
 def check_dim(d: Dim) -> None:
     """The name and the bounds of a dim; raises E0101."""
     check_name(d.name, LITERALS)
-    if not (0 <= d.lo <= d.hi <= MAX_ELEMENTS and 1 <= d.multiple <= MAX_ELEMENTS):
+    if "." in d.name:  # names parts of axes in kernels
+        fail(d.name, f"dim '{d.name}' has a dot in its name")
+    if not d.is_possible:
         fail(d.name, f"dim {d.name} in {d.lo}..{d.hi} multiple {d.multiple}: impossible bounds")
 
 

@@ -69,5 +69,5 @@ def row_major(index: tuple[Expr, ...], shape: tuple[int, ...]) -> Access:
 
 
 def gathers(*terms: Expr) -> bool:
-    """Does an index in these terms depend on data?"""
-    return any(e.kind == "dyn" for e in subterms(*terms))
+    """Does an index in these terms depend on data, or on what is known when the kernel runs?"""
+    return any(e.kind in ("dyn", "dim") for e in subterms(*terms))

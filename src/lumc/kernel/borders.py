@@ -64,7 +64,8 @@ def _borders(stage: Expr, single: Set[str | None]) -> dict[str, Border]:
     for e in factors(stage.kids[0]) if stage.kind == "red" else ():
         while e.kind == "guard":
             (lo, hi), (index, e) = e.attr, e.kids
-            steps = access(index).strides
+            moves = any(a.kind == "dim" for a in linear(index)[1])  # from run to run
+            steps = {} if moves else access(index).strides
             mine, kept = [a for a in steps if a in over], [a for a in steps if a in single]
             if len(mine) == len(kept) == 1 and index.free == {*mine, *kept} and steps[mine[0]] > 0:
                 found.setdefault(mine[0], Border(mine[0], kept[0], index, lo, hi))

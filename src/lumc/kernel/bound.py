@@ -53,7 +53,7 @@ def least_work(kernel: Kernel) -> Work:
     count. Values that are equal up to names of axes count once, as a schedule may keep them.
     """
     values = [*stepped(kernel, kernel.values), *(i for root in kernel.roots for i in root.index)]
-    hashes = structural_hashes(values, kernel.extent, buffers=True)
+    hashes = structural_hashes(values, kernel.told, buffers=True)
     repeats, added = _recomputed(kernel), _added(kernel)
     flops: dict[object, float] = {}
     touched: dict[str, dict[Expr, float]] = {}

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from lumc.errors import Exit, LumcError
+from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, add, axis, simplify, substitute, subterms, text
 from lumc.graph.index import Bound, is_inside, narrowed
+from lumc.kernel.lengths import STATIC, Lengths
 from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel
 
@@ -69,25 +71,34 @@ def reads(*terms: Expr) -> Iterator[Access]:
 def _is_proven(
     kernel: Kernel, name: str, index: tuple[Expr, ...], guards: tuple[Bound, ...]
 ) -> bool:
-    free = frozenset[str]().union(*(e.free for e in (*index, *(g.index for g in guards))))
+    terms = (*index, *(g.index for g in guards))
+    free = frozenset[str]().union(*(e.free for e in terms))
     sizes = tuple((a, kernel.extent[a]) for a in sorted(free))
-    return lies_inside(index, guards, kernel.buffer(name).shape, sizes)
+    lengths = kernel.lengths.within(free, terms)
+    return lies_inside(index, guards, kernel.buffer(name).shape, sizes, lengths)
 
 
 @lru_cache(maxsize=1 << 14)  # the kernels of a region share most of their loads
 def lies_inside(
-    index: tuple[Expr, ...], guards: tuple[Bound, ...], shape: tuple[int, ...], sizes: Sizes
+    index: tuple[Expr, ...],
+    guards: tuple[Bound, ...],
+    shape: tuple[int, ...],
+    sizes: Sizes,
+    lengths: Lengths = STATIC,
 ) -> bool:
     """Whether an access at these indices, one for each dim of the shape, is proven to lie inside
-    wherever its guards hold; ``sizes`` has every axis in them."""
-    spans = {a: (0, n - 1) for a, n in sizes}
+    wherever its guards hold; ``sizes`` has every axis in them, ``lengths`` what is live."""
+    spans = {a: (0, n - 1) for a, n in sizes} | dict(lengths.ranges)
     for g in guards * ROUNDS:
         assert isinstance(g.hi, int)
         spans = narrowed(spans, simplify(g.index, spans), g.lo, g.hi)
         if any(first > last for first, last in spans.values()):
             return True  # it is never read
-    loops = {a: last - first + 1 for a, (first, last) in spans.items()}
+    spans = {a: spans[a] for a, _ in sizes}
+    loops: dict[str, Extent] = {a: last - first + 1 for a, (first, last) in spans.items()}
+    loops |= {a: n for a, n in lengths.live if spans[a] == (0, dict(sizes)[a] - 1)}
     moved = {axis(a): add(axis(a), first) for a, (first, _) in spans.items() if first}
     index = tuple(substitute(i, moved) for i in index)
     left = [Bound(substitute(g.index, moved), g.lo, g.hi) for g in guards]
-    return all(is_inside(i, n, left, loops, {}) for i, n in zip(index, shape, strict=True))
+    dims = {d.name: d for d in lengths.dims}
+    return all(is_inside(i, n, left, loops, dims) for i, n in zip(index, shape, strict=True))

@@ -29,7 +29,7 @@ def sha(text: str) -> str:
 def kernel_key(kernel: Kernel, target: Target) -> str:
     """The sha256 (16 digits) of a canonical kernel's text without names, and the target."""
     exprs = [e for root in kernel.roots for e in (*root.index, root.value)]
-    visited = _visit(exprs, structural_hashes(exprs, kernel.extent))[0]
+    visited = _visit(exprs, structural_hashes(exprs, kernel.told))[0]
     axes = {a: f"a{i}" for i, a in enumerate(visited)}
     nodes, roots = encode([rename(e, axes) for e in exprs])
     body = {
@@ -40,6 +40,10 @@ def kernel_key(kernel: Kernel, target: Target) -> str:
         "roots": [[r.buffer, len(r.index)] for r in kernel.roots],
         "target": [target.arch, target.flags, target.lanes, target.registers],
     }
+    if own := kernel.lengths:  # named as in the graph: equal keys are called with equal dims
+        live = sorted((axes[a], str(e)) for a, e in own.live if a in axes)
+        dims = sorted((d.name, d.lo, d.hi, d.multiple) for d in own.dims)
+        body |= {"live": [live, dims]} if dims else {}
     return sha(json.dumps(body, sort_keys=True))
 
 
@@ -50,8 +54,8 @@ def canonical(kernel: Kernel) -> tuple[Kernel, tuple[str, ...]]:
     Also gives the buffers' old names in the new argument order.
     """
     exprs = [e for root in kernel.roots for e in (*root.index, root.value)]
-    ordered = order_operands(exprs, structural_hashes(exprs, kernel.extent))
-    axes, visited = _visit(ordered, structural_hashes(ordered, kernel.extent))
+    ordered = order_operands(exprs, structural_hashes(exprs, kernel.told))
+    axes, visited = _visit(ordered, structural_hashes(ordered, kernel.told))
     stored = kernel.stored
     old = (*(b for b in visited if b not in stored), *stored)
     new = [*(f"b{i}" for i in range(len(old) - len(stored))), *results(len(stored))]
@@ -68,7 +72,9 @@ def _axis_names(kernel: Kernel, visited: Sequence[str]) -> dict[str, str]:
     """i, j, .. of the result; k64_1, k3_2, .. of reductions, with their extents."""
     own = {a: LETTERS[n] if n < len(LETTERS) else f"i{n}" for n, a in enumerate(kernel.axes)}
     bound = [a for a in visited if a not in own]
-    return own | {a: f"k{kernel.extent[a]}_{n}" for n, a in enumerate(bound, 1)}
+    names = own | {a: f"k{kernel.extent[a]}_{n}" for n, a in enumerate(bound, 1)}
+    dims = kernel.lengths.ranges
+    return {a: f"{name}_axis" if name in dims else name for a, name in names.items()}
 
 
 def renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -> Kernel:
@@ -80,7 +86,8 @@ def renamed(kernel: Kernel, axes: Mapping[str, str], names: Mapping[str, str]) -
         index = tuple(rename(i, axes, names) for i in r.index)
         roots.append(Root(names.get(r.buffer, r.buffer), index, rename(r.value, axes, names)))
     own = tuple(axes.get(a, a) for a in kernel.axes)
-    return Kernel(kernel.name, own, extent, tuple(roots), tuple(buffers))
+    live = kernel.live and kernel.live.renamed(axes)
+    return Kernel(kernel.name, own, extent, tuple(roots), tuple(buffers), live)
 
 
 def order_operands(roots: Sequence[Expr], hashes: Mapping[Expr, str]) -> list[Expr]:
@@ -124,11 +131,12 @@ def abstract(e: Expr) -> tuple[Expr, tuple[str, ...]]:
 
 
 def structural_hashes(
-    roots: Iterable[Expr], extent: Mapping[str, int], buffers: bool = False
+    roots: Iterable[Expr], extent: Mapping[str, int | str], buffers: bool = False
 ) -> dict[Expr, str]:
-    """A hash, 16 digits, of every term below the roots that sees extents but no names of axes, and
-    those of buffers only if told."""
+    """A hash, 16 digits, of every term below the roots that sees extents (of live axes: lengths)
+    but no names of axes, and those of buffers only if told."""
     out: dict[Expr, str] = {}
+    parts: list[object]
     for e in subterms(*roots):
         kids = [out[k] for k in e.kids]
         match e.kind:
@@ -139,7 +147,9 @@ def structural_hashes(
             case "load":
                 parts = ["load", e.attr[not buffers :], kids]
             case "red" | "wsum":
-                bound = sorted(extent[a] for a in bound_axes(e))
+                bound = sorted(
+                    (extent[a] for a in bound_axes(e)), key=lambda n: (isinstance(n, str), n)
+                )
                 parts = [e.kind, e.attr[0] if e.kind == "red" else "", bound, kids]
             case _:
                 if e.kind == "bin" and e.attr[0] in COMMUTATIVE:

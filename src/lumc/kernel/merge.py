@@ -6,7 +6,8 @@ n is the extent of j. It is for maps with two short axes, where one of them alon
 pixels of a small image, rows of a batch, all that a mean goes over. It holds if every load and
 every store that has one of the axes has them as n*i + j, in one dim of its buffer or in two that
 lie side by side, and nothing else has them: no guard, no iota, no index through // or %, no data.
-Buffers keep their rank: of dims (a, b) that become one, the first is 1 and the second a*b.
+Buffers keep their rank: of dims (a, b) that become one, the first is 1 and the second a*b. Where i
+is live, p has n times its length; j never is, as the values beyond its length lie between.
 
     by-blocks       f(v[n*i + j], w[i])    =    f(v[p], w[p // n]),    p = n*i + j
 
@@ -20,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
+
+from msgspec import UNSET, UnsetType
 
 from lumc.graph.expr import (
     Expr,
@@ -40,6 +43,7 @@ from lumc.graph.expr import (
     subterms,
 )
 from lumc.kernel.access import access
+from lumc.kernel.lengths import Lengths
 from lumc.kernel.term import Buffer, Kernel, Root
 
 BLOCK = 16  # values of an axis that fill no vector
@@ -77,12 +81,14 @@ def _of_blocks(kernel: Kernel) -> Kernel | None:
     if len(kernel.axes) < 2 or not 1 < kernel.extent[kernel.axes[-1]] < BLOCK:
         return None
     *rest, i, j = kernel.axes
-    if any(s.kind != "red" or not {i, j} <= s.free for s in kernel.stages):
+    if j in kernel.lengths.of or any(
+        s.kind != "red" or not {i, j} <= s.free for s in kernel.stages
+    ):
         return None
-    n, name = kernel.extent[j], next(a for a in _names(i, j) if a not in kernel.extent)
+    n, name = kernel.extent[j], next(a for a in _names(i, j) if a not in kernel.ranges)
     extent = {a: m for a, m in kernel.extent.items() if a not in (i, j)}
     extent[name] = kernel.extent[i] * n
-    ranges = {a: (0, n - 1) for a, n in extent.items()}
+    ranges = {a: (0, n - 1) for a, n in extent.items()} | dict(kernel.lengths.ranges)
     at = {axis(i): floordiv(name, n, ranges), axis(j): mod(name, n, ranges)}
 
     def joined(e: Expr) -> Expr:
@@ -93,7 +99,8 @@ def _of_blocks(kernel: Kernel) -> Kernel | None:
     roots = tuple(
         Root(r.buffer, tuple(map(joined, r.index)), joined(r.value)) for r in kernel.roots
     )
-    made = Kernel(kernel.name, (*rest, name), extent, roots, kernel.buffers)
+    live = _joined_lengths(kernel, i, name, n)
+    made = Kernel(kernel.name, (*rest, name), extent, roots, kernel.buffers, live)
     return made if _are_blocks(made, at[axis(i)]) else None
 
 
@@ -112,6 +119,8 @@ def _merged(kernel: Kernel, i: str, j: str) -> Kernel | None:
     """The kernel with these axes as one, or None."""
     if (i in kernel.axes) != (j in kernel.axes) or not _are_free(kernel, {i, j}):
         return None
+    if j in kernel.lengths.of:
+        return None
     joined = _joined_dims(kernel, i, j)
     if joined is None:
         return None
@@ -126,7 +135,16 @@ def _merged(kernel: Kernel, i: str, j: str) -> Kernel | None:
         extent | {pair.name: kernel.extent[i] * kernel.extent[j]},
         roots,
         tuple(pair.buffers.values()),
+        _joined_lengths(kernel, i, pair.name, kernel.extent[j]),
     )
+
+
+def _joined_lengths(kernel: Kernel, i: str, name: str, n: int) -> Lengths | UnsetType:
+    """Those of the kernel with n times an axis i as one of this name."""
+    if not kernel.live:
+        return UNSET
+    each = ((name, mul(e, n)) if a == i else (a, e) for a, e in kernel.live.live)
+    return Lengths(kernel.live.dims, tuple(each))
 
 
 def _are_free(kernel: Kernel, axes: set[str]) -> bool:
@@ -176,7 +194,7 @@ class _Pair:
     refused: bool = False
 
     def __post_init__(self) -> None:
-        self.name = next(a for a in _names(self.i, self.j) if a not in self.kernel.extent)
+        self.name = next(a for a in _names(self.i, self.j) if a not in self.kernel.ranges)
         self.buffers = {b.name: self._buffer(b) for b in self.kernel.buffers}
 
     def _buffer(self, b: Buffer) -> Buffer:

@@ -30,6 +30,7 @@ from lumc.graph.expr import (
 )
 from lumc.graph.index import of_form
 from lumc.graph.ops import DType
+from lumc.kernel.lengths import Lengths
 from lumc.kernel.term import Kernel, Root, binary, const, dtype, reduce, where
 
 Guard = tuple[Expr, int, int]  # index, lo, hi
@@ -39,30 +40,33 @@ Use = tuple[Expr, Guards]  # a term, and the guards that hold where it is used
 
 def normalize(kernel: Kernel) -> Kernel:
     """The normal form; normalizing twice changes nothing."""
-    roots = _normal_roots(tuple(kernel.extent.items()), kernel.roots)
+    roots = _normal_roots(tuple(kernel.extent.items()), kernel.lengths, kernel.roots)
     axes = tuple(a for a in kernel.axes if any(a in r.axes for r in roots))
     return replace(kernel, axes=axes, roots=roots)
 
 
 @lru_cache(maxsize=1 << 10)  # every schedule of a kernel asks for it
-def _normal_roots(sizes: tuple[tuple[str, int], ...], every: Sequence[Root]) -> tuple[Root, ...]:
+def _normal_roots(
+    sizes: tuple[tuple[str, int], ...], lengths: Lengths, every: Sequence[Root]
+) -> tuple[Root, ...]:
     extent = dict(sizes)
     roots = [r for r in every if 0 not in map(extent.get, r.axes)]
-    simplify = partial(_simplify, _Scope(extent, [r.value for r in roots]))
+    simplify = partial(_simplify, _Scope(extent, lengths, [r.value for r in roots]))
     index = [tuple(simplify(i) for i in r.index) for r in roots]
-    values = _named(_merge([simplify(r.value) for r in roots]), extent)
+    values = _named(_merge([simplify(r.value) for r in roots]), lengths.told(extent))
     return tuple(Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True))
 
 
 class _Scope:
     """What simplification knows of the kernel, and what it has done."""
 
-    def __init__(self, extent: dict[str, int], values: list[Expr]) -> None:
+    def __init__(self, extent: dict[str, int], lengths: Lengths, values: list[Expr]) -> None:
         # the weight of a single score is not always 1 (its score may be infinite): wsum stays
         weighted = {e.attr[0] for e in subterms(*values) if e.kind == "wsum"}
         self.extent = extent
         self.single = {a for a, n in extent.items() if n == 1 and a not in weighted}
         self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in extent.items() if n}
+        self.ranges |= lengths.ranges
         self.memo: dict[Use, Expr] = {}
 
 
@@ -212,7 +216,7 @@ def _merge(values: list[Expr]) -> list[Expr]:
     return [rewrite(v, memo, joined) for v in values]
 
 
-def _named(values: list[Expr], extent: Mapping[str, int]) -> list[Expr]:
+def _named(values: list[Expr], extent: Mapping[str, int | str]) -> list[Expr]:
     """The bound axes of every reduction, where several have one extent, in a fixed order."""
 
     def named(e: Expr, kids: list[Expr]) -> Expr:
@@ -225,7 +229,7 @@ def _named(values: list[Expr], extent: Mapping[str, int]) -> list[Expr]:
     return [rewrite(v, memo, named) for v in values]
 
 
-def _in_order(reduction: Expr, extent: Mapping[str, int]) -> dict[Expr, Expr]:
+def _in_order(reduction: Expr, extent: Mapping[str, int | str]) -> dict[Expr, Expr]:
     """Its axes by those that they become: first visits get the first names."""
     names = reduction.attr[1]
     seen = [t.attr[0] for t in subterms(reduction) if t.kind == "axis" and t.attr[0] in names]

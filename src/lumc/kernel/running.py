@@ -71,7 +71,8 @@ def running(kernel: Kernel, stage: Expr) -> Running | None:
     if stage.kind != "red" or len(stage.attr[1]) > 1 or not stage.free:
         return None
     axes = sorted({*stage.free, *stage.attr[1]})
-    return _running(stage, tuple((a, kernel.extent[a]) for a in axes))
+    found = _running(stage, tuple((a, kernel.extent[a]) for a in axes))
+    return found if found and not {found.along, found.over} & kernel.lengths.of.keys() else None
 
 
 def stepped(kernel: Kernel, values: list[Expr]) -> list[Expr]:

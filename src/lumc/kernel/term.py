@@ -18,17 +18,18 @@ The dtype of every term follows from its parts (``dtype``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Annotated
 
 import msgspec
 
-from lumc.graph.expr import Expr, index, make, subterms
+from lumc.graph.expr import Expr, Range, dim, index, make, num, substitute, subterms
 from lumc.graph.ops import DTYPES, DType
 from lumc.graph.tensor import Tensor
 from lumc.kernel.access import Access, row_major
+from lumc.kernel.lengths import STATIC, Lengths
 
 # Names reach generated source and paths only as these two, which mean nothing there: of axes and
 # buffers, and of kernels, regions and values.
@@ -178,7 +179,8 @@ class Kernel:
     ``axes`` are the output axes in the order of the first root; ``extent`` gives the extent of
     every axis, bound ones included. ``buffers`` lists every buffer that is read or written, in
     argument order: inputs first, then outputs. Binder names are unique within a kernel unless
-    the binding terms are equal.
+    the binding terms are equal. ``live`` are the lengths of axes of which it is known when it runs
+    how many values they have; files of kernels without any do not say so.
     """
 
     name: Title
@@ -186,6 +188,33 @@ class Kernel:
     extent: Mapping[Name, Extent]
     roots: tuple[Root, ...]
     buffers: tuple[Buffer, ...]
+    live: Lengths | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def lengths(self) -> Lengths:
+        """Those of its live axes."""
+        return self.live or STATIC
+
+    @cached_property
+    def told(self) -> Mapping[str, int | str]:
+        """What tells its axes apart: extents, and lengths as text."""
+        return self.lengths.told(self.extent)
+
+    @cached_property
+    def ranges(self) -> Mapping[str, Range]:
+        """The least and the greatest value of every axis and dim."""
+        return {a: (0, n - 1) for a, n in self.extent.items()} | dict(self.lengths.ranges)
+
+    def bound(self, dims: Mapping[str, int]) -> Kernel:
+        """The kernel where its dims have these values: of its buffers, which stay as large, it
+        reads and writes a part."""
+        at = {dim(n): num(v) for n, v in dims.items()}
+        new = {a: int(substitute(e, at).attr[0]) for a, e in self.lengths.live}
+        roots = tuple(
+            Root(r.buffer, tuple(substitute(i, at) for i in r.index), substitute(r.value, at))
+            for r in self.roots
+        )
+        return replace(self, extent={**self.extent, **new}, roots=roots, live=msgspec.UNSET)
 
     @cached_property
     def _by_name(self) -> dict[str, Buffer]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.bind import require_static
+from lumc.graph.bind import bind_dims, dims_of, require_static
 from lumc.graph.expr import Expr, add, axis, bounds, index_value, mul, substitute
 from lumc.graph.graph import Bound, Entry, Graph, Iota, Node, Operand, Read, Scalar, map_indices
 from lumc.graph.ops import REDUCE, DType, Op, from_bf16, to_bf16
@@ -57,12 +57,19 @@ def evaluate(
     weights: Weights,
     states: Mapping[str, Array] | None = None,
     declared: bool = False,
+    dims: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The outputs of an entry by name, and the states after the run; no dim may be unbound.
+    """The outputs of an entry by name, and the states after the run.
 
     Arrays are of the declared dtypes (bf16: its bits as uint16, or f32); in f64 mode floats may
-    be of any float type and leave as f64. States are zero at first. Raises E0113.
+    be of any float type and leave as f64. States are zero at first. ``dims`` are those that the
+    shapes of the inputs do not tell. Raises E0113, E0112 (a dim without a value) and E0111 (one
+    that it may not have).
     """
+    if graph.dims:
+        shapes = {name: np.shape(a) for name, a in inputs.items()}
+        told = dims_of(graph.entry(entry).inputs, shapes)
+        graph = bind_dims(graph, {**told, **(dims or {})})
     require_static(graph, "the oracle")
     run = Run(graph.entry(entry), graph.states, declared)
     run.give("input", run.entry.inputs, inputs)

@@ -77,7 +77,7 @@ def laws(region: Region, variant: int, body: Body) -> list[str] | None:
     value = region.variants[variant].value
     others = (v.value for v in region.variants if v.value != value)
     nested = ["partial"] * any(with_partial_sums(v) == value for v in others)
-    wanted = structural_hashes([value], region.frame.extent)[value]
+    wanted = structural_hashes([value], region.frame.lengths.told(region.frame.extent))[value]
     fired = [rule for rule, n in region.stats.fired.items() if n]
     if _finds(body, wanted, fired):
         return nested
@@ -100,11 +100,12 @@ def _finds(body: Body, wanted: str, without: Iterable[str]) -> bool:
         for text in rule_files().values()
     ]
     limits = Limits()
-    graph, _ = saturate(body.value, body.extent, limits, rules)
+    graph, _ = saturate(body.value, body.extent, limits, rules, body.lengths.texts)
     free = {a: a for a in body.extent}
     for choice in variants(graph, limits.variants):
         term, bound = extract(graph, choice, free)
-        extent = {**body.extent, **bound}
+        sizes = {**body.extent, **{a: body.extent[b] for a, b in bound.items()}}
+        extent = body.lengths.with_alike(bound).told(sizes)
         if any(
             structural_hashes([t], extent)[t] == wanted for t in (term, with_partial_sums(term))
         ):

@@ -41,12 +41,13 @@ def streamable(kernel: Kernel, root: Root) -> bool:
 
 
 def skewable(kernel: Kernel) -> bool:
-    """Are rows walked more than once, all along axes of one length that is long enough, and
-    nothing contracted?"""
+    """Are rows walked more than once, all along axes of one length that is long enough and known,
+    and nothing contracted?"""
     plain = all(len(bound_axes(s)) == 1 and not running(kernel, s) for s in kernel.stages)
-    lengths = {kernel.extent[a] for s in kernel.stages for a in bound_axes(s)}
+    over = {a for s in kernel.stages for a in bound_axes(s)}
+    lengths, known = {kernel.extent[a] for a in over}, over.isdisjoint(kernel.lengths.of)
     contracts = any(pairs(s) for s in kernel.stages)
-    return plain and not contracts and len(lengths) == 1 and min(lengths) >= SKEWED
+    return plain and known and not contracts and len(lengths) == 1 and min(lengths) >= SKEWED
 
 
 def fusable(kernel: Kernel) -> bool:
@@ -64,7 +65,7 @@ def keepable(kernel: Kernel) -> bool:
     wanted = {e for v in kernel.values for e in subterms(v)}
     for stage in (s for s in kernel.stages if s.kind == "red" and len(bound_axes(s)) == 1):
         (j,) = bound_axes(stage)
-        same = [a for a, n in kernel.extent.items() if n == kernel.extent[j] and a != j]
+        same = [a for a, n in kernel.told.items() if n == kernel.told[j] and a != j]
         for e in subterms(stage.kids[0]):
             hard = (t for t in subterms(e) if t.kind == "un" and t.attr[0] in EXPENSIVE)
             dear = e.kind in ("un", "bin") and j in e.free and any(j in t.free for t in hard)

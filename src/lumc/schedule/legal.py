@@ -17,11 +17,13 @@ from lumc.schedule.schedule import Schedule, Stage, Threads
 
 
 def check_kernel(kernel: Kernel) -> None:
-    """Names, axes of the roots, and in-place updates; raises E0410."""
-    names = (*kernel.extent, *(b.name for b in kernel.buffers))
+    """Names, lengths, axes of the roots, and in-place updates; raises E0410."""
+    dims = [d.name for d in kernel.lengths.dims]
+    names = (*kernel.extent, *dims, *(b.name for b in kernel.buffers))
     bad = [n for n in names if not re.fullmatch(NAME, n)]
     bad += [] if re.fullmatch(TITLE, kernel.name) else [kernel.name]
     problems = [f"'{n}' is not a name" for n in bad]
+    problems += kernel.lengths.problems(kernel.extent)
     if len(set(kernel.stored)) != len(kernel.roots):
         problems.append("two roots store the same buffer")
     for i, root in enumerate(kernel.roots):
@@ -30,6 +32,8 @@ def check_kernel(kernel: Kernel) -> None:
         if not root.axes <= set(kernel.axes):
             problems.append(f"root {i} has axes that the kernel lacks")
         for e in subterms(root.value, *root.index):
+            if e.kind == "dim" and e.attr[0] not in dims:
+                problems.append(f"root {i} uses dim {e.attr[0]}, which the kernel lacks")
             if e.kind != "load" or e.attr[0] not in kernel.stored:
                 continue
             # another order of the loops would read the new value instead of the old one

@@ -22,7 +22,7 @@ from lumc.search.cuts import assemble
 def compacts(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
     """A product as copies of the elements that it reads, and itself on these, where some of its
     axes are one then, for vectors: kernels in execution order."""
-    if target.lanes > 1 and any(pairs(s) for s in kernel.stages):
+    if target.lanes > 1 and not kernel.live and any(pairs(s) for s in kernel.stages):
         *copies, made = compacted(kernel)
         if copies and len(made.axes) < len(kernel.axes):
             yield [*copies, made]

@@ -9,9 +9,11 @@ of j. It may have no others, as its own operands may lie outside their buffers t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+
+from msgspec import UNSET, UnsetType
 
 from lumc.graph.expr import (
     Expr,
@@ -27,48 +29,62 @@ from lumc.graph.expr import (
 )
 from lumc.graph.index import narrowed
 from lumc.kernel.key import abstract
+from lumc.kernel.lengths import STATIC, Lengths, stated
 from lumc.kernel.merge import merge_axes
 from lumc.kernel.normal import normalize
 from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Name, Root, const, dtype, load
 
 ELEMENTWISE = ("un", "bin", "guard", "cast")
+Function = tuple[Expr | None, ...]
 
 
 @dataclass(frozen=True)
 class Frame:
     """Where a region's result goes, over which axes, and what it reads: ``output[index]`` for all
-    points of ``axes``; ``extent`` has bound axes too."""
+    points of ``axes``; ``extent`` has bound axes too, as have lengths."""
 
     inputs: tuple[Buffer, ...]
     output: Buffer
     axes: tuple[Name, ...]
     index: tuple[Expr, ...]
     extent: Mapping[Name, Extent]
+    live: Lengths | UnsetType = UNSET
+
+    @property
+    def lengths(self) -> Lengths:
+        """Those of its live axes."""
+        return self.live or STATIC
 
 
-def cut_points(value: Expr) -> tuple[Expr, ...]:
+def cut_points(value: Expr, lengths: Lengths = STATIC) -> tuple[Expr, ...]:
     """The candidates below a term, inner ones first."""
     order = subterms(value)
     points: dict[Expr, None] = {}
     for e in order:
         if e is not value and e.kind in REDUCTIONS:
             points.update({e: None, _last_elementwise(value, order, e): None})
-    first: dict[Expr, Expr] = {}  # the innermost of those that are equal but for names
-    for e, function, _ in _alike(order, points):
+    first: dict[Function, Expr] = {}  # the innermost of those that are equal but for names
+    for e, function, _ in _alike(order, points, lengths):
         first.setdefault(function, e)
     return tuple(first.values())
 
 
+def function_of(e: Expr, lengths: Lengths) -> tuple[Function, tuple[str, ...]]:
+    """What terms are one candidate by: ``abstract`` of it, and which of its axes are live."""
+    function, axes = abstract(e)
+    return (function, *(lengths.of.get(a) for a in axes)), axes
+
+
 def _alike(
-    terms: Iterable[Expr], points: Iterable[Expr]
-) -> Iterator[tuple[Expr, Expr, tuple[str, ...]]]:
-    """The terms that equal any of the points but for names, with ``abstract`` of each."""
+    terms: Iterable[Expr], points: Iterable[Expr], lengths: Lengths
+) -> Iterator[tuple[Expr, Function, tuple[str, ...]]]:
+    """The terms that equal any of the points but for names, with their functions and axes."""
     points = list(points)
-    functions = {abstract(p)[0] for p in points}
+    functions = {function_of(p, lengths)[0] for p in points}
     shapes = {(p.kind, len(p.free)) for p in points}  # a cheap test first
     for e in terms:
         if (e.kind, len(e.free)) in shapes:
-            function, axes = abstract(e)
+            function, axes = function_of(e, lengths)
             if function in functions:
                 yield e, function, axes
 
@@ -84,14 +100,17 @@ def _last_elementwise(value: Expr, order: Sequence[Expr], inner: Expr) -> Expr:
     return last
 
 
-def spans(value: Expr, extent: Mapping[str, Extent]) -> dict[Expr, dict[str, Range]]:
+def spans(
+    value: Expr, extent: Mapping[str, Extent], live: Container[str] = ()
+) -> dict[Expr, dict[str, Range]]:
     """For every term below ``value`` and every axis free in it: the least and the greatest value,
-    inclusive, of the axis where the term is read. Guards around all its readers bound them."""
+    inclusive, of the axis where the term is read. Guards around all its readers bound them, but
+    not live axes, whose length does."""
     out: dict[Expr, dict[str, Range]] = {value: {a: (0, extent[a] - 1) for a in value.free}}
     for e in reversed(subterms(value)):  # readers first
         here = {a: (0, extent[a] - 1) for a in bound_axes(e)} | out[e]
         for at, kid in enumerate(e.kids):
-            inner = _under(e, here) if e.kind == "guard" and at == 1 else here
+            inner = _under(e, here, live) if e.kind == "guard" and at == 1 else here
             known = out.setdefault(kid, {a: inner[a] for a in kid.free})
             out[kid] = {a: _hull(known[a], inner[a]) for a in kid.free}
     return out
@@ -101,9 +120,10 @@ def _hull(a: Range, b: Range) -> Range:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-def _under(guard: Expr, outside: dict[str, Range]) -> dict[str, Range]:
+def _under(guard: Expr, outside: dict[str, Range], live: Container[str]) -> dict[str, Range]:
     """The spans where a guard holds; of one that never does, those around it."""
     spans = narrowed(outside, guard.kids[0], *guard.attr)
+    spans |= {a: span for a, span in outside.items() if a in live}
     return spans if all(first <= last for first, last in spans.values()) else outside
 
 
@@ -128,12 +148,12 @@ class Splitting:
         self.frame, self.extent = frame, dict(frame.extent)
         self.whole = _Stored("result", value, frame.output, frame.axes, frame.index)
         self.made: dict[tuple[str, Expr], Kernel] = {}
-        functions = [abstract(c) for c in cuts]
+        functions = [function_of(c, frame.lengths) for c in cuts]
         number = {function: i for i, (function, _) in enumerate(functions)}
         equal: list[dict[Expr, tuple[str, ...]]] = [{} for _ in cuts]  # and their axes
-        for e, function, axes in _alike(subterms(value), cuts):
+        for e, function, axes in _alike(subterms(value), cuts, frame.lengths):
             equal[number[function]][e] = axes
-        read = spans(value, frame.extent)
+        read = spans(value, frame.extent, frame.lengths.of)
         self.stored = [
             self._store(i, c, functions[i][1], _joint(equal[i], read)) for i, c in enumerate(cuts)
         ]
@@ -178,7 +198,8 @@ class Splitting:
         if (part.name, value) not in self.made:
             known = (*self.frame.inputs, *(s.buffer for s in self.stored))
             roots, out = (Root(part.buffer.name, part.index, value),), (part.buffer,)
-            kernel = assemble(part.name, part.axes, roots, self.extent, known, out)
+            lengths = self.frame.lengths
+            kernel = assemble(part.name, part.axes, roots, self.extent, known, out, lengths)
             self.made[part.name, value] = kernel
         return self.made[part.name, value]
 
@@ -186,6 +207,7 @@ class Splitting:
         """The value over parts of its axes, in which more indices are known."""
         value = substitute(value, moved)
         ranges = {a: (0, n - 1) for a, n in self.extent.items()}
+        ranges |= self.frame.lengths.ranges
         indices = [e for e in subterms(value) if e.kind in ("lin", "div", "mod")]
         return substitute(value, {e: simplify(e, ranges) for e in indices})
 
@@ -211,12 +233,14 @@ def assemble(
     extent: Mapping[str, int],
     known: Iterable[Buffer],
     stored: tuple[Buffer, ...],
+    lengths: Lengths = STATIC,
 ) -> Kernel:
     """The kernel of these roots in its normal form, with axes that are read side by side as one;
-    of what is known it gets what it reads."""
+    of what is known, and of the lengths, it gets what it reads."""
     below = subterms(*(r.value for r in roots))
     read = {e.attr[0] for e in below if e.kind == "load"}
     used = {*axes, *(a for e in below for a in (e.attr if e.kind == "axis" else bound_axes(e)))}
     buffers = (*(b for b in known if b.name in read), *stored)
     own = {a: n for a, n in extent.items() if a in used}
-    return merge_axes(normalize(Kernel(name, axes, own, roots, buffers)))
+    live = stated(lengths.within(own, (*below, *(i for r in roots for i in r.index))))
+    return merge_axes(normalize(Kernel(name, axes, own, roots, buffers, live)))

@@ -45,15 +45,23 @@ class ENode:
 @dataclass(frozen=True)
 class EGraph:
     """``classes[c]`` are equal nodes; ``free[c]`` are the axes that their value depends on;
-    ``root`` is the class of the whole, ``extent`` that of every axis."""
+    ``root`` is the class of the whole, ``extent`` that of every axis, ``live`` the length of each
+    live one as text."""
 
     classes: Mapping[int, tuple[ENode, ...]]
     free: Mapping[int, frozenset[str]]
     extent: Mapping[str, int]
     root: int
+    live: Mapping[str, str]
 
 
-def freeze(egg: Any, table: Sequence[Expr], extent: Mapping[str, int], root: str) -> EGraph:
+def freeze(
+    egg: Any,
+    table: Sequence[Expr],
+    extent: Mapping[str, int],
+    root: str,
+    live: Mapping[str, str],
+) -> EGraph:
     """Read an egglog e-graph; ``table`` are the index expressions by number.
 
     A class depends on the intersection of what its members mention. A member that mentions more
@@ -67,7 +75,7 @@ def freeze(egg: Any, table: Sequence[Expr], extent: Mapping[str, int], root: str
         kept[c] = tuple(dict.fromkeys(n for n in nodes if reader.mentions(n) <= scope))
         if not kept[c]:
             raise RuntimeError(f"class {c} has no node within its axes {sorted(scope)}")
-    return EGraph(kept, reader.free, extent, reader.root(root))
+    return EGraph(kept, reader.free, extent, reader.root(root), live)
 
 
 class _Reader:
@@ -79,7 +87,8 @@ class _Reader:
             "f64": egg.value_to_f64,
         }
         self.numbers: dict[tuple[str, Any], int] = {}
-        self.axes = {value: name for name, _, value in self._rows("Axis")}
+        every = (*self._rows("Axis"), *self._rows("Live"))
+        self.axes = {value: name for name, _, value in every}
         self.free = {
             self._class("E", row.inputs[0]): frozenset(
                 self.axes[self._class("Ax", v)] for v in egg.value_to_set(row.output)

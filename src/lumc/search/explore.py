@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.bind import require_static
+from lumc.graph.bind import require_lengths
 from lumc.graph.graph import Entry, Graph, Node
 from lumc.kernel.codec import encode, to_plain
 from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import rename, sha
+from lumc.kernel.lengths import stated
 from lumc.kernel.target import Target
 from lumc.search.cuts import Frame, cut_points
 from lumc.search.partial import with_partial_sums
@@ -24,7 +25,7 @@ from lumc.search.translate import Body, TooManyViews, translate
 from lumc.search.worker import Finding, explore_all
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
-BOUND_NAME = re.compile(r"k[0-9]+_.*")  # names that bound axes get
+BOUND_NAME = re.compile(r"k[0-9]+(n[0-9]+)?_.*")  # names that bound axes get
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class Found:
         """Equal for equal regions: the term with canonical names, dtypes and constness."""
         b = self.body
         terms = encode([b.value, *b.index])
-        text = json.dumps([terms, [to_plain(x) for x in (*b.inputs, b.output)], dict(b.extent)])
-        return sha(text)
+        parts = [terms, [to_plain(x) for x in (*b.inputs, b.output)], dict(b.extent)]
+        lengths = [to_plain(b.lengths)] if b.lengths.dims else []
+        return sha(json.dumps([*parts, *lengths]))
 
 
 def search(
@@ -51,11 +53,11 @@ def search(
     """Everything that equals the graph, as far as the limits allow; the choice is not made here.
 
     Each unique region is saturated once, in a process that is killed when it exceeds the limits;
-    ``inside`` saturates in this one. Raises E0112 (a dim is not bound), E0402 (an update with a
-    state as its value that is written too) and E0414 (a region of which no process could tell
+    ``inside`` saturates in this one. Raises E0112 (an extent that may be 0), E0402 (an update with
+    a state as its value that is written too) and E0414 (a region of which no process could tell
     anything).
     """
-    require_static(graph, "search")
+    require_lengths(graph, "search")
     found = [f for entry in graph.entries for f in find_regions(entry)]
     keys = [f.key for f in found]
     count = Counter(keys)
@@ -128,14 +130,17 @@ def make_region(key: str, count: int, found: Found, finding: Finding) -> Region:
     names = _axis_names(body, found.node)
     values = [rename(v, names) for v in finding.values]
     values = list(dict.fromkeys([*values, *map(with_partial_sums, values)]))
+    used, terms = {*names.values(), *finding.alike}, (*values, *body.index)
     frame = Frame(
         inputs=body.inputs,
         output=body.output,
         axes=tuple(names.values()),
         index=tuple(rename(i, names) for i in body.index),
-        extent={names[a]: body.extent[a] for a in names} | dict(finding.extent),
+        extent={names[a]: body.extent[a] for a in names}
+        | {a: body.extent[b] for a, b in finding.alike.items()},
+        live=stated(body.lengths.with_alike(finding.alike).renamed(names).within(used, terms)),
     )
-    variants = tuple(Variant(v, cut_points(v)) for v in values)
+    variants = tuple(Variant(v, cut_points(v, frame.lengths)) for v in values)
     return Region(key, count, frame, variants, finding.stats)
 
 
@@ -147,5 +152,6 @@ def _axis_names(body: Body, node: Node) -> dict[str, str]:
         name, place = next((x, i) for x, i in zip(node.axes, body.own, strict=True) if a in i.free)
         name += f"_{a.rsplit('_')[-1]}" if len(place.free) > 1 else ""
         usable = PLAIN_NAME.fullmatch(name) and not BOUND_NAME.fullmatch(name)
+        usable = usable and name not in node.dims
         out[a] = name if usable and name not in out.values() else f"i{len(out)}_{a}"
     return out

@@ -180,7 +180,7 @@ def relaid(region: Region, last: Mapping[str, int]) -> Region:
         index = to_end(index, last[OUT])
         axes = tuple(sorted(axes, key=lambda a: a in index[-1].free))
     inputs = tuple(buffers[b.name] for b in f.inputs)
-    frame = Frame(inputs, buffers[f.output.name], axes, index, f.extent)
+    frame = Frame(inputs, buffers[f.output.name], axes, index, f.extent, f.live)
     return replace(region, key=key_of(region.key, last), frame=frame, variants=variants)
 
 

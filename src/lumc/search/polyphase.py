@@ -29,7 +29,7 @@ def polyphases(kernel: Kernel) -> Iterator[list[Kernel]]:
     """A kernel as one for every value of the short axes that decide which steps of reductions
     count, and the last one: in execution order."""
     axes = _deciding(kernel)
-    if len(kernel.roots) == 1 and 1 < kernel.points(axes) <= MOST:
+    if len(kernel.roots) == 1 and not kernel.live and 1 < kernel.points(axes) <= MOST:
         yield separated(kernel, axes)
 
 

@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -114,13 +114,17 @@ class Session:
 
 
 def saturate(
-    value: Expr, extent: Mapping[str, int], limits: Limits, rules: Sequence[str] = ()
+    value: Expr,
+    extent: Mapping[str, int],
+    limits: Limits,
+    rules: Sequence[str] = (),
+    live: Mapping[str, str] | None = None,
 ) -> tuple[EGraph, Stats]:
     """All terms that the laws find equal to ``value``, as far as the limits allow. ``extent`` has
-    its bound axes too; a reduction binds one."""
+    its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text."""
     spent = Spent()
     session, table = Session(rules), list[Expr]()
-    steps = list(commands(value, extent, table))
+    steps = list(commands(value, extent, table, live or {}))
     for _, command in steps:
         session.run(command)
     root = steps[-1][0]
@@ -137,7 +141,7 @@ def saturate(
     nodes, classes = session.size()
     fired_by_name = dict(sorted(fired.items()))
     stats = Stats(nodes, classes, done, stop or StopReason.ITERATIONS, fired_by_name)
-    return freeze(session.egg, table, extent, root), stats
+    return freeze(session.egg, table, extent, root, live or {}), stats
 
 
 def _exceeded(session: Session, limits: Limits, spent: Spent, matches: int) -> StopReason | None:
@@ -170,16 +174,18 @@ class Spent:
 
 
 def commands(
-    value: Expr, extent: Mapping[str, int], table: list[Expr]
+    value: Expr, extent: Mapping[str, int], table: list[Expr], live: Container[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Commands that add a term, one each; ``table`` collects index expressions by number.
+    """Commands that add a term, one each; ``table`` collects index expressions by number. Of axes
+    that are ``live`` no law may take the extent for the length.
 
     Gives ``(name, command)``; the last name that starts with ``$e`` is the term's.
     """
     names: dict[object, str] = {}
     for name in sorted(extent):
         names["axis", name] = f"$a{len(names)}"
-        yield names["axis", name], f'(let {names["axis", name]} (Axis "{name}" {extent[name]}))'
+        kind = "Live" if name in live else "Axis"
+        yield names["axis", name], f'(let {names["axis", name]} ({kind} "{name}" {extent[name]}))'
     for e in subterms(value):
         if e.kind in INDEX_KINDS:
             if e.kind in ("axis", "dyn"):

@@ -20,6 +20,7 @@ from math import prod
 from lumc.graph.expr import subterms
 from lumc.kernel.instance import Instance, results
 from lumc.kernel.key import renamed, sha
+from lumc.kernel.lengths import stated
 from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel
 from lumc.search.space import Space
@@ -125,6 +126,7 @@ def beside(kernels: Sequence[Kernel]) -> Kernel | None:
         first = replace(
             first,
             extent={**other.extent, **first.extent},
+            live=stated(first.lengths.joined(other.lengths)),
             roots=(*first.roots, *other.roots),
             buffers=tuple(sorted(known.values(), key=lambda b: b.name in stored)),
         )
@@ -141,12 +143,12 @@ def _axes(one: Kernel, other: Kernel) -> dict[str, str]:
     pairs = [(i.attr[0], j.attr[0]) for i, j in alike if i.kind == j.kind == "axis"]
     names: dict[str, str] = {}
     for i, j in (*pairs, *product(one.extent, other.extent)):
-        fits = one.extent[i] == other.extent[j] and (i in one.axes) == (j in other.axes)
+        fits = one.told[i] == other.told[j] and (i in one.axes) == (j in other.axes)
         if fits and j not in names and i not in names.values():
             names[j] = i
     if {*one.axes} != {names.get(a) for a in other.axes}:
         return {}
     for a in other.extent:
         tries = (f"{a}_{n}" for n in count())
-        names.setdefault(a, next(x for x in tries if x not in {**one.extent, **other.extent}))
+        names.setdefault(a, next(x for x in tries if x not in {**one.ranges, **other.ranges}))
     return names

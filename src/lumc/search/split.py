@@ -80,6 +80,8 @@ def blocks_apart(kernel: Kernel) -> Iterator[list[Kernel]]:
     stages, last = kernel.stages, kernel.axes[-1:]
     if not last or len(stages) != 1 or stages[0].kind != "red" or last[0] not in stages[0].free:
         return
+    if kernel.live:  # blocks of which not all are there
+        return
     (stage,), (i,) = stages, last
     over = bound_axes(stage)
     found = [k for k in over if kernel.extent[k] < BLOCK and _walks_blocks(kernel, stage, i, k)]
@@ -115,13 +117,14 @@ def laws_of(kernel: Kernel) -> list[str]:
 
 
 def _longest(kernel: Kernel) -> tuple[str, list[Expr]]:
-    """The longest reduced axis, and the reductions over it if none needs another one."""
+    """The longest reduced axis, and the reductions over it if none needs another one and its
+    length is known."""
     axes = [a for s in kernel.stages for a in bound_axes(s)]
     j = max(axes, key=lambda a: kernel.extent[a], default="")
     found = [s for s in kernel.stages if j in bound_axes(s)]
     nested = any(t is not s and t in found for s in found for t in subterms(s))
     alone = not nested and all(s.free <= set(kernel.axes) for s in found)
-    return j, found if alone else []
+    return j, found if alone and j not in kernel.lengths.of else []
 
 
 def split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int) -> list[Kernel]:
@@ -129,7 +132,7 @@ def split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int) -> list[Ke
     reads them. The parts lie along the first dim of what is stored between them."""
     j1, j2, step = f"{j}_part", f"{j}_in", kernel.extent[j] // count
     extent = {**kernel.extent, j1: count, j2: step}
-    ranges = {a: (0, n - 1) for a, n in extent.items()}
+    ranges = {a: (0, n - 1) for a, n in extent.items()} | dict(kernel.lengths.ranges)
     at = add(mul(axis(j1), step), axis(j2))
     parts = {s: inner(s, j, at, j2, ranges) for s in stages}
     stored: dict[Expr, Expr] = {}
@@ -147,6 +150,6 @@ def split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int) -> list[Ke
     widest = (j1, *(a for a in kernel.axes if any(a in r.axes for r in roots)))
     known, out = kernel.buffers, tuple(kernel.buffer(name) for name in kernel.stored)
     return [
-        assemble("parts", widest, tuple(roots), extent, known, tuple(buffers)),
-        assemble(kernel.name, kernel.axes, last, extent, (*known, *buffers), out),
+        assemble("parts", widest, tuple(roots), extent, known, tuple(buffers), kernel.lengths),
+        assemble(kernel.name, kernel.axes, last, extent, (*known, *buffers), out, kernel.lengths),
     ]

@@ -9,12 +9,12 @@ sum whose operands have phases that do not divide it goes on with zeros to the e
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 
+from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, extent, largest
 from lumc.graph.expr import (
     Expr,
     Range,
@@ -23,19 +23,21 @@ from lumc.graph.expr import (
     bound_axes,
     bounds,
     is_large,
-    linear,
     mul,
     num,
     rebuild,
     simplify,
     substitute,
 )
-from lumc.graph.graph import Iota, Node, Operand, Read, Scalar
+from lumc.graph.graph import Bound, Iota, Node, Operand, Read, Scalar
+from lumc.graph.index import is_inside
 from lumc.graph.ops import DType, Op
 from lumc.kernel import term
+from lumc.kernel.lengths import STATIC, Lengths, values
 from lumc.kernel.normal import identity
 from lumc.kernel.term import Buffer
 from lumc.search import fold
+from lumc.search.divisors import divisors, parts_of, phases
 from lumc.search.phases import at, pinned
 
 MAX_VIEWS = 32  # ways in which one node of a region may be read
@@ -63,18 +65,19 @@ class Body:
     sources: tuple[Node, ...]
     extent: Mapping[str, int]
     own: tuple[Expr, ...]  # the axes of the node
+    lengths: Lengths = STATIC  # of its live axes, those of symbolic extent
 
 
 def translate(
     node: Node, inputs: frozenset[Node], state: Node | None = None, index: Index = ()
 ) -> Body:
-    """The region of ``node``, of which no extent is symbolic, down to ``inputs`` and leaves.
+    """The region of ``node``, down to ``inputs`` and leaves.
 
     With a ``state``, the region that copies the stored ``node`` to ``state[index]``, index over the
     axes of ``node``. Raises TooManyViews (nodes that have to be inputs too).
     """
-    t = _Translation(inputs | {node} if state else inputs - {node})
-    own = tuple(t.place(node, a, n) for a, n in zip(node.axes, node.sizes, strict=True))
+    t = _Translation(inputs | {node} if state else inputs - {node}, node.dims)
+    own = tuple(t.place(node, a, n) for a, n in zip(node.axes, node.shape, strict=True))
     env = dict(zip(map(axis, node.axes), own, strict=True))
     value = t.read(node, own, ())
     if t.torn:
@@ -85,39 +88,60 @@ def translate(
     buffers = tuple(
         Buffer(name, s.dtype, s.sizes, s.op == "weight") for s, name in t.sources.items()
     )
-    return Body(value, place, output, buffers, tuple(t.sources), dict(t.extent), own)
+    lengths = Lengths(tuple(node.dims.values()), tuple(t.live.items()))
+    lengths = lengths.within(t.extent, (value, *place))
+    return Body(value, place, output, buffers, tuple(t.sources), dict(t.extent), own, lengths)
 
 
 @dataclass
 class _Translation:
     inputs: frozenset[Node]
+    dims: Mapping[str, Dim]
     extent: dict[str, int] = field(default_factory=dict)
+    live: dict[str, Expr] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     sources: dict[Node, str] = field(default_factory=dict)
     memo: dict[tuple[Node, Index, tuple[str, ...]], Expr] = field(default_factory=dict)
     views: dict[Node, set[Index]] = field(default_factory=dict)
     torn: dict[Node, None] = field(default_factory=dict)  # with too many views, or a large one
 
-    def fresh(self, kind: str, extent: int, taken: Sequence[str]) -> Expr:
+    def __post_init__(self) -> None:
+        self.ranges |= dim_ranges(self.dims)
+
+    def fresh(self, kind: str, extent: Extent, taken: Sequence[str]) -> Expr:
         """The first axis of this extent whose name is not taken; 0 for extent 1."""
-        if extent == 1:
+        most = largest(extent, self.dims)
+        if most == 1:
             return num(0)
-        i = 0
-        while (name := f"{kind}{extent}_{i}") in taken or (kind == "o" and name in self.extent):
+        live, i = self.length(extent), 0
+        while (name := f"{kind}{most}_{i}") in taken or (
+            name in self.extent and (kind == "o" or self.live.get(name) is not live)
+        ):
             i += 1
-        self.extent[name] = extent
-        self.ranges[name] = (0, max(extent - 1, 0))
+        self.extent[name] = most
+        self.ranges[name] = (0, max(most - 1, 0))
+        if live is not None:
+            self.live[name] = live
         return axis(name)
+
+    def length(self, extent: Extent) -> Expr | None:
+        """That of an axis of this extent, if it may have several."""
+        if isinstance(extent, int) or len(values(extent, self.dims.values())) == 1:
+            return None
+        return extent
 
     def simple(self, e: Expr, env: Mapping[Expr, Expr]) -> Expr:
         return simplify(substitute(e, env), self.ranges)
 
-    def place(self, node: Node, name: str, extent: int) -> Expr:
+    def place(self, node: Node, name: str, extent: Extent) -> Expr:
         """An axis of the result; as several where the operands divide it: a value below has axes
         of its own then, and is not computed again for every element that reads it."""
+        if self.length(extent) is not None:
+            return self.fresh("o", extent, ())
+        extent = largest(extent, self.dims)
         probe = self.probe(extent)
         env = {axis(a): probe if a == name else axis(a) for a, _ in node.loops}
-        others = {a: (0, _int(n) - 1) for a, n in node.loops if a != name}
+        others = {a: (0, largest(n, self.dims) - 1) for a, n in node.loops if a != name}
         known, self.ranges = self.ranges, {**self.ranges, **others}
         found = {d for o in node.operands for d in self._splits(o, env, probe)}
         self.ranges = known
@@ -176,12 +200,17 @@ class _Translation:
     def operand(self, operand: Operand, env: Mapping[Expr, Expr], dropped: tuple[str, ...]) -> Expr:
         guards: list[tuple[Expr, int, int]] = []  # those of its bounds that may fail
         for b in operand.bounds:
-            i, top = self.simple(b.index, env), _int(b.hi)
+            i, top = self.simple(b.index, env), largest(b.hi, self.dims)
             lo, hi = bounds(i, self.ranges)
             if hi < b.lo or lo >= top:
                 return term.const(0, operand.dtype)
+            if self.dims and self.holds(i, b):
+                continue
             if lo < b.lo or hi >= top:
                 guards.append((i, b.lo, top))
+            if not isinstance(b.hi, int):
+                left = add(b.hi, mul(i, -1), -1)
+                guards.append((left, 0, bounds(left, self.ranges)[1] + 1))
         match operand:
             case Scalar():
                 e = term.const(operand.value, operand.dtype)
@@ -198,12 +227,22 @@ class _Translation:
             e = term.guard(*guard, e)
         return e
 
+    def holds(self, index: Expr, b: Bound) -> bool:
+        """Is the index inside a bound, whatever the dims are?"""
+        loops: dict[str, Extent] = {**self.extent, **self.live}
+        return is_inside(add(index, -b.lo), extent(add(as_expr(b.hi), -b.lo)), (), loops, self.dims)
+
     # ---- reductions
 
     def _reduction(self, node: Node, env: dict[Expr, Expr], dropped: tuple[str, ...]) -> Expr:
         assert node.reduced and isinstance(node.op, Op)
-        name, extent = node.reduced[0], _int(node.reduced[1])
+        name, full = node.reduced
         taken = {a for i in env.values() for a in i.free}
+        if (live := self.length(full)) is not None:
+            over = self.again(dropped, full, taken)
+            body = self.operand(node.operands[0], {**env, axis(name): over}, dropped)
+            return reduction(node.op, over, live, body)
+        extent = largest(full, self.dims)
         probe = self.probe(extent)
         periods = set[int]()
         splits = self._splits(node.operands[0], {**env, axis(name): probe}, probe, periods)
@@ -212,8 +251,7 @@ class _Translation:
             parts = [-(-extent // splits[0]), splits[0]]  # the last phases have fewer steps
         bound: list[Expr] = []
         for part in parts:
-            again = next((a for a in dropped if self.extent[a] == part and a not in taken), None)
-            bound.append(axis(again) if again else self.fresh("r", part, sorted(taken)))
+            bound.append(self.again(dropped, part, taken))
             taken |= bound[-1].free
         place = self.joined(parts, bound)
         body = self.operand(node.operands[0], {**env, axis(name): place}, dropped)
@@ -223,6 +261,13 @@ class _Translation:
         for part, b in zip(reversed(parts), reversed(bound), strict=True):
             body = self._reduced(node.op, b, part, body)
         return body
+
+    def again(self, dropped: Sequence[str], extent: Extent, taken: set[str]) -> Expr:
+        """A bound axis of this extent that is in scope and free to be used, else a new one."""
+        alike = largest(extent, self.dims), self.length(extent)
+        found = (a for a in dropped if (self.extent[a], self.live.get(a)) == alike)
+        same = next((a for a in found if a not in taken), None)
+        return axis(same) if same else self.fresh("r", extent, sorted(taken))
 
     def _reduced(self, op: Op, over: Expr, extent: int, body: Expr) -> Expr:
         if op is Op.SUM and over.kind == "axis":
@@ -250,11 +295,11 @@ class _Translation:
                 continue
             index = tuple(self.simple(i, env) for i in o.index)
             for i in index:
-                _divisors(i, probe, found)
-            for b in o.bounds:
-                phases = _phases(self.simple(b.index, env), _int(b.hi) - b.lo, probe)
-                found.update(phases)
-                (set() if periods is None else periods).update(phases)
+                divisors(i, probe, found)
+            for b in (b for b in o.bounds if isinstance(b.hi, int)):
+                own = phases(self.simple(b.index, env), _int(b.hi) - b.lo, probe)
+                found.update(own)
+                (set() if periods is None else periods).update(own)
             ends = o.source.is_leaf or o.source in self.inputs or is_large(index)
             probed = any(probe.attr[0] in i.free for i in index)
             if probed and not ends and (o.source, index) not in seen:
@@ -271,7 +316,7 @@ class _Translation:
             return env
         name, extent = node.reduced
         inner = f"{node.name}.{name}"
-        self.ranges[inner] = (0, max(_int(extent) - 1, 0))
+        self.ranges[inner] = (0, max(largest(extent, self.dims) - 1, 0))
         return {**env, axis(name): axis(inner)}
 
 
@@ -283,32 +328,6 @@ def guarded(place: Expr, extent: int, body: Expr) -> Expr:
     if body.kind == "bin" and body.attr[0] == "mul":
         return rebuild(body, [guarded(place, extent, k) for k in body.kids])
     return term.guard(place, 0, extent, body)
-
-
-def parts_of(extent: int, divisors: Sequence[int]) -> list[int]:
-    """The extents of the parts of an axis that is divided by these, outer first; only itself if
-    they are no chain of divisors."""
-    edges = [1, *divisors, extent]
-    if any(a == b or b % a for a, b in itertools.pairwise(edges)):
-        return [extent]
-    return [b // a for a, b in itertools.pairwise(edges)][::-1]
-
-
-def _phases(index: Expr, count: int, probe: Expr) -> list[int]:
-    """The period of a guard that holds for one phase of the probe axis, if it is one."""
-    single = count == 1 and index.kind == "mod"
-    return [index.attr[0]] if single and abs(linear(index.kids[0])[1].get(probe, 0)) == 1 else []
-
-
-def _divisors(e: Expr, probe: Expr, found: set[int]) -> int:
-    """Collects the divisors of the probe axis below ``e``; gives the scale of ``e``, 0: none."""
-    if e == probe:
-        return 1
-    scales = [_divisors(k, probe, found) for k in e.kids]
-    if e.kind in ("div", "mod") and scales[0]:
-        found.add(scales[0] * e.attr[0])
-        return scales[0] * e.attr[0] if e.kind == "div" else scales[0]
-    return 0
 
 
 def _int(extent: object) -> int:
@@ -348,9 +367,10 @@ def binary(op: Op, a: Expr, b: Expr) -> Expr:
     return term.binary(op.value, a, b)
 
 
-def reduction(op: Op, over: Expr, extent: int, body: Expr) -> Expr:
+def reduction(op: Op, over: Expr, extent: Extent, body: Expr) -> Expr:
     """Over an axis that the body does not have, a sum is a product and a maximum is the body; over
-    nothing both are constants: no law for finite values may multiply with what is not there."""
+    nothing both are constants: no law for finite values may multiply with what is not there. The
+    extent of a live axis is its length."""
     if over.kind != "axis":
         return body
     name: str = over.attr[0]
@@ -361,5 +381,7 @@ def reduction(op: Op, over: Expr, extent: int, body: Expr) -> Expr:
     if op is Op.MAX:
         return body
     kind = term.dtype(body)
+    if isinstance(extent, Expr):
+        return term.binary("mul", term.iota(extent, kind), body)
     count = term.const(kind.number(extent), kind)
     return binary(Op.MUL, count, body) if body.kind == "const" else term.binary("mul", count, body)

@@ -25,6 +25,8 @@ TRIED = 2  # axes, the longest first
 def turns(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
     """A kernel as turned copies of its operands, itself on these, and its result turned back: in
     execution order."""
+    if kernel.live:  # copies are made of whole tensors
+        return
     wide = [a for a in kernel.axes[:-1] if kernel.extent[a] >= target.lanes]
     for a in sorted(wide, key=lambda a: -kernel.extent[a])[:TRIED]:
         if parts := turned(kernel, a):

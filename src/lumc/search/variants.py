@@ -234,15 +234,17 @@ def _as_trees(
 # ---- the term of a choice
 
 
-def extract(graph: EGraph, choice: Choice, names: Mapping[str, str]) -> tuple[Expr, dict[str, int]]:
-    """The term of the root, and the extents of its bound axes; ``names`` renames the free ones.
+def extract(graph: EGraph, choice: Choice, names: Mapping[str, str]) -> tuple[Expr, dict[str, str]]:
+    """The term of the root, and for its bound axes others of the same extent and length;
+    ``names`` renames the free ones.
 
-    A bound axis is named by its extent and its height, 1 + the binders below it: the name
-    depends on the term alone, so equal terms stay equal wherever they are used, and nested
-    binders never clash. A sum of sums becomes one sum over several axes of one height.
+    A bound axis is named by its extent (of a live one also by the number of its length) and its
+    height, 1 + the binders below it: the name depends on the term alone, so equal terms stay equal
+    wherever they are used, and nested binders never clash. A sum of sums becomes one sum over
+    several axes of one height.
     """
     extraction = _Extraction(graph, choice)
-    return extraction.visit(graph.root, names), extraction.extent
+    return extraction.visit(graph.root, names), extraction.alike
 
 
 class _Extraction:
@@ -250,7 +252,11 @@ class _Extraction:
         self.graph, self.choice = graph, choice
         self.rank = {a: i for i, a in enumerate(graph.extent)}
         self.heights: dict[int, int] = {}
-        self.extent: dict[str, int] = {}
+        lengths = {text: f"n{i}" for i, text in enumerate(sorted({*graph.live.values()}))}
+        self.stems = {
+            a: f"k{n}{lengths.get(graph.live.get(a, ''), '')}" for a, n in graph.extent.items()
+        }
+        self.alike: dict[str, str] = {}
         self.memo: dict[tuple[int, tuple[tuple[str, str], ...]], Expr] = {}
 
     def chain(self, c: int) -> tuple[list[str], int]:
@@ -297,8 +303,7 @@ class _Extraction:
         """Names of bound axes; those of one extent in one reduction are told apart by a letter."""
         out: dict[str, str] = {}
         for a in axes:
-            stem = f"k{self.graph.extent[a]}_{height}"
-            same = sum(self.graph.extent[a] == self.graph.extent[b] for b in out)
-            out[a] = stem + (chr(ord("a") + same) if same else "")
-            self.extent[out[a]] = self.graph.extent[a]
+            same = sum(self.stems[a] == self.stems[b] for b in out)
+            out[a] = f"{self.stems[a]}_{height}" + (chr(ord("a") + same) if same else "")
+            self.alike[out[a]] = a
         return out

@@ -28,19 +28,22 @@ PLAIN = 120.0  # seconds for a region that is only translated
 
 @dataclass(frozen=True)
 class Finding:
-    """The variants of a region over its level names, and the extents of their bound axes."""
+    """The variants of a region over its level names, and for their bound axes those of the region
+    with the same extent and length."""
 
     values: tuple[Expr, ...]
-    extent: Mapping[str, int]
+    alike: Mapping[str, str]
     stats: Stats
 
 
-def explore(value: Expr, extent: Mapping[str, int], limits: Limits) -> Finding:
-    """Saturate one region and read its variants."""
-    graph, stats = saturate(value, extent, limits)
+def explore(
+    value: Expr, extent: Mapping[str, int], limits: Limits, live: Mapping[str, str]
+) -> Finding:
+    """Saturate one region, whose live axes have these lengths, and read its variants."""
+    graph, stats = saturate(value, extent, limits, (), live)
     names = {a: a for a in extent}
     found: dict[Expr, None] = {}
-    bound: dict[str, int] = {}
+    bound: dict[str, str] = {}
     for choice in variants(graph, limits.variants):
         term, inner = extract(graph, choice, names)
         found[term] = None
@@ -52,7 +55,7 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
     """One finding per body, from a worker process; ``inside`` explores in this process. Raises
     E0414 (a body for which two processes ended without an answer), or what went wrong there."""
     if inside:
-        return [explore(b.value, b.extent, limits) for b in bodies]
+        return [explore(b.value, b.extent, limits, b.lengths.texts) for b in bodies]
     out: list[Finding] = []
     worker: Process | None = None
     try:
@@ -83,12 +86,13 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
 def ask(worker: Process, body: Body, limits: Limits, seconds: float) -> Finding:
     """What it finds, in so many seconds; raises Lost, or what went wrong there."""
     nodes, (at,) = encode([body.value])
-    answer = worker.ask((nodes, at, dict(body.extent), limits), seconds)
+    live = dict(body.lengths.texts)
+    answer = worker.ask((nodes, at, dict(body.extent), limits, live), seconds)
     if isinstance(answer, Exception):
         raise answer
-    nodes, roots, extent, stats = answer
+    nodes, roots, alike, stats = answer
     terms = decode(nodes)
-    return Finding(tuple(pick(terms, at) for at in roots), extent, stats)
+    return Finding(tuple(pick(terms, at) for at in roots), alike, stats)
 
 
 def serve(pipe: Connection) -> None:
@@ -97,11 +101,13 @@ def serve(pipe: Connection) -> None:
     answers(pipe, answer)
 
 
-def answer(nodes: Any, at: int, extent: Mapping[str, int], limits: Limits) -> Any:
+def answer(
+    nodes: Any, at: int, extent: Mapping[str, int], limits: Limits, live: Mapping[str, str]
+) -> Any:
     """A finding as plain data, or the exception to raise where it was asked for."""
     try:
-        found = explore(decode(nodes)[at], extent, limits)
-        return *encode(found.values), dict(found.extent), found.stats
+        found = explore(decode(nodes)[at], extent, limits, live)
+        return *encode(found.values), dict(found.alike), found.stats
     except Exception as e:
         e.add_note(traceback.format_exc())
         return e

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.bind import bind_dims, require_static
+from lumc.graph.bind import bind_dims, dims_of, require_static
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import evaluate
@@ -121,3 +121,50 @@ def test_a_pass_that_needs_numbers_says_which():
     assert e.value.fix == "for example --dim b=8 --dim s=64 --dim p=16"
     assert e.value.exit == Exit.UNSUPPORTED
     require_static(bind_dims(parse_graph(SYMBOLIC), {"s": 6, "b": 3, "p": 7}), "search")
+
+
+def test_shapes_of_inputs_tell_dims():
+    graph = parse_graph("""lumc graph 1
+dim s in 1..9
+dim p in 0..9
+dim q in 0..9
+input x f32[2*s + 1, 4]
+input y f32[s + p, q // 2]
+t f32[i:2*s + 1] = contiguous x[i, 0]
+output t = t
+""")
+    inputs = graph.entries[0].inputs
+    assert dims_of(inputs, {"x": (7, 4), "y": (5, 2)}) == {"s": 3}
+    assert dims_of(inputs, {"x": (6, 4)}) == {}  # no such s: the shape does not fit, which is said
+
+
+def test_the_oracle_binds_what_shapes_tell_and_what_it_is_given():
+    graph = parse_graph(SYMBOLIC, "a.lg")
+    for b, s, p in ((1, 2, 0), (3, 6, 7), (8, 64, 16)):
+        x = np.random.default_rng(s).standard_normal((b, s)).astype("f4")
+        state = {"cache": np.full((b, 80), 5, "f4")}
+        want = evaluate(bind_dims(graph, {"b": b, "s": s, "p": p}), "main", {"x": x}, None, state)
+        got = evaluate(graph, "main", {"x": x}, None, state, dims={"p": p})
+        for one, other in zip(got, want, strict=True):
+            assert one.keys() == other.keys()
+            for name in one:
+                np.testing.assert_array_equal(one[name], other[name])
+        np.testing.assert_array_equal(got[1]["cache"][:, p : p + s], x[:, ::-1])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "code"),
+    [
+        ((3, 6), {}, "E0112"),  # p is free
+        ((3, 7), {"p": 1}, "E0111"),  # no multiple of 2
+        ((9, 6), {"p": 1}, "E0111"),
+        ((3, 6), {"p": 17}, "E0111"),
+        ((3, 6), {"p": 1, "b": 2}, "E0113"),  # given otherwise than the shape has it
+        ((3,), {"p": 1}, "E0112"),
+    ],
+)
+def test_inputs_that_no_dims_fit(shape, dims, code):
+    with pytest.raises(LumcError) as e:
+        x = {"x": np.zeros(shape, "f4")}
+        evaluate(parse_graph(SYMBOLIC), "main", x, None, dims=dims)
+    assert e.value.code == code

@@ -178,6 +178,10 @@ def broken_graphs():
     yield "result is f32", changed(g, nodes=(t0, t1, t2, replace(t0, name="q", dtype=I64)))
     yield "out of bounds", changed(g, nodes=(t0, t1, t2, replace(t0, name="q", shape=(9, 4))))
     yield "impossible bounds", replace(g, dims={"s": Dim("s", 5, 1)})
+    yield (
+        "impossible bounds",
+        replace(g, dims={"s": Dim("s", 5, 7, 4)}),
+    )  # of which none is a multiple
     yield "known here: nothing", replace(g, dims={})
     yield "rank 17", changed(g, inputs=(x, replace(x, name="q", shape=(1,) * 17, axes=("a",) * 17)))
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
 
 from lumc.codegen.cpu.micro import MicroKernel
-from lumc.codegen.text.statements import WIDTH
+from lumc.codegen.text.statements import WIDTH, new
 from lumc.codegen.text.term import STORED
-from lumc.codegen.text.writer import Writer, block_sizes
+from lumc.codegen.text.writer import Writer, block_sizes, is_laddered, ladder
 from lumc.codegen.tile.program import Contract, Place, Range, Valid, block_start
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, text
 from lumc.kernel.borders import Border
@@ -49,12 +50,29 @@ def print_contract(w: Writer, op: Contract) -> None:
                 nest.enter_context(w.loop(a, r))
                 _print_bounds(w, every, a)
                 continue
+            if is_laddered(r, blocks[a]):
+                nest.enter_context(_steps(w, a, r, blocks[a]))
+                continue
             nest.enter_context(w.count(c, w.index(r.lo), w.end(r), blocks[a], "panels"))
             if len(block_sizes(r, blocks[a])) > 1:
                 w.let(_size(w, a), f"lumc_min({blocks[a]}, {w.end(r)} - {c})")
         if micro.ahead:
             _next_panel(w, op, micro, blocks, calls)
         _dispatch(w, op, micro, blocks)
+
+
+@contextmanager
+def _steps(w: Writer, a: str, r: Range, by: int) -> Iterator[None]:
+    """A loop over blocks of an axis: full ones, then powers of two that fill the rest."""
+    c, m, end = w.names.axis(a), _size(w, a), w.end(r)
+    head = (
+        f"for ({w.spelling.counter} {new(c)} = {w.index(r.lo)}, {new(m)}; {c} < {end}; {c} += {m})"
+    )
+    with w.block(head, "panels, the last in powers of two"):
+        *most, least = ladder(r, by)
+        said = " : ".join(f"{end} - {c} >= {n} ? {n}" for n in most)
+        w.line(f"{m} = {said} : {least};")
+        yield
 
 
 def _bounded(w: Writer, op: Contract) -> Contract:
@@ -125,11 +143,12 @@ def _variants(
 ) -> None:
     origin = {axis(k): op.ranges[k].lo for k in op.red}
     types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
-    ends = [_pointer(w, substitute(e, origin), t) for e, t in types]
+    within = any(is_laddered(op.ranges[a], by) for a, by in blocks.items())
+    ends = [_pointer(w, substitute(e, origin), t, within) for e, t in types]
     ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["`next`"] * bool(micro.ahead)
     call = ", ".join(ends)
     choices: dict[str, list[tuple[str, Any]]] = {
-        a: [(f"{_size(w, a)} == {n}", n) for n in block_sizes(op.ranges[a], by)]
+        a: [(f"{_size(w, a)} == {n}", n) for n in ladder(op.ranges[a], by)]
         for a, by in blocks.items()
     }
     rows, lane = op.stage.rows_axis or "", op.stage.lane_axis or ""
@@ -159,7 +178,7 @@ def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid
     rows = op.stage.rows_axis or ""
     c = w.names.axis(rows)
     if op.edge is None:
-        return [(f"{_size(w, rows)} == {n}", (n, ())) for n in block_sizes(op.ranges[rows], by)]
+        return [(f"{_size(w, rows)} == {n}", (n, ())) for n in ladder(op.ranges[rows], by)]
     found = op.edge.rows(by, op.ranges[op.edge.border.over].largest).items()
     left, out = Counter(m for (m, _), _ in found), list[tuple[str, tuple[int, Valid]]]()
     for (m, valid), starts in sorted(found, key=lambda each: len(each[1])):
@@ -170,8 +189,8 @@ def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid
     return out
 
 
-def _pointer(w: Writer, load: Expr, element: str) -> str:
-    """The address of an element; in a panel place, of one at the start of a panel."""
+def _pointer(w: Writer, load: Expr, element: str, within: bool = False) -> str:
+    """The address of an element; in a panel place, of one that starts a panel, or ``within``."""
     place = w.places[load.attr[0]]
     where = f"&{w.address(load)}"
     if place.panel is not None:
@@ -180,6 +199,7 @@ def _pointer(w: Writer, load: Expr, element: str) -> str:
         index = [place.dims[at].origin if i == at else k for i, k in enumerate(load.kids)]
         inner = w.index(place.offset(index))
         panel = f"({lane}) / {width} * {place.panel_size}L"
+        panel += f" + ({lane}) % {width}" * within
         where = f"&{w.names.place(place)}[{panel}{'' if inner == '0' else f' + {inner}'}]"
     same = element == STORED[place.dtype]
     return where if same else f"({element} *){where}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.cpu.contract import print_contract
@@ -23,8 +22,9 @@ from lumc.codegen.tile.rows import touched
 def print_kernel(program: ir.Program, symbol: str) -> str:
     """C text of ``void symbol(void *const *args, long part, long nparts)``.
 
-    ``args``: the buffers of the kernel in order, the packed operands in order, then the scratch
-    base: ``nparts`` pieces of ``scratch_bytes`` rounded up to 4096 (unused if that is 0). Includes
+    ``args``: the buffers of the kernel in order, the packed operands in order, the dims that it
+    names as int64, then the scratch base: ``nparts`` pieces of ``scratch_bytes`` rounded up to
+    4096 (unused if that is 0). Includes
     ``lumc_kernel.h`` (``headers``); everything but ``symbol`` is static.
     """
     w = written(program)
@@ -64,8 +64,12 @@ def _arguments(w: Writer, program: ir.Program) -> None:
             w.line(f"{_pointer(w, place)} = {value};")
         elif name in used:  # and may not be read after all: 0 * x of integers is no load
             w.line(Let(f"{STORED[place.dtype]} *restrict", w.names.place(place), value))
+    dims = kernel.lengths.dims
+    for i, d in enumerate(dims, len(names)):
+        w.line(Let("long", w.names.dim(d.name), f"*(const int64_t *)`args`[{i}]"))
     if size := aligned(program.scratch_bytes, PAGE):
-        w.line(f"char *const `:scratch` = (char *)`args`[{len(names)}] + `part` * {size}L;")
+        at = len(names) + len(dims)
+        w.line(f"char *const `:scratch` = (char *)`args`[{at}] + `part` * {size}L;")
     for place in program.places.values():
         if place.name in program.scratch:
             at = program.scratch[place.name]
@@ -113,7 +117,7 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
 
 def _parts(w: Writer, op: ir.Par) -> None:
     """The tiles of the distributed axes, numbered, in equal runs for the parts."""
-    total = prod(loop.count for loop in op.loops)
+    total = w.tile_count(op.loops)
     w.comment("parts: " + ", ".join(about(loop) for loop in op.loops))
     each = f"{total} * `part` / `nparts`", f"{total} * (`part` + 1) / `nparts`"
     w.line("const long `:first` = {}, `:last` = {};".format(*each))

@@ -11,7 +11,7 @@ from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.phases import array
 from lumc.codegen.text.statements import WIDTH, new
 from lumc.codegen.text.term import STORED
-from lumc.codegen.text.writer import Writer, block_sizes
+from lumc.codegen.text.writer import Writer, block_sizes, is_laddered
 from lumc.codegen.tile.abreast import stores
 from lumc.codegen.tile.program import Dim, Map, Place, Range, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, text
@@ -50,12 +50,21 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
         w.line(f"{STORED[place.dtype]} *restrict {new(w.names.place(view))} = {base};")
         dst = reference(view, [axis(a) for a in op.axes])
         axes = (*(a for a in op.axes if a != lane), lane)
-        for i, n in enumerate(block_sizes(r, width)):
-            test = f"if ({w.end(r)} - {c} {'>=' if n == width else '=='} {n})"
-            with w.block(test if i == 0 else f"else {test}"):
-                ranges = {**op.ranges, lane: Range(start, num(n), (n,))}
-                _move(w, replace(op, dst=dst, axes=axes, ranges=ranges))
+        for i, (test, part) in enumerate(_parts(w, r, start, width)):
+            with w.block(test if i == 0 else f"else {test}".rstrip()):
+                _move(w, replace(op, dst=dst, axes=axes, ranges={**op.ranges, lane: part}))
     del w.places[view.name]
+
+
+def _parts(w: Writer, r: Range, start: Expr, width: int) -> Iterator[tuple[str, Range]]:
+    """What a panel may have of a range, and the tests for it: exact ones, or where these are many
+    all that it has and any part of it."""
+    sizes, left = block_sizes(r, width), f"{w.end(r)} - {w.index(start)}"
+    exact = sizes[: sizes[0] == width] if is_laddered(r, width) else sizes
+    for n in exact:
+        yield f"if ({left} {'>=' if n == width else '=='} {n})", Range(start, num(n), (n,))
+    if rest := tuple(sizes[len(exact) :]):
+        yield "", Range(start, add(r.lo, r.n, mul(start, -1)), rest)
 
 
 def _move(w: Writer, op: Map, in_pieces: bool = False) -> None:
@@ -108,7 +117,8 @@ def _block(w: Writer, kind: DType, axes: tuple[str, ...], blocks: dict[str, Rang
 def _tests(w: Writer, op: Map, blocks: dict[str, Range]) -> Iterator[tuple[str, int]]:
     """Whether so many rows of a block are there, all of which are whole."""
     (load, lane), lanes = op.axes, w.target.lanes
-    for n in sorted({lanes, *block_sizes(op.ranges[lane], lanes)}, reverse=True):
+    some = [] if is_laddered(op.ranges[lane], lanes) else block_sizes(op.ranges[lane], lanes)
+    for n in sorted({lanes, *some}, reverse=True):
         test = f"({w.index(blocks[load].n)} == {lanes} && {w.index(blocks[lane].n)} == {n})"
         yield f"{'if' if n == lanes else 'else if'} {test}", n
 

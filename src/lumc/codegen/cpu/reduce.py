@@ -90,7 +90,7 @@ def _window(w: Writer, op: Reduce) -> None:
         w.line(f"long {new(c)} = {w.index(r.lo)};")
         with w.block(f"for (; {c} + {many} <= {w.end(r)}; {c} += {many})", f"{many} of {row}"):
             _windows(w, op, row, many)
-        for rest in sorted({n % many for n in r.sizes} - {0}):
+        for rest in r.rests(many):
             with w.block(f"if ({w.end(r)} - {c} == {rest})" if len(r.sizes) > 1 else ""):
                 _windows(w, op, row, rest)
 

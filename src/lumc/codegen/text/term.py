@@ -70,8 +70,9 @@ class Names:
     all others contain an underscore, so they cannot collide."""
 
     def __init__(self, kernel: Kernel) -> None:
-        axes = enumerate(sorted(kernel.extent))
+        axes, dims = enumerate(sorted(kernel.extent)), enumerate(kernel.lengths.dims)
         self._axes = {a: a if is_plain(a) else f"axis_{i}" for i, a in axes}
+        self._dims = {d.name: f"D_{d.name if is_plain(d.name) else i}" for i, d in dims}
         self._called = dict[str, str]()
 
     @contextmanager
@@ -87,6 +88,10 @@ class Names:
         if not dot:
             return self._called.get(base, quoted(self._axes[base]))
         return quoted(f"{self._axes[base]}_{part.replace('.', '_')}")
+
+    def dim(self, name: str) -> str:
+        """A symbolic dim, or a part of an axis."""
+        return quoted(self._dims[name]) if name in self._dims else self.axis(name)
 
     def place(self, place: Place) -> str:
         prefix = "B" if place.kind == "argument" else "S"

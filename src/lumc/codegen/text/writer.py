@@ -13,6 +13,8 @@ from lumc.graph.expr import Expr, add, bounds, signed_sum
 from lumc.graph.expr import Range as Bounds
 from lumc.graph.expr import text as text_of
 
+EDGES = 4  # sizes of blocks that have texts of their own
+
 Value = Callable[[Expr], str] | None  # says the terms of indices that data decide
 
 
@@ -26,7 +28,7 @@ class Writer:
         self.body: list[Statement] = []
         self.functions: dict[Function, str] = {}  # and their names
         self._serial = 0
-        self.ranges: dict[str, Bounds] = {}
+        self.ranges: dict[str, Bounds] = dict(kernel.lengths.ranges)
         for a, n in kernel.extent.items():
             self.ranges |= {a: (0, n - 1), f"{a}.0": (0, n - 1), f"{a}.n": (1, n)}
 
@@ -43,8 +45,10 @@ class Writer:
 
     def index(self, e: Expr, value: Value = None) -> str:
         match e.kind:
-            case "axis" | "dim":
+            case "axis":
                 return self.names.axis(e.attr[0])
+            case "dim":
+                return self.names.dim(e.attr[0])
             case "num":
                 return str(e.attr[0])
             case "lin":
@@ -154,34 +158,57 @@ class Writer:
 
     def tile_starts(self, loops: Sequence[Loop], number: str) -> None:
         """Where the tiles of these loops start, and their sizes, from the number of a tile."""
-        stride = prod(loop.count for loop in loops)
-        for loop in loops:
-            stride //= loop.count
+        for i, loop in enumerate(loops):
+            stride = self.tile_count(loops[i + 1 :])
             if loop.count > 1:
-                at = number + f" / {stride}" * (stride > 1)
-                at += f" % {loop.count}" if loop is not loops[0] else ""
+                at = number + f" / {stride}" * (stride != "1")
+                at += f" % {self.tile_count([loop])}" if loop is not loops[0] else ""
                 self.let(self.index(block_start(loop.axis)), f"{at} * {loop.tile}")
                 self.tile_size(loop)
+
+    def tile_count(self, loops: Sequence[Loop]) -> str:
+        """How many tiles loops have together, as an operand."""
+        out = [str(prod(loop.count for loop in loops if loop.length is None))]
+        for loop in (loop for loop in loops if loop.length is not None):
+            out.append(f"({self.length(loop)} + {loop.tile - 1}) / {loop.tile}")
+        return f"({' * '.join(f'({n})' for n in out)})" if out[1:] else out[0]
+
+    def length(self, loop: Loop) -> str:
+        """How many values the axis of a loop has."""
+        return str(loop.extent) if loop.length is None else self.index(loop.length)
 
     @contextmanager
     def tiles_of(self, loop: Loop) -> Iterator[None]:
         """A loop over the tiles of an axis."""
         start = self.index(block_start(loop.axis))
-        with self.count(start, "0", f"{loop.extent}", loop.tile, about(loop)):
+        with self.count(start, "0", self.length(loop), loop.tile, about(loop)):
             self.tile_size(loop)
             yield
 
     def tile_size(self, loop: Loop) -> None:
-        """The size of the current tile, where the last one is smaller."""
-        if loop.extent % loop.tile:
-            rest = f"{loop.extent} - {self.index(block_start(loop.axis))}"
+        """The size of the current tile, where the last one may be smaller."""
+        if loop.extent % loop.tile or loop.length is not None:
+            rest = f"{self.length(loop)} - {self.index(block_start(loop.axis))}"
             self.let(self.index(block_size(loop.axis)), f"lumc_min({loop.tile}, {rest})")
 
 
 def block_sizes(r: Range, by: int) -> list[int]:
     """Every size that a block of ``by`` elements of a range can have, the full one first."""
-    full = [by] if any(s >= by for s in r.sizes) else []
-    return full + sorted({s % by for s in r.sizes} - {0})
+    return [by] * (r.largest >= by) + r.rests(by)
+
+
+def ladder(r: Range, by: int) -> list[int]:
+    """The sizes of blocks that a range is done in: the exact ones; where these are many the full
+    one and powers of two, so that a rest is several blocks."""
+    exact = block_sizes(r, by)
+    if not is_laddered(r, by):
+        return exact
+    return [by] * (by in exact) + [1 << i for i in reversed(range((by - 1).bit_length()))]
+
+
+def is_laddered(r: Range, by: int) -> bool:
+    """Are the sizes of its blocks too many for a text each?"""
+    return len(block_sizes(r, by)) > EDGES
 
 
 def title(program: Program) -> list[str]:
@@ -192,5 +219,6 @@ def title(program: Program) -> list[str]:
 
 
 def about(loop: Loop) -> str:
-    whole = loop.tile >= loop.extent
-    return f"{loop.axis} = {loop.extent}" + ("" if whole else f" in tiles of {loop.tile}")
+    most = f"{text_of(loop.length)} <= " if loop.length is not None else ""
+    tiles = f" in tiles of {loop.tile}" if loop.tile < loop.extent else ""
+    return f"{loop.axis} = {most}{loop.extent}{tiles}"

@@ -98,11 +98,12 @@ class Accesses:
         if not own <= ranges.keys():
             return  # said already
         below = subterms(*index, *(x for a in own for x in (ranges[a].lo, ranges[a].n)))
-        used = {x.attr[0].rpartition(".")[0] for x in below if x.kind == "dim"}
+        used = tiles_in(*below)
         if used - s.loops.keys():
             yield f"uses {text(e, SHOWN)} of a tile of {sorted(used - s.loops.keys())}"
             return
-        if any(x.kind == "dyn" for x in below):
+        run = (x.kind == "dim" and "." not in x.attr[0] for x in subterms(*index))
+        if any(x.kind == "dyn" for x in below) or any(run):
             return  # ``kernel.inside`` proves these, with the guards that the kernel has
         reached = reach(
             index,
@@ -140,6 +141,12 @@ class Accesses:
 def free(index: Sequence[Expr]) -> frozenset[str]:
     """The axes that some of these indices depend on."""
     return frozenset[str]().union(*(i.free for i in index))
+
+
+def tiles_in(*terms: Expr) -> set[str]:
+    """The axes that these terms have the present tile of."""
+    dims = (e.attr[0].rpartition(".") for e in subterms(*terms) if e.kind == "dim")
+    return {a for a, dot, _ in dims if dot}
 
 
 def is_cut(r: ir.Range, a: str, s: Scope) -> bool:

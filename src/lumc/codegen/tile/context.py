@@ -53,6 +53,8 @@ class Context:
         self.execution = EXECUTION[target.machine]
         self.stage: dict[Expr, Stage] = dict(zip(kernel.stages, schedule.stages, strict=True))
         self.whole: dict[str, ir.Range] = {a: ir.whole(n) for a, n in kernel.extent.items()}
+        for a, n in kernel.lengths.live:
+            self.whole[a] = ir.Range(num(0), n, kernel.lengths.sizes(a))
         self.available: dict[Expr, Expr] = {}
         self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
         self.packed: dict[str, Packing] = {}
@@ -74,13 +76,16 @@ class Context:
 
     def loop(self, name: str) -> ir.Loop:
         """The loop over the tiles of an axis."""
-        return ir.Loop(name, self.tile(name), self.kernel.extent[name])
+        length = self.kernel.lengths.of.get(name)
+        return ir.Loop(name, self.tile(name), self.kernel.extent[name], length)
 
     def range(self, name: str) -> ir.Range:
         """Where an axis stands inside the loop over its tiles."""
         if not self.is_cut(name):
             return self.whole[name]
         tile, rest = self.tile(name), self.kernel.extent[name] % self.tile(name)
+        if name in self.kernel.lengths.of:
+            return ir.live_tile(name, self.kernel.lengths.sizes(name), tile)
         if not rest:
             return ir.Range(ir.block_start(name), num(tile), (tile,))
         return ir.Range(ir.block_start(name), ir.block_size(name), (rest, tile))

@@ -90,10 +90,10 @@ def _is_square(e: Expr) -> bool:
 
 def elements(kernel: Kernel, top: Expr, free: frozenset[str]) -> list[Expr]:
     """What a maximum is taken of, with other axes of ``free`` for those that it binds."""
-    bound, extent = bound_axes(top), kernel.extent
+    bound, told = bound_axes(top), kernel.told
     out = []
     for names in permutations(sorted(free - top.free), len(bound)):
-        if all(extent[a] == extent[b] for a, b in zip(names, bound, strict=True)):
+        if all(told[a] == told[b] for a, b in zip(names, bound, strict=True)):
             pairs = zip(bound, names, strict=True)
             out.append(substitute(top.kids[0], {axis(a): axis(b) for a, b in pairs}))
     return out

@@ -17,7 +17,14 @@ from functools import cached_property
 from math import prod
 
 from lumc.codegen.tile.packing import Packing
-from lumc.graph.expr import Expr, combine, dim, make, num, substitute, subterms
+from lumc.codegen.tile.ranges import Range as Range
+from lumc.codegen.tile.ranges import block_size as block_size
+from lumc.codegen.tile.ranges import block_start as block_start
+from lumc.codegen.tile.ranges import live_tile as live_tile
+from lumc.codegen.tile.ranges import rounded as rounded
+from lumc.codegen.tile.ranges import tile_sizes as tile_sizes
+from lumc.codegen.tile.ranges import whole as whole
+from lumc.graph.expr import Expr, combine, make, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.access import Access, access
 from lumc.kernel.borders import Border
@@ -26,35 +33,6 @@ from lumc.kernel.term import Kernel
 from lumc.schedule.schedule import Stage
 
 Valid = tuple[tuple[int, int], ...]  # by step the rows of a register tile
-
-
-@dataclass(frozen=True)
-class Range:
-    """Where an axis stands: ``lo <= axis < lo + n``; ``sizes`` are all values that n takes."""
-
-    lo: Expr
-    n: Expr
-    sizes: tuple[int, ...]
-
-    @property
-    def largest(self) -> int:
-        """The most values that the axis takes at once."""
-        return max(self.sizes)
-
-
-def whole(extent: int) -> Range:
-    """All values of an axis of this extent."""
-    return Range(num(0), num(extent), (extent,))
-
-
-def block_start(axis: str) -> Expr:
-    """The first value of the present tile of an axis, as an index."""
-    return dim(f"{axis}.0")
-
-
-def block_size(axis: str) -> Expr:
-    """How many values the present tile of an axis has, as an index."""
-    return dim(f"{axis}.n")
 
 
 @dataclass(frozen=True)
@@ -124,15 +102,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop over an axis of so many values, ``tile`` of them at once."""
+    """A loop over an axis of so many values, ``tile`` of them at once; of a live one the
+    ``length`` says how many there are."""
 
     axis: str
     tile: int
     extent: int
+    length: Expr | None = None
 
     @property
     def count(self) -> int:
-        """The number of tiles."""
+        """The number of tiles, of a live axis the greatest."""
         return -(-self.extent // self.tile)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import lumc.codegen.tile.program as ir
 from lumc.graph.expr import Expr, num, text
 
+FEW = 4  # sizes of a range that are listed
 WIDEST = 300  # characters of a term, which is a DAG: its text may be exponentially larger
 
 
@@ -110,7 +111,8 @@ def _ahead(loads: Sequence[Expr]) -> str:
 
 
 def _loop(loop: ir.Loop) -> str:
-    return f"{loop.axis}:{loop.extent} by {loop.tile}"
+    extent = f"{loop.extent}" if loop.length is None else f"{loop.length} <= {loop.extent}"
+    return f"{loop.axis}:{extent} by {loop.tile}"
 
 
 def _over(op: ir.Reduce | ir.Contract) -> str:
@@ -123,7 +125,13 @@ def _axes(op: ir.Leaf, axes: Sequence[str]) -> str:
 
 def _axis(a: str, r: ir.Range) -> str:
     start = "" if r.lo in (num(0), ir.block_start(a)) else f" from {r.lo}"
-    return f"{a}:{'|'.join(map(str, r.sizes))}{start}"
+    sizes = "|".join(map(str, r.sizes[:FEW])) if len(r.sizes) <= FEW else _many(r)
+    return f"{a}:{sizes}{start}"
+
+
+def _many(r: ir.Range) -> str:
+    """The sizes of a live axis."""
+    return f"{r.sizes[0]}..{r.largest} of {r.n}"
 
 
 def _one(e: Expr) -> str:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.tile.accesses import SHOWN, Accesses, Scope, free, is_cut, tiles_of
+from lumc.codegen.tile.accesses import SHOWN, Accesses, Scope, free, is_cut, tiles_in, tiles_of
 from lumc.codegen.tile.memory import ALIGN
 from lumc.errors import LumcError
 from lumc.graph.expr import (
@@ -95,8 +95,11 @@ class _Check:
 
     def opened(self, loops: Sequence[ir.Loop], s: Scope) -> Scope:
         for x in loops:
-            if self.program.kernel.extent.get(x.axis) != x.extent or not 0 < x.tile <= x.extent:
+            kernel = self.program.kernel
+            if kernel.extent.get(x.axis) != x.extent or not 0 < x.tile <= x.extent:
                 self.say(f"the loop {x.axis}:{x.extent} by {x.tile} is none of the kernel")
+            if x.length != kernel.lengths.of.get(x.axis):
+                self.say(f"the loop {x.axis} goes to {x.length}, of which it has another length")
             if x.axis in s.loops or x.axis in s.rows:
                 self.say(f"{x.axis} is open already")
             s = replace(s, loops={**s.loops, x.axis: x})
@@ -138,11 +141,11 @@ class _Check:
             self.wrong("runs twice along an axis")
         for a in own:
             if a in op.ranges:
-                self.range(self.now, a, op.ranges[a], s, self.has_all(op, a))
+                self.range(self.now, a, self.exact(op, a, s), s, self.has_all(op, a))
             else:
                 self.wrong(f"has no range of {a}")
         if {*own} <= op.ranges.keys():
-            ranges = {**s.rows, **{a: op.ranges[a] for a in own}}
+            ranges = {**s.rows, **{a: self.exact(op, a, s) for a in own}}
             self.terms(op, own, ranges)
             self.form(op)
             for what in self.accesses.of(op, ranges, s):
@@ -162,7 +165,9 @@ class _Check:
     def range(self, of: str, a: str, r: ir.Range, s: Scope, has_all: bool = False) -> None:
         """Does a range use open loops, start with its own one (but for values that ``has_all`` of
         them), and have the sizes that it says?"""
-        used = {e.attr[0].rpartition(".")[0] for e in subterms(r.lo, r.n) if e.kind == "dim"}
+        if r != self.live(a, r, s):
+            return self.say(f"{of}: {a} does not end with its length")
+        used, varies = tiles_in(r.lo, r.n), any(e.kind == "dim" for e in subterms(r.lo, r.n))
         if used - s.loops.keys():
             return self.say(f"{of}: {a} stands in a tile of {sorted(used - s.loops.keys())}")
         if used & s.first:
@@ -172,13 +177,36 @@ class _Check:
         own = r.lo == ir.block_start(a) and a in s.loops
         for now in tiles_of(s.loops[a] for a in sorted(used)):
             n = substitute(r.n, now)
+            if any(e.kind == "dim" for e in subterms(n)):
+                continue  # known when it runs
             if n.kind != "num" or n.attr[0] not in r.sizes:
                 return self.say(f"{of}: {a} has other sizes than {r.sizes}")
             if own and n is not now[ir.block_size(a)]:
                 return self.say(f"{of}: {a} has {n} values in a tile of {now[ir.block_size(a)]}")
-        if min(r.sizes) < 0 or (not used and len(r.sizes) > 1):
+        if min(r.sizes) < 0 or (not varies and len(r.sizes) > 1):
             self.say(f"{of}: {a} never has all of the sizes {r.sizes}")
         return None
+
+    def live(self, a: str, r: ir.Range, s: Scope) -> ir.Range:
+        """The range itself; of a live axis the one that it is to have: up to its length."""
+        lengths = self.program.kernel.lengths
+        if a not in lengths.of:
+            return r
+        if a in s.loops and r.lo == ir.block_start(a):
+            return ir.live_tile(a, lengths.sizes(a), s.loops[a].tile)
+        return ir.Range(num(0), lengths.of[a], lengths.sizes(a))
+
+    def exact(self, op: ir.Leaf, a: str, s: Scope) -> ir.Range:
+        """The range of an axis without the lanes beyond its length, which nobody reads: of a
+        contraction from panels into scratch that have them."""
+        r, own = op.ranges[a], self.live(a, op.ranges[a], s)
+        if not isinstance(op, ir.Contract) or a != op.stage.lane_axis or not r.sizes or r == own:
+            return r
+        to, b = (self.program.places[e.attr[0]] for e in (op.dst, op.b))
+        panels = b.panel is not None and b.panel[1] % r.sizes[0] == 0
+        room = any(d.label == a and d.size >= r.largest for d in to.dims)
+        room &= to.kind == "scratch" and panels
+        return own if room and r == ir.rounded(own, r.sizes[0]) else r
 
     def terms(self, op: ir.Leaf, own: Sequence[str], ranges: Mapping[str, ir.Range]) -> None:
         every = ir.terms_of(op)

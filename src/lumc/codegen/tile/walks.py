@@ -70,12 +70,12 @@ class Walks:
         lanes = self.c.stage[stages[0]].lanes
         if not self.c.execution.in_order or len(stages) > 1 or g.cut or lanes != "kept":
             return {}
-        found: dict[str, ir.Range] = {}
+        found, live = dict[str, ir.Range](), self.c.kernel.lengths.of
         for e in factors(stages[0].kids[0]):
             while e.kind == "guard":
                 (lo, hi), (index, e) = e.attr, e.kids
                 constant, atoms = linear(index)
-                for a in (a for a in kept if {axis(a): 1} == atoms):
+                for a in (a for a in kept if {axis(a): 1} == atoms and a not in live):
                     n, whole = self.c.kernel.extent[a], g.inside[a] == self.c.whole[a]
                     first, last = max(0, lo - constant), min(n, hi - constant)
                     if whole and a not in found and 0 < last - first < n:
@@ -110,7 +110,7 @@ class Walks:
         walk or a root: the largest one."""
         kernel = self.c.kernel
         wanted = set(self.c.needed(kernel.values))
-        same = [a for a, n in kernel.extent.items() if n == kernel.extent[j] and a not in kept]
+        same = [a for a, n in kernel.told.items() if n == kernel.told[j] and a not in kept]
         for e in reversed(self.c.needed([s.kids[0] for s in stages])):
             if e.kind not in ("un", "bin") or e.free != {*kept, j} or not dtype(e).is_float:
                 continue

@@ -86,5 +86,5 @@ class Windows:
 
 def is_short(c: Context, red: Sequence[str], ranges: Scope) -> bool:
     """Are there so few steps along kept lanes that they can be written out?"""
-    fixed = all(ranges[a] == c.whole[a] for a in red)
+    fixed = all(ranges[a] == c.whole[a] and a not in c.kernel.lengths.of for a in red)
     return fixed and prod(ranges[a].largest for a in red) <= WINDOW

@@ -142,7 +142,8 @@ def _shapes(
                 fix = "give that dim a name (dim_param) if it is dynamic"
                 raise LumcError("E0311", what, where=path, fix=fix, exit=Exit.CORRUPT)
             if not d.HasField("dim_value"):
-                dynamic[value.name, i] = clean(d.dim_param or f"{value.name}_{i}")
+                name = clean(d.dim_param or f"{value.name}_{i}")
+                dynamic[value.name, i] = name.replace(".", "_")
     unknown = sorted(set(dims) - set(dynamic.values()))
     if unknown:
         known = ", ".join(sorted(set(dynamic.values()))) or "none, all dims are static"
