@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import launching
-from kernels import QUICK, native
+from kernels import PLAIN, native
 from live import ATTENTION, MOVED, NORM, SOFTMAX, Dims, case, part, roomy
 from lumc.artifacts.bodies import code_from_json, code_to_json
 from lumc.codegen.code import Code
@@ -60,7 +60,7 @@ def call(lib: ctypes.CDLL, prefix: str, code: Code, dims: Dims) -> None:
 
 def test_one_compile_serves_all_lengths(tmp_path: Path) -> None:
     codes = [compiled(text) for text in POINTS]
-    lib = ctypes.CDLL(str(launching.library(tmp_path, codes, QUICK)))
+    lib = ctypes.CDLL(str(launching.library(tmp_path, codes, PLAIN)))
     for i, (code, points) in enumerate(zip(codes, POINTS.values(), strict=True)):
         assert code_from_json(code_to_json(code), code.graph) == code
         for dims in points:

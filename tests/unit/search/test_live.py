@@ -4,6 +4,7 @@ only what there is counts."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -40,8 +41,14 @@ NAMES = {NORM: "norm", SOFTMAX: "softmax", MOVED: "moved", ATTENTION: "attention
 s, u = dim("s"), dim("u")
 
 
+@cache
 def found(text: str) -> Space:
     return search(parse_graph(text), TARGET, inside=True)
+
+
+@cache
+def planned(text: str) -> Plan:
+    return estimate(found(text))
 
 
 def run(plan: Plan, graph: Graph, dims: Dims) -> None:
@@ -74,22 +81,19 @@ def run(plan: Plan, graph: Graph, dims: Dims) -> None:
 
 @pytest.mark.parametrize("text", POINTS, ids=NAMES.get)
 def test_plans_at_many_lengths(text: str) -> None:
-    space = found(text)
-    plan = estimate(space)
     for dims in POINTS[text]:
-        run(plan, space.graph, dims)
+        run(planned(text), found(text).graph, dims)
 
 
 def test_flash_attention_appears_with_live_axes() -> None:
-    plan = estimate(found(ATTENTION))
+    plan = planned(ATTENTION)
     kernels = [k.kernel for k in plan.kernels.values()]
     (flash,) = [k for k in kernels if any(e.kind == "wsum" for e in k.stages)]
     assert sorted(str(e) for e in flash.lengths.of.values()) == ["p + s", "s"]
 
 
 def test_files_carry_lengths() -> None:
-    space = found(ATTENTION)
-    plan = estimate(space)
+    space, plan = found(ATTENTION), planned(ATTENTION)
     assert space_from_json(space_to_json(space), space.graph) == space
     again = plan_from_json(plan_to_json(plan), space.graph)
     assert again == plan
@@ -117,7 +121,7 @@ def test_two_dims_of_one_greatest_value_are_two_axes() -> None:
         if len(r.frame.axes) == 2 and r.frame.lengths.of.get("j") == u
     ]
     assert xz.lengths.of == {"i": s, "j": u}
-    keys = {canonical(k.kernel)[0].lengths for k in estimate(found(MOVED)).kernels.values()}
+    keys = {canonical(k.kernel)[0].lengths for k in planned(MOVED).kernels.values()}
     assert len(keys) == 5
 
 
@@ -157,7 +161,7 @@ def test_a_sum_that_selects_one_of_a_live_axis_is_no_load() -> None:
     )
     assert not gathers(ONE_HOT)
     graph = parse_graph(ONE_HOT)
-    plan = estimate(found(ONE_HOT))
+    plan = planned(ONE_HOT)
     for n in (1, 4, 9):
         run(plan, graph, {"s": n})
 
@@ -171,7 +175,7 @@ def test_the_mutant_that_takes_the_extent_for_the_length_dies() -> None:
 
 def test_laws_that_need_all_values_leave_live_axes_alone() -> None:
     def kernels(text: str) -> list[Kernel]:
-        return [k.kernel for k in estimate(found(text)).kernels.values()]
+        return [k.kernel for k in planned(text).kernels.values()]
 
     many = replace(TARGET, threads=4)
     for k in kernels(SOFTMAX):
