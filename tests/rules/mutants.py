@@ -78,7 +78,10 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ('(!= d "i8")', ""),
         ('(!= d "u8")', ""),
         ("0 n", "1 n"),
-        ("(Cast c (Load b t (Put l k (IDyn i))))", "(Load b t (Put l k (IDyn i)))"),
+        (
+            "(Cast c (Guard (IDyn i) 0 n (Load b t (Put l k (IDyn i)))))",
+            "(Guard (IDyn i) 0 n (Load b t (Put l k (IDyn i))))",
+        ),
     ],
     "one-hot-product": [
         ("(set-not-contains f k)", ""),

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from lumc.codegen.generate import generate
 from lumc.errors import LumcError
 from lumc.frontend import concat
 from lumc.frontend.api.model import Model
@@ -196,6 +197,18 @@ def test_a_lookup_in_a_quantised_table_reads_its_rows() -> None:
     (kernel,) = choose(programs_of(region, TARGET))
     assert kernel.stages == []
     assert sum(e.kind == "dyn" for e in subterms(kernel.values[0])) > 0
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_one_row_of_a_narrow_table_is_proven_inside(rows: int) -> None:
+    """The guard of a lookup stays with its load, which does not depend on an axis for one row."""
+
+    def write(g: Model) -> Tensor:
+        ids = g.input("ids", (1, rows), "i64", values=(0, 19))
+        table = g.constant(np.arange(160).astype("f2").reshape(20, 8), "table").to("f32")
+        return table.embedding(ids)
+
+    generate(estimate(check(build(write))))
 
 
 def test_low_rank_products_are_reassociated() -> None:
