@@ -233,7 +233,7 @@ def test_doctor_and_targets(base: Path) -> None:
         here = {r["name"]: r for r in json.loads(lumc(base, *words, env=env).stdout)}
         row = here["cuda:sm_90"]
         assert row["runs_here"] is ok and row["builds_here"] is False, row
-        assert row["why"] == "no CUDA compiler", row
+        assert row["why"].startswith("no CUDA compiler"), row
         assert compiler["ok"] in (True, False) and here["cpu:native"]["runs_here"]
     lines = lumc(base, "targets", "--nvcc", "nothing").stdout.splitlines()
     assert any(line.startswith("cuda:sm_90 ") and line.endswith("runs here") for line in lines)
