@@ -6,13 +6,14 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 from lumc.bundle.packing import Array
-from lumc.command.passes import CompileOptions, compile_model
+from lumc.command.passes import CompileOptions, compile_model, parse_targets
 from lumc.command.plan import ProfileOptions
 from lumc.disk.project import cache_folder
 from lumc.disk.scratch import scratch
@@ -21,8 +22,10 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.precision import Precision
 from lumc.graph.tensor import Tensor
+from lumc.kernel.machines import resolve_target
 from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
-from lumc.runtime.choose import open_bundle
+from lumc.link.cross import why_not_here
+from lumc.runtime.choose import RUNTIMES, open_bundle
 from lumc.runtime.opened import EntrySpec, Opened, usage
 from lumc.voice import WARNING, saying
 
@@ -216,6 +219,8 @@ def compile(
     """
     asked = measuring(estimate, allow_estimate, frozen, device_records, budget, threads, cache, cc)
     how = every_pass(asked, target, dims or {}, allow_path)
+    if not output:
+        check_device(target)
     wanted = Precision(one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8"))
     return compiled(source, output, how, wanted)
 
@@ -286,6 +291,19 @@ def tell(level: int, line: str) -> None:
     """What a command says goes to the logger: 0 is always said, 1 with -v, 2 with -vv."""
     plain = logging.INFO if level == 0 else logging.DEBUG
     LOGGER.log(logging.WARNING if line.startswith(WARNING) else plain, line)
+
+
+def check_device(target: str) -> None:
+    """Raises E0704 unless a bundle for one of these targets runs here, and E0401."""
+    reasons = []
+    for name in parse_targets(target):
+        there = resolve_target(name)
+        missing = import_module(RUNTIMES[there.kind]).problem()
+        reasons.append(missing.what.partition(":")[0] if missing else why_not_here(there))
+    if all(reasons):
+        what = f"a bundle for {target} cannot be opened here: {'; '.join(dict.fromkeys(reasons))}"
+        fix = 'write it to a file: lumc.compile(.., "model.lb", ..); or add cpu to the targets'
+        raise LumcError("E0704", what, fix=fix, exit=Exit.TOOLCHAIN)
 
 
 def check_threads(threads: int) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import lumc
 from commands import BESIDE
+from lumc.kernel.machines import resolve_target
 from lumc.python import Options
 from lumc.report.log import Log, interruptible
 from lumc.runtime.opened import as_wanted
@@ -74,6 +75,12 @@ def test_entries_states_and_what_they_are(bundle: lumc.Bundle) -> None:
     assert "a f32[3], b f32[3] -> sum f32[3]" in repr(bundle)
 
 
+def foreign() -> str:
+    """A CPU that is not this one."""
+    here = resolve_target("cpu:native").arch
+    return "cpu:x86-64-v2" if here == "aarch64" else "cpu:aarch64"
+
+
 def test_wrong_calls_are_one_error_each(bundle: lumc.Bundle) -> None:
     x = np.zeros(3, "f4")
     for args, named, said in (
@@ -93,13 +100,18 @@ def test_wrong_calls_are_one_error_each(bundle: lumc.Bundle) -> None:
         ({"weights": "q4"}, "weights='q4'"),
         ({"budget": "soon"}, "expected a time"),
         ({"target": "vax"}, "vax"),
+        ({"target": foreign()}, f"a bundle for {foreign()} cannot be opened here: this machine"),
         ({"estimate": True, "frozen": True}, "two ways to choose"),
         ({"device_records": "nobody", "cache": "none"}, "none of the records"),
     ):
         with pytest.raises(lumc.Error, match=said):
             lumc.compile(doubled(), **options)  # type: ignore[call-overload]
+    for target in ("metal", "cuda:sm_90,metal"):  # before anything is compiled
+        with pytest.raises(lumc.Error, match="cannot be opened here") as e:
+            lumc.compile("nosuch.onnx", target=target)
+        assert (e.value.code, e.value.exit) == ("E0704", 7) and "model.lb" in e.value.fix
     with pytest.raises(lumc.Error, match="E0201"):
-        lumc.compile("nosuch.onnx")
+        lumc.compile("nosuch.onnx", target="metal,cpu")
     with pytest.raises(lumc.Error):
         lumc.load("nosuch.lb")
 

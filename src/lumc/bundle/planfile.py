@@ -11,12 +11,15 @@ from lumc.bundle.packing import Recipe
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
 from lumc.codegen.tile.memory import aligned
+from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
+from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
 VERSION = 2
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED = range(8)
+MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
 PLACES = {"input": INPUT, "output": OUTPUT, "arena": ARENA, "state": STATE}
 
 
@@ -28,6 +31,23 @@ class Loading:
     recipes: Mapping[str, Recipe]  # by value name
     offsets: Mapping[str, int]  # of these values in the memory that they are packed into
     nbytes: int
+
+
+def require_room(code: Code) -> None:
+    """Raises E0114, exit 4, where a plan would ask for more bytes than its readers take."""
+    shapes = ((n, tuple(int(str(e)) for e in n.shape)) for n in code.graph.states)
+    places = {"states": [Tensor(n.name, n.dtype, shape) for n, shape in shapes]}
+    asked = {}
+    for e in code.entries:
+        places |= {f"{p}s of entry {e.name}": list(e.place(p)) for p in ("input", "output")}
+        asked[f"values between the kernels of entry {e.name}"] = e.arena_bytes
+    for name, tensors in places.items():
+        asked[name] = sum(t.nbytes + PAGE for t in tensors)
+    most = max(asked, key=lambda name: asked[name])
+    if asked[most] > MAX_BYTES:
+        what = f"the {most} take {asked[most]:,} bytes, more than a bundle can ({MAX_BYTES:,})"
+        fix = "smaller extents, or several models"
+        raise LumcError("E0114", what, fix=fix, exit=Exit.UNSUPPORTED)
 
 
 def loading(code: Code, layout: Layout, recipes: Mapping[str, Recipe]) -> Loading:

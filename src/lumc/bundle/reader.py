@@ -12,9 +12,11 @@ from lumc.bundle.planfile import (
     DTYPES,
     INPUT,
     MAGIC,
+    MAX_BYTES,
     NOWHERE,
     OUTPUT,
     PACKED,
+    PAGE,
     SCRATCH,
     STATE,
     VERSION,
@@ -25,7 +27,7 @@ from lumc.disk.artifact import corrupt
 from lumc.graph.tensor import Tensor
 
 T = TypeVar("T")
-MAX_BYTES, MAX_RANK, MAX_NAME = 1 << 46, 16, 1024  # as in runner/plan.c
+MAX_RANK, MAX_NAME = 16, 1024  # as in runner/plan.c
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class _Reader:
         def one() -> Tensor:
             nonlocal total
             t = self.tensor()
-            total += t.nbytes + 4096  # each may start at a page
+            total += t.nbytes + PAGE  # each may start at one
             if total > MAX_BYTES:
                 raise ValueError("the tensors are too large together")
             return t

@@ -12,7 +12,7 @@ from lumc.lab.worker import serve
 from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_objects
 from lumc.process import CRASH, Lost, Process
 
-MEMORY = "memory"  # why there is no answer
+MEMORY = "memory: more than a measurement may take"  # why there is no answer
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,12 @@ def link(
 
     ``base`` is the folder that weight files are relative to. ``out`` appears whole or not at all;
     an older bundle is replaced, anything else is not. Raises E0707 for targets of other graphs.
-    Returns what the user should know of it. What was linked is run once: E0709 if that fails.
+    Returns what the user should know of it. What was linked is run once: E0709 if that fails. E0114
+    for more bytes than a bundle takes.
     """
     given = in_order(given)
+    for part in given:
+        planfile.require_room(part.code)
     codes = share_packings([p.code for p in given])
     compilers = [cross.for_target(tools.c, code.target) for code in codes]
     with staged(out, single) as folder:
@@ -78,7 +81,7 @@ def link(
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
         write(folder / manifest.NAME, text.encode())
-        trial.run_once(folder)
+        notes += trial.run_once(folder)
     return notes
 
 

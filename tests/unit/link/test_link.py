@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bundles import build, kernel, mlp, simple
+from bundles import build, compiler, kernel, mlp, simple
 from lumc.bundle import manifest
 from lumc.bundle.restore import bundle_weight
 from lumc.codegen.code import Code, Launch, Value
@@ -21,6 +21,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
 from lumc.link import link as bundles_module
+from lumc.link.link import TargetCode, Tools
 from lumc.runtime.cpu import Bundle
 
 
@@ -254,6 +255,23 @@ def test_what_is_linked_is_run_once(body: str, tmp_path: Path) -> None:
         build(code, tmp_path / "m.lb", tmp_path)
     assert e.value.code == "E0709"
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_bundle_larger_than_the_memory_here_is_written_and_one_beyond_its_format_is_not(
+    tmp_path: Path,
+) -> None:
+    def copying(n: int) -> Code:
+        values = (Value("x", DType.U8, (n,), "input"), Value("y", DType.U8, (1,), "output"))
+        launch = Launch("k0", ("x", "y"))
+        return simple([kernel("k0", 1, "(void)lo;", ("x", "y"))], values, [launch])
+
+    parts = [TargetCode(copying((1 << 46) - 4096), "0" * 64)]
+    notes = bundles_module.link(parts, tmp_path / "m.lb", tmp_path, Tools(compiler()), single=False)
+    assert notes == ["not tried here: it needs more memory than this machine has"]
+    with pytest.raises(LumcError, match="the inputs of entry main take 70,368,744,177,665") as e:
+        build(copying((1 << 46) - 4095), tmp_path / "n.lb", tmp_path)
+    assert (e.value.code, e.value.exit) == ("E0114", Exit.UNSUPPORTED)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.lb"]
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
