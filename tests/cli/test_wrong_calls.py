@@ -57,6 +57,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, square: Path) -> Path:
     (folder / "model.py").write_text("def none(): return 1\ndef fails(): return 1 / 0\n")
     (folder / "syntax.py").write_text("def (")
     (folder / "loop").symlink_to("loop")
+    (folder / "dangling").symlink_to("nowhere")
+    (folder / "huge.lg").write_text(SQUARE.replace("16", str(1 << 45)))
     (folder / "text.npy").write_text("text")
     (folder / "old.json").write_text("[]")
     np.save(folder / "x.npy", np.ones(16, "f4"))
@@ -114,6 +116,27 @@ WRONG = """
 1 E0202 search m.lg -o folder
 1 E0202 search m.lg -o m.lg/a.ls
 1 E0202 search m.lg -o FAR
+1 E0202 search m.lg -o /proc/nosuch
+5 E0501 search /dev/zero
+2 E0201 search 模型.lg
+2 E0211 profile m.ls --trials 1e9
+2 E0203 profile m.ls --budget ∞
+2 E0211 --max-gb nan search m.lg
+2 E0401 compile m.lg --target cpu:aarch64+sve -o a.lb
+2 E0401 compile m.lg --target 'cpu;ls' -o a.lb
+2 E0401 compile m.lg --target cuda:sm_75 -o a.lb
+2 E0401 compile m.lg --target '' -o a.lb
+2 E0111 compile m.lg --dim m=99999999999999999999999999 -o a.lb
+2 E0203 compile m.lg --dim m=-4 -o a.lb
+2 E0203 compile m.lg --cache m.lg -o a.lb
+2 E0211 compile m.lg --allow-path nosuch -o a.lb
+2 E0211 compile m.lg --allow-path m.lg -o a.lb
+2 E0703 compile m.lg --emit c -o m.lb
+2 E0711 compile m.lg --emit static --target cpu,cpu:aarch64 -o a
+1 E0202 compile m.lg --save-temps m.lg -o a.lb
+1 E0202 compile m.lg -o /proc/a.lb --estimate
+4 E0114 compile huge.lg --estimate -o a.lb
+4 E0114 compile huge.lg --estimate --target cpu:generic -o a.lb
 5 E0502 profile m.lg
 5 E0502 profile m.lp
 5 E0501 profile bad/cut.ls
@@ -175,6 +198,14 @@ WRONG = """
 5 E0603 run m.lb --input text.npy
 5 E0603 run m.lb --input cut.zip
 2 E0602 run m.lb --input z=x.npy
+2 E0203 run m.lb --input =x.npy
+2 E0203 run m.lb --input x=
+2 E0602 run m.lb --input x.npy --state s.npz
+2 E0211 run m.lb --input x.npy -o out.csv
+2 E0211 run m.lb --input x.npy -o y=y.npy
+2 E0211 run m.lb --input x.npy --threads 99999999999999999999
+5 E0502 run m.lk --input x.npy
+2 E0201 run /dev/null --input x.npy
 2 E0602 run m.lb --input x.npy --input x=x.npy
 2 E0602 run m.lb --input other.npz
 2 E0610 run m.lb --input long.npy
@@ -199,9 +230,15 @@ WRONG = """
 2 E0203 bench m.lb --fail-above 1.05
 2 E0201 bench m.lb --compare nosuch.json --seconds 0.01
 5 E0501 bench m.lb --compare noise --seconds 0.01
+5 E0501 bench m.lb --compare m.lg --seconds 0.01
+2 E0211 bench m.lb --fail-above -1 --compare old.json
+2 E0211 bench m.lb --threads 1..4
 2 E0211 bench m.lb --seconds 0
 2 E0211 bench m.lb --threads 1,x
 2 E0201 show nosuch
+2 E0201 show dangling
+2 E0211 show m.lg --json --svg a.svg
+2 E0211 show m.lp --json --kernel map
 5 E0501 show noise
 2 E0209 show m.lp --kernel nosuch
 2 E0209 show m.lg --kernel t
@@ -212,6 +249,7 @@ WRONG = """
 2 E0201 diff m.lg nosuch
 2 E0211 diff m.lg
 2 E0203 explain E9999
+2 E0203 explain E312
 2 E0201 explain nosuch.lp
 2 E0207 explain m.lg
 2 E0209 explain m.lp --kernel nosuch
@@ -226,6 +264,8 @@ WRONG = """
 2 E0211 reduce m.lg
 2 E0211 cache nosuch
 2 E0201 cache merge nosuch --cache folder
+5 E0505 cache merge m.lg --cache folder
+2 E0203 cache list --cache m.lg
 1 E0202 cache export -o nosuch/all.jsonl --cache folder
 2 E0211 completion powershell
 1 E0202 doctor --report nosuch/r.txt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lumc.cli.options import Number, options, thread_counts
+from lumc.cli.options import Number, arrays_file, options, thread_counts
 
 
 @click.command()
@@ -14,6 +14,7 @@ from lumc.cli.options import Number, options, thread_counts
     "-o",
     "--output",
     metavar="FILE|-",
+    callback=arrays_file,
     help=".npz, or .npy for a single output; - writes the .npy to stdout.",
 )
 @click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")

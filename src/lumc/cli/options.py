@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf, isfinite
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -40,6 +41,17 @@ class Name(click.types.StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(value, param, ctx) or self.fail("an empty name.", param, ctx)
+
+
+def arrays_file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Where arrays are written: stdout, a device, a pipe, or a file that says what it holds."""
+    there = Path(value or "-")
+    if value and value != "-" and (there.is_file() or not there.exists()):
+        if not value.endswith((".npy", ".npz")):
+            raise click.BadParameter(f"{value!r}: a name that ends with .npy or .npz.")
+        if re.fullmatch(r"\w+=.+", value):
+            raise click.BadParameter(f"{value!r}: FILE alone; a file of this name is ./{value}.")
+    return value
 
 
 def no_stream(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -159,6 +171,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "allow": click.option(
         "--allow-path",
         "allowed",
+        type=click.Path(exists=True, file_okay=False),
         metavar="DIR",
         multiple=True,
         help="Weights may lie there too, not only beside or below the file; repeatable.",

@@ -27,6 +27,9 @@ def show(
     """Print any artifact, one node per line; draw its graph."""
     from lumc.report import show as report
 
+    ways = {"--json": as_json, "--svg or --dot": svg or dot, "--kernel or --tile": kernel or tile}
+    if len(asked := [way for way, given in ways.items() if given]) > 1:
+        raise click.UsageError(f"{asked[0]} and {asked[1]} are two forms: choose one.")
     report.show(file, kernel, tile, dot, svg, entry, as_json)
 
 

@@ -41,6 +41,9 @@ def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> 
         name, sign, file = item.partition("=")
         if not sign:
             name, file = "", item
+        elif not name or not file:
+            what = f"--{what} {item}: a name and a file on either side of ="
+            raise LumcError("E0203", what, fix="for example x=x.npy", exit=Exit.USAGE)
         try:
             read = _read(file, name, known, what)
         except OSError as e:

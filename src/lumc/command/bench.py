@@ -10,7 +10,7 @@ from typing import Any
 from lumc.bundle.restore import graph_of
 from lumc.command.arrays import read_arrays
 from lumc.command.bundles import complete, note
-from lumc.disk.artifact import corrupt, read_text
+from lumc.disk.artifact import read_text
 from lumc.errors import Exit, LumcError
 from lumc.report.words import us
 
@@ -110,7 +110,8 @@ def known(path: str) -> list[Figures]:
             if not all(name in row for name in SETTING) or not row["min_us"] > 0:
                 raise ValueError
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise corrupt("not figures that bench --json printed", path) from None
+        what, fix = "not figures that bench --json printed", "lumc bench BUNDLE --json > OLD.json"
+        raise LumcError("E0501", what, where=path, fix=fix, exit=Exit.CORRUPT) from None
     return rows
 
 

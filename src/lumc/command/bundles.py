@@ -92,6 +92,9 @@ def run(
     with open_bundle(path, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
+        if state and not bundle.states:
+            fix = "leave --state out"
+            raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
         if state and Path(state).exists():
             bundle.set_state(read_arrays((state,), bundle.states, "state"))
         if trace:

@@ -9,12 +9,20 @@ from pathlib import Path
 
 from lumc.disk import private
 from lumc.environment import home, user_folder
+from lumc.errors import Exit, LumcError
 
 NAME = "kernels_cache"
 
 
 def cache_folder(chosen: str | None) -> Path:
-    """The folder of the records: the chosen one, that of the project, or that of the user."""
+    """The folder of the records: the chosen one, that of the project, or that of the user.
+    Raises E0203 for a file."""
+    if chosen and Path(chosen).exists() and not Path(chosen).is_dir():
+        what, fix = (
+            f"records lie in a folder, and {chosen} is none",
+            "--cache FOLDER, or $LUMC_CACHE",
+        )
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
     return Path(chosen) if chosen else project_folder() or user_folder()
 
 

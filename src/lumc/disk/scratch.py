@@ -24,6 +24,7 @@ from lumc.errors import LumcError
 # a full disk; the share of a user, or the size that a file may have
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MORE = "make room there, or name another place: TMPDIR=FOLDER"
+LOST = 100  # times that a file is swept before it is locked; /proc takes none at all
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -79,11 +80,13 @@ def _file(where: Path) -> tuple[str, int]:
 def _locked(where: Path, make: Callable[[Path], tuple[str, int]]) -> tuple[str, int]:
     """What ``make`` makes in a swept folder."""
     sweep(where)
+    lost = 0
     while True:
         try:
             name, handle = make(where)
-        except FileNotFoundError:  # swept between making and opening it, unless there is no folder
-            if where.is_dir():
+        except FileNotFoundError:  # swept between making and opening it, or it cannot be made there
+            lost += 1
+            if lost < LOST and where.is_dir():
                 continue
             raise
         with suppress(OSError):  # a file system without locks: nobody sweeps there

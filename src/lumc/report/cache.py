@@ -79,7 +79,10 @@ def merge(folder: Path, others: Iterable[str]) -> None:
         path = Path(other) / NAME if Path(other).is_dir() else Path(other)
         if not path.is_file():
             raise LumcError("E0201", f"cannot read {path}", exit=Exit.USAGE)
-        lines += read_lines(path)
+        if not (found := list(read_lines(path))) and path.stat().st_size:
+            fix = "name what lumc cache export wrote, or a folder of records"
+            raise LumcError("E0505", f"no records in {path}", fix=fix, exit=Exit.CORRUPT)
+        lines += found
     private.make(folder)
     _write(folder / NAME, compact(lines))
     print(f"{_count(folder / NAME)} records in {folder / NAME}")

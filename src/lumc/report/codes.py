@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lumc.errors import Exit, LumcError
 
-IS_CODE = re.compile(r"[Ee]\d{4}")
+IS_CODE = re.compile(r"[Ee]\d+")
 
 
 class Meaning(NamedTuple):

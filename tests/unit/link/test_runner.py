@@ -296,7 +296,7 @@ def test_wrong_usage_is_one_line(sanitized: Path, made: tuple[Path, Any], tmp_pa
     for arguments, said in (
         ([], "no bundle given"),
         ([tmp_path / "none.lb"], "no bundle at"),
-        ([good], "is one file, unpack it first"),
+        ([good], "is a file, not the folder of a bundle"),
         ([path, "--threads"], "--threads needs a value"),
         ([path, "--threads", "0"], "not a positive number"),
         ([path, "--threads", "2x"], "not a positive number"),

@@ -81,7 +81,8 @@ int read_manifest(const char *folder, char **text) {
   if (stat(folder, &s))
     return lumc_fail(LUMC_USAGE, "no bundle at %s: %s", folder, strerror(errno));
   if (!S_ISDIR(s.st_mode))
-    return lumc_fail(LUMC_USAGE, "%s is one file, unpack it first: unzip FILE -d model.lb", folder);
+    return lumc_fail(LUMC_USAGE, "%s is a file, not the folder of a bundle (unzip FILE -d model.lb, if it is one of --zip)",
+                     folder);
   sha256_start(&hash);
   int code = read_whole(folder, "manifest.json", MAX_MANIFEST, text, &size, &hash);
   if (code) return code;
