@@ -82,3 +82,4 @@ if __name__ == "__main__":
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--quiet"]
     subprocess.run([*command, "-f", SITE / "mkdocs.yml"], check=True)
     print(ROOT / "build" / "site" / "index.html")
+    print("with search: python -m http.server -d build/site")
