@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SERVE = "import sys; sys.path[:] = {}; from lumc.process import serve_at; serve_at({})"
 
 CRASH, HANG = "crash", "hang"  # why there is no answer
+GONE = (EOFError, ConnectionError)  # who asks has ended
 STOPS = (signal.SIGINT, signal.SIGTERM)  # of the user: Ctrl-C, and what ends a job
 AGAIN_S = 0.02  # until a stop that was lost comes again: a finalizer has ended by then
 
@@ -140,7 +141,10 @@ def serve_at(descriptor: int) -> None:
     from multiprocessing.connection import Connection
 
     pipe = Connection(descriptor)
-    serve, arguments = pipe.recv()
+    try:
+        serve, arguments = pipe.recv()
+    except GONE:
+        return
     serve(pipe, *arguments)
 
 
@@ -149,6 +153,8 @@ def answers(pipe: Connection, answer: Callable[..., Any]) -> None:
     while True:
         try:
             question = pipe.recv()
-        except EOFError:
+        except GONE:
             return
-        pipe.send(answer(*question))
+        said = answer(*question)
+        with suppress(ConnectionError):
+            pipe.send(said)

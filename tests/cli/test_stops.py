@@ -96,6 +96,17 @@ def test_sigterm_in_a_text_that_is_executed() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 143
 
 
+def test_a_worker_whose_program_has_ended_says_nothing() -> None:
+    """Stopped between the start of the worker and the first question."""
+    theirs, mine = os.pipe()
+    os.close(mine)
+    code = f"from lumc.process import serve_at; serve_at({theirs})"
+    how = {"capture_output": True, "pass_fds": [theirs], "timeout": 60}
+    done = subprocess.run([sys.executable, "-c", code], **how)  # type: ignore[call-overload]
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_stop_in_a_finalizer_comes_again(name: str) -> None:
     """Python drops what is raised there, and would go on."""
