@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import os
 import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 SERVE = "import sys; sys.path[:] = {}; from lumc.process import serve_at; serve_at({})"
 
 CRASH, HANG = "crash", "hang"  # why there is no answer
+GONE = (EOFError, ConnectionError)  # who asks has ended
 STOPS = (signal.SIGINT, signal.SIGTERM)  # of the user: Ctrl-C, and what ends a job
+AGAIN_S = 0.02  # until a stop that was lost comes again: a finalizer has ended by then
 
 
 class Lost(Exception):
@@ -68,6 +72,20 @@ def terminate(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     note_sigterm()
     raise Terminated
+
+
+def hear_again(lost: sys.UnraisableHookArgs) -> None:
+    """Of an exception that no caller can hear: the interpreter was in the middle of a finalizer, or
+    in the callback of a weak reference. A stop of the user comes again when that is over."""
+    again = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}.get(lost.exc_type)
+    if again is None:
+        sys.__unraisablehook__(lost)
+        return
+    if again == signal.SIGTERM:
+        signal.signal(again, terminate)
+    timer = threading.Timer(AGAIN_S, os.kill, (os.getpid(), again))
+    timer.daemon = True
+    timer.start()
 
 
 class Process:
@@ -123,7 +141,10 @@ def serve_at(descriptor: int) -> None:
     from multiprocessing.connection import Connection
 
     pipe = Connection(descriptor)
-    serve, arguments = pipe.recv()
+    try:
+        serve, arguments = pipe.recv()
+    except GONE:
+        return
     serve(pipe, *arguments)
 
 
@@ -132,6 +153,8 @@ def answers(pipe: Connection, answer: Callable[..., Any]) -> None:
     while True:
         try:
             question = pipe.recv()
-        except EOFError:
+        except GONE:
             return
-        pipe.send(answer(*question))
+        said = answer(*question)
+        with suppress(ConnectionError):
+            pipe.send(said)

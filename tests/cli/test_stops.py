@@ -96,6 +96,34 @@ def test_sigterm_in_a_text_that_is_executed() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 143
 
 
+def test_a_worker_whose_program_has_ended_says_nothing() -> None:
+    """Stopped between the start of the worker and the first question."""
+    theirs, mine = os.pipe()
+    os.close(mine)
+    code = f"from lumc.process import serve_at; serve_at({theirs})"
+    how = {"capture_output": True, "pass_fds": [theirs], "timeout": 60}
+    done = subprocess.run([sys.executable, "-c", code], **how)  # type: ignore[call-overload]
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_stop_in_a_finalizer_comes_again(name: str) -> None:
+    """Python drops what is raised there, and would go on."""
+    code = (
+        "import os, signal, sys, time\n"
+        "from lumc.process import Terminated, hear_again, terminate\n"
+        "class Last:\n"
+        f"    def __del__(self): os.kill(os.getpid(), signal.{name}); time.sleep(0.1)\n"
+        "signal.signal(signal.SIGTERM, terminate)\n"
+        "sys.unraisablehook = hear_again\n"
+        "try: Last(); time.sleep(20)\n"
+        "except (Terminated, KeyboardInterrupt) as e: raise SystemExit(type(e).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == {"SIGTERM": "Terminated", "SIGINT": "KeyboardInterrupt"}[name]
+
+
 @pytest.mark.deep
 def test_sigterm_at_any_moment(lumc: Lumc) -> None:
     """Profile and compile in turn: the right exit code, nothing torn, nothing left behind."""

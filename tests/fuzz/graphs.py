@@ -13,12 +13,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from safetensors.numpy import save
@@ -26,19 +24,18 @@ from safetensors.numpy import save
 import launching
 from differential import PARTS, with_random_schedules
 from fuzz import calls, plain, texts
+from fuzz.gathered import hasty
 from kernels import native
 from lumc.codegen.generate import generate
 from lumc.command.shrink import Search
+from lumc.environment import objects_folder
 from lumc.graph.graph import Graph, Node
 from lumc.graph.ops import from_bf16
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
-from lumc.lab import whole as whole_runs
 from lumc.link.link import TargetCode, Tools, link
 from lumc.link.toolchain import KERNEL_FLAGS, find
 from lumc.oracle.graph import evaluate
-from lumc.profile import finals, timing
-from lumc.profile import whole as whole_plans
 from lumc.profile.choose import estimate
 from lumc.runtime.cpu import Bundle
 from lumc.schedule.plan import Plan
@@ -49,10 +46,10 @@ from random_graphs import Profile, leaf_values, random_graph
 Array = np.ndarray[Any, Any]
 LIMITS = Limits(nodes=800, iterations=8, seconds=60.0)  # time never ends it: deterministic
 NOWHERE = f'file "weights.safetensors" size 8 sha256 {"0" * 64}'
-BATCH = 36  # linking takes as long for a few
+BATCH = 72  # linking takes as long for a few
 MODES = ("oracle", "estimate", "sanitized", "searched")
 THREADS = (1, 2)
-TRIALS = 2  # of a kernel, in a short search
+TRIALS = (1, 1, 3)  # of a kernel, in one short search after the other
 SHRINK_S = 20.0
 
 
@@ -156,8 +153,8 @@ def searched(cases: Sequence[Case], folder: Path) -> None:
     base = fresh(folder)
     graph = whole_graph(cases, base)
     space = search(graph, native(), LIMITS, inside=True)
-    code = generate(tuned(space))
-    tools = Tools(find(kept=folder / "objects"))
+    code = generate(tuned(space, TRIALS[cases[0].seed // BATCH % len(TRIALS)]))
+    tools = Tools(find(kept=objects_folder()))  # the search has compiled some
     link([TargetCode(code, "0" * 64)], base / "m.lb", base, tools, single=False)
     with Bundle.open(base / "m.lb") as bundle:
         for i, case in enumerate(cases):
@@ -173,7 +170,7 @@ def searched(cases: Sequence[Case], folder: Path) -> None:
                     case.check(own.name, got | bundle.state(), want=case.flushed)
 
 
-def tuned(space: Any) -> Any:
+def tuned(space: Any, trials: int) -> Any:
     """The plan after a few trials of every kernel, as ``lumc profile`` makes it."""
     from lumc.command.plan import ProfileOptions, make_plan
     from lumc.report.log import Log
@@ -182,8 +179,8 @@ def tuned(space: Any) -> Any:
         options = ProfileOptions(
             estimate=False,
             allow_estimate=True,  # of graphs without a kernel that has a choice
-            budget="20s",
-            trials=TRIALS,
+            budget="600s",  # trials end it: others may keep the processor
+            trials=trials,
             fraction=1.0,
             seed=0,
             threads=1,
@@ -193,18 +190,6 @@ def tuned(space: Any) -> Any:
             cache=Path(records),
         )
         return make_plan(space, options, Log(-1))
-
-
-@contextmanager
-def hasty() -> Iterator[None]:
-    """Which candidate is fastest is not asked here: samples are few and short."""
-    with (
-        patch.multiple(timing, PATIENCE=(1, 1), SAMPLE_US=1.0, FINAL_US=100.0),
-        patch.object(whole_plans, "FINAL_US", 100.0),
-        patch.object(whole_runs, "ROUNDS", 1),
-        patch.object(finals, "WAIT", 0.0),
-    ):
-        yield
 
 
 def whole_graph(cases: Sequence[Case], base: Path) -> Graph:
@@ -304,8 +289,7 @@ def batch(
                 if said := problem(case, way, folder):
                     yield case, way, said
         for part in folder.iterdir():
-            if part.name != "objects":
-                shutil.rmtree(part, ignore_errors=True)
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def is_text(case: Case) -> bool:

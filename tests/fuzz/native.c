@@ -188,8 +188,8 @@ static int try_npy(const uint8_t *data, size_t size) {
 static void put(const char *name, const uint8_t *data, size_t size) {
   char path[4096];
   snprintf(path, sizeof path, "%s/%s", bundle_folder, name);
-  int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  if (file < 0 || write(file, data, size) != (ssize_t)size) exit(3);
+  int file = open(path, O_WRONLY | O_CREAT, 0600); /* cut to nothing it has to reach the disk */
+  if (file < 0 || write(file, data, size) != (ssize_t)size || ftruncate(file, (off_t)size)) exit(3);
   close(file);
 }
 

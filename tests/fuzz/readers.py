@@ -85,6 +85,13 @@ class Kind:
     read: Callable[[bytes], object]
 
 
+def put(path: Path, data: bytes) -> None:
+    """In the place of what is there: a file that is cut to nothing first has to reach the disk."""
+    with path.open("r+b" if path.exists() else "wb") as f:
+        f.write(data)
+        f.truncate()
+
+
 # ---- envelopes
 
 
@@ -207,7 +214,7 @@ def bundles(folder: Path) -> Iterator[tuple[str, Kind]]:
             return text[: draw.randrange(len(text))]
 
     def read(data: bytes) -> object:
-        (bundle / manifest.NAME).write_bytes(data)
+        put(bundle / manifest.NAME, data)
         said = manifest.read(bundle)
         graph = restore.graph_of(bundle)
         reads = restore.weight_reader(bundle)
@@ -223,7 +230,7 @@ def bundles(folder: Path) -> Iterator[tuple[str, Kind]]:
     packed, cache = zipped.read_bytes(), folder / "unpacked"
 
     def read_zip(data: bytes) -> object:
-        (folder / "z.lb.zip").write_bytes(data)
+        put(folder / "z.lb.zip", data)
         return unpack(folder / "z.lb.zip", cache)
 
     yield "zip", Kind(partial(damaged, packed, near_the_end=0.7), read_zip)
@@ -255,7 +262,7 @@ def safetensors(folder: Path) -> Kind:
         return n.to_bytes(8, "little") + text + data
 
     def read(data: bytes) -> object:
-        path.write_bytes(data)
+        put(path, data)
         found = read_header(path)
         for node in nodes:
             if node.key in found:
@@ -279,7 +286,7 @@ def arrays(folder: Path) -> Iterator[tuple[str, Kind]]:
 
     def read(end: str, data: bytes) -> object:
         path = folder / f"x.{end}"
-        path.write_bytes(data)
+        put(path, data)
         return read_arrays((f"x={path}" if end == "npy" else str(path),), WANTED, "input")
 
     yield "npy", Kind(make, partial(read, "npy"))
@@ -333,7 +340,7 @@ def ggufs(folder: Path) -> Kind:
         return changed + whole[head:] if draw.random() < 0.8 else damaged(whole, draw)
 
     def read(data: bytes) -> object:
-        path.write_bytes(data)
+        put(path, data)
         model = import_gguf(path)
         return [model.read_weight(w).tobytes() for w in model.graph().weights]
 
@@ -393,7 +400,7 @@ def vocabularies(folder: Path) -> Kind:
         return damaged(whole, draw) if draw.random() < 0.3 else whole
 
     def read(data: bytes) -> object:
-        path.write_bytes(data)
+        put(path, data)
         made = encoding(path)
         ids = [made.encode(text, special=True) for text in ("ab a b", "", "<s>é\n", " ab\x00")]
         return [made.decode(i) for i in ids]
@@ -430,7 +437,7 @@ def records(folder: Path) -> Kind:
         return damaged(data, draw) if draw.random() < 0.3 else data
 
     def read(data: bytes) -> object:
-        (folder / NAME).write_bytes(data)
+        put(folder / NAME, data)
         known = Records(folder, setting)
         for each in known.trials.values():
             sorted(each.values())
@@ -471,11 +478,11 @@ def configs(folder: Path) -> Kind:
     def read(data: bytes) -> object:
         name, _, text = data.partition(b"\n")
         path = model / name.decode()
-        path.write_bytes(text)
+        put(path, text)
         try:
             return import_folder(model).graph()
         finally:
-            path.write_text(json.dumps(good[name.decode()]))
+            put(path, json.dumps(good[name.decode()]).encode())
 
     return Kind(make, read)
 
@@ -485,7 +492,7 @@ def onnx_kinds(folder: Path) -> Iterator[tuple[str, Kind]]:
     path = folder / "m.onnx"
 
     def read(data: bytes) -> object:
-        path.write_bytes(data)
+        put(path, data)
         return import_onnx(path).graph()
 
     wholes = [m.SerializeToString() for m in models]

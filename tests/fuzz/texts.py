@@ -162,7 +162,10 @@ class Text:
         if kind < 0.08:
             return f"{dtype}({self.constant(dtype)})" + self.guard(loops)
         if kind < 0.14 and dtype != "bool":
-            return f"{dtype}({self.affine(loops)})" + self.guard(loops)
+            index = self.affine(loops)
+            if dtype == "u8" and not any(a in index for a, _ in loops):
+                index = index.replace("-", "")  # a number, of which there is no negative one
+            return f"{dtype}({index})" + self.guard(loops)
         return self.read(self.some(dtype), loops)
 
     def constant(self, dtype: str) -> str:

@@ -16,7 +16,7 @@ from lumc.cli import bundles, cache, help, passes, reduce, reports, schema
 from lumc.cli.options import Number, voiced
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits
-from lumc.process import STOPS, Terminated, is_terminated, terminate
+from lumc.process import STOPS, Terminated, hear_again, is_terminated, terminate
 from lumc.voice import VOICE, WARNING, say_error
 
 
@@ -25,6 +25,7 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: VOICE.get().say(0, f"{WARNING}{message}")
     write_all()
     signal.signal(signal.SIGTERM, terminate)
+    sys.unraisablehook = hear_again
     try:
         code = commands.main(prog_name="lumc", standalone_mode=False)
         ignore_stops()  # it is done: too late for ^C

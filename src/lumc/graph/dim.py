@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from lumc.graph.expr import Expr, Range, bounds, dim, index, substitute
 from lumc.graph.expr import num as number
@@ -23,7 +24,7 @@ class Dim:
     hi: int
     multiple: int = 1
 
-    @property
+    @cached_property
     def values(self) -> range:
         """All that it may be."""
         step = self.multiple
@@ -53,7 +54,11 @@ def dim_ranges(dims: Mapping[str, Dim]) -> dict[str, Range]:
 
 def largest(e: Extent, dims: Mapping[str, Dim]) -> int:
     """The greatest value that an extent can take."""
-    return e if isinstance(e, int) else bounds(e, dim_ranges(dims))[1]
+    if isinstance(e, int):
+        return e
+    if e.kind == "dim" and e.attr[0] in dims:
+        return dims[e.attr[0]].values[-1]
+    return bounds(e, dim_ranges(dims))[1]
 
 
 def bind(e: Extent, values: Mapping[str, int]) -> Extent:

@@ -237,6 +237,8 @@ def mod(e: Expr | str | int, divisor: int, ranges: Mapping[str, Range]) -> Expr:
 def simplify(e: Expr, ranges: Mapping[str, Range]) -> Expr:
     """The normal form that the inclusive bounds of axes and dims allow: div and mod are resolved,
     split indices rejoined."""
+    if not e.kids or (e.kind == "lin" and not any(k.kids for k in e.kids)):
+        return e  # most are axes, or sums of them
 
     def simpler(node: Expr, kids: list[Expr]) -> Expr:
         if node.kind in ("div", "mod"):
@@ -286,6 +288,8 @@ def bound_axes(e: Expr) -> tuple[str, ...]:
 
 def substitute(e: Expr, replacement: Mapping[Expr, Expr]) -> Expr:
     """Replace whole sub-expressions, outermost first."""
+    if not e.kids:
+        return replacement.get(e, e)
     return rewrite(e, dict(replacement))
 
 

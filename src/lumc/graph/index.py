@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, largest
+from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, extent, largest
 from lumc.graph.expr import (
     Expr,
     Range,
@@ -48,6 +48,7 @@ def is_inside(
     e: Expr, size: Extent, guards: Sequence[Bound], loops: Loops, dims: Mapping[str, Dim]
 ) -> bool:
     """Whether ``0 <= e < size`` is proven wherever the guards hold."""
+    guards = list(dict.fromkeys((*guards, *map(undivided, guards))))
     if isinstance(size, int):
         low, high = _beside_guards(e, guards, loop_ranges(loops, dims))
         if low >= 0 and high < size:
@@ -81,6 +82,17 @@ def _beside_guards(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]
             ends = sorted((m * g.lo, m * last))
             low, high = max(low, least + ends[0]), min(high, most + ends[1])
     return low, high
+
+
+def undivided(b: Bound) -> Bound:
+    """``lo <= e // c + k < hi`` as bounds of e, from which more can be proven."""
+    constant, coefs = linear(b.index)
+    (atom, coef), *more = coefs.items() or [(num(0), 0)]
+    if atom.kind != "div" or coef != 1 or more:
+        return b
+    c = atom.attr[0]
+    hi = extent(mul(add(as_expr(b.hi), -constant), c))
+    return undivided(Bound(atom.kids[0], (b.lo - constant) * c, hi))
 
 
 def of_form(index: Expr, low: int, high: int) -> tuple[Expr, int, int]:

@@ -142,7 +142,7 @@ def _check_shape(node: Node, dims: Mapping[str, Dim]) -> None:
         fail(node, f"rank {len(sizes)} is larger than {MAX_RANK}")
     for e in sizes:
         _check_index(node, as_expr(e), {}, dims)
-        if bounds(as_expr(e), dim_ranges(dims))[0] < 0:
+        if (e if isinstance(e, int) else bounds(e, dim_ranges(dims))[0]) < 0:
             fail(node, f"negative extent in {shape_text(sizes)}")
     if math.prod(largest(e, dims) for e in sizes) > MAX_ELEMENTS:
         fail(node, f"{shape_text(sizes)} has too many elements")

@@ -20,6 +20,7 @@ from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Program, leaves, loads_of
 from lumc.disk.scratch import scratch
+from lumc.environment import objects_folder
 from lumc.errors import LumcError
 from lumc.kernel.codec import to_plain
 from lumc.kernel.target import Speeds, Target
@@ -65,7 +66,7 @@ class Bench:
 
     def __init__(self, target: Target, tools: Toolchain, limits: Limits | None = None) -> None:
         self.target, self.tools, self.limits = target, tools, limits or Limits()
-        self.linkers = Tools(tools)  # of whole plans
+        self.linkers = Tools(replace(tools, kept=objects_folder()))  # of whole plans
         self.lock = DeviceLock()
         self._scratch = ExitStack()
         self.folder = self._scratch.enter_context(scratch())

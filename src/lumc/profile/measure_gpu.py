@@ -36,7 +36,7 @@ class GpuBench(Bench):
     ) -> None:
         self.compiler, self.arch = compiler, f"sm_{capability()}"
         super().__init__(target, tools, replace(limits or Limits(), nbytes=0))
-        self.linkers = Tools(tools, compiler)
+        self.linkers = Tools(self.linkers.c, compiler)
 
     def _set_up(self) -> None:
         (self.folder / NAMES["cuda"]).write_text(header_of("cuda"))

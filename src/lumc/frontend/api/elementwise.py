@@ -14,7 +14,7 @@ from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, num
 from lumc.graph.expr import add as add_index
 from lumc.graph.expr import mul as mul_index
-from lumc.graph.graph import Iota, Read, Scalar, shape_text
+from lumc.graph.graph import Iota, Operand, Read, Scalar, shape_text
 from lumc.graph.ops import DType, Op
 
 INF = math.inf
@@ -124,12 +124,13 @@ def contiguous(x: V) -> V:
 
 def _positions(op: Op, a: V, b: V) -> V | None:
     """Sums of positions and multiples of them are positions: index maps, not nodes."""
+    if not all(_is_position(t.operand) for t in (a, b)):
+        return None
     indices = list[Expr]()
     shape = broadcast_shapes(a, a.shape, b.shape)
     for t in (expand_to(a, shape), expand_to(b, shape)):
         o = t.operand
-        if isinstance(o, Read) or o.bounds or o.dtype not in (DType.I64, DType.I32):
-            return None
+        assert not isinstance(o, Read)
         indices.append(o.index if isinstance(o, Iota) else num(int(o.value)))
     if indices[0].kind == indices[1].kind == "num":
         return None
@@ -140,6 +141,11 @@ def _positions(op: Op, a: V, b: V) -> V | None:
         return None
     other = indices[1] if indices[0] is constants[0] else indices[0]
     return type(a)(a.model, Iota(a.dtype, mul_index(other, constants[0].attr[0])), shape)
+
+
+def _is_position(o: Operand) -> bool:
+    """Whether an operand is an integer that is known where it is read."""
+    return not isinstance(o, Read) and not o.bounds and o.dtype in (DType.I64, DType.I32)
 
 
 def add(x: V, y: Any) -> V:

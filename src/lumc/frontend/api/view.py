@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, extent, largest
 from lumc.graph.expr import (
@@ -27,12 +28,13 @@ from lumc.graph.expr import (
 )
 from lumc.graph.graph import Bound, Operand, Read, Scalar, map_indices
 from lumc.graph.index import at_least as index_at_least
-from lumc.graph.index import interval, is_inside, loop_ranges
+from lumc.graph.index import interval, is_inside, loop_ranges, undivided
 from lumc.graph.ops import DType
 
 Dims = Mapping[str, Dim]
 
 
+@cache
 def place(i: int) -> Expr:
     """The axis that stands for dimension ``i`` of a tensor."""
     return axis(f"_{i}")
@@ -114,17 +116,6 @@ def move(
         if lo < b.lo or not always_below(b, shape, dims):
             kept.append(b)
     return replace(moved, bounds=tuple(kept))
-
-
-def undivided(b: Bound) -> Bound:
-    """``lo <= e // c + k < hi`` as bounds of e, from which more can be proven."""
-    constant, coefs = linear(b.index)
-    (atom, coef), *more = coefs.items() or [(num(0), 0)]
-    if atom.kind != "div" or coef != 1 or more:
-        return b
-    c = atom.attr[0]
-    hi = times(plus(b.hi, -constant), c)
-    return undivided(Bound(atom.kids[0], (b.lo - constant) * c, hi))
 
 
 def is_proven(operand: Operand, shape: Sequence[Extent], dims: Dims) -> bool:
