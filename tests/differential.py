@@ -86,7 +86,7 @@ def evaluate(
     run.give("state", graph.states, {s.name: leaf(s) for s in graph.states})
     with np.errstate(all="ignore"):
         outputs, states = run.outputs(leaf)
-    written = {u.state.name for u in run.entry.updates}
+    written = {u.state.name for u in run.entry.writes}
     return outputs | {name: value for name, value in states.items() if name in written}
 
 
@@ -185,7 +185,7 @@ class Case:
         for e in self.graph.entries:
             values = run_plan(self.plan, e.name, self.leaf)
             got = {name: values[value] for name, value in self.plan.outputs[e.name]}
-            got |= {u.state.name: values[u.state.name] for u in e.updates}
+            got |= {u.state.name: values[u.state.name] for u in e.writes}
             self.check(e.name, got, SLACK if wide else SLACK * 1e-4, "the plan")
 
 

@@ -56,14 +56,22 @@ def reference(graph, entry, inputs, states=None, declared=False):
     for n, x in given.items():
         x = from_bf16(x) if x.dtype == np.uint16 else x
         values[n] = x.astype(work_dtype(n.dtype, declared))
-    for n in entry.nodes:
-        values[n] = node_value(n, values, declared)
     after = {s.name: np.array(values[s]) for s in graph.states}
+    for n in entry.nodes:
+        if n.op == "update":
+            write(n.write, values, after)
+            values[n] = np.array(after[n.home.name])
+        else:
+            values[n] = node_value(n, values, declared)
     for u in entry.updates:
-        for point in np.ndindex(*u.value.shape):
-            at = dict(zip(u.value.axes, point, strict=True))
-            after[u.state.name][tuple(value_of(e, at) for e in u.index)] = values[u.value][point]
+        write(u, values, after)
     return {name: values[v] for name, v in entry.outputs}, after
+
+
+def write(u, values, after):
+    for point in np.ndindex(*u.value.shape):
+        at = dict(zip(u.value.axes, point, strict=True))
+        after[u.state.name][tuple(value_of(e, at) for e in u.index)] = values[u.value][point]
 
 
 def node_value(n, values, declared):
@@ -138,10 +146,12 @@ class RandomGraph:
             self.leaf("state", "st", self.states, special)
         for _ in range(rng.integers(1, nodes + 1)):
             self.node()
-        self.b.outputs = [(f"y{i}", n) for i, n in enumerate(self.b.nodes) if rng.random() < 0.4]
-        self.b.outputs.append(("last", self.b.nodes[-1]))
-        for s in self.b.states:
-            self.update(s)
+            for s in self.b.states if rng.random() < 0.2 else ():
+                self.b.updated(self.update(s))  # nodes that follow may read any of them
+        made = [n for n in self.b.nodes if not n.is_leaf]
+        self.b.outputs = [(f"y{i}", n) for i, n in enumerate(made) if rng.random() < 0.4]
+        self.b.outputs.append(("last", made[-1]))
+        self.b.updates = [self.update(s) for s in self.b.states]
         self.b.finish()
         self.graph = self.b.graph()
 
@@ -260,7 +270,7 @@ class RandomGraph:
         index = tuple(
             add(a, int(self.rng.integers(0, n + 1))) for a, n in zip(names, free, strict=True)
         )
-        self.b.updates.append(Update(state, index, value))
+        return Update(state, index, value)
 
 
 def close(got, want, exact=False, rtol=1e-9):

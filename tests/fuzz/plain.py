@@ -132,7 +132,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Statement:
-    """A node."""
+    """A node; of a state after an update, what is written and where."""
 
     name: str
     dtype: str
@@ -140,6 +140,7 @@ class Statement:
     op: str
     operands: tuple[Operand, ...]
     over: tuple[str, int] | None
+    update: tuple[str, tuple[ast.expr, ...], str, tuple[str, ...]] | None = None
 
 
 @dataclass
@@ -183,6 +184,10 @@ def parse(text: str) -> tuple[list[Entry], dict[str, tuple[str, tuple[int, ...]]
             current().outputs[name] = value
         elif line.startswith("update "):
             current().updates.append(_update(line))
+        elif named := re.match(rf"({NAME}) = (update .*)", line):
+            update = _update(named[2])
+            known = current().leaves[update[0]][0]
+            current().nodes.append(Statement(named[1], known, (), "update", (), None, update))
         elif leaf := LEAF.match(line):
             kind, name, dtype, dims = leaf.groups()
             known = dtype, tuple(int(n) for n in dims.split(", ") if n)
@@ -298,7 +303,7 @@ def evaluate(
     text: str, leaves: Callable[[str], Array], bf16: Callable[[Array], Array]
 ) -> dict[str, Result]:
     """By entry. ``leaves`` gives arrays by name, ``bf16`` turns bits into numbers."""
-    entries, states = parse(text)
+    entries, _ = parse(text)
     out = {}
     with np.errstate(all="ignore"):
         for entry in entries:
@@ -306,24 +311,33 @@ def evaluate(
             for name, (dtype, _) in entry.leaves.items():
                 array = leaves(name)
                 values[name] = leaf(bf16(array) if array.dtype == np.uint16 else array, dtype)
+            after = dict[str, Value]()
             for node in entry.nodes:
-                values[node.name] = _computed(node, values)
+                if node.update:
+                    _write(node.update, values, after)
+                    values[node.name] = after[node.update[0]].map(np.array)
+                else:
+                    values[node.name] = _computed(node, values)
             found = {name: values[value] for name, value in entry.outputs.items()}
-            out[entry.name] = Result(found | _updated(entry, states, values))
+            for update in entry.updates:
+                _write(update, values, after)
+            out[entry.name] = Result(found | after)
     return out
 
 
-def _updated(
-    entry: Entry, states: Mapping[str, Any], values: Mapping[str, Value]
-) -> dict[str, Value]:
-    after = {u[0]: values[u[0]].map(np.array) for u in entry.updates}
-    for state, index, name, axes in entry.updates:
-        value, target = values[name], after[state]
-        grid = dict(zip(axes, np.indices(value.shape), strict=True))
-        at = tuple(np.broadcast_to(number(e, grid), value.shape) for e in index)
-        for part in PARTS:
-            getattr(target, part)[at] = getattr(value, part)
-    return after
+def _write(
+    update: tuple[str, tuple[ast.expr, ...], str, tuple[str, ...]],
+    values: Mapping[str, Value],
+    after: dict[str, Value],
+) -> None:
+    """An update, of a state as it is after those before it."""
+    state, index, name, axes = update
+    value = values[name]
+    target = after.setdefault(state, values[state].map(np.array))
+    grid = dict(zip(axes, np.indices(value.shape), strict=True))
+    at = tuple(np.broadcast_to(number(e, grid), value.shape) for e in index)
+    for part in PARTS:
+        getattr(target, part)[at] = getattr(value, part)
 
 
 def _computed(node: Statement, values: Mapping[str, Value]) -> Value:

@@ -253,7 +253,7 @@ class Text:
         r = self.node(dtype, rest, f"recip {s.name}[{kept}]")
         self.node(dtype, loops, f"mul {e.name}[{every}], {r.name}[{kept}]")
 
-    def update(self, state: Tensor) -> None:
+    def update(self, state: Tensor) -> str:
         """Some part of a state, written."""
         names = "xyzw"[: len(state.shape)]
         loops: Loops = []
@@ -269,7 +269,19 @@ class Text:
             index.append(f"{first + size - 1} - {a}" if size and self.chance(20) else up)
         value = self.node(state.dtype, loops, f"contiguous {self.operand(state.dtype, loops)}")
         at = ", ".join(a for a, _ in loops)
-        self.ends.append(f"update {state.name}[{', '.join(index)}] = {value.name}[{at}]")
+        return f"update {state.name}[{', '.join(index)}] = {value.name}[{at}]"
+
+    def updated(self, state: Tensor) -> None:
+        """A state that those who follow read as it is after an update."""
+        said = self.update(state)
+        name = f"u{self.fresh()}"
+        self.lines.append(f"{name} = {said}")
+        old = self.versions.get(state.name, state)
+        self.tensors = [t for t in self.tensors if t is not old]
+        self.versions[state.name] = Tensor(name, state.dtype, state.shape, True)
+        self.tensors.append(self.versions[state.name])
+
+    versions: dict[str, Tensor] = field(default_factory=dict)  # of states, the last ones
 
     ends: list[str] = field(default_factory=list)
 
@@ -282,18 +294,21 @@ class Text:
         before = len(self.tensors)
         while len(self.tensors) == before or self.chance(70):
             self.step([*dtypes, "bool"] if self.chance(15) else dtypes)
+            for state in self.states if self.chance(20) else ():
+                self.updated(state)
             if self.serial > 24:
                 break
         made = [t for t in self.tensors if not t.leaf] or self.tensors
         count = self.draw.choice((0, 0, 1, 2))
-        outputs = {t.name: t for t in (made[-1], *self.draw.choices(self.tensors, k=count))}
+        given = [t for t in self.tensors if t.name[0] != "u"]
+        outputs = {t.name: t for t in (made[-1], *self.draw.choices(given, k=count))}
         for i, t in enumerate(outputs.values()):
             self.ends.append(f"output y{i} = {t.name}")
         for state in self.states:
             if self.chance(70):
-                self.update(state)
+                self.ends.append(self.update(state))
                 if self.chance(20):
-                    self.update(state)
+                    self.ends.append(self.update(state))
 
 
 STEPS = (

@@ -105,6 +105,18 @@ def test_it_says_something() -> None:
     assert [b.name for b in turned(k, "c")[2].buffers if b.constant] == ["b1"]
 
 
+def test_a_part_of_a_state_is_not_turned() -> None:
+    """Turning it back would write all of the state."""
+    k = kernel(SIZES, "cyx")
+    (root,), out = k.roots, k.buffer("out")
+    for place in (root.index, (add("c", 2), *root.index[1:])):
+        longer = replace(out, shape=(out.shape[0] + 2, *out.shape[1:]))
+        known = tuple(b for b in k.buffers if b is not out)
+        part = Root("out", place, root.value)
+        made = assemble("part", k.axes, (part,), k.extent, known, (longer,))
+        assert not turned(made, "c")
+
+
 def mutant(name: str) -> Turn:
     def changed(k: Kernel, last: str) -> list[Kernel]:
         *copies, main, back = turned(k, last)

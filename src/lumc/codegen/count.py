@@ -153,6 +153,8 @@ def region_nodes(entry: Entry, instance: Instance) -> list[Node]:
     """The nodes that an instance computes, those that it only reads left out."""
     inputs = set(instance.inputs)
     results = [n for n in entry.nodes if n.name in instance.outputs]
+    into = (u.value for u in entry.writes if u.state.name in instance.outputs)
+    results += [n for n in into if not n.is_leaf and n.name not in inputs]
 
     def below(n: Node) -> list[Node]:
         sources = (r.source for r in n.reads)
@@ -193,7 +195,7 @@ def _needed(graph: Graph, instance: Instance) -> Count:
     entry = graph.entry(instance.entry)
     if nodes := region_nodes(entry, instance):
         return of_nodes(nodes)
-    values = (u.value for u in entry.updates if u.state.name in instance.outputs)
+    values = (u.value for u in entry.writes if u.state.name in instance.outputs)
     return Count(loads=sum(v.size for v in values))
 
 

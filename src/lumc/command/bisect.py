@@ -88,7 +88,7 @@ def plan_of(file: str, bundle: Path) -> tuple[Plan, Code]:
 def with_every_value(graph: Graph, entry: str) -> Graph:
     """The graph with all nodes of an entry as its outputs."""
     e = graph.entry(entry)
-    named = tuple((n.name, n) for n in e.nodes)
+    named = tuple((n.name, n) for n in e.nodes if not n.is_leaf)
     return replace(graph, entries=(replace(e, outputs=named, updates=()),))
 
 

@@ -105,6 +105,7 @@ def pruned(graph: Graph) -> Graph:
     entries, used = [], set[Node]()
     for e in graph.entries:
         ends = {n for _, n in e.outputs} | {u.value for u in e.updates}
+        ends |= {n for n in e.nodes if n.op == "update"}
         needed = reachable(ends, lambda n: [r.source for r in n.reads])
         used |= needed | {u.state for u in e.updates}
         if ends:
@@ -127,7 +128,8 @@ def halves(n: int) -> Iterator[range]:
 
 
 def fewer_ends(graph: Graph) -> Iterator[Graph]:
-    """Without some entries, outputs and updates."""
+    """Without some entries, outputs and updates; reads of states as they were before the last
+    update."""
     if len(graph.entries) > 1:
         for part in halves(len(graph.entries)):
             kept = tuple(e for i, e in enumerate(graph.entries) if i not in part)
@@ -139,6 +141,15 @@ def fewer_ends(graph: Graph) -> Iterator[Graph]:
             outputs = tuple(x for x in left if not isinstance(x, Update))
             updates = tuple(x for x in left if isinstance(x, Update))
             yield with_entry(graph, e, replace(e, outputs=outputs, updates=updates))
+        for n in (n for n in reversed(e.nodes) if n.op == "update"):
+            before = read_through(e, n, n.operands[0])
+            yield with_entry(graph, e, without_last(before, n.home))
+
+
+def without_last(entry: Entry, state: Node) -> Entry:
+    """An entry without the last node that updates a state."""
+    last = next(n for n in reversed(entry.nodes) if n.op == "update" and n.home is state)
+    return replace(entry, nodes=tuple(n for n in entry.nodes if n is not last))
 
 
 def earlier_ends(graph: Graph) -> Iterator[Graph]:
@@ -228,7 +239,7 @@ def fewer_axes(graph: Graph) -> Iterator[Graph]:
     for e in graph.entries:
         for n in (*e.inputs, *e.nodes):
             for i, size in enumerate(n.shape):
-                if size == 1 and all(u.value is not n for u in e.updates):
+                if size == 1 and n.op != "update" and all(u.value is not n for u in e.writes):
                     yield with_entry(graph, e, without_axis(e, n, i))
 
 
@@ -300,7 +311,7 @@ def mapped(
     inputs, nodes = list[Node](), list[Node]()
     for n in (*entry.inputs, *entry.nodes):
         made = new[n] = _over(change(n), new)
-        (inputs if made.is_leaf else nodes).append(made)
+        (inputs if made.op == "input" else nodes).append(made)
     inputs += [n for n in (known or {}).values() if n.op == "input" and n not in inputs]
     outputs = tuple((name, new.get(n, n)) for name, n in entry.outputs)
     updates = tuple(

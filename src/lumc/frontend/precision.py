@@ -63,7 +63,7 @@ class _Uses:
         self.nodes = [n for e in graph.entries for n in e.nodes]
         self.weights = graph.weights
         self.results = {n for e in graph.entries for _, n in e.outputs}
-        ends = self.results | {u.value for e in graph.entries for u in e.updates}
+        ends = self.results | {u.value for e in graph.entries for u in e.writes}
         self.readers: dict[Node, list[tuple[Node, Read]]] = {}
         self.constant = set(graph.weights)
         for node in self.nodes:
@@ -149,6 +149,7 @@ class _Uses:
             for n in self.nodes
             if n.dtype is DType.F32
             and n not in self.constant | self.results
+            and not n.is_leaf
             and not _widens(n)
             and n in self.readers
             and all(reader in linear for reader, _ in self.readers[n])
@@ -203,6 +204,11 @@ class _Rewriting:
             self.read[old] = self._opened(old, new) if old in used else new[0]
         exact = dict(self.read)
         for n in entry.nodes:
+            if n.op == "update":
+                exact[n] = self.read[n] = self._updated(n, leaves, exact)
+                if n in used and n.home in self.narrow:
+                    self.read[n] = self._cast(exact[n], DType.F32, n.name)
+                continue
             if _widens(n) and n.reads[0].source in self.quantised:
                 self.read[n] = self.read[n.reads[0].source]
                 continue
@@ -210,12 +216,22 @@ class _Rewriting:
             if n in self.narrow:
                 self.read[n] = self._cast(self._cast(exact[n], self.kind), DType.F32, n.name)
         self.b.outputs = [(name, exact[n]) for name, n in entry.outputs]
-        for u in entry.updates:
-            value = exact[u.value]
-            if u.state in self.narrow:
-                value = self._cast(value, self.kind)
-            self.b.updates.append(Update(leaves[u.state][0], u.index, value))
+        self.b.updates += [self._update(u, leaves, exact) for u in entry.updates]
         self.b.finish(entry.name)
+
+    def _update(
+        self, u: Update, leaves: Mapping[Node, Sequence[Node]], exact: Mapping[Node, Node]
+    ) -> Update:
+        value = exact[u.value]
+        if u.state in self.narrow:
+            value = self._cast(value, self.kind)
+        return Update(leaves[u.state][0], u.index, value)
+
+    def _updated(
+        self, n: Node, leaves: Mapping[Node, Sequence[Node]], exact: Mapping[Node, Node]
+    ) -> Node:
+        self.b.origin = n.origin
+        return self.b.updated(self._update(n.write, leaves, exact), n.name)
 
     # ---- leaves
 

@@ -65,8 +65,12 @@ def bind_dims(graph: Graph, values: Mapping[str, int]) -> Graph:
         made[n] = b.leaf(str(n.op), n.name, n.dtype, shape, n.file, n.key, n.values, n.how)
 
     def node(n: Node) -> None:
-        assert isinstance(n.op, Op)
         b.origin = n.origin
+        if n.op == "update":
+            value = made[n.reads[1].source]
+            made[n] = b.updated(Update(made[n.home], tuple(map(index, n.at)), value), n.name)
+            return
+        assert isinstance(n.op, Op)
         operands = map_indices(n.operands, index, lambda e: bind(e, values), made.__getitem__)
         loops = [(a, bind(e, values)) for a, e in n.loops]
         over = loops.pop() if n.reduced else None

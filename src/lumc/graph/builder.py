@@ -20,6 +20,7 @@ from lumc.graph.graph import (
 )
 from lumc.graph.index import loop_ranges
 from lumc.graph.ops import DType, Op
+from lumc.graph.update import definition
 from lumc.graph.verify import check_dim, check_node, check_update, result_dtype
 
 
@@ -121,6 +122,27 @@ class Builder:
         ranges = loop_ranges(dict(node.loops), self.dims)
         normal = map_indices(node.operands, lambda e: simplify(e, ranges), self._extent)
         return self._add(replace(node, operands=normal), self.nodes)
+
+    def updated(self, update: Update, name: str = "") -> Node:
+        """The state after an update, and after those before it: in its memory, to be read by nodes
+        that follow. Raises E0101 (what ``check_update`` finds, an index of which is not known where
+        its value comes from, or an update after the run that stands before)."""
+        check_update(update, self.dims)
+        state = update.state
+        if any(u.state is state for u in self.updates):
+            what = f"an update of '{state.name}' without a name stands before the one of '{name}'"
+            fail(update.value, f"{what}; it happens after the run")
+        before = next((n for n in reversed(self.nodes) if n.home is state), state)
+        node = replace(
+            before,
+            name=name or self.fresh(),
+            op="update",
+            operands=definition(update, before, self.dims),
+            origin=self.origin,
+            at=update.index,
+        )
+        check_node(node, self.dims)
+        return self._add(node, self.nodes)
 
     def finish(self, entry: str = "main") -> None:
         """Close the current entry; dims, weights and states stay for the next one. Raises E0101

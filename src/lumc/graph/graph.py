@@ -46,7 +46,8 @@ class Derivation:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A leaf (``op`` is "input", "weight" or "state") or a primitive. Compared by identity."""
+    """A leaf (``op`` is "input", "weight" or "state"), a primitive, or "update": a state as it is
+    after one, in the memory of the state. Compared by identity."""
 
     name: str
     op: Op | str
@@ -61,17 +62,31 @@ class Node:
     values: tuple[int, int] | None = None  # integer input: what callers pass, lowest and highest
     origin: str = ""  # what made it: a source line or an ONNX node, for messages
     dims: Mapping[str, Dim] = field(default_factory=dict, repr=False)  # of its graph
+    at: tuple[Expr, ...] = ()  # update: where its second operand is written, over that one's axes
 
     @property
     def is_leaf(self) -> bool:
-        """Whether it is an input, a weight or a state."""
+        """Whether it lies in given memory: an input, a weight or a state, updated or not."""
         return isinstance(self.op, str)
+
+    @property
+    def home(self) -> Node:
+        """What it lies in: of an updated state the state."""
+        node = self
+        while node.op == "update":
+            node = node.reads[0].source
+        return node
 
     @property
     def loops(self) -> tuple[tuple[str, Extent], ...]:
         """The axes that its operands are read over, with extents: its own and the reduced one."""
         own = tuple(zip(self.axes, self.shape, strict=True))
         return own + ((self.reduced,) if self.reduced else ())
+
+    @property
+    def write(self) -> Update:
+        """What made this updated state of the one before."""
+        return Update(self.home, self.at, self.reads[1].source)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -132,8 +147,7 @@ Operand = Read | Scalar | Iota
 
 @dataclass(frozen=True)
 class Update:
-    """``state[index] = value`` after the run, over the axes of ``value``; one index for each dim of
-    the state."""
+    """``state[index] = value``, over the axes of ``value``; one index for each dim of the state."""
 
     state: Node
     index: tuple[Expr, ...]
@@ -142,13 +156,19 @@ class Update:
 
 @dataclass(frozen=True)
 class Entry:
-    """One graph of a file: nodes in topological order, named outputs, state updates."""
+    """One graph of a file: nodes in topological order, named outputs, state updates whose result
+    no node reads: they come after those that are nodes."""
 
     name: str
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[tuple[str, Node], ...]
     updates: tuple[Update, ...] = ()
+
+    @property
+    def writes(self) -> tuple[Update, ...]:
+        """All updates of states, in order."""
+        return (*(n.write for n in self.nodes if n.op == "update"), *self.updates)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ is meant for files from strangers: every size is limited and only ``LumcError`` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from lumc.errors import LumcError
 from lumc.graph.builder import Builder
@@ -17,7 +17,6 @@ from lumc.graph.expr import Expr, add, axis, dim, floordiv, mod, mul, num, subst
 from lumc.graph.graph import (
     Bound,
     Derivation,
-    Entry,
     Graph,
     Iota,
     Node,
@@ -28,6 +27,7 @@ from lumc.graph.graph import (
     WeightFile,
 )
 from lumc.graph.lexer import Lines, Token
+from lumc.graph.lines import derivation_text, entry_lines, leaf_text
 from lumc.graph.ops import REDUCE, DType, Op
 from lumc.graph.verify import LITERALS, check_update
 
@@ -54,62 +54,14 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         if w.file is None:
             raise LumcError("E0304", f"weight '{w.name}' is in no file yet")
         where = f"{json.dumps(path(w.file))} {json.dumps(w.key)}"
-        lines.append(f"{_leaf_text(w)} {where}{_derivation_text(w.how)}")
-    lines += [_leaf_text(s) for s in graph.states]
+        lines.append(f"{leaf_text(w)} {where}{derivation_text(w.how)}")
+    lines += [leaf_text(s) for s in graph.states]
     for entry in graph.entries:
         lines.append("")
         if [e.name for e in graph.entries] != ["main"]:
             lines.append(f"entry {entry.name}")
         lines += entry_lines(entry)
     return "\n".join(lines) + "\n"
-
-
-def entry_lines(entry: Entry) -> Iterator[str]:
-    """A line for each input, node, output and update."""
-    yield from (_leaf_text(i) for i in entry.inputs)
-    yield from (node_text(n) for n in entry.nodes)
-    yield from (f"output {name} = {value.name}" for name, value in entry.outputs)
-    for u in entry.updates:
-        yield f"update {u.state.name}{_listed(u.index)} = {u.value.name}{_listed(u.value.axes)}"
-
-
-def _listed(items: Sequence[object]) -> str:
-    return "[" + ", ".join(str(i) for i in items) + "]"
-
-
-def _leaf_text(leaf: Node) -> str:
-    span = f" in {leaf.values[0]}..{leaf.values[1]}" if leaf.values else ""
-    return f"{leaf.op} {leaf.name} {leaf.dtype.value}{_listed(leaf.shape)}{span}"
-
-
-def _derivation_text(how: Derivation | None) -> str:
-    if how and how.layout:
-        return f" from {how.layout} {how.part}"
-    blocks = f" {how.part} {how.axis} by {how.block}" if how and how.part else ""
-    return f" from {how.dtype}{blocks}" if how else ""
-
-
-def node_text(node: Node) -> str:
-    """One line: ``t1 f32[b, n:128] = sum k:784 of t0[b, n, k]``."""
-    assert isinstance(node.op, Op)
-    loops = [name if size == dim(name) else f"{name}:{size}" for name, size in node.loops]
-    over = f" {loops.pop()} of" if node.reduced else ""
-    first = node.operands[0].dtype
-    operands = [_operand_text(o, i > 0 and o.dtype is first) for i, o in enumerate(node.operands)]
-    head = f"{node.name} {node.dtype.value}{_listed(loops)} = {node.op.value}{over}"
-    return f"{head} {', '.join(operands)}"
-
-
-def _operand_text(o: Operand, bare: bool) -> str:
-    if isinstance(o, Read):
-        text = o.source.name + _listed(o.index)
-    elif isinstance(o, Iota):
-        text = f"{o.dtype.value}({o.index})"
-    else:
-        text = repr(float(o.value)) if o.dtype.is_float else str(o.value).lower()
-        text = text if bare else f"{o.dtype.value}({text})"
-    limits = " and ".join(f"{b.lo} <= {b.index} < {b.hi}" for b in o.bounds)
-    return f"{text} if {limits}" if limits else text
 
 
 # ---- parsing
@@ -235,7 +187,8 @@ class _Parser(Lines):
 
     def finish(self) -> None:
         name = self.entry or "main"
-        if not self.builder.outputs and not self.builder.updates:
+        ends = self.builder.outputs or self.builder.updates
+        if not ends and all(n.op != "update" for n in self.builder.nodes):
             self.fail(f"entry '{name}' has no output and no update", "E0303")
         self.builder.finish(name)
         self.local = {}
@@ -248,8 +201,9 @@ class _Parser(Lines):
         self.expect("=")
         self.builder.outputs.append((name, self.value()))
 
-    def update(self) -> None:
-        """``update STATE[INDEX, ..] = VALUE[AXIS, ..]``; the index is written over these axes"""
+    def update(self, name: str = "") -> None:
+        """``[NAME =] update STATE[INDEX, ..] = VALUE[AXIS, ..]``; the index is written over these
+        axes"""
         state, index = self.value(), self.bracket(lambda: self.index(None))
         self.expect("=")
         value, names = self.value(), self.bracket(self.name)
@@ -258,12 +212,19 @@ class _Parser(Lines):
         own: dict[Expr, Expr] = {axis(d): dim(d) for d in self.builder.dims}
         own |= {axis(a): axis(b) for a, b in zip(names, value.axes, strict=True)}
         update = Update(state, tuple(substitute(e, own) for e in index), value)
+        if name:
+            self.local[name] = self.builder.updated(update, name)
+            return
         check_update(update, self.builder.dims)
         self.builder.updates.append(update)
 
     def node(self) -> None:
-        """``NAME DTYPE[AXIS, ..] = OP [AXIS of] OPERAND, ..``"""
-        name, dtype, axes = self.name(), self.dtype(), self.bracket(self.axis)
+        """``NAME DTYPE[AXIS, ..] = OP [AXIS of] OPERAND, ..``, or ``NAME = update ..``"""
+        name = self.name()
+        if self.accept("="):
+            self.expect("update")
+            return self.update(name)
+        dtype, axes = self.dtype(), self.bracket(self.axis)
         self.expect("=")
         op = OPS.get(self.peek().text)
         if op is None:

@@ -27,6 +27,7 @@ from lumc.graph.graph import (
 )
 from lumc.graph.index import Loops, is_injective, is_inside, loop_ranges
 from lumc.graph.ops import BINARY, REDUCE, UNARY, DType, Op
+from lumc.graph.update import definition
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,1023}")
 STATEMENTS = ("dim", "file", "input", "weight", "state", "entry", "output", "update")
@@ -66,12 +67,28 @@ def _check_entry(entry: Entry, graph: Graph, shared: Sequence[Node]) -> None:
         check_name(name)
         if value not in known:
             fail(value, f"'{name}' is made from a node of another entry")
-    for update in entry.updates:
+    for _, value in entry.outputs:
+        if value.op == "update":
+            fail(value, f"'{value.name}' is in the memory of its state: copy it with contiguous")
+    for update in entry.writes:
         if update.state not in known:
             fail(update.state, "update of a state of another graph")
         check_update(update, graph.dims)
-    if not entry.outputs and not entry.updates:
+    check_chains(entry, graph.dims)
+    if not entry.outputs and not entry.writes:
         fail(entry.name, f"entry '{entry.name}' has no output and no update")
+
+
+def check_chains(entry: Entry, dims: Mapping[str, Dim]) -> None:
+    """Every updated state reads the one before it, and what its update says; raises E0101."""
+    last = dict[Node, Node]()
+    for n in (n for n in entry.nodes if n.op == "update"):
+        state = n.home
+        want = definition(n.write, last.get(state, state), dims)
+        is_like = (n.dtype, n.axes, n.shape) == (state.dtype, state.axes, state.shape)
+        if n.operands != want or not is_like:
+            fail(n, f"is not '{state.name}' after an update of it")
+        last[state] = n
 
 
 def _check_distinct(where: str, names: Sequence[str]) -> None:
@@ -110,7 +127,7 @@ def result_dtype(op: Op, operands: Sequence[Operand]) -> DType:
 def check_node(node: Node, dims: Mapping[str, Dim]) -> None:
     """A leaf: name, shape, values, derivation. A primitive: also arity, dtypes, axes, index maps
     and bounds. Raises E0101."""
-    check_name(node.name, () if node.is_leaf else STATEMENTS, node)
+    check_name(node.name, () if node.is_leaf and node.op != "update" else STATEMENTS, node)
     _check_shape(node, dims)
     op, loops = node.op, dict(node.loops)
     if not isinstance(op, Op):
@@ -118,6 +135,8 @@ def check_node(node: Node, dims: Mapping[str, Dim]) -> None:
             fail(node, f"values {node.values[0]}..{node.values[1]} of {node.dtype.value}")
         if node.how:
             check_derivation(node, node.how)
+        for operand in node.operands:
+            _check_operand(node, operand, loops, dims)
         return
     arity = 2 if op in BINARY else 1
     if len(node.operands) != arity:

@@ -85,7 +85,7 @@ class Run:
     def __init__(self, entry: Entry, states: Sequence[Node], declared: bool) -> None:
         self.entry, self.states, self.declared = entry, states, declared
         self.values: dict[Node, Array] = {}
-        ends = (*states, *(n for _, n in entry.outputs), *(u.value for u in entry.updates))
+        ends = (*states, *(n for _, n in entry.outputs), *(u.value for u in entry.writes))
         readers: dict[Node, list[Node]] = {n: [] for n in ends}
         for node in reversed(entry.nodes):
             for source in _sources(node) if node in readers else ():
@@ -130,7 +130,7 @@ class Run:
     def outputs(self, weights: Weights) -> tuple[dict[str, Array], dict[str, Array]]:
         """Compute every stored node in order; drop values after their last use."""
         for node in [*self.stored, *(n for n in self.ends if n.is_leaf)]:
-            sources = [node] if node.is_leaf else self.below(node)
+            sources = [node] if node.is_leaf and not node.reads else self.below(node)
             for leaf in (s for s in sources if s.op == "weight" and s not in self.values):
                 self.values[leaf] = self.decoded(leaf, weights(leaf))
             if node not in self.values:
@@ -140,7 +140,7 @@ class Run:
                     self.values.pop(source, None)
         results = {name: self.encoded(value) for name, value in self.entry.outputs}
         after = {s.name: np.array(self.encoded(s)) for s in self.states}
-        for u in self.entry.updates:
+        for u in self.entry.writes:
             spans = _spans([*zip(u.value.axes, u.value.sizes, strict=True)])
             places = _values(_flat(u.index, u.state.sizes), spans)
             target = after[u.state.name].reshape(-1)
@@ -171,11 +171,23 @@ class Run:
     # ---- values of nodes
 
     def computed(self, node: Node) -> Array:
+        if node.op == "update":
+            return self.updated(node)
         if node.op in REDUCE:
             return self.rounded(self.reduced(node), node.dtype)
         out = np.empty(node.sizes, self.work(node.dtype))
         for block in _blocks(_spans(node.loops), _points):
             out[_slices(block)] = self.applied(node, node.operands, block)
+        return out
+
+    def updated(self, node: Node) -> Array:
+        """A state after an update: its value where the bounds of that hold."""
+        before, value = node.reads
+        out = self.values[before.source].astype(self.work(node.dtype))
+        for block in _blocks(_spans(node.loops), _points):
+            mask, here = _mask(value.bounds, block), out[_slices(block)]
+            new = self.loaded(value, block)
+            out[_slices(block)] = new if mask is None else np.where(mask, new, here)
         return out
 
     def applied(self, node: Node, operands: Sequence[Operand], spans: Sequence[Span]) -> Array:

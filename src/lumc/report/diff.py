@@ -99,7 +99,8 @@ def are_same(x: Line, y: Line, same: Mapping[Node, Node]) -> bool:
 
 
 def graph_lines(graph: Graph) -> Iterator[Line]:
-    from lumc.graph.text import entry_lines, print_graph
+    from lumc.graph.lines import entry_lines
+    from lumc.graph.text import print_graph
 
     heads = print_graph(replace(graph, entries=()), lambda f: f.sha256[:12]).splitlines()
     yield from (Line(text, text) for text in heads)

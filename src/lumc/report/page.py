@@ -314,7 +314,7 @@ def node_diagram(plan: Plan, entry: Entry, classes: Mapping[str, str]) -> draw.D
 def owners(plan: Plan, entry: Entry) -> dict[str, str]:
     """Node -> kernel key: from the result of every region back to its inputs."""
     nodes = {n.name: n for n in entry.nodes}
-    updated = {u.state.name: u.value.name for u in entry.updates}
+    updated = {u.state.name: u.value.name for u in entry.writes}
     out = dict[str, str]()
     for i in plan.instances:
         steps = plan.regions[i.region].steps

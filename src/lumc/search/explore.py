@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from lumc.errors import Exit, LumcError
 from lumc.graph.bind import require_lengths
 from lumc.graph.graph import Entry, Graph, Node
-from lumc.kernel.codec import encode, to_plain
 from lumc.kernel.instance import Instance, Outputs
-from lumc.kernel.key import rename, sha
+from lumc.kernel.key import rename
 from lumc.kernel.lengths import stated
 from lumc.kernel.target import Target
 from lumc.search.cuts import Frame, cut_points
+from lumc.search.order import Found, early_readers, in_order, refuse, values_in_place
 from lumc.search.partial import with_partial_sums
 from lumc.search.regions import partition
 from lumc.search.saturate import Limits
@@ -26,25 +23,6 @@ from lumc.search.worker import Finding, explore_all
 
 PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
 BOUND_NAME = re.compile(r"k[0-9]+(n[0-9]+)?_.*")  # names that bound axes get
-
-
-@dataclass(frozen=True)
-class Found:
-    """A region of an entry before deduplication."""
-
-    entry: str
-    node: Node
-    output: str
-    body: Body
-
-    @property
-    def key(self) -> str:
-        """Equal for equal regions: the term with canonical names, dtypes and constness."""
-        b = self.body
-        terms = encode([b.value, *b.index])
-        parts = [terms, [to_plain(x) for x in (*b.inputs, b.output)], dict(b.extent)]
-        lengths = [to_plain(b.lengths)] if b.lengths.dims else []
-        return sha(json.dumps([*parts, *lengths]))
 
 
 def search(
@@ -68,7 +46,7 @@ def search(
         for (key, f), finding in zip(unique.items(), findings, strict=True)
     )
     instances = tuple(
-        Instance(f.entry, key, tuple(s.name for s in f.body.sources), (f.output,))
+        Instance(f.entry, key, tuple(s.home.name for s in f.body.sources), (f.output,))
         for key, f in zip(keys, found, strict=True)
     )
     outputs: Outputs = {e.name: tuple((n, v.name) for n, v in e.outputs) for e in graph.entries}
@@ -76,52 +54,52 @@ def search(
 
 
 def find_regions(entry: Entry) -> list[Found]:
-    """The regions of an entry in execution order; updates of states come last. Raises E0402 (what
-    ``check_updates`` finds)."""
+    """The regions of an entry in execution order. Raises E0402 (updates that have to come before
+    what reads the state as it was)."""
     extra: list[Node] = []
     while True:
         cuts = partition(entry, extra)
-        inputs = frozenset(cuts)
-        found, torn = _regions(entry, cuts, inputs)
+        found, torn = _regions(entry, cuts, values_in_place(entry).difference(extra))
         if not torn:
-            break
+            ordered, stuck = in_order(entry, found)
+            if not stuck:
+                return ordered
+            torn = [n for n in early_readers(entry, stuck, frozenset(cuts)) if n not in extra]
+            if not torn:
+                refuse(entry, stuck)
         extra += torn
-    check_updates(entry)
-    for u in entry.updates:
-        body = translate(u.value, inputs, u.state, u.index)
-        found.append(Found(entry.name, u.value, u.state.name, body))
-    return found
 
 
 def _regions(
-    entry: Entry, cuts: Iterable[Node], inputs: frozenset[Node]
+    entry: Entry, cuts: Iterable[Node], in_place: set[Node]
 ) -> tuple[list[Found], list[Node]]:
-    """The regions of these cuts, and the nodes that must be cut too, below each other as well."""
-    found, torn, pending = list[Found](), dict[Node, None](), deque(cuts)
+    """The regions of these cuts and of updates, and the nodes that must be cut too, below each
+    other as well. A value ``in_place`` has one region, that of its update."""
+    inputs, found, torn = frozenset(cuts), list[Found](), dict[Node, None]()
+    writes = list(enumerate(entry.writes))
+    pending = deque[tuple[Node, int | None]]((n, None) for n in cuts if n not in in_place)
+    pending += ((u.value, i) for i, u in writes)
     while pending:
-        n = pending.popleft()
+        n, which = pending.popleft()
         try:
-            found.append(Found(entry.name, n, n.name, translate(n, inputs.union(torn))))
+            body = _body(entry, n, which, inputs.union(torn).difference(in_place))
         except TooManyViews as e:
-            pending += [t for t in e.nodes if t not in torn]
+            pending += [(t, None) for t in e.nodes if t not in torn]
             torn.update(dict.fromkeys(e.nodes))
+            continue
+        update = None if which is None else entry.writes[which]
+        if update and n in in_place and update.state in [s.home for s in body.sources]:
+            torn[n] = None  # it reads what it would write
+        output = update.state.name if update else n.name
+        found.append(Found(entry.name, n, output, body, which))
     return found, list(torn)
 
 
-def check_updates(entry: Entry) -> None:
-    """Updates happen after the run, at once: the value of none may be a state that another one
-    writes; raises E0402."""
-    written = {u.state for u in entry.updates}
-    bad = [u for u in entry.updates if u.value in written]
-    if bad:
-        names = ", ".join(f"{u.state.name} = {u.value.name}" for u in bad)
-        raise LumcError(
-            "E0402",
-            f"an update reads a state that the same entry updates: {names}",
-            where=f"entry '{entry.name}'",
-            fix="copy the state with contiguous and use the copy as the value",
-            exit=Exit.UNSUPPORTED,
-        )
+def _body(entry: Entry, n: Node, which: int | None, inputs: frozenset[Node]) -> Body:
+    if which is None:
+        return translate(n, inputs - {n})
+    update = entry.writes[which]
+    return translate(n, inputs, update.state, update.index)
 
 
 def make_region(key: str, count: int, found: Found, finding: Finding) -> Region:

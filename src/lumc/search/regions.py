@@ -56,7 +56,7 @@ def partition(entry: Entry, extra: Iterable[Node] = ()) -> list[Node]:
 
     Outputs and the values of updates are stored in any case, and so are ``extra``.
     """
-    results = [n for _, n in entry.outputs] + [u.value for u in entry.updates]
+    results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
     sweep = _prepare(entry, results)
     sweep.cuts.update(results, extra)
     _cut(sweep)
@@ -71,7 +71,7 @@ def partition(entry: Entry, extra: Iterable[Node] = ()) -> list[Node]:
 
 def _prepare(entry: Entry, results: Iterable[Node]) -> Sweep:
     used = reachable(results, lambda n: [r.source for r in n.reads])
-    sweep = Sweep([n for n in entry.nodes if n in used], set())
+    sweep = Sweep([n for n in entry.nodes if n in used and not n.is_leaf], set())
     sweep.constant = {s for s in used if s.op == "weight"}
     for node in sweep.nodes:
         for read in node.reads:

@@ -73,10 +73,10 @@ def translate(
 ) -> Body:
     """The region of ``node``, down to ``inputs`` and leaves.
 
-    With a ``state``, the region that copies the stored ``node`` to ``state[index]``, index over the
-    axes of ``node``. Raises TooManyViews (nodes that have to be inputs too).
+    With a ``state``, the one that writes it to ``state[index]``, index over the axes of ``node``: a
+    copy, where the node is an input. Raises TooManyViews (nodes that have to be inputs too).
     """
-    t = _Translation(inputs | {node} if state else inputs - {node}, node.dims)
+    t = _Translation(inputs, node.dims)
     own = tuple(t.place(node, a, n) for a, n in zip(node.axes, node.shape, strict=True))
     env = dict(zip(map(axis, node.axes), own, strict=True))
     value = t.read(node, own, ())

@@ -10,6 +10,7 @@ element, and not for every step of a window.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from lumc.graph.expr import Expr, axis, num, subterms
 from lumc.kernel.key import rename
@@ -44,7 +45,7 @@ def turned(kernel: Kernel, last: str) -> list[Kernel]:
         if others or e.kids[at] != axis(last) or dims.setdefault(e.attr[0], at) != at:
             return []
     back = [d for d, i in enumerate(root.index) if i == axis(last)]
-    if more or not back or root.buffer in dims:
+    if more or not back or root.buffer in dims or not _is_whole(kernel, root):
         return []
     dims = {n: d for n, d in dims.items() if d < len(kernel.buffer(n).shape) - 1}
     names = {n: f"{root.buffer}_{i}" for i, n in enumerate((*dims, root.buffer))}
@@ -63,6 +64,11 @@ def turned(kernel: Kernel, last: str) -> list[Kernel]:
     ]
     there = _axes(out)
     return [*turning, made, _turning(whole, to_end(there, back[0]), out, there)]
+
+
+def _is_whole(kernel: Kernel, root: Root) -> bool:
+    """Is every element of what it stores written? Of a state there may be others, to be kept."""
+    return prod(kernel.extent[a] for a in root.axes) == prod(kernel.buffer(root.buffer).shape)
 
 
 def _copy(source: Buffer, name: str, dim: int) -> Buffer:

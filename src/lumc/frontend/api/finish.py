@@ -65,6 +65,7 @@ def finished(
     needed = set[Node]()
     for e in graph.entries:
         roots = [n for _, n in e.outputs] + [u.value for u in e.updates]
+        roots += [n for n in e.nodes if n.op == "update"]
         needed |= reachable([*roots, *(u.state for u in e.updates)])
     weights = tuple(w for w in graph.weights if w in needed)
     shared = [*graph.dims, *(n.name for n in (*weights, *graph.states))]

@@ -23,6 +23,7 @@ from lumc.disk.weights import read_weight
 from lumc.frontend.api.dtypes import as_dtype
 from lumc.frontend.api.finish import finished, save
 from lumc.frontend.api.fold import fold
+from lumc.frontend.api.operand import free_axes, is_number, python_value, whole_node
 from lumc.frontend.api.refusal import caller, refuse
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import ceil_div, minus, place, places
@@ -107,7 +108,8 @@ class Model:
         return self._leaf("input", name, shape, dtype, values=values)
 
     def state(self, name: str, shape: Sequence[Extent], dtype: DType | str = "f32") -> Tensor:
-        """A tensor kept between runs; all zero at first. Written by ``update``."""
+        """A tensor kept between runs; all zero at first. Written by ``update`` and
+        ``updated``."""
         return self._leaf("state", name, shape, dtype)
 
     def weight(
@@ -322,6 +324,19 @@ class Model:
 
     def update(self, state: Tensor, value: Tensor, at: Sequence[Any] = ()) -> None:
         """After the run ``state[at] = value``; ``at`` like an index of numpy, default: all."""
+        self.builder.updates.append(self._write(state, value, at))
+
+    def updated(self, state: Tensor, value: Tensor, at: Sequence[Any] = ()) -> Tensor:
+        """The state after ``state[at] = value``, and after what was updated before; ``state``
+        itself is read as it was before the run."""
+        update = self._write(state, value, at)
+        self.builder.origin, before = self.builder.origin or caller(), self.builder.origin
+        try:
+            return self._whole(self.builder.updated(update))
+        finally:
+            self.builder.origin = before
+
+    def _write(self, state: Tensor, value: Tensor, at: Sequence[Any]) -> Update:
         target = state[tuple(at)] if at else state
         read = target.operand
         if not isinstance(read, Read) or read.source.op != "state" or read.bounds:
@@ -336,7 +351,7 @@ class Model:
         ]
         env = {p: axis(a) for p, a in zip(own, node.axes, strict=True)}
         index = tuple(substitute(e, env) for e in read.index)
-        self.builder.updates.append(Update(read.source, index, node))
+        return Update(read.source, index, node)
 
     def name(self, value: Tensor, name: str) -> None:
         """The name that the node of a tensor has in the text form."""
@@ -368,33 +383,3 @@ class Model:
         """Write the graph (``-``: to stdout), with some dims bound, as ``change`` makes it;
         constants - or with ``copy`` all weights - go to a safetensors file beside it."""
         save(self.graph(), str(path), dims or {}, copy, change, self.read_weight)
-
-
-def is_number(o: Operand) -> bool:
-    return isinstance(o, Scalar) and not o.bounds
-
-
-def free_axes(o: Operand) -> frozenset[str]:
-    """The places that an operand depends on."""
-    index = o.index if isinstance(o, Read) else (o.index,) if isinstance(o, Iota) else ()
-    return frozenset[str]().union(*(e.free for e in (*index, *(b.index for b in o.bounds))))
-
-
-def whole_node(t: Tensor) -> Node | None:
-    """The node whose whole result is this tensor but for axes of extent 1, if there is one."""
-    o, real = t.operand, [i for i, e in enumerate(t.shape) if e != 1]
-    if not isinstance(o, Read) or o.source.is_leaf or o.bounds:
-        return None
-    if o.source.shape == t.shape and o.index == places(t.shape):
-        return o.source
-    same = o.index == tuple(place(i) for i in real)
-    return o.source if same and o.source.shape == tuple(t.shape[i] for i in real) else None
-
-
-def python_value(value: Any, dtype: DType) -> float | int | bool:
-    """A constant as a Python value of the dtype's kind; integers wrap."""
-    if dtype.is_float:
-        return float(value)
-    if dtype is DType.BOOL:
-        return bool(value)
-    return int(np.asarray(int(value)).astype(dtype.numpy))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from lumc.errors import Exit, LumcError
-from lumc.frontend.api.model import Model, whole_node
+from lumc.frontend.api.model import Model
+from lumc.frontend.api.operand import whole_node
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.folding import Folder
 from lumc.frontend.onnx.load import Source, malformed, require_onnx, tensor_value

@@ -1,0 +1,65 @@
+"""The lines of the ``.lg`` text form, one for each statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lumc.graph.expr import dim
+from lumc.graph.graph import Derivation, Entry, Iota, Node, Operand, Read, Update
+from lumc.graph.ops import Op
+
+
+def entry_lines(entry: Entry) -> Iterator[str]:
+    """A line for each input, node, output and update."""
+    yield from (leaf_text(i) for i in entry.inputs)
+    yield from (node_text(n) for n in entry.nodes)
+    yield from (f"output {name} = {value.name}" for name, value in entry.outputs)
+    yield from map(update_text, entry.updates)
+
+
+def update_text(u: Update) -> str:
+    """``update cache[h, p + i, d] = new[h, i, d]``"""
+    return f"update {u.state.name}{_listed(u.index)} = {u.value.name}{_listed(u.value.axes)}"
+
+
+def _listed(items: Sequence[object]) -> str:
+    return "[" + ", ".join(str(i) for i in items) + "]"
+
+
+def leaf_text(leaf: Node) -> str:
+    """``input x f32[b, 784]``; of a weight without where it lies."""
+    span = f" in {leaf.values[0]}..{leaf.values[1]}" if leaf.values else ""
+    return f"{leaf.op} {leaf.name} {leaf.dtype.value}{_listed(leaf.shape)}{span}"
+
+
+def derivation_text(how: Derivation | None) -> str:
+    """What stands behind the key of a weight that is not read as it is stored."""
+    if how and how.layout:
+        return f" from {how.layout} {how.part}"
+    blocks = f" {how.part} {how.axis} by {how.block}" if how and how.part else ""
+    return f" from {how.dtype}{blocks}" if how else ""
+
+
+def node_text(node: Node) -> str:
+    """One line: ``t1 f32[b, n:128] = sum k:784 of t0[b, n, k]``."""
+    if node.op == "update":
+        return f"{node.name} = {update_text(node.write)}"
+    assert isinstance(node.op, Op)
+    loops = [name if size == dim(name) else f"{name}:{size}" for name, size in node.loops]
+    over = f" {loops.pop()} of" if node.reduced else ""
+    first = node.operands[0].dtype
+    operands = [_operand_text(o, i > 0 and o.dtype is first) for i, o in enumerate(node.operands)]
+    head = f"{node.name} {node.dtype.value}{_listed(loops)} = {node.op.value}{over}"
+    return f"{head} {', '.join(operands)}"
+
+
+def _operand_text(o: Operand, bare: bool) -> str:
+    if isinstance(o, Read):
+        text = o.source.name + _listed(o.index)
+    elif isinstance(o, Iota):
+        text = f"{o.dtype.value}({o.index})"
+    else:
+        text = repr(float(o.value)) if o.dtype.is_float else str(o.value).lower()
+        text = text if bare else f"{o.dtype.value}({text})"
+    limits = " and ".join(f"{b.lo} <= {b.index} < {b.hi}" for b in o.bounds)
+    return f"{text} if {limits}" if limits else text
