@@ -43,16 +43,16 @@ SANITIZED = 3  # of these
 DRAWS = 3  # of every graph that once failed
 DEEP = float(os.environ.get("LUMC_FUZZ_SECONDS", "60"))  # per profile
 FOUND = sorted((Path(__file__).parent / "found").glob("*.lg"))
-SECONDS = 20.0  # for the passes up to the plan of one graph
+SECONDS = 20.0  # of the processor, for the passes up to the plan of one graph
 
 
 def check(folder: Path, cases: Sequence[Case], sanitized: int = 0) -> None:
     """Everything of several graphs, compiled at once."""
     for case in cases:
-        start = time.monotonic()
+        start = time.process_time()
         case.prepare()
         case.check_plan()
-        if time.monotonic() - start > SECONDS:
+        if time.process_time() - start > SECONDS:
             case.fail("slow")
     plans = [c.plan for c in cases if c.plan]
     check_compiled(folder / "compiled", cases, plans)

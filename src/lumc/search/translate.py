@@ -344,8 +344,8 @@ def cast(dtype: DType, e: Expr) -> Expr:
 
 
 def binary(op: Op, a: Expr, b: Expr) -> Expr:
-    """A primitive as a term, in the dtype that the primitive gives; 1*x and what a constant select
-    gives are folded."""
+    """A primitive as a term, in the dtype that the primitive gives; 1*x, 0*x of integers, and what
+    a constant select gives are folded."""
     kind = term.dtype(a)
     if op is Op.ADD and kind.is_float:
         return fold.add(a, b)
@@ -362,6 +362,8 @@ def binary(op: Op, a: Expr, b: Expr) -> Expr:
         for one, other in ((a, b), (b, a)):
             if one.kind == "const" and one.attr[1] == 1:
                 return other
+            if one.kind == "const" and one.attr[1] == 0 and kind.is_int:  # 0 * inf is NaN
+                return one
         if kind.is_float:
             return fold.mul(a, b)
     return term.binary(op.value, a, b)

@@ -370,3 +370,20 @@ def test_a_sum_whose_price_hides_that_of_its_parts() -> None:
     text = f"lumc graph 1\ninput x f32[{n}]\ny f32[] = sum i:{n} of x[i]\noutput y = y\n"
     (region,) = found(parse_graph(text)).regions
     assert region.variants
+
+
+@pytest.mark.parametrize(("dtype", "read"), [("i32", False), ("u8", False), ("f32", True)])
+def test_a_product_with_nothing_reads_nothing_where_numbers_are_finite(
+    dtype: str, read: bool
+) -> None:
+    """A value of its sum was computed and not read; 0 * inf is NaN."""
+    lines = (
+        "lumc graph 1",
+        f"input x {dtype}[4, 5]",
+        f"t {dtype}[i:4, j:5] = mul x[i, j] if 9 <= i < 12, x[i, j]",
+        f"s {dtype}[i:4] = sum j:5 of t[i, j]",
+        "output y = s",
+    )
+    space = check(parse_graph("\n".join(lines)))
+    kernels = estimate(space).kernels.values()
+    assert any(b.name != "out" for k in kernels for b in k.kernel.buffers) == read
