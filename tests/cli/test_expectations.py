@@ -1,5 +1,5 @@
-"""What users of other compilers bring along: 18 expectations, and the tests that show each; what the
-first users stumbled over, with the tests of how it is now.
+"""What users of other compilers bring along (18 expectations), and what the first users stumbled
+over: the tests that show each, as it is now.
 
 A row names tests as FILE::NAME below ``tests``. Those of this file are what no other one shows.
 """
