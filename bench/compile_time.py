@@ -188,6 +188,12 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", default=[])
     parser.add_argument("-o", dest="output", type=Path)
     asked = parser.parse_args()
+    if asked.networks:
+        from zoo.case import cases
+
+        unknown = sorted(set(asked.networks) - cases()["networks"].keys())  # exits without torch
+        if unknown:
+            parser.error(f"no network of the zoo: {', '.join(unknown)}")
     head = f"| model | {' | '.join(PASSES)} | all | limit |\n|---|{'--:|' * 7}"
     print(head)
     nodes, every = sorted(asked.nodes), asked.nodes is NODES

@@ -51,8 +51,11 @@ class Row:
 
 
 def rows() -> dict[str, Row]:
-    import torch as t
-    import torch.nn.functional as f
+    try:
+        import torch as t
+        import torch.nn.functional as f
+    except ModuleNotFoundError:
+        raise SystemExit("gpu_race: torch with CUDA is not installed: pip install torch") from None
 
     from lumc.frontend.api import nn
     from lumc.frontend.api.elementwise import where

@@ -66,9 +66,12 @@ class Case:
 
 
 def cases() -> dict[str, dict[str, Case]]:
-    """The suites of the zoo. Raises ImportError where torch or transformers are missing."""
-    from zoo.networks import NETWORKS
-    from zoo.operators import OPERATORS
+    """The suites of the zoo. Exits where torch or transformers are missing."""
+    try:
+        from zoo.networks import NETWORKS
+        from zoo.operators import OPERATORS
+    except ModuleNotFoundError as e:
+        raise SystemExit(f"bench: the zoo needs {e.name}: make zoo-peers installs it") from None
 
     return {"operators": OPERATORS, "networks": NETWORKS}
 

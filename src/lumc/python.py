@@ -262,7 +262,11 @@ def every_pass(
     dims: Mapping[str, int],
     allow_path: Iterable[str | PathLike[str]],
 ) -> CompileOptions:
-    """What the passes of ``compile`` are told."""
+    """What the passes of ``compile`` are told. Raises E0203."""
+    if not isinstance(target, str):
+        fix = "a text, with commas between several: 'cpu,cuda:sm_90'"
+        raise LumcError("E0203", f"target={target!r}", fix=fix, exit=Exit.USAGE)
+    folders = [allow_path] if isinstance(allow_path, str) else allow_path
     return CompileOptions(
         profile=asked,
         target=target,
@@ -271,7 +275,7 @@ def every_pass(
         emit="bundle",
         save_temps=None,
         objects=objects_folder(),
-        allowed=tuple(fspath(path) for path in allow_path),
+        allowed=tuple(fspath(path) for path in folders),
         verbose=2 if LOGGER.isEnabledFor(logging.DEBUG) else 0,
     )
 
@@ -308,9 +312,9 @@ def check_device(target: str) -> None:
 
 def check_threads(threads: int) -> None:
     """Raises E0203 for what is no number of threads."""
-    if not 1 <= threads <= MOST_THREADS:
+    if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
         fix = f"a number from 1 to {MOST_THREADS}"
-        raise LumcError("E0203", f"threads={threads}", fix=fix, exit=Exit.USAGE)
+        raise LumcError("E0203", f"threads={threads!r}", fix=fix, exit=Exit.USAGE)
 
 
 def one_of(value: str | None, name: str, *known: str) -> str | None:

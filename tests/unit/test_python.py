@@ -96,6 +96,9 @@ def test_wrong_calls_are_one_error_each(bundle: lumc.Bundle) -> None:
         assert (e.value.code, e.value.exit) == ("E0610", 2)
     for options, said in (
         ({"threads": 0}, "threads=0"),
+        ({"threads": "2"}, "threads='2'"),
+        ({"threads": 1.5}, "threads=1.5"),
+        ({"target": ["cpu"]}, "target="),
         ({"dtype": "f8"}, "dtype='f8'"),
         ({"weights": "q4"}, "weights='q4'"),
         ({"budget": "soon"}, "expected a time"),
