@@ -13,10 +13,11 @@ from lumc.schedule.applies import shared_prefix, streamable
 from lumc.schedule.case import Case, held, spread
 from lumc.schedule.choices import choices_on
 from lumc.schedule.first import _finish, _whole_panels
-from lumc.schedule.operands import Pair, can_dot, lanes, least_step, pairs, staging_modes
+from lumc.schedule.operands import Pair, can_dot, lanes, least_step, pairs
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Schedule, Stage
 from lumc.schedule.space import Grammar, Path
+from lumc.schedule.staging import staging_modes
 
 
 def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:

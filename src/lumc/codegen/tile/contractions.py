@@ -38,14 +38,18 @@ class Contractions:
         assert split is not None
         a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
+        levels, scale, shift = self.staging.levels.get(stage), None, None
+        if levels:
+            red = (*(x for x in red if x != levels.inner), levels.inner)
+            scale, shift = (self.staging.laid_out(stage, e) for e in (levels.scale, levels.shift))
         ranges = {x: g.inside[x] for x in (*kept, *red)}
         ranges |= self._whole_vectors(stage, p, dst, ranges)
-        ordered = self.c.execution.in_order
+        ordered = self.c.execution.in_order and not levels
         some = self._within(stage, p) if ordered else ()
         edge = self._edge(stage, p, ranges) if ordered else None
-        g.body.ops.append(
-            ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some, edge=edge)
-        )
+        op = ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some, edge=edge)
+        op = replace(op, levels=levels is not None, scale=scale, shift=shift)
+        g.body.ops.append(op)
 
     def _whole_vectors(self, stage: Expr, p: Stage, dst: Expr, ranges: Scope) -> Scope:
         """The lanes of a live axis rounded up to whole vectors, where they are read from panels and
