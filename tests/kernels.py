@@ -99,9 +99,10 @@ def pack(packed: Packing, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> n
 
 def in_words(value: np.ndarray) -> np.ndarray:
     """Numbers [.., steps, lanes] of 4 bits, eight steps in a word: in its byte b those of step b,
-    and above them those of step b + 4."""
+    and above them those of step b + 4. Signed ones count from -8."""
     *others, steps, n = value.shape
-    low, high = np.split(value.reshape(*others, steps // 8, 2, 4, n).astype(int) % 16, 2, -3)
+    value = value.astype(int) + 8 * (value.dtype == np.int8)
+    low, high = np.split(value.reshape(*others, steps // 8, 2, 4, n), 2, -3)
     found = np.moveaxis((low + 16 * high).astype(np.uint8)[..., 0, :, :], -2, -1)
     return np.ascontiguousarray(found).view("<i4")[..., 0]
 

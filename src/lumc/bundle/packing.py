@@ -79,30 +79,33 @@ def unpack(packed: Array, packing: Packing, dtype: DType, into: Array) -> None:
 
 
 def _words(values: Array, bits: int) -> Array:
-    """Integers [.., steps, lanes] as words of several steps. Raises ValueError for those that have
-    more bits."""
-    signed = values.dtype.kind == "i"
-    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
-    if values.size and not low <= values.min() <= values.max() < high:
+    """Integers [.., steps, lanes] as words of several steps, each as what it is above the least.
+    Raises ValueError for those that have more bits."""
+    above, order = (
+        values.astype(np.int64) - _least(values.dtype.kind == "i", bits),
+        step_order(bits),
+    )
+    if values.size and (above.min() < 0 or above.max() >> bits):
         raise ValueError(f"numbers of more than {bits} bits")
-    order = step_order(bits)
     *others, steps, n = values.shape
-    parts = values.astype(np.uint32).reshape(*others, steps // len(order), len(order), n)
+    parts = above.astype(np.uint32).reshape(*others, steps // len(order), len(order), n)
     out = np.zeros((*others, steps // len(order), n), np.uint32)
     for i, step in enumerate(order):
-        out |= (parts[..., step, :] & np.uint32((1 << bits) - 1)) << np.uint32(bits * i)
+        out |= parts[..., step, :] << np.uint32(bits * i)
     return out.view(np.int32)
 
 
 def _numbers(words: Array, bits: int, dtype: DType) -> Array:
     """The inverse, of words [.., lanes]: integers [.., steps of a word, lanes]."""
-    order, left = step_order(bits), 32 - bits
-    out = np.zeros((len(words), len(order), words.shape[1]), dtype.numpy)
-    kind = np.uint32 if dtype is DType.U8 else np.int32
+    order, mask = step_order(bits), np.uint32((1 << bits) - 1)
+    out = np.zeros((len(words), len(order), words.shape[1]), np.int64)
     for i, step in enumerate(order):
-        top = words.view(np.uint32) << np.uint32(left - bits * i)
-        out[:, step] = (top.view(kind) >> kind(left)).astype(dtype.numpy)
-    return out
+        out[:, step] = words.view(np.uint32) >> np.uint32(bits * i) & mask
+    return (out + _least(dtype is DType.I8, bits)).astype(dtype.numpy)
+
+
+def _least(signed: bool, bits: int) -> int:
+    return -(1 << bits - 1) if signed else 0
 
 
 def convert(values: Array, old: DType, new: DType) -> Array:

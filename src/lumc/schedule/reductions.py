@@ -13,6 +13,7 @@ from lumc.schedule.applies import has_windows, own_axes, unit_of
 from lumc.schedule.case import Blocks, Case, Limits, Units, Values, bits
 from lumc.schedule.first_stages import contraction_stage, level_tiles
 from lumc.schedule.fragment import Product, multiplied
+from lumc.schedule.levels import panel_vectors
 from lumc.schedule.operands import can_dot, lanes, operand_of, pairs
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Stage
@@ -70,6 +71,15 @@ def register_tiles(c: Case, i: int, state: Blocks) -> list[tuple[int, int]]:
         base = contraction_stage(c.kernel, stage, pair, c.target)
         out.add((base.mr, base.nv))
     return sorted({*out, *((q.mr, q.nv) for q in _sound(c, i, p))})
+
+
+def fits(c: Case, i: int, state: Blocks, value: tuple[int, int]) -> bool:
+    """Is it one of a contraction, and do panels of levels hold whole ones?"""
+    p, stage = state.stage, c.kernel.stages[i]
+    if p.form == "rows" or not reads_levels(c.kernel, stage, p):
+        return p.form != "rows" or value == (1, 1)
+    vectors = panel_vectors(c.kernel.extent[p.lane_axis or ""], lanes(c.target, dtype(stage)))
+    return vectors % value[1] == 0
 
 
 def _sound(c: Case, i: int, p: Stage) -> list[Stage]:

@@ -1,7 +1,7 @@
 """Micro-kernels that read b as levels: numbers become floats in registers, and what is the same for
 all steps of the last reduced axis is multiplied, or added, once behind them.
 
-    c[i][:] += sum_o (scale[o][:] * sum_k a[i][o, k] * level[o, k][:] + shift[o][:] * sum_k a[i][o, k])
+    c[i] += sum_o (scale[o] * sum_k a[i, o, k] * level[o, k] + shift[o] * sum_k a[i, o, k])
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ class Packing:
     """How a kernel wants a weight: ``value[axes] = weight[index]`` in ``dtype``, and with ``panel``
     (position of the lane axis, width) laid out as ``[ceil(lane / width)][other axes..][width]``,
     zero padded. Of numbers of few ``bits`` as many as fill it are one word, i32, in the order of
-    ``nibbles``. The index mentions only these axes; it sees the weight in ``shape``, of as many
-    elements, where a kernel has dims of it as one. Raises ValueError (a panel along no axis)."""
+    ``step_order``, each as what it is above the least one that has so many bits. The index mentions
+    only these axes; it sees the weight in ``shape``, of as many elements, where a kernel has dims
+    of it as one. Raises ValueError (a panel along no axis, no whole words)."""
 
     weight: str
     dtype: DType
@@ -32,7 +33,9 @@ class Packing:
     axes: tuple[tuple[str, Size], ...]  # (name, extent)
     panel: tuple[Size, Positive] | None
     shape: tuple[Size, ...] | None = None  # None: its own
-    bits: Annotated[int, msgspec.Meta(ge=4, le=4)] | msgspec.UnsetType = msgspec.UNSET  # of numbers in words
+    bits: Annotated[int, msgspec.Meta(ge=4, le=4)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # of numbers in words
 
     def __post_init__(self) -> None:
         if self.panel and self.panel[0] >= len(self.axes):

@@ -82,9 +82,14 @@ class Place:
         return self._layout[1]
 
     @property
+    def stored(self) -> DType:
+        """That of its elements, or of words."""
+        return self.dtype if self.steps == 1 else DType.I32
+
+    @property
     def nbytes(self) -> int:
         """Of all that it holds."""
-        return self.size * (self.dtype if self.steps == 1 else DType.I32).nbytes
+        return self.size * self.stored.nbytes
 
     @property
     def panel_size(self) -> int:

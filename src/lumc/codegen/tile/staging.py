@@ -122,7 +122,7 @@ class Staging:
         extents, w = self.c.kernel.extent, self.c.kernel.buffer(load.attr[0])
         over = tuple((a, extents[a]) for a in axes)
         bits = WORD // steps if steps > 1 else UNSET
-        stored = DType.I32 if steps > 1 else kind
+        stored = self.c.places[packed.attr[0]].stored
         packing = Packing(w.name, stored, load.kids, over, panel, w.shape, bits)
         self.c.packed[packed.attr[0]] = packing
         return packed

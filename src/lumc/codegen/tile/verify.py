@@ -371,10 +371,10 @@ class _Check:
             place = self.program.places[name]
             if at < end or at % ALIGN:
                 yield f"{name} lies at {at}, on another value or on no line"
-            end = at + place.size * place.dtype.nbytes
+            end = at + place.nbytes
         if end > self.program.scratch_bytes and self.program.scratch:
             yield f"{self.program.scratch_bytes} bytes of scratch for {end}"
         for name, packing in self.program.packed.items():
             place = self.program.places[name]
-            if packing.size != place.size or packing.dtype is not place.dtype:
+            if packing.size != place.size or packing.dtype is not place.stored:
                 yield f"{name} is packed in another size or dtype than it is read"
