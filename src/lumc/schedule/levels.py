@@ -11,13 +11,15 @@ a choice: whatever else schedules say, all that read a weight so read one copy o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.access import gathers
 from lumc.kernel.target import Target
-from lumc.kernel.term import Kernel, binary, dtype, factors
+from lumc.kernel.term import INDEX_KINDS, Kernel, binary, dtype, factors
 from lumc.schedule.operands import NARROW, lanes, loaded, operands, product
 
 LEVELS = (DType.I8, DType.U8)
@@ -44,22 +46,32 @@ class Levels:
 
 def levels_of(kernel: Kernel, stage: Expr, lane: str) -> Levels | None:
     """The parts of operand b of the contraction with these lanes, if it is made of levels."""
+    found, loads = _made_of(stage, lane)
+    constant = all(kernel.buffer(e.attr[0]).constant for e in loads)
+    free = frozenset[str]().union(*(e.free for e in loads))
+    known = constant and free.isdisjoint(kernel.lengths.of)
+    return next((f for f in found if known and _is_stored(kernel, f)), None)
+
+
+@lru_cache(maxsize=1 << 12)
+def _made_of(stage: Expr, lane: str) -> tuple[tuple[Levels, ...], tuple[Expr, ...]]:
+    """The ways in which operand b may be levels, and what it loads."""
     split = operands(stage, lane) if stage.kind == "red" else None
     if split is None or dtype(stage) is not DType.F32:
-        return None
-    b = split[1]
-    if any(e.kind not in KINDS for e in _values(b)) or gathers(b):
-        return None
-    loads = [e for e in _values(b) if e.kind == "load"]
-    known = all(kernel.buffer(e.attr[0]).constant and lane in e.free for e in loads)
-    known &= all(dtype(e) in (*NARROW, DType.F32) for e in loads)
-    if not known or not b.free.isdisjoint(kernel.lengths.of):
-        return None
-    for inner in reversed(bound_axes(stage)):
-        found = _parts(b, inner)
-        if found and _is_stored(kernel, found):
-            return found
-    return None
+        return (), ()
+    values = [e for e in subterms(split[1]) if e.kind not in INDEX_KINDS]
+    loads = tuple(e for e in values if e.kind == "load")
+    known = all(lane in e.free and dtype(e) in (*NARROW, DType.F32) for e in loads)
+    if not known or gathers(split[1]) or any(e.kind not in KINDS for e in values):
+        return (), ()
+    found = (_parts(split[1], inner) for inner in reversed(bound_axes(stage)))
+    return tuple(f for f in found if f), loads
+
+
+def in_memory(kernel: Kernel, load: Expr, axes: Iterable[str]) -> tuple[str, ...]:
+    """Axes of a weight as they lie, outer first: kernels that differ elsewhere say the same."""
+    read = kernel.access(load)
+    return tuple(sorted(axes, key=lambda a: (-abs(read.stride(a)), a)))
 
 
 def steps_of(kernel: Kernel, levels: Levels) -> int:
@@ -72,11 +84,6 @@ def _is_stored(kernel: Kernel, found: Levels) -> bool:
     """Are they worth it, and whole words?"""
     steps = steps_of(kernel, found)
     return (len(found.rest) > 0 or steps > 1) and kernel.extent[found.inner] % steps == 0
-
-
-def _values(e: Expr) -> list[Expr]:
-    """The terms that are values, without those of indices."""
-    return [t for t in subterms(e) if t.kind not in ("axis", "dim", "num", "lin", "div", "mod")]
 
 
 def _parts(e: Expr, inner: str) -> Levels | None:

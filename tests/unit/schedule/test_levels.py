@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kernel_zoo import F16, F32, I8, U8, c, kernel, levels, plus, times, total, x
+from lumc.codegen.tile.lower import lower
 from lumc.graph.expr import add, axis, mul
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.normal import normalize
@@ -101,3 +102,14 @@ def test_tiles_hold_whole_panels_and_blocks() -> None:
     assert legal({"n": 128}) and legal({"n": 64, "o": 1, "m": 5})
     assert not legal({"n": 96}) and not legal({"n": 64, "k": 8})
     assert legal({}, nv=2, mr=9) and not legal({}, nv=3, mr=6)
+
+
+def test_kernels_for_other_rows_read_one_copy() -> None:
+    """Laid out as they are in the file, whatever the axes of a kernel are called and stand for."""
+    packings = []
+    for m, form in ((1, "shifted"), (48, "shifted"), (7, "normed"), (5, "turned")):
+        k = normalize(levels(m, 192, 6, 32, U8, 4, form))
+        program = lower(k, default_schedule(k, TARGET), TARGET)
+        packings.append({p.weight: p for p in program.packed.values()})
+    for p in packings[1:]:
+        assert p["levels"] == packings[0]["levels"] and p["scales"] == packings[0]["scales"]

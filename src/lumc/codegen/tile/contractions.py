@@ -11,6 +11,7 @@ from lumc.codegen.tile.staging import Staging
 from lumc.graph.expr import Expr, bound_axes
 from lumc.kernel.borders import Border, borders, edges
 from lumc.kernel.term import dtype
+from lumc.schedule.levels import in_memory
 from lumc.schedule.operands import lanes, split_operands
 from lumc.schedule.schedule import Stage
 
@@ -40,7 +41,8 @@ class Contractions:
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
         levels, scale, shift = self.staging.levels.get(stage), None, None
         if levels:
-            red = (*(x for x in red if x != levels.inner), levels.inner)
+            outer = {*red} - {levels.inner}
+            red = (*in_memory(self.c.kernel, levels.load, outer), levels.inner)
             scale, shift = (self.staging.laid_out(stage, e) for e in (levels.scale, levels.shift))
         ranges = {x: g.inside[x] for x in (*kept, *red)}
         ranges |= self._whole_vectors(stage, p, dst, ranges)

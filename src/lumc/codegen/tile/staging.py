@@ -31,10 +31,11 @@ from lumc.graph.expr import (
 )
 from lumc.graph.ops import DType
 from lumc.kernel.access import access
+from lumc.kernel.key import rename
 from lumc.kernel.term import REDUCTIONS, dtype
 from lumc.schedule.applies import TURNED
 from lumc.schedule.fragment import as_stored
-from lumc.schedule.levels import Levels, levels_of, panel_width, steps_of
+from lumc.schedule.levels import Levels, in_memory, levels_of, panel_width, steps_of
 from lumc.schedule.operands import (
     NARROW,
     VECTOR,
@@ -120,10 +121,12 @@ class Staging:
         """A weight as it lies from link time on; ``steps`` of it are one word."""
         packed = self.c.new("packed", axes, self.c.whole, kind, panel, "packed", steps)
         extents, w = self.c.kernel.extent, self.c.kernel.buffer(load.attr[0])
-        over = tuple((a, extents[a]) for a in axes)
+        names = {a: f"a{i}" for i, a in enumerate(axes)}  # alike in all kernels
+        over = tuple((names[a], extents[a]) for a in axes)
+        index = tuple(rename(i, names) for i in load.kids)
         bits = WORD // steps if steps > 1 else UNSET
         stored = self.c.places[packed.attr[0]].stored
-        packing = Packing(w.name, stored, load.kids, over, panel, w.shape, bits)
+        packing = Packing(w.name, stored, index, over, panel, w.shape, bits)
         self.c.packed[packed.attr[0]] = packing
         return packed
 
@@ -136,9 +139,9 @@ class Staging:
         self.levels[stage] = found
         width, steps = panel_width(kernel, stage, lane, self.c.target), steps_of(kernel, found)
         for load in (e for e in subterms(found.load, *found.rest) if e.kind == "load"):
-            reduced = [a for a in bound_axes(stage) if a in load.free and a != found.inner]
-            reduced += [found.inner] if found.inner in load.free else []
-            batch = self.c.order(load.free - {lane, *reduced})
+            over = {*bound_axes(stage)} & load.free
+            batch = in_memory(kernel, load, load.free - {lane, *over})
+            reduced = [*in_memory(kernel, load, over - {found.inner}), *({found.inner} & over)]
             axes, words = (*batch, *reduced, lane), steps if load == found.load else 1
             panel, key = (len(axes) - 1, width), (load, axes, width, words)
             if key not in done:
