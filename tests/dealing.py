@@ -29,8 +29,9 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import shared_prefix
-from lumc.schedule.operands import HALF, pairs, staging_modes
+from lumc.schedule.operands import HALF, pairs
 from lumc.schedule.schedule import Schedule, Stage, Threads
+from lumc.schedule.staging import staging_modes
 
 
 @cache

@@ -13,10 +13,12 @@ from lumc.schedule.applies import shared_prefix, streamable
 from lumc.schedule.case import Case, held, spread
 from lumc.schedule.choices import choices_on
 from lumc.schedule.first import _finish, _whole_panels
-from lumc.schedule.operands import Pair, can_dot, lanes, least_step, pairs, staging_modes
+from lumc.schedule.first_stages import level_tiles
+from lumc.schedule.operands import Pair, can_dot, lanes, least_step, pairs
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Schedule, Stage
 from lumc.schedule.space import Grammar, Path
+from lumc.schedule.staging import reads_levels, staging_modes
 
 
 def random_schedule(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
@@ -104,10 +106,12 @@ def _random_contraction(
     p = Stage("dot" if dot else "contract", *pair, mr, nv)
     a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
     a, b = (modes + ["narrow"] * 2 * ("narrow" in modes) for modes in (a, b))  # few kernels can
+    p = replace(p, stage_a=rng.choice(a), stage_b=rng.choice(b))
+    if reads_levels(kernel, stage, p):
+        mr, nv = rng.choice(level_tiles(kernel, stage, pair, target))
+        p = replace(p, mr=mr, nv=nv, next_panel=rng.random() < 0.5)
     return replace(
         p,
-        stage_a=rng.choice(a),
-        stage_b=rng.choice(b),
         unroll=rng.random() < 0.5,
         window=rng.random() < 0.7,
         panels_first=rng.random() < 0.5,

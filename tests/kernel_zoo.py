@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -724,6 +725,36 @@ def typed_matmul(m: int, n: int, k: int, kind: DType) -> Kernel:
     return kernel(f"matmul_{kind.value}", "m n", extent, value, shapes, "w", kinds)
 
 
+def levels(m: int, n: int, o: int, k: int, kind: DType, bits: int = 0, form: str = "") -> Kernel:
+    """A product with weights in blocks of k levels: scaled, ``shifted``, ``nested`` (factors and
+    offsets of blocks), ``normed`` rows, ``turned`` (blocks lie apart in the rows) or ``bare``."""
+    at = add(mul(axis("o"), k), axis("k"))
+    level, kinds = cast(F32, x("levels", "n", at, kind=kind)), {"levels": kind}
+    shapes = {"x": (m, o * k), "levels": (n, o * k)}
+
+    def part(name: str, kind: DType) -> Expr:
+        shapes[name], kinds[name] = (n, o), kind
+        return cast(F32, x(name, "n", "o", kind=kind))
+
+    b = level if form == "bare" else times(part("scales", F16), level)
+    if form == "nested":
+        b = plus(times(part("factors", U8), b), times(part("mins", F16), part("offsets", U8)))
+    if form == "shifted":
+        b = plus(b, part("mins", F16))
+    extent = {"m": m, "n": n, "o": o, "k": k}
+    a = x("x", "m", at)
+    if form == "turned":
+        shapes["x"], a = (m, k, o), x("x", "m", "k", "o")
+    if form == "normed":
+        extent["j"] = o * k
+        a = times(a, unary("recip", plus(total("j", times(x("x", "m", "j"), x("x", "m", "j"))), 1)))
+    axes = "k o" if form == "turned" else "o k"
+    value = total(axes, times(a, b))
+    made = kernel("levels", "m n", extent, value, shapes, " ".join([*shapes][1:]), kinds)
+    few = (replace(b, few=bits) if bits and b.name == "levels" else b for b in made.buffers)
+    return replace(made, buffers=tuple(few))
+
+
 def byte_matmul(m: int, n: int, k: int, turned: bool = False) -> Kernel:
     """Bytes, summed in 32 bits."""
     w = x("w", *("nk" if turned else "kn"), kind=I8)
@@ -931,6 +962,16 @@ FAMILIES = {
     rolled: [(1, 17, 1), (7, 33, 3), (40, 130, 5)],
     paired: [(1, 1, 2), (3, 50, 2), (17, 33, 3), (5, 64, 4), (5, 20, 5)],
     squared_product: [(3, 17, 5), (17, 40, 137), (64, 64, 64)],
+    levels: [
+        (1, 3, 1, 8, U8, 4, "bare"),
+        (1, 100, 3, 32, U8, 4, "shifted"),
+        (17, 130, 3, 16, I8, 4, "normed"),
+        (5, 64, 2, 24, U8, 4, "nested"),
+        (3, 37, 5, 16, I8),
+        (1, 64, 4, 32, I8, 0, "turned"),
+        (7, 65, 3, 8, I8, 4, "turned"),
+        (40, 48, 1, 32, U8, 4, "shifted"),
+    ],
 }
 
 
@@ -957,6 +998,8 @@ def random_inputs(k: Kernel, seed: int) -> dict[str, np.ndarray]:
             values = rng.standard_normal(b.shape)
         elif b.dtype is BOOL:
             values = rng.integers(0, 2, b.shape)
+        elif b.bits:
+            values = rng.integers(0, 1 << b.bits, b.shape) - (b.dtype is I8) * (1 << b.bits - 1)
         else:
             values = rng.integers(-100, 100, b.shape)
         out[b.name] = values.astype(b.dtype.numpy)

@@ -88,12 +88,23 @@ def pack(packed: Packing, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> n
     if packed.panel is not None:
         at, width = packed.panel
         value = np.moveaxis(value, at, -1)
+        value = in_words(value) if packed.bits else value
         value = np.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[-1] % width)])
         value = np.moveaxis(value.reshape(*value.shape[:-1], -1, width), -2, 0)
     out = aligned((packed.size,), packed.dtype.numpy)
     flat = value.reshape(-1)
     out[:] = to_bf16(flat) if packed.dtype is DType.BF16 else flat
     return out
+
+
+def in_words(value: np.ndarray) -> np.ndarray:
+    """Numbers [.., steps, lanes] of 4 bits, eight steps in a word: in its byte b those of step b,
+    and above them those of step b + 4. Signed ones count from -8."""
+    *others, steps, n = value.shape
+    value = value.astype(int) + 8 * (value.dtype == np.int8)
+    low, high = np.split(value.reshape(*others, steps // 8, 2, 4, n), 2, -3)
+    found = np.moveaxis((low + 16 * high).astype(np.uint8)[..., 0, :, :], -2, -1)
+    return np.ascontiguousarray(found).view("<i4")[..., 0]
 
 
 def arguments(program: Program, inputs: Mapping[str, np.ndarray], parts: int) -> list[np.ndarray]:

@@ -265,6 +265,36 @@ MORE = {
         "return other\n        if (op",
         f"{DEFAULT} and joined",
     ),
+    "levels change places in a word": Mutant(
+        "codegen/tile/packing.py",
+        "WORD // 8 * (i % each) for i",
+        "WORD // 8 * (1 - i % each) for i",
+        f"{DEFAULT} and levels",
+    ),
+    "levels are not shifted": Mutant(
+        "codegen/cpu/levels.py",
+        "`shift{j}` * `s{i}`",
+        "`shift{j}`",
+        f"{DEFAULT} and levels",
+    ),
+    "a block goes on from the one before": Mutant(
+        "codegen/cpu/levels.py",
+        "return self._block(m, parts, ends)",
+        "return self._block(m, parts, ends)[m * len(parts) :]",
+        f"{DEFAULT} and levels",
+    ),
+    "signed levels are not": Mutant(
+        "codegen/cpu/levels.py",
+        "if dtype(self.op.b) is DType.I8 else 'u'",
+        "if False else 'u'",
+        f"{DEFAULT} and levels",
+    ),
+    "blocks in parts": Mutant(
+        "schedule/applies.py",
+        "return kernel.extent[axis] if levels and axis == levels.inner else 1",
+        "return 1",
+        f"{RANDOM} and levels",
+    ),
     "the last vector is stored whole": Mutant(
         "codegen/cpu/micro.py",
         "{before}{value}, {p.used});",

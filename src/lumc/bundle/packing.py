@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
-from lumc.codegen.tile.packing import Packing
+from lumc.codegen.tile.packing import Packing, step_order
 from lumc.graph.expr import index_value, num
 from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.kernel.access import row_major
@@ -19,11 +20,14 @@ def pack(weight: Array, dtype: DType, packing: Packing) -> Array:
     """The packed elements in a row; ``dtype`` is the weight's. Raises ValueError out of bounds."""
     shape = packing.seen(weight.shape)
     vector = weight.reshape(shape or 1)  # so that every index is an array
-    values = convert(vector[_index(packing, shape)], dtype, packing.dtype)
+    values = vector[_index(packing, shape)]
+    values = values if packing.bits else convert(values, dtype, packing.dtype)
     if packing.panel is None:
         return np.ascontiguousarray(values).reshape(-1)
     lane, width = packing.panel
     values = np.moveaxis(values, lane, -1)
+    if packing.bits:
+        values = _words(values, packing.bits)
     *others, n = values.shape
     values = np.pad(values, [(0, 0)] * len(others) + [(0, -n % width)])
     blocks = values.reshape(*others, -(-n // width), width)
@@ -46,7 +50,12 @@ def recipe(packing: Packing, shape: tuple[int, ...], dtype: DType) -> Recipe | N
     """The recipe of a packing of a weight, if strides say it all and nothing is converted."""
     read = row_major(packing.index, packing.seen(shape))
     plain = [(n, read.stride(a)) for a, n in packing.axes]
-    if read.irregular or dtype is not packing.dtype or any(n < 1 or s < 0 for n, s in plain):
+    if (
+        read.irregular
+        or packing.bits
+        or dtype is not packing.dtype
+        or any(n < 1 or s < 0 for n, s in plain)
+    ):
         return None
     if packing.panel is None:
         return Recipe(read.start, 0, 0, tuple(plain))
@@ -59,9 +68,44 @@ def recipe(packing: Packing, shape: tuple[int, ...], dtype: DType) -> Recipe | N
 def unpack(packed: Array, packing: Packing, dtype: DType, into: Array) -> None:
     """The inverse: write the elements that a packed tensor holds where they lie in the weight."""
     numbers = np.arange(1, into.size + 1).reshape(into.shape)
-    places = pack(numbers, packing.dtype, packing)
+    apart = replace(packing, bits=UNSET)
+    places = pack(numbers, packing.dtype, apart)
     held = places > 0  # not the padding of a panel
-    into.reshape(-1)[places[held] - 1] = convert(packed[held], packing.dtype, dtype)
+    if packing.bits:
+        width = packing.panel[1] if packing.panel else 1
+        packed = _numbers(packed.reshape(-1, width), packing.bits, dtype).reshape(-1)
+    old = dtype if packing.bits else packing.dtype
+    into.reshape(-1)[places[held] - 1] = convert(packed[held], old, dtype)
+
+
+def _words(values: Array, bits: int) -> Array:
+    """Integers [.., steps, lanes] as words of several steps, each as what it is above the least.
+    Raises ValueError for those that have more bits."""
+    above, order = (
+        values.astype(np.int64) - _least(values.dtype.kind == "i", bits),
+        step_order(bits),
+    )
+    if values.size and (above.min() < 0 or above.max() >> bits):
+        raise ValueError(f"numbers of more than {bits} bits")
+    *others, steps, n = values.shape
+    parts = above.astype(np.uint32).reshape(*others, steps // len(order), len(order), n)
+    out = np.zeros((*others, steps // len(order), n), np.uint32)
+    for i, step in enumerate(order):
+        out |= parts[..., step, :] << np.uint32(bits * i)
+    return out.view(np.int32)
+
+
+def _numbers(words: Array, bits: int, dtype: DType) -> Array:
+    """The inverse, of words [.., lanes]: integers [.., steps of a word, lanes]."""
+    order, mask = step_order(bits), np.uint32((1 << bits) - 1)
+    out = np.zeros((len(words), len(order), words.shape[1]), np.int64)
+    for i, step in enumerate(order):
+        out[:, step] = words.view(np.uint32) >> np.uint32(bits * i) & mask
+    return (out + _least(dtype is DType.I8, bits)).astype(dtype.numpy)
+
+
+def _least(signed: bool, bits: int) -> int:
+    return -(1 << bits - 1) if signed else 0
 
 
 def convert(values: Array, old: DType, new: DType) -> Array:

@@ -18,6 +18,7 @@ WORDS = {  # of 8 numbers along an axis: which 4 bits each of them has
     "nibbles": (0, 1, 2, 3, 4, 5, 6, 7),
     "interleaved": (0, 4, 1, 5, 2, 6, 3, 7),
 }
+NIBBLE = 4  # bits
 PARTS = {"levels": DType.I8, "scales": DType.F32} | dict.fromkeys(WORDS, DType.U8)
 
 
@@ -27,6 +28,7 @@ class Part:
 
     dtype: DType
     each: int  # elements of a row that share one of it
+    bits: int = 0  # that tell its values, if fewer than the dtype has
 
 
 @dataclass(frozen=True)
@@ -39,34 +41,44 @@ class Layout:
     parts: Mapping[str, Part]
 
 
-def _flat(nbytes: int, level: DType) -> Layout:
+def _flat(nbytes: int, level: DType, bits: int = 0) -> Layout:
     """32 levels, one scale and, where levels are unsigned, one minimum."""
     half = Part(DType.F16, 32)
     ends = {"mins": half} if level is DType.U8 else {}
-    return Layout(32, nbytes, {"levels": Part(level, 1), "scales": half, **ends})
+    return Layout(32, nbytes, {"levels": Part(level, 1, bits), "scales": half, **ends})
 
 
-def _nested(nbytes: int, level: DType, each: int) -> Layout:
+def _nested(nbytes: int, level: DType, each: int, bits: int = 0) -> Layout:
     """256 levels; scales and minima have integer factors and offsets for every few of them."""
     half, fine = Part(DType.F16, 256), Part(level, each)
     ends = {"offsets": fine, "mins": half} if level is DType.U8 else {}
-    return Layout(256, nbytes, {"levels": Part(level, 1), "factors": fine, "scales": half, **ends})
+    levels = Part(level, 1, bits)
+    return Layout(256, nbytes, {"levels": levels, "factors": fine, "scales": half, **ends})
 
 
 LAYOUTS = {
-    "q4_0": _flat(18, DType.I8),
-    "q4_1": _flat(20, DType.U8),
+    "q4_0": _flat(18, DType.I8, bits=NIBBLE),
+    "q4_1": _flat(20, DType.U8, bits=NIBBLE),
     "q5_0": _flat(22, DType.I8),
     "q5_1": _flat(24, DType.U8),
     "q8_0": _flat(34, DType.I8),
-    "q2_k": _nested(84, DType.U8, 16),
-    "q3_k": _nested(110, DType.I8, 16),
-    "q4_k": _nested(144, DType.U8, 32),
+    "q2_k": _nested(84, DType.U8, 16, bits=NIBBLE),
+    "q3_k": _nested(110, DType.I8, 16, bits=NIBBLE),
+    "q4_k": _nested(144, DType.U8, 32, bits=NIBBLE),
     "q5_k": _nested(176, DType.U8, 32),
     "q6_k": _nested(210, DType.I8, 16),
     "iq4_nl": _flat(18, DType.I8),
     "iq4_xs": _nested(136, DType.I8, 32),
 }
+
+
+def bits_of(node: Node) -> int:
+    """How many bits tell the values of a weight, if fewer than its dtype has; else 0."""
+    if node.how is None:
+        return 0
+    if node.how.layout:
+        return LAYOUTS[node.how.layout].parts[node.how.part].bits
+    return NIBBLE if node.how.part in WORDS else 0
 
 
 def check_derivation(node: Node, how: Derivation) -> None:

@@ -40,6 +40,8 @@ def kernel_key(kernel: Kernel, target: Target) -> str:
         "roots": [[r.buffer, len(r.index)] for r in kernel.roots],
         "target": [target.arch, target.flags, target.lanes, target.registers],
     }
+    if few := [[b.name, b.bits] for b in kernel.buffers if b.bits]:
+        body["bits"] = few
     if own := kernel.lengths:  # named as in the graph: equal keys are called with equal dims
         live = sorted((axes[a], str(e)) for a, e in own.live if a in axes)
         dims = sorted((d.name, d.lo, d.hi, d.multiple) for d in own.dims)

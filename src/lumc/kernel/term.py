@@ -155,6 +155,12 @@ class Buffer(Tensor):
     name: Name
     shape: tuple[Extent, ...]
     constant: bool = False  # a weight: may be packed at link time
+    few: Annotated[int, msgspec.Meta(ge=1, le=8)] | msgspec.UnsetType = msgspec.UNSET  # bits
+
+    @property
+    def bits(self) -> int:
+        """That tell its values apart, if it is known that fewer do than its dtype has; else 0."""
+        return self.few or 0
 
 
 @dataclass(frozen=True)

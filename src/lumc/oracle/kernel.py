@@ -147,6 +147,9 @@ def inputs_of(kernel: Kernel, seed: int, spread: float) -> dict[str, Array]:
             low, high = (0, limits[b.name]) if b.name in limits else (0, 2)
             if b.name not in limits and spread == 1.0:
                 low, high = (0 if b.dtype is DType.U8 else -4), 5
+            if b.bits:
+                low = 0 if b.dtype is DType.U8 else -(1 << b.bits - 1)
+                high = low + (1 << b.bits)
             out[b.name] = rng.integers(low, high, b.shape).astype(b.dtype.numpy)
     return out
 

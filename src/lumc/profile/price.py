@@ -157,7 +157,7 @@ class _Tally:
 
     def _is_large(self, name: str) -> bool:
         p = self.program.places[name]
-        return p.kind == "packed" or p.size * p.dtype.nbytes > self.program.target.l2 / 2
+        return p.kind == "packed" or p.nbytes > self.program.target.l2 / 2
 
     def walk(self, body: Sequence[Op], nest: Nest, share: float) -> None:
         """``share``: in how many threads' time everything is done."""

@@ -13,8 +13,10 @@ from lumc.kernel.access import row_major
 from lumc.kernel.running import running
 from lumc.kernel.target import Target
 from lumc.kernel.term import REDUCTIONS, Kernel, Root, dtype
+from lumc.schedule.levels import levels_of, panel_width
 from lumc.schedule.operands import NARROW, lanes, pairs
 from lumc.schedule.schedule import Stage
+from lumc.schedule.staging import reads_levels
 
 PANELS = ("hoist", "link", "narrow")  # packed outside the loop over tiles
 WRITTEN_OUT = 4  # values of an axis that are written out beside lanes along another one
@@ -123,11 +125,18 @@ def shared_prefix(kernel: Kernel, order: tuple[str, ...]) -> int:
 def grain(kernel: Kernel, stages: tuple[Stage, ...], axis: str, target: Target) -> int:
     """A tile of this axis is a multiple of the panels that are packed outside its loop."""
     each = zip(kernel.stages, stages, strict=False)
-    return lcm(*(unit_of(stage, p, axis, target) for stage, p in each))
+    return lcm(*(unit_of(kernel, stage, p, axis, target) for stage, p in each))
 
 
-def unit_of(stage: Expr, p: Stage, axis: str, target: Target) -> int:
-    """Rows or lanes of the panels of one stage, if they are packed outside the loop."""
+def unit_of(kernel: Kernel, stage: Expr, p: Stage, axis: str, target: Target) -> int:
+    """Rows or lanes of the panels of one stage, if they are packed outside the loop; all of the
+    inner axis of levels."""
+    lane = p.lane_axis or ""
+    if axis != p.rows_axis and reads_levels(kernel, stage, p):
+        levels = levels_of(kernel, stage, lane)
+        if axis == lane:
+            return panel_width(kernel, stage, lane, target)
+        return kernel.extent[axis] if levels and axis == levels.inner else 1
     if p.form == "contract" and axis == p.rows_axis and p.stage_a in PANELS:
         return p.mr
     if p.form == "contract" and axis == p.lane_axis and p.stage_b in PANELS:

@@ -32,6 +32,7 @@ from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, s
 from lumc.schedule.reductions import (
     deals,
     ended,
+    fits,
     forms,
     fragments,
     has_streams,
@@ -221,8 +222,8 @@ CHOICES = (
         *("registers", "reduction", ("mr", "nv"), register_tiles, settled, CPU),
         asked=False,
         words=says_tile,
-        legal=lambda _, __, state, value: state.stage.form != "rows" or value == (1, 1),
-        law="the register tile of a contraction",
+        legal=fits,
+        law="the register tile of a contraction, of levels in whole parts of a panel",
     ),
     Choice(
         *("fragment", "reduction", ("fragment", "grid"), fragments, settled, GPU),

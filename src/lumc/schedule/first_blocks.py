@@ -19,8 +19,9 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 from lumc.schedule.applies import shared_prefix
 from lumc.schedule.fragment import Product, multiplied
-from lumc.schedule.operands import Pair, pairs, staging_modes
+from lumc.schedule.operands import Pair, pairs
 from lumc.schedule.schedule import Schedule, Stage, Threads, power
+from lumc.schedule.staging import staging_modes
 
 
 class Shape(NamedTuple):

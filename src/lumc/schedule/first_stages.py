@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 from lumc.graph.expr import Expr, bound_axes, substitute, subterms
 from lumc.kernel.borders import share_within
 from lumc.kernel.running import Running, running
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
+from lumc.schedule.levels import panel_vectors
 from lumc.schedule.operands import (
     Pair,
     can_dot,
-    can_link,
     lanes,
     least_step,
     operand_of,
     pairs,
-    staging_modes,
 )
 from lumc.schedule.registers import (
     FMAS,
@@ -33,6 +33,7 @@ from lumc.schedule.registers import (
     rows_of,
 )
 from lumc.schedule.schedule import Stage
+from lumc.schedule.staging import can_link, has_levels, staging_modes
 
 STREAMED = 8  # rows of a matrix that are read side by side
 LINE = 64  # bytes
@@ -54,6 +55,9 @@ def default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     found = [p for p in pairs(stage) if kernel.extent[p[1]] >= 4]
     if columns := [p for p in found if _by_columns(kernel, stage, p, target)]:
         return contraction_stage(kernel, stage, columns[0], target)
+    if levels := [p for p in found if has_levels(kernel, stage, Stage("contract", *p), "b")]:
+        most = max(levels, key=lambda p: (rows_of(kernel, p), kernel.extent[p[1]]))
+        return _of_levels(kernel, stage, most, target)
     best = _best(kernel, stage, found, target)
     in_place = [p for p in found if _dots(kernel, stage, p, target)]
     skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
@@ -199,6 +203,31 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
         # where b lies in the second cache, every row panel of a is read once
         panels_first=not (p.stage_b == "hoist" or streams) or nested or weighted,
     )
+
+
+def level_tiles(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> list[tuple[int, int]]:
+    """Register tiles that read levels: the vectors of a panel, or parts of it."""
+    width, rows = lanes(target, dtype(stage)), rows_of(kernel, pair)
+    most = panel_vectors(kernel.extent[pair[1]], width)
+    sizes = [nv for nv in range(1, most + 1) if most % nv == 0]
+    fit = {nv: (target.registers - 2 * nv) // nv for nv in sizes}
+    return sorted({(min(mr, rows), nv) for nv, top in fit.items() for mr in range(1, top + 1)})
+
+
+def _of_levels(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> Stage:
+    """The register tile that multiplies for most of its time, and rows in tiles that are alike."""
+
+    def busy(tile: tuple[int, int]) -> float:
+        (mr, nv) = tile  # levels become floats in two instructions, elements of a are loaded
+        return mr * nv / (mr * nv + 2 * nv + mr)
+
+    most, nv = max(level_tiles(kernel, stage, pair, target), key=busy)
+    rows = rows_of(kernel, pair)
+    mr = ceil(rows / ceil(rows / most))
+    p = Stage("contract", *pair, mr, nv, stage_b="narrow", next_panel=True)
+    p = replace(p, panels_outside=len(stage.free) > 1 + (pair[0] is not None))
+    a = staging_modes(kernel, stage, p, "a")
+    return replace(p, stage_a=next(m for m in ("none", "hoist", "inner") if m in a))
 
 
 def _default_a(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], copied: bool) -> str:

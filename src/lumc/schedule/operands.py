@@ -7,14 +7,13 @@ A sum of products is a contraction along a lane axis that only some of the facto
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache, partial, reduce
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
-from lumc.kernel.access import Access, gathers
+from lumc.kernel.access import Access
 from lumc.kernel.target import Target
-from lumc.kernel.term import REDUCTIONS, Kernel, binary, dtype, factors
+from lumc.kernel.term import Kernel, binary, dtype, factors
 from lumc.schedule.schedule import Stage
 
 Pair = tuple[str | None, str]  # (rows axis, lane axis)
@@ -124,45 +123,6 @@ def readable(load: Access, stage: Expr, p: Stage, side: str) -> bool:
     return side == "a" or load.is_contiguous(p.lane_axis)
 
 
-def in_place(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> bool:
-    """May ``p`` say that this operand is not staged? The threads of a GPU read one by one."""
-    split = split_operands(stage, p)
-    assert split is not None
-    operand = split[side == "b"]
-    if side == "a" and (stage.kind == "wsum" or operand.kind == "red"):
-        return stage.kind == "wsum" or p.form == "contract"  # a wsum lowers to more than a load
-    computes = VECTOR[dtype(stage)]
-    load = loaded(operand, computes)
-    if gpu:
-        return load.kind == "load"
-    if load.kind != "load" or not loads(dtype(load), computes, p, side):
-        return False
-    return readable(kernel.access(load), stage, p, side)
-
-
-def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = False) -> list[str]:
-    """The ways to bring an operand to the register tile that are possible."""
-    operand = operand_of(stage, (p.rows_axis, p.lane_axis or ""), side)
-    bare = replace(p, stage_a="none") if side == "a" and p.stage_a != "none" else p
-    modes = ["none"] if in_place(kernel, stage, bare, side, gpu) else []
-    if stage.kind == "wsum" and side == "a":
-        return modes  # the weights are computed where they are used
-    modes.append("inner")
-    if all(e.free <= set(kernel.axes) for e in subterms(operand) if e.kind in REDUCTIONS):
-        modes.append("hoist")
-    computes = VECTOR[dtype(stage)]
-    load = loaded(operand, computes)
-    if (
-        load.kind == "load"
-        and kernel.buffer(load.attr[0]).constant
-        and not (gpu or gathers(operand))
-    ):
-        modes.append("link")
-        if dtype(load) is not computes and loads(dtype(load), computes, p, side):
-            modes.append("narrow")
-    return modes
-
-
 def operand_of(stage: Expr, pair: Pair, side: str) -> Expr:
     """``a`` or ``b`` of a contraction."""
     split = operands(stage, pair[1])
@@ -175,8 +135,3 @@ def least_step(kernel: Kernel, operand: Expr, axis: str) -> int:
     below = (e for e in subterms(operand) if e.kind == "load")
     strides = (abs(kernel.access(e).stride(axis)) for e in below)
     return min(filter(None, strides), default=0)
-
-
-def can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:
-    """Is b a weight, which may be packed when the program is linked?"""
-    return "link" in staging_modes(kernel, stage, Stage("contract", *pair), "b")

@@ -11,11 +11,13 @@ from lumc.kernel.running import running
 from lumc.kernel.term import dtype
 from lumc.schedule.applies import has_windows, own_axes, unit_of
 from lumc.schedule.case import Blocks, Case, Limits, Units, Values, bits
-from lumc.schedule.first_stages import contraction_stage
+from lumc.schedule.first_stages import contraction_stage, level_tiles
 from lumc.schedule.fragment import Product, multiplied
-from lumc.schedule.operands import can_dot, lanes, operand_of, pairs, staging_modes
+from lumc.schedule.levels import panel_vectors
+from lumc.schedule.operands import can_dot, lanes, operand_of, pairs
 from lumc.schedule.registers import DOT_TILES, REGISTER_TILES
 from lumc.schedule.schedule import Stage
+from lumc.schedule.staging import reads_levels, staging_modes
 
 STREAMS = (1, 2, 4, 8)
 COPIES = 16
@@ -62,11 +64,22 @@ def register_tiles(c: Case, i: int, state: Blocks) -> list[tuple[int, int]]:
     most = -(-extent[pair[1]] // (width if p.form == "contract" else 1))
     known = DOT_TILES if p.form == "dot" else REGISTER_TILES[c.target.registers]
     fit = [t for t in known if t[0] * t[1] + t[1] <= c.target.registers]
+    if reads_levels(c.kernel, stage, p):
+        return level_tiles(c.kernel, stage, pair, c.target)
     out = {(min(mr, rows), min(nv, most)) for mr, nv in fit}
     if p.form == "contract":
         base = contraction_stage(c.kernel, stage, pair, c.target)
         out.add((base.mr, base.nv))
     return sorted({*out, *((q.mr, q.nv) for q in _sound(c, i, p))})
+
+
+def fits(c: Case, i: int, state: Blocks, value: tuple[int, int]) -> bool:
+    """Is it one of a contraction, and do panels of levels hold whole ones?"""
+    p, stage = state.stage, c.kernel.stages[i]
+    if p.form == "rows" or not reads_levels(c.kernel, stage, p):
+        return p.form != "rows" or value == (1, 1)
+    vectors = panel_vectors(c.kernel.extent[p.lane_axis or ""], lanes(c.target, dtype(stage)))
+    return vectors % value[1] == 0
 
 
 def _sound(c: Case, i: int, p: Stage) -> list[Stage]:
@@ -186,7 +199,7 @@ def _obeyed(c: Case, i: int, p: Stage, fragment: str, mr: int, nv: int) -> tuple
     if unit := c.once(_products, i, p.lane_axis or "").get(fragment):
         own = dict.fromkeys(bound_axes(stage)[:1], unit.shape[2])
     p = replace(p, mr=mr, nv=nv)
-    units = tuple(max(own.get(a, 1), unit_of(stage, p, a, c.target)) for a in c.axes)
+    units = tuple(max(own.get(a, 1), unit_of(c.kernel, stage, p, a, c.target)) for a in c.axes)
     copied = [side for side in "ab" if p.staging(side) in COPIED]
     return units, tuple({limit for side in copied for limit in _copied(c, stage, p, side)})
 

@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 
+from msgspec import UNSET
+
+from lumc.graph.derive import bits_of
 from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, extent, largest
 from lumc.graph.expr import (
     Expr,
@@ -86,7 +89,8 @@ def translate(
     stored = state or node
     output = Buffer("out", stored.dtype, stored.sizes)
     buffers = tuple(
-        Buffer(name, s.dtype, s.sizes, s.op == "weight") for s, name in t.sources.items()
+        Buffer(name, s.dtype, s.sizes, s.op == "weight", bits_of(s) or UNSET)
+        for s, name in t.sources.items()
     )
     lengths = Lengths(tuple(node.dims.values()), tuple(t.live.items()))
     lengths = lengths.within(t.extent, (value, *place))

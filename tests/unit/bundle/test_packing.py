@@ -138,3 +138,43 @@ def test_a_scalar_weight() -> None:
     packing = Packing("w", DType.F32, (), (), None)
     packed = pack(np.array(3.5, np.float32), DType.F32, packing)
     assert packed.shape == (1,) and packed[0] == 3.5
+
+
+NIBBLES = Packing("w", DType.I32, (axis("n"), axis("k")), (("k", 16), ("n", 70)), (1, 64), None, 4)
+
+
+@pytest.mark.parametrize("kind", [DType.I8, DType.U8])
+def test_numbers_of_four_bits_are_words(kind: DType) -> None:
+    """Two bytes of low and high nibbles, by hand, and back again."""
+    low = -8 if kind is DType.I8 else 0
+    weight = np.random.default_rng(0).integers(low, low + 16, (70, 16)).astype(kind.numpy)
+    packed = pack(weight, kind, NIBBLES)
+    assert packed.dtype == np.int32 and packed.size == NIBBLES.size == 2 * 2 * 64
+    word = packed.view(np.uint8).reshape(2, 2, 64, 4)  # panel, eight steps, lane, byte
+    for n, k in itertools.product(range(70), range(16)):
+        byte = int(word[n // 64, k // 8, n % 64, k % 4])
+        assert low + (byte >> 4 * (k % 8 // 4) & 15) == weight[n, k]
+    out = np.zeros_like(weight)
+    unpack(packed, NIBBLES, kind, out)
+    assert np.array_equal(out, weight)
+    assert recipe(NIBBLES, (70, 16), kind) is None
+
+
+@pytest.mark.parametrize(("kind", "value"), [(DType.I8, 8), (DType.I8, -9), (DType.U8, 16)])
+def test_numbers_of_more_bits_are_refused(kind: DType, value: int) -> None:
+    weight = np.zeros((70, 16), kind.numpy)
+    weight[69, 15] = value
+    with pytest.raises(ValueError, match="4 bits"):
+        pack(weight, kind, NIBBLES)
+
+
+def test_words_are_whole_and_lie_before_lanes() -> None:
+    index = axis("n"), axis("k")
+    for axes, panel, kind in (
+        ((("k", 12), ("n", 64)), (1, 64), DType.I32),
+        ((("n", 64), ("k", 16)), (0, 64), DType.I32),
+        ((("k", 16), ("n", 64)), None, DType.I32),
+        ((("k", 16), ("n", 64)), (1, 64), DType.U8),
+    ):
+        with pytest.raises(ValueError, match="words"):
+            Packing("w", kind, index, axes, panel, None, 4)

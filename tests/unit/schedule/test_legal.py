@@ -30,8 +30,9 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.term import Kernel
 from lumc.schedule.first import default_schedule
 from lumc.schedule.legal import check_kernel, check_schedule
-from lumc.schedule.operands import lanes, pairs, staging_modes
+from lumc.schedule.operands import lanes, pairs
 from lumc.schedule.schedule import Schedule, Stage
+from lumc.schedule.staging import staging_modes
 
 TARGETS = [resolve_target(f"cpu:{arch}") for arch in CPUS]
 

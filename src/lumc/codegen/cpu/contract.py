@@ -10,6 +10,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from lumc.codegen.cpu.levels import LevelKernel
 from lumc.codegen.cpu.micro import MicroKernel
 from lumc.codegen.text.statements import WIDTH, new
 from lumc.codegen.text.term import STORED
@@ -42,7 +43,8 @@ def print_contract(w: Writer, op: Contract) -> None:
     ahead = _ahead(places[1], prod(calls.values())) if p.next_panel else 0
     kinds = [q.dtype for q in places]
     padded = places[1].kind == "packed" and places[1].panel is not None
-    micro = MicroKernel(op, kinds, width, moves, ahead, w.target.registers, padded)
+    given = op, kinds, width, moves, 0 if op.levels else ahead, w.target.registers, padded
+    micro = LevelKernel(*given).reads(w.places) if op.levels else MicroKernel(*given)
     with ExitStack() as nest:
         for a in order:
             r, c = op.ranges[a], w.names.axis(a)
@@ -142,8 +144,8 @@ def _variants(
     w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], add: bool
 ) -> None:
     origin = {axis(k): op.ranges[k].lo for k in op.red}
-    types = (op.a, micro.stored("a")), (op.b, micro.stored("b")), (op.dst, micro.element)
-    within = any(is_laddered(op.ranges[a], by) for a, by in blocks.items())
+    types = [*((e, kind) for _, e, kind in micro.operands), (op.dst, micro.element)]
+    within = op.levels or any(is_laddered(op.ranges[a], by) for a, by in blocks.items())
     ends = [_pointer(w, substitute(e, origin), t, within) for e, t in types]
     ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["`next`"] * bool(micro.ahead)
     call = ", ".join(ends)
@@ -201,5 +203,5 @@ def _pointer(w: Writer, load: Expr, element: str, within: bool = False) -> str:
         panel = f"({lane}) / {width} * {place.panel_size}L"
         panel += f" + ({lane}) % {width}" * within
         where = f"&{w.names.place(place)}[{panel}{'' if inner == '0' else f' + {inner}'}]"
-    same = element == STORED[place.dtype]
+    same = element == STORED[place.dtype] and place.steps == 1
     return where if same else f"({element} *){where}"

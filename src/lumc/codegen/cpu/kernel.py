@@ -13,7 +13,7 @@ from lumc.codegen.cpu.skew import print_skewed
 from lumc.codegen.text.headers import NAMES
 from lumc.codegen.text.phases import array
 from lumc.codegen.text.statements import Function, Let, bare, lines, live, new
-from lumc.codegen.text.term import STORED
+from lumc.codegen.text.term import STORED, WORDS
 from lumc.codegen.text.writer import Writer, about, title
 from lumc.codegen.tile.memory import PAGE, aligned
 from lumc.codegen.tile.rows import touched
@@ -63,7 +63,8 @@ def _arguments(w: Writer, program: ir.Program) -> None:
         if name in kernel.stored:
             w.line(f"{_pointer(w, place)} = {value};")
         elif name in used:  # and may not be read after all: 0 * x of integers is no load
-            w.line(Let(f"{STORED[place.dtype]} *restrict", w.names.place(place), value))
+            kind = STORED[place.dtype] if place.steps == 1 else WORDS
+            w.line(Let(f"{kind} *restrict", w.names.place(place), value))
     dims = kernel.lengths.dims
     for i, d in enumerate(dims, len(names)):
         w.line(Let("long", w.names.dim(d.name), f"*(const int64_t *)`args`[{i}]"))

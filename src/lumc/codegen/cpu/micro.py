@@ -13,6 +13,7 @@ from lumc.codegen.text.phases import LINE
 from lumc.codegen.text.statements import Function, Let, Scope, Statement, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.tile.program import Contract, Valid
+from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
 from lumc.kernel.access import Access
 
@@ -77,6 +78,11 @@ class MicroKernel:
         self.sizes = {k: op.ranges[k].sizes for k in op.red}
 
     @property
+    def operands(self) -> list[tuple[str, Expr, str]]:
+        """Name, element and C type of what a call is given, but for the result."""
+        return [("A", self.op.a, self.stored("a")), ("B", self.op.b, self.stored("b"))]
+
+    @property
     def varying(self) -> list[str]:
         """Reduced axes whose size is an argument."""
         return [k for k in self.op.red if len(self.sizes[k]) > 1 and k != self.written_out]
@@ -94,8 +100,8 @@ class MicroKernel:
         the edge add something to."""
         self.steps, self.valid = steps, valid
         body = self._dot(m, n, add) if self.op.stage.form == "dot" else self._tile(m, n, add)
-        types = f"const {self.stored('a')}", f"const {self.stored('b')}", self.element
-        given = [f"{t} *restrict `:{name}`" for name, t in zip("ABC", types, strict=True)]
+        given = [f"const {kind} *restrict `:{name}`" for name, _, kind in self.operands]
+        given.append(f"{self.element} *restrict `:C`")
         given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
         given += ["const char *`:N`"] * bool(self.ahead)
         return Function(tuple(given), tuple(body))

@@ -25,6 +25,7 @@ C_TYPES = {
     DType.BOOL: "_Bool",
 }
 # in memory; f16 and bf16 travel as their bits
+WORDS = "uint32_t"  # of several numbers
 STORED = {**C_TYPES, DType.F16: "uint16_t", DType.BF16: "uint16_t", DType.BOOL: "uint8_t"}
 
 

@@ -131,12 +131,13 @@ class Context:
         kind: DType,
         panel: tuple[int, int] | None = None,
         where: str = "scratch",
+        steps: int = 1,
     ) -> Expr:
         """A place for a value over these axes of the scope, and the load that reads it."""
         dims = tuple(ir.Dim(a, scope[a].lo, scope[a].largest) for a in axes)
         name = f"{tag}.{len(self.places)}"
         stored = computed(kind) if where != "packed" and self.execution.computed else kind
-        self.places[name] = ir.Place(name, stored, dims, where, panel)
+        self.places[name] = ir.Place(name, stored, dims, where, panel, steps)
         return ir.reference(self.places[name], [axis(a) for a in axes])
 
 

@@ -11,6 +11,7 @@ from lumc.codegen.tile.staging import Staging
 from lumc.graph.expr import Expr, bound_axes
 from lumc.kernel.borders import Border, borders, edges
 from lumc.kernel.term import dtype
+from lumc.schedule.levels import in_memory
 from lumc.schedule.operands import lanes, split_operands
 from lumc.schedule.schedule import Stage
 
@@ -38,14 +39,19 @@ class Contractions:
         assert split is not None
         a = self.staging.operand(stage, "a", weights or split[0], g.inside, g.body)
         b = self.staging.operand(stage, "b", split[1], g.inside, g.body)
+        levels, scale, shift = self.staging.levels.get(stage), None, None
+        if levels:
+            outer = {*red} - {levels.inner}
+            red = (*in_memory(self.c.kernel, levels.load, outer), levels.inner)
+            scale, shift = (self.staging.laid_out(stage, e) for e in (levels.scale, levels.shift))
         ranges = {x: g.inside[x] for x in (*kept, *red)}
         ranges |= self._whole_vectors(stage, p, dst, ranges)
-        ordered = self.c.execution.in_order
+        ordered = self.c.execution.in_order and not levels
         some = self._within(stage, p) if ordered else ()
         edge = self._edge(stage, p, ranges) if ordered else None
-        g.body.ops.append(
-            ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some, edge=edge)
-        )
+        op = ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some, edge=edge)
+        op = replace(op, levels=levels is not None, scale=scale, shift=shift)
+        g.body.ops.append(op)
 
     def _whole_vectors(self, stage: Expr, p: Stage, dst: Expr, ranges: Scope) -> Scope:
         """The lanes of a live axis rounded up to whole vectors, where they are read from panels and

@@ -14,6 +14,7 @@ from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain
 from lumc.schedule.schedule import Positive
 
+WORD = 32  # bits
 Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
 
 
@@ -21,8 +22,10 @@ Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
 class Packing:
     """How a kernel wants a weight: ``value[axes] = weight[index]`` in ``dtype``, and with ``panel``
     (position of the lane axis, width) laid out as ``[ceil(lane / width)][other axes..][width]``,
-    zero padded. The index mentions only these axes; it sees the weight in ``shape``, of as many
-    elements, where a kernel has dims of it as one. Raises ValueError (a panel along no axis)."""
+    zero padded. Of numbers of few ``bits`` as many as fill it are one word, i32, in the order of
+    ``step_order``, each as what it is above the least one that has so many bits. The index mentions
+    only these axes; it sees the weight in ``shape``, of as many elements, where a kernel has dims
+    of it as one. Raises ValueError (a panel along no axis, no whole words)."""
 
     weight: str
     dtype: DType
@@ -30,10 +33,29 @@ class Packing:
     axes: tuple[tuple[str, Size], ...]  # (name, extent)
     panel: tuple[Size, Positive] | None
     shape: tuple[Size, ...] | None = None  # None: its own
+    bits: Annotated[int, msgspec.Meta(ge=4, le=4)] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # of numbers in words
 
     def __post_init__(self) -> None:
         if self.panel and self.panel[0] >= len(self.axes):
             raise ValueError(f"no axis for the panel {self.panel}")
+        if self.bits and not self._has_words():
+            raise ValueError(f"no whole words of numbers of {self.bits} bits")
+
+    def _has_words(self) -> bool:
+        steps = self.axes[-2][1] if len(self.axes) > 1 else 0
+        panels = self.panel is not None and self.panel[0] == len(self.axes) - 1
+        return (
+            panels
+            and self.dtype is DType.I32
+            and WORD % (self.bits or 1) == 0 == steps % self.steps
+        )
+
+    @property
+    def steps(self) -> int:
+        """How many elements along the last axis but one, before the lanes, an element holds."""
+        return WORD // self.bits if self.bits else 1
 
     @property
     def size(self) -> int:
@@ -42,13 +64,20 @@ class Packing:
         if self.panel:
             lane, width = self.panel
             extents[lane] = -(-extents[lane] // width) * width
-        return prod(extents)
+        return prod(extents) // self.steps
 
     def seen(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that the index sees of a weight of this shape. Raises ValueError."""
         if self.shape is not None and prod(self.shape) != prod(shape):
             raise ValueError(f"'{self.weight}' has another size than its packing")
         return shape if self.shape is None else self.shape
+
+
+def step_order(bits: int) -> tuple[int, ...]:
+    """Which step each number of a word is, lowest bits first: those of four neighbours are in the
+    same bits of its four bytes, as instructions that multiply bytes want them."""
+    each = 8 // bits
+    return tuple(i // each + WORD // 8 * (i % each) for i in range(WORD // bits))
 
 
 def packings_from(rows: Iterable[Mapping[str, Any]]) -> dict[str, Packing]:

@@ -56,13 +56,15 @@ class Place:
     dims: tuple[Dim, ...]
     kind: str = "scratch"  # argument | scratch | packed
     panel: tuple[int, int] | None = None
+    steps: int = 1  # along the dimension before the panel that are one word
 
     @cached_property
     def _layout(self) -> tuple[tuple[int, ...], int, int]:
         stride, n = [0] * len(self.dims), self.panel[1] if self.panel else 1
         for i in reversed(range(len(self.dims))):
             if self.panel is None or i != self.panel[0]:
-                stride[i], n = n, n * self.dims[i].size
+                words = self.steps if i == len(self.dims) - 2 else 1
+                stride[i], n = n, n * self.dims[i].size // words
         if self.panel is None:
             return tuple(stride), n, 0
         at, width = self.panel
@@ -71,13 +73,23 @@ class Place:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Per dimension, in elements; inside one panel for the panel dimension."""
+        """Per dimension, in elements, or words; inside one panel for the panel dimension."""
         return self._layout[0]
 
     @property
     def size(self) -> int:
-        """In elements."""
+        """In elements, or words."""
         return self._layout[1]
+
+    @property
+    def stored(self) -> DType:
+        """That of its elements, or of words."""
+        return self.dtype if self.steps == 1 else DType.I32
+
+    @property
+    def nbytes(self) -> int:
+        """Of all that it holds."""
+        return self.size * self.stored.nbytes
 
     @property
     def panel_size(self) -> int:
@@ -252,7 +264,8 @@ class Edge:
 
 @dataclass(frozen=True)
 class Contract:
-    """``dst (+)= sum over red of a * b``, in the register tiles of ``stage``."""
+    """``dst (+)= sum over red of a * b``, in the register tiles of ``stage``; where b are levels,
+    of a * (scale * b + shift), which are the same along the last reduced axis."""
 
     dst: Expr
     a: Expr
@@ -264,6 +277,14 @@ class Contract:
     overwrite: tuple[str, ...] | None  # in the first tile of these axes; None: never
     within: tuple[Within, ...] = ()
     edge: Edge | None = None
+    levels: bool = False
+    scale: Expr | None = None
+    shift: Expr | None = None
+
+    @property
+    def rest(self) -> tuple[Expr, ...]:
+        """What makes b of levels."""
+        return tuple(e for e in (self.scale, self.shift) if e is not None)
 
     @property
     def means(self) -> dict[str, float]:
@@ -351,7 +372,7 @@ def terms_of(op: Leaf) -> list[Expr]:
         case Map():
             read = [op.term]
         case Contract():
-            read = [op.a, op.b]
+            read = [op.a, op.b, *op.rest]
         case Reduce():
             read = [t for o in op.outputs for t in (o.term, o.init)]
             read += [term for _, term in op.stores]

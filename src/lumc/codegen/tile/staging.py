@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import gcd, prod
 
+from msgspec import UNSET
+
 from lumc.codegen.tile.context import Body, Context, Scope
-from lumc.codegen.tile.packing import Packing
+from lumc.codegen.tile.packing import WORD, Packing
 from lumc.codegen.tile.program import Map, Range, whole
 from lumc.errors import LumcError
 from lumc.graph.expr import (
@@ -29,9 +31,11 @@ from lumc.graph.expr import (
 )
 from lumc.graph.ops import DType
 from lumc.kernel.access import access
+from lumc.kernel.key import rename
 from lumc.kernel.term import REDUCTIONS, dtype
 from lumc.schedule.applies import TURNED
 from lumc.schedule.fragment import as_stored
+from lumc.schedule.levels import Levels, in_memory, levels_of, panel_width, steps_of
 from lumc.schedule.operands import (
     NARROW,
     VECTOR,
@@ -42,6 +46,7 @@ from lumc.schedule.operands import (
     readable,
     split_operands,
 )
+from lumc.schedule.staging import reads_levels
 
 PAIRS = 2  # elements this far apart are taken from two whole vectors by one shuffle
 FILLED = 2  # vectors of a row from which on its end costs little
@@ -54,6 +59,8 @@ class Staging:
         self.c = context
         self.staged: dict[tuple[Expr, str], Expr] = {}
         self.spans: dict[str, Scope] = {}  # of the axes of copies in index space
+        self.levels: dict[Expr, Levels] = {}  # by stage
+        self.packed: dict[tuple[Expr, Expr], Expr] = {}  # by stage and load
 
     def operand(self, stage: Expr, side: str, term: Expr, scope: Scope, body: Body) -> Expr:
         """The load that the register tile reads; copies the operand beside it if it must. Raises
@@ -92,18 +99,59 @@ class Staging:
         done: dict[object, Expr] = {}
         linked = ((mode, *each) for mode in ("link", "narrow") for each in self._to_stage(mode))
         for mode, stage, side, term in linked:
+            if side == "b" and reads_levels(self.c.kernel, stage, self.c.stage[stage]):
+                self._pack_levels(stage, done)
+                continue
             _, axes, panel = self._panel(stage, side, term)
             load = loaded(term, VECTOR[dtype(stage)])
             key = (load, axes, panel, mode)
             if key not in done:
                 kind = dtype(load) if mode == "narrow" else computed(dtype(stage))
-                done[key] = self.c.new("packed", axes, self.c.whole, kind, panel, "packed")
-                q, extents = self.c.places[done[key].attr[0]], self.c.kernel.extent
-                over = tuple((a, extents[a]) for a in axes)
-                w = self.c.kernel.buffer(load.attr[0])
-                packing = Packing(w.name, q.dtype, load.kids, over, panel, w.shape)
-                self.c.packed[q.name] = packing
+                done[key] = self._pack(load, axes, kind, panel)
             self.staged[stage, side] = done[key]
+
+    def _pack(
+        self,
+        load: Expr,
+        axes: tuple[str, ...],
+        kind: DType,
+        panel: tuple[int, int] | None,
+        steps: int = 1,
+    ) -> Expr:
+        """A weight as it lies from link time on; ``steps`` of it are one word."""
+        packed = self.c.new("packed", axes, self.c.whole, kind, panel, "packed", steps)
+        extents, w = self.c.kernel.extent, self.c.kernel.buffer(load.attr[0])
+        names = {a: f"a{i}" for i, a in enumerate(axes)}  # alike in all kernels
+        over = tuple((names[a], extents[a]) for a in axes)
+        index = tuple(rename(i, names) for i in load.kids)
+        bits = WORD // steps if steps > 1 else UNSET
+        stored = self.c.places[packed.attr[0]].stored
+        packing = Packing(w.name, stored, index, over, panel, w.shape, bits)
+        self.c.packed[packed.attr[0]] = packing
+        return packed
+
+    def _pack_levels(self, stage: Expr, done: dict[object, Expr]) -> None:
+        """Lay out the levels of an operand, and each weight that its scale and shift are made
+        of."""
+        kernel, lane = self.c.kernel, self.c.stage[stage].lane_axis or ""
+        found = levels_of(kernel, stage, lane)
+        assert found
+        self.levels[stage] = found
+        width, steps = panel_width(kernel, stage, lane, self.c.target), steps_of(kernel, found)
+        for load in (e for e in subterms(found.load, *found.rest) if e.kind == "load"):
+            over = {*bound_axes(stage)} & load.free
+            batch = in_memory(kernel, load, load.free - {lane, *over})
+            reduced = [*in_memory(kernel, load, over - {found.inner}), *({found.inner} & over)]
+            axes, words = (*batch, *reduced, lane), steps if load == found.load else 1
+            panel, key = (len(axes) - 1, width), (load, axes, width, words)
+            if key not in done:
+                done[key] = self._pack(load, axes, dtype(load), panel, words)
+            self.packed[stage, load] = done[key]
+        self.staged[stage, "b"] = self.packed[stage, found.load]
+
+    def laid_out(self, stage: Expr, term: Expr | None) -> Expr | None:
+        """A scale or a shift of levels, read from where its weights are laid out."""
+        return term and substitute(term, {e: q for (s, e), q in self.packed.items() if s == stage})
 
     def _to_stage(self, mode: str) -> list[tuple[Expr, str, Expr]]:
         """(stage, side, operand) of the operands with this mode that are not staged yet."""

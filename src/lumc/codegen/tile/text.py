@@ -89,7 +89,7 @@ def _reduced(op: ir.Reduce) -> Iterator[str]:
 
 def _contracted(op: ir.Contract) -> str:
     p, sign = op.stage, "=" if op.overwrite == () else "+="
-    out = f"contract {_over(op)}.  {_one(op.dst)} {sign} {_one(op.a)} * {_one(op.b)}"
+    out = f"contract {_over(op)}.  {_one(op.dst)} {sign} {_one(op.a)} * {_of_levels(op)}"
     on_gpu = p.grid != (1, 1) or p.fragment != "simt"
     form, (rows, lanes) = (p.fragment, p.grid) if on_gpu else (p.form, (p.mr, p.nv))
     out += f", {form} {rows} x {lanes}"
@@ -97,6 +97,13 @@ def _contracted(op: ir.Contract) -> str:
     for w in (*op.within, *([op.edge] if op.edge else ())):
         out += f", only {w.border.lo} <= {w.border.index} < {w.border.hi}"
     return out
+
+
+def _of_levels(op: ir.Contract) -> str:
+    """What is multiplied with a."""
+    by, to = ("" if e is None else _one(e) for e in (op.scale, op.shift))
+    out = f"{by} * {_one(op.b)}" if by else _one(op.b)
+    return f"({out} + {to})" if to else f"({out})" if by else out
 
 
 def _how(op: ir.Map) -> str:

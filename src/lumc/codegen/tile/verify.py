@@ -257,6 +257,9 @@ class _Check:
             self.wrong("has its lanes in a, or its rows in b")
         if {*op.kept} - (a | b) or any(x not in a & b for x in op.red[-1:] if p.form == "dot"):
             self.wrong("does not have its axes in its operands")
+        rest = frozenset[str]().union(*(e.free for e in op.rest))
+        if rest & {p.rows_axis, *op.red[-1:]} or (op.rest and not op.levels):
+            self.wrong("has a scale or a shift along its rows or its last reduced axis")
         if not {*op.red} <= a | b or op.a.kind != "load" or op.b.kind != "load":
             self.wrong("adds the same products again")
         if not {*op.means} <= {*op.red}:
@@ -368,10 +371,10 @@ class _Check:
             place = self.program.places[name]
             if at < end or at % ALIGN:
                 yield f"{name} lies at {at}, on another value or on no line"
-            end = at + place.size * place.dtype.nbytes
+            end = at + place.nbytes
         if end > self.program.scratch_bytes and self.program.scratch:
             yield f"{self.program.scratch_bytes} bytes of scratch for {end}"
         for name, packing in self.program.packed.items():
             place = self.program.places[name]
-            if packing.size != place.size or packing.dtype is not place.dtype:
+            if packing.size != place.size or packing.dtype is not place.stored:
                 yield f"{name} is packed in another size or dtype than it is read"
