@@ -7,14 +7,15 @@ same bytes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lumc.artifacts import files
 from lumc.command.plan import ProfileOptions, make_plan, parse_seconds
+from lumc.command.sources import open_model
 from lumc.disk import artifact
 from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from lumc.codegen.tile.passes import Watch
     from lumc.codegen.tile.program import Program
     from lumc.frontend.api.model import Model
+    from lumc.frontend.models.cache import Cache
     from lumc.graph.graph import Graph
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
@@ -53,58 +55,17 @@ def import_model(
     copy_weights: bool,
     wanted: Precision,
     verbose: int,
+    cache: Cache | None = None,
 ) -> None:
     """``lumc import``."""
     log = Log(verbose)
     bound = parse_dims(dims)
     artifact.check_writable(output)
     with log.step("import"):
-        model = open_model(source, bound)
+        model = open_model(source, bound, cache)
         if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
             bound = {}
         model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
-
-
-FOREIGN = {
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.onnx.export"),
-    **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "convert it to ONNX: tf2onnx"),
-    ".safetensors": "name the folder with its config.json",
-    ".py": "name a function of it that returns a Model: script.py:function",
-}
-
-
-def open_model(source: str, dims: Mapping[str, int]) -> Any:
-    """The frontend that reads ``source``, by what it is."""
-    path = Path(source)
-    if (path / "manifest.json").is_file() and not (path / "config.json").is_file():
-        what, fix = f"cannot import {source}: it is a bundle", f"lumc run {source}"
-        raise LumcError("E0502", what, fix=fix, exit=Exit.CORRUPT)
-    if path.is_dir() and (path / "config.json").exists():
-        from lumc.frontend.models.huggingface import import_folder
-
-        return import_folder(path, say=lambda line: Log()(0, f"note: {line}"))
-    if path.suffix == ".onnx":
-        from lumc.frontend.onnx import import_onnx
-
-        return import_onnx(path, dims=dims)
-    if path.suffix == ".gguf":
-        from lumc.frontend.models.gguf import import_gguf
-
-        return import_gguf(path)
-    if ".py:" in source:
-        from lumc.frontend.script import import_script
-
-        return import_script(source)
-    if not path.exists():
-        raise LumcError("E0201", f"cannot read {source}: there is no such file", exit=Exit.USAGE)
-    if path.is_file():
-        with path.open("rb") as f:
-            if kind := artifact.kind_of(f.read(4096).decode(errors="replace")):
-                raise artifact.unexpected("model", kind, source)
-    what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
-    usual = "a folder with config.json, a .gguf or .onnx file, or script.py:function"
-    fix = FOREIGN.get(path.suffix, usual)
-    raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 
 def check_output(output: str) -> None:
