@@ -24,11 +24,13 @@ Array = np.ndarray[Any, Any]
 class Stepping:
     """Both entries of a model on one copy of its states. All memory is NaN where nothing is."""
 
-    def __init__(self, model: Model, folder: Path, parts: int = 2, inside: bool = True) -> None:
-        self.graph, self.parts = model.graph(), parts
-        space = search(self.graph, replace(native(), threads=parts), inside=inside)
+    def __init__(
+        self, model: Model, folder: Path, flags: Sequence[str] = PLAIN, inside: bool = True
+    ) -> None:
+        self.graph, self.parts = model.graph(), 2
+        space = search(self.graph, replace(native(), threads=self.parts), inside=inside)
         self.code = generate(estimate(space))
-        self.lib = ctypes.CDLL(str(launching.library(folder, [self.code], PLAIN)))
+        self.lib = ctypes.CDLL(str(launching.library(folder, [self.code], flags)))
 
         def leaf(n: Node) -> Array:
             if n.op == "weight":
@@ -36,7 +38,7 @@ class Stepping:
             return np.full(n.sizes, -1 if n.op == "input" else np.nan, n.dtype.numpy)
 
         self.memory = {
-            e.name: launching.Memory(self.code, e, leaf, parts) for e in self.code.entries
+            e.name: launching.Memory(self.code, e, leaf, self.parts) for e in self.code.entries
         }
         self.states: dict[str, Array] = {}
         for e in self.code.entries:

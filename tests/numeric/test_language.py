@@ -10,6 +10,7 @@ import pytest
 from lumc.frontend.models.cache import Cache
 from lumc.frontend.models.gguf import import_gguf
 from lumc.frontend.models.huggingface import import_folder
+from lumc.link.toolchain import KERNEL_FLAGS
 from stepping import Stepping
 
 PARTS = ([6, 1, 1, 3, 1, 2], [1, 1, 5, 6, 1])
@@ -48,7 +49,7 @@ def test_smollm2_in_parts(tmp_path: Path) -> None:
         )  # fmt: skip
         want = network(made).logits[0].numpy()
     text = made[0].numpy()
-    code = Stepping(import_gguf(path, Cache(128, 48, every=True)), tmp_path, inside=False)
+    code = Stepping(import_gguf(path, Cache(128, 48, every=True)), tmp_path, KERNEL_FLAGS, False)
     for sizes in ([16, *[1] * 64], [1, 2, 3, 38, 1, 1, 34], [40, 40]):
         code.forget()
         p = 0
