@@ -56,11 +56,11 @@ def import_(
     are referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
     are read.
     """
-    from lumc.command import passes
+    from lumc.command import sources
     from lumc.frontend.precision import Precision
 
     wanted = Precision(dtype, weights)
-    passes.import_model(source, output, dims, copy_weights, wanted, verbose)
+    sources.import_model(source, output, dims, copy_weights, wanted, verbose)
 
 
 @click.command()
