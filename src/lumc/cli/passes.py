@@ -72,7 +72,7 @@ def import_(
     are referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
     are read.
     """
-    from lumc.command import passes
+    from lumc.command import sources
     from lumc.frontend.models.cache import ROWS, Cache
     from lumc.frontend.precision import Precision
 
@@ -80,7 +80,7 @@ def import_(
         raise click.UsageError("--rows and --all-logits are for models with a --context.")
     cache = Cache(context, rows or min(ROWS, context), all_logits) if context else None
     wanted = Precision(dtype, weights)
-    passes.import_model(source, output, dims, copy_weights, wanted, verbose, cache)
+    sources.import_model(source, output, dims, copy_weights, wanted, verbose, cache)
 
 
 @click.command()

@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lumc.artifacts import files
 from lumc.command.plan import ProfileOptions, make_plan, parse_seconds
-from lumc.command.sources import open_model
+from lumc.command.sources import graph_from_anything, parse_dims
 from lumc.disk import artifact
 from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
@@ -27,45 +26,12 @@ if TYPE_CHECKING:
     from lumc.codegen.tile.passes import Watch
     from lumc.codegen.tile.program import Program
     from lumc.frontend.api.model import Model
-    from lumc.frontend.models.cache import Cache
     from lumc.graph.graph import Graph
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
 
 
-def parse_dims(values: tuple[str, ...]) -> dict[str, int]:
-    """``("b=1", "s=128")`` as a dict; E0203 for anything else."""
-    dims = {}
-    for value in values:
-        name, _, number = value.partition("=")
-        if not name or not number.isdecimal():
-            what = f"--dim {value}: expected NAME=NUMBER"
-            raise LumcError("E0203", what, fix="for example --dim s=128", exit=Exit.USAGE)
-        dims[name] = int(number)
-    return dims
-
-
 # ---- the passes
-
-
-def import_model(
-    source: str,
-    output: str,
-    dims: tuple[str, ...],
-    copy_weights: bool,
-    wanted: Precision,
-    verbose: int,
-    cache: Cache | None = None,
-) -> None:
-    """``lumc import``."""
-    log = Log(verbose)
-    bound = parse_dims(dims)
-    artifact.check_writable(output)
-    with log.step("import"):
-        model = open_model(source, bound, cache)
-        if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
-            bound = {}
-        model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
 
 
 def check_output(output: str) -> None:
@@ -97,12 +63,12 @@ def search(
 
 
 def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
-    from lumc.graph.bind import require_static
+    from lumc.graph.bind import require_bounds
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
-    require_static(graph, "search")
+    require_bounds(graph)
     return search(graph, resolve_target(target), Limits(nodes=max_nodes))
 
 
@@ -262,7 +228,7 @@ def compile_model(
         with traced("compile", options.verbose, options.trace) as log:
             with log.step("read"):
                 made = (keep or folder) / f"{stem}.lg"
-                graph = graph_from_anything(source, made, options)
+                graph = graph_from_anything(source, made, options.dims, options.allowed)
                 graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
 
@@ -327,33 +293,6 @@ def _code_for(
     with log.step("codegen"):
         code = generated(plan, log)
     return code, _keep(code, digest, keep, f"{stem}.lk")
-
-
-def graph_from_anything(source: str | Model, made: Path, options: CompileOptions) -> Graph:
-    """A graph file, or whatever ``import`` reads, imported to ``made``; from Python, a model."""
-    dims = parse_dims(options.dims)
-    if not isinstance(source, str):
-        source.save(str(made), dims)
-        return files.read_graph(str(made), {})
-    if is_artifact(source):
-        graph = files.read_graph(source, dims)
-        files.require_near(graph, source, options.allowed)
-        return graph
-    open_model(source, dims).save(made, dims)
-    return files.read_graph(str(made), {})
-
-
-def is_artifact(source: str) -> bool:
-    """Whether it is read as a graph, or refused as another artifact, and not imported: a file that
-    begins so, stdin, a pipe."""
-    path = Path(source)
-    if source == "-" or path.is_fifo():
-        return True
-    if not path.is_file():
-        return False
-    with path.open("rb") as f:
-        known = artifact.kind_of(f.read(4096).decode(errors="replace"))
-    return source.endswith(".lg") or bool(known)
 
 
 def _keep(value: Space | Plan | Code, input: str, folder: Path | None, name: str) -> str:

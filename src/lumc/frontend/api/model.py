@@ -76,7 +76,7 @@ class Model:
     # ---- leaves
 
     def dim(self, name: str, lo: int, hi: int, multiple: int = 1) -> Expr:
-        """A symbolic dim: an integer in lo..hi, bound when the model is compiled."""
+        """A symbolic dim: an integer in lo..hi, of each run or bound when the model is compiled."""
         if name in {a for n in self.builder.nodes for a, _ in n.loops}:
             raise refuse("E0126", f"dim '{name}' is declared after operations used that name",
                          fix="declare dims before the first operation")  # fmt: skip
@@ -389,7 +389,7 @@ class Model:
     def save(
         self,
         path: str | Path,
-        dims: Mapping[str, int] | None = None,
+        dims: Mapping[str, int | Dim] | None = None,
         copy: bool = False,
         change: Callable[[Graph], Graph] = lambda graph: graph,
     ) -> None:
