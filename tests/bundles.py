@@ -15,8 +15,9 @@ from lumc.codegen.tile.packing import Packing
 from lumc.disk.weights import weight_file
 from lumc.graph.builder import Builder
 from lumc.graph.expr import axis
-from lumc.graph.graph import Read
+from lumc.graph.graph import Read, Scalar
 from lumc.graph.ops import DType, Op
+from lumc.graph.text import parse_graph
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.link.link import TargetCode, Tools, link
@@ -157,8 +158,17 @@ def simple(
         b.leaf("state", name, dtype, shape)
     for v in sorted((v for v in values if v.place == "input"), key=lambda v: v.offset):
         b.leaf("input", v.name, v.dtype, v.shape)
-    b.finish()
     outputs = sorted((v for v in values if v.place == "output"), key=lambda v: v.offset)
+    for v in outputs:
+        axes = [(f"i{i}", n) for i, n in enumerate(v.shape)]
+        node = b.node(
+            Op.CONTIGUOUS,
+            [Scalar(v.dtype, v.dtype is not DType.BOOL and v.dtype.number(0))],
+            axes,
+            dtype=v.dtype,
+        )
+        b.outputs.append((v.name, node))
+    b.finish()
     names = tuple(v.name for v in outputs)
     entry = EntryPlan("main", tuple(values), names, tuple(launches), arena, arena)
     return Code(b.graph(), target, "", tuple(kernels), {}, (entry,))
@@ -180,3 +190,37 @@ def every_place() -> Code:
         Launch("k0_all", ("", "", "", "", "t")),
     ]
     return simple([k], values, launches, arena=128, states=[("s", f, (12,))])
+
+
+LENGTHS = """lumc graph 1
+dim p in 0..24
+dim s in 2..16 multiple 2
+dim unused in 1..3
+input x f32[s, 3]
+input z i64[2, p + s]
+input w u8[16 - s // 3, (p + 1) % 5 + 1]
+y f32[i:s, j:3] = add x[i, j], x[i, j]
+n i32[i:3*s + 1] = contiguous i32(i + p)
+output y = y
+output n = n
+"""
+
+
+def with_lengths() -> Code:
+    """A code whose inputs and outputs have extents of dims: y is 2 * x, n counts from p on."""
+    graph = parse_graph(LENGTHS)
+    body = """  const float *x = args[0]; float *y = args[1]; int *n = args[2];
+  const long p = *(const long *)args[3], s = *(const long *)args[4];
+  (void)lo; (void)hi;
+  for (long i = 0; i < 3 * s; ++i) y[i] = 2 * x[i];
+  for (long i = 0; i <= 3 * s; ++i) n[i] = i + p;"""
+    k = kernel("k0_lengths", 1, body, ("b0", "o0", "o1", "p", "s"), parallel=False)
+    (entry,) = graph.entries
+    values = [Value(n.name, n.dtype, n.sizes, "input", i) for i, n in enumerate(entry.inputs)]
+    values += [
+        Value(name, n.dtype, n.sizes, "output", i) for i, (name, n) in enumerate(entry.outputs)
+    ]
+    values += [Value(d, DType.I64, (), "dim", i) for i, d in enumerate(graph.dims)]
+    launches = (Launch("k0_lengths", ("x", "y", "n", "p", "s")),)
+    plan = EntryPlan("main", tuple(values), ("y", "n"), launches, 0, 0)
+    return Code(graph, GENERIC, "", (k,), {}, (plan,))

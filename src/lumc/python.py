@@ -21,6 +21,7 @@ from lumc.environment import objects_folder, told
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.precision import Precision
+from lumc.graph.dim import Dim
 from lumc.graph.tensor import Tensor
 from lumc.kernel.machines import resolve_target
 from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
@@ -41,7 +42,8 @@ class Bundle:
 
     Use it in a `with` block, or close it. Arrays that fit are converted, with a warning; what
     would lose something is refused (E0610). Lists of numbers take the dtype of the input. bf16
-    travels as its bits in uint16.
+    travels as its bits in uint16. Dims that are known at run time only are as the shapes of the
+    arrays say; one that none tells is given by its name: `bundle(x, p=17)`.
     """
 
     def __init__(self, opened: Opened, threads: int = 1) -> None:
@@ -49,23 +51,27 @@ class Bundle:
         self.threads = threads  # of every run
 
     def __call__(self, /, *arrays: Any, **named: Any) -> Any:
-        """Run the first entry. Raises E0610 for arrays that do not fit."""
+        """Run the first entry. Raises E0610 for arrays or dims that do not fit."""
         names = [t.name for t in self.inputs]
+        dims = {name: named.pop(name) for name in self.dims if name in named and name not in names}
         given = dict(zip(names, arrays, strict=False))
         if len(arrays) > len(names):
             what = f"{len(arrays)} arrays for {len(names)} inputs: {', '.join(names) or 'none'}"
             raise usage(what)
         if twice := sorted(given.keys() & named.keys()):
             raise usage(f"input '{twice[0]}' is given twice", "by name, or by place")
-        results = self.run(given | named)
+        results = self.run(given | named, dims=dims)
         return next(iter(results.values())) if len(results) == 1 else results
 
-    def run(self, inputs: Mapping[str, Any], entry: str = "") -> dict[str, Array]:
-        """Run an entry, by default the first, on arrays by name: its outputs by name.
+    def run(
+        self, inputs: Mapping[str, Any], entry: str = "", dims: Mapping[str, int] | None = None
+    ) -> dict[str, Array]:
+        """Run an entry, by default the first, on arrays by name: its outputs by name. `dims` are
+        those that the shapes of the arrays do not tell.
 
-        Raises E0610 for arrays that do not fit, E0110 for an entry that is not there.
+        Raises E0610 for arrays or dims that do not fit, E0110 for an entry that is not there.
         """
-        return self._open.run(inputs, entry, self.threads, warn)
+        return self._open.run(inputs, entry, self.threads, warn, dims or {})
 
     @property
     def device(self) -> str:
@@ -90,6 +96,11 @@ class Bundle:
     def outputs(self) -> tuple[Tensor, ...]:
         """The outputs of the first entry."""
         return self._open.outputs
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dims that every run chooses: `lo`, `hi`, `multiple` of each, by name."""
+        return self._open.dims
 
     @property
     def states(self) -> tuple[Tensor, ...]:
@@ -160,7 +171,7 @@ class Options(TypedDict, total=False):
     """The options of ``compile``, for its overloads; their defaults stand at ``compile`` itself."""
 
     target: str
-    dims: Mapping[str, int] | None
+    dims: Mapping[str, int | tuple[int, int]] | None
     dtype: Literal["bf16", "f16"] | None
     weights: Literal["q8"] | None
     estimate: bool
@@ -183,7 +194,7 @@ def compile(
     output: str | PathLike[str] | None = None,
     *,
     target: str = "cpu:native",
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
     dtype: Literal["bf16", "f16"] | None = None,
     weights: Literal["q8"] | None = None,
     estimate: bool = False,
@@ -203,7 +214,8 @@ def compile(
       `"file.py:function"`, which returns a `Model`.
     - `target`: what `lumc targets` lists, several with commas between. A bundle for another machine
       needs an `output`.
-    - `dims`: numbers for symbolic dims.
+    - `dims`: numbers for symbolic dims, or pairs of the least and the greatest. The others are as
+      each run has them.
     - `dtype`, `weights`: store in 16 bits, contracted weights in 8.
     - `estimate`: choose kernels by estimate, which takes seconds. Otherwise they are measured for
       `budget`: seconds, or a text such as `"5m"`. Times are kept in `cache`, from where the next
@@ -259,7 +271,7 @@ def measuring(
 def every_pass(
     asked: ProfileOptions,
     target: str,
-    dims: Mapping[str, int],
+    dims: Mapping[str, int | tuple[int, int]],
     allow_path: Iterable[str | PathLike[str]],
 ) -> CompileOptions:
     """What the passes of ``compile`` are told. Raises E0203."""
@@ -270,7 +282,7 @@ def every_pass(
     return CompileOptions(
         profile=asked,
         target=target,
-        dims=tuple(f"{name}={n}" for name, n in dims.items()),
+        dims=tuple(f"{name}={bound(n)}" for name, n in dims.items()),
         max_nodes=MOST_NODES,
         emit="bundle",
         save_temps=None,
@@ -278,6 +290,11 @@ def every_pass(
         allowed=tuple(fspath(path) for path in folders),
         verbose=2 if LOGGER.isEnabledFor(logging.DEBUG) else 0,
     )
+
+
+def bound(value: int | tuple[int, int]) -> str:
+    """A number, or bounds, as ``--dim`` has them."""
+    return "..".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def compiled(

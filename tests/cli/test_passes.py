@@ -141,16 +141,32 @@ def test_show_prints_and_draws_every_artifact(matmul: Lumc, kind: str) -> None:
     assert Path("m.svg").read_text().startswith("<svg")
 
 
-def test_symbolic_dims_are_bound_or_refused(lumc: Lumc) -> None:
+def test_symbolic_dims_are_bound_or_those_of_each_run(lumc: Lumc) -> None:
     text = MATMUL.replace("lumc graph 1", "lumc graph 1\ndim b in 1..64").replace("16", "b")
     Path("m.lg").write_text(text.replace("m:b", "m:b"))
-    assert "--dim b=" in lumc.fails(4, "search", "m.lg", "-o", "m.ls")
-    assert not Path("m.ls").exists()
     lumc("compile", "--estimate", "m.lg", "--dim", "b=3", "-o", "m.lb")
-    assert json.loads(lumc("verify", "m.lb", "--json"))[0]["ok"]
+    (row,) = json.loads(lumc("verify", "m.lb", "--json"))
+    assert row["ok"] and "dims" not in row
     lumc.fails(2, "compile", "m.lg", "--dim", "b", "-o", "n.lb")
     assert "65" in lumc.fails(2, "compile", "m.lg", "--dim", "b=65", "-o", "n.lb")
+    assert "1..65" in lumc.fails(2, "compile", "m.lg", "--dim", "b=1..65", "-o", "n.lb")
     assert not Path("n.lb").exists()
+    lumc("compile", "--estimate", "m.lg", "--dim", "b=4..48:4", "-o", "n.lb", "--save-temps", "t")
+    rows = json.loads(lumc("verify", "n.lb", "--json"))
+    assert all(r["ok"] for r in rows)
+    assert [r["dims"] for r in rows] == ["b=4", "b=20", "b=36", "b=48"]
+    said = json.loads(lumc("bench", "n.lb", "--dim", "b=8", "--seconds", "0.01", "--json"))
+    assert said["dims"] == "b=8"
+    np.save("x.npy", np.ones((12, 48), "f4"))
+    np.save("w.npy", np.ones((48, 32), "f4"))
+    given = ("--input", "x=x.npy", "--input", "w=w.npy")
+    lumc("run", "n.lb", *given, "-o", "y.npy")
+    assert np.load("y.npy").shape == (12, 32)
+    assert "12 in the shape" in lumc.fails(2, "run", "n.lb", *given, "--dim", "b=8")
+    np.save("x.npy", np.ones((13, 48), "f4"))
+    assert "multiple 4" in lumc.fails(2, "run", "n.lb", *given)
+    assert "dim b in 4..48 multiple 4" in Path("n.lb/graph.lg").read_text()
+    lumc.fails(4, "link", "t/n.lk", "--emit", "c", "-o", "c")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, square: Path) -> Path:
         (folder / "bad" / f"changed{name[1:]}").write_text(text.replace("x", "z", 1))
         (folder / "bad" / f"new{name[1:]}").write_text(text.replace('"schema":1', '"schema":99'))
     (folder / "cut.lg").write_text(SQUARE[: len(SQUARE) // 2])
+    large = SQUARE.replace("16", "n").replace("1\n", "1\ndim n in 1..9999999999\n")
+    (folder / "large.lg").write_text(large)
     (folder / "dim.lg").write_text(SQUARE.replace("16", "n").replace("1\n", "1\ndim n in 1..64\n"))
     for name, what in (("code.lb", "kernels/cpu-native/kernels.so"), ("none.lb", "manifest.json")):
         shutil.copytree(folder / "m.lb", folder / name)
@@ -107,7 +109,7 @@ WRONG = """
 5 E0502 search m.ls
 2 E0401 search m.lg --target cpu:z80
 2 E0401 search m.lg --target nosuch
-4 E0112 search dim.lg
+4 E0112 search large.lg
 2 E0111 search dim.lg --dim k=4
 2 E0111 search dim.lg --dim n=65
 2 E0203 search dim.lg --dim n=x

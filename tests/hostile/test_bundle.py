@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundles import build, compiler, every_place, mlp
-from lumc.bundle import manifest
+from bundles import build, compiler, every_place, mlp, with_lengths
+from lumc.bundle import manifest, planfile
 from lumc.bundle.restore import weight_reader
 from lumc.bundle.unpack import unpack
+from lumc.bundle.weights import Layout
 from lumc.errors import Exit, LumcError
 from lumc.link import runners
 from lumc.runtime.cpu import Bundle
@@ -274,21 +275,54 @@ static uint64_t walk(const struct plan *p) {
   for (size_t i = 0; i < p->n_entries; ++i) {
     const struct entry *e = &p->entries[i];
     sum += strlen(e->name) + touch(e->inputs, e->n_inputs) + touch(e->outputs, e->n_outputs);
-    for (size_t k = 0; k < e->n_launches; ++k) {
-      sum += strlen(p->kernels[e->launches[k].kernel].symbol);
-      for (size_t a = 0; a < e->launches[k].n_args; ++a) {
-        const struct arg *arg = &e->launches[k].args[a];
+    for (size_t k = 0; k < p->n_dims; ++k) {
+      const struct told *t = &e->told[k];
+      if (t->how == LUMC_BY_SHAPE) sum += (uint64_t)e->inputs[t->input].shape[t->axis];
+    }
+  }
+  for (size_t i = 0; i < p->n_lists; ++i) {
+    const struct list *l = &p->lists[i];
+    const struct entry *e = l->entry;
+    for (size_t k = 0; k < p->n_dims; ++k) sum += strlen(p->dims[k].name) + l->bounds[k];
+    for (size_t k = 0; k < l->n_launches; ++k) {
+      sum += strlen(p->kernels[l->launches[k].kernel].symbol);
+      for (size_t a = 0; a < l->launches[k].n_args; ++a) {
+        const struct arg *arg = &l->launches[k].args[a];
         uint64_t size = arg->place == ARENA ? e->arena : p->weights_bytes;
         if (arg->place == ARENA || arg->place == WEIGHT)
           if (arg->offset % 64 || arg->offset > size || arg->bytes > size - arg->offset) abort();
         if (arg->place == INPUT && arg->bytes > e->inputs[arg->index].bytes) abort();
         if (arg->place == OUTPUT && arg->bytes > e->outputs[arg->index].bytes) abort();
         if (arg->place == STATE && arg->bytes > p->states[arg->index].bytes) abort();
+        if (arg->place == DIM && arg->index >= p->n_dims) abort();
         if (arg->place >= PLACES) abort();
       }
     }
   }
   return sum;
+}
+static uint64_t ends(struct plan *p) { /* every dim at its ends and between: nothing overflows */
+  struct live v = {0};
+  uint64_t sum = 0;
+  if (live_open(&v, p)) return live_close(&v), 1;
+  for (size_t d = 0; d < p->n_dims; ++d)
+    for (int i = 0; i < 3; ++i) {
+      const lumc_dim *dim = &p->dims[d];
+      int64_t middle = dim->lo + (dim->hi - dim->lo) / 2;
+      live_set(&v, d, i == 0 ? dim->lo : i == 1 ? middle - middle % dim->multiple : dim->value);
+      for (size_t e = 0; e < p->n_entries; ++e) {
+        const struct entry *entry = &p->entries[e];
+        const lumc_tensor *t = v.tensors[e];
+        for (size_t k = 0; k < entry->n_inputs; ++k, ++t)
+          if (t->bytes > entry->inputs[k].bytes) abort();
+        for (size_t k = 0; k < entry->n_outputs; ++k, ++t)
+          if (t->bytes > entry->outputs[k].bytes) abort();
+        if (live_list(&v, entry) >= entry->first_list + entry->n_lists) abort();
+      }
+      sum += 1;
+    }
+  live_close(&v);
+  return sum + 1;
 }
 int main(int argc, char **argv) {
   static uint8_t file[1 << 16];
@@ -308,7 +342,7 @@ int main(int argc, char **argv) {
     }
     struct plan p;
     int code = plan_read(&p, data, length);
-    if (code ? code != LUMC_CORRUPT || !*lumc_error() : walk(&p) == 0) return 2;
+    if (code ? code != LUMC_CORRUPT || !*lumc_error() : walk(&p) == 0 || !ends(&p)) return 2;
     if (i == 0 && code) return 3;
     good += !code;
     plan_free(&p);
@@ -327,10 +361,16 @@ def states_bundle(folder: Path) -> Path:
 def test_ten_thousand_mutated_plans(good: Path, tmp_path: Path) -> None:
     (tmp_path / "fuzz.c").write_text(FUZZ)
     out = tmp_path / "fuzz"
-    sources = ["fuzz.c", str(RUNNER / "plan.c"), f"-I{RUNNER}"]
-    command = [*compiler().command, *ASAN, "-Wall", "-Wextra", "-Werror", *sources]
+    parts = [str(RUNNER / f"{n}.c") for n in ("plan", "live", "memory", "files", "sha256")]
+    command = [*compiler().command, *ASAN, "-Wall", "-Wextra", "-Werror", "fuzz.c", *parts]
+    command.append(f"-I{RUNNER}")
     subprocess.run([*command, "-o", str(out)], check=True, cwd=tmp_path)
-    plans = [good / "plan" / "cpu-native.bin", states_bundle(tmp_path) / "plan" / "cpu-generic.bin"]
+    dims = tmp_path / "dims.bin"
+    layout = Layout({}, 8, 64)
+    place = planfile.loading(with_lengths(), layout, {})
+    dims.write_bytes(planfile.encode(with_lengths(), "cpu-generic", "generic", (), place))
+    states = states_bundle(tmp_path) / "plan" / "cpu-generic.bin"
+    plans = [good / "plan" / "cpu-native.bin", states, dims]
     for plan in plans:
         done = subprocess.run([out, plan, "10000"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

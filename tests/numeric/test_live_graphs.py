@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import launching
 from kernels import PLAIN, native
@@ -16,7 +15,6 @@ from lumc.artifacts.bodies import code_from_json, code_to_json
 from lumc.codegen.code import Code
 from lumc.codegen.generate import generate
 from lumc.codegen.tile.verify import verify
-from lumc.errors import LumcError
 from lumc.graph.text import parse_graph
 from lumc.profile.choose import estimate
 from lumc.search import search
@@ -65,10 +63,3 @@ def test_one_compile_serves_all_lengths(tmp_path: Path) -> None:
         assert code_from_json(code_to_json(code), code.graph) == code
         for dims in points:
             call(lib, f"g{i}_", code, dims)
-
-
-def test_outputs_that_are_copies_need_a_shape() -> None:
-    text = "lumc graph 1\ndim s in 1..4\ninput x f32[s]\noutput y = x\n"
-    with pytest.raises(LumcError, match="needs the shape of output 'y'") as e:
-        compiled(text)
-    assert e.value.code == "E0112"

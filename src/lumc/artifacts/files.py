@@ -17,18 +17,19 @@ from lumc.errors import Exit, LumcError
 
 if TYPE_CHECKING:
     from lumc.codegen.code import Code
+    from lumc.graph.dim import Dim
     from lumc.graph.graph import Graph, WeightFile
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
 
 
-def read_graph(path: str, dims: Mapping[str, int]) -> Graph:
+def read_graph(path: str, dims: Mapping[str, int | Dim]) -> Graph:
     """A ``.lg`` file, verified, with some dims bound."""
     text, base = artifact.read_text(path)
     return graph_from_text(text, base, path, dims)
 
 
-def graph_from_text(text: str, base: Path, path: str, dims: Mapping[str, int]) -> Graph:
+def graph_from_text(text: str, base: Path, path: str, dims: Mapping[str, int | Dim]) -> Graph:
     from lumc.graph.bind import bind_dims
     from lumc.graph.text import parse_graph
     from lumc.graph.verify import verify_graph
@@ -79,14 +80,11 @@ def relative(file: WeightFile, base: Path) -> str:
 
 
 def _graph_of(read: artifact.Artifact, where: str) -> Graph:
-    from lumc.graph.bind import require_static
     from lumc.graph.text import parse_graph
 
     with artifact.fields(read.kind, where):
         paths = {f"f{i}": str(read.base / str(f["path"])) for i, f in enumerate(read.body["files"])}
-        graph = parse_graph(str(read.body["graph"]), where, lambda p: paths[p])
-    require_static(graph, read.kind)
-    return graph
+        return parse_graph(str(read.body["graph"]), where, lambda p: paths[p])
 
 
 def space_from_text(text: str, base: Path, path: str) -> tuple[Space, str]:

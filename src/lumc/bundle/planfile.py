@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import prod
 
+from lumc.bundle.extents import BY_NAME, BY_SHAPE, MAX_LENGTHS, UNUSED, Lengths, Source
 from lumc.bundle.packing import Recipe
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
 from lumc.codegen.tile.memory import aligned
 from lumc.errors import Exit, LumcError
+from lumc.graph.bind import dims_in, told_by
+from lumc.graph.dim import Extent
+from lumc.graph.graph import Entry, Graph
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
-VERSION = 2
+VERSION = 3
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
-NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED = range(8)
+NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
-PLACES = {"input": INPUT, "output": OUTPUT, "arena": ARENA, "state": STATE}
+PLACES = {"input": INPUT, "output": OUTPUT, "arena": ARENA, "state": STATE, "dim": DIM}
 
 
 @dataclass(frozen=True)
@@ -66,18 +70,29 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     symbols = {k.symbol: i for i, k in enumerate(code.kernels)}
     parts = [MAGIC, _words(VERSION), _string(target), _string(arch), _words(len(features))]
     parts += [_string(f) for f in features]
+    lengths, ends = Lengths(code.graph.dims), list[bytes]()
+    for entry in code.entries:
+        ends += _entry(code.graph, entry, lengths, symbols, place)
+    if len(lengths.rows) > MAX_LENGTHS:
+        raise ValueError(f"its tensors have more than {MAX_LENGTHS} extents of dims")
+    parts += _dims(code.graph, lengths)
     parts.append(_words(weights.start, weights.nbytes, place.nbytes, len(place.offsets)))
     parts += [_packing(code, name, place) for name in place.offsets]
     parts.append(_words(len(code.graph.states)))
-    parts += [_tensor(s.name, s.dtype, s.shape) for s in code.graph.states]
+    parts += [_tensor(s.name, s.dtype, s.sizes, s.shape, lengths) for s in code.graph.states]
     parts.append(_words(len(code.kernels)))
     for k in code.kernels:
         grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)
         parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes, *grid)]
     parts.append(_words(len(code.entries)))
-    for entry in code.entries:
-        parts += _entry(entry, symbols, place)
-    return b"".join(parts)
+    return b"".join([*parts, *ends])
+
+
+def _dims(graph: Graph, lengths: Lengths) -> Iterable[bytes]:
+    yield _words(len(graph.dims))
+    for d in graph.dims.values():
+        yield _string(d.name) + _words(d.lo, d.hi, d.multiple)
+    yield _words(len(lengths.rows), *(word for row in lengths.rows for word in row))
 
 
 def _packing(code: Code, name: str, place: Loading) -> bytes:
@@ -92,19 +107,32 @@ def _packing(code: Code, name: str, place: Loading) -> bytes:
     )
 
 
-def _entry(entry: EntryPlan, symbols: Mapping[str, int], place: Loading) -> Iterable[bytes]:
+def _entry(
+    graph: Graph, entry: EntryPlan, lengths: Lengths, symbols: Mapping[str, int], place: Loading
+) -> Iterable[bytes]:
     values = {v.name: v for v in entry.values}
-    inputs, outputs = entry.place("input"), entry.place("output")
+    inputs, outputs, known = entry.place("input"), entry.place("output"), graph.entry(entry.name)
     yield _string(entry.name) + _words(entry.arena_bytes, len(inputs))
-    yield from (_tensor(v.name, v.dtype, v.shape) for v in inputs)
+    for v, n in zip(inputs, known.inputs, strict=True):
+        yield _tensor(v.name, v.dtype, v.shape, n.shape, lengths)
     yield _words(len(outputs))
-    yield from (_tensor(n, v.dtype, v.shape) for n, v in zip(entry.outputs, outputs, strict=True))
-    yield _words(len(entry.launches))
+    for name, v, (_, n) in zip(entry.outputs, outputs, known.outputs, strict=True):
+        yield _tensor(name, v.dtype, v.shape, n.shape, lengths)
+    for source in sources(graph, known):
+        yield _words(*astuple(source))
+    yield _words(1, *(d.values[-1] for d in graph.dims.values()), len(entry.launches))
     for launch in entry.launches:
         yield _words(symbols[launch.kernel], len(launch.args) + 1)
         for name in launch.args:
             yield _argument(values[name], place) if name else _words(NOWHERE, 0, 0, 0)
         yield _words(SCRATCH, 0, 0, 0)
+
+
+def sources(graph: Graph, entry: Entry) -> list[Source]:
+    """How the entry comes to every dim of the graph."""
+    told, used = told_by(n.shape for n in entry.inputs), dims_in(entry)
+    by_shape = {name: Source(BY_SHAPE, *where) for name, where in told.items()}
+    return [by_shape.get(d, Source(BY_NAME if d in used else UNUSED)) for d in graph.dims]
 
 
 def _argument(value: Value, place: Loading) -> bytes:
@@ -117,9 +145,12 @@ def _argument(value: Value, place: Loading) -> bytes:
     return _words(PLACES[value.place], index, offset, value.nbytes)
 
 
-def _tensor(name: str, dtype: DType, shape: Sequence[object]) -> bytes:
-    assert all(isinstance(n, int) for n in shape), name
-    return _string(name) + _words(DTYPES.index(dtype), len(shape), *shape)
+def _tensor(
+    name: str, dtype: DType, shape: Sequence[int], extents: Sequence[Extent], lengths: Lengths
+) -> bytes:
+    """The greatest extents, then what these are."""
+    words = [lengths.word(e) for e in extents]
+    return _string(name) + _words(DTYPES.index(dtype), len(shape), *shape, *words)
 
 
 def _string(text: str) -> bytes:
@@ -127,5 +158,6 @@ def _string(text: str) -> bytes:
     return _words(len(data)) + data.ljust((len(data) + 8) // 8 * 8, b"\0")
 
 
-def _words(*values: object) -> bytes:
-    return struct.pack(f"<{len(values)}Q", *values)
+def _words(*values: int) -> bytes:
+    """Negative numbers in two's complement."""
+    return b"".join(struct.pack("<q" if v < 0 else "<Q", v) for v in values)

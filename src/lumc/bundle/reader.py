@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
+from lumc.bundle.extents import (
+    BY_SHAPE,
+    KINDS,
+    MAX_DIMS,
+    MAX_LENGTHS,
+    SOURCES,
+    Length,
+    Source,
+    Spans,
+)
 from lumc.bundle.planfile import (
     ARENA,
+    DIM,
     DTYPES,
     INPUT,
     MAGIC,
@@ -24,10 +35,13 @@ from lumc.bundle.planfile import (
 )
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
-from lumc.graph.tensor import Tensor
+from lumc.graph.dim import MOST, Dim, Extent
+from lumc.graph.ops import DType
+from lumc.graph.tensor import LiveTensor, Tensor
 
 T = TypeVar("T")
 MAX_RANK, MAX_NAME = 16, 1024  # as in runner/plan.c
+FIXED = 2  # the version of files without dims, which only their own runner reads besides this
 
 
 @dataclass(frozen=True)
@@ -55,12 +69,26 @@ class PlanLaunch:
 
 
 @dataclass(frozen=True)
+class PlanList:
+    """Launches, for dims that are not above their bounds."""
+
+    bounds: tuple[int, ...]
+    launches: tuple[PlanLaunch, ...]
+
+
+@dataclass(frozen=True)
 class PlanEntry:
     name: str
     arena_bytes: int
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    launches: tuple[PlanLaunch, ...]
+    sources: tuple[Source, ...]  # of each dim
+    lists: tuple[PlanList, ...]  # the first that holds is run; the last one holds always
+
+    @property
+    def launches(self) -> tuple[PlanLaunch, ...]:
+        """Those for all values of dims."""
+        return self.lists[-1].launches
 
 
 @dataclass(frozen=True)
@@ -70,6 +98,7 @@ class Plan:
     target: str
     arch: str
     features: tuple[str, ...]
+    dims: Mapping[str, Dim]
     weights_start: int
     weights_bytes: int
     packed_bytes: int
@@ -91,20 +120,25 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
+        self.version, self.spans = VERSION, Spans()
 
     def plan(self) -> Plan:
         if len(self.data) < 16 or self.data[:8] != MAGIC:
             raise ValueError("it is not a plan")
         self.at = 8
-        if self.word() != VERSION:
+        self.version = self.word()
+        if self.version not in (FIXED, VERSION):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
+        if self.version != FIXED:
+            self.dims()
         start = self.below(MAX_BYTES, "the weights are too large")
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
         self.list(lambda: self.packing(weights, packed), 8)
-        states, kernels = self.tensors(), self.list(self.kernel, 7)
-        head = Plan(target, arch, features, start, weights, packed, states, kernels, ())
+        states, kernels = self.tensors(0), self.list(self.kernel, 7)
+        known = target, arch, features, self.spans.dims
+        head = Plan(*known, start, weights, packed, states, kernels, ())
         entries = self.list(lambda: self.entry(head), 6)
         if self.at != len(self.data):
             raise ValueError("bytes follow its end")
@@ -121,11 +155,22 @@ class _Reader:
             raise ValueError(what)
         return value
 
-    def list(self, read: Callable[[], T], words: int) -> tuple[T, ...]:
-        """A count, and that many records of at least so many words each."""
+    def number(self) -> int:
+        value = self.word()
+        value -= (value >> 63) << 64
+        if abs(value) > MOST:
+            raise ValueError("a number is too large")
+        return value
+
+    def count(self, words: int) -> int:
+        """The number of records that follow, of at least so many words each."""
         if (n := self.word()) > (len(self.data) - self.at) // 8 // words:
             raise ValueError("a count exceeds the file")
-        return tuple(read() for _ in range(n))
+        return n
+
+    def list(self, read: Callable[[], T], words: int) -> tuple[T, ...]:
+        """A count, and that many records."""
+        return tuple(read() for _ in range(self.count(words)))
 
     def string(self) -> str:
         n = self.below(MAX_NAME, "a name is too long")
@@ -138,12 +183,27 @@ class _Reader:
         self.at += room
         return text.decode()
 
-    def tensors(self) -> tuple[Tensor, ...]:
+    def dims(self) -> None:
+        """Symbolic dims, and lengths that are made of them."""
+        n = self.count(5)
+        if n > MAX_DIMS:
+            raise ValueError("there are too many dims")
+        for _ in range(n):
+            self.spans.dim(self.string(), self.number(), self.number(), self.number())
+        n = self.count(4)
+        if n > MAX_LENGTHS:
+            raise ValueError("there are too many lengths")
+        for _ in range(n):
+            kind = self.below(len(KINDS), "an unknown kind of length")
+            self.spans.length(Length(kind, self.word(), self.word(), self.number()))
+
+    def tensors(self, lengths: int) -> tuple[Tensor, ...]:
+        """With extents of so many lengths."""
         total = 0
 
         def one() -> Tensor:
             nonlocal total
-            t = self.tensor()
+            t = self.tensor(lengths)
             total += t.nbytes + PAGE  # each may start at one
             if total > MAX_BYTES:
                 raise ValueError("the tensors are too large together")
@@ -151,14 +211,30 @@ class _Reader:
 
         return self.list(one, 4)
 
-    def tensor(self) -> Tensor:
+    def tensor(self, lengths: int) -> Tensor:
         name = self.string()
         dtype = DTYPES[self.below(len(DTYPES), "an unknown dtype")]
         rank = self.below(MAX_RANK + 1, "a rank is too large")
         shape = tuple(self.below(MAX_BYTES, "an extent is too large") for _ in range(rank))
         if dtype.nbytes * prod(n for n in shape if n) > MAX_BYTES:
             raise ValueError("a tensor is too large")
-        return Tensor(name, dtype, shape)
+        if self.version == FIXED:
+            return Tensor(name, dtype, shape)
+        extents = tuple(self.extent(most, lengths) for most in shape)
+        return (
+            LiveTensor(name, dtype, shape, extents)
+            if extents != shape
+            else Tensor(name, dtype, shape)
+        )
+
+    def extent(self, most: int, lengths: int) -> Extent:
+        which = self.below(lengths + 1, "an extent has no such length")
+        if not which:
+            return most
+        lo, hi = self.spans.bounds[which - 1]
+        if lo < 0 or hi > most:
+            raise ValueError("a length exceeds its extent")
+        return self.spans.terms[which - 1]
 
     def packing(self, weights: int, packed: int) -> None:
         """Only the runner on a CPU packs weights."""
@@ -201,10 +277,29 @@ class _Reader:
 
     def entry(self, plan: Plan) -> PlanEntry:
         name, arena = self.string(), self.below(MAX_BYTES, "an arena is too large")
-        inputs, outputs = self.tensors(), self.tensors()
-        entry = PlanEntry(name, arena, inputs, outputs, ())
-        launches = self.list(lambda: self.launch(plan, entry), 2)
-        return PlanEntry(name, arena, inputs, outputs, launches)
+        every = len(self.spans.terms)
+        inputs, outputs = self.tensors(every), self.tensors(every)
+        told = tuple(self.source(inputs) for _ in plan.dims)
+        entry = PlanEntry(name, arena, inputs, outputs, told, ())
+        n = 1 if self.version == FIXED else self.count(1)
+        if not n:
+            raise ValueError("no launches for all dims")
+        lists = tuple(self.launches(plan, entry, i == n - 1) for i in range(n))
+        return replace(entry, lists=lists)
+
+    def source(self, inputs: Sequence[Tensor]) -> Source:
+        how = self.below(len(SOURCES), "a dim is told in no way")
+        s = Source(how, self.word(), self.word(), self.number(), self.number())
+        known = s.input < len(inputs) and s.axis < len(inputs[s.input].shape) and s.coefficient
+        if how == BY_SHAPE and not known:
+            raise ValueError("a dim is told by no extent")
+        return s
+
+    def launches(self, plan: Plan, entry: PlanEntry, last: bool) -> PlanList:
+        bounds = tuple(self.word() for _ in plan.dims)
+        if last and any(b < d.values[-1] for b, d in zip(bounds, plan.dims.values(), strict=True)):
+            raise ValueError("no launches for all dims")
+        return PlanList(bounds, self.list(lambda: self.launch(plan, entry), 2))
 
     def launch(self, plan: Plan, entry: PlanEntry) -> PlanLaunch:
         kernel = self.below(len(plan.kernels), "a launch names no kernel")
@@ -222,6 +317,8 @@ def _other(dims: list[tuple[int, int]], lanes: int) -> bool:
 def _fits(a: Argument, plan: Plan, entry: PlanEntry) -> bool:
     tensors = {INPUT: entry.inputs, OUTPUT: entry.outputs, STATE: plan.states}
     sizes = {ARENA: entry.arena_bytes, WEIGHT: plan.weights_bytes, PACKED: plan.packed_bytes}
+    if a.place == DIM:
+        return a.index < len(plan.dims) and a.nbytes <= DType.I64.nbytes
     if a.place in tensors:
         known = tensors[a.place]
         return a.index < len(known) and a.nbytes <= known[a.index].nbytes

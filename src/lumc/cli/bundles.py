@@ -18,13 +18,14 @@ from lumc.cli.options import Number, arrays_file, options, thread_counts
     help=".npz, or .npy for a single output; - writes the .npy to stdout.",
 )
 @click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
-@options("entry", "device", "threads", "trace", "json")
+@options("entry", "run-dim", "device", "threads", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
     output: str | None,
     state: str | None,
     entry: str,
+    dims: tuple[str, ...],
     device: str | None,
     threads: int,
     trace: str | None,
@@ -36,7 +37,8 @@ def run(
     """
     from lumc.command import bundles
 
-    bundles.run(bundle, inputs, output, state, entry, threads, as_json, trace, device or "")
+    how = entry, threads, as_json, trace, device or "", dims
+    bundles.run(bundle, inputs, output, state, *how)
 
 
 @click.command()
@@ -55,7 +57,7 @@ def run(
 @click.option(
     "--bisect", is_flag=True, help="Name the first kernel that differs; needs the .lp beside it."
 )
-@options("entry", "device", "threads", "seed", "allow", "json")
+@options("entry", "run-dim", "device", "threads", "seed", "allow", "json")
 def verify(
     bundle: str,
     inputs: tuple[str, ...],
@@ -64,6 +66,7 @@ def verify(
     rtol: float | None,
     atol: float | None,
     entry: str,
+    dims: tuple[str, ...],
     device: str | None,
     threads: int,
     seed: int,
@@ -74,8 +77,10 @@ def verify(
     """Compare a bundle with float64 arithmetic.
 
     The reference is the graph in the bundle, computed by numpy. Exit code 3 on a difference. Inputs
-    that are not given are drawn at random. With --source, the original model is also run by
-    onnxruntime (ONNX) or by torch and transformers (Hugging Face), when they are installed. A .lg
+    that are not given are drawn at random. Of dims that neither these nor --dim tell, several
+    values are tried: the least, some between, the greatest that does not take long. With --source,
+    the original model is also run by onnxruntime (ONNX) or by torch and transformers (Hugging
+    Face), when they are installed. A .lg
     is computed in float64, which shows what reduced precision costs.
 
     --bisect runs the kernels one by one, on a CPU, and names the first that is wrong: its code does
@@ -86,7 +91,7 @@ def verify(
 
     source = bundles.Source(model, allowed) if model else None
     each = None if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
-    how = entry, threads, seed, as_json, device or "", bisect, each
+    how = entry, threads, seed, as_json, device or "", bisect, each, dims
     bundles.verify(bundle, inputs, source, tolerance, *how)
 
 
@@ -124,7 +129,7 @@ def verify(
     type=click.Choice(["csv", "md"]),
     help="Print the figures as a table; times in us.",
 )
-@options("entry", "device", "seed", "json")
+@options("entry", "run-dim", "device", "seed", "json")
 def bench(
     bundle: str,
     inputs: tuple[str, ...],
@@ -134,11 +139,14 @@ def bench(
     form: str | None,
     threads: tuple[int, ...],
     entry: str,
+    dims: tuple[str, ...],
     device: str | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Time a bundle.
+
+    Dims that neither inputs nor --dim tell have their greatest value.
 
     Compare minima: they depend least on what else runs. The times in parentheses are the 95 %
     confidence interval of the median.
@@ -147,5 +155,5 @@ def bench(
 
     if as_json and form:
         raise click.UsageError(f"--json and --table {form} are two forms: choose one.")
-    how = entry, threads, seed, as_json, device or "", old or "", fail_above, form
+    how = entry, threads, seed, as_json, device or "", old or "", fail_above, form, dims
     bench.bench(bundle, inputs, seconds, *how)

@@ -98,7 +98,16 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         help="The bundle, model.lb.",
     ),
     "dim": click.option(
-        "--dim", "dims", metavar="NAME=N", multiple=True, help="Bind a symbolic dim; repeatable."
+        *("--dim", "dims"),
+        metavar="NAME=N",
+        multiple=True,
+        help="Bind a symbolic dim, or bound it: NAME=LEAST..MOST[:MULTIPLE]; repeatable.",
+    ),
+    "run-dim": click.option(
+        *("--dim", "dims"),
+        metavar="NAME=N",
+        multiple=True,
+        help="A dim of this run, if the shapes of the inputs do not tell it; repeatable.",
     ),
     "dtype": click.option(
         "--dtype",

@@ -39,12 +39,28 @@ def form(emit: str, as_zip: bool) -> str:
 @click.argument("source", metavar="FOLDER|MODEL.onnx|SCRIPT.py:FUNCTION")
 @options("out", "dim")
 @click.option("--copy-weights", is_flag=True, help="Copy the weights beside the graph.")
+@click.option(
+    "--context",
+    type=click.IntRange(1),
+    metavar="ROWS",
+    help="Import a language model that keeps what it has seen of a text, so many tokens.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    metavar="N",
+    help="New tokens that a run may have, with --context.  [default: 256]",
+)
+@click.option("--all-logits", is_flag=True, help="Logits of every new token, with --context.")
 @options("dtype", "weights", "verbose")
 def import_(
     source: str,
     output: str,
     dims: tuple[str, ...],
     copy_weights: bool,
+    context: int | None,
+    rows: int | None,
+    all_logits: bool,
     dtype: str | None,
     weights: str | None,
     verbose: int,
@@ -56,11 +72,15 @@ def import_(
     are referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
     are read.
     """
-    from lumc.command import passes
+    from lumc.command import sources
+    from lumc.frontend.models.cache import ROWS, Cache
     from lumc.frontend.precision import Precision
 
+    if context is None and (rows or all_logits):
+        raise click.UsageError("--rows and --all-logits are for models with a --context.")
+    cache = Cache(context, rows or min(ROWS, context), all_logits) if context else None
     wanted = Precision(dtype, weights)
-    passes.import_model(source, output, dims, copy_weights, wanted, verbose)
+    sources.import_model(source, output, dims, copy_weights, wanted, verbose, cache)
 
 
 @click.command()

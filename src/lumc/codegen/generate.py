@@ -23,10 +23,9 @@ from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
-from lumc.errors import Exit, LumcError
-from lumc.graph.bind import require_lengths
+from lumc.graph.bind import require_lengths, require_room
 from lumc.graph.expr import axis
-from lumc.graph.graph import Entry, Node
+from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 from lumc.kernel.inside import require_inside
@@ -195,9 +194,8 @@ def place_values(
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}
     before, after = list[Launch](), list[Launch]()
     outputs = plan.outputs[entry.name]
-    for i, (title, name) in enumerate(outputs):
+    for i, (_, name) in enumerate(outputs):
         if name in fixed or name in values:  # it has a place already
-            _require_known(title, dict(entry.outputs)[title])
             value = _placed(replace(tensors[name], name=f"output {i}"), "output", i)
             copy = Launch(f"copy_{value.nbytes}", (name, value.name))
             (before if name in fixed else after).append(copy)
@@ -210,6 +208,7 @@ def place_values(
             values.setdefault(name, _placed(tensors[name], *fixed[name]))
     intervals = lifetimes(launches, {n: t for n, t in tensors.items() if n not in values})
     arena = allocate(intervals)
+    require_room(plan.graph, entry.name, arena.nbytes)
     for name, offset in arena.offsets.items():
         values[name] = _placed(tensors[name], "arena", offset)
     return EntryPlan(
@@ -220,13 +219,6 @@ def place_values(
         arena.nbytes,
         arena.nbytes_without_reuse,
     )
-
-
-def _require_known(output: str, node: Node) -> None:
-    """Raises E0112: all bytes of a value are copied, of a symbolic shape there are fewer."""
-    if any(not isinstance(n, int) for n in node.shape):
-        what = f"codegen needs the shape of output '{output}', which is a leaf or another output"
-        raise LumcError("E0112", what, fix="bind its dims: --dim NAME=N", exit=Exit.UNSUPPORTED)
 
 
 def _placed(t: Tensor, place: str, offset: int) -> Value:

@@ -10,8 +10,12 @@ from typing import Any
 from lumc.bundle.restore import graph_of
 from lumc.command.arrays import read_arrays
 from lumc.command.bundles import complete, note
+from lumc.command.lengths import greatest, parse_values
+from lumc.command.lengths import known as known_dims
+from lumc.command.lengths import said as said_dims
 from lumc.disk.artifact import read_text
 from lumc.errors import Exit, LumcError
+from lumc.graph.bind import bind_dims
 from lumc.report.words import us
 
 Figures = dict[str, Any]
@@ -31,6 +35,7 @@ def bench(
     old: str = "",
     fail_above: float | None = None,
     form: str | None = None,
+    dims: Sequence[str] = (),
 ) -> None:
     """``lumc bench``, once for each number of threads. Raises E0614 where it is slower than the
     figures in ``old``, times ``fail_above``."""
@@ -44,11 +49,14 @@ def bench(
     with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        arrays = complete(graph_of(folder), entry, given, seed)
-        rows = list[Figures]()
+        graph = graph_of(folder)
+        values = greatest(graph, known_dims(graph, entry, given, parse_values(dims)))
+        arrays = complete(bind_dims(graph, values), entry, given, seed)
+        rows, setting = list[Figures](), {"dims": said_dims(values)} if values else {}
         for n in threads:
-            times = bundle.bench(arrays, entry=entry, threads=n, seconds=seconds)
-            rows.append({"entry": entry, "device": bundle.device, "threads": n} | figures(times))
+            times = bundle.bench(arrays, entry=entry, threads=n, seconds=seconds, dims=values)
+            where = {"entry": entry, "device": bundle.device, "threads": n, **setting}
+            rows.append(where | figures(times))
     for row in rows if old else ():
         row["ratio"] = row["min_us"] / same(before, row, old)["min_us"]
     if as_json:
@@ -84,6 +92,7 @@ def said(row: Figures) -> str:
     """Figures in a line."""
     least, most = us(row["median_low_us"]), us(row["median_high_us"])
     parts = [f"{name} {row[name]}" for name in SETTING]
+    parts += [row["dims"]] if "dims" in row else []
     parts += [f"min {us(row['min_us'])}"]
     parts += [f"median {us(row['median_us'])} ({least} to {most})"]
     parts += [f"{name} {us(row[f'{name}_us'])}" for name in ("p90", "p99")]
@@ -118,9 +127,13 @@ def known(path: str) -> list[Figures]:
 def same(rows: Sequence[Figures], wanted: Figures, path: str) -> Figures:
     """The figures of the same setting. Raises E0203 where there are none."""
     for row in rows:
-        if all(row[name] == wanted[name] for name in SETTING):
+        if all(row.get(name) == wanted.get(name) for name in (*SETTING, "dims")):
             return row
-    setting = ", ".join(f"{name} {wanted[name]}" for name in SETTING)
-    there = "; ".join(", ".join(f"{name} {row[name]}" for name in SETTING) for row in rows)
+    setting = _setting(wanted)
+    there = "; ".join(map(_setting, rows))
     what = f"--compare {path} has no figures of {setting}"
     raise LumcError("E0203", what, fix=f"it has: {there}", exit=Exit.USAGE)
+
+
+def _setting(row: Figures) -> str:
+    return ", ".join(f"{name} {row[name]}" for name in (*SETTING, "dims") if name in row)

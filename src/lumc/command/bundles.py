@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lumc.bundle.restore import graph_of
+from lumc.command import lengths
 from lumc.command.arrays import Arrays, read_arrays, write_arrays
 from lumc.command.judge import (
     Comparison,
@@ -24,13 +25,17 @@ from lumc.command.judge import (
     said,
     stored,
 )
+from lumc.command.lengths import greatest, known, parse_values, points
 from lumc.errors import Exit, LumcError
+from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType, to_bf16
+from lumc.oracle.kernel import TF32
 from lumc.voice import VOICE
 
 if TYPE_CHECKING:
     from lumc.command.bisect import Difference
     from lumc.graph.graph import Graph, Node
+    from lumc.runtime.opened import Opened
 
 
 class Source(NamedTuple):
@@ -81,6 +86,7 @@ def run(
     as_json: bool,
     trace: str | None = None,
     device: str = "",
+    dims: Sequence[str] = (),
 ) -> None:
     """``lumc run``: outputs to a file, or a summary of each on stdout."""
     if (output == "-" and (as_json or not sys.stdout or sys.stdout.isatty())) or state == "-":
@@ -89,6 +95,7 @@ def run(
         raise LumcError("E0203", what, fix="name a file", exit=Exit.USAGE)
     from lumc.runtime.choose import open_bundle
 
+    named = parse_values(dims)
     with open_bundle(path, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
@@ -100,10 +107,10 @@ def run(
         if trace:
             from lumc.report.trace import of_run
 
-            results, parts = bundle.trace(arrays, entry=entry, threads=threads)
+            results, parts = bundle.trace(arrays, entry=entry, threads=threads, dims=named)
             of_run(f"lumc run, entry {entry}", parts, threads).write(trace)
         else:
-            results = bundle.run(arrays, entry=entry, threads=threads)
+            results = bundle.run(arrays, entry=entry, threads=threads, dims=named)
         if state:
             write_arrays(state, bundle.state())
     if output:
@@ -122,6 +129,17 @@ def _summary(value: np.ndarray) -> dict[str, Any]:
     return {"dtype": str(value.dtype), "shape": list(value.shape), "min": least, "max": most}
 
 
+class Judging(NamedTuple):
+    """How ``verify`` runs a bundle, and what it allows."""
+
+    entry: str
+    threads: int
+    seed: int
+    tolerance: float | None
+    each: tuple[float, float] | None
+    source: Source | None
+
+
 def verify(
     path: str,
     inputs: tuple[str, ...],
@@ -134,50 +152,83 @@ def verify(
     device: str = "",
     bisect: bool = False,
     each: tuple[float, float] | None = None,
+    dims: Sequence[str] = (),
 ) -> None:
-    """``lumc verify``: every output against every reference, or the first kernel that differs."""
-    from lumc.bundle.restore import weight_reader
+    """``lumc verify``: every output against every reference, or the first kernel that differs. Of
+    dims that are not given, some values are tried."""
     from lumc.bundle.unpack import opened
-    from lumc.oracle.graph import evaluate
-    from lumc.oracle.kernel import TF32
-    from lumc.oracle.touched import touched
     from lumc.runtime.choose import open_bundle
 
+    rows, first = list[Comparison](), None
     with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
+        how = Judging(entry, threads, seed, tolerance, each, source)
         graph = graph_of(folder)
         given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        arrays = complete(graph, entry, given, seed)
-        tf32 = TF32 if "tf32" in bundle.features else 0.0
-        cut = cut_off(graph, entry) if bundle.device != "cpu" else 0.0
-        got = bundle.run(arrays, entry=entry, threads=threads)
-        weights = weight_reader(folder)
-        want, _ = evaluate(graph, entry, arrays, weights)
-        unsure = cache(lambda: touched(graph, entry, arrays, weights))
-        references: dict[str, Mapping[str, np.ndarray]] = {"oracle": want}
-        if source:
-            from lumc.report.reference import run_original
-
-            found = run_original(source.model, arrays, entry, source.allowed)
-            references |= common_outputs(found, list(got), source.model)
-        rows = judged(graph, entry, got, references, tolerance, max(tf32, cut), unsure, each)
-        first = bisected(folder, path, entry, arrays, threads, tolerance) if bisect else None
-    if tf32 and tolerance is None:
-        note(f"verify: operands of products have 11 bits (tf32): up to {tf32:.1e} is allowed")
+        fixed, start = known(graph, entry, given, parse_values(dims)), bundle.state()
+        tried = list(points(graph, entry, fixed)) if graph.dims else [{}]
+        for values in tried:
+            bundle.set_state(start)
+            one = bind_dims(graph, values) if values else graph
+            arrays = complete(one, entry, given, seed)
+            rows += compared(bundle, folder, one, arrays, values, how)
+            if bisect and not first:
+                first = bisected(folder, path, entry, arrays, threads, tolerance, values)
+        if graph.dims and tried[-1] != greatest(graph, fixed):
+            note(f"verify: greater dims than {lengths.said(tried[-1])} take long: --dim names them")
+        if "tf32" in bundle.features and tolerance is None:
+            note(f"verify: operands of products have 11 bits (tf32): up to {TF32:.1e} is allowed")
     tell(rows, first, bisect, as_json)
     if first or not all(r.ok for r in rows):
         sys.exit(int(Exit.MISMATCH))
 
 
+def compared(
+    bundle: Opened, folder: Path, graph: Graph, arrays: Arrays, dims: lengths.Dims, how: Judging
+) -> list[Comparison]:
+    """The outputs of one run, of a graph of fixed shapes, against all references."""
+    from lumc.bundle.restore import weight_reader
+    from lumc.oracle.graph import evaluate
+    from lumc.oracle.touched import touched
+
+    entry, source = how.entry, how.source
+    tf32 = TF32 if "tf32" in bundle.features else 0.0
+    cut = cut_off(graph, entry) if bundle.device != "cpu" else 0.0
+    got = bundle.run(arrays, entry=entry, threads=how.threads, dims=dims)
+    weights = weight_reader(folder)
+    want, _ = evaluate(graph, entry, arrays, weights)
+    unsure = cache(lambda: touched(graph, entry, arrays, weights))
+    references: dict[str, Mapping[str, np.ndarray]] = {"oracle": want}
+    if source:
+        from lumc.report.reference import run_original
+
+        found = run_original(source.model, arrays, entry, source.allowed, dims)
+        references |= common_outputs(found, list(got), source.model)
+    limits = how.tolerance, max(tf32, cut), unsure, how.each
+    rows = judged(graph, entry, got, references, *limits)
+    return [replace(r, dims=lengths.said(dims)) for r in rows]
+
+
 def bisected(
-    folder: Path, path: str, entry: str, arrays: Arrays, threads: int, tolerance: float | None
+    folder: Path,
+    path: str,
+    entry: str,
+    arrays: Arrays,
+    threads: int,
+    tolerance: float | None,
+    dims: lengths.Dims,
 ) -> Difference | None:
-    """The first kernel that differs, as far as values of its dtype may be off."""
+    """The first kernel that differs, as far as values of its dtype may be off. Raises E0613."""
     from lumc.bundle.restore import weight_reader
     from lumc.command.bisect import first_difference, with_every_value
     from lumc.oracle.touched import touched
 
     graph = graph_of(folder)
+    if dims:
+        what = (
+            f"{path} has dims known at run time ({', '.join(dims)}): its kernels are not bisected"
+        )
+        raise LumcError("E0613", what, fix="compile it with --dim NAME=N", exit=Exit.UNSUPPORTED)
     dtypes = {n.name: n.dtype for n in graph.entry(entry).nodes}
     rounded, every = stored(graph, entry, of_source=False), with_every_value(graph, entry)
     unsure = cache(lambda: touched(every, entry, arrays, weight_reader(folder)))
@@ -191,7 +242,7 @@ def bisected(
 
 def tell(rows: Sequence[Comparison], first: Difference | None, bisect: bool, as_json: bool) -> None:
     """Print what was compared, and what the bisection found."""
-    found: Any = [asdict(r) for r in rows]
+    found: Any = [{k: v for k, v in asdict(r).items() if k != "dims" or v} for r in rows]
     if bisect and as_json:
         found = {"outputs": found, "first": asdict(first) if first else None}
     print(json.dumps(numbers(found)) if as_json else "\n".join(map(said, rows)))

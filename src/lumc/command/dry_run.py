@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from lumc.command.passes import (
     CompileOptions,
     checked,
-    graph_from_anything,
     make_space,
     parse_targets,
 )
 from lumc.command.plan import ProfileOptions, opened_ledger, unmeasured
+from lumc.command.sources import graph_from_anything
 from lumc.disk.scratch import scratch
 from lumc.frontend.precision import Precision, reduce_precision
 from lumc.report.log import Log
@@ -31,7 +31,7 @@ def tell(source: str, output: str, how: CompileOptions, wanted: Precision, as_js
     log, rows = Log(how.verbose), list[Body]()
     with scratch() as folder:
         with log.step("read"):
-            graph = graph_from_anything(source, folder / "model.lg", how)
+            graph = graph_from_anything(source, folder / "model.lg", how.dims, how.allowed)
             graph = reduce_precision(graph, wanted)
         for name in parse_targets(how.target):
             with log.step("search"):
@@ -55,7 +55,7 @@ def row(space: Space, options: ProfileOptions) -> Body:
         "regions": len(space.instances),
         "unique": len(space.regions),
     }
-    why = "--estimate" if options.estimate else unmeasured(space.target, options)
+    why = "--estimate" if options.estimate else unmeasured(space, options)
     if why:
         space = replace(space, target=replace(space.target, threads=options.threads))
         return body | {"kernels": len(estimate(space).kernels), "estimated": why}

@@ -38,6 +38,7 @@ class Comparison:
     ok: bool
     unjudged: int = 0  # elements that are infinite or NaN, as what they are made from is
     beyond: int = 0  # elements that are farther off than each may be
+    dims: str = ""  # of the run, where a bundle has any: "s=17, p=3"
 
 
 def judged(
@@ -170,6 +171,7 @@ def said(r: Comparison) -> str:
     skipped = f", {r.unjudged} unjudged (infinite or NaN on the way)" if r.unjudged else ""
     skipped += f", {r.beyond} beyond --rtol and --atol" if r.beyond else ""
     return (
-        f"{'ok  ' if r.ok else 'FAIL'} {r.output} against {r.against}: relative L2 "
+        f"{'ok  ' if r.ok else 'FAIL'} {r.output}{f' at {r.dims}' if r.dims else ''} against "
+        f"{r.against}: relative L2 "
         f"{r.relative_l2:.2e}, worst [{where}] got {r.got:.9g} want {r.want:.9g}{skipped}"
     )

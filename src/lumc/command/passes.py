@@ -7,14 +7,14 @@ same bytes.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lumc.artifacts import files
 from lumc.command.plan import ProfileOptions, make_plan, parse_seconds
+from lumc.command.sources import graph_from_anything, parse_dims
 from lumc.disk import artifact
 from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
@@ -31,80 +31,7 @@ if TYPE_CHECKING:
     from lumc.search.space import Space
 
 
-def parse_dims(values: tuple[str, ...]) -> dict[str, int]:
-    """``("b=1", "s=128")`` as a dict; E0203 for anything else."""
-    dims = {}
-    for value in values:
-        name, _, number = value.partition("=")
-        if not name or not number.isdecimal():
-            what = f"--dim {value}: expected NAME=NUMBER"
-            raise LumcError("E0203", what, fix="for example --dim s=128", exit=Exit.USAGE)
-        dims[name] = int(number)
-    return dims
-
-
 # ---- the passes
-
-
-def import_model(
-    source: str,
-    output: str,
-    dims: tuple[str, ...],
-    copy_weights: bool,
-    wanted: Precision,
-    verbose: int,
-) -> None:
-    """``lumc import``."""
-    log = Log(verbose)
-    bound = parse_dims(dims)
-    artifact.check_writable(output)
-    with log.step("import"):
-        model = open_model(source, bound)
-        if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
-            bound = {}
-        model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
-
-
-FOREIGN = {
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.onnx.export"),
-    **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "convert it to ONNX: tf2onnx"),
-    ".safetensors": "name the folder with its config.json",
-    ".py": "name a function of it that returns a Model: script.py:function",
-}
-
-
-def open_model(source: str, dims: Mapping[str, int]) -> Any:
-    """The frontend that reads ``source``, by what it is."""
-    path = Path(source)
-    if (path / "manifest.json").is_file() and not (path / "config.json").is_file():
-        what, fix = f"cannot import {source}: it is a bundle", f"lumc run {source}"
-        raise LumcError("E0502", what, fix=fix, exit=Exit.CORRUPT)
-    if path.is_dir() and (path / "config.json").exists():
-        from lumc.frontend.models.huggingface import import_folder
-
-        return import_folder(path, say=lambda line: Log()(0, f"note: {line}"))
-    if path.suffix == ".onnx":
-        from lumc.frontend.onnx import import_onnx
-
-        return import_onnx(path, dims=dims)
-    if path.suffix == ".gguf":
-        from lumc.frontend.models.gguf import import_gguf
-
-        return import_gguf(path)
-    if ".py:" in source:
-        from lumc.frontend.script import import_script
-
-        return import_script(source)
-    if not path.exists():
-        raise LumcError("E0201", f"cannot read {source}: there is no such file", exit=Exit.USAGE)
-    if path.is_file():
-        with path.open("rb") as f:
-            if kind := artifact.kind_of(f.read(4096).decode(errors="replace")):
-                raise artifact.unexpected("model", kind, source)
-    what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
-    usual = "a folder with config.json, a .gguf or .onnx file, or script.py:function"
-    fix = FOREIGN.get(path.suffix, usual)
-    raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
 
 def check_output(output: str) -> None:
@@ -136,12 +63,12 @@ def search(
 
 
 def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
-    from lumc.graph.bind import require_static
+    from lumc.graph.bind import require_bounds
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
-    require_static(graph, "search")
+    require_bounds(graph)
     return search(graph, resolve_target(target), Limits(nodes=max_nodes))
 
 
@@ -301,7 +228,7 @@ def compile_model(
         with traced("compile", options.verbose, options.trace) as log:
             with log.step("read"):
                 made = (keep or folder) / f"{stem}.lg"
-                graph = graph_from_anything(source, made, options)
+                graph = graph_from_anything(source, made, options.dims, options.allowed)
                 graph = reduce_precision(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
 
@@ -366,33 +293,6 @@ def _code_for(
     with log.step("codegen"):
         code = generated(plan, log)
     return code, _keep(code, digest, keep, f"{stem}.lk")
-
-
-def graph_from_anything(source: str | Model, made: Path, options: CompileOptions) -> Graph:
-    """A graph file, or whatever ``import`` reads, imported to ``made``; from Python, a model."""
-    dims = parse_dims(options.dims)
-    if not isinstance(source, str):
-        source.save(str(made), dims)
-        return files.read_graph(str(made), {})
-    if is_artifact(source):
-        graph = files.read_graph(source, dims)
-        files.require_near(graph, source, options.allowed)
-        return graph
-    open_model(source, dims).save(made, dims)
-    return files.read_graph(str(made), {})
-
-
-def is_artifact(source: str) -> bool:
-    """Whether it is read as a graph, or refused as another artifact, and not imported: a file that
-    begins so, stdin, a pipe."""
-    path = Path(source)
-    if source == "-" or path.is_fifo():
-        return True
-    if not path.is_file():
-        return False
-    with path.open("rb") as f:
-        known = artifact.kind_of(f.read(4096).decode(errors="replace"))
-    return source.endswith(".lg") or bool(known)
 
 
 def _keep(value: Space | Plan | Code, input: str, folder: Path | None, name: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.builder import Builder
-from lumc.graph.dim import bind, dim_ranges
+from lumc.graph.dim import Dim, Extent, bind, dim_ranges
 from lumc.graph.expr import Expr, bounds, dim, linear, num, substitute, subterms
-from lumc.graph.graph import Graph, Node, Update, map_indices
+from lumc.graph.graph import Entry, Graph, Iota, Node, Read, Update, map_indices
 from lumc.graph.ops import Op
+
+ROOM = 1 << 34  # bytes of an entry's values; a bundle of fixed shapes may have more
 
 
 def require_static(graph: Graph, pass_name: str) -> None:
@@ -33,28 +36,84 @@ def require_lengths(graph: Graph, pass_name: str) -> None:
                 raise LumcError("E0112", what, fix=fix, exit=Exit.UNSUPPORTED)
 
 
-def dims_of(inputs: Sequence[Node], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The dims that shapes of inputs, by name, tell: those of an extent ``c * dim + n``. The first
-    extent that names a dim decides; whether the others fit shows when these are bound."""
-    out = dict[str, int]()
-    for node in inputs:
-        for e, size in zip(node.shape, shapes.get(node.name, ()), strict=False):
+def require_bounds(graph: Graph) -> None:
+    """Raises E0112 where memory for the greatest dims is more than anybody asked for: bounds that
+    importers take from a model are those of what it can do."""
+    for e in graph.entries if graph.dims else ():
+        ends = (*e.inputs, *(n for _, n in e.outputs))
+        require_room(graph, e.name, sum(n.size * n.dtype.nbytes for n in ends))
+
+
+def require_room(graph: Graph, entry: str, nbytes: int) -> None:
+    """Raises E0112 where an entry with dims needs so many bytes for their greatest values."""
+    if graph.dims and nbytes > ROOM:
+        most = ", ".join(f"{d.name}={d.values[-1]}" for d in graph.dims.values())
+        what = f"values of entry '{entry}' need {nbytes / 1e9:.0f} GB for {most}"
+        fix = " ".join(f"--dim {d.name}={d.lo}..N" for d in graph.dims.values())
+        fix = f"give dims a number, or smaller bounds: {fix}"
+        raise LumcError("E0112", what, fix=fix, exit=Exit.UNSUPPORTED)
+
+
+class Told(NamedTuple):
+    """Where the value of a dim is seen: the extent of an axis of an input is
+    ``coefficient * dim + constant``."""
+
+    input: int
+    axis: int
+    coefficient: int
+    constant: int
+
+
+def told_by(shapes: Iterable[Sequence[Extent]]) -> dict[str, Told]:
+    """The dims that shapes of inputs tell. The first extent that has one dim, and no other, does;
+    whether the others fit shows when dims are bound."""
+    out = dict[str, Told]()
+    for i, shape in enumerate(shapes):
+        for axis, e in enumerate(shape):
             constant, coefs = linear(e) if isinstance(e, Expr) else (0, {})
             for atom, c in coefs.items() if len(coefs) == 1 else ():
-                if atom.kind == "dim" and (size - constant) % c == 0:
-                    out.setdefault(atom.attr[0], (size - constant) // c)
+                if atom.kind == "dim":
+                    out.setdefault(atom.attr[0], Told(i, axis, c, constant))
     return out
 
 
-def bind_dims(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """The graph with these dims as integers, by name; index maps are simplified again.
+def dims_of(inputs: Sequence[Node], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The dims that shapes of inputs, by name, tell; none where an extent could not have it."""
+    known = [n for n in inputs if len(shapes.get(n.name, ())) == len(n.shape)]
+    out = dict[str, int]()
+    for name, told in told_by(n.shape for n in known).items():
+        value, rest = divmod(
+            shapes[known[told.input].name][told.axis] - told.constant, told.coefficient
+        )
+        if not rest:
+            out[name] = value
+    return out
+
+
+def dims_in(entry: Entry) -> set[str]:
+    """The dims that an entry depends on."""
+    terms = list[Expr]()
+    for n in (*entry.inputs, *entry.nodes):
+        terms += [e for _, e in n.loops if isinstance(e, Expr)]
+        for o in n.operands:
+            terms += o.index if isinstance(o, Read) else (o.index,) if isinstance(o, Iota) else ()
+            terms += [e for b in o.bounds for e in (b.index, b.hi) if isinstance(e, Expr)]
+    terms += [e for u in entry.updates for e in u.index]
+    return {t.attr[0] for t in subterms(*terms) if t.kind == "dim"}
+
+
+def bind_dims(graph: Graph, wanted: Mapping[str, int | Dim]) -> Graph:
+    """The graph with these dims as integers, or within bounds, by name; index maps are simplified
+    again.
 
     Raises E0111 (no such dim, or a value that it may not have) and E0101 (a node that is not valid
     with these values).
     """
-    _check_values(graph, values)
+    _check_values(graph, wanted)
+    values = {name: v for name, v in wanted.items() if isinstance(v, int)}
     numbers = {dim(name): num(value) for name, value in values.items()}
-    b = Builder({d.name: d for d in graph.dims.values() if d.name not in values})
+    dims = {**graph.dims, **{d.name: d for d in wanted.values() if isinstance(d, Dim)}}
+    b = Builder({name: d for name, d in dims.items() if name not in values})
     made: dict[Node, Node] = {}
 
     def index(e: Expr) -> Expr:
@@ -91,15 +150,16 @@ def bind_dims(graph: Graph, values: Mapping[str, int]) -> Graph:
     return b.graph()
 
 
-def _check_values(graph: Graph, values: Mapping[str, int]) -> None:
-    unknown = [name for name in values if name not in graph.dims]
+def _check_values(graph: Graph, wanted: Mapping[str, int | Dim]) -> None:
+    unknown = [name for name in wanted if name not in graph.dims]
     if unknown:
         known = ", ".join(graph.dims) or "none"
         what = f"no dim '{', '.join(unknown)}'"
         raise LumcError("E0111", what, fix=f"dims of this graph: {known}", exit=Exit.USAGE)
-    for name, value in values.items():
+    for name, value in wanted.items():
         d = graph.dims[name]
-        if not d.lo <= value <= d.hi or value % d.multiple:
-            allowed = f"{d.lo}..{d.hi}" + (f" multiple {d.multiple}" if d.multiple > 1 else "")
-            what = f"dim {name}={value} is not in {allowed}"
+        new = value.values if isinstance(value, Dim) else range(value, value + 1)
+        if not new or not all(n in d.values for n in new[:2]) or new[-1] not in d.values:
+            said = value.bounds if isinstance(value, Dim) else value
+            what = f"dim {name}={said} is not in {d.bounds}"
             raise LumcError("E0111", what, exit=Exit.USAGE)

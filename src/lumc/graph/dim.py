@@ -31,6 +31,14 @@ class Dim:
         return range(-(-self.lo // step) * step, self.hi + 1, step)
 
     @property
+    def bounds(self) -> str:
+        """What it may be in words: ``1..64 multiple 8``."""
+        return f"{self.lo}..{self.hi}" + (f" multiple {self.multiple}" if self.multiple > 1 else "")
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.bounds}"
+
+    @property
     def is_possible(self) -> bool:
         """May it be anything at all, and no number too large to count with?"""
         known = 0 <= self.lo <= self.hi <= MOST and 1 <= self.multiple <= MOST

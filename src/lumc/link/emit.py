@@ -19,6 +19,7 @@ from lumc.disk.artifact import fields
 from lumc.disk.scratch import scratch
 from lumc.doing import doing
 from lumc.errors import Exit, LumcError
+from lumc.graph.bind import require_static
 from lumc.link import cross, plain
 from lumc.link.link import TargetCode, Tools, read_by_launches, staged, weight_reader
 from lumc.link.toolchain import KERNEL_FLAGS, compile_objects, link_archive
@@ -74,6 +75,7 @@ def header_of(folder: Path) -> Path | None:
 
 def _model(given: list[TargetCode], out: Path) -> plain.Model:
     require_one_cpu([p.code.target.name for p in given])
+    require_static(given[0].code.graph, "plain C")
     return plain.Model(plain.prefix(out.name), given[0].code)
 
 

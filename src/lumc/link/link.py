@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from lumc.disk.artifact import fields, unwritable
 from lumc.disk.scratch import scratch
 from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
+from lumc.graph.dim import Extent
+from lumc.graph.graph import Entry
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
 from lumc.link import cross, cuda, runners, toolchain, trial
@@ -313,7 +315,8 @@ def describe(
         "input": inputs[0],
         "inputs": entries[0]["inputs"],
         "outputs": entries[0]["outputs"],
-        "states": [_tensor(s) for s in codes[0].graph.states],
+        "states": [_tensor(s, s.shape) for s in codes[0].graph.states],
+        "dims": [asdict(d) for d in codes[0].graph.dims.values()],
         "targets": [rows[0], *others],
         "kernels": _kernels(codes[0]),
         "arena_bytes": max(e.arena_bytes for e in codes[0].entries),
@@ -331,20 +334,24 @@ def _kernels(code: Code) -> list[dict[str, Any]]:
 
 
 def _entries(code: Code) -> list[dict[str, Any]]:
-    return [_entry(e) for e in code.entries]
+    return [_entry(e, code.graph.entry(e.name)) for e in code.entries]
 
 
-def _entry(entry: EntryPlan) -> dict[str, Any]:
-    outputs = zip(entry.outputs, entry.place("output"), strict=True)
+def _entry(entry: EntryPlan, graph: Entry) -> dict[str, Any]:
+    outputs = zip(entry.place("output"), graph.outputs, strict=True)
+    inputs = zip(entry.place("input"), graph.inputs, strict=True)
     return {
         "name": entry.name,
-        "inputs": [_tensor(v) for v in entry.place("input")],
-        "outputs": [{**_tensor(v), "name": name} for name, v in outputs],
+        "inputs": [_tensor(v, n.shape) for v, n in inputs],
+        "outputs": [{**_tensor(v, n.shape), "name": name} for v, (name, n) in outputs],
         "launches": len(entry.launches),
         "arena_bytes": entry.arena_bytes,
         "arena_bytes_without_reuse": entry.arena_bytes_without_reuse,
     }
 
 
-def _tensor(value: Any) -> dict[str, Any]:
-    return {"name": value.name, "dtype": value.dtype.value, "shape": list(value.shape)}
+def _tensor(value: Any, extents: Sequence[Extent]) -> dict[str, Any]:
+    """With its greatest shape, and what that is of dims, if it is."""
+    known = {"name": value.name, "dtype": value.dtype.value, "shape": list(value.shape)}
+    live = any(not isinstance(e, int) for e in extents)
+    return {**known, "extents": [str(e) for e in extents]} if live else known

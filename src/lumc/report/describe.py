@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lumc.disk.artifact import fields
+from lumc.graph.dim import Dim
 from lumc.graph.expr import Expr, text
 
 if TYPE_CHECKING:
@@ -220,11 +221,14 @@ def describe_bundle(file: str) -> Body:
 
 def print_bundle(_: str, body: Body) -> Iterable[str]:
     yield f"bundle for {', '.join(t['name'] for t in body['targets'])}"
+    for d in body.get("dims", ()):
+        yield f"dim {Dim(**d)}"
     for e in body["entries"]:
         yield f"entry {e['name']}: {e['launches']} launches"
         for place in ("inputs", "outputs"):
             for t in e[place]:
-                yield f"  {place[:-1]:<6} {t['name']} {t['dtype']}{t['shape']}"
+                shape = f"[{', '.join(map(str, t.get('extents', t['shape'])))}]"
+                yield f"  {place[:-1]:<6} {t['name']} {t['dtype']}{shape}"
     for k in body["kernels"]:
         yield f"kernel {k['symbol']} ({k['key']}) in {k['regions']} regions"
     arena, without = body["arena_bytes"], body["arena_bytes_without_reuse"]

@@ -13,7 +13,11 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def run_original(
-    model: str, inputs: Arrays, entry: str, allowed: Sequence[str] = ()
+    model: str,
+    inputs: Arrays,
+    entry: str,
+    allowed: Sequence[str] = (),
+    dims: Mapping[str, int] | None = None,
 ) -> dict[str, Arrays]:
     """``{framework: outputs}`` for an ONNX file, a Hugging Face folder or a graph, whose weights
     may lie in the folders that are allowed.
@@ -22,7 +26,7 @@ def run_original(
     """
     path = Path(model)
     if path.suffix == ".lg":
-        return {path.name: _float64(path, inputs, entry, allowed)}
+        return {path.name: _float64(path, inputs, entry, allowed, dims or {})}
     try:
         if path.suffix == ".onnx" and path.is_file():
             return {"onnxruntime": _onnxruntime(path, inputs)}
@@ -39,14 +43,17 @@ def run_original(
     raise LumcError("E0605", what, exit=Exit.USAGE)
 
 
-def _float64(path: Path, inputs: Arrays, entry: str, allowed: Sequence[str]) -> Arrays:
+def _float64(
+    path: Path, inputs: Arrays, entry: str, allowed: Sequence[str], dims: Mapping[str, int]
+) -> Arrays:
     from lumc.artifacts.files import read_graph, require_near
     from lumc.disk.weights import read_weight
     from lumc.oracle.graph import evaluate
 
     graph = read_graph(str(path), {})
     require_near(graph, str(path), allowed)
-    return evaluate(graph, entry, inputs, lambda w: read_weight(w, Path.cwd()))[0]
+    own = {name: value for name, value in dims.items() if name in graph.dims}
+    return evaluate(graph, entry, inputs, lambda w: read_weight(w, Path.cwd()), dims=own)[0]
 
 
 def _onnxruntime(path: Path, inputs: Arrays) -> Arrays:

@@ -20,7 +20,17 @@ from lumc.bundle.unpack import opened
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
 from lumc.graph.tensor import Tensor
-from lumc.runtime.opened import EntrySpec, Opened, Part, Say, check_inputs, usage
+from lumc.runtime.opened import (
+    NO_DIMS,
+    Call,
+    EntrySpec,
+    Opened,
+    Part,
+    Say,
+    entries_of,
+    plans_of,
+    usage,
+)
 
 LIBRARY = "lib/liblumc.so"
 OTHER = f"lib/linux-{platform.machine()}/liblumc.so"  # where the first is for another processor
@@ -53,6 +63,12 @@ class Bundle(Opened):
         entries = [_entry(library, handle, i) for i in range(library.lumc_entries(handle))]
         states = (library.lumc_state(handle, i) for i in range(library.lumc_states(handle)))
         super().__init__(path, entries, [_spec(s.contents) for s in states])
+        if hasattr(library, "lumc_dims") and library.lumc_dims(handle):
+            plan = plans_of(path, body["files"], self.device)[
+                0
+            ]  # in all of them the ends are equal
+            super().__init__(path, entries_of(plan), plan.states)
+            self.dims = plan.dims
 
     @staticmethod
     def open(path: str | Path, cache: Path | None = None, device: str = "cpu") -> Bundle:
@@ -79,15 +95,24 @@ class Bundle(Opened):
         entry: str = "",
         threads: int = 1,
         say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> dict[str, Array]:
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
-        spec = self.entry(entry)
-        arrays = check_inputs(inputs, spec, say)
-        outputs = {t.name: np.empty(t.shape, t.dtype.numpy) for t in spec.outputs}
+        call = self._call(inputs, entry, say, dims)
+        outputs = {t.name: np.empty(t.shape, t.dtype.numpy) for t in call.outputs}
         self._set_threads(threads)
-        memory = _pointers(arrays), _pointers(list(outputs.values()))
-        self._check(self._library.lumc_run(self._handle, spec.number, *memory))
+        memory = _pointers(call.arrays), _pointers(list(outputs.values()))
+        self._check(self._library.lumc_run(self._handle, call.number, *memory))
         return outputs
+
+    def _call(
+        self, inputs: Mapping[str, Any], entry: str, say: Say, dims: Mapping[str, int]
+    ) -> Call:
+        """A run whose dims are set."""
+        call = self.call(inputs, entry, say, dims)
+        for name, value in call.dims.items():
+            self._check(self._library.lumc_set_dim(self._handle, name.encode(), value))
+        return call
 
     def trace(
         self,
@@ -95,6 +120,7 @@ class Bundle(Opened):
         entry: str = "",
         threads: int = 1,
         say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> tuple[dict[str, Array], list[Part]]:
         """The outputs of a run, and when every thread did its part of every launch; a run before
         it warms up, states are put back. Raises E0612 for a bundle whose library cannot tell."""
@@ -102,15 +128,15 @@ class Bundle(Opened):
             what = "this bundle was linked by a lumc that could not trace"
             raise LumcError("E0612", what, where=str(self.path), fix="link it again")
         before = self.state()
-        outputs = self.run(inputs, entry, threads, say)
+        outputs = self.run(inputs, entry, threads, say, dims)
         self.set_state(before)
-        spec = self.entry(entry)
-        arrays = check_inputs(inputs, spec, lambda _: None)
-        n = self._library.lumc_launches(self._handle, spec.number)
+        call = self._call(inputs, entry, lambda _: None, dims)
+        n = self._library.lumc_launches(self._handle, call.number)
         times = np.zeros((n, threads, 2), np.int64)
-        where = self._handle, spec.number, _pointers(arrays), _pointers(list(outputs.values()))
+        ends = _pointers(call.arrays), _pointers(list(outputs.values()))
+        where = self._handle, call.number, *ends
         self._check(self._library.lumc_trace(*where, times.ctypes.data))
-        names = [self._library.lumc_launch(self._handle, spec.number, i).decode() for i in range(n)]
+        names = [self._library.lumc_launch(self._handle, call.number, i).decode() for i in range(n)]
         start = int(times[times > 0].min()) if n else 0
         return outputs, [
             Part(names[i], i, thread, (a - start) / 1e3, (b - a) / 1e3)
@@ -127,15 +153,15 @@ class Bundle(Opened):
         threads: int = 1,
         seconds: float = 1.0,
         say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> list[float]:
         """Microseconds of one run, in samples of about 100 us timed in C; states are put back."""
-        spec = self.entry(entry)
-        arrays = check_inputs(inputs, spec, say)
-        outputs = [np.empty(t.shape, t.dtype.numpy) for t in spec.outputs]
+        call = self._call(inputs, entry, say, dims)
+        outputs = [np.empty(t.shape, t.dtype.numpy) for t in call.outputs]
         self._set_threads(threads)
         before = self.state()
         samples = (ctypes.c_double * MAX_SAMPLES)()
-        where = self._handle, spec.number, _pointers(arrays), _pointers(outputs)
+        where = self._handle, call.number, _pointers(call.arrays), _pointers(outputs)
         n = self._library.lumc_bench(*where, seconds, samples, MAX_SAMPLES)
         self._check(-n if n < 0 else 0)
         self.set_state(before)
@@ -244,6 +270,11 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         signatures |= {
             "lumc_open_on": (number, ctypes.c_char_p, *signatures["lumc_open"][1:]),
             "lumc_device": (ctypes.c_char_p, pointer),
+        }
+    if hasattr(library, "lumc_dims"):
+        signatures |= {
+            "lumc_dims": (number, pointer),
+            "lumc_set_dim": (number, pointer, ctypes.c_char_p, ctypes.c_int64),
         }
     if hasattr(library, "lumc_trace"):  # since the first bundles
         signatures |= {

@@ -25,7 +25,7 @@ from lumc.errors import LumcError
 from lumc.graph.tensor import Tensor
 from lumc.runtime.gpu import OnGpu
 from lumc.runtime.nvidia import ALIGN, Gpu, capability, missing
-from lumc.runtime.opened import Say, plans_of, read_checked, usage, weights_of
+from lumc.runtime.opened import NO_DIMS, Say, plans_of, read_checked, usage, weights_of
 
 
 def problem() -> LumcError | None:
@@ -84,9 +84,10 @@ class Bundle(OnGpu):
         entry: str = "",
         threads: int = 1,
         say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> dict[str, Array]:
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
-        number = self._begin(inputs, entry, say)
+        number = self._begin(inputs, entry, say, dims).number
         with self.gpu.current():
             self._launch(number, 1)
             return self._outputs(number)

@@ -14,7 +14,7 @@ from typing import Any
 from lumc.bundle.packing import Array
 from lumc.bundle.reader import Plan, PlanEntry
 from lumc.graph.tensor import Tensor
-from lumc.runtime.opened import Opened, Part, Say, check_inputs, entries_of
+from lumc.runtime.opened import NO_DIMS, Call, Opened, Part, Say, entries_of
 
 SAMPLE_US = 100.0
 MAX_SAMPLES = 100_000
@@ -31,14 +31,19 @@ class OnGpu(Opened):
         self._ends = [places_of(e, align) for e in plan.entries]  # in the memory of values
 
     def trace(
-        self, inputs: Mapping[str, Any], entry: str = "", threads: int = 1, say: Say = warnings.warn
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> tuple[dict[str, Array], list[Part]]:
         """The outputs of a run, and how long every launch of another one took; states are put back
         between. Launches are apart then, so the gaps are longer."""
         before = self.state()
-        outputs = self.run(inputs, entry, threads, say)
+        outputs = self.run(inputs, entry, threads, say, dims)
         self.set_state(before)
-        number = self._begin(inputs, entry, lambda _: None)
+        number = self._begin(inputs, entry, lambda _: None, dims).number
         with self._open():
             times = self._times(number)
         names = [self.plan.kernels[k.kernel].symbol for k in self.plan.entries[number].launches]
@@ -52,11 +57,12 @@ class OnGpu(Opened):
         threads: int = 1,
         seconds: float = 1.0,
         say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> list[float]:
         """Microseconds of one run, in samples of about 100 us timed by the GPU; inputs and outputs
         stay there, states are put back."""
         before, samples = self.state(), list[float]()
-        number = self._begin(inputs, entry, say)
+        number = self._begin(inputs, entry, say, dims).number
         with self._open():
             once = min(self._sample(number, 1), self._sample(number, 1))
             runs = max(1, min(self.most_runs, round(SAMPLE_US / max(once, 1e-3))))
@@ -66,16 +72,17 @@ class OnGpu(Opened):
         self.set_state(before)
         return samples
 
-    def _begin(self, inputs: Mapping[str, Any], entry: str, say: Say) -> int:
-        """The inputs into the memory of the GPU; the number of the entry."""
-        spec = self.entry(entry)
-        arrays = check_inputs(inputs, spec, say)
-        tensors = self.plan.entries[spec.number].inputs
+    def _begin(
+        self, inputs: Mapping[str, Any], entry: str, say: Say, dims: Mapping[str, int]
+    ) -> Call:
+        """The inputs into the memory of the GPU."""
+        call = self.call(inputs, entry, say, dims)
+        tensors = self.plan.entries[call.number].inputs
         with self._open():
-            places = self._ends[spec.number][1:]
-            for at, t, array in zip(places, tensors, arrays, strict=False):
+            places = self._ends[call.number][1:]
+            for at, t, array in zip(places, tensors, call.arrays, strict=False):
                 self._give(at, t, array)
-        return spec.number
+        return call
 
     def _outputs_at(self, number: int) -> Iterable[tuple[Tensor, int]]:
         """The outputs of an entry, and where they are."""

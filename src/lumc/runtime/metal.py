@@ -36,7 +36,7 @@ from lumc.runtime.objc import (
     pipeline,
     unavailable,
 )
-from lumc.runtime.opened import Say, plans_of, read_checked, usage
+from lumc.runtime.opened import NO_DIMS, Say, plans_of, read_checked, usage
 
 WEIGHTS = "weights.safetensors"
 ALIGN = 256
@@ -93,9 +93,10 @@ class Bundle(OnGpu):
         entry: str = "",
         threads: int = 1,
         say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> dict[str, Array]:
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
-        number = self._begin(inputs, entry, say)
+        number = self._begin(inputs, entry, say, dims).number
         with self._open():
             execute(self.gpu, self._queue, self._steps[number])
         found = self._outputs_at(number)

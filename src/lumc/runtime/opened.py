@@ -9,21 +9,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from types import MappingProxyType, TracebackType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from lumc.bundle import planfile
+from lumc.bundle.extents import Source
 from lumc.bundle.packing import Array
 from lumc.bundle.reader import Plan, decode
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
+from lumc.graph.dim import Dim
 from lumc.graph.ops import DType
-from lumc.graph.tensor import Tensor
+from lumc.graph.tensor import LiveTensor, Tensor
+from lumc.runtime.dims import usage as usage
+from lumc.runtime.dims import values_of
 
 Self = TypeVar("Self", bound="Opened")
 Say = Callable[[str], None]
+NO_DIMS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,16 @@ class EntrySpec:
     name: str
     number: int
     inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    sources: tuple[Source, ...] = ()  # of the dims of the bundle
+
+
+class Call(NamedTuple):
+    """One run: an entry by its number, dims, arrays for its inputs, what its outputs will be."""
+
+    number: int
+    dims: Mapping[str, int]
+    arrays: list[Array]
     outputs: tuple[Tensor, ...]
 
 
@@ -52,6 +67,7 @@ class Opened(ABC):
 
     device: str  # cpu, cuda, metal
     features: tuple[str, ...] = ()  # of its target, that were asked for
+    dims: Mapping[str, Dim] = MappingProxyType(dict[str, Dim]())  # extents that runs choose
 
     def __init__(self, path: Path, entries: Iterable[EntrySpec], states: Iterable[Tensor]) -> None:
         self.path, self.states = path, tuple(states)
@@ -77,15 +93,37 @@ class Opened(ABC):
     def outputs(self) -> tuple[Tensor, ...]:
         return self.entry().outputs
 
+    def call(
+        self, inputs: Mapping[str, Any], entry: str, say: Say, dims: Mapping[str, int]
+    ) -> Call:
+        """A run of an entry, checked. Raises E0610, E0110."""
+        spec = self.entry(entry)
+        check_names(inputs, spec)
+        values = values_of(self.dims, spec.sources, spec.inputs, inputs, dims)
+        pairs = zip(spec.inputs, shaped(spec.inputs, values), strict=True)
+        arrays = [check_array(inputs[t.name], now, "input", say, t) for t, now in pairs]
+        return Call(spec.number, values, arrays, shaped(spec.outputs, values))
+
     @abstractmethod
     def run(
-        self, inputs: Mapping[str, Any], entry: str = "", threads: int = 1, say: Say = warnings.warn
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> dict[str, Array]:
-        """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
+        """Run an entry on arrays by name; ``say`` hears of every conversion that was needed.
+        ``dims`` are those that the shapes of inputs do not tell."""
 
     @abstractmethod
     def trace(
-        self, inputs: Mapping[str, Any], entry: str = "", threads: int = 1, say: Say = warnings.warn
+        self,
+        inputs: Mapping[str, Any],
+        entry: str = "",
+        threads: int = 1,
+        say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> tuple[dict[str, Array], list[Part]]:
         """The outputs of a run, and when every launch of another one ran; states are put back
         between the two."""
@@ -98,6 +136,7 @@ class Opened(ABC):
         threads: int = 1,
         seconds: float = 1.0,
         say: Say = warnings.warn,
+        dims: Mapping[str, int] = NO_DIMS,
     ) -> list[float]:
         """Microseconds of one run, in samples of about 100 us; states are put back."""
 
@@ -133,23 +172,28 @@ class Opened(ABC):
 # ---- inputs
 
 
-def check_inputs(inputs: Mapping[str, Any], spec: EntrySpec, say: Say) -> list[Array]:
-    """The arrays in the order of the entry, ready for C; all problems are reported at once."""
+def shaped(tensors: Iterable[Tensor], dims: Mapping[str, int]) -> tuple[Tensor, ...]:
+    """The tensors that there are for these dims."""
+    return tuple(t.at(dims) if isinstance(t, LiveTensor) else t for t in tensors)
+
+
+def check_names(inputs: Mapping[str, Any], spec: EntrySpec) -> None:
+    """Every input is there, and nothing else; all problems are reported at once."""
     unknown = sorted(set(inputs) - {t.name for t in spec.inputs})
     missing = [f"{t.name} {t}" for t in spec.inputs if t.name not in inputs]
     problems = [f"unknown: {', '.join(unknown)}"] if unknown else []
     problems += [f"missing: {', '.join(missing)}"] if missing else []
     if problems:
         raise usage(f"wrong inputs of entry '{spec.name}': {'; '.join(problems)}")
-    return [check_array(inputs[t.name], t, "input", say) for t in spec.inputs]
 
 
-def check_array(value: Any, want: Tensor, what: str, say: Say) -> Array:
-    """A C-ordered array of the wanted shape and dtype; converts only without loss, and says so."""
+def check_array(value: Any, want: Tensor, what: str, say: Say, spec: Tensor | None = None) -> Array:
+    """A C-ordered array of the wanted shape and dtype; converts only without loss, and says so.
+    ``spec`` is what is wanted of all runs."""
     x, dtype = np.asarray(value), want.dtype.numpy
     if not hasattr(value, "dtype") and want.dtype is not DType.BF16:
         x = as_wanted(x, dtype)
-    check_fits(x.shape, x.dtype, want, what)
+    check_fits(x.shape, x.dtype, want, what, spec)
     if x.dtype != dtype:
         say(f"{what} '{want.name}': converted from {x.dtype.str} to {want.dtype.value}")
     elif not x.flags.c_contiguous or not x.flags.aligned:
@@ -166,11 +210,17 @@ def as_wanted(x: Array, dtype: np.dtype[Any]) -> Array:
     return y if dtype.kind == "f" or (y == x).all() else x
 
 
-def check_fits(shape: tuple[int, ...], have: np.dtype[Any], want: Tensor, what: str) -> None:
+def check_fits(
+    shape: tuple[int, ...],
+    have: np.dtype[Any],
+    want: Tensor,
+    what: str,
+    spec: Tensor | None = None,
+) -> None:
     """Of this shape, and of a dtype that becomes the wanted one without loss; else E0610."""
-    if shape != want.shape:
-        said = ", ".join(map(str, shape))
-        raise usage(f"{what} '{want.name}' must be {want}, got shape [{said}]")
+    if not want.may_have(shape):
+        said = f"{spec}, here {want}" if isinstance(spec, LiveTensor) else str(want)
+        raise usage(f"{what} '{want.name}' must be {said}, got shape {list(shape)}")
     if have != want.dtype.numpy and not lossless(have, want.dtype):
         fix = f"convert it first: {want.name}.astype('{want.dtype.numpy}')"
         raise usage(f"{what} '{want.name}' must be {want}, got {have}", fix)
@@ -182,10 +232,6 @@ def lossless(have: np.dtype[Any], want: DType) -> bool:
         return have.newbyteorder("=") == want.numpy
     kinds = {"b": "iu", "i": "iu", "u": "iu", "f": "f"}.get(have.kind, "")
     return want.numpy.kind in kinds and bool(np.can_cast(have, want.numpy, "safe"))
-
-
-def usage(what: str, fix: str = "") -> LumcError:
-    return LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
 
 
 # ---- files
@@ -224,7 +270,8 @@ def kinds_of(files: Iterable[str]) -> list[str]:
 
 
 def entries_of(plan: Plan) -> list[EntrySpec]:
-    return [EntrySpec(e.name, i, e.inputs, e.outputs) for i, e in enumerate(plan.entries)]
+    every = enumerate(plan.entries)
+    return [EntrySpec(e.name, i, e.inputs, e.outputs, e.sources) for i, e in every]
 
 
 def weights_of(folder: Path, files: Mapping[str, str], plan: Plan) -> dict[int, Array]:

@@ -21,6 +21,8 @@ SHARED = 4  # operations per element that two regions do not both make
 DEPTH = 120  # nodes in a row within one region
 NODES = 250  # nodes within one region
 REDUCTIONS = 12  # reductions within one region
+SPREAD = 4  # reads of an element that are many, where it is a function of few others
+FUNCTIONS = (Op.SIN, Op.EXP2, Op.LOG2)  # operations that take many instructions
 SWEEPS = 8
 
 View = tuple[Expr, ...]
@@ -35,6 +37,8 @@ class Cone:
     largest: int = 1  # elements of the largest tensor below; of a contraction: of its result
     linear: bool = False  # has a contraction with a constant side
     contracts: bool = False  # has any contraction
+    function: bool = False  # has any of FUNCTIONS
+    read: frozenset[Node] = frozenset()  # leaves and stored values
 
 
 @dataclass
@@ -142,7 +146,13 @@ def _cone(sweep: Sweep, node: Node) -> Cone:
         largest=max(1, *sizes),
         linear=any(c.linear for c in below) or (product and _is_linear(sweep, node)),
         contracts=any(c.contracts for c in below) or product,
+        function=any(c.function for c in below) or node.op in FUNCTIONS,
+        read=_outside(sweep, sources).union(*(c.read for c in below)),
     )
+
+
+def _outside(sweep: Sweep, sources: Iterable[Node]) -> frozenset[Node]:
+    return frozenset(s for s in sources if s not in sweep.cones or s in sweep.cuts)
 
 
 # ---- where to cut
@@ -176,6 +186,8 @@ def _is_cut(sweep: Sweep, node: Node, cone: Cone) -> bool:
     views = {_view(read.index) for _, read in readers}
     if (heavy or cone.contracts) and len(views) > 1:
         return True  # each view would compute it again
+    if not reductions and _is_table(sweep, node, cone):
+        return True  # each reader would compute it again
     if cone.contracts and any(read.bounds for _, read in readers):
         return True  # padding belongs to the reader
     if cone.contracts and any(r.points < node.size for r, _ in readers) and _has_phases(cone):
@@ -189,6 +201,14 @@ def _is_cut(sweep: Sweep, node: Node, cone: Cone) -> bool:
     if heavy and any(r in sweep.products or r.points > node.size for r, _ in readers):
         return True  # every point of the larger reader would compute it again
     return heavy and len(readers) > 1 and not _joins(sweep, node) and _is_reduced(sweep, node)
+
+
+def _is_table(sweep: Sweep, node: Node, cone: Cone) -> bool:
+    """Functions of few values or of indices, read more often than there are elements: angles of
+    positions, for every head, row and layer."""
+    read = sum(s.size for s in cone.read if s not in sweep.constant)
+    often = sum(r.points for r, _ in sweep.readers.get(node, [])) >= SPREAD * node.size
+    return cone.function and often and SPREAD * read <= node.size
 
 
 def _has_phases(cone: Cone) -> bool:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bundles import compiler, mlp, simple
+from bundles import compiler, mlp, simple, with_lengths
 from lumc.bundle import planfile
+from lumc.bundle.extents import BY_NAME, BY_SHAPE, UNUSED, Source
 from lumc.bundle.packing import Recipe, recipe
-from lumc.bundle.reader import Argument, decode
+from lumc.bundle.reader import FIXED, Argument, decode
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
@@ -96,6 +97,24 @@ def test_what_is_written_is_read() -> None:
     assert entry.launches[1].args[0] == Argument(planfile.NOWHERE, 0, 0, 0)
 
 
+def test_lengths_come_back_as_they_are_in_the_graph() -> None:
+    code = with_lengths()
+    plan = decode(encoded(code, Layout({}, 8, 64)))
+    (entry,), (graph,) = plan.entries, code.graph.entries
+    assert plan.dims == code.graph.dims
+    for tensors, nodes in (
+        (entry.inputs, graph.inputs),
+        (entry.outputs, dict(graph.outputs).values()),
+    ):
+        for t, n in zip(tensors, nodes, strict=True):
+            assert (t.shape, t.extents) == (n.sizes, n.shape)  # type: ignore[attr-defined]
+    told = Source(BY_SHAPE, 0, 0, 1, 0)
+    assert entry.sources == (Source(BY_NAME), told, Source(UNUSED))
+    (only,) = entry.lists
+    assert only.bounds == (24, 16, 3)
+    assert [a.index for a in only.launches[0].args if a.place == planfile.DIM] == [0, 1]
+
+
 def mutations(data: bytes, n: int) -> list[bytes]:
     rng = random.Random(5)
     odd = [0, 1, 2, 7, 63, 64, 255, 1 << 31, 1 << 32, 1 << 45, 1 << 46, 1 << 61, (1 << 64) - 1]
@@ -129,12 +148,14 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     offsets = {name: 64 * i for i, name in enumerate(("w1@0", "w2@1", "b1"))}
     files = mutations(encoded(on_a_gpu(), Layout({}, 8, 64), features=("c",)), 1000)
     files += mutations(encoded(code, Layout(offsets, 8, 1 << 20)), 1000)
+    files += mutations(encoded(with_lengths(), Layout({}, 8, 64)), 4000)
     layout = Layout({"w1": 0, "w2": 640, "b1": 1280}, 8, 2048)
     recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
+    files = [f for f in files if f[8:16] != struct.pack("<Q", FIXED)]  # C reads its own version
     listed = b"".join(struct.pack("<Q", len(f)) + f for f in files)
     (tmp_path / "plans").write_bytes(listed)
     done = subprocess.run([tmp_path / "read", tmp_path / "plans"], capture_output=True, text=True)

@@ -249,7 +249,10 @@ def counter(tmp_path: Path) -> Path:
     launches = [Launch("k0_add", ("x", "s")), Launch("k1_copy", ("s", "y"))]
     code = simple([add, copy], [x, s, y], launches, states=[("s", F32, (3,))])
     look = EntryPlan("look", (s, y), ("y",), tuple(launches[1:]), 0, 0)
-    return build(replace(code, entries=(*code.entries, look)), tmp_path / "m.lb", tmp_path)
+    (main,) = code.graph.entries
+    graph = replace(code.graph, entries=(main, replace(main, name="look", inputs=())))
+    code = replace(code, graph=graph, entries=(*code.entries, look))
+    return build(code, tmp_path / "m.lb", tmp_path)
 
 
 def test_states_stay_between_runs(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from lumc.disk.weights import Array
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.weights import reference, write_safetensors
 from lumc.graph.bind import bind_dims
-from lumc.graph.dim import Extent
+from lumc.graph.dim import Dim, Extent
 from lumc.graph.expr import Expr, num
 from lumc.graph.graph import Entry, Graph, Node, Operand, Read, WeightFile, map_indices
 from lumc.graph.text import print_graph
@@ -107,7 +107,7 @@ def _free(name: str, taken: set[str]) -> str:
 def save(
     graph: Graph,
     path: str,
-    dims: Mapping[str, int],
+    dims: Mapping[str, int | Dim],
     copy: bool,
     change: Callable[[Graph], Graph],
     values: Callable[[Node], Array],

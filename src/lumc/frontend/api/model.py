@@ -71,11 +71,12 @@ class Model:
     _shapes: dict[Node, tuple[Extent, ...]] = field(default_factory=dict)  # of outputs
     _known: dict[Any, Node] = field(default_factory=dict)  # equal nodes are made once
     _mine: set[Node] = field(default_factory=set)  # of the current entry
+    _weights: dict[str, Node] = field(default_factory=dict)  # by name
 
     # ---- leaves
 
     def dim(self, name: str, lo: int, hi: int, multiple: int = 1) -> Expr:
-        """A symbolic dim: an integer in lo..hi, bound when the model is compiled."""
+        """A symbolic dim: an integer in lo..hi, of each run or bound when the model is compiled."""
         if name in {a for n in self.builder.nodes for a, _ in n.loops}:
             raise refuse("E0126", f"dim '{name}' is declared after operations used that name",
                          fix="declare dims before the first operation")  # fmt: skip
@@ -122,7 +123,11 @@ class Model:
         how: Derivation | None = None,
     ) -> Tensor:
         """A tensor in a file of weights, referenced where it lies; ``how`` says what is made of it
-        when it is read."""
+        when it is read. Asking again for an equal one is fine."""
+        known = self._weights.get(name)
+        asked = tuple(shape), as_dtype(dtype), file, key or name, how
+        if known and (known.shape, known.dtype, known.file, known.key, known.how) == asked:
+            return self._whole(known)
         return self._leaf("weight", name, shape, dtype, file, key or name, how=how)
 
     def constant(self, value: Any, name: str = "", dtype: DType | str | None = None) -> Tensor:
@@ -140,6 +145,9 @@ class Model:
             return self.full(array.shape, 0, kind)
         if kind is not DType.BF16 and (array.tobytes() == array.flat[0].tobytes() * array.size):
             return self.full(array.shape, array.flat[0].item(), kind)
+        before = self.constants.get(name)
+        if before is not None and np.array_equal(before, array) and before.dtype == array.dtype:
+            return self._whole(self._weights[name])
         name = name or self._free_name("c")
         tensor = self._leaf("weight", name, array.shape, kind, None, name)
         self.constants[name] = array
@@ -171,6 +179,8 @@ class Model:
             node = self.builder.leaf(op, name, as_dtype(dtype), sizes, file, key, values, how)
         finally:
             self.builder.origin = before
+        if op == "weight":
+            self._weights[name] = node
         return self._whole(node)
 
     # ---- tensors without storage
@@ -292,10 +302,13 @@ class Model:
             raise refuse("E0126", f"a Tensor is needed, and this is of type {type(t).__name__}")
         if t.model is not self:
             raise refuse("E0126", "operands belong to different models")
+        if isinstance(t.operand, Read) and not self.is_here(t):
+            raise refuse("E0126", f"'{t.operand.source.name}' belongs to another entry")
+
+    def is_here(self, t: Tensor) -> bool:
+        """Whether the current entry may read a tensor of this model."""
         source = t.operand.source if isinstance(t.operand, Read) else None
-        shared = source is None or source.op in ("weight", "state")
-        if source is not None and not shared and source not in self._mine:
-            raise refuse("E0126", f"'{source.name}' belongs to another entry")
+        return source is None or source.op in ("weight", "state") or source in self._mine
 
     # ---- entries, outputs, updates
 
@@ -376,7 +389,7 @@ class Model:
     def save(
         self,
         path: str | Path,
-        dims: Mapping[str, int] | None = None,
+        dims: Mapping[str, int | Dim] | None = None,
         copy: bool = False,
         change: Callable[[Graph], Graph] = lambda graph: graph,
     ) -> None:

@@ -114,14 +114,15 @@ class Checkpoint:
     problems: list[str] = field(default_factory=list)
 
     def weight(self, model: Model, key: str, shape: tuple[int, ...]) -> Tensor:
-        if key in self.made:
+        if key in self.made and model.is_here(self.made[key]):
             return self.made[key]
         if len(self.problems) >= MAX_PROBLEMS:
             raise self.misfit()
         found = self._found(key)
         stem = key.removesuffix(".weight")
         if found is None and self.words and f"{stem}.qweight" in self.tensors:
-            return self.made.setdefault(key, self._of_words(self.words, model, stem, shape))
+            self.made[key] = self._of_words(self.words, model, stem, shape)
+            return self.made[key]
         if found is None:
             self.problems.append(f"{key} {list(shape)} is missing")
             return model.zeros(*shape)  # stands in, so that every problem is found
@@ -133,7 +134,8 @@ class Checkpoint:
         else:
             made = read_where_it_lies(model, plain(key), file, stored)
             made = unpaired(made, self.paired[key]) if key in self.paired else made
-            return self.made.setdefault(key, made)
+            self.made[key] = made
+            return made
         return model.zeros(*shape)
 
     def _of_words(self, words: Words, model: Model, stem: str, shape: tuple[int, ...]) -> Tensor:

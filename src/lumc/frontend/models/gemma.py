@@ -10,7 +10,6 @@ from typing import Any
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import (
     Scope,
-    causal_bias,
     embedding,
     heads,
     linear,
@@ -21,9 +20,9 @@ from lumc.frontend.api.nn import (
     width,
 )
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.models.config import MAX_BATCH, Config, below
+from lumc.frontend.models.cache import Cache, Text, texts
+from lumc.frontend.models.config import Config, below
 from lumc.frontend.models.rope import frequencies
-from lumc.graph.dim import Extent
 
 KINDS = FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -60,39 +59,51 @@ class Block:
     head_norms: bool
 
 
-def gemma2(model: Model, config: Config, w: Scope, centre: float = 1.0) -> None:
+def gemma2(
+    model: Model, config: Config, w: Scope, cache: Cache | None = None, centre: float = 1.0
+) -> None:
     """input_ids i64[b, s] -> last_hidden_state f32[b, s, d] and logits; ``centre`` is what is added
     to the weights of norms."""
-    _decode(model, config, w, GEMMA2, centre)
+    _decode(model, config, w, GEMMA2, centre, cache)
 
 
-def gemma3(model: Model, config: Config, w: Scope, centre: float = 1.0) -> None:
+def gemma3(
+    model: Model, config: Config, w: Scope, cache: Cache | None = None, centre: float = 1.0
+) -> None:
     """As ``gemma2``: of texts, without images."""
-    _decode(model, config, w, GEMMA3, centre)
+    _decode(model, config, w, GEMMA3, centre, cache)
 
 
-def _decode(model: Model, config: Config, w: Scope, family: Family, centre: float) -> None:
+def _decode(
+    model: Model, config: Config, w: Scope, family: Family, centre: float, cache: Cache | None
+) -> None:
     config.refuse("attention_bias", False)
     config.refuse("use_bidirectional_attention", False)
-    d, block = config.integer("hidden_size"), _block(config, family, centre)
     longest, vocabulary = config.integer("max_position_embeddings"), config.integer("vocab_size")
-    b, s = model.dim("b", 1, MAX_BATCH), model.dim("s", 1, longest)
-    ids = model.input("input_ids", (b, s), "i64", values=(0, vocabulary - 1))
+    for text in texts(model, cache, longest, vocabulary):
+        _rows(config, w, family, _block(config, family, centre), text)
+
+
+def _rows(config: Config, w: Scope, family: Family, block: Block, text: Text) -> None:
+    """What is computed of the rows of a run: an entry."""
+    d, vocabulary = config.integer("hidden_size"), config.integer("vocab_size")
+    longest = config.integer("max_position_embeddings")
     body = below(w, "model", "embed_tokens.weight")
-    x = embedding(body / "embed_tokens", ids, vocabulary, d) * d**0.5
+    x = embedding(body / "embed_tokens", text.ids, vocabulary, d) * d**0.5
     kinds = _kinds(config, family)
     window = config.integer("sliding_window", family.window)
-    seen = {FULL: None, SLIDING: window if window < longest else None}
-    biases = {kind: causal_bias(model, s, seen[kind]) for kind in dict.fromkeys(kinds)}
-    tables = _tables(model, config, family, block.head, kinds, s)
+    limits = {FULL: None, SLIDING: window if window < longest else None}
+    biases = {kind: text.bias(limits[kind]) for kind in dict.fromkeys(kinds)}
+    tables = _tables(config, family, block.head, kinds, text)
     for i, kind in enumerate(kinds):
-        x = _layer(body / "layers" / i, block, x, *tables[kind], biases[kind])
-    x = _norm(body / "norm", x, block)
-    model.output("last_hidden_state", x)
+        x = _layer(body / "layers" / i, block, x, *tables[kind], biases[kind], text)
+    x = _norm(body / "norm", text.asked(x), block)
+    if text.cache is None:
+        text.result("last_hidden_state", x)
     tied = config.flag("tie_word_embeddings", True)
     table = body / "embed_tokens" if tied else w / "lm_head"
     logits = x @ table.tensor("weight", vocabulary, d).T
-    model.output("logits", _capped(logits, _cap(config, "final_logit_softcapping", family.caps[1])))
+    text.result("logits", _capped(logits, _cap(config, "final_logit_softcapping", family.caps[1])))
 
 
 def _block(config: Config, family: Family, centre: float) -> Block:
@@ -148,7 +159,7 @@ def _turns(config: Config, family: Family, kind: str) -> Config:
 
 
 def _tables(
-    model: Model, config: Config, family: Family, head: int, kinds: Sequence[str], s: Extent
+    config: Config, family: Family, head: int, kinds: Sequence[str], text: Text
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """cos and sin of the kinds of layers; those that turn alike share them."""
     made = dict[str, tuple[Tensor, Tensor]]()
@@ -158,16 +169,19 @@ def _tables(
         key = (scale, *turns.tolist())
         if key not in known:
             name = f"rotary.{kind.partition('_')[0]}"
-            known[key] = rotary_tables(model, model.arange(s), turns, scale, name)
+            known[key] = rotary_tables(text.model, text.positions(), turns, scale, name)
         made[kind] = known[key]
     return made
 
 
-def _layer(w: Scope, block: Block, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
+def _layer(
+    w: Scope, block: Block, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor, text: Text
+) -> Tensor:
     """x [b, s, d] -> [b, s, d]."""
     w.model.origin = w.prefix
     d, m = width(x), w / "mlp"
-    y = _attention(w / "self_attn", block, _norm(w / "input_layernorm", x, block), cos, sin, bias)
+    h = _norm(w / "input_layernorm", x, block)
+    y = _attention(w / "self_attn", block, h, cos, sin, bias, text)
     x = x + _norm(w / "post_attention_layernorm", y, block)
     h = _norm(w / "pre_feedforward_layernorm", x, block)
     gate = block.act(linear(m / "gate_proj", h, block.inner, False))
@@ -175,7 +189,9 @@ def _layer(w: Scope, block: Block, x: Tensor, cos: Tensor, sin: Tensor, bias: Te
     return x + _norm(w / "post_feedforward_layernorm", y, block)
 
 
-def _attention(w: Scope, block: Block, h: Tensor, cos: Tensor, sin: Tensor, bias: Tensor) -> Tensor:
+def _attention(
+    w: Scope, block: Block, h: Tensor, cos: Tensor, sin: Tensor, bias: Tensor, text: Text
+) -> Tensor:
     n, shared = block.heads, block.heads // block.groups
     q = heads(linear(w / "q_proj", h, n * block.head, False), n)
     k, v = (
@@ -184,6 +200,7 @@ def _attention(w: Scope, block: Block, h: Tensor, cos: Tensor, sin: Tensor, bias
     if block.head_norms:
         q, k = _norm(w / "q_norm", q, block), _norm(w / "k_norm", k, block)
     q, k = rotary(q, cos, sin), rotary(k, cos, sin)
+    k, v = text.seen(w.prefix, k, v)
     k, v = repeat_heads(k, block.groups), repeat_heads(v, block.groups)
     scores = _capped(q @ k.transpose() * block.scale, block.cap) + bias
     return linear(w / "o_proj", merged(scores.softmax(-1) @ v), width(h), False)

@@ -17,10 +17,11 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Scope
 from lumc.frontend.api.weights import reference
 from lumc.frontend.models import gemma, llama
+from lumc.frontend.models.cache import Cache
 from lumc.frontend.models.config import Checkpoint, Config
 from lumc.graph.ops import DType
 
-ARCHITECTURES: dict[str, Callable[[Model, Config, Scope], None]] = {
+ARCHITECTURES: dict[str, Callable[[Model, Config, Scope, Cache | None], None]] = {
     "gemma2": partial(gemma.gemma2, centre=0.0),  # their files hold norms as they are used
     "gemma3": partial(gemma.gemma3, centre=0.0),
     "llama": llama.llama,  # and Mistral, SmolLM
@@ -82,9 +83,9 @@ OTHERWISE = {
 }
 
 
-def import_gguf(path: str | Path) -> Model:
-    """The model of a file. E0324, E0325, E0340 .. E0342; exit 4 when it is not supported, 5 when
-    damaged."""
+def import_gguf(path: str | Path, cache: Cache | None = None) -> Model:
+    """The model of a file; with a ``cache`` to be given a text in parts. E0324 .. E0326, E0340 ..
+    E0342; exit 4 when it is not supported, 5 when damaged."""
     file = read_gguf(Path(path))
     kind = file.fields.get("general.architecture")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
@@ -98,7 +99,7 @@ def import_gguf(path: str | Path) -> Model:
     checkpoint = _checkpoint(file, kind, config)
     model = Model()
     model.origin = file.path.name
-    ARCHITECTURES[kind](model, config, Scope(model, checkpoint))
+    ARCHITECTURES[kind](model, config, Scope(model, checkpoint), cache)
     if checkpoint.problems:
         raise checkpoint.misfit()
     _all_used(file, checkpoint)

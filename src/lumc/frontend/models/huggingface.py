@@ -13,17 +13,23 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Scope
 from lumc.frontend.api.weights import open_checkpoint, read_json
 from lumc.frontend.models import bert, gemma, gpt2, llama
+from lumc.frontend.models.cache import Cache
 from lumc.frontend.models.config import Checkpoint, Config
 from lumc.frontend.models.heads import Encoded, architecture, head_of, left_out, stored_names
 from lumc.frontend.models.quantised import words_of
 from lumc.frontend.models.sentence import sentence_embedding
 
-# a family declares inputs and dims, and outputs unless it returns what a head or a pooling needs
-Family = Callable[[Model, Config, Scope], Encoded | None]
-FAMILIES: dict[str, Family] = {
+# a family declares inputs and dims; decoders outputs too, encoders return what these are made of
+Encoder = Callable[[Model, Config, Scope], Encoded]
+Decoder = Callable[[Model, Config, Scope, Cache | None], None]
+ENCODERS: dict[str, Encoder] = {
     "bert": bert.bert,
     "camembert": bert.roberta,
     "distilbert": bert.distilbert,
+    "roberta": bert.roberta,
+    "xlm-roberta": bert.roberta,
+}
+DECODERS: dict[str, Decoder] = {
     "gemma2": gemma.gemma2,
     "gemma3_text": gemma.gemma3,
     "gpt2": gpt2.gpt2,
@@ -32,35 +38,37 @@ FAMILIES: dict[str, Family] = {
     "phi3": llama.phi3,
     "qwen2": llama.qwen2,
     "qwen3": llama.qwen3,
-    "roberta": bert.roberta,
-    "xlm-roberta": bert.roberta,
 }
 
 
-def import_folder(path: str | Path, say: Callable[[str], None] = lambda line: None) -> Model:
-    """The model of a folder. E0320 .. E0325; exit 4 when it is not supported, 5 when damaged.
+def import_folder(
+    path: str | Path, cache: Cache | None = None, say: Callable[[str], None] = lambda line: None
+) -> Model:
+    """The model of a folder; with a ``cache`` to be given a text in parts. E0320 .. E0326; exit 4
+    when it is not supported, 5 when damaged.
 
     ``say`` is told in a line what of the folder is left out.
     """
     folder = Path(path)
     config = Config(read_json(folder / "config.json"), folder / "config.json")
     kind = config.values.get("model_type")
-    family = FAMILIES.get(kind) if isinstance(kind, str) else None
-    if family is None:
-        known = ", ".join(FAMILIES)
-        raise LumcError("E0320", f"model_type {kind!r} is not supported", where=str(config.path),
-                        fix=f"supported: {known}", exit=Exit.UNSUPPORTED)  # fmt: skip
+    known = DECODERS if cache else {**ENCODERS, **DECODERS}
+    if not isinstance(kind, str) or kind not in known:
+        what = f"model_type {kind!r} is not supported" + (" with a context" if cache else "")
+        fix = f"supported: {', '.join(sorted(known))}"
+        raise LumcError("E0320", what, where=str(config.path), fix=fix, exit=Exit.UNSUPPORTED)
     tensors = open_checkpoint(folder)
     checkpoint = Checkpoint(folder, tensors, words=words_of(config, tensors))
     model = Model()
     model.origin = folder.name
     w = Scope(model, checkpoint)
-    encoded = family(model, config, w)
-    if encoded is not None:
-        _finish(model, config, w, encoded)
+    if kind in ENCODERS:
+        _finish(model, config, w, ENCODERS[kind](model, config, w))
+    else:
+        DECODERS[kind](model, config, w, cache)
     if checkpoint.problems:
         raise checkpoint.misfit()
-    if note := left_out(config, checkpoint.tensors, decoder=encoded is None):
+    if note := left_out(config, checkpoint.tensors, decoder=kind in DECODERS):
         say(note)
     return model
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -10,7 +10,6 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import (
     Scope,
     attention,
-    causal_bias,
     embedding,
     heads,
     linear,
@@ -22,7 +21,8 @@ from lumc.frontend.api.nn import (
     width,
 )
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.models.config import MAX_BATCH, Config, below
+from lumc.frontend.models.cache import Cache, Text, texts
+from lumc.frontend.models.config import Config, below
 from lumc.frontend.models.rope import frequencies
 
 
@@ -53,35 +53,35 @@ class Block:
     mlp_bias: bool = False
 
 
-def llama(model: Model, config: Config, w: Scope) -> None:
+def llama(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> None:
     """input_ids i64[b, s] -> last_hidden_state f32[b, s, d] and, with a head, logits."""
     bias = config.flag("attention_bias", False)
-    _decode(model, config, w, Family(in_bias=bias, out_bias=bias))
+    _decode(model, config, w, Family(in_bias=bias, out_bias=bias), cache)
 
 
-def mistral(model: Model, config: Config, w: Scope) -> None:
+def mistral(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> None:
     """As ``llama``; a query sees the last ``sliding_window`` keys."""
-    _decode(model, config, w, Family(windowed=True))
+    _decode(model, config, w, Family(windowed=True), cache)
 
 
-def phi3(model: Model, config: Config, w: Scope) -> None:
+def phi3(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> None:
     """As ``mistral``, with fused weights; part of a head may not turn."""
-    _decode(model, config, w, Family(fused=True, windowed=True, eps=1e-5))
+    _decode(model, config, w, Family(fused=True, windowed=True, eps=1e-5), cache)
 
 
-def qwen2(model: Model, config: Config, w: Scope) -> None:
+def qwen2(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> None:
     """As ``llama``, with a bias on queries, keys and values; some layers may be windowed."""
-    _decode(model, config, w, Family(in_bias=True, windowed=None))
+    _decode(model, config, w, Family(in_bias=True, windowed=None), cache)
 
 
-def qwen3(model: Model, config: Config, w: Scope) -> None:
+def qwen3(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> None:
     """As ``llama``, with normed queries and keys; some layers may be windowed."""
     bias = config.flag("attention_bias", False)
     family = Family(in_bias=bias, out_bias=bias, head=128, head_norms=True, windowed=None)
-    _decode(model, config, w, family)
+    _decode(model, config, w, family, cache)
 
 
-def _decode(model: Model, config: Config, w: Scope, family: Family) -> None:
+def _decode(model: Model, config: Config, w: Scope, family: Family, cache: Cache | None) -> None:
     d, n = config.integer("hidden_size"), config.integer("num_attention_heads")
     shared = config.integer("num_key_value_heads", n)
     if n % shared:
@@ -100,22 +100,34 @@ def _decode(model: Model, config: Config, w: Scope, family: Family) -> None:
         mlp_bias=config.flag("mlp_bias", False),
     )
     turns, scale = frequencies(config, block.head, partial=family.fused)
-    b, s = model.dim("b", 1, MAX_BATCH), model.dim("s", 1, longest)
-    ids = model.input("input_ids", (b, s), "i64", values=(0, vocabulary - 1))
-    tensors = getattr(w.source, "tensors", {})
+    windows = _windows(config, config.layers(), family.windowed, longest)
+    for text in texts(model, cache, longest, vocabulary):
+        _rows(config, w, block, text, rotary_tables(model, text.positions(), turns, scale), windows)
+
+
+def _rows(
+    config: Config,
+    w: Scope,
+    block: Block,
+    text: Text,
+    tables: tuple[Tensor, Tensor],
+    windows: Sequence[int | None],
+) -> None:
+    """What is computed of the rows of a run: an entry."""
+    d, vocabulary = config.integer("hidden_size"), config.integer("vocab_size")
+    stored = getattr(w.source, "tensors", {})
     body = below(w, "model", "embed_tokens.weight")
-    x = embedding(body / "embed_tokens", ids, vocabulary, d)
-    cos, sin = rotary_tables(model, model.arange(s), turns, scale)
-    of_layer = _windows(config, config.layers(), family.windowed, longest)
-    biases = {window: causal_bias(model, s, window) for window in dict.fromkeys(of_layer)}
-    for i, window in enumerate(of_layer):
-        x = llama_block(body / "layers" / i, block, x, cos, sin, biases[window])
-    x = rms_norm(body / "norm", x, block.eps)
-    model.output("last_hidden_state", x)
+    x = embedding(body / "embed_tokens", text.ids, vocabulary, d)
+    biases = {window: text.bias(window) for window in dict.fromkeys(windows)}
+    for i, window in enumerate(windows):
+        x = llama_block(body / "layers" / i, block, x, *tables, biases[window], text)
+    x = rms_norm(body / "norm", text.asked(x), block.eps)
+    if text.cache is None:
+        text.result("last_hidden_state", x)
     tied = config.flag("tie_word_embeddings", False)
-    if "lm_head.weight" in tensors or tied:
+    if "lm_head.weight" in stored or tied or text.cache is not None:
         table = body / "embed_tokens" if tied else w / "lm_head"
-        model.output("logits", x @ table.tensor("weight", vocabulary, d).T)
+        text.result("logits", x @ table.tensor("weight", vocabulary, d).T)
 
 
 def _windows(config: Config, layers: int, windowed: bool | None, longest: int) -> list[int | None]:
@@ -133,9 +145,15 @@ def _windows(config: Config, layers: int, windowed: bool | None, longest: int) -
 
 
 def llama_block(
-    w: Scope, block: Block, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor
+    w: Scope,
+    block: Block,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    bias: Tensor,
+    text: Text | None = None,
 ) -> Tensor:
-    """x [b, s, d] -> [b, s, d]."""
+    """x [b, s, d] -> [b, s, d]; of a ``text``, behind what it has seen."""
     w.model.origin = w.prefix
     d, a, m, family = width(x), w / "self_attn", w / "mlp", block.family
     n, shared = block.heads, block.heads // block.groups
@@ -148,6 +166,7 @@ def llama_block(
     if family.head_norms:
         q, k = rms_norm(a / "q_norm", q, block.eps), rms_norm(a / "k_norm", k, block.eps)
     q, k = rotary(q, cos, sin), rotary(k, cos, sin)
+    k, v = text.seen(w.prefix, k, v) if text else (k, v)
     k, v = repeat_heads(k, block.groups), repeat_heads(v, block.groups)
     x = x + linear(a / "o_proj", merged(attention(q, k, v, bias)), d, family.out_bias)
     h = rms_norm(w / "post_attention_layernorm", x, block.eps)

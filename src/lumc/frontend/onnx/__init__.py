@@ -16,6 +16,7 @@ import numpy as np
 
 from lumc.errors import Exit, LumcError
 from lumc.frontend.onnx.names import clean
+from lumc.graph.dim import Dim
 
 if TYPE_CHECKING:
     from lumc.frontend.api.model import Model
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from lumc.graph.dim import Extent
 
 MAX_DIM = 1 << 16  # the upper bound of a dynamic dim that nothing else bounds
-Dims = Mapping[str, int | tuple[int, int]]
+Dims = Mapping[str, int | tuple[int, int] | Dim]
 Array = np.ndarray[Any, Any]
 
 
@@ -156,8 +157,9 @@ def _shapes(
             extents[name] = bound
         else:
             title = name + "_" * (name in taken)
-            low, high = bound
-            extents[name] = lowering.model.dim(title, low, min(high, limits.get(title, high)))
+            d = bound if isinstance(bound, Dim) else Dim(title, *bound)
+            high = min(d.hi, limits.get(title, d.hi))
+            extents[name] = lowering.model.dim(title, d.lo, high, d.multiple)
     return {
         value.name: [
             extents[dynamic[value.name, i]] if (value.name, i) in dynamic else int(d.dim_value)

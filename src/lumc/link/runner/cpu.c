@@ -12,7 +12,7 @@ struct slot { /* an argument that is the caller's memory */
   size_t tensor;
 };
 
-struct program { /* an entry, ready to run */
+struct program { /* a list of launches, ready to run */
   struct op *ops;
   void **args;
   struct slot *inputs, *outputs;
@@ -116,15 +116,16 @@ static void *address(const struct cpu *m, const struct arg *a) {
   case PACKED: return m->packed.data + a->offset;
   case STATE: return m->state[a->index];
   case SCRATCH: return m->scratch.data;
+  case DIM: return &m->plan->dims[a->index].value;
   default: return NULL;
   }
 }
 
-static void place_args(struct cpu *m, const struct entry *e, struct program *p) {
+static void place_args(struct cpu *m, const struct list *list, struct program *p) {
   void **args = p->args;
   p->n_inputs = p->n_outputs = 0;
-  for (size_t i = 0; i < e->n_launches; ++i) {
-    const struct launch *l = &e->launches[i];
+  for (size_t i = 0; i < list->n_launches; ++i) {
+    const struct launch *l = &list->launches[i];
     p->ops[i].args = args;
     for (size_t k = 0; k < l->n_args; ++k, ++args) {
       *args = address(m, &l->args[k]);
@@ -136,23 +137,23 @@ static void place_args(struct cpu *m, const struct entry *e, struct program *p) 
   }
 }
 
-static int prepare(struct cpu *m, const struct entry *e, struct program *p) {
+static int prepare(struct cpu *m, const struct list *list, struct program *p) {
   size_t n = 1;
-  for (size_t i = 0; i < e->n_launches; ++i) n += e->launches[i].n_args;
-  p->ops = calloc(e->n_launches + 1, sizeof *p->ops);
+  for (size_t i = 0; i < list->n_launches; ++i) n += list->launches[i].n_args;
+  p->ops = calloc(list->n_launches + 1, sizeof *p->ops);
   p->args = calloc(n, sizeof *p->args);
   p->inputs = calloc(n, sizeof *p->inputs);
   p->outputs = calloc(n, sizeof *p->outputs);
   if (!p->ops || !p->args || !p->inputs || !p->outputs)
     return lumc_fail(LUMC_FAILED, "out of memory");
-  for (size_t i = 0; i < e->n_launches; ++i) {
-    const struct kernel *kernel = &m->plan->kernels[e->launches[i].kernel];
+  for (size_t i = 0; i < list->n_launches; ++i) {
+    const struct kernel *kernel = &m->plan->kernels[list->launches[i].kernel];
     void *symbol = dlsym(m->kernels, kernel->symbol);
     if (!symbol) return lumc_fail(LUMC_CORRUPT, "kernels.so has no kernel '%s'", kernel->symbol);
     memcpy(&p->ops[i].run, &symbol, sizeof symbol); /* ISO C has no cast from object to function */
     p->ops[i].parallel = (long)kernel->parallel;
   }
-  place_args(m, e, p);
+  place_args(m, list, p);
   return LUMC_OK;
 }
 
@@ -167,10 +168,10 @@ static int load(struct cpu *m, const struct source *s, int threads) {
     if (plan->entries[i].arena > arena) arena = plan->entries[i].arena;
   if (!code) code = reserve(&m->arena, (size_t)arena);
   if (!code) code = new_pool(m, threads);
-  if (!code && !(m->programs = calloc(plan->n_entries + 1, sizeof *m->programs)))
+  if (!code && !(m->programs = calloc(plan->n_lists + 1, sizeof *m->programs)))
     code = lumc_fail(LUMC_FAILED, "out of memory");
-  for (size_t i = 0; !code && i < plan->n_entries; ++i)
-    code = prepare(m, &plan->entries[i], &m->programs[i]);
+  for (size_t i = 0; !code && i < plan->n_lists; ++i)
+    code = prepare(m, &plan->lists[i], &m->programs[i]);
   return code;
 }
 
@@ -185,7 +186,7 @@ static int open_cpu(const struct source *s, const struct plan *plan, int threads
 static void close_cpu(void *self) {
   struct cpu *m = self;
   pool_free(m->pool);
-  for (size_t i = 0; m->programs && i < m->plan->n_entries; ++i) {
+  for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
     free(m->programs[i].ops);
     free(m->programs[i].args);
     free(m->programs[i].inputs);
@@ -208,8 +209,8 @@ static void close_cpu(void *self) {
 static int set_threads(void *self, int threads) {
   struct cpu *m = self;
   int code = new_pool(m, threads);
-  for (size_t i = 0; !code && i < m->plan->n_entries; ++i)
-    place_args(m, &m->plan->entries[i], &m->programs[i]);
+  for (size_t i = 0; !code && i < m->plan->n_lists; ++i)
+    place_args(m, &m->plan->lists[i], &m->programs[i]);
   return code;
 }
 
@@ -219,30 +220,30 @@ static int state(void *self, size_t i, void **data) {
 }
 
 /* Put the caller's pointers where the kernels look. */
-static int begin(void *self, size_t entry, const void *const *inputs, void *const *outputs) {
-  struct program *p = &((struct cpu *)self)->programs[entry];
+static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs) {
+  struct program *p = &((struct cpu *)self)->programs[list];
   for (size_t k = 0; k < p->n_inputs; ++k)
     memcpy(p->inputs[k].where, &inputs[p->inputs[k].tensor], sizeof(void *));
   for (size_t k = 0; k < p->n_outputs; ++k) *p->outputs[k].where = outputs[p->outputs[k].tensor];
   return LUMC_OK;
 }
 
-static int repeat(void *self, size_t entry, long n) {
+static int repeat(void *self, size_t list, long n) {
   struct cpu *m = self;
   for (long i = 0; i < n; ++i)
-    pool_run(m->pool, m->programs[entry].ops, m->plan->entries[entry].n_launches);
+    pool_run(m->pool, m->programs[list].ops, m->plan->lists[list].n_launches);
   return LUMC_OK;
 }
 
-static int finish(void *self, size_t entry, void *const *outputs) {
-  (void)self, (void)entry, (void)outputs; /* the kernels wrote them */
+static int finish(void *self, size_t list, void *const *outputs) {
+  (void)self, (void)list, (void)outputs; /* the kernels wrote them */
   return LUMC_OK;
 }
 
-static int trace(void *self, size_t entry, int threads, int64_t *times) {
+static int trace(void *self, size_t list, int threads, int64_t *times) {
   struct cpu *m = self;
   (void)threads;
-  pool_trace(m->pool, m->programs[entry].ops, m->plan->entries[entry].n_launches, times);
+  pool_trace(m->pool, m->programs[list].ops, m->plan->lists[list].n_launches, times);
   return LUMC_OK;
 }
 

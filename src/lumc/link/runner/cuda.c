@@ -58,13 +58,13 @@ static int find_functions(struct cuda *m) {
 /* ---- launching */
 
 /* One launch: a pointer for every argument but the scratch memory, which GPUs have none of. */
-static int enqueue(const struct cuda *m, size_t entry, const struct launch *l) {
+static int enqueue(const struct cuda *m, size_t list, const struct launch *l) {
   const struct kernel *k = &m->plan->kernels[l->kernel];
   int code = LUMC_OK;
   address *values = zeros(l->n_args, sizeof *values, &code);
   void **parameters = zeros(l->n_args, sizeof *parameters, &code);
   for (size_t i = 0; i < l->n_args && !code; ++i) {
-    values[i] = cuda_place(m, entry, &l->args[i]);
+    values[i] = cuda_place(m, list, &l->args[i]);
     parameters[i] = &values[i];
   }
   if (!code)
@@ -77,15 +77,15 @@ static int enqueue(const struct cuda *m, size_t entry, const struct launch *l) {
   return code;
 }
 
-static int capture(struct cuda *m, size_t entry) {
-  const struct entry *e = &m->plan->entries[entry];
+static int capture(struct cuda *m, size_t list) {
+  const struct list *e = &m->plan->lists[list];
   handle graph = NULL;
   int code = cuda_check(nvidia.cuStreamBeginCapture_v2(m->stream, THREAD_LOCAL), "capture");
   if (code) return code;
-  for (size_t i = 0; i < e->n_launches && !code; ++i) code = enqueue(m, entry, &e->launches[i]);
+  for (size_t i = 0; i < e->n_launches && !code; ++i) code = enqueue(m, list, &e->launches[i]);
   int result = nvidia.cuStreamEndCapture(m->stream, &graph);
   if (!code) code = cuda_check(result, "capture");
-  handle *made = &m->programs[entry].graph;
+  handle *made = &m->programs[list].graph;
   if (!code) code = cuda_check(nvidia.cuGraphInstantiateWithFlags(made, graph, 0), "graph");
   if (graph) nvidia.cuGraphDestroy(graph);
   return code;
@@ -110,8 +110,8 @@ static int load(struct cuda *m, const struct source *s) {
   if (!code) code = cuda_load_weights(m, s);
   if (!code) code = cuda_place_states(m);
   if (!code) code = cuda_place_values(m);
-  for (size_t i = 0; i < m->plan->n_entries && !code; ++i)
-    if (m->plan->entries[i].n_launches) code = capture(m, i);
+  for (size_t i = 0; i < m->plan->n_lists && !code; ++i)
+    if (m->plan->lists[i].n_launches) code = capture(m, i);
   return code;
 }
 
@@ -129,7 +129,7 @@ static void close_cuda(void *self) {
   struct cuda *m = self;
   if (m->context && !enter(m)) {
     if (m->stream) nvidia.cuStreamSynchronize(m->stream);
-    for (size_t i = 0; m->programs && i < m->plan->n_entries; ++i)
+    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i)
       if (m->programs[i].graph) nvidia.cuGraphExecDestroy(m->programs[i].graph);
     if (m->module) nvidia.cuModuleUnload(m->module);
     if (m->weights) nvidia.cuMemFree_v2(m->weights);
@@ -139,7 +139,7 @@ static void close_cuda(void *self) {
     leave(LUMC_OK);
   }
   if (m->context) nvidia.cuDevicePrimaryCtxRelease_v2(nvidia.device);
-  for (size_t i = 0; m->programs && i < m->plan->n_entries; ++i) {
+  for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
     free(m->programs[i].inputs);
     free(m->programs[i].outputs);
   }
@@ -165,48 +165,48 @@ static int state(void *self, size_t i, void **data) {
   return code;
 }
 
-static int begin(void *self, size_t entry, const void *const *inputs, void *const *outputs) {
+static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs) {
   struct cuda *m = self;
-  const struct entry *e = &m->plan->entries[entry];
+  const struct list *e = &m->plan->lists[list];
   (void)outputs;
   int code = enter(m);
   if (code) return code;
   if (m->mirrored) code = cuda_move_states(m, 1);
   if (!code) m->mirrored = 0;
-  for (size_t i = 0; i < e->n_inputs && !code; ++i)
-    code = cuda_upload(m, m->programs[entry].inputs[i], inputs[i], e->inputs[i].bytes);
+  for (size_t i = 0; i < e->entry->n_inputs && !code; ++i)
+    code = cuda_upload(m, m->programs[list].inputs[i], inputs[i], e->entry->inputs[i].bytes);
   if (!code) code = cuda_wait(m); /* the caller's memory is free again */
   return leave(code);
 }
 
-static int repeat(void *self, size_t entry, long n) {
+static int repeat(void *self, size_t list, long n) {
   struct cuda *m = self;
   int code = enter(m);
   if (code) return code;
-  for (long i = 0; i < n && !code && m->programs[entry].graph; ++i)
-    code = cuda_check(nvidia.cuGraphLaunch(m->programs[entry].graph, m->stream), "run");
+  for (long i = 0; i < n && !code && m->programs[list].graph; ++i)
+    code = cuda_check(nvidia.cuGraphLaunch(m->programs[list].graph, m->stream), "run");
   return leave(code ? code : cuda_wait(m));
 }
 
-static int finish(void *self, size_t entry, void *const *outputs) {
+static int finish(void *self, size_t list, void *const *outputs) {
   struct cuda *m = self;
-  const struct entry *e = &m->plan->entries[entry];
+  const struct list *e = &m->plan->lists[list];
   int code = enter(m);
   if (code) return code;
-  for (size_t i = 0; i < e->n_outputs && !code; ++i)
-    code = cuda_download(m, outputs[i], m->programs[entry].outputs[i], e->outputs[i].bytes);
+  for (size_t i = 0; i < e->entry->n_outputs && !code; ++i)
+    code = cuda_download(m, outputs[i], m->programs[list].outputs[i], e->entry->outputs[i].bytes);
   return leave(code ? code : cuda_wait(m));
 }
 
 /* Launch by launch with an event between: the gaps are longer than in the graph. */
-static int timed_launches(const struct cuda *m, size_t entry, handle *events, float *ms) {
-  const struct entry *e = &m->plan->entries[entry];
+static int timed_launches(const struct cuda *m, size_t list, handle *events, float *ms) {
+  const struct list *e = &m->plan->lists[list];
   int code = LUMC_OK;
   for (size_t i = 0; i <= e->n_launches && !code; ++i)
     code = cuda_check(nvidia.cuEventCreate(&events[i], 0), "event");
   if (!code) code = cuda_check(nvidia.cuEventRecord(events[0], m->stream), "event");
   for (size_t i = 0; i < e->n_launches && !code; ++i) {
-    code = enqueue(m, entry, &e->launches[i]);
+    code = enqueue(m, list, &e->launches[i]);
     if (!code) code = cuda_check(nvidia.cuEventRecord(events[i + 1], m->stream), "event");
   }
   if (!code) code = cuda_wait(m);
@@ -217,9 +217,9 @@ static int timed_launches(const struct cuda *m, size_t entry, handle *events, fl
   return code;
 }
 
-static int trace(void *self, size_t entry, int threads, int64_t *times) {
+static int trace(void *self, size_t list, int threads, int64_t *times) {
   struct cuda *m = self;
-  size_t n = m->plan->entries[entry].n_launches;
+  size_t n = m->plan->lists[list].n_launches;
   struct timespec now;
   int code = enter(m);
   if (code) return code;
@@ -227,7 +227,7 @@ static int trace(void *self, size_t entry, int threads, int64_t *times) {
   float *ms = zeros(n, sizeof *ms, &code);
   clock_gettime(CLOCK_MONOTONIC, &now);
   int64_t at = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, start = at;
-  if (!code) code = timed_launches(m, entry, events, ms);
+  if (!code) code = timed_launches(m, list, events, ms);
   for (size_t i = 0; i < n && !code; ++i) {
     int64_t end = start + (int64_t)((double)ms[i] * 1e6);
     times[i * (size_t)threads * 2] = at;

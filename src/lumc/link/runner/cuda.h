@@ -78,7 +78,7 @@ struct range { /* of the weights that kernels read */
   address at;
 };
 
-struct program { /* an entry, ready to run */
+struct program { /* a list of launches, ready to run */
   handle graph;
   address *inputs, *outputs;
 };
@@ -102,8 +102,8 @@ int cuda_load_weights(struct cuda *, const struct source *);
 int cuda_place_states(struct cuda *);
 int cuda_place_values(struct cuda *);
 int cuda_move_states(const struct cuda *, int to_device); /* all, between it and the mirror */
-/* Where an argument of an entry's launch is; 0 for what the kernel has not. */
-address cuda_place(const struct cuda *, size_t entry, const struct arg *);
+/* Where an argument of a list's launch is; 0 for what the kernel has not. */
+address cuda_place(const struct cuda *, size_t list, const struct arg *);
 
 #pragma GCC visibility pop
 #endif

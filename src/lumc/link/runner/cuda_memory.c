@@ -36,9 +36,9 @@ static int find_ranges(struct cuda *m) {
   for (int pass = 0; pass < 2 && !code; ++pass) {
     if (pass) m->ranges = zeros(n, sizeof *m->ranges, &code);
     n = 0;
-    for (size_t e = 0; e < m->plan->n_entries && !code; ++e)
-      for (size_t i = 0; i < m->plan->entries[e].n_launches; ++i) {
-        const struct launch *l = &m->plan->entries[e].launches[i];
+    for (size_t e = 0; e < m->plan->n_lists && !code; ++e)
+      for (size_t i = 0; i < m->plan->lists[e].n_launches; ++i) {
+        const struct launch *l = &m->plan->lists[e].launches[i];
         for (size_t k = 0; k < l->n_args; ++k)
           if (l->args[k].place == WEIGHT) {
             if (pass) m->ranges[n] = (struct range){l->args[k].offset, l->args[k].bytes, 0};
@@ -93,11 +93,11 @@ int cuda_place_states(struct cuda *m) {
 int cuda_place_values(struct cuda *m) {
   uint64_t most = 0;
   int code = LUMC_OK;
-  m->programs = zeros(m->plan->n_entries, sizeof *m->programs, &code);
+  m->programs = zeros(m->plan->n_lists, sizeof *m->programs, &code);
   for (int pass = 0; pass < 2 && !code; ++pass) {
     if (pass) code = allocate(&m->memory, most, "the values between kernels");
-    for (size_t e = 0; e < m->plan->n_entries && !code; ++e) {
-      const struct entry *entry = &m->plan->entries[e];
+    for (size_t e = 0; e < m->plan->n_lists && !code; ++e) {
+      const struct entry *entry = m->plan->lists[e].entry;
       struct program *p = &m->programs[e];
       uint64_t at = aligned(entry->arena);
       if (!pass) p->inputs = zeros(entry->n_inputs, sizeof *p->inputs, &code);
@@ -112,8 +112,8 @@ int cuda_place_values(struct cuda *m) {
   return code;
 }
 
-address cuda_place(const struct cuda *m, size_t entry, const struct arg *a) {
-  const struct program *p = &m->programs[entry];
+address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
+  const struct program *p = &m->programs[list];
   const struct range key = {a->offset, UINT64_MAX, 0};
   switch (a->place) {
   case INPUT: return p->inputs[a->index];

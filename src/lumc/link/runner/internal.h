@@ -10,7 +10,7 @@
 
 #pragma GCC visibility push(hidden) /* a program that links the library may use these names */
 
-enum { MAX_RANK = 16, MAX_NAME = 1024, MAX_THREADS = 1024 };
+enum { MAX_RANK = 16, MAX_NAME = 1024, MAX_THREADS = 1024, MAX_DIMS = 64, MAX_LENGTHS = 512 };
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 /* Remember a message for lumc_error and return the code. */
@@ -58,10 +58,10 @@ void pool_trace(struct pool *, const struct op *, size_t n, int64_t *times);
 void pool_free(struct pool *);
 
 /* ---- plan.c: plan.bin as it lies in memory; see docs/bundle.md */
-enum place { NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, PLACES };
+enum place { NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM, PLACES };
 struct arg {
   uint64_t place;
-  uint64_t index;  /* input, output, state: which one */
+  uint64_t index;  /* input, output, state, dim: which one */
   uint64_t offset; /* arena, weight: where */
   uint64_t bytes;  /* what the kernel may touch */
 };
@@ -74,11 +74,28 @@ struct kernel {
   uint64_t parallel, scratch;       /* bytes for each part */
   uint64_t blocks, threads, shared; /* of a launch on a GPU: its grid, bytes for each block */
 };
+enum length_kind { NUMBER, SUM, PRODUCT, QUOTIENT, REST, LENGTH_KINDS };
+struct length { /* of dims: the number; a + b; a times, over or modulo the number */
+  uint64_t kind, a, b; /* a, b: dims, then lengths before this one */
+  int64_t number;
+};
+struct told { /* how an entry comes to the value of a dim */
+  uint64_t how; /* enum lumc_source */
+  uint64_t input, axis; /* whose extent is coefficient * dim + constant */
+  int64_t coefficient, constant;
+};
 struct entry {
   const char *name;
   uint64_t arena; /* bytes */
-  size_t n_inputs, n_outputs, n_launches;
-  lumc_tensor *inputs, *outputs;
+  size_t n_inputs, n_outputs;
+  lumc_tensor *inputs, *outputs; /* for the greatest values of dims; see lengths_of */
+  const struct told *told;       /* of each dim */
+  size_t first_list, n_lists;    /* what may run it: the first list of launches that holds */
+};
+struct list { /* launches of an entry, for dims that are not above its bounds */
+  const struct entry *entry;
+  const uint64_t *bounds;
+  size_t n_launches;
   struct launch *launches;
 };
 struct packing { /* a weight in another order, made when it is loaded */
@@ -94,7 +111,7 @@ struct packing { /* a weight in another order, made when it is loaded */
 struct plan {
   uint8_t *data; /* the file; names and shapes point into it */
   const char *target, *arch;
-  size_t n_features, n_states, n_kernels, n_entries;
+  size_t n_features, n_dims, n_lengths, n_states, n_kernels, n_entries, n_lists;
   const char **features;
   uint64_t weights_start, weights_bytes; /* the data section of weights.safetensors */
   uint64_t packed_bytes;
@@ -103,7 +120,15 @@ struct plan {
   lumc_tensor *states;
   struct kernel *kernels;
   struct entry *entries;
+  struct list *lists; /* of all entries */
+  lumc_dim *dims;     /* kernels read their values where they lie */
+  const struct length *lengths;
 };
+static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+/* For each extent of an input or an output 0, or which length it has: 1 + its number. */
+static inline const uint64_t *lengths_of(const lumc_tensor *t) {
+  return (const uint64_t *)(const void *)(t->shape + t->rank);
+}
 /* Read a plan; takes `data` (from malloc) in any case. Every count, name and offset is checked. */
 int plan_read(struct plan *, uint8_t *data, size_t size);
 void plan_free(struct plan *);
@@ -131,6 +156,27 @@ int read_weights(const struct source *, const struct plan *, struct block *);
 /* What the plan packs of these weights. */
 int pack_weights(const struct plan *, const uint8_t *weights, struct block *);
 
+/* ---- live.c: tensors for the dims as they are, whose memory is as the caller's */
+struct live {
+  struct plan *plan;
+  int64_t *values;      /* of dims and lengths */
+  lumc_tensor **tensors; /* of each entry: its inputs, then its outputs */
+  int64_t *shapes;
+  struct block memory; /* of inputs and outputs with lengths, for the greatest */
+  const void **inputs; /* as a device takes them */
+  void **outputs;
+};
+int live_open(struct live *, struct plan *);
+void live_close(struct live *);
+/* Give a dim a value; one that it may have. */
+int live_set(struct live *, size_t dim, int64_t value);
+/* The first list of an entry that holds. */
+size_t live_list(const struct live *, const struct entry *);
+/* Before a run: inputs and outputs for the device, with copies of what has lengths; and after it. */
+void live_give(struct live *, const struct entry *, const void *const *inputs,
+               void *const *outputs);
+void live_take(const struct live *, const struct entry *, void *const *outputs);
+
 /* ---- what runs the launches of a plan: cpu.c, cuda.c, metal.c. Calls on one `self` never overlap. */
 struct device {
   const char *kind; /* its plans are plan/KIND-*.bin */
@@ -142,12 +188,13 @@ struct device {
   int (*set_threads)(void *self, int threads);
   /* The memory of a state, until the next run. */
   int (*state)(void *self, size_t i, void **data);
-  /* Take the inputs of the runs to come; run n times and wait; give the outputs of the last. */
-  int (*begin)(void *self, size_t entry, const void *const *inputs, void *const *outputs);
-  int (*repeat)(void *self, size_t entry, long n);
-  int (*finish)(void *self, size_t entry, void *const *outputs);
+  /* Of a list of launches: take the inputs of the runs to come; run n times and wait; give the
+   * outputs of the last. Memory is for the greatest values of dims. */
+  int (*begin)(void *self, size_t list, const void *const *inputs, void *const *outputs);
+  int (*repeat)(void *self, size_t list, long n);
+  int (*finish)(void *self, size_t list, void *const *outputs);
   /* Run once, timed as lumc_trace says; all times are 0 before. */
-  int (*trace)(void *self, size_t entry, int threads, int64_t *times);
+  int (*trace)(void *self, size_t list, int threads, int64_t *times);
   void (*close)(void *self);
 };
 extern const struct device cpu_device, cuda_device, metal_device;

@@ -59,6 +59,21 @@ typedef struct {
   size_t bytes;
 } lumc_tensor;
 
+/* A dim: an extent that is known when a model runs, one of the multiples from lo to hi. */
+typedef struct {
+  const char *name;
+  int64_t lo, hi, multiple;
+  int64_t value; /* of the runs to come; at first the greatest */
+} lumc_dim;
+
+/* How an entry comes to the value of a dim. */
+enum lumc_source {
+  LUMC_UNUSED,   /* it does not depend on it */
+  LUMC_BY_NAME,  /* lumc_set_dim */
+  LUMC_BY_SHAPE, /* the shape of an input tells it: lumc_set_shape, or lumc_set_dim */
+  LUMC_SOURCES
+};
+
 /* Open a bundle directory for runs with `threads` threads (at least 1). Every file that is used is
  * checked against its hash in the manifest first. On success *model is the handle. */
 int lumc_open(const char *bundle, int threads, lumc **model);
@@ -78,11 +93,21 @@ int lumc_entries(const lumc *model);
 int lumc_entry(const lumc *model, const char *name);
 const char *lumc_entry_name(const lumc *model, int entry);
 
-/* Inputs and outputs of an entry, in the order that lumc_run takes them; NULL out of range. */
+/* Inputs and outputs of an entry, in the order that lumc_run takes them; NULL out of range. Shapes
+ * and bytes are those for the values that dims have now. */
 int lumc_inputs(const lumc *model, int entry);
 int lumc_outputs(const lumc *model, int entry);
 const lumc_tensor *lumc_input(const lumc *model, int entry, int i);
 const lumc_tensor *lumc_output(const lumc *model, int entry, int i);
+
+/* The dims of a bundle, which all entries share; NULL out of range. Set their values before a run:
+ * one by its name, or those that the shape of an input tells. They stay until they are set again.
+ * Programs that set dims on several threads take a handle for each. */
+int lumc_dims(const lumc *model);
+const lumc_dim *lumc_dim_at(const lumc *model, int i);
+enum lumc_source lumc_dim_source(const lumc *model, int entry, int i);
+int lumc_set_dim(lumc *model, const char *name, int64_t value);
+int lumc_set_shape(lumc *model, int entry, int input, const int64_t *shape, int rank);
 
 /* States live in the handle between runs and are shared by its entries; they start as zeros.
  * lumc_state_data is their memory, to read or write until the next run: ask for it again after

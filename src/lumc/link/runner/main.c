@@ -8,22 +8,24 @@
 
 static const char usage[] =
     "usage: lumc-run BUNDLE [--input NAME=x.npy].. [-o out.npz | -o NAME=y.npy].. [--entry NAME]\n"
-    "                [--device cuda|metal|cpu] [--threads N] [--repeat N] [--list] [--check]\n"
+    "                [--dim NAME=N].. [--device cuda|metal|cpu] [--threads N] [--repeat N]\n"
+    "                [--list] [--check]\n"
     "  --input   an input; plain x.npy when there is only one\n"
     "  -o        all outputs as .npz, or one of them as .npy; plain y.npy when there is only one\n"
     "  --entry   which entry to run (the first)\n"
+    "  --dim     a dim that no shape of an input tells\n"
     "  --device  what to run on (the first of these that works here)\n"
     "  --threads threads of a CPU (1)\n"
     "  --repeat  run N times and print the minimum and the median time\n"
-    "  --list    print inputs, outputs and states, and run nothing\n"
-    "  --check   run every entry once, on zeros\n"
+    "  --list    print dims, inputs, outputs and states, and run nothing\n"
+    "  --check   run every entry once, on zeros, with the least dims\n"
     "  --version print the version\n"
     "exit codes: 0 ok, 1 failed, 2 usage, 5 corrupt bundle, 7 this machine cannot run it\n";
 
 struct options {
   const char *bundle, *entry, *device;
-  char **inputs, **outputs; /* as written on the command line */
-  int n_inputs, n_outputs, threads, repeat, list, check;
+  char **inputs, **outputs, **dims; /* as written on the command line */
+  int n_inputs, n_outputs, n_dims, threads, repeat, list, check;
 };
 
 static void shape_text(const lumc_tensor *t, char *out, size_t size) {
@@ -46,7 +48,7 @@ static int parse(int argc, char **argv, struct options *o) {
   for (int i = 1; i < argc; ++i) {
     const char *arg = argv[i];
     int takes = !strcmp(arg, "--input") || !strcmp(arg, "-i") || !strcmp(arg, "-o") ||
-                !strcmp(arg, "--entry") || !strcmp(arg, "--device") ||
+                !strcmp(arg, "--entry") || !strcmp(arg, "--dim") || !strcmp(arg, "--device") ||
                 !strcmp(arg, "--threads") || !strcmp(arg, "--repeat");
     if (takes && i + 1 == argc) return lumc_fail(LUMC_USAGE, "%s needs a value", arg);
     int code = LUMC_OK;
@@ -58,6 +60,8 @@ static int parse(int argc, char **argv, struct options *o) {
       o->inputs[o->n_inputs++] = argv[++i];
     else if (!strcmp(arg, "-o"))
       o->outputs[o->n_outputs++] = argv[++i];
+    else if (!strcmp(arg, "--dim"))
+      o->dims[o->n_dims++] = argv[++i];
     else if (!strcmp(arg, "--entry"))
       o->entry = argv[++i];
     else if (!strcmp(arg, "--device"))
@@ -80,6 +84,8 @@ struct job {
   lumc *model;
   int entry, n_inputs, n_outputs;
   void **inputs, **outputs;
+  struct npy *given; /* what the files of inputs say of themselves */
+  const char **files;
 };
 
 static int matches(const char *name, const char *spec, size_t n) {
@@ -102,39 +108,66 @@ static int find(const lumc_tensor *(*get)(const lumc *, int, int), const struct 
   return -1;
 }
 
+/* Reads no more than the greatest tensor has; its shape is looked at when all are there. */
 static int read_input(struct job *j, const char *spec) {
   const char *file;
-  struct npy got;
-  char want[256], have[256];
   int i = find(lumc_input, j, j->n_inputs, spec, "input", &file);
   if (i < 0) return LUMC_USAGE;
   if (j->inputs[i]) return lumc_fail(LUMC_USAGE, "input '%s' is given twice", spec);
-  const lumc_tensor *t = lumc_input(j->model, j->entry, i);
-  int code = npy_read(file, t->bytes, &got);
+  int code = npy_read(file, lumc_input(j->model, j->entry, i)->bytes, &j->given[i]);
   if (code) return code;
-  /* uint16 files hold bf16 patterns; there is no such tensor type otherwise */
-  int same = got.dtype == t->dtype && got.rank == t->rank;
-  for (int k = 0; same && k < t->rank; ++k) same = got.shape[k] == t->shape[k];
-  if (same) {
-    j->inputs[i] = got.data ? got.data : malloc(1);
-    return LUMC_OK;
-  }
-  lumc_tensor shown = {"", got.dtype, got.rank, got.shape, got.bytes};
-  shape_text(t, want, sizeof want);
-  shape_text(&shown, have, sizeof have);
-  free(got.data);
-  return lumc_fail(LUMC_USAGE, "input '%s' must be %s; %s is %s", t->name, want, file, have);
+  j->files[i] = file;
+  j->inputs[i] = j->given[i].data ? j->given[i].data : malloc(1);
+  return LUMC_OK;
 }
 
-static int check_inputs(const struct job *j) {
-  for (int i = 0; i < j->n_inputs; ++i)
-    if (!j->inputs[i]) {
-      char want[256];
-      shape_text(lumc_input(j->model, j->entry, i), want, sizeof want);
-      const char *name = lumc_input(j->model, j->entry, i)->name;
-      return lumc_fail(LUMC_USAGE, "input '%s' %s is missing: --input %s=x.npy", name, want, name);
+static int check_input(const struct job *j, int i) {
+  const lumc_tensor *t = lumc_input(j->model, j->entry, i);
+  const struct npy *got = &j->given[i];
+  char want[256], have[256];
+  shape_text(t, want, sizeof want);
+  if (!j->inputs[i])
+    return lumc_fail(LUMC_USAGE, "input '%s' %s is missing: --input %s=x.npy", t->name, want,
+                     t->name);
+  /* uint16 files hold bf16 patterns; there is no such tensor type otherwise */
+  int same = got->dtype == t->dtype && got->rank == t->rank;
+  for (int k = 0; same && k < t->rank; ++k) same = got->shape[k] == t->shape[k];
+  if (same) return LUMC_OK;
+  lumc_tensor shown = {"", got->dtype, got->rank, got->shape, got->bytes};
+  shape_text(&shown, have, sizeof have);
+  return lumc_fail(LUMC_USAGE, "input '%s' must be %s; %s is %s", t->name, want, j->files[i], have);
+}
+
+static int set_dim(struct job *j, const char *spec, int *named) {
+  const char *equals = strchr(spec, '=');
+  char *end = NULL;
+  long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
+  if (!equals || end == equals + 1 || *end)
+    return lumc_fail(LUMC_USAGE, "'%s' is not NAME=NUMBER", spec);
+  for (int i = 0; i < lumc_dims(j->model); ++i)
+    if (matches(lumc_dim_at(j->model, i)->name, spec, (size_t)(equals - spec))) {
+      named[i] = 1;
+      return lumc_set_dim(j->model, lumc_dim_at(j->model, i)->name, value);
     }
-  return LUMC_OK;
+  return lumc_fail(LUMC_USAGE, "no dim '%.*s'; see lumc-run BUNDLE --list", (int)(equals - spec),
+                   spec);
+}
+
+/* From the shapes of the inputs, and from --dim; a dim of both must be the same in both. */
+static int set_dims(struct job *j, const struct options *o) {
+  int named[MAX_DIMS] = {0}, code = LUMC_OK;
+  for (int i = 0; i < j->n_inputs && !code; ++i)
+    if (j->inputs[i] && j->given[i].rank == lumc_input(j->model, j->entry, i)->rank)
+      code = lumc_set_shape(j->model, j->entry, i, j->given[i].shape, j->given[i].rank);
+  for (int i = 0; i < o->n_dims && !code; ++i) code = set_dim(j, o->dims[i], named);
+  for (int i = 0; i < lumc_dims(j->model) && !code; ++i)
+    if (!named[i] && lumc_dim_source(j->model, j->entry, i) == LUMC_BY_NAME) {
+      const char *name = lumc_dim_at(j->model, i)->name;
+      code = lumc_fail(LUMC_USAGE, "dim '%s' is missing, which no input tells: --dim %s=N", name,
+                       name);
+    }
+  for (int i = 0; i < j->n_inputs && !code; ++i) code = check_input(j, i);
+  return code;
 }
 
 static int ends_with(const char *text, const char *end) {
@@ -177,20 +210,47 @@ static int repeat(const struct job *j, int n, int threads) {
   return code;
 }
 
-static void list_one(const char *what, const lumc_tensor *t) {
-  char shape[256];
-  shape_text(t, shape, sizeof shape);
-  printf("  %-6s %s %s\n", what, t->name, shape);
+/* The least or the greatest values of all dims. */
+static int set_ends(lumc *m, int greatest) {
+  int code = LUMC_OK;
+  for (int i = 0; i < lumc_dims(m) && !code; ++i) {
+    const lumc_dim *d = lumc_dim_at(m, i);
+    int64_t least = d->lo + (d->multiple - d->lo % d->multiple) % d->multiple;
+    code = lumc_set_dim(m, d->name, greatest ? d->hi - d->hi % d->multiple : least);
+  }
+  return code;
 }
 
-static void list(const lumc *m) {
+/* An extent that depends on dims as LEAST..GREATEST. */
+static void list_one(lumc *m, const char *what, const lumc_tensor *t) {
+  int64_t least[MAX_RANK];
+  printf("  %-6s %s %s[", what, t->name, dtype_name(t->dtype));
+  set_ends(m, 0);
+  for (int i = 0; i < t->rank; ++i) least[i] = t->shape[i];
+  set_ends(m, 1);
+  for (int i = 0; i < t->rank; ++i) {
+    long long a = least[i], b = t->shape[i];
+    if (i) printf(",");
+    if (a != b) printf("%lld..", a < b ? a : b);
+    printf("%lld", a < b ? b : a);
+  }
+  puts("]");
+}
+
+static void list(lumc *m) {
   printf("device %s\n", lumc_device(m));
+  for (int i = 0; i < lumc_dims(m); ++i) {
+    const lumc_dim *d = lumc_dim_at(m, i);
+    printf("dim %s in %lld..%lld", d->name, (long long)d->lo, (long long)d->hi);
+    if (d->multiple > 1) printf(" multiple %lld", (long long)d->multiple);
+    puts("");
+  }
   for (int e = 0; e < lumc_entries(m); ++e) {
     printf("entry %s\n", lumc_entry_name(m, e));
-    for (int i = 0; i < lumc_inputs(m, e); ++i) list_one("input", lumc_input(m, e, i));
-    for (int i = 0; i < lumc_outputs(m, e); ++i) list_one("output", lumc_output(m, e, i));
+    for (int i = 0; i < lumc_inputs(m, e); ++i) list_one(m, "input", lumc_input(m, e, i));
+    for (int i = 0; i < lumc_outputs(m, e); ++i) list_one(m, "output", lumc_output(m, e, i));
   }
-  for (int i = 0; i < lumc_states(m); ++i) list_one("state", lumc_state(m, i));
+  for (int i = 0; i < lumc_states(m); ++i) list_one(m, "state", lumc_state(m, i));
 }
 
 static int start(struct job *j, int entry) {
@@ -199,7 +259,10 @@ static int start(struct job *j, int entry) {
   j->n_outputs = lumc_outputs(j->model, entry);
   j->inputs = calloc((size_t)j->n_inputs + 1, sizeof *j->inputs);
   j->outputs = calloc((size_t)j->n_outputs + 1, sizeof *j->outputs);
-  if (!j->inputs || !j->outputs) return lumc_fail(LUMC_FAILED, "out of memory");
+  j->given = calloc((size_t)j->n_inputs + 1, sizeof *j->given);
+  j->files = calloc((size_t)j->n_inputs + 1, sizeof *j->files);
+  if (!j->inputs || !j->outputs || !j->given || !j->files)
+    return lumc_fail(LUMC_FAILED, "out of memory");
   for (int i = 0; i < j->n_outputs; ++i)
     if (!(j->outputs[i] = malloc(lumc_output(j->model, entry, i)->bytes + 1)))
       return lumc_fail(LUMC_FAILED, "out of memory");
@@ -211,11 +274,15 @@ static void end(struct job *j) {
   for (int i = 0; j->outputs && i < j->n_outputs; ++i) free(j->outputs[i]);
   free(j->inputs);
   free(j->outputs);
+  free(j->given);
+  free(j->files);
   j->inputs = j->outputs = NULL;
+  j->given = NULL;
+  j->files = NULL;
 }
 
 static int check(struct job *j) {
-  int code = LUMC_OK;
+  int code = set_ends(j->model, 0);
   for (int e = 0; e < lumc_entries(j->model) && !code; ++e) {
     code = start(j, e);
     for (int i = 0; i < j->n_inputs && !code; ++i)
@@ -234,7 +301,7 @@ static int run(const struct options *o, struct job *j) {
     return lumc_fail(LUMC_USAGE, "no entry '%s'; see lumc-run BUNDLE --list", o->entry);
   int code = start(j, entry);
   for (int i = 0; i < o->n_inputs && !code; ++i) code = read_input(j, o->inputs[i]);
-  if (!code) code = check_inputs(j);
+  if (!code) code = set_dims(j, o);
   if (!code) code = repeat(j, o->repeat, o->threads);
   for (int i = 0; i < o->n_outputs && !code; ++i) code = write_output(j, o->outputs[i]);
   return code;
@@ -264,8 +331,10 @@ int main(int argc, char **argv) {
       return printf("lumc-run %s\n", lumc_version()) < 0;
   o.inputs = calloc((size_t)argc + 1, sizeof *o.inputs);
   o.outputs = calloc((size_t)argc + 1, sizeof *o.outputs);
-  int code =
-      o.inputs && o.outputs ? parse(argc, argv, &o) : lumc_fail(LUMC_FAILED, "out of memory");
+  o.dims = calloc((size_t)argc + 1, sizeof *o.dims);
+  int code = LUMC_OK;
+  if (!o.inputs || !o.outputs || !o.dims) code = lumc_fail(LUMC_FAILED, "out of memory");
+  if (!code) code = parse(argc, argv, &o);
   if (!code) code = lumc_open_on(o.bundle, o.device, o.threads, &j.model);
   if (!code && o.list) list(j.model);
   if (!code && o.check) code = check(&j);
@@ -275,5 +344,6 @@ int main(int argc, char **argv) {
   lumc_close(j.model);
   free(o.inputs);
   free(o.outputs);
+  free(o.dims);
   return code;
 }

@@ -116,9 +116,9 @@ static int place_states(struct metal *m) {
 static int place_values(struct metal *m) {
   size_t most = 0;
   int code = LUMC_OK;
-  m->programs = zeros(m->plan->n_entries, sizeof *m->programs, &code);
-  for (size_t e = 0; e < m->plan->n_entries && !code; ++e) {
-    const struct entry *entry = &m->plan->entries[e];
+  m->programs = zeros(m->plan->n_lists, sizeof *m->programs, &code);
+  for (size_t e = 0; e < m->plan->n_lists && !code; ++e) {
+    const struct entry *entry = m->plan->lists[e].entry;
     struct program *p = &m->programs[e];
     size_t at = aligned(entry->arena);
     p->inputs = zeros(entry->n_inputs, sizeof *p->inputs, &code);
@@ -148,9 +148,9 @@ static int load(struct metal *m, const struct source *s) {
 
 /* ---- launching */
 
-static void set_argument(const struct metal *m, id encoder, size_t entry, const struct arg *a,
+static void set_argument(const struct metal *m, id encoder, size_t list, const struct arg *a,
                          uint64_t i) {
-  const struct program *p = &m->programs[entry];
+  const struct program *p = &m->programs[list];
   id buffer = m->memory;
   uint64_t offset = a->offset;
   switch (a->place) {
@@ -167,16 +167,16 @@ static void set_argument(const struct metal *m, id encoder, size_t entry, const 
   SEND(void, id, uint64_t, uint64_t)(encoder, metal.set_buffer, buffer, offset, i);
 }
 
-/* Some launches of an entry as one command buffer; the launches of an encoder run in order. */
-static id submit(const struct metal *m, size_t entry, size_t first, size_t last) {
+/* Some launches of a list as one command buffer; the launches of an encoder run in order. */
+static id submit(const struct metal *m, size_t list, size_t first, size_t last) {
   id commands = SEND(id)(m->queue, metal.commands);
   id encoder = commands ? SEND(id)(commands, metal.encoder) : NULL;
   if (!encoder) return NULL;
   for (size_t n = first; n < last; ++n) {
-    const struct launch *l = &m->plan->entries[entry].launches[n];
+    const struct launch *l = &m->plan->lists[list].launches[n];
     const struct kernel *k = &m->plan->kernels[l->kernel];
     SEND(void, id)(encoder, metal.set_pipeline, m->pipelines[l->kernel]);
-    for (size_t i = 0; i < l->n_args; ++i) set_argument(m, encoder, entry, &l->args[i], i);
+    for (size_t i = 0; i < l->n_args; ++i) set_argument(m, encoder, list, &l->args[i], i);
     SEND(void, struct size, struct size)
     (encoder, metal.dispatch, (struct size){k->blocks, 1, 1}, (struct size){k->threads, 1, 1});
   }
@@ -214,7 +214,7 @@ static void close_metal(void *self) {
   struct metal *m = self;
   for (size_t i = 0; m->pipelines && i < m->plan->n_kernels; ++i) drop(m->pipelines[i]);
   for (size_t i = 0; m->states && i < m->plan->n_states; ++i) drop(m->states[i]);
-  for (size_t i = 0; m->programs && i < m->plan->n_entries; ++i) {
+  for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
     free(m->programs[i].inputs);
     free(m->programs[i].outputs);
   }
@@ -240,44 +240,44 @@ static int state(void *self, size_t i, void **data) {
   return LUMC_OK;
 }
 
-static int begin(void *self, size_t entry, const void *const *inputs, void *const *outputs) {
+static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs) {
   struct metal *m = self;
-  const struct entry *e = &m->plan->entries[entry];
+  const struct entry *e = m->plan->lists[list].entry;
   (void)outputs;
   for (size_t i = 0; i < e->n_inputs; ++i)
     if (e->inputs[i].bytes)
-      memcpy(m->base + m->programs[entry].inputs[i], inputs[i], e->inputs[i].bytes);
+      memcpy(m->base + m->programs[list].inputs[i], inputs[i], e->inputs[i].bytes);
   return LUMC_OK;
 }
 
-static int repeat(void *self, size_t entry, long n) {
+static int repeat(void *self, size_t list, long n) {
   struct metal *m = self;
-  size_t launches = m->plan->entries[entry].n_launches;
+  size_t launches = m->plan->lists[list].n_launches;
   void *pool = metal.objc_autoreleasePoolPush();
   id commands = NULL;
   for (long i = 0; i < n && launches; ++i)
-    if (!(commands = submit(m, entry, 0, launches))) break;
+    if (!(commands = submit(m, list, 0, launches))) break;
   int code = launches && n > 0 ? wait_for(commands) : LUMC_OK;
   metal.objc_autoreleasePoolPop(pool);
   return code;
 }
 
-static int finish(void *self, size_t entry, void *const *outputs) {
+static int finish(void *self, size_t list, void *const *outputs) {
   struct metal *m = self;
-  const struct entry *e = &m->plan->entries[entry];
+  const struct entry *e = m->plan->lists[list].entry;
   for (size_t i = 0; i < e->n_outputs; ++i)
     if (e->outputs[i].bytes)
-      memcpy(outputs[i], m->base + m->programs[entry].outputs[i], e->outputs[i].bytes);
+      memcpy(outputs[i], m->base + m->programs[list].outputs[i], e->outputs[i].bytes);
   return LUMC_OK;
 }
 
 /* A command buffer for every launch, timed by the GPU: the gaps are longer than in a run. */
-static int trace(void *self, size_t entry, int threads, int64_t *times) {
+static int trace(void *self, size_t list, int threads, int64_t *times) {
   struct metal *m = self;
   int code = LUMC_OK;
   void *pool = metal.objc_autoreleasePoolPush();
-  for (size_t i = 0; i < m->plan->entries[entry].n_launches && !code; ++i) {
-    id commands = submit(m, entry, i, i + 1);
+  for (size_t i = 0; i < m->plan->lists[list].n_launches && !code; ++i) {
+    id commands = submit(m, list, i, i + 1);
     if ((code = wait_for(commands))) break;
     times[i * (size_t)threads * 2] = (int64_t)(SEND(double)(commands, metal.started) * 1e9);
     times[i * (size_t)threads * 2 + 1] = (int64_t)(SEND(double)(commands, metal.ended) * 1e9);

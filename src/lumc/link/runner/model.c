@@ -10,6 +10,7 @@ enum { MAX_PLAN = 1 << 28 };
 
 struct lumc {
   struct plan plan;
+  struct live live; /* the dims of runs */
   const struct device *device;
   void *self; /* of the device */
   int threads;
@@ -102,6 +103,7 @@ int lumc_open_on(const char *bundle, const char *device, int threads, lumc **mod
     pthread_mutex_init(&m->running, NULL);
     code = choose(m, &source, device);
     if (!code) code = check_threads(threads);
+    if (!code) code = live_open(&m->live, &m->plan);
     if (!code) code = m->device->open(&source, &m->plan, threads, &m->self);
   } else {
     code = lumc_fail(LUMC_FAILED, "out of memory");
@@ -121,6 +123,7 @@ int lumc_open(const char *bundle, int threads, lumc **model) {
 void lumc_close(lumc *m) {
   if (!m) return;
   if (m->self) m->device->close(m->self);
+  live_close(&m->live);
   plan_free(&m->plan);
   pthread_mutex_destroy(&m->running);
   free(m);
@@ -165,12 +168,23 @@ int lumc_outputs(const lumc *m, int i) {
 
 const lumc_tensor *lumc_input(const lumc *m, int entry, int i) {
   const struct entry *e = entry_at(m, entry);
-  return e ? at(e->inputs, e->n_inputs, i) : NULL;
+  return e ? at(m->live.tensors[entry], e->n_inputs, i) : NULL;
 }
 
 const lumc_tensor *lumc_output(const lumc *m, int entry, int i) {
   const struct entry *e = entry_at(m, entry);
-  return e ? at(e->outputs, e->n_outputs, i) : NULL;
+  return e ? at(m->live.tensors[entry] + e->n_inputs, e->n_outputs, i) : NULL;
+}
+
+int lumc_dims(const lumc *m) { return (int)m->plan.n_dims; }
+
+const lumc_dim *lumc_dim_at(const lumc *m, int i) {
+  return i >= 0 && i < lumc_dims(m) ? &m->plan.dims[i] : NULL;
+}
+
+enum lumc_source lumc_dim_source(const lumc *m, int entry, int i) {
+  const struct entry *e = entry_at(m, entry);
+  return e && lumc_dim_at(m, i) ? (enum lumc_source)e->told[i].how : LUMC_UNUSED;
 }
 
 int lumc_states(const lumc *m) { return (int)m->plan.n_states; }
@@ -187,14 +201,20 @@ void *lumc_state_data(lumc *m, int i) {
   return data;
 }
 
-int lumc_launches(const lumc *m, int i) {
+/* The launches of an entry for the dims as they are; NULL for none. */
+static const struct list *list_at(const lumc *m, int i) {
   const struct entry *e = entry_at(m, i);
-  return e ? (int)e->n_launches : 0;
+  return e ? &m->plan.lists[live_list(&m->live, e)] : NULL;
+}
+
+int lumc_launches(const lumc *m, int i) {
+  const struct list *l = list_at(m, i);
+  return l ? (int)l->n_launches : 0;
 }
 
 const char *lumc_launch(const lumc *m, int entry, int i) {
   if (i < 0 || i >= lumc_launches(m, entry)) return NULL;
-  return m->plan.kernels[m->plan.entries[entry].launches[i].kernel].symbol;
+  return m->plan.kernels[list_at(m, entry)->launches[i].kernel].symbol;
 }
 
 /* ---- running */
@@ -203,6 +223,43 @@ int lumc_set_threads(lumc *m, int threads) {
   int code = check_threads(threads);
   pthread_mutex_lock(&m->running);
   if (!code && !(code = m->device->set_threads(m->self, threads))) m->threads = threads;
+  pthread_mutex_unlock(&m->running);
+  return code;
+}
+
+int lumc_set_dim(lumc *m, const char *name, int64_t value) {
+  int code = lumc_fail(LUMC_USAGE, "no dim '%s'", name);
+  pthread_mutex_lock(&m->running);
+  for (size_t i = 0; i < m->plan.n_dims; ++i)
+    if (!strcmp(m->plan.dims[i].name, name)) code = live_set(&m->live, i, value);
+  pthread_mutex_unlock(&m->running);
+  return code;
+}
+
+/* The dims that a shape tells, each from one extent. */
+static int set_shape(lumc *m, const struct entry *e, size_t input, const int64_t *shape, int rank) {
+  const lumc_tensor *t = &e->inputs[input];
+  if (rank != t->rank)
+    return lumc_fail(LUMC_USAGE, "input '%s' has %d axes, not %d", t->name, t->rank, rank);
+  int code = LUMC_OK;
+  for (size_t i = 0; i < m->plan.n_dims && !code; ++i) {
+    const struct told *d = &e->told[i];
+    if (d->how != LUMC_BY_SHAPE || d->input != input) continue;
+    int64_t extent = shape[d->axis], rest = extent - d->constant;
+    if (extent < 0 || extent > t->shape[d->axis] || rest % d->coefficient)
+      return lumc_fail(LUMC_USAGE, "axis %d of input '%s' cannot have %lld elements", (int)d->axis,
+                       t->name, (long long)extent);
+    code = live_set(&m->live, i, rest / d->coefficient);
+  }
+  return code;
+}
+
+int lumc_set_shape(lumc *m, int entry, int input, const int64_t *shape, int rank) {
+  const struct entry *e = entry_at(m, entry);
+  if (!e || input < 0 || (size_t)input >= e->n_inputs)
+    return lumc_fail(LUMC_USAGE, "no input %d of entry %d", input, entry);
+  pthread_mutex_lock(&m->running);
+  int code = set_shape(m, e, (size_t)input, shape, rank);
   pthread_mutex_unlock(&m->running);
   return code;
 }
@@ -216,44 +273,56 @@ static int check_pointers(const lumc_tensor *t, size_t n, const void *const *dat
   return LUMC_OK;
 }
 
-/* Check the caller's pointers and give them to the device. */
-static int begin(lumc *m, int i, const void *const *inputs, void *const *outputs) {
+/* Check the caller's pointers and give what is there to the device; which list is to run. */
+static int begin(lumc *m, int i, const void *const *inputs, void *const *outputs, size_t *list) {
   const struct entry *e = entry_at(m, i);
   if (!e) return lumc_fail(LUMC_USAGE, "no entry %d", i);
-  int code = check_pointers(e->inputs, e->n_inputs, inputs, "input");
+  const lumc_tensor *now = m->live.tensors[i];
+  int code = check_pointers(now, e->n_inputs, inputs, "input");
   if (!code)
-    code = check_pointers(e->outputs, e->n_outputs, (const void *const *)outputs, "output");
-  return code ? code : m->device->begin(m->self, (size_t)i, inputs, outputs);
+    code = check_pointers(now + e->n_inputs, e->n_outputs, (const void *const *)outputs, "output");
+  if (code) return code;
+  live_give(&m->live, e, inputs, outputs);
+  *list = live_list(&m->live, e);
+  return m->device->begin(m->self, *list, m->live.inputs, m->live.outputs);
+}
+
+static int finish(lumc *m, int i, size_t list, void *const *outputs) {
+  int code = m->device->finish(m->self, list, m->live.outputs);
+  if (!code) live_take(&m->live, &m->plan.entries[i], outputs);
+  return code;
 }
 
 int lumc_run(lumc *m, int entry, const void *const *inputs, void *const *outputs) {
+  size_t list;
   pthread_mutex_lock(&m->running);
-  int code = begin(m, entry, inputs, outputs);
-  if (!code) code = m->device->repeat(m->self, (size_t)entry, 1);
-  if (!code) code = m->device->finish(m->self, (size_t)entry, outputs);
+  int code = begin(m, entry, inputs, outputs, &list);
+  if (!code) code = m->device->repeat(m->self, list, 1);
+  if (!code) code = finish(m, entry, list, outputs);
   pthread_mutex_unlock(&m->running);
   return code;
 }
 
 int lumc_trace(lumc *m, int entry, const void *const *inputs, void *const *outputs,
                int64_t *times) {
+  size_t list;
   pthread_mutex_lock(&m->running);
-  int code = begin(m, entry, inputs, outputs);
-  size_t n = code ? 0 : m->plan.entries[entry].n_launches;
+  int code = begin(m, entry, inputs, outputs, &list);
+  size_t n = code ? 0 : m->plan.lists[list].n_launches;
   if (n) {
     memset(times, 0, n * (size_t)m->threads * 2 * sizeof *times);
-    code = m->device->trace(m->self, (size_t)entry, m->threads, times);
+    code = m->device->trace(m->self, list, m->threads, times);
   }
-  if (!code) code = m->device->finish(m->self, (size_t)entry, outputs);
+  if (!code) code = finish(m, entry, list, outputs);
   pthread_mutex_unlock(&m->running);
   return code;
 }
 
 /* Microseconds of n runs. */
-static int time_runs(lumc *m, int entry, long n, double *us) {
+static int time_runs(lumc *m, size_t list, long n, double *us) {
   struct timespec a, b;
   clock_gettime(CLOCK_MONOTONIC, &a);
-  int code = m->device->repeat(m->self, (size_t)entry, n);
+  int code = m->device->repeat(m->self, list, n);
   clock_gettime(CLOCK_MONOTONIC, &b);
   *us = (double)(b.tv_sec - a.tv_sec) * 1e6 + (double)(b.tv_nsec - a.tv_nsec) * 1e-3;
   return code;
@@ -262,19 +331,20 @@ static int time_runs(lumc *m, int entry, long n, double *us) {
 int lumc_bench(lumc *m, int entry, const void *const *inputs, void *const *outputs, double seconds,
                double *us, int capacity) {
   double once = 0, three = 0, spent = 0;
+  size_t list = 0;
   int n = 0;
   pthread_mutex_lock(&m->running);
-  int code = begin(m, entry, inputs, outputs);
-  if (!code) code = time_runs(m, entry, 1, &once); /* the first run warms up */
-  if (!code) code = time_runs(m, entry, 3, &three);
-  if (three < 3 * once && !code && !(code = time_runs(m, entry, 3, &three))) once = three / 3;
+  int code = begin(m, entry, inputs, outputs, &list);
+  if (!code) code = time_runs(m, list, 1, &once); /* the first run warms up */
+  if (!code) code = time_runs(m, list, 3, &three);
+  if (three < 3 * once && !code && !(code = time_runs(m, list, 3, &three))) once = three / 3;
   long inner = once >= 100 ? 1 : (long)(100 / (once > 0.001 ? once : 0.001)) + 1;
   for (; !code && n < capacity && (n < 3 || spent < seconds * 1e6); ++n) {
-    code = time_runs(m, entry, inner, &us[n]);
+    code = time_runs(m, list, inner, &us[n]);
     spent += us[n];
     us[n] /= (double)inner;
   }
-  if (!code) code = m->device->finish(m->self, (size_t)entry, outputs);
+  if (!code) code = finish(m, entry, list, outputs);
   pthread_mutex_unlock(&m->running);
   return code ? -code : n;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 static const uint64_t MAX_BYTES = (uint64_t)1 << 46; /* of a tensor or an arena */
+static const int64_t MOST = (int64_t)1 << 62;        /* of a dim or a length */
 
 static _Thread_local char message[1024];
 
@@ -54,6 +55,12 @@ static uint64_t word_below(struct cursor *c, uint64_t limit, const char *what) {
   return c->bad ? 0 : value;
 }
 
+static int64_t number(struct cursor *c) {
+  int64_t value = (int64_t)word(c);
+  if (!c->bad && (value > MOST || value < -MOST)) c->bad = "a number is too large";
+  return c->bad ? 0 : value;
+}
+
 /* The number of records that follow, each of at least `words` words. */
 static size_t count(struct cursor *c, size_t words) {
   uint64_t n = word(c), left = (uint64_t)(c->end - c->at) / 8 / words;
@@ -85,7 +92,11 @@ static const char *string(struct cursor *c) {
   return text;
 }
 
-static void tensor(struct cursor *c, lumc_tensor *t) {
+struct span { /* the least and the greatest value of a dim or a length */
+  int64_t lo, hi;
+};
+
+static void tensor(struct cursor *c, lumc_tensor *t, const struct span *spans, size_t n_lengths) {
   uint64_t bytes;
   int zero = 0;
   t->name = string(c);
@@ -100,14 +111,22 @@ static void tensor(struct cursor *c, lumc_tensor *t) {
     if (!c->bad && extent) bytes *= extent;
   }
   t->bytes = zero ? 0 : (size_t)bytes;
+  for (int i = 0; i < t->rank; ++i) {
+    uint64_t which = word_below(c, n_lengths + 1, "an extent has no such length");
+    if (c->bad || !which) continue;
+    struct span s = spans[which - 1];
+    if (s.lo < 0 || (uint64_t)s.hi > (uint64_t)t->shape[i]) c->bad = "a length exceeds its extent";
+  }
 }
 
-static lumc_tensor *tensors(struct cursor *c, size_t *n) {
+/* Those of `n_lengths` lengths, which are bounded by `spans`; states have none. */
+static lumc_tensor *tensors(struct cursor *c, const struct span *spans, size_t n_lengths,
+                            size_t *n) {
   *n = count(c, 4);
   lumc_tensor *list = table(c, *n, sizeof *list);
   uint64_t total = 0; /* with room for each to start at a page */
   for (size_t i = 0; i < *n && !c->bad; ++i) {
-    tensor(c, &list[i]);
+    tensor(c, &list[i], spans, n_lengths);
     total += list[i].bytes + 4096;
     if (total > MAX_BYTES && !c->bad) c->bad = "the tensors are too large together";
   }
@@ -127,6 +146,7 @@ static int fits(const struct plan *p, const struct entry *e, const struct arg *a
   case WEIGHT: return inside(a->offset, a->bytes, p->weights_bytes);
   case PACKED: return inside(a->offset, a->bytes, p->packed_bytes);
   case STATE: return a->index < p->n_states && a->bytes <= p->states[a->index].bytes;
+  case DIM: return a->index < p->n_dims && a->bytes <= sizeof p->dims->value;
   case SCRATCH: return 1;
   default: return 0;
   }
@@ -143,14 +163,47 @@ static void launch(struct cursor *c, const struct plan *p, const struct entry *e
     if (!fits(p, e, &l->args[i])) c->bad = "an argument lies outside of its place";
 }
 
-static void entry(struct cursor *c, const struct plan *p, struct entry *e) {
+static void told(struct cursor *c, const struct entry *e) {
+  struct told t = {.how = word_below(c, LUMC_SOURCES, "a dim is told in no way")};
+  t.input = word(c), t.axis = word(c);
+  t.coefficient = number(c), t.constant = number(c);
+  if (c->bad || t.how != LUMC_BY_SHAPE) return;
+  if (t.input >= e->n_inputs || t.axis >= (uint64_t)e->inputs[t.input].rank || !t.coefficient)
+    c->bad = "a dim is told by no extent";
+}
+
+/* The greatest values of all dims must be within the bounds of the last list of an entry. */
+static void list(struct cursor *c, const struct plan *p, const struct entry *e, int last,
+                 struct list *l) {
+  l->entry = e;
+  l->bounds = (const uint64_t *)(const void *)c->at;
+  for (size_t i = 0; i < p->n_dims; ++i) {
+    uint64_t bound = word(c);
+    if (last && !c->bad && bound < (uint64_t)p->dims[i].value) c->bad = "no launches for all dims";
+  }
+  l->n_launches = count(c, 2);
+  l->launches = table(c, l->n_launches, sizeof *l->launches);
+  for (size_t i = 0; i < l->n_launches && !c->bad; ++i) launch(c, p, e, &l->launches[i]);
+}
+
+static void entry(struct cursor *c, struct plan *p, const struct span *spans, struct entry *e) {
   e->name = string(c);
   e->arena = word_below(c, MAX_BYTES, "an arena is too large");
-  e->inputs = tensors(c, &e->n_inputs);
-  e->outputs = tensors(c, &e->n_outputs);
-  e->n_launches = count(c, 2);
-  e->launches = table(c, e->n_launches, sizeof *e->launches);
-  for (size_t i = 0; i < e->n_launches && !c->bad; ++i) launch(c, p, e, &e->launches[i]);
+  e->inputs = tensors(c, spans, p->n_dims + p->n_lengths, &e->n_inputs);
+  e->outputs = tensors(c, spans, p->n_dims + p->n_lengths, &e->n_outputs);
+  e->told = (const struct told *)(const void *)c->at;
+  for (size_t i = 0; i < p->n_dims && !c->bad; ++i) told(c, e);
+  e->first_list = p->n_lists;
+  e->n_lists = count(c, 1);
+  if (!c->bad && !e->n_lists) c->bad = "no launches for all dims";
+  struct list *more = c->bad ? NULL : realloc(p->lists, (p->n_lists + e->n_lists) * sizeof *more);
+  if (!c->bad && !more) c->bad = "out of memory", c->code = LUMC_FAILED;
+  if (c->bad) return;
+  p->lists = more;
+  for (size_t i = 1; i <= e->n_lists && !c->bad; ++i) {
+    struct list *l = memset(&p->lists[p->n_lists++], 0, sizeof *l);
+    list(c, p, e, i == e->n_lists, l);
+  }
 }
 
 static uint64_t times(struct cursor *c, uint64_t a, uint64_t b) {
@@ -191,19 +244,81 @@ static void packing(struct cursor *c, const struct plan *p, struct packing *k) {
     c->bad = "a packing lies outside of its place";
 }
 
+static void dim(struct cursor *c, const struct plan *p, lumc_dim *d, struct span *s) {
+  d->name = string(c);
+  d->lo = number(c), d->hi = number(c), d->multiple = number(c);
+  if (!c->bad && (d->lo < 0 || d->hi < d->lo || d->multiple < 1)) c->bad = "a dim has no values";
+  if (c->bad) return;
+  s->lo = d->lo % d->multiple ? d->lo - d->lo % d->multiple + d->multiple : d->lo;
+  s->hi = d->value = d->hi - d->hi % d->multiple;
+  if (s->lo > s->hi) c->bad = "a dim has no values";
+  for (const lumc_dim *other = p->dims; other < d && !c->bad; ++other)
+    if (!strcmp(other->name, d->name)) c->bad = "two dims have one name";
+}
+
+/* The least and the greatest value: nothing overflows when it is computed. */
+static struct span span_of(struct cursor *c, const struct length *l, const struct span *before) {
+  struct span a = {0, 0}, b = a, s = {l->number, l->number};
+  int64_t x = 0, y = 0;
+  int over = 0;
+  if (l->kind != NUMBER) a = before[l->a], b = before[l->b];
+  if (l->kind == SUM) {
+    over = __builtin_add_overflow(a.lo, b.lo, &s.lo) | __builtin_add_overflow(a.hi, b.hi, &s.hi);
+  } else if (l->kind == PRODUCT) {
+    over = __builtin_mul_overflow(a.lo, l->number, &x);
+    over |= __builtin_mul_overflow(a.hi, l->number, &y);
+    s = x < y ? (struct span){x, y} : (struct span){y, x};
+  } else if (l->kind == QUOTIENT) {
+    s = (struct span){floor_div(a.lo, l->number), floor_div(a.hi, l->number)};
+  } else if (l->kind == REST) {
+    s = a.lo < 0 || a.hi >= l->number ? (struct span){0, l->number - 1} : a;
+  }
+  if (over || s.lo < -MOST || s.hi > MOST) c->bad = "a length is too large";
+  return s;
+}
+
+static void length(struct cursor *c, size_t before, struct span *spans) {
+  struct length l = {.kind = word_below(c, LENGTH_KINDS, "an unknown kind of length")};
+  l.a = word(c), l.b = word(c), l.number = number(c);
+  if (c->bad) return;
+  if (l.kind != NUMBER && (l.a >= before || l.b >= before))
+    c->bad = "a length is made of a later one";
+  else if (l.kind >= QUOTIENT && l.number < 1)
+    c->bad = "a length has no divisor";
+  else
+    spans[before] = span_of(c, &l, spans);
+}
+
+/* Symbolic dims, and lengths that are made of them. */
+static struct span *dims(struct cursor *c, struct plan *p) {
+  p->n_dims = count(c, 5);
+  if (!c->bad && p->n_dims > MAX_DIMS) c->bad = "there are too many dims";
+  p->dims = table(c, p->n_dims, sizeof *p->dims);
+  struct span *spans = table(c, MAX_DIMS + MAX_LENGTHS, sizeof *spans);
+  for (size_t i = 0; i < p->n_dims && !c->bad; ++i) dim(c, p, &p->dims[i], &spans[i]);
+  p->n_lengths = count(c, 4);
+  if (!c->bad && p->n_lengths > MAX_LENGTHS) c->bad = "there are too many lengths";
+  p->lengths = (const struct length *)(const void *)c->at;
+  for (size_t i = 0; i < p->n_lengths && !c->bad; ++i) length(c, p->n_dims + i, spans);
+  return spans;
+}
+
 static void header(struct cursor *c, struct plan *p) {
   p->target = string(c);
   p->arch = string(c);
   p->n_features = count(c, 2);
   p->features = table(c, p->n_features, sizeof *p->features);
   for (size_t i = 0; i < p->n_features && !c->bad; ++i) p->features[i] = string(c);
+}
+
+static void constants(struct cursor *c, struct plan *p) {
   p->weights_start = word_below(c, MAX_BYTES, "the weights are too large");
   p->weights_bytes = word_below(c, MAX_BYTES, "the weights are too large");
   p->packed_bytes = word_below(c, MAX_BYTES, "the weights are too large");
   p->n_packings = count(c, 8);
   p->packings = table(c, p->n_packings, sizeof *p->packings);
   for (size_t i = 0; i < p->n_packings && !c->bad; ++i) packing(c, p, &p->packings[i]);
-  p->states = tensors(c, &p->n_states);
+  p->states = tensors(c, NULL, 0, &p->n_states);
   p->n_kernels = count(c, 7);
   p->kernels = table(c, p->n_kernels, sizeof *p->kernels);
   for (size_t i = 0; i < p->n_kernels && !c->bad; ++i) {
@@ -225,11 +340,14 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
     return lumc_fail(LUMC_DEVICE, "big-endian machines cannot run bundles");
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
   word(&c);
-  if (word(&c) != 2 && !c.bad) c.bad = "its version is not supported";
+  if (word(&c) != 3 && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
+  struct span *spans = dims(&c, p);
+  constants(&c, p);
   p->n_entries = count(&c, 6);
   p->entries = table(&c, p->n_entries, sizeof *p->entries);
-  for (size_t i = 0; i < p->n_entries && !c.bad; ++i) entry(&c, p, &p->entries[i]);
+  for (size_t i = 0; i < p->n_entries && !c.bad; ++i) entry(&c, p, spans, &p->entries[i]);
+  free(spans);
   if (!c.bad && c.at != c.end) c.bad = "bytes follow its end";
   if (c.bad && c.code == LUMC_FAILED) return lumc_fail(c.code, "cannot read the plan: %s", c.bad);
   return c.bad ? lumc_fail(c.code, "corrupt plan: %s", c.bad) : LUMC_OK;
@@ -239,8 +357,10 @@ void plan_free(struct plan *p) {
   for (size_t i = 0; p->entries && i < p->n_entries; ++i) {
     free(p->entries[i].inputs);
     free(p->entries[i].outputs);
-    free(p->entries[i].launches);
   }
+  for (size_t i = 0; i < p->n_lists; ++i) free(p->lists[i].launches);
+  free(p->lists);
+  free(p->dims);
   free(p->entries);
   free(p->kernels);
   free(p->packings);

@@ -24,7 +24,7 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.weights import reference
 from lumc.frontend.models.blocks import read_where_it_lies
 from lumc.frontend.models.gguf import ARCHITECTURES, import_gguf
-from lumc.frontend.models.huggingface import FAMILIES, import_folder
+from lumc.frontend.models.huggingface import DECODERS, import_folder
 from lumc.frontend.precision import Precision, reduce_precision
 from lumc.graph.bind import bind_dims
 from lumc.graph.derive import LAYOUTS
@@ -209,7 +209,7 @@ OWN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_file_is_the_folder_that_it_was_made_of(tmp_path: Path, kind: str) -> None:
-    assert TYPES.get(kind, kind) in FAMILIES
+    assert TYPES.get(kind, kind) in DECODERS
     assert both(tmp_path, kind, *OWN.get(kind, ({}, {})))
 
 

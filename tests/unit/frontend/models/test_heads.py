@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from checkpoints import BERT, Array, bert_shapes, random_weights, write_folder
-from lumc.command import passes
+from lumc.command import sources
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Random, Scope
@@ -238,7 +238,7 @@ def test_an_unknown_head_is_named(tmp_path: Path) -> None:
 
 
 def test_the_command_says_it_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    passes.open_model(str(headed(tmp_path / "m", "BertForMultipleChoice")), {})
+    sources.open_model(str(headed(tmp_path / "m", "BertForMultipleChoice")), {})
     out, err = capsys.readouterr()
     said = "the head of BertForMultipleChoice is left out: it is not supported"
     assert (out, err) == ("", f"note: {said}\n")

@@ -1,0 +1,131 @@
+"""Where graphs come from: imported models, graph files, Python; and what binds their dims."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lumc.artifacts import files
+from lumc.disk import artifact
+from lumc.errors import Exit, LumcError
+from lumc.frontend.precision import Precision, reduce_precision
+from lumc.graph.dim import Dim
+from lumc.report.log import Log
+
+if TYPE_CHECKING:
+    from lumc.frontend.api.model import Model
+    from lumc.frontend.models.cache import Cache
+    from lumc.graph.graph import Graph
+
+DIM = re.compile(r"([^=]+)=(\d+)(?:\.\.(\d+)(?::(\d+))?)?")
+
+
+def parse_dims(values: Sequence[str]) -> dict[str, int | Dim]:
+    """``("b=1", "s=1..128", "w=8..64:8")``: numbers, and bounds with a multiple; E0203 for anything
+    else."""
+    dims = dict[str, int | Dim]()
+    for value in values:
+        found = DIM.fullmatch(value)
+        if not found:
+            what, fix = f"--dim {value}: expected NAME=NUMBER or NAME=LEAST..MOST", "--dim s=128"
+            raise LumcError("E0203", what, fix=f"for example {fix}", exit=Exit.USAGE)
+        name, lo, hi, multiple = found.groups()
+        dims[name] = Dim(name, int(lo), int(hi), int(multiple or 1)) if hi else int(lo)
+    return dims
+
+
+def import_model(
+    source: str,
+    output: str,
+    dims: tuple[str, ...],
+    copy_weights: bool,
+    wanted: Precision,
+    verbose: int,
+    cache: Cache | None = None,
+) -> None:
+    """``lumc import``."""
+    log = Log(verbose)
+    bound = parse_dims(dims)
+    artifact.check_writable(output)
+    with log.step("import"):
+        model = open_model(source, bound, cache)
+        if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
+            bound = {}
+        model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
+
+
+FOREIGN = {
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.onnx.export"),
+    **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "convert it to ONNX: tf2onnx"),
+    ".safetensors": "name the folder with its config.json",
+    ".py": "name a function of it that returns a Model: script.py:function",
+}
+
+
+def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None = None) -> Any:
+    """The frontend that reads ``source``, by what it is."""
+    path = Path(source)
+    if (path / "manifest.json").is_file() and not (path / "config.json").is_file():
+        what, fix = f"cannot import {source}: it is a bundle", f"lumc run {source}"
+        raise LumcError("E0502", what, fix=fix, exit=Exit.CORRUPT)
+    if path.is_dir() and (path / "config.json").exists():
+        from lumc.frontend.models.huggingface import import_folder
+
+        return import_folder(path, cache, say=lambda line: Log()(0, f"note: {line}"))
+    if cache and path.suffix != ".gguf":
+        what, fix = f"{source} has no context", "--context is for GGUF files and folders"
+        raise LumcError("E0326", what, fix=fix, exit=Exit.USAGE)
+    if path.suffix == ".onnx":
+        from lumc.frontend.onnx import import_onnx
+
+        return import_onnx(path, dims=dims)
+    if path.suffix == ".gguf":
+        from lumc.frontend.models.gguf import import_gguf
+
+        return import_gguf(path, cache)
+    if ".py:" in source:
+        from lumc.frontend.script import import_script
+
+        return import_script(source)
+    if not path.exists():
+        raise LumcError("E0201", f"cannot read {source}: there is no such file", exit=Exit.USAGE)
+    if path.is_file():
+        with path.open("rb") as f:
+            if kind := artifact.kind_of(f.read(4096).decode(errors="replace")):
+                raise artifact.unexpected("model", kind, source)
+    what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
+    usual = "a folder with config.json, a .gguf or .onnx file, or script.py:function"
+    fix = FOREIGN.get(path.suffix, usual)
+    raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
+
+
+def graph_from_anything(
+    source: str | Model, made: Path, bound: Sequence[str], allowed: Sequence[str]
+) -> Graph:
+    """A graph file, or whatever ``import`` reads, imported to ``made``; from Python, a model."""
+    dims = parse_dims(bound)
+    if not isinstance(source, str):
+        source.save(str(made), dims)
+        return files.read_graph(str(made), {})
+    if is_artifact(source):
+        graph = files.read_graph(source, dims)
+        files.require_near(graph, source, allowed)
+        return graph
+    open_model(source, dims).save(made, dims)
+    return files.read_graph(str(made), {})
+
+
+def is_artifact(source: str) -> bool:
+    """Whether it is read as a graph, or refused as another artifact, and not imported: a file that
+    begins so, stdin, a pipe."""
+    path = Path(source)
+    if source == "-" or path.is_fifo():
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as f:
+        known = artifact.kind_of(f.read(4096).decode(errors="replace"))
+    return source.endswith(".lg") or bool(known)

@@ -1,0 +1,228 @@
+"""Bundles with dims known at run time only: one for all lengths, from Python and natively, against
+the oracle, where what is beyond a length is left from a longer run."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from bundles import build, compiler
+from kernels import native
+from live import ATTENTION, MOVED, NORM, SOFTMAX, Dims, case
+from lumc.bundle import extents, manifest, planfile
+from lumc.codegen.generate import generate
+from lumc.disk.weights import weight_file
+from lumc.errors import LumcError
+from lumc.graph.expr import add
+from lumc.graph.graph import Graph
+from lumc.graph.text import parse_graph
+from lumc.link import runners
+from lumc.profile.choose import estimate
+from lumc.runtime import cpu
+from lumc.runtime.cpu import Bundle
+from lumc.search import search
+from searching import error, random_values
+
+# lengths between other axes; outputs that are leaves
+CUBE = """lumc graph 1
+dim s in 1..6
+dim u in 2..10 multiple 2
+input x f32[2, s, 3, u]
+input i i64[u, 2]
+y f32[a:2, k:s, b:3, j:u] = add x[a, s - 1 - k, b, j], x[a, k, b, u - 1 - j]
+output y = y
+output same = x
+output i = i
+"""
+POINTS: Mapping[str, list[Dims]] = {
+    NORM: [{"s": 40}, {"s": 1}, {"s": 17}, {"s": 39}, {"s": 40}],
+    SOFTMAX: [{"s": 40}, {"s": 1}, {"s": 13}, {"s": 7}],
+    MOVED: [{"s": 12, "u": 12}, {"s": 1, "u": 12}, {"s": 12, "u": 5}, {"s": 3, "u": 3}],
+    ATTENTION: [{"p": 24, "s": 16}, {"p": 0, "s": 1}, {"p": 3, "s": 5}, {"p": 0, "s": 16}],
+    CUBE: [{"s": 6, "u": 10}, {"s": 4, "u": 2}, {"s": 1, "u": 8}],
+}
+NAMES = dict(zip(POINTS, ("norm", "softmax", "moved", "attention", "cube"), strict=True))
+BY_NAME = {"p"}  # no shape of an input tells it
+
+
+def compiled(text: str, folder: Path) -> Path:
+    graph = parse_graph(text, path=lambda p: str(folder / p))
+    weights = {w.name: random_values(w) for w in graph.weights}
+    if weights:
+        save_file(weights, folder / "weights.safetensors")
+        file = weight_file(folder / "weights.safetensors", folder)
+        text = text.replace("size 8", f"size {file.size}").replace("0" * 64, file.sha256)
+        graph = parse_graph(text, path=lambda p: str(folder / p))
+    space = search(graph, replace(native(), threads=2), inside=True)
+    return build(generate(estimate(space)), folder / f"{NAMES.get(text, 'm')}.lb", folder)
+
+
+@pytest.fixture(scope="module", params=POINTS, ids=NAMES.values())
+def made(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Graph, list[Dims]]:
+    text = request.param
+    return compiled(text, tmp_path_factory.mktemp("m")), parse_graph(text), POINTS[text]
+
+
+def poison(b: Bundle, graph: Graph) -> None:
+    """A run of the greatest lengths on NaN: what later runs find beyond theirs."""
+    arrays = {
+        n.name: np.full(n.sizes, np.nan if n.dtype.is_float else 85, n.dtype.numpy)
+        for n in graph.entries[0].inputs
+    }
+    most = {d.name: d.values[-1] for d in graph.dims.values()}
+    b.run(arrays, dims={n: v for n, v in most.items() if n in BY_NAME}, threads=2)
+
+
+def worst(b: Bundle, graph: Graph, points: list[Dims], threads: int) -> float:
+    """The largest error of all points, one after the other in one open bundle."""
+    errors = [0.0]
+    for dims in points:
+        poison(b, graph)
+        given, want = case(graph, dims)
+        states = {s.name: given.pop(s.name) for s in graph.states}
+        b.set_state(states)
+        given = {name: np.ascontiguousarray(a) for name, a in given.items()}
+        got = b.run(given, threads=threads, dims={n: v for n, v in dims.items() if n in BY_NAME})
+        got |= b.state()
+        assert {n: a.shape for n, a in got.items()} == {n: a.shape for n, a in want.items()}
+        errors += [error(got[name], right) for name, right in want.items()]
+    return max(e if e == e else np.inf for e in errors)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_bundle_runs_every_length(made: tuple[Path, Graph, list[Dims]], threads: int) -> None:
+    path, graph, points = made
+    with Bundle.open(path) as b:
+        assert worst(b, graph, points, threads) < 1e-5
+
+
+def test_the_native_runner_finds_the_dims(
+    made: tuple[Path, Graph, list[Dims]], tmp_path: Path
+) -> None:
+    path, graph, points = made
+    if graph.states:  # it has no files for them
+        pytest.skip("its states cannot be given")
+    for dims in points:
+        given, want = case(graph, dims)
+        command = [str(path / "bin" / "lumc-run"), str(path), "-o", "out.npz", "--threads", "2"]
+        for name, array in given.items():
+            np.save(tmp_path / f"{name}.npy", array)
+            command += ["--input", f"{name}={name}.npy"]
+        subprocess.run(command, check=True, cwd=tmp_path)
+        with np.load(tmp_path / "out.npz") as got:
+            for name, right in want.items():
+                assert got[name].shape == right.shape and error(got[name], right) < 1e-5
+
+
+# ---- mutants
+
+
+def one_less(row: Callable[..., int]) -> Callable[..., int]:
+    return lambda lengths, e: row(lengths, e) and row(lengths, add(e, -1))
+
+
+MUTANTS = {  # of live.c: text, another one, what it is noticed on
+    "stale dims": ("d->value = value;", "if (d->value == d->hi) d->value = value;", SOFTMAX),
+    "a length off by one": ("*to = a + b; break;", "*to = a + b - 1; break;", ATTENTION),
+    "rows as far apart as they are long": (
+        "size = step * (size_t)most->shape[at];",
+        "size = step * (size_t)now->shape[at];",
+        SOFTMAX,
+    ),
+    "planes as far apart as they are large": (
+        "size *= (size_t)most->shape[i--]",
+        "size *= (size_t)now->shape[i--]",
+        CUBE,
+    ),
+    "as many elements as there may be": (
+        "run = step * (size_t)now->shape[at];",
+        "run = step * (size_t)now->shape[at] - (now->shape[at] < 13 ? step : 0);",
+        SOFTMAX,
+    ),
+    "outputs that are not copied": ("if (is_live(&e->outputs[i])) copy", "if (0) copy", NORM),
+}
+
+
+def changed(name: str, folder: Path) -> ctypes.CDLL:
+    """The library with a mistake."""
+    old, new, _ = MUTANTS[name]
+    source = Path(runners.__file__).parent / "runner"
+    sources = [source / f"{n}.c" for n in runners.LIBRARY if n != "live"]
+    text = (source / "live.c").read_text()
+    assert text.count(old) == 1
+    (folder / "live.c").write_text(text.replace(old, new))
+    files = [str(p) for p in (*sources, folder / "live.c")]
+    out = str(folder / "liblumc.so")
+    flags = ["-shared", "-fPIC", "-O1", "-std=gnu11", f"-I{source}", "-pthread", "-ldl"]
+    subprocess.run([*compiler().command, *files, *flags, "-o", out], check=True)
+    return cpu._declare(ctypes.CDLL(out))
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mistakes_of_the_runner_are_noticed(name: str, tmp_path: Path) -> None:
+    text = MUTANTS[name][2]
+    path, library = compiled(text, tmp_path), changed(name, tmp_path)
+    with Bundle(path, manifest.read(path), library, "cpu") as b:
+        try:
+            found = worst(b, parse_graph(text), POINTS[text], 1)
+        except LumcError:
+            found = np.inf
+    assert not found < 1e-5
+
+
+def test_a_length_that_is_one_less_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extents.Lengths, "word", one_less(extents.Lengths.word))
+    with Bundle.open(compiled(SOFTMAX, tmp_path)) as b, pytest.raises(LumcError):
+        worst(b, parse_graph(SOFTMAX), POINTS[SOFTMAX], 1)
+
+
+def test_a_dim_of_another_place_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def exchanged(value: planfile.Value, place: planfile.Loading) -> bytes:
+        return words(
+            replace(value, offset=1 - value.offset) if value.place == "dim" else value, place
+        )
+
+    words = planfile._argument
+    monkeypatch.setattr(planfile, "_argument", exchanged)
+    graph = parse_graph(MOVED)
+    with Bundle.open(compiled(MOVED, tmp_path)) as b:
+        assert not worst(b, graph, POINTS[MOVED], 1) < 1e-5
+
+
+# ---- what is refused
+
+
+def refusal(b: Bundle, dims: Dims | None = None, **arrays: np.ndarray) -> str:
+    with pytest.raises(LumcError) as e:
+        b.run(arrays, dims=dims or {})
+    assert e.value.code == "E0610"
+    return e.value.what
+
+
+def test_dims_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    f = np.float32
+    q, k, v = np.zeros((4, 5, 8), f), np.zeros((2, 5, 8), f), np.zeros((2, 8, 8), f)
+    with Bundle.open(compiled(ATTENTION, tmp_path)) as b:
+        assert refusal(b, q=q, k=k, v=v) == "dim 'p' has no value, which no shape of an input tells"
+        assert "input 'v' must be f32[2, p + s, 8], here f32[2, 9, 8]" in refusal(
+            b, {"p": 4}, q=q, k=k, v=v
+        )
+        assert "is not in 0..24" in refusal(b, {"p": 25}, q=q, k=k, v=v)
+        assert "dim s=17 is not in 1..16" in refusal(
+            b, {"p": 3}, q=np.zeros((4, 17, 8), f), k=k, v=v
+        )
+        assert refusal(b, {"z": 1}, q=q, k=k, v=v) == "no dim 'z'"
+        said = refusal(b, {"p": 3, "s": 4}, q=q, k=k, v=v)
+        assert said == "dim 's' is 5 in the shape of 'q', but 4 by name"
+        assert b.run({"q": q, "k": k, "v": v}, dims={"p": 3, "s": 5})["y"].shape == (4, 5, 8)
