@@ -55,7 +55,7 @@ def row(space: Space, options: ProfileOptions) -> Body:
         "regions": len(space.instances),
         "unique": len(space.regions),
     }
-    why = "--estimate" if options.estimate else unmeasured(space, options)
+    why = "--estimate" if options.estimate else unmeasured(space.target, options)
     if why:
         space = replace(space, target=replace(space.target, threads=options.threads))
         return body | {"kernels": len(estimate(space).kernels), "estimated": why}

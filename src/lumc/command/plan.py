@@ -66,7 +66,7 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
 
     if options.estimate and options.cc:  # it is not used, but who names one means one that is there
         find(options.cc)
-    untimed = "" if options.estimate else unmeasured(space, options)
+    untimed = "" if options.estimate else unmeasured(space.target, options)
     if untimed and options.frozen:
         what = f"nothing can be measured for {space.target.name} here: {untimed}"
         fix = "leave out --frozen, or name the records of a machine: --device-records ID"
@@ -110,11 +110,9 @@ def say_origin(
         log(0, f"{name}: {nothing}: the plan is that of earlier searches")
 
 
-def unmeasured(space: Space, options: ProfileOptions) -> str:
+def unmeasured(target: Target, options: ProfileOptions) -> str:
     """What keeps times of a target from being had here; records of another machine are times."""
-    if space.graph.dims:
-        return f"dims known at run time only: {', '.join(space.graph.dims)}"
-    return "" if options.device_records else why_untimed(space.target, options.nvcc)
+    return "" if options.device_records else why_untimed(target, options.nvcc)
 
 
 def why_untimed(target: Target, nvcc: str | None) -> str:

@@ -7,7 +7,7 @@ loops and indices read when the kernel runs. Nothing beyond it is read into a re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -94,6 +94,17 @@ class Lengths:
 
 
 STATIC = Lengths()
+
+
+def points(dims: Sequence[Dim]) -> tuple[Mapping[str, int], ...]:
+    """Values of dims at which code is looked at: the least, some between, and the greatest last.
+    None of no dims."""
+    if not dims:
+        return ()
+    least, most = ({d.name: d.values[i] for d in dims} for i in (0, -1))
+    turned = enumerate(dims)
+    between = {d.name: d.values[len(d.values) * (1 + i % 2) // 3] for i, d in turned}
+    return tuple(dict(p) for p in dict.fromkeys(tuple(q.items()) for q in (least, between, most)))
 
 
 def stated(lengths: Lengths) -> Lengths | UnsetType:

@@ -30,7 +30,7 @@ def linked(plan: Plan, tools: Tools) -> Iterator[Opened]:
 
 
 def inputs_of(bundle: Opened, entry: str) -> Mapping[str, Any]:
-    """Random numbers; zeros where they may be positions."""
+    """Random numbers, of the greatest shapes; zeros where they may be positions."""
     rng = np.random.default_rng(0)
     out = {}
     for t in bundle.entry(entry).inputs:
@@ -58,6 +58,7 @@ def race(
         for _ in range(ROUNDS):
             for bundle, out in zip(bundles, turns, strict=True):
                 share = seconds / len(entries)
-                least = (min(bundle.bench(given[e], e, threads, share)) for e in entries)
-                out.append(sum(least))
+                most = {d.name: d.values[-1] for d in bundle.dims.values()}
+                runs = (bundle.bench(given[e], e, threads, share, dims=most) for e in entries)
+                out.append(sum(map(min, runs)))
     return turns

@@ -53,6 +53,7 @@ class Loaded(NamedTuple):
     scratch_bytes: int
     parallel: int  # 0: one part; 1: one for every thread; n: at most n
     tiles: int  # that are dealt to the parts
+    dims: tuple[int, ...] = ()  # that it is called with
 
 
 class Memory:
@@ -182,6 +183,7 @@ def load(subject: Subject, made: Loaded, threads: int) -> Candidate:
         source = kernel.buffer(packing.weight)
         values = pack(subject.inputs[source.name], source.dtype, packing)
         columns.append(subject.copies(f"{source.name}@{packing.dtype.value} {i}", values))
+    columns += [[np.array([value], np.int64)] for value in made.dims]
     scratch = aligned(made.scratch_bytes, PAGE) * threads
     columns.append([memory.array((scratch,), np.uint8)])
     n = max(len(c) for c in columns)

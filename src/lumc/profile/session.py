@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from lumc.kernel.lengths import points
 from lumc.profile.ledger import Ledger
 from lumc.profile.measure import Bench, Job
 from lumc.profile.records import Trial, text_of
@@ -66,8 +67,8 @@ class Session:
         self, key: str, schedule: Schedule, best_us: float | None, beside: Trial | None = None
     ) -> Job:
         book = self.ledger
-        cold, floor = book.cold_bytes(key), book.floor(key)
-        return Job(book.kernels[key], schedule, cold, best_us, beside, floor)
+        plan, cold, floor = book.kernels[key], book.cold_bytes(key), book.floor(key)
+        return Job(plan, schedule, cold, best_us, beside, floor, points(plan.kernel.lengths.dims))
 
     def measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]], source: str = "") -> None:
         """Measure what is not on record; everything is observed in the order of the proposals.

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from kernels import native
+from live import SOFTMAX
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.graph.ops import to_bf16
 from lumc.graph.text import parse_graph
+from lumc.kernel.lengths import points
 from lumc.lab.worker import Loaded
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
@@ -332,3 +334,32 @@ output out = t4
     for value, wrong in ((0.2, False), (np.nan, False), (0.3, True), (np.inf, True)):
         got = to_bf16(np.full((9, 5), value, np.float32))
         assert bool(want.problem({plan.kernel.stored[0]: got})) == wrong
+
+
+def of_lengths(n: int) -> list[Job]:
+    """Candidates for a softmax over rows whose length is known when it runs."""
+    plan = next(
+        iter(estimate(search(parse_graph(SOFTMAX), native(), inside=True)).kernels.values())
+    )
+    known = points(plan.kernel.lengths.dims)
+    assert [p["s"] for p in known] == [1, 14, 40]
+    every = structures(Grammar(plan.kernel, native()))[:n]
+    return [Job(plan, s, points=known) for s in every]
+
+
+def test_lengths_are_checked_at_several_values_and_timed_at_the_greatest(device: Bench) -> None:
+    assert all(t.us and not t.reason for t in device.measure(of_lengths(6)))
+
+
+@pytest.mark.parametrize("wrong", [40, 14])
+def test_a_candidate_that_is_wrong_at_a_length_is_a_record(
+    device: Bench, monkeypatch: pytest.MonkeyPatch, wrong: int
+) -> None:
+    made = Loaded._replace
+
+    def told(self: Loaded, **more: Any) -> Loaded:
+        return made(self, dims=tuple(d - (d == wrong) for d in more["dims"]))
+
+    monkeypatch.setattr(Loaded, "_replace", told)
+    (trial,) = device.measure(of_lengths(1))
+    assert trial.reason == "wrong" and "'s':" in trial.remark
