@@ -23,7 +23,15 @@ from lumc.kernel.key import canonical, kernel_key, renamed
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.profile.price import LAUNCH_US, is_idle, least_price_us, price_us, program_us, scheduled
+from lumc.profile.price import (
+    LAUNCH_US,
+    cached_us,
+    is_idle,
+    least_price_us,
+    price_us,
+    program_us,
+    scheduled,
+)
 from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.search.compact import compacts
@@ -37,6 +45,7 @@ from lumc.search.turn import turns
 
 MARGIN = 0.05  # a win must be larger, else the simpler candidate stays; a guess
 SHORT, NEAR = 4, 1.5  # candidates that are measured, at most so far from the best price; a guess
+LIKELY = 1.1  # the same of several steps for one, if caches hold what they hand on; a guess
 RESULTS = (*results(1), *results(MOST))
 LEAST_US = 8.0  # of a kernel that may be several; derived: two more launches are a quarter of it
 FAR = 1.5  # times its bound: a walk that may be better off with other lanes; a guess
@@ -192,6 +201,7 @@ class _Cost:
     kernel: Kernel
     least: float  # no price is less
     whole: float = 0.0  # in one step; infinite if it is not valid, 0 until it is asked for
+    cached: float = 0.0  # the same, of caches that hold all that kernels hand on
     idle: float = inf  # less than in two steps, where the target has too little to do
     across: bool = False  # may be cheaper turned
     gain: float = -inf  # what the cheapest way to do it as several kernels saves, if not less
@@ -201,6 +211,12 @@ class _Cost:
     def saved(self) -> float:
         """By the cheapest way, where that is more than prices are off by."""
         return self.gain if self.gain > self.whole * MARGIN else 0.0
+
+    @property
+    def lost(self) -> float:
+        """By the way that is worth a try, against the cheapest; one that is far only if memory is
+        as slow as that counts as near."""
+        return self.saved - max(self.gain, self.whole * (1 - NEAR)) if self.parts else 0.0
 
 
 @dataclass
@@ -238,7 +254,7 @@ class _Prices:
         much."""
         k, target = c.kernel, self.target
         if not c.whole:
-            c.whole, c.idle, c.across = self._lowered(k)
+            c.whole, c.cached, c.idle, c.across = self._lowered(k)
             if LEAST_US < c.whole < inf:
                 ways = polyphases(k), compacts(k, target), blocks_apart(k)
                 self._split(c, itertools.chain(*ways))
@@ -250,27 +266,29 @@ class _Prices:
             self._split(c, turns(k, target))
         return c.whole - c.saved
 
-    def _lowered(self, kernel: Kernel) -> tuple[float, float, bool]:
-        """The price in one step; less than that in two if there is too little to do; and whether it
-        may be cheaper turned."""
+    def _lowered(self, kernel: Kernel) -> tuple[float, float, float, bool]:
+        """The price in one step; the same where caches hold all values; less than that in two if
+        there is too little to do; and whether it may be cheaper turned."""
         try:
             require_inside(kernel)
             schedule, program = scheduled(kernel, self.target)
         except LumcError as e:
             self.dropped[_key(kernel)] = f"{e.code} {e.what}"
-            return inf, inf, False
+            return inf, inf, inf, False
         us, launch_us = program_us(program), LAUNCH_US + self.target.launch_us
         idle = program_us(program, full=True) + launch_us if is_idle(program) else inf
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
-        least_us = bound_us(kernel, self.target, matrix_speed(kernel, self.target))
-        worth = us > max(FAR * least_us, LEAST_US)
-        return us, idle, walks and worth and self.target.lanes > 1
+        cached = cached_us(program)
+        worth = cached > max(FAR * least_price_us(kernel, self.target), LEAST_US)
+        return us, cached, idle, walks and worth and self.target.lanes > 1
 
     def _split(self, c: _Cost, ways: Iterable[list[Kernel]]) -> None:
         """Keep the cheapest way to do a kernel as several, of those that may turn out cheaper."""
         for parts in ways:
-            us = sum(self._lowered(k)[0] for k in parts)
-            if us < min(c.whole * NEAR, (c.whole - c.gain) * (1 - MARGIN)):
+            prices = [self._lowered(k)[:2] for k in parts]
+            us, cached = map(sum, zip(*prices, strict=True))
+            near = us < c.whole * NEAR or cached < c.cached * LIKELY
+            if near and us < (c.whole - c.gain) * (1 - MARGIN):
                 c.gain, c.parts = c.whole - us, parts
 
     def in_steps(self, kernel: Kernel) -> tuple[_Cost, list[Kernel]]:
@@ -325,7 +343,7 @@ class _Candidates:
         if any(c.saved for c, _ in split):
             pairs = zip(kernels, split, strict=True)
             yield us, [p for k, (c, parts) in pairs for p in (parts if c.saved else [k])]
-        if more := sum(c.saved - c.gain for c, _ in split if c.parts):
+        if more := sum(c.lost for c, _ in split):
             yield us + more, [k for _, parts in split for k in parts]
 
     def total(self, cuts: Cuts) -> float:

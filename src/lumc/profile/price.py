@@ -51,6 +51,7 @@ HALVING = 2 * OPERATION  # of the lanes of a sum; derived: a shuffle and an addi
 LAUNCH_US = 1.0  # of one more kernel; measured: 0.14 if threads spin, 2.7 if they sleep
 SECTOR = 32.0  # bytes that the memory of a GPU gives at least; data sheet
 CACHED = 4.0  # bandwidth of caches in that of memory; measured: 2.7 (second cache of a Zen 4)
+LAST = {"cpu": 16, "gpu": 1}  # times the second cache: the last; data sheets: CPUs 8 to 32
 
 Sizes = Mapping[str, float]
 Axes = Sequence[str]
@@ -76,6 +77,14 @@ def program_us(program: Program, full: bool = False) -> float:
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
     us = LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
     return us / target.threads if full else us
+
+
+def cached_us(program: Program) -> float:
+    """The price where the last cache holds what kernels hand on, and is as fast as the second: the
+    least that may be hoped for."""
+    target = program.target
+    target = replace(target, l2=target.l2 * LAST[target.machine])
+    return program_us(replace(program, target=target))
 
 
 def walked(op: Reduce) -> Axes:
