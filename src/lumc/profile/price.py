@@ -51,7 +51,7 @@ HALVING = 2 * OPERATION  # of the lanes of a sum; derived: a shuffle and an addi
 LAUNCH_US = 1.0  # of one more kernel; measured: 0.14 if threads spin, 2.7 if they sleep
 SECTOR = 32.0  # bytes that the memory of a GPU gives at least; data sheet
 CACHED = 4.0  # bandwidth of caches in that of memory; measured: 2.7 (second cache of a Zen 4)
-LAST = 16  # times the second cache: the last one of a CPU; data sheets: 8 to 32
+LAST = {"cpu": 16, "gpu": 1}  # times the second cache: the last; data sheets: CPUs 8 to 32
 
 Sizes = Mapping[str, float]
 Axes = Sequence[str]
@@ -81,10 +81,9 @@ def program_us(program: Program, full: bool = False) -> float:
 
 def cached_us(program: Program) -> float:
     """The price where the last cache holds what kernels hand on, and is as fast as the second: the
-    least that may be hoped for. A GPU has two caches."""
-    if program.target.gpu:
-        return program_us(program)
-    target = replace(program.target, l2=program.target.l2 * LAST)
+    least that may be hoped for."""
+    target = program.target
+    target = replace(target, l2=target.l2 * LAST[target.machine])
     return program_us(replace(program, target=target))
 
 
@@ -157,7 +156,7 @@ class _Tally:
 
     def _is_large(self, name: str) -> bool:
         p = self.program.places[name]
-        return p.kind == "packed" or p.nbytes > self.program.target.l2 / 2
+        return p.kind == "packed" or p.size * p.dtype.nbytes > self.program.target.l2 / 2
 
     def walk(self, body: Sequence[Op], nest: Nest, share: float) -> None:
         """``share``: in how many threads' time everything is done."""
