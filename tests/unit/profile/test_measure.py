@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from kernels import native
+from lumc.codegen.generate import generate
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.graph.ops import to_bf16
 from lumc.graph.text import parse_graph
 from lumc.lab.worker import Loaded
+from lumc.link import toolchain
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile import measure
@@ -234,6 +236,30 @@ def test_whole_runs_of_plans(device: Bench) -> None:
     late = iter([False, True])
     assert len(device.race([plan] * 4, 0.01, lambda: next(late))) == 3
     assert device.race([estimate(space_of(product))], 0.01, lambda: False) == []
+
+
+def test_what_raced_plans_share_is_compiled_once(
+    device: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is there for the link after the search."""
+    text = "input x f32[7]\ny f32[i:7] = sin x[i]\noutput y = y\n"
+    plan = estimate(search(parse_graph(f"lumc graph 1\n{text}"), native(), inside=True))
+    started = list[str]()
+    run = toolchain._run
+
+    def said(command: Sequence[str], *rest: Any) -> Any:
+        started.extend(word for word in command if word.endswith(".c") and "-c" in command)
+        return run(command, *rest)
+
+    monkeypatch.setattr(toolchain, "_run", said)
+    assert len(device.race([plan, plan, plan], 0.001, lambda: False)) == 3
+    assert len(started) == len(set(started))
+    (kernel,) = generate(plan).kernels
+    again = Bench(native(), replace(device.tools))
+    with again:
+        started.clear()
+        again.race([plan], 0.001, lambda: False)
+        assert f"{kernel.symbol}.c" not in started
 
 
 # ---- what numpy says
