@@ -33,9 +33,9 @@ UNITS = {
     "artifacts": readers.KINDS,
     "native": native.TARGETS,
 }
-TURN_S = 25.0  # of one unit, then the one that is furthest behind its goal has its turn
+TURN_S = 25.0  # of the processor; the unit that is furthest behind its goal has the next turn
 GRACE_S = 240.0  # of the processor that a turn may take longer: a batch is not interrupted
-STUCK_S = 3600.0  # that a turn takes where others keep the processor, at most
+STUCK_S = 3600.0  # after the end that a turn takes where others keep the processor, at most
 COUNTED = {"graphs": "graphs", "artifacts": "tries", "native": "runs"}
 
 
@@ -76,18 +76,25 @@ class State:
 # ---- one turn, in a process of its own
 
 
-def turn(folder: Path, unit: str, seed: int, first: int, seconds: float, modes: str) -> None:
-    """Cases from a number on, for so many seconds; the last line says what was done."""
-    kind, _, name = unit.partition("/")
-    end, most = time.monotonic() + seconds, int(seconds + GRACE_S)
+def turn(args: argparse.Namespace) -> None:
+    """Cases from a number on, until so many seconds of the processor or so many in all are over;
+    the last line says what was done."""
+    kind, _, name = args.turn.partition("/")
+    folder, seed, first, seconds = args.folder, args.seed, int(args.first), args.seconds
+    end, most = time.monotonic() + float(args.left), int(seconds + GRACE_S)
     resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+
+    def go_on() -> bool:
+        took = os.times()  # of compilers too
+        return sum(took[:4]) < seconds and time.monotonic() < end
+
     if kind == "native":
-        done = native.fuzz(folder / "native", name, seed * 1_000_003 + first, seconds)
+        limits = seconds, float(args.left)
+        done = native.fuzz(folder / "native", name, seed * 1_000_003 + first, limits)
     elif kind == "graphs":
-        here = folder / "graphs"
-        done = graphs.fuzz(here, seed, first, lambda: time.monotonic() < end, modes.split(","))
+        done = graphs.fuzz(folder / "graphs", seed, first, go_on, args.modes.split(","))
     else:
-        done = artifacts(folder, name, seed, first, lambda: time.monotonic() < end)
+        done = artifacts(folder, name, seed, first, go_on)
     print(json.dumps(done))
 
 
@@ -164,7 +171,7 @@ class Campaign:
         while (left := self.end - time.monotonic()) > 1:
             unit = self.behind(busy)
             busy.add(unit)
-            done = self.run(unit, min(left, TURN_S))
+            done = self.run(unit, left)
             self.state.add(self.seed, unit, done)
             busy.discard(unit)
             findings += done.get("findings", 0)
@@ -173,19 +180,24 @@ class Campaign:
             print(f"{max(0, self.end - time.monotonic()):5.0f} s left  {unit}: {said}", flush=True)
         return findings
 
-    def run(self, unit: str, seconds: float) -> dict[str, int]:
+    def run(self, unit: str, left: float) -> dict[str, int]:
         kind = unit.partition("/")[0]
         first = self.state.of(self.seed, unit)[COUNTED[kind]]
-        numbers = ["--seed", str(self.seed), "--first", str(first), "--seconds", f"{seconds:.1f}"]
+        numbers = ["--seed", str(self.seed), "--first", str(first), "--left", f"{left:.1f}"]
+        numbers += ["--seconds", str(TURN_S)]
         where = ["--folder", str(self.state.folder), "--modes", self.modes]
         command = [sys.executable, "-m", "fuzz.campaign", "--turn", unit, *numbers, *where]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         env.setdefault("LUMC_OBJECTS", str(self.state.folder / "objects"))
         Path(env["LUMC_OBJECTS"]).mkdir(parents=True, exist_ok=True)
         try:
-            made = subprocess.run(command, capture_output=True, text=True, env=env, timeout=STUCK_S)
+            made = subprocess.run(
+                command, capture_output=True, text=True, env=env, timeout=left + STUCK_S
+            )
         except subprocess.TimeoutExpired:
-            print(f"{unit}: a turn took more than {STUCK_S:.0f} s, from {first} on", flush=True)
+            print(
+                f"{unit}: a turn took more than {left + STUCK_S:.0f} s, from {first} on", flush=True
+            )
             return {"findings": 1}
         *said, last = made.stdout.strip().split("\n")
         print("".join(f"  {s}\n" for s in said), end="", flush=True)
@@ -238,7 +250,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--folder", type=_whole, default=ROOT / "build" / "fuzz", help="build/fuzz")
     parser.add_argument("--summary", action="store_true", help="only say what was done so far")
-    for name in ("--turn", "--first"):
+    for name in ("--turn", "--first", "--left"):
         parser.add_argument(name, default="0", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -251,8 +263,7 @@ def _whole(name: str) -> Path:
 def main() -> int:
     args = arguments()
     if args.turn != "0":
-        first = int(args.first)
-        turn(args.folder, args.turn, args.seed, first, args.seconds, args.modes)
+        turn(args)
         return 0
     state, units = State.read(args.folder), units_of(args.kind)
     findings = 0

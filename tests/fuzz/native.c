@@ -1,11 +1,12 @@
 /* native.c - coverage-guided faults in what the native runner reads, in one process:
  *
- *     native TARGET CORPUS CURRENT SEED RUNS SECONDS BUNDLE
+ *     native TARGET CORPUS CURRENT SEED RUNS SECONDS LEFT BUNDLE
  *
  * TARGET: plan (plan_read, pack_weights), npy (npy_read), manifest (lumc_open), bundle (lumc_open on
  * mutated plans, hashed anew). CORPUS is a folder that grows; CURRENT holds the input of the run that
- * is going on: when a sanitizer ends the process, it is the finding. Prints the number of runs, of
- * inputs in the corpus, of edges seen, and how many runs were accepted.
+ * is going on: when a sanitizer ends the process, it is the finding. It ends after RUNS, SECONDS of
+ * the processor, or LEFT seconds. Prints the number of runs, of inputs in the corpus, of edges seen,
+ * and how many runs were accepted.
  *
  * Compile the runner with -fsanitize-coverage=trace-pc, and this file without it. */
 #include "internal.h"
@@ -290,7 +291,7 @@ static void read_bundle(const char *folder) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 8) return 3;
+  if (argc != 9) return 3;
   int (*run)(const uint8_t *, size_t) = target(argv[1]);
   load(argv[2]);
   int file = open(argv[3], O_RDWR | O_CREAT, 0600);
@@ -299,10 +300,11 @@ int main(int argc, char **argv) {
   if (current == MAP_FAILED) return 3;
   draw_state = strtoull(argv[4], NULL, 10) * 0x9e3779b97f4a7c15 + 1;
   long runs = atol(argv[5]), done = 0, good = 0;
-  double end = now_ms(CLOCK_MONOTONIC) + atof(argv[6]) * 1e3;
-  read_bundle(argv[7]);
+  double spent = atof(argv[6]) * 1e3, end = now_ms(CLOCK_MONOTONIC) + atof(argv[7]) * 1e3;
+  read_bundle(argv[8]);
   size_t first = inputs;
-  for (; done < runs && now_ms(CLOCK_MONOTONIC) < end; ++done) {
+  for (; done < runs; ++done) {
+    if (now_ms(CLOCK_PROCESS_CPUTIME_ID) > spent || now_ms(CLOCK_MONOTONIC) > end) break;
     static uint8_t data[MOST];
     const struct input *from = &corpus[done < (long)first ? (size_t)done : draw(inputs)];
     uint64_t size = from->size;

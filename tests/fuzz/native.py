@@ -76,13 +76,16 @@ def arrays() -> Iterator[tuple[str, bytes]]:
         yield f"first{i}", out.getvalue()
 
 
-def fuzz(folder: Path, target: str, seed: int, seconds: float, most: int = MOST) -> dict[str, int]:
-    """Runs of one target; ``finding`` is 1 when one was made, and its input lies in ``found``."""
+def fuzz(
+    folder: Path, target: str, seed: int, limits: tuple[float, float], most: int = MOST
+) -> dict[str, int]:
+    """Runs of one target, as many seconds of the processor and in all as the limits say;
+    ``finding`` is 1 when one was made, and its input lies in ``found``."""
     harness, own = make(folder), folder / f"{target}.lb"
     shutil.rmtree(own, ignore_errors=True)
     shutil.copytree(folder / "made" / "m.lb", own)
     current = folder / f"{target}.current"
-    numbers = str(seed), str(most), str(seconds)
+    numbers = str(seed), str(most), *map(str, limits)
     command = [str(harness), target, str(folder / target), str(current), *numbers, str(own)]
     env = {"ASAN_OPTIONS": LIMITS, "UBSAN_OPTIONS": "print_stacktrace=1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env)

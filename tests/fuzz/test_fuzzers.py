@@ -140,7 +140,7 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_native_readers_and_a_planted_fault(tmp_path: Path) -> None:
     """A short run of each, and one that a sanitizer must end."""
     for target in native.TARGETS:
-        done = native.fuzz(tmp_path / "native", target, 1, 2.0)
+        done = native.fuzz(tmp_path / "native", target, 1, (2.0, 60.0))
         assert done["runs"] > 500 and done["corpus"] > 3, (target, done)
     plan = (native.RUNNER / "plan.c").read_text()
     worse = plan.replace("c->end - c->at < 8", "c->end - c->at < 0")
@@ -151,7 +151,7 @@ def test_native_readers_and_a_planted_fault(tmp_path: Path) -> None:
     files = [str(p) for p in (tmp_path / "native").glob("*.o")]
     out = tmp_path / "native" / "harness"
     native.cc(f"-I{native.RUNNER}", str(native.HARNESS), *files, "-o", str(out), "-pthread", "-ldl")
-    assert native.fuzz(tmp_path / "native", "plan", 1, 5.0) == {"findings": 1}
+    assert native.fuzz(tmp_path / "native", "plan", 1, (5.0, 60.0)) == {"findings": 1}
     assert "overflow" in next((tmp_path / "found").glob("plan-*.txt")).read_text()
 
 

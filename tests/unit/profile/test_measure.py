@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from kernels import native
 from live import SOFTMAX
+from lumc.codegen.generate import generate
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
@@ -21,6 +22,8 @@ from lumc.graph.ops import to_bf16
 from lumc.graph.text import parse_graph
 from lumc.kernel.lengths import points
 from lumc.lab.worker import Loaded
+from lumc.link import toolchain
+from lumc.link.link import TargetCode, Tools, link
 from lumc.oracle.kernel import choose_points, expected, inputs_of, is_rough
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile import measure
@@ -236,6 +239,30 @@ def test_whole_runs_of_plans(device: Bench) -> None:
     late = iter([False, True])
     assert len(device.race([plan] * 4, 0.01, lambda: next(late))) == 3
     assert device.race([estimate(space_of(product))], 0.01, lambda: False) == []
+
+
+def test_what_raced_plans_share_is_compiled_once(
+    device: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And it is there for the link after the search."""
+    text = "lumc graph 1\ninput x f32[7]\ny f32[i:7] = sin x[i]\noutput y = y\n"
+    plan = estimate(search(parse_graph(text), native(), inside=True))
+    (kernel,) = generate(plan).kernels
+    started = list[str]()
+    run = toolchain._run
+
+    def said(command: Sequence[str], *rest: Any) -> Any:
+        started.extend(Path(word).name for word in command if word.endswith(".c"))
+        return run(command, *rest)
+
+    monkeypatch.setattr(toolchain, "_run", said)
+    monkeypatch.setenv("LUMC_OBJECTS", str(tmp_path / "objects"))
+    with Bench(native(), replace(device.tools, kept=None)) as alone:
+        assert len(alone.race([plan, plan, plan], 0.001, lambda: False)) == 3
+    assert started.count(f"{kernel.symbol}.c") == 1
+    find = toolchain.find(kept=tmp_path / "objects")
+    link([TargetCode(generate(plan), "")], tmp_path / "m.lb", tmp_path, Tools(find), single=False)
+    assert started.count(f"{kernel.symbol}.c") == 1
 
 
 # ---- what numpy says
