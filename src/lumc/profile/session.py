@@ -43,7 +43,9 @@ class Session:
     @property
     def bench(self) -> Bench:
         if self._bench is None:
+            begin = self.clock()
             self._bench = self.open_bench()
+            self.start += self.clock() - begin
             self._bench.lock.patience_s = self.ledger.options.budget_s
             self._bench.lock.stopped = self.stopped
             self._bench.stopped = self.stopped
@@ -59,7 +61,8 @@ class Session:
         return self.stopped() or self.spent() > budget_s
 
     def spent(self) -> float:
-        """Seconds of search so far: waiting for others who use the device is none."""
+        """Seconds of search so far: waiting for others who use the device is none, nor is opening
+        it, as a compiler that was never used may build libraries of its own first."""
         waited_s = self._bench.lock.waited_s if self._bench else 0.0
         return self.clock() - self.start - waited_s
 
