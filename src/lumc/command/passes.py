@@ -63,13 +63,16 @@ def search(
 
 
 def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
-    from lumc.graph.bind import require_bounds
+    from lumc.graph.bind import require_bounds, require_static
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
     require_bounds(graph)
-    return search(graph, resolve_target(target), Limits(nodes=max_nodes))
+    machine = resolve_target(target)
+    if machine.kind != "cpu":
+        require_static(graph, "code for a GPU")
+    return search(graph, machine, Limits(nodes=max_nodes))
 
 
 def report_space(space: Space, log: Log) -> None:

@@ -182,9 +182,19 @@ def test_the_same_plan_gives_the_same_code(base: Path) -> None:
     )
 
 
-def test_symbolic_dims_are_refused() -> None:
-    graph = parse_graph("lumc graph 1\ndim n in 1..8\ninput x f32[n]\noutput y = x\n")
+def of_dims(lo: int, hi: int, target: str = "cpu:generic") -> Code:
+    graph = parse_graph(f"lumc graph 1\ndim n in {lo}..{hi}\ninput x f32[n]\noutput y = x\n")
     outputs = {"main": (("y", "x"),)}
+    return generate(Plan(graph, resolve_target(target), {}, {}, (), outputs))
+
+
+def test_copies_have_room_for_the_greatest_dims() -> None:
+    (entry,) = of_dims(1, 8).entries
+    assert [launch.kernel for launch in entry.launches] == ["copy_32"]
+
+
+@pytest.mark.parametrize(("lo", "target"), [(0, "cpu:generic"), (1, "cuda:sm_90")])
+def test_dims_that_may_be_zero_and_dims_on_a_gpu_are_refused(lo: int, target: str) -> None:
     with pytest.raises(LumcError, match="n") as e:
-        generate(Plan(graph, resolve_target("cpu:generic"), {}, {}, (), outputs))
-    assert e.value.exit == Exit.UNSUPPORTED
+        of_dims(lo, 8, target)
+    assert (e.value.code, e.value.exit) == ("E0112", Exit.UNSUPPORTED)
