@@ -1,0 +1,110 @@
+"""``lumc generate``: a text, and what a language model makes of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lumc.errors import Exit, LumcError
+from lumc.generate.language import Kept
+from lumc.generate.sampling import Sampling
+from lumc.generate.session import Session, Spent
+from lumc.generate.stops import Stops
+from lumc.report.log import Log
+from lumc.tokenizer.chat import conversation
+from lumc.tokenizer.encoding import Encoding, encoding
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for besides the prompt."""
+
+    tokenizer: str  # a GGUF file
+    count: int  # tokens at most
+    stops: Sequence[str] = ()  # words
+    system: str = ""  # what is said first in a conversation
+    chat: bool = False
+    threads: int = 1
+    device: str = ""
+    as_json: bool = False
+
+
+def generate(path: str, prompt: str | None, wanted: Wanted, sampling: Sampling) -> None:
+    """``lumc generate``: to stdout as it becomes known, or as JSON with what it took. In a chat
+    without a prompt, every line of stdin is one turn."""
+    from lumc.runtime.choose import open_bundle
+
+    words = encoding(wanted.tokenizer)
+    with open_bundle(path, wanted.device, say=lambda line: Log()(0, f"note: {line}")) as bundle:
+        talk = Talk(words, Session(Kept(bundle, wanted.threads)), wanted, sampling)
+        if prompt is None and not wanted.chat:
+            prompt = read_stdin()
+        turns = iter(sys.stdin) if prompt is None else iter([prompt])
+        for turn in turns:
+            talk.answer(turn.rstrip("\n") if prompt is None else turn)
+
+
+def read_stdin() -> str:
+    if sys.stdin is None or sys.stdin.isatty():
+        what = "no prompt: --prompt TEXT, or a text on stdin"
+        raise LumcError("E0203", what, exit=Exit.USAGE)
+    return sys.stdin.read()
+
+
+class Talk:
+    """A conversation, or one text."""
+
+    def __init__(
+        self, words: Encoding, session: Session, wanted: Wanted, sampling: Sampling
+    ) -> None:
+        self.words, self.session, self.wanted, self.sampling = words, session, wanted, sampling
+        first = [{"role": "system", "content": wanted.system}] if wanted.system else []
+        self.messages: list[dict[str, str]] = first
+
+    def answer(self, prompt: str) -> None:
+        """What follows a prompt, written as it becomes known."""
+        spent, stops, text = Spent(), Stops(self.wanted.stops), ""
+        for piece in stops.until(self.pieces(prompt, spent)):
+            text += piece
+            if not self.wanted.as_json:
+                print(piece, end="", flush=True)
+        spent.ended = "word" if stops.found else spent.ended
+        if self.wanted.as_json:
+            print(json.dumps({"text": text, **told(spent), "sampling": asdict(self.sampling)}))
+        else:
+            print(flush=True)
+        self.messages.append({"role": "assistant", "content": text})
+
+    def pieces(self, prompt: str, spent: Spent) -> Iterator[str]:
+        ids = self.ids(prompt)
+        ends, count = self.words.vocabulary.stops, self.wanted.count
+        return self.words.stream(self.session.tokens(ids, self.sampling, count, ends, spent))
+
+    def ids(self, prompt: str) -> list[int]:
+        """The prompt, or the conversation so far, as tokens."""
+        if not self.wanted.chat:
+            return self.words.encode(prompt)
+        self.messages.append({"role": "user", "content": prompt})
+        text = conversation(self.words.vocabulary, self.messages)
+        return self.words.encode(text, whole=False)
+
+
+def told(spent: Spent) -> dict[str, Any]:
+    """What a text took, as JSON says it."""
+    return {
+        "ended": spent.ended,
+        "prompt": rate(spent.prompt, spent.prompt_s),
+        "generated": rate(spent.made, spent.made_s),
+    }
+
+
+def rate(tokens: int, seconds: float) -> dict[str, float]:
+    """Tokens, seconds that they took, and how many there were in one."""
+    return {
+        "tokens": tokens,
+        "seconds": round(seconds, 6),
+        "tokens_per_second": round(tokens / seconds, 3) if seconds else 0.0,
+    }

@@ -1,0 +1,41 @@
+"""A bundle as a language model that keeps what it has seen of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lumc.errors import Exit, LumcError
+from lumc.runtime.opened import Opened
+
+Array = np.ndarray[Any, Any]
+
+
+class Kept:
+    """The entries ``prefill`` and ``decode`` of a bundle. Raises E0618 where they are not there."""
+
+    def __init__(self, bundle: Opened, threads: int = 1) -> None:
+        self.bundle, self.threads = bundle, threads
+        for name in ("prefill", "decode"):
+            if name not in bundle.entries or not is_step(bundle, name):
+                what = f"'{bundle.path}' is no language model with a context"
+                fix = "lumc import MODEL --context 2048 -o model.lg, then compile model.lg"
+                raise LumcError("E0618", what, fix=fix, exit=Exit.USAGE)
+        self.context, self.rows = bundle.dims["p"].hi + 1, bundle.dims["s"].hi
+
+    def step(self, ids: Sequence[int], first: int) -> Array:
+        """The logits f32[words] after these tokens, which follow ``first`` others."""
+        entry = "decode" if len(ids) == 1 else "prefill"
+        given = {"input_ids": np.asarray(ids, np.int64)}
+        dims = {"p": first}
+        logits = self.bundle.run(given, entry, self.threads, dims=dims)["logits"]
+        return logits[-1] if logits.ndim == 2 else logits
+
+
+def is_step(bundle: Opened, name: str) -> bool:
+    """Does an entry take ids and give logits, behind ``p`` others?"""
+    entry = bundle.entry(name)
+    inputs, outputs = [t.name for t in entry.inputs], [t.name for t in entry.outputs]
+    return inputs == ["input_ids"] and "logits" in outputs and {"p", "s"} <= set(bundle.dims)

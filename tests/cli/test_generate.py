@@ -1,0 +1,136 @@
+"""`lumc generate`: a small model from a GGUF file to texts, as its graph and its vocabulary say."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints import random_weights
+from commands import Lumc
+from gguf_files import Array, gguf
+from lumc.frontend.models.gguf import import_gguf
+from lumc.graph.bind import bind_dims
+from lumc.oracle.graph import evaluate
+from schemas import check
+from unit.frontend.models.test_gguf import FIELDS, converted, floats, shapes
+
+pytest.importorskip("tokenizers")
+
+TOKENS = [*"abcdefghi", "gh", "\u0120", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}<|im_start|>"
+VOCABULARY = {
+    "model": "gpt2",
+    "pre": "gpt-2",
+    "tokens": Array(8, TOKENS),
+    "token_type": Array(5, [1] * 11 + [3, 3]),
+    "merges": Array(8, ["g h"]),
+    "eos_token_id": 12,
+}
+CONTEXT = 24
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with m.gguf and a bundle of it."""
+    folder = tmp_path_factory.mktemp("generate")
+    said = {f"llama.{k}": v for k, v in FIELDS.items()}
+    words = {f"tokenizer.ggml.{k}": v for k, v in VOCABULARY.items()}
+    said |= {"general.architecture": "llama", "tokenizer.chat_template": TEMPLATE, **words}
+    weights = floats(converted(random_weights(shapes("llama")), "llama"))
+    (folder / "m.gguf").write_bytes(gguf(said, weights))
+    lumc = Lumc(folder)
+    lumc("import", folder / "m.gguf", "--context", CONTEXT, "--rows", 4, "-o", folder / "m.lg")
+    lumc("compile", folder / "m.lg", "--estimate", "-o", folder / "m.lb")
+    return folder
+
+
+def next_of(folder: Path, ids: list[int]) -> np.ndarray[Any, Any]:
+    """The logits after a text, by the oracle, of the model that is given it whole."""
+    model = import_gguf(folder / "m.gguf")
+    graph = bind_dims(model.graph(), {"b": 1, "s": len(ids)})
+    out, _ = evaluate(graph, "main", {"input_ids": np.array([ids])}, model.read_weight)
+    return out["logits"][0, -1]
+
+
+def greedy(folder: Path, prompt: str, count: int) -> tuple[str, bool]:
+    """The text that follows, and whether the model ended it."""
+    ids, text = [TOKENS.index(c) for c in split(prompt)], ""
+    for _ in range(count):
+        ids.append(int(next_of(folder, ids).argmax()))
+        if ids[-1] == 12:
+            return text, True
+        text += {10: " ", 11: ""}.get(ids[-1], TOKENS[ids[-1]])
+    return text, False
+
+
+def split(text: str) -> list[str]:
+    out = list[str]()
+    while text:
+        token = next(t for t in (*TOKENS[11:], "gh", text[0]) if text.startswith(t))
+        out.append(token.replace(" ", "\u0120"))
+        text = text[len(token) :]
+    return out
+
+
+@pytest.fixture
+def run(made: Path, lumc: Lumc) -> Any:
+    return partial(lumc, "generate", made / "m.lb", "--tokenizer", made / "m.gguf")
+
+
+def test_the_most_probable_text(run: Any, made: Path) -> None:
+    want, ended = greedy(made, "abc de", 9)
+    said = json.loads(run("--prompt", "abc de", "--temperature", 0, "-n", 9, "--json"))
+    check("generate", said)
+    assert said["text"] == want and (said["ended"] == "stop") == ended
+    assert said["prompt"]["tokens"] == 6
+    assert run("--prompt", "abc de", "--temperature", 0, "-n", 9) == f"{want}\n"
+    assert run("--temperature", 0, "-n", 9, input=b"abc de") == f"{want}\n"
+
+
+def test_a_seed_is_a_text(run: Any) -> None:
+    texts = [run("--prompt", "abc", "--temperature", 2, "--top-k", 0, "--top-p", 1, "--min-p", 0,
+                 "-n", 12, "--seed", seed) for seed in (1, 1, 2, 3)]  # fmt: skip
+    assert texts[0] == texts[1]
+    assert len(set(texts)) > 1
+
+
+def test_texts_end_at_words_and_at_the_end_of_the_context(run: Any, made: Path) -> None:
+    hot = ("--temperature", 3, "--top-k", 0, "--top-p", 1, "--min-p", 0, "--json", "--prompt", "ab")
+    for seed in range(20):
+        whole = json.loads(run(*hot, "--seed", seed, "-n", 99))
+        if whole["ended"] == "context":
+            break
+    assert whole["ended"] == "context"
+    assert whole["prompt"]["tokens"] + whole["generated"]["tokens"] == CONTEXT + 1
+    word = whole["text"][5:7]
+    said = json.loads(run(*hot, "--seed", seed, "-n", 99, "--stop", word))
+    assert said["ended"] == "word" and whole["text"].startswith(said["text"] + word)
+
+
+def test_a_chat_goes_on_with_what_it_has_seen(run: Any, made: Path) -> None:
+    first = "<|im_start|>ab<|im_end|><|im_start|>"
+    want, _ = greedy(made, first, 3)
+    again = f"{first}{want}<|im_end|><|im_start|>cd<|im_end|><|im_start|>"
+    more, _ = greedy(made, again, 3)
+    lines = run("--chat", "--temperature", 0, "-n", 3, "--json", input=b"ab\ncd\n").splitlines()
+    said = [json.loads(line) for line in lines]
+    assert [s["text"] for s in said] == [want, more]
+    assert said[0]["prompt"]["tokens"] == 5
+    assert said[1]["prompt"]["tokens"] <= 7  # not the conversation again
+
+
+def test_what_is_refused(run: Any, lumc: Lumc, made: Path) -> None:
+    refused = partial(lumc.fails, 2, "generate", made / "m.lb", "--tokenizer", made / "m.gguf")
+    assert "E0615" in refused("--prompt", "a" * (CONTEXT + 1))
+    assert "--chat" in refused("--prompt", "a", "--system", "b")
+    assert "temperature" in refused("--prompt", "a", "--temperature", -1)
+    text = "lumc graph 1\ninput x f32[2]\ny f32[i:2] = exp2 x[i]\noutput y = y\n"
+    (made / "p.lg").write_text(text)
+    lumc("compile", made / "p.lg", "--estimate", "-o", made / "p.lb")
+    wrong = ("generate", made / "p.lb", "--tokenizer", made / "m.gguf", "--prompt", "a")
+    assert "E0618" in lumc.fails(2, *wrong)
