@@ -134,3 +134,30 @@ def test_what_is_refused(run: Any, lumc: Lumc, made: Path) -> None:
     lumc("compile", made / "p.lg", "--estimate", "-o", made / "p.lb")
     wrong = ("generate", made / "p.lb", "--tokenizer", made / "m.gguf", "--prompt", "a")
     assert "E0618" in lumc.fails(2, *wrong)
+
+
+def test_tokens_per_second(lumc: Lumc, made: Path) -> None:
+    bench = partial(lumc, "bench", "--llm", made / "m.lb", "--seconds", 0.01)
+    rows = json.loads(bench("--tests", "pp6,tg3@5,tg2,pp99", "--threads", "1,2", "--json"))
+    check("bench-llm", rows)
+    assert [(r["test"], r["threads"]) for r in rows] == [
+        (t, n) for n in (1, 2) for t in ("pp6", "tg3@5", "tg2")
+    ]
+    assert all(r["engine"] == "lumc" and r["tokens_per_second"] > 0 for r in rows)
+    assert ["of_memory" in r for r in rows[:3]] == [False, True, True]
+    lines = bench("--tests", "pp6,pp99").splitlines()
+    assert lines[2].startswith("| lumc ") and "| pp6 |" in lines[2]
+    assert lines[3:] == [f"pp99: not run, the context has {CONTEXT} tokens"]
+
+
+def test_what_tokens_per_second_refuse(lumc: Lumc, made: Path) -> None:
+    refused = partial(lumc.fails, 2, "bench", made / "m.lb")
+    assert "'tg' is no test" in refused("--llm", "--tests", "tg")
+    assert "E0203 no test fits" in refused("--llm", "--tests", "pp99")
+    assert "llama.cpp=FILE" in refused("--llm", "--peer", f"nobody={made / 'm.gguf'}")
+    assert "E0201" in refused("--llm", "--peer", f"llama.cpp={made / 'none.gguf'}")
+    assert "pip install onnxruntime-genai" in refused(
+        "--llm", "--peer", f"onnxruntime-genai={made}"
+    )
+    assert "go with --llm" in refused("--tests", "pp6")
+    assert "--llm goes with" in refused("--llm", "--entry", "decode")

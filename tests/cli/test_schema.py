@@ -14,7 +14,7 @@ from schemas import NAMES, check, problems, schema, unknown
 def test_schemas_are_listed_and_printed(lumc: Lumc) -> None:
     assert [line.split()[0] for line in lumc("schema").splitlines()] == NAMES
     assert json.loads(lumc("schema", "verify"))["$id"] == "urn:lumc:verify:1"
-    assert "there are: bench, cache-list" in lumc.fails(2, "schema", "nosuch")
+    assert "there are: bench, bench-llm, cache-list" in lumc.fails(2, "schema", "nosuch")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -129,11 +129,32 @@ def verify(
     type=click.Choice(["csv", "md"]),
     help="Print the figures as a table; times in us.",
 )
+@click.option(
+    "--llm",
+    is_flag=True,
+    help="Tokens per second of a language model, as llama-bench tells them.",
+)
+@click.option(
+    "--tests",
+    metavar="pp512,tg32@512",
+    help="With --llm: prompts of 512 tokens, 32 tokens after 512; several with commas between.",
+)
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="With --llm: another engine in turn, and the model it reads; repeatable. llama.cpp, "
+    "transformers, openvino-genai, onnxruntime-genai.",
+)
 @options("entry", "run-dim", "device", "seed", "json")
 def bench(
     bundle: str,
     inputs: tuple[str, ...],
     seconds: float,
+    llm: bool,
+    tests: str | None,
+    peers: tuple[str, ...],
     old: str | None,
     fail_above: float | None,
     form: str | None,
@@ -150,10 +171,22 @@ def bench(
 
     Compare minima: they depend least on what else runs. The times in parentheses are the 95 %
     confidence interval of the median.
+
+    With --llm a model that was imported with --context is timed on prompts and on tokens, beside
+    other engines that pip installed here: all are asked in turn, and the fastest of at least three
+    times counts. --seconds are those of each test.
     """
     from lumc.command import bench
 
     if as_json and form:
         raise click.UsageError(f"--json and --table {form} are two forms: choose one.")
+    if llm:
+        if inputs or dims or entry or old or fail_above or form or device not in (None, "cpu"):
+            raise click.UsageError("--llm goes with --tests, --peer, --threads, --seconds, --json.")
+        from lumc.command.bench_llm import TESTS, bench_llm
+
+        return bench_llm(bundle, peers, tests or TESTS, threads, seconds, as_json)
+    if tests or peers:
+        raise click.UsageError("--tests and --peer go with --llm.")
     how = entry, threads, seed, as_json, device or "", old or "", fail_above, form, dims
     bench.bench(bundle, inputs, seconds, *how)
