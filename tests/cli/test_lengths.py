@@ -1,0 +1,67 @@
+"""What commands say of a model whose dims each run chooses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import Lumc
+from live import ATTENTION
+from schemas import check
+
+
+@pytest.fixture
+def made(lumc: Lumc) -> Lumc:
+    Path("m.lg").write_text(ATTENTION)
+    lumc("compile", "m.lg", "--estimate", "-o", "m.lb", "--save-temps", ".")
+    return lumc
+
+
+def test_reports_say_which_lengths_they_are_of(made: Lumc) -> None:
+    said = made("explain", "m.lp")
+    assert "runs choose the dims: what is said is of the greatest, p=24, s=16" in said
+    assert ":16 (s)" in said
+    body = json.loads(made("explain", "m.lp", "--json"))
+    check("explain", body)
+    assert any(k["lengths"] for k in body["kernels"])
+
+
+def test_a_bundle_tells_its_dims(made: Lumc) -> None:
+    said = made("show", "m.lb")
+    assert "dim p in 0..24\n" in said and "f32[2, p + s, 8]" in said
+    body = json.loads(made("show", "m.lb", "--json"))
+    check("show-bundle", body)
+    assert body["dims"][1] == {"name": "s", "lo": 1, "hi": 16, "multiple": 1}
+    (q, _, v) = body["inputs"]
+    assert (q["shape"], q["extents"]) == ([4, 16, 8], ["4", "s", "8"])
+    assert v["extents"] == ["2", "p + s", "8"]
+
+
+def test_figures_tell_the_dims(made: Lumc) -> None:
+    rows = json.loads(made("verify", "m.lb", "--json", "--dim", "p=3"))
+    check("verify", rows)
+    assert [r["dims"] for r in rows] == [f"p=3, s={s}" for s in (1, 7, 12, 16)]
+    figures = made("bench", "m.lb", "--seconds", "0.01", "--json", "--dim", "s=2")
+    check("bench", json.loads(figures))
+    assert json.loads(figures)["dims"] == "p=24, s=2"
+    Path("old.json").write_text(figures)
+    other = ("bench", "m.lb", "--seconds", "0.01", "--compare", "old.json")
+    assert "has no figures of" in made.fails(2, *other, "--dim", "s=3")
+    made("bench", "m.lb", "--seconds", "0.01", "--compare", "old.json", "--dim", "s=2")
+
+
+def test_what_has_no_dims_for_runs_is_refused(made: Lumc) -> None:
+    assert "code for a GPU" in made.fails(4, "search", "m.lg", "--target", "cuda:sm_90")
+    assert "plain C" in made.fails(4, "link", "m.lk", "--emit", "c", "-o", "c")
+    assert "--dim" in made.fails(4, "verify", "m.lb", "--bisect")
+    made.fails(2, "run", "m.lb", "--dim", "s=1..4")
+
+
+def test_a_search_over_lengths_keeps_its_records(made: Lumc) -> None:
+    how = ("profile", "m.ls", "--budget", "5m", "--trials", "2", "--cache", "kept")
+    made(*how, "-o", "first.lp")
+    made(*how, "--frozen", "-o", "again.lp")
+    assert Path("first.lp").read_bytes() == Path("again.lp").read_bytes()
+    made("codegen", "again.lp", "-o", "again.lk")
+    made("link", "again.lk", "-o", "again.lb")
+    assert all(r["ok"] for r in json.loads(made("verify", "again.lb", "--json")))
