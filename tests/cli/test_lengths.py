@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from commands import Lumc
 from live import ATTENTION
+from onnx_models import with_weights
 from schemas import check
 
 
@@ -65,3 +67,28 @@ def test_a_search_over_lengths_keeps_its_records(made: Lumc) -> None:
     made("codegen", "again.lp", "-o", "again.lk")
     made("link", "again.lk", "-o", "again.lb")
     assert all(r["ok"] for r in json.loads(made("verify", "again.lb", "--json")))
+
+
+def worst(said: str, against: str) -> float:
+    rows = [r for r in json.loads(said) if r["against"] == against]
+    assert len({r["dims"] for r in rows}) == 4 and all(r["ok"] for r in rows)
+    return max(r["relative_l2"] for r in rows)
+
+
+def test_a_folder_runs_as_torch_does_at_every_length(lumc: Lumc) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    write_folder(Path("bert"), BERT, random_weights(bert_shapes()))
+    lumc("compile", "bert", "--estimate", "--dim", "b=1..2", "-o", "bert.lb")
+    assert worst(lumc("verify", "bert.lb", "--source", "bert", "--json"), "torch") < 1e-5
+
+
+@pytest.mark.parametrize("name", ["bert.torchscript", "llama.dynamo"])
+def test_a_dynamic_onnx_model_runs_as_onnxruntime_does(lumc: Lumc, name: str) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    inputs = with_weights(name, Path("m.onnx"))
+    dims = sorted({d.dim_param for i in inputs for d in i.type.tensor_type.shape.dim} - {""})
+    bounds = [part for d in dims for part in ("--dim", f"{d}=1..7")]
+    lumc("compile", "m.onnx", "--estimate", *bounds, "-o", "m.lb")
+    said = lumc("verify", "m.lb", "--source", "m.onnx", "--json")
+    assert worst(said, "onnxruntime") < 1e-5
