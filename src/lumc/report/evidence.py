@@ -50,6 +50,8 @@ def gather(file: str, folder: Path) -> Evidence:
     space = files.space_from_text(*artifact.read_text(str(path)), str(path))[0] if path else None
     if space is None:
         missing.append("no search space beside it: nothing is known about other programs and laws")
+    if most := [f"{d.name}={d.values[-1]}" for d in plan.graph.dims.values()]:
+        missing.append(f"runs choose the dims: what is said is of the greatest, {', '.join(most)}")
     measured = any(k.time_us is not None for k in plan.kernels.values())
     setting = setting_of(plan, folder / NAME) if measured else None
     if not measured:
@@ -217,6 +219,7 @@ def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Bo
         "key": k.key,
         "name": k.kernel.name,
         "axes": {a: k.kernel.extent[a] for a in k.kernel.axes},
+        "lengths": {a: t for a, t in k.kernel.lengths.texts.items() if a in k.kernel.axes},
         "values": written(e.plan, k.key),
         "term": equations(k.kernel),
         "schedule": k.schedule.to_json(),

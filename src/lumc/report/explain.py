@@ -124,7 +124,10 @@ def why(k: Body) -> list[str]:
 
 
 def kernel_lines(k: Body, body: Body, told: dict[str, str]) -> Iterator[str]:
-    axes = " ".join(f"{a}:{n}" for a, n in k["axes"].items())
+    known = k["lengths"]
+    axes = " ".join(
+        f"{a}:{n}" + (f" ({known[a]})" if a in known else "") for a, n in k["axes"].items()
+    )
     yield f"{k['name']}  {k['key']}" + (f"  over {axes}" if axes else "")
     yield f"  time       {timed(k)}"
     yield f"  share      {k['share']:.1%} of the whole, {times(k['launches'])}: {values(k)}"

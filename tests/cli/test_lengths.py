@@ -1,0 +1,94 @@
+"""What commands say of a model whose dims each run chooses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from checkpoints import BERT, bert_shapes, random_weights, write_folder
+from commands import Lumc
+from live import ATTENTION
+from onnx_models import with_weights
+from schemas import check
+
+
+@pytest.fixture
+def made(lumc: Lumc) -> Lumc:
+    Path("m.lg").write_text(ATTENTION)
+    lumc("compile", "m.lg", "--estimate", "-o", "m.lb", "--save-temps", ".")
+    return lumc
+
+
+def test_reports_say_which_lengths_they_are_of(made: Lumc) -> None:
+    said = made("explain", "m.lp")
+    assert "runs choose the dims: what is said is of the greatest, p=24, s=16" in said
+    assert ":16 (s)" in said
+    body = json.loads(made("explain", "m.lp", "--json"))
+    check("explain", body)
+    assert any(k["lengths"] for k in body["kernels"])
+
+
+def test_a_bundle_tells_its_dims(made: Lumc) -> None:
+    said = made("show", "m.lb")
+    assert "dim p in 0..24\n" in said and "f32[2, p + s, 8]" in said
+    body = json.loads(made("show", "m.lb", "--json"))
+    check("show-bundle", body)
+    assert body["dims"][1] == {"name": "s", "lo": 1, "hi": 16, "multiple": 1}
+    (q, _, v) = body["inputs"]
+    assert (q["shape"], q["extents"]) == ([4, 16, 8], ["4", "s", "8"])
+    assert v["extents"] == ["2", "p + s", "8"]
+
+
+def test_figures_tell_the_dims(made: Lumc) -> None:
+    rows = json.loads(made("verify", "m.lb", "--json", "--dim", "p=3"))
+    check("verify", rows)
+    assert [r["dims"] for r in rows] == [f"p=3, s={s}" for s in (1, 7, 12, 16)]
+    figures = made("bench", "m.lb", "--seconds", "0.01", "--json", "--dim", "s=2")
+    check("bench", json.loads(figures))
+    assert json.loads(figures)["dims"] == "p=24, s=2"
+    Path("old.json").write_text(figures)
+    other = ("bench", "m.lb", "--seconds", "0.01", "--compare", "old.json")
+    assert "has no figures of" in made.fails(2, *other, "--dim", "s=3")
+    made("bench", "m.lb", "--seconds", "0.01", "--compare", "old.json", "--dim", "s=2")
+
+
+def test_what_has_no_dims_for_runs_is_refused(made: Lumc) -> None:
+    assert "code for a GPU" in made.fails(4, "search", "m.lg", "--target", "cuda:sm_90")
+    assert "plain C" in made.fails(4, "link", "m.lk", "--emit", "c", "-o", "c")
+    assert "--dim" in made.fails(4, "verify", "m.lb", "--bisect")
+    made.fails(2, "run", "m.lb", "--dim", "s=1..4")
+
+
+def test_a_search_over_lengths_keeps_its_records(made: Lumc) -> None:
+    how = ("profile", "m.ls", "--budget", "5m", "--trials", "2", "--cache", "kept")
+    made(*how, "-o", "first.lp")
+    made(*how, "--frozen", "-o", "again.lp")
+    assert Path("first.lp").read_bytes() == Path("again.lp").read_bytes()
+    made("codegen", "again.lp", "-o", "again.lk")
+    made("link", "again.lk", "-o", "again.lb")
+    assert all(r["ok"] for r in json.loads(made("verify", "again.lb", "--json")))
+
+
+def worst(said: str, against: str) -> float:
+    rows = [r for r in json.loads(said) if r["against"] == against]
+    assert len({r["dims"] for r in rows}) == 4 and all(r["ok"] for r in rows)
+    return max(r["relative_l2"] for r in rows)
+
+
+def test_a_folder_runs_as_torch_does_at_every_length(lumc: Lumc) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    write_folder(Path("bert"), BERT, random_weights(bert_shapes()))
+    lumc("compile", "bert", "--estimate", "--dim", "b=1..2", "-o", "bert.lb")
+    assert worst(lumc("verify", "bert.lb", "--source", "bert", "--json"), "torch") < 1e-5
+
+
+@pytest.mark.parametrize("name", ["bert.torchscript", "llama.dynamo"])
+def test_a_dynamic_onnx_model_runs_as_onnxruntime_does(lumc: Lumc, name: str) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    inputs = with_weights(name, Path("m.onnx"))
+    dims = sorted({d.dim_param for i in inputs for d in i.type.tensor_type.shape.dim} - {""})
+    bounds = [part for d in dims for part in ("--dim", f"{d}=1..7")]
+    lumc("compile", "m.onnx", "--estimate", *bounds, "-o", "m.lb")
+    said = lumc("verify", "m.lb", "--source", "m.onnx", "--json")
+    assert worst(said, "onnxruntime") < 1e-5
