@@ -98,7 +98,8 @@ def test_every_output_is_as_its_schema_says(measured: Lumc) -> None:
     for line in said.stderr.splitlines():
         check("log", json.loads(line))
     others = {"diff", "space", "plan", "kernels", "manifest", "record", "log"}
-    assert sorted({*OUTPUTS, *others}) == NAMES
+    of_texts = {"generate", "bench-llm"}  # in test_generate.py
+    assert sorted({*OUTPUTS, *others, *of_texts}) == NAMES
 
 
 def test_records_of_another_machine_are_named_and_can_be_chosen(measured: Lumc) -> None:
