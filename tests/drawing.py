@@ -108,7 +108,7 @@ def _random_contraction(
     a, b = (modes + ["narrow"] * 2 * ("narrow" in modes) for modes in (a, b))  # few kernels can
     p = replace(p, stage_a=rng.choice(a), stage_b=rng.choice(b))
     if reads_levels(kernel, stage, p):
-        mr, nv = rng.choice(level_tiles(kernel, stage, pair, target))
+        mr, nv = rng.choice(level_tiles(kernel, stage, pair, target, p.stage_b == "integers"))
         p = replace(p, mr=mr, nv=nv, next_panel=rng.random() < 0.5)
     return replace(
         p,

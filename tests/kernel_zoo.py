@@ -748,6 +748,14 @@ def levels(m: int, n: int, o: int, k: int, kind: DType, bits: int = 0, form: str
     if form == "normed":
         extent["j"] = o * k
         a = times(a, unary("recip", plus(total("j", times(x("x", "m", "j"), x("x", "m", "j"))), 1)))
+    if form in ("bytes", "coded"):
+        extent["l"] = k
+        inner = add(mul(axis("o"), k), axis("l"))
+        largest = reduce("max", ["l"], times(x("x", "m", inner), x("x", "m", inner)))
+        by = plus(unary("sqrt", largest), 1e-30)
+        code = cast(I8, times(times(a, unary("recip", by)), 126.5))
+        a = times(cast(F32, code), times(by, 1 / 126.5))
+        b = plus(b, part("mins", F16)) if form == "coded" else b
     axes = "k o" if form == "turned" else "o k"
     value = total(axes, times(a, b))
     made = kernel("levels", "m n", extent, value, shapes, " ".join([*shapes][1:]), kinds)
@@ -971,6 +979,9 @@ FAMILIES = {
         (1, 64, 4, 32, I8, 0, "turned"),
         (7, 65, 3, 8, I8, 4, "turned"),
         (40, 48, 1, 32, U8, 4, "shifted"),
+        (1, 64, 3, 32, U8, 4, "coded"),
+        (7, 130, 2, 16, I8, 4, "coded"),
+        (3, 37, 3, 12, I8, 0, "bytes"),
     ],
 }
 

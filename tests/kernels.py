@@ -88,7 +88,7 @@ def pack(packed: Packing, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> n
     if packed.panel is not None:
         at, width = packed.panel
         value = np.moveaxis(value, at, -1)
-        value = in_words(value) if packed.bits else value
+        value = in_words(value, packed.bits) if packed.bits else value
         value = np.pad(value, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[-1] % width)])
         value = np.moveaxis(value.reshape(*value.shape[:-1], -1, width), -2, 0)
     out = aligned((packed.size,), packed.dtype.numpy)
@@ -97,13 +97,17 @@ def pack(packed: Packing, kernel: Kernel, inputs: Mapping[str, np.ndarray]) -> n
     return out
 
 
-def in_words(value: np.ndarray) -> np.ndarray:
-    """Numbers [.., steps, lanes] of 4 bits, eight steps in a word: in its byte b those of step b,
-    and above them those of step b + 4. Signed ones count from -8."""
+def in_words(value: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers [.., steps, lanes], four bytes in a word, or of 4 bits, eight steps in a word: in its
+    byte b those of step b, and above them those of step b + 4. Signed ones count from the least."""
     *others, steps, n = value.shape
-    value = value.astype(int) + 8 * (value.dtype == np.int8)
-    low, high = np.split(value.reshape(*others, steps // 8, 2, 4, n), 2, -3)
-    found = np.moveaxis((low + 16 * high).astype(np.uint8)[..., 0, :, :], -2, -1)
+    value = value.astype(int) + (1 << bits - 1) * (value.dtype == np.int8)
+    if bits == 8:
+        value = value.reshape(*others, steps // 4, 4, n)
+    else:
+        low, high = np.split(value.reshape(*others, steps // 8, 2, 4, n), 2, -3)
+        value = (low + 16 * high)[..., 0, :, :]
+    found = np.moveaxis(value.astype(np.uint8), -2, -1)
     return np.ascontiguousarray(found).view("<i4")[..., 0]
 
 

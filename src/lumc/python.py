@@ -174,6 +174,7 @@ class Options(TypedDict, total=False):
     dims: Mapping[str, int | tuple[int, int]] | None
     dtype: Literal["bf16", "f16"] | None
     weights: Literal["q8"] | None
+    activations: Literal["i8"] | None
     estimate: bool
     allow_estimate: bool
     frozen: bool
@@ -197,6 +198,7 @@ def compile(
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     dtype: Literal["bf16", "f16"] | None = None,
     weights: Literal["q8"] | None = None,
+    activations: Literal["i8"] | None = None,
     estimate: bool = False,
     allow_estimate: bool = False,
     frozen: bool = False,
@@ -216,7 +218,8 @@ def compile(
       needs an `output`.
     - `dims`: numbers for symbolic dims, or pairs of the least and the greatest. The others are as
       each run has them.
-    - `dtype`, `weights`: store in 16 bits, contracted weights in 8.
+    - `dtype`, `weights`: store in 16 bits, contracted weights in 8. `activations`: round what
+      products with quantised weights read to 8 bits.
     - `estimate`: choose kernels by estimate, which takes seconds. Otherwise they are measured for
       `budget`: seconds, or a text such as `"5m"`. Times are kept in `cache`, from where the next
       search goes on.
@@ -233,7 +236,8 @@ def compile(
     how = every_pass(asked, target, dims or {}, allow_path)
     if not output:
         check_device(target)
-    wanted = Precision(one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8"))
+    chosen = one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8")
+    wanted = Precision(*chosen, one_of(activations, "activations", "i8"))
     return compiled(source, output, how, wanted)
 
 

@@ -289,6 +289,18 @@ MORE = {
         "if False else 'u'",
         f"{DEFAULT} and levels",
     ),
+    "bytes of the next block": Mutant(
+        "codegen/cpu/levels.py",
+        "+ part * BYTES",
+        "+ (1 - part) * BYTES",
+        "sums_of_integers",
+    ),
+    "bytes count from 0": Mutant(
+        "codegen/cpu/levels.py",
+        "if dtype(self.op.b) is DType.I8 else 0",
+        "if False else 0",
+        "sums_of_integers",
+    ),
     "blocks in parts": Mutant(
         "schedule/applies.py",
         "return kernel.extent[axis] if levels and axis == levels.inner else 1",
@@ -520,7 +532,13 @@ def catches(mutant: Mutant, folder: Path) -> bool:
     path = f"pythonpath={folder / 'src'} {tests.parent}"
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-o", path, "-k", mutant.tests]
     units = "unit/codegen/tile/test_lower", "unit/kernel/test_normal", "unit/kernel/test_access"
-    names = "numeric/test_kernels", f"numeric/{VALUES}", "numeric/test_live", *units
+    names = (
+        "numeric/test_kernels",
+        f"numeric/{VALUES}",
+        "numeric/test_live",
+        "numeric/test_integers",
+        *units,
+    )
     files = [str(tests.parent / f"{name}.py") for name in names]
     command = [sys.executable, "-m", "pytest", *options, *files]
     env = {**os.environ, "PYTHONPATH": f"{folder / 'src'}", "LUMC_FUZZ": "1"}

@@ -119,12 +119,18 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         type=click.Choice(["q8"]),
         help="Store weights of products as int8, with one scale for 32.",
     ),
+    "activations": click.option(
+        "--activations",
+        type=click.Choice(["i8"]),
+        help="Round what products with quantised weights read to 8 bits; see docs/precision.md.",
+    ),
     "target": click.option(
         "--target",
         default="cpu:native",
         show_default=True,
         help="What to compile for, see 'lumc targets'; compile takes several, with commas between. "
-        "cuda:sm_90+tf32 rounds operands of f32 products for the tensor cores.",
+        "cuda:sm_90+tf32 rounds operands of f32 products for the tensor cores; cpu:native+vnni may "
+        "multiply bytes.",
     ),
     "estimate": click.option(
         "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."

@@ -52,7 +52,7 @@ def form(emit: str, as_zip: bool) -> str:
     help="New tokens that a run may have, with --context.  [default: 256]",
 )
 @click.option("--all-logits", is_flag=True, help="Logits of every new token, with --context.")
-@options("dtype", "weights", "verbose")
+@options("dtype", "weights", "activations", "verbose")
 def import_(
     source: str,
     output: str,
@@ -63,6 +63,7 @@ def import_(
     all_logits: bool,
     dtype: str | None,
     weights: str | None,
+    activations: str | None,
     verbose: int,
 ) -> None:
     """Lower a model to the twelve primitives: a .lg graph.
@@ -79,12 +80,12 @@ def import_(
     if context is None and (rows or all_logits):
         raise click.UsageError("--rows and --all-logits are for models with a --context.")
     cache = Cache(context, rows or min(ROWS, context), all_logits) if context else None
-    wanted = Precision(dtype, weights)
+    wanted = Precision(dtype, weights, activations)
     sources.import_model(source, output, dims, copy_weights, wanted, verbose, cache)
 
 
 @click.command()
-@options("input", "out", "target", "dim", "dtype", "weights", "limits", "verbose")
+@options("input", "out", "target", "dim", "dtype", "weights", "activations", "limits", "verbose")
 def search(
     source: str,
     output: str,
@@ -92,6 +93,7 @@ def search(
     dims: tuple[str, ...],
     dtype: str | None,
     weights: str | None,
+    activations: str | None,
     max_nodes: int,
     verbose: int,
 ) -> None:
@@ -99,7 +101,7 @@ def search(
     from lumc.command import passes
     from lumc.frontend.precision import Precision
 
-    wanted = Precision(dtype, weights)
+    wanted = Precision(dtype, weights, activations)
     passes.search(source, output, target, dims, wanted, max_nodes, verbose)
 
 
@@ -154,7 +156,7 @@ def link(
 
 @click.command("compile")
 @options("input", "bundle")
-@options(*PROFILE, "target", "dim", "dtype", "weights", "limits", "emit", "zip")
+@options(*PROFILE, "target", "dim", "dtype", "weights", "activations", "limits", "emit", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
@@ -166,6 +168,7 @@ def compile_(
     dims: tuple[str, ...],
     dtype: str | None,
     weights: str | None,
+    activations: str | None,
     max_nodes: int,
     emit: str,
     as_zip: bool,
@@ -188,7 +191,7 @@ def compile_(
     how = passes.CompileOptions(
         measuring, target, dims, max_nodes, emit, save_temps, kept, allowed, verbose, trace
     )
-    wanted = Precision(dtype, weights)
+    wanted = Precision(dtype, weights, activations)
     if as_json and not dry_run:
         raise click.UsageError("--json tells of a --dry-run; a log is --log-json.")
     if dry_run:

@@ -34,8 +34,10 @@ GPUS = {
         "apple9": (Gpu(10, 32 << 10, 4.1e3), 4.1e3, 100.0),
     },
 }
-# what changes results, and so must be asked for: cuda:sm_90+tf32
-FEATURES = {"cuda": ("tf32",)}
+# what changes results, or not all machines of an architecture have, and so must be asked for:
+# cuda:sm_90+tf32, cpu:native+vnni
+FEATURES = {"cuda": ("tf32",), "cpu": ("vnni",)}
+INSTRUCTIONS = {"vnni": ("x86-64-v4", ("-mavx512vnni",))}  # with which architecture, and flags
 DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "metal": "metal:apple7"}  # if none is named
 LAUNCH_US = {"cuda": 2.0, "metal": 4.0}
 # what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
@@ -59,13 +61,14 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
     features = tuple(f for f in FEATURES.get(kind, ()) if f in wanted)
     if unknown := [f for f in wanted if f not in features]:
         what = f"target '{base}' has no feature '{unknown[0]}'"
-        fix = f"cuda has {', '.join(FEATURES['cuda'])}: cuda:sm_90+{FEATURES['cuda'][0]}"
+        have = (f"{k} has {', '.join(f)}: {DEFAULTS[k]}+{f[0]}" for k, f in FEATURES.items())
+        fix = "; ".join(have)
         raise LumcError("E0401", what, fix=fix, exit=Exit.USAGE)
     if kind == "cpu" and arch in CPUS:
-        return replace(CPUS[arch], name=name)
+        return _with(replace(CPUS[arch], name=name), features)
     if name == "cpu:native":
         text = _cpuinfo() if cpuinfo is None else cpuinfo
-        return replace(CPUS[_native(text)], name=name, fmas=_fmas(text))
+        return _with(replace(CPUS[_native(text)], name=name, fmas=_fmas(text)), features)
     if arch in GPUS.get(kind, {}):
         gpu, gflops, bandwidth = GPUS[kind][arch]
         name = "+".join((f"{kind}:{arch}", *features))
@@ -75,6 +78,17 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
     families = {"cpu": ("native", *CPUS), **GPUS}
     known = ", ".join(f"{kind}:{a}" for kind, archs in families.items() for a in archs)
     raise LumcError("E0401", f"unknown target '{name}'", fix=f"one of: {known}", exit=Exit.USAGE)
+
+
+def _with(target: Target, features: tuple[str, ...]) -> Target:
+    """A CPU with more instructions than its architecture asks for. Raises E0401."""
+    for f in features:
+        arch, flags = INSTRUCTIONS[f]
+        if target.arch != arch:
+            what = f"target '{target.name}' has no feature '{f}', which goes with {arch}"
+            raise LumcError("E0401", what, exit=Exit.USAGE)
+        target = replace(target, flags=(*target.flags, *flags))
+    return replace(target, name="+".join((target.name, *features)))
 
 
 def _cpuinfo() -> str:

@@ -49,6 +49,11 @@ class Target:
         return "gpu" if self.gpu else "cpu"
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """What was asked for beside an architecture."""
+        return tuple(self.name.split("+")[1:])
+
+    @property
     def units(self) -> int:
         """What it does side by side: threads, or blocks of a GPU."""
         return self.gpu.processors if self.gpu else self.threads

@@ -80,7 +80,9 @@ def _unrolls(_: Case, __: int, state: Blocks) -> tuple[bool, ...]:
 
 def _fetches(_: Case, __: int, state: Blocks) -> tuple[bool, ...]:
     p = state.stage
-    return (False, True)[: 1 + (p.form == "contract" and p.stage_b in ("link", "narrow"))]
+    return (False, True)[
+        : 1 + (p.form == "contract" and p.stage_b in ("link", "narrow", "integers"))
+    ]
 
 
 def _is_whole(c: Case, axis: str, s: Schedule, n: int) -> bool:

@@ -15,7 +15,7 @@ from lumc.kernel.borders import share_within
 from lumc.kernel.running import Running, running
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
-from lumc.schedule.levels import panel_vectors
+from lumc.schedule.levels import multiplies_integers, panel_vectors
 from lumc.schedule.operands import (
     Pair,
     can_dot,
@@ -205,12 +205,15 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     )
 
 
-def level_tiles(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> list[tuple[int, int]]:
-    """Register tiles that read levels: the vectors of a panel, or parts of it."""
+def level_tiles(
+    kernel: Kernel, stage: Expr, pair: Pair, target: Target, integers: bool = False
+) -> list[tuple[int, int]]:
+    """Register tiles that read levels: the vectors of a panel, or parts of it. Sums of integers
+    become floats, which are other sums."""
     width, rows = lanes(target, dtype(stage)), rows_of(kernel, pair)
     most = panel_vectors(kernel.extent[pair[1]], width)
     sizes = [nv for nv in range(1, most + 1) if most % nv == 0]
-    fit = {nv: (target.registers - 2 * nv) // nv for nv in sizes}
+    fit = {nv: (target.registers - 2 * nv) // nv // (1 + integers) for nv in sizes}
     return sorted({(min(mr, rows), nv) for nv, top in fit.items() for mr in range(1, top + 1)})
 
 
@@ -221,10 +224,12 @@ def _of_levels(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> Stage
         (mr, nv) = tile  # levels become floats in two instructions, elements of a are loaded
         return mr * nv / (mr * nv + 2 * nv + mr)
 
-    most, nv = max(level_tiles(kernel, stage, pair, target), key=busy)
+    whole = "vnni" in target.features and multiplies_integers(kernel, stage, pair[1])
+    most, nv = max(level_tiles(kernel, stage, pair, target, whole), key=busy)
     rows = rows_of(kernel, pair)
     mr = ceil(rows / ceil(rows / most))
-    p = Stage("contract", *pair, mr, nv, stage_b="narrow", next_panel=True)
+    b = "integers" if whole else "narrow"
+    p = Stage("contract", *pair, mr, nv, stage_b=b, next_panel=True)
     p = replace(p, panels_outside=len(stage.free) > 1 + (pair[0] is not None))
     a = staging_modes(kernel, stage, p, "a")
     return replace(p, stage_a=next(m for m in ("none", "hoist", "inner") if m in a))

@@ -74,10 +74,29 @@ def in_memory(kernel: Kernel, load: Expr, axes: Iterable[str]) -> tuple[str, ...
     return tuple(sorted(axes, key=lambda a: (-abs(read.stride(a)), a)))
 
 
-def steps_of(kernel: Kernel, levels: Levels) -> int:
-    """How many steps along the inner axis are stored in one word; 1: each by itself."""
-    bits = kernel.buffer(levels.load.attr[0]).bits
-    return WORD // bits if bits else 1
+def quantised(a: Expr, inner: str) -> tuple[Expr, Expr | None] | None:
+    """What operand a is a product of, if it is signed bytes times what is the same along the inner
+    axis."""
+    parts = factors(a)
+    own, rest = ([p for p in parts if (inner in p.free) == inside] for inside in (True, False))
+    if len(own) != 1 or own[0].kind != "cast" or dtype(own[0].kids[0]) is not DType.I8:
+        return None
+    return own[0].kids[0], product(rest) if rest else None
+
+
+def multiplies_integers(kernel: Kernel, stage: Expr, lane: str) -> bool:
+    """May its levels be multiplied as integers, four bytes at once?"""
+    found, split = levels_of(kernel, stage, lane), operands(stage, lane)
+    if found is None or split is None or quantised(split[0], found.inner) is None:
+        return False
+    return kernel.extent[found.inner] % steps_of(kernel, found, integers=True) == 0
+
+
+def steps_of(kernel: Kernel, levels: Levels, integers: bool = False) -> int:
+    """How many steps along the inner axis are stored in one word; 1: each by itself. As
+    ``integers`` bytes are multiplied in words, too."""
+    bits = kernel.buffer(levels.load.attr[0]).bits or (8 if integers else WORD)
+    return WORD // bits
 
 
 def _is_stored(kernel: Kernel, found: Levels) -> bool:

@@ -65,7 +65,7 @@ def register_tiles(c: Case, i: int, state: Blocks) -> list[tuple[int, int]]:
     known = DOT_TILES if p.form == "dot" else REGISTER_TILES[c.target.registers]
     fit = [t for t in known if t[0] * t[1] + t[1] <= c.target.registers]
     if reads_levels(c.kernel, stage, p):
-        return level_tiles(c.kernel, stage, pair, c.target)
+        return level_tiles(c.kernel, stage, pair, c.target, p.stage_b == "integers")
     out = {(min(mr, rows), min(nv, most)) for mr, nv in fit}
     if p.form == "contract":
         base = contraction_stage(c.kernel, stage, pair, c.target)
@@ -227,6 +227,7 @@ STAGED = {
     "hoist": "packed once the loops of its axes have started",
     "link": "packed when the program is linked",
     "narrow": "packed as it is stored, when the program is linked",
+    "integers": "packed as it is stored, when the program is linked, and multiplied as integers",
 }
 
 

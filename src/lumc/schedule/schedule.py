@@ -15,7 +15,7 @@ import msgspec
 from lumc.kernel.codec import from_plain, one_of, to_plain
 
 Form = Annotated[str, one_of("contract", "dot", "rows")]
-Staging = Annotated[str, one_of("none", "inner", "hoist", "link", "narrow")]
+Staging = Annotated[str, one_of("none", "inner", "hoist", "link", "narrow", "integers")]
 Lanes = Annotated[str, one_of("reduced", "kept")]
 Fragment = Annotated[str, one_of("simt", "mma", "wgmma", "simdgroup")]
 Memory = Annotated[str, one_of("shared", "register")]
@@ -37,7 +37,8 @@ class Stage:
 
     An operand of the first two forms (``a`` lacks the lane axis, ``b`` has it) is read in place
     (none) or copied: beside the contraction (inner), as soon as its axes are open (hoist) or
-    when the program is linked, as it is computed (link) or as it is stored (narrow).
+    when the program is linked, as it is computed (link) or as it is stored (narrow), also to be
+    multiplied as integers (integers).
     """
 
     form: Form = "rows"

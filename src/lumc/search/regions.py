@@ -168,11 +168,16 @@ def _cut(sweep: Sweep) -> None:
 
 
 def _stored(node: Node) -> Node:
-    """The value, or what it only widens: that takes less memory, and a cast costs nothing."""
-    for read in node.reads if node.op is Op.CONTIGUOUS else []:
+    """The value, or what it only widens, and maybe scales: that takes less memory, and a cast costs
+    nothing."""
+    for read in node.reads if node.op in (Op.CONTIGUOUS, Op.MUL) else []:
         same = read.index == tuple(map(axis, node.axes)) and read.source.shape == node.shape
-        small = read.source.dtype.nbytes < node.dtype.nbytes and not read.source.is_leaf
-        if same and small and not read.bounds:
+        if not same or read.bounds:
+            continue
+        if node.op is Op.MUL:
+            if read.source.op is Op.CONTIGUOUS and (found := _stored(read.source)) != read.source:
+                return found
+        elif read.source.dtype.nbytes < node.dtype.nbytes and not read.source.is_leaf:
             return read.source
     return node
 
@@ -279,5 +284,5 @@ def _shared(sweep: Sweep) -> set[Node]:
         several = reach[node] & (reach[node] - 1)
         plain = node not in sweep.cuts | sweep.inner | sweep.constant
         if several and plain and _per_element(sweep, sweep.cones[node], node.size) > SHARED:
-            out.add(node)
+            out.add(_stored(node))
     return out

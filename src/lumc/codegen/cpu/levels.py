@@ -2,15 +2,21 @@
 all steps of the last reduced axis is multiplied, or added, once behind them.
 
     c[i] += sum_o (scale[o] * sum_k a[i, o, k] * level[o, k] + shift[o] * sum_k a[i, o, k])
+
+Or they are multiplied with bytes, as integers; ``above`` are levels as they are stored, what they
+are above the least one:
+
+    c[i] += by[i, o] * (scale[o] * (sum_k a[i, o, k] * above[o, k] + least * sums[i, o])
+                        + shift[o] * sums[i, o])
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from lumc.codegen.cpu.micro import MicroKernel, Piece
 from lumc.codegen.text.phases import LINE
-from lumc.codegen.text.statements import Scope, Statement, new
+from lumc.codegen.text.statements import Let, Scope, Statement, new
 from lumc.codegen.text.term import STORED, WORDS
 from lumc.codegen.tile.packing import WORD, step_order
 from lumc.codegen.tile.program import Place
@@ -20,6 +26,7 @@ from lumc.kernel.term import dtype
 from lumc.schedule.operands import loaded
 
 CHAINS = 8  # sums that hide the latency of multiply-adds
+BYTES = WORD // 8
 AHEAD = 4096  # bytes of levels from the one that is read to the one that is fetched
 
 
@@ -41,6 +48,8 @@ class LevelKernel(MicroKernel):
         more = [
             (f"D{i}", e, STORED[self.places[e.attr[0]].dtype]) for i, e in enumerate(self.loads)
         ]
+        beside = [("E", self.op.by), ("F", self.op.sums)]
+        more += [(n, e, self.element) for n, e in beside if e is not None]
         return [*super().operands, *more]
 
     def stored(self, side: str) -> str:
@@ -77,6 +86,8 @@ class LevelKernel(MicroKernel):
 
     def _block(self, m: int, parts: list[Piece], ends: Mapping[str, str]) -> list[Statement]:
         """All steps along the last axis, and what is the same for these."""
+        if self.op.stage.stage_b == "integers":
+            return self._sums_of_integers(m, parts, ends)
         rows, lanes = range(m), range(len(parts))
         twice = self.level.steps > 1 and 2 * m * len(parts) <= CHAINS
         sums = ("t", "u")[: 1 + twice]
@@ -90,18 +101,24 @@ class LevelKernel(MicroKernel):
         if self.op.shift is not None:
             for i in rows:
                 out += self._total(i, ends["A"])
-        for name in ("scale", "shift"):
-            term = getattr(self.op, name)
-            for j, p in enumerate(parts if term is not None else ()):
-                out.append(
-                    f"const {self._vec(self.lanes)} `:{name}{j}` = {self._value(term, ends, p)};"
-                )
+        out += self._shared(parts, ends)
         for i in rows:
             for j in lanes:
                 value = f"(`t{i}_{j}` + `u{i}_{j}`)" if twice else f"`t{i}_{j}`"
                 value += f" * `scale{j}`" if self.op.scale is not None else ""
                 value += f" + `shift{j}` * `s{i}`" if self.op.shift is not None else ""
                 out.append(f"`c{i}_{j}` += {value};")
+        return out
+
+    def _shared(self, parts: list[Piece], ends: Mapping[str, str]) -> list[Statement]:
+        """The scale and the shift of a block."""
+        out = list[Statement]()
+        for name in ("scale", "shift"):
+            term = getattr(self.op, name)
+            for j, p in enumerate(parts if term is not None else ()):
+                out.append(
+                    f"const {self._vec(self.lanes)} `:{name}{j}` = {self._value(term, ends, p)};"
+                )
         return out
 
     def _steps(
@@ -115,18 +132,7 @@ class LevelKernel(MicroKernel):
             f"const {self.stored('a')} *`:Ak` = {ends['A']} + `k` * {steps * self.a.stride(k)};"
         )
         kind = f"{'i' if dtype(self.op.b) is DType.I8 else 'u'}{WORD // steps}"
-        for j, p in enumerate(parts):
-            at = f"`Bk` + {p.offset}"
-            if steps > 1:
-                out.append(
-                    f"const lumc_u32x{self.lanes} `:q{j}` = *(const lumc_u32x{self.lanes} *)({at});"
-                )
-        if self.op.stage.next_panel:
-            width = len(parts) * self.lanes * (4 if steps > 1 else 1)
-            out += [
-                f"__builtin_prefetch((const char *)`Bk` + {AHEAD + at});"
-                for at in range(0, width, LINE)
-            ]
+        out += self._loaded(parts)
         for n, step in enumerate(step_order(WORD // steps) if steps > 1 else (0,)):
             body = list[str]()
             for j, p in enumerate(parts):
@@ -145,6 +151,16 @@ class LevelKernel(MicroKernel):
         return Scope(
             f"for (long {new('`k`')} = 0; `k` < {count}; `k`++)", tuple(out), k, "GCC unroll 1"
         )
+
+    def _loaded(self, parts: list[Piece]) -> Iterator[str]:
+        """The words of a step, and what later ones read is fetched."""
+        vector = f"lumc_u32x{self.lanes}"
+        for j, p in enumerate(parts if self.level.steps > 1 else ()):
+            yield f"const {vector} `:q{j}` = *(const {vector} *)(`Bk` + {p.offset});"
+        if self.op.stage.next_panel:
+            width = len(parts) * self.lanes * self.level.stored.nbytes
+            for at in range(0, width, LINE):
+                yield f"__builtin_prefetch((const char *)`Bk` + {AHEAD + at});"
 
     def _total(self, i: int, a: str) -> list[Statement]:
         """The sum of a row of a along the last axis."""
@@ -174,3 +190,70 @@ class LevelKernel(MicroKernel):
             return f"((lumc_{self.vector}x{self.lanes}){{0}} + {e.attr[1]!r}f)"
         left, right = (self._value(x, ends, p) for x in e.kids)
         return f"({left} {'+' if e.attr[0] == 'add' else '*'} {right})"
+
+    # ---- bytes times levels
+
+    def _sums_of_integers(
+        self, m: int, parts: list[Piece], ends: Mapping[str, str]
+    ) -> list[Statement]:
+        """A block as integers, which are scaled then."""
+        rows, lanes = range(m), range(len(parts))
+        out: list[Statement] = [
+            f"lumc_word_x{self.lanes} `:t{i}_{j}` = {{0}};" for i in rows for j in lanes
+        ]
+        out.append(self._words(m, parts, ends))
+        out += self._shared(parts, ends)
+        for i in rows:
+            if self.op.sums is not None:
+                out.append(Let(self.element, f"`s{i}`", self._beside("F", i, ends)))
+            if self.op.by is not None:
+                out.append(Let(self.element, f"`y{i}`", self._beside("E", i, ends)))
+            out += [f"`c{i}_{j}` += {self._sum(i, j)};" for j in lanes]
+        return out
+
+    def _beside(self, name: str, i: int, ends: Mapping[str, str]) -> str:
+        """What belongs to a block of a row of bytes."""
+        (e,) = (e for n, e, _ in self.operands if n == name)
+        return f"{ends[name]}[{self._row(self.places[e.attr[0]].access(e), i)}]"
+
+    def _sum(self, i: int, j: int) -> str:
+        """Of a block, as floats."""
+        bits = WORD // self.level.steps
+        least = 1 << bits - 1 if dtype(self.op.b) is DType.I8 else 0
+        value = f"__builtin_convertvector(`t{i}_{j}`, {self._vec(self.lanes)})"
+        value = f"({value} - {least}.0f * `s{i}`)" if least else value
+        value += f" * `scale{j}`" if self.op.scale is not None else ""
+        value += f" + `shift{j}` * `s{i}`" if self.op.shift is not None else ""
+        return f"({value}) * `y{i}`" if self.op.by is not None else value
+
+    def _words(self, m: int, parts: list[Piece], ends: Mapping[str, str]) -> Scope:
+        """The loop along the last axis, in steps of one word of levels."""
+        k, steps = self.op.red[-1], self.level.steps
+        out = list[Statement]()
+        out.append(
+            f"const {self.stored('b')} *`:Bk` = {ends['B']} + `k` * {self._stride(self.op.b, k)};"
+        )
+        out.append(f"const int8_t *`:Ak` = {ends['A']} + `k` * {steps};")
+        out += self._loaded(parts)
+        for part in range(steps // BYTES):
+            body = [
+                f"const lumc_u32x{self.lanes} `:b{j}` = {self._bytes(f'`q{j}`', part)};"
+                for j in range(len(parts))
+            ]
+            for i in range(m):
+                at = self._row(self.a, i) + part * BYTES
+                body.append(f"const int32_t `:a{i}` = lumc_four(`Ak` + {at});")
+                body += [
+                    f"`t{i}_{j}` = lumc_dot4x{self.lanes}(`t{i}_{j}`, `b{j}`, `a{i}`);"
+                    for j in range(len(parts))
+                ]
+            out.append(Scope("", tuple(body)))
+        count = self.sizes[k][0] // steps
+        head = f"for (long {new('`k`')} = 0; `k` < {count}; `k`++)"
+        return Scope(head, tuple(out), k, "GCC unroll 1")
+
+    def _bytes(self, word: str, part: int) -> str:
+        """Four levels of every lane, as bytes."""
+        bits = WORD // self.level.steps
+        every = f"0x{((1 << bits) - 1) * 0x01010101:08x}u"
+        return word if bits == 8 else f"({word} >> {bits * part} & {every})"

@@ -9,6 +9,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.context import Context, Group, Scope
 from lumc.codegen.tile.staging import Staging
 from lumc.graph.expr import Expr, bound_axes
+from lumc.graph.ops import DType
 from lumc.kernel.borders import Border, borders, edges
 from lumc.kernel.term import dtype
 from lumc.schedule.levels import in_memory
@@ -50,7 +51,9 @@ class Contractions:
         some = self._within(stage, p) if ordered else ()
         edge = self._edge(stage, p, ranges) if ordered else None
         op = ir.Contract(dst, a, b, p, kept, red, ranges, overwrite, within=some, edge=edge)
-        op = replace(op, levels=levels is not None, scale=scale, shift=shift)
+        by, sums = self.staging.by.get(stage, (None, None))
+        sums = sums if shift is not None or dtype(b) is DType.I8 else None
+        op = replace(op, levels=levels is not None, scale=scale, shift=shift, by=by, sums=sums)
         g.body.ops.append(op)
 
     def _whole_vectors(self, stage: Expr, p: Stage, dst: Expr, ranges: Scope) -> Scope:

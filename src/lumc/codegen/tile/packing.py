@@ -33,7 +33,7 @@ class Packing:
     axes: tuple[tuple[str, Size], ...]  # (name, extent)
     panel: tuple[Size, Positive] | None
     shape: tuple[Size, ...] | None = None  # None: its own
-    bits: Annotated[int, msgspec.Meta(ge=4, le=4)] | msgspec.UnsetType = (
+    bits: Annotated[int, msgspec.Meta(ge=4, le=8, multiple_of=4)] | msgspec.UnsetType = (
         msgspec.UNSET
     )  # of numbers in words
 

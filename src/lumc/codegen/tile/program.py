@@ -265,7 +265,9 @@ class Edge:
 @dataclass(frozen=True)
 class Contract:
     """``dst (+)= sum over red of a * b``, in the register tiles of ``stage``; where b are levels,
-    of a * (scale * b + shift), which are the same along the last reduced axis."""
+    of a * (scale * b + shift), which are the same along the last reduced axis. Multiplied as
+    integers, a are bytes, their products multiplied ``by`` something; ``sums``: of a along that
+    axis, where b are signed or shifted."""
 
     dst: Expr
     a: Expr
@@ -280,6 +282,8 @@ class Contract:
     levels: bool = False
     scale: Expr | None = None
     shift: Expr | None = None
+    by: Expr | None = None
+    sums: Expr | None = None
 
     @property
     def rest(self) -> tuple[Expr, ...]:
@@ -372,7 +376,7 @@ def terms_of(op: Leaf) -> list[Expr]:
         case Map():
             read = [op.term]
         case Contract():
-            read = [op.a, op.b, *op.rest]
+            read = [op.a, op.b, *op.rest, *(e for e in (op.by, op.sums) if e is not None)]
         case Reduce():
             read = [t for o in op.outputs for t in (o.term, o.init)]
             read += [term for _, term in op.stores]

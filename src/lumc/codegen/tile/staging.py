@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from lumc.codegen.tile.context import Body, Context, Scope
 from lumc.codegen.tile.packing import WORD, Packing
-from lumc.codegen.tile.program import Map, Range, whole
+from lumc.codegen.tile.program import Map, Output, Range, Reduce, whole
 from lumc.errors import LumcError
 from lumc.graph.expr import (
     Expr,
@@ -32,10 +32,17 @@ from lumc.graph.expr import (
 from lumc.graph.ops import DType
 from lumc.kernel.access import access
 from lumc.kernel.key import rename
-from lumc.kernel.term import REDUCTIONS, dtype
+from lumc.kernel.term import REDUCTIONS, cast, const, dtype
 from lumc.schedule.applies import TURNED
 from lumc.schedule.fragment import as_stored
-from lumc.schedule.levels import Levels, in_memory, levels_of, panel_width, steps_of
+from lumc.schedule.levels import (
+    Levels,
+    in_memory,
+    levels_of,
+    panel_width,
+    quantised,
+    steps_of,
+)
 from lumc.schedule.operands import (
     NARROW,
     VECTOR,
@@ -61,6 +68,8 @@ class Staging:
         self.spans: dict[str, Scope] = {}  # of the axes of copies in index space
         self.levels: dict[Expr, Levels] = {}  # by stage
         self.packed: dict[tuple[Expr, Expr], Expr] = {}  # by stage and load
+        self.by: dict[Expr, tuple[Expr | None, Expr]] = {}  # by stage, of bytes: scale and sums
+        self.beside: dict[Expr, tuple[Expr | None, Expr]] = {}  # the same by copy
 
     def operand(self, stage: Expr, side: str, term: Expr, scope: Scope, body: Body) -> Expr:
         """The load that the register tile reads; copies the operand beside it if it must. Raises
@@ -97,7 +106,11 @@ class Staging:
     def pack(self) -> None:
         """Lay out the constant operands that are copied at link time."""
         done: dict[object, Expr] = {}
-        linked = ((mode, *each) for mode in ("link", "narrow") for each in self._to_stage(mode))
+        linked = (
+            (mode, *each)
+            for mode in ("link", "narrow", "integers")
+            for each in self._to_stage(mode)
+        )
         for mode, stage, side, term in linked:
             if side == "b" and reads_levels(self.c.kernel, stage, self.c.stage[stage]):
                 self._pack_levels(stage, done)
@@ -137,7 +150,8 @@ class Staging:
         found = levels_of(kernel, stage, lane)
         assert found
         self.levels[stage] = found
-        width, steps = panel_width(kernel, stage, lane, self.c.target), steps_of(kernel, found)
+        width = panel_width(kernel, stage, lane, self.c.target)
+        steps = steps_of(kernel, found, self.c.stage[stage].stage_b == "integers")
         for load in (e for e in subterms(found.load, *found.rest) if e.kind == "load"):
             over = {*bound_axes(stage)} & load.free
             batch = in_memory(kernel, load, load.free - {lane, *over})
@@ -168,6 +182,8 @@ class Staging:
     def _copy(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr:
         """Stages that read the same operand the same way share one copy."""
         p = self.c.stage[stage]
+        if p.stage_b == "integers":
+            return self._copy_bytes(stage, value, scope, body)
         value = as_stored(value, dtype(stage), self.c.target)
         lane, axes, panel = self._panel(stage, side, value)
         key = (value, lane, axes, panel, p.window, bound_axes(stage))
@@ -178,6 +194,31 @@ class Staging:
                 turn = self.turn(copied, value, axes, scope)
                 self._write(copied, axes, scope, value, body, turn)
             body.copies[key] = copied
+        return body.copies[key]
+
+    def _copy_bytes(self, stage: Expr, value: Expr, scope: Scope, body: Body) -> Expr:
+        """Operand a as rows of bytes; what these are multiplied with, and their sums along the
+        inner axis, beside them."""
+        inner, p = self.levels[stage].inner, self.c.stage[stage]
+        made = quantised(value, inner)
+        assert made
+        key = (value, p.rows_axis, inner)
+        if key not in body.copies:
+            level, by = made
+            outer = self.c.order(level.free - {inner})
+            copied = self.c.new("copy", (*outer, inner), scope, DType.I8)
+            self._write(copied, (*outer, inner), scope, level, body)
+            sums = self.c.new("stage", outer, scope, DType.F32)
+            ranges, term = {a: scope[a] for a in (*outer, inner)}, cast(DType.F32, copied)
+            total = Output(sums, "sum", term, const(0.0))
+            body.ops.append(Reduce(outer, (inner,), ranges, (total,)))
+            axes = self.c.order(by.free) if by is not None else ()
+            scale = by if by is None else self.c.new("copy", axes, scope, DType.F32)
+            if by is not None and scale is not None:
+                self._write(scale, axes, scope, by, body)
+            body.copies[key] = copied
+            self.beside[copied] = (scale, sums)
+        self.by[stage] = self.beside[body.copies[key]]
         return body.copies[key]
 
     def _write(

@@ -38,7 +38,7 @@ static int next_plan(const char **at, const char *kind, char name[128]) {
   snprintf(start, sizeof start, "\"plan/%s-", kind);
   while ((*at = strstr(*at, start))) {
     const char *path = ++*at;
-    size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789_.-/");
+    size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789_.+-/");
     if (n >= 128 || strncmp(path + n, "\":\"", 3)) continue;
     memcpy(name, path, n);
     name[n] = 0;
