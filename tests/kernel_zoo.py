@@ -1002,6 +1002,8 @@ def random_inputs(k: Kernel, seed: int) -> dict[str, np.ndarray]:
         elif b.name == "mask" and b.dtype is I64:
             values = rng.integers(0, 2, b.shape)
             values[0] = 1  # -1e9 beside every score of a row leaves nothing of them in f32
+        elif k.name == "attention_join" and b.name == "l":
+            values = 1 + rng.random(b.shape)  # sums of powers, the greatest of which is 1
         elif b.dtype is BF16:
             bits = rng.standard_normal(b.shape).astype(np.float32).view(np.uint32)
             values = bits >> 16
