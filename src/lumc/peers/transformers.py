@@ -13,7 +13,9 @@ class Transformers:
         from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(threads)
-        path, how = Path(file), {"local_files_only": True, "dtype": torch.float32}
+        # never a pickle, never the net
+        how = {"use_safetensors": True, "local_files_only": True, "dtype": torch.float32}
+        path = Path(file)
         if path.is_file():
             how["gguf_file"], path = path.name, path.parent
         self.model: Any = AutoModelForCausalLM.from_pretrained(path, **how).eval()
