@@ -86,6 +86,25 @@ def test_sigterm_elsewhere_leaves_nothing(lumc: Lumc) -> None:
     assert not Path("m.lb").exists() and litter() == []
 
 
+def test_compilers_that_are_about_to_start_end_too() -> None:
+    """The stop arrives between the decision to compile a file and its compiler."""
+    code = (
+        "import signal, time\n"
+        "from lumc.link import toolchain\n"
+        "from lumc.process import Terminated, terminate\n"
+        "signal.signal(signal.SIGTERM, terminate)\n"
+        "def make(name):\n"
+        "    if name == 'first': return toolchain.output_of(['sh', '-c', 'kill $PPID; sleep 30'])\n"
+        "    time.sleep(0.5)\n"
+        "    return toolchain.output_of(['sleep', '30'])\n"
+        "try: toolchain.side_by_side(make, ['first', 'second', 'third', 'fourth'])\n"
+        "except Terminated: raise SystemExit(143)\n"
+    )
+    before = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == 143 and time.monotonic() - before < 20
+
+
 def test_sigterm_in_a_text_that_is_executed() -> None:
     """As in dataclasses: Python ends by SIGINT after a KeyboardInterrupt there, whoever took it."""
     code = (

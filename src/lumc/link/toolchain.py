@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,7 @@ RUNNER_FLAGS = ("-std=gnu11", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-pthre
 TIMEOUT_S = 600
 NO_ROOM = os.strerror(errno.ENOSPC)  # as compilers say it too
 REFUSED = "E0702"  # the code of what a compiler says of a source
+STARTS_S = 0.02  # until a compiler that was about to start is looked for again
 ENDS_S = 1.0  # that a compiler may take to remove what it made, when it is stopped; a guess
 T = TypeVar("T")
 
@@ -182,13 +185,28 @@ def compile_objects(
 
 
 def side_by_side(make: Callable[[str], T], wanted: Sequence[str]) -> list[T]:
-    """What is made of each, by several compilers at a time; Ctrl-C ends them."""
+    """What is made of each, by several compilers at a time; Ctrl-C ends them, and those that were
+    about to start."""
+    stopped, running = threading.Event(), list[str]()
+
+    def one(what: str) -> T:
+        running.append(what)
+        try:
+            if stopped.is_set():
+                raise CancelledError
+            return make(what)
+        finally:
+            running.remove(what)
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            return list(pool.map(make, wanted))
+            return list(pool.map(one, wanted))
         except (KeyboardInterrupt, Terminated):
-            for process in list(_compilers):
-                _stop(process)
+            stopped.set()
+            while running:
+                for process in list(_compilers):
+                    _stop(process)
+                time.sleep(STARTS_S)
             raise
 
 
