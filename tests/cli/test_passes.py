@@ -35,6 +35,14 @@ def tree(folder: str) -> dict[str, bytes]:
     return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
 
 
+def test_byte_order_mark_is_skipped(matmul: Lumc) -> None:
+    """Some editors write one."""
+    Path("n.lg").write_bytes(b"\xef\xbb\xbf" + Path("m.lg").read_bytes())
+    matmul("search", "m.lg", "-o", "m.ls")
+    matmul("search", "n.lg", "-o", "n.ls")
+    assert Path("n.ls").read_bytes() == Path("m.ls").read_bytes()
+
+
 def test_single_passes_and_compile_give_the_same_bundle(matmul: Lumc) -> None:
     matmul("search", "m.lg", "-o", "m.ls")
     matmul("profile", "--estimate", "m.ls", "-o", "m.lp")

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ def read_text(path: str) -> tuple[str, Path]:
                 data, base = f.read(MAX_BYTES + 1), Path(path).resolve().parent
         if len(data) > MAX_BYTES:
             raise corrupt(f"larger than {MAX_BYTES} bytes", path)
-        return data.decode(), base
+        return data.removeprefix(BOM_UTF8).decode(), base  # some editors write one
     except UnicodeDecodeError:
         raise corrupt("not text", path) from None
     except OSError as e:
