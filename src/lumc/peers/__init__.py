@@ -58,7 +58,7 @@ def serve(pipe: Connection, peer: str, file: str, threads: int, context: int) ->
     def answer(method: str, *arguments: Any) -> float | str:
         try:
             if not opened:
-                make: Callable[..., Engine] = import_module(f"lumc.peers.{PEERS[peer][0]}").open
+                make: Callable[..., Engine] = import_module(f"lumc.peers.{PEERS[peer][0]}").engine
                 opened.append(make(file, threads, context))
             return float(getattr(opened[0], method)(*arguments)) if method else 0.0
         except Exception as e:  # whatever a peer raises is its result

@@ -48,4 +48,4 @@ class LlamaCpp:
         return taken
 
 
-open = LlamaCpp
+engine = LlamaCpp

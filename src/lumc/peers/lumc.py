@@ -27,4 +27,4 @@ class Lumc:
         return time.perf_counter() - start
 
 
-open = Lumc
+engine = Lumc

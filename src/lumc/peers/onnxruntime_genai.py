@@ -32,4 +32,4 @@ class OnnxRuntime:
         return text, time.perf_counter() - start
 
 
-open = OnnxRuntime
+engine = OnnxRuntime

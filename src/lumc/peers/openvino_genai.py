@@ -30,4 +30,4 @@ class OpenVino:
         return self.pipeline.generate(tokens, how).perf_metrics
 
 
-open = OpenVino
+engine = OpenVino

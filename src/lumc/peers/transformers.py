@@ -44,4 +44,4 @@ class Transformers:
         return time.perf_counter() - start
 
 
-open = Transformers
+engine = Transformers
