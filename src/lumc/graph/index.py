@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import gcd
 
 from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, extent, largest
@@ -66,8 +67,8 @@ def is_inside(
 
 
 def _beside_guards(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]) -> Range:
-    """Bounds of ``e = m * index + rest`` where guards hold of the index, for every m that leaves
-    fewer axes in the rest; and of quotients of such."""
+    """Bounds of e where guards hold of indices, from ``q * e = p * index + rest`` for every ratio
+    that leaves fewer axes in the rest; and of quotients of such."""
     (low, high), mine = bounds(e, ranges), linear(e)[1]
     if e.kind == "div":
         least, most = _beside_guards(e.kids[0], guards, ranges)
@@ -76,11 +77,11 @@ def _beside_guards(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]
         known = linear(g.index)[1]
         if not isinstance(g.hi, int):
             continue
-        last = g.hi - 1
-        for m in {mine[a] // c for a, c in known.items() if a in mine and mine[a] % c == 0}:
-            least, most = bounds(add(e, mul(g.index, -m)), ranges)
-            ends = sorted((m * g.lo, m * last))
-            low, high = max(low, least + ends[0]), min(high, most + ends[1])
+        for ratio in {Fraction(mine[a], c) for a, c in known.items() if a in mine}:
+            p, q = ratio.as_integer_ratio()
+            least, most = bounds(add(mul(e, q), mul(g.index, -p)), ranges)
+            ends = sorted((p * g.lo, p * (g.hi - 1)))
+            low, high = max(low, -(-(least + ends[0]) // q)), min(high, (most + ends[1]) // q)
     return low, high
 
 

@@ -180,6 +180,8 @@ def test_what_is_proven_inside_is_inside(guarded, tree, size, data):
         for g, _ in guarded
     ]
     e = data.draw(st.sampled_from([tree[0], add(tree[0], guards[0].index), guards[-1].index]))
+    q, lo = data.draw(st.integers(-7, 7)), data.draw(st.integers(-9, 9))
+    guards.append(Bound(add(mul(e, q), guards[0].index), lo, lo + data.draw(st.integers(0, 40))))
     if is_inside(e, size, guards, SIZES, {}):
         for p in POINTS:
             if all(g.lo <= value_of(g.index, p) < g.hi for g in guards):
@@ -209,6 +211,13 @@ def test_padding_and_windows_are_proven():
     assert inside(wrapped, 31, loops) and not inside(wrapped, 29, loops)
     half = floordiv(add("y", -1), 2, {})  # padding of a repeated image
     assert inside(half, 14, {"y": 30}, Bound(add("y", -1), 0, 28))
+    rows = {"i": 2, "j": 6, "r": 22, "c": 8}  # 12 rows of 22 x 8, of which four are there
+    row = add(mul("i", 6), "j", -1)
+    place = add(mul(row, 176), mul("r", 8), "c")
+    assert inside(row, 4, rows, Bound(place, 0, 704)) and not inside(row, 4, rows)
+    assert not inside(row, 4, rows, Bound(place, 0, 705))
+    assert not inside(row, 4, {**rows, "c": 9}, Bound(place, 0, 704))  # one row has 177
+    assert inside(mul(row, -1), 4, rows, Bound(place, -528, 1))
     assert inside(index(99), 3, loops, Bound(num(5), 0, 5))  # never read
 
 
