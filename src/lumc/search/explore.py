@@ -59,12 +59,14 @@ def find_regions(entry: Entry) -> list[Found]:
     extra: list[Node] = []
     while True:
         cuts = partition(entry, extra)
-        found, torn = _regions(entry, cuts, values_in_place(entry).difference(extra))
+        in_place = values_in_place(entry).difference(extra)
+        found, torn = _regions(entry, cuts, in_place)
         if not torn:
             ordered, stuck = in_order(entry, found)
             if not stuck:
                 return ordered
-            torn = [n for n in early_readers(entry, stuck, frozenset(cuts)) if n not in extra]
+            stored = frozenset(cuts).difference(in_place)
+            torn = [n for n in early_readers(entry, stuck, stored) if n not in extra]
             if not torn:
                 refuse(entry, stuck)
         extra += torn

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, count, islice, product
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import chain, count, product
 from math import prod
 
 from lumc.graph.expr import subterms
@@ -48,6 +49,27 @@ class Joint:
         return out
 
 
+@dataclass
+class Readers:
+    """Instances of one shape that read one value."""
+
+    late: list[tuple[int, int]] = field(default_factory=list)  # behind what they read, and where
+    early: list[int] = field(default_factory=list)  # where those are that read nothing later
+
+    def first(self, start: int, left: Mapping[int, None]) -> list[int]:
+        """Those of the ones that are left that can run at ``start``, at most so many as a family
+        has; starts never decrease, so every instance is moved once."""
+        while self.late and self.late[0][0] < start:
+            heappush(self.early, heappop(self.late)[1])
+        found = list[int]()
+        while self.early and len(found) < MOST:
+            if (at := heappop(self.early)) in left:
+                found.append(at)
+        for at in found:
+            heappush(self.early, at)
+        return found
+
+
 def families(space: Space) -> list[Family]:
     """Joint regions of instances that read a common value and write results of equal extents, as
     early as possible: when the first one may run, so may all of them. Where launches cost next to
@@ -57,22 +79,23 @@ def families(space: Space) -> list[Family]:
     frames = {r.key: r.frame for r in space.regions}
     sizes = [sorted(frames[i.region].extent[a] for a in frames[i.region].axes) for i in every]
     shape = [(i.entry, *sizes[at]) for at, i in enumerate(every)]
-    made, readers = dict[tuple[str, str], int](), defaultdict[object, list[int]](list)
+    made, readers = dict[tuple[str, str], int](), defaultdict[object, Readers](Readers)
     left = dict[int, None]()
     for at, i in enumerate(every):
         made[i.entry, i.outputs[0]] = at
         if i.outputs[0] not in states and 0 not in sizes[at]:
             left[at] = None
-            for name in dict.fromkeys(i.inputs):
-                readers[shape[at], name].append(at)
+    for at in left:
+        last = max((made.get(n, -1) for n in reads(every[at])), default=-1)
+        for name in dict.fromkeys(every[at].inputs):
+            heappush(readers[shape[at], name].late, (last, at))
     out = list[Family]()
     while left:
         start = next(iter(left))
         known = zip(every[start].inputs, frames[every[start].region].inputs, strict=True)
         large = {name for name, b in known if prod(b.shape) * b.dtype.nbytes > least}
-        same = sorted({at for n in large for at in readers[shape[start], n] if at in left})
-        early = (at for at in same if all(made.get(n, -1) < start for n in reads(every[at])))
-        family = tuple(islice(early, MOST))
+        early = [readers[shape[start], n].first(start, left) for n in large]
+        family = tuple(sorted({at for some in early for at in some})[:MOST])
         for at in {start, *family}:
             del left[at]
         if len(family) > 1:

@@ -14,6 +14,7 @@ from lumc.artifacts import files
 from lumc.artifacts.bodies import space_from_json, space_to_json
 from lumc.disk.artifact import fields
 from lumc.errors import LumcError
+from lumc.frontend.api.model import Model
 from lumc.search import search
 from lumc.search.space import Space
 from searching import TARGET
@@ -38,6 +39,16 @@ def test_round_trip(space: Space) -> None:
 
 def test_round_trip_of_several_regions() -> None:
     space = search(model("block"), TARGET, inside=True)
+    assert space_from_json(plain(space), space.graph) == space
+
+
+def test_a_scalar_between_two_regions() -> None:
+    g = Model()
+    total = g.input("x", (3, 4)).sum((0, 1))
+    g.output("mean", total / 12.0)
+    g.output("y", g.input("z", (5,)) * total.exp2())
+    space = search(g.graph(), TARGET, inside=True)
+    assert () in [r.frame.output.shape for r in space.regions]
     assert space_from_json(plain(space), space.graph) == space
 
 

@@ -98,6 +98,12 @@ def test_what_no_order_has_room_for_is_refused(lines: Sequence[str]) -> None:
         order(*lines)
 
 
+def test_states_are_exchanged_through_copies() -> None:
+    made = order("s f32[i:4] = contiguous e[i]", "t f32[i:4] = contiguous c[i]",
+                 "update c[i] = s[i]", "update e[i] = t[i]")  # fmt: skip
+    assert made == ["s", "t", "c <- s", "e <- t"]
+
+
 def test_a_copy_makes_room() -> None:
     made = order("u = update c[d0] = x[d0]", "k f32[i:4] = contiguous c[i]",
                  "y f32[i:4] = mul k[i], u[i]", "output y = y")  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from lumc.profile.choose import estimate
 from lumc.schedule.plan import Plan
 from lumc.search import search
 from lumc.search.siblings import families
+from steps import steps
 
 CUDA, METAL = resolve_target("cuda:sm_90"), resolve_target("metal:apple7")
 CPU = CPUS["x86-64-v3"]
@@ -56,13 +58,12 @@ def apart() -> Graph:
     )
 
 
-def chain() -> Graph:
+def chain(length: int = 3) -> Graph:
     """Products of the same weight, of which each needs the one before."""
     g = Model()
-    w = g.input("real_w", (16, 16))
-    a = g.input("real_x", (16, 16)) @ w
-    b = a @ w
-    return written({"a": a, "b": b, "c": b @ w}, g)
+    x, w = g.input("real_x", (16, 16)), g.input("real_w", (16, 16))
+    results = accumulate(range(length), lambda last, _: last @ w, initial=x)
+    return written({f"y{i}": y for i, y in enumerate(results) if i}, g)
 
 
 def late() -> Graph:
@@ -130,6 +131,12 @@ def test_families(graph: Graph, want: list[int]) -> None:
     """Instances that read a common value, when none needs another."""
     found = families(search(graph, CUDA, inside=True))
     assert [len(places) for _, places in found] == want
+
+
+def test_many_readers_of_a_value_that_wait_for_each_other() -> None:
+    """Each is looked at when it may run, not whenever another one may."""
+    few, many = (search(chain(n), CUDA, inside=True) for n in (100, 200))
+    assert steps(lambda: families(many)) < 2.3 * steps(lambda: families(few))
 
 
 def test_equal_families_are_one_joint_region() -> None:

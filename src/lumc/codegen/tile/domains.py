@@ -213,4 +213,5 @@ def _guarded(e: Expr, kids: Sequence[Expr], spans: Mapping[str, Range]) -> Expr:
     (lo, hi), (least, most) = e.attr, bounds(kids[0], spans)
     if lo <= least and most < hi:
         return kids[1]
-    return const(0, dtype(e)) if most < lo or hi <= least else rebuild(e, kids)
+    zero = const(0, dtype(e))
+    return zero if most < lo or hi <= least or kids[1] is zero else rebuild(e, kids)

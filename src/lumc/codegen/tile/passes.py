@@ -59,6 +59,7 @@ PASSES = (  # on a GPU ``distribute`` goes on from here
     Pass("look ahead", look_ahead, "prefetch"),
     Pass("write out", write_out),
     Pass("split domains", split_domains),
+    Pass("drop unread in pieces", drop_unread),
     Pass("place scratch", place_scratch),
     Pass("turn operands", turn_operands, "transpose"),
 )
