@@ -98,8 +98,9 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
                     _operations(w, op.body)
             case ir.When():
                 tests = " && ".join(f"{w.index(ir.block_start(a))} == 0" for a in op.first)
-                start = "`tile` == `first` || " if op.part_start and tests else ""
-                with w.block(f"if ({start}{tests})" if tests else "", "once"):
+                if op.part_start and tests:
+                    tests = f"`tile` == `first` || ({tests})"
+                with w.block(f"if ({tests})" if tests else "", "once"):
                     _operations(w, op.body)
             case ir.Case():
                 c, (first, last) = w.names.axis(op.axis), op.span
