@@ -93,6 +93,7 @@ def expected(
         where = tuple(i.astype(np.int64) for i in full[:-2])
         want, single = (np.array(widen(v, dtype(root.value))) for v in full[-2:])
         values[root.buffer], narrow[root.buffer] = (where, want), single
+    rounding = max(rounding, TOLERANCE[DType.F32]) if is_widened(kernel) else rounding
     return Expected(kernel, values, narrow, ROUGH if is_rough(kernel) else 0.0, rounding)
 
 
@@ -122,9 +123,23 @@ def is_rough(kernel: Kernel) -> bool:
         decides = e.kind in ("bin", "cast") and (
             e.attr[0] in ("lt", "eq", "mod") or (e.kind == "cast" and not dtype(e).is_float)
         )
-        if decides and any(dtype(k).is_float and k.kind not in PLAIN for k in e.kids):
+        if decides and any(map(_is_computed, e.kids)):
             return True
     return False
+
+
+def is_widened(kernel: Kernel) -> bool:
+    """Whether values become f64 that were computed in f32, as those of 16 bits are, too."""
+    every = (e for v in kernel.values for e in subterms(v))
+    return any(
+        e.kind == "cast" and dtype(e) is DType.F64 and _is_computed(k) and dtype(k) is not dtype(e)
+        for e in every
+        for k in e.kids
+    )
+
+
+def _is_computed(e: Expr) -> bool:
+    return dtype(e).is_float and e.kind not in PLAIN
 
 
 def inputs_of(kernel: Kernel, seed: int, spread: float) -> dict[str, Array]:

@@ -319,6 +319,20 @@ def test_rounding_may_decide_a_few_elements() -> None:
     assert not is_rough(kernel_of(product).kernel)
 
 
+@pytest.mark.parametrize(("kind", "allowed"), [("bf16", 5e-5), ("f64", 1e-11)])
+def test_what_was_computed_in_f32_is_no_more_exact_as_f64(kind: str, allowed: float) -> None:
+    def write(g: Model) -> Tensor:
+        return (g.input("x", (6,), kind) * 0.7).to("f64").exp2()
+
+    kernel = kernel_of(write).kernel
+    want = expected(kernel, inputs_of(kernel, 3, 1.0), 3)
+    ((name, (where, values)),) = want.values.items()
+    got = np.zeros(kernel.buffer(name).shape)
+    for error, is_right in ((0.3 * allowed, True), (1e3 * allowed, False)):
+        got[where] = values * (1 + error)
+        assert (want.problem({name: got}) == "") is is_right
+
+
 def test_a_full_disk_is_no_fault_of_a_candidate(
     device: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
