@@ -15,6 +15,7 @@ import mmap
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -103,13 +104,15 @@ def artifacts(
 ) -> dict[str, int]:
     """Files with faults of one kind. The number of the one that is read is kept in a file, for the
     case that it ends the process."""
-    kind = readers.kinds(folder / "artifacts" / name, [name])[name]
-    with marker(folder, name) as place:
+    place = folder / "artifacts" / name
+    shutil.rmtree(place, ignore_errors=True)  # the last turn left its last damaged file there
+    kind = readers.kinds(place, [name])[name]
+    with marker(folder, name) as number:
         count: Counter[str] = Counter()
         known = set[str]()
         while go_on():
             n = first + count["tries"]
-            place[:8] = n.to_bytes(8, "little")
+            number[:8] = n.to_bytes(8, "little")
             data = kind.make(random.Random(f"{seed} {name} {n}"))
             said, accepted = readers.problem(kind, data)
             count["tries"] += 1
