@@ -436,9 +436,12 @@ def _mul(a: Value, b: Value) -> Value:
     size = a.size * b.size
     err = a.err * b.size + b.err * a.size + a.err * b.err + eps(a.dtype) * size
     top = np.maximum(a.top, 1) * np.maximum(b.top, 1)
-    return _joined(
+    out = _joined(
         a.v * b.v, a.dtype, err, size, top, np.minimum(a.low, 1) * np.minimum(b.low, 1), a, b
     )
+    for x, y in ((a, b), (b, a)):  # a factor outside of its bound may leave out the product
+        out.doubt[(x.v == 0) & (x.size == 0) & ~np.isfinite(y.v)] = OPEN
+    return out
 
 
 def _strict(v: Array, dtype: str, err: Any, *of: Value) -> Value:

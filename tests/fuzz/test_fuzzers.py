@@ -69,6 +69,10 @@ def test_the_law_of_nan_and_infinity() -> None:
     select = value(chosen, m=[True, False, True], b=[nan, inf, 1.0])
     assert judged(select, np.array([nan, 0, 1]))
     assert not judged(select, np.array([nan, nan, 1])) and not judged(select, np.array([0, 0, 1]))
+    text = "t f32[i:3] = mul a[i - 1] if 0 <= i - 1 < 3, b[i]\ny f32[] = sum i:3 of t[i]"
+    for b, may_miss in (([inf, 1, 1], True), ([1, inf, 1], False)):  # 0 times inf may be left out
+        padded = value(f"input a f32[3]\ninput b f32[3]\n{text}", a=[1, 1, 1], b=b)
+        assert judged(padded, np.asarray(2.0)) == may_miss
     most = value("input b f32[3]\ny f32[] = max i:3 of b[i]", b=[1.0, nan, inf])
     assert judged(most, np.asarray(nan)) and not judged(most, np.asarray(inf))
 
