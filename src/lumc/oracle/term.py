@@ -42,6 +42,7 @@ def evaluate_term(
     buffers: Mapping[str, Array],
     points: Mapping[str, Array] | None = None,
     narrow: bool = False,
+    shaken: np.random.Generator | None = None,
 ) -> Value:
     """The value of a term over its free axes, each of the given extent.
 
@@ -49,7 +50,8 @@ def evaluate_term(
     buffer that is not under a guard gives NaN (integers: the least value). ``points`` evaluates
     only at these positions of some axes, whose extent is then the number of positions. ``narrow``:
     values on the way are as f32 has them, where no f64 is asked for: too large ones are infinite,
-    and those below the normal numbers are zero.
+    and those below the normal numbers are zero. ``shaken``: they are off by half of their last bit
+    or so, up or down, as f32 rounds them (f64 where that is asked for).
     """
     at = points or {}
     memo: dict[Expr, Value] = {}
@@ -61,7 +63,14 @@ def evaluate_term(
                 memo[e] = _evaluate(e, [memo[k] for k in e.kids], extent, buffers)
             if narrow and memo[e][0].dtype.kind == "f" and dtype(e) is not DType.F64:
                 memo[e] = _in_f32(memo[e][0]), memo[e][1]
+            if shaken and memo[e][0].dtype.kind == "f":
+                memo[e] = _shaken(memo[e][0], dtype(e), shaken), memo[e][1]
     return memo[term]
+
+
+def _shaken(array: Array, kind: DType, rng: np.random.Generator) -> Array:
+    bit = np.finfo(np.float64 if kind is DType.F64 else np.float32).epsneg
+    return np.asarray(array * (1 + rng.choice((-bit, bit), array.shape)))
 
 
 def _in_f32(array: Array) -> Array:

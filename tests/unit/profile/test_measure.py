@@ -333,6 +333,25 @@ def test_what_was_computed_in_f32_is_no_more_exact_as_f64(kind: str, allowed: fl
         assert (want.problem({name: got}) == "") is is_right
 
 
+def test_what_rounding_moves_far_may_be_off() -> None:
+    """The reciprocal of a sum that nearly cancels, in another order; and nothing else may be."""
+
+    def write(g: Model) -> Tensor:
+        return 1.0 / g.input("x", (400, 4)).sum(1)
+
+    kernel = kernel_of(write).kernel
+    given = dict(inputs_of(kernel, 0, 1.0))
+    (x,) = given.values()
+    x[7] = 1 / 3, -1e-5, 2 / 3, -1 + 2e-5
+    want = expected(kernel, given, 0)
+    ((name, (where, _)),) = want.values.items()
+    got = np.zeros(kernel.buffer(name).shape, np.float32)
+    got[where] = 1 / (x[:, 3] + x[:, 0] + (x[:, 2] + x[:, 1]))
+    assert np.abs(got[7] * x[7].sum(dtype="f8") - 1) > 1e-3 and want.problem({name: got}) == ""
+    got[7] *= 1.5
+    assert "differs in 1 of 400" in want.problem({name: got})
+
+
 def test_a_full_disk_is_no_fault_of_a_candidate(
     device: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
