@@ -125,7 +125,7 @@ def _entry(
 
 
 def lists_of(code: Code, entry: str) -> list[tuple[EntryPlan, Entry]]:
-    """What may run an entry of the whole graph: its buckets, in the order in which they are tried."""
+    """What may run an entry of the whole graph: its buckets, in the order of their trials."""
     pairs = zip(code.entries, code.graph.entries, strict=True)
     return [(plan, bucket) for plan, bucket in pairs if bucket.title == entry]
 

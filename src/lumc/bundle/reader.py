@@ -325,7 +325,7 @@ class _Reader:
                 raise ValueError("a list has no room for its lengths")
             yield extent
 
-    def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, list[int]]) -> PlanLaunch:
+    def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> PlanLaunch:
         kernel = self.below(len(plan.kernels), "a launch names no kernel")
         args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
         if not all(_fits(a, plan, entry, room) for a in args):
@@ -338,7 +338,7 @@ def _other(dims: list[tuple[int, int]], lanes: int) -> bool:
     return panels != (lanes - 1) // width + 1 or far != near * width
 
 
-def _fits(a: Argument, plan: Plan, entry: PlanEntry, room: Mapping[int, list[int]]) -> bool:
+def _fits(a: Argument, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> bool:
     sizes = {ARENA: entry.arena_bytes, WEIGHT: plan.weights_bytes, PACKED: plan.packed_bytes}
     if a.place == DIM:
         return a.index < len(plan.dims) and a.nbytes <= DType.I64.nbytes

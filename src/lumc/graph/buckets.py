@@ -1,8 +1,8 @@
 """Buckets: the parts of the lengths of runs that have kernels of their own.
 
-A dim is tuned at some of its values. For each of them an entry has a bucket: the same entry for values
-up to this one, with schedules that are chosen for it. A run takes the first bucket that holds its
-dims. A bucket goes down to the least values, so every one that holds gives the right results.
+A dim is tuned at some of its values. For each of them an entry has a bucket: the same entry for
+values up to this one, with schedules that are chosen for it. A run takes the first bucket that
+holds its dims. A bucket goes down to the least values, so each that holds gives right results.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def points(d: Dim, most: int) -> tuple[int, ...]:
     found = [least]
     while (n := STEP * max(found[-1], 1)) * STEP <= last:
         found.append(d.values[-(-(n - least) // d.values.step)])
-    return (*found[: max(0, most - 1)], last)
+    return tuple(dict.fromkeys((*found[: max(0, most - 1)], last)))
 
 
 def in_buckets(graph: Graph) -> Graph:
-    """The graph with an entry for every bucket of its entries, in the order in which they are tried;
-    ``whole`` is the graph as it was. The same graph if no dim is tuned at several values."""
+    """The graph with an entry for every bucket of its entries, in the order in which they are
+    tried; ``whole`` is the graph as it was. The same graph if no dim is tuned at several values."""
     boxes = {e.name: list(boxes_of(graph, e)) for e in graph.entries}
     if all(len(found) == 1 for found in boxes.values()):
         return graph
@@ -63,7 +63,7 @@ def in_buckets(graph: Graph) -> Graph:
 def boxes_of(graph: Graph, entry: Entry) -> Iterator[dict[str, Dim]]:
     """The bounds of dims of every bucket of an entry: of those that are tuned and that it has."""
     used = dims_in(entry)
-    own = {d: at for d, at in graph.tuned.items() if d in used}
+    own = {d: graph.tuned[d] for d in graph.dims if d in used and d in graph.tuned}
     for ends in product(*own.values()):
         yield {d: replace(graph.dims[d], hi=n) for d, n in zip(own, ends, strict=True)}
 

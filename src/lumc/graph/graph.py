@@ -174,6 +174,12 @@ class Entry:
         return self.of or self.name
 
     @property
+    def heading(self) -> str:
+        """``decode``; of a bucket ``prefill for s up to 16``."""
+        ends = ", ".join(f"{name} up to {d.values[-1]}" for name, d in self.dims.items())
+        return f"{self.title} for {ends}" if ends else self.title
+
+    @property
     def writes(self) -> tuple[Update, ...]:
         """All updates of states, in order."""
         return (*(n.write for n in self.nodes if n.op == "update"), *self.updates)
