@@ -224,22 +224,22 @@ class _Reader:
             raise ValueError("a tensor is too large")
         if self.version == FIXED:
             return Tensor(name, dtype, shape)
-        live = tuple(self.below(lengths + 1, "an extent has no such length") for _ in shape)
-        extents = tuple(map(self.extent, shape, live))
-        self.live.append(live)
+        pairs = tuple(self.extent(most, lengths) for most in shape)
+        self.live.append(tuple(which for which, _ in pairs))
+        extents = tuple(e for _, e in pairs)
         return (
             LiveTensor(name, dtype, shape, extents)
             if extents != shape
             else Tensor(name, dtype, shape)
         )
 
-    def extent(self, most: int, which: int) -> Extent:
-        if not which:
-            return most
-        lo, hi = self.spans.bounds[which - 1]
+    def extent(self, most: int, lengths: int) -> tuple[int, Extent]:
+        """Which length it is, 1 + its number, or 0; and what that is."""
+        which = self.below(lengths + 1, "an extent has no such length")
+        lo, hi = self.spans.bounds[which - 1] if which else (most, most)
         if lo < 0 or hi > most:
             raise ValueError("a length exceeds its extent")
-        return self.spans.terms[which - 1]
+        return which, self.spans.terms[which - 1] if which else most
 
     def packing(self, weights: int, packed: int) -> None:
         """Only the runner on a CPU packs weights."""

@@ -62,8 +62,8 @@ def points(graph: Graph, entry: str, fixed: Mapping[str, int]) -> Iterator[Dims]
     every = [at([0.0] * len(free)), *map(at, turned), at([1.0] * len(free))]
     for d in free:
         values, most = d.values, every[-1][d.name]
-        ends = [values.index(n) for n in graph.tuned.get(d.name, ()) if n < most]
-        near = (values[i] for end in ends for i in (end, end + 1))
+        last = [values.index(n) for n in graph.tuned.get(d.name, ()) if n < most]
+        near = (values[i] for end in last for i in (end, end + 1))
         every[-1:-1] = [{**every[1], d.name: n} for n in near]
     yield from (dict(items) for items in dict.fromkeys(tuple(p.items()) for p in every))
 

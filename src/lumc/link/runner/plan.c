@@ -120,8 +120,7 @@ static void tensor(struct cursor *c, lumc_tensor *t, const struct span *spans, s
 }
 
 /* Those of `n_lengths` lengths, which are bounded by `spans`; states have none. */
-static lumc_tensor *tensors(struct cursor *c, const struct span *spans, size_t n_lengths,
-                            size_t *n) {
+static lumc_tensor *tensors(struct cursor *c, const struct span *spans, size_t n_lengths, size_t *n) {
   *n = count(c, 4);
   lumc_tensor *list = table(c, *n, sizeof *list);
   uint64_t total = 0; /* with room for each to start at a page */
@@ -153,8 +152,7 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
   }
 }
 
-static void launch(struct cursor *c, const struct plan *p, const struct list *of,
-                   struct launch *l) {
+static void launch(struct cursor *c, const struct plan *p, const struct list *of, struct launch *l) {
   l->kernel = word_below(c, p->n_kernels, "a launch names no kernel");
   l->n_args = count(c, 4);
   l->args = (const struct arg *)(const void *)c->at;
@@ -194,8 +192,8 @@ static struct span span_of(struct cursor *c, const struct length *l, const struc
   return s;
 }
 
-/* The bounds of a list; the greatest values of all dims must be within those of the last one of an
- * entry. Gives `within`: of all dims and lengths the least and the greatest value under them. */
+/* The bounds of a list, the last one's of an entry no less than all dims; `within`: those of dims and
+ * lengths under them. */
 static void list_bounds(struct cursor *c, const struct plan *p, int last, const struct span *spans,
                         struct list *l, struct span *within) {
   l->bounds = (const uint64_t *)(const void *)c->at;
@@ -212,8 +210,7 @@ static void list_bounds(struct cursor *c, const struct plan *p, int last, const 
     within[p->n_dims + i] = span_of(c, &p->lengths[i], within);
 }
 
-/* How tensors of an entry lie in memory for the launches of a list: extents, each no less than the
- * greatest length. */
+/* How tensors of an entry lie in memory for a list: extents, no less than the greatest lengths. */
 static void list_tensors(struct cursor *c, const lumc_tensor *of, size_t n,
                          const struct span *within, lumc_tensor *to) {
   for (size_t i = 0; i < n && !c->bad; ++i) {
@@ -224,7 +221,7 @@ static void list_tensors(struct cursor *c, const lumc_tensor *of, size_t n,
       uint64_t extent = word(c), which = lengths_of(&of[i])[k], most = (uint64_t)of[i].shape[k];
       uint64_t least = which ? (uint64_t)within[which - 1].hi : most;
       if (!c->bad && (extent < least || extent > most)) c->bad = "a list has no room for its lengths";
-      to[i].bytes *= (size_t)(c->bad ? 0 : extent);
+      to[i].bytes *= (size_t)extent;
     }
   }
 }
@@ -236,8 +233,8 @@ static void list(struct cursor *c, const struct plan *p, const struct entry *e, 
   list_bounds(c, p, last, spans, l, within);
   l->inputs = table(c, e->n_inputs + e->n_outputs, sizeof *l->inputs);
   l->outputs = l->inputs ? l->inputs + e->n_inputs : NULL;
-  if (!c->bad) list_tensors(c, e->inputs, e->n_inputs, within, l->inputs);
-  if (!c->bad) list_tensors(c, e->outputs, e->n_outputs, within, l->outputs);
+  list_tensors(c, e->inputs, e->n_inputs, within, l->inputs);
+  list_tensors(c, e->outputs, e->n_outputs, within, l->outputs);
   l->n_launches = count(c, 2);
   l->launches = table(c, l->n_launches, sizeof *l->launches);
   for (size_t i = 0; i < l->n_launches && !c->bad; ++i) launch(c, p, l, &l->launches[i]);
@@ -264,8 +261,7 @@ static void entry(struct cursor *c, struct plan *p, const struct span *spans, st
 }
 
 static uint64_t times(struct cursor *c, uint64_t a, uint64_t b) {
-  if (a && b > MAX_BYTES / a) c->bad = "a packing is too large";
-  return c->bad ? 0 : a * b;
+  return a && b > MAX_BYTES / a ? c->bad = "a packing is too large", 0 : a * b;
 }
 
 static void packing(struct cursor *c, const struct plan *p, struct packing *k) {
@@ -288,7 +284,7 @@ static void packing(struct cursor *c, const struct plan *p, struct packing *k) {
     last += c->bad || !steps ? 0 : times(c, steps - 1, stride);
   }
   if (c->bad) return;
-  if (k->element != 1 && k->element != 2 && k->element != 4 && k->element != 8)
+  if (!k->element || k->element & (k->element - 1))
     c->bad = "a packing has unknown elements";
   else if (k->width && (k->rank < 2 || k->dims[k->rank - 1].extent != k->width ||
                         !k->lanes || k->dims[0].extent != (k->lanes - 1) / k->width + 1))
@@ -375,8 +371,7 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (*(const uint8_t *)&one != 1)
     return lumc_fail(LUMC_DEVICE, "big-endian machines cannot run bundles");
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
-  word(&c);
-  if (word(&c) != 4 && !c.bad) c.bad = "its version is not supported";
+  if (word(&c), word(&c) != 4 && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
   constants(&c, p);
@@ -390,14 +385,9 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
 }
 
 void plan_free(struct plan *p) {
-  for (size_t i = 0; p->entries && i < p->n_entries; ++i) {
-    free(p->entries[i].inputs);
-    free(p->entries[i].outputs);
-  }
-  for (size_t i = 0; i < p->n_lists; ++i) {
-    free(p->lists[i].launches);
-    free(p->lists[i].inputs);
-  }
+  for (size_t i = 0; p->entries && i < p->n_entries; ++i)
+    free(p->entries[i].inputs), free(p->entries[i].outputs);
+  for (size_t i = 0; i < p->n_lists; ++i) free(p->lists[i].launches), free(p->lists[i].inputs);
   free(p->lists);
   free(p->dims);
   free(p->entries);
