@@ -218,10 +218,8 @@ def compile(
       `"file.py:function"`, which returns a `Model`.
     - `target`: what `lumc targets` lists, several with commas between. A bundle for another machine
       needs an `output`.
-    - `dims`: numbers for symbolic dims, or pairs of the least and the greatest. The others are as
-      each run has them.
-    - `tune`: of dims that runs choose, values at which kernels are chosen, besides the greatest. By
-      default the least and those 16 times apart.
+    - `dims`: numbers for symbolic dims, or pairs of the least and the greatest; others are as each
+      run has them. `tune`: values of these at which kernels are chosen, besides the greatest.
     - `dtype`, `weights`: store in 16 bits, contracted weights in 8. `activations`: round what
       products with quantised weights read to 8 bits.
     - `estimate`: choose kernels by estimate, which takes seconds. Otherwise they are measured for

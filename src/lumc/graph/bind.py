@@ -132,17 +132,21 @@ class Binding:
         self.made: dict[Node, Node] = {}
 
     def index(self, e: Expr) -> Expr:
+        """The same index."""
         return substitute(e, self.numbers)
 
     def extent(self, e: Extent) -> Extent:
+        """The same extent."""
         return bind(e, self.values)
 
     def leaf(self, n: Node) -> None:
+        """A copy of an input, a weight or a state."""
         b, shape = self.b, [self.extent(e) for e in n.shape]
         b.origin, made = n.origin, (n.dtype, shape, n.file, n.key, n.values, n.how)
         self.made[n] = b.leaf(str(n.op), n.name, *made)
 
     def node(self, n: Node) -> None:
+        """A copy of a node, of operands that were copied before. Raises E0101."""
         b, made = self.b, self.made
         b.origin = n.origin
         if n.op == "update":

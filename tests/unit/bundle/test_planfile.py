@@ -125,6 +125,18 @@ def test_lists_say_what_they_are_for_and_where_their_tensors_lie() -> None:
     assert entry.inputs[0].shape == (16, 3) and entry.lists[0].shapes[0] == (2, 3)
 
 
+def test_plans_of_version_3_are_read() -> None:
+    """Their lists all had memory for the greatest shapes, and did not say so."""
+    data = encoded(with_lengths(), Layout({}, 8, 64))
+    every = words(data)
+    at = next(i for i in range(len(every)) if every[i : i + 3] == [24, 16, 3]) + 3
+    extents = sum(
+        len(t.shape) for t in (*decode(data).entries[0].inputs, *decode(data).entries[0].outputs)
+    )
+    old = [every[0], ROOMY, *every[2:at], *every[at + extents :]]
+    assert decode(struct.pack(f"<{len(old)}q", *old)) == decode(data)
+
+
 def words(data: bytes) -> list[int]:
     return list(struct.unpack(f"<{len(data) // 8}q", data))
 
