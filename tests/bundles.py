@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.tile.packing import Packing
 from lumc.disk.weights import weight_file
+from lumc.graph.buckets import in_buckets
 from lumc.graph.builder import Builder
 from lumc.graph.expr import axis
 from lumc.graph.graph import Read, Scalar
@@ -206,21 +207,30 @@ output n = n
 """
 
 
-def with_lengths() -> Code:
+def with_lengths(text: str = LENGTHS) -> Code:
     """A code whose inputs and outputs have extents of dims: y is 2 * x, n counts from p on."""
-    graph = parse_graph(LENGTHS)
+    graph = in_buckets(parse_graph(text))
     body = """  const float *x = args[0]; float *y = args[1]; int *n = args[2];
   const long p = *(const long *)args[3], s = *(const long *)args[4];
   (void)lo; (void)hi;
   for (long i = 0; i < 3 * s; ++i) y[i] = 2 * x[i];
   for (long i = 0; i <= 3 * s; ++i) n[i] = i + p;"""
     k = kernel("k0_lengths", 1, body, ("b0", "o0", "o1", "p", "s"), parallel=False)
-    (entry,) = graph.entries
-    values = [Value(n.name, n.dtype, n.sizes, "input", i) for i, n in enumerate(entry.inputs)]
-    values += [
-        Value(name, n.dtype, n.sizes, "output", i) for i, (name, n) in enumerate(entry.outputs)
-    ]
-    values += [Value(d, DType.I64, (), "dim", i) for i, d in enumerate(graph.dims)]
-    launches = (Launch("k0_lengths", ("x", "y", "n", "p", "s")),)
-    plan = EntryPlan("main", tuple(values), ("y", "n"), launches, 0, 0)
-    return Code(graph, GENERIC, "", (k,), {}, (plan,))
+    launches, plans = (Launch("k0_lengths", ("x", "y", "n", "p", "s")),), list[EntryPlan]()
+    for entry in graph.entries:
+        ends = entry.inputs, [n for _, n in entry.outputs]
+        values = [Value(n.name, n.dtype, n.sizes, "input", i) for i, n in enumerate(ends[0])]
+        names = [name for name, _ in entry.outputs]
+        values += [
+            Value(name, n.dtype, n.sizes, "output", i)
+            for i, (name, n) in enumerate(zip(names, ends[1], strict=True))
+        ]
+        values += [Value(d, DType.I64, (), "dim", i) for i, d in enumerate(graph.dims)]
+        plans.append(EntryPlan(entry.name, tuple(values), ("y", "n"), launches, 0, 0))
+    return Code(graph, GENERIC, "", (k,), {}, tuple(plans))
+
+
+def with_buckets() -> Code:
+    """The same with kernels for lengths up to several values of two dims."""
+    text = LENGTHS.replace("multiple 2", "multiple 2 tune 2, 8").replace("0..24", "0..24 tune 7")
+    return with_lengths(text)

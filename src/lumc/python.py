@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path
@@ -172,6 +172,7 @@ class Options(TypedDict, total=False):
 
     target: str
     dims: Mapping[str, int | tuple[int, int]] | None
+    tune: Mapping[str, Sequence[int]] | None
     dtype: Literal["bf16", "f16"] | None
     weights: Literal["q8"] | None
     activations: Literal["i8"] | None
@@ -196,6 +197,7 @@ def compile(
     *,
     target: str = "cpu:native",
     dims: Mapping[str, int | tuple[int, int]] | None = None,
+    tune: Mapping[str, Sequence[int]] | None = None,
     dtype: Literal["bf16", "f16"] | None = None,
     weights: Literal["q8"] | None = None,
     activations: Literal["i8"] | None = None,
@@ -216,8 +218,8 @@ def compile(
       `"file.py:function"`, which returns a `Model`.
     - `target`: what `lumc targets` lists, several with commas between. A bundle for another machine
       needs an `output`.
-    - `dims`: numbers for symbolic dims, or pairs of the least and the greatest. The others are as
-      each run has them.
+    - `dims`: numbers for symbolic dims, or pairs of the least and the greatest; others are as each
+      run has them. `tune`: values of these at which kernels are chosen, besides the greatest.
     - `dtype`, `weights`: store in 16 bits, contracted weights in 8. `activations`: round what
       products with quantised weights read to 8 bits.
     - `estimate`: choose kernels by estimate, which takes seconds. Otherwise they are measured for
@@ -233,7 +235,7 @@ def compile(
     Ctrl-C while it measures takes the best so far; once more, it interrupts. Raises `lumc.Error`.
     """
     asked = measuring(estimate, allow_estimate, frozen, device_records, budget, threads, cache, cc)
-    how = every_pass(asked, target, dims or {}, allow_path)
+    how = every_pass(asked, target, dims or {}, tune or {}, allow_path)
     if not output:
         check_device(target)
     chosen = one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8")
@@ -276,6 +278,7 @@ def every_pass(
     asked: ProfileOptions,
     target: str,
     dims: Mapping[str, int | tuple[int, int]],
+    tune: Mapping[str, Sequence[int]],
     allow_path: Iterable[str | PathLike[str]],
 ) -> CompileOptions:
     """What the passes of ``compile`` are told. Raises E0203."""
@@ -288,6 +291,7 @@ def every_pass(
         target=target,
         dims=tuple(f"{name}={bound(n)}" for name, n in dims.items()),
         max_nodes=MOST_NODES,
+        tuned=tuple(f"{name}={','.join(map(str, at))}" for name, at in tune.items()),
         emit="bundle",
         save_temps=None,
         objects=objects_folder(),

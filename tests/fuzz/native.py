@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bundles import build, compiler, every_place, mlp
+from bundles import build, compiler, every_place, mlp, with_buckets
 from lumc.link import runners
 
 RUNNER = Path(runners.__file__).parent / "runner"
@@ -33,10 +33,11 @@ def make(folder: Path) -> Path:
     base.mkdir()
     product = build(mlp(base)[0], base / "m.lb", base)
     places = build(every_place(), base / "s.lb", base)
+    buckets = build(with_buckets(), base / "b.lb", base)
     for target in TARGETS:
         corpus = folder / target
         corpus.mkdir(exist_ok=True)
-        for name, data in first_inputs(target, (product, places)):
+        for name, data in first_inputs(target, (product, places, buckets)):
             (corpus / name).write_bytes(data)
     objects = []
     for name in runners.LIBRARY:  # coverage is of what is tested

@@ -21,14 +21,15 @@ import numpy as np
 from safetensors.numpy import save
 
 import gguf_files
-from bundles import build, mlp
+from bundles import build, mlp, with_buckets
 from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from forging import GRAPH
 from fuzz import messages
 from fuzz.damage import damaged, spoiled, text_damaged
 from lumc.artifacts import bodies, files
-from lumc.bundle import manifest, reader, restore
+from lumc.bundle import manifest, planfile, reader, restore
 from lumc.bundle.unpack import unpack
+from lumc.bundle.weights import Layout
 from lumc.codegen.generate import generate
 from lumc.command.arrays import read_arrays
 from lumc.disk import artifact
@@ -225,8 +226,10 @@ def bundles(folder: Path) -> Iterator[tuple[str, Kind]]:
         return plans_of(bundle, said["files"], "cpu")
 
     yield "manifest", Kind(make, read)
-    words = plan.read_bytes()
-    yield "plan", Kind(partial(damaged, words), reader.decode)
+    place = planfile.loading(with_buckets(), Layout({}, 8, 64), {})
+    lengths = planfile.encode(with_buckets(), "cpu-generic", "generic", (), place)
+    words = (plan.read_bytes(), lengths)
+    yield "plan", Kind(lambda draw: damaged(draw.choice(words), draw), reader.decode)
     packed, cache = zipped.read_bytes(), folder / "unpacked"
 
     def read_zip(data: bytes) -> object:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundles import build, compiler, every_place, mlp, with_lengths
+from bundles import build, compiler, every_place, mlp, with_buckets, with_lengths
 from lumc.bundle import manifest, planfile
 from lumc.bundle.restore import weight_reader
 from lumc.bundle.unpack import unpack
@@ -284,6 +284,11 @@ static uint64_t walk(const struct plan *p) {
     const struct list *l = &p->lists[i];
     const struct entry *e = l->entry;
     for (size_t k = 0; k < p->n_dims; ++k) sum += strlen(p->dims[k].name) + l->bounds[k];
+    sum += touch(l->inputs, e->n_inputs) + touch(l->outputs, e->n_outputs);
+    for (size_t k = 0; k < e->n_inputs; ++k)
+      if (l->inputs[k].bytes > e->inputs[k].bytes) abort();
+    for (size_t k = 0; k < e->n_outputs; ++k)
+      if (l->outputs[k].bytes > e->outputs[k].bytes) abort();
     for (size_t k = 0; k < l->n_launches; ++k) {
       sum += strlen(p->kernels[l->launches[k].kernel].symbol);
       for (size_t a = 0; a < l->launches[k].n_args; ++a) {
@@ -291,8 +296,8 @@ static uint64_t walk(const struct plan *p) {
         uint64_t size = arg->place == ARENA ? e->arena : p->weights_bytes;
         if (arg->place == ARENA || arg->place == WEIGHT)
           if (arg->offset % 64 || arg->offset > size || arg->bytes > size - arg->offset) abort();
-        if (arg->place == INPUT && arg->bytes > e->inputs[arg->index].bytes) abort();
-        if (arg->place == OUTPUT && arg->bytes > e->outputs[arg->index].bytes) abort();
+        if (arg->place == INPUT && arg->bytes > l->inputs[arg->index].bytes) abort();
+        if (arg->place == OUTPUT && arg->bytes > l->outputs[arg->index].bytes) abort();
         if (arg->place == STATE && arg->bytes > p->states[arg->index].bytes) abort();
         if (arg->place == DIM && arg->index >= p->n_dims) abort();
         if (arg->place >= PLACES) abort();
@@ -313,11 +318,14 @@ static uint64_t ends(struct plan *p) { /* every dim at its ends and between: not
       for (size_t e = 0; e < p->n_entries; ++e) {
         const struct entry *entry = &p->entries[e];
         const lumc_tensor *t = v.tensors[e];
-        for (size_t k = 0; k < entry->n_inputs; ++k, ++t)
-          if (t->bytes > entry->inputs[k].bytes) abort();
-        for (size_t k = 0; k < entry->n_outputs; ++k, ++t)
-          if (t->bytes > entry->outputs[k].bytes) abort();
         if (live_list(&v, entry) >= entry->first_list + entry->n_lists) abort();
+        const struct list *l = &p->lists[live_list(&v, entry)];
+        for (size_t k = 0; k < entry->n_inputs; ++k, ++t)
+          for (int r = 0; r < t->rank; ++r)
+            if (t->shape[r] > l->inputs[k].shape[r]) abort();
+        for (size_t k = 0; k < entry->n_outputs; ++k, ++t)
+          for (int r = 0; r < t->rank; ++r)
+            if (t->shape[r] > l->outputs[k].shape[r]) abort();
       }
       sum += 1;
     }
@@ -365,12 +373,11 @@ def test_ten_thousand_mutated_plans(good: Path, tmp_path: Path) -> None:
     command = [*compiler().command, *ASAN, "-Wall", "-Wextra", "-Werror", "fuzz.c", *parts]
     command.append(f"-I{RUNNER}")
     subprocess.run([*command, "-o", str(out)], check=True, cwd=tmp_path)
-    dims = tmp_path / "dims.bin"
-    layout = Layout({}, 8, 64)
-    place = planfile.loading(with_lengths(), layout, {})
-    dims.write_bytes(planfile.encode(with_lengths(), "cpu-generic", "generic", (), place))
-    states = states_bundle(tmp_path) / "plan" / "cpu-generic.bin"
-    plans = [good / "plan" / "cpu-native.bin", states, dims]
+    plans = [good / "plan" / "cpu-native.bin", states_bundle(tmp_path) / "plan/cpu-generic.bin"]
+    for i, code in enumerate((with_lengths(), with_buckets())):
+        place = planfile.loading(code, Layout({}, 8, 64), {})
+        plans.append(tmp_path / f"dims{i}.bin")
+        plans[-1].write_bytes(planfile.encode(code, "cpu-generic", "generic", (), place))
     for plan in plans:
         done = subprocess.run([out, plan, "10000"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

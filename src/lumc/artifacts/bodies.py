@@ -210,9 +210,10 @@ def _launches(made: Space | Plan) -> dict[str, Any]:
 
 
 def _require_dims(every: Iterable[Lengths], graph: Graph) -> None:
-    """Raises ValueError for dims that the graph does not have, or with other bounds."""
+    """Raises ValueError for dims that no entry of the graph has, or none with these bounds."""
+    known = {*graph.dims.values(), *(d for e in graph.entries for d in e.dims.values())}
     for d in (d for lengths in every for d in lengths.dims):
-        if graph.dims.get(d.name) != d:
+        if d not in known:
             raise ValueError(f"dim {d.name} is none of the graph")
 
 

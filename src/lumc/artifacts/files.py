@@ -80,11 +80,12 @@ def relative(file: WeightFile, base: Path) -> str:
 
 
 def _graph_of(read: artifact.Artifact, where: str) -> Graph:
+    from lumc.graph.buckets import in_buckets
     from lumc.graph.text import parse_graph
 
     with artifact.fields(read.kind, where):
         paths = {f"f{i}": str(read.base / str(f["path"])) for i, f in enumerate(read.body["files"])}
-        return parse_graph(str(read.body["graph"]), where, lambda p: paths[p])
+        return in_buckets(parse_graph(str(read.body["graph"]), where, lambda p: paths[p]))
 
 
 def space_from_text(text: str, base: Path, path: str) -> tuple[Space, str]:

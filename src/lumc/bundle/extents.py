@@ -6,12 +6,12 @@ reader knows of the bounds of dims says of every length that it does not overflo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from lumc.graph.dim import MOST, Dim, Extent
-from lumc.graph.expr import Expr, add, dim, floordiv, linear, mod, mul, num
+from lumc.graph.expr import Expr, Range, add, dim, floordiv, linear, mod, mul, num
 
 NUMBER, SUM, PRODUCT, QUOTIENT, REST = KINDS = range(5)
 UNUSED, BY_NAME, BY_SHAPE = SOURCES = range(3)
@@ -87,7 +87,7 @@ class Spans:
     Raises ValueError as plan.c refuses."""
 
     def __init__(self) -> None:
-        self.dims = dict[str, Dim]()
+        self.dims, self.rows = dict[str, Dim](), list[Length]()
         self.bounds = list[tuple[int, int]]()
         self.terms = list[Expr]()
 
@@ -107,24 +107,24 @@ class Spans:
             raise ValueError(LATER)
         if row.kind >= QUOTIENT and row.number < 1:
             raise ValueError("a length has no divisor")
-        span = self._span(row)
+        span = _span(row, self.bounds)
         if span[0] < -MOST or span[1] > MOST:
             raise ValueError("a length is too large")
+        self.rows.append(row)
         self.bounds.append(span)
         self.terms.append(self._term(row))
 
-    def _span(self, row: Length) -> tuple[int, int]:
-        if row.kind == NUMBER:
-            return row.number, row.number
-        (lo, hi), n = self.bounds[row.a], row.number
-        match row.kind:
-            case 1:
-                return lo + self.bounds[row.b][0], hi + self.bounds[row.b][1]
-            case 2:
-                return min(lo * n, hi * n), max(lo * n, hi * n)
-            case 3:
-                return lo // n, hi // n
-        return (0, n - 1) if lo < 0 or hi >= n else (lo, hi)
+    def within(self, most: Sequence[int]) -> list[Range]:
+        """The bounds of dims and lengths where dims are not above these values."""
+        out = list[Range]()
+        for d, n in zip(self.dims.values(), most, strict=True):
+            last = min(n, d.values[-1])
+            out.append((d.values[0], last - last % d.multiple))
+            if out[-1][1] < d.values[0]:
+                raise ValueError("launches for no dims")
+        for row in self.rows:
+            out.append(_span(row, out))
+        return out
 
     def _term(self, row: Length) -> Expr:
         if row.kind == NUMBER:
@@ -142,3 +142,18 @@ class Spans:
     @property
     def ranges(self) -> Mapping[str, tuple[int, int]]:
         return {name: (d.values[0], d.values[-1]) for name, d in self.dims.items()}
+
+
+def _span(row: Length, before: Sequence[Range]) -> Range:
+    """The least and the greatest value of a length, of those of dims and lengths before it."""
+    if row.kind == NUMBER:
+        return row.number, row.number
+    (lo, hi), n = before[row.a], row.number
+    match row.kind:
+        case 1:
+            return lo + before[row.b][0], hi + before[row.b][1]
+        case 2:
+            return min(lo * n, hi * n), max(lo * n, hi * n)
+        case 3:
+            return lo // n, hi // n
+    return (0, n - 1) if lo < 0 or hi >= n else (lo, hi)

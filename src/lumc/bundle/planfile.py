@@ -20,7 +20,7 @@ from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
-VERSION = 3
+VERSION = 4
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -71,8 +71,8 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     parts = [MAGIC, _words(VERSION), _string(target), _string(arch), _words(len(features))]
     parts += [_string(f) for f in features]
     lengths, ends = Lengths(code.graph.dims), list[bytes]()
-    for entry in code.entries:
-        ends += _entry(code.graph, entry, lengths, symbols, place)
+    for known in code.graph.base.entries:
+        ends += _entry(code, known, lengths, symbols, place)
     if len(lengths.rows) > MAX_LENGTHS:
         raise ValueError(f"its tensors have more than {MAX_LENGTHS} extents of dims")
     parts += _dims(code.graph, lengths)
@@ -84,7 +84,7 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     for k in code.kernels:
         grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)
         parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes, *grid)]
-    parts.append(_words(len(code.entries)))
+    parts.append(_words(len(code.graph.base.entries)))
     return b"".join([*parts, *ends])
 
 
@@ -108,19 +108,35 @@ def _packing(code: Code, name: str, place: Loading) -> bytes:
 
 
 def _entry(
-    graph: Graph, entry: EntryPlan, lengths: Lengths, symbols: Mapping[str, int], place: Loading
+    code: Code, known: Entry, lengths: Lengths, symbols: Mapping[str, int], place: Loading
+) -> Iterable[bytes]:
+    lists = lists_of(code, known.name)
+    yield _string(known.name) + _words(max(e.arena_bytes for e, _ in lists), len(known.inputs))
+    for n in known.inputs:
+        yield _tensor(n.name, n.dtype, n.sizes, n.shape, lengths)
+    yield _words(len(known.outputs))
+    for name, n in known.outputs:
+        yield _tensor(name, n.dtype, n.sizes, n.shape, lengths)
+    for source in sources(code.graph.base, known):
+        yield _words(*astuple(source))
+    yield _words(len(lists))
+    for entry, bucket in lists:
+        yield from _list(code, entry, bucket, symbols, place)
+
+
+def lists_of(code: Code, entry: str) -> list[tuple[EntryPlan, Entry]]:
+    """What may run an entry of the whole graph: its buckets, in the order of their trials."""
+    pairs = zip(code.entries, code.graph.entries, strict=True)
+    return [(plan, bucket) for plan, bucket in pairs if bucket.title == entry]
+
+
+def _list(
+    code: Code, entry: EntryPlan, bucket: Entry, symbols: Mapping[str, int], place: Loading
 ) -> Iterable[bytes]:
     values = {v.name: v for v in entry.values}
-    inputs, outputs, known = entry.place("input"), entry.place("output"), graph.entry(entry.name)
-    yield _string(entry.name) + _words(entry.arena_bytes, len(inputs))
-    for v, n in zip(inputs, known.inputs, strict=True):
-        yield _tensor(v.name, v.dtype, v.shape, n.shape, lengths)
-    yield _words(len(outputs))
-    for name, v, (_, n) in zip(entry.outputs, outputs, known.outputs, strict=True):
-        yield _tensor(name, v.dtype, v.shape, n.shape, lengths)
-    for source in sources(graph, known):
-        yield _words(*astuple(source))
-    yield _words(1, *(d.values[-1] for d in graph.dims.values()), len(entry.launches))
+    ends = [bucket.dims.get(name, d).values[-1] for name, d in code.graph.dims.items()]
+    shapes = [v.shape for v in (*entry.place("input"), *entry.place("output"))]
+    yield _words(*ends, *(n for shape in shapes for n in shape), len(entry.launches))
     for launch in entry.launches:
         yield _words(symbols[launch.kernel], len(launch.args) + 1)
         for name in launch.args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
@@ -42,6 +42,7 @@ from lumc.graph.tensor import LiveTensor, Tensor
 T = TypeVar("T")
 MAX_RANK, MAX_NAME = 16, 1024  # as in runner/plan.c
 FIXED = 2  # the version of files without dims, which only their own runner reads besides this
+ROOMY = 3  # the same of files whose lists all have memory for the greatest shapes
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,11 @@ class PlanLaunch:
 
 @dataclass(frozen=True)
 class PlanList:
-    """Launches, for dims that are not above their bounds."""
+    """Launches, for dims that are not above their bounds. ``shapes``: in which inputs, then outputs
+    lie in memory."""
 
     bounds: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
     launches: tuple[PlanLaunch, ...]
 
 
@@ -121,13 +124,14 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
         self.version, self.spans = VERSION, Spans()
+        self.live = list[tuple[int, ...]]()  # of the tensors so far: which lengths extents have
 
     def plan(self) -> Plan:
         if len(self.data) < 16 or self.data[:8] != MAGIC:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        if self.version not in (FIXED, VERSION):
+        if self.version not in (FIXED, ROOMY, VERSION):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         if self.version != FIXED:
@@ -220,21 +224,22 @@ class _Reader:
             raise ValueError("a tensor is too large")
         if self.version == FIXED:
             return Tensor(name, dtype, shape)
-        extents = tuple(self.extent(most, lengths) for most in shape)
+        pairs = tuple(self.extent(most, lengths) for most in shape)
+        self.live.append(tuple(which for which, _ in pairs))
+        extents = tuple(e for _, e in pairs)
         return (
             LiveTensor(name, dtype, shape, extents)
             if extents != shape
             else Tensor(name, dtype, shape)
         )
 
-    def extent(self, most: int, lengths: int) -> Extent:
+    def extent(self, most: int, lengths: int) -> tuple[int, Extent]:
+        """Which length it is, 1 + its number, or 0; and what that is."""
         which = self.below(lengths + 1, "an extent has no such length")
-        if not which:
-            return most
-        lo, hi = self.spans.bounds[which - 1]
+        lo, hi = self.spans.bounds[which - 1] if which else (most, most)
         if lo < 0 or hi > most:
             raise ValueError("a length exceeds its extent")
-        return self.spans.terms[which - 1]
+        return which, self.spans.terms[which - 1] if which else most
 
     def packing(self, weights: int, packed: int) -> None:
         """Only the runner on a CPU packs weights."""
@@ -277,7 +282,7 @@ class _Reader:
 
     def entry(self, plan: Plan) -> PlanEntry:
         name, arena = self.string(), self.below(MAX_BYTES, "an arena is too large")
-        every = len(self.spans.terms)
+        every, self.live = len(self.spans.terms), []
         inputs, outputs = self.tensors(every), self.tensors(every)
         told = tuple(self.source(inputs) for _ in plan.dims)
         entry = PlanEntry(name, arena, inputs, outputs, told, ())
@@ -299,12 +304,31 @@ class _Reader:
         bounds = tuple(self.word() for _ in plan.dims)
         if last and any(b < d.values[-1] for b, d in zip(bounds, plan.dims.values(), strict=True)):
             raise ValueError("no launches for all dims")
-        return PlanList(bounds, self.list(lambda: self.launch(plan, entry), 2))
+        ends = (*entry.inputs, *entry.outputs)
+        shapes = tuple(t.shape for t in ends)
+        if self.version == VERSION:
+            spans = self.spans.within(bounds)
+            pairs = zip(ends, self.live, strict=True)
+            shapes = tuple(tuple(self.room(t, live, spans)) for t, live in pairs)
+        sizes = [t.dtype.nbytes * prod(shape) for t, shape in zip(ends, shapes, strict=True)]
+        n = len(entry.inputs)
+        room = {INPUT: sizes[:n], OUTPUT: sizes[n:], STATE: [t.nbytes for t in plan.states]}
+        return PlanList(bounds, shapes, self.list(lambda: self.launch(plan, entry, room), 2))
 
-    def launch(self, plan: Plan, entry: PlanEntry) -> PlanLaunch:
+    def room(
+        self, t: Tensor, live: Sequence[int], spans: Sequence[tuple[int, int]]
+    ) -> Iterator[int]:
+        """The extents that a list has memory for: no less than the greatest lengths."""
+        for most, which in zip(t.shape, live, strict=True):
+            extent = self.word()
+            if not (spans[which - 1][1] if which else most) <= extent <= most:
+                raise ValueError("a list has no room for its lengths")
+            yield extent
+
+    def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> PlanLaunch:
         kernel = self.below(len(plan.kernels), "a launch names no kernel")
         args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
-        if not all(_fits(a, plan, entry) for a in args):
+        if not all(_fits(a, plan, entry, room) for a in args):
             raise ValueError("an argument lies outside of its place")
         return PlanLaunch(kernel, args)
 
@@ -314,14 +338,12 @@ def _other(dims: list[tuple[int, int]], lanes: int) -> bool:
     return panels != (lanes - 1) // width + 1 or far != near * width
 
 
-def _fits(a: Argument, plan: Plan, entry: PlanEntry) -> bool:
-    tensors = {INPUT: entry.inputs, OUTPUT: entry.outputs, STATE: plan.states}
+def _fits(a: Argument, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> bool:
     sizes = {ARENA: entry.arena_bytes, WEIGHT: plan.weights_bytes, PACKED: plan.packed_bytes}
     if a.place == DIM:
         return a.index < len(plan.dims) and a.nbytes <= DType.I64.nbytes
-    if a.place in tensors:
-        known = tensors[a.place]
-        return a.index < len(known) and a.nbytes <= known[a.index].nbytes
+    if a.place in room:
+        return a.index < len(room[a.place]) and a.nbytes <= room[a.place][a.index]
     if a.place in sizes:
         return a.offset % 64 == 0 and a.offset + a.nbytes <= sizes[a.place]
     return a.place in (NOWHERE, SCRATCH)

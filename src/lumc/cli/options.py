@@ -103,6 +103,13 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         multiple=True,
         help="Bind a symbolic dim, or bound it: NAME=LEAST..MOST[:MULTIPLE]; repeatable.",
     ),
+    "tune": click.option(
+        *("--tune", "tuned"),
+        metavar="NAME=N,N",
+        multiple=True,
+        help="Choose kernels at these values of a dim that runs choose, and at the greatest; "
+        "repeatable.  [default: the least, 16 times it, .., the greatest]",
+    ),
     "run-dim": click.option(
         *("--dim", "dims"),
         metavar="NAME=N",

@@ -85,12 +85,14 @@ def import_(
 
 
 @click.command()
-@options("input", "out", "target", "dim", "dtype", "weights", "activations", "limits", "verbose")
+@options("input", "out", "target", "dim", "tune", "dtype", "weights", "activations", "limits")
+@options("verbose")
 def search(
     source: str,
     output: str,
     target: str,
     dims: tuple[str, ...],
+    tuned: tuple[str, ...],
     dtype: str | None,
     weights: str | None,
     activations: str | None,
@@ -102,7 +104,7 @@ def search(
     from lumc.frontend.precision import Precision
 
     wanted = Precision(dtype, weights, activations)
-    passes.search(source, output, target, dims, wanted, max_nodes, verbose)
+    passes.search(source, output, target, dims, wanted, max_nodes, tuned, verbose)
 
 
 @click.command()
@@ -156,7 +158,8 @@ def link(
 
 @click.command("compile")
 @options("input", "bundle")
-@options(*PROFILE, "target", "dim", "dtype", "weights", "activations", "limits", "emit", "zip")
+@options(*PROFILE, "target", "dim", "tune", "dtype", "weights", "activations", "limits")
+@options("emit", "zip")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
@@ -166,6 +169,7 @@ def compile_(
     output: str,
     target: str,
     dims: tuple[str, ...],
+    tuned: tuple[str, ...],
     dtype: str | None,
     weights: str | None,
     activations: str | None,
@@ -189,7 +193,7 @@ def compile_(
 
     measuring, kept, emit = profile_options(**chosen), objects_folder(), form(emit, as_zip)
     how = passes.CompileOptions(
-        measuring, target, dims, max_nodes, emit, save_temps, kept, allowed, verbose, trace
+        measuring, target, dims, max_nodes, tuned, emit, save_temps, kept, allowed, verbose, trace
     )
     wanted = Precision(dtype, weights, activations)
     if as_json and not dry_run:

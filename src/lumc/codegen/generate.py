@@ -67,15 +67,15 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     kernels = {
         key: print_code(plan, key, i, programs[key], used[key]) for i, key in enumerate(keys)
     }
-    packings = dict[Packing, str]()
+    packings = Packings()
     entries = list[EntryPlan]()
     for entry in plan.graph.entries:
         named = [
             name_operands(launch, kernels[launch.kernel], programs[launch.kernel], packings)
             for launch in launches[entry.name]
         ]
-        entries.append(place_values(plan, entry, named, packings))
-    by_name = {name: packing for packing, name in packings.items()}
+        entries.append(place_values(plan, entry, named, packings.by_name))
+    by_name = packings.by_name
     every = (*kernels.values(), *copy_kernels(entries, plan.target))
     header = header_of(plan.target.kind)
     return Code(plan.graph, plan.target, header, every, by_name, tuple(entries))
@@ -161,8 +161,23 @@ def copy_of(n: int) -> Kernel:
     return Kernel("copy", ("i",), {"i": count}, (root,), buffers)
 
 
+class Packings:
+    """The packed copies of weights, each once."""
+
+    def __init__(self) -> None:
+        self.by_name = dict[str, Packing]()
+        self.names = dict[object, str]()
+
+    def name(self, packing: Packing) -> str:
+        key = packing.weight, packing.memory
+        if key not in self.names:
+            self.names[key] = f"{packing.weight}@{len(self.names)}"
+            self.by_name[self.names[key]] = packing
+        return self.names[key]
+
+
 def name_operands(
-    launch: Launch, kernel: KernelCode, program: Program, packings: dict[Packing, str]
+    launch: Launch, kernel: KernelCode, program: Program, packings: Packings
 ) -> Launch:
     """Append the packed operands, one name per (weight, layout), and the dims, and drop what is
     never touched: a weight that a kernel reads only in packed form need not be in the bundle."""
@@ -172,7 +187,7 @@ def name_operands(
     for name, wanted in program.packed.items():
         packing = replace(wanted, weight=value[wanted.weight])
         assert packing.size == program.places[name].size, f"{kernel.symbol}: {name}"
-        args.append(packings.setdefault(packing, f"{packing.weight}@{len(packings)}"))
+        args.append(packings.name(packing))
     dims = (d.name for d in program.kernel.lengths.dims)
     return Launch(kernel.symbol, (*args, *dims))
 
@@ -181,7 +196,7 @@ def name_operands(
 
 
 def place_values(
-    plan: Plan, entry: Entry, launches: list[Launch], packings: Mapping[Packing, str]
+    plan: Plan, entry: Entry, launches: list[Launch], packings: Mapping[str, Packing]
 ) -> EntryPlan:
     """Inputs, outputs, weights and states where they are, all others in an arena."""
     tensors = tensors_of(plan, entry)
@@ -191,8 +206,8 @@ def place_values(
         **{n.name: ("input", i) for i, n in enumerate(entry.inputs)},
         **{name: ("dim", i) for i, name in enumerate(plan.graph.dims)},
     }
-    tensors |= {name: Tensor(name, p.dtype, (p.size,)) for p, name in packings.items()}
-    fixed |= dict.fromkeys(packings.values(), ("packed", 0))
+    tensors |= {name: Tensor(name, p.dtype, (p.size,)) for name, p in packings.items()}
+    fixed |= dict.fromkeys(packings, ("packed", 0))
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}
     before, after = list[Launch](), list[Launch]()
     outputs = plan.outputs[entry.name]

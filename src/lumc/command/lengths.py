@@ -43,7 +43,8 @@ def greatest(graph: Graph, fixed: Mapping[str, int]) -> Dims:
 
 def points(graph: Graph, entry: str, fixed: Mapping[str, int]) -> Iterator[Dims]:
     """Values of dims to try: the least, some between, the greatest of which the entry is no more
-    ``WORK``; only one where all are fixed."""
+    ``WORK``, and those at which buckets end and the next ones begin; only one where all are
+    fixed."""
     free = [d for d in graph.dims.values() if d.name not in fixed]
     part, e = 1.0, graph.entry(entry)
 
@@ -59,6 +60,11 @@ def points(graph: Graph, entry: str, fixed: Mapping[str, int]) -> Iterator[Dims]
     ends = [0.0, 0.38, 0.71, 1.0]
     turned = [[ends[i if k % 2 == 0 else 3 - i] for k in range(len(free))] for i in (1, 2)]
     every = [at([0.0] * len(free)), *map(at, turned), at([1.0] * len(free))]
+    for d in free:
+        values, most = d.values, every[-1][d.name]
+        last = [values.index(n) for n in graph.tuned.get(d.name, ()) if n < most]
+        near = (values[i] for end in last for i in (end, end + 1))
+        every[-1:-1] = [{**every[1], d.name: n} for n in near]
     yield from (dict(items) for items in dict.fromkeys(tuple(p.items()) for p in every))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lumc.artifacts import files
 from lumc.command.plan import ProfileOptions, make_plan, parse_seconds
-from lumc.command.sources import graph_from_anything, parse_dims
+from lumc.command.sources import graph_from_anything, parse_dims, parse_points
 from lumc.disk import artifact
 from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
@@ -49,6 +49,7 @@ def search(
     dims: tuple[str, ...],
     wanted: Precision,
     max_nodes: int,
+    tuned: tuple[str, ...],
     verbose: int,
 ) -> None:
     """``lumc search``."""
@@ -57,13 +58,14 @@ def search(
     with log.step("read"):
         graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
     with log.step("search"):
-        space = make_space(graph, target, max_nodes)
+        space = make_space(graph, target, max_nodes, tuned)
     files.write(space, files.graph_digest(graph), output)
     report_space(space, log)
 
 
-def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
+def make_space(graph: Graph, target: str, max_nodes: int, tuned: Sequence[str] = ()) -> Space:
     from lumc.graph.bind import require_bounds, require_static
+    from lumc.graph.buckets import with_points
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
@@ -72,6 +74,7 @@ def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
     machine = resolve_target(target)
     if machine.kind != "cpu":
         require_static(graph, "code for a GPU")
+    graph = with_points(graph, parse_points(tuned))
     return search(graph, machine, Limits(nodes=max_nodes))
 
 
@@ -210,6 +213,7 @@ class CompileOptions:
     target: str
     dims: tuple[str, ...]
     max_nodes: int
+    tuned: tuple[str, ...]  # which values of dims have schedules of their own
     emit: str  # bundle, zip, c or static
     save_temps: str | None
     objects: Path | None  # where compiled objects are kept
@@ -287,7 +291,7 @@ def _code_for(
 ) -> tuple[Code, str]:
     """The passes up to ``codegen`` for one target, and the digest of its result."""
     with log.step("search"):
-        space = make_space(graph, target, options.max_nodes)
+        space = make_space(graph, target, options.max_nodes, options.tuned)
     report_space(space, log)
     digest = _keep(space, files.graph_digest(graph), keep, f"{stem}.ls")
     with log.step("profile", parse_seconds(options.profile.budget)):

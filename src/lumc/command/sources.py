@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lumc.frontend.models.cache import Cache
     from lumc.graph.graph import Graph
 
+POINTS = re.compile(r"([^=]+)=(\d{1,18}(?:,\d{1,18})*)")
 DIM = re.compile(r"([^=]+)=(\d+)(?:\.\.(\d+)(?::(\d+))?)?")
 
 
@@ -35,6 +36,18 @@ def parse_dims(values: Sequence[str]) -> dict[str, int | Dim]:
         name, lo, hi, multiple = found.groups()
         dims[name] = Dim(name, int(lo), int(hi), int(multiple or 1)) if hi else int(lo)
     return dims
+
+
+def parse_points(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """``("s=1,16,512",)``: values of dims; E0203 for anything else."""
+    points = dict[str, tuple[int, ...]]()
+    for value in values:
+        found = POINTS.fullmatch(value)
+        if not found:
+            what, fix = f"--tune {value}: expected NAME=N,N,..", "for example --tune s=1,16,512"
+            raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+        points[found[1]] = tuple(map(int, found[2].split(",")))
+    return points
 
 
 def import_model(

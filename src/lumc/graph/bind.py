@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.builder import Builder
+from lumc.graph.builder import NO_DIMS, Builder
 from lumc.graph.dim import Dim, Extent, bind, dim_ranges
 from lumc.graph.expr import Expr, bounds, dim, linear, num, substitute, subterms
 from lumc.graph.graph import Entry, Graph, Iota, Node, Read, Update, map_indices
@@ -109,48 +109,73 @@ def bind_dims(graph: Graph, wanted: Mapping[str, int | Dim]) -> Graph:
     Raises E0111 (no such dim, or a value that it may not have) and E0101 (a node that is not valid
     with these values).
     """
-    _check_values(graph, wanted)
-    values = {name: v for name, v in wanted.items() if isinstance(v, int)}
-    numbers = {dim(name): num(value) for name, value in values.items()}
-    dims = {**graph.dims, **{d.name: d for d in wanted.values() if isinstance(d, Dim)}}
-    b = Builder({name: d for name, d in dims.items() if name not in values})
-    made: dict[Node, Node] = {}
+    check_values(graph, wanted)
+    copy = Binding(graph.dims, wanted)
+    for n in (*graph.weights, *graph.states):
+        copy.leaf(n)
+    for entry in graph.entries:
+        copy.entry(entry, entry.name)
+    for name, at in graph.tuned.items():
+        if d := copy.b.dims.get(name):
+            copy.b.tune(name, [n for n in at if n in d.values])
+    return copy.b.graph()
 
-    def index(e: Expr) -> Expr:
-        return substitute(e, numbers)
 
-    def leaf(n: Node) -> None:
-        b.origin, shape = n.origin, [bind(e, values) for e in n.shape]
-        made[n] = b.leaf(str(n.op), n.name, n.dtype, shape, n.file, n.key, n.values, n.how)
+class Binding:
+    """Copies leaves and entries of a graph with some dims as integers, or within bounds."""
 
-    def node(n: Node) -> None:
+    def __init__(self, dims: Mapping[str, Dim], wanted: Mapping[str, int | Dim]) -> None:
+        self.values = {name: v for name, v in wanted.items() if isinstance(v, int)}
+        self.numbers = {dim(name): num(value) for name, value in self.values.items()}
+        dims = {**dims, **{d.name: d for d in wanted.values() if isinstance(d, Dim)}}
+        self.b = Builder({name: d for name, d in dims.items() if name not in self.values})
+        self.made: dict[Node, Node] = {}
+
+    def index(self, e: Expr) -> Expr:
+        """The same index."""
+        return substitute(e, self.numbers)
+
+    def extent(self, e: Extent) -> Extent:
+        """The same extent."""
+        return bind(e, self.values)
+
+    def leaf(self, n: Node) -> None:
+        """A copy of an input, a weight or a state."""
+        b, shape = self.b, [self.extent(e) for e in n.shape]
+        b.origin, made = n.origin, (n.dtype, shape, n.file, n.key, n.values, n.how)
+        self.made[n] = b.leaf(str(n.op), n.name, *made)
+
+    def node(self, n: Node) -> None:
+        """A copy of a node, of operands that were copied before. Raises E0101."""
+        b, made = self.b, self.made
         b.origin = n.origin
         if n.op == "update":
             value = made[n.reads[1].source]
-            made[n] = b.updated(Update(made[n.home], tuple(map(index, n.at)), value), n.name)
+            made[n] = b.updated(Update(made[n.home], tuple(map(self.index, n.at)), value), n.name)
             return
         assert isinstance(n.op, Op)
-        operands = map_indices(n.operands, index, lambda e: bind(e, values), made.__getitem__)
-        loops = [(a, bind(e, values)) for a, e in n.loops]
+        operands = map_indices(n.operands, self.index, self.extent, made.__getitem__)
+        loops = [(a, self.extent(e)) for a, e in n.loops]
         over = loops.pop() if n.reduced else None
         made[n] = b.node(n.op, operands, loops, over, n.dtype, n.name)
 
-    for n in (*graph.weights, *graph.states):
-        leaf(n)
-    for entry in graph.entries:
+    def entry(
+        self, entry: Entry, name: str, of: str = "", dims: Mapping[str, Dim] = NO_DIMS
+    ) -> None:
+        """A copy by another name, of leaves that were copied before."""
+        b, made = self.b, self.made
         for n in entry.inputs:
-            leaf(n)
+            self.leaf(n)
         for n in entry.nodes:
-            node(n)
+            self.node(n)
         b.outputs = [(name, made[n]) for name, n in entry.outputs]
         for u in entry.updates:
-            at = tuple(index(e) for e in u.index)
-            b.updates.append(Update(made[u.state], at, made[u.value]))
-        b.finish(entry.name)
-    return b.graph()
+            b.updates.append(Update(made[u.state], tuple(map(self.index, u.index)), made[u.value]))
+        b.finish(name, of, dims)
 
 
-def _check_values(graph: Graph, wanted: Mapping[str, int | Dim]) -> None:
+def check_values(graph: Graph, wanted: Mapping[str, int | Dim]) -> None:
+    """Raises E0111 for a dim that the graph does not have, or a value that it may not have."""
     unknown = [name for name in wanted if name not in graph.dims]
     if unknown:
         known = ", ".join(graph.dims) or "none"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from lumc.graph.dim import Dim, Extent, dim_ranges, extent
 from lumc.graph.expr import simplify
@@ -23,6 +25,9 @@ from lumc.graph.ops import DType, Op
 from lumc.graph.update import definition
 from lumc.graph.verify import check_dim, check_node, check_update, result_dtype
 
+MAX_BUCKETS = 64  # of an entry
+NO_DIMS: Mapping[str, Dim] = MappingProxyType({})
+
 
 @dataclass
 class Builder:
@@ -33,6 +38,7 @@ class Builder:
     """
 
     dims: dict[str, Dim] = field(default_factory=dict)
+    tuned: dict[str, tuple[int, ...]] = field(default_factory=dict)
     weights: list[Node] = field(default_factory=list)
     states: list[Node] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
@@ -66,6 +72,15 @@ class Builder:
             fail(name, f"dim {name} in {lo}..{hi} contradicts an earlier declaration")
         self.dims[name] = new
         return new
+
+    def tune(self, name: str, at: Iterable[int]) -> None:
+        """A dim has schedules for these of its values, and for the greatest one. Raises E0101."""
+        values = self.dims[name].values
+        if odd := [n for n in at if n not in values]:
+            fail(name, f"dim {self.dims[name]} is never {odd[0]}: it cannot be tuned there")
+        self.tuned[name] = tuple(sorted({*at, values[-1]}))
+        if (n := math.prod(map(len, self.tuned.values()))) > MAX_BUCKETS:
+            fail(name, f"dims are tuned at {n} combinations of values, more than {MAX_BUCKETS}")
 
     def _extent(self, e: Extent) -> Extent:
         return e if isinstance(e, int) else extent(simplify(e, dim_ranges(self.dims)))
@@ -144,12 +159,11 @@ class Builder:
         check_node(node, self.dims)
         return self._add(node, self.nodes)
 
-    def finish(self, entry: str = "main") -> None:
-        """Close the current entry; dims, weights and states stay for the next one. Raises E0101
-        (what ``check_update`` finds)."""
-        done = Entry(
-            entry, tuple(self.inputs), tuple(self.nodes), tuple(self.outputs), tuple(self.updates)
-        )
+    def finish(self, entry: str = "main", of: str = "", dims: Mapping[str, Dim] = NO_DIMS) -> None:
+        """Close the current entry, or a bucket ``of`` one; dims, weights and states stay for the
+        next one. Raises E0101 (what ``check_update`` finds)."""
+        ends = tuple(self.outputs), tuple(self.updates)
+        done = Entry(entry, tuple(self.inputs), tuple(self.nodes), *ends, of, dims)
         for update in done.updates:
             check_update(update, self.dims)
         self.entries.append(done)
@@ -158,4 +172,5 @@ class Builder:
 
     def graph(self) -> Graph:
         """The closed entries, with the dims, weights and states that they share."""
-        return Graph(dict(self.dims), tuple(self.weights), tuple(self.states), tuple(self.entries))
+        shared = tuple(self.weights), tuple(self.states)
+        return Graph(dict(self.dims), *shared, tuple(self.entries), dict(self.tuned))

@@ -157,13 +157,27 @@ class Update:
 @dataclass(frozen=True)
 class Entry:
     """One graph of a file: nodes in topological order, named outputs, state updates whose result
-    no node reads: they come after those that are nodes."""
+    no node reads: they come after those that are nodes. A bucket of an entry is that entry, ``of``
+    its name, for ``dims`` within these bounds."""
 
     name: str
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[tuple[str, Node], ...]
     updates: tuple[Update, ...] = ()
+    of: str = ""
+    dims: Mapping[str, Dim] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name of the entry that it is, or is a bucket of."""
+        return self.of or self.name
+
+    @property
+    def heading(self) -> str:
+        """``decode``; of a bucket ``prefill for s up to 16``."""
+        ends = ", ".join(f"{name} up to {d.values[-1]}" for name, d in self.dims.items())
+        return f"{self.title} for {ends}" if ends else self.title
 
     @property
     def writes(self) -> tuple[Update, ...]:
@@ -173,12 +187,21 @@ class Entry:
 
 @dataclass(frozen=True)
 class Graph:
-    """A ``.lg`` file: dims, weights and states shared by one or several entries."""
+    """A ``.lg`` file: dims, weights and states shared by one or several entries. Some dims are
+    ``tuned`` at some values, in order, the greatest one last. A graph whose entries are in buckets
+    says of which ``whole`` one."""
 
     dims: Mapping[str, Dim]
     weights: tuple[Node, ...]
     states: tuple[Node, ...]
     entries: tuple[Entry, ...]
+    tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    whole: Graph | None = None
+
+    @property
+    def base(self) -> Graph:
+        """The graph as it is written: without buckets."""
+        return self.whole or self
 
     def entry(self, name: str) -> Entry:
         """The entry of this name; raises E0110 if there is none."""

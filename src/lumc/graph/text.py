@@ -44,10 +44,11 @@ LEVEL = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}  # of operators in an index
 def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.path) -> str:
     """The canonical text of a graph; ``path`` gives what is written for a weight file. Raises E0304
     (a weight that is in no file)."""
-    lines = [HEADER]
+    lines, graph = [HEADER], graph.base
     for d in graph.dims.values():
         step = f" multiple {d.multiple}" if d.multiple > 1 else ""
-        lines.append(f"dim {d.name} in {d.lo}..{d.hi}{step}")
+        at = ", ".join(map(str, graph.tuned.get(d.name, ())))
+        lines.append(f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else ""))
     for f in dict.fromkeys(w.file for w in graph.weights if w.file):
         lines.append(f"file {json.dumps(path(f))} size {f.size} sha256 {f.sha256}")
     for w in graph.weights:
@@ -124,7 +125,7 @@ class _Parser(Lines):
         statements.get(word, self.node)()
 
     def dim(self) -> None:
-        """``dim NAME in LO..HI [multiple M]``"""
+        """``dim NAME in LO..HI [multiple M] [tune N, ..]``"""
         name = self.name()
         if name in self.builder.dims or len(self.builder.dims) == MAX_DIMS:
             what = f"dim '{name}' is declared twice or after {MAX_DIMS} others"
@@ -132,6 +133,11 @@ class _Parser(Lines):
         self.expect("in")
         lo, hi = self.integer(), self.bound_above()
         self.builder.dim(name, lo, hi, self.integer() if self.accept("multiple") else 1)
+        at = [self.integer()] if self.accept("tune") else []
+        while at and self.accept(","):
+            at.append(self.integer())
+        if at:
+            self.builder.tune(name, at)
 
     def file(self) -> None:
         """``file PATH size N sha256 SHA256``"""

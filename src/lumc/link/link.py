@@ -22,8 +22,7 @@ from lumc.disk.artifact import fields, unwritable
 from lumc.disk.scratch import scratch
 from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
-from lumc.graph.dim import Extent
-from lumc.graph.graph import Entry
+from lumc.graph.graph import Entry, Node
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
 from lumc.link import cross, cuda, runners, toolchain, trial
@@ -305,7 +304,7 @@ def describe(
             **row,
             "input": input,
             "kernels": _kernels(code),
-            "launches": {e.name: len(e.launches) for e in code.entries},
+            "launches": {e["name"]: e["launches"] for e in _entries(code)},
             "arena_bytes": max(e.arena_bytes for e in code.entries),
         }
         for code, input, row in zip(codes[1:], inputs[1:], rows[1:], strict=True)
@@ -315,7 +314,7 @@ def describe(
         "input": inputs[0],
         "inputs": entries[0]["inputs"],
         "outputs": entries[0]["outputs"],
-        "states": [_tensor(s, s.shape) for s in codes[0].graph.states],
+        "states": [_tensor(s) for s in codes[0].graph.states],
         "dims": [asdict(d) for d in codes[0].graph.dims.values()],
         "targets": [rows[0], *others],
         "kernels": _kernels(codes[0]),
@@ -334,24 +333,29 @@ def _kernels(code: Code) -> list[dict[str, Any]]:
 
 
 def _entries(code: Code) -> list[dict[str, Any]]:
-    return [_entry(e, code.graph.entry(e.name)) for e in code.entries]
+    return [_entry(planfile.lists_of(code, e.name), e) for e in code.graph.base.entries]
 
 
-def _entry(entry: EntryPlan, graph: Entry) -> dict[str, Any]:
-    outputs = zip(entry.place("output"), graph.outputs, strict=True)
-    inputs = zip(entry.place("input"), graph.inputs, strict=True)
+def _entry(lists: Sequence[tuple[EntryPlan, Entry]], graph: Entry) -> dict[str, Any]:
+    """What the launches for all lengths are, and what each bucket has."""
+    last, rooms = lists[-1][0], [plan.arena_bytes for plan, _ in lists]
+    buckets = [
+        {"dims": {d.name: d.values[-1] for d in e.dims.values()}, "launches": len(plan.launches)}
+        for plan, e in lists
+    ]
     return {
-        "name": entry.name,
-        "inputs": [_tensor(v, n.shape) for v, n in inputs],
-        "outputs": [{**_tensor(v, n.shape), "name": name} for v, (name, n) in outputs],
-        "launches": len(entry.launches),
-        "arena_bytes": entry.arena_bytes,
-        "arena_bytes_without_reuse": entry.arena_bytes_without_reuse,
+        "name": graph.name,
+        "inputs": [_tensor(n) for n in graph.inputs],
+        "outputs": [{**_tensor(n), "name": name} for name, n in graph.outputs],
+        "launches": len(last.launches),
+        "arena_bytes": max(rooms),
+        "arena_bytes_without_reuse": max(plan.arena_bytes_without_reuse for plan, _ in lists),
+        **({"buckets": buckets} if len(lists) > 1 else {}),
     }
 
 
-def _tensor(value: Any, extents: Sequence[Extent]) -> dict[str, Any]:
+def _tensor(node: Node) -> dict[str, Any]:
     """With its greatest shape, and what that is of dims, if it is."""
-    known = {"name": value.name, "dtype": value.dtype.value, "shape": list(value.shape)}
-    live = any(not isinstance(e, int) for e in extents)
-    return {**known, "extents": [str(e) for e in extents]} if live else known
+    known = {"name": node.name, "dtype": node.dtype.value, "shape": list(node.sizes)}
+    live = any(not isinstance(e, int) for e in node.shape)
+    return {**known, "extents": [str(e) for e in node.shape]} if live else known

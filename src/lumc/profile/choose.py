@@ -23,6 +23,7 @@ from lumc.kernel.key import canonical, kernel_key, renamed
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.profile.forms import Agreement
 from lumc.profile.price import (
     LAUNCH_US,
     cached_us,
@@ -72,7 +73,8 @@ def estimate(space: Space, say: Say = silent) -> Plan:
     instances, lists = programs(space, lambda found: [choose(found)], say)
     for key, listed in lists.items():
         regions[key] = plan_region(key, listed[-1], space.target, kernels)
-    return Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
+    plan = Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
+    return Agreement(space.target).plan(plan)
 
 
 def programs(

@@ -17,6 +17,7 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.target import Speeds
 from lumc.profile.choose import REASONS, Say, plan_region, programs, shortlist, silent
+from lumc.profile.forms import Agreement
 from lumc.profile.measure import WRONG
 from lumc.profile.records import Asked, Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
@@ -68,6 +69,7 @@ class Ledger:
         self.count = Counter(i.region for i in self.instances)
         self.walks: dict[str, Walk] = {}
         self.carried: dict[str, float] = {}  # of its first time, when a kernel showed others how
+        self.agreement = Agreement(space.target)
         self.rivals: dict[str, list[Trial]] = {}  # of kernels with a final: who was nearly as fast
         self.measured, self.noise = 0, 0.0
         self.spent: dict[str, float] = {}  # seconds, by kernel of which anything was measured
@@ -187,7 +189,11 @@ class Ledger:
         regions = {k: best.get(k) or self._untimed(plans) for k, plans in self.lists.items()}
         kernels = {key: self._chosen(key) for key in kernels_of(regions.values())}
         s = self.space
-        return Plan(s.graph, s.target, kernels, regions, self.instances, s.outputs)
+        plan = Plan(s.graph, s.target, kernels, regions, self.instances, s.outputs)
+        return self.agreement.plan(plan, self._tried)
+
+    def _tried(self, key: str) -> list[tuple[float, Schedule]]:
+        return [(t.time if t.us else inf, t.schedule) for t in self.trials(key).values()]
 
     def _untimed(self, plans: Sequence[RegionPlan]) -> RegionPlan:
         valid = (p for p in plans if not any(self.is_refuted(s.kernel) for s in p.steps))

@@ -34,6 +34,7 @@ def profile(s: Session) -> Plan:
             while tune(s):
                 compare_rivals(s)  # what seemed to be a worse program may be the better one
             finish(s)
+            try_agreed(s)
             compare_plans(s)
             s.tell(len(open_kernels(s.ledger)))
     except Busy:  # as if the user had stopped it: what is on record gives the plan
@@ -61,6 +62,13 @@ def measure_speeds(s: Session) -> None:
     if most != known:
         s.ledger.records.set_speeds(most)
         s.ledger.set_bounds()
+
+
+def try_agreed(s: Session) -> None:
+    """Schedules that kernels take only because they read weights as others do."""
+    if not s.is_over():
+        plans = s.ledger.plan().kernels.values()
+        s.measure([(k.key, [k.schedule]) for k in plans if k.key in s.ledger.walks])
 
 
 def try_defaults(s: Session) -> None:

@@ -200,9 +200,10 @@ def print_code(code: Code, body: Body) -> Iterable[str]:
     yield f"kernels for {code.target.name}: {len(code.kernels)}"
     for k in code.kernels:
         yield f"kernel {k.symbol} ({k.key}) in {k.regions} regions"
-    for e in body["entries"]:
+    headings = [e.heading for e in code.graph.entries]
+    for e, heading in zip(body["entries"], headings, strict=True):
         reuse = f"{e['arena_bytes']} bytes ({e['arena_bytes_without_reuse']} without reuse)"
-        yield f"entry {e['name']}: {len(e['launches'])} launches, arena {reuse}"
+        yield f"entry {heading}: {len(e['launches'])} launches, arena {reuse}"
         for name, *args in e["launches"]:
             yield f"  {name}({', '.join(args)})"
 
@@ -225,6 +226,9 @@ def print_bundle(_: str, body: Body) -> Iterable[str]:
         yield f"dim {Dim(**d)}"
     for e in body["entries"]:
         yield f"entry {e['name']}: {e['launches']} launches"
+        for b in e.get("buckets", ()):
+            ends = ", ".join(f"{name} up to {n}" for name, n in b["dims"].items())
+            yield f"  bucket {ends}: {b['launches']} launches"
         for place in ("inputs", "outputs"):
             for t in e[place]:
                 shape = f"[{', '.join(map(str, t.get('extents', t['shape'])))}]"

@@ -52,6 +52,9 @@ def gather(file: str, folder: Path) -> Evidence:
         missing.append("no search space beside it: nothing is known about other programs and laws")
     if most := [f"{d.name}={d.values[-1]}" for d in plan.graph.dims.values()]:
         missing.append(f"runs choose the dims: what is said is of the greatest, {', '.join(most)}")
+    buckets = [e.heading for e in plan.graph.entries if e.of]
+    if buckets:
+        missing.append(f"a run takes the first bucket that holds its dims: {'; '.join(buckets)}")
     measured = any(k.time_us is not None for k in plan.kernels.values())
     setting = setting_of(plan, folder / NAME) if measured else None
     if not measured:

@@ -147,7 +147,7 @@ def timelines(body: Body, plan: Plan, classes: Mapping[str, str]) -> Iterator[Ma
     )
     for entry in plan.graph.entries:
         if len(plan.graph.entries) > 1:
-            yield tag("h3", f"entry {entry.name}")
+            yield tag("h3", f"entry {entry.heading}")
         yield timeline(body, launches_of(plan, entry), classes)
 
 
@@ -255,13 +255,13 @@ def graphs(body: Body, plan: Plan, classes: Mapping[str, str]) -> Iterator[Marku
     names = {k["key"]: k["name"] for k in body["kernels"]}
     for entry in plan.graph.entries:
         if len(plan.graph.entries) > 1:
-            yield tag("h3", f"entry {entry.name}")
+            yield tag("h3", f"entry {entry.heading}")
         launches = launches_of(plan, entry)
         drawing = launch_diagram(plan, entry, launches, names, classes)
-        said = f"The {len(launches)} launches of entry {entry.name}"
+        said = f"The {len(launches)} launches of entry {entry.heading}"
         yield wide(draw.to_page(drawing, said), label=said, css="graph")
         if len(entry.nodes) <= FINE:
-            said = f"The {len(entry.nodes)} primitives of entry {entry.name}"
+            said = f"The {len(entry.nodes)} primitives of entry {entry.heading}"
             picture = draw.to_page(node_diagram(plan, entry, classes), said)
             yield tag(
                 "details",

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 
 from lumc.graph.bind import require_lengths
+from lumc.graph.buckets import in_buckets
 from lumc.graph.graph import Entry, Graph, Node
 from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import rename
@@ -29,6 +30,7 @@ def search(
     graph: Graph, target: Target, limits: Limits | None = None, inside: bool = False
 ) -> Space:
     """Everything that equals the graph, as far as the limits allow; the choice is not made here.
+    Entries are in the buckets of what the graph is tuned at.
 
     Each unique region is saturated once, in a process that is killed when it exceeds the limits;
     ``inside`` saturates in this one. Raises E0112 (an extent that may be 0), E0402 (an update with
@@ -36,6 +38,7 @@ def search(
     anything).
     """
     require_lengths(graph, "search")
+    graph = in_buckets(graph)
     found = [f for entry in graph.entries for f in find_regions(entry)]
     keys = [f.key for f in found]
     count = Counter(keys)

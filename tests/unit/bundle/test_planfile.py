@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bundles import compiler, mlp, simple, with_lengths
+from bundles import compiler, mlp, simple, with_buckets, with_lengths
 from lumc.bundle import planfile
 from lumc.bundle.extents import BY_NAME, BY_SHAPE, UNUSED, Source
 from lumc.bundle.packing import Recipe, recipe
-from lumc.bundle.reader import FIXED, Argument, decode
+from lumc.bundle.reader import FIXED, ROOMY, Argument, decode
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
@@ -115,6 +115,53 @@ def test_lengths_come_back_as_they_are_in_the_graph() -> None:
     assert [a.index for a in only.launches[0].args if a.place == planfile.DIM] == [0, 1]
 
 
+def test_lists_say_what_they_are_for_and_where_their_tensors_lie() -> None:
+    code = with_buckets()
+    (entry,) = decode(encoded(code, Layout({}, 8, 64))).entries
+    assert [e.bounds for e in entry.lists] == [(p, s, 3) for p in (7, 24) for s in (2, 8, 16)]
+    for one, bucket in zip(entry.lists, code.graph.entries, strict=True):
+        ends = (*bucket.inputs, *(n for _, n in bucket.outputs))
+        assert one.shapes == tuple(n.sizes for n in ends)
+    assert entry.inputs[0].shape == (16, 3) and entry.lists[0].shapes[0] == (2, 3)
+
+
+def test_plans_of_version_3_are_read() -> None:
+    """Their lists all had memory for the greatest shapes, and did not say so."""
+    data = encoded(with_lengths(), Layout({}, 8, 64))
+    every = words(data)
+    at = next(i for i in range(len(every)) if every[i : i + 3] == [24, 16, 3]) + 3
+    extents = sum(
+        len(t.shape) for t in (*decode(data).entries[0].inputs, *decode(data).entries[0].outputs)
+    )
+    old = [every[0], ROOMY, *every[2:at], *every[at + extents :]]
+    assert decode(struct.pack(f"<{len(old)}q", *old)) == decode(data)
+
+
+def words(data: bytes) -> list[int]:
+    return list(struct.unpack(f"<{len(data) // 8}q", data))
+
+
+def test_lists_without_room_for_their_lengths_are_refused() -> None:
+    """As if a bucket ended later than its kernels do, began beyond its dims, or were not there."""
+    data = encoded(with_buckets(), Layout({}, 8, 64))
+    at = next(
+        i for i in range(len(data) // 8) if words(data)[i : i + 5] == [7, 8, 3, 8, 3]
+    )  # bounds of p, s and unused; x
+
+    def other(i: int, value: int) -> bytes:
+        start = (at + i) * 8
+        return data[:start] + struct.pack("<q", value) + data[start + 8 :]
+
+    assert said(other(0, 7)) == "good"
+    assert said(other(1, 9)) == "good"  # 9 is no multiple of 2
+    for i, value in ((1, 10), (0, 8), (3, 7), (3, 17), (4, 2), (4, 4)):
+        assert "a list has no room for its lengths" in said(other(i, value)), (i, value)
+    assert "launches for no dims" in said(other(1, 1))
+    last = len(data) // 8 - 1 - words(data)[::-1].index(24)
+    cut = data[: last * 8] + struct.pack("<q", 23) + data[last * 8 + 8 :]
+    assert "no launches for all dims" in said(cut)
+
+
 def mutations(data: bytes, n: int) -> list[bytes]:
     rng = random.Random(5)
     odd = [0, 1, 2, 7, 63, 64, 255, 1 << 31, 1 << 32, 1 << 45, 1 << 46, 1 << 61, (1 << 64) - 1]
@@ -149,20 +196,24 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     files = mutations(encoded(on_a_gpu(), Layout({}, 8, 64), features=("c",)), 1000)
     files += mutations(encoded(code, Layout(offsets, 8, 1 << 20)), 1000)
     files += mutations(encoded(with_lengths(), Layout({}, 8, 64)), 4000)
+    files += mutations(encoded(with_buckets(), Layout({}, 8, 64)), 4000)
     layout = Layout({"w1": 0, "w2": 640, "b1": 1280}, 8, 2048)
     recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
-    files = [f for f in files if f[8:16] != struct.pack("<Q", FIXED)]  # C reads its own version
+    older = [struct.pack("<Q", v) for v in (FIXED, ROOMY)]
+    files = [f for f in files if f[8:16] not in older]  # C reads its own version
     listed = b"".join(struct.pack("<Q", len(f)) + f for f in files)
     (tmp_path / "plans").write_bytes(listed)
     done = subprocess.run([tmp_path / "read", tmp_path / "plans"], capture_output=True, text=True)
     assert done.returncode == 0
     answers = [said(f) for f in files]
     pairs = list(zip(answers, done.stdout.splitlines(), strict=True))  # C does not look at UTF-8
-    assert all(a == c or "utf-8" in a for a, c in pairs), [p for p in pairs if p[0] != p[1]]
+    assert all(a == c or "utf-8" in a for a, c in pairs), [
+        p for p in pairs if p[0] != p[1] and "utf-8" not in p[0]
+    ]
     assert "too large together" in answers[-1]
     assert answers.count("good") > 10 and len(set(answers)) > 12
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
+from lumc.kernel.access import row_major
 from lumc.kernel.codec import from_plain
 from lumc.schedule.schedule import Positive
 
 WORD = 32  # bits
 Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 46)]
+
+
+class Memory(NamedTuple):
+    """How a packed copy lies in memory."""
+
+    dtype: DType
+    start: object  # the first element; or all that a packing says
+    rows: tuple[tuple[int, int], ...]  # extent, step in the weight; lanes of panels last
+    width: int  # of panels; 0: none
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,21 @@ class Packing:
             lane, width = self.panel
             extents[lane] = -(-extents[lane] // width) * width
         return prod(extents) // self.steps
+
+    @property
+    def memory(self) -> Memory:
+        """Equal where packed copies of a weight are: axes that lie in one row count as one."""
+        width = self.panel[1] if self.panel else 0
+        read = None if self.shape is None or self.bits else row_major(self.index, self.shape)
+        if read is None or read.irregular:
+            return Memory(self.dtype, replace(self, weight=""), (), width)
+        steps = [(n, read.stride(a)) for a, n in self.axes]
+        lane = [steps.pop(self.panel[0])] if self.panel else []
+        rows = list[tuple[int, int]]()
+        for n, step in (pair for pair in steps if pair[0] > 1):
+            joins = bool(rows) and rows[-1][1] == n * step
+            rows[-1:] = [(rows[-1][0] * n, step)] if joins else [*rows[-1:], (n, step)]
+        return Memory(self.dtype, read.start, (*rows, *lane), width)
 
     def seen(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that the index sees of a weight of this shape. Raises ValueError."""

@@ -95,6 +95,7 @@ struct entry {
 struct list { /* launches of an entry, for dims that are not above its bounds */
   const struct entry *entry;
   const uint64_t *bounds;
+  lumc_tensor *inputs, *outputs; /* as these launches find them in memory */
   size_t n_launches;
   struct launch *launches;
 };
@@ -172,10 +173,11 @@ void live_close(struct live *);
 int live_set(struct live *, size_t dim, int64_t value);
 /* The first list of an entry that holds. */
 size_t live_list(const struct live *, const struct entry *);
-/* Before a run: inputs and outputs for the device, with copies of what has lengths; and after it. */
-void live_give(struct live *, const struct entry *, const void *const *inputs,
+/* Before a run of a list: inputs and outputs for the device, with copies of what is shorter than its
+ * memory; and after it. */
+void live_give(struct live *, const struct list *, const void *const *inputs,
                void *const *outputs);
-void live_take(const struct live *, const struct entry *, void *const *outputs);
+void live_take(const struct live *, const struct list *, void *const *outputs);
 
 /* ---- what runs the launches of a plan: cpu.c, cuda.c, metal.c. Calls on one `self` never overlap. */
 struct device {

@@ -1,7 +1,7 @@
 /* live.c - dims that are known when a model runs: their values, the tensors that there are then.
  *
- * Kernels find every tensor in memory for its greatest extents. The caller's arrays have the
- * extents of the run, and may end there: those whose extents depend on dims are copied. */
+ * Kernels find every tensor in memory for the greatest extents that their list is for. The caller's
+ * arrays have the extents of the run, and may end there: those that are smaller are copied. */
 #include "internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,6 +124,11 @@ size_t live_list(const struct live *v, const struct entry *e) {
   }
 }
 
+/* Does a tensor of the run fill the memory that kernels want it in? */
+static int is_whole(const lumc_tensor *now, const lumc_tensor *most) {
+  return now->rank == 0 || !memcmp(now->shape, most->shape, (size_t)now->rank * sizeof *now->shape);
+}
+
 /* Between an array of the extents of a run, and memory for the greatest. */
 static void copy(const lumc_tensor *now, const lumc_tensor *most, char *dense, char *roomy,
                  int in) {
@@ -142,30 +147,31 @@ static void copy(const lumc_tensor *now, const lumc_tensor *most, char *dense, c
   }
 }
 
-void live_give(struct live *v, const struct entry *e, const void *const *inputs,
+void live_give(struct live *v, const struct list *l, const void *const *inputs,
                void *const *outputs) {
+  const struct entry *e = l->entry;
   const lumc_tensor *now = v->tensors[e - v->plan->entries];
   uint8_t *at = v->memory.data;
   for (size_t i = 0; i < e->n_inputs; ++i, ++now) {
-    const lumc_tensor *most = &e->inputs[i];
+    const lumc_tensor *most = &l->inputs[i];
     v->inputs[i] = inputs ? inputs[i] : NULL;
-    if (!is_live(most)) continue;
+    if (is_whole(now, most)) continue;
     char *from;
     memcpy(&from, &inputs[i], sizeof from);
     copy(now, most, from, (char *)at, 1);
     v->inputs[i] = at;
     at += aligned(most->bytes);
   }
-  for (size_t i = 0; i < e->n_outputs; ++i) {
+  for (size_t i = 0; i < e->n_outputs; ++i, ++now) {
     v->outputs[i] = outputs ? outputs[i] : NULL;
-    if (!is_live(&e->outputs[i])) continue;
+    if (is_whole(now, &l->outputs[i])) continue;
     v->outputs[i] = at;
-    at += aligned(e->outputs[i].bytes);
+    at += aligned(l->outputs[i].bytes);
   }
 }
 
-void live_take(const struct live *v, const struct entry *e, void *const *outputs) {
-  const lumc_tensor *now = v->tensors[e - v->plan->entries] + e->n_inputs;
-  for (size_t i = 0; i < e->n_outputs; ++i, ++now)
-    if (is_live(&e->outputs[i])) copy(now, &e->outputs[i], outputs[i], v->outputs[i], 0);
+void live_take(const struct live *v, const struct list *l, void *const *outputs) {
+  const lumc_tensor *now = v->tensors[l->entry - v->plan->entries] + l->entry->n_inputs;
+  for (size_t i = 0; i < l->entry->n_outputs; ++i, ++now)
+    if (!is_whole(now, &l->outputs[i])) copy(now, &l->outputs[i], outputs[i], v->outputs[i], 0);
 }

@@ -109,6 +109,12 @@ enum lumc_source lumc_dim_source(const lumc *model, int entry, int i);
 int lumc_set_dim(lumc *model, const char *name, int64_t value);
 int lumc_set_shape(lumc *model, int entry, int input, const int64_t *shape, int rank);
 
+/* Buckets: up to some values of its dims an entry has launches of their own. A run takes the first
+ * bucket that holds its dims; the last one holds all. The greatest value of a dim in a bucket; -1
+ * out of range. Lengths that fill a bucket take the least time for each element. */
+int lumc_buckets(const lumc *model, int entry);
+int64_t lumc_bucket_end(const lumc *model, int entry, int bucket, int dim);
+
 /* States live in the handle between runs and are shared by its entries; they start as zeros.
  * lumc_state_data is their memory, to read or write until the next run: ask for it again after
  * each, since a GPU has its own copy. NULL when it cannot be had. */

@@ -18,7 +18,7 @@ static const char usage[] =
     "  --threads threads of a CPU (1)\n"
     "  --repeat  run N times and print the minimum and the median time\n"
     "  --list    print dims, inputs, outputs and states, and run nothing\n"
-    "  --check   run every entry once, on zeros, with the least dims\n"
+    "  --check   run every entry once, on zeros, with the least dims of every bucket\n"
     "  --version print the version\n"
     "exit codes: 0 ok, 1 failed, 2 usage, 5 corrupt bundle, 7 this machine cannot run it\n";
 
@@ -237,6 +237,14 @@ static void list_one(lumc *m, const char *what, const lumc_tensor *t) {
   puts("]");
 }
 
+static void list_bucket(lumc *m, int entry, int bucket) {
+  printf("  tuned ");
+  for (int k = 0; k < lumc_dims(m); ++k)
+    if (lumc_dim_source(m, entry, k) != LUMC_UNUSED)
+      printf(" %s=%lld", lumc_dim_at(m, k)->name, (long long)lumc_bucket_end(m, entry, bucket, k));
+  puts("");
+}
+
 static void list(lumc *m) {
   printf("device %s\n", lumc_device(m));
   for (int i = 0; i < lumc_dims(m); ++i) {
@@ -247,6 +255,7 @@ static void list(lumc *m) {
   }
   for (int e = 0; e < lumc_entries(m); ++e) {
     printf("entry %s\n", lumc_entry_name(m, e));
+    for (int b = 0; b < lumc_buckets(m, e) && lumc_buckets(m, e) > 1; ++b) list_bucket(m, e, b);
     for (int i = 0; i < lumc_inputs(m, e); ++i) list_one(m, "input", lumc_input(m, e, i));
     for (int i = 0; i < lumc_outputs(m, e); ++i) list_one(m, "output", lumc_output(m, e, i));
   }
@@ -281,15 +290,30 @@ static void end(struct job *j) {
   j->files = NULL;
 }
 
-static int check(struct job *j) {
-  int code = set_ends(j->model, 0);
-  for (int e = 0; e < lumc_entries(j->model) && !code; ++e) {
-    code = start(j, e);
+/* The least values of dims that are in no bucket before one in which a dim ends lower. */
+static int set_bucket(lumc *m, int entry, int bucket) {
+  int code = set_ends(m, 0);
+  for (int k = 0; k < lumc_dims(m) && !code; ++k) {
+    const lumc_dim *d = lumc_dim_at(m, k);
+    int64_t end = lumc_bucket_end(m, entry, bucket, k), value = d->value;
+    for (int i = 0; i < lumc_buckets(m, entry); ++i) {
+      int64_t other = lumc_bucket_end(m, entry, i, k), above = other - other % d->multiple + d->multiple;
+      if (other < end && above > value) value = above;
+    }
+    code = lumc_set_dim(m, d->name, value);
+  }
+  return code;
+}
+
+static int check(lumc *m, struct job *j) {
+  int code = LUMC_OK;
+  for (int e = 0, b = 0; e < lumc_entries(m) && !code; b = ++b < lumc_buckets(m, e) ? b : (++e, 0)) {
+    code = set_bucket(m, e, b);
+    if (!code) code = start(j, e);
     for (int i = 0; i < j->n_inputs && !code; ++i)
-      if (!(j->inputs[i] = calloc(1, lumc_input(j->model, e, i)->bytes + 1)))
+      if (!(j->inputs[i] = calloc(1, lumc_input(m, e, i)->bytes + 1)))
         code = lumc_fail(LUMC_FAILED, "out of memory");
-    if (!code)
-      code = lumc_run(j->model, e, (const void *const *)j->inputs, j->outputs);
+    if (!code) code = lumc_run(m, e, (const void *const *)j->inputs, j->outputs);
     end(j);
   }
   return code;
@@ -337,7 +361,7 @@ int main(int argc, char **argv) {
   if (!code) code = parse(argc, argv, &o);
   if (!code) code = lumc_open_on(o.bundle, o.device, o.threads, &j.model);
   if (!code && o.list) list(j.model);
-  if (!code && o.check) code = check(&j);
+  if (!code && o.check) code = check(j.model, &j);
   if (!code && !o.list && !o.check) code = run(&o, &j);
   if (code) fprintf(stderr, "lumc-run: %s\n", lumc_error());
   end(&j);

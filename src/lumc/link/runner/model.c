@@ -187,6 +187,18 @@ enum lumc_source lumc_dim_source(const lumc *m, int entry, int i) {
   return e && lumc_dim_at(m, i) ? (enum lumc_source)e->told[i].how : LUMC_UNUSED;
 }
 
+int lumc_buckets(const lumc *m, int i) {
+  const struct entry *e = entry_at(m, i);
+  return e ? (int)e->n_lists : 0;
+}
+
+int64_t lumc_bucket_end(const lumc *m, int entry, int i, int dim) {
+  const lumc_dim *d = lumc_dim_at(m, dim);
+  if (i < 0 || i >= lumc_buckets(m, entry) || !d) return -1;
+  uint64_t end = m->plan.lists[m->plan.entries[entry].first_list + (size_t)i].bounds[dim];
+  return end < (uint64_t)d->hi ? (int64_t)end : d->hi - d->hi % d->multiple;
+}
+
 int lumc_states(const lumc *m) { return (int)m->plan.n_states; }
 
 const lumc_tensor *lumc_state(const lumc *m, int i) {
@@ -282,14 +294,14 @@ static int begin(lumc *m, int i, const void *const *inputs, void *const *outputs
   if (!code)
     code = check_pointers(now + e->n_inputs, e->n_outputs, (const void *const *)outputs, "output");
   if (code) return code;
-  live_give(&m->live, e, inputs, outputs);
   *list = live_list(&m->live, e);
+  live_give(&m->live, &m->plan.lists[*list], inputs, outputs);
   return m->device->begin(m->self, *list, m->live.inputs, m->live.outputs);
 }
 
-static int finish(lumc *m, int i, size_t list, void *const *outputs) {
+static int finish(lumc *m, size_t list, void *const *outputs) {
   int code = m->device->finish(m->self, list, m->live.outputs);
-  if (!code) live_take(&m->live, &m->plan.entries[i], outputs);
+  if (!code) live_take(&m->live, &m->plan.lists[list], outputs);
   return code;
 }
 
@@ -298,7 +310,7 @@ int lumc_run(lumc *m, int entry, const void *const *inputs, void *const *outputs
   pthread_mutex_lock(&m->running);
   int code = begin(m, entry, inputs, outputs, &list);
   if (!code) code = m->device->repeat(m->self, list, 1);
-  if (!code) code = finish(m, entry, list, outputs);
+  if (!code) code = finish(m, list, outputs);
   pthread_mutex_unlock(&m->running);
   return code;
 }
@@ -313,7 +325,7 @@ int lumc_trace(lumc *m, int entry, const void *const *inputs, void *const *outpu
     memset(times, 0, n * (size_t)m->threads * 2 * sizeof *times);
     code = m->device->trace(m->self, list, m->threads, times);
   }
-  if (!code) code = finish(m, entry, list, outputs);
+  if (!code) code = finish(m, list, outputs);
   pthread_mutex_unlock(&m->running);
   return code;
 }
@@ -344,7 +356,7 @@ int lumc_bench(lumc *m, int entry, const void *const *inputs, void *const *outpu
     spent += us[n];
     us[n] /= (double)inner;
   }
-  if (!code) code = finish(m, entry, list, outputs);
+  if (!code) code = finish(m, list, outputs);
   pthread_mutex_unlock(&m->running);
   return code ? -code : n;
 }

@@ -120,8 +120,7 @@ static void tensor(struct cursor *c, lumc_tensor *t, const struct span *spans, s
 }
 
 /* Those of `n_lengths` lengths, which are bounded by `spans`; states have none. */
-static lumc_tensor *tensors(struct cursor *c, const struct span *spans, size_t n_lengths,
-                            size_t *n) {
+static lumc_tensor *tensors(struct cursor *c, const struct span *spans, size_t n_lengths, size_t *n) {
   *n = count(c, 4);
   lumc_tensor *list = table(c, *n, sizeof *list);
   uint64_t total = 0; /* with room for each to start at a page */
@@ -137,11 +136,12 @@ static int inside(uint64_t offset, uint64_t bytes, uint64_t size) {
   return offset % 64 == 0 && bytes <= size && offset <= size - bytes;
 }
 
-static int fits(const struct plan *p, const struct entry *e, const struct arg *a) {
+static int fits(const struct plan *p, const struct list *l, const struct arg *a) {
+  const struct entry *e = l->entry;
   switch (a->place) {
   case NOWHERE: return 1;
-  case INPUT: return a->index < e->n_inputs && a->bytes <= e->inputs[a->index].bytes;
-  case OUTPUT: return a->index < e->n_outputs && a->bytes <= e->outputs[a->index].bytes;
+  case INPUT: return a->index < e->n_inputs && a->bytes <= l->inputs[a->index].bytes;
+  case OUTPUT: return a->index < e->n_outputs && a->bytes <= l->outputs[a->index].bytes;
   case ARENA: return inside(a->offset, a->bytes, e->arena);
   case WEIGHT: return inside(a->offset, a->bytes, p->weights_bytes);
   case PACKED: return inside(a->offset, a->bytes, p->packed_bytes);
@@ -152,15 +152,14 @@ static int fits(const struct plan *p, const struct entry *e, const struct arg *a
   }
 }
 
-static void launch(struct cursor *c, const struct plan *p, const struct entry *e,
-                   struct launch *l) {
+static void launch(struct cursor *c, const struct plan *p, const struct list *of, struct launch *l) {
   l->kernel = word_below(c, p->n_kernels, "a launch names no kernel");
   l->n_args = count(c, 4);
   l->args = (const struct arg *)(const void *)c->at;
   if (c->bad) return;
   c->at += l->n_args * sizeof *l->args;
   for (size_t i = 0; i < l->n_args; ++i)
-    if (!fits(p, e, &l->args[i])) c->bad = "an argument lies outside of its place";
+    if (!fits(p, of, &l->args[i])) c->bad = "an argument lies outside of its place";
 }
 
 static void told(struct cursor *c, const struct entry *e) {
@@ -172,18 +171,73 @@ static void told(struct cursor *c, const struct entry *e) {
     c->bad = "a dim is told by no extent";
 }
 
-/* The greatest values of all dims must be within the bounds of the last list of an entry. */
-static void list(struct cursor *c, const struct plan *p, const struct entry *e, int last,
-                 struct list *l) {
-  l->entry = e;
+/* The least and the greatest value: nothing overflows when it is computed. */
+static struct span span_of(struct cursor *c, const struct length *l, const struct span *before) {
+  struct span a = {0, 0}, b = a, s = {l->number, l->number};
+  int64_t x = 0, y = 0;
+  int over = 0;
+  if (l->kind != NUMBER) a = before[l->a], b = before[l->b];
+  if (l->kind == SUM) {
+    over = __builtin_add_overflow(a.lo, b.lo, &s.lo) | __builtin_add_overflow(a.hi, b.hi, &s.hi);
+  } else if (l->kind == PRODUCT) {
+    over = __builtin_mul_overflow(a.lo, l->number, &x);
+    over |= __builtin_mul_overflow(a.hi, l->number, &y);
+    s = x < y ? (struct span){x, y} : (struct span){y, x};
+  } else if (l->kind == QUOTIENT) {
+    s = (struct span){floor_div(a.lo, l->number), floor_div(a.hi, l->number)};
+  } else if (l->kind == REST) {
+    s = a.lo < 0 || a.hi >= l->number ? (struct span){0, l->number - 1} : a;
+  }
+  if (over || s.lo < -MOST || s.hi > MOST) c->bad = "a length is too large";
+  return s;
+}
+
+/* The bounds of a list, the last one's of an entry no less than all dims; `within`: those of dims and
+ * lengths under them. */
+static void list_bounds(struct cursor *c, const struct plan *p, int last, const struct span *spans,
+                        struct list *l, struct span *within) {
   l->bounds = (const uint64_t *)(const void *)c->at;
   for (size_t i = 0; i < p->n_dims; ++i) {
-    uint64_t bound = word(c);
-    if (last && !c->bad && bound < (uint64_t)p->dims[i].value) c->bad = "no launches for all dims";
+    uint64_t bound = word(c), most = (uint64_t)spans[i].hi;
+    if (c->bad) return;
+    if (bound > most) bound = most;
+    within[i] = spans[i];
+    within[i].hi = (int64_t)bound - (int64_t)bound % p->dims[i].multiple;
+    if (last && bound < most) c->bad = "no launches for all dims";
+    if (!c->bad && within[i].hi < within[i].lo) c->bad = "launches for no dims";
   }
+  for (size_t i = 0; i < p->n_lengths && !c->bad; ++i)
+    within[p->n_dims + i] = span_of(c, &p->lengths[i], within);
+}
+
+/* How tensors of an entry lie in memory for a list: extents, no less than the greatest lengths. */
+static void list_tensors(struct cursor *c, const lumc_tensor *of, size_t n,
+                         const struct span *within, lumc_tensor *to) {
+  for (size_t i = 0; i < n && !c->bad; ++i) {
+    to[i] = of[i];
+    to[i].shape = (const int64_t *)(const void *)c->at;
+    to[i].bytes = dtypes[of[i].dtype].bytes;
+    for (int k = 0; k < of[i].rank; ++k) {
+      uint64_t extent = word(c), which = lengths_of(&of[i])[k], most = (uint64_t)of[i].shape[k];
+      uint64_t least = which ? (uint64_t)within[which - 1].hi : most;
+      if (!c->bad && (extent < least || extent > most)) c->bad = "a list has no room for its lengths";
+      to[i].bytes *= (size_t)extent;
+    }
+  }
+}
+
+static void list(struct cursor *c, const struct plan *p, const struct entry *e, int last,
+                 const struct span *spans, struct list *l) {
+  struct span within[MAX_DIMS + MAX_LENGTHS];
+  l->entry = e;
+  list_bounds(c, p, last, spans, l, within);
+  l->inputs = table(c, e->n_inputs + e->n_outputs, sizeof *l->inputs);
+  l->outputs = l->inputs ? l->inputs + e->n_inputs : NULL;
+  list_tensors(c, e->inputs, e->n_inputs, within, l->inputs);
+  list_tensors(c, e->outputs, e->n_outputs, within, l->outputs);
   l->n_launches = count(c, 2);
   l->launches = table(c, l->n_launches, sizeof *l->launches);
-  for (size_t i = 0; i < l->n_launches && !c->bad; ++i) launch(c, p, e, &l->launches[i]);
+  for (size_t i = 0; i < l->n_launches && !c->bad; ++i) launch(c, p, l, &l->launches[i]);
 }
 
 static void entry(struct cursor *c, struct plan *p, const struct span *spans, struct entry *e) {
@@ -202,13 +256,12 @@ static void entry(struct cursor *c, struct plan *p, const struct span *spans, st
   p->lists = more;
   for (size_t i = 1; i <= e->n_lists && !c->bad; ++i) {
     struct list *l = memset(&p->lists[p->n_lists++], 0, sizeof *l);
-    list(c, p, e, i == e->n_lists, l);
+    list(c, p, e, i == e->n_lists, spans, l);
   }
 }
 
 static uint64_t times(struct cursor *c, uint64_t a, uint64_t b) {
-  if (a && b > MAX_BYTES / a) c->bad = "a packing is too large";
-  return c->bad ? 0 : a * b;
+  return a && b > MAX_BYTES / a ? c->bad = "a packing is too large", 0 : a * b;
 }
 
 static void packing(struct cursor *c, const struct plan *p, struct packing *k) {
@@ -231,7 +284,7 @@ static void packing(struct cursor *c, const struct plan *p, struct packing *k) {
     last += c->bad || !steps ? 0 : times(c, steps - 1, stride);
   }
   if (c->bad) return;
-  if (k->element != 1 && k->element != 2 && k->element != 4 && k->element != 8)
+  if (!k->element || k->element & (k->element - 1))
     c->bad = "a packing has unknown elements";
   else if (k->width && (k->rank < 2 || k->dims[k->rank - 1].extent != k->width ||
                         !k->lanes || k->dims[0].extent != (k->lanes - 1) / k->width + 1))
@@ -254,27 +307,6 @@ static void dim(struct cursor *c, const struct plan *p, lumc_dim *d, struct span
   if (s->lo > s->hi) c->bad = "a dim has no values";
   for (const lumc_dim *other = p->dims; other < d && !c->bad; ++other)
     if (!strcmp(other->name, d->name)) c->bad = "two dims have one name";
-}
-
-/* The least and the greatest value: nothing overflows when it is computed. */
-static struct span span_of(struct cursor *c, const struct length *l, const struct span *before) {
-  struct span a = {0, 0}, b = a, s = {l->number, l->number};
-  int64_t x = 0, y = 0;
-  int over = 0;
-  if (l->kind != NUMBER) a = before[l->a], b = before[l->b];
-  if (l->kind == SUM) {
-    over = __builtin_add_overflow(a.lo, b.lo, &s.lo) | __builtin_add_overflow(a.hi, b.hi, &s.hi);
-  } else if (l->kind == PRODUCT) {
-    over = __builtin_mul_overflow(a.lo, l->number, &x);
-    over |= __builtin_mul_overflow(a.hi, l->number, &y);
-    s = x < y ? (struct span){x, y} : (struct span){y, x};
-  } else if (l->kind == QUOTIENT) {
-    s = (struct span){floor_div(a.lo, l->number), floor_div(a.hi, l->number)};
-  } else if (l->kind == REST) {
-    s = a.lo < 0 || a.hi >= l->number ? (struct span){0, l->number - 1} : a;
-  }
-  if (over || s.lo < -MOST || s.hi > MOST) c->bad = "a length is too large";
-  return s;
 }
 
 static void length(struct cursor *c, size_t before, struct span *spans) {
@@ -339,8 +371,7 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (*(const uint8_t *)&one != 1)
     return lumc_fail(LUMC_DEVICE, "big-endian machines cannot run bundles");
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
-  word(&c);
-  if (word(&c) != 3 && !c.bad) c.bad = "its version is not supported";
+  if (word(&c), word(&c) != 4 && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
   constants(&c, p);
@@ -354,11 +385,9 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
 }
 
 void plan_free(struct plan *p) {
-  for (size_t i = 0; p->entries && i < p->n_entries; ++i) {
-    free(p->entries[i].inputs);
-    free(p->entries[i].outputs);
-  }
-  for (size_t i = 0; i < p->n_lists; ++i) free(p->lists[i].launches);
+  for (size_t i = 0; p->entries && i < p->n_entries; ++i)
+    free(p->entries[i].inputs), free(p->entries[i].outputs);
+  for (size_t i = 0; i < p->n_lists; ++i) free(p->lists[i].launches), free(p->lists[i].inputs);
   free(p->lists);
   free(p->dims);
   free(p->entries);
