@@ -23,7 +23,7 @@ from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
-from lumc.graph.bind import require_lengths, require_room, require_static
+from lumc.graph.bind import require_lengths, require_room
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
@@ -51,10 +51,8 @@ DIALECTS = {  # of the languages of GPUs
 def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     """Lower and print every kernel, name the packed weights, place the values of every entry.
     ``watch`` sees every tile program after every pass. Raises E0416 for a kernel that may leave
-    its buffers, and E0112 for what needs values of dims."""
+    its buffers, and E0112 for dims that may be 0 or too large."""
     require_lengths(plan.graph, "codegen")
-    if plan.target.kind in DIALECTS:
-        require_static(plan.graph, "code for a GPU")
     launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
     keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
     for key in keys:

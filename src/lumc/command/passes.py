@@ -63,16 +63,13 @@ def search(
 
 
 def make_space(graph: Graph, target: str, max_nodes: int) -> Space:
-    from lumc.graph.bind import require_bounds, require_static
+    from lumc.graph.bind import require_bounds
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
     require_bounds(graph)
-    machine = resolve_target(target)
-    if machine.kind != "cpu":
-        require_static(graph, "code for a GPU")
-    return search(graph, machine, Limits(nodes=max_nodes))
+    return search(graph, resolve_target(target), Limits(nodes=max_nodes))
 
 
 def report_space(space: Space, log: Log) -> None:

@@ -6,6 +6,7 @@ fresh data and all of the allocation is compared before it is timed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ class GpuLoaded(NamedTuple):
     path: str  # of its image
     symbol: str
     grid: tuple[int, int, int]  # blocks, threads, shared bytes
+    dims: tuple[int, ...] = ()  # that it is called with
 
 
 @dataclass
@@ -44,7 +46,7 @@ class DeviceData:
     memory: Any
     start: int
     image: Array  # bytes: fences and inputs; results are 0xff
-    places: dict[str, slice]
+    places: dict[str, slice]  # of buffers, then of dims by their numbers
     cold: bool
 
 
@@ -67,7 +69,7 @@ class GpuWorker(Remembering[GpuCandidate]):
             )  # all that its data depend on
             if key not in self.devices:
                 self._drop_others()
-                self.devices[key] = self._place(subject)
+                self.devices[key] = self._place(subject, made.dims)
             module = self.gpu.module(Path(made.path).read_bytes(), made.symbol)
             function = self.gpu.function(module, made.symbol, grid)
         return GpuCandidate(function, module, grid, self.devices[key])
@@ -79,15 +81,18 @@ class GpuWorker(Remembering[GpuCandidate]):
             if key[0] not in self.subjects and not any(device is d for d in held):
                 self.devices.pop(key).memory.free()
 
-    def _place(self, subject: Subject) -> DeviceData:
+    def _place(self, subject: Subject, dims: Sequence[int]) -> DeviceData:
         kernel, at, places = subject.plan.kernel, FENCE, dict[str, slice]()
-        for b in kernel.buffers:
-            places[b.name] = slice(at, at + subject.arrays[b.name].nbytes)
-            at += -(-subject.arrays[b.name].nbytes // FENCE) * FENCE + FENCE
+        known = {str(i): np.array([value], np.int64) for i, value in enumerate(dims)}
+        for name, array in (
+            {b.name: subject.arrays[b.name] for b in kernel.buffers} | known
+        ).items():
+            places[name] = slice(at, at + array.nbytes)
+            at += -(-array.nbytes // FENCE) * FENCE + FENCE
         image = np.full(at, MARK, np.uint8)
-        for b in kernel.buffers:
-            data = subject.inputs.get(b.name)
-            image[places[b.name]] = 0xFF if data is None else _bytes(data)
+        for name, place in places.items():
+            data = {**subject.inputs, **known}.get(name)
+            image[place] = 0xFF if data is None else _bytes(data)
         memory = self.gpu.allocate(at, f"kernel {kernel.name}")
         return DeviceData(memory, int(memory), image, places, bool(subject.cold_bytes))
 

@@ -90,9 +90,10 @@ class Distributor(Dealing):
             raise self.refuse(f"{t.count} threads in a block")
         if self.program.target.kind == "metal" and self._has_f64():
             raise self.refuse("no f64")
-        most = max(self.program.kernel.extent.values(), default=0)
-        if max(most, self.program.tiles) >= 1 << 31:
-            raise self.refuse("an axis or a grid of 2^31")
+        kernel = self.program.kernel
+        most = [*kernel.extent.values(), *(d.values[-1] for d in kernel.lengths.dims)]
+        if max([*most, self.program.tiles]) >= 1 << 31:
+            raise self.refuse("an axis, a dim or a grid of 2^31")
 
     def _has_f64(self) -> bool:
         """In memory, or on the way."""

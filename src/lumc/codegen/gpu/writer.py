@@ -102,12 +102,20 @@ class GpuWriter(Writer):
 
     # ---- where values are
 
-    def parameters(self) -> Iterator[tuple[str, str]]:
-        """(what they point to, name) of the buffers of the kernel in order."""
+    def parameters(self) -> Iterator[tuple[str, str, str]]:
+        """(address space, what they point to, name) of the buffers of the kernel in order, then of
+        the dims that it names, which are constant."""
         kernel = self.d.program.kernel
         for b in kernel.buffers:
             const = "" if b.name in kernel.stored else "const "
-            yield f"{const}{self.spelling.stored[b.dtype]}", self.names.place(self.places[b.name])
+            kind, place = self.spelling.stored[b.dtype], self.names.place(self.places[b.name])
+            yield "device", f"{const}{kind}", place
+        for d in kernel.lengths.dims:
+            yield "constant", self.spelling.stored[DType.I64], self.given(d.name)
+
+    def given(self, dim: str) -> str:
+        """Where the value of a dim is."""
+        return quoted(f"P{self.names.dim(dim)[2:-1]}")
 
     def registers_and_tiles(self) -> None:
         for name, t in self.tiles.items():

@@ -284,12 +284,13 @@ static int begin(lumc *m, int i, const void *const *inputs, void *const *outputs
   if (code) return code;
   live_give(&m->live, e, inputs, outputs);
   *list = live_list(&m->live, e);
-  return m->device->begin(m->self, *list, m->live.inputs, m->live.outputs);
+  return m->device->begin(m->self, *list, m->live.inputs, m->live.outputs, m->live.reach);
 }
 
 static int finish(lumc *m, int i, size_t list, void *const *outputs) {
-  int code = m->device->finish(m->self, list, m->live.outputs);
-  if (!code) live_take(&m->live, &m->plan.entries[i], outputs);
+  const struct entry *e = &m->plan.entries[i];
+  int code = m->device->finish(m->self, list, m->live.outputs, m->live.reach + e->n_inputs);
+  if (!code) live_take(&m->live, e, outputs);
   return code;
 }
 
