@@ -13,12 +13,22 @@ import pytest
 
 import emulator
 import msl
-from dealing import dealt, features, flash, narrowed, random_dealt, refusal, schedule, tiled
+from dealing import (
+    dealt,
+    features,
+    flash,
+    narrowed,
+    random_dealt,
+    refusal,
+    schedule,
+    tiled,
+    together,
+)
 from gpu import address_spaces
 from gpu.msl_lint import lint
-from kernel_zoo import attention, matmul, random_inputs
+from kernel_zoo import attention, decode, gated, matmul, random_inputs, softmax
 from kernels import TOLERANCE, worst
-from live_kernels import CASES, Case, S, roomy, split
+from live_kernels import CASES, Case, S, rmsnorm, roomy, split
 from lumc.codegen.generate import DIALECTS
 from lumc.codegen.gpu import operations
 from lumc.codegen.gpu.distribution import Distribution
@@ -26,12 +36,14 @@ from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.writer import GpuWriter, Ranges
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.program import Loop
+from lumc.errors import LumcError
 from lumc.graph.dim import Dim
-from lumc.graph.expr import mul
+from lumc.graph.expr import add, dim, mul
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
+from lumc.link import cuda as compiler
 from lumc.oracle.term import evaluate_kernel
 from lumc.schedule.first_blocks import guesses
 from lumc.schedule.schedule import Schedule
@@ -162,6 +174,42 @@ def test_many_random_schedules(target: Target, part: int, tmp_path: Path) -> Non
     check([drawn(c, target, rng) for c in cases for _ in range(2)], target, tmp_path, "random")
 
 
+# ---- registers, by NVIDIA's compiler
+
+
+def large() -> list[Case]:
+    """What a language model of 1e9 weights has: up to 512 rows, 2048 keys."""
+    rows, more = (Dim("s", 1, 512),), (Dim("p", 0, 1536), Dim("s", 1, 512))
+    keys, at = add(S, dim("p")), {"x": {0: S}, "out": {0: S}}
+    scores = {"Q": {1: S}, "out": {1: S}, "K": {1: keys}, "V": {1: keys}}
+    return [
+        Case(rmsnorm(512, 2048), {"m": S}, at, rows),
+        Case(softmax(512, 2048), {"m": S}, at, rows),
+        half(Case(matmul(512, 2048, 2048, True), {"m": S}, at, rows), DType.F16),
+        half(Case(gated(512, 2048, 1024), {"m": S}, at, rows), DType.BF16),
+        Case(attention(8, 512, 2048, 64, 4, False, True), {"q": S, "j": keys}, scores, more),
+        half(
+            Case(attention(8, 512, 2048, 64, 4, False, True), {"q": S, "j": keys}, scores, more),
+            DType.F16,
+        ),
+        Case(decode(8, 4, 2048, 64), {"j": S}, {"K": {1: S}, "V": {1: S}}, (Dim("s", 1, 2048),)),
+    ]
+
+
+def test_registers_suffice(tmp_path: Path) -> None:
+    try:
+        found = compiler.find()
+    except LumcError as e:
+        pytest.skip(e.what)
+    programs = [dealt(case.made, first(case, TARGETS[0])[1]) for case in large()]
+    (tmp_path / "lumc_dev.h").write_text(header_of("cuda"))
+    (tmp_path / "k.cu").write_text(together(programs)[0])
+    found.image(tmp_path, "k.cu", "sm_90", "k.cubin")
+    figures = compiler.figures((tmp_path / "k.cubin").read_bytes())
+    assert len(figures) == len(programs)
+    assert not any(f.local_bytes for f in figures.values()), figures
+
+
 # ---- mistakes
 
 
@@ -181,7 +229,7 @@ def without_dims(found: Callable[..., list[str]]) -> Callable[..., list[str]]:
 def off_by(n: int) -> Callable[[GpuWriter], None]:
     def read_dims(w: GpuWriter) -> None:
         for d in w.d.program.kernel.lengths.dims:
-            w.let(w.names.dim(d.name), f"(int)*{w.given(d.name)} + {n}")
+            w.let(w.names.dim(d.name), f"(int)*{w.names.given(d.name)} + {n}")
 
     return read_dims
 

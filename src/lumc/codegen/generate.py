@@ -16,6 +16,7 @@ from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
+from lumc.codegen.gpu.words import words_of
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
@@ -167,6 +168,11 @@ def name_operands(
     value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
     used = touched(program.body)
     args = [name if buffer in used else "" for buffer, name in value.items()]
+    if program.target.kind in DIALECTS:
+        for i, packing in enumerate(words_of(program).get(buffer) for buffer in value):
+            if args[i] and packing:
+                own = replace(packing, weight=args[i])
+                args[i] = packings.setdefault(own, f"{own.weight}@{len(packings)}")
     for name, wanted in program.packed.items():
         packing = replace(wanted, weight=value[wanted.weight])
         assert packing.size == program.places[name].size, f"{kernel.symbol}: {name}"

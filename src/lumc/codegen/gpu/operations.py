@@ -46,7 +46,7 @@ def read_dims(w: GpuWriter) -> None:
     """Dims are read where they lie. A grid is that of the greatest ones: blocks beyond the tiles
     that there are have nothing to do."""
     for d in w.d.program.kernel.lengths.dims:
-        w.let(w.names.dim(d.name), f"(int)*{w.given(d.name)}")
+        w.let(w.names.dim(d.name), f"(int)*{w.names.given(d.name)}")
     for op in (n.op for n in w.d.body if isinstance(n, Nest)):
         if isinstance(op, ir.Par) and any(x.length and x.count > 1 for x in op.loops):
             w.line(f"if (`block` >= {w.tile_count(op.loops)}) return;")
