@@ -14,19 +14,21 @@ from lumc.codegen.tile.program import Program
 from lumc.graph.expr import axis
 from lumc.graph.ops import DType
 
-BYTES = WORD // 8
+BYTES, NIBBLE = WORD // 8, 4  # of a word; bits
 
 
 def words_of(program: Program) -> Mapping[str, Packing]:
     """What the arguments hold in the place of these buffers."""
     kernel, out = program.kernel, dict[str, Packing]()
     for b in kernel.buffers:
-        steps, size = WORD // (b.bits or WORD), prod(b.shape)
-        if steps > 1 and b.constant and b.name not in kernel.stored and size % steps == 0:
+        if b.bits != NIBBLE or not b.constant or b.name in kernel.stored:
+            continue
+        steps, size = WORD // NIBBLE, prod(b.shape)
+        if size and size % steps == 0:
             axes = (("k", steps), ("n", size // steps))
             index = axis("n"), axis("k")
             shape = size // steps, steps
-            out[b.name] = Packing(b.name, DType.I32, index, axes, (1, 1), shape, b.bits)
+            out[b.name] = Packing(b.name, DType.I32, index, axes, (1, 1), shape, NIBBLE)
     return out
 
 
