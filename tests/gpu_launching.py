@@ -14,7 +14,7 @@ import msl
 from gpu import address_spaces
 from gpu.msl_lint import lint
 from launching import Leaf, Memory
-from lumc.codegen.code import Code
+from lumc.codegen.code import Code, EntryPlan
 
 Array = np.ndarray[Any, Any]
 NOTHING = np.zeros(0, np.uint8)  # in the place of a buffer that a kernel never touches
@@ -50,7 +50,18 @@ def run(
 ) -> dict[str, Array]:
     """Outputs and written states of an entry; what the checker reports is a failure."""
     (entry,) = (e for e in code.entries if e.name == name)
-    memory = Memory(code, entry, leaf, 1)
+    return launched(kernels, prefix, code, entry, Memory(code, entry, leaf, 1), order)
+
+
+def launched(
+    kernels: emulator.Module | msl.Module,
+    prefix: str,
+    code: Code,
+    entry: EntryPlan,
+    memory: Memory,
+    order: str = "forward",
+) -> dict[str, Array]:
+    """The same in memory that is given."""
     grids = {k.symbol: k.grid for k in code.kernels}
     for step in entry.launches:
         grid = grids[step.kernel]

@@ -11,7 +11,8 @@ from lumc.graph.dim import bind
 from lumc.graph.graph import Graph, Node
 from lumc.kernel.lengths import Lengths
 from lumc.oracle.graph import evaluate
-from searching import random_values
+from lumc.runtime.opened import Opened
+from searching import error, random_values
 
 Array = np.ndarray[Any, Any]
 Dims = Mapping[str, int]
@@ -88,6 +89,27 @@ output down = down
 output same = same
 """
 
+# lengths between other axes; outputs that are leaves
+CUBE = """lumc graph 1
+dim s in 1..6
+dim u in 2..10 multiple 2
+input x f32[2, s, 3, u]
+input i i64[u, 2]
+y f32[a:2, k:s, b:3, j:u] = add x[a, s - 1 - k, b, j], x[a, k, b, u - 1 - j]
+output y = y
+output same = x
+output i = i
+"""
+POINTS: Mapping[str, list[Dims]] = {
+    NORM: [{"s": 40}, {"s": 1}, {"s": 17}, {"s": 39}, {"s": 40}],
+    SOFTMAX: [{"s": 40}, {"s": 1}, {"s": 13}, {"s": 7}],
+    MOVED: [{"s": 12, "u": 12}, {"s": 1, "u": 12}, {"s": 12, "u": 5}, {"s": 3, "u": 3}],
+    ATTENTION: [{"p": 24, "s": 16}, {"p": 0, "s": 1}, {"p": 3, "s": 5}, {"p": 0, "s": 16}],
+    CUBE: [{"s": 6, "u": 10}, {"s": 4, "u": 2}, {"s": 1, "u": 8}],
+}
+NAMES = dict(zip(POINTS, ("norm", "softmax", "moved", "attention", "cube"), strict=True))
+BY_NAME = {"p"}  # no shape of an input tells it
+
 
 def sizes(n: Node, dims: Dims) -> tuple[int, ...]:
     """The shape of a value where dims have these values."""
@@ -117,3 +139,29 @@ def case(graph: Graph, dims: Dims) -> tuple[dict[str, Array], dict[str, Array]]:
 def live(dims: Lengths, values: Dims) -> dict[str, int]:
     """Those of the values that a kernel names."""
     return {d.name: values[d.name] for d in dims.dims}
+
+
+def poison(b: Opened, graph: Graph) -> None:
+    """A run of the greatest lengths on NaN: what later runs find beyond theirs."""
+    arrays = {
+        n.name: np.full(n.sizes, np.nan if n.dtype.is_float else 85, n.dtype.numpy)
+        for n in graph.entries[0].inputs
+    }
+    most = {d.name: d.values[-1] for d in graph.dims.values()}
+    b.run(arrays, dims={n: v for n, v in most.items() if n in BY_NAME}, threads=2)
+
+
+def worst(b: Opened, graph: Graph, points: list[Dims], threads: int) -> float:
+    """The largest error of all points, one after the other in one open bundle."""
+    errors = [0.0]
+    for dims in points:
+        poison(b, graph)
+        given, want = case(graph, dims)
+        states = {s.name: given.pop(s.name) for s in graph.states}
+        b.set_state(states)
+        given = {name: np.ascontiguousarray(a) for name, a in given.items()}
+        got = b.run(given, threads=threads, dims={n: v for n, v in dims.items() if n in BY_NAME})
+        got |= b.state()
+        assert {n: a.shape for n, a in got.items()} == {n: a.shape for n, a in want.items()}
+        errors += [error(got[name], right) for name, right in want.items()]
+    return max(e if e == e else np.inf for e in errors)

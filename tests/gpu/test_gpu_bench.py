@@ -28,6 +28,11 @@ from lumc.lab import worker as remembering
 from lumc.lab.gpu_worker import GpuWorker
 from lumc.lab.process import Limits
 from measuring import kernel_of, product
+from live import SOFTMAX
+from lumc.graph.text import parse_graph
+from lumc.kernel.lengths import points
+from lumc.profile.choose import estimate
+from lumc.search import search
 
 TID = "const unsigned tid = threadIdx.x;"
 PLANTED = {
@@ -75,6 +80,17 @@ def kept(bench, job):
     return [*counts, len(times), len(worker.devices)]
 
 
+def of_lengths(bench):
+    '''A kernel that is checked at several lengths; and one that takes the greatest for all.'''
+    plans = estimate(search(parse_graph(SOFTMAX), bench.target, inside=True)).kernels
+    plan = next(iter(plans.values()))
+    job = Job(plan, plan.schedule, points=points(plan.kernel.lengths.dims))
+    for Planting.replaced in (TID, TID), ("(int)*P_s", "40"):
+        bench._objects.clear()
+        (trial,) = bench.measure([job])
+        yield [trial.us is not None, trial.reason, trial.remark]
+
+
 def main():
     target = resolve_target("cuda:sm_90")
     plan = kernel_of(product)
@@ -87,6 +103,7 @@ def main():
                 said[f"candidate {number}, {cold}"] = [trial.us is not None, trial.remark]
         said["finals"] = [t.us is not None for t in bench.finals(jobs)]
         said["kept"] = kept(bench, jobs[0])
+        said["lengths"] = list(of_lengths(bench))
         for name, Planting.replaced in PLANTED.items():
             bench._objects.clear()
             (trial,) = bench.measure(jobs[:1])
@@ -123,6 +140,12 @@ def test_sound_candidates_are_timed(said: dict[str, list[object]]) -> None:
 
 def test_no_memory_is_freed_while_a_candidate_waits(said: dict[str, list[object]]) -> None:
     assert said["kept"] == [1, 2, 1, 2]  # at last the other kernel is gone
+
+
+def test_lengths_are_those_of_each_point(said: dict[str, list[object]]) -> None:
+    right, wrong = said["lengths"]
+    assert right == [True, "", ""]
+    assert wrong[:2] == [False, "wrong"] and "{'s': 1}" in wrong[2]  # type: ignore[index]
 
 
 def test_others_are_records(said: dict[str, list[object]]) -> None:

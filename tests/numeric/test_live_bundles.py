@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from bundles import build, compiler
 from kernels import native
-from live import ATTENTION, MOVED, NORM, SOFTMAX, Dims, case
+from live import ATTENTION, CUBE, MOVED, NAMES, NORM, POINTS, SOFTMAX, Dims, case, worst
 from lumc.bundle import extents, manifest, planfile
 from lumc.codegen.generate import generate
 from lumc.disk.weights import weight_file
@@ -29,27 +29,6 @@ from lumc.runtime import cpu
 from lumc.runtime.cpu import Bundle
 from lumc.search import search
 from searching import error, random_values
-
-# lengths between other axes; outputs that are leaves
-CUBE = """lumc graph 1
-dim s in 1..6
-dim u in 2..10 multiple 2
-input x f32[2, s, 3, u]
-input i i64[u, 2]
-y f32[a:2, k:s, b:3, j:u] = add x[a, s - 1 - k, b, j], x[a, k, b, u - 1 - j]
-output y = y
-output same = x
-output i = i
-"""
-POINTS: Mapping[str, list[Dims]] = {
-    NORM: [{"s": 40}, {"s": 1}, {"s": 17}, {"s": 39}, {"s": 40}],
-    SOFTMAX: [{"s": 40}, {"s": 1}, {"s": 13}, {"s": 7}],
-    MOVED: [{"s": 12, "u": 12}, {"s": 1, "u": 12}, {"s": 12, "u": 5}, {"s": 3, "u": 3}],
-    ATTENTION: [{"p": 24, "s": 16}, {"p": 0, "s": 1}, {"p": 3, "s": 5}, {"p": 0, "s": 16}],
-    CUBE: [{"s": 6, "u": 10}, {"s": 4, "u": 2}, {"s": 1, "u": 8}],
-}
-NAMES = dict(zip(POINTS, ("norm", "softmax", "moved", "attention", "cube"), strict=True))
-BY_NAME = {"p"}  # no shape of an input tells it
 
 
 def compiled(text: str, folder: Path) -> Path:
@@ -70,32 +49,6 @@ def made(
 ) -> tuple[Path, Graph, list[Dims]]:
     text = request.param
     return compiled(text, tmp_path_factory.mktemp("m")), parse_graph(text), POINTS[text]
-
-
-def poison(b: Bundle, graph: Graph) -> None:
-    """A run of the greatest lengths on NaN: what later runs find beyond theirs."""
-    arrays = {
-        n.name: np.full(n.sizes, np.nan if n.dtype.is_float else 85, n.dtype.numpy)
-        for n in graph.entries[0].inputs
-    }
-    most = {d.name: d.values[-1] for d in graph.dims.values()}
-    b.run(arrays, dims={n: v for n, v in most.items() if n in BY_NAME}, threads=2)
-
-
-def worst(b: Bundle, graph: Graph, points: list[Dims], threads: int) -> float:
-    """The largest error of all points, one after the other in one open bundle."""
-    errors = [0.0]
-    for dims in points:
-        poison(b, graph)
-        given, want = case(graph, dims)
-        states = {s.name: given.pop(s.name) for s in graph.states}
-        b.set_state(states)
-        given = {name: np.ascontiguousarray(a) for name, a in given.items()}
-        got = b.run(given, threads=threads, dims={n: v for n, v in dims.items() if n in BY_NAME})
-        got |= b.state()
-        assert {n: a.shape for n, a in got.items()} == {n: a.shape for n, a in want.items()}
-        errors += [error(got[name], right) for name, right in want.items()]
-    return max(e if e == e else np.inf for e in errors)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -16,6 +16,7 @@ from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
+from lumc.codegen.gpu.words import words_of
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
@@ -23,7 +24,7 @@ from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
-from lumc.graph.bind import require_lengths, require_room, require_static
+from lumc.graph.bind import require_lengths, require_room
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
@@ -51,10 +52,8 @@ DIALECTS = {  # of the languages of GPUs
 def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     """Lower and print every kernel, name the packed weights, place the values of every entry.
     ``watch`` sees every tile program after every pass. Raises E0416 for a kernel that may leave
-    its buffers, and E0112 for what needs values of dims."""
+    its buffers, and E0112 for dims that may be 0 or too large."""
     require_lengths(plan.graph, "codegen")
-    if plan.target.kind in DIALECTS:
-        require_static(plan.graph, "code for a GPU")
     launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
     keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
     for key in keys:
@@ -184,6 +183,10 @@ def name_operands(
     value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
     used = touched(program.body)
     args = [name if buffer in used else "" for buffer, name in value.items()]
+    if program.target.kind in DIALECTS:
+        for i, packing in enumerate(words_of(program).get(buffer) for buffer in value):
+            if args[i] and packing:
+                args[i] = packings.name(replace(packing, weight=args[i]))
     for name, wanted in program.packed.items():
         packing = replace(wanted, weight=value[wanted.weight])
         assert packing.size == program.places[name].size, f"{kernel.symbol}: {name}"

@@ -64,18 +64,15 @@ def search(
 
 
 def make_space(graph: Graph, target: str, max_nodes: int, tuned: Sequence[str] = ()) -> Space:
-    from lumc.graph.bind import require_bounds, require_static
+    from lumc.graph.bind import require_bounds
     from lumc.graph.buckets import with_points
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
     require_bounds(graph)
-    machine = resolve_target(target)
-    if machine.kind != "cpu":
-        require_static(graph, "code for a GPU")
     graph = with_points(graph, parse_points(tuned))
-    return search(graph, machine, Limits(nodes=max_nodes))
+    return search(graph, resolve_target(target), Limits(nodes=max_nodes))
 
 
 def report_space(space: Space, log: Log) -> None:

@@ -6,14 +6,17 @@ fresh data and all of the allocation is compared before it is timed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lumc.bundle.packing import Array
+from lumc.bundle.packing import Array, pack
 from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.tile.packing import Packing
+from lumc.kernel.codec import from_plain
 from lumc.lab.worker import FENCE, MARK, OUTSIDE, Remembering, Subject, judge
 from lumc.runtime.nvidia import Gpu, cache_bytes
 
@@ -27,6 +30,8 @@ class GpuLoaded(NamedTuple):
     path: str  # of its image
     symbol: str
     grid: tuple[int, int, int]  # blocks, threads, shared bytes
+    words: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # packings of buffers that it so reads
+    dims: tuple[int, ...] = ()  # that it is called with
 
 
 @dataclass
@@ -44,7 +49,7 @@ class DeviceData:
     memory: Any
     start: int
     image: Array  # bytes: fences and inputs; results are 0xff
-    places: dict[str, slice]
+    places: dict[str, slice]  # of buffers, then of dims by their numbers
     cold: bool
 
 
@@ -67,7 +72,7 @@ class GpuWorker(Remembering[GpuCandidate]):
             )  # all that its data depend on
             if key not in self.devices:
                 self._drop_others()
-                self.devices[key] = self._place(subject)
+                self.devices[key] = self._place(subject, made)
             module = self.gpu.module(Path(made.path).read_bytes(), made.symbol)
             function = self.gpu.function(module, made.symbol, grid)
         return GpuCandidate(function, module, grid, self.devices[key])
@@ -79,15 +84,20 @@ class GpuWorker(Remembering[GpuCandidate]):
             if key[0] not in self.subjects and not any(device is d for d in held):
                 self.devices.pop(key).memory.free()
 
-    def _place(self, subject: Subject) -> DeviceData:
+    def _place(self, subject: Subject, made: GpuLoaded) -> DeviceData:
         kernel, at, places = subject.plan.kernel, FENCE, dict[str, slice]()
-        for b in kernel.buffers:
-            places[b.name] = slice(at, at + subject.arrays[b.name].nbytes)
-            at += -(-subject.arrays[b.name].nbytes // FENCE) * FENCE + FENCE
+        given = dict(subject.inputs)
+        for name, packing in made.words:
+            kind = kernel.buffer(name).dtype
+            given[name] = pack(given[name], kind, from_plain(Packing, packing))
+        given |= {str(i): np.array([value], np.int64) for i, value in enumerate(made.dims)}
+        for name in [*(b.name for b in kernel.buffers), *map(str, range(len(made.dims)))]:
+            nbytes = (given if name in given else subject.arrays)[name].nbytes
+            places[name] = slice(at, at + nbytes)
+            at += -(-nbytes // FENCE) * FENCE + FENCE
         image = np.full(at, MARK, np.uint8)
-        for b in kernel.buffers:
-            data = subject.inputs.get(b.name)
-            image[places[b.name]] = 0xFF if data is None else _bytes(data)
+        for name, place in places.items():
+            image[place] = _bytes(given[name]) if name in given else 0xFF
         memory = self.gpu.allocate(at, f"kernel {kernel.name}")
         return DeviceData(memory, int(memory), image, places, bool(subject.cold_bytes))
 

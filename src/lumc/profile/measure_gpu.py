@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from lumc.codegen.generate import print_source
+from lumc.codegen.gpu.words import words_of
 from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.lower import lower
 from lumc.errors import LumcError
+from lumc.kernel.codec import to_plain
 from lumc.kernel.target import Speeds, Target
 from lumc.lab.gpu_worker import GpuLoaded, GpuWorker
 from lumc.lab.process import Candidates, Limits
@@ -51,7 +53,8 @@ class GpuBench(Bench):
         sizes = (grid.blocks, grid.threads, grid.shared_bytes)
         name = digest_of(f"{source} {sizes}")
         (self.folder / f"{name}.cu").write_text(source)
-        where = GpuLoaded(str(self.folder / f"{name}.cubin"), SYMBOL, sizes)
+        words = tuple((buffer, to_plain(p)) for buffer, p in words_of(program).items())
+        where = GpuLoaded(str(self.folder / f"{name}.cubin"), SYMBOL, sizes, words)
         return _Made(name, name, where)
 
     def _compile_one(self, made: _Made) -> None:

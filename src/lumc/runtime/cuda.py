@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +23,11 @@ from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.errors import LumcError
 from lumc.graph.tensor import Tensor
-from lumc.runtime.gpu import OnGpu
+from lumc.runtime.gpu import OnGpu, spread
 from lumc.runtime.nvidia import ALIGN, Gpu, capability, missing
-from lumc.runtime.opened import NO_DIMS, Say, plans_of, read_checked, usage, weights_of
+from lumc.runtime.opened import NO_DIMS, Call, Say, plans_of, read_checked, usage, weights_of
+
+DIM = 8  # bytes of a dim
 
 
 def problem() -> LumcError | None:
@@ -57,6 +59,7 @@ class Bundle(OnGpu):
             self._states, self._state_at = self._store(zeros, "the states")
             most = max(ends[-1] for ends in self._ends)
             self._memory = gpu.allocate(most, "the values between kernels")
+            self._dims = gpu.allocate(DIM * len(plan.dims), "the dims")
             self._graphs = [self._capture(i) for i in range(len(plan.entries))]
 
     @staticmethod
@@ -87,10 +90,10 @@ class Bundle(OnGpu):
         dims: Mapping[str, int] = NO_DIMS,
     ) -> dict[str, Array]:
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
-        number = self._begin(inputs, entry, say, dims).number
+        call = self._begin(inputs, entry, say, dims)
         with self.gpu.current():
-            self._launch(number, 1)
-            return self._outputs(number)
+            self._launch(call.number, 1)
+            return self._outputs(call)
 
     def state(self) -> dict[str, Array]:
         """A copy of every state."""
@@ -112,7 +115,7 @@ class Bundle(OnGpu):
         with self.gpu.current():
             for graph in filter(None, self._graphs):
                 self.gpu.library.cuGraphExecDestroy(graph)
-            for memory in (self._weights, self._states, self._memory):
+            for memory in (self._weights, self._states, self._memory, self._dims):
                 memory.free()
             self._functions.clear()
 
@@ -157,6 +160,8 @@ class Bundle(OnGpu):
                 return self._weight_at[a.offset]
             case planfile.STATE:
                 return self._state_at[a.index]
+            case planfile.DIM:
+                return int(self._dims) + DIM * a.index
         return 0  # a buffer that the kernel never touches
 
     def _enqueue(self, entry: int, launch: PlanLaunch) -> None:
@@ -174,7 +179,14 @@ class Bundle(OnGpu):
         return self.gpu.graph(enqueue) if launches else None
 
     def _give(self, at: int, t: Tensor, value: Array) -> None:
+        if value.shape != t.shape:
+            whole, part = spread(t, value.shape)
+            part[...] = value
+            value = whole
         self.gpu.upload(int(self._memory) + at, value)
+
+    def _set_dims(self, values: Sequence[int]) -> None:
+        self.gpu.upload(int(self._dims), np.array(values, np.int64))
 
     def _launch(self, entry: int, n: int) -> None:
         graph = self._graphs[entry]
@@ -200,12 +212,15 @@ class Bundle(OnGpu):
         end.synchronize()
         return float(end.time_since(start) * 1e3 / runs)
 
-    def _outputs(self, entry: int) -> dict[str, Array]:
+    def _outputs(self, call: Call) -> dict[str, Array]:
         self.gpu.stream.synchronize()
         out = dict[str, Array]()
-        for t, at in self._outputs_at(entry):
-            out[t.name] = np.empty(t.shape, t.dtype.numpy)
-            self.gpu.download(out[t.name], int(self._memory) + at)
+        for most, now, at in self._outputs_at(call):
+            whole = part = np.empty(now.shape, now.dtype.numpy)
+            if most.shape != now.shape:
+                whole, part = spread(most, now.shape)
+            self.gpu.download(whole, int(self._memory) + at)
+            out[now.name] = part if part is whole else part.copy()
         return out
 
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from math import prod
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lumc.bundle.packing import Array
 from lumc.bundle.reader import Plan, PlanEntry
@@ -27,7 +30,7 @@ class OnGpu(Opened):
 
     def __init__(self, path: Path, plan: Plan, align: int) -> None:
         super().__init__(path, entries_of(plan), plan.states)
-        self.plan = plan
+        self.plan, self.dims = plan, plan.dims
         self._ends = [places_of(e, align) for e in plan.entries]  # in the memory of values
 
     def trace(
@@ -75,19 +78,27 @@ class OnGpu(Opened):
     def _begin(
         self, inputs: Mapping[str, Any], entry: str, say: Say, dims: Mapping[str, int]
     ) -> Call:
-        """The inputs into the memory of the GPU."""
+        """The inputs and the dims into the memory of the GPU. Whatever was recorded of launches
+        stays as it is: kernels read the dims from there."""
         call = self.call(inputs, entry, say, dims)
         tensors = self.plan.entries[call.number].inputs
         with self._open():
+            if call.dims:
+                self._set_dims(list(call.dims.values()))
             places = self._ends[call.number][1:]
             for at, t, array in zip(places, tensors, call.arrays, strict=False):
                 self._give(at, t, array)
         return call
 
-    def _outputs_at(self, number: int) -> Iterable[tuple[Tensor, int]]:
-        """The outputs of an entry, and where they are."""
-        entry = self.plan.entries[number]
-        return zip(entry.outputs, self._ends[number][1 + len(entry.inputs) : -1], strict=True)
+    def _outputs_at(self, call: Call) -> Iterable[tuple[Tensor, Tensor, int]]:
+        """The outputs of an entry: the greatest, those that there are, and where they are."""
+        entry = self.plan.entries[call.number]
+        places = self._ends[call.number][1 + len(entry.inputs) : -1]
+        return zip(entry.outputs, call.outputs, places, strict=True)
+
+    @abstractmethod
+    def _set_dims(self, values: Sequence[int]) -> None:
+        """Write the dims, in their order, where kernels read them."""
 
     @abstractmethod
     def _open(self) -> AbstractContextManager[None]:
@@ -95,7 +106,7 @@ class OnGpu(Opened):
 
     @abstractmethod
     def _give(self, at: int, t: Tensor, value: Array) -> None:
-        """Write a tensor at a byte of the memory of values."""
+        """Write what there is of a tensor at a byte of the memory of values."""
 
     @abstractmethod
     def _times(self, number: int) -> list[tuple[float, float]]:
@@ -104,6 +115,20 @@ class OnGpu(Opened):
     @abstractmethod
     def _sample(self, number: int, runs: int) -> float:
         """Microseconds of one of so many runs."""
+
+
+def inside(whole: Array, shape: Sequence[int]) -> Array:
+    """The part that there is of a tensor in memory for its greatest shape, without a copy."""
+    return whole[tuple(slice(n) for n in shape)]
+
+
+def spread(t: Tensor, shape: Sequence[int]) -> tuple[Array, Array]:
+    """Elements of a row-major tensor from the first to the last of those within a smaller shape,
+    which has no extent of 0; and a view of the latter."""
+    strides = [prod(t.shape[i + 1 :]) for i in range(len(t.shape))]
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    flat = np.zeros(reach, t.dtype.numpy)
+    return flat, np.ndarray(shape, flat.dtype, flat, strides=[s * flat.itemsize for s in strides])
 
 
 def places_of(entry: PlanEntry, align: int) -> list[int]:

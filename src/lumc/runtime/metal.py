@@ -24,8 +24,9 @@ from lumc.bundle.reader import Argument, Plan, PlanKernel, PlanLaunch
 from lumc.bundle.unpack import opened
 from lumc.disk.artifact import corrupt
 from lumc.errors import LumcError
+from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
-from lumc.runtime.gpu import OnGpu
+from lumc.runtime.gpu import OnGpu, inside
 from lumc.runtime.objc import (
     Metal,
     Place,
@@ -66,6 +67,7 @@ class Bundle(OnGpu):
                 self._view(state, 0, t)[...] = 0
             most = max((ends[-1] for ends in self._ends), default=0)
             self._memory = self._allocate(most, "the values between kernels")
+            self._dims = self._allocate(ALIGN * len(plan.dims), "the dims")
             self._steps = [
                 [self._step(i, launch) for launch in e.launches] for i, e in enumerate(plan.entries)
             ]
@@ -96,11 +98,12 @@ class Bundle(OnGpu):
         dims: Mapping[str, int] = NO_DIMS,
     ) -> dict[str, Array]:
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
-        number = self._begin(inputs, entry, say, dims).number
+        call = self._begin(inputs, entry, say, dims)
         with self._open():
-            execute(self.gpu, self._queue, self._steps[number])
-        found = self._outputs_at(number)
-        return {t.name: self._view(self._memory, at, t).copy() for t, at in found}
+            execute(self.gpu, self._queue, self._steps[call.number])
+        found = self._outputs_at(call)
+        views = ((self._view(self._memory, at, most), now) for most, now, at in found)
+        return {now.name: inside(view, now.shape).copy() for view, now in views}
 
     def state(self) -> dict[str, Array]:
         """A copy of every state."""
@@ -161,7 +164,12 @@ class Bundle(OnGpu):
             yield
 
     def _give(self, at: int, t: Tensor, value: Array) -> None:
-        self._view(self._memory, at, t)[...] = value
+        inside(self._view(self._memory, at, t), value.shape)[...] = value
+
+    def _set_dims(self, values: Sequence[int]) -> None:
+        """Each where a buffer of constants may begin."""
+        for i, value in enumerate(values):
+            self._view(self._dims, ALIGN * i, Tensor("", DType.I64, ()))[...] = value
 
     def _times(self, number: int) -> list[tuple[float, float]]:
         """Every launch is a command buffer of its own."""
@@ -186,6 +194,8 @@ class Bundle(OnGpu):
                 return self._weights, self.plan.weights_start + a.offset
             case planfile.STATE:
                 return self._states[a.index], 0
+            case planfile.DIM:
+                return self._dims, ALIGN * a.index
         return None
 
     def _step(self, entry: int, launch: PlanLaunch) -> Step:

@@ -22,7 +22,10 @@ class Cuda(Dialect):
     def kernel(self, w: GpuWriter, symbol: str, body: Sequence[str]) -> list[str]:
         t = w.d.threads
         head = f'extern "C" __global__ void __launch_bounds__({t.count}, {t.resident})'
-        ends = ", ".join(f"{kind} *__restrict__ {bare(name)}" for kind, name in w.parameters())
+        ends = ", ".join(
+            f"{'const ' * (space == 'constant')}{kind} *__restrict__ {bare(name)}"
+            for space, kind, name in w.parameters()
+        )
         lines = ['#include "lumc_dev.h"', "", *title(w.d.program), head]
         return [*lines, f"{symbol}({ends})", "{", *body, "}", f"LUMC_EXPORT({symbol})"]
 
@@ -58,7 +61,7 @@ class Cuda(Dialect):
         with w.block("", f"{about(loop)}, {slots} slots"):
             for s in range(ahead):
                 _issue(w, loop, copies, f"{s * loop.tile}", f"{s}")
-            head = f"for (int {new(start)} = 0, `:SLOT` = 0; {start} < {loop.extent}; "
+            head = f"for (int {new(start)} = 0, `:SLOT` = 0; {start} < {w.length(loop)}; "
             step = f"{start} += {loop.tile}, `SLOT` = `SLOT` + 1 == {slots} ? 0 : `SLOT` + 1)"
             with w.block(head + step):
                 w.tile_size(loop)
@@ -162,7 +165,7 @@ def _issue(w: GpuWriter, loop: ir.Loop, copies: list[Step], at: str, slot: str) 
     with w.block():
         start = w.index(ir.block_start(loop.axis))
         w.let(start, at)
-        with w.when([f"{start} < {loop.extent}"]):
+        with w.when([f"{start} < {w.length(loop)}"]):
             w.tile_size(loop)
             print_nodes(w, copies)
         w.line("lumc_cp_async_commit();")

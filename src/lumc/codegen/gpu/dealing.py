@@ -6,6 +6,7 @@ from __future__ import annotations
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import Distribution
 from lumc.codegen.gpu.program import Step
+from lumc.codegen.gpu.words import words_of
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr
 from lumc.schedule.operands import computed
@@ -22,6 +23,7 @@ class Dealing:
         self.places = dict(program.places)
         self.values = dict[str, Distribution]()
         self.stored = {n: computed(p.dtype) for n, p in self.places.items() if self.inside(n)}
+        self.words = words_of(program)  # whose elements have no address
         self.order = dict[str, tuple[int, ...]]()
         self.turned = set[str]()
         self.known = set[Step]()  # whose points are dealt

@@ -90,9 +90,10 @@ class Distributor(Dealing):
             raise self.refuse(f"{t.count} threads in a block")
         if self.program.target.kind == "metal" and self._has_f64():
             raise self.refuse("no f64")
-        most = max(self.program.kernel.extent.values(), default=0)
-        if max(most, self.program.tiles) >= 1 << 31:
-            raise self.refuse("an axis or a grid of 2^31")
+        kernel = self.program.kernel
+        most = [*kernel.extent.values(), *(d.values[-1] for d in kernel.lengths.dims)]
+        if max([*most, self.program.tiles]) >= 1 << 31:
+            raise self.refuse("an axis, a dim or a grid of 2^31")
 
     def _has_f64(self) -> bool:
         """In memory, or on the way."""
@@ -179,6 +180,8 @@ class Distributor(Dealing):
     def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
         """May every thread move this many elements of the source at once?"""
         place = self.places[source.attr[0]]
+        if place.name in self.words:
+            return False
         constant, atoms = linear(place.offset(source.kids))
         others = (c for a, c in atoms.items() if a is not axis(unit))
         # so every tile starts at a multiple, too
@@ -240,12 +243,14 @@ class Distributor(Dealing):
         return deal(axes, size, t.count, fast, width, t.row if reduces else None)
 
     def _moved(self, op: ir.Map | ir.Reduce) -> list[Expr]:
-        """What an operation reads and writes in memory, but for loads that a guard protects."""
+        """What an operation reads and writes in memory as it is, but for loads that a guard
+        protects."""
         step = Step(op)
         terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
         guarded = {unguarded(e) for t in terms for e in _guarded(t) if e.kind == "guard"}
         touched = dict.fromkeys([*loads_of(*terms), *writes(step)])
-        return [e for e in touched if e not in guarded and not self.inside(e.attr[0])]
+        apart = {n for n in self.places if self.inside(n)} | self.words.keys()
+        return [e for e in touched if e not in guarded and e.attr[0] not in apart]
 
     def _widen(self, step: Step, op: ir.Map | ir.Reduce) -> None:
         """Neighbours in the registers of a thread are moved at once where memory allows it."""

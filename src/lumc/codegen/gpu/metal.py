@@ -23,7 +23,10 @@ class Metal(Dialect):
     def kernel(self, w: GpuWriter, symbol: str, body: Sequence[str]) -> list[str]:
         count, buffers = w.d.threads.count, enumerate(w.parameters())
         head = f"[[max_total_threads_per_threadgroup({count})]] kernel void {symbol}("
-        lines = [f"    device {kind} *{bare(name)} [[buffer({i})]]," for i, (kind, name) in buffers]
+        lines = [
+            f"    {space} {kind} *{bare(name)} [[buffer({i})]],"
+            for i, (space, kind, name) in buffers
+        ]
         lines.append("    uint tid [[thread_index_in_threadgroup]],")
         lines.append("    uint3 group [[threadgroup_position_in_grid]])")
         return [*title(w.d.program), head, *lines, "{", *body, "}"]

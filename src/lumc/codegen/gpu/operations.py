@@ -36,9 +36,20 @@ def written(d: Distributed, dialect: Dialect) -> GpuWriter:
     """The statements of a kernel."""
     w = GpuWriter(d, dialect)
     dialect.declare(w)
+    read_dims(w)
     w.registers_and_tiles()
     print_nodes(w, d.body)
     return w
+
+
+def read_dims(w: GpuWriter) -> None:
+    """Dims are read where they lie. A grid is that of the greatest ones: blocks beyond the tiles
+    that there are have nothing to do."""
+    for d in w.d.program.kernel.lengths.dims:
+        w.let(w.names.dim(d.name), f"(int)*{w.names.given(d.name)}")
+    for op in (n.op for n in w.d.body if isinstance(n, Nest)):
+        if isinstance(op, ir.Par) and any(x.length and x.count > 1 for x in op.loops):
+            w.line(f"if (`block` >= {w.tile_count(op.loops)}) return;")
 
 
 def print_nodes(w: GpuWriter, body: Sequence[Node]) -> None:

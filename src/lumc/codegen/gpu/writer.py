@@ -15,6 +15,7 @@ from dataclasses import replace
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, ThreadDigit
 from lumc.codegen.gpu.program import Distributed, Nest, Step, Tile
+from lumc.codegen.gpu.words import number, words_of
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.statements import new, quoted
 from lumc.codegen.text.term import C, Spelling, literal
@@ -82,6 +83,7 @@ class GpuWriter(Writer):
     def __init__(self, d: Distributed, dialect: Dialect) -> None:
         super().__init__(d.program, SPELLING)
         self.d, self.tiles, self.dialect = d, d.tiles, dialect
+        self.words = words_of(d.program)
         self.slot = "0"  # of the copies in flight
         self.vectors = dict[Expr, str]()  # loads of neighbours that are there already
         self.loose = set[str]()  # packed values that are being made, one element at a time
@@ -102,12 +104,16 @@ class GpuWriter(Writer):
 
     # ---- where values are
 
-    def parameters(self) -> Iterator[tuple[str, str]]:
-        """(what they point to, name) of the buffers of the kernel in order."""
+    def parameters(self) -> Iterator[tuple[str, str, str]]:
+        """(address space, what they point to, name) of the buffers of the kernel in order, then of
+        the dims that it names, which are constant."""
         kernel = self.d.program.kernel
         for b in kernel.buffers:
             const = "" if b.name in kernel.stored else "const "
-            yield f"{const}{self.spelling.stored[b.dtype]}", self.names.place(self.places[b.name])
+            kind = "lumc_u32" if b.name in self.words else self.spelling.stored[b.dtype]
+            yield "device", f"{const}{kind}", self.names.place(self.places[b.name])
+        for d in kernel.lengths.dims:
+            yield "constant", self.spelling.stored[DType.I64], self.names.given(d.name)
 
     def registers_and_tiles(self) -> None:
         for name, t in self.tiles.items():
@@ -123,7 +129,7 @@ class GpuWriter(Writer):
     def address(self, load: Expr, value: Value = None) -> str:
         name, tile = load.attr[0], self.tiles.get(load.attr[0])
         if tile is None:
-            return self._argument(load, value)
+            return f"{self.names.place(self.places[name])}[{self._element(load, value)}]"
         if tile.memory == "register":
             index = self.register(load, tile)
             if tile.packed and name not in self.loose:
@@ -136,16 +142,17 @@ class GpuWriter(Writer):
         kind = "E" if name in self.loose else "R" if tile.memory == "register" else "S"
         return quoted(f"{kind}_{c}")
 
-    def _argument(self, load: Expr, value: Value) -> str:
+    def _element(self, load: Expr, value: Value) -> str:
+        """The index of an element of an argument."""
         place = self.places[load.attr[0]]
         if place.size < LARGE:
-            return super().address(load, value)
+            return self.index(place.offset(load.kids), value)
         wide = self.spelling.types[DType.I64]
         parts = [
             f"({wide})({self.index(i, value)}) * {s}"
             for i, s in zip(load.kids, place.strides, strict=True)
         ]
-        return f"{self.names.place(place)}[{' + '.join(parts)}]"
+        return " + ".join(parts)
 
     def register(self, load: Expr, tile: Tile) -> str:
         """The index of an element among the registers of its value."""
@@ -175,6 +182,10 @@ class GpuWriter(Writer):
     def load(self, load: Expr, value: Value = None) -> str:
         if load in self.vectors:
             return self.widened(load, self.vectors[load])
+        if packing := self.words.get(load.attr[0]):
+            place = self.places[load.attr[0]]
+            words, at = self.names.place(place), self._element(load, value)
+            return number(words, at, packing, place.dtype)
         tile = self.tiles.get(load.attr[0])
         if tile is None or not tile.packed or load.attr[0] in self.loose:
             return super().load(load, value)

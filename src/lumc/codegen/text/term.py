@@ -94,6 +94,10 @@ class Names:
         """A symbolic dim, or a part of an axis."""
         return quoted(self._dims[name]) if name in self._dims else self.axis(name)
 
+    def given(self, dim: str) -> str:
+        """Where a kernel of a GPU finds the value of a symbolic dim."""
+        return quoted(f"P{self._dims[dim][1:]}")
+
     def place(self, place: Place) -> str:
         prefix = "B" if place.kind == "argument" else "S"
         return quoted(f"{prefix}_{place.name.replace('.', '_')}")

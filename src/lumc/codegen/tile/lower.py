@@ -21,7 +21,6 @@ from lumc.codegen.tile.staging import Staging
 from lumc.codegen.tile.walks import Walks
 from lumc.codegen.tile.weighted import WeightedSums
 from lumc.codegen.tile.windows import Windows
-from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.inside import stays_inside
 from lumc.kernel.normal import identity, normalize
@@ -40,12 +39,8 @@ def lower(
     kernel: Kernel, schedule: Schedule, target: Target, watch: Watch = unwatched
 ) -> ir.Program:
     """The tile program of a kernel, which ``watch`` sees as it is written and after every pass.
-    Raises E0410 (kernel), E0411 (schedule) and E0112 (dims, on a GPU)."""
+    Raises E0410 (kernel) and E0411 (schedule)."""
     check_kernel(kernel)
-    if kernel.lengths.dims and target.machine == "gpu":
-        names = ", ".join(d.name for d in kernel.lengths.dims)
-        what = f"kernels for {target.name} need a value for every dim; not bound: {names}"
-        raise LumcError("E0112", what, fix="--dim NAME=N", exit=Exit.UNSUPPORTED)
     kernel = normalize(kernel)
     check_schedule(kernel, schedule, target)
     c = Context(plain_maxima(shorter_powers(kernel)), schedule, target)

@@ -220,8 +220,10 @@ static int state(void *self, size_t i, void **data) {
 }
 
 /* Put the caller's pointers where the kernels look. */
-static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs) {
+static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs,
+                 const size_t *bytes) {
   struct program *p = &((struct cpu *)self)->programs[list];
+  (void)bytes;
   for (size_t k = 0; k < p->n_inputs; ++k)
     memcpy(p->inputs[k].where, &inputs[p->inputs[k].tensor], sizeof(void *));
   for (size_t k = 0; k < p->n_outputs; ++k) *p->outputs[k].where = outputs[p->outputs[k].tensor];
@@ -235,8 +237,8 @@ static int repeat(void *self, size_t list, long n) {
   return LUMC_OK;
 }
 
-static int finish(void *self, size_t list, void *const *outputs) {
-  (void)self, (void)list, (void)outputs; /* the kernels wrote them */
+static int finish(void *self, size_t list, void *const *outputs, const size_t *bytes) {
+  (void)self, (void)list, (void)outputs, (void)bytes; /* the kernels wrote them */
   return LUMC_OK;
 }
 

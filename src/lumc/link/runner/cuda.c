@@ -1,8 +1,8 @@
 /* cuda.c - runs plans on an NVIDIA GPU with nothing but its driver.
  *
  * Weights, states and the values between launches stay on the device. The launches of an entry are
- * captured once into a graph; a run uploads the inputs, launches the graph and fetches the outputs,
- * all on one stream. */
+ * captured once into a graph; a run uploads the inputs and the dims, launches the graph and fetches
+ * the outputs, all on one stream. */
 #include "cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +135,7 @@ static void close_cuda(void *self) {
     if (m->weights) nvidia.cuMemFree_v2(m->weights);
     if (m->states) nvidia.cuMemFree_v2(m->states);
     if (m->memory) nvidia.cuMemFree_v2(m->memory);
+    if (m->dims) nvidia.cuMemFree_v2(m->dims);
     if (m->stream) nvidia.cuStreamDestroy_v2(m->stream);
     leave(LUMC_OK);
   }
@@ -147,6 +148,7 @@ static void close_cuda(void *self) {
   free(m->functions);
   free(m->ranges);
   free(m->state);
+  free(m->values);
   release(&m->mirror);
   free(m);
 }
@@ -165,7 +167,8 @@ static int state(void *self, size_t i, void **data) {
   return code;
 }
 
-static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs) {
+static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs,
+                 const size_t *bytes) {
   struct cuda *m = self;
   const struct list *e = &m->plan->lists[list];
   (void)outputs;
@@ -173,8 +176,9 @@ static int begin(void *self, size_t list, const void *const *inputs, void *const
   if (code) return code;
   if (m->mirrored) code = cuda_move_states(m, 1);
   if (!code) m->mirrored = 0;
+  if (!code) code = cuda_upload_dims(m);
   for (size_t i = 0; i < e->entry->n_inputs && !code; ++i)
-    code = cuda_upload(m, m->programs[list].inputs[i], inputs[i], e->entry->inputs[i].bytes);
+    code = cuda_upload(m, m->programs[list].inputs[i], inputs[i], bytes[i]);
   if (!code) code = cuda_wait(m); /* the caller's memory is free again */
   return leave(code);
 }
@@ -188,13 +192,13 @@ static int repeat(void *self, size_t list, long n) {
   return leave(code ? code : cuda_wait(m));
 }
 
-static int finish(void *self, size_t list, void *const *outputs) {
+static int finish(void *self, size_t list, void *const *outputs, const size_t *bytes) {
   struct cuda *m = self;
   const struct list *e = &m->plan->lists[list];
   int code = enter(m);
   if (code) return code;
   for (size_t i = 0; i < e->entry->n_outputs && !code; ++i)
-    code = cuda_download(m, outputs[i], m->programs[list].outputs[i], e->entry->outputs[i].bytes);
+    code = cuda_download(m, outputs[i], m->programs[list].outputs[i], bytes[i]);
   return leave(code ? code : cuda_wait(m));
 }
 

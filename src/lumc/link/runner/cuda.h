@@ -87,6 +87,8 @@ struct cuda {
   const struct plan *plan;
   handle context, module, stream, *functions;
   address weights, states, memory; /* memory: arena, inputs and outputs of the entry that runs */
+  address dims;                    /* where kernels read them: what is captured stays */
+  int64_t *values;                 /* of dims, on the way there */
   struct range *ranges;
   size_t n_ranges;
   size_t *state; /* where each state begins */
@@ -101,6 +103,7 @@ int cuda_wait(const struct cuda *);
 int cuda_load_weights(struct cuda *, const struct source *);
 int cuda_place_states(struct cuda *);
 int cuda_place_values(struct cuda *);
+int cuda_upload_dims(const struct cuda *); /* as they are in the plan */
 int cuda_move_states(const struct cuda *, int to_device); /* all, between it and the mirror */
 /* Where an argument of a list's launch is; 0 for what the kernel has not. */
 address cuda_place(const struct cuda *, size_t list, const struct arg *);

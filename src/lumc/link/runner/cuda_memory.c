@@ -109,7 +109,14 @@ int cuda_place_values(struct cuda *m) {
       if (at > most) most = at;
     }
   }
-  return code;
+  m->values = zeros(m->plan->n_dims, sizeof *m->values, &code);
+  return code ? code : allocate(&m->dims, m->plan->n_dims * sizeof *m->values, "the dims");
+}
+
+int cuda_upload_dims(const struct cuda *m) {
+  size_t n = m->plan->n_dims;
+  for (size_t i = 0; i < n; ++i) m->values[i] = m->plan->dims[i].value;
+  return cuda_upload(m, m->dims, m->values, n * sizeof *m->values);
 }
 
 address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
@@ -120,6 +127,7 @@ address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
   case OUTPUT: return p->outputs[a->index];
   case ARENA: return m->memory + a->offset;
   case STATE: return m->states + m->state[a->index];
+  case DIM: return m->dims + a->index * sizeof *m->values;
   case WEIGHT: { /* the first range at or after the key */
     size_t low = 0, high = m->n_ranges;
     while (low < high) {

@@ -166,6 +166,7 @@ struct live {
   struct block memory; /* of inputs and outputs with lengths, for the greatest */
   const void **inputs; /* as a device takes them */
   void **outputs;
+  size_t *reach; /* of these inputs, then outputs: bytes to the end of what there is */
 };
 int live_open(struct live *, struct plan *);
 void live_close(struct live *);
@@ -190,11 +191,13 @@ struct device {
   int (*set_threads)(void *self, int threads);
   /* The memory of a state, until the next run. */
   int (*state)(void *self, size_t i, void **data);
-  /* Of a list of launches: take the inputs of the runs to come; run n times and wait; give the
-   * outputs of the last. Memory is for the greatest values of dims. */
-  int (*begin)(void *self, size_t list, const void *const *inputs, void *const *outputs);
+  /* Of a list of launches: take the inputs of the runs to come, and the dims as they are; run n
+   * times and wait; give the outputs of the last. Memory is for the greatest values of dims; what
+   * there is of an input or an output ends after `bytes` of it. */
+  int (*begin)(void *self, size_t list, const void *const *inputs, void *const *outputs,
+               const size_t *bytes);
   int (*repeat)(void *self, size_t list, long n);
-  int (*finish)(void *self, size_t list, void *const *outputs);
+  int (*finish)(void *self, size_t list, void *const *outputs, const size_t *bytes);
   /* Run once, timed as lumc_trace says; all times are 0 before. */
   int (*trace)(void *self, size_t list, int threads, int64_t *times);
   void (*close)(void *self);

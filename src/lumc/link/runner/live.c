@@ -88,6 +88,7 @@ int live_open(struct live *v, struct plan *p) {
   v->shapes = zeros(extents, sizeof *v->shapes, &code);
   v->inputs = zeros(n_inputs, sizeof *v->inputs, &code);
   v->outputs = zeros(n_outputs, sizeof *v->outputs, &code);
+  v->reach = zeros(n_inputs + n_outputs, sizeof *v->reach, &code);
   if (!code && most) code = reserve(&v->memory, most);
   if (!code) update(v);
   return code;
@@ -100,6 +101,7 @@ void live_close(struct live *v) {
   free(v->shapes);
   free(v->inputs);
   free(v->outputs);
+  free(v->reach);
   release(&v->memory);
 }
 
@@ -147,6 +149,15 @@ static void copy(const lumc_tensor *now, const lumc_tensor *most, char *dense, c
   }
 }
 
+/* Of memory for the greatest extents: bytes to the end of what there is. */
+static size_t reach(const lumc_tensor *now, const lumc_tensor *most) {
+  size_t last = 0, step = dtype_bytes(now->dtype), all = step;
+  if (!now->bytes) return 0;
+  for (int i = now->rank - 1; i >= 0; step *= (size_t)most->shape[i--])
+    last += (size_t)(now->shape[i] - 1) * step;
+  return last + all;
+}
+
 void live_give(struct live *v, const struct list *l, const void *const *inputs,
                void *const *outputs) {
   const struct entry *e = l->entry;
@@ -155,6 +166,7 @@ void live_give(struct live *v, const struct list *l, const void *const *inputs,
   for (size_t i = 0; i < e->n_inputs; ++i, ++now) {
     const lumc_tensor *most = &l->inputs[i];
     v->inputs[i] = inputs ? inputs[i] : NULL;
+    v->reach[i] = reach(now, most);
     if (is_whole(now, most)) continue;
     char *from;
     memcpy(&from, &inputs[i], sizeof from);
@@ -164,6 +176,7 @@ void live_give(struct live *v, const struct list *l, const void *const *inputs,
   }
   for (size_t i = 0; i < e->n_outputs; ++i, ++now) {
     v->outputs[i] = outputs ? outputs[i] : NULL;
+    v->reach[e->n_inputs + i] = reach(now, &l->outputs[i]);
     if (is_whole(now, &l->outputs[i])) continue;
     v->outputs[i] = at;
     at += aligned(l->outputs[i].bytes);

@@ -2,7 +2,7 @@
  *
  * CPU and GPU share the memory: the kernels read the weights where they were loaded. The kernels
  * are text, which the GPU's own compiler translates when a bundle is opened. The launches of an
- * entry are one command buffer with one encoder. */
+ * entry are one command buffer with one encoder. Dims lie in a buffer of their own. */
 #include "metal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +24,7 @@ struct metal {
   id queue, library, *pipelines;
   struct block block; /* the weights */
   id weights, memory; /* memory: arena, inputs and outputs of the entry that runs */
+  id dims;            /* where kernels read them, each where a buffer of constants may begin */
   id *states;
   uint8_t *base; /* of memory */
   struct program *programs;
@@ -131,7 +132,7 @@ static int place_values(struct metal *m) {
   }
   if (!code) code = allocate(&m->memory, most, "the values between kernels");
   if (!code) m->base = contents(m->memory);
-  return code;
+  return code ? code : allocate(&m->dims, m->plan->n_dims * ALIGN, "the dims");
 }
 
 static int load(struct metal *m, const struct source *s) {
@@ -161,6 +162,10 @@ static void set_argument(const struct metal *m, id encoder, size_t list, const s
   case STATE:
     buffer = m->states[a->index];
     offset = 0;
+    break;
+  case DIM:
+    buffer = m->dims;
+    offset = a->index * ALIGN;
     break;
   default: return; /* the kernel has no such buffer, or never touches it */
   }
@@ -219,6 +224,7 @@ static void close_metal(void *self) {
     free(m->programs[i].outputs);
   }
   drop(m->memory);
+  drop(m->dims);
   drop(m->weights);
   drop(m->library);
   drop(m->queue);
@@ -240,13 +246,15 @@ static int state(void *self, size_t i, void **data) {
   return LUMC_OK;
 }
 
-static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs) {
+static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs,
+                 const size_t *bytes) {
   struct metal *m = self;
   const struct entry *e = m->plan->lists[list].entry;
   (void)outputs;
+  for (size_t i = 0; i < m->plan->n_dims; ++i)
+    memcpy(contents(m->dims) + i * ALIGN, &m->plan->dims[i].value, sizeof m->plan->dims->value);
   for (size_t i = 0; i < e->n_inputs; ++i)
-    if (e->inputs[i].bytes)
-      memcpy(m->base + m->programs[list].inputs[i], inputs[i], e->inputs[i].bytes);
+    if (bytes[i]) memcpy(m->base + m->programs[list].inputs[i], inputs[i], bytes[i]);
   return LUMC_OK;
 }
 
@@ -262,12 +270,11 @@ static int repeat(void *self, size_t list, long n) {
   return code;
 }
 
-static int finish(void *self, size_t list, void *const *outputs) {
+static int finish(void *self, size_t list, void *const *outputs, const size_t *bytes) {
   struct metal *m = self;
   const struct entry *e = m->plan->lists[list].entry;
   for (size_t i = 0; i < e->n_outputs; ++i)
-    if (e->outputs[i].bytes)
-      memcpy(outputs[i], m->base + m->programs[list].outputs[i], e->outputs[i].bytes);
+    if (bytes[i]) memcpy(outputs[i], m->base + m->programs[list].outputs[i], bytes[i]);
   return LUMC_OK;
 }
 

@@ -296,12 +296,14 @@ static int begin(lumc *m, int i, const void *const *inputs, void *const *outputs
   if (code) return code;
   *list = live_list(&m->live, e);
   live_give(&m->live, &m->plan.lists[*list], inputs, outputs);
-  return m->device->begin(m->self, *list, m->live.inputs, m->live.outputs);
+  return m->device->begin(m->self, *list, m->live.inputs, m->live.outputs, m->live.reach);
 }
 
 static int finish(lumc *m, size_t list, void *const *outputs) {
-  int code = m->device->finish(m->self, list, m->live.outputs);
-  if (!code) live_take(&m->live, &m->plan.lists[list], outputs);
+  const struct list *l = &m->plan.lists[list];
+  int code =
+      m->device->finish(m->self, list, m->live.outputs, m->live.reach + l->entry->n_inputs);
+  if (!code) live_take(&m->live, l, outputs);
   return code;
 }
 

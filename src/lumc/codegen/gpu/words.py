@@ -1,0 +1,41 @@
+"""Weights whose values few bits tell apart: kernels of GPUs read them as words, in their own order.
+
+Whoever reads a weight, in whatever shape, finds one copy of it. How a word is put together is the
+business of ``Packing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from lumc.codegen.tile.packing import WORD, Packing
+from lumc.codegen.tile.program import Program
+from lumc.graph.expr import axis
+from lumc.graph.ops import DType
+
+BYTES, NIBBLE = WORD // 8, 4  # of a word; bits
+
+
+def words_of(program: Program) -> Mapping[str, Packing]:
+    """What the arguments hold in the place of these buffers."""
+    kernel, out = program.kernel, dict[str, Packing]()
+    for b in kernel.buffers:
+        if b.bits != NIBBLE or not b.constant or b.name in kernel.stored:
+            continue
+        steps, size = WORD // NIBBLE, prod(b.shape)
+        if size and size % steps == 0:
+            axes = (("k", steps), ("n", size // steps))
+            index = axis("n"), axis("k")
+            shape = size // steps, steps
+            out[b.name] = Packing(b.name, DType.I32, index, axes, (1, 1), shape, NIBBLE)
+    return out
+
+
+def number(words: str, at: str, packing: Packing, kind: DType) -> str:
+    """The text of one number: those of four neighbours are in the same bits of four bytes."""
+    bits = WORD // packing.steps
+    shift = f"({at}) % {BYTES} * 8 + ({at}) / {BYTES} % {packing.steps // BYTES} * {bits}"
+    least = f" - {1 << bits - 1}" * (kind is DType.I8)
+    mask = (1 << bits) - 1
+    return f"((lumc_i32)({words}[({at}) / {packing.steps}] >> ({shift}) & {mask}){least})"
