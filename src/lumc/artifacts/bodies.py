@@ -253,7 +253,8 @@ def _launches_from(
             name, known = i.names[slot], values[i.entry]
             kind, orders = known[name]
             if (i.entry, name) in made:  # in the order of dims that its maker chose
-                orders = [(*s[:n], *s[n + 1 :], s[n]) for s in orders[:1] for n in range(len(s))]
+                s = orders[0]
+                orders = [(*s[:n], *s[n + 1 :], *s[n : n + 1]) for n in range(len(s) or 1)]
                 made.discard((i.entry, name))
             known[name] = (kind, [s for s in orders if _is_seen_as(s, want.shape)])
             if want.dtype != kind or not known[name][1]:

@@ -16,10 +16,11 @@ from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
+from lumc.codegen.lookups import Held, lookups, through
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
-from lumc.codegen.tile.packing import Packing
+from lumc.codegen.tile.packing import Packing, merged
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
@@ -28,10 +29,11 @@ from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
-from lumc.kernel.inside import require_inside
+from lumc.kernel.inside import escape, require_inside
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, load
 from lumc.schedule.first import first_schedules
+from lumc.schedule.legal import is_legal
 from lumc.schedule.plan import Plan
 from lumc.schedule.schedule import Threads
 
@@ -63,6 +65,7 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
         key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target, watch)
         for key in keys
     }
+    held = share_tables(plan, launches, programs, watch)
     used = Counter(key for i in plan.instances for key in kernels_in(plan, i.region))
     kernels = {
         key: print_code(plan, key, i, programs[key], used[key]) for i, key in enumerate(keys)
@@ -71,7 +74,13 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     entries = list[EntryPlan]()
     for entry in plan.graph.entries:
         named = [
-            name_operands(launch, kernels[launch.kernel], programs[launch.kernel], packings)
+            name_operands(
+                launch,
+                kernels[launch.kernel],
+                programs[launch.kernel],
+                packings,
+                held.get(launch.kernel, {}),
+            )
             for launch in launches[entry.name]
         ]
         entries.append(place_values(plan, entry, named, packings))
@@ -161,18 +170,55 @@ def copy_of(n: int) -> Kernel:
     return Kernel("copy", ("i",), {"i": count}, (root,), buffers)
 
 
+def share_tables(
+    plan: Plan, launches: Mapping[str, list[Launch]], programs: dict[str, Program], watch: Watch
+) -> dict[str, Held]:
+    """Lower lookups again, with the same schedule, on weights as products have them: what they read
+    so, by key. Where that cannot be, a kernel stays as it is."""
+    every = [launch for each in launches.values() for launch in each]
+    buffers = {
+        key: [b.name for b in plan.kernels[key].kernel.buffers if b.name in touched(p.body)]
+        for key, p in programs.items()
+    }
+    packed = dict[Packing, None]()
+    for launch in every:
+        names = [b.name for b in plan.kernels[launch.kernel].kernel.buffers]
+        value = dict(zip(names, launch.args, strict=True))
+        wanted = programs[launch.kernel].packed.values()
+        packed |= dict.fromkeys(replace(p, weight=value[p.weight]) for p in wanted)
+    kernels = {key: plan.kernels[key].kernel for key in programs}
+    out = dict[str, Held]()
+    for key, held in lookups(kernels, every, buffers, packed).items():
+        kernel, schedule = through(kernels[key], held), plan.kernels[key].schedule
+        if is_legal(kernel, plan.target, schedule) and not escape(kernel):
+            programs[key], out[key] = lower(kernel, schedule, plan.target, watch), held
+    return out
+
+
 def name_operands(
-    launch: Launch, kernel: KernelCode, program: Program, packings: dict[Packing, str]
+    launch: Launch,
+    kernel: KernelCode,
+    program: Program,
+    packings: dict[Packing, str],
+    held: Held,
 ) -> Launch:
     """Append the packed operands, one name per (weight, layout), and the dims, and drop what is
-    never touched: a weight that a kernel reads only in packed form need not be in the bundle."""
+    never touched: a weight that a kernel reads only in packed form need not be in the bundle.
+    Buffers that are ``held`` by a packing are read from there."""
+
+    def named(packing: Packing) -> str:
+        return packings.setdefault(merged(packing), f"{packing.weight}@{len(packings)}")
+
     value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
     used = touched(program.body)
-    args = [name if buffer in used else "" for buffer, name in value.items()]
+    args = [
+        named(replace(held[buffer], weight=name)) if buffer in held else name * (buffer in used)
+        for buffer, name in value.items()
+    ]
     for name, wanted in program.packed.items():
         packing = replace(wanted, weight=value[wanted.weight])
         assert packing.size == program.places[name].size, f"{kernel.symbol}: {name}"
-        args.append(packings.setdefault(packing, f"{packing.weight}@{len(packings)}"))
+        args.append(named(packing))
     dims = (d.name for d in program.kernel.lengths.dims)
     return Launch(kernel.symbol, (*args, *dims))
 
