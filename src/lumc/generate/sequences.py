@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from lumc.errors import Exit, LumcError
-from lumc.runtime.opened import Opened, usage
+from lumc.graph.dim import Dim
+from lumc.runtime.opened import usage
 
 Array = np.ndarray[Any, Any]
+
+
+class Keeping(Protocol):
+    """What is asked of a bundle, as ``lumc.load`` opens it."""
+
+    @property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dims that every run chooses."""
+        ...
+
+    def run(
+        self, inputs: Mapping[str, Any], entry: str = ..., *, dims: Mapping[str, int] = ...
+    ) -> dict[str, Array]:
+        """The outputs of an entry."""
+        ...
+
+    def copy_state(self, source: Any, target: Any) -> None:
+        """In every state, what is at one index to another one."""
+        ...
 
 
 class Sequences:
@@ -22,12 +42,12 @@ class Sequences:
     Raises E0618 for another bundle.
     """
 
-    def __init__(self, bundle: Opened, threads: int = 1) -> None:
+    def __init__(self, bundle: Keeping) -> None:
         if not {"sequence", "start", "n", "p", "s"} <= set(bundle.dims):
-            what = f"'{bundle.path}' is no language model of several texts"
+            what = "the bundle is no language model of several texts"
             fix = "lumc import MODEL --context 2048 --sequences 8 -o model.lg, then compile it"
             raise LumcError("E0618", what, fix=fix, exit=Exit.USAGE)
-        self.bundle, self.threads, dims = bundle, threads, bundle.dims
+        self.bundle, dims = bundle, bundle.dims
         self.context, self.rows = dims["p"].hi + 1, dims["s"].hi
         self.lengths, self.end = [0] * (dims["sequence"].hi + 1), 0
 
@@ -89,7 +109,7 @@ class Sequences:
         return self.lengths[sequence]
 
     def _run(self, entry: str, given: dict[str, Array], dims: dict[str, int]) -> Array:
-        return self.bundle.run(given, entry, self.threads, dims=dims)["logits"]
+        return self.bundle.run(given, entry, dims=dims)["logits"]
 
     def _begin(self, sequence: int, length: int) -> None:
         """Move rows such that those of a text end with all others when it has so many."""

@@ -27,8 +27,6 @@ CONTEXT, ROWS, MANY = 12, 4, 3
 class Remembering:
     """A bundle whose cache has the tokens themselves, and whose logits are all that a text sees."""
 
-    path = Path("model.lb")
-
     def __init__(self) -> None:
         sizes = {"p": (0, CONTEXT - 1), "s": (1, ROWS), "n": (1, MANY)}
         sizes |= {"sequence": (0, MANY - 1), "start": (0, CONTEXT)}
@@ -36,8 +34,9 @@ class Remembering:
         self.cache = np.full((MANY, 1, 2 * CONTEXT + ROWS - 1, 1), 99.0)
 
     def run(
-        self, given: Mapping[str, Array], entry: str, threads: int, dims: Mapping[str, int]
+        self, inputs: Mapping[str, Array], entry: str = "", *, dims: Mapping[str, int] | None = None
     ) -> dict[str, Array]:
+        given, dims = inputs, dims or {}
         for name, value in dims.items():
             assert self.dims[name].lo <= value <= self.dims[name].hi, (name, value)
         ids, start, p = given["input_ids"], dims["start"], dims["p"]
@@ -60,7 +59,7 @@ class Remembering:
 
 
 def remembering() -> Sequences:
-    return Sequences(Remembering())  # type: ignore[arg-type]
+    return Sequences(Remembering())
 
 
 def test_every_text_sees_its_own_tokens_in_any_order_of_calls() -> None:
@@ -114,7 +113,7 @@ def test_another_model_is_refused() -> None:
     bundle = Remembering()
     del bundle.dims["sequence"]
     with pytest.raises(LumcError, match="E0618"):
-        Sequences(bundle)  # type: ignore[arg-type]
+        Sequences(bundle)
 
 
 # ---- a network, beside transformers
@@ -163,7 +162,7 @@ PROMPTS = [[3, 17, 30, 4, 4, 9, 22], [11, 5], [28, 1, 13, 8, 19, 2, 60, 7, 7, 7,
 
 def test_greedy_tokens_of_several_texts_are_those_of_each_alone(made: tuple[Path, Any]) -> None:
     path, network = made
-    with open_bundle(path) as bundle:
+    with lumc.load(path) as bundle:
         bundle.set_state({t.name: np.full(t.shape, 1e3, np.float32) for t in bundle.states})
         texts, whole = Sequences(bundle), [list(p) for p in PROMPTS]
         last = [check(texts.read(i, p), network, p) for i, p in enumerate(PROMPTS)]
@@ -184,7 +183,7 @@ def test_greedy_tokens_of_several_texts_are_those_of_each_alone(made: tuple[Path
 
 def test_a_beginning_is_read_once(made: tuple[Path, Any]) -> None:
     path, network = made
-    with open_bundle(path) as bundle:
+    with lumc.load(path) as bundle:
         texts = Sequences(bundle)
         texts.read(0, PROMPTS[2])
         texts.read(1, [5, 6])
