@@ -174,7 +174,9 @@ def share_tables(
     plan: Plan, launches: Mapping[str, list[Launch]], programs: dict[str, Program], watch: Watch
 ) -> dict[str, Held]:
     """Lower lookups again, with the same schedule, on weights as products have them: what they read
-    so, by key. Where that cannot be, a kernel stays as it is."""
+    so, by key. Where that cannot be a kernel stays as it is; for GPUs nothing is packed."""
+    if plan.target.kind in DIALECTS:
+        return {}
     every = [launch for each in launches.values() for launch in each]
     buffers = {
         key: [b.name for b in plan.kernels[key].kernel.buffers if b.name in touched(p.body)]
