@@ -16,6 +16,7 @@ from lumc.process import resident
 
 MOST_NODES = 30_000  # e-nodes of a region
 MOST_THREADS = 1024
+MOST_SEQUENCES = 1024  # texts whose keys and values one model keeps
 ENOUGH = 0.95  # of the roofline: no more is searched for
 LOOK_S = 0.2  # of the processor, between two looks at what was taken, at most
 

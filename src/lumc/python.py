@@ -115,6 +115,15 @@ class Bundle:
         """Overwrite states by name; the others stay. Raises E0610 for what does not fit."""
         self._open.set_state(values)
 
+    def reset(self) -> None:
+        """Zeros in all states, as at first."""
+        self._open.reset()
+
+    def copy_state(self, source: Any, target: Any) -> None:
+        """In every state, what is at one index to another one: `model.copy_state(np.s_[0, :, :17],
+        np.s_[1, :, :17])`. Raises E0610 for what does not fit."""
+        self._open.copy_state(source, target)
+
     def close(self) -> None:
         """Give its memory back; closing it twice does nothing."""
         if self._opened:

@@ -108,3 +108,40 @@ def surprise(logits: np.ndarray, ids: list[int]) -> float:
     shifted = logits - logits.max(-1, keepdims=True)
     chosen = shifted[np.arange(len(ids)), ids]
     return float((np.log(np.exp(shifted).sum(-1)) - chosen).mean())
+
+
+RESIDENT = """
+import sys
+import lumc
+
+def resident() -> int:
+    lines = open("/proc/self/status").read().splitlines()
+    return 1024 * int(next(n.split()[1] for n in lines if n.startswith("VmRSS")))
+
+before = resident()
+with lumc.load(sys.argv[1]) as model:
+    logits = model.run({"input_ids": range(1, 65)}, "prefill", dims={"p": 0})["logits"]
+    model.run({"input_ids": [logits.argmax()]}, "decode", dims={"p": 64})
+    states = sum(a.nbytes for a in model.state().values())
+    print(resident() - before, states)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="says what is resident")
+def test_weights_lie_once_where_products_are_of_integers_too(tmp_path: Path) -> None:
+    """Lookups read the packed form of the tied table, and both entries one copy of everything."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    vnni = "avx512_vnni" in Path("/proc/cpuinfo").read_text()
+    target, file = f"cpu:native{'+vnni' * vnni}", real()
+    for line in (
+        f"import {file} --context 512 --activations i8 -o m.lg",
+        f"compile m.lg --estimate --target {target} --allow-path {file.parent} -o m.lb",
+    ):
+        call = [sys.executable, "-m", "lumc", *shlex.split(line)]
+        subprocess.run(call, cwd=tmp_path, env=env, check=True)
+    size = file.stat().st_size
+    assert sum(f.stat().st_size for f in (tmp_path / "m.lb").rglob("*")) <= 1.1 * size + 3e6
+    call = [sys.executable, "-c", RESIDENT, str(tmp_path / "m.lb")]
+    said = subprocess.run(call, env=env, check=True, capture_output=True, text=True).stdout
+    taken, states = map(int, said.split())
+    assert taken <= 1.25 * (size + states)

@@ -208,8 +208,11 @@ static void put_manifest(uint8_t *text, size_t size) {
   put("manifest.json", text, size);
 }
 
+enum { FEW = 1 << 20 }; /* bytes that are worth the time */
+
 static int open_it(void) {
   lumc *m;
+  size_t all = 0;
   int good = refused(lumc_open_on(bundle_folder, draw(4) ? "cpu" : NULL, 1, &m));
   if (!good) return 0;
   for (int e = 0; e < lumc_entries(m); ++e) {
@@ -221,7 +224,18 @@ static int open_it(void) {
     uint8_t *data = lumc_state_data(m, i);
     size_t bytes = lumc_state(m, i)->bytes;
     if (data && bytes) data[0] = data[bytes - 1] = 1;
+    const lumc_tensor *t = lumc_state(m, i);
+    all += bytes;
+    if (all >= FEW) continue;
+    int64_t from[MAX_RANK] = {0}, to[MAX_RANK] = {0}, shape[MAX_RANK];
+    for (int a = 0; a < t->rank; ++a) {
+      shape[a] = t->shape[a] - (draw(2) && t->shape[a]);
+      from[a] = (int64_t)draw(3) - !draw(8);
+      to[a] = (int64_t)draw(3);
+    }
+    last ^= (uintptr_t)lumc_copy_state(m, i, from, to, shape);
   }
+  if (all < FEW && lumc_reset(m)) abort();
   lumc_close(m);
   return 1;
 }

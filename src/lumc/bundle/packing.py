@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from lumc.codegen.tile.packing import Packing, step_order
+from lumc.codegen.tile.packing import Packing, least_of, step_order
 from lumc.graph.expr import index_value, num
 from lumc.graph.ops import DType, from_bf16, to_bf16
 from lumc.kernel.access import row_major
@@ -27,7 +27,7 @@ def pack(weight: Array, dtype: DType, packing: Packing) -> Array:
     lane, width = packing.panel
     values = np.moveaxis(values, lane, -1)
     if packing.bits:
-        values = _words(values, packing.bits)
+        values = _words(values, packing.bits, dtype)
     *others, n = values.shape
     values = np.pad(values, [(0, 0)] * len(others) + [(0, -n % width)])
     blocks = values.reshape(*others, -(-n // width), width)
@@ -78,20 +78,17 @@ def unpack(packed: Array, packing: Packing, dtype: DType, into: Array) -> None:
     into.reshape(-1)[places[held] - 1] = convert(packed[held], old, dtype)
 
 
-def _words(values: Array, bits: int) -> Array:
+def _words(values: Array, bits: int, kind: DType) -> Array:
     """Integers [.., steps, lanes] as words of several steps, each as what it is above the least.
     Raises ValueError for those that have more bits."""
-    above, order = (
-        values.astype(np.int64) - _least(values.dtype.kind == "i", bits),
-        step_order(bits),
-    )
+    above, order = values.astype(np.int16) - least_of(bits, kind), step_order(bits)
     if values.size and (above.min() < 0 or above.max() >> bits):
         raise ValueError(f"numbers of more than {bits} bits")
     *others, steps, n = values.shape
-    parts = above.astype(np.uint32).reshape(*others, steps // len(order), len(order), n)
+    parts = above.astype(np.uint8).reshape(*others, steps // len(order), len(order), n)
     out = np.zeros((*others, steps // len(order), n), np.uint32)
     for i, step in enumerate(order):
-        out |= parts[..., step, :] << np.uint32(bits * i)
+        out |= parts[..., step, :].astype(np.uint32) << np.uint32(bits * i)
     return out.view(np.int32)
 
 
@@ -101,11 +98,7 @@ def _numbers(words: Array, bits: int, dtype: DType) -> Array:
     out = np.zeros((len(words), len(order), words.shape[1]), np.int64)
     for i, step in enumerate(order):
         out[:, step] = words.view(np.uint32) >> np.uint32(bits * i) & mask
-    return (out + _least(dtype is DType.I8, bits)).astype(dtype.numpy)
-
-
-def _least(signed: bool, bits: int) -> int:
-    return -(1 << bits - 1) if signed else 0
+    return (out + least_of(bits, dtype)).astype(dtype.numpy)
 
 
 def convert(values: Array, old: DType, new: DType) -> Array:

@@ -9,6 +9,7 @@ import click
 from lumc.cli.options import PROFILE, options
 from lumc.disk.project import cache_folder
 from lumc.environment import objects_folder
+from lumc.limits import MOST_SEQUENCES
 
 if TYPE_CHECKING:
     from lumc.command.plan import ProfileOptions
@@ -52,6 +53,12 @@ def form(emit: str, as_zip: bool) -> str:
     help="New tokens that a run may have, with --context.  [default: 256]",
 )
 @click.option("--all-logits", is_flag=True, help="Logits of every new token, with --context.")
+@click.option(
+    "--sequences",
+    type=click.IntRange(1, MOST_SEQUENCES),
+    metavar="N",
+    help="Texts that are kept at once, with --context.  [default: 1]",
+)
 @options("dtype", "weights", "activations", "verbose")
 def import_(
     source: str,
@@ -61,6 +68,7 @@ def import_(
     context: int | None,
     rows: int | None,
     all_logits: bool,
+    sequences: int | None,
     dtype: str | None,
     weights: str | None,
     activations: str | None,
@@ -77,9 +85,12 @@ def import_(
     from lumc.frontend.models.cache import ROWS, Cache
     from lumc.frontend.precision import Precision
 
-    if context is None and (rows or all_logits):
-        raise click.UsageError("--rows and --all-logits are for models with a --context.")
-    cache = Cache(context, rows or min(ROWS, context), all_logits) if context else None
+    if context is None and (rows or all_logits or sequences):
+        what = "--rows, --all-logits and --sequences are for models with a --context."
+        raise click.UsageError(what)
+    cache = None
+    if context:
+        cache = Cache(context, rows or min(ROWS, context), all_logits, sequences or 1)
     wanted = Precision(dtype, weights, activations)
     sources.import_model(source, output, dims, copy_weights, wanted, verbose, cache)
 

@@ -17,10 +17,11 @@ from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.words import words_of
+from lumc.codegen.lookups import Held, lookups, through
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
-from lumc.codegen.tile.packing import Packing
+from lumc.codegen.tile.packing import Packing, merged
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
@@ -29,10 +30,11 @@ from lumc.graph.expr import axis
 from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
-from lumc.kernel.inside import require_inside
+from lumc.kernel.inside import escape, require_inside
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, load
 from lumc.schedule.first import first_schedules
+from lumc.schedule.legal import is_legal
 from lumc.schedule.plan import Plan
 from lumc.schedule.schedule import Threads
 
@@ -62,6 +64,7 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
         key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target, watch)
         for key in keys
     }
+    held = share_tables(plan, launches, programs, watch)
     used = Counter(key for i in plan.instances for key in kernels_in(plan, i.region))
     kernels = {
         key: print_code(plan, key, i, programs[key], used[key]) for i, key in enumerate(keys)
@@ -70,7 +73,13 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     entries = list[EntryPlan]()
     for entry in plan.graph.entries:
         named = [
-            name_operands(launch, kernels[launch.kernel], programs[launch.kernel], packings)
+            name_operands(
+                launch,
+                kernels[launch.kernel],
+                programs[launch.kernel],
+                packings,
+                held.get(launch.kernel, {}),
+            )
             for launch in launches[entry.name]
         ]
         entries.append(place_values(plan, entry, named, packings.by_name))
@@ -168,6 +177,7 @@ class Packings:
         self.names = dict[object, str]()
 
     def name(self, packing: Packing) -> str:
+        packing = merged(packing)
         key = packing.weight, packing.memory
         if key not in self.names:
             self.names[key] = f"{packing.weight}@{len(self.names)}"
@@ -175,14 +185,51 @@ class Packings:
         return self.names[key]
 
 
+def share_tables(
+    plan: Plan, launches: Mapping[str, list[Launch]], programs: dict[str, Program], watch: Watch
+) -> dict[str, Held]:
+    """Lower lookups again, with the same schedule, on weights as products have them: what they read
+    so, by key. Where that cannot be a kernel stays as it is; for GPUs nothing is packed."""
+    if plan.target.kind in DIALECTS:
+        return {}
+    every = [launch for each in launches.values() for launch in each]
+    buffers = {
+        key: [b.name for b in plan.kernels[key].kernel.buffers if b.name in touched(p.body)]
+        for key, p in programs.items()
+    }
+    packed = dict[Packing, None]()
+    for launch in every:
+        names = [b.name for b in plan.kernels[launch.kernel].kernel.buffers]
+        value = dict(zip(names, launch.args, strict=True))
+        wanted = programs[launch.kernel].packed.values()
+        packed |= dict.fromkeys(replace(p, weight=value[p.weight]) for p in wanted)
+    kernels = {key: plan.kernels[key].kernel for key in programs}
+    out = dict[str, Held]()
+    for key, held in lookups(kernels, every, buffers, packed).items():
+        kernel, schedule = through(kernels[key], held), plan.kernels[key].schedule
+        if is_legal(kernel, plan.target, schedule) and not escape(kernel):
+            programs[key], out[key] = lower(kernel, schedule, plan.target, watch), held
+    return out
+
+
 def name_operands(
-    launch: Launch, kernel: KernelCode, program: Program, packings: Packings
+    launch: Launch,
+    kernel: KernelCode,
+    program: Program,
+    packings: Packings,
+    held: Held,
 ) -> Launch:
     """Append the packed operands, one name per (weight, layout), and the dims, and drop what is
-    never touched: a weight that a kernel reads only in packed form need not be in the bundle."""
+    never touched: a weight that a kernel reads only in packed form need not be in the bundle.
+    Buffers that are ``held`` by a packing are read from there."""
     value = dict(zip((b.name for b in program.kernel.buffers), launch.args, strict=True))
     used = touched(program.body)
-    args = [name if buffer in used else "" for buffer, name in value.items()]
+    args = [
+        packings.name(replace(held[buffer], weight=name))
+        if buffer in held
+        else name * (buffer in used)
+        for buffer, name in value.items()
+    ]
     if program.target.kind in DIALECTS:
         for i, packing in enumerate(words_of(program).get(buffer) for buffer in value):
             if args[i] and packing:

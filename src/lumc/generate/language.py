@@ -14,11 +14,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Kept:
-    """The entries ``prefill`` and ``decode`` of a bundle. Raises E0618 where they are not there."""
+    """The entries ``prefill`` and ``decode`` of a bundle; of one for several texts the first of
+    these. Raises E0618 where they are not there."""
 
     def __init__(self, bundle: Opened, threads: int = 1) -> None:
         self.bundle, self.threads = bundle, threads
-        for name in ("prefill", "decode"):
+        self.several = {"sequence": 0, "start": 0} if "sequence" in bundle.dims else {}
+        for name in ("prefill", "decode")[: 1 if self.several else 2]:
             if name not in bundle.entries or not is_step(bundle, name):
                 what = f"'{bundle.path}' is no language model with a context"
                 fix = "lumc import MODEL --context 2048 -o model.lg, then compile model.lg"
@@ -27,9 +29,9 @@ class Kept:
 
     def step(self, ids: Sequence[int], first: int) -> Array:
         """The logits f32[words] after these tokens, which follow ``first`` others."""
-        entry = "decode" if len(ids) == 1 else "prefill"
+        entry = "decode" if len(ids) == 1 and not self.several else "prefill"
         given = {"input_ids": np.asarray(ids, np.int64)}
-        dims = {"p": first}
+        dims = {"p": first, **self.several}
         logits = self.bundle.run(given, entry, self.threads, dims=dims)["logits"]
         return logits[-1] if logits.ndim == 2 else logits
 

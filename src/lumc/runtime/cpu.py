@@ -24,10 +24,12 @@ from lumc.runtime.opened import (
     NO_DIMS,
     Call,
     EntrySpec,
+    Index,
     Opened,
     Part,
     Say,
     entries_of,
+    move,
     plans_of,
     usage,
 )
@@ -171,6 +173,20 @@ class Bundle(Opened):
         """A copy of every state."""
         return {t.name: view.copy() for t, view in zip(self.states, self._views(), strict=True)}
 
+    def reset(self) -> None:
+        """Zeros in all states, as at first; memory that no run used stays unused."""
+        if hasattr(self._library, "lumc_reset"):  # since the first bundles
+            self._check(self._library.lumc_reset(self._handle))
+        else:
+            super().reset()
+
+    def copy_state(self, source: Index, target: Index) -> None:
+        """In every state, what is at one index to another one, in place."""
+        if self.device != "cpu":  # which has a copy of its own
+            super().copy_state(source, target)
+        else:
+            move(self._views(), source, target)
+
     def _write_state(self, i: int, value: Array) -> None:
         self._views()[i][...] = value
 
@@ -276,6 +292,8 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
             "lumc_dims": (number, pointer),
             "lumc_set_dim": (number, pointer, ctypes.c_char_p, ctypes.c_int64),
         }
+    if hasattr(library, "lumc_reset"):
+        signatures["lumc_reset"] = (number, pointer)
     if hasattr(library, "lumc_trace"):  # since the first bundles
         signatures |= {
             "lumc_launches": (number, pointer, number),

@@ -28,6 +28,7 @@ from lumc.runtime.dims import values_of
 
 Self = TypeVar("Self", bound="Opened")
 Say = Callable[[str], None]
+Index = Any  # numbers, slices and ..., of a state
 NO_DIMS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -154,6 +155,17 @@ class Opened(ABC):
             if t.name in values:
                 self._write_state(i, check_array(values[t.name], t, "state", lambda _: None))
 
+    def reset(self) -> None:
+        """Zeros in all states, as at first."""
+        self.set_state({t.name: np.zeros(t.shape, t.dtype.numpy) for t in self.states})
+
+    def copy_state(self, source: Index, target: Index) -> None:
+        """In every state, what is at one index to another one; as numpy has them, of numbers and
+        slices. Raises E0610."""
+        values = self.state()
+        move(values.values(), source, target)
+        self.set_state(values)
+
     @abstractmethod
     def _write_state(self, i: int, value: Array) -> None: ...
 
@@ -167,6 +179,22 @@ class Opened(ABC):
         self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
     ) -> None:
         self.close()
+
+
+# ---- states
+
+
+def move(states: Iterable[Array], source: Index, target: Index) -> None:
+    """``state[target] = state[source]`` for each. Raises E0610 where they do not fit."""
+    for index in (source, target):
+        parts = index if isinstance(index, tuple) else (index,)
+        if not all(isinstance(i, int | np.integer | slice) or i is ... for i in parts):
+            raise usage(f"{index!r} is no index of a state", "numbers, slices and ...")
+    try:
+        for view in states:
+            view[target] = view[source]
+    except (IndexError, ValueError, TypeError) as e:
+        raise usage(f"cannot copy {source} of a state to {target}: {e}") from None
 
 
 # ---- inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,14 @@ import pytest
 from lumc.artifacts.bodies import plan_from_json, plan_to_json
 from lumc.disk.artifact import fields
 from lumc.errors import LumcError
+from lumc.graph.expr import axis
+from lumc.graph.ops import DType
+from lumc.graph.text import parse_graph
+from lumc.kernel.instance import Instance
+from lumc.kernel.term import Buffer, Kernel, Root, binary, load, reduce
 from lumc.profile.choose import estimate
-from lumc.schedule.plan import Plan
+from lumc.schedule.first import first_schedules
+from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.search import search
 from lumc.search.layout import origin
 from searching import TARGET
@@ -44,6 +51,38 @@ def test_values_in_another_layout_are_read_again() -> None:
     laid_out = planned()
     assert all(origin(i.region) != i.region for i in laid_out.instances)
     assert plan_from_json(plain(laid_out), laid_out.graph) == laid_out
+
+
+def test_numbers_between_regions_are_read_again() -> None:
+    """They have no dims, and one layout."""
+    graph = parse_graph(
+        "lumc graph 1\ninput x f32[9]\n\n"
+        "t f32[] = sum i of x[i]\ny f32[i:9] = mul t[], x[i]\noutput y = y\n"
+    )
+    x, nine = load("b0", DType.F32, "i"), (9,)
+    total = Root("out", (), reduce("sum", "i", x))
+    scaled = Root(
+        "out", (axis("i"),), binary("mul", load("b0", DType.F32), load("b1", DType.F32, "i"))
+    )
+    given, scalar = Buffer("b0", DType.F32, nine), Buffer("b0", DType.F32, ())
+    kernels = (
+        Kernel("total", (), {"i": 9}, (total,), (given, replace(scalar, name="out"))),
+        Kernel("scaled", ("i",), {"i": 9}, (scaled,), (scalar, *named(given, "b1", "out"))),
+    )
+    names = (("b0", "out"), ("b0", "b1", "out"))
+    plans = {k.name: KernelPlan(k.name, k, next(first_schedules(k, TARGET)), 1.0) for k in kernels}
+    regions = {
+        k.name: RegionPlan(k.name, (Step(k.name, args),), ())
+        for k, args in zip(kernels, names, strict=True)
+    }
+    instances = (Instance("main", "total", ("x",), ("t",)),
+                 Instance("main", "scaled", ("t", "x"), ("y",)))  # fmt: skip
+    made = Plan(graph, TARGET, plans, regions, instances, {"main": (("y", "y"),)})
+    assert plan_from_json(plain(made), graph).instances == instances
+
+
+def named(b: Buffer, *names: str) -> list[Buffer]:
+    return [replace(b, name=name) for name in names]
 
 
 def test_readers_must_have_the_layout_of_the_maker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lumc.bundle.packing import Recipe, pack, recipe, unpack
-from lumc.codegen.tile.packing import Packing
+from lumc.codegen.tile.packing import Packing, merged
 from lumc.graph.expr import Expr, add, axis, floordiv, mod, mul, num
 from lumc.graph.ops import DType
 
@@ -178,3 +178,30 @@ def test_words_are_whole_and_lie_before_lanes() -> None:
     ):
         with pytest.raises(ValueError, match="words"):
             Packing("w", kind, index, axes, panel, None, 4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_merged_axes_are_the_same_copy(case: tuple[tuple[int, ...], Packing]) -> None:
+    shape, packing = case
+    weight = np.arange(1, np.prod(shape, dtype=int) + 1, dtype=np.float32).reshape(shape)
+    short = merged(packing)
+    assert len(short.axes) <= len(packing.axes) and short.size == packing.size
+    assert np.array_equal(pack(weight, DType.F32, short), pack(weight, DType.F32, packing))
+    assert merged(short) == short
+
+
+def test_split_axes_become_one_packing() -> None:
+    """What kernels with another number of loops over a weight ask for."""
+    o, k, n, h = axis("o"), axis("k"), axis("n"), axis("h")
+    two = (n, add(mul(o, 32), k)), (("o", 18), ("k", 32), ("n", 70))
+    three = (n, add(mul(h, 64), mul(o, 32), k)), (("h", 9), ("o", 2), ("k", 32), ("n", 70))
+    for bits, kind in ((4, DType.I32), (8, DType.I32)):
+        a = Packing("w", kind, *two, (2, 16), (70, 576), bits)
+        b = Packing("w", kind, *three, (3, 16), (70, 576), bits)
+        assert a != b and merged(a) == merged(b)
+        weight = np.random.default_rng(1).integers(-8, 8, (70, 576)).astype(np.int8)
+        want = pack(weight, DType.I8, a)
+        assert np.array_equal(want, pack(weight, DType.I8, merged(a)))
+    turned = Packing("w", DType.F32, (n, add(mul(k, 18), o)), two[1], (2, 16), (70, 576))
+    assert len(merged(turned).axes) == 3  # the outer axis has the short steps

@@ -1,5 +1,6 @@
 """Running bundles from Python: inputs, outputs, states, threads, and what a wrong input says."""
 
+import ctypes
 import multiprocessing
 import platform
 import shutil
@@ -18,6 +19,7 @@ from lumc.codegen.code import EntryPlan, Launch, Value
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.runtime.cpu import Bundle
+from lumc.runtime.opened import Opened
 
 F32, I64 = DType.F32, DType.I64
 
@@ -279,6 +281,81 @@ def test_states_stay_between_runs(tmp_path: Path) -> None:
             b.set_state({"k": x})
         with pytest.raises(LumcError, match="state 's' must be"):
             b.set_state({"s": x[:2]})
+
+
+def boxes(tmp_path: Path, shape: tuple[int, ...], kind: DType) -> Bundle:
+    """A bundle with a state of this shape."""
+    n = int(np.prod(shape))
+    copy = kernel(
+        "k0",
+        n,
+        "  const char *s = args[0]; char *y = args[1]; (void)lo; y[0] = s[0];",
+        ("b0", "out"),
+    )
+    s, y = Value("s", kind, shape, "state", 0), Value("y", kind, shape, "output", 0)
+    code = simple([copy], [s, y], [Launch("k0", ("s", "y"))], states=[("s", kind, shape)])
+    return Bundle.open(build(code, tmp_path / "m.lb", tmp_path))
+
+
+def test_rows_of_states_are_copied(tmp_path: Path) -> None:
+    """In C and in Python as numpy does it, where they overlap too."""
+    shape = (3, 2, 7, 4)
+    with boxes(tmp_path, shape, F32) as b:
+        library, handle = b._library, b._handle
+        row = ctypes.c_int64 * len(shape)
+        library.lumc_copy_state.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_int,
+            *[ctypes.POINTER(row)] * 3,
+        )
+        rng = np.random.default_rng(0)
+        for _ in range(300):
+            size = [int(rng.integers(0, n + 1)) for n in shape]
+            start, to = (
+                [int(rng.integers(0, n - m + 1)) for n, m in zip(shape, size, strict=True)]
+                for _ in range(2)
+            )
+            here, there = (
+                tuple(slice(i, i + m) for i, m in zip(at, size, strict=True)) for at in (start, to)
+            )
+            before = {"s": rng.standard_normal(shape).astype(np.float32)}
+            want = before["s"].copy()
+            want[there] = before["s"][here]
+            b.set_state(before)
+            given = (row(*each) for each in (start, to, size))
+            assert library.lumc_copy_state(handle, 0, *map(ctypes.byref, given)) == 0
+            np.testing.assert_array_equal(b.state()["s"], want)
+            b.set_state(before)
+            b.copy_state(here, there)
+            np.testing.assert_array_equal(b.state()["s"], want)
+        outside = [
+            ((0, 0, 0, 0), (0, 0, 4, 0), (1, 1, 4, 1)),
+            ((0, 0, -1, 0), (0, 0, 0, 0), (1, 1, 1, 1)),
+        ]
+        outside += [
+            ((0, 0, 0, 0), (0, 0, 0, 0), (1, 1, -1, 1)),
+            ((0, 0, 1 << 62, 0), (0,) * 4, (1,) * 4),
+        ]
+        for each in outside:
+            given = (row(*x) for x in each)
+            assert library.lumc_copy_state(handle, 0, *map(ctypes.byref, given)) == Exit.USAGE
+        given = (row(0, 0, 0, 0) for _ in range(3))
+        assert library.lumc_copy_state(handle, 1, *map(ctypes.byref, given)) == Exit.USAGE
+        np.testing.assert_array_equal(b.state()["s"], want)
+        b.reset()
+        assert not b.state()["s"].any()
+        b.set_state(before)
+        Opened.reset(b)  # as devices without a call for it do it
+        assert not b.state()["s"].any()
+        for source, target in (
+            ((0, 9), (0, 1)),
+            (np.s_[0, :, :3], np.s_[1, :, :4]),
+            (("x",), (0,)),
+            (([0, 1],), ([1, 2],)),
+            ((0,) * 5, (1,) * 5),
+        ):
+            with pytest.raises(LumcError, match="E0610"):
+                b.copy_state(source, target)
 
 
 # ---- threads and processes

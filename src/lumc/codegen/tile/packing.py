@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from lumc.graph.expr import Expr
+from lumc.graph.expr import Expr, axis, combine, linear
 from lumc.graph.ops import DType
 from lumc.kernel.access import row_major
 from lumc.kernel.codec import from_plain
@@ -98,11 +98,43 @@ class Packing:
         return shape if self.shape is None else self.shape
 
 
+def merged(packing: Packing) -> Packing:
+    """The same elements in the same places, said with as few axes as can be: kernels that split an
+    axis of a weight otherwise ask for one copy then. Its axes are named by their places."""
+    lane = packing.panel[0] if packing.panel else -1
+    axes = [a for i, a in enumerate(packing.axes) if i != lane]  # as they lie
+    forms = [linear(e) for e in packing.index]
+    if any(t.kind != "axis" for _, coefs in forms for t in coefs):
+        return packing
+    step = {a: tuple(coefs.get(axis(a), 0) for _, coefs in forms) for a, _ in packing.axes}
+    out = list[tuple[str, int]]()
+    for name, n in axes:
+        outer = out[-1] if out else None
+        if outer and step[outer[0]] == tuple(c * n for c in step[name]):
+            out[-1] = name, n * outer[1]
+        else:
+            out.append((name, n))
+    whole = [*out, packing.axes[lane]] if packing.panel else out
+    names = {axis(a): axis(f"a{i}") for i, (a, _) in enumerate(whole)}
+    index = tuple(
+        combine([(names[t], c) for t, c in coefs.items() if t in names], constant)
+        for constant, coefs in forms
+    )
+    panel = packing.panel and (len(out), packing.panel[1])
+    over = tuple((f"a{i}", n) for i, (_, n) in enumerate(whole))
+    return replace(packing, index=index, axes=over, panel=panel)
+
+
 def step_order(bits: int) -> tuple[int, ...]:
     """Which step each number of a word is, lowest bits first: those of four neighbours are in the
     same bits of its four bytes, as instructions that multiply bytes want them."""
     each = 8 // bits
     return tuple(i // each + WORD // 8 * (i % each) for i in range(WORD // bits))
+
+
+def least_of(bits: int, kind: DType) -> int:
+    """The least number of a dtype that so many bits tell."""
+    return -(1 << bits - 1) if kind is DType.I8 else 0
 
 
 def packings_from(rows: Iterable[Mapping[str, Any]]) -> dict[str, Packing]:

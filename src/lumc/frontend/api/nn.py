@@ -144,16 +144,16 @@ def rotary_tables(
     scale: float = 1.0,
     name: str = "rotary",
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin [s, n] of ``position * frequency``, scaled; frequencies in radians f64[n]. They
-    are a weight of this name."""
-    angles = positions.to(DType.F32)[:, None] * model.constant(frequencies, name, DType.F32)
+    """cos and sin [.., s, n] of ``position * frequency``, scaled; positions [.., s], frequencies in
+    radians f64[n]. They are a weight of this name."""
+    angles = positions.to(DType.F32)[..., None] * model.constant(frequencies, name, DType.F32)
     # to 1e-7 of one, which is enough here: cos() would be exact near its zeros for another sine
     cos, sin = (angles * 0.5).sin().square() * -2.0 + 1.0, angles.sin()
     return (cos, sin) if scale == 1 else (cos * scale, sin * scale)
 
 
 def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the halves of the first 2 n elements: x [.., s, d], tables [s, n]."""
+    """Rotate the halves of the first 2 n elements: x [.., s, d], tables [.., s, n]."""
     n, d = width(cos), width(x)
     low, high = x[..., :n], x[..., n : 2 * n]
     rest = [x[..., 2 * n :]] if 2 * n < d else []

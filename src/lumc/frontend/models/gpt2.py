@@ -50,7 +50,7 @@ def gpt2(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> 
     body = below(w, "transformer", "wte.weight")
     for text in texts(model, cache, positions, vocabulary):
         x = embedding(body / "wte", text.ids, vocabulary, d)
-        x = x + (body / "wpe").tensor("weight", positions, d)[text.first : text.end]
+        x = x + text.placed((body / "wpe").tensor("weight", positions, d))
         bias = text.bias()
         for i in range(config.integer("n_layer")):
             x = gpt2_block(body / "h" / i, block, x, bias, text)

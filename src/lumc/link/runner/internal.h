@@ -141,6 +141,11 @@ struct block { /* memory of our own, zeroed, on huge pages when it is large */
 };
 int reserve(struct block *, size_t bytes);
 void release(struct block *);
+/* Copy a box of a tensor to another place in it; both lie inside. */
+void copy_box(const lumc_tensor *, uint8_t *data, const int64_t *from, const int64_t *to,
+              const int64_t *shape);
+/* Make bytes zero; those that are stay untouched. */
+void clear(uint8_t *data, size_t bytes);
 /* n elements of zeros, from malloc, and one more: never an empty block. NULL when *code is a failure,
  * which it becomes when there is no memory. */
 void *zeros(size_t n, size_t size, int *code);

@@ -122,6 +122,16 @@ int lumc_states(const lumc *model);
 const lumc_tensor *lumc_state(const lumc *model, int i);
 void *lumc_state_data(lumc *model, int i);
 
+/* Copy elements of a state to other places in it, which may overlap: a box of `shape` from index
+ * `from` to index `to`, an extent or index for each axis. Of the cache of several texts,
+ * f32[sequences, heads, rows, d], shape {1, heads, 17, d} from {0, 0, 0, 0} to {1, 0, 0, 0} are the
+ * first 17 rows of a text for another one. */
+int lumc_copy_state(lumc *model, int i, const int64_t *from, const int64_t *to,
+                    const int64_t *shape);
+
+/* Zeros in all states, as at first. */
+int lumc_reset(lumc *model);
+
 /* Change the number of threads of later runs; a GPU takes no notice. */
 int lumc_set_threads(lumc *model, int threads);
 

@@ -30,6 +30,38 @@ void release(struct block *b) {
   *b = (struct block){NULL, 0};
 }
 
+/* One axis of a box and those inside of it, `by` bytes further; the last elements first where
+ * these would be overwritten else. */
+static void move(const lumc_tensor *t, int axis, const int64_t *shape, uint8_t *from,
+                 ptrdiff_t by) {
+  size_t step = dtype_bytes(t->dtype);
+  for (int i = axis + 1; i < t->rank; ++i) step *= (size_t)t->shape[i];
+  if (axis + 1 >= t->rank) {
+    memmove(from + by, from, axis < t->rank ? (size_t)shape[axis] * step : step);
+    return;
+  }
+  for (int64_t i = 0; i < shape[axis]; ++i)
+    move(t, axis + 1, shape, from + (size_t)(by > 0 ? shape[axis] - 1 - i : i) * step, by);
+}
+
+void copy_box(const lumc_tensor *t, uint8_t *data, const int64_t *from, const int64_t *to,
+              const int64_t *shape) {
+  ptrdiff_t start = 0, by = 0, step = (ptrdiff_t)dtype_bytes(t->dtype);
+  for (int i = t->rank - 1; i >= 0; step *= (ptrdiff_t)t->shape[i--]) {
+    start += from[i] * step;
+    by += (to[i] - from[i]) * step;
+  }
+  if (by) move(t, 0, shape, data + start, by);
+}
+
+void clear(uint8_t *data, size_t bytes) {
+  static const uint8_t zero[PAGE];
+  for (size_t n; bytes; data += n, bytes -= n) {
+    n = bytes < PAGE ? bytes : PAGE;
+    if (memcmp(data, zero, n)) memset(data, 0, n);
+  }
+}
+
 size_t aligned(uint64_t bytes) { return (size_t)((bytes + ALIGN - 1) / ALIGN * ALIGN); }
 
 void *zeros(size_t n, size_t size, int *code) {

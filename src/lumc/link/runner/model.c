@@ -213,6 +213,40 @@ void *lumc_state_data(lumc *m, int i) {
   return data;
 }
 
+/* Does a box lie inside of a tensor at this index? */
+static int is_inside(const lumc_tensor *t, const int64_t *index, const int64_t *shape) {
+  for (int i = 0; i < t->rank; ++i)
+    if (shape[i] < 0 || shape[i] > t->shape[i] || index[i] < 0 ||
+        index[i] > t->shape[i] - shape[i])
+      return 0;
+  return 1;
+}
+
+int lumc_copy_state(lumc *m, int i, const int64_t *from, const int64_t *to, const int64_t *shape) {
+  const lumc_tensor *t = lumc_state(m, i);
+  if (!t) return lumc_fail(LUMC_USAGE, "no state %d", i);
+  if (!is_inside(t, from, shape) || !is_inside(t, to, shape))
+    return lumc_fail(LUMC_USAGE, "not inside of state '%s'", t->name);
+  void *data = NULL;
+  pthread_mutex_lock(&m->running);
+  int code = m->device->state(m->self, (size_t)i, &data);
+  if (!code) copy_box(t, data, from, to, shape);
+  pthread_mutex_unlock(&m->running);
+  return code;
+}
+
+int lumc_reset(lumc *m) {
+  int code = LUMC_OK;
+  pthread_mutex_lock(&m->running);
+  for (size_t i = 0; i < m->plan.n_states && !code; ++i) {
+    void *data = NULL;
+    code = m->device->state(m->self, i, &data);
+    if (!code) clear(data, m->plan.states[i].bytes);
+  }
+  pthread_mutex_unlock(&m->running);
+  return code;
+}
+
 /* The launches of an entry for the dims as they are; NULL for none. */
 static const struct list *list_at(const lumc *m, int i) {
   const struct entry *e = entry_at(m, i);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from commands import Lumc
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
-from lumc.frontend.models.cache import Cache
+from lumc.frontend.models.cache import Cache, Text
 from lumc.frontend.models.huggingface import import_folder
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
@@ -126,3 +127,67 @@ def test_models_without_a_cache_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(LumcError, match="E0320 model_type 'bert' is not supported with a context"):
         import_folder(tmp_path, CACHE)
+
+
+# ---- several texts at once
+
+
+def together(model: Model, lengths: Sequence[int], steps: int, seed: int = 0) -> list[list[Array]]:
+    """The logits of each text after its first so many tokens, and after every one of ``steps``
+    more, which all get at once. Rows that no text has hold anything."""
+    graph, rng = model.graph(), np.random.default_rng(seed)
+    verify_graph(graph)
+    states = {s.name: rng.standard_normal(s.sizes) * 50 for s in graph.states}
+    end, out = max(lengths) + 2, list[list[Array]]()
+    for sequence, length in enumerate(lengths):
+        start, p = end - length, 0
+        while p < length:
+            s = min(graph.dims["s"].hi, length - p)
+            dims = {"p": p, "s": s, "sequence": sequence, "start": start, "n": 1}
+            given = {"input_ids": TEXT[p : p + s]}
+            found, states = evaluate(graph, "prefill", given, model.read_weight, states, dims=dims)
+            p += s
+        out.append([found["logits"].reshape(-1, 31)[-1]])
+    for step in range(steps):
+        now = np.array(lengths) + step
+        given = {"input_ids": TEXT[now], "lengths": now}
+        dims = {"p": int(now.max()), "start": end - max(lengths), "n": len(lengths)}
+        dims |= {"s": 1, "sequence": 0}
+        found, states = evaluate(graph, "decode", given, model.read_weight, states, dims=dims)
+        for logits, own in zip(found["logits"], out, strict=True):
+            own.append(logits)
+    return out
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_of_other_lengths_go_on_together(tmp_path: Path, family: str) -> None:
+    want = network(tmp_path, family)
+    model = import_folder(tmp_path, Cache(18, 5, sequences=3))
+    lengths = (3, 11, 6)
+    for length, got in zip(lengths, together(model, lengths, 3), strict=True):
+        for i, logits in enumerate(got):
+            assert off(logits, want[length - 1 + i]) < 2e-6, (length, i)
+
+
+def test_fewer_texts_than_there_is_room_for(tmp_path: Path) -> None:
+    want = network(tmp_path, "llama")
+    model = import_folder(tmp_path, Cache(18, 5, every=True, sequences=4))
+    assert model.graph().states[0].sizes == (4, 2, 18 + 5 - 1 + 18, 8)
+    ((first, second), (other, last)) = together(model, (2, 5), 1)
+    for got, at in ((first, 1), (second, 2), (other, 4), (last, 5)):
+        assert off(got, want[at]) < 2e-6
+
+
+def test_a_mask_that_lets_a_foreign_row_in_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutant: texts are taken to be as long as the longest."""
+    want = network(tmp_path, "llama")
+    real = Text.bias
+
+    def wrong(self: Text, window: int | None = None) -> Any:
+        return real(replace(self, lengths=None), window)
+
+    monkeypatch.setattr(Text, "bias", wrong)
+    got = together(import_folder(tmp_path, Cache(18, 5, sequences=2)), (3, 6), 1)
+    assert off(got[0][1], want[3]) > 1e-2 and off(got[1][1], want[6]) < 2e-6
