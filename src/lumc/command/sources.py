@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lumc.artifacts import files
 from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
+from lumc.frontend.api.finish import save
 from lumc.frontend.precision import Precision, reduce_precision
 from lumc.graph.dim import Dim
 from lumc.report.log import Log
@@ -54,7 +55,24 @@ def import_model(
         model = open_model(source, bound, cache)
         if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
             bound = {}
-        model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
+        change, words = partial(reduce_precision, wanted=wanted), tokenizer_of(source, model)
+        graph, values = model.graph(), model.read_weight
+        save(graph, output, bound, copy_weights, change, values, words)
+
+
+def tokenizer_of(source: str, model: Model) -> str:
+    """The text of the tokenizer that a model with states comes with; says why there is none."""
+    from lumc.tokenizer import sources as tokenizers
+    from lumc.tokenizer.tokenizer import dump
+
+    path = Path(source)
+    if not model.builder.states or not (path.is_dir() or path.suffix == ".gguf"):
+        return ""
+    try:
+        return dump(tokenizers.of_source(source))
+    except LumcError as e:
+        Log()(0, f"note: 'generate' will need a --tokenizer, the model has none: {e.what}")
+        return ""
 
 
 FOREIGN = {

@@ -114,6 +114,7 @@ def bind_dims(graph: Graph, wanted: Mapping[str, int | Dim]) -> Graph:
     numbers = {dim(name): num(value) for name, value in values.items()}
     dims = {**graph.dims, **{d.name: d for d in wanted.values() if isinstance(d, Dim)}}
     b = Builder({name: d for name, d in dims.items() if name not in values})
+    b.tokenizer = graph.tokenizer
     made: dict[Node, Node] = {}
 
     def index(e: Expr) -> Expr:
