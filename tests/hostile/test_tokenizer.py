@@ -31,6 +31,7 @@ BODY: dict[str, Any] = {
     "stops": [4],
     "suppressed": [],
     "not_first": [1],
+    "languages": {"en": 1},
     "template": "{{ messages }}",
 }
 
@@ -61,6 +62,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "a stop that is none": ({"stops": [True]}, "stops: expected tokens"),
     "a name that is none": ({"special": {"other": 0}}, "by the names"),
     "a special one that is none": ({"special": {"end": 9}}, "special: expected tokens"),
+    "a language that is none": ({"languages": {"en": 2}}, "languages: expected tokens"),
     "a template": ({"template": 3}, "template: expected"),
     "a long template": ({"template": "x" * (1 << 21)}, "template: expected"),
     "no model": ({"model": None}, "no model"),

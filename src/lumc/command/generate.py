@@ -41,11 +41,14 @@ def generate(path: str, prompt: str | None, wanted: Wanted, sampling: Sampling) 
 
     say = lambda line: Log()(0, f"note: {line}")  # noqa: E731
     with opened(path) as folder, open_bundle(folder, wanted.device, say=say) as bundle:
-        session = Session(Kept(bundle, wanted.threads))
+        model = Kept(bundle, wanted.threads)
         named = wanted.tokenizer
         known = of_source(named) if named else of_bundle(folder, path)
         words = encoding(known, named or path)
-        talk = Talk(words, session, wanted, sampling)
+        if model.encodes and "start" not in known.special:
+            what = f"the tokenizer of '{named or path}' does not say how an answer starts"
+            raise LumcError("E0619", what, exit=Exit.USAGE)
+        talk = Talk(words, model, wanted, sampling)
         if prompt is None and not wanted.chat:
             prompt = read_stdin()
         turns = iter(sys.stdin) if prompt is None else iter([prompt])
@@ -63,10 +66,9 @@ def read_stdin() -> str:
 class Talk:
     """A conversation, or one text."""
 
-    def __init__(
-        self, words: Encoding, session: Session, wanted: Wanted, sampling: Sampling
-    ) -> None:
-        self.words, self.session, self.wanted, self.sampling = words, session, wanted, sampling
+    def __init__(self, words: Encoding, model: Kept, wanted: Wanted, sampling: Sampling) -> None:
+        self.words, self.model, self.wanted, self.sampling = words, model, wanted, sampling
+        self.session = Session(model)
         first = [{"role": "system", "content": wanted.system}] if wanted.system else []
         self.messages: list[dict[str, str]] = first
 
@@ -93,6 +95,10 @@ class Talk:
 
     def ids(self, prompt: str) -> list[int]:
         """The prompt, or the conversation so far, as tokens."""
+        if self.model.encodes:
+            self.model.encode(self.words.encode(prompt))
+            self.session.seen.clear()
+            return [self.words.tokenizer.special["start"]]
         if not self.wanted.chat:
             return self.words.encode(prompt)
         self.messages.append({"role": "user", "content": prompt})

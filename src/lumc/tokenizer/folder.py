@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,12 @@ FILE = "tokenizer.json"
 TEMPLATE = "chat_template.jinja"
 NAMES = {"begin": "bos_token", "end": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 VOCABULARIES = ("BPE", "WordPiece", "Unigram")
+SPEECH = {
+    "start": "<|startoftranscript|>",
+    "transcribe": "<|transcribe|>",
+    "translate": "<|translate|>",
+    "no_timestamps": "<|notimestamps|>",
+}
 Said = Mapping[str, Any]
 
 
@@ -24,9 +31,8 @@ def of_folder(folder: Path) -> Tokenizer:
     """Raises E0321 for files that are no JSON, E0343 for a tokenizer that is not supported."""
     path = folder / FILE
     said, config = _object(path), _beside(folder, "tokenizer_config.json")
-    generation = _beside(folder, "generation_config.json")
     try:
-        body = _body(said, config, generation | _ends_of(folder, generation))
+        body = _body(said, config, _generation(folder))
         body["template"] = _template(folder, config)
     except ValueError as e:
         raise refuse(str(path), str(e)) from None
@@ -47,11 +53,13 @@ def _beside(folder: Path, name: str) -> dict[str, Any]:
     return _object(folder / name) if (folder / name).is_file() else {}
 
 
-def _ends_of(folder: Path, generation: Said) -> dict[str, Any]:
-    """Models without a generation_config.json say in config.json what ends a text."""
-    if generation.get("eos_token_id") is not None:
-        return {}
-    return {"eos_token_id": _beside(folder, "config.json").get("eos_token_id")}
+def _generation(folder: Path) -> dict[str, Any]:
+    """generation_config.json; models without one say in config.json what begins and ends a text."""
+    said, config = _beside(folder, "generation_config.json"), _beside(folder, "config.json")
+    for name in ("eos_token_id", "decoder_start_token_id"):
+        if said.get(name) is None:
+            said[name] = config.get(name)
+    return said
 
 
 def _body(said: Said, config: Said, generation: Said) -> dict[str, Any]:
@@ -71,6 +79,7 @@ def _body(said: Said, config: Said, generation: Said) -> dict[str, Any]:
     ends = generation.get("eos_token_id")
     stops = [*([ends] if type(ends) is int else ends or []), *special.get("end", [])]
     there = {a["id"] for a in added} | {i for i, t in enumerate(tokens) if t is not None}
+    starts, languages = _starts(control, generation, there)
     return {
         "model": model,
         "tokens": tokens,
@@ -82,11 +91,27 @@ def _body(said: Said, config: Said, generation: Said) -> dict[str, Any]:
         "decoder": said.get("decoder"),
         "first": first,
         "last": last,
-        "special": {name: i for name, (i,) in special.items()},
+        "special": {name: i for name, (i,) in special.items()} | starts,
+        "languages": languages,
         "stops": sorted({*stops, *(i for t, i in control.items() if t in ENDS)} & there),
         "suppressed": _within(generation.get("suppress_tokens"), there),
         "not_first": _within(generation.get("begin_suppress_tokens"), there),
     }
+
+
+def _starts(
+    control: Mapping[str, int], generation: Said, known: set[int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """What the text begins with that follows an encoded one, or sound; and the languages that a
+    model of speech knows, if they are many."""
+    special = {name: control[token] for name, token in SPEECH.items() if token in control}
+    start = generation.get("decoder_start_token_id")
+    if type(start) is int and start in known:
+        special["start"] = start
+    if "start" not in special or not generation.get("is_multilingual", True):
+        return special, {}
+    named = {t: re.fullmatch(r"<\|([a-z]{2,3})\|>", t) for t in control}
+    return special, {found[1]: control[t] for t, found in named.items() if found}
 
 
 def _within(ids: Any, known: set[int]) -> list[int]:

@@ -33,6 +33,7 @@ def of_gguf(file: Gguf) -> Tokenizer:
         "stops": sorted(_stops(known)),
         "suppressed": [],
         "not_first": [],
+        "languages": {},
         "template": known.template,
         **(_pieces(known) if spm else _pairs(known, rule)),
     }

@@ -10,13 +10,15 @@ from typing import Any
 
 from lumc.disk.artifact import compact
 from lumc.errors import Exit, LumcError
-from lumc.tokenizer.parts import LONGEST, Part, checked, encodable
+from lumc.tokenizer.parts import LONGEST, Part, checked, encodable, text
 
 SCHEMA = 1
 MAX_TEXT = 1 << 27  # characters of a file
 MAX_TOKENS = 1 << 21
 MAX_TEMPLATE = 1 << 20  # characters
-SPECIAL = ("begin", "end", "turn", "unknown", "padding")
+SPEECH = ("start", "transcribe", "translate", "no_timestamps")  # what a transcript begins with
+SPECIAL = ("begin", "end", "turn", "unknown", "padding", *SPEECH)
+MAX_LANGUAGES = 1 << 10
 ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<end_of_turn>", "<|return|>")
 MARKS = ("special", "normalized", "lstrip", "rstrip", "single_word")  # of added tokens
 
@@ -49,6 +51,7 @@ class Tokenizer:
     first: Sequence[int]  # around a whole text
     last: Sequence[int]
     special: Mapping[str, int]  # ids by the names of SPECIAL
+    languages: Mapping[str, int]  # ids by codes such as "en", of a model of speech in several
     stops: Sequence[int]  # that end what is generated
     suppressed: Sequence[int]  # never generated
     not_first: Sequence[int]  # never generated as the first one
@@ -103,6 +106,11 @@ def _checked(body: Mapping[str, Any]) -> Tokenizer:
     unigram, special, template = model["type"] == "Unigram", body["special"], body["template"]
     if not set(special) <= set(SPECIAL) or not all(i in known for i in special.values()):
         raise ValueError(f"special: expected tokens, by the names {', '.join(SPECIAL)}")
+    languages = body["languages"]
+    if len(languages) > MAX_LANGUAGES or not all(
+        text(name) and i in known for name, i in languages.items()
+    ):
+        raise ValueError("languages: expected tokens by their names")
     if not isinstance(template, str) or len(template) > MAX_TEMPLATE or not encodable(template):
         raise ValueError(f"template: expected a text of up to {MAX_TEMPLATE} characters")
     if unigram and not 0 <= model.get("unk_id", 0) < len(tokens):
@@ -117,6 +125,7 @@ def _checked(body: Mapping[str, Any]) -> Tokenizer:
         pre_tokenizer=checked("pre_tokenizer", body["pre_tokenizer"]),
         decoder=checked("decoder", body["decoder"]),
         special=dict(special),
+        languages=dict(languages),
         template=template,
         **{name: _ids(name, body[name], known) for name in
            ("first", "last", "stops", "suppressed", "not_first")},
@@ -172,12 +181,12 @@ def dump(tokenizer: Tokenizer) -> str:
     return "{" + ",\n".join(lines) + "}\n"
 
 
-def parse(text: str, where: str) -> Tokenizer:
+def parse(said: str, where: str) -> Tokenizer:
     """Of a file that may be a stranger's. Raises E0501, exit 5, where it is none; E0343."""
     try:
-        if len(text) > MAX_TEXT:
+        if len(said) > MAX_TEXT:
             raise ValueError(f"more than {MAX_TEXT} characters")
-        body = json.loads(text)
+        body = json.loads(said)
     except (ValueError, RecursionError) as e:
         raise _damaged(f"not a lumc tokenizer: {e}", where) from None
     if not isinstance(body, dict) or body.pop("lumc", None) != "tokenizer":

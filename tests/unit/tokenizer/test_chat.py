@@ -21,6 +21,7 @@ KNOWN: Tokenizer = of_fields(
         "tokens": ["<s>", "</s>"],
         "added": [],
         "special": {"begin": 0, "end": 1},
+        "languages": {},
         "template": "",
         **dict.fromkeys(("normalizer", "pre_tokenizer", "decoder")),
         **{name: [] for name in NOTHING},
