@@ -94,16 +94,18 @@ class Talk:
         return self.words.stream(chosen)
 
     def ids(self, prompt: str) -> list[int]:
-        """The prompt, or the conversation so far, as tokens."""
-        if self.model.encodes:
-            self.model.encode(self.words.encode(prompt))
-            self.session.seen.clear()
-            return [self.words.tokenizer.special["start"]]
-        if not self.wanted.chat:
-            return self.words.encode(prompt)
-        self.messages.append({"role": "user", "content": prompt})
-        text = conversation(self.words.tokenizer, self.messages)
-        return self.words.encode(text, whole=False)
+        """What the model is given: the prompt or the conversation so far as tokens, or, where it
+        encodes these, what its answer begins with."""
+        text = prompt
+        if self.wanted.chat:
+            self.messages.append({"role": "user", "content": prompt})
+            text = conversation(self.words.tokenizer, self.messages)
+        ids = self.words.encode(text, whole=not self.wanted.chat)
+        if not self.model.encodes:
+            return ids
+        self.model.encode(ids)
+        self.session.seen.clear()
+        return [self.words.tokenizer.special["start"]]
 
 
 def told(spent: Spent) -> dict[str, Any]:
