@@ -39,7 +39,6 @@ def generate(path: str, prompt: str | None, wanted: Wanted, sampling: Sampling) 
     from lumc.bundle.unpack import opened
     from lumc.runtime.choose import open_bundle
 
-    say = lambda line: Log()(0, f"note: {line}")  # noqa: E731
     with opened(path) as folder, open_bundle(folder, wanted.device, say=say) as bundle:
         model = Kept(bundle, wanted.threads)
         named = wanted.tokenizer
@@ -54,6 +53,10 @@ def generate(path: str, prompt: str | None, wanted: Wanted, sampling: Sampling) 
         turns = iter(sys.stdin) if prompt is None else iter([prompt])
         for turn in turns:
             talk.answer(turn.rstrip("\n") if prompt is None else turn)
+
+
+def say(line: str) -> None:
+    Log()(0, f"note: {line}")
 
 
 def read_stdin() -> str:

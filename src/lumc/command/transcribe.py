@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from lumc.command.generate import told
+from lumc.command.generate import say, told
 from lumc.generate.session import Spent
-from lumc.report.log import Log
 from lumc.speech.sound import RATE, read_wav
 from lumc.speech.transcript import Listener
 from lumc.tokenizer.encoding import encoding
@@ -32,7 +31,6 @@ def transcribe(path: str, sound: str, asked: Asked) -> None:
     from lumc.runtime.choose import open_bundle
 
     samples, spent, named = read_wav(sound), Spent(), asked.tokenizer
-    say = lambda line: Log()(0, f"note: {line}")  # noqa: E731
     with opened(path) as folder, open_bundle(folder, asked.device, say=say) as bundle:
         known = of_source(named) if named else of_bundle(folder, path)
         words = encoding(known, named or path)
