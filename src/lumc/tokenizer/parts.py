@@ -65,8 +65,8 @@ def pattern(value: Any) -> bool:
     return text(said) if kind == "String" else kind == "Regex" and is_plain(said)
 
 
-QUANTIFIER = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})[+?]?")
-GROUP = re.compile(r"\((\?(:|>|=|!|[imsx]+:))?(?!\?)")
+QUANTIFIER = re.compile(r"([*+?])[+?]?|\{(\d*),?(\d*)\}\??")  # of a {1,9} no + makes it possessive
+GROUP = re.compile(r"\((\?(:|>|=|!|[ims]+:))?(?!\?)")  # not x, with which # begins a comment
 ESCAPE = re.compile(r"\\([pPx]\{\^?\w{1,40}\}|[^1-9kg])", re.S)
 
 
@@ -97,7 +97,7 @@ def is_plain(said: Any) -> bool:
         elif found := QUANTIFIER.match(said, at):
             repeats += 1
             once = found[1] == "?"
-            counts = [int(n[:6]) for n in (found[2], found[4]) if n]
+            counts = [int(n[:6]) for n in (found[2], found[3]) if n]
             if repeats > MOST_REPEATS or max(counts, default=0) > MAX_REPEATS:
                 return False
             if last and not once:
