@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from commands import Lumc
+from lumc.command.sources import graph_from_anything
 from lumc.speech.features import log_mel
 from lumc.speech.sound import read_wav
 from schemas import check
@@ -122,3 +123,10 @@ def test_what_is_refused(lumc: Lumc, made: Path) -> None:
     assert "E0622" in refused(*one, "--task", "translate")
     other.write_text(json.dumps(said))
     assert SIZES["num_mel_bins"] == MELS
+
+
+def test_a_folder_that_is_compiled_at_once_has_its_tokenizer_too(made: Path, lumc: Lumc) -> None:
+    graph = graph_from_anything(str(made / "hf"), lumc.folder / "m.lg", (), ())
+    assert graph.tokenizer is not None
+    text = Path(graph.tokenizer.path).read_text()
+    assert text == (made / "w.lb" / "tokenizer.json").read_text()

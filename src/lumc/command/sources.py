@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,9 +55,21 @@ def import_model(
         model = open_model(source, bound, cache)
         if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
             bound = {}
-        change, words = partial(reduce_precision, wanted=wanted), tokenizer_of(source, model)
-        graph, values = model.graph(), model.read_weight
-        save(graph, output, bound, copy_weights, change, values, words)
+        change = partial(reduce_precision, wanted=wanted)
+        write_graph(model, source, output, bound, copy_weights, change)
+
+
+def write_graph(
+    model: Model,
+    source: str,
+    output: str,
+    dims: Mapping[str, int | Dim],
+    copy: bool = False,
+    change: Callable[[Graph], Graph] = lambda graph: graph,
+) -> None:
+    """The graph of a model that was read from ``source``, with its tokenizer beside it."""
+    words = tokenizer_of(source, model)
+    save(model.graph(), output, dims, copy, change, model.read_weight, words)
 
 
 def tokenizer_of(source: str, model: Model) -> str:
@@ -132,7 +144,7 @@ def graph_from_anything(
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, allowed)
         return graph
-    open_model(source, dims).save(made, dims)
+    write_graph(open_model(source, dims), source, str(made), dims)
     return files.read_graph(str(made), {})
 
 
