@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def split(text: str) -> list[str]:
 
 @pytest.fixture
 def run(made: Path, lumc: Lumc) -> Any:
-    return partial(lumc, "generate", made / "m.lb", "--tokenizer", made / "m.gguf")
+    return partial(lumc, "generate", made / "m.lb")
 
 
 def test_the_most_probable_text(run: Any, made: Path) -> None:
@@ -125,7 +126,7 @@ def test_a_chat_goes_on_with_what_it_has_seen(run: Any, made: Path) -> None:
 
 
 def test_what_is_refused(run: Any, lumc: Lumc, made: Path) -> None:
-    refused = partial(lumc.fails, 2, "generate", made / "m.lb", "--tokenizer", made / "m.gguf")
+    refused = partial(lumc.fails, 2, "generate", made / "m.lb")
     assert "E0615" in refused("--prompt", "a" * (CONTEXT + 1))
     assert "--chat" in refused("--prompt", "a", "--system", "b")
     assert "temperature" in refused("--prompt", "a", "--temperature", -1)
@@ -134,6 +135,51 @@ def test_what_is_refused(run: Any, lumc: Lumc, made: Path) -> None:
     lumc("compile", made / "p.lg", "--estimate", "-o", made / "p.lb")
     wrong = ("generate", made / "p.lb", "--tokenizer", made / "m.gguf", "--prompt", "a")
     assert "E0618" in lumc.fails(2, *wrong)
+
+
+def test_the_tokenizer_travels_with_the_model(run: Any, lumc: Lumc, made: Path) -> None:
+    """From pass to pass, as a file that the next one finds; the bundle has it, in one file too."""
+    here = made / "passes"
+    here.mkdir()
+    lumc("import", made / "m.gguf", "--context", CONTEXT, "--rows", 4, "--copy-weights",
+         "-o", here / "m.lg")  # fmt: skip
+    words = (here / "m.tokenizer.json").read_bytes()
+    assert 'tokenizer "m.tokenizer.json"' in (here / "m.lg").read_text()
+    lumc("search", here / "m.lg", "--dtype", "bf16", "-o", here / "m.ls")
+    lumc("profile", here / "m.ls", "--estimate", "-o", here / "m.lp")
+    lumc("codegen", here / "m.lp", "-o", here / "m.lk")
+    lumc("link", here / "m.lk", "-o", here / "m.lb")
+    assert (here / "m.lb" / "tokenizer.json").read_bytes() == words
+    lumc("link", here / "m.lk", "--zip", "-o", here / "m.zip.lb")
+    how = ("--prompt", "abc", "--temperature", 0, "-n", 5)
+    want = run(*how, "--tokenizer", made / "m.gguf")
+    assert run(*how) == run(*how, "--tokenizer", here / "m.tokenizer.json") == want
+    assert lumc("generate", here / "m.lb", *how) == lumc("generate", here / "m.zip.lb", *how)
+    (here / "m.tokenizer.json").write_bytes(words.replace(b"template", b"templatE"))
+    assert "E0503 the tokenizer is not the one" in lumc.fails(
+        5, "link", here / "m.lk", "-o", here / "n.lb"
+    )
+    (here / "m.tokenizer.json").write_bytes(words)
+    (here / "sub").mkdir()
+    text = (here / "m.lk").read_text().replace("m.tokenizer", "../m.tokenizer")
+    (here / "sub" / "m.lk").write_text(text)
+    shutil.copy(here / "m.safetensors", here / "sub")
+    assert "E0506" in lumc.fails(5, "link", here / "sub" / "m.lk", "-o", here / "n.lb")
+    (here / "m.lb" / "tokenizer.json").write_bytes(words + b" ")
+    assert "does not match its hash" in lumc.fails(5, "generate", here / "m.lb", *how)
+
+
+def test_models_without_a_tokenizer(lumc: Lumc, made: Path) -> None:
+    said = {f"llama.{k}": v for k, v in FIELDS.items()} | {"general.architecture": "llama"}
+    weights = floats(converted(random_weights(shapes("llama")), "llama"))
+    (made / "n.gguf").write_bytes(gguf(said, weights))
+    lumc("import", made / "n.gguf", "--context", CONTEXT, "--rows", 4, "-o", made / "n.lg")
+    assert not (made / "n.tokenizer.json").exists()
+    lumc("compile", made / "n.lg", "--estimate", "-o", made / "n.lb")
+    how = ("generate", made / "n.lb", "--prompt", "abc", "--temperature", 0, "-n", 5)
+    assert "E0619" in lumc.fails(2, *how)
+    assert lumc(*how, "--tokenizer", made / "m.gguf")
+    assert "E0204" in lumc.fails(2, "import", made / "m.gguf", "--context", CONTEXT, "-o", "-")
 
 
 def test_tokens_per_second(lumc: Lumc, made: Path) -> None:

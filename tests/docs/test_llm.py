@@ -18,7 +18,9 @@ from lumc.generate.language import Kept
 from lumc.generate.sampling import Sampling
 from lumc.generate.session import Session
 from lumc.runtime.choose import open_bundle
-from lumc.tokenizer.encoding import encoding
+from lumc.tokenizer.encoding import Encoding
+from lumc.tokenizer.encoding import encoding as encoding_of
+from lumc.tokenizer.sources import of_source
 from unit.frontend.models.test_gguf import network_of, real
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,10 @@ PROMPTS = [
 COUNT, WORDS = 256, 700
 
 pytestmark = [pytest.mark.deep, pytest.mark.timeout(3600)]
+
+
+def encoding(path: str) -> Encoding:
+    return encoding_of(of_source(path), path)
 
 
 def sections() -> list[tuple[list[str], list[str]]]:

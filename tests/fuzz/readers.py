@@ -50,6 +50,8 @@ from lumc.schedule.first import first_schedules
 from lumc.search import search
 from lumc.search.saturate import Limits
 from lumc.tokenizer.encoding import encoding
+from lumc.tokenizer.sources import of_source
+from lumc.tokenizer.tokenizer import dump, parse
 
 SECONDS, MEGABYTES = 2.0, 256
 REFUSALS = (Exit.USAGE, Exit.UNSUPPORTED, Exit.CORRUPT, Exit.BUDGET, Exit.TOOLCHAIN)
@@ -404,7 +406,10 @@ def vocabularies(folder: Path) -> Kind:
 
     def read(data: bytes) -> object:
         put(path, data)
-        made = encoding(path)
+        known = of_source(str(path))
+        text = dump(known)
+        assert dump(parse(text, "")) == text
+        made = encoding(known, str(path))
         ids = [made.encode(text, special=True) for text in ("ab a b", "", "<s>é\n", " ab\x00")]
         return [made.decode(i) for i in ids]
 

@@ -44,14 +44,15 @@ def graph_from_text(text: str, base: Path, path: str, dims: Mapping[str, int | D
 
 
 def require_near(graph: Graph, path: str, allowed: Sequence[str] = ()) -> None:
-    """The weights of the graph in a file lie in its folder (of stdin: the current one), in one that
-    is allowed, or below these. Raises E0506, exit 5: a stranger's file may name any other."""
+    """The files that a graph in a file names lie in its folder (of stdin: the current one), in one
+    that is allowed, or below these. Raises E0506, exit 5: a stranger's may name any other."""
     base = Path.cwd() if path == "-" else Path(path).resolve().parent
     folders = [base, *(Path(p).resolve() for p in allowed)]
-    for file in dict.fromkeys(w.file for w in graph.weights if w.file):
+    for file in graph.files:
         whole = Path(file.path).resolve()
         if not any(whole.is_relative_to(f) for f in folders):
-            what = f"the weights of {path} lie outside of its folder: {whole}"
+            kind = "tokenizer lies" if file == graph.tokenizer else "weights lie"
+            what = f"the {kind} outside of the folder of {path}: {whole}"
             option = f"--allow-path {shlex.quote(str(whole.parent))}"
             fix = f"if you know the file: {option}, or import with --copy-weights"
             raise LumcError("E0506", what, fix=fix, exit=Exit.CORRUPT)
@@ -68,7 +69,7 @@ def with_graph(graph: Graph, body: Mapping[str, Any], path: str) -> dict[str, An
     """A body with its graph; ``path`` is where it will be written."""
     from lumc.graph.text import print_graph
 
-    files = list(dict.fromkeys(w.file for w in graph.weights if w.file))
+    files = graph.files
     base = Path.cwd() if path == "-" else Path(path).resolve().parent
     rows = [{"path": relative(f, base), "size": f.size, "sha256": f.sha256} for f in files]
     return {**body, "graph": print_graph(graph, lambda f: f"f{files.index(f)}"), "files": rows}

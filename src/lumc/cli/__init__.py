@@ -12,7 +12,17 @@ from typing import Any, NoReturn
 import click
 
 from lumc import __version__
-from lumc.cli import bundles, cache, generate, help, passes, reduce, reports, schema
+from lumc.cli import (
+    bundles,
+    cache,
+    generate,
+    help,
+    passes,
+    reduce,
+    reports,
+    schema,
+    transcribe,
+)
 from lumc.cli.options import Number, voiced
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits
@@ -141,7 +151,8 @@ def commands(max_seconds: float | None, max_gb: float | None) -> None:
 
 for command in (
     *(passes.import_, passes.search, passes.profile, passes.codegen, passes.link, passes.compile_),
-    *(bundles.run, bundles.verify, bundles.bench, generate.generate),
+    *(bundles.run, bundles.verify, bundles.bench),
+    *(generate.generate, transcribe.transcribe),
     *(reports.show, reports.diff, reports.explain, reports.report, reports.targets, reports.doctor),
     *(reduce.reduce_, cache.cache, schema.schema, help.completion, help.man),
 ):

@@ -14,9 +14,8 @@ from lumc.cli.options import Number, options
 @click.option("--prompt", metavar="TEXT", help="Default: stdin.")
 @click.option(
     "--tokenizer",
-    required=True,
-    metavar="FILE.gguf",
-    help="The file that the model comes from: its vocabulary and chat template.",
+    metavar="FILE|FOLDER",
+    help="Another tokenizer: a GGUF file, a folder with tokenizer.json.  [default: the bundle's]",
 )
 @click.option(
     "--chat",
@@ -81,7 +80,7 @@ def generate(
     """Let a language model go on with a text.
 
     BUNDLE is a model that was imported with --context. The same seed gives the same text. With
-    --chat the template of the model's file makes a conversation of the prompt.
+    --chat the template of the model makes a conversation of the prompt.
     """
     from lumc.command.generate import Wanted
     from lumc.command.generate import generate as run

@@ -11,19 +11,20 @@ from typing import Any
 from lumc.errors import Exit, LumcError
 from lumc.generate.language import Kept
 from lumc.generate.sampling import Sampling
-from lumc.generate.session import Session, Spent
+from lumc.generate.session import Barred, Session, Spent
 from lumc.generate.stops import Stops
 from lumc.report.log import Log
 from lumc.tokenizer.chat import conversation
 from lumc.tokenizer.encoding import Encoding, encoding
+from lumc.tokenizer.sources import of_bundle, of_source
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What is asked for besides the prompt."""
 
-    tokenizer: str  # a GGUF file
     count: int  # tokens at most
+    tokenizer: str | None = None  # where it is taken from; by default the bundle
     stops: Sequence[str] = ()  # words
     system: str = ""  # what is said first in a conversation
     chat: bool = False
@@ -35,16 +36,27 @@ class Wanted:
 def generate(path: str, prompt: str | None, wanted: Wanted, sampling: Sampling) -> None:
     """``lumc generate``: to stdout as it becomes known, or as JSON with what it took. In a chat
     without a prompt, every line of stdin is one turn."""
+    from lumc.bundle.unpack import opened
     from lumc.runtime.choose import open_bundle
 
-    words = encoding(wanted.tokenizer)
-    with open_bundle(path, wanted.device, say=lambda line: Log()(0, f"note: {line}")) as bundle:
-        talk = Talk(words, Session(Kept(bundle, wanted.threads)), wanted, sampling)
+    with opened(path) as folder, open_bundle(folder, wanted.device, say=say) as bundle:
+        model = Kept(bundle, wanted.threads)
+        named = wanted.tokenizer
+        known = of_source(named) if named else of_bundle(folder, path)
+        words = encoding(known, named or path)
+        if model.encodes and "start" not in known.special:
+            what = f"the tokenizer of '{named or path}' does not say how an answer starts"
+            raise LumcError("E0619", what, exit=Exit.USAGE)
+        talk = Talk(words, model, wanted, sampling)
         if prompt is None and not wanted.chat:
             prompt = read_stdin()
         turns = iter(sys.stdin) if prompt is None else iter([prompt])
         for turn in turns:
             talk.answer(turn.rstrip("\n") if prompt is None else turn)
+
+
+def say(line: str) -> None:
+    Log()(0, f"note: {line}")
 
 
 def read_stdin() -> str:
@@ -57,10 +69,9 @@ def read_stdin() -> str:
 class Talk:
     """A conversation, or one text."""
 
-    def __init__(
-        self, words: Encoding, session: Session, wanted: Wanted, sampling: Sampling
-    ) -> None:
-        self.words, self.session, self.wanted, self.sampling = words, session, wanted, sampling
+    def __init__(self, words: Encoding, model: Kept, wanted: Wanted, sampling: Sampling) -> None:
+        self.words, self.model, self.wanted, self.sampling = words, model, wanted, sampling
+        self.session = Session(model)
         first = [{"role": "system", "content": wanted.system}] if wanted.system else []
         self.messages: list[dict[str, str]] = first
 
@@ -80,16 +91,24 @@ class Talk:
 
     def pieces(self, prompt: str, spent: Spent) -> Iterator[str]:
         ids = self.ids(prompt)
-        ends, count = self.words.vocabulary.stops, self.wanted.count
-        return self.words.stream(self.session.tokens(ids, self.sampling, count, ends, spent))
+        known, count = self.words.tokenizer, self.wanted.count
+        barred = Barred(known.suppressed, known.not_first)
+        chosen = self.session.tokens(ids, self.sampling, count, known.stops, spent, barred)
+        return self.words.stream(chosen)
 
     def ids(self, prompt: str) -> list[int]:
-        """The prompt, or the conversation so far, as tokens."""
-        if not self.wanted.chat:
-            return self.words.encode(prompt)
-        self.messages.append({"role": "user", "content": prompt})
-        text = conversation(self.words.vocabulary, self.messages)
-        return self.words.encode(text, whole=False)
+        """What the model is given: the prompt or the conversation so far as tokens, or, where it
+        encodes these, what its answer begins with."""
+        text = prompt
+        if self.wanted.chat:
+            self.messages.append({"role": "user", "content": prompt})
+            text = conversation(self.words.tokenizer, self.messages)
+        ids = self.words.encode(text, whole=not self.wanted.chat)
+        if not self.model.encodes:
+            return ids
+        self.model.encode(ids)
+        self.session.seen.clear()
+        return [self.words.tokenizer.special["start"]]
 
 
 def told(spent: Spent) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lumc.artifacts import files
 from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
+from lumc.frontend.api.finish import save
 from lumc.frontend.precision import Precision, reduce_precision
 from lumc.graph.dim import Dim
 from lumc.report.log import Log
@@ -67,7 +68,36 @@ def import_model(
         model = open_model(source, bound, cache)
         if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
             bound = {}
-        model.save(output, bound, copy_weights, partial(reduce_precision, wanted=wanted))
+        change = partial(reduce_precision, wanted=wanted)
+        write_graph(model, source, output, bound, copy_weights, change)
+
+
+def write_graph(
+    model: Model,
+    source: str,
+    output: str,
+    dims: Mapping[str, int | Dim],
+    copy: bool = False,
+    change: Callable[[Graph], Graph] = lambda graph: graph,
+) -> None:
+    """The graph of a model that was read from ``source``, with its tokenizer beside it."""
+    words = tokenizer_of(source, model)
+    save(model.graph(), output, dims, copy, change, model.read_weight, words)
+
+
+def tokenizer_of(source: str, model: Model) -> str:
+    """The text of the tokenizer that a model with states comes with; says why there is none."""
+    from lumc.tokenizer import sources as tokenizers
+    from lumc.tokenizer.tokenizer import dump
+
+    path = Path(source)
+    if not model.builder.states or not (path.is_dir() or path.suffix == ".gguf"):
+        return ""
+    try:
+        return dump(tokenizers.of_source(source))
+    except LumcError as e:
+        Log()(0, f"note: 'generate' will need a --tokenizer, the model has none: {e.what}")
+        return ""
 
 
 FOREIGN = {
@@ -127,7 +157,7 @@ def graph_from_anything(
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, allowed)
         return graph
-    open_model(source, dims).save(made, dims)
+    write_graph(open_model(source, dims), source, str(made), dims)
     return files.read_graph(str(made), {})
 
 

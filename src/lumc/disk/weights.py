@@ -42,6 +42,12 @@ def weight_file(path: Path, base: Path) -> WeightFile:
     return WeightFile(name, full.stat().st_size, sha256_of(full))
 
 
+def plain_file(path: Path) -> WeightFile:
+    """A reference to a whole file, whatever is in it, by its absolute path."""
+    full = path.resolve()
+    return WeightFile(full.as_posix(), full.stat().st_size, sha256_of(full))
+
+
 def sha256_of(path: Path) -> str:
     """Of a whole file; one process hashes it once, as long as it stays as it is. Raises E0503."""
     try:

@@ -174,6 +174,7 @@ class Rewriting:
 
     def graph(self) -> Graph:
         self.b.dims.update(self.old.dims)
+        self.b.tokenizer = self.old.tokenizer
         every = (
             *self.old.weights,
             *self.old.states,

@@ -62,19 +62,29 @@ class Sampling:
         return int(ids[min(int(at), len(ids) - 1)])
 
     def kept(self, scores: Array) -> tuple[Array, Array]:
-        """The ids that may be chosen, the most probable first, and how probable each is beside the
-        first one."""
+        """The ids that may be chosen, and how probable each is beside the most probable one."""
         ids: Array = np.arange(len(scores))
         if 0 < self.top_k < len(scores):
             least = np.partition(scores, -self.top_k)[-self.top_k]
             ids = np.flatnonzero(scores >= least)  # with all that are equal to the last one
-        ids = ids[np.argsort(-scores[ids], kind="stable")]
-        chances = np.exp((scores[ids] - scores[ids[0]]) / self.temperature)
-        before = np.concatenate([[0.0], np.cumsum(chances)[:-1]])
-        count = int((before < self.top_p * chances.sum()).sum()) if self.top_p < 1 else len(ids)
-        chances = chances[: max(count, 1)]
-        chances = chances[chances >= self.min_p]
-        return ids[: len(chances)], chances
+        chances = np.exp((scores[ids] - scores.max()) / self.temperature)
+        if self.top_p < 1:
+            chosen = nucleus(chances, self.top_p)
+            ids, chances = ids[chosen], chances[chosen]
+        likely = chances >= self.min_p
+        return ids[likely], chances[likely]
+
+
+def nucleus(chances: Array, share: float) -> Array:
+    """Where the fewest are that have this share of all together, the most probable one first."""
+    total = chances.sum()
+    least = (1 - share) * total / len(chances)  # what is below has less than the rest, together
+    near = np.flatnonzero(chances >= least)
+    near = near[np.argsort(-chances[near], kind="stable")]
+    before = np.concatenate([[0.0], np.cumsum(chances[near])[:-1]])
+    count = int((before < share * total).sum())
+    found: Array = near[: max(count, 1)]
+    return found
 
 
 def penalised(scores: Array, before: Sequence[int], by: float) -> Array:

@@ -44,6 +44,22 @@ class Spent:
     ended: str = ""  # why: "length", "stop", "word" or "context"
 
 
+@dataclass(frozen=True)
+class Barred:
+    """Tokens that are never chosen, and those that are not chosen as the first one."""
+
+    always: Sequence[int] = ()
+    first: Sequence[int] = ()
+
+    def without(self, logits: Array, at_first: bool) -> Array:
+        """Logits f32[words] of -inf where a token is barred."""
+        ids = [i for i in (*self.always, *(self.first if at_first else ())) if i < len(logits)]
+        if ids:
+            logits = logits.copy()
+            logits[ids] = -np.inf
+        return logits
+
+
 @dataclass
 class Session:
     """``seen`` are the tokens that the model has in its memory."""
@@ -80,13 +96,15 @@ class Session:
         count: int,
         stops: Collection[int] = (),
         spent: Spent | None = None,
+        barred: Barred = Barred(),
     ) -> Iterator[int]:
-        """Up to ``count`` tokens that follow a text, until one of ``stops``, which is not given."""
+        """Up to ``count`` tokens that follow a text, none of them ``barred``, until one of
+        ``stops``, which is not given."""
         spent = Spent() if spent is None else spent
         text, logits = list(ids), self.read(ids, spent)
         start = time.perf_counter()
         for place in range(count):
-            chosen = sampling.choose(logits, text, len(text))
+            chosen = sampling.choose(barred.without(logits, place == 0), text, len(text))
             spent.ended = "stop" if chosen in stops else ""
             if spent.ended:
                 return

@@ -111,6 +111,7 @@ def bind_dims(graph: Graph, wanted: Mapping[str, int | Dim]) -> Graph:
     """
     check_values(graph, wanted)
     copy = Binding(graph.dims, wanted)
+    copy.b.tokenizer = graph.tokenizer
     for n in (*graph.weights, *graph.states):
         copy.leaf(n)
     for entry in graph.entries:

@@ -47,6 +47,7 @@ class Builder:
     outputs: list[tuple[str, Node]] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     origin: str = ""  # attached to the nodes that follow
+    tokenizer: WeightFile | None = None
     _names: set[str] = field(default_factory=set)
 
     def fresh(self, stem: str = "t") -> str:
@@ -172,5 +173,5 @@ class Builder:
 
     def graph(self) -> Graph:
         """The closed entries, with the dims, weights and states that they share."""
-        shared = tuple(self.weights), tuple(self.states)
-        return Graph(dict(self.dims), *shared, tuple(self.entries), dict(self.tuned))
+        shared = dict(self.dims), tuple(self.weights), tuple(self.states)
+        return Graph(*shared, tuple(self.entries), dict(self.tuned), tokenizer=self.tokenizer)

@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A safetensors or GGUF file that a graph refers to; used only when it has this content."""
+    """A file that a graph refers to, of weights in safetensors or GGUF, or of a tokenizer; used
+    only when it has this content."""
 
     path: str
     size: int  # bytes
@@ -187,9 +188,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Graph:
-    """A ``.lg`` file: dims, weights and states shared by one or several entries. Some dims are
-    ``tuned`` at some values, in order, the greatest one last. A graph whose entries are in buckets
-    says of which ``whole`` one."""
+    """A ``.lg`` file: dims, weights and states shared by one or several entries; for language
+    models the file with their tokenizer. Some dims are ``tuned`` at some values, in order, the
+    greatest one last. A graph whose entries are in buckets says of which ``whole`` one."""
 
     dims: Mapping[str, Dim]
     weights: tuple[Node, ...]
@@ -197,11 +198,18 @@ class Graph:
     entries: tuple[Entry, ...]
     tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     whole: Graph | None = None
+    tokenizer: WeightFile | None = None
 
     @property
     def base(self) -> Graph:
         """The graph as it is written: without buckets."""
         return self.whole or self
+
+    @property
+    def files(self) -> list[WeightFile]:
+        """The files that it refers to, each once: those of weights, and the tokenizer."""
+        every = (*(w.file for w in self.weights), self.tokenizer)
+        return [*dict.fromkeys(f for f in every if f)]
 
     def entry(self, name: str) -> Entry:
         """The entry of this name; raises E0110 if there is none."""

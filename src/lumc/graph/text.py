@@ -49,8 +49,10 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         step = f" multiple {d.multiple}" if d.multiple > 1 else ""
         at = ", ".join(map(str, graph.tuned.get(d.name, ())))
         lines.append(f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else ""))
-    for f in dict.fromkeys(w.file for w in graph.weights if w.file):
+    for f in graph.files:
         lines.append(f"file {json.dumps(path(f))} size {f.size} sha256 {f.sha256}")
+    if graph.tokenizer:
+        lines.append(f"tokenizer {json.dumps(path(graph.tokenizer))}")
     for w in graph.weights:
         if w.file is None:
             raise LumcError("E0304", f"weight '{w.name}' is in no file yet")
@@ -115,6 +117,9 @@ class _Parser(Lines):
         word = self.peek().text
         if word == "dim" and (self.builder.nodes or self.entry):
             self.fail("a dim stands before the first operation", "E0303")
+        if word == "tokenizer" and self.peek(1).kind == "string":  # else a node of this name
+            self.at += 1
+            return self.tokenizer()
         if word in ("weight", "state") and self.entry:
             self.fail(f"a {word} stands before the first entry", "E0303")
         statements = {
@@ -150,6 +155,19 @@ class _Parser(Lines):
         digest = self.take("64 hexadecimal digits", self.peek().kind == "hash")
         self.files[path] = WeightFile(self.place(path), size, digest.text)
 
+    def tokenizer(self) -> None:
+        """``tokenizer PATH``"""
+        if self.builder.tokenizer or self.builder.nodes or self.entry:
+            what = "a tokenizer stands once, before the first operation"
+            self.fail(what, "E0303", self.last)
+        self.builder.tokenizer = self.declared(self.string())
+
+    def declared(self, path: str) -> WeightFile:
+        """The file of a path."""
+        if path not in self.files:
+            self.fail(f"no line 'file {json.dumps(path)} ..' above", "E0303")
+        return self.files[path]
+
     def leaf(self) -> None:
         """``input NAME DTYPE[EXTENT, ..] [in LO..HI]``; ``state``; ``weight`` with PATH and KEY"""
         kind = self.last.text
@@ -158,10 +176,8 @@ class _Parser(Lines):
         if kind == "input" and self.accept("in"):
             values = self.integer(), self.bound_above()
         if kind == "weight":
-            path = self.string()
-            file, key = self.files.get(path), self.string()
-            if file is None:
-                self.fail(f"no line 'file {json.dumps(path)} ..' above", "E0303")
+            path, key = self.string(), self.string()
+            file = self.declared(path)
             how = self.derivation(dtype) if self.accept("from") else None
         known = self.local if kind == "input" else self.shared
         known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how)

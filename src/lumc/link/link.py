@@ -18,6 +18,7 @@ from lumc.bundle import archive, manifest, planfile, weights
 from lumc.bundle.packing import Array, Recipe, pack, recipe
 from lumc.codegen.code import Code, EntryPlan, Value
 from lumc.codegen.tile.packing import Packing
+from lumc.disk import attached
 from lumc.disk.artifact import fields, unwritable
 from lumc.disk.scratch import scratch
 from lumc.disk.weights import read_weight
@@ -77,6 +78,8 @@ def link(
                 data = planfile.encode(code, slug(code), row["arch"], row["features"], place)
                 write(folder / "plan" / f"{slug(code)}.bin", data)
         write(folder / "graph.lg", graph_text(codes[0]).encode())
+        if (tokenizer := codes[0].graph.tokenizer) is not None:
+            write(folder / attached.NAME, attached.read_attached(tokenizer, base))
         body = describe(codes, [p.input for p in given], rows)
         names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
         hashes = {name: manifest.sha256(folder / name) for name in names}
@@ -191,7 +194,7 @@ def _swap(new: Path, out: Path, old: Path) -> None:
 
 def graph_text(code: Code) -> str:
     """The graph with f0, f1, .. in the place of the paths of its weight files."""
-    known = list(dict.fromkeys(w.file for w in code.graph.weights))
+    known = code.graph.files
     return print_graph(code.graph, lambda f: f"f{known.index(f)}")
 
 

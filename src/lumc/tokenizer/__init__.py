@@ -1,5 +1,6 @@
-"""Texts as tokens and back, and conversations as texts, from what a GGUF file says.
+"""Texts as tokens and back, and conversations as texts.
 
-``vocabulary`` reads and checks the metadata, ``encoding`` makes a tokenizer of it, ``chat`` renders
-its template, which is a program of a stranger.
+``tokenizer`` is a tokenizer as data, and its file; ``gguf`` and ``folder`` make it of what models
+come with, ``sources`` finds it. ``encoding`` runs one, ``chat`` renders its template, which is a
+program of a stranger.
 """

@@ -15,7 +15,7 @@ from typing import Any
 from lumc.errors import Exit, LumcError
 from lumc.limits import LIMITS, Limits, limited
 from lumc.process import resident
-from lumc.tokenizer.vocabulary import Vocabulary
+from lumc.tokenizer.tokenizer import Tokenizer
 
 SECONDS, MEGABYTES = 2.0, 256  # that a template may take
 HUGE = 1 << 64  # numbers that a template may multiply are below
@@ -23,7 +23,7 @@ MAX_TEXT = 1 << 24  # characters of a conversation
 
 
 def conversation(
-    known: Vocabulary,
+    known: Tokenizer,
     messages: Sequence[Mapping[str, str]],
     answer: bool = True,
     template: str = "",

@@ -1,39 +1,34 @@
-"""A tokenizer of the package ``tokenizers``, made of a vocabulary."""
+"""Texts as ids and back, by the package ``tokenizers``."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from lumc.disk.gguf import read_gguf
 from lumc.errors import Exit, LumcError
-from lumc.tokenizer.splits import SPLITS, Split
-from lumc.tokenizer.vocabulary import CONTROL, UNKNOWN, USER, Vocabulary, refuse, vocabulary
+from lumc.tokenizer.tokenizer import Tokenizer, refuse
 
 BROKEN = "\ufffd"  # what stands for a part of a letter
-SPACE = "\u2581"  # what a token of the model llama has for a space
 
 
 @dataclass(frozen=True)
 class Encoding:
     """Texts as ids and back."""
 
-    vocabulary: Vocabulary
+    tokenizer: Tokenizer
     inner: Any  # a tokenizers.Tokenizer
-    begins: bool  # with the token that begins a text
-    ends: bool  # with the one that ends it
 
     def encode(self, text: str, whole: bool = True, special: bool = True) -> list[int]:
         """The ids of a text. A ``whole`` one has the tokens around it that the file asks for. Where
         names of control tokens are not ``special``, they are letters: texts of strangers."""
+        known = self.tokenizer
         self.inner.encode_special_tokens = not special
-        ids = list(self.inner.encode(text, add_special_tokens=False).ids)
-        known = self.vocabulary.special
-        first = [known["begin"]] if whole and self.begins and "begin" in known else []
-        last = [known["end"]] if whole and self.ends and "end" in known else []
-        return [*first, *ids, *last]
+        with reported("", "the tokenizer fails on this text"):
+            ids = self.inner.encode(text, add_special_tokens=False).ids
+        return [*known.first, *ids, *known.last] if whole else list(ids)
 
     def decode(self, ids: Sequence[int], special: bool = False) -> str:
         """The text of ids, with control tokens if they are ``special``."""
@@ -54,22 +49,52 @@ class Encoding:
         yield self.decode(held)[done:]
 
 
-def encoding(path: str | Path) -> Encoding:
-    """That of a GGUF file. Raises E0340, E0343; E0344 without the package."""
-    known = vocabulary(read_gguf(Path(path)))
-    rule = SPLITS.get(known.split, Split())
-    spm = known.model == "llama"
-    if not spm and known.split not in SPLITS:
-        what = f"tokenizer.ggml.pre = {known.split!r}; supported: {', '.join(SPLITS)}"
-        raise refuse(Path(path), what)
-    needed()
+def encoding(tokenizer: Tokenizer, where: str) -> Encoding:
+    """Raises E0343 where a tokenizer contradicts itself; E0344 without the package."""
+    package = needed()
+    with reported(where, "the tokenizer contradicts itself"):
+        inner = package.Tokenizer.from_str(json.dumps(pipeline(tokenizer)))
+        for a in tokenizer.added:
+            if inner.token_to_id(a.content) != a.id:
+                raise ValueError(f"the id of {a.content[:40]!r}")
+    return Encoding(tokenizer, inner)
+
+
+@contextmanager
+def reported(where: str, what: str) -> Iterator[None]:
+    """What the package says of a tokenizer as E0343; a panic of it is no Exception."""
     try:
-        inner = _pieces(known) if spm else _pairs(known, rule)
-        _add_special(known, inner)
-    except Exception as e:  # of the package, which has no class for them
-        raise refuse(Path(path), f"the vocabulary contradicts itself: {str(e)[:200]}") from e
-    begins = known.flags.get("add_bos_token", spm or rule.begins)
-    return Encoding(known, inner, begins, known.flags.get("add_eos_token", False))
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as e:
+        raise refuse(where, f"{what}: {str(e)[:200]}") from None
+
+
+def pipeline(known: Tokenizer) -> dict[str, Any]:
+    """The ``tokenizer.json`` of a tokenizer."""
+    model = dict(known.model)
+    if model["type"] == "Unigram":
+        pairs = zip(known.tokens, known.scores, strict=True)
+        model["vocab"] = [["" if token is None else token, score] for token, score in pairs]
+    else:
+        model["vocab"] = {t: i for i, t in enumerate(known.tokens) if t is not None}
+    if model["type"] == "BPE":
+        model["merges"] = [list(pair) for pair in known.merges]
+    elif model["type"] == "WordPiece":
+        model = {"unk_token": "[UNK]", "continuing_subword_prefix": "##"} | model
+        model.setdefault("max_input_chars_per_word", 100)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [asdict(a) for a in sorted(known.added, key=lambda a: a.id)],
+        "normalizer": known.normalizer,
+        "pre_tokenizer": known.pre_tokenizer,
+        "post_processor": None,
+        "decoder": known.decoder,
+        "model": model,
+    }
 
 
 def needed() -> Any:
@@ -80,63 +105,3 @@ def needed() -> Any:
         what, fix = "the package tokenizers is not installed", "pip install 'lumc[llm]'"
         raise LumcError("E0344", what, fix=fix, exit=Exit.TOOLCHAIN) from None
     return tokenizers
-
-
-def _pairs(known: Vocabulary, rule: Split) -> Any:
-    """Bytes as letters, of which pairs are merged: the model gpt2."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-    ids = {token: i for i, token in enumerate(known.tokens)}
-    made = Tokenizer(models.BPE(ids, list(known.merges), ignore_merges=rule.whole))
-    if rule.composed:
-        made.normalizer = normalizers.NFC()
-    steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if rule.digits else []
-    if rule.pattern:
-        steps.append(pre_tokenizers.Split(Regex(rule.pattern), "isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not rule.pattern))
-    made.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    made.decoder = decoders.ByteLevel()
-    return made
-
-
-def _pieces(known: Vocabulary) -> Any:
-    """Letters, of which the best pieces are made, and bytes for letters that are none: llama."""
-    from tokenizers import Tokenizer, decoders, models, normalizers
-
-    ids = {token: i for i, token in enumerate(known.tokens)}
-    unknown = known.name("unknown") or next(
-        (t for t, kind in zip(known.tokens, known.kinds, strict=True) if kind == UNKNOWN), None
-    )
-    found = sorted(_merges(known), key=lambda m: m[:3], reverse=True)
-    merges = [pair for *_, pair in found]
-    made = Tokenizer(models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
-    spaced = known.flags.get("add_space_prefix", True)
-    first: list[Any] = [normalizers.Prepend(SPACE)] if spaced else []
-    made.normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", SPACE)])
-    last: list[Any] = [decoders.Strip(" ", 1, 0)] if spaced else []
-    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *last]
-    made.decoder = decoders.Sequence(steps)
-    return made
-
-
-def _merges(known: Vocabulary) -> Iterator[tuple[float, int, int, tuple[str, str]]]:
-    """Every way in which a token is made of two others; what sorts later is merged first."""
-    plain = {t for t, kind in zip(known.tokens, known.kinds, strict=True) if kind != CONTROL}
-    for token, score in zip(known.tokens, known.scores, strict=True):
-        for cut in range(1, len(token)) if token in plain else ():
-            a, b = token[:cut], token[cut:]
-            if a in plain and b in plain:
-                yield score, len(a), len(b), (a, b)
-
-
-def _add_special(known: Vocabulary, made: Any) -> None:
-    """Control tokens, and tokens of users, which are found in a text before it is split."""
-    from tokenizers import AddedToken
-
-    pairs = [*zip(known.tokens, known.kinds, strict=True)]
-    made.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False) for t, kind in pairs if kind == CONTROL]
-    )
-    made.add_tokens(
-        [AddedToken(t, special=False, normalized=False) for t, kind in pairs if kind == USER]
-    )

@@ -45,13 +45,6 @@ class Vocabulary:
         """The text of a special token, or ""."""
         return self.tokens[self.special[which]] if which in self.special else ""
 
-    @property
-    def stops(self) -> frozenset[int]:
-        """The ids that end what is generated."""
-        known = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|endoftext|>", "<end_of_turn>")
-        named = {i for i, t in enumerate(self.tokens) if t in known and self.kinds[i] == CONTROL}
-        return frozenset(named | {self.special[n] for n in ("end", "turn") if n in self.special})
-
 
 def vocabulary(file: Gguf) -> Vocabulary:
     """Raises E0343 where it is missing, contradicts itself or is of a model that is not known."""

@@ -269,3 +269,24 @@ def test_errors_point_at_the_word(line, place, code, what):
 def test_the_first_line_says_what_it_is(text):
     with pytest.raises(LumcError, match="a graph starts with the line 'lumc graph 1'"):
         parse_graph(text)
+
+
+def test_a_graph_names_its_tokenizer_and_may_call_a_node_so() -> None:
+    text = f"""lumc graph 1
+file "m.tokenizer.json" size 5 sha256 {SHA}
+tokenizer "m.tokenizer.json"
+
+input x f32[2]
+tokenizer f32[i:2] = exp2 x[i]
+output y = tokenizer
+"""
+    graph = parse_graph(text)
+    assert graph.tokenizer == WeightFile("m.tokenizer.json", 5, SHA) and graph.files
+    assert print_graph(graph) == text
+    for wrong, said in (
+        (text.replace('r "m.', 'r "n.'), "no line 'file"),
+        (text.replace("\n\n", '\ntokenizer "m.tokenizer.json"\n'), "stands once"),
+        (text.replace("output", 'tokenizer "m.tokenizer.json"\noutput'), "stands once"),
+    ):
+        with pytest.raises(LumcError, match=said):
+            parse_graph(wrong)

@@ -12,10 +12,21 @@ pytest.importorskip("jinja2")
 
 from lumc.errors import Exit, LumcError
 from lumc.tokenizer.chat import conversation
-from lumc.tokenizer.vocabulary import Vocabulary
+from lumc.tokenizer.tokenizer import Tokenizer, of_fields
 
-KNOWN = Vocabulary(
-    "gpt2", "smollm", ["<s>", "</s>"], [3, 3], (), (), {"begin": 0, "end": 1}, {}, ""
+NOTHING = ("scores", "merges", "first", "last", "stops", "suppressed", "not_first")
+KNOWN: Tokenizer = of_fields(
+    {
+        "model": {"type": "BPE"},
+        "tokens": ["<s>", "</s>"],
+        "added": [],
+        "special": {"begin": 0, "end": 1},
+        "languages": {},
+        "template": "",
+        **dict.fromkeys(("normalizer", "pre_tokenizer", "decoder")),
+        **{name: [] for name in NOTHING},
+    },
+    "",
 )
 SAID = [
     {"role": "system", "content": "Be brief."},

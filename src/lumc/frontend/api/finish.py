@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lumc.disk.artifact import is_special, write_text
-from lumc.disk.weights import Array
+from lumc.disk.weights import Array, plain_file
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.weights import reference, write_safetensors
 from lumc.graph.bind import bind_dims
@@ -111,18 +111,25 @@ def save(
     copy: bool,
     change: Callable[[Graph], Graph],
     values: Callable[[Node], Array],
+    tokenizer: str = "",
 ) -> None:
     """Write a graph to ``path`` (``-``: stdout) with its dims bound, changed.
 
-    Constants - with ``copy`` all weights - go to a safetensors file beside it, with their values.
+    Constants - with ``copy`` all weights - go to a safetensors file beside it, with their values;
+    the text of a ``tokenizer`` to another.
     """
     graph = bind_dims(graph, dims) if dims else graph
     moved = [w for w in graph.weights if copy or w.file is None]
-    if moved and (path == "-" or is_special(Path(path))):
+    if (moved or tokenizer) and (path == "-" or is_special(Path(path))):
         what = f"{len(moved)} weights need a safetensors file beside the graph"
+        what = what if moved else "a tokenizer needs a file beside the graph"
         raise LumcError("E0204", what, fix="name the graph with -o", exit=Exit.USAGE)
     if moved:
         graph = with_weights(graph, moved, Path(path).with_suffix(".safetensors"), values)
+    if tokenizer:
+        beside = Path(path).with_suffix(".tokenizer.json")
+        write_text(str(beside), tokenizer)
+        graph = replace(graph, tokenizer=plain_file(beside))
     graph, base = change(graph), None if path == "-" else Path(path).resolve().parent
     verify_graph(graph)
     write_text(path, print_graph(graph, path=lambda file: shown_path(file, base)))

@@ -12,7 +12,7 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Scope
 from lumc.frontend.api.weights import open_checkpoint, read_json
-from lumc.frontend.models import bert, gemma, gpt2, llama
+from lumc.frontend.models import bert, gemma, gpt2, llama, t5, whisper
 from lumc.frontend.models.cache import Cache
 from lumc.frontend.models.config import Checkpoint, Config
 from lumc.frontend.models.heads import Encoded, architecture, head_of, left_out, stored_names
@@ -39,6 +39,8 @@ DECODERS: dict[str, Decoder] = {
     "qwen2": llama.qwen2,
     "qwen3": llama.qwen3,
 }
+# with entries of their own for what they are given besides a text
+PAIRS: dict[str, Decoder] = {"mt5": t5.t5, "t5": t5.t5, "whisper": whisper.whisper}
 
 
 def import_folder(
@@ -52,7 +54,7 @@ def import_folder(
     folder = Path(path)
     config = Config(read_json(folder / "config.json"), folder / "config.json")
     kind = config.values.get("model_type")
-    known = DECODERS if cache else {**ENCODERS, **DECODERS}
+    known = {**PAIRS, **DECODERS} if cache else {**ENCODERS, **PAIRS, **DECODERS}
     if not isinstance(kind, str) or kind not in known:
         what = f"model_type {kind!r} is not supported" + (" with a context" if cache else "")
         fix = f"supported: {', '.join(sorted(known))}"
@@ -65,10 +67,12 @@ def import_folder(
     if kind in ENCODERS:
         _finish(model, config, w, ENCODERS[kind](model, config, w))
     else:
-        DECODERS[kind](model, config, w, cache)
+        {**PAIRS, **DECODERS}[kind](model, config, w, cache)
     if checkpoint.problems:
         raise checkpoint.misfit()
-    if note := left_out(config, checkpoint.tensors, decoder=kind in DECODERS):
+    if kind not in PAIRS and (
+        note := left_out(config, checkpoint.tensors, decoder=kind in DECODERS)
+    ):
         say(note)
     return model
 

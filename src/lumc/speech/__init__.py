@@ -1,0 +1,1 @@
+"""Sound as features, and what a model of speech hears in them."""
