@@ -273,8 +273,8 @@ MORE = {
     ),
     "levels are not shifted": Mutant(
         "codegen/cpu/levels.py",
-        "`shift{j}` * `s{i}`",
-        "`shift{j}`",
+        '`shift{j}` * `s{i}`" if self.op.shift is not None else ""\n                out',
+        '`shift{j}`" if self.op.shift is not None else ""\n                out',
         f"{DEFAULT} and levels",
     ),
     "a block goes on from the one before": Mutant(
@@ -453,8 +453,8 @@ MORE = {
     ),
     "an outer tile is prepared by the first part only": Mutant(
         "codegen/cpu/kernel.py",
-        '"`tile` == `first` || " if op.part_start',
-        '"" if op.part_start',
+        "`tile` == `first` || ({tests})",
+        "({tests})",
         f"{RANDOM} and (rms or qkv or gated)",
     ),
     "padding of panels is not skipped": Mutant(

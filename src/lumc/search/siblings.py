@@ -138,9 +138,13 @@ def fused(
 
 
 def beside(kernels: Sequence[Kernel]) -> Kernel | None:
-    """One kernel with the roots of all; None where one needs another, or extents differ."""
+    """One kernel with the roots of all; None where one needs another, extents differ, or a value
+    is seen in two shapes."""
     first, *others = map(normalize, kernels)
     for other in others:
+        seen = {b.name: b for b in first.buffers}
+        if any(seen.get(b.name, b) != b for b in other.buffers):
+            return None
         axes, stored = _axes(first, other), {*first.stored, *other.stored}
         if not axes or stored & {b.name for b in first.buffers} & {b.name for b in other.buffers}:
             return None

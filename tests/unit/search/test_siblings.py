@@ -13,6 +13,8 @@ from kernels import native
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph
+from lumc.graph.text import parse_graph
+from lumc.kernel.inside import require_inside
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
 from lumc.profile.choose import estimate
@@ -131,6 +133,23 @@ def test_families(graph: Graph, want: list[int]) -> None:
     """Instances that read a common value, when none needs another."""
     found = families(search(graph, CUDA, inside=True))
     assert [len(places) for _, places in found] == want
+
+
+def test_a_value_that_is_seen_in_two_shapes_is_not_shared() -> None:
+    """A sum over all of it as one axis, and one over its rows."""
+    text = """lumc graph 1
+input whole_w f32[5, 9]
+input whole_v f32[4, 45]
+t f32[i:4, j:45] = mul whole_w[j // 9, j % 9], whole_v[i, j]
+y f32[i:4] = sum j:45 of t[i, j]
+u f32[i:4, k:9] = mul whole_w[i, k], whole_v[i, k]
+z f32[i:4] = sum k:9 of u[i, k]
+output y = y
+output z = z
+"""
+    plan = planned(parse_graph(text), CUDA)
+    for k in plan.kernels.values():
+        require_inside(k.kernel)
 
 
 def test_many_readers_of_a_value_that_wait_for_each_other() -> None:

@@ -16,7 +16,7 @@ from lumc.codegen.text.statements import SIMD, WIDTH, new, quoted
 from lumc.codegen.text.term import C_TYPES, combine
 from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.program import Dim, Map, Output, Place, Range, Reduce, reference
-from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, subterms, text
+from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, subterms, text
 from lumc.graph.ops import DType
 from lumc.kernel.term import binary, dtype, unary
 from lumc.schedule.operands import computed, lanes
@@ -288,6 +288,15 @@ def _unseen(value: str, old: str, lane: str, masked: bool) -> str:
     return f"({lane} < `seen` ? {old} : {value})" if masked else value
 
 
+def _goes_back(op: Reduce) -> bool:
+    """Does it sum floats, and read something backwards?"""
+    if not any(o.op == "sum" and dtype(o.term).is_float for o in op.outputs):
+        return False
+    terms = [*(o.term for o in op.outputs), *(term for _, term in op.stores)]
+    indices = (i for e in subterms(*terms) if e.kind == "load" for i in e.kids)
+    return any(linear(i)[1].get(axis(a), 0) < 0 for i in indices for a in op.red)
+
+
 def _along_reduced(w: Writer, op: Reduce) -> None:
     """One result at a time: the lanes run along the last reduced axis, in ``streams`` vectors of
     accumulators, or fewer over a short range."""
@@ -316,6 +325,8 @@ def _along_reduced(w: Writer, op: Reduce) -> None:
                 pieces(w, last, r, width, op.ahead, [*inner, *steps], [*inner, *masked])
             else:
                 with w.loop(last, r):
+                    if _goes_back(op):
+                        w.line(f"LUMC_HIDE({w.names.axis(last)});")
                     w.lines_of([*levels.at[-1], *steps])
         for a in sums:
             a.finish(w)

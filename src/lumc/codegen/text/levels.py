@@ -10,7 +10,7 @@ from lumc.codegen.text.statements import SIMD, Let, Simple, new, quoted
 from lumc.codegen.text.term import ZEROS, literal, operation, zero
 from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.program import Range
-from lumc.graph.expr import Expr, axis, bounds, num, substitute
+from lumc.graph.expr import Expr, axis, bounds, linear, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
 from lumc.schedule.operands import HALF, computed
@@ -112,8 +112,14 @@ class Levels:
         if not along or any(lane in i.free for i in asked) or reach > ZEROS or not w.spelling.zeros:
             return None
         row, start = quoted(f"row_{w.fresh()}"), substitute(load, {axis(lane): num(0)})
-        found = f"({' & '.join(conditions)}) ? &{w.address(start, self.value)} : {w.spelling.zeros}"
-        said = f"const {w.spelling.stored[place.dtype]} *{new(row)} = {found};"
+        c_type, offset = w.spelling.stored[place.dtype], place.offset(start.kids)
+        begin = f"&{w.address(start, self.value)}"
+        if any(n < 0 for n in (linear(offset)[0], *linear(offset)[1].values())):
+            # the lanes begin inside; a pointer to what lies before is none in C, a number is
+            at = f"(uintptr_t)({w.index(offset, self.value)}) * sizeof({c_type})"
+            begin = f"(const {c_type} *)((uintptr_t){w.names.place(place)} + {at})"
+        found = f"({' & '.join(conditions)}) ? {begin} : {w.spelling.zeros}"
+        said = f"const {c_type} *{new(row)} = {found};"
         self.at[max(map(self.level, (start, *asked)))] += [said, f"LUMC_CHOSEN({row});"]
         return f"{row}[{w.names.axis(lane)}]"
 

@@ -5,6 +5,9 @@ static const char lumc_zeros[1 << 14] __attribute__((aligned(64), unused)) = {0}
 /* Hides how a value was chosen: of a loop over lanes compilers make two, one for either choice, and
  * vectorise one of them at most. */
 #define LUMC_CHOSEN(value) __asm__ volatile("" : "+g"(value))
+/* Hides how an index goes on: gcc 12 adds the wrong elements where it makes vectors of rows that are
+ * read backwards and summed in order. */
+#define LUMC_HIDE(index) __asm__("" : "+r"(index))
 
 /* ---- bits */
 
