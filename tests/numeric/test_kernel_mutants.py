@@ -311,7 +311,7 @@ MORE = {
         "codegen/cpu/micro.py",
         "{before}{value}, {p.used});",
         "{before}{value}, {p.width});",
-        f"{DEFAULT} and linear",
+        "test_sanitizers",  # the rows behind write over it, but for the last one
     ),
     "weights lie across the wrong axis": Mutant(
         "codegen/tile/across.py",
