@@ -9,6 +9,7 @@ import random
 import resource
 import signal
 import traceback
+import wave
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,7 @@ from lumc.profile.records import NAME, Records, Setting, compact, read_lines
 from lumc.schedule.first import first_schedules
 from lumc.search import search
 from lumc.search.saturate import Limits
+from lumc.speech.sound import read_wav
 from lumc.tokenizer.encoding import encoding
 from lumc.tokenizer.sources import of_source
 from lumc.tokenizer.tokenizer import dump, parse
@@ -416,6 +418,73 @@ def vocabularies(folder: Path) -> Kind:
     return Kind(make, read)
 
 
+def tokenizers(folder: Path) -> Kind:
+    """Those of Hugging Face folders, and what lumc makes of one."""
+    words = {w: i for i, w in enumerate(("<s>", "</s>", "▁", "a", "b", "ab", "▁ab", "c", "d"))}
+    pattern = {"Regex": " ?[a-z]+|[0-9]{1,3}"}
+    split = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    normal = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}
+    model = {"type": "BPE", "vocab": words, "merges": ["a b", "▁ ab"], "unk_token": "<s>"}
+    marks = [{"id": i, "content": w, "special": True} for i, w in enumerate(("<s>", "</s>"))]
+    parts = {"normalizer": normal, "pre_tokenizer": split, "decoder": {"type": "Fuse"}}
+    good: dict[str, Any] = {
+        "tokenizer.json": {"version": "1.0", "added_tokens": marks, "model": model, **parts},
+        "tokenizer_config.json": {"bos_token": "<s>", "chat_template": "{{ messages }}"},
+        "generation_config.json": {"eos_token_id": [1, 8], "suppress_tokens": [3]},
+    }
+    source = folder / "t"
+    source.mkdir(exist_ok=True)
+    for name, value in good.items():
+        put(source / name, json.dumps(value).encode())
+    own = "model.tokenizer.json"
+    good[own] = json.loads(dump(of_source(str(source))))
+
+    def make(draw: random.Random) -> bytes:
+        name = draw.choice(("tokenizer.json", own, *good))
+        value = spoiled(good[name], draw)
+        text = json.dumps(value).encode("utf-8", "surrogatepass")
+        text = damaged(text, draw) if draw.random() < 0.2 else text
+        return name.encode() + b"\n" + text
+
+    def read(data: bytes) -> object:
+        name, _, text = data.partition(b"\n")
+        path = (folder if name.decode() == own else source) / name.decode()
+        put(path, text)
+        try:
+            known = of_source(str(path if name.decode() == own else source))
+        finally:
+            put(path, json.dumps(good[name.decode()]).encode())
+        said = dump(known)
+        assert dump(parse(said, "")) == said
+        made = encoding(known, "t")
+        ids = [made.encode(text, special=True) for text in ("ab a b", "", "<s>é\n", " ab\x00")]
+        return [made.decode(i) for i in ids]
+
+    return Kind(make, read)
+
+
+def sounds(folder: Path) -> Kind:
+    path, wholes = folder / "s.wav", list[bytes]()
+    for channels, nbytes, rate in ((1, 2, 16_000), (2, 1, 8_000), (1, 3, 44_100), (3, 4, 22_050)):
+        with wave.open(str(path), "wb") as f:
+            f.setnchannels(channels)
+            f.setsampwidth(nbytes)
+            f.setframerate(rate)
+            f.writeframes(bytes(range(240)) * channels)
+        wholes.append(path.read_bytes())
+
+    def make(draw: random.Random) -> bytes:
+        return damaged(draw.choice(wholes), draw)
+
+    def read(data: bytes) -> object:
+        put(path, data)
+        samples = read_wav(path)
+        assert samples.ndim == 1 and samples.dtype == np.float32
+        return samples
+
+    return Kind(make, read)
+
+
 # ---- records
 
 
@@ -521,6 +590,8 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
         ("safetensors",): lambda: iter([("safetensors", safetensors(folder))]),
         ("gguf",): lambda: iter([("gguf", ggufs(folder))]),
         ("vocabulary",): lambda: iter([("vocabulary", vocabularies(folder))]),
+        ("tokenizer",): lambda: iter([("tokenizer", tokenizers(folder))]),
+        ("sound",): lambda: iter([("sound", sounds(folder))]),
         ("npy", "npz"): lambda: arrays(folder),
         ("records",): lambda: iter([("records", records(folder))]),
         ("config",): lambda: iter([("config", configs(folder))]),
@@ -535,7 +606,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
 
 KINDS = (
     *("lg", "ls", "lp", "lk", "manifest", "plan", "zip", "safetensors", "records"),
-    *("npy", "npz", "config", "gguf", "vocabulary", "onnx", "messages"),
+    *("npy", "npz", "config", "gguf", "vocabulary", "tokenizer", "sound", "onnx", "messages"),
 )
 
 
