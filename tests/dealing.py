@@ -14,11 +14,13 @@ import emulator
 from drawing import lawful
 from kernel_zoo import FAMILIES
 from kernels import aligned
+from lumc.bundle.packing import pack
 from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Sync, steps_of
+from lumc.codegen.gpu.words import words_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Contract
 from lumc.errors import LumcError
@@ -121,7 +123,9 @@ def run(
     order: str = "forward",
 ) -> dict[str, np.ndarray]:
     """The stored buffers after the kernel, which must run without a report."""
-    arrays = arguments(kernel, inputs)
+    packed = words_of(kernel)
+    values = zip(kernel.buffers, arguments(kernel, inputs), strict=True)
+    arrays = [pack(a, b.dtype, packed[b.name]) if b.name in packed else a for b, a in values]
     report = module.launch(symbol, grid, arrays, order)
     assert not report, f"{kernel.name} {symbol}: {report}"
     names = [b.name for b in kernel.buffers]

@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, square: Path) -> Path:
     (folder / "alone").mkdir()
     shutil.copytree(folder / "m.lb", folder / "alone" / "m.lb")
     (folder / "hf").mkdir()
-    (folder / "hf" / "config.json").write_text('{"model_type": "t5"}')
+    (folder / "hf" / "config.json").write_text('{"model_type": "rwkv"}')
     (folder / "broken").mkdir()
     (folder / "broken" / "config.json").write_text("{")
     (folder / "folder").mkdir()

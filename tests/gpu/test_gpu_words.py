@@ -11,7 +11,6 @@ import pytest
 
 import emulator
 import msl
-from dealing import cuda, dealt, refusal
 from kernel_zoo import byte_matmul
 from lumc.bundle.packing import pack
 from lumc.codegen.gpu.grid import Grid
@@ -20,7 +19,6 @@ from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.ops import DType
 from lumc.kernel.term import Kernel
-from lumc.schedule.first_blocks import guesses
 
 ROWS, COLUMNS = 5, 24
 CUDA = """#include "lumc_dev.h"
@@ -40,8 +38,7 @@ def of_few(bits: int, n: int = COLUMNS, k: int = ROWS) -> Kernel:
 
 
 def words(kernel: Kernel) -> Mapping[str, Packing]:
-    first = next(s for s in guesses(kernel, cuda()) if not refusal(kernel, s))
-    return words_of(dealt(kernel, first).program)
+    return words_of(kernel)
 
 
 def packing() -> Packing:

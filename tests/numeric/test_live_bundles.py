@@ -101,7 +101,11 @@ MUTANTS = {  # of live.c: text, another one, what it is noticed on
         "run = step * (size_t)now->shape[at] - (now->shape[at] < 13 ? step : 0);",
         SOFTMAX,
     ),
-    "outputs that are not copied": ("if (is_live(&e->outputs[i])) copy", "if (0) copy", NORM),
+    "outputs that are not copied": (
+        "if (!is_whole(now, &l->outputs[i])) copy",
+        "if (0) copy",
+        NORM,
+    ),
 }
 
 

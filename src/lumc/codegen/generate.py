@@ -231,7 +231,7 @@ def name_operands(
         for buffer, name in value.items()
     ]
     if program.target.kind in DIALECTS:
-        for i, packing in enumerate(words_of(program).get(buffer) for buffer in value):
+        for i, packing in enumerate(words_of(program.kernel).get(buffer) for buffer in value):
             if args[i] and packing:
                 args[i] = packings.name(replace(packing, weight=args[i]))
     for name, wanted in program.packed.items():

@@ -53,7 +53,7 @@ class GpuBench(Bench):
         sizes = (grid.blocks, grid.threads, grid.shared_bytes)
         name = digest_of(f"{source} {sizes}")
         (self.folder / f"{name}.cu").write_text(source)
-        words = tuple((buffer, to_plain(p)) for buffer, p in words_of(program).items())
+        words = tuple((buffer, to_plain(p)) for buffer, p in words_of(program.kernel).items())
         where = GpuLoaded(str(self.folder / f"{name}.cubin"), SYMBOL, sizes, words)
         return _Made(name, name, where)
 

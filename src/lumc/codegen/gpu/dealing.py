@@ -23,7 +23,7 @@ class Dealing:
         self.places = dict(program.places)
         self.values = dict[str, Distribution]()
         self.stored = {n: computed(p.dtype) for n, p in self.places.items() if self.inside(n)}
-        self.words = words_of(program)  # whose elements have no address
+        self.words = words_of(program.kernel)  # whose elements have no address
         self.order = dict[str, tuple[int, ...]]()
         self.turned = set[str]()
         self.known = set[Step]()  # whose points are dealt

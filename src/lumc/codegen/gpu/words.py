@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from math import prod
 
 from lumc.codegen.tile.packing import WORD, Packing
-from lumc.codegen.tile.program import Program
 from lumc.graph.expr import axis
 from lumc.graph.ops import DType
+from lumc.kernel.term import Kernel
 
 BYTES, NIBBLE = WORD // 8, 4  # of a word; bits
 
 
-def words_of(program: Program) -> Mapping[str, Packing]:
+def words_of(kernel: Kernel) -> Mapping[str, Packing]:
     """What the arguments hold in the place of these buffers."""
-    kernel, out = program.kernel, dict[str, Packing]()
+    out = dict[str, Packing]()
     for b in kernel.buffers:
         if b.bits != NIBBLE or not b.constant or b.name in kernel.stored:
             continue

@@ -83,7 +83,7 @@ class GpuWriter(Writer):
     def __init__(self, d: Distributed, dialect: Dialect) -> None:
         super().__init__(d.program, SPELLING)
         self.d, self.tiles, self.dialect = d, d.tiles, dialect
-        self.words = words_of(d.program)
+        self.words = words_of(d.program.kernel)
         self.slot = "0"  # of the copies in flight
         self.vectors = dict[Expr, str]()  # loads of neighbours that are there already
         self.loose = set[str]()  # packed values that are being made, one element at a time

@@ -84,7 +84,7 @@ def mistakes(kernel: Kernel, schedule: Schedule, target: Target) -> list[str]:
     if target.gpu:
         d = distribute(program, schedule.threads)
         w = gpu.written(d, DIALECTS[target.kind])
-        ends = {name[1:-1] for _, name in w.parameters()}
+        ends = {name[1:-1] for *_, name in w.parameters()}
         return [*wrong(w.body, ends | ({"tid"} if target.kind == "metal" else set()))]
     w = c.written(program)
     out = [*wrong(w.body, {"args", "part", "nparts"})]

@@ -618,7 +618,7 @@ def test_bad_modules(folder: Path, text: str) -> None:
 
 
 def test_unknown_model_type_lists_what_is_supported(folder: Path) -> None:
-    for kind in ("t5", None, ["bert"], 3):
+    for kind in ("rwkv", None, ["bert"], 3):
         (folder / "config.json").write_text(json.dumps({**BERT, "model_type": kind}))
         with pytest.raises(LumcError) as e:
             import_folder(folder)

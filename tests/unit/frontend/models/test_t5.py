@@ -63,7 +63,7 @@ def logits_of(model: Model, given: Array, sizes: Sequence[int]) -> tuple[Array, 
     "other", [{}, {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}]
 )
 def test_a_text_and_its_answer_in_parts(tmp_path: Path, other: dict[str, Any]) -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     made = network(tmp_path, **other)
     model = import_folder(tmp_path, Cache(19, 6, every=True))
