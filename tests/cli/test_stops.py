@@ -135,6 +135,7 @@ def test_a_stop_in_a_finalizer_comes_again(name: str) -> None:
         "class Last:\n"
         f"    def __del__(self): os.kill(os.getpid(), signal.{name}); time.sleep(0.1)\n"
         "signal.signal(signal.SIGTERM, terminate)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what & of a shell ignores
         "sys.unraisablehook = hear_again\n"
         "try: Last(); time.sleep(20)\n"
         "except (Terminated, KeyboardInterrupt) as e: raise SystemExit(type(e).__name__)\n"
