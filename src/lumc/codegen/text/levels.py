@@ -114,8 +114,9 @@ class Levels:
         row, start = quoted(f"row_{w.fresh()}"), substitute(load, {axis(lane): num(0)})
         c_type, offset = w.spelling.stored[place.dtype], place.offset(start.kids)
         begin = f"&{w.address(start, self.value)}"
-        if any(n < 0 for n in (linear(offset)[0], *linear(offset)[1].values())):
-            # the lanes begin inside; a pointer to what lies before is none in C, a number is
+        before = any(n < 0 for n in (linear(offset)[0], *linear(offset)[1].values()))
+        if before and place.kind == "scratch":
+            # the lanes begin inside; no element of an array lies before it, but a number does
             at = f"(uintptr_t)({w.index(offset, self.value)}) * sizeof({c_type})"
             begin = f"(const {c_type} *)((uintptr_t){w.names.place(place)} + {at})"
         found = f"({' & '.join(conditions)}) ? {begin} : {w.spelling.zeros}"
