@@ -57,6 +57,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "an added one with more": ({"added": [{"id": 0, "content": "x", "y": 1}]}, "is no token"),
     "a mark": ({"added": [{"id": 0, "content": "x", "special": 1}]}, "true or false"),
     "a merge of nothing": ({"merges": [["a", "c"]]}, "two tokens"),
+    "a merge that makes nothing": ({"merges": [["b", "a"]]}, "make no token"),
     "merges that are none": ({"merges": 3}, "malformed"),
     "a first that is none": ({"first": [2]}, "first: expected tokens"),
     "a stop that is none": ({"stops": [True]}, "stops: expected tokens"),

@@ -119,7 +119,7 @@ def _checked(body: Mapping[str, Any]) -> Tokenizer:
         model=model,
         tokens=tokens,
         scores=_scores(body["scores"], len(tokens) if unigram else 0),
-        merges=_merges(body["merges"], set(there)) if model["type"] == "BPE" else (),
+        merges=_merges(body["merges"], set(there), model) if model["type"] == "BPE" else (),
         added=added,
         normalizer=checked("normalizer", body["normalizer"]),
         pre_tokenizer=checked("pre_tokenizer", body["pre_tokenizer"]),
@@ -150,10 +150,14 @@ def _scores(said: Any, n: int) -> list[float]:
     return [float(v) for v in said]
 
 
-def _merges(said: Any, known: set[str]) -> list[tuple[str, str]]:
+def _merges(said: Any, known: set[str], model: Mapping[str, Any]) -> list[tuple[str, str]]:
     pairs = [tuple(pair) for pair in said]
     if not all(len(pair) == 2 and known.issuperset(pair) for pair in pairs):
         raise ValueError("merges: expected two tokens in each")
+    within = len(model.get("continuing_subword_prefix") or "")  # of a token that goes on a word
+    for a, b in pairs:
+        if a + b[within:] not in known:
+            raise ValueError(f"merges: {a[:40]!r} and {b[:40]!r} make no token")
     return pairs
 
 
