@@ -157,6 +157,8 @@ def operation(e: Expr, kids: Sequence[str], spelling: Spelling) -> str:
     match e.attr[0]:
         case "lt" if kind is DType.BOOL and e.kids[1].kind == "const" and e.kids[1].attr[1]:
             return f"(!{a})"
+        case "lt" if a == b:  # of no value, NaN neither; compilers warn of a < a, and of unread a
+            return f"(0 & ({a} != 0))"
         case "lt" if kind is DType.BOOL:  # compilers warn of b that is 0
             return f"(!{a} & {b})"
         case "lt":
