@@ -1,6 +1,6 @@
 """A GGUF file of a language model's shape with random weights, to see what a size of models costs.
 
-    python bench/llm_shape.py llama-1b q4_0 /tmp/llama-1b.gguf
+    python bench/llm_shape.py llama-1b q4_0 llama-1b.gguf
 
 Scales are such that values neither vanish nor overflow on their way through the layers; what the
 model says means nothing. Needs the package gguf. Tensors are written one after the other: memory is

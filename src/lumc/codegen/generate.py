@@ -21,7 +21,7 @@ from lumc.codegen.lookups import Held, lookups, through
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
-from lumc.codegen.tile.packing import Packing, merged
+from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
 from lumc.codegen.tile.rows import touched
@@ -177,7 +177,6 @@ class Packings:
         self.names = dict[object, str]()
 
     def name(self, packing: Packing) -> str:
-        packing = merged(packing)
         key = packing.weight, packing.memory
         if key not in self.names:
             self.names[key] = f"{packing.weight}@{len(self.names)}"

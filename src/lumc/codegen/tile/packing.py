@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from lumc.graph.expr import Expr, axis, combine, linear
+from lumc.graph.expr import Expr
 from lumc.graph.ops import DType
 from lumc.kernel.access import row_major
 from lumc.kernel.codec import from_plain
@@ -26,6 +26,7 @@ class Memory(NamedTuple):
     start: object  # the first element; or all that a packing says
     rows: tuple[tuple[int, int], ...]  # extent, step in the weight; lanes of panels last
     width: int  # of panels; 0: none
+    bits: int  # of numbers in words; 0: an element each
 
 
 @dataclass(frozen=True)
@@ -78,51 +79,25 @@ class Packing:
 
     @property
     def memory(self) -> Memory:
-        """Equal where packed copies of a weight are: axes that lie in one row count as one."""
-        width = self.panel[1] if self.panel else 0
-        read = None if self.shape is None or self.bits else row_major(self.index, self.shape)
+        """Equal where packed copies of a weight are: axes that lie in one row count as one. Words
+        are whole along any part of a row, so they are the same ones."""
+        width, bits = self.panel[1] if self.panel else 0, self.bits or 0
+        read = None if self.shape is None else row_major(self.index, self.shape)
         if read is None or read.irregular:
-            return Memory(self.dtype, replace(self, weight=""), (), width)
+            return Memory(self.dtype, replace(self, weight=""), (), width, bits)
         steps = [(n, read.stride(a)) for a, n in self.axes]
         lane = [steps.pop(self.panel[0])] if self.panel else []
         rows = list[tuple[int, int]]()
         for n, step in (pair for pair in steps if pair[0] > 1):
             joins = bool(rows) and rows[-1][1] == n * step
             rows[-1:] = [(rows[-1][0] * n, step)] if joins else [*rows[-1:], (n, step)]
-        return Memory(self.dtype, read.start, (*rows, *lane), width)
+        return Memory(self.dtype, read.start, (*rows, *lane), width, bits)
 
     def seen(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that the index sees of a weight of this shape. Raises ValueError."""
         if self.shape is not None and prod(self.shape) != prod(shape):
             raise ValueError(f"'{self.weight}' has another size than its packing")
         return shape if self.shape is None else self.shape
-
-
-def merged(packing: Packing) -> Packing:
-    """The same elements in the same places, said with as few axes as can be: kernels that split an
-    axis of a weight otherwise ask for one copy then. Its axes are named by their places."""
-    lane = packing.panel[0] if packing.panel else -1
-    axes = [a for i, a in enumerate(packing.axes) if i != lane]  # as they lie
-    forms = [linear(e) for e in packing.index]
-    if any(t.kind != "axis" for _, coefs in forms for t in coefs):
-        return packing
-    step = {a: tuple(coefs.get(axis(a), 0) for _, coefs in forms) for a, _ in packing.axes}
-    out = list[tuple[str, int]]()
-    for name, n in axes:
-        outer = out[-1] if out else None
-        if outer and step[outer[0]] == tuple(c * n for c in step[name]):
-            out[-1] = name, n * outer[1]
-        else:
-            out.append((name, n))
-    whole = [*out, packing.axes[lane]] if packing.panel else out
-    names = {axis(a): axis(f"a{i}") for i, (a, _) in enumerate(whole)}
-    index = tuple(
-        combine([(names[t], c) for t, c in coefs.items() if t in names], constant)
-        for constant, coefs in forms
-    )
-    panel = packing.panel and (len(out), packing.panel[1])
-    over = tuple((f"a{i}", n) for i, (_, n) in enumerate(whole))
-    return replace(packing, index=index, axes=over, panel=panel)
 
 
 def step_order(bits: int) -> tuple[int, ...]:
