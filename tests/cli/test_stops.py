@@ -105,6 +105,25 @@ def test_compilers_that_are_about_to_start_end_too() -> None:
     assert done.returncode == 143 and time.monotonic() - before < 20
 
 
+def test_a_stop_that_does_not_wake_who_waits_for_compilers() -> None:
+    """It comes just before the main thread sleeps; here another thread takes it."""
+    code = (
+        "import signal, time\n"
+        "from lumc.link import toolchain\n"
+        "from lumc.process import Terminated, terminate\n"
+        "signal.signal(signal.SIGTERM, terminate)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        "def make(name):\n"
+        "    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})\n"
+        "    return toolchain.output_of(['sh', '-c', 'sleep 0.5; kill $PPID; sleep 30'])\n"
+        "try: toolchain.side_by_side(make, ['first'])\n"
+        "except Terminated: raise SystemExit(143)\n"
+    )
+    before = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == 143 and time.monotonic() - before < 20
+
+
 def test_sigterm_in_a_text_that_is_executed() -> None:
     """As in dataclasses: Python ends by SIGINT after a KeyboardInterrupt there, whoever took it."""
     code = (

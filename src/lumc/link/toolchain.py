@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,7 @@ TIMEOUT_S = 600
 NO_ROOM = os.strerror(errno.ENOSPC)  # as compilers say it too
 REFUSED = "E0702"  # the code of what a compiler says of a source
 STARTS_S = 0.02  # until a compiler that was about to start is looked for again
+HEARS_S = 0.2  # until a thread that waits looks for signals
 ENDS_S = 1.0  # that a compiler may take to remove what it made, when it is stopped; a guess
 T = TypeVar("T")
 
@@ -198,9 +199,17 @@ def side_by_side(make: Callable[[str], T], wanted: Sequence[str]) -> list[T]:
         finally:
             running.remove(what)
 
+    def heard(made: Future[T]) -> T:
+        """A signal that comes as this thread begins to wait does not wake it."""
+        while wait([made], HEARS_S).not_done:
+            pass
+        return made.result()
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
+        futures = list[Future[T]]()
         try:
-            return list(pool.map(one, wanted))
+            futures += [pool.submit(one, what) for what in wanted]
+            return [heard(made) for made in futures]
         except (KeyboardInterrupt, Terminated):
             stopped.set()
             while running:
@@ -208,6 +217,9 @@ def side_by_side(make: Callable[[str], T], wanted: Sequence[str]) -> list[T]:
                     _stop(process)
                 time.sleep(STARTS_S)
             raise
+        finally:
+            for made in futures:  # after a failure the rest is not begun
+                made.cancel()
 
 
 _compilers: set[subprocess.Popen[str]] = set()  # that run

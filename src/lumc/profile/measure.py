@@ -7,9 +7,7 @@ searches out of that time too.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +28,14 @@ from lumc.lab.process import Candidates, Limits, build_timer
 from lumc.lab.whole import race
 from lumc.lab.worker import KEPT, OUTSIDE, Loaded, Worker
 from lumc.link.link import Tools
-from lumc.link.toolchain import KERNEL_FLAGS, REFUSED, Toolchain, compile_objects, link_objects
+from lumc.link.toolchain import (
+    KERNEL_FLAGS,
+    REFUSED,
+    Toolchain,
+    compile_objects,
+    link_objects,
+    side_by_side,
+)
 from lumc.process import Lost, undisturbed
 from lumc.profile import timing
 from lumc.profile.records import Trial, text_of
@@ -284,18 +289,17 @@ class Bench:
         said."""
         todo = {m.name: m for m in made if m.name not in self._objects}
 
-        def attempt(m: _Made) -> str:
+        def attempt(name: str) -> str:
             try:
-                self._compile_one(m)
+                self._compile_one(todo[name])
             except LumcError as e:
                 if e.code != REFUSED:
                     raise
                 return e.what
             return ""
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            said = zip(todo, pool.map(attempt, todo.values()), strict=True)
-            failed = {name: what for name, what in said if what}
+        said = zip(todo, side_by_side(attempt, list(todo)), strict=True)
+        failed = {name: what for name, what in said if what}
         self._objects |= {name: None for name in todo if name not in failed}
         return failed
 
