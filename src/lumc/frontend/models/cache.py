@@ -12,7 +12,7 @@ row, and a text of fewer than ``p`` tokens starts as many rows behind ``start``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from lumc.errors import Exit, LumcError
@@ -26,6 +26,7 @@ from lumc.graph.dim import Extent, as_expr
 from lumc.graph.expr import add
 
 ROWS = 256  # of one run, if nobody says
+Encoded = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,13 @@ class Text:
         elif self.cache is not None:
             x = x[0] if self.cache.every else x[0, 0]
         self.model.output(name, x)
+
+
+def encoded(model: Model, shape: tuple[int, int, int], layers: Iterable[str]) -> Encoded:
+    """Room for the keys and values that layers of a decoder see of what was encoded: two states
+    [heads, rows, head] for each."""
+    names = [(f"{layer}.keys", f"{layer}.values") for layer in layers]
+    return [(model.state(keys, shape), model.state(values, shape)) for keys, values in names]
 
 
 def texts(model: Model, cache: Cache | None, longest: int, vocabulary: int) -> Iterator[Text]:

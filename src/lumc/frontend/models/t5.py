@@ -16,13 +16,12 @@ import numpy as np
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.nn import Scope, attention, embedding, heads, linear, merged, rms_norm, width
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.models.cache import ROWS, Cache, texts
+from lumc.frontend.models.cache import ROWS, Cache, encoded, texts
 from lumc.frontend.models.config import MAX_LAYERS, Config
 
 Array = np.ndarray[Any, Any]
 LONGEST = 512  # tokens, where config.json says nothing: those that it was trained with
 FORWARD = {"relu": ("relu", False), "gated-gelu": ("gelu_new", True), "gated-silu": ("silu", True)}
-Seen = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,8 @@ def t5(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> No
     e = model.dim("e", 1, longest)
     model.dim("p", 0, cache.context - 1)
     model.dim("s", 1, cache.rows)
-    seen = _seen(model, block, deep, longest)
+    text_of = (f"decoder.block.{i}.text" for i in range(deep))
+    seen = encoded(model, (block.heads, longest, block.head), text_of)
     model.entry("encode")
     ids = model.input("input_ids", (e,), "i64", values=(0, vocabulary - 1))
     x = embedding(w / "shared", ids[None], vocabulary, d)
@@ -110,16 +110,6 @@ def _block(config: Config) -> Block:
         buckets=buckets,
         far=far,
     )
-
-
-def _seen(model: Model, block: Block, layers: int, rows: int) -> Seen:
-    """Keys and values of the text, of each layer of the decoder: states [heads, rows, head]."""
-    shape = block.heads, rows, block.head
-
-    def state(i: int, what: str) -> Tensor:
-        return model.state(f"decoder.block.{i}.text.{what}", shape)
-
-    return [(state(i, "keys"), state(i, "values")) for i in range(layers)]
 
 
 # ---- distances

@@ -21,7 +21,7 @@ from lumc.frontend.api.nn import (
     width,
 )
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.models.cache import Cache, Text, texts
+from lumc.frontend.models.cache import Cache, Encoded, Text, encoded, texts
 from lumc.frontend.models.config import MAX_LAYERS, Config, below
 
 ROWS = 8  # of one run, if nobody says: a prompt has four tokens
@@ -46,12 +46,13 @@ def whisper(model: Model, config: Config, w: Scope, cache: Cache | None = None) 
     rows, longest = config.integer("max_source_positions"), config.integer("max_target_positions")
     cache = cache or Cache(longest, min(ROWS, longest))
     bare = below(w, "model", "encoder.conv1.weight")
-    seen = _seen(model, config, d, rows)
+    table, block = bare / "decoder" / "embed_tokens", _block(config, "decoder", d)
+    sound = (f"decoder.layers.{i}.sound" for i in range(block.layers))
+    seen = encoded(model, (block.heads, rows, d // block.heads), sound)
     model.dim("p", 0, cache.context - 1)
     model.dim("s", 1, cache.rows)
     model.entry("encode")
     _encode(model, config, bare, seen)
-    table, block = bare / "decoder" / "embed_tokens", _block(config, "decoder", d)
     body = bare / "decoder"
     for text in texts(model, cache, longest, vocabulary):
         place = (body / "embed_positions").tensor("weight", longest, d)
@@ -75,25 +76,11 @@ def _block(config: Config, side: str, d: int) -> Block:
     )
 
 
-def _seen(model: Model, config: Config, d: int, rows: int) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of the sound, of each layer of the decoder: states [heads, rows, d]."""
-    block = _block(config, "decoder", d)
-    shape = block.heads, rows, d // block.heads
-
-    def state(i: int, what: str) -> Tensor:
-        return model.state(f"decoder.layers.{i}.sound.{what}", shape)
-
-    return [(state(i, "keys"), state(i, "values")) for i in range(block.layers)]
-
-
-def _encode(model: Model, config: Config, w: Scope, seen: list[tuple[Tensor, Tensor]]) -> None:
+def _encode(model: Model, config: Config, w: Scope, seen: Encoded) -> None:
     """The entry that is given sound: f32[mels, frames]."""
     d, mels = config.integer("d_model"), config.integer("num_mel_bins")
-    rows, block, body = (
-        config.integer("max_source_positions"),
-        _block(config, "encoder", d),
-        w / "encoder",
-    )
+    rows, body = config.integer("max_source_positions"), w / "encoder"
+    block, their = _block(config, "encoder", d), _block(config, "decoder", d)
     x = model.input("input_features", (mels, 2 * rows))[None]
     for name, n, stride in (("conv1", mels, 1), ("conv2", d, 2)):
         kernel, bias = (body / name).tensor("weight", d, n, 3), (body / name).tensor("bias", d)
@@ -104,17 +91,10 @@ def _encode(model: Model, config: Config, w: Scope, seen: list[tuple[Tensor, Ten
     x = layer_norm(body / "layer_norm", x, EPS)
     for i, states in enumerate(seen):
         attended = w / "decoder" / "layers" / i / "encoder_attn"
-        for state, value in zip(
-            states, _keys_values(attended, x, state_heads(states)), strict=True
-        ):
+        values = _keys_values(attended, x, their.heads)
+        for state, value in zip(states, values, strict=True):
             model.update(state, value[0])
     model.output("last_hidden_state", x[0])
-
-
-def state_heads(states: tuple[Tensor, Tensor]) -> int:
-    n = states[0].shape[0]
-    assert isinstance(n, int)
-    return n
 
 
 def _keys_values(w: Scope, x: Tensor, n: int) -> tuple[Tensor, Tensor]:
