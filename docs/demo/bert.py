@@ -20,7 +20,7 @@ CONFIG: dict[str, Any] = {
     "num_hidden_layers": 2,
     "intermediate_size": 512,
     "vocab_size": 1000,
-    "max_position_embeddings": 128,
+    "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
 LENGTH, PADDED = 128, 28  # tokens, of which the last ones are padding
