@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,7 @@ from lumc.oracle.term import evaluate_kernel
 from lumc.schedule.first import default_schedule
 from lumc.schedule.schedule import Schedule
 
-HAS = (
-    "avx512_vnni" in Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else False
-)
+CPUINFO = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 KERNELS = [
     normalize(levels(*shape))
     for shape in (
@@ -44,11 +43,21 @@ def as_integers(k: Kernel, target: Target) -> Schedule:
     return replace(usual, stages=stages)
 
 
+def with_flag(name: str, flag: str) -> object:
+    here = re.search(rf"\b{flag}\b", CPUINFO)
+    return pytest.param(name, marks=pytest.mark.skipif(not here, reason=f"no {flag}"))
+
+
 @pytest.mark.parametrize(
-    "vnni", [False, pytest.param(True, marks=pytest.mark.skipif(not HAS, reason="no VNNI"))]
+    "name",
+    [
+        "",
+        with_flag("cpu:x86-64-v4+vnni", "avx512_vnni"),
+        with_flag("cpu:x86-64-v3+vnni", "avx_vnni"),
+    ],
 )
-def test_sums_of_integers(tmp_path: Path, vnni: bool) -> None:
-    target = resolve_target("cpu:native+vnni") if vnni else native()
+def test_sums_of_integers(tmp_path: Path, name: str) -> None:
+    target = resolve_target(name) if name else native()
     programs = [lower(k, as_integers(k, target), target) for k in KERNELS]
     lib = compile_programs(tmp_path, programs)
     for i, (k, program) in enumerate(zip(KERNELS, programs, strict=True)):
@@ -61,11 +70,14 @@ def test_sums_of_integers(tmp_path: Path, vnni: bool) -> None:
 def test_only_targets_with_the_instructions_do_it_by_default() -> None:
     modes = {
         name: {p.stage_b for k in KERNELS for p in default_schedule(k, resolve_target(name)).stages}
-        for name in ("cpu:x86-64-v4", "cpu:x86-64-v4+vnni")
+        for arch in ("cpu:x86-64-v4", "cpu:x86-64-v3")
+        for name in (arch, f"{arch}+vnni")
     }
     assert modes == {
         "cpu:x86-64-v4": {"none", "narrow"},
         "cpu:x86-64-v4+vnni": {"none", "integers"},
+        "cpu:x86-64-v3": {"none", "narrow"},
+        "cpu:x86-64-v3+vnni": {"none", "integers"},
     }
 
 
@@ -75,7 +87,7 @@ def test_the_instructions_are_asked_for() -> None:
                             "avx512vl avx2 fma f16c bmi1 bmi2 movbe")  # fmt: skip
     assert target.name == "cpu:native+vnni" and target.features == ("vnni",)
     assert target.flags[-1] == "-mavx512vnni" and target.kind == "cpu"
-    for name in ("cpu:x86-64-v3+vnni", "cpu:aarch64+vnni", "cpu:native+tf32", "cuda+vnni"):
+    for name in ("cpu:x86-64-v2+vnni", "cpu:aarch64+vnni", "cpu:native+tf32", "cuda+vnni"):
         with pytest.raises(LumcError) as e:
             resolve_target(name, "flags : sse2")
         assert e.value.code == "E0401", name

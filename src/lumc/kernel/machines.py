@@ -37,7 +37,9 @@ GPUS = {
 # what changes results, or not all machines of an architecture have, and so must be asked for:
 # cuda:sm_90+tf32, cpu:native+vnni
 FEATURES = {"cuda": ("tf32",), "cpu": ("vnni",)}
-INSTRUCTIONS = {"vnni": ("x86-64-v4", ("-mavx512vnni",))}  # with which architecture, and flags
+INSTRUCTIONS = {  # flags by architecture
+    "vnni": {"x86-64-v4": ("-mavx512vnni",), "x86-64-v3": ("-mavxvnni",)},
+}
 DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "metal": "metal:apple7"}  # if none is named
 LAUNCH_US = {"cuda": 2.0, "metal": 4.0}
 # what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
@@ -83,9 +85,10 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
 def _with(target: Target, features: tuple[str, ...]) -> Target:
     """A CPU with more instructions than its architecture asks for. Raises E0401."""
     for f in features:
-        arch, flags = INSTRUCTIONS[f]
-        if target.arch != arch:
-            what = f"target '{target.name}' has no feature '{f}', which goes with {arch}"
+        flags = INSTRUCTIONS[f].get(target.arch)
+        if flags is None:
+            with_it = " and ".join(INSTRUCTIONS[f])
+            what = f"target '{target.name}' has no feature '{f}', which goes with {with_it}"
             raise LumcError("E0401", what, exit=Exit.USAGE)
         target = replace(target, flags=(*target.flags, *flags))
     return replace(target, name="+".join((target.name, *features)))

@@ -35,6 +35,7 @@ from lumc.profile.price import (
 )
 from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
+from lumc.search.blocks import blocks_joined
 from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
 from lumc.search.layout import with_layouts
@@ -251,14 +252,14 @@ class _Prices:
         return self.costs[key]
 
     def _price(self, c: _Cost, room: float) -> float:
-        """In one step; where that is cheaper in phases, on compact copies, in two steps if the
-        target has too little to do, or turned if its lanes do badly. More than ``room`` is too
-        much."""
+        """In one step; where that is cheaper in phases, on compact copies, with blocks of levels
+        joined, in two steps if the target has too little to do, or turned if its lanes do badly.
+        More than ``room`` is too much."""
         k, target = c.kernel, self.target
         if not c.whole:
             c.whole, c.cached, c.idle, c.across = self._lowered(k)
             if LEAST_US < c.whole < inf:
-                ways = polyphases(k), compacts(k, target), blocks_apart(k)
+                ways = polyphases(k), compacts(k, target), blocks_apart(k), blocks_joined(k)
                 self._split(c, itertools.chain(*ways))
         if c.idle < min(room, c.whole * (1 - MARGIN)):
             c.idle = inf

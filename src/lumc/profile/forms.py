@@ -1,14 +1,17 @@
 """Weights in one form: what several entries and buckets read, they read from the same copy.
 
 A kernel reads a weight as it is stored, or as it was packed for it. Where another one wants another
-form, memory holds the weight twice. The kernel with most to do has its way; the others take a
+form, memory holds the weight twice. The kernel with most to do has its way, but that no element
+becomes wider than it is stored, for which those with few rows would wait; the others take a
 schedule that reads what this one asks for, if they have any.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import inf
 
 from lumc.codegen.tile.lower import lower
@@ -51,6 +54,10 @@ class Agreement:
         if len(plan.graph.entries) < 2:
             return plan
         readers = weights_of(plan)
+        counts = Counter(w for each in readers.values() for w in each)
+        shared = frozenset(w for w, n in counts.items() if n > 1)
+        kept = (self.as_stored(k, readers, shared, known) for k in plan.kernels.values())
+        plan = replace(plan, kernels={k.key: k for k in kept})
         wanted = dict[str, Forms]()
         ordered = sorted(plan.kernels.values(), key=lambda k: -k.bound_us)
         for k in ordered:
@@ -75,6 +82,24 @@ class Agreement:
             }
         return self.seen[at]
 
+    def as_stored(
+        self,
+        k: KernelPlan,
+        readers: Mapping[tuple[str, str], Sequence[str]],
+        shared: frozenset[str],
+        known: Known,
+    ) -> KernelPlan:
+        """The kernel with a schedule that reads shared weights no wider than they are stored, if it
+        has one."""
+        own = [b for b in k.kernel.buffers if shared.intersection(readers.get((k.key, b.name), ()))]
+
+        def fits(schedule: Schedule) -> bool:
+            forms = self.forms(k.key, k.kernel, schedule)
+            packed = ((m, b.dtype) for b in own for m in forms[b.name] if m)
+            return all(m.bits or m.dtype.nbytes <= kind.nbytes for m, kind in packed)
+
+        return self._other(k, fits, self.forms(k.key, k.kernel, k.schedule), known)
+
     def agreeing(
         self,
         k: KernelPlan,
@@ -93,6 +118,17 @@ class Agreement:
             own = self.forms(k.key, k.kernel, schedule)
             return all(own[name] <= forms[name] for name in own if name in forms)
 
+        return self._other(k, fits, forms, known)
+
+    def _other(
+        self,
+        k: KernelPlan,
+        fits: Callable[[Schedule], bool],
+        forms: Mapping[str, Forms],
+        known: Known,
+    ) -> KernelPlan:
+        """The kernel with a schedule that fits: its own, else the fastest that was measured, else
+        the one of least price with panels as wide as these forms; the same if there is none."""
         if fits(k.schedule):
             return k
         tried = sorted(known(k.key), key=lambda t: t[0])
@@ -122,23 +158,26 @@ def linked(k: KernelPlan, forms: Mapping[str, Forms], target: Target) -> Iterato
     """Schedules of a kernel whose contractions read weights in panels as wide as these forms."""
     kernel = normalize(k.kernel)
     widths = {m.width for each in forms.values() for m in each if m and m.width}
-    for mode in ("link", "narrow", "integers"):
-        for width in sorted(widths):
-            stages = [
-                _linked(kernel, s, p, mode, width, target)
-                for s, p in zip(kernel.stages, k.schedule.stages, strict=True)
-            ]
-            schedule = tiled(kernel, tuple(stages), target)
+    for mode, width in product(("link", "narrow", "integers"), sorted(widths)):
+        each = [
+            _linked(kernel, s, p, mode, width, target) or [p]
+            for s, p in zip(kernel.stages, k.schedule.stages, strict=True)
+        ]
+        for n in range(max(map(len, each), default=0)):
+            stages = tuple(found[min(n, len(found) - 1)] for found in each)
+            schedule = tiled(kernel, stages, target)
             if schedule != k.schedule and is_legal(k.kernel, target, schedule):
                 yield schedule
 
 
-def _linked(kernel: Kernel, stage: Expr, p: Stage, mode: str, width: int, target: Target) -> Stage:
-    """A contraction with such panels of a weight; the same if it reads none."""
-    nv, own = width // lanes(target, dtype(stage)), (p.rows_axis, p.lane_axis)
-    for pair in sorted(pairs(stage), key=lambda pair: pair != own):
+def _linked(
+    kernel: Kernel, stage: Expr, p: Stage, mode: str, width: int, target: Target
+) -> list[Stage]:
+    """Contractions with such panels of a weight, by rows and lanes, those of ``p`` first."""
+    nv, own, out = width // lanes(target, dtype(stage)), (p.rows_axis, p.lane_axis), list[Stage]()
+    for pair in sorted(pairs(stage), key=lambda pair: pair != own) if nv else ():
         found = contraction_stage(kernel, stage, pair, target)
-        if nv and mode in staging_modes(kernel, stage, found, "b"):
+        if mode in staging_modes(kernel, stage, found, "b"):
             mr = min(found.mr, max(1, (target.registers - nv) // nv - 1))
-            return replace(found, mr=mr, nv=nv, stage_b=mode, next_panel=True)
-    return p
+            out.append(replace(found, mr=mr, nv=nv, stage_b=mode, next_panel=True))
+    return out

@@ -15,6 +15,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.plan import RegionPlan
+from lumc.search.blocks import blocks_joined
 from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
 from lumc.search.explore import find_regions
@@ -61,6 +62,7 @@ def _laws_of_splits(
         forms += [(k, ["turn"]) for k in turns(part, target)]
         forms += [(k, ["compact"]) for k in compacts(part, target)]
         forms += [(k, ["split-block"]) for k in blocks_apart(part)]
+        forms += [(k, ["join-block"]) for k in blocks_joined(part)]
         for form, found in (*forms, *((k, ["polyphase"]) for k in polyphases(part))):
             keys = [kernel_key(canonical(normalize(k))[0], target) for k in form]
             if keys == list(wanted[: len(keys)]):

@@ -15,6 +15,8 @@ static __attribute__((noinline)) void micro_0(const float *restrict A, const flo
         const float a1 = A0[32]; c1_0 += a1 * b0; c1_1 += a1 * b1;
         const float a2 = A0[64]; c2_0 += a2 * b0; c2_1 += a2 * b1;
         const float a3 = A0[96]; c3_0 += a3 * b0; c3_1 += a3 * b1;
+        __builtin_prefetch((const char *)B0 + 8192);
+        __builtin_prefetch((const char *)B0 + 8256);
     }
     *(lumc_f32x16 *)(C + 0) = c0_0;
     *(lumc_f32x16 *)(C + 16) = c0_1;

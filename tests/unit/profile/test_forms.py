@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
@@ -48,8 +49,8 @@ output y = y
 
 
 @cache
-def space() -> Space:
-    return search(with_points(parse_graph(TEXT), {"s": (1, 8)}), TARGET, inside=True)
+def space(text: str = TEXT) -> Space:
+    return search(with_points(parse_graph(text), {"s": (1, 8)}), TARGET, inside=True)
 
 
 def chosen() -> Plan:
@@ -74,6 +75,32 @@ def test_weights_have_one_form_in_all_buckets_and_entries() -> None:
 def test_the_mutant_in_which_each_kernel_has_its_way_dies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forms.Agreement, "plan", lambda _, plan: plan)
     assert len({tuple(names) for names in read(generate(chosen())).values()}) > 1
+
+
+def halves(kind: str) -> str:
+    """The graph with weights of 16 bits, which are read as f32."""
+    text = TEXT
+    for name, shape in (("up", "[j:384, k:512]"), ("down", "[j:512, k:384]")):
+        wide = f"{name}_f32 f32{shape} = contiguous {name}[j, k]"
+        text = text.replace(f"weight {name} f32", f"weight {name} {kind}")
+        text = text.replace(f"{name}[j, k]\n", f"{name}_f32[j, k]\n")
+        text = re.sub(r"(?m)^(input x .*)$", rf"\1\n{wide}", text)
+    return text
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_weights_of_16_bits_stay_so(kind: str) -> None:
+    """The product of 64 rows alone would take them as f32."""
+    code = generate(choose.estimate(space(halves(kind))))
+    assert len({tuple(names) for names in read(code).values()}) == 1
+    assert {p.dtype.value for p in code.packings.values()} == {kind}
+    assert sorted(p.weight for p in code.packings.values()) == ["down", "up"]
+
+
+def test_the_mutant_that_makes_them_wider_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms.Agreement, "as_stored", lambda _, k, *rest: k)
+    code = generate(choose.estimate(space(halves("f16"))))
+    assert DType.F32 in {p.dtype for p in code.packings.values()}
 
 
 def test_the_fastest_measured_schedule_that_fits_is_taken() -> None:

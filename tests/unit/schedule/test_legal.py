@@ -139,9 +139,10 @@ def test_illegal_kernels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("size", "turned", "form", "stage_b"),
     [
-        (2048, True, "dot", "none"),
-        (2048, False, "dot", "link"),  # columns of the weight become rows
-        (100, False, "contract", "link"),  # it stays in the cache
+        (2048, True, "contract", "link"),  # in panels, which are one stream from memory
+        (2048, False, "contract", "link"),
+        (500, True, "dot", "none"),  # it stays in the cache
+        (100, False, "contract", "link"),
     ],
 )
 def test_one_row_reads_a_matrix_in_streams(
@@ -153,8 +154,8 @@ def test_one_row_reads_a_matrix_in_streams(
     check_schedule(k, schedule, target)
     (stage,) = schedule.stages
     assert (stage.form, stage.stage_b) == (form, stage_b)
-    assert stage.nv > 2
-    assert schedule.parallel == (size > 1000)
+    assert stage.nv > 1 and stage.next_panel == (form == "contract")
+    assert schedule.parallel == (size > 100)
 
 
 def test_a_row_is_computed_once_for_all_columns() -> None:

@@ -41,9 +41,10 @@ def print_contract(w: Writer, op: Contract) -> None:
     calls = {a: -(-op.ranges[a].largest // blocks.get(a, 1)) for a in order}
     calls = {a: calls[a] for a in order[order.index(p.lane_axis) + 1 :]}
     ahead = _ahead(places[1], prod(calls.values())) if p.next_panel else 0
+    once = p.next_panel and places[1].kind == "packed" and prod(calls.values()) == 1
     kinds = [q.dtype for q in places]
     padded = places[1].kind == "packed" and places[1].panel is not None
-    given = op, kinds, width, moves, 0 if op.levels else ahead, w.target.registers, padded
+    given = op, kinds, width, moves, 0 if op.levels else ahead, once, w.target.registers, padded
     micro = LevelKernel(*given).reads(w.places) if op.levels else MicroKernel(*given)
     with ExitStack() as nest:
         for a in order:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lumc.codegen.cpu.micro import MicroKernel, Piece
+from lumc.codegen.cpu.micro import AHEAD, MicroKernel, Piece
 from lumc.codegen.text.phases import LINE
 from lumc.codegen.text.statements import Let, Scope, Statement, new
 from lumc.codegen.text.term import STORED, WORDS
@@ -27,7 +27,6 @@ from lumc.schedule.operands import loaded
 
 CHAINS = 8  # sums that hide the latency of multiply-adds
 BYTES = WORD // 8
-AHEAD = 4096  # bytes of levels from the one that is read to the one that is fetched
 
 
 class LevelKernel(MicroKernel):

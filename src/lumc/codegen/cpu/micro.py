@@ -28,6 +28,9 @@ MASKED = 64  # bytes of vectors of which a part can be read and written
 SPARE = 2  # registers that are left where the steps of unrolled windows share elements of a
 WRITTEN = 256  # sums of all steps of a window that are written out
 SHORT = 16  # accumulators; a step of so few pays for its part of the loop
+# bytes from what is read of a weight to what is fetched, where each element is read once: what is
+# under way in 150 ns at 50 GB/s; measured: 4096 is 10 % slower, 12288 not faster
+AHEAD = 8192
 
 
 class Piece(NamedTuple):
@@ -62,17 +65,20 @@ class MicroKernel:
         lanes: int,
         moves: Sequence[Access],
         ahead: int = 0,
+        once: bool = False,
         registers: int = 32,
         padded: bool = False,
     ) -> None:
         """``kinds`` and ``moves`` of a, b and the result; operands of another dtype than the
         result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
-        each step of the innermost loop fetches. ``padded``: the rows of b are stored as whole
+        each step of the innermost loop fetches. ``once``: each row of b is read once, and with it
+        one that comes much later is fetched. ``padded``: the rows of b are stored as whole
         vectors."""
         self.op, self.lanes, self.registers, self.padded = op, lanes, registers, padded
-        self.ahead = ahead
+        self.ahead, self.once = ahead, once
         self.element, self.vector = ELEMENT[kinds[2]]
         self.nbytes = lanes * kinds[2].nbytes
+        self.element_of_b = kinds[1].nbytes
         self.narrow = {s: k for s, k in zip("ab", kinds, strict=False) if k is not kinds[2]}
         self.a, self.b, self.c = moves
         self.sizes = {k: op.ranges[k].sizes for k in op.red}
@@ -186,6 +192,10 @@ class MicroKernel:
             value = f"const {self.element} `:a{i}` = {a}[{self._row(self.a, i)}];"
             out.append(f"{value} {_products(i, range(len(parts)))}")
         out += [f"__builtin_prefetch(`N` + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
+        later = self.element_of_b * sum(p.width for p in parts) if self.once else 0
+        out += [
+            f"__builtin_prefetch((const char *){b} + {AHEAD + at});" for at in range(0, later, LINE)
+        ]
         return out + [f"`N` += {self.ahead};"] * bool(self.ahead)
 
     def _unrolled(self, d: int, sums: int) -> int:

@@ -42,7 +42,16 @@ static inline int32_t lumc_four(const int8_t *p) { return *(const lumc_any32 *)p
                LUMC_PART(b, a, 24, n);                                                            \
     }
 LUMC_DOT4(4)
+#if !defined(__clang__) && defined(__AVXVNNI__)
+typedef int lumc_i32x8 __attribute__((vector_size(32)));
+static inline lumc_word_x8 lumc_dot4x8(lumc_word_x8 sum, lumc_u32x8 b, int32_t a)
+{
+    return (lumc_word_x8)__builtin_ia32_vpdpbusd_v8si((lumc_i32x8)sum, (lumc_i32x8)b,
+                                                      (lumc_i32x8){0} + a);
+}
+#else
 LUMC_DOT4(8)
+#endif
 #if !defined(__clang__) && defined(__AVX512VNNI__)
 static inline lumc_word_x16 lumc_dot4x16(lumc_word_x16 sum, lumc_u32x16 b, int32_t a)
 {
