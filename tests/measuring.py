@@ -26,6 +26,14 @@ from searching import weight
 from zoo import build
 
 SETTING = Setting("here", "gcc", 1)
+BUCKETS = """lumc graph 1
+dim s in 1..64 tune 1, 64
+input x f32[s, 40]
+input w f32[40, 33]
+t f32[i:s, j:33, k:40] = mul x[i, k], w[k, j]
+y f32[i:s, j:33] = sum k of t[i, j, k]
+output y = y
+"""
 
 
 @cache

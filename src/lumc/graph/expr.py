@@ -14,7 +14,7 @@ hashing cost nothing however large the DAG. Index expressions are kept in normal
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from math import gcd
@@ -67,6 +67,7 @@ def make(
 # ---- index constructors
 
 
+@lru_cache(maxsize=1 << 12)
 def axis(name: str) -> Expr:
     """The index that walks along a named axis, from 0."""
     return make("axis", (name,))
@@ -77,6 +78,7 @@ def dim(name: str) -> Expr:
     return make("dim", (name,))
 
 
+@lru_cache(maxsize=1 << 12)
 def num(value: int) -> Expr:
     """A constant index."""
     return make("num", (value,))
@@ -302,32 +304,32 @@ def rewrite(
     ``memo`` gives some of them, below which nothing is looked at, and then has all. Not recursive:
     kernel terms may be deeper than Python's stack.
     """
-    stack = [e]
-    while stack:
-        node = stack[-1]
-        if node not in memo:
-            if len(kids := [memo[k] for k in node.kids if k in memo]) < len(node.kids):
-                stack += [k for k in reversed(node.kids) if k not in memo]
-                continue
-            memo[node] = change(node, kids)
-        stack.pop()
+    for node in below((e,), memo) if memo else subterms(e):
+        memo[node] = change(node, [memo[k] for k in node.kids])
     return memo[e]
 
 
 @lru_cache(maxsize=1 << 13)  # passes ask again and again; nodes are interned and never change
 def subterms(*roots: Expr) -> tuple[Expr, ...]:
     """Every distinct node below and including the roots, kids first, in a fixed order."""
+    return tuple(below(roots, ()))
+
+
+def below(roots: Iterable[Expr], but: Container[Expr]) -> list[Expr]:
+    """The same without some nodes, and what is only below them."""
     seen: dict[Expr, None] = {}
-    stack = list(reversed(roots))
+    stack = [r for r in roots if r not in but]
+    stack.reverse()
     while stack:
         node = stack[-1]
         if node not in seen:
-            if todo := [k for k in node.kids if k not in seen]:
-                stack += reversed(todo)
+            if todo := [k for k in node.kids if k not in seen and k not in but]:
+                todo.reverse()
+                stack += todo
                 continue
             seen[node] = None
         stack.pop()
-    return tuple(seen)
+    return list(seen)
 
 
 def digest(e: Expr) -> str:

@@ -17,22 +17,14 @@ from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr, axis, text
 from lumc.kernel.bound import bound_us, least_work
-from lumc.kernel.inside import require_inside
 from lumc.kernel.instance import Instance, results
 from lumc.kernel.key import canonical, kernel_key, renamed
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.forms import Agreement
-from lumc.profile.price import (
-    LAUNCH_US,
-    cached_us,
-    is_idle,
-    least_price_us,
-    price_us,
-    program_us,
-    scheduled,
-)
+from lumc.profile.lowered import LEAST_US, Kernels, Lowered
+from lumc.profile.price import price_us, scheduled
 from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.search.blocks import blocks_joined
@@ -49,8 +41,6 @@ MARGIN = 0.05  # a win must be larger, else the simpler candidate stays; a guess
 SHORT, NEAR = 4, 1.5  # candidates that are measured, at most so far from the best price; a guess
 LIKELY = 1.1  # the same of several steps for one, if caches hold what they hand on; a guess
 RESULTS = (*results(1), *results(MOST))
-LEAST_US = 8.0  # of a kernel that may be several; derived: two more launches are a quarter of it
-FAR = 1.5  # times its bound: a walk that may be better off with other lanes; a guess
 EXHAUSTIVE = 5  # cut points of which every subset is tried; derived: 32 subsets
 
 REASONS, SHOWN = (
@@ -99,12 +89,12 @@ def programs(
 def candidates(space: Space, say: Say = silent) -> tuple[Space, dict[str, list[Program]]]:
     """The space with the layouts of values between regions that are cheaper by estimate, and all
     candidates of its regions with their prices, in order of simplicity."""
-    known = dict[str, list[Program]]()
+    known, kernels = dict[str, list[Program]](), Kernels(space.target)
 
     def every(region: Region) -> list[Program]:
         if region.key not in known:
             doing(f"estimating region {len(known) + 1}")
-            known[region.key] = programs_of(region, space.target, say)
+            known[region.key] = programs_of(region, space.target, say, kernels)
         return known[region.key]
 
     def least(region: Region) -> float:
@@ -176,9 +166,12 @@ def shortlist(found: Sequence[Program]) -> list[list[Kernel]]:
     return [kernels for us, kernels in every.values() if us <= limit][:SHORT]
 
 
-def programs_of(region: Region, target: Target, say: Say = silent) -> list[Program]:
-    """All candidates with their prices, in order of simplicity. Raises E0415 if none is valid."""
-    prices = _Prices(target)
+def programs_of(
+    region: Region, target: Target, say: Say = silent, kernels: Kernels | None = None
+) -> list[Program]:
+    """All candidates with their prices, in order of simplicity. Raises E0415 if none is valid.
+    ``kernels``: what is known of those of other regions."""
+    prices = _Prices(kernels or Kernels(target))
     tried = [_Candidates(region, variant, prices) for variant in region.variants]
     ordered = sorted(tried, key=lambda c: c.effort)
     every = [p for c in ordered for cuts in dict.fromkeys(c.cuts()) for p in c.programs(cuts)]
@@ -226,7 +219,7 @@ class _Cost:
 class _Prices:
     """What the kernels of one region cost, and the best of its candidates so far."""
 
-    target: Target
+    kernels: Kernels
     best: float = inf
     costs: dict[_Key, _Cost] = field(default_factory=dict)
     dropped: dict[_Key, str] = field(default_factory=dict)  # kernels that are not valid, and why
@@ -248,16 +241,16 @@ class _Prices:
     def _cost(self, kernel: Kernel) -> _Cost:
         key = _key(kernel)
         if key not in self.costs:
-            self.costs[key] = _Cost(kernel, least_price_us(kernel, self.target))
+            self.costs[key] = _Cost(kernel, self.kernels.least(kernel))
         return self.costs[key]
 
     def _price(self, c: _Cost, room: float) -> float:
         """In one step; where that is cheaper in phases, on compact copies, with blocks of levels
         joined, in two steps if the target has too little to do, or turned if its lanes do badly.
         More than ``room`` is too much."""
-        k, target = c.kernel, self.target
+        k, target = c.kernel, self.kernels.target
         if not c.whole:
-            c.whole, c.cached, c.idle, c.across = self._lowered(k)
+            c.whole, c.cached, c.idle, c.across = self._lowered(k)[:4]
             if LEAST_US < c.whole < inf:
                 ways = polyphases(k), compacts(k, target), blocks_apart(k), blocks_joined(k)
                 self._split(c, itertools.chain(*ways))
@@ -269,21 +262,12 @@ class _Prices:
             self._split(c, turns(k, target))
         return c.whole - c.saved
 
-    def _lowered(self, kernel: Kernel) -> tuple[float, float, float, bool]:
-        """The price in one step; the same where caches hold all values; less than that in two if
-        there is too little to do; and whether it may be cheaper turned."""
-        try:
-            require_inside(kernel)
-            schedule, program = scheduled(kernel, self.target)
-        except LumcError as e:
-            self.dropped[_key(kernel)] = f"{e.code} {e.what}"
-            return inf, inf, inf, False
-        us, launch_us = program_us(program), LAUNCH_US + self.target.launch_us
-        idle = program_us(program, full=True) + launch_us if is_idle(program) else inf
-        walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
-        cached = cached_us(program)
-        worth = cached > max(FAR * least_price_us(kernel, self.target), LEAST_US)
-        return us, cached, idle, walks and worth and self.target.lanes > 1
+    def _lowered(self, kernel: Kernel) -> Lowered:
+        """What it costs; why it is dropped is kept."""
+        found = self.kernels.lowered(kernel)
+        if found.why:
+            self.dropped[_key(kernel)] = found.why
+        return found
 
     def _split(self, c: _Cost, ways: Iterable[list[Kernel]]) -> None:
         """Keep the cheapest way to do a kernel as several, of those that may turn out cheaper."""

@@ -63,13 +63,13 @@ def finals(s: Session, keys: Iterable[str], wait_s: float = 0.0) -> bool:
 
 def heavy_kernels(book: Ledger) -> set[str]:
     """Kernels that take some of the whole in one of the listed programs."""
-    least = LIGHT * sum(book.costs().values())
+    least, counts = LIGHT * sum(book.costs().values()), book.counts()
     return {
         key
         for region, plans in book.lists.items()
         for plan in plans
         for key, n in Counter(step.kernel for step in plan.steps).items()
-        if book.count[region] * n * book.time(key) >= least
+        if counts[region] * n * book.time(key) >= least
     }
 
 

@@ -16,6 +16,7 @@ from math import inf
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.target import Speeds
+from lumc.lab.whole import balanced
 from lumc.profile.choose import REASONS, Say, plan_region, programs, shortlist, silent
 from lumc.profile.forms import Agreement
 from lumc.profile.measure import WRONG
@@ -66,7 +67,9 @@ class Ledger:
         }
         for key, plan in self.kernels.items():
             records.forget(key, partial(is_legal, plan.kernel, space.target))
-        self.count = Counter(i.region for i in self.instances)
+        self.runs: dict[str, Counter[str]] = {}  # of every bucket and entry: its regions
+        for i in self.instances:
+            self.runs.setdefault(i.entry, Counter())[i.region] += 1
         self.walks: dict[str, Walk] = {}
         self.carried: dict[str, float] = {}  # of its first time, when a kernel showed others how
         self.agreement = Agreement(space.target)
@@ -176,10 +179,27 @@ class Ledger:
                     least, out[region] = us, plan
         return out
 
-    def costs(self) -> dict[str, float]:
-        """What every region takes of the whole, all its instances together."""
+    def weights(self) -> dict[str, float]:
+        """How much a run counts, by entry: so much that all of them, and all buckets, take equally
+        long. What is not measured yet takes what its bound says. 1 if there is only one."""
         best = self.best()
-        costs = {key: self.count[key] * self.total(plan) for key, plan in best.items()}
+        known = {k: self.total(plan) for k, plan in best.items()}
+        us = {k: known.get(k) or self.least(plans[0]) for k, plans in self.lists.items()}
+        took = [sum(n * us[k] for k, n in runs.items()) for runs in self.runs.values()]
+        return dict(zip(self.runs, balanced(took), strict=True))
+
+    def counts(self) -> dict[str, float]:
+        """How much every region counts: its instances, with the weights of their runs."""
+        weights, out = self.weights(), dict.fromkeys(self.lists, 0.0)
+        for e, runs in self.runs.items():
+            for key, n in runs.items():
+                out[key] += weights[e] * n
+        return out
+
+    def costs(self) -> dict[str, float]:
+        """What every region takes of the whole, with the weights of its runs."""
+        best, counts = self.best(), self.counts()
+        costs = {key: counts[key] * self.total(plan) for key, plan in best.items()}
         return {key: costs.get(key, 0.0) for key in self.lists}
 
     def plan(self, instead: RegionPlan | None = None) -> Plan:

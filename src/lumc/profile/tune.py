@@ -1,6 +1,7 @@
 """Which kernel is tried next, and what for: batches of trials, as long as there is time.
 
-Each goes to the kernel that has most to gain: launches times the distance from its bound.
+Each goes to the kernel that has most to gain: launches times the distance from its bound. Of
+several entries, or buckets, each counts as if all took equally long.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def carry(s: Session, key: str) -> None:
 
 def open_kernels(book: Ledger) -> dict[str, float]:
     """Kernels whose search goes on, with what there is to gain, in microseconds."""
-    out = dict[str, float]()
+    out, counts = dict[str, float](), book.counts()
     for region, best in book.best().items():
         us, gains = book.total(best), dict[str, float]()
         for plan in book.lists[region]:
@@ -58,7 +59,7 @@ def open_kernels(book: Ledger) -> dict[str, float]:
                 for key in kernels_of([plan]):
                     gains[key] = max(gains.get(key, 0.0), share * (gain(book, key) - behind))
         for key, each in gains.items():
-            out[key] = out.get(key, 0.0) + book.count[region] * each
+            out[key] = out.get(key, 0.0) + counts[region] * each
     return {key: us for key, us in out.items() if us > 0}
 
 

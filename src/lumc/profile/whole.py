@@ -6,7 +6,6 @@ records give the same plan.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from math import inf
 from operator import itemgetter
@@ -47,7 +46,7 @@ def compare_programs(s: Session, region: str) -> None:
     us = s.bench.race(plans, FINAL_US / 1e6, s.is_over)
     won = min(range(1, len(us)), key=us.__getitem__, default=0)
     if won and is_faster(us[won], us[0]):
-        gained = cost * (1 - us[won] / us[0]) / book.count[region]
+        gained = cost * (1 - us[won] / us[0]) / book.counts()[region]
         prefer(book, near[won - 1], best, total - gained)
 
 
@@ -68,13 +67,14 @@ def compare_schedules(s: Session) -> None:
     """Whole runs with the runners-up of the heaviest kernels; a winner takes the place of the
     first."""
     book = s.ledger
-    plan, launches = book.plan(), Counter[str]()
-    for i in plan.instances:
-        launches.update(step.kernel for step in plan.regions[i.region].steps)
+    plan, weights, launches = book.plan(), book.weights(), dict[str, float]()
+    steps = [(i.entry, s.kernel) for i in plan.instances for s in plan.regions[i.region].steps]
+    for entry, key in steps:
+        launches[key] = launches.get(key, 0.0) + weights[entry]
     cost = {k: n * book.time(k) for k, n in launches.items() if k in book.rivals}
     heavy = sorted(cost, key=lambda k: -cost[k])[:HEAVY]
     tried = [(k, t) for k in heavy for t in book.rivals[k]]
-    if launches.total() < 2 or not tried or s.is_over():
+    if len(steps) < 2 or not tried or s.is_over():
         return
     plans = [plan]
     for key, trial in tried:

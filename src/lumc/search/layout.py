@@ -90,13 +90,18 @@ class _Layouts:
 
     # ---- what is tried
 
-    def shape(self, value: Value) -> tuple[int, ...]:
-        maker = self.space.instances[self.touching[value][0]]
-        return self.regions[maker.region].frame.output.shape
+    def frame(self, value: Value) -> Frame:
+        """That of its maker."""
+        return self.regions[self.space.instances[self.touching[value][0]].region].frame
 
     def fits(self, value: Value, dim: int) -> bool:
-        shape = self.shape(value)
-        return dim < len(shape) - 1 and shape[dim] >= LANES
+        shape = self.frame(value).output.shape
+        return dim < len(shape) - 1 and shape[dim] >= LANES and not self.is_live(value, dim)
+
+    def is_live(self, value: Value, dim: int) -> bool:
+        """May a run have less of a dim than a vector has lanes? No price knows that: it stays."""
+        frame = self.frame(value)
+        return any(a in frame.lengths.of for a in frame.index[dim].free)
 
     def summed(self) -> list[int]:
         """The dims that most values between regions are summed over, but for the last ones."""
@@ -128,7 +133,7 @@ class _Layouts:
         regions would be cheaper so."""
         maker = self.space.instances[self.touching[value][0]]
         dim, now = self.vectors[maker.region], layout.get(value)
-        if dim is not None and dim != now:
+        if dim is not None and dim != now and not self.is_live(value, dim):
             yield dim
         if now is not None and self._hurts(value, layout):
             yield None

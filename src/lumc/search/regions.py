@@ -275,14 +275,17 @@ def _shared(sweep: Sweep) -> set[Node]:
     """Values that several regions would compute, as far down as possible."""
     reach: dict[Node, int] = {}
     bit = {n: 1 << i for i, n in enumerate(sweep.nodes)}
-    out: set[Node] = set()
+    out, known = set[Node](), sweep.cuts | sweep.inner | sweep.constant
     for node in reversed(sweep.nodes):
         readers = [r for r, _ in sweep.readers.get(node, [])]
         reach[node] = 0
         for r in readers:
             reach[node] |= bit[r] if r in sweep.cuts or r in out else reach[r]
         several = reach[node] & (reach[node] - 1)
-        plain = node not in sweep.cuts | sweep.inner | sweep.constant
-        if several and plain and _per_element(sweep, sweep.cones[node], node.size) > SHARED:
+        if (
+            several
+            and node not in known
+            and _per_element(sweep, sweep.cones[node], node.size) > SHARED
+        ):
             out.add(_stored(node))
     return out

@@ -3,7 +3,8 @@
 Starting at the region's result, every node is written out at the indices where it is read. Axes
 bound by reductions get level names: the first name of the pool ``r128_0, r128_1, ..`` that is
 not free where the reduction is read, so equal sums become equal terms. Axes of extent 1 are
-left out. A reduced axis that its operands split (``c // 32``, ``c % 32``) is bound as two axes; a
+left out, and so are dims of one element: memory does not know them, and a row of a batch is the
+row alone. A reduced axis that its operands split (``c // 32``, ``c % 32``) is bound as two axes; a
 sum whose operands have phases that do not divide it goes on with zeros to the end of the last.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
+from typing import TypeVar
 
 from msgspec import UNSET
 
@@ -46,6 +48,7 @@ from lumc.search.phases import at, pinned
 MAX_VIEWS = 32  # ways in which one node of a region may be read
 
 Index = tuple[Expr, ...]
+T = TypeVar("T")
 
 
 class TooManyViews(Exception):
@@ -87,14 +90,20 @@ def translate(
         raise TooManyViews(list(t.torn))
     place = tuple(t.simple(i, env) for i in index) if state else own
     stored = state or node
-    output = Buffer("out", stored.dtype, stored.sizes)
+    place = along(place, stored.sizes)
+    output = Buffer("out", stored.dtype, along(stored.sizes, stored.sizes))
     buffers = tuple(
-        Buffer(name, s.dtype, s.sizes, s.op == "weight", bits_of(s) or UNSET)
+        Buffer(name, s.dtype, along(s.sizes, s.sizes), s.op == "weight", bits_of(s) or UNSET)
         for s, name in t.sources.items()
     )
     lengths = Lengths(tuple(node.dims.values()), tuple(t.live.items()))
     lengths = lengths.within(t.extent, (value, *place))
     return Body(value, place, output, buffers, tuple(t.sources), dict(t.extent), own, lengths)
+
+
+def along(items: Sequence[T], sizes: Sequence[int]) -> tuple[T, ...]:
+    """Those of the dims that have more than one element, or none."""
+    return tuple(item for item, n in zip(items, sizes, strict=True) if n != 1)
 
 
 @dataclass
@@ -172,7 +181,7 @@ class _Translation:
         """The element of a node or leaf; ``dropped`` are bound axes in scope but not in index."""
         if source.is_leaf or source in self.inputs or source in self.torn:
             name = self.sources.setdefault(source, f"b{len(self.sources)}")
-            return term.load(name, source.dtype, *index)
+            return term.load(name, source.dtype, *along(index, source.sizes))
         if is_large(index):
             self.torn[source] = None
             return self.read(source, index, dropped)
@@ -301,7 +310,8 @@ class _Translation:
             for i in index:
                 divisors(i, probe, found)
             for b in (b for b in o.bounds if isinstance(b.hi, int)):
-                own = phases(self.simple(b.index, env), _int(b.hi) - b.lo, probe)
+                size = largest(b.hi, self.dims) - b.lo
+                own = phases(self.simple(b.index, env), size, probe)
                 found.update(own)
                 (set() if periods is None else periods).update(own)
             ends = o.source.is_leaf or o.source in self.inputs or is_large(index)
@@ -332,11 +342,6 @@ def guarded(place: Expr, extent: int, body: Expr) -> Expr:
     if body.kind == "bin" and body.attr[0] == "mul":
         return rebuild(body, [guarded(place, extent, k) for k in body.kids])
     return term.guard(place, 0, extent, body)
-
-
-def _int(extent: object) -> int:
-    assert isinstance(extent, int)
-    return extent
 
 
 # ---- terms, folded where a law would make a class its own factor

@@ -99,6 +99,7 @@ class _Sets:
     reductions: list[tuple[int, ENode]] = field(default_factory=list)
     price: list[float] = field(default_factory=list)
     entries: dict[int, dict[Signature, float]] = field(default_factory=dict)
+    ranked: dict[int, list[Signature]] = field(default_factory=dict)  # the cheapest first
     total: dict[Signature, float] = field(default_factory=dict)  # of a set of reductions
 
     def run(self) -> None:
@@ -132,8 +133,11 @@ class _Sets:
         return frozenset({len(self.reductions) - 1})
 
     def best(self, c: int) -> list[Signature]:
-        mine = self.entries.get(c, {})
-        return sorted(mine, key=lambda s: (self._cost(s) + mine[s], len(s), sorted(s)))
+        if c not in self.ranked:
+            mine = self.entries.get(c, {})
+            price = {s: (self._cost(s) + us, len(s), sorted(s)) for s, us in mine.items()}
+            self.ranked[c] = sorted(mine, key=price.__getitem__)
+        return self.ranked[c]
 
     def _cost(self, signature: Signature) -> float:
         if signature not in self.total:
@@ -162,8 +166,12 @@ class _Sets:
             price = own + sum(self.entries[k][s] for k, s in zip(below, parts, strict=True))
             if price < mine.get(signature, math.inf) - 1e-9:
                 mine[signature] = price
+        if mine == before:
+            return False
+        self.ranked.pop(c, None)
         for worst in self.best(c)[KEPT:]:
             del mine[worst]
+        del self.ranked[c][KEPT:]
         return mine != before
 
 
@@ -219,15 +227,22 @@ def _as_trees(
     that is too large to count the node itself."""
     price: dict[int, float] = {}
     chosen: dict[int, ENode] = {}
-    changed = True
-    while changed:
-        changed = False
-        for c, nodes in members.items():
-            for node, own in nodes:
-                below = [price.get(k, math.inf) for k in node.below]
-                total = max([own + sum(below), *(math.nextafter(us, math.inf) for us in below)])
+    parts = {c: [(n, own, n.below) for n, own in nodes] for c, nodes in members.items()}
+    readers: dict[int, set[int]] = {}
+    for c, nodes in parts.items():
+        for k in (k for _, _, below in nodes for k in below):
+            readers.setdefault(k, set()).add(c)
+    left = set(members)  # those with a part that became cheaper
+    while left:
+        for c in (c for c in members if c in left):
+            left.remove(c)
+            for node, own, below in parts[c]:
+                us = [price.get(k, math.inf) for k in below]
+                total, most = own + sum(us), max(us, default=0.0)
+                total = total if total > most else math.nextafter(most, math.inf)
                 if total < price.get(c, math.inf) * (1 - 1e-12):
-                    price[c], chosen[c], changed = total, node, True
+                    price[c], chosen[c] = total, node
+                    left |= readers.get(c, set())
     return price, chosen
 
 

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from kernels import native
 from lumc.command.plan import ProfileOptions, say_origin
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
+from lumc.graph.text import parse_graph
 from lumc.profile.choose import estimate
+from lumc.profile.ledger import Ledger, Options
 from lumc.profile.measure import Job
 from lumc.profile.phases import profile
 from lumc.profile.records import NAME, Records, Trial, read_lines
 from lumc.profile.session import Session
 from lumc.report.log import Log
 from lumc.schedule.plan import Plan
-from measuring import SETTING, FakeBench, fake, product, space_of
+from lumc.search import search
+from measuring import BUCKETS, SETTING, FakeBench, fake, product, space_of
 from searching import weight
 
 
@@ -110,6 +114,21 @@ def test_a_kernel_that_had_its_share_is_left_alone(tmp_path: Path) -> None:
     profile(search)
     assert search.ledger.asked.share_s == 10.0
     assert other.jobs > 0 and known in search.ledger.kernels and known not in search.ledger.spent
+
+
+def test_small_buckets_get_their_share_of_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the other one takes a hundred times as long, and has as much more to gain."""
+    space = search(parse_graph(BUCKETS), native(), inside=True)
+    pace, device = dict[str, float](), Slow()
+    ledger = Ledger(space, Options(budget_s=100.0, fraction=1.0), Records(None, SETTING))
+    session = Session(ledger, lambda: device, clock=lambda: device.now)  # type: ignore[arg-type, return-value]
+    for plans, us in zip(ledger.lists.values(), (1.0, 100.0), strict=True):
+        pace |= {step.kernel: us for plan in plans for step in plan.steps}
+    plain = FakeBench.us
+    monkeypatch.setattr(FakeBench, "us", lambda self, job: plain(self, job) * pace[job.plan.key])
+    profile(session)
+    trials = {us: sum(len(ledger.trials(k)) for k in pace if pace[k] == us) for us in (1.0, 100.0)}
+    assert min(trials.values()) >= 24, trials
 
 
 # ---- what is said of a plan

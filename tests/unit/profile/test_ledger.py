@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from kernels import native
 from lumc.errors import LumcError
+from lumc.graph.text import parse_graph
 from lumc.profile.ledger import Ledger, Options, kernels_of
 from lumc.profile.phases import require_choices, try_defaults
 from lumc.profile.records import Choice, Records, Trial
 from lumc.profile.rivals import compare_rivals, rivals
 from lumc.profile.tune import open_kernels
-from measuring import SETTING, FakeBench, fake, product, space_of, two
+from lumc.search import search
+from measuring import BUCKETS, SETTING, FakeBench, fake, product, space_of, two
 
 
 def ledger(write: object = product, folder: Path | None = None, **options: object) -> Ledger:
@@ -88,3 +91,19 @@ def test_phases_run_alone() -> None:
     assert {key for key, _ in book.records.turns} == set(rivals(book)) and book.records.turns
     gains = open_kernels(book)
     assert gains.keys() <= book.walks.keys() and all(gains.values())
+
+
+def test_runs_of_all_buckets_count_as_if_they_took_equally_long() -> None:
+    space = search(parse_graph(BUCKETS), native(), inside=True)
+    book = Ledger(space, Options(), Records(None, SETTING))
+    (one,), (many,) = ([s.kernel for s in plans[0].steps] for plans in book.lists.values())
+    book.add(one, Trial(book.kernels[one].schedule, 10.0))
+    near = book.weights()["main@s1"] * 10.0  # the other one takes what its bound says
+    assert near == pytest.approx((10.0 + book.floor(many)) / 2)
+    book.add(many, Trial(book.kernels[many].schedule, 990.0))
+    assert book.weights() == {"main@s1": 50.0, "main@s64": pytest.approx(500 / 990)}
+    assert [*book.costs().values()] == [pytest.approx(500.0)] * 2
+    alone = ledger()
+    (key,) = alone.kernels
+    alone.add(key, Trial(alone.kernels[key].schedule, 7.3))
+    assert alone.weights() == {"main": 1.0}

@@ -21,6 +21,7 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.graph.ops import to_bf16
 from lumc.graph.text import parse_graph
 from lumc.kernel.lengths import points
+from lumc.lab import whole
 from lumc.lab.worker import Loaded
 from lumc.link import toolchain
 from lumc.link.link import TargetCode, Tools, link
@@ -34,7 +35,7 @@ from lumc.schedule.moves import structures
 from lumc.schedule.plan import KernelPlan
 from lumc.schedule.space import Grammar
 from lumc.search import search
-from measuring import bench, kernel_of, product, space_of
+from measuring import BUCKETS, bench, kernel_of, product, space_of
 from searching import weight
 
 PLANTED = {
@@ -239,6 +240,20 @@ def test_whole_runs_of_plans(device: Bench) -> None:
     late = iter([False, True])
     assert len(device.race([plan] * 4, 0.01, lambda: next(late))) == 3
     assert device.race([estimate(space_of(product))], 0.01, lambda: False) == []
+
+
+def test_whole_runs_are_those_of_every_bucket(device: Bench) -> None:
+    """Each at its greatest length, and each counts alike."""
+    plan = estimate(search(parse_graph(BUCKETS), native(), inside=True))
+    with whole.linked(plan, device.linkers) as bundle:
+        runs = whole.runs_of(plan, bundle)
+    assert [(r.entry, r.dims, r.inputs["x"].shape) for r in runs] == [
+        ("main", {"s": n}, (n, 40)) for n in (1, 64)
+    ]
+    us = device.race([plan, plan], 0.01, lambda: False)
+    assert len(us) == 2 and min(us) > 0
+    weights = whole.balanced([2.0, 6.0])
+    assert weights == [2.0, 4 / 6] and whole.balanced([7.3]) == [1.0]
 
 
 def test_what_raced_plans_share_is_compiled_once(

@@ -18,7 +18,7 @@ from lumc.graph.ops import DType
 from lumc.kernel.inside import escape
 from lumc.kernel.term import Buffer, Kernel, binary, guard, load, reduce
 from lumc.oracle.term import evaluate_kernel
-from lumc.profile import choose
+from lumc.profile import lowered
 from lumc.profile.choose import estimate, programs_of
 from lumc.search import search
 from lumc.search.cuts import Frame, Splitting, cut_points, spans
@@ -133,7 +133,7 @@ def _read(e: Expr, at: dict[str, int]) -> Iterator[Expr]:
 def test_invalid_candidates_are_dropped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a region with a cut that may not be made, the others are left; of none, an error."""
     graph, said = build(pyramid), list[str]()
-    lower, refused = choose.scheduled, []
+    lower, refused = lowered.scheduled, []
 
     def refuse(kernel: Kernel, target: object) -> object:
         maxima = [s for s in kernel.stages if s.attr[0] == "max"]
@@ -142,7 +142,7 @@ def test_invalid_candidates_are_dropped_and_said(monkeypatch: pytest.MonkeyPatch
             raise LumcError("E0411", "refused here")
         return lower(kernel, target)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(choose, "scheduled", refuse)
+    monkeypatch.setattr(lowered, "scheduled", refuse)
     plan = estimate(search(graph, TARGET, inside=True), said.append)
     assert refused and any("E0411 refused here" in line for line in said)
     inputs = random_inputs(graph, "main")
@@ -153,7 +153,7 @@ def test_invalid_candidates_are_dropped_and_said(monkeypatch: pytest.MonkeyPatch
     def never(kernel: Kernel, target: object) -> object:
         raise LumcError("E0411", "refused always")
 
-    monkeypatch.setattr(choose, "scheduled", never)
+    monkeypatch.setattr(lowered, "scheduled", never)
     region = search(model("mlp"), TARGET, inside=True).regions[0]
     with pytest.raises(LumcError, match=r"E0415 .*refused always") as raised:
         programs_of(region, TARGET)

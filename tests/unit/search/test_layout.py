@@ -7,6 +7,7 @@ import pytest
 
 from lumc.frontend import Model
 from lumc.graph.graph import Graph
+from lumc.graph.text import parse_graph
 from lumc.search import search
 from lumc.search.layout import origin, with_layouts
 from lumc.search.space import Region, Space
@@ -60,7 +61,7 @@ def test_a_chain_may_pay_only_without_some_of_its_values(both: float, chosen: li
     that are turned between others cost more than their price."""
 
     def price(region: Region) -> float:
-        first = any(i.shape == (1, 8, 12, 12) for i in region.frame.inputs)
+        first = any(i.shape == (8, 12, 12) for i in region.frame.inputs)
         return 10.0 + 4 * moved(region) if first else {0: 10.0, 1: 10.0, 2: both}[moved(region)]
 
     narrow = search(chain(4, 8), TARGET, inside=True)
@@ -71,11 +72,11 @@ def test_a_value_that_hurts_is_laid_out_as_it_was() -> None:
     """The first convolution is dear when its result is laid out; all others are cheaper so."""
 
     def price(region: Region) -> float:
-        first = region.frame.inputs[0].shape == (1, 16, 12, 12) and moved(region) == 1
+        first = region.frame.inputs[0].shape == (8, 12, 12) and moved(region) == 1
         return 60.0 if first and region.key.endswith("out.0") else 20.0 - 9 * moved(region)
 
-    wide = search(chain(6), TARGET, inside=True)
-    found = laid_out(with_layouts(wide, price, lambda region: None))
+    narrow = search(chain(6, 8), TARGET, inside=True)
+    found = laid_out(with_layouts(narrow, price, lambda region: None))
     assert found[0] == 0 and found[2:4] == [2, 2]
 
 
@@ -85,3 +86,26 @@ def test_one_value_is_laid_out_as_its_maker_makes_vectors() -> None:
 
     found = with_layouts(space(2), price, lambda region: 0)
     assert laid_out(found) == [1, 1]
+
+
+PRODUCTS = """lumc graph 1
+{dim}input x f32[{s}, 400]
+input v f32[400, 240]
+input w f32[{s}, 320]
+t f32[i:{s}, j:240, k:400] = mul x[i, k], v[k, j]
+y f32[i:{s}, j:240] = sum k of t[i, j, k]
+u f32[j:240, l:320, i:{s}] = mul y[i, j], w[i, l]
+z f32[j:240, l:320] = sum i of u[j, l, i]
+output z = z
+"""
+
+
+@pytest.mark.parametrize(("dim", "s", "chosen"), [("", "64", 1), ("dim s in 1..64\n", "s", 0)])
+@pytest.mark.parametrize("vectors", [None, 0], ids=["as it is read", "as it is made"])
+def test_a_dim_of_which_runs_may_have_less_is_never_the_last_one(
+    vectors: int | None, dim: str, s: str, chosen: int
+) -> None:
+    """Prices are those of the greatest length, where vectors along it are full."""
+    found = search(parse_graph(PRODUCTS.format(dim=dim, s=s)), TARGET, inside=True)
+    laid = with_layouts(found, lambda region: 10.0 - 9 * moved(region), lambda _: vectors)
+    assert laid_out(laid) == [chosen] * 2

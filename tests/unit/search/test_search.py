@@ -253,6 +253,21 @@ def test_entries_share_weights_and_regions() -> None:
     assert len(space.regions) == 1
 
 
+def test_a_row_of_many_is_the_row_alone() -> None:
+    """Dims of one element are none: entries with and without them share regions and kernels."""
+    g = Model()
+    w = g.constant(_distinct(3), "w")
+    for name, shape in (("many", (1, 8)), ("one", (8,)), ("deep", (1, 1, 8))):
+        g.entry(name)
+        x = g.input("x", shape)
+        g.output("y", (x @ w) * (x * x).sum(-1, keepdim=True).sqrt())
+    space = check(g.graph())
+    assert {r.count for r in space.regions} == {3}
+    shapes = [b.shape for r in space.regions for b in (*r.frame.inputs, r.frame.output)]
+    assert all(1 not in shape for shape in shapes)
+    assert len(estimate(space).kernels) == len(space.regions)
+
+
 def test_an_update_may_not_read_what_another_one_writes() -> None:
     from lumc.graph.text import parse_graph
 

@@ -13,7 +13,7 @@ reads and declares is known, and passes never guess.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 SIMD = "omp simd"  # iterations that do not depend on one another
 WIDTH = 100  # characters of a comment, at most
@@ -42,11 +42,11 @@ class Note:
 
 @dataclass(frozen=True)
 class Scope:
-    """``pragma``: what the compiler is told of a loop."""
+    """``pragma``: what the compiler is told of a loop. Scopes with other notes are equal."""
 
     head: str
     body: Body
-    note: str = ""
+    note: str = field(default="", compare=False)
     pragma: str = ""
 
 

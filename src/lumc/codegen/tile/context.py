@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.execution import EXECUTION
 from lumc.codegen.tile.packing import Packing
-from lumc.graph.expr import Expr, axis, num, rewrite, substitute
+from lumc.graph.expr import Expr, axis, below, num, substitute
 from lumc.graph.ops import DType
 from lumc.kernel.access import Access
 from lumc.kernel.target import Target
@@ -111,10 +111,7 @@ class Context:
 
     def needed(self, terms: Sequence[Expr]) -> list[Expr]:
         """The sub-terms that are not below an available value, inner ones first."""
-        seen = dict(self.available)
-        for t in terms:
-            rewrite(t, seen, lambda e, _: e)
-        return [e for e in seen if e not in self.available]
+        return below(terms, self.available)
 
     def width(self, stage: Expr, side: str) -> int:
         """Elements of one panel of an operand."""

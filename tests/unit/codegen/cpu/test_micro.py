@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_zoo import matmul
+from kernel_zoo import kernel, matmul, sigmoid, times, total, x
 from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.cpu.micro import Piece, pieces
 from lumc.codegen.tile.lower import lower
@@ -62,3 +62,17 @@ def test_short_steps_are_written_out_if_the_schedule_says_so() -> None:
     assert all(
         grammar.path(replace(schedule, stages=(replace(stage, unroll=u),))) for u in (False, True)
     )
+
+
+def test_products_of_one_shape_share_their_functions() -> None:
+    """Though each has an axis of its own, which the notes beside loops name."""
+    target = resolve_target("cpu:x86-64-v4")
+    a, b = (total(k, times(x("x", "m", k), x(f"w{k}", k, "n"))) for k in "jk")
+    shapes = {"x": (37, 48), "wj": (48, 64), "wk": (48, 64)}
+    extent = {"m": 37, "n": 64, "j": 48, "k": 48}
+    two = kernel("two", "m n", extent, times(a, sigmoid(b)), shapes, "wj wk")
+    both, one = (
+        print_kernel(lower(k, default_schedule(k, target), target), "k").count(" void micro_")
+        for k in (two, matmul(37, 64, 48))
+    )
+    assert both == one > 1

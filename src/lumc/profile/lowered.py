@@ -1,0 +1,75 @@
+"""What kernels cost by what they are lowered to, each once: regions that differ in the layout of a
+value, and sets of cuts, have most of their kernels in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from lumc.errors import LumcError
+from lumc.kernel.inside import require_inside
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
+from lumc.profile.price import (
+    LAUNCH_US,
+    cached_us,
+    is_idle,
+    least_price_us,
+    program_us,
+    scheduled,
+)
+
+LEAST_US = 8.0  # of a kernel that may be several; derived: two more launches are a quarter of it
+FAR = 1.5  # times its bound: a walk that may be better off with other lanes; a guess
+
+
+class Lowered(NamedTuple):
+    """The price of a kernel with its default schedule, in us."""
+
+    whole: float  # infinite if it is not valid
+    cached: float = inf  # the same where caches hold all values
+    idle: float = inf  # less than in two steps, where the target has too little to do
+    across: bool = False  # whether it may be cheaper turned
+    why: str = ""  # it is not valid
+
+
+@dataclass
+class Kernels:
+    """What is known of kernels on a target."""
+
+    target: Target
+    leasts: dict[object, float] = field(default_factory=dict)
+    known: dict[object, Lowered] = field(default_factory=dict)
+
+    def least(self, kernel: Kernel) -> float:
+        """No price is less, in us."""
+        key = _identity(kernel)
+        if key not in self.leasts:
+            self.leasts[key] = least_price_us(kernel, self.target)
+        return self.leasts[key]
+
+    def lowered(self, kernel: Kernel) -> Lowered:
+        """Its prices, or why it is not valid."""
+        key = _identity(kernel)
+        if key not in self.known:
+            self.known[key] = self._lower(kernel)
+        return self.known[key]
+
+    def _lower(self, kernel: Kernel) -> Lowered:
+        try:
+            require_inside(kernel)
+            schedule, program = scheduled(kernel, self.target)
+        except LumcError as e:
+            return Lowered(inf, why=f"{e.code} {e.what}")
+        us, launch_us = program_us(program), LAUNCH_US + self.target.launch_us
+        idle = program_us(program, full=True) + launch_us if is_idle(program) else inf
+        walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
+        cached = cached_us(program)
+        worth = cached > max(FAR * self.least(kernel), LEAST_US)
+        return Lowered(us, cached, idle, walks and worth and self.target.lanes > 1)
+
+
+def _identity(kernel: Kernel) -> object:
+    """Equal for kernels that differ in nothing but their own name."""
+    return kernel.axes, kernel.roots, kernel.buffers, *kernel.extent.items(), kernel.lengths
