@@ -34,21 +34,17 @@ T = TypeVar("T")
 
 Value = tuple[str, str]  # entry and name
 Layout = Mapping[Value, int]  # the dim that is the last in memory, where it is another one
+Users = dict[Value, list[int]]  # instances: of the one that makes a value, and its readers
 Price = Callable[[Region], float]
 
 
 def with_layouts(space: Space, price: Price, vectors: Callable[[Region], int | None]) -> Space:
     """The space with all layouts that pay. ``price`` gives microseconds, inf for what cannot run;
-    ``vectors`` says along which dim of its result a region makes vectors, if it is not the last."""
-    layouts = _Layouts(space, price, vectors)
-    best = layouts.improved({})
-    for dim in layouts.summed():
-        start = layouts.along(dim)
-        least = layouts.price(best)
-        if (whole := layouts.price(start)) < least * NEAR:
-            start = layouts.improved(start)
-            if layouts.price(start) < least * (1 - WORTH * (whole > least * (1 + GAIN))):
-                best = start
+    ``vectors`` says along which dim of its result a region makes vectors, if it is not the last.
+    Entries have no values in common: what pays for one of many rows may not for one of few."""
+    layouts, best = _Layouts(space, price, vectors), dict[Value, int]()
+    for entry in dict.fromkeys(i.entry for i in space.instances):
+        best |= layouts.best_of(entry)
     return layouts.space_of(best)
 
 
@@ -58,7 +54,7 @@ class _Layouts:
     def __init__(self, space: Space, price: Price, vectors: Callable[[Region], int | None]) -> None:
         self.space, self.regions = space, {r.key: r for r in space.regions}
         self.price_of, self.vectors = price, {r.key: vectors(r) for r in space.regions}
-        self.touching: dict[Value, list[int]] = {}  # the instance that makes a value, its readers
+        self.touching: Users = {}
         outside = {s.name for s in space.graph.states}
         for n, i in enumerate(space.instances):
             self.touching[i.entry, i.outputs[0]] = [n]
@@ -83,12 +79,25 @@ class _Layouts:
             self.known[new] = relaid(self.regions[instance.region], last)
         return self.known[new]
 
-    def price(self, layout: Layout, instances: Iterable[int] | None = None) -> float:
-        every = self.space.instances
-        some = every if instances is None else [every[n] for n in instances]
+    def price(self, layout: Layout, instances: Iterable[int]) -> float:
+        some = (self.space.instances[n] for n in instances)
         return sum(self.price_of(self.region(i, layout)) for i in some)
 
     # ---- what is tried
+
+    def best_of(self, entry: str) -> Layout:
+        """The layout of the values of an entry that is cheapest, of those that are tried."""
+        own = [n for n, i in enumerate(self.space.instances) if i.entry == entry]
+        values = {v: users for v, users in self.touching.items() if v[0] == entry}
+        best = self.improved({}, values)
+        for dim in self.summed(values):
+            start: Layout = {v: dim for v in values if self.fits(v, dim)}
+            least = self.price(best, own)
+            if (whole := self.price(start, own)) < least * NEAR:
+                start = self.improved(start, values)
+                pays = least * (1 - WORTH) if whole > least * (1 + GAIN) else least
+                best = start if self.price(start, own) < pays else best
+        return best
 
     def frame(self, value: Value) -> Frame:
         """That of its maker."""
@@ -103,10 +112,10 @@ class _Layouts:
         frame = self.frame(value)
         return any(a in frame.lengths.of for a in frame.index[dim].free)
 
-    def summed(self) -> list[int]:
-        """The dims that most values between regions are summed over, but for the last ones."""
+    def summed(self, values: Users) -> list[int]:
+        """The dims that most of these values are summed over, but for the last ones."""
         count = Counter[int]()
-        for (entry, name), (_, *readers) in self.touching.items():
+        for (entry, name), (_, *readers) in values.items():
             for n in readers:
                 i = self.space.instances[n]
                 (buffer,) = (k for k, v in i.names.items() if v == name and k != OUT)
@@ -114,13 +123,9 @@ class _Layouts:
                 count.update(d for d in dims if self.fits((entry, name), d))
         return [dim for dim, _ in count.most_common(CHAINS)]
 
-    def along(self, dim: int) -> Layout:
-        """The layout with a dim last wherever there is one."""
-        return {v: dim for v in self.touching if self.fits(v, dim)}
-
-    def improved(self, layout: Layout) -> Layout:
+    def improved(self, layout: Layout, values: Users) -> Layout:
         """A layout with single values changed where that is cheaper, in the order of the makers."""
-        for value, users in self.touching.items():
+        for value, users in values.items():
             for dim in self._others(value, layout):
                 new = {v: d for v, d in layout.items() if v != value}
                 new |= {} if dim is None else {value: dim}

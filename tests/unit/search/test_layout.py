@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -14,14 +16,18 @@ from lumc.search.space import Region, Space
 from searching import TARGET
 
 
-def chain(n: int, channels: int = 16) -> Graph:
-    """Convolutions one after the other, each to 16 channels, the first from some."""
-    g = Model()
-    x, rng = g.input("x", (1, channels, 12, 12)), np.random.default_rng(1)
-    for i in range(n):
-        w = g.constant(rng.normal(size=(16, x.shape[1], 3, 3)).astype("f4"), f"w{i}")
-        x = x.conv2d(w, padding=1).relu()
-    g.output("y", x)
+def chain(n: int, channels: int = 16, sizes: Sequence[int] = (12,)) -> Graph:
+    """Convolutions one after the other, each to 16 channels, the first from some; an entry of it
+    for every size of the picture."""
+    g, rng = Model(), np.random.default_rng(1)
+    shapes = [(16, channels if i == 0 else 16, 3, 3) for i in range(n)]
+    ws = [rng.normal(size=shape).astype("f4") for shape in shapes]
+    for size in sizes:
+        g.entry(f"of{size}")
+        x = g.input("x", (1, channels, size, size))
+        for i, w in enumerate(ws):
+            x = x.conv2d(g.constant(w, f"w{i}_{size}"), padding=1).relu()
+        g.output("y", x)
     return g.graph()
 
 
@@ -48,6 +54,18 @@ def test_whole_chains_are_laid_out_where_single_values_would_not_pay() -> None:
     assert laid_out(found) == [1, 2, 2, 1]
     assert all(origin(i.region) for i in found.instances)
     assert sum(r.count for r in found.regions) == 4
+
+
+def test_every_entry_has_its_own_layouts() -> None:
+    """What is gained in the large one is many times what would be lost in the small one."""
+
+    def price(region: Region) -> float:
+        large, n = 24 in region.frame.output.shape, moved(region)
+        return {0: 100.0, 1: 90.0, 2: 50.0}[n] if large else {0: 10.0, 1: 12.0, 2: 10.0}[n]
+
+    both = search(chain(4, sizes=(12, 24)), TARGET, inside=True)
+    found = with_layouts(both, price, lambda region: None)
+    assert laid_out(found) == [0, 0, 0, 0, 1, 2, 2, 1]
 
 
 def test_chains_stay_where_it_is_dearer() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lumc.codegen.cpu.levels import LevelKernel
 from lumc.codegen.cpu.micro import MicroKernel
+from lumc.codegen.text.phases import LINE
 from lumc.codegen.text.statements import WIDTH, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, block_sizes, is_laddered, ladder
@@ -20,6 +21,9 @@ from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, 
 from lumc.kernel.borders import Border
 from lumc.kernel.term import dtype
 from lumc.schedule.operands import lanes
+
+SHARE = 8  # rows of a register tile that takes a part of a rest, at most: with two vectors no sum
+IN_FLIGHT = 8  # waits; sums that hide the latency of additions: of four cycles, with two adders
 
 
 def print_contract(w: Writer, op: Contract) -> None:
@@ -44,7 +48,9 @@ def print_contract(w: Writer, op: Contract) -> None:
     once = p.next_panel and places[1].kind == "packed" and prod(calls.values()) == 1
     kinds = [q.dtype for q in places]
     padded = places[1].kind == "packed" and places[1].panel is not None
-    given = op, kinds, width, moves, 0 if op.levels else ahead, once, w.target.registers, padded
+    ahead = 0 if op.levels else ahead
+    counted = any(is_laddered(op.ranges[a], blocks[a]) for a in calls if a == p.rows_axis)
+    given = op, kinds, width, moves, ahead, once, w.target.registers, padded, counted
     micro = LevelKernel(*given).reads(w.places) if op.levels else MicroKernel(*given)
     with ExitStack() as nest:
         for a in order:
@@ -54,7 +60,8 @@ def print_contract(w: Writer, op: Contract) -> None:
                 _print_bounds(w, every, a)
                 continue
             if is_laddered(r, blocks[a]):
-                nest.enter_context(_steps(w, a, r, blocks[a]))
+                size = _powers(w, a, r, blocks[a]) if a == p.lane_axis else _shares(w, op)
+                nest.enter_context(_steps(w, a, r, *size))
                 continue
             nest.enter_context(w.count(c, w.index(r.lo), w.end(r), blocks[a], "panels"))
             if len(block_sizes(r, blocks[a])) > 1:
@@ -65,17 +72,34 @@ def print_contract(w: Writer, op: Contract) -> None:
 
 
 @contextmanager
-def _steps(w: Writer, a: str, r: Range, by: int) -> Iterator[None]:
-    """A loop over blocks of an axis: full ones, then powers of two that fill the rest."""
+def _steps(w: Writer, a: str, r: Range, size: str, note: str) -> Iterator[None]:
+    """A loop over blocks of an axis, each of the size that is said."""
     c, m, end = w.names.axis(a), _size(w, a), w.end(r)
     head = (
         f"for ({w.spelling.counter} {new(c)} = {w.index(r.lo)}, {new(m)}; {c} < {end}; {c} += {m})"
     )
-    with w.block(head, "panels, the last in powers of two"):
-        *most, least = ladder(r, by)
-        said = " : ".join(f"{end} - {c} >= {n} ? {n}" for n in most)
-        w.line(f"{m} = {said} : {least};")
+    with w.block(head, note):
+        w.line(f"{m} = {size};")
         yield
+
+
+def _powers(w: Writer, a: str, r: Range, by: int) -> tuple[str, str]:
+    """Full blocks, then powers of two that fill the rest."""
+    *most, least = ladder(r, by)
+    left = f"{w.end(r)} - {w.names.axis(a)}"
+    said = " : ".join(f"{left} >= {n} ? {n}" for n in most)
+    return f"{said} : {least}", "panels, the last in powers of two"
+
+
+def _shares(w: Writer, op: Contract) -> tuple[str, str]:
+    """Full blocks of rows, then equal shares of the rest. Where these were so few rows that sums
+    would wait for one another, the last full block is shared with them; but for panels, of which
+    no block crosses the end."""
+    a, p = op.stage.rows_axis or "", op.stage
+    left, few = f"{w.end(op.ranges[a])} - {w.names.axis(a)}", -(-IN_FLIGHT // p.nv)
+    alone = few == 1 or w.places[op.a.attr[0]].panel is not None
+    full = f"{left} >= {p.mr}" if alone else f"{left} >= {p.mr + few} || {left} == {p.mr}"
+    return f"{full} ? {p.mr} : lumc_share({left}, {min(p.mr, SHARE)})", "panels, the last in shares"
 
 
 def _bounded(w: Writer, op: Contract) -> Contract:
@@ -114,19 +138,28 @@ def _ahead(b: Place, calls: int) -> int:
 
 
 def _next_panel(
-    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], calls: dict[str, int]
+    w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int], calls: dict[str, Any]
 ) -> None:
-    """Where in the next panel of b this call begins to fetch."""
-    origin = {axis(k): op.ranges[k].lo for k in op.red}
+    """Where in the next panel of b this call begins to fetch, and where the calls are counted at
+    run time how many bytes each step does: none if there is one call."""
+    origin, place = {axis(k): op.ranges[k].lo for k in op.red}, w.places[op.b.attr[0]]
     panel = _pointer(w, substitute(op.b, origin), micro.stored("b"))
-    number = ""
-    for a, n in calls.items():
+    number, steps = "", prod(op.ranges[k].largest for k in op.red)
+    part = f"{steps * micro.ahead}L"
+    if micro.counted and place.panel:
+        rows, by = op.stage.rows_axis or "", op.stage.mr
+        n, others = w.index(op.ranges[rows].n), prod(calls.values()) // calls[rows]
+        calls = {**calls, rows: f"({n} / {by})"}
+        each = place.panel[1] * place.dtype.nbytes // others
+        some = f"lumc_min({-(-micro.ahead // LINE) * LINE}, {each} / ({n} / {by}))"
+        w.let("`ahead`", f"{n} {'>=' if others > 1 else '>'} {by} ? {some} : 0")
+        part = f"{steps}L * `ahead`"
+    for a, count in calls.items():
         at = f"({w.index(add(axis(a), mul(op.ranges[a].lo, -1)))})"
         at = f"{at} / {blocks[a]}" if a in blocks else at
-        number = f"({number} * {n} + {at})" if number else at
-    part = prod(op.ranges[k].largest for k in op.red) * micro.ahead
-    after = f"(const char *)({panel} + {w.places[op.b.attr[0]].panel_size})"
-    w.line(f"const char *`:next` = {after} + {number} * {part}L;")
+        number = f"({number} * {count} + {at})" if number else at
+    after = f"(const char *)({panel} + {place.panel_size})"
+    w.line(f"const char *`:next` = {after} + {number} * {part};")
 
 
 def _dispatch(w: Writer, op: Contract, micro: MicroKernel, blocks: dict[str, int]) -> None:
@@ -148,8 +181,7 @@ def _variants(
     types = [*((e, kind) for _, e, kind in micro.operands), (op.dst, micro.element)]
     within = op.levels or any(is_laddered(op.ranges[a], by) for a, by in blocks.items())
     ends = [_pointer(w, substitute(e, origin), t, within) for e, t in types]
-    ends += [w.index(op.ranges[k].n) for k in micro.varying] + ["`next`"] * bool(micro.ahead)
-    call = ", ".join(ends)
+    ends += [w.index(op.ranges[k].n) for k in micro.varying]
     choices: dict[str, list[tuple[str, Any]]] = {
         a: [(f"{_size(w, a)} == {n}", n) for n in ladder(op.ranges[a], by)]
         for a, by in blocks.items()
@@ -167,6 +199,7 @@ def _variants(
         size = {a: value for a, (_, value) in zip(choices, chosen, strict=True)}
         (m, valid), steps = size[rows], size[inner or "steps"]
         name = w.function(micro.function(m, size[lane], add, steps, valid))
+        call = ", ".join([*ends, *["`next`", "`ahead`"][: micro.fetches(m)]])
         w.line(f"{'else ' if i else ''}{f'if ({tests}) ' if tests else ''}{name}({call});")
 
 
@@ -175,13 +208,20 @@ def _size(w: Writer, a: str) -> str:
     return w.names.axis(f"{a}.m")
 
 
+def _row_sizes(r: Range, by: int) -> list[int]:
+    """The rows that register tiles have; where these may be many only few of them."""
+    if not is_laddered(r, by):
+        return block_sizes(r, by)
+    return [by] * (r.largest >= by) + list(range(min(by - 1, SHARE), 0, -1))
+
+
 def _tiles(w: Writer, op: Contract, by: int) -> list[tuple[str, tuple[int, Valid]]]:
     """The register tiles of ``by`` rows or what is left of them, each with what tells it from those
     that follow; next to a border some steps have fewer rows."""
     rows = op.stage.rows_axis or ""
     c = w.names.axis(rows)
     if op.edge is None:
-        return [(f"{_size(w, rows)} == {n}", (n, ())) for n in ladder(op.ranges[rows], by)]
+        return [(f"{_size(w, rows)} == {n}", (n, ())) for n in _row_sizes(op.ranges[rows], by)]
     found = op.edge.rows(by, op.ranges[op.edge.border.over].largest).items()
     left, out = Counter(m for (m, _), _ in found), list[tuple[str, tuple[int, Valid]]]()
     for (m, valid), starts in sorted(found, key=lambda each: len(each[1])):

@@ -68,14 +68,16 @@ class MicroKernel:
         once: bool = False,
         registers: int = 32,
         padded: bool = False,
+        counted: bool = False,
     ) -> None:
         """``kinds`` and ``moves`` of a, b and the result; operands of another dtype than the
         result are converted when they are loaded. ``ahead``: bytes of the next panel of b that
         each step of the innermost loop fetches. ``once``: each row of b is read once, and with it
         one that comes much later is fetched. ``padded``: the rows of b are stored as whole
-        vectors."""
+        vectors. ``counted``: at run time, how many calls there are, and so what a step of those
+        with all rows fetches; others fetch nothing."""
         self.op, self.lanes, self.registers, self.padded = op, lanes, registers, padded
-        self.ahead, self.once = ahead, once
+        self.ahead, self.once, self.counted = ahead, once, counted
         self.element, self.vector = ELEMENT[kinds[2]]
         self.nbytes = lanes * kinds[2].nbytes
         self.element_of_b = kinds[1].nbytes
@@ -101,15 +103,20 @@ class MicroKernel:
         some = self.op.stage.form != "dot" and any(w.border.over == last for w in self.op.within)
         return last if some else None
 
+    def fetches(self, m: int) -> int:
+        """How many arguments a call has for what it fetches of the next panel."""
+        some = self.ahead and (m == self.op.stage.mr or not self.counted)
+        return (1 + self.counted) if some else 0
+
     def function(self, m: int, n: int, add: bool, steps: int = 0, valid: Valid = ()) -> Function:
         """``steps``: of the axis that is written out; ``valid``: the rows that steps of the axis of
         the edge add something to."""
-        self.steps, self.valid = steps, valid
+        self.steps, self.valid, self.fetched = steps, valid, self.fetches(m)
         body = self._dot(m, n, add) if self.op.stage.form == "dot" else self._tile(m, n, add)
         given = [f"const {kind} *restrict `:{name}`" for name, _, kind in self.operands]
         given.append(f"{self.element} *restrict `:C`")
         given += [f"long `:n{self.op.red.index(k)}`" for k in self.varying]
-        given += ["const char *`:N`"] * bool(self.ahead)
+        given += ["const char *`:N`", "long `:F`"][: self.fetches(m)]
         return Function(tuple(given), tuple(body))
 
     def _size(self, k: str) -> str:
@@ -191,12 +198,13 @@ class MicroKernel:
         for i in rows:
             value = f"const {self.element} `:a{i}` = {a}[{self._row(self.a, i)}];"
             out.append(f"{value} {_products(i, range(len(parts)))}")
-        out += [f"__builtin_prefetch(`N` + {at}, 0, 2);" for at in range(0, self.ahead, LINE)]
+        ahead = self.ahead if self.fetched else 0
+        out += [f"__builtin_prefetch(`N` + {at}, 0, 2);" for at in range(0, ahead, LINE)]
         later = self.element_of_b * sum(p.width for p in parts) if self.once else 0
         out += [
             f"__builtin_prefetch((const char *){b} + {AHEAD + at});" for at in range(0, later, LINE)
         ]
-        return out + [f"`N` += {self.ahead};"] * bool(self.ahead)
+        return out + [f"`N` += {'`F`' if self.counted else ahead};"] * bool(ahead)
 
     def _unrolled(self, d: int, sums: int) -> int:
         """Steps of a loop over a window that are written out: three steps are too few for a loop,

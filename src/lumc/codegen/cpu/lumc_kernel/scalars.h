@@ -39,6 +39,12 @@ static inline int64_t lumc_bits_f64(double f)
 /* ---- indices */
 
 static inline long lumc_min(long a, long b) { return a < b ? a : b; }
+/* the largest of the shares that n are in, as alike as may be, each of most or fewer */
+static inline long lumc_share(long n, long most)
+{
+    const long shares = (n + most - 1) / most;
+    return (n + shares - 1) / shares;
+}
 static inline long lumc_clamp(long x, long lo, long hi) { return x < lo ? lo : x > hi ? hi : x; }
 static inline long lumc_floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 static inline long lumc_floor_mod(long a, long b) { return a - lumc_floor_div(a, b) * b; }
