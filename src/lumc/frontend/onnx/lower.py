@@ -22,14 +22,16 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.folding import Folder
 from lumc.frontend.onnx.load import Source, malformed, require_onnx, tensor_value
 from lumc.frontend.onnx.names import clean
+from lumc.frontend.onnx.problems import Problem, unsupported_output
 from lumc.frontend.onnx.protos import needed, plain, schema_function
 from lumc.frontend.onnx.refused import REASONS, UNKNOWN
-from lumc.frontend.onnx.registry import Row, Unsupported, find
+from lumc.frontend.onnx.registry import Bind, Row, Unsupported, find
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import (
     constant_tensor,
     constant_value,
     dtype_of,
+    inputs_of,
     lumc_dtype,
     symbolic_tensor,
 )
@@ -48,17 +50,6 @@ POISON = Poison()
 
 class Poisoned(Exception):
     """A subgraph could not be lowered; its problems are noted already."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One node that is not supported."""
-
-    operator: str
-    node: str
-    opset: int
-    reason: str
-    fix: str = ""
 
 
 @dataclass
@@ -82,11 +73,13 @@ class Lowering:
     source: Source
     model: Model
     folder: Folder
+    offered: Mapping[str, Any]  # values of inputs that may be known, by name
     problems: list[Problem] = field(default_factory=list)
     constants: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     titles: dict[int, str] = field(default_factory=dict)  # names of initializers by array id
     functions: dict[tuple[str, str], Any] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of leaves
+    inputs: dict[str, str] = field(default_factory=dict)  # what the inputs of the model are called
     steps: int = 0
 
     def walk(self, nodes: Sequence[Any], scope: Scope, wanted: Sequence[str]) -> None:
@@ -158,7 +151,8 @@ class Lowering:
             opset = self.source.opsets.get("", 1)
             self.problems.append(Problem("Input", value.name, opset, e.reason, e.fix))
             return POISON
-        return self.model.input(self.unique(clean(value.name)), shape, dtype)
+        name = self.inputs[value.name] = self.unique(clean(value.name))
+        return self.model.input(name, shape, dtype)
 
     def finish(self, outputs: Sequence[tuple[str, Any]]) -> None:
         """Declare the outputs."""
@@ -297,11 +291,20 @@ class Call:
             found = constant_value(self.model, value)
             if found is not None:
                 return found
+            self.ask(value)
             raise Unsupported(
                 f"'{name}' depends on run-time values",
                 "give it a value at import (values=), or bind the dims it depends on",
             )
         return value.array if isinstance(value, Symbolic) else value
+
+    def ask(self, value: Any) -> None:
+        """Raises Bind for a tensor that only inputs decide whose values are offered."""
+        sources = inputs_of(value) if isinstance(value, Tensor) else []
+        names = {own: name for name, own in self.lowering.inputs.items()}
+        needed = [names[s] for s in sources if s in names]
+        if needed and all(n in self.lowering.offered for n in needed):
+            raise Bind(needed)
 
     # ---- functions and subgraphs
 
@@ -390,8 +393,3 @@ class Call:
             problems[before:] = [
                 Problem(self.operator, self.name, self.opset, reason, first.fix),
             ]
-
-
-def unsupported_output(source: Source, name: str, why: str, fix: str) -> LumcError:
-    what = f"import: output '{name}' is not supported: {why}"
-    return LumcError("E0312", what, where=str(source.path), fix=fix, exit=Exit.UNSUPPORTED)

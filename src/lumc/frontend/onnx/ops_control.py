@@ -37,9 +37,11 @@ def if_(call: Call, cond: Any, *, then_branch: Any, else_branch: Any) -> Any:
 
 def _selected(call: Call, cond: Tensor, a: Any, b: Any) -> Tensor:
     if isinstance(a, list | type(None)) or isinstance(b, list | type(None)):
+        call.ask(cond)
         raise Unsupported("branches that give sequences, chosen by run-time values")
     x, y = call.tensor(a), call.tensor(b)
     if x.shape != y.shape or x.dtype is not y.dtype:
+        call.ask(cond)
         raise Unsupported(
             f"branches of different types, {x.describe()} and {y.describe()}, by run-time values"
         )
@@ -50,18 +52,20 @@ def _selected(call: Call, cond: Tensor, a: Any, b: Any) -> Tensor:
 def loop(call: Call, M: Any, cond: Any = None, *v_initial: Any, body: Any) -> Any:
     trips = None if M is None else integers(call.known(M, "the trip count"), "the trip count")[0]
     going, state = True if cond is None else condition(call, cond), list(v_initial)
+    last = cond
     scans: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     step = 0
     while trips is None or step < trips:
         if going is None:
+            call.ask(last)
             raise Unsupported("a loop that ends on run-time values", "export an unrolled model")
         if not going:
             break
         if step >= MAX_TRIPS:
             raise Unsupported(f"a loop of more than {MAX_TRIPS} iterations")
         inputs = [np.array(step, np.int64), np.array(True), *state]
-        goes_on, *results = call.subgraph(body, inputs)
-        going, state = condition(call, goes_on), results[: len(state)]
+        last, *results = call.subgraph(body, inputs)
+        going, state = condition(call, last), results[: len(state)]
         for collected, value in zip(scans, results[len(state) :], strict=True):
             collected.append(value)
         step += 1

@@ -14,7 +14,7 @@ from lumc.graph.ops import DType
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
 
-NARROW = {DType.U8: (0.0, 255.0), DType.I8: (-128.0, 127.0)}
+NARROW = (DType.U8, DType.I8, DType.U16, DType.I16)
 
 
 def quotient(x: Tensor, scale: Tensor) -> Tensor:
@@ -26,8 +26,8 @@ def quotient(x: Tensor, scale: Tensor) -> Tensor:
 def saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
     """Round to even, shift by the zero point, clip to the range of an int type."""
     if dtype not in NARROW:
-        raise Unsupported(f"quantisation to {dtype.value}", "quantise to 8 bits")
-    low, high = NARROW[dtype]
+        raise Unsupported(f"quantisation to {dtype.value}", "quantise to 8 or 16 bits")
+    low, high = map(float, dtype.limits)
     shifted = x.round() if zero is None else x.round() + zero.to(DType.F32)
     return shifted.clip(low, high).to(dtype)
 
@@ -45,7 +45,7 @@ def along(v: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
     return v.reshape(-1, *[1] * (x.ndim - axis - 1))
 
 
-@operator("QuantizeLinear", note="to u8 and i8")
+@operator("QuantizeLinear", note="to 8 and 16 bits")
 def quantize_linear(
     x: Tensor,
     y_scale: Tensor,
@@ -65,7 +65,7 @@ def quantize_linear(
     return saturated(quotient(x, along(y_scale, x, axis, block_size)), zero, dtype)
 
 
-@operator("DequantizeLinear", note="from u8, i8 and i32")
+@operator("DequantizeLinear", note="from 8 and 16 bits, and i32")
 def dequantize_linear(
     x: Tensor,
     x_scale: Tensor,

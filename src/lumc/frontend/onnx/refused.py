@@ -24,6 +24,5 @@ REASONS: dict[str, tuple[str, str]] = {
     "RandomUniform": (_RANDOM, _RANDOM_FIX),
     "RandomUniformLike": (_RANDOM, _RANDOM_FIX),
     "Multinomial": (_RANDOM, _RANDOM_FIX),
-    "BitCast": ("it reads the bits of one type as another", "cast by value"),
 }
 UNKNOWN = ("there is no row and no function body for it", "rewrite it with supported operators")

@@ -1,0 +1,36 @@
+"""An ONNX model for the inputs of one run: their shapes, and the values that decide the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lumc.frontend.onnx import Imported, dynamic_dims, free_inputs, import_offered
+
+if TYPE_CHECKING:
+    from lumc.frontend.onnx.load import Source
+
+Array = np.ndarray[Any, Any]
+FEW = 8  # numbers of an input, of any dtype, that may be known at import: scales, thresholds
+
+
+def specialised(source: Source, arrays: Mapping[str, Array]) -> Imported:
+    """The model for inputs like these: dims are as the shapes of the arrays are. Small inputs, such
+    as shapes and axes, are known where an operator needs that; others stay inputs.
+
+    Raises what importing raises: E0310 to E0314.
+    """
+    tensors = {name: a for name, a in arrays.items() if isinstance(a, np.ndarray)}
+    dims: dict[str, int] = {}
+    for (name, axis), dim in dynamic_dims(free_inputs(source), str(source.path)).items():
+        if name in tensors:
+            dims[dim] = tensors[name].shape[axis]
+    offered = {name: a for name, a in tensors.items() if may_be_known(a)}
+    return import_offered(source, dims, {}, offered)
+
+
+def may_be_known(array: Array) -> bool:
+    """A shape, axes, a count, a mask of an axis: a list of integers; or a few numbers."""
+    return array.ndim < 2 and (array.dtype.kind in "iub" or array.size <= FEW)
