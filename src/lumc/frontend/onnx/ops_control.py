@@ -123,6 +123,32 @@ def scan(
     return (*state, *outputs)
 
 
+@operator("Scan", since=1, raw=True, note="unrolled: the length of the sequence is known at import")
+def scan_8(
+    call: Call,
+    sequence_lens: Any,
+    *initial: Any,
+    body: Any,
+    num_scan_inputs: int,
+    directions: Sequence[int] = (),
+) -> Any:
+    """Before opset 9 the first axis is one of batches."""
+    if sequence_lens is not None:
+        raise Unsupported("sequences of several lengths", "pad them")
+    rows = zip(*(unbound(call.tensor(v), 0) for v in initial), strict=True)
+    done = [
+        scan(
+            call,
+            *row,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+        )
+        for row in rows
+    ]
+    return tuple(_stacked(call, list(parts)) for parts in zip(*done, strict=True))
+
+
 # ---- sequences and optionals
 
 
