@@ -28,8 +28,8 @@ HEAD = "<!-- written by: python tests/onnx_coverage.py --update -->\n\n# ONNX: w
 
 
 def onnxruntime_verdicts(cases: Sequence[Any]) -> dict[str, str]:
-    """``pass``, ``wrong``, or ``refused`` of onnxruntime for each case, as lumc is counted: inputs
-    and outputs are tensors, dtypes are as expected, tolerances are the suite's."""
+    """``pass``, ``wrong``, or ``refused`` of onnxruntime for each case, as lumc is counted: dtypes
+    are as expected, tolerances are the suite's."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -45,11 +45,9 @@ def _verdict(onnxruntime: Any, options: Any, case: Any) -> str:
         session = onnxruntime.InferenceSession(data, options, providers=providers)
         names = [i.name for i in session.get_inputs()]
         for inputs, wanted in sets:
-            if any(x is None for x in (*inputs, *wanted)):
-                return "refused"
             got = session.run(None, dict(zip(names, inputs, strict=False)))
             for a, b in zip(got, wanted, strict=True):
-                onnx_suite.compare(case, *_as_texts(np.asarray(a), np.asarray(b)))
+                onnx_suite.compare(case, *_as_texts(a, b))
     except AssertionError:
         return "wrong"
     except Exception:  # its errors have no common class
@@ -59,6 +57,8 @@ def _verdict(onnxruntime: Any, options: Any, case: Any) -> str:
 
 def _as_texts(a: Any, b: Any) -> tuple[Any, Any]:
     """Strings as numbers that are equal if they are."""
+    if not all(isinstance(x, np.ndarray) for x in (a, b)):
+        return a, b
     if a.dtype.kind not in "OUS" or b.dtype.kind not in "OUS" or a.shape != b.shape:
         return a, b
     return (a.astype(str) == b.astype(str)).astype(int), np.ones(a.shape, int)

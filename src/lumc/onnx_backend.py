@@ -63,23 +63,29 @@ class Prepared(base.BackendRep):  # type: ignore[misc]
         self._source = source_of(model, NAME)
         self._compile = compile
         self._made = list[tuple[Mapping[str, Any], Imported, Runner]]()  # the oldest first
-        self._names = [i.name for i in free_inputs(self._source)]
+        inputs = free_inputs(self._source)
+        self._names = [i.name for i in inputs]
+        self._tensors = {i.name for i in inputs if i.type.HasField("tensor_type")}
         names = [o.name for o in model.graph.output]
         self._outputs = base.namedtupledict("Outputs", names)
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Array, ...]:
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs in order, also by name: ``outputs["y"]``. ``inputs`` are arrays in the order
-        of the model's inputs, a dict by name, or one array. bfloat16 is that of ml_dtypes.
+        of the model's inputs, a dict by name, or one array. A sequence is a list of arrays, an
+        optional may be None; bfloat16 is that of ml_dtypes.
 
         Raises ``lumc.Error``: E0312, exit 4, for what is not supported, E0610 for inputs that do
         not fit, and what ``lumc.compile`` raises.
         """
         arrays = self._named(inputs)
         imported, runner = self._for(arrays)
-        found = runner({own: _bits(arrays[name]) for name, own in imported.inputs.items()})
-        outputs = imported.model.graph().entries[0].outputs
-        results = (_elements(found[name], n.dtype) for name, n in outputs)
-        whole: tuple[Array, ...] = self._outputs(*results)
+        feed = dict[str, Array]()
+        for name, own in imported.inputs.items():
+            feed |= _paired(own, arrays[name])
+        found = runner(feed)
+        kinds = {name: n.dtype for name, n in imported.model.graph().entries[0].outputs}
+        elements = {name: _elements(found[name], kind) for name, kind in kinds.items()}
+        whole: tuple[Any, ...] = self._outputs(*(_placed(n, elements) for n in imported.outputs))
         return whole
 
     @property
@@ -87,7 +93,7 @@ class Prepared(base.BackendRep):  # type: ignore[misc]
         """The inputs whose values compiled models hold for, sorted."""
         return tuple(sorted({name for _, imported, _ in self._made for name in imported.known}))
 
-    def _named(self, inputs: Any) -> dict[str, Array]:
+    def _named(self, inputs: Any) -> dict[str, Any]:
         """The inputs by name. Raises E0610 for other names, or another number of them."""
         listed = inputs if isinstance(inputs, list | tuple) else [inputs]
         given = dict(zip(self._names, listed, strict=False))
@@ -99,13 +105,12 @@ class Prepared(base.BackendRep):  # type: ignore[misc]
             what = f"inputs {', '.join(map(str, given))} for a model with other ones"
             fix = f"its inputs: {', '.join(self._names) or 'none'}"
             raise LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
-        lists = (list, type(None))  # of tensors: no model takes one
-        return {n: given[n] if isinstance(given[n], lists) else np.asarray(given[n])
-                for n in self._names}  # fmt: skip
+        whole = self._tensors
+        return {n: np.asarray(v) if n in whole else _listed(v) for n, v in given.items()}
 
-    def _for(self, arrays: Mapping[str, Array]) -> tuple[Imported, Runner]:
+    def _for(self, arrays: Mapping[str, Any]) -> tuple[Imported, Runner]:
         """The model for inputs like these, compiled now or before."""
-        like = {name: (np.shape(a), np.asarray(a).dtype) for name, a in arrays.items()}
+        like = {name: _like(a) for name, a in arrays.items()}
         for before, imported, runner in self._made:
             known = imported.known.items()
             if before == like and all(np.array_equal(arrays[n], a) for n, a in known):
@@ -114,6 +119,35 @@ class Prepared(base.BackendRep):  # type: ignore[misc]
         runner = self._compile(imported.model)
         self._made = [*self._made[1 - KEPT :], (like, imported, runner)]
         return imported, runner
+
+
+def _listed(given: Any) -> Any:
+    """A sequence of arrays, an optional."""
+    if isinstance(given, list | tuple):
+        return [_listed(g) for g in given]
+    return None if given is None else np.asarray(given)
+
+
+def _paired(own: Any, given: Any) -> dict[str, Array]:
+    """The elements of an input by the names that they have in the model."""
+    if isinstance(own, str):
+        return {own: _bits(np.asarray(given))}
+    pairs = zip(own or (), given or (), strict=True)
+    return {name: a for n, g in pairs for name, a in _paired(n, g).items()}
+
+
+def _placed(names: Any, elements: Mapping[str, Array]) -> Any:
+    """An output in the form of its names."""
+    if isinstance(names, list):
+        return [_placed(n, elements) for n in names]
+    return None if names is None else elements[names]
+
+
+def _like(given: Any) -> Any:
+    """What a model is compiled for: shapes and dtypes."""
+    if isinstance(given, list):
+        return [_like(g) for g in given]
+    return None if given is None else (np.shape(given), np.asarray(given).dtype)
 
 
 def _bits(array: Array) -> Array:

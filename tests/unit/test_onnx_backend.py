@@ -134,8 +134,58 @@ def test_errors() -> None:
     assert backend.supports_device("CPU")
 
 
-def test_sequences_are_refused() -> None:
-    model = parsed("(seq(float[2]) x) => (float[k] y) { y = ConcatFromSequence<axis=0>(x) }")
+def test_sequences_are_as_long_as_those_of_the_run() -> None:
+    text = (
+        "(seq(float[n]) x, float[m] y) => (seq(float[n]) z, float[k] w) {"
+        " z = SequenceInsert (x, y)  w = ConcatFromSequence<axis=0>(z) }"
+    )
+    made: list[lumc.Model] = []
+    prepared = backend.prepare(parsed(text), compile=by_oracle(made))
+    parts = [np.full(k, k, "f4") for k in (1, 2, 3)]
+    for count in (1, 2, 2, 0):
+        z, w = prepared.run([parts[:count], parts[2]])
+        assert [a.tolist() for a in z] == [a.tolist() for a in [*parts[:count], parts[2]]]
+        assert w.tolist() == np.concatenate([*parts[:count], parts[2]]).tolist()
+    assert len(made) == 3
+    graph = made[1].graph().entries[0]
+    assert [n.name for n in graph.inputs] == ["x_0", "x_1", "y"]
+    assert [name for name, _ in graph.outputs] == ["z_0", "z_1", "z_2", "w"]
+
+
+def test_optionals_may_be_none() -> None:
+    text = "(optional(float[2]) x, float[2] y) => (optional(float[2]) z, bool has) {" \
+           " z = Identity (x)  has = OptionalHasElement (x) }"  # fmt: skip
+    prepared = backend.prepare(parsed(text), compile=by_oracle([]))
+    y = np.ones(2, "f4")
+    assert [*prepared.run([None, y])] == [None, False]
+    z, has = prepared.run([y * 3, y])
+    assert z.tolist() == [3, 3] and has
+
+
+@pytest.mark.parametrize("given", [np.ones((2, 2), "f4"), [[np.ones(2, "f4")]], 5, None])
+def test_what_is_no_sequence(given: Any) -> None:
+    model = parsed("(seq(float[n]) x) => (float[k] y) { y = ConcatFromSequence<axis=0>(x) }")
     with pytest.raises(lumc.Error) as e:
-        backend.prepare(model).run([[np.ones(2, "f4")]])
-    assert e.value.exit is Exit.UNSUPPORTED and "sequence as an input" in e.value.fix
+        backend.prepare(model, compile=by_oracle([])).run({"x": given})
+    assert e.value.exit is Exit.UNSUPPORTED and "of what is none" in e.value.fix
+
+
+def test_another_number_of_axes() -> None:
+    with pytest.raises(lumc.Error) as e:
+        backend.prepare(ADD, compile=by_oracle([])).run([np.ones(3, "f4"), np.ones(3, "f4")])
+    assert e.value.code == "E0314" and "'x' has 2 axes" in e.value.what
+
+
+def test_sequences_of_files(tmp_path: Any) -> None:
+    """Where no run says how long they are they are refused; those that come out have names."""
+    from lumc.frontend.onnx import import_onnx
+
+    text = "(seq(float[2]) x) => (float[k] y) { y = ConcatFromSequence<axis=0>(x) }"
+    onnx.save(parsed(text), tmp_path / "m.onnx")
+    with pytest.raises(lumc.Error) as e:
+        import_onnx(tmp_path / "m.onnx")
+    assert "a sequence as an input; run it by lumc.onnx_backend" in e.value.fix
+    text = "(float[4] x) => (seq(float[2]) y) { s = Constant<value_int=2>() "
+    onnx.save(parsed(text + " y = SplitToSequence (x, s) }"), tmp_path / "m.onnx")
+    outputs = import_onnx(tmp_path / "m.onnx").graph().entries[0].outputs
+    assert [name for name, _ in outputs] == ["y_0", "y_1"]

@@ -22,7 +22,7 @@ from lumc.graph.dim import Dim
 if TYPE_CHECKING:
     from lumc.frontend.api.model import Model
     from lumc.frontend.onnx.load import Source
-    from lumc.frontend.onnx.lower import Lowering
+    from lumc.frontend.onnx.lower import Lowering, Names
     from lumc.graph.dim import Extent
 
 MAX_DIM = 1 << 16  # the upper bound of a dynamic dim that nothing else bounds
@@ -58,25 +58,32 @@ def import_source(source: Source, dims: Dims, values: Mapping[str, Array]) -> Mo
 @dataclass(frozen=True)
 class Imported:
     """``inputs`` of the ONNX model, by name, are those of ``model``, by name. The others are
-    ``known``: the model holds for these values of theirs only."""
+    ``known``: the model holds for these values of theirs only. ``outputs`` are in order; a sequence
+    has the names of its elements, an optional that is none has none."""
 
     model: Model
-    inputs: Mapping[str, str]
+    inputs: Mapping[str, Names]
     known: Mapping[str, Array]
+    outputs: Sequence[Names]
 
 
 def import_offered(
-    source: Source, dims: Dims, values: Mapping[str, Array], offered: Mapping[str, Array]
+    source: Source,
+    dims: Dims,
+    values: Mapping[str, Array],
+    offered: Mapping[str, Array],
+    lists: Mapping[str, Any] | None = None,
 ) -> Imported:
     """The same; of the ``offered`` inputs those become known without which the graph is not, such
-    as a shape to reshape to."""
+    as a shape to reshape to. Sequences and optionals are as long as those of ``lists``: lists of
+    arrays, or None."""
     from lumc.frontend.onnx import tables  # noqa: F401  registers the operators
     from lumc.frontend.onnx.registry import Bind, Tighten
 
     limits, taken = dict[str, int](), dict(values)
     while True:
         try:
-            return _attempt(source, dims, limits, taken, offered)
+            return _attempt(source, dims, limits, taken, offered, lists or {})
         except Tighten as t:
             limits[t.dim] = t.high
         except Bind as b:
@@ -89,15 +96,17 @@ def _attempt(
     limits: Mapping[str, int],
     values: Mapping[str, Array],
     offered: Mapping[str, Array],
+    lists: Mapping[str, Any],
 ) -> Imported:
     from lumc.frontend.api.model import Model
+    from lumc.frontend.onnx.edges import finish
     from lumc.frontend.onnx.folding import Folder
     from lumc.frontend.onnx.lower import Lowering, Scope
     from lumc.frontend.onnx.symbols import Arithmetic
 
     model = Model()
     folder = Folder(Arithmetic(model.dims))
-    lowering = Lowering(source, model, folder, offered)
+    lowering = Lowering(source, model, folder, offered, lists)
     lowering.functions = {(f.domain, f.name): f for f in source.model.functions}
     graph = source.model.graph
     scope = Scope(source.opsets, _initializers(lowering))
@@ -106,8 +115,8 @@ def _attempt(
     lowering.walk(graph.node, scope, outputs)
     if lowering.problems:
         raise unsupported(source, lowering.problems)
-    lowering.finish([(name, scope.values.get(name)) for name in outputs])
-    return Imported(model, lowering.inputs, values)
+    names = finish(lowering, graph.output, scope.values)
+    return Imported(model, lowering.inputs, values, names)
 
 
 def free_inputs(source: Source) -> list[Any]:
@@ -146,6 +155,8 @@ def _inputs(
     values: Mapping[str, Array],
 ) -> None:
     """Declare the inputs, or take their given values."""
+    from lumc.frontend.onnx.edges import declared
+
     path = str(lowering.source.path)
     inputs = free_inputs(lowering.source)
     names = [i.name for i in inputs]
@@ -157,7 +168,7 @@ def _inputs(
         if value.name in values:
             scope[value.name] = np.asarray(values[value.name])
         else:
-            scope[value.name] = lowering.input(value, shapes[value.name])
+            scope[value.name] = declared(lowering, value, shapes[value.name])
 
 
 def dynamic_dims(inputs: Sequence[Any], path: str) -> dict[tuple[str, int], str]:

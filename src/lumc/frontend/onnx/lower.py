@@ -22,7 +22,7 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.folding import Folder
 from lumc.frontend.onnx.load import Source, malformed, require_onnx, tensor_value
 from lumc.frontend.onnx.names import clean
-from lumc.frontend.onnx.problems import Problem, unsupported_output
+from lumc.frontend.onnx.problems import Problem
 from lumc.frontend.onnx.protos import needed, plain, schema_function
 from lumc.frontend.onnx.refused import REASONS, UNKNOWN
 from lumc.frontend.onnx.registry import Bind, Row, Unsupported, find
@@ -30,7 +30,6 @@ from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import (
     constant_tensor,
     constant_value,
-    dtype_of,
     inputs_of,
     lumc_dtype,
     symbolic_tensor,
@@ -46,6 +45,7 @@ class Poison:
 
 
 POISON = Poison()
+Names = str | list[Any] | None  # of a tensor; of a sequence those of its elements
 
 
 class Poisoned(Exception):
@@ -74,12 +74,13 @@ class Lowering:
     model: Model
     folder: Folder
     offered: Mapping[str, Any]  # values of inputs that may be known, by name
+    lists: Mapping[str, Any]  # inputs that are sequences of tensors, or optional
     problems: list[Problem] = field(default_factory=list)
     constants: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     titles: dict[int, str] = field(default_factory=dict)  # names of initializers by array id
     functions: dict[tuple[str, str], Any] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of leaves
-    inputs: dict[str, str] = field(default_factory=dict)  # what the inputs of the model are called
+    inputs: dict[str, Names] = field(default_factory=dict)  # what those of the model are called
     steps: int = 0
 
     def walk(self, nodes: Sequence[Any], scope: Scope, wanted: Sequence[str]) -> None:
@@ -135,43 +136,6 @@ class Lowering:
 
     def note(self, call: Call, reason: str, fix: str) -> None:
         self.problems.append(Problem(call.operator, call.name, call.opset, reason, fix))
-
-    # ---- the edges of the graph
-
-    def input(self, value: Any, shape: Sequence[Any]) -> Any:
-        """Declare an input; one that cannot be a tensor of lumc is a problem."""
-        kind = value.type.WhichOneof("value")
-        try:
-            if kind != "tensor_type":
-                raise Unsupported(f"a {(kind or 'unknown').replace('_type', '')} as an input")
-            if not value.type.tensor_type.HasField("shape"):
-                raise Unsupported("an input of unknown rank", "export with shapes")
-            dtype = dtype_of(value.type.tensor_type.elem_type)
-        except Unsupported as e:
-            opset = self.source.opsets.get("", 1)
-            self.problems.append(Problem("Input", value.name, opset, e.reason, e.fix))
-            return POISON
-        name = self.inputs[value.name] = self.unique(clean(value.name))
-        return self.model.input(name, shape, dtype)
-
-    def finish(self, outputs: Sequence[tuple[str, Any]]) -> None:
-        """Declare the outputs."""
-        names: set[str] = set()
-        for name, value in outputs:
-            if value is None:
-                raise malformed(f"nothing computes output '{name}'", str(self.source.path))
-            if not isinstance(value, Tensor | Symbolic | np.ndarray):
-                fix = "give its elements as outputs of their own"
-                raise unsupported_output(self.source, name, "it is a sequence", fix)
-            title = clean(name)
-            while title in names:
-                title += "_"
-            names.add(title)
-            self.model.origin = f"output '{name}'"
-            try:
-                self.model.output(title, self.tensor(value))
-            except Unsupported as e:
-                raise unsupported_output(self.source, name, e.reason, e.fix) from None
 
     def unique(self, title: str) -> str:
         """A name for a leaf that no other leaf or dim has."""
@@ -301,7 +265,8 @@ class Call:
     def ask(self, value: Any) -> None:
         """Raises Bind for a tensor that only inputs decide whose values are offered."""
         sources = inputs_of(value) if isinstance(value, Tensor) else []
-        names = {own: name for name, own in self.lowering.inputs.items()}
+        own = self.lowering.inputs.items()
+        names = {title: name for name, title in own if isinstance(title, str)}
         needed = [names[s] for s in sources if s in names]
         if needed and all(n in self.lowering.offered for n in needed):
             raise Bind(needed)

@@ -155,7 +155,7 @@ def _cast(call: Call, value: Any, dtype: DType) -> Any:
 
 
 @operator("Identity", raw=True)
-def identity(input: Any) -> Any:
+def identity(input: Any = None) -> Any:
     return input
 
 

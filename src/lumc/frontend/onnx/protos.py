@@ -77,6 +77,10 @@ def value_type(onnx: Any, value: Any) -> Any:
     """The TypeProto of a value, as function bodies that depend on types ask for it."""
     if value is None:
         return onnx.TypeProto()
+    if isinstance(value, list):  # its elements may differ in shape
+        number = onnx_dtype(onnx, value[0]) if value else onnx.TensorProto.FLOAT
+        inner = onnx.helper.make_tensor_type_proto(number, None)
+        return onnx.helper.make_sequence_type_proto(inner)
     shape = value.shape if not isinstance(value, Symbolic) else value.array.shape
     known = [n if isinstance(n, int) else str(n) for n in shape]
     return onnx.helper.make_tensor_type_proto(onnx_dtype(onnx, value), known)
