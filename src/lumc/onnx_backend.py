@@ -35,6 +35,7 @@ import lumc.python as lumc
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.onnx import Imported, free_inputs, import_source
+from lumc.frontend.onnx.coded import NUMBERS, codes, elements
 from lumc.frontend.onnx.load import malformed, require_onnx, source_of
 from lumc.frontend.onnx.specialise import specialised
 from lumc.frontend.onnx.values import numpy_dtype
@@ -72,7 +73,7 @@ class Prepared(base.BackendRep):  # type: ignore[misc]
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs in order, also by name: ``outputs["y"]``. ``inputs`` are arrays in the order
         of the model's inputs, a dict by name, or one array. A sequence is a list of arrays, an
-        optional may be None; bfloat16 is that of ml_dtypes.
+        optional may be None; bfloat16, and what has 8 bits or fewer, is that of ml_dtypes.
 
         Raises ``lumc.Error``: E0312, exit 4, for what is not supported, E0610 for inputs that do
         not fit, and what ``lumc.compile`` raises.
@@ -84,8 +85,10 @@ class Prepared(base.BackendRep):  # type: ignore[misc]
             feed |= _paired(own, arrays[name])
         found = runner(feed)
         kinds = {name: n.dtype for name, n in imported.model.graph().entries[0].outputs}
-        elements = {name: _elements(found[name], kind) for name, kind in kinds.items()}
-        whole: tuple[Any, ...] = self._outputs(*(_placed(n, elements) for n in imported.outputs))
+        results = {name: _elements(found[name], kind) for name, kind in kinds.items()}
+        coded = {name: n for name, n in imported.codes.items() if name in results}
+        results |= {name: elements(results[name], number) for name, number in coded.items()}
+        whole: tuple[Any, ...] = self._outputs(*(_placed(n, results) for n in imported.outputs))
         return whole
 
     @property
@@ -151,7 +154,9 @@ def _like(given: Any) -> Any:
 
 
 def _bits(array: Array) -> Array:
-    """bfloat16 travels as its bits."""
+    """bfloat16 travels as its bits, what has fewer than 8 as integers."""
+    if array.dtype.name in NUMBERS:
+        return codes(array)
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
@@ -189,7 +194,11 @@ class Backend(base.Backend):  # type: ignore[misc]
         """The outputs of one node for arrays in the order of its inputs; ``opset_version`` says of
         which opset it is, the newest by default. Raises what ``prepare`` and ``run`` raise."""
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
-        arrays = dict(zip([n for n in node.input if n], map(np.asarray, inputs), strict=True))
+        names = [n for n in node.input if n]
+        if len(names) != len(inputs):
+            what = f"{len(inputs)} arrays for {len(names)} inputs: {', '.join(names)}"
+            raise LumcError("E0610", what, exit=Exit.USAGE)
+        arrays = dict(zip(names, map(np.asarray, inputs), strict=True))
         declared = [onnx.helper.make_tensor_value_info(n, _number(a), a.shape)
                     for n, a in arrays.items()]  # fmt: skip
         results = [onnx.ValueInfoProto(name=name) for name in node.output if name]

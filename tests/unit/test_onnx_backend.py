@@ -132,6 +132,9 @@ def test_errors() -> None:
             backend.prepare(ADD, device)
         assert e.value.code == "E0708"
     assert backend.supports_device("CPU")
+    with pytest.raises(lumc.Error) as e:
+        backend.run_node(onnx.helper.make_node("Add", ["x", "y"], ["z"]), [np.ones(2)])
+    assert e.value.code == "E0610"
 
 
 def test_sequences_are_as_long_as_those_of_the_run() -> None:

@@ -59,12 +59,14 @@ def import_source(source: Source, dims: Dims, values: Mapping[str, Array]) -> Mo
 class Imported:
     """``inputs`` of the ONNX model, by name, are those of ``model``, by name. The others are
     ``known``: the model holds for these values of theirs only. ``outputs`` are in order; a sequence
-    has the names of its elements, an optional that is none has none."""
+    has the names of its elements, an optional that is none has none. Those of ``codes``, inputs
+    and outputs by their names in the model, stand for elements of an ONNX data type."""
 
     model: Model
     inputs: Mapping[str, Names]
     known: Mapping[str, Array]
     outputs: Sequence[Names]
+    codes: Mapping[str, int]
 
 
 def import_offered(
@@ -116,7 +118,7 @@ def _attempt(
     if lowering.problems:
         raise unsupported(source, lowering.problems)
     names = finish(lowering, graph.output, scope.values)
-    return Imported(model, lowering.inputs, values, names)
+    return Imported(model, lowering.inputs, values, names, lowering.codes)
 
 
 def free_inputs(source: Source) -> list[Any]:

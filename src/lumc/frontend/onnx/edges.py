@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lumc.frontend.onnx.coded import NAMES, Coded, coded, stored
 from lumc.frontend.onnx.load import malformed
 from lumc.frontend.onnx.lower import POISON, Names
 from lumc.frontend.onnx.names import clean
@@ -42,9 +43,14 @@ def declared(lowering: Lowering, value: Any, shape: Sequence[Any]) -> Any:
 
 
 def _tensor(lowering: Lowering, kind: Any, title: str, shape: Sequence[Any]) -> tuple[Any, str]:
-    dtype = dtype_of(kind.tensor_type.elem_type)
+    number = kind.tensor_type.elem_type
+    dtype = stored(number) if number in NAMES else dtype_of(number)
     name = lowering.unique(clean(title))
-    return lowering.model.input(name, shape, dtype), name
+    tensor = lowering.model.input(name, shape, dtype)
+    if number not in NAMES:
+        return tensor, name
+    lowering.codes[name] = number
+    return Coded(number, tensor), name
 
 
 def _elements(lowering: Lowering, kind: Any, title: str, given: Any) -> tuple[Any, Names]:
@@ -86,6 +92,9 @@ def _finished(lowering: Lowering, name: str, title: str, value: Any, taken: set[
     taken.add(title)
     lowering.model.origin = f"output '{name}'"
     try:
+        value = coded(lowering, value)
+        if isinstance(value, Coded):
+            lowering.codes[title], value = value.number, value.tensor
         lowering.model.output(title, lowering.tensor(value))
     except Unsupported as e:
         raise unsupported_output(lowering.source, name, e.reason, e.fix) from None

@@ -19,6 +19,7 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.operand import whole_node
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.onnx.coded import MOVES, NAMES, Coded, moved
 from lumc.frontend.onnx.folding import Folder
 from lumc.frontend.onnx.load import Source, malformed, require_onnx, tensor_value
 from lumc.frontend.onnx.names import clean
@@ -33,6 +34,7 @@ from lumc.frontend.onnx.values import (
     inputs_of,
     lumc_dtype,
     symbolic_tensor,
+    unsupported_dtype,
 )
 from lumc.graph.verify import STATEMENTS
 
@@ -81,6 +83,7 @@ class Lowering:
     functions: dict[tuple[str, str], Any] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of leaves
     inputs: dict[str, Names] = field(default_factory=dict)  # what those of the model are called
+    codes: dict[str, int] = field(default_factory=dict)  # inputs and outputs with coded elements
     steps: int = 0
 
     def walk(self, nodes: Sequence[Any], scope: Scope, wanted: Sequence[str]) -> None:
@@ -150,6 +153,8 @@ class Lowering:
             return value
         if isinstance(value, Symbolic):
             return symbolic_tensor(self.model, value)
+        if isinstance(value, Coded):
+            raise unsupported_dtype(NAMES[value.number])
         if not isinstance(value, np.ndarray):
             raise Unsupported(f"a {type(value).__name__} where a tensor is needed")
         lumc_dtype(value.dtype)
@@ -237,7 +242,9 @@ class Call:
         return list(result) if isinstance(result, tuple) else [result]
 
     def _apply(self, row: Row, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-        names = row.inputs
+        names, number = row.inputs, 0
+        if self.operator in MOVES:
+            inputs, number = moved(self, inputs)
         arguments, keywords = row.arguments(inputs, attributes)
         for i, value in enumerate(arguments):
             name = names[min(i, len(names) - 1)].lstrip("*")
@@ -247,7 +254,12 @@ class Call:
                 arguments[i] = self.tensor(value)
         if row.wants_call:
             arguments.insert(0, self)
-        return row.function(*arguments, **keywords)
+        result = row.function(*arguments, **keywords)
+        if not number:
+            return result
+        whole = isinstance(result, tuple)
+        parts = tuple(Coded(number, self.tensor(r)) for r in (result if whole else [result]))
+        return parts if whole else parts[0]
 
     def known(self, value: Any, name: str) -> Any:
         """A value that must be known at import; may hold expressions over dims."""

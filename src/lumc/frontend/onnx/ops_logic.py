@@ -8,7 +8,9 @@ import numpy as np
 
 from lumc.frontend.api.elementwise import broadcast_shapes, eq, where
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.onnx.coded import NAMES, Coded, coded, decoded, encoded
 from lumc.frontend.onnx.ops_math import binary, divide
+from lumc.frontend.onnx.protos import onnx_dtype
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import dtype_of, lumc_dtype, numpy_dtype
@@ -127,19 +129,26 @@ def cast(call: Call, input: Any, *, to: Any, saturate: int = 1, round_mode: str 
         import onnx
 
         to = onnx.TensorProto.DataType.Value(to.upper())
-    return _cast(call, input, dtype_of(to))
+    return _cast(call, input, to, bool(saturate), round_mode)
 
 
 @operator("CastLike", raw=True)
 def cast_like(
     call: Call, input: Any, target_type: Any, *, saturate: int = 1, round_mode: str = "up"
 ) -> Any:
-    dtype = target_type.dtype
-    return _cast(call, input, dtype if isinstance(dtype, DType) else lumc_dtype(dtype))
+    import onnx
+
+    return _cast(call, input, onnx_dtype(onnx, target_type), bool(saturate), round_mode)
 
 
-def _cast(call: Call, value: Any, dtype: DType) -> Any:
+def _cast(call: Call, value: Any, to: int, saturate: bool, mode: str) -> Any:
     """Known values stay known; NaN and what does not fit an int is left to the run time."""
+    value = coded(call, value)
+    if isinstance(value, Coded):
+        value = decoded(value)
+    if to in NAMES:
+        return encoded(call.tensor(value), to, saturate, mode)
+    dtype = dtype_of(to)
     if isinstance(value, Symbolic):
         if dtype in (DType.I64, DType.I32):
             return Symbolic(value.array, numpy_dtype(dtype))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.onnx.coded import Coded
 from lumc.frontend.onnx.load import require_onnx
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import NUMBERS
@@ -88,6 +89,8 @@ def value_type(onnx: Any, value: Any) -> Any:
 
 def onnx_dtype(onnx: Any, value: Any) -> int:
     """The ONNX data type number of a value."""
+    if isinstance(value, Coded):
+        return value.number
     if isinstance(value, Tensor):
         return NUMBERS[value.dtype]
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)))
