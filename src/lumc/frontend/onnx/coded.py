@@ -35,9 +35,10 @@ NAMES = FLOATS | INTEGERS
 NUMBERS = {name: number for number, name in NAMES.items()}
 SCALE = 24  # powers of two, without a sign
 # what these do is the same whatever the elements are
-MOVES = frozenset(
-    ["Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Slice", "Gather", "Expand", "Split"]
-)
+MOVES = {
+    *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"),
+    *("Concat", "Slice", "Gather", "Expand", "Split"),
+}
 
 
 @dataclass(frozen=True)
