@@ -311,7 +311,8 @@ def evaluate(
             values = {}
             for name, (dtype, _) in entry.leaves.items():
                 array = leaves(name)
-                values[name] = leaf(bf16(array) if dtype == "bf16" else array, dtype)
+                is_bits = dtype == "bf16" and array.dtype == np.uint16
+                values[name] = leaf(bf16(array) if is_bits else array, dtype)
             after = dict[str, Value]()
             for node in entry.nodes:
                 if node.update:
