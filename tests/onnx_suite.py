@@ -156,9 +156,19 @@ def ran(attempt: Attempt, library: ctypes.CDLL, first: int) -> tuple[str, str]:
                 for a, b in zip(got, wanted, strict=True):
                     compare(attempt.case, a, b)
             except AssertionError as e:
-                rounded = attempt.case.name in ROUNDED
+                rounded = attempt.case.name in ROUNDED and nearer(
+                    attempt.case, inputs, got[0], wanted[0]
+                )
                 return "rounded" if rounded else "wrong", str(e)[:1000]
     return ("known" if known else "pass"), ""
+
+
+def nearer(case: Any, inputs: Sequence[Any], got: Any, wanted: Any) -> bool:
+    """Where they differ by more than the tolerance, are our results nearer to those of f64?"""
+    exact = ROUNDED[case.name](*(np.asarray(a, np.float64) for a in inputs[:3]))
+    ours, theirs = (np.abs(np.asarray(a, np.float64) - exact) for a in (got, wanted))
+    far = ours + theirs > case.atol + case.rtol * np.abs(exact)
+    return bool(ours[far].max() < theirs[far].max())
 
 
 # ---- many cases
@@ -330,13 +340,25 @@ def compare(case: Any, got: Any, wanted: Any) -> None:
     np.testing.assert_allclose(got, wanted, rtol=rtol, atol=case.atol)
 
 
+def causal_attention(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True) @ v
+
+
+def inverse_dft(x: Any, *_: Any) -> Any:
+    found = np.fft.ifft(x[..., 0] + 1j * x[..., 1], axis=1)
+    return np.stack([found.real, found.imag], -1)
+
+
 # expected results that themselves carry more rounding error than the tolerance of their test: f16
 # steps inside the reference's attention, and f32 noise of an FFT where the exact result is 0
 ROUNDED = {
-    "test_attention_4d_causal_fp16",
-    "test_attention_4d_causal_fp16_expanded",
-    "test_dft_inverse",
-    "test_dft_inverse_opset19",
+    "test_attention_4d_causal_fp16": causal_attention,
+    "test_attention_4d_causal_fp16_expanded": causal_attention,
+    "test_dft_inverse": inverse_dft,
+    "test_dft_inverse_opset19": inverse_dft,
 }
 
 # classes of refusals: what their message says, and the way out
