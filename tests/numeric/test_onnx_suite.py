@@ -5,6 +5,7 @@ runs here, all of them in ``make test-deep``, which also compares docs/onnx-cove
 """
 
 import os
+import signal
 from itertools import islice
 
 import numpy as np
@@ -15,6 +16,7 @@ onnx = pytest.importorskip("onnx")
 import onnx_coverage  # noqa: E402  needs onnx
 import onnx_suite  # noqa: E402
 
+pytestmark = pytest.mark.timeout(900)  # of the first test, which waits for all cases
 SAMPLE = 6  # every sixth case: about half a minute of one core
 VERSION = "1.23."  # of the suite whose results are known
 
@@ -74,7 +76,7 @@ def test_a_crash_costs_one_case(monkeypatch):
 
     def crashing(library, prefix, code, *args):
         if prefix == "g1_":
-            os.abort()
+            os.kill(os.getpid(), signal.SIGKILL)
         return run(library, prefix, code, *args)
 
     monkeypatch.setattr(onnx_suite.launching, "run", crashing)
@@ -99,3 +101,29 @@ def test_tolerances_are_the_suite_s():
     onnx_suite.compare(case, one + np.float32(case.rtol / 2), one)
     with pytest.raises(AssertionError):
         onnx_suite.compare(case, one + np.float32(case.rtol * 2), one)
+
+
+def test_a_hang_costs_one_case(monkeypatch):
+    """In the compiler, and in a kernel that does not end."""
+    wanted = ("test_add", "test_mul", "test_exp")
+    chosen = sorted((c for c in onnx_suite.cases() if c.name in wanted), key=lambda c: c.name)
+    run, generate = onnx_suite.launching.run, onnx_suite.generate
+
+    def forever(*_):
+        while True:
+            pass
+
+    def generating(plan):
+        return (
+            forever()
+            if "exp" in str([n.op for n in plan.graph.entries[0].nodes])
+            else generate(plan)
+        )
+
+    def running(library, prefix, *args):
+        return forever() if prefix == "g1_" else run(library, prefix, *args)
+
+    monkeypatch.setattr(onnx_suite, "SECONDS", 2)
+    monkeypatch.setattr(onnx_suite, "generate", generating)
+    monkeypatch.setattr(onnx_suite.launching, "run", running)
+    assert [r.verdict for r in onnx_suite.run(chosen)] == ["pass", "hang", "hang"]
