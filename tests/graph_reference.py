@@ -54,7 +54,7 @@ def reference(graph, entry, inputs, states=None, declared=False):
     given = {n: inputs[n.name] for n in entry.inputs}
     given |= {s: (states or {}).get(s.name, np.zeros(s.shape, s.dtype.numpy)) for s in graph.states}
     for n, x in given.items():
-        x = from_bf16(x) if x.dtype == np.uint16 else x
+        x = from_bf16(x) if n.dtype is DType.BF16 and x.dtype == np.uint16 else x
         values[n] = x.astype(work_dtype(n.dtype, declared))
     after = {s.name: np.array(values[s]) for s in graph.states}
     for n in entry.nodes:

@@ -21,7 +21,7 @@ import numpy as np
 from lumc.errors import Exit, LumcError
 from lumc.frontend import Model, Tensor, concat, stack, where
 from lumc.graph.graph import Graph, Node, Read, Scalar, WeightFile
-from lumc.graph.ops import DType, Op, to_bf16
+from lumc.graph.ops import UNSIGNED, DType, Op, to_bf16
 
 Array = np.ndarray[Any, Any]
 FILE = WeightFile("weights.safetensors", 8, "0" * 64)
@@ -60,7 +60,7 @@ def leaf_values(node: Node, seed: int) -> Array:
         return np.asarray(rng.random(shape) < 0.6)
     if kind in ("whole", "index"):
         values: Array = rng.integers(
-            0 if node.dtype is DType.U8 else int(low), int(high) + 1, shape
+            0 if node.dtype in UNSIGNED else int(low), int(high) + 1, shape
         )
     else:
         values = rng.uniform(low, high, shape)
@@ -196,7 +196,7 @@ class Writer:
         else:
             tensor = self.model.input(name, shape, dtype)
         low, high = KINDS[kind]
-        low = 0 if dtype is DType.U8 else low
+        low = 0 if dtype in UNSIGNED else low
         value = Value(
             tensor, low, high, dtype.is_int or kind in ("whole", "mask"), kind == "special"
         )
@@ -434,7 +434,7 @@ def quotients(w: Writer) -> Value | None:
         return None
     if v.dtype.is_int or (v.whole and w.chance(40)):
         by = w.pick((2, 3, -3, 7))
-        if v.dtype is DType.U8:
+        if v.dtype in UNSIGNED:
             by = abs(by)
         x = v.tensor
         name = w.pick(("floordiv", "remainder", "fmod"))
@@ -528,7 +528,8 @@ def casts(w: Writer) -> Value | None:
         return None
     kinds = [k for k in w.profile.dtypes if k.is_float]
     if not v.special and (v.whole or not is_float(v)):
-        kinds += [DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL]
+        usual = (DType.I64, DType.I32, DType.I8, DType.U8, DType.BOOL)
+        kinds += [*usual, *(k for k in w.profile.dtypes if k.is_int and k not in usual)]
     if v.special:
         kinds = [k for k in kinds if k in (DType.F32, DType.F64)]
     kind = w.pick([k for k in kinds if k is not v.dtype] or [v.dtype])

@@ -97,7 +97,8 @@ class Case:
         before = {s.name: self.leaf(s) for s in self.graph.states}
         for name, meant in (want or self.want)[entry].values.items():
             value = np.asarray(got[name] if name in got else before[name])
-            value = from_bf16(value) if value.dtype == np.uint16 else value
+            if meant.dtype == "bf16" and value.dtype == np.uint16:
+                value = from_bf16(value)
             if said := plain.wrong(value, meant, ratio):
                 raise Wrong(f"'{name}' of entry '{entry}' ({meant.dtype}): {said}")
 

@@ -70,7 +70,9 @@ def arrays() -> Iterator[tuple[str, bytes]]:
     import io
 
     shapes: list[tuple[int, ...]] = [(), (3,), (2, 3), (0, 4), (1, 1, 2)]
-    for i, kind in enumerate(("f4", "f2", "u2", "f8", "i8", "i4", "i1", "u1", "?")):
+    for i, kind in enumerate(
+        ("f4", "f2", "u2", "f8", "i8", "i4", "i1", "u1", "?", "i2", "u4", "u8")
+    ):
         out = io.BytesIO()
         version = ((1, 0), (2, 0), (3, 0))[i % 3]
         np.lib.format.write_array(out, np.ones(shapes[i % 5], kind), version, allow_pickle=False)

@@ -22,7 +22,8 @@ PARTS = ("v", "err", "size", "top", "low", "doubt")
 SURE, NO_NUMBER, OPEN = 0, 1, 2  # doubts: none; NaN or infinite, whichever; anything
 NUMPY = {
     "f32": "f8", "f16": "f8", "bf16": "f8", "f64": "f8",
-    "i64": "i8", "i32": "i4", "i8": "i1", "u8": "u1", "bool": "?",
+    "i64": "i8", "i32": "i4", "i16": "i2", "i8": "i1", "bool": "?",
+    "u64": "u8", "u32": "u4", "u16": "u2", "u8": "u1",
 }  # fmt: skip
 BITS = {"f32": 24, "f16": 11, "bf16": 8, "f64": 53}
 LARGEST = {"f32": 3.4028235e38, "f16": 65504.0, "bf16": 3.3895314e38, "f64": 1.7976931e308}
@@ -310,7 +311,8 @@ def evaluate(
             values = {}
             for name, (dtype, _) in entry.leaves.items():
                 array = leaves(name)
-                values[name] = leaf(bf16(array) if array.dtype == np.uint16 else array, dtype)
+                is_bits = dtype == "bf16" and array.dtype == np.uint16
+                values[name] = leaf(bf16(array) if is_bits else array, dtype)
             after = dict[str, Value]()
             for node in entry.nodes:
                 if node.update:

@@ -35,6 +35,7 @@ PROFILES = {
     "products": Profile(only=PRODUCTS, steps=(2, 6)),
     "moves": Profile(only=MOVES, steps=(2, 8)),
     "integers": Profile(dtypes=(DType.I32, DType.I64, DType.I8, DType.U8)),
+    "unsigned": Profile(dtypes=(DType.U64, DType.U32, DType.U16, DType.I16)),
     "halves": Profile(dtypes=(DType.F16, DType.BF16)),
     "special": Profile(special=True, dtypes=(F32, F32, F64)),
 }

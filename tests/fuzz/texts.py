@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-FLOATS, WHOLE = ("f32", "f64", "f16", "bf16"), ("i64", "i32", "i8", "u8")
+FLOATS, WHOLE = (
+    ("f32", "f64", "f16", "bf16"),
+    ("i64", "i32", "i8", "u8", "i16", "u16", "u32", "u64"),
+)
 EXTENTS = (1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17, 20, 33)
 MAX_POINTS, MAX_SIZE = 30_000, 5_000
 FLOAT_KINDS = ("real", "real", "real", "pos", "whole", "special", "tiny", "huge")
@@ -163,7 +166,7 @@ class Text:
             return f"{dtype}({self.constant(dtype)})" + self.guard(loops)
         if kind < 0.14 and dtype != "bool":
             index = self.affine(loops)
-            if dtype == "u8" and not any(a in index for a, _ in loops):
+            if dtype.startswith("u") and not any(a in index for a, _ in loops):
                 index = index.replace("-", "")  # a number, of which there is no negative one
             return f"{dtype}({index})" + self.guard(loops)
         return self.read(self.some(dtype), loops)
@@ -172,7 +175,7 @@ class Text:
         if dtype == "bool":
             return self.pick(("true", "false"))
         if dtype in WHOLE:
-            return self.pick(CONSTANTS["i"] + (CONSTANTS["s"] if dtype != "u8" else ()))
+            return self.pick(CONSTANTS["i"] + (CONSTANTS["s"] if not dtype.startswith("u") else ()))
         odd = () if self.plain else CONSTANTS["odd"]
         return self.pick(CONSTANTS["f"] * 3 + (odd if dtype in ("f32", "f64") else odd[:3]))
 

@@ -29,6 +29,7 @@ PROFILES = {
     "products": Profile(only=PRODUCTS, steps=(2, 6), dtypes=(F32,)),
     "halves": Profile(dtypes=HALVES),
     "integers": Profile(dtypes=INTEGERS),
+    "unsigned": Profile(dtypes=(DType.U64, DType.U32, DType.U16, DType.I16)),
     "special": Profile(special=True, dtypes=(F32,)),
 }
 DOUBLES = Profile(wide=True, dtypes=(F32, DType.F64), steps=(1, 6))  # which Metal lacks

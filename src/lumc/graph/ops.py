@@ -47,6 +47,10 @@ class DType(Enum):
     I8 = "i8"
     U8 = "u8"
     BOOL = "bool"
+    I16 = "i16"  # what came later stands behind: plans count dtypes
+    U16 = "u16"
+    U32 = "u32"
+    U64 = "u64"
 
     def __str__(self) -> str:
         return self.value
@@ -63,7 +67,7 @@ class DType(Enum):
 
     @property
     def is_int(self) -> bool:
-        """Whether it is i64, i32, i8 or u8; bool is no integer."""
+        """Whether it is i64, i32, i16, i8, u64, u32, u16 or u8; bool is no integer."""
         return self in INTS
 
     @property
@@ -78,7 +82,9 @@ class DType(Enum):
     def limits(self) -> tuple[int, int]:
         """The least and the greatest value of an integer dtype."""
         bits = 8 * self.nbytes
-        return (0, 255) if self is DType.U8 else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        if self in UNSIGNED:
+            return 0, (1 << bits) - 1
+        return -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def number(self, value: int) -> float | int:
         """An integer as a value of this dtype; integers wrap."""
@@ -93,7 +99,8 @@ class DType(Enum):
 
 DTYPES = {d.value: d for d in DType}
 FLOATS = (DType.F32, DType.F16, DType.BF16, DType.F64)
-INTS = (DType.I64, DType.I32, DType.I8, DType.U8)
+UNSIGNED = (DType.U64, DType.U32, DType.U16, DType.U8)
+INTS = (DType.I64, DType.I32, DType.I16, DType.I8, *UNSIGNED)
 _NUMPY = {
     DType.F32: "float32",
     DType.F16: "float16",
@@ -101,7 +108,11 @@ _NUMPY = {
     DType.F64: "float64",
     DType.I64: "int64",
     DType.I32: "int32",
+    DType.I16: "int16",
     DType.I8: "int8",
+    DType.U64: "uint64",
+    DType.U32: "uint32",
+    DType.U16: "uint16",
     DType.U8: "uint8",
     DType.BOOL: "bool",
 }

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lumc.graph.expr import Expr, bound_axes, subterms
-from lumc.graph.ops import DType, to_bf16
+from lumc.graph.ops import UNSIGNED, DType, to_bf16
 from lumc.kernel.term import Kernel, Root, dtype
 from lumc.oracle.term import Array, evaluate_term, widen
 
@@ -177,7 +177,7 @@ def inputs_of(kernel: Kernel, seed: int, spread: float) -> dict[str, Array]:
         else:
             low, high = (0, limits[b.name]) if b.name in limits else (0, 2)
             if b.name not in limits and spread == 1.0:
-                low, high = (0 if b.dtype is DType.U8 else -4), 5
+                low, high = (0 if b.dtype in UNSIGNED else -4), 5
             if b.bits:
                 low = 0 if b.dtype is DType.U8 else -(1 << b.bits - 1)
                 high = low + (1 << b.bits)

@@ -28,7 +28,11 @@ _SUMS = {
     DType.F64: "double",
     DType.I64: "uint64_t",
     DType.I32: "uint32_t",
+    DType.I16: "uint32_t",
     DType.I8: "uint32_t",
+    DType.U64: "uint64_t",
+    DType.U32: "uint32_t",
+    DType.U16: "uint32_t",
     DType.U8: "uint32_t",
 }
 _BITS = {"float": 32, "double": 64, "uint64_t": 64, "uint32_t": 32}

@@ -12,6 +12,7 @@
 
 typedef signed char lumc_i8;
 typedef unsigned char lumc_u8;
+typedef short lumc_i16;
 typedef unsigned short lumc_u16;
 typedef int lumc_i32;
 typedef unsigned int lumc_u32;

@@ -10,6 +10,7 @@ using namespace metal;
 
 typedef char lumc_i8;
 typedef uchar lumc_u8;
+typedef short lumc_i16;
 typedef ushort lumc_u16;
 typedef int lumc_i32;
 typedef uint lumc_u32;
@@ -51,6 +52,10 @@ LUMC_FN lumc_i64 lumc_shuffle_xor(lumc_i64 v, int lanes)
     lumc_u32 low = lumc_shuffle_xor(lumc_u32(v), lanes);
     lumc_u32 high = lumc_shuffle_xor(lumc_u32(lumc_u64(v) >> 32), lanes);
     return lumc_i64(lumc_u64(high) << 32 | low);
+}
+LUMC_FN lumc_u64 lumc_shuffle_xor(lumc_u64 v, int lanes)
+{
+    return lumc_u64(lumc_shuffle_xor(lumc_i64(v), lanes));
 }
 
 /* ---- memory: 4, 8 or 16 bytes in one access; `p` is a multiple of them */
@@ -140,6 +145,12 @@ LUMC_FN lumc_i64 lumc_to_i64(float x)
 {
     return x >= -9223372036854775808.0f && x < 9223372036854775808.0f ? lumc_i64(x) : LUMC_MIN_I64;
 }
+/* negative floats wrap */
+LUMC_FN lumc_u64 lumc_to_u64(float x)
+{
+    return x >= 9223372036854775808.0f && x < 18446744073709551616.0f ? lumc_u64(x)
+                                                                       : lumc_u64(lumc_to_i64(x));
+}
 
 /* ---- integers: wrap, and a remainder by 0 is 0 */
 
@@ -153,7 +164,11 @@ LUMC_FN lumc_i64 lumc_to_i64(float x)
     LUMC_FN type lumc_max_##name(type a, type b) { return b > a ? b : a; }
 LUMC_INTEGERS(i64, lumc_i64, lumc_u64)
 LUMC_INTEGERS(i32, lumc_i32, lumc_u32)
+LUMC_INTEGERS(i16, lumc_i16, lumc_u32)
 LUMC_INTEGERS(i8, lumc_i8, lumc_u32)
+LUMC_INTEGERS(u64, lumc_u64, lumc_u64)
+LUMC_INTEGERS(u32, lumc_u32, lumc_u32)
+LUMC_INTEGERS(u16, lumc_u16, lumc_u32)
 LUMC_INTEGERS(u8, lumc_u8, lumc_u32)
 LUMC_FN bool lumc_max_bool(bool a, bool b) { return a || b; }
 

@@ -21,11 +21,11 @@ from lumc.codegen.text.statements import new, quoted
 from lumc.codegen.text.term import C, Spelling, literal
 from lumc.codegen.text.writer import Value, Writer
 from lumc.graph.expr import Expr, add, axis, dim, mul, num
-from lumc.graph.ops import DType
+from lumc.graph.ops import INTS, DType
 from lumc.kernel.term import const, dtype
 from lumc.schedule.operands import HALF, computed
 
-_INTEGERS = {k: f"lumc_{k.value}" for k in (DType.I64, DType.I32, DType.I8, DType.U8)}
+_INTEGERS = {k: f"lumc_{k.value}" for k in INTS}
 _TYPES = {**C.types, **_INTEGERS, DType.BOOL: "bool"}
 _HALVES = {k: f"lumc_{k.value}" for k in HALF}
 SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares

@@ -11,7 +11,7 @@ import numpy as np
 from lumc.codegen.text.statements import quoted
 from lumc.codegen.tile.program import Place
 from lumc.graph.expr import Expr
-from lumc.graph.ops import DType, from_bf16, to_bf16
+from lumc.graph.ops import UNSIGNED, DType, from_bf16, to_bf16
 from lumc.kernel.term import Kernel, dtype
 from lumc.schedule.operands import HALF, computed
 
@@ -20,7 +20,11 @@ C_TYPES = {
     DType.F64: "double",
     DType.I64: "int64_t",
     DType.I32: "int32_t",
+    DType.I16: "int16_t",
     DType.I8: "int8_t",
+    DType.U64: "uint64_t",
+    DType.U32: "uint32_t",
+    DType.U16: "uint16_t",
     DType.U8: "uint8_t",
     DType.BOOL: "_Bool",
 }
@@ -47,6 +51,11 @@ class Spelling:
 
 ZEROS = 1 << 14  # bytes of zeros in lumc_kernel.h
 C = Spelling(C_TYPES, STORED, zeros="(const void *)lumc_zeros")
+# a float becomes one of these before it becomes a narrower or an unsigned integer
+_WIDER = {
+    **dict.fromkeys((DType.I16, DType.I8, DType.U16, DType.U8), DType.I32),
+    DType.U32: DType.I64,
+}
 LONGEST = 16  # characters of a name that is kept
 _WORDS = """
 args asm auto break case char const continue default do double else enum extern first float for goto
@@ -110,7 +119,8 @@ def literal(e: Expr, spelling: Spelling) -> str:
     """A constant, rounded to its dtype."""
     value, kind = e.attr[1], dtype(e)
     if not kind.is_float:
-        return spelling.least if value == -(1 << 63) else str(int(value))
+        large = "u" * (value > DType.I32.limits[1] and kind in UNSIGNED)
+        return spelling.least if value == -(1 << 63) else f"{int(value)}{large}"
     f, bits = ("", 64) if kind is DType.F64 else ("f", 32)
     number = _rounded(value, kind)
     if np.isnan(number):
@@ -182,7 +192,9 @@ def cast(text: str, source: DType, kind: DType, spelling: Spelling) -> str:
     types = spelling.types
     if not source.is_float or kind.is_float:
         return f"({types[kind]}){text}"
-    wide = DType.I32 if kind in (DType.I8, DType.U8) else kind
+    if kind is DType.U64:
+        return f"lumc_to_u64({text})"
+    wide = _WIDER.get(kind, kind)
     whole = spelling.truncate.format(type=types[wide], value=text, kind=wide.value)
     # outside the range of int: as numpy on most machines
     return whole if wide is kind else f"({types[kind]}){whole}"

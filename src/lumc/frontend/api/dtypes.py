@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from lumc.frontend.api.refusal import refuse
-from lumc.graph.ops import DType
+from lumc.graph.ops import DTYPES, DType
 
 
 def as_dtype(value: DType | str | np.dtype[Any] | type) -> DType:
     """A dtype by name (``f32``, ``float32``), from numpy, or as it is."""
     if isinstance(value, DType):
         return value
+    if isinstance(value, str) and value in DTYPES:  # to numpy u8 and i8 are of 8 bytes
+        return DTYPES[value]
     for d in DType:
-        if value == d.value or (d is not DType.BF16 and _numpy_name(value) == d.numpy.name):
+        if d is not DType.BF16 and _numpy_name(value) == d.numpy.name:
             return d
     if value == "bfloat16":
         return DType.BF16

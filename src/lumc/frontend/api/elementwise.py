@@ -15,7 +15,7 @@ from lumc.graph.expr import Expr, num
 from lumc.graph.expr import add as add_index
 from lumc.graph.expr import mul as mul_index
 from lumc.graph.graph import Iota, Operand, Read, Scalar, shape_text
-from lumc.graph.ops import DType, Op
+from lumc.graph.ops import INTS, UNSIGNED, DType, Op
 
 INF = math.inf
 
@@ -27,7 +27,11 @@ RANK = {
         (
             DType.BOOL,
             DType.U8,
+            DType.U16,
+            DType.U32,
+            DType.U64,
             DType.I8,
+            DType.I16,
             DType.I32,
             DType.I64,
             DType.BF16,
@@ -49,12 +53,15 @@ def scalar_dtype(value: bool | int | float, other: DType) -> DType:
 
 
 def promoted(a: DType, b: DType) -> DType:
-    """The dtype that holds both; as in PyTorch, floats win and keep their width."""
+    """The dtype that holds both; as in PyTorch, floats win and keep their width. Of a signed and
+    an unsigned integer it is one of 32 bits or more, i64 where no integer holds both."""
     if {a, b} == {DType.BF16, DType.F16}:
         return DType.F32
-    if {a, b} == {DType.U8, DType.I8}:
-        return DType.I32
-    return max(a, b, key=RANK.__getitem__)
+    high = max(a, b, key=RANK.__getitem__)
+    low = b if high is a else a
+    if low in UNSIGNED and high in INTS and high not in UNSIGNED and high.nbytes <= low.nbytes:
+        return DType.I32 if low.nbytes < DType.I32.nbytes else DType.I64
+    return high
 
 
 def broadcast_shapes(x: V, *shapes: Sequence[Extent]) -> tuple[Extent, ...]:

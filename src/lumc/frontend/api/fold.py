@@ -48,5 +48,7 @@ def cast(value: Any, dtype: DType) -> float | int | bool:
         return float(value)
     if dtype is DType.BOOL:
         return bool(value)
+    if dtype is DType.U64 and isinstance(value, float) and 2.0**63 <= value < 2.0**64:
+        return int(value)
     whole = np.asarray(np.trunc(value) if isinstance(value, float) else value)
     return int(whole.astype(np.int64).astype(dtype.numpy))

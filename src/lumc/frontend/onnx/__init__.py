@@ -7,8 +7,8 @@ are expanded by their function body. What is not supported is reported all at on
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ import numpy as np
 
 from lumc.errors import Exit, LumcError
 from lumc.frontend.onnx.names import clean
+from lumc.frontend.onnx.problems import unsupported
 from lumc.graph.dim import Dim
 
 if TYPE_CHECKING:
     from lumc.frontend.api.model import Model
     from lumc.frontend.onnx.load import Source
-    from lumc.frontend.onnx.lower import Lowering, Problem
+    from lumc.frontend.onnx.lower import Lowering, Names
     from lumc.graph.dim import Extent
 
 MAX_DIM = 1 << 16  # the upper bound of a dynamic dim that nothing else bounds
@@ -51,28 +52,63 @@ def import_source(source: Source, dims: Dims, values: Mapping[str, Array]) -> Mo
 
     Where the model shows that a free dim has a smaller bound, the import starts again with it.
     """
-    from lumc.frontend.onnx import tables  # noqa: F401  registers the operators
-    from lumc.frontend.onnx.registry import Tighten
+    return import_offered(source, dims, values, {}).model
 
-    limits: dict[str, int] = {}
+
+@dataclass(frozen=True)
+class Imported:
+    """``inputs`` of the ONNX model, by name, are those of ``model``, by name. The others are
+    ``known``: the model holds for these values of theirs only. ``outputs`` are in order; a sequence
+    has the names of its elements, an optional that is none has none. Those of ``codes``, inputs
+    and outputs by their names in the model, stand for elements of an ONNX data type."""
+
+    model: Model
+    inputs: Mapping[str, Names]
+    known: Mapping[str, Array]
+    outputs: Sequence[Names]
+    codes: Mapping[str, int]
+
+
+def import_offered(
+    source: Source,
+    dims: Dims,
+    values: Mapping[str, Array],
+    offered: Mapping[str, Array],
+    lists: Mapping[str, Any] | None = None,
+) -> Imported:
+    """The same; of the ``offered`` inputs those become known without which the graph is not, such
+    as a shape to reshape to. Sequences and optionals are as long as those of ``lists``: lists of
+    arrays, or None."""
+    from lumc.frontend.onnx import tables  # noqa: F401  registers the operators
+    from lumc.frontend.onnx.registry import Bind, Tighten
+
+    limits, taken = dict[str, int](), dict(values)
     while True:
         try:
-            return _attempt(source, dims, limits, values)
+            return _attempt(source, dims, limits, taken, offered, lists or {})
         except Tighten as t:
             limits[t.dim] = t.high
+        except Bind as b:
+            taken |= {name: offered[name] for name in b.inputs}
 
 
 def _attempt(
-    source: Source, dims: Dims, limits: Mapping[str, int], values: Mapping[str, Array]
-) -> Model:
+    source: Source,
+    dims: Dims,
+    limits: Mapping[str, int],
+    values: Mapping[str, Array],
+    offered: Mapping[str, Array],
+    lists: Mapping[str, Any],
+) -> Imported:
     from lumc.frontend.api.model import Model
+    from lumc.frontend.onnx.edges import finish
     from lumc.frontend.onnx.folding import Folder
     from lumc.frontend.onnx.lower import Lowering, Scope
     from lumc.frontend.onnx.symbols import Arithmetic
 
     model = Model()
     folder = Folder(Arithmetic(model.dims))
-    lowering = Lowering(source, model, folder)
+    lowering = Lowering(source, model, folder, offered, lists)
     lowering.functions = {(f.domain, f.name): f for f in source.model.functions}
     graph = source.model.graph
     scope = Scope(source.opsets, _initializers(lowering))
@@ -81,8 +117,14 @@ def _attempt(
     lowering.walk(graph.node, scope, outputs)
     if lowering.problems:
         raise unsupported(source, lowering.problems)
-    lowering.finish([(name, scope.values.get(name)) for name in outputs])
-    return model
+    names = finish(lowering, graph.output, scope.values)
+    return Imported(model, lowering.inputs, values, names, lowering.codes)
+
+
+def free_inputs(source: Source) -> list[Any]:
+    """The inputs of an ONNX graph that no initializer gives a value, in order."""
+    given = {t.name for t in source.model.graph.initializer}
+    return [i for i in source.model.graph.input if i.name not in given]
 
 
 def _initializers(lowering: Lowering) -> dict[str, Any]:
@@ -115,26 +157,24 @@ def _inputs(
     values: Mapping[str, Array],
 ) -> None:
     """Declare the inputs, or take their given values."""
+    from lumc.frontend.onnx.edges import declared
+
     path = str(lowering.source.path)
-    inputs = [i for i in lowering.source.model.graph.input if i.name not in scope]
+    inputs = free_inputs(lowering.source)
     names = [i.name for i in inputs]
     unknown = sorted(set(values) - set(names))
     if unknown:
         raise _usage(f"no input is named {', '.join(unknown)}", path, f"one of: {', '.join(names)}")
-    free = [i for i in inputs if i.name not in values]
-    shapes = _shapes(lowering, free, dims, limits)
+    shapes = _shapes(lowering, inputs, dims, limits, values)
     for value in inputs:
         if value.name in values:
             scope[value.name] = np.asarray(values[value.name])
         else:
-            scope[value.name] = lowering.input(value, shapes[value.name])
+            scope[value.name] = declared(lowering, value, shapes[value.name])
 
 
-def _shapes(
-    lowering: Lowering, inputs: Sequence[Any], dims: Dims, limits: Mapping[str, int]
-) -> dict[str, list[Extent]]:
-    """Extents of the inputs; dynamic ones become symbolic dims unless ``dims`` binds them."""
-    path = str(lowering.source.path)
+def dynamic_dims(inputs: Sequence[Any], path: str) -> dict[tuple[str, int], str]:
+    """The names of the dims that inputs leave open, by input and axis. Raises E0311."""
     dynamic = {}
     for value in inputs:
         for i, d in enumerate(value.type.tensor_type.shape.dim):
@@ -145,13 +185,28 @@ def _shapes(
             if not d.HasField("dim_value"):
                 name = clean(d.dim_param or f"{value.name}_{i}")
                 dynamic[value.name, i] = name.replace(".", "_")
+    return dynamic
+
+
+def _shapes(
+    lowering: Lowering,
+    inputs: Sequence[Any],
+    dims: Dims,
+    limits: Mapping[str, int],
+    values: Mapping[str, Array],
+) -> dict[str, list[Extent]]:
+    """Extents of the inputs without a value; dynamic ones become symbolic dims unless ``dims``
+    binds them."""
+    path = str(lowering.source.path)
+    dynamic = dynamic_dims(inputs, path)
     unknown = sorted(set(dims) - set(dynamic.values()))
     if unknown:
         known = ", ".join(sorted(set(dynamic.values()))) or "none, all dims are static"
         raise _usage(f"no dim is named {', '.join(unknown)}", path, f"one of: {known}")
     extents: dict[str, Extent] = {}
     taken = {clean(i.name) for i in inputs}
-    for name in dict.fromkeys(dynamic.values()):
+    free = [i for i in inputs if i.name not in values]
+    for name in dict.fromkeys(n for (value, _), n in dynamic.items() if value not in values):
         bound = dims.get(name, (1, MAX_DIM))
         if isinstance(bound, int):
             extents[name] = bound
@@ -165,36 +220,9 @@ def _shapes(
             extents[dynamic[value.name, i]] if (value.name, i) in dynamic else int(d.dim_value)
             for i, d in enumerate(value.type.tensor_type.shape.dim)
         ]
-        for value in inputs
+        for value in free
     }
 
 
 def _usage(what: str, where: str, fix: str) -> LumcError:
     return LumcError("E0314", what, where=where, fix=fix, exit=Exit.USAGE)
-
-
-# ---- problems
-
-
-def unsupported(source: Source, problems: Sequence[Problem]) -> LumcError:
-    """One error for all operators that are not supported: counts, nodes, reasons, fixes."""
-    counts = Counter(p.operator for p in problems)
-    many = len(counts) > 1
-    said = ", ".join(f"{name} ({n}x)" for name, n in sorted(counts.items()))
-    are = f"{len(counts)} operator{'s' if many else ''}"
-    why = f"{'are' if many else 'is'} not supported"
-    if all("--dim" in p.fix for p in problems):
-        why = "cannot be imported while dims are symbolic"
-    what = f"import: {are} {why}: {said}"
-    named = [f"'{p.node}'" for p in problems]
-    nodes = ", ".join(named[:20]) + (f" and {len(named) - 20} more" if len(named) > 20 else "")
-    opsets = ", ".join(sorted({str(p.opset) for p in problems}))
-    reasons = dict.fromkeys((p.operator, p.reason, p.fix) for p in problems)
-    lines = [f"{op}: {why}" + (f"; {fix}" if fix else "") for op, why, fix in reasons]
-    return LumcError(
-        "E0312",
-        what,
-        where=f"{source.path}, nodes {nodes} (opset {opsets})",
-        fix="\n         ".join(lines[:50]),
-        exit=Exit.UNSUPPORTED,
-    )

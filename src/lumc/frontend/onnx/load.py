@@ -135,7 +135,10 @@ def tensor_value(tensor: Any, path: Path) -> Array:
 def _external_value(tensor: Any, dims: tuple[int, ...], dtype: np.dtype[Any], path: Path) -> Array:
     where = f"{path}, tensor '{tensor.name}'"
     entries = {e.key: e.value for e in tensor.external_data}
-    need = int(np.prod(dims, dtype=object)) * dtype.itemsize
+    count = int(np.prod(dims, dtype=object))
+    bits = int(dtype.name[-1]) if dtype.name.startswith(("int2", "int4", "uint2", "uint4")) else 0
+    bits = 4 if dtype.name == "float4_e2m1fn" else bits or 8 * dtype.itemsize
+    need = -(-count * bits // 8)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", need))
     except ValueError:
@@ -149,6 +152,11 @@ def _external_value(tensor: Any, dims: tuple[int, ...], dtype: np.dtype[Any], pa
             )
         if need == 0:
             return np.empty(dims, dtype)
+        if bits < 8:  # several in a byte
+            whole = type(tensor)(dims=dims, data_type=tensor.data_type)
+            file.seek(offset)
+            whole.raw_data = file.read(need)
+            return np.asarray(require_onnx().numpy_helper.to_array(whole))
         return np.memmap(file, dtype, mode="r", offset=offset, shape=dims)
 
 

@@ -19,19 +19,22 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.operand import whole_node
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.onnx.coded import MOVES, NAMES, Coded, moved
 from lumc.frontend.onnx.folding import Folder
 from lumc.frontend.onnx.load import Source, malformed, require_onnx, tensor_value
 from lumc.frontend.onnx.names import clean
+from lumc.frontend.onnx.problems import Problem
 from lumc.frontend.onnx.protos import needed, plain, schema_function
 from lumc.frontend.onnx.refused import REASONS, UNKNOWN
-from lumc.frontend.onnx.registry import Row, Unsupported, find
+from lumc.frontend.onnx.registry import Bind, Row, Unsupported, find
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import (
     constant_tensor,
     constant_value,
-    dtype_of,
+    inputs_of,
     lumc_dtype,
     symbolic_tensor,
+    unsupported_dtype,
 )
 from lumc.graph.verify import STATEMENTS
 
@@ -44,21 +47,11 @@ class Poison:
 
 
 POISON = Poison()
+Names = str | list[Any] | None  # of a tensor; of a sequence those of its elements
 
 
 class Poisoned(Exception):
     """A subgraph could not be lowered; its problems are noted already."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One node that is not supported."""
-
-    operator: str
-    node: str
-    opset: int
-    reason: str
-    fix: str = ""
 
 
 @dataclass
@@ -82,11 +75,15 @@ class Lowering:
     source: Source
     model: Model
     folder: Folder
+    offered: Mapping[str, Any]  # values of inputs that may be known, by name
+    lists: Mapping[str, Any]  # inputs that are sequences of tensors, or optional
     problems: list[Problem] = field(default_factory=list)
     constants: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     titles: dict[int, str] = field(default_factory=dict)  # names of initializers by array id
     functions: dict[tuple[str, str], Any] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)  # names of leaves
+    inputs: dict[str, Names] = field(default_factory=dict)  # what those of the model are called
+    codes: dict[str, int] = field(default_factory=dict)  # inputs and outputs with coded elements
     steps: int = 0
 
     def walk(self, nodes: Sequence[Any], scope: Scope, wanted: Sequence[str]) -> None:
@@ -143,42 +140,6 @@ class Lowering:
     def note(self, call: Call, reason: str, fix: str) -> None:
         self.problems.append(Problem(call.operator, call.name, call.opset, reason, fix))
 
-    # ---- the edges of the graph
-
-    def input(self, value: Any, shape: Sequence[Any]) -> Any:
-        """Declare an input; one that cannot be a tensor of lumc is a problem."""
-        kind = value.type.WhichOneof("value")
-        try:
-            if kind != "tensor_type":
-                raise Unsupported(f"a {(kind or 'unknown').replace('_type', '')} as an input")
-            if not value.type.tensor_type.HasField("shape"):
-                raise Unsupported("an input of unknown rank", "export with shapes")
-            dtype = dtype_of(value.type.tensor_type.elem_type)
-        except Unsupported as e:
-            opset = self.source.opsets.get("", 1)
-            self.problems.append(Problem("Input", value.name, opset, e.reason, e.fix))
-            return POISON
-        return self.model.input(self.unique(clean(value.name)), shape, dtype)
-
-    def finish(self, outputs: Sequence[tuple[str, Any]]) -> None:
-        """Declare the outputs."""
-        names: set[str] = set()
-        for name, value in outputs:
-            if value is None:
-                raise malformed(f"nothing computes output '{name}'", str(self.source.path))
-            if not isinstance(value, Tensor | Symbolic | np.ndarray):
-                fix = "give its elements as outputs of their own"
-                raise unsupported_output(self.source, name, "it is a sequence", fix)
-            title = clean(name)
-            while title in names:
-                title += "_"
-            names.add(title)
-            self.model.origin = f"output '{name}'"
-            try:
-                self.model.output(title, self.tensor(value))
-            except Unsupported as e:
-                raise unsupported_output(self.source, name, e.reason, e.fix) from None
-
     def unique(self, title: str) -> str:
         """A name for a leaf that no other leaf or dim has."""
         while title in self.taken or title in self.model.dims:
@@ -192,6 +153,8 @@ class Lowering:
             return value
         if isinstance(value, Symbolic):
             return symbolic_tensor(self.model, value)
+        if isinstance(value, Coded):
+            raise unsupported_dtype(NAMES[value.number])
         if not isinstance(value, np.ndarray):
             raise Unsupported(f"a {type(value).__name__} where a tensor is needed")
         lumc_dtype(value.dtype)
@@ -279,7 +242,9 @@ class Call:
         return list(result) if isinstance(result, tuple) else [result]
 
     def _apply(self, row: Row, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-        names = row.inputs
+        names, number = row.inputs, 0
+        if self.operator in MOVES:
+            inputs, number = moved(self, inputs)
         arguments, keywords = row.arguments(inputs, attributes)
         for i, value in enumerate(arguments):
             name = names[min(i, len(names) - 1)].lstrip("*")
@@ -289,7 +254,12 @@ class Call:
                 arguments[i] = self.tensor(value)
         if row.wants_call:
             arguments.insert(0, self)
-        return row.function(*arguments, **keywords)
+        result = row.function(*arguments, **keywords)
+        if not number:
+            return result
+        whole = isinstance(result, tuple)
+        parts = tuple(Coded(number, self.tensor(r)) for r in (result if whole else [result]))
+        return parts if whole else parts[0]
 
     def known(self, value: Any, name: str) -> Any:
         """A value that must be known at import; may hold expressions over dims."""
@@ -297,11 +267,21 @@ class Call:
             found = constant_value(self.model, value)
             if found is not None:
                 return found
+            self.ask(value)
             raise Unsupported(
                 f"'{name}' depends on run-time values",
                 "give it a value at import (values=), or bind the dims it depends on",
             )
         return value.array if isinstance(value, Symbolic) else value
+
+    def ask(self, value: Any) -> None:
+        """Raises Bind for a tensor that only inputs decide whose values are offered."""
+        sources = inputs_of(value) if isinstance(value, Tensor) else []
+        own = self.lowering.inputs.items()
+        names = {title: name for name, title in own if isinstance(title, str)}
+        needed = [names[s] for s in sources if s in names]
+        if needed and all(n in self.lowering.offered for n in needed):
+            raise Bind(needed)
 
     # ---- functions and subgraphs
 
@@ -390,8 +370,3 @@ class Call:
             problems[before:] = [
                 Problem(self.operator, self.name, self.opset, reason, first.fix),
             ]
-
-
-def unsupported_output(source: Source, name: str, why: str, fix: str) -> LumcError:
-    what = f"import: output '{name}' is not supported: {why}"
-    return LumcError("E0312", what, where=str(source.path), fix=fix, exit=Exit.UNSUPPORTED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from lumc.frontend.api.tensor import Tensor
@@ -13,6 +14,8 @@ from lumc.graph.dim import Extent
 
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
+
+MOST_ROWS = 6  # of a determinant
 
 
 @operator("MatMul")
@@ -47,6 +50,24 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
 
 
 # ---- einsum
+
+
+@operator("Det", since=11, note="of at most 6 rows")
+def det(X: Tensor) -> Tensor:
+    """Along the rows from below: of every choice of columns the minor, each once."""
+    n = X.shape[-1]
+    if not isinstance(n, int) or not 1 <= n <= MOST_ROWS:
+        raise Unsupported(f"of {X.describe()}", f"at most {MOST_ROWS} rows")
+    minors: dict[tuple[int, ...], Tensor] = {(c,): X[..., n - 1, c] for c in range(n)}
+    for row in reversed(range(n - 1)):
+        wider = dict[tuple[int, ...], Tensor]()
+        for columns in combinations(range(n), n - row):
+            for i, c in enumerate(columns):
+                part = X[..., row, c] * minors[columns[:i] + columns[i + 1 :]]
+                part = -part if i % 2 else part
+                wider[columns] = wider[columns] + part if i else part
+        minors = wider
+    return minors[tuple(range(n))]
 
 
 @operator("Einsum", note="at least one operand; a letter may repeat within one (a diagonal)")

@@ -37,9 +37,11 @@ def if_(call: Call, cond: Any, *, then_branch: Any, else_branch: Any) -> Any:
 
 def _selected(call: Call, cond: Tensor, a: Any, b: Any) -> Tensor:
     if isinstance(a, list | type(None)) or isinstance(b, list | type(None)):
+        call.ask(cond)
         raise Unsupported("branches that give sequences, chosen by run-time values")
     x, y = call.tensor(a), call.tensor(b)
     if x.shape != y.shape or x.dtype is not y.dtype:
+        call.ask(cond)
         raise Unsupported(
             f"branches of different types, {x.describe()} and {y.describe()}, by run-time values"
         )
@@ -50,18 +52,20 @@ def _selected(call: Call, cond: Tensor, a: Any, b: Any) -> Tensor:
 def loop(call: Call, M: Any, cond: Any = None, *v_initial: Any, body: Any) -> Any:
     trips = None if M is None else integers(call.known(M, "the trip count"), "the trip count")[0]
     going, state = True if cond is None else condition(call, cond), list(v_initial)
+    last = cond
     scans: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     step = 0
     while trips is None or step < trips:
         if going is None:
+            call.ask(last)
             raise Unsupported("a loop that ends on run-time values", "export an unrolled model")
         if not going:
             break
         if step >= MAX_TRIPS:
             raise Unsupported(f"a loop of more than {MAX_TRIPS} iterations")
         inputs = [np.array(step, np.int64), np.array(True), *state]
-        goes_on, *results = call.subgraph(body, inputs)
-        going, state = condition(call, goes_on), results[: len(state)]
+        last, *results = call.subgraph(body, inputs)
+        going, state = condition(call, last), results[: len(state)]
         for collected, value in zip(scans, results[len(state) :], strict=True):
             collected.append(value)
         step += 1
@@ -117,6 +121,32 @@ def scan(
         rank = call.tensor(parts[0]).ndim + 1 if parts else 1
         outputs.append(_stacked(call, parts[::-1] if backwards else parts, normal(axis, rank)))
     return (*state, *outputs)
+
+
+@operator("Scan", since=1, raw=True, note="unrolled: the length of the sequence is known at import")
+def scan_8(
+    call: Call,
+    sequence_lens: Any,
+    *initial: Any,
+    body: Any,
+    num_scan_inputs: int,
+    directions: Sequence[int] = (),
+) -> Any:
+    """Before opset 9 the first axis is one of batches."""
+    if sequence_lens is not None:
+        raise Unsupported("sequences of several lengths", "pad them")
+    rows = zip(*(unbound(call.tensor(v), 0) for v in initial), strict=True)
+    done = [
+        scan(
+            call,
+            *row,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
+        )
+        for row in rows
+    ]
+    return tuple(_stacked(call, list(parts)) for parts in zip(*done, strict=True))
 
 
 # ---- sequences and optionals

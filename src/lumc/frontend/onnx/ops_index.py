@@ -13,7 +13,7 @@ from lumc.frontend.onnx.ops_math import constant
 from lumc.frontend.onnx.ops_shape import bound_by, integers, normal, picked, sizes
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.symbols import Symbolic
-from lumc.frontend.onnx.values import least_value
+from lumc.frontend.onnx.values import constant_tensor, least_value
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, bounds, linear, num, substitute
 from lumc.graph.graph import Iota
@@ -71,6 +71,20 @@ def _bound_by_rows(indices: Tensor, index: Expr, length: Extent) -> None:
         (atom,) = atoms
         if atom.kind == "axis":
             bound_by(indices.model, indices.shape[int(atom.attr[0][1:])], length - first)
+
+
+@operator("Compress", since=9, known=["condition"])
+def compress(input: Tensor, condition: Any, *, axis: int | None = None) -> Tensor:
+    """The slices where the condition holds; elements of the flat tensor without an axis."""
+    x = input.flatten() if axis is None else input
+    at = 0 if axis is None else normal(axis, x.ndim)
+    length = x.shape[at]
+    places = np.flatnonzero(np.asarray(condition, bool))
+    if not isinstance(length, int) or (places >= length).any():
+        raise ValueError(f"a condition of {len(condition)} for an axis of {length}")
+    if places.size <= 64:
+        return picked(x, at, [int(i) for i in places])
+    return x.index_select(at, constant_tensor(x.model, places.astype(np.int64)))
 
 
 @operator("GatherElements")

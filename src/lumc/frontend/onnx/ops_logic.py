@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lumc.frontend.api.elementwise import eq, where
+from lumc.frontend.api.elementwise import broadcast_shapes, eq, where
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_math import binary
+from lumc.frontend.onnx.coded import NAMES, Coded, coded, decoded, encoded
+from lumc.frontend.onnx.ops_math import binary, divide
+from lumc.frontend.onnx.protos import onnx_dtype
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import dtype_of, lumc_dtype, numpy_dtype
-from lumc.graph.ops import DType
+from lumc.graph.ops import UNSIGNED, DType
 
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
@@ -74,16 +76,17 @@ def _bitwise(name: str, pick: Any) -> None:
 
 def _weight(dtype: DType, bit: int) -> int:
     """What a set bit adds, in two's complement."""
-    last = bit == _bits(dtype) - 1 and dtype is not DType.U8
+    last = bit == _bits(dtype) - 1 and dtype not in UNSIGNED
     return -(1 << bit) if last else 1 << bit
 
 
 def _bit(x: Tensor, bit: int) -> Tensor:
     """Whether a bit is set, in two's complement."""
     top = _bits(x.dtype) - 1
+    unsigned = x.dtype in UNSIGNED
     if bit == top:
-        return x >= 128 if x.dtype is DType.U8 else x < 0
-    low = x.fmod(128) if x.dtype is DType.U8 else where(x < 0, x + -(1 << top), x)
+        return x >= 1 << top if unsigned else x < 0
+    low = x.fmod(1 << top) if unsigned else where(x < 0, x + -(1 << top), x)
     return (low if bit == top - 1 else low.fmod(2 << bit)) >= 1 << bit
 
 
@@ -92,15 +95,29 @@ _bitwise("BitwiseOr", lambda a, b: a | b)
 _bitwise("BitwiseXor", lambda a, b: a ^ b)
 
 
-@operator("BitShift", since=11, note="of u8")
+@operator("BitShift", since=11)
 def bit_shift(X: Tensor, Y: Tensor, *, direction: str) -> Tensor:
-    if X.dtype is not DType.U8:
-        raise Unsupported(f"of {X.dtype.value}")
-    out = X * 0
-    for n in range(8):
-        moved = X * (1 << n) if direction == "LEFT" else X // (1 << n)
-        out = out + where(eq(Y, n), moved, 0)
-    return out
+    """By the powers of two in the amount, one after the other; signed integers keep their sign. An
+    amount that is negative, or as large as the width, shifts everything out."""
+    width, left = _bits(X.dtype), direction == "LEFT"
+    beyond = (Y < 0) | (width <= Y)
+    amount = where(beyond, width - 1, Y)
+    out = X.expand(*broadcast_shapes(X, X.shape, Y.shape))
+    for place in range(width.bit_length() - 1):
+        step = 1 << (1 << place)
+        moved = out * step if left else divide(out - out.remainder(step), out.lift(step))
+        out = where(_bit(amount, place), moved, out)
+    signed = X.dtype not in UNSIGNED
+    return out if signed and not left else where(beyond, 0, out)
+
+
+@operator("BitCast", note="between integers of one width, and from bool")
+def bit_cast(input: Tensor, *, to: int) -> Tensor:
+    dtype = dtype_of(to)
+    whole = dtype.is_int and (input.dtype.is_int or input.dtype is DType.BOOL)
+    if dtype is not input.dtype and not (whole and dtype.nbytes == input.dtype.nbytes):
+        raise Unsupported(f"it reads the bits of {input.dtype} as {dtype}", "cast by value")
+    return input.to(dtype)
 
 
 # ---- casts
@@ -112,19 +129,26 @@ def cast(call: Call, input: Any, *, to: Any, saturate: int = 1, round_mode: str 
         import onnx
 
         to = onnx.TensorProto.DataType.Value(to.upper())
-    return _cast(call, input, dtype_of(to))
+    return _cast(call, input, to, bool(saturate), round_mode)
 
 
 @operator("CastLike", raw=True)
 def cast_like(
     call: Call, input: Any, target_type: Any, *, saturate: int = 1, round_mode: str = "up"
 ) -> Any:
-    dtype = target_type.dtype
-    return _cast(call, input, dtype if isinstance(dtype, DType) else lumc_dtype(dtype))
+    import onnx
+
+    return _cast(call, input, onnx_dtype(onnx, target_type), bool(saturate), round_mode)
 
 
-def _cast(call: Call, value: Any, dtype: DType) -> Any:
+def _cast(call: Call, value: Any, to: int, saturate: bool, mode: str) -> Any:
     """Known values stay known; NaN and what does not fit an int is left to the run time."""
+    value = coded(call, value)
+    if isinstance(value, Coded):
+        value = decoded(value)
+    if to in NAMES:
+        return encoded(call.tensor(value), to, saturate, mode)
+    dtype = dtype_of(to)
     if isinstance(value, Symbolic):
         if dtype in (DType.I64, DType.I32):
             return Symbolic(value.array, numpy_dtype(dtype))
@@ -140,7 +164,7 @@ def _cast(call: Call, value: Any, dtype: DType) -> Any:
 
 
 @operator("Identity", raw=True)
-def identity(input: Any) -> Any:
+def identity(input: Any = None) -> Any:
     return input
 
 

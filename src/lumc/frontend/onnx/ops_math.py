@@ -15,6 +15,7 @@ from lumc.frontend.onnx.registry import Function, operator
 from lumc.graph.graph import Scalar
 from lumc.graph.ops import DType
 
+LARGEST = {DType.I64: 2.0**63 - 2.0**10, DType.U64: 2.0**64 - 2.0**11}  # f64 below the end
 HALVES = (DType.F16, DType.BF16)
 
 
@@ -100,11 +101,13 @@ def divide(a: Tensor, b: Tensor) -> Tensor:
         return in_f32(lambda x, y: x / y)(a, b)
     whole = a - a.fmod(b)
     scale = b.to(DType.F64).reciprocal()
-    quotient = (whole.to(DType.F64) * scale).round().to(a.dtype)
-    if a.dtype is not DType.I64:
-        return quotient
-    rest = whole - quotient * b  # beyond 2**53 the first quotient is close, not exact
-    return quotient + (rest.to(DType.F64) * scale).round().to(a.dtype)
+    near = (whole.to(DType.F64) * scale).round()
+    if a.dtype.nbytes < 8:
+        return near.to(a.dtype)
+    quotient = near.minimum(LARGEST[a.dtype]).to(a.dtype)
+    # beyond 2**53 it is close, not exact
+    rest = (whole - quotient * b).to(DType.I64)
+    return quotient + (rest.to(DType.F64) * scale).round().to(DType.I64).to(a.dtype)
 
 
 binary("Add", lambda a, b: a + b)

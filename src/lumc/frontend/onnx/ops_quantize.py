@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.onnx.coded import (
+    FLOATS,
+    INTEGERS,
+    Coded,
+    coded,
+    decoded,
+    encoded,
+    limits,
+    stored,
+)
 from lumc.frontend.onnx.ops_contract import conv
 from lumc.frontend.onnx.ops_shape import normal
+from lumc.frontend.onnx.protos import onnx_dtype
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.frontend.onnx.values import dtype_of
 from lumc.graph.ops import DType
@@ -14,7 +25,7 @@ from lumc.graph.ops import DType
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
 
-NARROW = {DType.U8: (0.0, 255.0), DType.I8: (-128.0, 127.0)}
+NARROW = (DType.U8, DType.I8, DType.U16, DType.I16)
 
 
 def quotient(x: Tensor, scale: Tensor) -> Tensor:
@@ -23,11 +34,13 @@ def quotient(x: Tensor, scale: Tensor) -> Tensor:
     return wide.to(DType.F32)
 
 
-def saturated(x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
-    """Round to even, shift by the zero point, clip to the range of an int type."""
+def saturated(
+    x: Tensor, zero: Tensor | None, dtype: DType, ends: tuple[int, int] | None = None
+) -> Tensor:
+    """Round to even, shift by the zero point, clip to the range of an int type, or its ends."""
     if dtype not in NARROW:
-        raise Unsupported(f"quantisation to {dtype.value}", "quantise to 8 bits")
-    low, high = NARROW[dtype]
+        raise Unsupported(f"quantisation to {dtype.value}", "quantise to 8 or 16 bits")
+    low, high = map(float, ends or dtype.limits)
     shifted = x.round() if zero is None else x.round() + zero.to(DType.F32)
     return shifted.clip(low, high).to(dtype)
 
@@ -45,41 +58,60 @@ def along(v: Tensor, x: Tensor, axis: int, block_size: int) -> Tensor:
     return v.reshape(-1, *[1] * (x.ndim - axis - 1))
 
 
-@operator("QuantizeLinear", note="to u8 and i8")
+@operator("QuantizeLinear", raw=True, note="to 16 bits and fewer")
 def quantize_linear(
-    x: Tensor,
-    y_scale: Tensor,
-    y_zero_point: Tensor | None = None,
+    call: Call,
+    x: Any,
+    y_scale: Any,
+    y_zero_point: Any = None,
     *,
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
     precision: int = 0,
     saturate: int = 1,
-) -> Tensor:
+) -> Any:
+    import onnx
+
+    value, scale = call.tensor(x), call.tensor(y_scale)
+    number = output_dtype or onnx.TensorProto.UINT8
     if y_zero_point is not None:
-        dtype = y_zero_point.dtype
-    else:
-        dtype = dtype_of(output_dtype) if output_dtype else DType.U8
-    zero = None if y_zero_point is None else along(y_zero_point, x, axis, block_size)
-    return saturated(quotient(x, along(y_scale, x, axis, block_size)), zero, dtype)
+        number = onnx_dtype(onnx, y_zero_point)
+    exact = quotient(value, along(scale, value, axis, block_size))
+    if number in FLOATS:  # whose zero points are 0
+        return encoded(exact, number, bool(saturate))
+    zero = None
+    if y_zero_point is not None:
+        zero = along(_numbers(call, y_zero_point), value, axis, block_size)
+    if number in INTEGERS:
+        return Coded(number, saturated(exact, zero, stored(number), limits(number)))
+    return saturated(exact, zero, dtype_of(number))
 
 
-@operator("DequantizeLinear", note="from u8, i8 and i32")
+def _numbers(call: Call, value: Any) -> Tensor:
+    """A tensor whose elements may be coded, as numbers."""
+    value = coded(call, value)
+    return decoded(value) if isinstance(value, Coded) else call.tensor(value)
+
+
+@operator("DequantizeLinear", raw=True, note="from 16 bits and fewer, and i32")
 def dequantize_linear(
-    x: Tensor,
-    x_scale: Tensor,
-    x_zero_point: Tensor | None = None,
+    call: Call,
+    x: Any,
+    x_scale: Any,
+    x_zero_point: Any = None,
     *,
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Tensor:
-    value = x.to(DType.I32)
+    given, scale = _numbers(call, x), call.tensor(x_scale)
+    kind = DType.F32 if given.dtype.is_float else DType.I32
+    value = given.to(kind)
     if x_zero_point is not None:
-        value = value - along(x_zero_point, x, axis, block_size).to(DType.I32)
-    out = value.to(DType.F32) * along(x_scale, x, axis, block_size).to(DType.F32)
-    return out.to(dtype_of(output_dtype) if output_dtype else x_scale.dtype)
+        value = value - along(_numbers(call, x_zero_point), value, axis, block_size).to(kind)
+    out = value.to(DType.F32) * along(scale, value, axis, block_size).to(DType.F32)
+    return out.to(dtype_of(output_dtype) if output_dtype else scale.dtype)
 
 
 def _centred(x: Tensor, zero: Tensor | None, axis: int) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.onnx.coded import Coded
 from lumc.frontend.onnx.load import require_onnx
 from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import NUMBERS
@@ -77,6 +78,10 @@ def value_type(onnx: Any, value: Any) -> Any:
     """The TypeProto of a value, as function bodies that depend on types ask for it."""
     if value is None:
         return onnx.TypeProto()
+    if isinstance(value, list):  # its elements may differ in shape
+        number = onnx_dtype(onnx, value[0]) if value else onnx.TensorProto.FLOAT
+        inner = onnx.helper.make_tensor_type_proto(number, None)
+        return onnx.helper.make_sequence_type_proto(inner)
     shape = value.shape if not isinstance(value, Symbolic) else value.array.shape
     known = [n if isinstance(n, int) else str(n) for n in shape]
     return onnx.helper.make_tensor_type_proto(onnx_dtype(onnx, value), known)
@@ -84,6 +89,8 @@ def value_type(onnx: Any, value: Any) -> Any:
 
 def onnx_dtype(onnx: Any, value: Any) -> int:
     """The ONNX data type number of a value."""
+    if isinstance(value, Coded):
+        return value.number
     if isinstance(value, Tensor):
         return NUMBERS[value.dtype]
     return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)))

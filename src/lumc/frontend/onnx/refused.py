@@ -10,20 +10,17 @@ _RANDOM_FIX = "make the random values an input of the model"
 
 REASONS: dict[str, tuple[str, str]] = {
     "NonZero": (_DATA_DEPENDENT, "rewrite with TopK or a mask"),
-    "Compress": (_DATA_DEPENDENT, "rewrite with Where or a mask"),
     "Unique": (_DATA_DEPENDENT, "do it after the model"),
     "NonMaxSuppression": (_DATA_DEPENDENT, "do it after the model"),
     "StringNormalizer": (_STRINGS, _TEXT_FIX),
     "StringConcat": (_STRINGS, _TEXT_FIX),
     "StringSplit": (_STRINGS, _TEXT_FIX),
     "RegexFullMatch": (_STRINGS, _TEXT_FIX),
-    "TfIdfVectorizer": (_STRINGS, _TEXT_FIX),
     "ImageDecoder": ("it decodes files", _TEXT_FIX),
     "RandomNormal": (_RANDOM, _RANDOM_FIX),
     "RandomNormalLike": (_RANDOM, _RANDOM_FIX),
     "RandomUniform": (_RANDOM, _RANDOM_FIX),
     "RandomUniformLike": (_RANDOM, _RANDOM_FIX),
     "Multinomial": (_RANDOM, _RANDOM_FIX),
-    "BitCast": ("it reads the bits of one type as another", "cast by value"),
 }
 UNKNOWN = ("there is no row and no function body for it", "rewrite it with supported operators")

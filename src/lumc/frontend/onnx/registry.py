@@ -32,6 +32,15 @@ class Tighten(Exception):
         self.dim, self.high = dim, high
 
 
+class Bind(Exception):
+    """The graph needs the values of inputs that the caller offers; the import starts again with
+    them."""
+
+    def __init__(self, inputs: Sequence[str]) -> None:
+        super().__init__(", ".join(inputs))
+        self.inputs = tuple(inputs)
+
+
 @dataclass(frozen=True)
 class Row:
     """One operator from one opset on.

@@ -9,13 +9,16 @@ from lumc.frontend.onnx import (
     ops_index,
     ops_logic,
     ops_math,
+    ops_ml,
     ops_norm,
     ops_quantize,
     ops_recurrent,
     ops_reduce,
+    ops_region,
     ops_resize,
     ops_sample,
     ops_shape,
+    ops_train,
     ops_window,
 )
 from lumc.frontend.onnx.refused import REASONS
@@ -35,6 +38,9 @@ TABLES = (
     ops_control,
     ops_quantize,
     ops_sample,
+    ops_region,
+    ops_ml,
+    ops_train,
     ops_contrib,
 )
 

@@ -28,7 +28,11 @@ DTYPES = {
     11: DType.F64,
     7: DType.I64,
     6: DType.I32,
+    5: DType.I16,
     3: DType.I8,
+    13: DType.U64,
+    12: DType.U32,
+    4: DType.U16,
     2: DType.U8,
     9: DType.BOOL,
 }
@@ -99,6 +103,13 @@ def symbolic_tensor(model: Model, value: Symbolic) -> Tensor:
     place = model.arange(len(flat), dtype=dtype)
     terms = [(place == i) * model.size(e, dtype) for i, e in enumerate(flat)]
     return sum(terms[1:], terms[0]).reshape(value.shape)
+
+
+def inputs_of(tensor: Tensor) -> list[str]:
+    """The names of the inputs of the model that a tensor depends on, sorted."""
+    if not isinstance(tensor.operand, Read):
+        return []
+    return sorted(n.name for n in reachable([tensor.operand.source]) if n.op == "input")
 
 
 def constant_value(model: Model, tensor: Tensor) -> Array | None:

@@ -216,6 +216,7 @@ struct npy { /* data is NULL when the tensor has no bytes, or more than were wan
   void *data;
   size_t bytes;
 };
+int npy_same(int a, int b); /* dtypes that are the same in a file */
 int npy_read(const char *path, size_t most, struct npy *);
 int npy_write(const char *path, const lumc_tensor *, const void *data);
 int npz_write(const char *path, const lumc_tensor *, void *const *data, size_t n);

@@ -39,7 +39,11 @@ enum lumc_dtype {
   LUMC_I32,
   LUMC_I8,
   LUMC_U8,
-  LUMC_BOOL
+  LUMC_BOOL,
+  LUMC_I16,
+  LUMC_U16,
+  LUMC_U32,
+  LUMC_U64
 };
 
 /* What a call returns; also the exit codes of lumc-run. */

@@ -129,8 +129,7 @@ static int check_input(const struct job *j, int i) {
   if (!j->inputs[i])
     return lumc_fail(LUMC_USAGE, "input '%s' %s is missing: --input %s=x.npy", t->name, want,
                      t->name);
-  /* uint16 files hold bf16 patterns; there is no such tensor type otherwise */
-  int same = got->dtype == t->dtype && got->rank == t->rank;
+  int same = npy_same(got->dtype, t->dtype) && got->rank == t->rank;
   for (int k = 0; same && k < t->rank; ++k) same = got->shape[k] == t->shape[k];
   if (same) return LUMC_OK;
   lumc_tensor shown = {"", got->dtype, got->rank, got->shape, got->bytes};

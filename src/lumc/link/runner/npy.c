@@ -10,8 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* By enum lumc_dtype; bf16 travels as its 16-bit patterns. */
-static const char *const descr[] = {"<f4", "<f2", "<u2", "<f8", "<i8", "<i4", "|i1", "|u1", "|b1"};
+/* By enum lumc_dtype; bf16 travels as its 16-bit patterns, which are read as u16. */
+static const char *const descr[] = {"<f4", "<f2", "<u2", "<f8", "<i8", "<i4", "|i1",
+                                    "|u1", "|b1", "<i2", "<u2", "<u4", "<u8"};
 static const uint64_t MAX_DATA = (uint64_t)1 << 46;
 
 /* The text after `'key':` in the header, blanks skipped; NULL when it is missing. */
@@ -50,9 +51,9 @@ static int parse_header(const char *path, const char *header, struct npy *t) {
   const char *type = field(header, "'descr':"), *order = field(header, "'fortran_order':");
   if (!type || *type++ != '\'' || !order)
     return lumc_fail(LUMC_USAGE, "%s: not a plain .npy file", path);
-  for (t->dtype = 0; t->dtype <= LUMC_BOOL; ++t->dtype)
+  for (t->dtype = LUMC_U64; t->dtype >= 0; --t->dtype)
     if (!strncmp(type, descr[t->dtype], 3) && type[3] == '\'') break;
-  if (t->dtype > LUMC_BOOL)
+  if (t->dtype < 0)
     return lumc_fail(LUMC_USAGE, "%s: its dtype '%.*s' is not supported", path,
                      (int)strspn(type, plain), type);
   if (strncmp(order, "False", 5))
@@ -91,6 +92,8 @@ static int read_open(const char *path, FILE *f, size_t most, struct npy *t) {
   }
   return LUMC_OK;
 }
+
+int npy_same(int a, int b) { return !strcmp(descr[a], descr[b]); }
 
 int npy_read(const char *path, size_t most, struct npy *t) {
   memset(t, 0, sizeof *t);

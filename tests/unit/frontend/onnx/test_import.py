@@ -268,7 +268,7 @@ def test_an_unknown_operator_and_an_unknown_attribute(tmp_path: Path) -> None:
     assert "no row and no function body" in error.fix and "attribute 'k'" in error.fix
 
 
-@pytest.mark.parametrize("kind", ["uint16", "float8e4m3fn", "string"])
+@pytest.mark.parametrize("kind", ["complex64", "string"])
 def test_dtypes_without_a_counterpart(kind: str, tmp_path: Path) -> None:
     error = refused(saved(f"g ({kind}[4] x) => ({kind}[4] y) {{ y = Identity(x) }}", tmp_path))
     assert f"dtype {kind} is not supported" in error.fix

@@ -10,8 +10,18 @@
     static inline type lumc_max_##name(type a, type b) { return b > a ? b : a; }
 LUMC_INTEGERS(i64, int64_t, uint64_t)
 LUMC_INTEGERS(i32, int32_t, uint32_t)
+LUMC_INTEGERS(i16, int16_t, uint32_t)
 LUMC_INTEGERS(i8, int8_t, uint32_t)
+LUMC_INTEGERS(u64, uint64_t, uint64_t)
+LUMC_INTEGERS(u32, uint32_t, uint32_t)
+LUMC_INTEGERS(u16, uint16_t, uint32_t)
 LUMC_INTEGERS(u8, uint8_t, uint32_t)
+/* negative floats wrap */
+static inline uint64_t lumc_to_u64(double x)
+{
+    return x >= 0x1p63 ? (uint64_t)(int64_t)(x - 0x1p63) + 0x8000000000000000u
+                       : (uint64_t)(int64_t)x;
+}
 static inline _Bool lumc_max_bool(_Bool a, _Bool b) { return a | b; }
 
 /* ---- arithmetic of floats: the greater of two. top ignores NaN, max propagates it */

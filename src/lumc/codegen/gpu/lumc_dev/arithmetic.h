@@ -52,6 +52,14 @@ LUMC_FN lumc_i64 lumc_to_i64(float x)
     return x >= -0x1p63f && x < 0x1p63f ? (lumc_i64)x : LUMC_MIN_I64;
 }
 
+/* negative floats wrap */
+LUMC_FN lumc_u64 lumc_to_u64(double x)
+{
+    return x >= 0x1p63 && x < 0x1p64 ? (lumc_u64)(x - 0x1p63) + 0x8000000000000000u
+                                     : (lumc_u64)lumc_to_i64(x);
+}
+LUMC_FN lumc_u64 lumc_to_u64(float x) { return lumc_to_u64((double)x); }
+
 /* ---- integers: wrap, and a remainder by 0 is 0 */
 
 #define LUMC_INTEGERS(name, type, wide)                                                           \
@@ -64,7 +72,11 @@ LUMC_FN lumc_i64 lumc_to_i64(float x)
     LUMC_FN type lumc_max_##name(type a, type b) { return b > a ? b : a; }
 LUMC_INTEGERS(i64, lumc_i64, lumc_u64)
 LUMC_INTEGERS(i32, lumc_i32, lumc_u32)
+LUMC_INTEGERS(i16, lumc_i16, lumc_u32)
 LUMC_INTEGERS(i8, lumc_i8, lumc_u32)
+LUMC_INTEGERS(u64, lumc_u64, lumc_u64)
+LUMC_INTEGERS(u32, lumc_u32, lumc_u32)
+LUMC_INTEGERS(u16, lumc_u16, lumc_u32)
 LUMC_INTEGERS(u8, lumc_u8, lumc_u32)
 LUMC_FN bool lumc_max_bool(bool a, bool b) { return a | b; }
 

@@ -18,6 +18,7 @@ LUMC_FN double lumc_shuffle_xor(double v, int lanes) { return __shfl_xor_sync(~0
 LUMC_FN lumc_i32 lumc_shuffle_xor(lumc_i32 v, int lanes) { return __shfl_xor_sync(~0u, v, lanes); }
 LUMC_FN lumc_u32 lumc_shuffle_xor(lumc_u32 v, int lanes) { return __shfl_xor_sync(~0u, v, lanes); }
 LUMC_FN lumc_i64 lumc_shuffle_xor(lumc_i64 v, int lanes) { return __shfl_xor_sync(~0u, v, lanes); }
+LUMC_FN lumc_u64 lumc_shuffle_xor(lumc_u64 v, int lanes) { return __shfl_xor_sync(~0u, v, lanes); }
 
 LUMC_FN float lumc_float(lumc_i32 bits) { return __int_as_float(bits); }
 LUMC_FN lumc_i32 lumc_bits(float f) { return __float_as_int(f); }
