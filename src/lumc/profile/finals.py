@@ -7,13 +7,14 @@ near the best run in turn here, and wait for a calm moment.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import inf
 
 from lumc.profile.ledger import Ledger, kernels_of
+from lumc.profile.measure import Job
 from lumc.profile.records import Trial
-from lumc.profile.rivals import needed
+from lumc.profile.rivals import grouped, needed
 from lumc.profile.session import Session
 from lumc.profile.timing import ASTRAY, is_faster
 from lumc.profile.tune import open_kernels
@@ -45,20 +46,32 @@ def finals(s: Session, keys: Iterable[str], wait_s: float = 0.0) -> bool:
         return False
     heavy, late = heavy_kernels(book), s.is_over()
     jobs = {k: [s.job(k, t.schedule, t.us) for t in close(book, k)] for k in left if k in heavy}
+    count = sum(map(len, jobs.values()))
+    for group in grouped(book, [*jobs]):
+        own = {k: jobs[k] for k in group}
+        share_s = wait_s * sum(map(len, own.values())) / count
+        in_turn(s, own, share_s, late, len(left) > 1)
+    for key in (k for k in left if k not in heavy):
+        new = key in book.spent or not book.choice(key)
+        choose(s, key, close(book, key) if new else [], UNSURE)
+    return True
+
+
+def in_turn(
+    s: Session, jobs: Mapping[str, list[Job]], wait_s: float, late: bool, several: bool
+) -> None:
+    """Choose schedules for kernels whose candidates run in turn; if it is ``late``, by what is on
+    record. ``several``: kernels are compared too."""
     every = [*chain(*jobs.values())]
     wait_s *= len(every) > 1  # else there is nothing to compare
     found = s.bench.finals(every, wait_s) if every and not late else []
     calm = sum(t.time < CALM * (j.best_us or inf) for t, j in zip(found, every, strict=False))
     doubt = 0.0 if 2 * calm >= len(found) else UNSURE
-    compared = wait_s > 0 and bool(found) and len(left) > 1
+    compared = wait_s > 0 and bool(found) and several
     for key, own in jobs.items():
         some = found[: len(own)] or ([] if late else s.bench.finals(own))
         choose(s, key, some, doubt, compared)
         del found[: len(own)]
-    for key in (k for k in left if k not in heavy):
-        new = key in book.spent or not book.choice(key)
-        choose(s, key, close(book, key) if new else [], UNSURE)
-    return True
 
 
 def heavy_kernels(book: Ledger) -> set[str]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, prod
 
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
@@ -105,6 +105,15 @@ class Ledger:
         """What is read between two uses of its weights, if no cache holds them that long."""
         constant = any(b.constant for b in self.kernels[key].kernel.buffers)
         return self._cold if constant else 0
+
+    def nbytes(self, key: str) -> int:
+        """Of its arrays where it is timed: weights as they are stored, and in so many copies that
+        no cache holds them."""
+        cold, total = self.cold_bytes(key), 0
+        for b in self.kernels[key].kernel.buffers:
+            own = prod(b.shape) * b.dtype.nbytes
+            total += own + max(own, cold) * b.constant
+        return total
 
     def trials(self, key: str) -> dict[str, Trial]:
         """By schedule, in the order in which they were made."""

@@ -6,12 +6,16 @@ not ruled out by these times alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from lumc.lab.process import Limits
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.session import Session
 from lumc.schedule.plan import RegionPlan
 
 CONTENDER = 1.3  # times the best at defaults: tuned too; measured: 7 of 8 kernels gain less
 WIDE = 2.0  # the same, of different moments; measured: a schedule wanders by almost two
+ROOM = Limits.nbytes // 2  # bytes of kernels that run in turn; derived: numpy has them too
 ROUND = 0.01  # of the budget: what running all rivals once may take; a guess
 
 
@@ -39,12 +43,27 @@ def needed(book: Ledger) -> list[str]:
     return list(dict.fromkeys([*kernels_of(book.best().values()), *rivals(book)]))
 
 
+def grouped(book: Ledger, keys: Sequence[str]) -> list[list[str]]:
+    """Kernels whose arrays memory holds at once, in their order; those of one region together."""
+    groups, left = list[set[str]](), 0
+    for plans in book.lists.values():
+        own = {k for k in kernels_of(plans) if k in keys}.difference(*groups)
+        need = sum(map(book.nbytes, own))
+        if not groups or need > left:
+            groups.append(set())
+            left = ROOM
+        groups[-1] |= own
+        left -= need
+    return [some for g in groups if (some := [k for k in keys if k in g])]
+
+
 def compare_rivals(s: Session) -> None:
     """The best schedules of rivals run in turn, so that programs are compared by what their kernels
     take in one moment."""
     book = s.ledger
     best = {k: book.ranked(k)[0] for k in rivals(book) if not book.choice(k)}
-    if len(best) > 1 and not s.is_over():
-        found = s.bench.finals([s.job(k, t.schedule, t.us) for k, t in best.items()])
-        for (key, alone), trial in zip(best.items(), found, strict=False):
-            book.set_turn(key, trial.time, alone.time)
+    for group in grouped(book, [*best]):
+        if len(group) > 1 and not s.is_over():
+            found = s.bench.finals([s.job(k, best[k].schedule, best[k].us) for k in group])
+            for key, trial in zip(group, found, strict=False):
+                book.set_turn(key, trial.time, best[key].time)

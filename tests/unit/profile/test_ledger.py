@@ -9,6 +9,7 @@ import pytest
 from kernels import native
 from lumc.errors import LumcError
 from lumc.graph.text import parse_graph
+from lumc.profile import rivals as programs
 from lumc.profile.ledger import Ledger, Options, kernels_of
 from lumc.profile.phases import require_choices, try_defaults
 from lumc.profile.records import Choice, Records, Trial
@@ -107,3 +108,32 @@ def test_runs_of_all_buckets_count_as_if_they_took_equally_long() -> None:
     (key,) = alone.kernels
     alone.add(key, Trial(alone.kernels[key].schedule, 7.3))
     assert alone.weights() == {"main": 1.0}
+
+
+def test_finals_hold_as_many_kernels_as_memory_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of rival programs of a region are compared, so they stay together."""
+    book = ledger(two)
+    space = search(parse_graph(BUCKETS), native(), inside=True)
+    buckets = Ledger(space, Options(cache_bytes=1 << 20), Records(None, SETTING))
+    one, many = buckets.kernels
+    assert [buckets.nbytes(k) for k in (one, many)] == [
+        4 * (40 * 33 + n * 40 + n * 33) for n in (1, 64)
+    ]
+    assert programs.grouped(buckets, [many, one]) == [[many, one]]
+    monkeypatch.setattr(programs, "ROOM", buckets.nbytes(many))
+    assert programs.grouped(buckets, [many, one]) == [[one], [many]]
+    assert programs.grouped(buckets, [many]) == [[many]] and programs.grouped(buckets, []) == []
+    monkeypatch.setattr(programs, "ROOM", 0)
+    assert len(book.lists) == 1 and len(book.kernels) > 1
+    assert programs.grouped(book, [*book.kernels]) == [[*book.kernels]]
+
+
+def test_weights_that_no_cache_holds_have_copies() -> None:
+    read = 12 * 40 * 4 + 12 * 33 * 4
+    for cache_bytes, copies in (
+        (1 << 20, 40 * 33 * 4),
+        (40 * 33 * 4 - 1, 1.25 * (40 * 33 * 4 - 1)),
+    ):
+        book = ledger(cache_bytes=cache_bytes)
+        (key,) = book.kernels
+        assert book.nbytes(key) == read + 40 * 33 * 4 + int(copies)

@@ -426,11 +426,32 @@ def test_lengths_are_checked_at_several_values_and_timed_at_the_greatest(device:
     assert all(t.us and not t.reason for t in device.measure(of_lengths(6)))
 
 
+def test_what_was_right_at_all_lengths_is_checked_at_the_greatest_then(
+    device: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = list[tuple[int, ...]](), Bench._ask
+    monkeypatch.setattr(device, "_proven", set())
+
+    def noting(self: Bench, *question: Any) -> Any:
+        if question[0] == "check":
+            asked.append(question[3].dims)
+        return ask(self, *question)
+
+    monkeypatch.setattr(Bench, "_ask", noting)
+    (job,) = of_lengths(1)
+    (trial,) = device.measure([job])
+    assert trial.us and asked == [(1,), (14,), (40,)]
+    asked.clear()
+    (again,) = device.finals([job])
+    assert again.us and asked == [(40,)]
+
+
 @pytest.mark.parametrize("wrong", [40, 14])
 def test_a_candidate_that_is_wrong_at_a_length_is_a_record(
     device: Bench, monkeypatch: pytest.MonkeyPatch, wrong: int
 ) -> None:
     made = Loaded._replace
+    monkeypatch.setattr(device, "_proven", set())  # by other tests
 
     def told(self: Loaded, **more: Any) -> Loaded:
         return made(self, dims=tuple(d - (d == wrong) for d in more["dims"]))
