@@ -14,7 +14,7 @@ from lumc.kernel.lengths import Lengths
 from lumc.kernel.term import Kernel, iota
 
 MOST = 70
-SIZES = (1, 2, 7, 16, 31, 48, 69, MOST)
+SIZES = (1, 2, 3, 5, 7, 13, 16, 31, 48, 69, MOST)
 S, DIMS = dim("s"), (Dim("s", 1, MOST),)
 Dims = Mapping[str, int]
 

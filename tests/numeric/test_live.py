@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,10 @@ import kernel_zoo as zoo
 import lumc.codegen.tile.program as ir
 from drawing import random_schedule
 from kernels import QUICK, arguments, call, compile_programs, native, worst
-from live_kernels import CASES, MOST, Case, roomy, split
+from live_kernels import CASES, MOST, Case, S, roomy, split
+from lumc.codegen.cpu.contract import IN_FLIGHT, row_shares
+from lumc.codegen.generate import print_source
+from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.text import program_text
 from lumc.codegen.tile.verify import problems, verify
@@ -33,14 +37,16 @@ def check(case: Case, programs: list[ir.Program], folder: Path) -> None:
             arrays = arguments(program, given, 3)
             lengths = [np.full(1, dims[d.name], np.int64) for d in program.kernel.lengths.dims]
             arrays[-1:] = [*lengths, arrays[-1]]
-            call(lib, i, arrays, 3)
             at = [b.name for b in program.kernel.buffers].index("out")
             inside = split(arrays[at], case.parts.get("out", {}), dims)
+            arrays[at][...] = 7  # what is read beyond a length is NaN, and so what is made of it
+            arrays[at][inside] = np.nan
+            call(lib, i, arrays, 3)
             kind = program.kernel.buffer("out").dtype
             where = f"{dims}, program {i}"
             assert worst(arrays[at][inside], want["out"][inside], kind) < 2e-5, where
-            arrays[at][inside] = np.nan
-            assert np.isnan(arrays[at]).all(), where
+            arrays[at][inside] = 7
+            assert (arrays[at] == 7).all(), where
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -58,6 +64,46 @@ def test_lengths_of_many_schedules(name: str, tmp_path: Path) -> None:
         rng = random.Random(f"{name}{i}")
         drawn = [random_schedule(case.made, native(), rng) for _ in range(5)]
         check(case, [lower(case.made, s, native(), verify) for s in drawn], tmp_path)
+
+
+# ---- rests in shares
+
+
+def test_rows_are_shared_evenly() -> None:
+    """Full register tiles, then shares of what is left: no tile of one row behind a full one. Only
+    full ones fetch the next panel, and nothing if there is no other call."""
+    case = Case(zoo.matmul(MOST, 150, 37, True), {"m": S}, {})
+    program = lower(case.made, default_schedule(case.made, native()), native(), verify)
+    (op,) = (op for op in ir.leaves(program.body) if isinstance(op, ir.Contract))
+    text, m = print_source(program, None, "k")[0], op.stage.mr
+    few = -(-IN_FLIGHT // op.stage.nv)
+    size = re.search(r"m_m = (.*) >= (\d+) \|\| (.*) == (\d+) \? (\d+) : lumc_share", text)
+    assert size and [*map(int, size.group(2, 4, 5))] == [m + few, m, m]
+    assert re.search(rf"long ahead = .* > {m} \? lumc_min\(\d+, \d+ / \(.* / {m}\)\) : 0;", text)
+    calls = [line for line in text.splitlines() if re.search(r"m_m == \d+\) micro", line)]
+    assert calls and all((f"m_m == {m})" in c) == ("next, ahead);" in c) for c in calls)
+
+
+def one_more(w: Writer, op: ir.Contract) -> tuple[str, str]:
+    size, note = row_shares(w, op)
+    return size.replace("lumc_share(", "1 + lumc_share("), note
+
+
+def full_too_early(w: Writer, op: ir.Contract) -> tuple[str, str]:
+    size, note = row_shares(w, op)
+    return size.replace(f"== {op.stage.mr}", f"== {op.stage.mr - 1}"), note
+
+
+@pytest.mark.parametrize("mistake", [one_more, full_too_early])
+def test_a_wrong_share_is_told(
+    mistake: Callable[..., tuple[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES["matmul m"]()
+    schedule = default_schedule(case.made, native())
+    monkeypatch.setattr("lumc.codegen.cpu.contract.row_shares", mistake)
+    monkeypatch.setattr(Case, "points", lambda _: iter([{"s": 5}, {"s": 31}]))  # others crash
+    with pytest.raises(AssertionError):
+        check(case, [lower(case.made, schedule, native(), verify)], tmp_path)
 
 
 # ---- mistakes that the verifier tells

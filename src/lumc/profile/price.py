@@ -232,22 +232,11 @@ class _Tally:
         return sum(n * count for n, count in tiles.items()) / sum(tiles.values())
 
     def _padding(self, op: Map | Reduce | Contract, lane: str, most: float = inf) -> float:
-        """Lanes computed for every one that is used, with at most ``most`` side by side; of a
-        length that is known at run time, in the mean of all."""
+        """Lanes computed for every one that is used, with at most ``most`` side by side."""
         width = self.program.target.lanes
         tiles = [(min(n, most), count) for n, count in self._tiles(op, lane).items()]
         used = sum(n * count for n, count in tiles)
-        whole = sum(ceil(n / width) * width * count for n, count in tiles) / used if used else 0.0
-        return whole * self._left_over(lane)
-
-    def _left_over(self, lane: str) -> float:
-        """The same of lengths that fill some vectors: of the last one they leave half of what they
-        may leave."""
-        lengths, width = self.program.kernel.lengths, self.program.target.lanes
-        if lane not in lengths.of:
-            return 1.0
-        sizes = lengths.sizes(lane)
-        return 1 + (width - gcd(sizes.step, width)) / (sizes[0] + sizes[-1])
+        return sum(ceil(n / width) * width * count for n, count in tiles) / used if used else 0.0
 
     # ---- bytes
 

@@ -60,7 +60,7 @@ def print_contract(w: Writer, op: Contract) -> None:
                 _print_bounds(w, every, a)
                 continue
             if is_laddered(r, blocks[a]):
-                size = _powers(w, a, r, blocks[a]) if a == p.lane_axis else _shares(w, op)
+                size = _powers(w, a, r, blocks[a]) if a == p.lane_axis else row_shares(w, op)
                 nest.enter_context(_steps(w, a, r, *size))
                 continue
             nest.enter_context(w.count(c, w.index(r.lo), w.end(r), blocks[a], "panels"))
@@ -91,7 +91,7 @@ def _powers(w: Writer, a: str, r: Range, by: int) -> tuple[str, str]:
     return f"{said} : {least}", "panels, the last in powers of two"
 
 
-def _shares(w: Writer, op: Contract) -> tuple[str, str]:
+def row_shares(w: Writer, op: Contract) -> tuple[str, str]:
     """Full blocks of rows, then equal shares of the rest. Where these were so few rows that sums
     would wait for one another, the last full block is shared with them; but for panels, of which
     no block crosses the end."""

@@ -114,17 +114,20 @@ def _block(w: Writer, kind: DType, axes: tuple[str, ...], blocks: dict[str, Rang
     return reference(block, [axis(a) for a in axes])
 
 
-def _tests(w: Writer, op: Map, blocks: dict[str, Range]) -> Iterator[tuple[str, int]]:
-    """Whether so many rows of a block are there, all of which are whole."""
+def _tests(w: Writer, op: Map, blocks: dict[str, Range]) -> Iterator[tuple[str, int | None]]:
+    """Whether so many rows of a block are there, all of which are whole; None: any number."""
     (load, lane), lanes = op.axes, w.target.lanes
-    some = [] if is_laddered(op.ranges[lane], lanes) else block_sizes(op.ranges[lane], lanes)
+    whole, many = f"{w.index(blocks[load].n)} == {lanes}", is_laddered(op.ranges[lane], lanes)
+    some = [] if many else block_sizes(op.ranges[lane], lanes)
     for n in sorted({lanes, *some}, reverse=True):
-        test = f"({w.index(blocks[load].n)} == {lanes} && {w.index(blocks[lane].n)} == {n})"
+        test = f"({whole} && {w.index(blocks[lane].n)} == {n})"
         yield f"{'if' if n == lanes else 'else if'} {test}", n
+    if many:
+        yield f"else if ({whole})", None
 
 
 def _transpose(
-    w: Writer, e: Expr, dst: Expr, axes: tuple[str, ...], blocks: dict[str, Range], n: int
+    w: Writer, e: Expr, dst: Expr, axes: tuple[str, ...], blocks: dict[str, Range], n: int | None
 ) -> None:
     """Store ``n`` rows of a block of a load, along the other axis."""
     (load, lane), lanes = axes, w.target.lanes
@@ -133,6 +136,8 @@ def _transpose(
         step = w.places[end.attr[0]].access(end).stride(along)
         ends += f"({const}float *)&{w.address(substitute(end, origin))}, {step}, "
     part, sizes = ("", "") if n == lanes else ("_part", f", {n}, {lanes}")
+    if n is None:
+        part, sizes = "_rows", f", {w.index(blocks[lane].n)}"
     w.line(f"lumc_transpose{part}({ends[:-2]}{sizes});")
 
 
@@ -144,8 +149,9 @@ def _turn_loads(w: Writer, op: Map, blocks: dict[str, Range]) -> None:
         with w.block(test):
             for e, to in turned.items():
                 _transpose(w, e, to, op.axes, blocks, n)
-            whole = {load: lanes, lane: n}
-            ranges = {a: Range(blocks[a].lo, num(k), (k,)) for a, k in whole.items()}
+            whole = {load: lanes} | ({} if n is None else {lane: n})
+            exact = {a: Range(blocks[a].lo, num(k), (k,)) for a, k in whole.items()}
+            ranges = {**blocks, **exact}
             _nest(w, Map(op.dst, op.axes, ranges, substitute(op.term, turned)))
     with w.block("else"):
         _nest(w, Map(op.dst, op.axes, blocks, op.term))

@@ -14,8 +14,17 @@ from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.phases import array
 from lumc.codegen.text.statements import SIMD, WIDTH, new, quoted
 from lumc.codegen.text.term import C_TYPES, combine
-from lumc.codegen.text.writer import Writer
-from lumc.codegen.tile.program import Dim, Map, Output, Place, Range, Reduce, reference
+from lumc.codegen.text.writer import Writer, is_laddered
+from lumc.codegen.tile.program import (
+    Dim,
+    Map,
+    Output,
+    Place,
+    Range,
+    Reduce,
+    loads_of,
+    reference,
+)
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, subterms, text
 from lumc.graph.ops import DType
 from lumc.kernel.term import binary, dtype, unary
@@ -143,13 +152,18 @@ def _windows(w: Writer, op: Reduce, row: str, count: int) -> None:
 
 def _in_strips(w: Writer, op: Reduce) -> None:
     """Along the kept axis, one vector of results at a time, in arrays of exactly one vector, which
-    compilers keep in registers; the rest of the axis goes through memory."""
+    compilers keep in registers; the rest of the axis goes through memory, or where all that is read
+    and written has room behind it is a vector too: what nobody reads is computed with it."""
     *outer, lane = op.kept
     r, width = op.ranges[lane], lanes(w.target, dtype(op.outputs[0].dst))
     start, end = dim(f"{lane}.s{w.fresh()}"), add(r.lo, r.n)
     with w.loops(outer, op.ranges):
         c = w.index(start)
         w.line(f"long {new(c)} = {w.index(r.lo)};")
+        if _has_room(w, op, width):
+            with w.block(f"for (; {c} < {w.index(end)}; {c} += {width})", "one vector"):
+                _strip(w, op, start, width)
+            return
         if r.largest >= width:
             with w.block(f"for (; {c} + {width} <= {w.index(end)}; {c} += {width})", "one vector"):
                 _strip(w, op, start, width)
@@ -157,6 +171,21 @@ def _in_strips(w: Writer, op: Reduce) -> None:
         if sizes != [0]:
             rest = Range(start, add(end, mul(start, -1)), tuple(sizes))
             _along_kept(w, replace(op, kept=(lane,), ranges={**op.ranges, lane: rest}))
+
+
+def _has_room(w: Writer, op: Reduce, width: int) -> bool:
+    """May the lanes, of a number that is known at run time, go on to a whole vector? In scratch
+    values that have so many."""
+    lane, r = op.kept[-1], op.ranges[op.kept[-1]]
+    most = -(-r.largest // width) * width
+    for e in (e for e in loads_of(op) if lane in e.free):
+        place, at = w.places[e.attr[0]], [i for i, k in enumerate(e.kids) if lane in k.free]
+        own = place.kind == "scratch" and place.panel is None and len(at) == 1
+        if not own or e.kids[at[0]] != axis(lane):
+            return False
+        if place.dims[at[0]].origin != r.lo or place.dims[at[0]].size < most:
+            return False
+    return is_laddered(r, width)
 
 
 def _strip(w: Writer, op: Reduce, start: Expr, width: int) -> None:

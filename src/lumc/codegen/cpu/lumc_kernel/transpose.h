@@ -63,3 +63,13 @@ lumc_transpose_part(const float *restrict from, long from_step, float *restrict 
         for (long r = 0; r < rows; r++)
             to[c * to_step + r] = b[c * LUMC_LANES + r];
 }
+/* the same for a number of rows that is known at run time only: an element after the other, as a
+ * loop over so few costs more than it saves where they lie across it */
+static inline __attribute__((always_inline, unused)) void
+lumc_transpose_rows(const float *restrict from, long from_step, float *restrict to, long to_step,
+                    long rows)
+{
+    for (long r = 0; r < rows; r++)
+        _Pragma("GCC unroll 16") for (int c = 0; c < LUMC_LANES; c++)
+            to[c * to_step + r] = from[r * from_step + c];
+}
