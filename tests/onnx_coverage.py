@@ -3,17 +3,21 @@ beside it.
 
     python tests/onnx_coverage.py --update --jobs 2
 
-runs all cases and writes the page; without ``--update`` it says whether the page is true.
+runs all cases and writes the page; without ``--update`` it says whether the page is true. With
+``--results FILE`` what the cases gave is kept in a file, or read from it if it is there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +68,13 @@ def _as_texts(a: Any, b: Any) -> tuple[Any, Any]:
     return (a.astype(str) == b.astype(str)).astype(int), np.ones(a.shape, int)
 
 
-def page(results: Sequence[Result], other: dict[str, str]) -> str:
-    """The text of the page."""
+def page(results: Sequence[Result], other: dict[str, str], peer: str) -> str:
+    """The text of the page; ``other`` is of onnxruntime of the version ``peer``."""
     counts = Counter(r.verdict for r in results)
     passed = [r for r in results if r.verdict in onnx_suite.PASSED]
     theirs = sum(v == "pass" for v in other.values())
     lines = [
-        HEAD,
-        f"The backend suite of onnx {onnx.__version__} has {len(results):,} cases that need no",
-        "download. Each is imported, searched, planned by estimate and compiled to C. The kernels",
-        "run in one part and in two; results are compared with what the suite expects, within its",
-        "tolerances. Inputs that decide the graph (shapes, axes) are known at import.",
-        "",
+        HEAD + INTRODUCTION.format(onnx.__version__, len(results)),
         "| | cases |",
         "|---|---|",
         f"| pass | {len(passed):,} |",
@@ -84,7 +83,7 @@ def page(results: Sequence[Result], other: dict[str, str]) -> str:
         f"| the expected values are rounded beyond the tolerance | {counts['rounded']:,} |",
         f"| wrong | {counts['wrong']:,} |",
         f"| crash, hang or another error | {sum(counts[v] for v in FAULTS):,} |",
-        f"| onnxruntime, counted the same way: pass | {theirs:,} |",
+        f"| onnxruntime {peer}, counted the same way: pass | {theirs:,} |",
         "",
         "## Why cases are refused",
         "",
@@ -108,6 +107,13 @@ def page(results: Sequence[Result], other: dict[str, str]) -> str:
 
 
 FAULTS = ("crash", "hang", "error")
+INTRODUCTION = """
+The backend suite of onnx {} has {:,} cases that need no download. Each is imported, searched,
+planned by estimate and compiled to C. The kernels run in one part and in two; results are compared
+with what the suite expects, within its tolerances. Inputs that decide the graph (shapes, axes) are
+known at import. Where expected values are rounded beyond the tolerance, those of lumc are nearer to
+the result in f64.
+"""
 
 
 def _reasons(results: Sequence[Result]) -> list[str]:
@@ -146,19 +152,30 @@ def _failures(results: Sequence[Result]) -> list[str]:
     ][:-1]
 
 
+def kept(path: Path | None) -> list[Result]:
+    """The results in a file, or none."""
+    if path is None or not path.exists():
+        return []
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [Result(**{**row, "operators": tuple(row["operators"])}) for row in rows]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the page")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--results", type=Path, help="JSON lines, one for each case")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     cases = list(onnx_suite.cases())
-    results = onnx_suite.run(cases, asked.jobs)
+    results = kept(asked.results) or onnx_suite.run(cases, asked.jobs)
+    if asked.results and not asked.results.exists():
+        asked.results.write_text("".join(f"{json.dumps(asdict(r))}\n" for r in results))
     for r in results:
         if r.verdict in ("wrong", *FAULTS):
             print(f"{r.name}: {r.verdict}: {r.detail}")
     print(dict(Counter(r.verdict for r in results)))
-    text = page(results, onnxruntime_verdicts(cases))
+    text = page(results, onnxruntime_verdicts(cases), version("onnxruntime"))
     if asked.update:
         PAGE.write_text(text)
     return int(not PAGE.exists() or PAGE.read_text() != text)

@@ -364,13 +364,12 @@ ROUNDED = {
 # classes of refusals: what their message says, and the way out
 REASONS = (
     ("strings", r"works on strings|dtype string|dtype object", "do it before the model"),
-    ("8-bit floats and narrower types", r"dtype (float[48]|u?int[24])\w* is", "cast to f16 or i8"),
+    ("the bits of a float", r"reads the bits", "cast by value"),
     ("dtype", r"dtype \w+ is not supported|of (i8|i16|i32|i64)\b|quantisation to", "cast"),
     ("data-dependent shape", r"data-dependent shape", "a mask, or after the model"),
     ("random", r"is random", "make the random values an input"),
     ("needs a run-time value", r"run-time values", "give the input a value at import"),
     ("files", r"decodes files", "do it before the model"),
-    ("bits", r"reads the bits", "cast by value"),
     ("operator without a row", r"no row and no function body", "write it with other operators"),
 )
 
