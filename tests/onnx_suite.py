@@ -8,6 +8,7 @@ within the suite's tolerances.
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import multiprocessing
 import os
@@ -71,10 +72,14 @@ def cases() -> Iterator[Any]:
 
 
 def run(wanted: Sequence[Any], jobs: int = 1, batch: int = BATCH) -> list[Result]:
-    """All data sets of each case, on so many processes."""
+    """All data sets of each case, on so many processes. They begin anew: threads of e-graphs, which
+    a process may have, are not in its copy."""
     parts = [list(wanted[i : i + batch]) for i in range(0, len(wanted), batch)]
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=8) as pool:
-        found = [r for part in pool.imap_unordered(_batch, parts) for r in part]
+    if jobs == 1:
+        found = [r for part in parts for r in _batch(part)]
+    else:
+        with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=8) as pool:
+            found = [r for part in pool.imap_unordered(_batch, parts) for r in part]
     order = {case.name: i for i, case in enumerate(wanted)}
     return sorted(found, key=lambda r: order[r.name])
 
@@ -219,6 +224,7 @@ def _forked(library: Path | None, attempts: Sequence[Attempt], at: int) -> list[
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
+        gc.disable()  # the end of an e-graph would wait for threads, which are not here
         os.close(read)
         with os.fdopen(write, "wb") as file:
             try:
