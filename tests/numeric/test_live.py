@@ -23,6 +23,7 @@ from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.text import program_text
 from lumc.codegen.tile.verify import problems, verify
 from lumc.graph.expr import add
+from lumc.kernel.machines import resolve_target
 from lumc.oracle.term import evaluate_kernel
 from lumc.schedule.first import default_schedule
 
@@ -104,6 +105,16 @@ def test_a_wrong_share_is_told(
     monkeypatch.setattr(Case, "points", lambda _: iter([{"s": 5}, {"s": 31}]))  # others crash
     with pytest.raises(AssertionError):
         check(case, [lower(case.made, schedule, native(), verify)], tmp_path)
+
+
+@pytest.mark.parametrize(("name", "whole"), [("attention", 2), ("attention of a chunk", 0)])
+def test_strips_go_on_to_whole_vectors_where_there_is_room(name: str, whole: int) -> None:
+    """Tiles of 48 queries have room for three vectors, all of 40 have none for the third."""
+    case, target = CASES[name](), resolve_target("cpu:x86-64-v4")
+    schedule = default_schedule(case.made, target)
+    text = print_source(lower(case.made, schedule, target, verify), None, "k")[0]
+    steps = [line for line in text.splitlines() if "/* one vector */" in line]
+    assert len(steps) == 2 and sum("+ 16 <=" not in line for line in steps) == whole
 
 
 # ---- mistakes that the verifier tells
