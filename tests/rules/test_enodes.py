@@ -33,7 +33,8 @@ class Classes:
     def __init__(self, graph: EGraph, body: Body) -> None:
         self.graph = graph
         self.arrays: dict[str, Array] = {
-            b.name: random_values(s) for b, s in zip(body.inputs, body.sources, strict=True)
+            b.name: random_values(s).reshape(b.shape)
+            for b, s in zip(body.inputs, body.sources, strict=True)
         }
         self.values: dict[int, Array] = {}
         self.loads: dict[int, Expr] = {}

@@ -56,11 +56,7 @@ def t5(model: Model, config: Config, w: Scope, cache: Cache | None = None) -> No
     x = embedding(w / "shared", ids[None], vocabulary, d)
     whole, at = w / "encoder" / "block", "layer.0.SelfAttention"
     bias = biases(whole / 0 / at, block, longest, both=True)[:, :e, :e]
-    for i in range(layers):
-        part = whole / i
-        x = _attend(part / "layer" / 0, "SelfAttention", block, x, bias)
-        x = _forward(part / "layer" / 1, block, x)
-    x = rms_norm(w / "encoder" / "final_layer_norm", x, block.eps)
+    x = _encoder(w / "encoder", block, x, bias, layers)
     whole = w / "decoder" / "block"
     for i, states in enumerate(seen):
         named = zip(states, ("k", "v"), strict=True)
@@ -142,6 +138,14 @@ def buckets(distances: Array, block: Block, both: bool) -> Array:
 
 
 # ---- layers
+
+
+def _encoder(w: Scope, block: Block, x: Tensor, bias: Tensor, layers: int) -> Tensor:
+    """x [b, e, d] -> [b, e, d]."""
+    for part in (w / "block" / i / "layer" for i in range(layers)):
+        x = _attend(part / 0, "SelfAttention", block, x, bias)
+        x = _forward(part / 1, block, x)
+    return rms_norm(w / "final_layer_norm", x, block.eps)
 
 
 def _parted(w: Scope, name: str, block: Block, x: Tensor) -> Tensor:
