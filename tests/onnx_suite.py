@@ -15,12 +15,10 @@ import os
 import pickle
 import re
 import shutil
-import signal
 import tempfile
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from onnx import numpy_helper
 
 import launching
 from kernels import QUICK, native
+from limiting import limited
 from lumc import onnx_backend
 from lumc.codegen.code import Code
 from lumc.codegen.generate import generate
@@ -119,7 +118,7 @@ def collected(case: Any) -> Attempt:
         raise Collected
 
     try:
-        with limited():
+        with limited(SECONDS, TimeoutError):
             for inputs, _ in sets:
                 try:
                     onnx_backend.Prepared(model, compile).run(inputs)
@@ -251,28 +250,12 @@ def _forked(library: Path | None, attempts: Sequence[Attempt], at: int) -> list[
 
 def _judged(attempt: Attempt, library: ctypes.CDLL, at: int) -> tuple[str, str]:
     try:
-        with limited():
+        with limited(SECONDS, TimeoutError):
             return ran(attempt, library, at)
     except TimeoutError:
         return "hang", "while it runs"
     except Exception:
         return "error", traceback.format_exc()[-1500:]
-
-
-@contextmanager
-def limited() -> Iterator[None]:
-    """Raises TimeoutError after the seconds of a case, of the processor: others may be busy."""
-
-    def over(*_: Any) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGPROF, over)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 # ---- what the suite has

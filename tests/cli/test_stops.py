@@ -86,39 +86,40 @@ def test_sigterm_elsewhere_leaves_nothing(lumc: Lumc) -> None:
     assert not Path("m.lb").exists() and litter() == []
 
 
-def test_compilers_that_are_about_to_start_end_too() -> None:
-    """The stop arrives between the decision to compile a file and its compiler."""
-    code = (
-        "import signal, time\n"
-        "from lumc.link import toolchain\n"
-        "from lumc.process import Terminated, terminate\n"
-        "signal.signal(signal.SIGTERM, terminate)\n"
-        "def make(name):\n"
-        "    if name == 'first': return toolchain.output_of(['sh', '-c', 'kill $PPID; sleep 30'])\n"
-        "    time.sleep(0.5)\n"
-        "    return toolchain.output_of(['sleep', '30'])\n"
-        "try: toolchain.side_by_side(make, ['first', 'second', 'third', 'fourth'])\n"
-        "except Terminated: raise SystemExit(143)\n"
-    )
-    before = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
-    assert done.returncode == 143 and time.monotonic() - before < 20
+COMPILING = """
+import signal, time
+from lumc.link import toolchain
+from lumc.process import Terminated, terminate
+signal.signal(signal.SIGTERM, terminate)
+{make}
+try: toolchain.side_by_side(make, {wanted})
+except Terminated: raise SystemExit(143)
+"""
+# the stop arrives between the decision to compile a file and its compiler
+STARTING = """
+def make(name):
+    if name == 'first': return toolchain.output_of(['sh', '-c', 'kill $PPID; sleep 30'])
+    time.sleep(0.5)
+    return toolchain.output_of(['sleep', '30'])
+"""
+# it comes just before the main thread sleeps; here another thread takes it
+ASLEEP = """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+def make(name):
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    return toolchain.output_of(['sh', '-c', 'sleep 0.5; kill $PPID; sleep 30'])
+"""
 
 
-def test_a_stop_that_does_not_wake_who_waits_for_compilers() -> None:
-    """It comes just before the main thread sleeps; here another thread takes it."""
-    code = (
-        "import signal, time\n"
-        "from lumc.link import toolchain\n"
-        "from lumc.process import Terminated, terminate\n"
-        "signal.signal(signal.SIGTERM, terminate)\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
-        "def make(name):\n"
-        "    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})\n"
-        "    return toolchain.output_of(['sh', '-c', 'sleep 0.5; kill $PPID; sleep 30'])\n"
-        "try: toolchain.side_by_side(make, ['first'])\n"
-        "except Terminated: raise SystemExit(143)\n"
-    )
+@pytest.mark.parametrize(
+    ("make", "wanted"),
+    [
+        pytest.param(STARTING, ["first", "second", "third", "fourth"], id="about to start"),
+        pytest.param(ASLEEP, ["first"], id="does not wake"),
+    ],
+)
+def test_compilers_end_when_the_command_is_stopped(make: str, wanted: list[str]) -> None:
+    code = COMPILING.format(make=make, wanted=wanted)
     before = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == 143 and time.monotonic() - before < 20

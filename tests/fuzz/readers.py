@@ -7,12 +7,10 @@ import io
 import json
 import random
 import resource
-import signal
 import traceback
 import wave
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +25,7 @@ from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from forging import GRAPH
 from fuzz import messages
 from fuzz.damage import damaged, spoiled, text_damaged
+from limiting import limited
 from lumc.artifacts import bodies, files
 from lumc.bundle import manifest, planfile, reader, restore
 from lumc.bundle.unpack import unpack
@@ -613,22 +612,6 @@ KINDS = (
 )
 
 
-@contextmanager
-def watched() -> Iterator[None]:
-    """Ends what takes too long."""
-
-    def stop(*_: object) -> None:
-        raise Slow
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
 def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -637,7 +620,7 @@ def problem(kind: Kind, data: bytes) -> tuple[str, bool]:
     """What is wrong with how it was read, or nothing; and whether it was accepted."""
     before = peak_mb()
     try:
-        with watched():
+        with limited(SECONDS, Slow):
             kind.read(data)
         said, accepted = "", True
     except LumcError as e:
