@@ -35,6 +35,7 @@ PROFILES = {
 DOUBLES = Profile(wide=True, dtypes=(F32, DType.F64), steps=(1, 6))  # which Metal lacks
 GRAPHS = 3  # of every profile
 DEEP = float(os.environ.get("LUMC_FUZZ_SECONDS", "60"))  # per target
+FOUND = sorted((Path(__file__).parents[1] / "fuzz/found").glob("*.lg"))
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 
 
@@ -59,6 +60,18 @@ def check(folder: Path, cases: Sequence[Case], checked: bool) -> None:
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
 def test_random_graphs(target: Target, built: Path) -> None:
     check(built, draw(target, random.Random(5), GRAPHS), checked=True)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.deep)],  # what differs fails elsewhere
+    ids=lambda t: t.kind,
+)
+def test_graphs_that_failed(target: Target, built: Path) -> None:
+    """Here or on CPUs."""
+    texts = [path.read_text() for path in FOUND]
+    cases = [Case(parse_graph(t), int(t.split()[2]), target=target) for t in texts]
+    check(built, [c for c in cases if target.kind == "cuda" or not has_doubles(c.graph)], True)
 
 
 @pytest.mark.deep

@@ -358,7 +358,7 @@ def _along_reduced(w: Writer, op: Reduce) -> None:
                 pieces(w, last, r, width, op.ahead, [*inner, *steps], [*inner, *masked])
             else:
                 with w.loop(last, r):
-                    if _goes_back(op):
+                    if _goes_back(op) and r.sizes != (1,):  # else there is no loop
                         w.line(f"LUMC_HIDE({w.names.axis(last)});")
                     w.lines_of([*levels.at[-1], *steps])
         for a in sums:

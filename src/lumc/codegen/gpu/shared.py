@@ -11,6 +11,7 @@ from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.program import Combine, Nest, Node, Step, Tile, plain, reads, steps_of, writes
 from lumc.codegen.gpu.roles import PACKED, PANEL
 from lumc.codegen.tile.memory import Interval, aligned, allocate
+from lumc.schedule.operands import HALF
 
 ROW = 16  # bytes: what fragments load and copies store starts at a multiple
 BANK = 4
@@ -36,7 +37,7 @@ def lay_out(
         if where == "register":
             value = d.values[name]
             pairs = bool(value.registers) and value.registers[-1][1:] == (2, 1)
-            tiles[name] = Tile(where, kind, value, kind.nbytes == 2 and pairs)
+            tiles[name] = Tile(where, kind, value, kind in HALF and pairs)
             continue
         strides, size = _strides(d, name, name in panels)
         again, wide = slots.get(name, 1), 0
