@@ -179,11 +179,12 @@ def commands(
     """Commands that add a term, one each; ``table`` collects index expressions by number. Of axes
     that are ``live`` no law may take the extent for the length.
 
-    Gives ``(name, command)``; the last name that starts with ``$e`` is the term's.
+    Gives ``(name, command)``; the last name that starts with ``$e`` is the term's. Names end
+    with a dot: egglog adds a number for every use, and $e19 with 10 is $e191 with 0.
     """
     names: dict[object, str] = {}
     for name in sorted(extent):
-        names["axis", name] = f"$a{len(names)}"
+        names["axis", name] = f"$a{len(names)}."
         kind = "Live" if name in live else "Axis"
         yield names["axis", name], f'(let {names["axis", name]} ({kind} "{name}" {extent[name]}))'
     for e in subterms(value):
@@ -195,10 +196,10 @@ def commands(
                 free = " ".join(names["axis", a] for a in sorted(e.free))
                 text = f"(IExp {len(table)} {f'(set-of {free})' if free else '(set-empty)'})"
                 table.append(e)
-            names[e] = f"$i{len(names)}"
+            names[e] = f"$i{len(names)}."
         else:
             text = _term(e, names)
-            names[e] = f"$e{len(names)}"
+            names[e] = f"$e{len(names)}."
         yield names[e], f"(let {names[e]} {text})"
         if e.kind == "bin" and e.attr[0] == "lt" and dtype(e.kids[0]).is_int:
             for k in e.kids:
