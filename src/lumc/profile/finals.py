@@ -6,7 +6,6 @@ near the best run in turn here, and wait for a calm moment.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from math import inf
@@ -14,17 +13,15 @@ from math import inf
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.measure import Job
 from lumc.profile.records import Trial
-from lumc.profile.rivals import grouped, needed
+from lumc.profile.rivals import FINALISTS, grouped, heavy_kernels, needed
 from lumc.profile.session import Session
 from lumc.profile.timing import ASTRAY, is_faster
 from lumc.profile.tune import open_kernels
 
-FINALISTS = 6  # measured: the best of 40 was first by its trial, though 2 and 3 fell behind
 RIVALS = 2  # finalists, or programs, that are tried in whole runs; a guess
 WAIT = 0.15  # of the budget: how long finals may wait for a calm moment; a guess
 CALM = 1.1  # times its least time: so fast are candidates then; derived: CALM of both timings
 UNSURE = 0.1  # of the time of the first schedule: a win in a moment that was not; derived: CALM
-LIGHT = 0.001  # of the plan: kernels without a final; measured: 36 instead of 48 s of finals
 
 
 def finish(s: Session) -> None:
@@ -72,18 +69,6 @@ def in_turn(
         some = found[: len(own)] or ([] if late else s.bench.finals(own))
         choose(s, key, some, doubt, compared)
         del found[: len(own)]
-
-
-def heavy_kernels(book: Ledger) -> set[str]:
-    """Kernels that take some of the whole in one of the listed programs."""
-    least, counts = LIGHT * sum(book.costs().values()), book.counts()
-    return {
-        key
-        for region, plans in book.lists.items()
-        for plan in plans
-        for key, n in Counter(step.kernel for step in plan.steps).items()
-        if counts[region] * n * book.time(key) >= least
-    }
 
 
 def close(book: Ledger, key: str) -> list[Trial]:

@@ -211,10 +211,10 @@ class Ledger:
         costs = {key: counts[key] * self.total(plan) for key, plan in best.items()}
         return {key: costs.get(key, 0.0) for key in self.lists}
 
-    def plan(self, instead: RegionPlan | None = None) -> Plan:
-        """What is fastest, or of one region another program; of regions without a time the first
+    def plan(self, instead: Iterable[RegionPlan] = ()) -> Plan:
+        """What is fastest, or of some regions other programs; of regions without a time the first
         program that may be valid. Raises E0412 if every candidate of a kernel was invalid."""
-        best = self.best() | ({instead.key: instead} if instead else {})
+        best = self.best() | {p.key: p for p in instead}
         regions = {k: best.get(k) or self._untimed(plans) for k, plans in self.lists.items()}
         kernels = {key: self._chosen(key) for key in kernels_of(regions.values())}
         s = self.space

@@ -13,10 +13,10 @@ from lumc.kernel.target import Speeds
 from lumc.lab.lock import Busy
 from lumc.profile.finals import finish
 from lumc.profile.ledger import Ledger, kernels_of
-from lumc.profile.rivals import compare_rivals
+from lumc.profile.rivals import MOST, compare_rivals
 from lumc.profile.session import Session
 from lumc.profile.settings import mismatch
-from lumc.profile.tune import BATCH, FOR_TRIALS, open_kernels, tune
+from lumc.profile.tune import BATCH, open_kernels, tune
 from lumc.profile.whole import compare_plans
 from lumc.schedule.plan import Plan
 
@@ -77,12 +77,12 @@ def try_defaults(s: Session) -> None:
     book = s.ledger
     ordered = [sorted(plans, key=book.least) for plans in book.lists.values()]
     for programs in zip_longest(*ordered):
-        if s.is_over(FOR_TRIALS):
+        if s.is_over(MOST):
             break
         best = {key: book.total(plan) for key, plan in book.best().items()}
         near = [p for p in programs if p and book.least(p) < best.get(p.key, inf)]
         new = [k for k in kernels_of(near) if k not in book.walks]
         for i in range(0, len(new), BATCH):
-            if not s.is_over(FOR_TRIALS):
+            if not s.is_over(MOST):
                 s.measure([(k, book.walk(k).propose(1)) for k in new[i : i + BATCH]])
         s.tell(len(new))

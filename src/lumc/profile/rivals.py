@@ -6,17 +6,24 @@ not ruled out by these times alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from lumc.lab.process import Limits
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.session import Session
+from lumc.profile.timing import FINAL_US
 from lumc.schedule.plan import RegionPlan
 
 CONTENDER = 1.3  # times the best at defaults: tuned too; measured: 7 of 8 kernels gain less
 WIDE = 2.0  # the same, of different moments; measured: a schedule wanders by almost two
 ROOM = Limits.nbytes // 2  # bytes of kernels that run in turn; derived: numpy has them too
 ROUND = 0.01  # of the budget: what running all rivals once may take; a guess
+FINALISTS = 6  # measured: the best of 40 was first by its trial, though 2 and 3 fell behind
+LIGHT = 0.001  # of the plan: kernels without a final; measured: 36 instead of 48 s of finals
+MOST = 0.8  # of the budget for trials; derived: finals wait for 0.15, whole runs take the rest
+LEAST = 0.7  # of the budget for trials, however many kernels have a final; measured: fewer cost 2 %
+WHOLE = 0.1  # of the budget, for whole runs; measured: 7 of 60 s (two plans of MobileNetV2)
 
 
 def contends(book: Ledger, plan: RegionPlan, best_us: float) -> bool:
@@ -41,6 +48,27 @@ def rivals(book: Ledger) -> list[str]:
 def needed(book: Ledger) -> list[str]:
     """Kernels of the plan, and their rivals."""
     return list(dict.fromkeys([*kernels_of(book.best().values()), *rivals(book)]))
+
+
+def heavy_kernels(book: Ledger) -> set[str]:
+    """Kernels that take some of the whole in one of the listed programs."""
+    least, counts = LIGHT * sum(book.costs().values()), book.counts()
+    return {
+        key
+        for region, plans in book.lists.items()
+        for plan in plans
+        for key, n in Counter(step.kernel for step in plan.steps).items()
+        if counts[region] * n * book.time(key) >= least
+    }
+
+
+def is_over(s: Session) -> bool:
+    """Whether the rest of the budget is for finals and whole runs."""
+    book = s.ledger
+    late = heavy_kernels(book).intersection(k for k in needed(book) if not book.is_settled(k))
+    finals_s = FINALISTS * FINAL_US / 1e6 * len(late)
+    share = 1 - WHOLE - finals_s / book.options.budget_s
+    return s.is_over(min(MOST, max(LEAST, share)))
 
 
 def grouped(book: Ledger, keys: Sequence[str]) -> list[list[str]]:

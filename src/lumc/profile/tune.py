@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.records import NEIGHBOUR
-from lumc.profile.rivals import contends, needed
+from lumc.profile.rivals import contends, is_over, needed
 from lumc.profile.session import Session
 from lumc.profile.timing import WIN
 
 BATCH = 8  # candidates that are compiled together; derived: half a second on two cores
-FOR_TRIALS = 0.8  # of the budget; derived: finals wait for 0.15, whole runs take the rest
 DOUBTED = 0.25  # of what a kernel of a program may gain that is not the best; a guess
 CARRIED = 0.03  # of its first time: who gains so much shows others how; derived: above any WIN
 FADING = 0.7  # of the gain is hoped for after a fruitless batch; a guess
@@ -22,7 +21,7 @@ FADING = 0.7  # of the gain is hoped for after a fruitless batch; a guess
 def tune(s: Session) -> bool:
     """Until nothing can be gained or the time is over; whether anything was measured."""
     book, before = s.ledger, s.ledger.measured
-    while not s.is_over(FOR_TRIALS):
+    while not is_over(s):
         gains = open_kernels(book)
         s.tell(len(gains))
         if not gains:

@@ -14,19 +14,42 @@ from lumc.profile.finals import RIVALS, finals
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.rivals import contends
 from lumc.profile.session import Session
-from lumc.profile.timing import FINAL_US, is_faster
+from lumc.profile.timing import FINAL_US, WIN, is_faster
 from lumc.schedule.plan import RegionPlan
 
 HEAVY = 3  # regions, and kernels, of which others are tried in whole runs; a guess
+LEVEL = 1.1  # times the best: of programs with fewer kernels, which do better there; a guess
 LEAST = 0.1  # of its time that a kernel may be taken to need; a guess
 
 
 def compare_plans(s: Session) -> None:
-    """Other programs of the heaviest regions, then other schedules of the heaviest kernels."""
+    """The programs with the fewest kernels, other programs of the heaviest regions, then other
+    schedules of the heaviest kernels."""
+    compare_fewest(s)
     costs = s.ledger.costs()
     for region in sorted(costs, key=costs.__getitem__, reverse=True)[:HEAVY]:
         compare_programs(s, region)
     compare_schedules(s)
+
+
+def compare_fewest(s: Session) -> None:
+    """Whole runs with the fewest kernels, in all regions at once whose programs are about level. A
+    kernel that runs over and over has its operands where it left them; in a network another core
+    wrote them, or other kernels were there since. Whoever hands on fewer values loses less."""
+    book, best = s.ledger, s.ledger.best()
+    fewest = list[RegionPlan]()
+    for region, plan in best.items():
+        level = [p for p in book.lists[region] if book.total(p) < LEVEL * book.total(plan)]
+        fewest.append(min(level or [plan], key=lambda p: (len(p.steps), book.total(p))))
+    fewer = [p for p in fewest if len(p.steps) < len(best[p.key].steps)]
+    if not fewer or s.stopped():
+        return
+    finals(s, kernels_of(fewer))
+    us = s.bench.race([book.plan(), book.plan(fewer)], FINAL_US / 1e6, s.stopped)
+    if len(us) == 2 and is_faster(us[1], us[0]):
+        share = max(1 - us[1] / us[0], WIN[1])  # a smaller one would not be one
+        for p in fewer:
+            prefer(book, p, best[p.key], book.total(best[p.key]) * (1 - share))
 
 
 def compare_programs(s: Session, region: str) -> None:
@@ -42,7 +65,7 @@ def compare_programs(s: Session, region: str) -> None:
     finals(s, kernels_of(near))
     if not near or s.is_over():
         return
-    plans = [book.plan(instead=p) for p in (best, *near)]
+    plans = [book.plan([p]) for p in (best, *near)]
     us = s.bench.race(plans, FINAL_US / 1e6, s.is_over)
     won = min(range(1, len(us)), key=us.__getitem__, default=0)
     if won and is_faster(us[won], us[0]):

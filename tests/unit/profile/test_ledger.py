@@ -67,7 +67,7 @@ def test_refuted_kernels_are_avoided_or_named() -> None:
     others = [p for plans in book.lists.values() for p in plans if p is not first]
     assert others and first.steps not in [p.steps for p in book.plan().regions.values()]
     with pytest.raises(LumcError, match=r"wrong: at \[0\]"):
-        book.plan(instead=first)
+        book.plan([first])
 
 
 def test_weights_are_cold_if_no_cache_holds_them() -> None:

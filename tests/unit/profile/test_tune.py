@@ -24,6 +24,7 @@ from lumc.profile.records import NAME, Records, Trial, read_lines, text_of
 from lumc.profile.session import Session
 from lumc.profile.walk import PATIENCE, Walk
 from lumc.schedule.moves import carried, structures
+from lumc.schedule.plan import Plan
 from lumc.schedule.space import Grammar
 from measuring import SETTING, FakeBench, fake, kernel_of, product, space_of, tuning, two
 from searching import TARGET, weight
@@ -372,6 +373,39 @@ def test_whole_runs_decide_between_near_programs(
     again = FakeBench()
     assert body(fake(two, tmp_path, again, trials=1)) == json.dumps(plan_to_json(plan))
     assert again.jobs == again.races == 0
+
+
+def biased(g: Model) -> Tensor:
+    """Two regions of which programs have one kernel or more."""
+    y = (weight(g, "v", 576, 96) @ g.input("x", (96, 196)) + weight(g, "b", 576, 1)).relu()
+    return (weight(g, "w", 96, 576) @ y + weight(g, "c", 96, 1)).relu()
+
+
+@pytest.mark.parametrize("together", [900.0, 1000.0], ids=["faster", "not faster"])
+def test_programs_with_the_fewest_kernels_are_tried_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: float
+) -> None:
+    """Each is a bit slower by its kernels; whole runs decide for all regions at once."""
+    search = fake(biased, tmp_path, FakeBench(), trials=1)
+    lists = search.ledger.lists.values()
+    fewest = {s.kernel for plans in lists for s in min(plans, key=lambda p: len(p.steps)).steps}
+    more = {s.kernel for plans in lists for s in plans[1].steps}
+    assert len(fewest) == len(lists) == 2 and len(more) == 4 and not fewest & more
+    us = dict.fromkeys(fewest, 1000.0) | dict.fromkeys(more, 480.0)
+    monkeypatch.setattr(FakeBench, "us", lambda _, job: us.get(job.plan.key, 9000.0))
+    races = list[list[int]]()
+
+    def race(_: FakeBench, plans: list[Plan], *__: object) -> list[float]:
+        races.append([len(p.kernels) for p in plans])
+        return [1000.0, together] if len(races) == 1 else []
+
+    monkeypatch.setattr(FakeBench, "race", race)
+    plan = profile(search)
+    assert races[0] == [4, 2]
+    assert set(plan.kernels) == (fewest if together < 1000.0 else more)
+    again = FakeBench()
+    assert body(fake(biased, tmp_path, again, trials=1)) == json.dumps(plan_to_json(plan))
+    assert again.jobs == 0
 
 
 def test_a_real_search_of_a_small_product(tmp_path: Path) -> None:
