@@ -64,11 +64,12 @@ def heavy_kernels(book: Ledger) -> set[str]:
 
 def is_over(s: Session) -> bool:
     """Whether the rest of the budget is for finals and whole runs."""
+    if s.is_over(MOST) or not s.is_over(LEAST):
+        return s.is_over(MOST)
     book = s.ledger
     late = heavy_kernels(book).intersection(k for k in needed(book) if not book.is_settled(k))
     finals_s = FINALISTS * FINAL_US / 1e6 * len(late)
-    share = 1 - WHOLE - finals_s / book.options.budget_s
-    return s.is_over(min(MOST, max(LEAST, share)))
+    return s.is_over(1 - WHOLE - finals_s / book.options.budget_s)
 
 
 def grouped(book: Ledger, keys: Sequence[str]) -> list[list[str]]:

@@ -19,8 +19,9 @@ from lumc.lab.lock import Busy
 from lumc.profile.choose import estimate, programs_of, shortlist
 from lumc.profile.ledger import least_us
 from lumc.profile.measure import Job
-from lumc.profile.phases import profile
+from lumc.profile.phases import profile, try_defaults
 from lumc.profile.records import NAME, Records, Trial, read_lines, text_of
+from lumc.profile.rivals import is_over
 from lumc.profile.session import Session
 from lumc.profile.walk import PATIENCE, Walk
 from lumc.schedule.moves import carried, structures
@@ -406,6 +407,20 @@ def test_programs_with_the_fewest_kernels_are_tried_together(
     again = FakeBench()
     assert body(fake(biased, tmp_path, again, trials=1)) == json.dumps(plan_to_json(plan))
     assert again.jobs == 0
+
+
+@pytest.mark.parametrize(
+    ("write", "seconds", "over"),
+    [(product, 7.5, False), (biased, 6.9, False), (biased, 7.5, True), (product, 8.1, True)],
+)
+def test_trials_leave_time_for_finals(write: object, seconds: float, over: bool) -> None:
+    """More where more kernels have one; all of a budget of nothing."""
+    search = fake(write, None, FakeBench(), budget_s=10.0)
+    try_defaults(search)
+    search.clock = lambda: seconds
+    assert is_over(search) is over
+    search.ledger.options = replace(search.ledger.options, budget_s=0.0)
+    assert is_over(search)
 
 
 def test_a_real_search_of_a_small_product(tmp_path: Path) -> None:
