@@ -68,11 +68,14 @@ def is_inside(
 
 def _beside_guards(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]) -> Range:
     """Bounds of e where guards hold of indices, from ``q * e = p * index + rest`` for every ratio
-    that leaves fewer axes in the rest; and of quotients of such."""
-    (low, high), mine = bounds(e, ranges), linear(e)[1]
-    if e.kind == "div":
-        least, most = _beside_guards(e.kids[0], guards, ranges)
-        low, high = max(low, least // e.attr[0]), min(high, most // e.attr[0])
+    that leaves fewer axes in the rest; and of sums of quotients of such."""
+    (low, high), (constant, mine) = bounds(e, ranges), linear(e)
+    if any(a.kind == "div" for a in mine):
+        least = most = constant
+        for atom, factor in mine.items():
+            ends = sorted(factor * end for end in _quotient(atom, guards, ranges))
+            least, most = least + ends[0], most + ends[1]
+        low, high = max(low, least), min(high, most)
     for g in guards:
         known = linear(g.index)[1]
         if not isinstance(g.hi, int):
@@ -83,6 +86,15 @@ def _beside_guards(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]
             ends = sorted((p * g.lo, p * (g.hi - 1)))
             low, high = max(low, -(-(least + ends[0]) // q)), min(high, (most + ends[1]) // q)
     return low, high
+
+
+def _quotient(e: Expr, guards: Sequence[Bound], ranges: Mapping[str, Range]) -> Range:
+    """Bounds of a term of a sum; of a quotient with those of what it divides."""
+    low, high = bounds(e, ranges)
+    if e.kind != "div":
+        return low, high
+    least, most = _beside_guards(e.kids[0], guards, ranges)
+    return max(low, least // e.attr[0]), min(high, most // e.attr[0])
 
 
 def undivided(b: Bound) -> Bound:

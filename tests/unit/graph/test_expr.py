@@ -218,6 +218,11 @@ def test_padding_and_windows_are_proven():
     assert not inside(row, 4, rows, Bound(place, 0, 705))
     assert not inside(row, 4, {**rows, "c": 9}, Bound(place, 0, 704))  # one row has 177
     assert inside(mul(row, -1), 4, rows, Bound(place, -528, 1))
+    pairs, pair = {"i": 9, "j": 22, "k": 2}, add(mul("i", 22), "j")
+    row, read = add(floordiv(pair, 33, {}), -1), add(mul(pair, 2), "k")
+    assert inside(row, 3, pairs, Bound(read, 66, 264)) and not inside(row, 3, pairs)
+    assert not inside(row, 3, pairs, Bound(read, 65, 264))
+    assert not inside(row, 3, pairs, Bound(read, 66, 265))
     assert inside(index(99), 3, loops, Bound(num(5), 0, 5))  # never read
 
 
