@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
+from lumc.disk.weights import weight_file
 from lumc.graph.dim import bind
 from lumc.graph.graph import Graph, Node
+from lumc.graph.text import parse_graph
 from lumc.kernel.lengths import Lengths
 from lumc.oracle.graph import evaluate
 from lumc.runtime.opened import Opened
@@ -109,6 +113,18 @@ POINTS: Mapping[str, list[Dims]] = {
 }
 NAMES = dict(zip(POINTS, ("norm", "softmax", "moved", "attention", "cube"), strict=True))
 BY_NAME = {"p"}  # no shape of an input tells it
+
+
+def with_weights(text: str, folder: Path) -> Graph:
+    """The graph of a text, its weights random and in this folder."""
+    graph = parse_graph(text, path=lambda p: str(folder / p))
+    weights = {w.name: random_values(w) for w in graph.weights}
+    if weights:
+        save_file(weights, folder / "weights.safetensors")
+        file = weight_file(folder / "weights.safetensors", folder)
+        text = text.replace("size 8", f"size {file.size}").replace("0" * 64, file.sha256)
+        graph = parse_graph(text, path=lambda p: str(folder / p))
+    return graph
 
 
 def sizes(n: Node, dims: Dims) -> tuple[int, ...]:

@@ -11,14 +11,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from bundles import build, compiler
 from kernels import native
-from live import ATTENTION, CUBE, MOVED, NAMES, NORM, POINTS, SOFTMAX, Dims, case, worst
+from live import (
+    ATTENTION,
+    CUBE,
+    MOVED,
+    NAMES,
+    NORM,
+    POINTS,
+    SOFTMAX,
+    Dims,
+    case,
+    with_weights,
+    worst,
+)
 from lumc.bundle import extents, manifest, planfile
 from lumc.codegen.generate import generate
-from lumc.disk.weights import weight_file
 from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.graph.graph import Graph
@@ -28,17 +38,11 @@ from lumc.profile.choose import estimate
 from lumc.runtime import cpu
 from lumc.runtime.cpu import Bundle
 from lumc.search import search
-from searching import error, random_values
+from searching import error
 
 
 def compiled(text: str, folder: Path) -> Path:
-    graph = parse_graph(text, path=lambda p: str(folder / p))
-    weights = {w.name: random_values(w) for w in graph.weights}
-    if weights:
-        save_file(weights, folder / "weights.safetensors")
-        file = weight_file(folder / "weights.safetensors", folder)
-        text = text.replace("size 8", f"size {file.size}").replace("0" * 64, file.sha256)
-        graph = parse_graph(text, path=lambda p: str(folder / p))
+    graph = with_weights(text, folder)
     space = search(graph, replace(native(), threads=2), inside=True)
     return build(generate(estimate(space)), folder / f"{NAMES.get(text, 'm')}.lb", folder)
 
