@@ -9,7 +9,9 @@ import pytest
 
 from differential import Case, check_compiled
 from kernels import native
+from live import DECODE
 from lumc.graph.graph import Graph
+from lumc.graph.text import parse_graph
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
 from lumc.profile.choose import choose, programs_of
@@ -19,6 +21,12 @@ from splitting import decode, laws, product, slow, softmax, total
 CUDA = resolve_target("cuda:sm_90")
 ONE = CPUS["x86-64-v3"]
 TWO = replace(ONE, threads=2)
+
+
+def decode_so_far(keys: int) -> Graph:
+    """One query of two heads beside as many keys as a run has, so many at most."""
+    text = DECODE.replace("kk = update K[h, p, d] = k[h, d]\n", "").replace("kk[", "K[")
+    return parse_graph(text.replace("1079", str(keys - 1)).replace("1080", str(keys)))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,10 @@ TWO = replace(ONE, threads=2)
         (softmax(4096, 1024), CUDA, []),
         (decode(8, 16384, 64), CUDA, ["split-wsum"]),
         (softmax(4096, 1024), TWO, []),
+        (decode_so_far(16384), CUDA, ["split-wsum"]),
+        (decode_so_far(8640), replace(ONE, threads=16), ["split-wsum"]),
+        (decode_so_far(8640), ONE, []),
+        (decode_so_far(64), TWO, []),
     ],
 )
 def test_what_is_split(graph: Graph, target: Target, want: list[str]) -> None:
