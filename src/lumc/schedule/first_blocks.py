@@ -146,7 +146,7 @@ def _contracted(
     tile = dict.fromkeys(kernel.axes, 1)
     for stage, (rows, lane) in found.items():
         assert rows
-        deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
+        deep, *others = _deepest_first(kernel, stage, product)
         around = kernel.points(others)
         nested = weighted and stage.kind != "wsum"
         tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, product)
@@ -160,6 +160,20 @@ def _contracted(
         for s in kernel.stages
     )
     return _schedule(kernel, tile, stages, Threads(shape.threads, vector=4, ring=shape.ring))
+
+
+def _deepest_first(kernel: Kernel, stage: Expr, product: Product | None) -> list[str]:
+    """The reduced axes, that of which a tile has few steps first: the longest, or that which walks
+    over blocks of another one, as these are read whole; matrix units count along the longest."""
+    over = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
+    if product or len(over) != 2:
+        return over
+    loads = [kernel.access(e) for e in subterms(stage) if e.kind == "load"]
+    for o, k in (over, over[::-1]):
+        both = [e for e in loads if e.stride(o) and e.stride(k)]
+        if both and all(e.is_contiguous(k) and e.stride(o) == kernel.extent[k] for e in both):
+            return [o, k]
+    return over
 
 
 def _whole(deep: int, around: int, product: Product | None) -> int:

@@ -180,7 +180,7 @@ class Distributor(Dealing):
     def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
         """May every thread move this many elements of the source at once?"""
         place = self.places[source.attr[0]]
-        if place.name in self.words:
+        if place.name in self.words and width > self.words[place.name].steps:
             return False
         constant, atoms = linear(place.offset(source.kids))
         others = (c for a, c in atoms.items() if a is not axis(unit))
@@ -236,7 +236,8 @@ class Distributor(Dealing):
             fast = op.kept[-1] if op.lanes == "kept" and op.kept else op.red[-1]
         else:
             fast = self._unit(writes(Step(op)), axes)
-        along = [e for e in self._moved(op) if fast in e.free]
+        moved = (e for e in self._moved(op) if e.attr[0] not in self.words)
+        along = [e for e in moved if fast in e.free]
         width = min([t.vector, *(MOVED // self.places[e.attr[0]].dtype.nbytes for e in along)])
         while width > 1 and not all(self._aligned(op, e, fast, width) for e in along):
             width //= 2
@@ -249,7 +250,7 @@ class Distributor(Dealing):
         terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
         guarded = {unguarded(e) for t in terms for e in _guarded(t) if e.kind == "guard"}
         touched = dict.fromkeys([*loads_of(*terms), *writes(step)])
-        apart = {n for n in self.places if self.inside(n)} | self.words.keys()
+        apart = {n for n in self.places if self.inside(n)}
         return [e for e in touched if e not in guarded and e.attr[0] not in apart]
 
     def _widen(self, step: Step, op: ir.Map | ir.Reduce) -> None:
@@ -259,7 +260,11 @@ class Distributor(Dealing):
             if digit.stride > 1 or n == 1 or (isinstance(op, ir.Reduce) and a not in op.red):
                 continue
             sizes = {e: n * self.places[e.attr[0]].dtype.nbytes for e in self._moved(op)}
-            wide = [e for e, b in sizes.items() if b in VECTORS and self._aligned(op, e, a, n)]
+            wide = [
+                e
+                for e, b in sizes.items()
+                if (b in VECTORS or e.attr[0] in self.words) and self._aligned(op, e, a, n)
+            ]
             if wide:
                 others = tuple(r for r in step.points.registers if r is not digit)
                 step.points = replace(step.points, registers=(*others, digit))

@@ -12,6 +12,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import WARP, Distribution, RegisterDigit
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, loads_of, writes
+from lumc.codegen.gpu.words import shifted, taken
 from lumc.codegen.gpu.writer import FULLY, OUTSIDE, Dialect, GpuWriter
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.statements import WIDTH, lines, live, new, quoted
@@ -187,12 +188,26 @@ def _load_vectors(w: GpuWriter, step: Step, inside: Sequence[str], digit: int) -
     terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
     for e in (e for e in loads_of(*terms) if e in step.wide):
         name, levels = quoted(f"V_{w.fresh()}"), Levels(w, ())
+        if e.attr[0] in w.words:
+            _load_word(w, e, name, inside, digit)
+            continue
         at = w.address(e, levels.value)
         kind = w.spelling.stored[w.places[e.attr[0]].dtype]
         w.line(f"{kind} {new(name)}[{step.vector}]{' = {}' * bool(inside)};")
         with w.when(inside):
             w.lines_of([*levels.at[0], f"lumc_load({name}, &{at});"])
         w.vectors[e] = f"{name}[`D{digit}`]"
+
+
+def _load_word(w: GpuWriter, load: Expr, name: str, inside: Sequence[str], digit: int) -> None:
+    """The word that neighbours lie in, of which each is taken."""
+    packing, levels = w.words[load.attr[0]], Levels(w, ())
+    place = w.places[load.attr[0]]
+    word = shifted(w.names.place(place), w.element(load, levels.value), packing)
+    w.line(f"lumc_u32 {new(name)} = 0;")
+    with w.when(inside):
+        w.lines_of([*levels.at[0], f"{name} = {word};"])
+    w.vectors[load] = taken(name, f"`D{digit}`", packing, place.dtype)
 
 
 def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
