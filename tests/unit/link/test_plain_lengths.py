@@ -22,7 +22,7 @@ from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
 from lumc.kernel.machines import resolve_target
 from lumc.link import emit, shapes
-from lumc.link.link import TargetCode
+from lumc.link.link import TargetCode, Tools
 from lumc.profile.choose import estimate
 from lumc.search import search
 from schemas import check
@@ -151,6 +151,18 @@ def test_one_program_for_every_length(text: str, tmp_path: Path) -> None:
     assert len(code.entries) == (3 if text is BUCKETS else 1)
     made, names = program(code, tmp_path)
     assert worst(made, names, parse_graph(text), ALL[text]) < 1e-5
+
+
+def test_an_archive_takes_dims_too(tmp_path: Path) -> None:
+    text, model = SOFTMAX, tmp_path / "net"
+    code = code_of(text, tmp_path)
+    emit.emit_archive([TargetCode(code, "0" * 64)], model, tmp_path, Tools(compiler()))
+    names = list(parse_graph(text).dims)
+    (tmp_path / "app.c").write_text(application(code.graph, names))
+    files = [str(tmp_path / "app.c"), f"-I{model / 'include'}", str(model / "lib" / "libnet.a")]
+    command = [*compiler().command, *FLAGS, *files, "-lm", "-o", str(tmp_path / "app")]
+    subprocess.run(command, check=True)
+    assert worst(tmp_path / "app", names, parse_graph(text), POINTS[text]) < 1e-5
 
 
 def runs(made: Path, names: list[str], dims: Dims) -> subprocess.CompletedProcess[bytes]:
