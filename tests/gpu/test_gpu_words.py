@@ -13,12 +13,12 @@ import pytest
 
 import emulator
 import msl
-from dealing import dealt, random_dealt, refusal
+from dealing import dealt, narrowed, random_dealt, refusal
 from kernel_zoo import byte_matmul, kernel, levels, random_inputs, times, x
-from kernels import worst
+from kernels import TOLERANCE, worst
 from lumc.bundle.packing import pack
 from lumc.codegen.generate import DIALECTS
-from lumc.codegen.gpu import operations
+from lumc.codegen.gpu import neighbours
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.words import number, words_of
@@ -104,6 +104,7 @@ PRODUCTS = {
     "apart": lambda: levels(17, 40, 3, 32, DType.U8, 4, "turned"),
     "short blocks": lambda: levels(1, 6, 4, 4, DType.U8, 4),
     "table": lambda: lookup(11, 40, 5),
+    "halves": lambda: narrowed(levels(40, 48, 4, 32, DType.U8, 4), DType.F16),
 }
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
@@ -119,7 +120,8 @@ def given(kernel: Kernel, seed: int) -> dict[str, np.ndarray]:
 
 
 def error(made: Sequence[tuple[Kernel, Schedule]], target: Target, folder: Path) -> float:
-    """The greatest error of kernels on an emulator, race-checked; infinite where it stops."""
+    """The greatest error of kernels on an emulator, race-checked, in that which is allowed;
+    infinite where it stops."""
     dialect = DIALECTS[target.kind]
     printed = [print_kernel(dealt(k, s, target), dialect, f"k{i}") for i, (k, s) in enumerate(made)]
     source = "\n".join(text for text, _ in printed)
@@ -129,7 +131,8 @@ def error(made: Sequence[tuple[Kernel, Schedule]], target: Target, folder: Path)
     for i, (k, _) in enumerate(made):
         inputs, packed = given(k, i), words(normalize(k))
         want = evaluate_kernel(k, inputs)["out"]
-        out = np.full(want.shape, np.nan, np.float32)
+        kind = k.buffer("out").dtype
+        out = np.full(want.shape, np.nan, kind.numpy)
         arrays = [
             pack(inputs[b.name], b.dtype, packed[b.name])
             if b.name in packed
@@ -137,7 +140,8 @@ def error(made: Sequence[tuple[Kernel, Schedule]], target: Target, folder: Path)
             for b in normalize(k).buffers
         ]
         said = module.launch(f"k{i}", printed[i][1], arrays, ("forward", "random")[i % 2], i)
-        errors.append(np.inf if said else worst(out, want, DType.F32))
+        limit = TOLERANCE.get(kind, 2e-5)
+        errors.append(np.inf if said else worst(out, want, kind) / limit)
     return max(errors)
 
 
@@ -148,7 +152,7 @@ def planned(name: str, target: Target) -> tuple[Kernel, Schedule]:
 
 @by_target
 def test_products_of_words(target: Target, built: Path) -> None:
-    assert error([planned(name, target) for name in PRODUCTS], target, built) < 2e-5
+    assert error([planned(name, target) for name in PRODUCTS], target, built) < 1
 
 
 @by_target
@@ -160,17 +164,28 @@ def test_products_of_words_with_many_schedules(target: Target, built: Path) -> N
         s = random_dealt(kernel, target, rng)
         if not refusal(kernel, s, target):
             made.append((kernel, s))
-    assert error(made, target, built) < 2e-5
+    assert error(made, target, built) < 1
 
 
 @by_target
 def test_a_word_is_read_once_for_its_numbers(target: Target) -> None:
     """Before the loop over them, where they lie along what a thread has side by side."""
-    for name in ("one row", "one row of signed ones", "rows"):
+    for name in ("one row", "one row of signed ones", "rows", "tiles", "halves"):
         text, _ = print_kernel(dealt(*planned(name, target), target), DIALECTS[target.kind], "k")
         reads = [line.strip() for line in text.split("\n") if "B_levels[" in line]
         assert len(reads) == text.count("lumc_u32 V_") > 0, text
         assert all(line.startswith("V_") for line in reads), reads
+        assert ("lumc_store(&S_" in text) == (name in ("tiles", "halves"))
+
+
+@by_target
+@pytest.mark.parametrize("name", ["tiles", "halves"])
+def test_tiles_walk_over_whole_blocks(target: Target, name: str) -> None:
+    """These lie in memory one behind the other; of the same steps in every block nothing does."""
+    _, s = planned(name, target)
+    assert s.tile["o"] == 1 and "k" not in s.tile
+    _, apart = planned("apart", target)
+    assert apart.tile.get("o", 0) != 1 or "k" in apart.tile
 
 
 MUTANTS = {
@@ -184,13 +199,13 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mistakes_are_noticed(name: str, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     function, old, new = MUTANTS[name]
-    right, steps = getattr(operations, function), str(packing().steps)
+    right, steps = getattr(neighbours, function), str(packing().steps)
 
     def wrong(*args: Any) -> str:
         text = right(*args)
         assert old.format(steps=steps) in text
         return str(text.replace(old.format(steps=steps), new.format(steps=steps), 1))
 
-    monkeypatch.setattr(operations, function, wrong)
+    monkeypatch.setattr(neighbours, function, wrong)
     target = TARGETS[0]
-    assert not error([planned("one row", target)], target, built) < 2e-5
+    assert not error([planned("one row", target)], target, built) < 1
