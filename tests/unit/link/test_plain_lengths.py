@@ -283,3 +283,40 @@ def test_the_command(lumc: Lumc) -> None:
     assert "int net_run(int64_t s, int64_t u, const float *x, const int64_t *i" in said
     assert "NET_X_COUNT 360, f32[2, s, 3, u]" in said and "NET_DIM_U_MULTIPLE 2\n" in said
     check("show-plain", json.loads(lumc("show", "net", "--json")))
+
+
+TWO = """lumc graph 1
+dim p in 0..6
+dim s in 1..4
+state K f32[10, 3]
+entry read
+input x f32[s, 3]
+kk = update K[p + i, c] = x[i, c]
+t f32[c:3] = sum j:p + s of kk[j, c]
+output t = t
+entry peek
+u f32[c:3] = sum j:p + 1 of K[j, c]
+output u = u
+"""
+ENTRIES = r"""
+#include "net.h"
+#include <string.h>
+static _Alignas(NET_ALIGN) char arena[NET_ARENA_BYTES], state[NET_STATE_BYTES];
+int main(void) {
+  float x[4 * 3], t[NET_READ_T_COUNT], u[NET_PEEK_U_COUNT];
+  for (int i = 0; i < 12; ++i) x[i] = (float)i;
+  memset(arena, 255, sizeof arena);
+  memset(state, 255, sizeof state); /* nothing of it is read before it is written */
+  if (net_read(0, 5, x, t, state, arena) != NET_DIM_S_WRONG) return 1;
+  if (net_peek(7, u, state, arena) != NET_DIM_P_WRONG) return 2;
+  if (net_read(0, 2, x, t, state, arena) || t[0] != 3 || t[2] != 7) return 3;
+  if (net_read(2, 1, x + 6, t, state, arena) || t[0] != 9 || t[1] != 12) return 4;
+  if (net_peek(1, u, state, arena) || u[0] != 3 || u[1] != 5) return 5;
+  return NET_READ_X_COUNT_OF(4) != 12;
+}
+"""
+
+
+def test_entries_that_take_different_dims(tmp_path: Path) -> None:
+    model = emitted(code_of(TWO, tmp_path), tmp_path)
+    subprocess.run([str(compiled(ENTRIES, model, tmp_path))], check=True)
