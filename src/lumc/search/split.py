@@ -119,11 +119,15 @@ def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
     target: the longest reductions in parts, few of them first. Parts of a live axis need not divide
     it, but the last one ends where it does."""
     j, stages = _longest(kernel)
-    n = kernel.extent[j] if stages else 0
-    for least in (target.units * k for k in PARTS):
+    n, is_live = kernel.extent[j] if stages else 0, j in kernel.lengths.of
+    wanted = [target.units * k for k in PARTS]
+    if stages and is_live:  # every result has parts: these need not be as many
+        results = min(kernel.points(s.free) for s in stages)
+        wanted = [-(-target.units // results), *wanted]
+    for least in dict.fromkeys(wanted):
         near = range(least, min(NEAR * least, n // 2 + 1))
         count = next((p for p in near if n % p == 0), 0)
-        if j in kernel.lengths.of:
+        if is_live:
             count = count or next(iter(near), 0)
             count = count if count > 1 else 0  # of one part there is always one
         if count:
