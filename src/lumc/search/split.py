@@ -58,6 +58,8 @@ from lumc.search.cuts import assemble
 
 PARTS = (1, 8, 64)  # of a reduction, for each of the units of a target
 NEAR = 4  # times so many parts, where these do not divide it
+SHORTER = 4  # of a length, what is left of it still has a part for all units; a guess
+PART = 32  # values that such a part has, at least; a guess
 
 
 @dataclass(frozen=True)
@@ -122,8 +124,9 @@ def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
     n, is_live = kernel.extent[j] if stages else 0, j in kernel.lengths.of
     wanted = [target.units * k for k in PARTS]
     if stages and is_live:  # every result has parts: these need not be as many
-        results = min(kernel.points(s.free) for s in stages)
-        wanted = [-(-target.units // results), *wanted]
+        fewest = -(-target.units // min(kernel.points(s.free) for s in stages))
+        some = min(SHORTER * fewest, n // PART)
+        wanted = [*([some] if some > fewest > 1 else []), fewest, *wanted]
     for least in dict.fromkeys(wanted):
         near = range(least, min(NEAR * least, n // 2 + 1))
         count = next((p for p in near if n % p == 0), 0)
