@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
+from lumc.disk.weights import weight_file
 from lumc.graph.dim import bind
 from lumc.graph.graph import Graph, Node
+from lumc.graph.text import parse_graph
 from lumc.kernel.lengths import Lengths
 from lumc.oracle.graph import evaluate
 from lumc.runtime.opened import Opened
@@ -100,6 +104,40 @@ output y = y
 output same = x
 output i = i
 """
+# long reductions, and little else to do side by side: one query beside all keys so far; a sum and a
+# maximum of lengths that no part divides
+DECODE = """lumc graph 1
+dim p in 0..1079
+state K f32[2, 1080, 24]
+input q f32[2, 24]
+input k f32[2, 24]
+input V f32[2, p + 1, 24]
+kk = update K[h, p, d] = k[h, d]
+a f32[h:2, j:p + 1, d:24] = mul q[h, d], kk[h, j, d]
+c f32[h:2, j:p + 1] = sum d:24 of a[h, j, d]
+m f32[h:2] = max j:p + 1 of c[h, j]
+w f32[h:2] = mul m[h], -1
+e f32[h:2, j:p + 1] = add c[h, j], w[h]
+x f32[h:2, j:p + 1] = exp2 e[h, j]
+t f32[h:2] = sum j:p + 1 of x[h, j]
+r f32[h:2] = recip t[h]
+b f32[h:2, d:24, j:p + 1] = mul x[h, j], V[h, j, d]
+o f32[h:2, d:24] = sum j:p + 1 of b[h, d, j]
+y f32[h:2, d:24] = mul o[h, d], r[h]
+output y = y
+"""
+TOTALS = """lumc graph 1
+dim s in 1..3607
+input x f32[2, s]
+t f32[i:2] = sum j:s of x[i, j]
+u f32[i:2] = max j:s of x[i, j]
+output t = t
+output u = u
+"""
+LONG: Mapping[str, list[Dims]] = {
+    DECODE: [{"p": p} for p in (1079, 0, 1, 44, 45, 46, 700)],
+    TOTALS: [{"s": s} for s in (3607, 1, 2, 151, 152, 1000)],
+}
 POINTS: Mapping[str, list[Dims]] = {
     NORM: [{"s": 40}, {"s": 1}, {"s": 17}, {"s": 39}, {"s": 40}],
     SOFTMAX: [{"s": 40}, {"s": 1}, {"s": 13}, {"s": 7}],
@@ -109,6 +147,18 @@ POINTS: Mapping[str, list[Dims]] = {
 }
 NAMES = dict(zip(POINTS, ("norm", "softmax", "moved", "attention", "cube"), strict=True))
 BY_NAME = {"p"}  # no shape of an input tells it
+
+
+def with_weights(text: str, folder: Path) -> Graph:
+    """The graph of a text, its weights random and in this folder."""
+    graph = parse_graph(text, path=lambda p: str(folder / p))
+    weights = {w.name: random_values(w) for w in graph.weights}
+    if weights:
+        save_file(weights, folder / "weights.safetensors")
+        file = weight_file(folder / "weights.safetensors", folder)
+        text = text.replace("size 8", f"size {file.size}").replace("0" * 64, file.sha256)
+        graph = parse_graph(text, path=lambda p: str(folder / p))
+    return graph
 
 
 def sizes(n: Node, dims: Dims) -> tuple[int, ...]:

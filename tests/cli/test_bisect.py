@@ -11,6 +11,8 @@ import pytest
 
 from commands import Lumc
 from forging import forge
+from live import ATTENTION
+from schemas import check
 
 GRAPH = """lumc graph 1
 input x f32[16, 48]
@@ -70,3 +72,59 @@ def test_a_wrong_kernel(made: Lumc) -> None:
         said = made.fails(3, "verify", "bad.lb", "--bisect")
         assert f"is the first that differs: {kernel['name']} ({kernel['symbol']})" in said
         assert "1 of " in said and f"value {first['value']}" in said
+
+
+@pytest.fixture
+def live(lumc: Lumc) -> Lumc:
+    """A bundle with dims, and two buckets."""
+    Path("m.lg").write_text(ATTENTION)
+    lumc("compile", "m.lg", "--estimate", "--tune", "s=1,16", "-o", "m.lb", "--save-temps", ".")
+    return lumc
+
+
+def first_of(lumc: Lumc, *words: str) -> Any:
+    said = json.loads(lumc.raw("verify", "bad.lb", "--bisect", "--json", *words).stdout)
+    check("verify", said)
+    return said["first"]
+
+
+def spoilt(lumc: Lumc, number: int, old: str, new: str) -> None:
+    """bad.lb: the bundle with another text in a kernel."""
+
+    def spoil(b: Any) -> None:
+        kernel = b["kernels"][number]
+        assert old in kernel["source"]
+        kernel["source"] = kernel["source"].replace(old, new)
+
+    Path("bad.lk").write_text(Path("m.lk").read_text())
+    forge(Path("bad.lk"), spoil)
+    lumc("link", "bad.lk", "-o", "bad.lb")
+
+
+def test_a_right_bundle_at_every_length(live: Lumc) -> None:
+    assert "every launch computes what it should" in live("verify", "m.lb", "--bisect")
+    for dims in (("p=0", "s=1"), ("p=24", "s=1"), ("p=3", "s=5"), ("p=24", "s=16")):
+        given = (word for d in dims for word in ("--dim", d))
+        said = live("verify", "m.lb", "--bisect", "--threads", "2", *given)
+        assert said.count("bisect:") == 1 and "what it should" in said
+    assert "E0111" in live.fails(2, "verify", "m.lb", "--bisect", "--dim", "s=17")
+
+
+@pytest.mark.parametrize("change", ["- 1", "+ 1"])
+def test_a_wrong_kernel_of_one_bucket(live: Lumc, change: str) -> None:
+    """Where a length is one off, a kernel differs at the lengths of its bucket only. Beyond them
+    there is NaN, which a length of one more reads."""
+    entries, kernels = body()["entries"], body()["kernels"]
+    used = [{la["kernel"] for la in e["launches"]} for e in entries]  # for s up to 1 and 16
+    for i, (s, other) in enumerate(((1, 7), (7, 1))):
+        (number,) = (
+            n
+            for n, k in enumerate(kernels)
+            if k["symbol"] in used[i] - used[1 - i] and "wsum" in k["name"]
+        )
+        dim = f"*(const int64_t *)args[{kernels[number]['args'].index('p')}]"
+        spoilt(live, number, dim, f"{dim} {change}")
+        first = first_of(live, "--dim", f"s={s}", "--dim", "p=5")
+        wrong = (kernels[number]["symbol"], "kernel", f"p=5, s={s}")
+        assert (first["symbol"], first["against"], first["dims"]) == wrong
+        assert first_of(live, "--dim", f"s={other}", "--dim", "p=5") is None

@@ -72,9 +72,7 @@ def test_the_user_says_where_kernels_are_chosen(made: Lumc) -> None:
         assert code in made.fails(2, "search", "m.lg", "--tune", wrong)
 
 
-def test_what_has_no_dims_for_runs_is_refused(made: Lumc) -> None:
-    assert "plain C" in made.fails(4, "link", "m.lk", "--emit", "c", "-o", "c")
-    assert "--dim" in made.fails(4, "verify", "m.lb", "--bisect")
+def test_a_run_has_one_length(made: Lumc) -> None:
     made.fails(2, "run", "m.lb", "--dim", "s=1..4")
 
 

@@ -18,6 +18,7 @@ import launching
 from bundles import compiler
 from gpu_bundles import Emulator, python_environment
 from live import (
+    LONG,
     NAMES,
     POINTS,
     Dims,
@@ -35,6 +36,7 @@ from lumc.link import runners
 from lumc.profile.choose import estimate
 from lumc.search import search
 from searching import error, random_values
+from splitting import slow
 
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 RUNNER = Path(runners.__file__).parent / "runner"
@@ -77,6 +79,24 @@ def test_one_code_serves_all_lengths(target: Target, built: Path) -> None:
     kernels = gpu_launching.module(built, codes, checked=True)
     for i, (code, points) in enumerate(zip(codes, POINTS.values(), strict=True)):
         assert code_from_json(code_to_json(code), code.graph) == code
+        for k, dims in enumerate(points):
+            call(kernels, f"g{i}_", code, dims, ("forward", "reverse", "random")[k % 3])
+
+
+@cache
+def in_parts(text: str, target: Target) -> Code:
+    plan = estimate(search(parse_graph(text), slow(target), inside=True))
+    names = [b.name for r in plan.regions.values() for b in r.local]
+    assert any("_" in name for name in names), "nothing is done in two steps"
+    return generate(plan)
+
+
+@by_target
+def test_long_reductions_in_two_steps(target: Target, built: Path) -> None:
+    """Few results of many values: parts of these, a part for each block, whatever the length."""
+    codes = [in_parts(text, target) for text in LONG]
+    kernels = gpu_launching.module(built, codes, checked=True)
+    for i, (code, points) in enumerate(zip(codes, LONG.values(), strict=True)):
         for k, dims in enumerate(points):
             call(kernels, f"g{i}_", code, dims, ("forward", "reverse", "random")[k % 3])
 

@@ -11,36 +11,45 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from bundles import build, compiler
 from kernels import native
-from live import ATTENTION, CUBE, MOVED, NAMES, NORM, POINTS, SOFTMAX, Dims, case, worst
+from live import (
+    ATTENTION,
+    CUBE,
+    DECODE,
+    MOVED,
+    NAMES,
+    NORM,
+    POINTS,
+    SOFTMAX,
+    TOTALS,
+    Dims,
+    case,
+    with_weights,
+    worst,
+)
 from lumc.bundle import extents, manifest, planfile
 from lumc.codegen.generate import generate
-from lumc.disk.weights import weight_file
 from lumc.errors import LumcError
 from lumc.graph.expr import add
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
+from lumc.kernel.target import Target
 from lumc.link import runners
 from lumc.profile.choose import estimate
 from lumc.runtime import cpu
 from lumc.runtime.cpu import Bundle
 from lumc.search import search
-from searching import error, random_values
+from searching import error
 
 
-def compiled(text: str, folder: Path) -> Path:
-    graph = parse_graph(text, path=lambda p: str(folder / p))
-    weights = {w.name: random_values(w) for w in graph.weights}
-    if weights:
-        save_file(weights, folder / "weights.safetensors")
-        file = weight_file(folder / "weights.safetensors", folder)
-        text = text.replace("size 8", f"size {file.size}").replace("0" * 64, file.sha256)
-        graph = parse_graph(text, path=lambda p: str(folder / p))
-    space = search(graph, replace(native(), threads=2), inside=True)
-    return build(generate(estimate(space)), folder / f"{NAMES.get(text, 'm')}.lb", folder)
+def compiled(text: str, folder: Path, target: Target | None = None) -> Path:
+    graph = with_weights(text, folder)
+    plan = estimate(search(graph, target or replace(native(), threads=2), inside=True))
+    in_steps = any("_" in b.name for r in plan.regions.values() for b in r.local)
+    assert in_steps == (target is not None)
+    return build(generate(plan), folder / f"{NAMES.get(text, 'm')}.lb", folder)
 
 
 @pytest.fixture(scope="module", params=POINTS, ids=NAMES.values())
@@ -56,6 +65,20 @@ def test_one_bundle_runs_every_length(made: tuple[Path, Graph, list[Dims]], thre
     path, graph, points = made
     with Bundle.open(path) as b:
         assert worst(b, graph, points, threads) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["decode", "totals"])
+def test_long_reductions_in_two_steps(name: str, tmp_path: Path) -> None:
+    """More threads than there are results: parts of reductions, of any length."""
+    text, points = {
+        "decode": (DECODE.replace("1079", "8639").replace("1080", "8640"), (8639, 0, 1, 479, 480)),
+        "totals": (TOTALS.replace("3607", "360700"), (360700, 1, 2, 30000)),
+    }[name]
+    path = compiled(text, tmp_path, replace(native(), threads=16))
+    (dim,) = parse_graph(text).dims
+    with Bundle.open(path) as b:
+        for threads in (1, 3, 16):
+            assert worst(b, parse_graph(text), [{dim: n} for n in points], threads) < 1e-5
 
 
 def test_the_native_runner_finds_the_dims(
@@ -90,6 +113,7 @@ MUTANTS = {  # of live.c: text, another one, what it is noticed on
         "size = step * (size_t)most->shape[at];",
         "size = step * (size_t)now->shape[at];",
         SOFTMAX,
+        TOTALS,
     ),
     "planes as far apart as they are large": (
         "size *= (size_t)most->shape[i--]",
@@ -100,6 +124,7 @@ MUTANTS = {  # of live.c: text, another one, what it is noticed on
         "run = step * (size_t)now->shape[at];",
         "run = step * (size_t)now->shape[at] - (now->shape[at] < 13 ? step : 0);",
         SOFTMAX,
+        TOTALS,
     ),
     "outputs that are not copied": (
         "if (!is_whole(now, &l->outputs[i])) copy",

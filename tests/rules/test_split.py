@@ -4,6 +4,7 @@ ones. They say that an axis is c*j1 + j2, which rule files cannot, so they are w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from lumc.graph.expr import Expr, add, axis, mul, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import binary, guard, load, reduce, wsum
 from lumc.oracle.term import evaluate_term
-from lumc.search.split import inner, outer
+from lumc.search.split import End, inner, outer
 
 KIND = DType.F64
 SPECIAL = [np.nan, np.inf, -np.inf]
@@ -68,6 +69,93 @@ def holds(law: Law, kind: str, step: int, count: int, seed: int) -> bool:
 
 
 KINDS = ("sum", "max", "wsum")
+
+
+# ---- axes of which it is known only at run time how many values they have
+
+
+LiveLaw = Callable[[Expr, Expr, End, Mapping[str, tuple[int, int]]], Expr]
+
+
+def live_law(stage: Expr, at: Expr, end: End, ranges: Mapping[str, tuple[int, int]]) -> Expr:
+    return outer(stage, "j1", inner(stage, "j", at, "j2", ranges, end))
+
+
+def holds_live(
+    law: LiveLaw, kind: str, step: int, length: int, most: int, read: bool, seed: int
+) -> bool:
+    """Parts of ``step`` values of an axis that has ``length`` of ``most``, with NaN beyond."""
+    stage, count = stages(kind), -(-length // step)
+    room = -(-most // step) * step if read else most
+    full = arrays(np.random.default_rng(seed), 1, length)
+    values = {**full, **{n: np.full((*full[n].shape[:-1], room), np.nan) for n in "vws"}}
+    for name in "vws":
+        values[name][..., :length] = full[name]
+    extent = {"i": 2, "k": 3, "j": length, "j1": count, "j2": step}
+    at = add(mul(axis("j1"), step), "j2")
+    ranges = {a: (0, n - 1) for a, n in extent.items()}
+    end = End(add(length, mul(at, -1)), most, read)
+    want, axes = evaluate_term(stage, extent, values)
+    got, same = evaluate_term(law(stage, at, end, ranges), extent, values)
+    assert axes == same
+    return bool(np.isclose(got, want, rtol=1e-9, atol=1e-9, equal_nan=True).all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    step=st.integers(1, 9),
+    length=st.integers(1, 30),
+    more=st.sampled_from([0, 1, 5]),
+    read=st.booleans(),
+    seed=st.integers(0, 1 << 30),
+)
+def test_law_is_sound_where_an_axis_is_live(
+    kind: str, step: int, length: int, more: int, read: bool, seed: int
+) -> None:
+    assert holds_live(live_law, kind, step, length, length + more, read, seed)
+
+
+def moved(by: int) -> LiveLaw:
+    return lambda s, at, end, r: live_law(s, at, replace(end, left=add(end.left, by)), r)
+
+
+def endless(stage: Expr, at: Expr, end: End, r: Mapping[str, tuple[int, int]]) -> Expr:
+    """Values are not guarded, scores are: their weights are zero, but they may be NaN."""
+    found = live_law(stage, at, end, r)
+    values = {t: wsum("j2", t.kids[0], t.kids[1].kids[1]) for t in subterms(found) if _is_inner(t)}
+    return substitute(found, values)
+
+
+def _is_inner(t: Expr) -> bool:
+    return t.kind == "wsum" and t.attr == ("j2",) and t.kids[1].kind == "guard"
+
+
+LIVE_MUTANTS: dict[str, tuple[str, LiveLaw]] = {
+    "no end": ("sum", lambda s, at, end, r: law(s, at, r)),
+    "no end of a maximum": ("max", lambda s, at, end, r: law(s, at, r)),
+    "no end of scores": ("wsum", lambda s, at, end, r: law(s, at, r)),
+    "one value too many": ("sum", moved(1)),
+    "one value too few": ("sum", moved(-1)),
+    "one maximum too many": ("max", moved(1)),
+    "one maximum too few": ("max", moved(-1)),
+    "one weight too many": ("wsum", moved(1)),
+    "one weight too few": ("wsum", moved(-1)),
+    "values beyond the end": ("wsum", endless),
+    "a maximum of zeros beyond the end": (
+        "max",
+        lambda s, at, end, r: reduce(
+            "max", ["j1"], reduce("max", ["j2", "k"], end.guarded(law(s, at, r).kids[0].kids[0]))
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIVE_MUTANTS)
+def test_mutant_of_a_live_axis_is_killed(name: str) -> None:
+    kind, wrong = LIVE_MUTANTS[name]
+    cases = ((3, 1 + seed % 8, 9, seed % 3 > 0, seed) for seed in range(200))
+    assert not all(holds_live(wrong, kind, *case) for case in cases)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,9 +16,11 @@ import numpy as np
 
 from lumc.bundle import manifest
 from lumc.bundle.packing import Array
+from lumc.bundle.planfile import lists_of
 from lumc.bundle.restore import weight_reader
 from lumc.codegen.code import Code, Launch
 from lumc.codegen.generate import generate, launches_of
+from lumc.command import lengths
 from lumc.errors import Exit, LumcError
 from lumc.graph.graph import Graph
 from lumc.kernel.term import Kernel
@@ -47,6 +49,7 @@ class Difference:
     worst_index: tuple[int, ...]
     got: float
     want: float
+    dims: str = ""  # of the run, where a bundle has any: "s=17, p=3"
 
 
 def first_difference(
@@ -57,19 +60,23 @@ def first_difference(
     arrays: Mapping[str, Array],
     threads: int,
     compare: Compare,
+    dims: Mapping[str, int],
 ) -> Difference | None:
-    """``file`` is the bundle as the user named it: its plan is found beside it. Raises E0207 where
-    it is not, E0613 for kernels that do not run on a CPU."""
+    """``file`` is the bundle as the user named it: its plan is found beside it. ``graph`` has fixed
+    shapes, those of these ``dims``. Raises E0207 where there is no plan, E0613 for kernels that do
+    not run on a CPU."""
     plan, code = plan_of(file, bundle)
-    (mine,) = (e for e in code.entries if e.name == entry)
+    mine = next(e for e, b in lists_of(code, entry) if b.holds(dims))
     weights = weight_reader(bundle)
     given = dict(arrays) | {w.name: weights(w) for w in graph.weights}
+    given |= {name: np.array(value, np.int64) for name, value in dims.items()}
     given |= {s.name: np.zeros(s.sizes, s.dtype.numpy) for s in graph.states}
     kernels = bundle / "kernels" / slug(code) / "kernels.so"
     steps = Steps(kernels, code, mine, given, threads)
     want = evaluate(with_every_value(graph, entry), entry, arrays, weights)[0]
-    look = Look(plan, entry, compare, want, steps, given)
-    return next(look.differences(), None)
+    look = Look(plan, mine.name, compare, want, steps, given, dims)
+    first = next(look.differences(), None)
+    return replace(first, dims=lengths.said(dims)) if first else None
 
 
 def plan_of(file: str, bundle: Path) -> tuple[Plan, Code]:
@@ -102,6 +109,7 @@ class Look:
     want: Mapping[str, Array]
     steps: Steps
     given: Mapping[str, Array]
+    dims: Mapping[str, int]
 
     def differences(self) -> Iterator[Difference]:
         planned = iter(launches_of(self.plan, self.plan.graph.entry(self.entry)))
@@ -124,7 +132,7 @@ class Look:
         self, planned: Launch, launch: Launch, before: Mapping[str, Array], at: int
     ) -> Iterator[Difference]:
         """The launch that just ran."""
-        kernel = self.plan.kernels[planned.kernel].kernel
+        kernel = self.plan.kernels[planned.kernel].kernel.bound(self.dims)
         where = kernel.name, launch.kernel, at, len(self.steps.entry.launches)
         names = dict(zip((b.name for b in kernel.buffers), planned.args, strict=True))
         yield from self.of_kernel(kernel, names, before, where)
@@ -133,11 +141,16 @@ class Look:
             value = self.value(name)
             if name not in self.want or value is None:
                 continue
-            got = value.reshape(np.shape(self.want[name]))
+            got = self.there(name, value)
             row = self.compare(name, got, self.want[name])
             if not row.ok:
                 worst = row.worst_index, row.got, row.want
                 yield Difference(*where, name, "graph", 0, got.size, *worst)
+
+    def there(self, name: str, value: Array) -> Array:
+        """What the dims leave of a value in memory, in the shape of the oracle's."""
+        shape = np.shape(self.want[name])
+        return value[tuple(map(slice, shape))] if self.dims else value.reshape(shape)
 
     def of_kernel(
         self,
@@ -180,8 +193,9 @@ def said(found: Difference | None) -> str:
         "graph": "it computes its term: the plan is not the graph, or rounding adds up",
     }[found.against]
     many = f", {found.wrong} of {found.elements} elements" if found.wrong else ""
+    at = f" at {found.dims}" if found.dims else ""
     return (
-        f"bisect: launch {found.launch} of {found.launches} is the first that differs: "
+        f"bisect: launch {found.launch} of {found.launches} is the first that differs{at}: "
         f"{found.kernel} ({found.symbol})\n  value {found.value}, worst [{where}] got "
         f"{found.got:.9g} want {found.want:.9g}{many}\n  {why}"
     )

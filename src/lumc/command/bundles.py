@@ -223,12 +223,7 @@ def bisected(
     from lumc.command.bisect import first_difference, with_every_value
     from lumc.oracle.touched import touched
 
-    graph = graph_of(folder)
-    if dims:
-        what = (
-            f"{path} has dims known at run time ({', '.join(dims)}): its kernels are not bisected"
-        )
-        raise LumcError("E0613", what, fix="compile it with --dim NAME=N", exit=Exit.UNSUPPORTED)
+    graph = bind_dims(graph_of(folder), dims)
     dtypes = {n.name: n.dtype for n in graph.entry(entry).nodes}
     rounded, every = stored(graph, entry, of_source=False), with_every_value(graph, entry)
     unsure = cache(lambda: touched(every, entry, arrays, weight_reader(folder)))
@@ -237,14 +232,15 @@ def bisected(
         limit = allowed(tolerance, dtypes[name], rounded)
         return compare(name, "graph", got, want, limit, dtypes[name], unsure)
 
-    return first_difference(folder, path, graph, entry, arrays, threads, against_graph)
+    return first_difference(folder, path, graph, entry, arrays, threads, against_graph, dims)
 
 
 def tell(rows: Sequence[Comparison], first: Difference | None, bisect: bool, as_json: bool) -> None:
     """Print what was compared, and what the bisection found."""
     found: Any = [{k: v for k, v in asdict(r).items() if k != "dims" or v} for r in rows]
     if bisect and as_json:
-        found = {"outputs": found, "first": asdict(first) if first else None}
+        said_of = {k: v for k, v in asdict(first).items() if k != "dims" or v} if first else None
+        found = {"outputs": found, "first": said_of}
     print(json.dumps(numbers(found)) if as_json else "\n".join(map(said, rows)))
     if bisect and not as_json:
         from lumc.command import bisect as bisection

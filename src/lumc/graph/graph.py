@@ -180,6 +180,10 @@ class Entry:
         ends = ", ".join(f"{name} up to {d.values[-1]}" for name, d in self.dims.items())
         return f"{self.title} for {ends}" if ends else self.title
 
+    def holds(self, dims: Mapping[str, int]) -> bool:
+        """May a run of these dims take this bucket?"""
+        return all(dims[name] <= d.values[-1] for name, d in self.dims.items())
+
     @property
     def writes(self) -> tuple[Update, ...]:
         """All updates of states, in order."""

@@ -19,8 +19,7 @@ from lumc.disk.artifact import fields
 from lumc.disk.scratch import scratch
 from lumc.doing import doing
 from lumc.errors import Exit, LumcError
-from lumc.graph.bind import require_static
-from lumc.link import cross, plain
+from lumc.link import cross, functions, plain
 from lumc.link.link import TargetCode, Tools, read_by_launches, staged, weight_reader
 from lumc.link.toolchain import KERNEL_FLAGS, compile_objects, link_archive
 
@@ -75,7 +74,6 @@ def header_of(folder: Path) -> Path | None:
 
 def _model(given: list[TargetCode], out: Path) -> plain.Model:
     require_one_cpu([p.code.target.name for p in given])
-    require_static(given[0].code.graph, "plain C")
     return plain.Model(plain.prefix(out.name), given[0].code)
 
 
@@ -94,7 +92,7 @@ def _sources(model: plain.Model, folder: Path, base: Path) -> list[str]:
     (folder / "include").mkdir()
     stored = [v for _, v in sorted(read_by_launches([model.code]).items())]
     layout, names = _weights(model, stored, source, weight_reader([model.code], base))
-    made = {f"{name}.c": plain.launches(model, layout.offsets)}
+    made = {f"{name}.c": functions.launches(model, layout.offsets)}
     made |= {f"{name}_{k.symbol}.c": plain.kernel(model, k) for k in model.code.kernels}
     names = [*made, *names]
     made |= {f"{name}_kernels.h": plain.kernels(model, layout.nbytes)}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 from lumc import __version__
-from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
+from lumc.bundle.planfile import lists_of
+from lumc.codegen.code import Code, EntryPlan, KernelCode
 from lumc.codegen.text.term import STORED
 from lumc.codegen.tile.memory import ALIGN, aligned
+from lumc.graph.bind import dims_in
+from lumc.graph.dim import Dim
+from lumc.graph.graph import Entry, Node, shape_text
+from lumc.graph.verify import MAX_RANK
+from lumc.link.shapes import Copy, Dims, is_live
 from lumc.link.toolchain import GCC_ONLY, KERNEL_FLAGS
 
 MARK = b" as plain C, made by lumc "  # of folders that may be replaced
@@ -23,6 +28,8 @@ noexcept not not_eq nullptr operator or or_eq private protected public register 
 restrict return short signed sizeof static static_assert static_cast struct switch template this
 thread_local throw true try typedef typeid typename typeof union unix unsigned using virtual void
 volatile wchar_t while xor xor_eq null arena state at states scratch weights"""
+LOCAL = {"own", *(f"i{i}" for i in range(MAX_RANK))}  # taken too where there are dims
+WRONG = 2  # what a function returns for a value that the first dim may not have
 OF_CMAKE = ("all", "clean", "help", "install", "lumc", "package", "test")  # and our own header
 LIBM = re.compile(r"\blumc_((exp2?|exp2?_ftz|decay|log2|sin|mod)_f64|mod_f32)\(")
 OPTIONAL = ("-g0", "-fPIC", "-fno-semantic-interposition", *GCC_ONLY)
@@ -53,9 +60,27 @@ class Model:
         """Where the memory that kernels use while they run starts, behind all values."""
         return aligned(max(e.arena_bytes for e in self.code.entries))
 
-    @property
+    @cached_property
+    def room(self) -> int:
+        """Where copies of arrays of a run start, behind that."""
+        return self.scratch + max(aligned(k.scratch_bytes) for k in self.kernels)
+
+    @cached_property
     def arena(self) -> int:
-        return max(self.scratch + max(aligned(k.scratch_bytes) for k in self.kernels), ALIGN)
+        ends = [c.end for call in self.calls for b in call.buckets for c in b.copies]
+        return max(self.room, ALIGN, *ends)
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        return calls(self)
+
+    @cached_property
+    def dims(self) -> Mapping[str, Dim]:
+        """The dims that its functions take, by C name."""
+        known = self.code.graph.dims
+        used = {d for call in self.calls for d in call.dims.names}
+        own = [d for d in known if d in used]
+        return dict(zip(_names(own, set()), (known[d] for d in own), strict=True))
 
     @property
     def kernels(self) -> tuple[KernelCode, ...]:
@@ -67,7 +92,7 @@ class Model:
         places, at = [], 0
         for s in self.code.graph.states:
             places.append(at)
-            at = aligned(at + prod(int(str(n)) for n in s.shape) * s.dtype.nbytes)
+            at = aligned(at + s.size * s.dtype.nbytes)
         return places, at
 
     @property
@@ -76,35 +101,75 @@ class Model:
 
 
 @dataclass(frozen=True)
+class Bucket:
+    """What runs an entry up to some values of its dims, and the arrays that it copies."""
+
+    plan: EntryPlan
+    entry: Entry
+    copies: tuple[Copy, ...]
+
+
+@dataclass(frozen=True)
 class Call:
-    """The C function of an entry: its name, what its macros start with, the names of what it takes
-    and of what it writes."""
+    """The C function of an entry: its name, what its macros start with, the dims that it takes, the
+    names of what it reads and of what it writes, its buckets."""
 
     name: str
     macro: str
-    inputs: Mapping[str, Value]
-    outputs: Mapping[str, Value]
+    dims: Dims
+    inputs: Mapping[str, Node]
+    outputs: Mapping[str, Node]
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def tensors(self) -> Mapping[str, Node]:
+        return {**self.inputs, **self.outputs}
+
+    def parameters(self, has_states: bool) -> dict[str, str]:
+        """Names, and the declarations of these."""
+        words = {n: f"int64_t {n}" for n in self.dims.names.values()}
+        words |= {n: f"const {STORED[v.dtype]} *{n}" for n, v in self.inputs.items()}
+        words |= {n: f"{STORED[v.dtype]} *{n}" for n, v in self.outputs.items()}
+        memory = ("state", "arena") if has_states else ("arena",)
+        return words | {n: f"void *{n}" for n in memory}
 
     def declaration(self, has_states: bool) -> str:
-        words = [f"const {STORED[v.dtype]} *{n}" for n, v in self.inputs.items()]
-        words += [f"{STORED[v.dtype]} *{n}" for n, v in self.outputs.items()]
-        words += ["void *state"] * has_states + ["void *arena"]
-        return f"int {self.name}({', '.join(words)})"
+        return f"int {self.name}({', '.join(self.parameters(has_states).values())})"
 
 
 def calls(model: Model) -> list[Call]:
-    """main is NAME_run; another entry is NAME_ENTRY, and so are its macros."""
-    entries, out = model.code.entries, list[Call]()
+    """main is NAME_run; another one is NAME_ENTRY, and so are its macros."""
+    graph, out = model.code.graph, list[Call]()
+    entries = graph.base.entries
     used = {"weights", *(k.symbol for k in model.kernels)}
     for e in entries:
+        lists = lists_of(model.code, e.name)
         (word,) = _names(["run" if e.name == "main" else e.name], used)
         macro = model.upper if len(entries) == 1 else f"{model.upper}_{word.upper()}"
-        inputs, outputs = e.place("input"), e.place("output")
-        names = _names([*(v.name for v in inputs), *e.outputs], set(TAKEN.split()))
-        first = dict(zip(names, inputs, strict=False))
-        rest = dict(zip(names[len(inputs) :], outputs, strict=True))
-        out.append(Call(f"{model.name}_{word}", macro, first, rest))
+        own = [d for d in graph.dims if d in dims_in(e)]
+        taken = {*TAKEN.split()}
+        if own:
+            taken |= LOCAL | {f"bucket{i}" for i in range(len(graph.entries))}
+        inputs, outputs = [n.name for n in e.inputs], [name for name, _ in e.outputs]
+        names = _names([*own, *inputs, *outputs], taken)
+        dims = Dims(dict(zip(own, names, strict=False)), graph.dims)
+        names = names[len(own) :]
+        given = dict(zip(names, e.inputs, strict=False))
+        made = dict(zip(names[len(given) :], (n for _, n in e.outputs), strict=True))
+        buckets = tuple(Bucket(p, b, _copies(names, b, model.room)) for p, b in lists)
+        out.append(Call(f"{model.name}_{word}", macro, dims, given, made, buckets))
     return out
+
+
+def _copies(names: Sequence[str], bucket: Entry, at: int) -> tuple[Copy, ...]:
+    """The tensors of a bucket whose extents a run decides, from this byte of the arena on."""
+    out = list[Copy]()
+    tensors = (*bucket.inputs, *(n for _, n in bucket.outputs))
+    for name, n in zip(names, tensors, strict=True):
+        if is_live(n):
+            out.append(Copy(name, n, at, len(out)))
+            at = out[-1].end
+    return tuple(out)
 
 
 def _names(wanted: Iterable[str], taken: set[str]) -> list[str]:
@@ -125,7 +190,7 @@ def _names(wanted: Iterable[str], taken: set[str]) -> list[str]:
 
 def header(model: Model) -> str:
     """include/NAME.h: all that a program needs to know."""
-    up, functions = model.upper, calls(model)
+    up = model.upper
     libm = ", but libm" if model.libm else ""
     flags = " ".join((*FLAGS, *model.code.target.flags))
     lines = [
@@ -152,16 +217,37 @@ def header(model: Model) -> str:
         "",
         f"#define {up}_ALIGN {ALIGN}",
         f"#define {up}_ARENA_BYTES {model.arena} /* what it holds does not matter */",
+        *_dims(model),
         *_states(model),
     ]
-    for call in functions:
+    for call in model.calls:
         lines.append("")
-        for name, v in (*call.inputs.items(), *call.outputs.items()):
-            shape = ", ".join(map(str, v.shape))
-            macro = f"{call.macro}_{name.upper()}_COUNT"
-            lines.append(f"#define {macro} {prod(v.shape)} /* {v.dtype.value}[{shape}] */")
+        for name, n in call.tensors.items():
+            lines += _count(f"{call.macro}_{name.upper()}_COUNT", n, call.dims)
         lines.append(f"{call.declaration(bool(model.states[1]))};")
     return "\n".join([*lines, "", "#ifdef __cplusplus", "}", "#endif", "#endif", ""])
+
+
+def _count(macro: str, n: Node, dims: Dims) -> Iterable[str]:
+    """How many elements a tensor has: at most, and for dims."""
+    shape = f"{n.dtype.value}{shape_text(n.shape)}"
+    if not is_live(n):
+        yield f"#define {macro} {n.size} /* {shape} */"
+        return
+    own = [dims.names[d] for d in dims.of(n)]
+    within = Dims({d: f"({name})" for d, name in dims.names.items()}, dims.known)
+    count = " * ".join(within.factor(e) for e in n.shape)
+    yield f"#define {macro} {n.size} /* {shape} at most */"
+    yield f"#define {macro}_OF({', '.join(own)}) ({count})"
+
+
+def _dims(model: Model) -> list[str]:
+    lines = ["/* What dims may be, both ends included; what a function returns for others. */"]
+    for i, (name, d) in enumerate(model.dims.items()):
+        macro = f"#define {model.upper}_DIM_{name.upper()}"
+        lines += [f"{macro}_LEAST {d.values[0]}", f"{macro}_MOST {d.values[-1]}"]
+        lines += [f"{macro}_MULTIPLE {d.multiple}", f"{macro}_WRONG {WRONG + i}"]
+    return lines if model.dims else []
 
 
 def _states(model: Model) -> list[str]:
@@ -178,46 +264,6 @@ def _states(model: Model) -> list[str]:
         macro = f"{model.upper}_STATE_{name.upper()}"
         lines.append(f"#define {macro} {at} /* where {s.dtype.value}[{shape}] starts */")
     return lines
-
-
-def launches(model: Model, offsets: Mapping[str, int]) -> str:
-    """src/NAME.c: the kernels of every entry, in order."""
-    lines = [f'#include "{model.name}.h"', f'#include "{model.name}_kernels.h"']
-    for call, entry in zip(calls(model), model.code.entries, strict=True):
-        places = _places(model, call, entry, offsets)
-        ran = [_launch(model, launch, places) for launch in entry.launches]
-        has_states, body = bool(model.states[1]), "\n".join(ran)
-        checked = ["arena", "state"] if has_states else ["arena"]
-        wrong = " || ".join(f"!{n} || (uintptr_t){n} % {model.upper}_ALIGN" for n in checked)
-        lines += ["", f"{call.declaration(has_states)} {{"]
-        lines += ["  char *at = arena, *scratch = at + " + f"{model.scratch};"]
-        if "weights +" in body:
-            lines.append(f"  const char *weights = (const char *){model.name}_weights;")
-        if "states +" in body:
-            lines.append("  char *states = state;")
-        lines += [f"  if ({wrong}) return 1;", *ran, "  (void)scratch;", "  return 0;", "}"]
-    return "\n".join([*lines, ""])
-
-
-def _places(
-    model: Model, call: Call, entry: EntryPlan, offsets: Mapping[str, int]
-) -> Mapping[str, str]:
-    """What a kernel is given for each value."""
-    places = {"": "0"}
-    for v in entry.values:
-        if v.place == "arena":
-            places[v.name] = f"at + {v.offset}"
-        elif v.place == "state":
-            places[v.name] = f"states + {model.states[0][v.offset]}"
-        elif v.place in ("weight", "packed"):
-            places[v.name] = f"(void *)(weights + {offsets[v.name]})"
-    places |= {v.name: f"(void *){n}" for n, v in call.inputs.items()}
-    return places | {v.name: n for n, v in call.outputs.items()}
-
-
-def _launch(model: Model, launch: Launch, places: Mapping[str, str]) -> str:
-    args = ", ".join([*(places[a] for a in launch.args), "scratch"])
-    return f"  {model.name}_{launch.kernel}((void *const[]){{{args}}}, 0, 1);"
 
 
 def kernel(model: Model, code: KernelCode) -> str:

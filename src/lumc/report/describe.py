@@ -251,8 +251,9 @@ def describe_plain(header: Path) -> Body:
     """What its header says, and where its files are."""
     said = header.read_text(errors="replace")
     made = re.search(r"^/\* (\w+)\.h - .* made by lumc (\S+) for (\S+)\.\n", said)
-    counts = re.finditer(r"^#define (\w+) (\d+) /\* (\w+\[[\d, ]*\])", said, re.MULTILINE)
+    counts = re.finditer(r"^#define (\w+) (\d+) /\* (\w+\[[\w ,+*/%()-]*\])", said, re.MULTILINE)
     nbytes = re.finditer(r"^#define (\w+_BYTES) (\d+)", said, re.MULTILINE)
+    ends = r"^#define (\w+_DIM_\w+_(?:LEAST|MOST|MULTIPLE)) (\d+)$"
     folder = header.parents[1]
     with fields("header", str(header)):
         name, version, target = made.groups()  # type: ignore[union-attr]
@@ -262,6 +263,7 @@ def describe_plain(header: Path) -> Body:
         "target": target,
         "functions": re.findall(r"^int \w+\([\w *,]*\);", said, re.MULTILINE),
         "tensors": [{"name": m[1], "elements": int(m[2]), "type": m[3]} for m in counts],
+        "dims": {m[1]: int(m[2]) for m in re.finditer(ends, said, re.MULTILINE)},
         "bytes": {m[1]: int(m[2]) for m in nbytes},
         "files": [str(p.relative_to(folder)) for p in sorted(folder.rglob("*")) if p.is_file()],
     }
@@ -274,7 +276,7 @@ def print_plain(_: Path, body: Body) -> Iterable[str]:
     yield f'to use it: {how}, and #include "{body["name"]}.h"'
     yield from (f"  {f}" for f in body["functions"])
     yield from (f"  {t['name']} {t['elements']}, {t['type']}" for t in body["tensors"])
-    yield from (f"  {name} {n}" for name, n in body["bytes"].items())
+    yield from (f"  {name} {n}" for name, n in (body["dims"] | body["bytes"]).items())
 
 
 DESCRIBE: dict[str, Callable[[Any], Body]] = {

@@ -1,4 +1,7 @@
-"""Runs the launches of a bundle for a CPU one at a time, on memory to look at in between."""
+"""Runs the launches of a bundle for a CPU one at a time, on memory to look at in between.
+
+What no launch wrote, and what lies beyond the lengths of a run, is NaN.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ LINE = 64  # bytes: where values start
 
 
 class Steps:
-    """One entry. ``given`` has its inputs, weights and states by name."""
+    """One entry. ``given`` has its inputs, weights, states and dims by name; inputs may be smaller
+    than the memory that launches read them in."""
 
     def __init__(
         self, kernels: Path, code: Code, entry: EntryPlan, given: Mapping[str, Array], threads: int
@@ -26,7 +30,7 @@ class Steps:
         self.library = by_descriptor(str(kernels))
         self.kernels = {k.symbol: k for k in code.kernels}
         self.entry, self.threads = entry, threads
-        self._arena = memory((entry.arena_bytes,), np.dtype(np.uint8))
+        self._arena = spoilt(memory((entry.arena_bytes,), np.dtype(np.uint8)))
         self.values = {v.name: self._placed(v, code, given) for v in entry.values}
         scratch = max((k.scratch_bytes for k in code.kernels), default=0)
         self._scratch = memory((-(-scratch // PAGE) * PAGE * threads,), np.dtype(np.uint8))
@@ -40,8 +44,11 @@ class Steps:
             packing = code.packings[v.name]
             dtype = next(w.dtype for w in code.graph.weights if w.name == packing.weight)
             array[...] = pack(given[packing.weight], dtype, packing)
-        elif v.place != "output":
-            array[...] = given[v.name]
+        elif v.place == "output":
+            spoilt(array)
+        else:
+            there = given[v.name]
+            spoilt(array)[tuple(map(slice, np.shape(there)))] = there
         return array
 
     def run(self) -> Iterator[tuple[Launch, bool]]:
@@ -67,3 +74,9 @@ def memory(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     raw = np.zeros(aligned(n) + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
     return raw[start : start + n].view(dtype).reshape(shape)
+
+
+def spoilt(array: Array) -> Array:
+    """The same memory, all bits one."""
+    array.reshape(-1).view(np.uint8)[...] = 0xFF
+    return array

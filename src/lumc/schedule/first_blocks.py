@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import permutations
 from math import ceil, prod
 from typing import NamedTuple
 
@@ -146,10 +147,13 @@ def _contracted(
     tile = dict.fromkeys(kernel.axes, 1)
     for stage, (rows, lane) in found.items():
         assert rows
-        deep, *others = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
+        over = sorted(bound_axes(stage), key=lambda a: -kernel.extent[a])
+        walk = _walk_over_blocks(kernel, stage, product)
+        deep, *others = walk or over
         around = kernel.points(others)
         nested = weighted and stage.kind != "wsum"
-        tile[deep] = kernel.extent[deep] if nested else _whole(shape.deep, around, product)
+        steps = _whole(shape.deep, around, None if walk else product)
+        tile[deep] = kernel.extent[deep] if nested else steps
         tile[rows] = shape.rows
         if stage.kind == "wsum":
             tile[deep], tile[lane] = shape.lanes, kernel.extent[lane]
@@ -160,6 +164,18 @@ def _contracted(
         for s in kernel.stages
     )
     return _schedule(kernel, tile, stages, Threads(shape.threads, vector=4, ring=shape.ring))
+
+
+def _walk_over_blocks(kernel: Kernel, stage: Expr, product: Product | None) -> list[str]:
+    """Of two reduced axes that which walks over blocks of the other one, and that: such blocks lie
+    one behind the other and are read whole, if the matrix units can."""
+    loads = [kernel.access(e) for e in subterms(stage) if e.kind == "load"]
+    for o, k in permutations(bound_axes(stage), 2) if len(bound_axes(stage)) == 2 else ():
+        both = [e for e in loads if e.stride(o) and e.stride(k)]
+        n, steps = kernel.extent[k], product.shape[2] if product else 1
+        if both and all(e.is_contiguous(k) and e.stride(o) == n for e in both) and n % steps == 0:
+            return [o, k]
+    return []
 
 
 def _whole(deep: int, around: int, product: Product | None) -> int:

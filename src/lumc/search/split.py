@@ -19,6 +19,7 @@ own, so these laws split kernels and are not in the e-graph.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 from lumc.graph.expr import (
@@ -27,27 +28,79 @@ from lumc.graph.expr import (
     add,
     axis,
     bound_axes,
+    floordiv,
     mul,
     simplify,
     substitute,
     subterms,
 )
+from lumc.graph.ops import DType
+from lumc.kernel.inside import escape
 from lumc.kernel.merge import BLOCK
+from lumc.kernel.normal import identity
 from lumc.kernel.target import Target
-from lumc.kernel.term import Buffer, Kernel, Root, binary, cast, const, dtype, load, reduce, wsum
+from lumc.kernel.term import (
+    Buffer,
+    Kernel,
+    Root,
+    binary,
+    cast,
+    const,
+    dtype,
+    guard,
+    load,
+    reduce,
+    where,
+    wsum,
+)
 from lumc.schedule.operands import computed
 from lumc.search.cuts import assemble
 
 PARTS = (1, 8, 64)  # of a reduction, for each of the units of a target
 NEAR = 4  # times so many parts, where these do not divide it
+SHORTER = 4  # of a length, what is left of it still has a part for all units; a guess
+PART = 32  # values that such a part has, at least; a guess
 
 
-def inner(stage: Expr, j: str, at: Expr, j2: str, ranges: Mapping[str, Range]) -> tuple[Expr, ...]:
+@dataclass(frozen=True)
+class End:
+    """Of a live axis: how many values are ``left``, this one included: 1 to ``most`` where there is
+    one. Beyond it nothing is read, or with ``read`` what changes no result."""
+
+    left: Expr
+    most: int
+    read: bool
+
+    def applied(self, stage: Expr, kids: Sequence[Expr]) -> list[Expr]:
+        """What is reduced, and beyond the end what changes no result."""
+        if stage.attr[0] == "sum":
+            return [self.guarded(e) for e in kids]
+        least = identity(stage) if stage.kind == "red" else const(-inf, dtype(kids[0]))
+        first = where(self.guarded(const(True, DType.BOOL)), self._first(kids[0]), least)
+        return [first, *map(self.guarded, kids[1:])]
+
+    def guarded(self, e: Expr) -> Expr:
+        """The same, not read beyond the end, where it is 0."""
+        return guard(self.left, 1, self.most + 1, e)
+
+    def _first(self, e: Expr) -> Expr:
+        return e if self.read else self.guarded(e)
+
+
+def inner(
+    stage: Expr,
+    j: str,
+    at: Expr,
+    j2: str,
+    ranges: Mapping[str, Range],
+    end: End | None = None,
+) -> tuple[Expr, ...]:
     """What a part of a reduction gives: its axis j is ``at``, an index of the axes j1 and j2. Of a
-    weighted sum that is the part and its maximum."""
+    weighted sum that is the part and its maximum. The last part may have an ``end``."""
     there = [substitute(k, {axis(j): at}) for k in stage.kids]
     indices = [e for e in subterms(*there) if e.kind in ("lin", "div", "mod")]
     here = [substitute(k, {e: simplify(e, ranges) for e in indices}) for k in there]
+    here = end.applied(stage, here) if end else here
     if stage.kind == "red":
         axes = [j2 if a == j else a for a in bound_axes(stage)]
         return (reduce(stage.attr[0], axes, here[0]),)
@@ -65,12 +118,22 @@ def outer(stage: Expr, j1: str, parts: Sequence[Expr]) -> Expr:
 
 def splits(kernel: Kernel, target: Target) -> Iterator[list[Kernel]]:
     """A kernel as two, in execution order, the first of which has something to do for all of the
-    target: the longest reductions in parts, few of them first."""
+    target: the longest reductions in parts, few of them first. Parts of a live axis need not divide
+    it, but the last one ends where it does."""
     j, stages = _longest(kernel)
-    n = kernel.extent[j] if stages else 0
-    for least in (target.units * k for k in PARTS):
+    n, is_live = kernel.extent[j] if stages else 0, j in kernel.lengths.of
+    wanted = [target.units * k for k in PARTS]
+    if stages and is_live:  # every result has parts: these need not be as many
+        fewest = -(-target.units // min(kernel.points(s.free) for s in stages))
+        some = min(SHORTER * fewest, n // PART)
+        wanted = [*([some] if some > fewest > 1 else []), fewest, *wanted]
+    for least in dict.fromkeys(wanted):
         near = range(least, min(NEAR * least, n // 2 + 1))
-        if count := next((p for p in near if n % p == 0), 0):
+        count = next((p for p in near if n % p == 0), 0)
+        if is_live:
+            count = count or next(iter(near), 0)
+            count = count if count > 1 else 0  # of one part there is always one
+        if count:
             yield split(kernel, stages, j, count)
 
 
@@ -117,24 +180,36 @@ def laws_of(kernel: Kernel) -> list[str]:
 
 
 def _longest(kernel: Kernel) -> tuple[str, list[Expr]]:
-    """The longest reduced axis, and the reductions over it if none needs another one and its
-    length is known."""
+    """The longest reduced axis, and the reductions over it if none needs another one."""
     axes = [a for s in kernel.stages for a in bound_axes(s)]
     j = max(axes, key=lambda a: kernel.extent[a], default="")
     found = [s for s in kernel.stages if j in bound_axes(s)]
     nested = any(t is not s and t in found for s in found for t in subterms(s))
     alone = not nested and all(s.free <= set(kernel.axes) for s in found)
-    return j, found if alone and j not in kernel.lengths.of else []
+    return j, found if alone else []
 
 
 def split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int) -> list[Kernel]:
-    """``count`` parts, which divide the extent, of these reductions over j, and the kernel that
-    reads them. The parts lie along the first dim of what is stored between them."""
-    j1, j2, step = f"{j}_part", f"{j}_in", kernel.extent[j] // count
-    extent = {**kernel.extent, j1: count, j2: step}
-    ranges = {a: (0, n - 1) for a, n in extent.items()} | dict(kernel.lengths.ranges)
+    """``count`` parts of these reductions over j, which divide the extent unless j is live, and the
+    kernel that reads them. The parts lie along the first dim of what is stored between them."""
+    parts = _split(kernel, stages, j, count, read=True)
+    if j in kernel.lengths.of and any(map(escape, parts)):
+        return _split(kernel, stages, j, count, read=False)
+    return parts
+
+
+def _split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int, read: bool) -> list[Kernel]:
+    """With ``read``, loads of scores and maxima may go on behind the end of a live axis."""
+    j1, j2, n = f"{j}_part", f"{j}_in", kernel.extent[j]
+    step, lengths, end = -(-n // count), kernel.lengths, None
+    extent = {**kernel.extent, j1: -(-n // step), j2: step}
     at = add(mul(axis(j1), step), axis(j2))
-    parts = {s: inner(s, j, at, j2, ranges) for s in stages}
+    if length := lengths.of.get(j):
+        ends = floordiv(add(length, step - 1), step, lengths.ranges)
+        lengths = replace(lengths, live=(*lengths.live, (j1, ends)))
+        end = End(add(length, mul(at, -1)), n, read)
+    ranges = {a: (0, n - 1) for a, n in extent.items()} | dict(lengths.ranges)
+    parts = {s: inner(s, j, at, j2, ranges, end) for s in stages}
     stored: dict[Expr, Expr] = {}
     roots, buffers = list[Root](), list[Buffer]()
     values = dict.fromkeys(e for found in parts.values() for e in found)
@@ -150,6 +225,6 @@ def split(kernel: Kernel, stages: Sequence[Expr], j: str, count: int) -> list[Ke
     widest = (j1, *(a for a in kernel.axes if any(a in r.axes for r in roots)))
     known, out = kernel.buffers, tuple(kernel.buffer(name) for name in kernel.stored)
     return [
-        assemble("parts", widest, tuple(roots), extent, known, tuple(buffers), kernel.lengths),
-        assemble(kernel.name, kernel.axes, last, extent, (*known, *buffers), out, kernel.lengths),
+        assemble("parts", widest, tuple(roots), extent, known, tuple(buffers), lengths),
+        assemble(kernel.name, kernel.axes, last, extent, (*known, *buffers), out, lengths),
     ]

@@ -223,7 +223,9 @@ def counter() -> Code:
     code = simple([add, peek], [x, s, y], [Launch("k0_add", ("x", "s", "t"))], states=states)
     (main,) = code.entries
     other = replace(main, name="peek at", values=(s, y), launches=(Launch("k1_peek", ("s", "t")),))
-    return replace(code, entries=(main, other))
+    (known,) = code.graph.entries
+    graph = replace(code.graph, entries=(known, replace(known, name="peek at", inputs=())))
+    return replace(code, graph=graph, entries=(main, other))
 
 
 STATES = r"""

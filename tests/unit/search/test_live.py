@@ -179,7 +179,6 @@ def test_laws_that_need_all_values_leave_live_axes_alone() -> None:
 
     many = replace(TARGET, threads=4)
     for k in kernels(SOFTMAX):
-        assert not list(splits(k, many))
         assert not list(turns(k, many))
     rows = """lumc graph 1
 dim s in 1..8
@@ -191,6 +190,33 @@ output y = y
     parts, whole = next(splits(k, many))
     assert parts.lengths.of == {a: s for a in parts.axes if a != "k4096_1_part"}
     assert whole.lengths.of == k.lengths.of
+
+
+def test_parts_of_a_live_axis_are_as_many_as_hold_its_values() -> None:
+    """Each is as long as any, whether they divide the extent or not."""
+    many = replace(TARGET, threads=4)
+    for n, parts, step in ((40, 4, 10), (41, 4, 11), (43, 4, 11)):
+        plan = planned(SOFTMAX.replace("1..40", f"1..{n}"))
+        (k,) = (p.kernel for p in plan.kernels.values())
+        first, last = next(splits(k, many))
+        (axis,) = (a for a in first.extent if a.endswith("_part"))
+        inner = axis.replace("_part", "_in")
+        assert (first.extent[axis], first.extent[inner]) == (parts, step)
+        assert (
+            str(first.lengths.of[axis])
+            == str(last.lengths.of[axis])
+            == f"(s + {step - 1}) // {step}"
+        )
+        assert inner not in first.lengths.of
+        assert list(first.lengths.problems(first.extent)) == []
+
+
+def test_several_results_have_fewer_parts_each() -> None:
+    """Two parts of seven rows keep twelve threads busy; four times as many do at a quarter of the
+    length, too, and come first. Then as many parts as threads, and more."""
+    (k,) = (p.kernel for p in planned(SOFTMAX.replace("1..40", "1..400")).kernels.values())
+    found = [first.extent for first, _ in splits(k, replace(TARGET, threads=12))]
+    assert [n for e in found for a, n in e.items() if a.endswith("_part")] == [8, 2, 16, 100]
 
 
 def test_cuts_of_live_axes_are_not_narrowed_by_guards() -> None:

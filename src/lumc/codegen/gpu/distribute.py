@@ -15,7 +15,7 @@ from math import prod
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.barriers import with_barriers
 from lumc.codegen.gpu.dealing import Dealing
-from lumc.codegen.gpu.distribution import VECTORS, WARP, Distribution, deal
+from lumc.codegen.gpu.distribution import VECTORS, WARP, Distribution, RegisterDigit, deal
 from lumc.codegen.gpu.program import (
     Combine,
     Distributed,
@@ -158,10 +158,18 @@ class Distributor(Dealing):
         inner = labels.index(fast)
         self.order[name] = (*(i for i in range(len(labels)) if i != inner), inner)
         sizes = {d.label: d.size for d in place.dims}
+        side = step.vector if step.vector > 1 or fast != unit else self._of_words(op, name, unit)
         step.points = self._from_values(step) or deal(
-            op.axes, sizes, self.threads.count, unit, step.vector
+            op.axes, sizes, self.threads.count, unit, side
         )
         self.known.add(step)
+
+    def _of_words(self, op: ir.Map, name: str, unit: str) -> int:
+        """How many neighbours a thread makes of numbers in words: what it can store at once."""
+        words = [e for e in loads_of(op.term) if e.attr[0] in self.words]
+        n = min(MOVED // self.stored[name].nbytes, *(self.words[e.attr[0]].steps for e in words), 8)
+        along = [e for e in words if unit in e.free and self._aligned(op, e, unit, n)]
+        return n if along else 1
 
     def _contiguous(self, name: str, unit: str) -> str:
         """The axis along which a tile lies in memory: fragments load along the reduced axis, or
@@ -180,7 +188,7 @@ class Distributor(Dealing):
     def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
         """May every thread move this many elements of the source at once?"""
         place = self.places[source.attr[0]]
-        if place.name in self.words:
+        if place.name in self.words and width > self.words[place.name].steps:
             return False
         constant, atoms = linear(place.offset(source.kids))
         others = (c for a, c in atoms.items() if a is not axis(unit))
@@ -236,7 +244,8 @@ class Distributor(Dealing):
             fast = op.kept[-1] if op.lanes == "kept" and op.kept else op.red[-1]
         else:
             fast = self._unit(writes(Step(op)), axes)
-        along = [e for e in self._moved(op) if fast in e.free]
+        moved = (e for e in self._moved(op) if e.attr[0] not in self.words)
+        along = [e for e in moved if fast in e.free]
         width = min([t.vector, *(MOVED // self.places[e.attr[0]].dtype.nbytes for e in along)])
         while width > 1 and not all(self._aligned(op, e, fast, width) for e in along):
             width //= 2
@@ -249,22 +258,27 @@ class Distributor(Dealing):
         terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
         guarded = {unguarded(e) for t in terms for e in _guarded(t) if e.kind == "guard"}
         touched = dict.fromkeys([*loads_of(*terms), *writes(step)])
-        apart = {n for n in self.places if self.inside(n)} | self.words.keys()
+        apart = {n for n in self.places if self.inside(n)}
         return [e for e in touched if e not in guarded and e.attr[0] not in apart]
 
     def _widen(self, step: Step, op: ir.Map | ir.Reduce) -> None:
-        """Neighbours in the registers of a thread are moved at once where memory allows it."""
+        """Neighbours in the registers of a thread are moved at once where memory allows it: those
+        of words before others."""
+        found = list[tuple[bool, RegisterDigit, tuple[Expr, ...]]]()
         for digit in step.points.registers:
             a, n, _ = digit
             if digit.stride > 1 or n == 1 or (isinstance(op, ir.Reduce) and a not in op.red):
                 continue
             sizes = {e: n * self.places[e.attr[0]].dtype.nbytes for e in self._moved(op)}
-            wide = [e for e, b in sizes.items() if b in VECTORS and self._aligned(op, e, a, n)]
-            if wide:
-                others = tuple(r for r in step.points.registers if r is not digit)
-                step.points = replace(step.points, registers=(*others, digit))
-                step.along, step.vector, step.wide = a, n, tuple(wide)
-                return
+            words = [e for e in sizes if e.attr[0] in self.words]
+            fit = (e for e, b in sizes.items() if b in VECTORS or e in words)
+            if wide := tuple(e for e in fit if self._aligned(op, e, a, n)):
+                found.append((set(words).isdisjoint(wide), digit, wide))
+        if found:
+            _, digit, wide = min(found, key=lambda f: f[0])
+            others = tuple(r for r in step.points.registers if r is not digit)
+            step.points = replace(step.points, registers=(*others, digit))
+            step.along, step.vector, step.wide = digit.axis, digit.extent, wide
 
     # ---- places
 

@@ -3,14 +3,15 @@ plain threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import WARP, Distribution, RegisterDigit
 from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.gpu.neighbours import at_once, elements
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, loads_of, writes
 from lumc.codegen.gpu.writer import FULLY, OUTSIDE, Dialect, GpuWriter
 from lumc.codegen.text.levels import Levels
@@ -130,7 +131,12 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
     w.threads(points, op.axes)
     inside, stores = w.inside(points, op.axes, ranges), op.dst.attr[0] not in w.tiles
     conditions = [*inside, *w.once(points, op.dst.free)] if stores else []
-    with _elements(w, step, op.axes, points.registers, conditions):
+    with elements(w, step, op.axes, points.registers, conditions):
+        side = f"`OUT`[`D{len(points.registers) - 1}`]"
+        if not stores and at_once(w, step):
+            value = w.values([(op.term, OUTSIDE)], inside)[0]
+            w.line(f"{side} = {w.narrowed(op.dst, value)};")
+            return
         if not stores:
             with w.storing(op.dst, points, op.axes, ranges):
                 value = w.values([(op.term, OUTSIDE)], inside)[0]
@@ -139,60 +145,10 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
         levels = Levels(w, ())
         value = levels.value(op.term)
         if op.dst in step.wide:
-            stored = f"`OUT`[`D{len(points.registers) - 1}`] = {w.narrowed(op.dst, value)};"
+            stored = f"{side} = {w.narrowed(op.dst, value)};"
         else:
             stored = w.store(op.dst, value, levels.value)
         w.lines_of([*levels.at[0], stored])
-
-
-@contextmanager
-def _elements(
-    w: GpuWriter,
-    step: Step,
-    axes: Sequence[str],
-    digits: Sequence[RegisterDigit],
-    conditions: Sequence[str] = (),
-    start: int = 0,
-    unroll: bool = True,
-) -> Iterator[None]:
-    """The elements of a thread where the conditions hold. Neighbours that memory moves at once are
-    loaded before and stored after the loop over them, which is the last one."""
-    points, ranges = step.points, step.op.ranges
-    outer = digits[:-1] if step.wide else digits
-    with w.registers(outer[start:], start, unroll):
-        w.coordinates(points, axes, ranges, outer)
-        with w.when(conditions):
-            if not step.wide:
-                yield
-                return
-            _load_vectors(w, step, [] if conditions else w.inside(points, axes, ranges), len(outer))
-            out = step.op.dst if isinstance(step.op, ir.Map) else None
-            out = out if out in step.wide else None
-            if out:
-                kind = w.spelling.stored[w.places[out.attr[0]].dtype]
-                w.line(f"{kind} `:OUT`[{step.vector}];")
-            with w.registers(digits[len(outer) :], len(outer)):
-                w.coordinates(points, axes, ranges, digits)
-                yield
-            w.vectors.clear()
-            if out:
-                levels = Levels(w, ())
-                at = w.address(out, levels.value)
-                w.lines_of([*levels.at[0], f"lumc_store(&{at}, `OUT`);"])
-
-
-def _load_vectors(w: GpuWriter, step: Step, inside: Sequence[str], digit: int) -> None:
-    op = step.op
-    assert not isinstance(op, ir.Contract)
-    terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
-    for e in (e for e in loads_of(*terms) if e in step.wide):
-        name, levels = quoted(f"V_{w.fresh()}"), Levels(w, ())
-        at = w.address(e, levels.value)
-        kind = w.spelling.stored[w.places[e.attr[0]].dtype]
-        w.line(f"{kind} {new(name)}[{step.vector}]{' = {}' * bool(inside)};")
-        with w.when(inside):
-            w.lines_of([*levels.at[0], f"lumc_load({name}, &{at});"])
-        w.vectors[e] = f"{name}[`D{digit}`]"
 
 
 def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
@@ -207,7 +163,7 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
         results = _accumulators(w, op)
         touched = [*loads_of(*(o.term for o in op.outputs)), *(dst for dst, _ in op.stores)]
         few = w.held(touched) or prod(r.extent for r in walked) <= FULLY
-        with _elements(w, step, axes, digits, (), len(rows.registers), few):
+        with elements(w, step, axes, digits, (), len(rows.registers), few):
             terms = [(o.term, _neutral(w, o)) for o in op.outputs]
             terms += [(e, OUTSIDE) for _, e in op.stores]
             values = w.values(terms, w.inside(points, axes, ranges))

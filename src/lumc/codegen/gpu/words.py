@@ -33,9 +33,23 @@ def words_of(kernel: Kernel) -> Mapping[str, Packing]:
 
 
 def number(words: str, at: str, packing: Packing, kind: DType) -> str:
-    """The text of one number: those of four neighbours are in the same bits of four bytes."""
+    """The text of one number."""
+    return taken(f"{words}[({at}) / {packing.steps}]", at, packing, kind)
+
+
+def shifted(words: str, at: str, packing: Packing) -> str:
+    """The word of neighbours that begin at a multiple of their count: the first one is in front."""
+    return f"{words}[({at}) / {packing.steps}] >> ({_shift(at, packing)})"
+
+
+def taken(word: str, at: str, packing: Packing, kind: DType) -> str:
+    """The text of a number of a word, or of a ``shifted`` one: ``at`` counts from its first."""
     bits = WORD // packing.steps
-    shift = f"({at}) % {BYTES} * 8 + ({at}) / {BYTES} % {packing.steps // BYTES} * {bits}"
     least = f" - {1 << bits - 1}" * (kind is DType.I8)
-    mask = (1 << bits) - 1
-    return f"((lumc_i32)({words}[({at}) / {packing.steps}] >> ({shift}) & {mask}){least})"
+    return f"((lumc_i32)({word} >> ({_shift(at, packing)}) & {(1 << bits) - 1}){least})"
+
+
+def _shift(at: str, packing: Packing) -> str:
+    """Where a number lies: those of four neighbours are in the same bits of four bytes."""
+    bits = WORD // packing.steps
+    return f"({at}) % {BYTES} * 8 + ({at}) / {BYTES} % {packing.steps // BYTES} * {bits}"

@@ -129,7 +129,7 @@ class GpuWriter(Writer):
     def address(self, load: Expr, value: Value = None) -> str:
         name, tile = load.attr[0], self.tiles.get(load.attr[0])
         if tile is None:
-            return f"{self.names.place(self.places[name])}[{self._element(load, value)}]"
+            return f"{self.names.place(self.places[name])}[{self.element(load, value)}]"
         if tile.memory == "register":
             index = self.register(load, tile)
             if tile.packed and name not in self.loose:
@@ -142,7 +142,7 @@ class GpuWriter(Writer):
         kind = "E" if name in self.loose else "R" if tile.memory == "register" else "S"
         return quoted(f"{kind}_{c}")
 
-    def _element(self, load: Expr, value: Value) -> str:
+    def element(self, load: Expr, value: Value) -> str:
         """The index of an element of an argument."""
         place = self.places[load.attr[0]]
         if place.size < LARGE:
@@ -184,7 +184,7 @@ class GpuWriter(Writer):
             return self.widened(load, self.vectors[load])
         if packing := self.words.get(load.attr[0]):
             place = self.places[load.attr[0]]
-            words, at = self.names.place(place), self._element(load, value)
+            words, at = self.names.place(place), self.element(load, value)
             return number(words, at, packing, place.dtype)
         tile = self.tiles.get(load.attr[0])
         if tile is None or not tile.packed or load.attr[0] in self.loose:

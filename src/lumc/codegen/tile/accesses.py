@@ -13,6 +13,7 @@ import lumc.codegen.tile.program as ir
 from lumc.graph.expr import Expr, Range, add, axis, bounds, mul, num, substitute, subterms, text
 from lumc.graph.index import Bound
 from lumc.kernel.inside import lies_inside
+from lumc.kernel.lengths import STATIC, Lengths
 from lumc.kernel.term import dtype
 from lumc.schedule.operands import computed
 
@@ -112,6 +113,7 @@ class Accesses:
             tuple((a, ranges[a], s.cases.get(a)) for a in sorted(own)),
             tuple(s.loops[a] for a in sorted(used)),
             seen is self.read,
+            Lengths(self.program.kernel.lengths.dims),
         )
         if reached.escapes is not None:
             yield f"leaves {place.name}{list(shape)} with {text(e, SHOWN)} {reached.escapes}"
@@ -172,10 +174,11 @@ def reach(
     own: tuple[tuple[str, ir.Range, tuple[int, int] | None], ...],
     loops: tuple[ir.Loop, ...],
     read: bool,
+    lengths: Lengths = STATIC,
 ) -> Reach:
     """What an access touches at these indices, one for each dim of the shape, under its guards;
     ``own`` has the axes in them, with their ranges and the cases that are open, ``loops`` those
-    whose tiles the ranges speak of."""
+    whose tiles the ranges speak of, ``lengths`` the dims that guards name."""
     tiles, ends = list(tiles_of(loops)), list[tuple[str, tuple[Range, ...], int]]()
     for i, now in enumerate(tiles):
         moved, sizes = dict(now), dict[str, int]()
@@ -186,7 +189,7 @@ def reach(
             continue
         here = tuple(substitute(x, moved) for x in index)
         bound = tuple(Bound(substitute(g.index, moved), g.lo, g.hi) for g in guards)
-        if not lies_inside(here, bound, shape, tuple(sorted(sizes.items()))):
+        if not lies_inside(here, bound, shape, tuple(sorted(sizes.items())), lengths):
             return Reach(", ".join(f"{k} = {v}" for k, v in now.items()))
         if guards or (read and sum(len(x.free) for x in here) > len(sizes)):
             continue  # what is read is no box of elements

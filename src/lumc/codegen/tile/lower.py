@@ -195,6 +195,7 @@ class Lowering:
         g = Group(stages, cut, scope, {**scope, **{a: self.c.range(a) for a in axes}}, body)
         below = [k for s in stages for k in ([self.runs[s].term] if s in self.runs else s.kids)]
         self._prepare(below, opened | set(axes), g.inside, g.body)
+        left, count = before if cut else dict(self.c.available), len(g.body.ops)
         rows: dict[object, list[Expr]] = {}
         weighted: dict[Expr, list[Expr]] = {}
         done: dict[Expr, Expr] = {}
@@ -217,7 +218,14 @@ class Lowering:
             done |= self.walks.reduce(g, each)
         for each in weighted.values():
             done |= self.weighted.write(g, each)
+        spent = {e.attr[0] for op in ir.leaves(g.body.ops[count:]) for e in ir.written(op)}
         self._nest(axes, g.body, body)
-        self.c.available = {**before, **self.c.lasting, **done}
+        left = {s: e for s, e in left.items() if spent.isdisjoint(_read(e))}  # where axes are whole
+        self.c.available = {**left, **self.c.lasting, **done}
 
     # ---- weighted sums
+
+
+def _read(e: Expr) -> set[str]:
+    """The places that a value lies in."""
+    return {t.attr[0] for t in subterms(e) if t.kind == "load"}

@@ -71,17 +71,19 @@ class WeightedSums:
         return {s: binary("add", sums[s], _minus(top, top)) for s in stages}
 
     def _spent(self, g: Group, stages: list[Expr], value: Expr, axes: set[str]) -> Expr | None:
-        """The scratch value of the stage below these scores, if nothing else reads it: its place
-        can hold the weights."""
+        """The scratch value of the stage below these scores, if nothing else reads it and each turn
+        of the loops around makes it anew: its place can hold the weights."""
         if not self.c.execution.in_memory:
             return None
         others = [s for s in g.stages if s not in stages] + [s.kids[1] for s in stages]
         read = {e for t in others for e in subterms(self.c.now(t))}
         dots = any(self.c.stage[s].form == "dot" for s in stages)  # with lanes along the sum
+        made = (e for op in ir.leaves((*g.before.ops, *g.body.ops)) for e in ir.written(op))
+        anew = {e.attr[0] for e in made}
         for e in (e for e in subterms(value) if e.kind == "load" and e not in read):
             p = self.c.places[e.attr[0]]
             own = p.name.startswith("stage") and p.kind == "scratch" and p.dtype is dtype(value)
-            if own and {d.label for d in p.dims} == axes:
+            if own and p.name in anew and {d.label for d in p.dims} == axes:
                 return e if not dots or p.dims[-1].label == stages[0].attr[0] else None
         return None
 
