@@ -66,7 +66,7 @@ def import_model(
     artifact.check_writable(output)
     with log.step("import"):
         model = open_model(source, bound, cache)
-        if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
+        if Path(source).suffix in (".onnx", ".pt2"):  # bound while importing: shapes may need it
             bound = {}
         change = partial(reduce_precision, wanted=wanted)
         write_graph(model, source, output, bound, copy_weights, change)
@@ -101,7 +101,7 @@ def tokenizer_of(source: str, model: Model) -> str:
 
 
 FOREIGN = {
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.onnx.export"),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.export.save"),
     **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "convert it to ONNX: tf2onnx"),
     ".safetensors": "name the folder with its config.json",
     ".py": "name a function of it that returns a Model: script.py:function",
@@ -125,6 +125,10 @@ def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None =
         from lumc.frontend.onnx import import_onnx
 
         return import_onnx(path, dims=dims)
+    if path.suffix == ".pt2":
+        from lumc.frontend.aten.pt2 import import_pt2
+
+        return import_pt2(path, dims)
     if path.suffix == ".gguf":
         from lumc.frontend.models.gguf import import_gguf
 
@@ -140,7 +144,7 @@ def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None =
             if kind := artifact.kind_of(f.read(4096).decode(errors="replace")):
                 raise artifact.unexpected("model", kind, source)
     what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
-    usual = "a folder with config.json, a .gguf or .onnx file, or script.py:function"
+    usual = "a folder with config.json, a .gguf, .onnx or .pt2 file, or script.py:function"
     fix = FOREIGN.get(path.suffix, usual)
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.join import stack
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
 
 MAX_STEPS = 512  # of an unrolled sequence
