@@ -66,7 +66,7 @@ def ours(
         arrays[f"x{i}"] = array_of(t)
     kept = range(len(results)) if only is None else only
     program = Program("test", program.nodes, {f"y{i}": Ref(f"y{i}") for i in kept}, program.metas)
-    found = Lowering(model, program).run(given)
+    found, _ = Lowering(model, program).run(given)
     for name, value in found.items():
         model.output(name, value if isinstance(value, Tensor) else number(model, value))
     graph: Graph = model.graph()

@@ -20,7 +20,7 @@ F32, F64, F16, BF16, I64, BOOL = (
 
 
 def wide_cases(draw_of: Any) -> Iterator[Case]:
-    for part in (normed, contracted, windowed, sampled, backward):
+    for part in (normed, contracted, windowed, sampled, backward, composed):
         yield from part(draw_of(part.__name__))
 
 
@@ -225,3 +225,47 @@ def backward(draw: Any) -> Iterator[Case]:
     s = draw(3, 4).softmax(1)
     yield named("_softmax_backward_data", draw(3, 4), s, 1, F32)
     yield named("_log_softmax_backward_data", draw(3, 4), s.log(), 1, F32)
+
+
+def composed(draw: Any) -> Iterator[Case]:
+    x, y = draw(3, 4), draw(3, 4)
+    y[0, 1] = float("nan")
+    yield named("diff", x)
+    yield named("diff", x, 2, 0)
+    yield named("diff", draw.ids(9, 5), 1, -1, torch.tensor([3]), torch.tensor([7]))
+    yield named("_weight_norm", draw(4, 3, 2), draw(4, 1, 1))
+    yield named("_weight_norm", draw(4, 3, 2), draw(1, 1, 2), 2)
+    parts = [draw(2), draw(3), draw(4)]
+    yield named("meshgrid", parts)
+    yield named("meshgrid.indexing", parts, indexing="xy")
+    yield named("broadcast_to", draw(3, 1), [2, 3, 4])
+    for target in ("hstack", "vstack"):
+        yield named(target, [draw(3), draw(3)])
+        yield named(target, [draw(3, 2), draw(3, 2)])
+    yield named("tensor_split.sections", draw(7, 3), 3)
+    yield named("cosine_similarity", x, draw(3, 4))
+    edges = torch.tensor([-1.0, 0.0, 0.5, 2.0])
+    for right in (False, True):
+        yield named("bucketize.Tensor", torch.cat([x[0], edges]), edges, right=right)
+        yield named("searchsorted.Tensor", edges.expand(3, 4).contiguous(), x, right=right)
+    yield named("searchsorted.Tensor", edges, x, side="right")
+    for target in ("channel_shuffle", "native_channel_shuffle"):
+        yield named(target, draw(2, 6, 2, 3), 3)
+    yield named("fmax", x, y)
+    yield named("fmin", x, y)
+    yield named("trace", draw(3, 5))
+    for name, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
+        for biases, layers, both, first in (
+            (True, 2, True, True),
+            (False, 1, False, False),
+        ):
+            wide, out, ways, params = 5, 6, 1 + both, list[Any]()
+            for layer in range(layers):
+                for _ in range(ways):
+                    here = wide if layer == 0 else out * ways
+                    params += [draw(gates * out, here) * 0.3, draw(gates * out, out) * 0.3]
+                    params += [draw(gates * out), draw(gates * out)] if biases else []
+            seq = draw(2, 4, wide) if first else draw(4, 2, wide)
+            state = draw(layers * ways, 2, out)
+            hx = [state, draw(layers * ways, 2, out)] if name == "lstm" else state
+            yield named(f"{name}.input", seq, hx, params, biases, layers, 0.0, False, both, first)

@@ -72,19 +72,23 @@ class Lowering:
             raise self.unsupported() from None
         self.nodes, self.wanted = needed(self.program)
 
-    def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name; ``given`` are the inputs of the program that nodes read, or POISON.
-        Raises E0352 for what is not supported, Wrong."""
+    def run(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The outputs by name, and what buffers become; ``given`` are the inputs of the program
+        that nodes read. Raises E0352 for what is not supported, Wrong."""
         values = dict(given)
         for node in self.nodes:
             for name, value in zip(node.outputs, self.node(node, values), strict=True):
                 if name is not None:
                     values[name] = value
                     self._entitle(value, name)
-        found = {n: resolved(v, values.__getitem__) for n, v in self.program.outputs.items()}
         if self.problems:
             raise self.unsupported()
-        return found
+        try:
+            ends = self.program.outputs, self.program.writes
+            found, left = ({n: resolved(v, values.__getitem__) for n, v in e.items()} for e in ends)
+        except KeyError as e:
+            raise Wrong(f"nothing computes {e}") from None
+        return found, left
 
     def node(self, node: Node, values: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs of one node; a problem is noted and gives poison."""

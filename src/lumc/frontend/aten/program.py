@@ -65,18 +65,14 @@ class Node:
 @dataclass(frozen=True)
 class Program:
     """``outputs`` are values by name, ``where`` says what it is, for messages. ``buffers`` are the
-    inputs that a run may change; what it changes them to are outputs named ``changed(buffer)``."""
+    inputs that a run may change, ``writes`` what it makes of some; nodes may write into them."""
 
     where: str
     nodes: Sequence[Node]
     outputs: Mapping[str, Any]
     metas: Mapping[str, Meta] = field(default_factory=dict)
     buffers: frozenset[str] = frozenset()
-
-
-def changed(buffer: str) -> str:
-    """The name of the output that a buffer becomes."""
-    return f"{buffer} ="
+    writes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def refs(value: Any) -> Iterator[str]:
@@ -110,9 +106,11 @@ class Writes(Exception):
 
 # operators whose result may be the memory of their first argument
 VIEWS = frozenset(
-    [
+    (
+        "_reshape_alias",
         "alias",
         "as_strided",
+        "broadcast_to",
         "chunk",
         "contiguous",
         "detach",
@@ -123,10 +121,14 @@ VIEWS = frozenset(
         "feature_dropout",
         "flatten",
         "lift_fresh",
+        "meshgrid",
+        "moveaxis",
         "movedim",
         "narrow",
         "numpy_T",
         "permute",
+        "positive",
+        "ravel",
         "reshape",
         "select",
         "slice",
@@ -134,7 +136,9 @@ VIEWS = frozenset(
         "split_with_sizes",
         "squeeze",
         "swapaxes",
+        "swapdims",
         "t",
+        "tensor_split",
         "to",
         "transpose",
         "type_as",
@@ -144,7 +148,7 @@ VIEWS = frozenset(
         "unsqueeze",
         "view",
         "view_as",
-    ]
+    )
 )
 
 
@@ -182,9 +186,14 @@ def functional(program: Program) -> Program:
             memory |= dict.fromkeys((n for n in node.outputs if n), root)
         made.update(n for n in new.outputs if n)
         nodes.append(new)
-    outputs = read(program.outputs)
-    outputs |= {changed(b): Ref(current(b)) for b in sorted(program.buffers) if b in renamed}
-    return replace(program, nodes=nodes, outputs=outputs)
+    written = {b: Ref(current(b)) for b in sorted(program.buffers) if b in renamed}
+    writes = read(program.writes) | written
+    return replace(program, nodes=nodes, outputs=read(program.outputs), writes=writes)
+
+
+def results(program: Program) -> list[Any]:
+    """What a run gives, and what it leaves in buffers."""
+    return [*program.outputs.values(), *program.writes.values()]
 
 
 class _Reads(dict[str, int]):
@@ -197,13 +206,13 @@ def _last_reads(program: Program) -> Mapping[str, int]:
     last = _Reads()
     for at, node in enumerate(program.nodes):
         last.update((name, at) for v in node.inputs.values() for name in refs(v))
-    last.update((n, len(program.nodes)) for v in program.outputs.values() for n in refs(v))
+    last.update((n, len(program.nodes)) for v in results(program) for n in refs(v))
     return last
 
 
 def needed(program: Program) -> tuple[list[Node], set[str]]:
     """The nodes that the outputs need, in order, and the names of all values that these read."""
-    wanted = {name for v in program.outputs.values() for name in refs(v)}
+    wanted = {name for v in results(program) for name in refs(v)}
     kept = list[Node]()
     for node in reversed(program.nodes):
         if any(o in wanted for o in node.outputs):

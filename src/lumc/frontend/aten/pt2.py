@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,18 +18,17 @@ from lumc.disk.pt2 import Damaged, Placed, Pt2, malformed, read_program, read_pt
 from lumc.disk.pt2 import field as said
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
-from lumc.frontend.api.names import clean
 from lumc.frontend.api.pick import stored
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import place
 from lumc.frontend.api.weights import reference
 from lumc.frontend.aten import reading
-from lumc.frontend.aten.lower import Lowering, Wrong, number
+from lumc.frontend.aten.assemble import Leaf, assemble
+from lumc.frontend.aten.lower import Wrong
 from lumc.frontend.aten.ops_shape import strided
-from lumc.frontend.aten.program import Foreign, Program, Ref, changed
+from lumc.frontend.aten.program import Foreign, Meta, Program, Ref
 from lumc.frontend.aten.sizes import Unknown, parse_size
 from lumc.graph.dim import Dim, Extent
-from lumc.graph.graph import WeightFile
 from lumc.graph.ops import DType
 
 MAX_DIM = 1 << 16  # the upper bound of a dim that the export leaves open
@@ -69,39 +69,26 @@ class _Import:
     text: Mapping[str, Any]
     dims: Dims
     model: Model = field(default_factory=Model)
-    taken: set[str] = field(default_factory=set)
     known: dict[tuple[object, ...], Tensor] = field(default_factory=dict)  # weights, each once
 
     def run(self) -> Model:
         module = said(self.text, "graph_module", dict)
         graph, signature = said(module, "graph", dict), said(module, "signature", dict)
         specs = said(signature, "input_specs", list)
-        buffers = _buffers(specs)
+        buffers, values = _buffers(specs), said(graph, "tensor_values", dict)
         outputs, written = self._outputs(module, said(signature, "output_specs", list))
+        metas = reading.metas(values)
         program = Program(
             str(self.archive.path),
             reading.nodes(said(graph, "nodes", list)),
-            outputs | {changed(buffers.get(name, name)): value for name, value in written.items()},
-            reading.metas(said(graph, "tensor_values", dict)),
+            outputs,
+            metas,
             frozenset(buffers.values()),
+            {buffers.get(name, name): value for name, value in written.items()},
         )
-        self._declare(specs, said(graph, "tensor_values", dict))
-        lowering = Lowering(self.model, program)
-        given, states = dict[str, Any](), dict[str, Tensor]()
-        for spec in specs:
-            self._give(spec, lowering, given, states)
-        found = lowering.run(given)
-        for name, state in states.items():
-            value = found[changed(name)]
-            if not isinstance(value, Tensor) or value.shape != state.shape:
-                raise Damaged(f"buffer '{name}' is written with another shape")
-            self.model.update(state, value.to(state.dtype))
-        for name in outputs:
-            if found[name] is not None:
-                self.model.origin = f"output '{name}'"
-                value = found[name]
-                value = value if isinstance(value, Tensor) else number(self.model, value)
-                self.model.output(self._free(clean(name)), value)
+        self._declare(specs, values)
+        leaves = [leaf for spec in specs if (leaf := self._leaf(spec, metas, values))]
+        assemble(self.model, program, leaves)
         return self.model
 
     # ---- what comes out
@@ -139,7 +126,6 @@ class _Import:
             bound = self.dims.get(name) or _bounds(bounds.get(name))
             if not isinstance(bound, int):
                 d = bound if isinstance(bound, Dim) else Dim(name, *bound)
-                self.taken.add(name)
                 self.model.dim(name, d.lo, d.hi, d.multiple)
 
     def _symbols(self, spec: Any, values: Mapping[str, Any]) -> list[str]:
@@ -171,57 +157,42 @@ class _Import:
         bound = self.dims.get(name)
         return bound if isinstance(bound, int) else dim(name)
 
-    def _give(
-        self,
-        spec: Any,
-        lowering: Lowering,
-        given: dict[str, Any],
-        states: dict[str, Tensor],
-    ) -> None:
-        """The value of one input of the program: an input of the model, a weight, a number."""
+    def _leaf(self, spec: Any, metas: Mapping[str, Meta], values: Mapping[str, Any]) -> Leaf | None:
+        """One input of the program: an input of the model, a weight, a number."""
         kind, value = reading.union(spec)
         if kind == "user_input":
             arg = reading.argument(said(value, "arg", dict))
-            if isinstance(arg, Ref):
-                given[arg.name] = self._input(arg.name, lowering.program)
-            return
+            if not isinstance(arg, Ref):
+                return None
+            shape = self._input(arg.name, metas.get(arg.name), values.get(arg.name))
+            return Leaf(arg.name, arg.name, shape, always=True)
         if kind == "constant_input":
-            given[said(value, "name", str)] = reading.argument(said(value, "value", dict))
-            return
+            constant = reading.argument(said(value, "value", dict))
+            return Leaf(said(value, "name", str), "constant", lambda _: constant)
         names = {"parameter": "parameter_name", "buffer": "buffer_name"}
         names["tensor_constant"] = "tensor_constant_name"
         if kind not in names:
             self._refuse(f"an input of the kind {kind}", "export the model without it")
         arg, name = said(said(value, "arg", dict), "name", str), said(value, names[kind], str)
-        if kind == "buffer" and changed(arg) in lowering.program.outputs:
-            given[arg] = states[arg] = self._state(name)
-        elif arg in lowering.wanted:
-            placed = self.archive.weights.get(name) or self.archive.constants.get(name)
-            if placed is None:
-                what = f"tensor '{name}' is pickled, or missing"
-                self._refuse(what, "save plain tensors on the CPU")
-            given[arg] = self._weight(name, placed, kind == "tensor_constant")
+        placed = self.archive.weights.get(name) or self.archive.constants.get(name)
+        weight = partial(self._weight, name, placed, kind == "tensor_constant")
+        state = partial(self._state, name, placed) if kind == "buffer" else None
+        return Leaf(arg, name, weight, state=state)
 
-    def _input(self, name: str, program: Program) -> Any:
-        meta, values = program.metas.get(name), said(self._graph(), "tensor_values", dict)
+    def _input(self, name: str, meta: Meta | None, value: Any) -> Any:
         if meta is None:
             self._refuse(f"input '{name}' is a number", "make it a tensor")
         if isinstance(meta.dtype, Foreign):
             self._refuse(f"input '{name}' is of {meta.dtype.says}", "export with other inputs")
-        title = self._free(clean(name))
-        self.model.origin = f"input '{name}'"
-        return self.model.input(title, self._shape(values.get(name), self._extent), meta.dtype)
+        shape, dtype = self._shape(value, self._extent), meta.dtype
+        return lambda title: self.model.input(title, shape, dtype)
 
-    def _graph(self) -> Any:
-        return said(said(self.text, "graph_module", dict), "graph", dict)
-
-    def _state(self, name: str) -> Tensor:
+    def _state(self, name: str, placed: Placed | None, title: str) -> Tensor:
         """A buffer that a run changes; all states are zero at first."""
-        placed = self.archive.weights.get(name) or self.archive.constants.get(name)
         if placed is None or np.any(self._values(placed)):
             what = f"buffer '{name}' is changed by a run, and is not zero at first"
             self._refuse(what, "start with a buffer of zeros")
-        return self.model.state(self._free(clean(name)), placed.shape, self._dtype(placed))
+        return self.model.state(title, placed.shape, self._dtype(placed))
 
     # ---- weights
 
@@ -246,33 +217,22 @@ class _Import:
             raise Damaged(f"tensor '{found.key}' has a bool that is neither 0 nor 1")
         return np.ascontiguousarray(seen).reshape(placed.shape).view(dtype.numpy)
 
-    def _weight(self, name: str, placed: Placed, constant: bool) -> Tensor:
+    def _weight(self, name: str, placed: Placed | None, constant: bool, title: str) -> Tensor:
         """A tensor where it lies in the archive; small ones of integers, and what stands in the
         program as a constant, by value."""
+        if placed is None:
+            self._refuse(f"tensor '{name}' is pickled, or missing", "save plain tensors")
         found, dtype = self.archive.tensors[placed.key], self._dtype(placed)
         count = int(np.prod(placed.shape, dtype=object))
-        self.model.origin = f"tensor '{name}'"
         if count <= MAX_READ and (dtype.is_int or constant):
-            return stored(self.model, self._values(placed), self._free(clean(name)), dtype)
+            return stored(self.model, self._values(placed), title, dtype)
         if 0 in placed.shape:
             return self.model.full(placed.shape, 0, dtype)
         key = found.start, found.end, dtype, found.shape
         if key not in self.known:
-            file = self._file()
-            title = self._free(clean(name))
+            file = reference(self.archive.path)
             self.known[key] = self.model.weight(title, found.shape, dtype, file, placed.key)
         return _viewed(self.known[key], placed)
-
-    def _file(self) -> WeightFile:
-        return reference(self.archive.path)
-
-    def _free(self, title: str) -> str:
-        """A name that nothing else has, none that nodes have (t0, t1, ..)."""
-        title += "_" * (title[:1] == "t" and title[1:].isdigit())
-        while title in self.taken:
-            title += "_"
-        self.taken.add(title)
-        return title
 
     def _refuse(self, what: str, fix: str) -> NoReturn:
         where = str(self.archive.path)

@@ -209,17 +209,18 @@ def origin(stack: Any) -> str:
 
 
 def result_names(spec: str, count: int) -> list[str]:
-    """Names for the outputs, after the tree of tuples and dicts that the model returns."""
+    """Names for the outputs, after the tree of tuples and dicts that the model returns, as torch
+    writes it."""
     try:
         tree = parsed(spec.encode(), "the tree of outputs")
         found = _leaves(tree[1], "", 0) if isinstance(tree, list) and len(tree) == 2 else []
-        found = [f"output_{n}" if n[:1].isdigit() else n for n in found]
-    except (Damaged, AttributeError, TypeError, KeyError, UnicodeEncodeError):
+    except (Damaged, AttributeError, TypeError, KeyError, ValueError):
         found = []
     if len(found) != count:
-        found = ["output"] if count == 1 else [f"output_{i}" for i in range(count)]
+        found = ["output"] if count == 1 else [str(i) for i in range(count)]
     taken = dict[str, int]()
     for i, name in enumerate(found):
+        name = f"output_{name}" if name[:1].isdigit() else name
         found[i] = f"{name}_{taken[name]}" if name in taken else name
         taken[name] = taken.get(name, 0) + 1
     return found

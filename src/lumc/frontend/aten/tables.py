@@ -9,7 +9,9 @@ from lumc.frontend.aten import (
     ops_elementwise,
     ops_functions,
     ops_lookup,
+    ops_more,
     ops_norm,
+    ops_recurrent,
     ops_reduce,
     ops_sample,
     ops_shape,
@@ -30,6 +32,8 @@ TABLES = (
     ops_window,
     ops_norm,
     ops_sample,
+    ops_recurrent,
+    ops_more,
     ops_sizes,
     ops_backward,
 )
