@@ -87,7 +87,7 @@ MODELS: dict[str, Callable[[], Made]] = {
     "roberta": text("RobertaModel", "RobertaConfig"),
     "distilbert": text(
         "DistilBertModel", "DistilBertConfig", dim=32, n_layers=2, n_heads=4, hidden_dim=64
-    ),  # fmt: skip
+    ),
     "deberta": deberta,
     "gpt2": gpt2,
     "llama": text("LlamaForCausalLM", "LlamaConfig", **GROUPED),

@@ -17,7 +17,7 @@ import pytest
 from lumc.disk.pt2 import MAX_DIRECTORY, read_pt2
 from lumc.errors import Exit, LumcError
 from lumc.frontend.aten.pt2 import import_pt2
-from pt2_files import archive, net
+from pt2_files import archive, net, node, tensor
 
 BAD = (Exit.CORRUPT, Exit.UNSUPPORTED)
 
@@ -282,3 +282,31 @@ def test_reading_twice_reads_once(tmp_path: Path) -> None:
     path = tmp_path / "m.pt2"
     path.write_bytes(archive(*net()))
     assert read_pt2(path) is read_pt2(path)
+
+
+LARGE: dict[str, Callable[[], list[Any]]] = {
+    "parts": lambda: [node("chunk.default", "y", self=tensor("x"), chunks={"as_int": 1 << 40})],
+    "differences": lambda: [node("diff.default", "y", self=tensor("x"), n={"as_int": 1 << 40})],
+    "squares": lambda: [
+        {
+            "target": "_operator.mul",
+            "inputs": [{"name": n, "arg": arg, "kind": 1} for n in "ab"],
+            "outputs": [{"as_sym_int": {"as_name": f"n{i}"}}],
+            "name": f"n{i}",
+        }
+        for i in range(60)
+        for arg in [{"as_sym_int": {"as_name": f"n{i - 1}"}} if i else {"as_int": 3}]
+    ],
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_would_be_written_out_at_length(name: str, tmp_path: Path) -> None:
+    program, tensors = net()
+    nodes, graph = LARGE[name](), program["graph_module"]["graph"]
+    graph["nodes"] += nodes
+    (last,) = nodes[-1]["outputs"]
+    program["graph_module"]["signature"]["output_specs"].append({"user_output": {"arg": last}})
+    (tmp_path / "m.pt2").write_bytes(archive(program, tensors))
+    error = outcome(tmp_path / "m.pt2")
+    assert error is not None and error.exit in BAD and error.code in ("E0350", "E0352"), error

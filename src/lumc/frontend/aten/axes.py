@@ -9,6 +9,8 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.aten.registry import Unsupported
 from lumc.graph.dim import Extent
 
+MOST_PARTS = 1 << 14
+
 
 def along(x: Tensor, dim: int) -> int:
     """One axis, as 0, 1, ..; 0 of a tensor without axes."""
@@ -36,6 +38,13 @@ def over(function: Callable[[Tensor, int], Any], x: Tensor, dim: int) -> Any:
         return function(x, axis)
     found = function(x.unsqueeze(0), 0)
     return tuple(f.squeeze(0) for f in found) if isinstance(found, tuple) else found.squeeze(0)
+
+
+def few(count: int, what: str, most: int = MOST_PARTS) -> int:
+    """A number of parts, each of which is written out. Raises Unsupported."""
+    if count > most:
+        raise Unsupported(f"{count} {what}", f"at most {most}")
+    return count
 
 
 def static(extents: Sequence[Extent], what: str) -> list[int]:

@@ -211,9 +211,9 @@ def _why_not(target: str) -> tuple[str, str]:
 FOREIGN = ("it is no operator of ATen", "write the model without it")
 
 
-def number(model: Model, value: Any, like: Tensor | None = None) -> Tensor:
+def number(model: Model, value: Any) -> Tensor:
     """A number or an extent as a tensor of shape ()."""
     if isinstance(value, Expr):
-        return model.size(value, like.dtype if like is not None else "i64")
+        return model.size(value, "i64")
     kind = "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
     return model.full((), value, kind)

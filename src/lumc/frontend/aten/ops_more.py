@@ -9,7 +9,7 @@ from lumc.frontend.api.elementwise import where
 from lumc.frontend.api.join import concat
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import minus
-from lumc.frontend.aten.axes import along, static
+from lumc.frontend.aten.axes import along, few, static
 from lumc.frontend.aten.registry import Unsupported, aten
 from lumc.graph.dim import Extent
 from lumc.graph.ops import DType
@@ -25,7 +25,7 @@ def diff(
 ) -> Tensor:
     axis = along(self, dim)
     x = concat([t for t in (prepend, self, append) if t is not None], axis)
-    for _ in range(n):
+    for _ in range(few(n, "differences", 64)):
         size = x.shape[axis]
         late, early = x.slice(axis, 1, size), x.slice(axis, 0, minus(size, 1))
         x = late ^ early if x.dtype is DType.BOOL else late - early
@@ -70,7 +70,7 @@ def vstack(tensors: Sequence[Tensor]) -> Tensor:
 def tensor_split(self: Tensor, sections: int, dim: int = 0) -> list[Tensor]:
     axis = along(self, dim)
     (size,) = static(self.shape[axis : axis + 1], "a split")
-    whole, more = divmod(size, sections)
+    whole, more = divmod(size, few(sections, "parts"))
     return self.split([whole + (i < more) for i in range(sections)], axis)
 
 

@@ -12,7 +12,7 @@ from lumc.frontend.api.elementwise import where
 from lumc.frontend.api.join import concat
 from lumc.frontend.api.resize import Axis, Method, resize_axis
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.aten.axes import static
+from lumc.frontend.aten.axes import few, static
 from lumc.frontend.aten.registry import aten
 from lumc.graph.ops import DType
 
@@ -140,6 +140,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = Non
 @aten("_pdist_forward")
 def pdist(self: Tensor, p: float = 2.0) -> Tensor:
     (n,) = static(self.shape[:1], "distances")
+    few(n, "rows", 1024)
     first, second = (self.model.constant(np.int64(i)) for i in np.triu_indices(n, 1))
     if n < 2:
         return self.model.full((0,), 0, self.dtype)

@@ -10,7 +10,7 @@ from lumc.frontend.api.join import concat, stack
 from lumc.frontend.api.pick import padded
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import place, plus, times
-from lumc.frontend.aten.axes import along, axes
+from lumc.frontend.aten.axes import along, axes, few, static
 from lumc.frontend.aten.program import Meta
 from lumc.frontend.aten.registry import Unsupported, aten
 from lumc.graph.dim import Extent
@@ -219,16 +219,21 @@ def split_with_sizes(self: Tensor, split_sizes: Sizes, dim: int = 0) -> list[Ten
 
 @aten("split.Tensor", "unsafe_split.Tensor", "split.sizes", halves=True)
 def split(self: Tensor, split_size: Any, dim: int = 0) -> list[Tensor]:
+    if isinstance(split_size, int) and split_size > 0:
+        (size,) = static([self.shape[along(self, dim)]], "a split")
+        few(-(-size // split_size), "parts")
     return self.split(split_size, dim)
 
 
 @aten("chunk", halves=True)
 def chunk(self: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    return self.chunk(chunks, dim)
+    return self.chunk(few(chunks, "parts"), dim)
 
 
 @aten("unbind.int", halves=True)
 def unbind(self: Tensor, dim: int = 0) -> list[Tensor]:
+    (size,) = static([self.shape[along(self, dim)]], "unbind")
+    few(size, "parts")
     return self.unbind(dim)
 
 

@@ -50,7 +50,10 @@ def _binary(name: str, method: str, plain: Callable[[Any, Any], Any]) -> None:
             if not all(isinstance(v, int | Expr) for v in (a, b)):
                 raise Undecided(f"{name} of {a} and {b}")
             return getattr(Arithmetic(model.dims), method)(a, b)
-        return plain(a, b)
+        found = plain(a, b)
+        if isinstance(found, int) and abs(found) >= 1 << 63:
+            raise ValueError(f"{name} is beyond 64 bits")
+        return found
 
 
 for _name, _method, _plain in (

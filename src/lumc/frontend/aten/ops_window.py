@@ -10,6 +10,7 @@ from lumc.frontend.api.contract import windows
 from lumc.frontend.api.join import stack
 from lumc.frontend.api.pool import fold, greatest_at
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.aten.axes import few
 from lumc.frontend.aten.ops_contract import batched, each
 from lumc.frontend.aten.registry import Unsupported, aten
 
@@ -112,6 +113,7 @@ def adaptive_avg_pool(self: Tensor, output_size: Sizes) -> Tensor:
 def adaptive_max_pool(self: Tensor, output_size: Sizes) -> Any:
     def pooled(x: Tensor) -> Tensor:
         for i, m in enumerate(output_size):
+            few(m, "windows")
             n = x.shape[2 + i]
             if not isinstance(n, int):
                 raise Unsupported("adaptive pooling of symbolic dims", "bind them with --dim")

@@ -29,6 +29,7 @@ from lumc.frontend.aten.ops_shape import strided
 from lumc.frontend.aten.program import Foreign, Meta, Program, Ref
 from lumc.frontend.aten.sizes import Unknown, parse_size
 from lumc.graph.dim import Dim, Extent
+from lumc.graph.expr import dim
 from lumc.graph.ops import DType
 
 MAX_DIM = 1 << 16  # the upper bound of a dim that the export leaves open
@@ -123,7 +124,7 @@ class _Import:
             where = str(self.archive.path)
             raise LumcError("E0353", what, where=where, fix=fix, exit=Exit.USAGE)
         for name in names:
-            bound = self.dims.get(name) or _bounds(bounds.get(name))
+            bound = self.dims[name] if name in self.dims else _bounds(bounds.get(name))
             if not isinstance(bound, int):
                 d = bound if isinstance(bound, Dim) else Dim(name, *bound)
                 self.model.dim(name, d.lo, d.hi, d.multiple)
@@ -152,8 +153,6 @@ class _Import:
         return out
 
     def _extent(self, name: str) -> Extent:
-        from lumc.graph.expr import dim
-
         bound = self.dims.get(name)
         return bound if isinstance(bound, int) else dim(name)
 
