@@ -178,3 +178,17 @@ def test_from_an_archive_to_a_bundle(lumc: Lumc, tmp_path: Path) -> None:
             near(got[name], want)
     shown = json.loads(lumc("show", "m.lg", "--json"))
     assert shown
+
+
+def test_dims_are_bound_on_the_command_line(lumc: Lumc, tmp_path: Path) -> None:
+    """By import and by compile, to a number or within bounds."""
+    saved("lengths", tmp_path / "m.pt2")
+    (name,) = import_pt2(tmp_path / "m.pt2").dims
+    lumc("import", "m.pt2", "--dim", f"{name}=2..5", "-o", "m.lg")
+    assert f"dim {name} in 2..5" in (tmp_path / "m.lg").read_text()
+    assert f"no dim is named q\n  where: m.pt2\n  fix:   one of: {name}" in lumc.fails(
+        2, "import", "m.pt2", "--dim", "q=3", "-o", "m.lg"
+    )
+    lumc("compile", "m.pt2", "--dim", f"{name}=3", "--estimate", "-o", "m.lb")
+    shown = json.loads(lumc("show", "m.lb", "--json"))
+    assert not shown.get("dims")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lumc.frontend.models.cache import Cache
     from lumc.graph.graph import Graph
 
+Dims = Mapping[str, int | Dim]
 POINTS = re.compile(r"([^=]+)=(\d{1,18}(?:,\d{1,18})*)")
 DIM = re.compile(r"([^=]+)=(\d+)(?:\.\.(\d+)(?::(\d+))?)?")
 
@@ -66,10 +67,14 @@ def import_model(
     artifact.check_writable(output)
     with log.step("import"):
         model = open_model(source, bound, cache)
-        if Path(source).suffix in (".onnx", ".pt2"):  # bound while importing: shapes may need it
-            bound = {}
+        bound = left_to_bind(source, bound)
         change = partial(reduce_precision, wanted=wanted)
         write_graph(model, source, output, bound, copy_weights, change)
+
+
+def left_to_bind(source: str, dims: Dims) -> Dims:
+    """The dims that are not bound while the model is imported, as shapes may need them then."""
+    return {} if Path(source).suffix in (".onnx", ".pt2") else dims
 
 
 def write_graph(
@@ -161,7 +166,7 @@ def graph_from_anything(
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, allowed)
         return graph
-    write_graph(open_model(source, dims), source, str(made), dims)
+    write_graph(open_model(source, dims), source, str(made), left_to_bind(source, dims))
     return files.read_graph(str(made), {})
 
 
