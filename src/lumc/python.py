@@ -223,7 +223,7 @@ def compile(
     """Compile a model: an open `Bundle`; with an `output` the bundle is written there, and its path
     returned.
 
-    - `source`: a `Model`, a `.lg` graph, an ONNX or GGUF file, a Hugging Face folder, or
+    - `source`: a `Model`, a `.lg` graph, an ONNX, GGUF or `.pt2` file, a Hugging Face folder, or
       `"file.py:function"`, which returns a `Model`.
     - `target`: what `lumc targets` lists, several with commas between. A bundle for another machine
       needs an `output`.

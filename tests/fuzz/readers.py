@@ -20,6 +20,7 @@ import numpy as np
 from safetensors.numpy import save
 
 import gguf_files
+import pt2_files
 from bundles import build, mlp, with_buckets
 from checkpoints import BERT, bert_shapes, random_weights, write_folder
 from forging import GRAPH
@@ -35,6 +36,7 @@ from lumc.command.arrays import read_arrays
 from lumc.disk import artifact
 from lumc.disk.weights import read_header, read_tensor
 from lumc.errors import Exit, LumcError
+from lumc.frontend.aten.pt2 import import_pt2
 from lumc.frontend.models.gguf import import_gguf
 from lumc.frontend.models.huggingface import import_folder
 from lumc.frontend.onnx import import_onnx
@@ -579,6 +581,37 @@ def onnx_kinds(folder: Path) -> Iterator[tuple[str, Kind]]:
     yield "messages", Kind(partial(messages.changed, models), read)
 
 
+def archives(folder: Path) -> Kind:
+    """Of torch.export: with another program, with other tensors, or with damaged bytes."""
+    path, (program, tensors) = folder / "m.pt2", pt2_files.net()
+    whole = pt2_files.archive(program, tensors)
+
+    def make(draw: random.Random) -> bytes:
+        if draw.random() < 0.3:
+            return damaged(whole, draw, near_the_end=0.5)
+        said, known = program, dict(tensors)
+        if draw.random() < 0.7:
+            said = spoiled(said, draw)
+        else:
+            name = draw.choice(sorted(known))
+            meta, data = known[name]
+            known[name] = spoiled(meta, draw), data
+        try:
+            text = json.dumps(said).encode("utf-8", "surrogatepass")
+            return pt2_files.archive(text, known)
+        except (TypeError, ValueError, KeyError, AttributeError):  # nothing that JSON could say
+            return pt2_files.archive(json.dumps(program).encode(), tensors)
+
+    def read(data: bytes) -> object:
+        put(path, data)
+        model = import_pt2(path)
+        graph = model.graph()
+        verify_graph(graph)
+        return [model.read_weight(w).tobytes() for w in graph.weights if w.file]
+
+    return Kind(make, read)
+
+
 # ---- one try
 
 
@@ -590,6 +623,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
         ("ls", "lp", "lk"): envelopes,
         ("manifest", "plan", "zip"): lambda: bundles(folder),
         ("safetensors",): lambda: iter([("safetensors", safetensors(folder))]),
+        ("pt2",): lambda: iter([("pt2", archives(folder))]),
         ("gguf",): lambda: iter([("gguf", ggufs(folder))]),
         ("vocabulary",): lambda: iter([("vocabulary", vocabularies(folder))]),
         ("tokenizer",): lambda: iter([("tokenizer", tokenizers(folder))]),
@@ -609,6 +643,7 @@ def kinds(folder: Path, wanted: Sequence[str]) -> dict[str, Kind]:
 KINDS = (
     *("lg", "ls", "lp", "lk", "manifest", "plan", "zip", "safetensors", "records"),
     *("npy", "npz", "config", "gguf", "vocabulary", "tokenizer", "sound", "onnx", "messages"),
+    "pt2",
 )
 
 

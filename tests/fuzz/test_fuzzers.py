@@ -13,7 +13,7 @@ from lumc.graph.graph import Node
 from lumc.graph.ops import DType
 from lumc.graph.text import print_graph
 
-QUICK = ("lg", "manifest", "plan", "zip", "safetensors", "gguf", "records", "npy", "npz")
+QUICK = ("lg", "manifest", "plan", "zip", "safetensors", "gguf", "pt2", "records", "npy", "npz")
 
 
 def cases(count: int, name: str) -> list[graphs.Case]:

@@ -37,7 +37,7 @@ def form(emit: str, as_zip: bool) -> str:
 
 
 @click.command("import")
-@click.argument("source", metavar="FOLDER|MODEL.onnx|SCRIPT.py:FUNCTION")
+@click.argument("source", metavar="FOLDER|MODEL.onnx|MODEL.pt2|SCRIPT.py:FUNCTION")
 @options("out", "dim")
 @click.option("--copy-weights", is_flag=True, help="Copy the weights beside the graph.")
 @click.option(
@@ -76,10 +76,10 @@ def import_(
 ) -> None:
     """Lower a model to the twelve primitives: a .lg graph.
 
-    SOURCE is a Hugging Face folder (config.json + safetensors), an ONNX or GGUF file, or a Python
-    script whose FUNCTION returns a lumc Model (the script is run: use only code you trust). Weights
-    are referenced where they lie unless --copy-weights is given; --dtype and --weights say how they
-    are read.
+    SOURCE is a Hugging Face folder (config.json + safetensors), an ONNX, GGUF or .pt2 file, or a
+    Python script whose FUNCTION returns a lumc Model (the script is run: use only code you trust).
+    Weights are referenced where they lie unless --copy-weights is given; --dtype and --weights say
+    how they are read.
     """
     from lumc.command import sources
     from lumc.frontend.models.cache import ROWS, Cache

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lumc.frontend.models.cache import Cache
     from lumc.graph.graph import Graph
 
+Dims = Mapping[str, int | Dim]
 POINTS = re.compile(r"([^=]+)=(\d{1,18}(?:,\d{1,18})*)")
 DIM = re.compile(r"([^=]+)=(\d+)(?:\.\.(\d+)(?::(\d+))?)?")
 
@@ -66,10 +67,14 @@ def import_model(
     artifact.check_writable(output)
     with log.step("import"):
         model = open_model(source, bound, cache)
-        if Path(source).suffix == ".onnx":  # bound while importing: shapes may need the values
-            bound = {}
+        bound = left_to_bind(source, bound)
         change = partial(reduce_precision, wanted=wanted)
         write_graph(model, source, output, bound, copy_weights, change)
+
+
+def left_to_bind(source: str, dims: Dims) -> Dims:
+    """The dims that are not bound while the model is imported, as shapes may need them then."""
+    return {} if Path(source).suffix in (".onnx", ".pt2") else dims
 
 
 def write_graph(
@@ -101,7 +106,7 @@ def tokenizer_of(source: str, model: Model) -> str:
 
 
 FOREIGN = {
-    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.onnx.export"),
+    **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin"), "export the model: torch.export.save"),
     **dict.fromkeys((".h5", ".keras", ".pb", ".tflite"), "convert it to ONNX: tf2onnx"),
     ".safetensors": "name the folder with its config.json",
     ".py": "name a function of it that returns a Model: script.py:function",
@@ -125,6 +130,10 @@ def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None =
         from lumc.frontend.onnx import import_onnx
 
         return import_onnx(path, dims=dims)
+    if path.suffix == ".pt2":
+        from lumc.frontend.aten.pt2 import import_pt2
+
+        return import_pt2(path, dims)
     if path.suffix == ".gguf":
         from lumc.frontend.models.gguf import import_gguf
 
@@ -140,7 +149,7 @@ def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None =
             if kind := artifact.kind_of(f.read(4096).decode(errors="replace")):
                 raise artifact.unexpected("model", kind, source)
     what = f"cannot import {source}" + (": it has no config.json" if path.is_dir() else "")
-    usual = "a folder with config.json, a .gguf or .onnx file, or script.py:function"
+    usual = "a folder with config.json, a .gguf, .onnx or .pt2 file, or script.py:function"
     fix = FOREIGN.get(path.suffix, usual)
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
 
@@ -157,7 +166,7 @@ def graph_from_anything(
         graph = files.read_graph(source, dims)
         files.require_near(graph, source, allowed)
         return graph
-    write_graph(open_model(source, dims), source, str(made), dims)
+    write_graph(open_model(source, dims), source, str(made), left_to_bind(source, dims))
     return files.read_graph(str(made), {})
 
 

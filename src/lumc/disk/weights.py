@@ -1,4 +1,4 @@
-"""Weights: tensors in safetensors and GGUF files, read where they lie, if nothing has changed.
+"""Weights: tensors in safetensors, GGUF and .pt2 files, read where they lie, if they are the same.
 
 A reference holds the size and the sha256 of the file (as ``sha256sum`` prints it; format:
 https://github.com/huggingface/safetensors), so other values are another model, and a graph cannot
@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from lumc.disk.blocks import part_of
 from lumc.disk.gguf import is_gguf, read_gguf
+from lumc.disk.pt2 import is_pt2, read_pt2
 from lumc.disk.stored import Stored, unusable
 from lumc.errors import LumcError
 from lumc.graph.derive import LAYOUTS, WORDS
@@ -66,8 +67,11 @@ def _hashed(path: Path, _: tuple[int, ...]) -> str:
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """The tensors of a file by name, each inside the file; E0340, E0503, E0504 when damaged."""
-    return dict(read_gguf(path).tensors) if is_gguf(path) else _parse(path, *_open(path))
+    """The tensors of a file by name, each inside the file; E0340, E0350, E0351, E0503, E0504 when
+    it is damaged or not read."""
+    if is_gguf(path):
+        return dict(read_gguf(path).tensors)
+    return dict(read_pt2(path).tensors) if is_pt2(path) else _parse(path, *_open(path))
 
 
 def read_weight(node: Node, base: Path) -> Array:
@@ -93,7 +97,7 @@ def _unchanged(node: Node, base: Path) -> Path:
         what = f"weight '{node.name}': a relative path may not leave the folder of the graph"
         raise unusable("E0503", what, file.path)
     path = base / file.path
-    size = path.stat().st_size if is_gguf(path) else _open(path)[0]
+    size = path.stat().st_size if is_gguf(path) or is_pt2(path) else _open(path)[0]
     if size != file.size or sha256_of(path) != file.sha256:
         what = f"weight '{node.name}': the file is not the one that was imported"
         raise unusable("E0503", what, path)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A file that a graph refers to, of weights in safetensors or GGUF, or of a tokenizer; used
+    """A file that a graph refers to, of weights, or of a tokenizer; used
     only when it has this content."""
 
     path: str

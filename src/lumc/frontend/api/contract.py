@@ -56,7 +56,7 @@ def _pads(padding: Any, rank: int) -> list[tuple[int, int]]:
     return [(p, p) if isinstance(p, int) else (p[0], p[1]) for p in each]
 
 
-def _windows(x: V, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> V:
+def windows(x: V, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> V:
     """[n, c, out.., k..] from [n, c, in..]."""
     for i, (k, s, d) in enumerate(zip(sizes, strides, dilations, strict=True)):
         x = x.unfold(2 + i, k, s, d)
@@ -77,17 +77,17 @@ def conv(
     _check_conv(x, weight, rank, groups, weight.shape[0], weight.shape[1:2])
     kernel = [e for e in weight.shape[2:] if isinstance(e, int)]
     padded = pad(x, [(0, 0), (0, 0), *_pads(padding, rank)])
-    windows = _windows(padded, kernel, _each(stride, rank), _each(dilation, rank))
+    seen = windows(padded, kernel, _each(stride, rank), _each(dilation, rank))
     spatial = range(2, 2 + rank)
     # both to [n, g, o, out.., c, k..]
-    windows = windows.unflatten(1, (groups, -1))
+    seen = seen.unflatten(1, (groups, -1))
     order = [0, 1, *(1 + i for i in spatial), 2, *(1 + rank + i for i in spatial)]
-    windows = unsqueeze(windows.permute(order), 2)
+    seen = unsqueeze(seen.permute(order), 2)
     filters = weight.unflatten(0, (groups, -1))
     filters = unsqueeze(filters, *range(2, 2 + rank))
     if groups == 1:
-        windows, filters = windows.squeeze(1), filters.squeeze(0)
-    out = windows * filters
+        seen, filters = seen.squeeze(1), filters.squeeze(0)
+    out = seen * filters
     for _ in range(rank + 1):
         out = out.sum(-1)
     if groups > 1:
@@ -206,7 +206,7 @@ def max_pool(
     pads = _extended(x, sizes, strides, dilations, padding) if ceil_mode else _pads(padding, rank)
     least = float("-inf") if x.dtype.is_float else x.dtype.limits[0]
     padded = pad(x, [(0, 0), (0, 0), *pads], least)
-    return _windows(padded, sizes, strides, dilations).max(range(2 + rank, 2 + 2 * rank))
+    return windows(padded, sizes, strides, dilations).max(range(2 + rank, 2 + 2 * rank))
 
 
 def avg_pool(
@@ -224,15 +224,14 @@ def avg_pool(
     pads = _pads(padding, rank)
     full = _extended(x, sizes, strides, ones, padding) if ceil_mode else pads
     axes = range(2 + rank, 2 + 2 * rank)
-    windows = _windows(pad(x, [(0, 0), (0, 0), *full]), sizes, strides, ones)
-    total = windows.sum(axes)
+    total = windows(pad(x, [(0, 0), (0, 0), *full]), sizes, strides, ones).sum(axes)
     if full == pads and (count_include_pad or not any(map(any, pads))):
         return total * (1.0 / int(np.prod(sizes)))
     inside = x.model.full((1, 1, *x.shape[2:]), 1, x.dtype)
     if count_include_pad:
         inside = inside.model.full(_grown(inside.shape, pads), 1, x.dtype)
         full = [(a - c, b - d) for (a, b), (c, d) in zip(full, pads, strict=True)]
-    counted = _windows(pad(inside, [(0, 0), (0, 0), *full]), sizes, strides, ones)
+    counted = windows(pad(inside, [(0, 0), (0, 0), *full]), sizes, strides, ones)
     return total * counted.sum(axes).reciprocal()
 
 
@@ -250,12 +249,12 @@ def adaptive_avg_pool(x: V, size: Sizes) -> V:
         if n % m == 0:
             x = x.unfold(2 + i, n // m, n // m).mean(-1)
         else:
-            weights = x.model.constant(_averages(n, m).astype(x.dtype.numpy))
+            weights = x.model.constant(averages(n, m).astype(x.dtype.numpy))
             x = moveaxis(moveaxis(x, 2 + i, -1) @ weights, -1, 2 + i)
     return x
 
 
-def _averages(n: int, m: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def averages(n: int, m: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """[n, m]: column j averages the j-th of m parts of n elements."""
     out = np.zeros((n, m))
     for j in range(m):

@@ -338,6 +338,13 @@ def leaky_relu(x: V, slope: float = 0.01) -> V:
     return mul(x, add(select(lt(x, 0), x.lift(slope - 1.0)), 1.0))
 
 
+def mish(x: V) -> V:
+    """x tanh(log(1 + e^x)) by one power: tanh(log(y)) is (y^2 - 1) / (y^2 + 1), 1 from 20 on."""
+    power = exp(minimum(x, 20.0))
+    n = mul(power, add(power, 2.0))
+    return mul(x, div(n, add(n, 2.0)))
+
+
 def hardsigmoid(x: V) -> V:
     """x / 6 + 1/2, clipped to 0..1."""
     return clip(add(mul(x, 1.0 / 6.0), 0.5), 0.0, 1.0)

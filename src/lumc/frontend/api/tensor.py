@@ -1,7 +1,8 @@
 """``Tensor``: a value of a model, seen through an index map. Reads like numpy and PyTorch.
 
 The methods come from modules of one topic each: ``elementwise``, ``functions``, ``movement``,
-``join``, ``reduce``, ``norm`` and ``contract``. All are compositions of the twelve primitives:
+``join``, ``reduce``, ``order``, ``norm``, ``contract`` and so on. All are compositions of the
+twelve primitives:
 ``-x = x * -1``, ``a - b = a + b * -1``, ``a / b = a * recip(b)``, ``exp(x) = exp2(x * log2 e)``,
 ``a @ b = sum of a * b``, ``where(c, x, y) = c * x + ~c * y`` (mul by bool selects).
 """
@@ -11,7 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lumc.frontend.api import contract, elementwise, functions, join, movement, norm, reduce
+from lumc.frontend.api import (
+    contract,
+    elementwise,
+    functions,
+    inverse,
+    join,
+    movement,
+    norm,
+    order,
+    reduce,
+    sample,
+    scatter,
+)
 from lumc.frontend.api.value import Value
 from lumc.frontend.api.view import is_proven, move
 from lumc.graph.dim import Extent
@@ -149,6 +162,8 @@ class Tensor(Value):
     expm1, log1p, sinh = functions.expm1, functions.log1p, functions.sinh
     sqrt, rsqrt, reciprocal = functions.sqrt, functions.rsqrt, elementwise.reciprocal
     sin, cos, tan, tanh = functions.sin, functions.cos, functions.tan, functions.tanh
+    asin, acos, atan, atan2 = inverse.asin, inverse.acos, inverse.atan, inverse.atan2
+    cosh, asinh, acosh, atanh = inverse.cosh, inverse.asinh, inverse.acosh, inverse.atanh
     sigmoid, erf, gelu, relu = (
         functions.sigmoid,
         functions.erf,
@@ -157,7 +172,7 @@ class Tensor(Value):
     )
     silu, softplus, elu = functions.silu, functions.softplus, functions.elu
     leaky_relu, hardswish = functions.leaky_relu, functions.hardswish
-    hardsigmoid = functions.hardsigmoid
+    hardsigmoid, mish = functions.hardsigmoid, functions.mish
     abs, sign, square = functions.abs, functions.sign, functions.square
     floor, ceil, round, trunc = (
         functions.floor,
@@ -191,6 +206,7 @@ class Tensor(Value):
     var, std, prod = reduce.var, reduce.std, reduce.prod
     any, all, argmax, argmin = reduce.any, reduce.all, reduce.argmax, reduce.argmin
     cumsum, logsumexp = reduce.cumsum, reduce.logsumexp
+    topk, sort, cumprod = order.topk, order.sort, order.cumprod
     softmax, log_softmax = norm.softmax, norm.log_softmax
     layer_norm, rms_norm, batch_norm = norm.layer_norm, norm.rms_norm, norm.batch_norm
     group_norm, instance_norm, normalize = norm.group_norm, norm.instance_norm, norm.normalize
@@ -203,3 +219,5 @@ class Tensor(Value):
     adaptive_avg_pool = contract.adaptive_avg_pool
     one_hot, index_select, take = contract.one_hot, contract.index_select, contract.index_select
     gather, embedding = contract.gather, contract.embedding
+    scatter, scatter_nd = scatter.scatter, scatter.scatter_nd
+    grid_sample = sample.grid_sample

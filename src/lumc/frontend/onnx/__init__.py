@@ -101,10 +101,10 @@ def _attempt(
     lists: Mapping[str, Any],
 ) -> Imported:
     from lumc.frontend.api.model import Model
+    from lumc.frontend.api.symbols import Arithmetic
     from lumc.frontend.onnx.edges import finish
     from lumc.frontend.onnx.folding import Folder
     from lumc.frontend.onnx.lower import Lowering, Scope
-    from lumc.frontend.onnx.symbols import Arithmetic
 
     model = Model()
     folder = Folder(Arithmetic(model.dims))

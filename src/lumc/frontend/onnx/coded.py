@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.symbols import Array
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import Unsupported
-from lumc.frontend.onnx.symbols import Array
 from lumc.frontend.onnx.values import constant_tensor, unsupported_dtype
 from lumc.graph.dim import Extent
 from lumc.graph.ops import DType

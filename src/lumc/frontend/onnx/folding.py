@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from lumc.frontend.api.symbols import Arithmetic, Array, Symbolic, Undecided, settle
 from lumc.frontend.onnx.registry import Function
-from lumc.frontend.onnx.symbols import Arithmetic, Array, Symbolic, Undecided, settle
 
 SMALL = 4096  # elements: a result up to this size is always folded
 FOLDS: dict[str, Function] = {}

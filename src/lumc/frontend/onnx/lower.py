@@ -18,6 +18,7 @@ import numpy as np
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.operand import whole_node
+from lumc.frontend.api.symbols import Symbolic
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.coded import MOVES, NAMES, Coded, moved
 from lumc.frontend.onnx.folding import Folder
@@ -27,7 +28,6 @@ from lumc.frontend.onnx.problems import Problem
 from lumc.frontend.onnx.protos import needed, plain, schema_function
 from lumc.frontend.onnx.refused import REASONS, UNKNOWN
 from lumc.frontend.onnx.registry import Bind, Row, Unsupported, find
-from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import (
     constant_tensor,
     constant_value,

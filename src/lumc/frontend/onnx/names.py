@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from lumc.errors import Exit, LumcError
-
-WORDS = ("inf", "nan", "true", "false")  # what the text form has other uses for
+from lumc.frontend.api import names
 
 
 def clean(name: str) -> str:
@@ -15,6 +12,4 @@ def clean(name: str) -> str:
     if not isinstance(name, str):
         fix = "the file is damaged: export the model again"
         raise LumcError("E0310", f"{name!r} is no name", fix=fix, exit=Exit.CORRUPT)
-    out = re.sub(r"[^A-Za-z0-9_.]", "_", name.strip("/").replace("/", ".").replace("::", "."))
-    out = out[:200] if re.match(r"[A-Za-z_]", out) else f"_{out[:200]}"
-    return f"{out}_" if out in WORDS else out
+    return names.clean(name)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from lumc.frontend.api.einsum import einsum as sum_of_products
+from lumc.frontend.api.halves import in_f32
+from lumc.frontend.api.pool import fold
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import minus, plus, times
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.graph.dim import Extent
 
@@ -49,9 +51,6 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
     return x * (factor if x.dtype.is_float else int(factor))
 
 
-# ---- einsum
-
-
 @operator("Det", since=11, note="of at most 6 rows")
 def det(X: Tensor) -> Tensor:
     """Along the rows from below: of every choice of columns the minor, each once."""
@@ -72,52 +71,7 @@ def det(X: Tensor) -> Tensor:
 
 @operator("Einsum", note="at least one operand; a letter may repeat within one (a diagonal)")
 def einsum(*Inputs: Tensor, equation: str) -> Tensor:
-    """Broadcast products over all letters, then sums over those that the result lacks."""
-    text = equation.replace(" ", "")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(Inputs):
-        raise ValueError(f"einsum '{equation}' of {len(Inputs)} operands")
-    rank = max(x.ndim - len(t.replace("...", "")) for x, t in zip(Inputs, terms, strict=True))
-    spare = [chr(ord("0") + i) for i in range(rank)]  # the axes of the ellipsis
-    labels = [_labels(t, x.ndim, spare) for t, x in zip(terms, Inputs, strict=True)]
-    used = [c for term in labels for c in term]
-    if arrow:
-        result = _labels(right, len(right.replace("...", "")) + rank * ("..." in right), spare)
-    else:
-        once = sorted(c for c in set(used) if used.count(c) == 1 and c not in spare)
-        result = [*spare, *once]
-    order = [*result, *sorted({c for c in used if c not in result})]
-    product = None
-    for x, term in zip(Inputs, labels, strict=True):
-        part = _spread(x, term, order)
-        product = part if product is None else product * part
-    assert product is not None
-    extra = range(len(result), len(order))
-    return product.sum(tuple(extra)) if extra else product
-
-
-def _labels(term: str, ndim: int, spare: Sequence[str]) -> list[str]:
-    before, dots, after = term.partition("...")
-    count = ndim - len(before) - len(after)
-    if count < 0 or (count and not dots):
-        raise ValueError(f"einsum term '{term}' of a tensor of rank {ndim}")
-    return [*before, *spare[len(spare) - count :], *after]
-
-
-def _spread(x: Tensor, term: list[str], order: Sequence[str]) -> Tensor:
-    """The operand with one axis per letter of ``order``."""
-    for letter in sorted(set(term)):
-        while term.count(letter) > 1:  # a repeated letter reads the diagonal
-            first = term.index(letter)
-            second = term.index(letter, first + 1)
-            rest = [i for i in range(x.ndim) if i not in (first, second)]
-            x = x.permute(*rest, first, second).diagonal()
-            term = [term[i] for i in rest] + [letter]
-    present = [c for c in order if c in term]
-    x = x.permute(*(term.index(c) for c in present)) if present else x
-    missing = [i for i, c in enumerate(order) if c not in term]
-    return x.unsqueeze(*missing) if missing else x
+    return sum_of_products(equation, Inputs)
 
 
 # ---- convolution
@@ -239,21 +193,7 @@ def col2im(
 ) -> Tensor:
     """Overlapping blocks are added: a transposed convolution with one-hot windows."""
     image, block = [int(v) for v in image_shape], [int(v) for v in block_shape]
-    rank, count = len(block), 1
-    for b in block:
-        count *= b
+    rank = len(block)
     stride, dilation = list(strides or [1] * rank), list(dilations or [1] * rank)
     padding = window_pads(call, input, block, stride, dilation, pads, "NOTSET")
-    blocks = [
-        (image[i] + sum(padding[i]) - dilation[i] * (block[i] - 1) - 1) // stride[i] + 1
-        for i in range(rank)
-    ]
-    n, channels = input.shape[0], input.shape[1]
-    if not isinstance(channels, int):
-        raise Unsupported("a symbolic number of channels", "bind the dim with --dim")
-    c = channels // count
-    patches = input.reshape(n, c, count, *blocks)
-    patches = patches.moveaxis(1, 1).reshape(times(n, c), count, *blocks)
-    eye = input.model.eye(count, dtype=input.dtype).reshape(count, 1, *block)
-    whole = patches.conv_transpose(eye, None, stride, padding, 0, dilation, 1)
-    return whole.reshape(n, c, *image)
+    return fold(input, image, block, stride, padding, dilation)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_contract import gemm
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
 
 DOMAIN = "com.microsoft"

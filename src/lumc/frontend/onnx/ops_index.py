@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.lookup import looked_up
+from lumc.frontend.api.pick import picked
+from lumc.frontend.api.scatter import index_depth
+from lumc.frontend.api.symbols import Symbolic
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.api.view import place, ranges_of
-from lumc.frontend.onnx.ops_math import constant
-from lumc.frontend.onnx.ops_shape import bound_by, integers, normal, picked, sizes
-from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.onnx.symbols import Symbolic
-from lumc.frontend.onnx.values import constant_tensor, least_value
+from lumc.frontend.onnx.ops_shape import bound_by, integers, normal, sizes
+from lumc.frontend.onnx.registry import operator
+from lumc.frontend.onnx.values import constant_tensor
 from lumc.graph.dim import Extent
-from lumc.graph.expr import Expr, bounds, linear, num, substitute
+from lumc.graph.expr import Expr, linear
 from lumc.graph.graph import Iota
 from lumc.graph.ops import DType
 
@@ -28,7 +29,7 @@ def gather(call: Call, data: Any, indices: Any, *, axis: int = 0) -> Tensor:
     x = call.tensor(data)
     axis = normal(axis, x.ndim)
     if not isinstance(indices, np.ndarray | Symbolic):
-        return looked_up(x, axis, indices)
+        return bounded(x, axis, indices)
     known = call.known(indices, "indices")
     if known.size == 1:
         (first,) = sizes(known)
@@ -36,32 +37,19 @@ def gather(call: Call, data: Any, indices: Any, *, axis: int = 0) -> Tensor:
         return row if known.ndim == 0 else row.unsqueeze(*range(axis, axis + known.ndim))
     length = x.shape[axis]
     if known.dtype == object or not isinstance(length, int) or known.ndim != 1 or known.size > 64:
-        return looked_up(x, axis, call.tensor(indices))
+        return bounded(x, axis, call.tensor(indices))
     places = [i + length if i < 0 else i for i in integers(known, "indices")]
     if any(not 0 <= i < length for i in places):
         raise ValueError(f"indices {places} of an axis of {length}")
     return picked(x, axis, places)
 
 
-def looked_up(x: Tensor, axis: int, indices: Tensor) -> Tensor:
-    """Rows at the indices; where these are an expression of their own positions, a view."""
-    at, length = indices.operand, x.shape[axis]
-    same = constant(indices)
-    if same is not None and isinstance(length, int) and -length <= same < length:
-        index = num(int(same) % length)
-    elif isinstance(at, Iota) and not at.bounds:
-        index = at.index
-        _bound_by_rows(indices, index, length)
-    else:
-        return x.index_select(axis, indices, wrap=True)
-    shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    low, high = bounds(index, ranges_of(indices.shape, x.model.dims))
-    if low < 0 or not (isinstance(length, int) and high < length):
-        return x.index_select(axis, indices, wrap=True)
-    moved = substitute(index, {place(i): place(axis + i) for i in range(indices.ndim)})
-    before = [place(i) for i in range(axis)]
-    after = [place(i + indices.ndim - 1) for i in range(axis + 1, x.ndim)]
-    return x.view(shape, [*before, moved, *after])
+def bounded(x: Tensor, axis: int, indices: Tensor) -> Tensor:
+    """Rows at the indices, which may bound a dim."""
+    at = indices.operand
+    if isinstance(at, Iota) and not at.bounds:
+        _bound_by_rows(indices, at.index, x.shape[axis])
+    return looked_up(x, axis, indices)
 
 
 def _bound_by_rows(indices: Tensor, index: Expr, length: Extent) -> None:
@@ -95,7 +83,7 @@ def gather_elements(data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
 @operator("GatherND", note="the last axis of indices is static")
 def gather_nd(data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """One lookup in the axes that the index vectors address, merged into one."""
-    b, depth = batch_dims, _depth(indices, data.ndim - batch_dims)
+    b, depth = batch_dims, index_depth(indices, data.ndim - batch_dims)
     merged: Tensor = data.flatten(b, b + depth - 1) if depth > 1 else data
     position = indices[..., 0]
     position = where(
@@ -111,16 +99,6 @@ def gather_nd(data: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     return _batched_rows(merged, position, b)
 
 
-def _depth(indices: Tensor, rank: int) -> int:
-    """The length of the index vectors."""
-    depth = indices.shape[-1]
-    if not isinstance(depth, int):
-        raise Unsupported("index vectors of symbolic length")
-    if not 1 <= depth <= rank:
-        raise ValueError(f"index vectors of length {depth} into {rank} axes")
-    return depth
-
-
 def _batched_rows(x: Tensor, position: Tensor, b: int) -> Tensor:
     """x [batch.., n, rest..] at position [batch.., i..] -> [batch.., i.., rest..]."""
     inner, rest = position.ndim - b, x.ndim - b - 1
@@ -131,76 +109,18 @@ def _batched_rows(x: Tensor, position: Tensor, b: int) -> Tensor:
     return (mask * rows).sum(-1)
 
 
-def _scatter(reduction: str, old: Tensor, mask: Tensor, new: Tensor, axis: int) -> Tensor:
-    """Combine what is written along ``axis`` of mask and new with the old values."""
-    hit = mask.any(axis)
-    if reduction == "add":
-        return old + (mask * new).sum(axis)
-    if reduction in ("max", "min"):
-        sign = new if reduction == "max" else _mirror(new)
-        best = where(mask, sign, sign.lift(least_value(sign.dtype), sign.dtype)).max(axis)
-        best = best if reduction == "max" else _mirror(best)
-        combined = old.maximum(best) if reduction == "max" else old.minimum(best)
-        return where(hit, combined, old)
-    if reduction == "mul":
-        return old * where(mask, new, new.lift(1, new.dtype)).prod(axis)
-    if reduction != "none":
-        raise Unsupported(f"reduction '{reduction}'")
-    if new.dtype is DType.BOOL:
-        return ((mask & new).any(axis)) | (~hit & old)
-    return where(hit, (mask * new).sum(axis), old)
-
-
-def _mirror(x: Tensor) -> Tensor:
-    return -x if x.dtype.is_float else x * -1 - 1
-
-
 @operator("ScatterElements", "Scatter", note="without a reduction, positions must not repeat")
 def scatter_elements(
     data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    axis = normal(axis, data.ndim)
-    length = data.shape[axis]
-    position = where(indices < 0, indices + data.model.size(length, indices.dtype), indices)
-    for i in range(data.ndim):  # rows that the updates do not reach are written nowhere
-        if i != axis and indices.shape[i] != data.shape[i]:
-            position = _filled(position, i, data.shape[i], -1)
-            updates = _filled(updates, i, data.shape[i], 0)
-    here = data.model.arange(length, dtype=position.dtype)
-    here = here.reshape(-1, *[1] * (data.ndim - axis))
-    mask = position.moveaxis(axis, -1).unsqueeze(axis) == here
-    return _scatter(reduction, data, mask, updates.moveaxis(axis, -1).unsqueeze(axis), -1)
-
-
-def _filled(x: Tensor, axis: int, size: Extent, value: int) -> Tensor:
-    from lumc.frontend.api.view import minus
-
-    widths: list[Any] = [(0, 0)] * x.ndim
-    widths[axis] = (0, minus(size, x.shape[axis]))
-    return x.pad(widths, value)
+    return data.scatter(normal(axis, data.ndim), indices, updates, reduction)
 
 
 @operator("ScatterND", note="without a reduction, positions must not repeat")
 def scatter_nd(
     data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
-    depth = _depth(indices, data.ndim)
-    outer, rest = data.shape[:depth], data.ndim - depth
-    lead = indices.ndim - 1
-    vectors = indices.flatten(0, lead - 1) if lead > 1 else indices  # [k, depth]
-    vectors = vectors if lead else vectors.unsqueeze(0)
-    writes = updates.flatten(0, lead - 1) if lead > 1 else updates  # [k, rest..]
-    writes = writes if lead else writes.unsqueeze(0)
-    mask = None
-    for i, size in enumerate(outer):
-        part = vectors[:, i]
-        part = where(part < 0, part + data.model.size(size, part.dtype), part)
-        here = data.model.arange(size, dtype=part.dtype).reshape(-1, *[1] * (depth - i))
-        match = here == part  # [size, 1.., k]
-        mask = match if mask is None else mask & match
-    assert mask is not None
-    mask = mask.unsqueeze(*range(depth, depth + rest))  # [outer.., 1.., k]
-    return _scatter(reduction, data, mask, writes.moveaxis(0, -1), -1)
+    return data.scatter_nd(indices, updates, reduction)
 
 
 @operator("OneHot", known=["depth"])

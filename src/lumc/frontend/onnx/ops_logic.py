@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lumc.frontend.api.elementwise import broadcast_shapes, eq, where
+from lumc.frontend.api.elementwise import eq, where
+from lumc.frontend.api.integers import bitwise, shift
+from lumc.frontend.api.symbols import Symbolic
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.coded import NAMES, Coded, coded, decoded, encoded
-from lumc.frontend.onnx.ops_math import binary, divide
+from lumc.frontend.onnx.ops_math import binary
 from lumc.frontend.onnx.protos import onnx_dtype
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import dtype_of, lumc_dtype, numpy_dtype
-from lumc.graph.ops import UNSIGNED, DType
+from lumc.graph.ops import DType
 
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
@@ -57,37 +58,11 @@ def bitwise_not(X: Tensor) -> Tensor:
     return -X - 1
 
 
-def _bits(dtype: DType) -> int:
-    return 8 * dtype.nbytes
-
-
 def _bitwise(name: str, pick: Any) -> None:
-    """Register an operator on the bits of ints: bit by bit, as sums of powers of two."""
-
     def row(A: Tensor, B: Tensor) -> Tensor:
-        terms = []
-        for bit in range(_bits(A.dtype)):
-            chosen = pick(_bit(A, bit), _bit(B, bit))
-            terms.append(where(chosen, A.lift(_weight(A.dtype, bit)), A.lift(0)))
-        return sum(terms[1:], terms[0])
+        return bitwise(A, B, pick)
 
     operator(name)(row)
-
-
-def _weight(dtype: DType, bit: int) -> int:
-    """What a set bit adds, in two's complement."""
-    last = bit == _bits(dtype) - 1 and dtype not in UNSIGNED
-    return -(1 << bit) if last else 1 << bit
-
-
-def _bit(x: Tensor, bit: int) -> Tensor:
-    """Whether a bit is set, in two's complement."""
-    top = _bits(x.dtype) - 1
-    unsigned = x.dtype in UNSIGNED
-    if bit == top:
-        return x >= 1 << top if unsigned else x < 0
-    low = x.fmod(1 << top) if unsigned else where(x < 0, x + -(1 << top), x)
-    return (low if bit == top - 1 else low.fmod(2 << bit)) >= 1 << bit
 
 
 _bitwise("BitwiseAnd", lambda a, b: a & b)
@@ -97,18 +72,7 @@ _bitwise("BitwiseXor", lambda a, b: a ^ b)
 
 @operator("BitShift", since=11)
 def bit_shift(X: Tensor, Y: Tensor, *, direction: str) -> Tensor:
-    """By the powers of two in the amount, one after the other; signed integers keep their sign. An
-    amount that is negative, or as large as the width, shifts everything out."""
-    width, left = _bits(X.dtype), direction == "LEFT"
-    beyond = (Y < 0) | (width <= Y)
-    amount = where(beyond, width - 1, Y)
-    out = X.expand(*broadcast_shapes(X, X.shape, Y.shape))
-    for place in range(width.bit_length() - 1):
-        step = 1 << (1 << place)
-        moved = out * step if left else divide(out - out.remainder(step), out.lift(step))
-        out = where(_bit(amount, place), moved, out)
-    signed = X.dtype not in UNSIGNED
-    return out if signed and not left else where(beyond, 0, out)
+    return shift(X, Y, direction == "LEFT")
 
 
 @operator("BitCast", note="between integers of one width, and from bool")

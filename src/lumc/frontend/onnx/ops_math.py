@@ -4,43 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import reduce
 from typing import Any
 
 from lumc.frontend.api.elementwise import broadcast_shapes, where
-from lumc.frontend.api.functions import LOG2E
-from lumc.frontend.api.minimax import polynomial
+from lumc.frontend.api.halves import in_f32
+from lumc.frontend.api.integers import power as int_power
+from lumc.frontend.api.integers import quotient
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.registry import Function, operator
+from lumc.frontend.onnx.registry import operator
 from lumc.graph.graph import Scalar
 from lumc.graph.ops import DType
-
-LARGEST = {DType.I64: 2.0**63 - 2.0**10, DType.U64: 2.0**64 - 2.0**11}  # f64 below the end
-HALVES = (DType.F16, DType.BF16)
-
-
-def in_f32(function: Function) -> Function:
-    """Compute on f32 where inputs are f16 or bf16, and round the results once."""
-
-    @wraps(function)
-    def widened(*inputs: Any, **attributes: Any) -> Any:
-        halves: list[DType] = [x.dtype for x in inputs if _is_half(x)]
-        if not halves:
-            return function(*inputs, **attributes)
-
-        def narrow(x: Any) -> Any:
-            return x.to(halves[0]) if isinstance(x, Tensor) and x.dtype is DType.F32 else x
-
-        wide = [x.to(DType.F32) if _is_half(x) else x for x in inputs]
-        attributes = {n: x.to(DType.F32) if _is_half(x) else x for n, x in attributes.items()}
-        result = function(*wide, **attributes)
-        return tuple(map(narrow, result)) if isinstance(result, tuple) else narrow(result)
-
-    return widened
-
-
-def _is_half(x: Any) -> bool:
-    return isinstance(x, Tensor) and x.dtype in HALVES
 
 
 def constant(x: Tensor) -> float | int | bool | None:
@@ -97,17 +71,7 @@ def unary(name: str, function: Callable[[Tensor], Tensor], halves: bool = False)
 
 def divide(a: Tensor, b: Tensor) -> Tensor:
     """Floats by the reciprocal; ints towards zero, exactly."""
-    if a.dtype.is_float:
-        return in_f32(lambda x, y: x / y)(a, b)
-    whole = a - a.fmod(b)
-    scale = b.to(DType.F64).reciprocal()
-    near = (whole.to(DType.F64) * scale).round()
-    if a.dtype.nbytes < 8:
-        return near.to(a.dtype)
-    quotient = near.minimum(LARGEST[a.dtype]).to(a.dtype)
-    # beyond 2**53 it is close, not exact
-    rest = (whole - quotient * b).to(DType.I64)
-    return quotient + (rest.to(DType.F64) * scale).round().to(DType.I64).to(a.dtype)
+    return in_f32(lambda x, y: x / y)(a, b) if a.dtype.is_float else quotient(a, b)
 
 
 binary("Add", lambda a, b: a + b)
@@ -125,7 +89,7 @@ def mod(A: Tensor, B: Tensor, *, fmod: int = 0) -> Tensor:
 @in_f32
 def power(X: Tensor, Y: Tensor) -> Tensor:
     if not X.dtype.is_float:
-        return int_power(X, Y)
+        return int_power(X, Y) if not Y.dtype.is_float else _float_power(X, Y)
     exponent = constant(Y)
     if exponent is not None:
         return X.pow(float(exponent)).expand(*broadcast_shapes(X, X.shape, Y.shape))
@@ -136,19 +100,12 @@ def power(X: Tensor, Y: Tensor) -> Tensor:
     return where(y == 0.0, 1.0, where(X < 0.0, signed, size))
 
 
-def int_power(x: Tensor, y: Tensor) -> Tensor:
-    """A power of ints: by squaring for an int exponent, in f64 for a float one."""
-    if y.dtype.is_float:
-        exact: Tensor = power(x.to(DType.F64), y.to(DType.F64))
-        near = exact.round()
-        close = (exact - near).abs() <= near.abs() * 1e-9
-        return where(close, near, exact.trunc()).to(x.dtype)
-    result, square, size = x.lift(1), x, y.abs()
-    for bit in range(6):  # larger exponents overflow every integer type
-        odd = size.remainder(2 << bit) >= 1 << bit
-        result, square = result * where(odd, square, 1), square * square
-    vanishes = (y < 0) & (x.abs() != 1)
-    return where(vanishes, 0, result)
+def _float_power(x: Tensor, y: Tensor) -> Tensor:
+    """Of ints by floats, in f64."""
+    exact: Tensor = power(x.to(DType.F64), y.to(DType.F64))
+    near = exact.round()
+    close = (exact - near).abs() <= near.abs() * 1e-9
+    return where(close, near, exact.trunc()).to(x.dtype)
 
 
 @operator("Pow", since=1)
@@ -210,37 +167,10 @@ unary("Erf", lambda x: x.erf())
 unary("Tanh", lambda x: x.tanh())
 unary("Sigmoid", lambda x: x.sigmoid())
 unary("Sinh", lambda x: x.sinh())
-unary("Cosh", lambda x: (x * LOG2E - 1.0).exp2() + (x * -LOG2E - 1.0).exp2())
-unary("Asinh", lambda x: where(x < 0.0, -inverse_sinh(x.abs()), inverse_sinh(x.abs())))
-unary("Acosh", lambda x: where(x > 1e4, x.log() + math.log(2), _inverse_cosh(x)))
-unary("Atanh", lambda x: (x.abs() * 2.0 / (1.0 - x.abs())).log1p() * where(x < 0.0, -0.5, 0.5))
-unary("Atan", lambda x: arctangent(x))
-unary("Asin", lambda x: arctangent(x / ((1.0 - x) * (x + 1.0)).sqrt()))
-unary("Acos", lambda x: arctangent(((1.0 - x) / (x + 1.0)).sqrt()) * 2.0)
-
-
-def inverse_sinh(x: Tensor) -> Tensor:
-    """Of x >= 0; a square would overflow where x is large."""
-    near = (x + x * x / ((x * x + 1.0).sqrt() + 1.0)).log1p()
-    return where(x > 1e4, x.log() + math.log(2), near)
-
-
-def _inverse_cosh(x: Tensor) -> Tensor:
-    more = x - 1.0
-    return (more + (more * (x + 1.0)).sqrt()).log1p()
-
-
-# odd polynomial of atan on [0, tan(pi/8)]: the Taylor terms fall below 1e-9 of it
-_ATAN = tuple((-1.0) ** i / (2 * i + 1) for i in range(11))
-
-
-def arctangent(x: Tensor) -> Tensor:
-    """atan, reduced to |x| <= tan(pi / 8) by 1/x and (x - 1) / (x + 1)."""
-    size = x.abs()
-    large = size > 1.0
-    inner = where(large, size.reciprocal(), size)
-    middle = inner > math.tan(math.pi / 8)
-    small = where(middle, (inner - 1.0) / (inner + 1.0), inner)
-    square = small * small
-    angle = small * polynomial(square, _ATAN) + where(middle, math.pi / 4, 0.0)
-    return where(large, math.pi / 2 - angle, angle) * where(x < 0.0, -1.0, 1.0)
+unary("Cosh", lambda x: x.cosh())
+unary("Asinh", lambda x: x.asinh())
+unary("Acosh", lambda x: x.acosh())
+unary("Atanh", lambda x: x.atanh())
+unary("Atan", lambda x: x.atan())
+unary("Asin", lambda x: x.asin())
+unary("Acos", lambda x: x.acos())

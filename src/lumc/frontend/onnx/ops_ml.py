@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from lumc.frontend.api.join import concat
+from lumc.frontend.api.symbols import Array
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_shape import integers
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.onnx.symbols import Array
 from lumc.frontend.onnx.values import constant_tensor, dtype_of, numpy_dtype
 from lumc.graph.ops import DType
 

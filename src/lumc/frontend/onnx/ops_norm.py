@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_math import in_f32, unary
+from lumc.frontend.onnx.ops_math import unary
 from lumc.frontend.onnx.ops_reduce import as_matrix
 from lumc.frontend.onnx.ops_shape import normal
 from lumc.frontend.onnx.registry import Unsupported, operator
@@ -23,15 +24,8 @@ if TYPE_CHECKING:
 unary("Relu", lambda x: x.relu(), halves=True)
 unary("Softplus", lambda x: x.softplus())
 unary("Softsign", lambda x: x / (x.abs() + 1.0))
-unary("Mish", lambda x: mish(x))
+unary("Mish", lambda x: x.mish())
 unary("HardSwish", lambda x: x.hardswish())
-
-
-def mish(x: Tensor) -> Tensor:
-    """x tanh(log(1 + e^x)) by one power: tanh(log(y)) is (y^2 - 1) / (y^2 + 1), 1 from 20 on."""
-    power = x.minimum(20.0).exp()
-    n = power * (power + 2.0)
-    return x * (n / (n + 2.0))
 
 
 @operator("LeakyRelu")

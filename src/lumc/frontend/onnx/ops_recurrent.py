@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.join import stack
+from lumc.frontend.api.recurrent import Cell, State, unroll
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
-
-MAX_STEPS = 512  # of an unrolled sequence
-State = tuple[Tensor, ...]  # h, and the cell of an LSTM: [batch, hidden]
-Cell = Callable[[Tensor, State], State]  # what a step adds of its input, and the state before
 
 ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "relu": lambda x, a, b: x.relu(),
@@ -89,39 +86,6 @@ def directions(
         biases = (None, None) if B is None else B[d].split(W.shape[1], 0)  # type: ignore[arg-type]
         out.append(Weights(W[d], R[d], biases[0], biases[1], tuple(functions), clip))
     return out
-
-
-def unroll(
-    parts: Sequence[Tensor],
-    cells: Sequence[Cell],
-    initial: Sequence[State],
-    lengths: Tensor | None,
-    way: str,
-) -> tuple[Tensor, list[State]]:
-    """Of every direction what the input adds, [seq, batch, gates] -> hidden states [seq,
-    directions, batch, hidden], last states."""
-    count = parts[0].shape[0]
-    if not isinstance(count, int) or count > MAX_STEPS:
-        raise Unsupported(
-            f"a recurrence over {count} steps", f"at most {MAX_STEPS}; bind the dim with --dim"
-        )
-    steps, last = list[list[Tensor]](), list[State]()
-    for d, cell in enumerate(cells):
-        backwards = way == "reverse" or d == 1
-        state, outputs = initial[d], list[Tensor]()
-        for t in reversed(range(count)) if backwards else range(count):
-            new = cell(parts[d][t], state)
-            shown = new[0]
-            if lengths is not None:  # a sequence that has ended keeps its state and shows zeros
-                runs = (lengths > t).unsqueeze(-1)
-                shown = runs * shown
-                new = tuple(where(runs, n, o) for n, o in zip(new, state, strict=True))
-            state = new
-            outputs.append(shown)
-        steps.append(outputs[::-1] if backwards else outputs)
-        last.append(state)
-    whole = stack([stack(list(at), 0) for at in zip(*steps, strict=True)], 0)
-    return whole, last
 
 
 def recurrent(

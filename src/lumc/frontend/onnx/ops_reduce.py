@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lumc.frontend.api.elementwise import where
-from lumc.frontend.api.join import concat, stack
+from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.ops_shape import integers, normal
-from lumc.frontend.onnx.registry import Unsupported, operator
+from lumc.frontend.onnx.registry import operator
 from lumc.graph.ops import DType
 
 
@@ -99,17 +98,7 @@ def cum_sum(x: Tensor, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Te
 @operator("CumProd", known=["axis"])
 def cum_prod(x: Tensor, axis: Any, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
     (at,) = integers(axis, "the axis")
-    at = normal(at, x.ndim)
-    length = x.shape[at]
-    if not isinstance(length, int) or length > 64:
-        raise Unsupported("a product over more than 64 elements")
-    parts = x.flip(at).unbind(at) if reverse else x.unbind(at)
-    running, out = x.model.full(parts[0].shape, 1, x.dtype), []
-    for part in parts:
-        out.append(running if exclusive else running * part)
-        running = running * part
-    whole = stack(out, at)
-    return whole.flip(at) if reverse else whole
+    return x.cumprod(at, bool(exclusive), bool(reverse))
 
 
 @operator("Hardmax", since=13)
@@ -142,38 +131,4 @@ def top_k(
     X: Tensor, K: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, Tensor]:
     (count,) = integers(K, "K")
-    axis = normal(axis, X.ndim)
-    length = X.shape[axis]
-    if isinstance(length, int) and length <= 1024:
-        return _by_rank(X, count, axis, bool(largest))
-    if count > 64 or not X.dtype.is_float:
-        raise Unsupported(f"K = {count} of {X.describe()}", "at most 64 of floats")
-    return _one_by_one(X, count, axis, bool(largest))
-
-
-def _by_rank(x: Tensor, count: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-    """The rank of an element is the number of those before it: greater, or equal and earlier."""
-    x = x.moveaxis(axis, -1)
-    here, there = x.unsqueeze(-1), x.unsqueeze(-2)
-    place = x.model.arange(x.shape[-1])
-    earlier = place[None, :] < place[:, None]
-    before = (there > here if largest else there < here) | ((there == here) & earlier)
-    rank = before.sum(-1)  # i64[.., n]
-    chosen = rank.unsqueeze(-2) == x.model.arange(count)[:, None]
-    values, positions = (chosen * x.unsqueeze(-2)).sum(-1), (chosen * place).sum(-1)
-    return values.moveaxis(-1, axis), positions.moveaxis(-1, axis)
-
-
-def _one_by_one(x: Tensor, count: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-    """One maximum after the other: those already taken are masked out."""
-    key = x if largest else -x
-    place = x.model.arange(x.shape[axis]).reshape(-1, *[1] * (x.ndim - axis - 1))
-    taken, values, positions = None, [], []
-    for _ in range(count):
-        left = key if taken is None else where(taken, float("-inf"), key)
-        at = left.argmax(axis, True)
-        here = place == at
-        values.append((here * x).sum(axis, True))
-        positions.append(at)
-        taken = here if taken is None else taken | here
-    return concat(values, axis), concat(positions, axis)
+    return X.topk(count, axis, bool(largest))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.graph.ops import DType
 

@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.join import stack
+from lumc.frontend.api.symbols import Array
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.ops_shape import integers, normal
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.onnx.symbols import Array
 from lumc.frontend.onnx.values import constant_tensor
-
-# ---- grid sample
 
 
 @operator("GridSample", since=16)
@@ -28,74 +25,7 @@ def grid_sample(
     mode: str = "linear",
     padding_mode: str = "zeros",
 ) -> Tensor:
-    """Per axis, weights of the input elements at each sample; then a sum over all axes.
-
-    X [n, c, d..], grid [n, o.., r] of positions in -1..1, the last axis of X first.
-    """
-    if not grid.dtype.is_float or not X.dtype.is_float:
-        raise Unsupported("of ints")
-    rank = X.ndim - 2
-    outer = grid.shape[1:-1]
-    product = X.unsqueeze(*range(2, 2 + len(outer)))  # [n, c, o.., d..]
-    for i in range(rank):
-        length = X.shape[2 + i]
-        if not isinstance(length, int):
-            raise Unsupported("of an input with symbolic sizes", "bind the dims with --dim")
-        share = _shares(grid[..., rank - 1 - i], length, bool(align_corners), mode, padding_mode)
-        product = product * share.reshape(
-            grid.shape[0], 1, *outer, *[1] * i, length, *[1] * (rank - 1 - i)
-        )
-    return product.sum(tuple(range(product.ndim - rank, product.ndim)))
-
-
-def _shares(g: Tensor, length: int, align: bool, mode: str, padding: str) -> Tensor:
-    """[.., length]: how much of every input element a sample at g in -1..1 takes."""
-    low, high = (0.0, length - 1.0) if align else (-0.5, length - 0.5)
-    x = (g + 1.0) * ((length - 1) / 2.0) if align else ((g + 1.0) * float(length) - 1.0) * 0.5
-    if mode == "nearest":
-        x = x.round()
-    if padding == "border":
-        x = x.clip(0.0, length - 1.0)
-    elif padding == "reflection":
-        x = _reflected(x, low, high)
-    if mode == "nearest":
-        taps = [(x.round(), x.model.full((), 1.0, x.dtype))]
-    elif mode in ("linear", "bilinear"):
-        base = x.floor()
-        taps = [(base, 1.0 - (x - base)), (base + 1.0, x - base)]
-    elif mode in ("cubic", "bicubic"):
-        base = x.floor()
-        taps = [(base + float(k), _cubic((x - base - float(k)).abs(), k)) for k in (-1, 0, 1, 2)]
-    else:
-        raise Unsupported(f"mode {mode}")
-    place = x.model.arange(length, dtype=x.dtype)
-    total = None
-    for position, weight in taps:
-        if padding == "border":
-            position = position.clip(0.0, length - 1.0)
-        elif padding == "reflection":
-            position = _reflected(position, low, high).trunc()
-        part = (position.unsqueeze(-1) == place) * weight.unsqueeze(-1)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
-
-
-def _reflected(x: Tensor, low: float, high: float) -> Tensor:
-    """Mirror at both borders until inside."""
-    span = high - low
-    if span <= 0.0:
-        return x * 0.0 + low
-    distance = (x - low).abs().fmod(2.0 * span)
-    return where(distance > span, 2.0 * span - distance, distance) + low
-
-
-def _cubic(distance: Tensor, tap: int) -> Tensor:
-    """Keys' kernel with a = -0.75; the inner two taps lie at most 1 away."""
-    a, d = -0.75, distance
-    if tap in (0, 1):
-        return ((a + 2) * d - (a + 3)) * d * d + 1.0
-    return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+    return X.grid_sample(grid, mode, padding_mode, bool(align_corners))
 
 
 # ---- Fourier transforms

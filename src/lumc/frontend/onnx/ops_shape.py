@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lumc.frontend.api.elementwise import broadcast_shapes, where
+from lumc.frontend.api.elementwise import broadcast_shapes
 from lumc.frontend.api.join import concat as join
+from lumc.frontend.api.pick import padded
+from lumc.frontend.api.symbols import extents, settle
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.api.view import factors, plus, times
+from lumc.frontend.api.view import factors, times
 from lumc.frontend.onnx.load import MAX_RANK
 from lumc.frontend.onnx.ops_math import constant as constant_of
 from lumc.frontend.onnx.registry import Tighten, Unsupported, operator
-from lumc.frontend.onnx.symbols import extents, settle
 from lumc.frontend.onnx.values import constant_tensor, dtype_of
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, linear
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
 
 
-MAX_REFLECTED = 1 << 16  # elements that a pad repeats
 FAR = 2**31 - 1  # what exporters write for "to the end"
 
 
@@ -261,7 +261,7 @@ def pad(
         fill = constant_of(fill)
     for i, axis in enumerate(along):
         before, after = widths[i], widths[i + len(along)]
-        data = _padded(data, normal(axis, data.ndim), before, after, mode, fill)
+        data = padded(data, normal(axis, data.ndim), before, after, mode, fill)
     return data
 
 
@@ -269,62 +269,6 @@ def pad(
 def pad_1(data: Tensor, *, paddings: Any, mode: str = "constant", value: float = 0.0) -> Tensor:
     result: Tensor = pad(data, paddings, mode=mode, value=value)
     return result
-
-
-def _padded(x: Tensor, axis: int, before: int, after: int, mode: str, fill: Any) -> Tensor:
-    """Pad one axis; negative widths cut."""
-    if before < 0 or after < 0:
-        x = x.slice(axis, max(-before, 0), plus(x.shape[axis], min(after, 0)))
-        before, after = max(before, 0), max(after, 0)
-    if before == 0 and after == 0:
-        return x
-    if mode == "constant":
-        widths = [(0, 0)] * x.ndim
-        widths[axis] = (before, after)
-        if not isinstance(fill, Tensor):
-            return x.pad(widths, fill)
-        inside = x.model.full(x.shape, True, "bool").pad(widths)
-        return where(inside, x.pad(widths), fill.reshape(()))
-    length = x.shape[axis]
-    if not isinstance(length, int):
-        raise Unsupported(f"padding by {mode} along a symbolic dim", "bind the dim with --dim")
-    return picked(x, axis, _reflected(length, before, after, mode))
-
-
-def _reflected(length: int, before: int, after: int, mode: str) -> list[int]:
-    """Where each element of a padded axis comes from."""
-    if before + after > MAX_REFLECTED:
-        raise Unsupported(f"padding by {before} and {after} elements of mode {mode}")
-    numpy_mode = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
-    if numpy_mode is None:
-        raise Unsupported(f"padding mode {mode}")
-    places = np.pad(np.arange(length), (before, after), numpy_mode)  # type: ignore[call-overload]
-    return [int(p) for p in places]
-
-
-def picked(x: Tensor, axis: int, positions: Sequence[int]) -> Tensor:
-    """Known positions of an axis, as a concatenation of slices with a constant step."""
-    parts, i = [], 0
-    while i < len(positions):
-        step = positions[i + 1] - positions[i] if i + 1 < len(positions) else 1
-        j = i + 1
-        while j < len(positions) and positions[j] - positions[j - 1] == step:
-            j += 1
-        parts.append(_run(x, axis, positions[i], step, j - i))
-        i = j
-    return join(parts, axis) if parts else x.slice(axis, 0, 0)
-
-
-def _run(x: Tensor, axis: int, first: int, step: int, count: int) -> Tensor:
-    key: list[Any] = [slice(None)] * x.ndim
-    if step == 0:
-        key[axis] = slice(first, first + 1)
-        shape = list(x.shape)
-        shape[axis] = count
-        return x[tuple(key)].expand(*shape)
-    last = first + step * count
-    key[axis] = slice(first, last if last >= 0 else None, step)
-    return x[tuple(key)]
 
 
 @operator("DepthToSpace")
@@ -362,5 +306,5 @@ def center_crop_pad(input_data: Tensor, shape: Any, *, axes: Any = None) -> Tens
             raise Unsupported("cropping along a symbolic dim", "bind the dim with --dim")
         spare = wanted - length
         before = spare // 2 if spare > 0 else -(-spare // 2)
-        x = _padded(x, axis, before, spare - before, "constant", 0)
+        x = padded(x, axis, before, spare - before, "constant", 0)
     return x

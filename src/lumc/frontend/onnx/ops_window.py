@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lumc.frontend.api.contract import windows
+from lumc.frontend.api.halves import in_f32
+from lumc.frontend.api.pool import greatest_at
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import plus
 from lumc.frontend.onnx.ops_contract import window_pads
-from lumc.frontend.onnx.ops_math import in_f32
 from lumc.frontend.onnx.ops_shape import integers
 from lumc.frontend.onnx.registry import Unsupported, operator
-from lumc.frontend.onnx.values import least_value
 
 if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
@@ -61,20 +62,8 @@ def max_pool(
     values = X.max_pool(list(kernel_shape), stride, padding, dilation)
     if call.wanted < 2:
         return values
-    positions = _positions(X, storage_order)
-    widths = [(0, 0), (0, 0), *padding]
-    windows = _windows(X.pad(widths, least_value(X.dtype)), kernel_shape, stride, dilation)
-    places = _windows(positions.pad(widths, 0), kernel_shape, stride, dilation)
-    inside = _windows(
-        X.model.full(X.shape, True, "bool").pad(widths), kernel_shape, stride, dilation
-    )
-    count = X.model.size(1, "i64")
-    for e in X.shape:
-        count = count * X.model.size(e, "i64")
-    axes = tuple(range(2 + rank, 2 + 2 * rank))
-    best = (windows == values.unsqueeze(*axes)) & inside
-    first = (best * (count - places)).max(axes)  # the earliest position of the greatest value
-    return values, count - first
+    places = _positions(X, storage_order)
+    return values, greatest_at(X, places, kernel_shape, stride, padding, dilation)
 
 
 def _positions(x: Tensor, storage_order: int) -> Tensor:
@@ -86,16 +75,7 @@ def _positions(x: Tensor, storage_order: int) -> Tensor:
         total = place if total is None else total + place
         stride = stride * x.model.size(x.shape[axis], "i64")
     assert total is not None
-    return total
-
-
-def _windows(
-    x: Tensor, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> Tensor:
-    """[n, c, out.., k..] from [n, c, in..]."""
-    for i, (k, s, d) in enumerate(zip(sizes, strides, dilations, strict=True)):
-        x = x.unfold(2 + i, k, s, d)
-    return x
+    return total.expand(*x.shape)
 
 
 @operator("AveragePool")
@@ -118,14 +98,14 @@ def average_pool(
     full = _ceil_pads(X, kernel_shape, stride, dilation, padding) if ceil_mode else padding
     axes = tuple(range(2 + rank, 2 + 2 * rank))
     zeros: list[tuple[int, int]] = [(0, 0), (0, 0)]
-    total: Tensor = _windows(X.pad([*zeros, *full]), kernel_shape, stride, dilation).sum(axes)
+    total: Tensor = windows(X.pad([*zeros, *full]), kernel_shape, stride, dilation).sum(axes)
     if full == padding and (count_include_pad or not any(map(any, padding))):
         return total * (1.0 / float(math.prod(kernel_shape)))
     counted = padding if count_include_pad else [(0, 0)] * rank
     sizes = [plus(e, *pair) for e, pair in zip(X.shape[2:], counted, strict=True)]
     ones = X.model.full((1, 1, *sizes), 1, X.dtype)
     rest = [(a - c, b - d) for (a, b), (c, d) in zip(full, counted, strict=True)]
-    count = _windows(ones.pad([*zeros, *rest]), kernel_shape, stride, dilation).sum(axes)
+    count = windows(ones.pad([*zeros, *rest]), kernel_shape, stride, dilation).sum(axes)
     return total * count.reciprocal()
 
 
@@ -150,7 +130,7 @@ def lp_pool(
         padding = _ceil_pads(X, kernel_shape, stride, dilation, padding)
     powers = X.abs().pow(float(p)).pad([(0, 0), (0, 0), *padding])
     axes = tuple(range(2 + rank, 2 + 2 * rank))
-    return _windows(powers, kernel_shape, stride, dilation).sum(axes).pow(1.0 / p)
+    return windows(powers, kernel_shape, stride, dilation).sum(axes).pow(1.0 / p)
 
 
 @operator("GlobalAveragePool")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from lumc.frontend.api.symbols import Symbolic
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.coded import Coded
 from lumc.frontend.onnx.load import require_onnx
-from lumc.frontend.onnx.symbols import Symbolic
 from lumc.frontend.onnx.values import NUMBERS
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from lumc.frontend.api.finish import reachable
 from lumc.frontend.api.model import Model
+from lumc.frontend.api.pick import stored
+from lumc.frontend.api.symbols import Array, Symbolic
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.value import Maker
 from lumc.frontend.onnx.registry import Unsupported
-from lumc.frontend.onnx.symbols import Array, Symbolic
 from lumc.graph.expr import subterms
 from lumc.graph.graph import Entry, Graph, Iota, Node, Read
 from lumc.graph.ops import DType, Op
@@ -84,14 +85,7 @@ def least_value(dtype: DType) -> float | int:
 def constant_tensor(model: Maker, array: Array, name: str = "") -> Tensor:
     """An array as a constant or weight of the model; equally spaced ints need no storage."""
     dtype = lumc_dtype(array.dtype)
-    if dtype in (DType.I64, DType.I32) and array.size == max(array.shape, default=1) > 1:
-        flat = [int(v) for v in (*array.ravel()[:2], array.ravel()[-1])]
-        step = flat[1] - flat[0]
-        if step and np.array_equal(np.diff(array.ravel()), np.full(array.size - 1, step)):
-            return model.arange(flat[0], flat[2] + step, step, dtype).reshape(*array.shape)
-    if dtype is DType.BF16:
-        array = array.view(np.uint16)
-    return model.constant(array, name, dtype)
+    return stored(model, array.view(np.uint16) if dtype is DType.BF16 else array, name, dtype)
 
 
 def symbolic_tensor(model: Model, value: Symbolic) -> Tensor:

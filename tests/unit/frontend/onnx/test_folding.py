@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lumc.frontend.api.symbols import Arithmetic, Symbolic, Undecided, extents
 from lumc.frontend.onnx.folding import Folder
-from lumc.frontend.onnx.symbols import Arithmetic, Symbolic, Undecided, extents
 from lumc.graph.dim import Dim
 from lumc.graph.expr import add, dim, mul
 
