@@ -8,6 +8,7 @@ and the caller runs this in a process that it can kill.
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from collections import Counter
@@ -25,12 +26,15 @@ import numpy as np
 
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
+from lumc.kernel.key import COMMUTATIVE
 from lumc.kernel.term import INDEX_KINDS, dtype
 from lumc.process import resident
-from lumc.search.egraph import LITERALS, EGraph, freeze
+from lumc.search.egraph import LITERALS, EGraph, ENode, freeze
 
 RULES = Path(__file__).parent / "rules"
 STEP = "(run-schedule (saturate (run analysis)) (run laws) (saturate (run analysis)))"
+RETOLD = 8  # times that egglog is told a term, at most
+GLOBAL = re.compile(r"\$\w+")
 
 
 class StopReason(Enum):
@@ -123,14 +127,11 @@ def saturate(
     """All terms that the laws find equal to ``value``, as far as the limits allow. ``extent`` has
     its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text."""
     spent = Spent()
-    session, table = Session(rules), list[Expr]()
-    steps = list(commands(value, extent, table, live or {}))
-    for _, command in steps:
-        session.run(command)
-    root = steps[-1][0]
+    table, names = list[Expr](), dict[object, str]()
+    steps = list(commands(value, extent, table, names, live or {}))
+    session, root = stated(value, steps, table, extent, rules, names), steps[-1][0]
     fired = Counter[str]()
     stop, done = None, 0
-    session.run("(run-schedule (saturate (run analysis)))")
     while stop is None and done < limits.iterations:
         report = session.run(STEP)[0].report
         done += 1
@@ -142,6 +143,71 @@ def saturate(
     fired_by_name = dict(sorted(fired.items()))
     stats = Stats(nodes, classes, done, stop or StopReason.ITERATIONS, fired_by_name)
     return freeze(session.egg, table, extent, root, live or {}), stats
+
+
+def stated(
+    value: Expr,
+    steps: Sequence[tuple[str, str]],
+    table: Sequence[Expr],
+    extent: Mapping[str, int],
+    rules: Sequence[str],
+    names: Mapping[object, str],
+) -> Session:
+    """An e-graph that holds the term, before any law has run.
+
+    egglog 13.2 takes one global for another, about once in 5,000 commands that name two of them:
+    ``(let $r (Bin "lt" $p $q))`` is ``lt`` of q and q then, and again when it is said again. So
+    what it holds is read, and where it is another term, everything is told anew, that command with
+    another name for its first global. Raises RuntimeError where that does not help.
+    """
+    again = set[str]()
+    while len(again) < RETOLD:
+        session = Session(rules)
+        for name, command in steps:
+            if name in again and command.startswith("(let"):
+                first = GLOBAL.findall(command)[1]
+                session.run(f"(let {name}again {first})")
+                command = command.replace(f" {first}", f" {name}again", 1)
+            session.run(command)
+        session.run("(run-schedule (saturate (run analysis)))")
+        wrong = differs(freeze(session.egg, table, extent, steps[-1][0], {}), value)
+        if wrong is None:
+            return session
+        if names[wrong] in again:
+            break
+        again.add(names[wrong])
+    raise RuntimeError("egglog holds another term than it was told")
+
+
+def differs(graph: EGraph, value: Expr) -> Expr | None:
+    """The first part of a term that an e-graph does not have as it is, node by node, or None."""
+    known = {node: c for c, nodes in graph.classes.items() for node in nodes}
+    found = dict[Expr, int]()
+    for e in subterms(value):
+        if e.kind not in INDEX_KINDS:
+            c = known.get(_node(e, found))
+            if c is None or graph.free[c] != e.free:
+                return e
+            found[e] = c
+    return None if found[value] == graph.root else value
+
+
+def _node(e: Expr, found: Mapping[Expr, int]) -> ENode:
+    """A term as the node of its class, of parts whose classes are known."""
+    places = [k for k in e.kids if k.kind in INDEX_KINDS]
+    index = tuple(found[k.kids[0]] if k.kind == "dyn" else k for k in places)
+    kids = [found[k] for k in e.kids if k.kind not in INDEX_KINDS]
+    if e.kind == "const":
+        op, *literals = _literal(*e.attr)
+        return ENode(op, tuple(literals))
+    match e.kind:
+        case "red":
+            return ENode("Red", e.attr[:1], (), tuple(kids), e.attr[1][0])
+        case "wsum":
+            return ENode("WSum", (), (), tuple(kids), e.attr[0])
+        case "bin" if e.attr[0] in COMMUTATIVE:
+            kids.sort()
+    return ENode(e.kind.capitalize(), e.attr, index, tuple(kids))
 
 
 def _exceeded(session: Session, limits: Limits, spent: Spent, matches: int) -> StopReason | None:
@@ -174,14 +240,17 @@ class Spent:
 
 
 def commands(
-    value: Expr, extent: Mapping[str, int], table: list[Expr], live: Container[str] = ()
+    value: Expr,
+    extent: Mapping[str, int],
+    table: list[Expr],
+    names: dict[object, str],
+    live: Container[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Commands that add a term, one each; ``table`` collects index expressions by number. Of axes
-    that are ``live`` no law may take the extent for the length.
+    """Commands that add a term, one each; ``table`` collects index expressions by number, ``names``
+    the globals of terms. Of axes that are ``live`` no law may take the extent for the length.
 
     Gives ``(name, command)``; the last name that starts with ``$e`` is the term's.
     """
-    names: dict[object, str] = {}
     for name in sorted(extent):
         names["axis", name] = f"$a{len(names)}"
         kind = "Live" if name in live else "Axis"
@@ -226,11 +295,16 @@ def _term(e: Expr, names: dict[object, str]) -> str:
 
 
 def _constant(name: str, value: float | int | bool) -> str:
+    op, dtype, number = _literal(name, value)
+    return f'({op} "{dtype}" {number!r})' if op == "Const" else f'({op} "{dtype}" "{number}")'
+
+
+def _literal(name: str, value: float | int | bool) -> tuple[str, str, float | str]:
     """Laws compute with floats that their dtype can hold; other constants are only compared."""
     if DType(name).is_float:
         wide = np.float64 if name == "f64" else np.float32
         with np.errstate(over="ignore"):
             rounded = float(wide(value))
         if math.isfinite(rounded) and (rounded or (value == 0 and math.copysign(1, value) > 0)):
-            return f'(Const "{name}" {float(value)!r})'
-    return f'(Lit "{name}" "{value!r}")'
+            return "Const", name, float(value)
+    return "Lit", name, repr(value)
