@@ -366,7 +366,7 @@ REASONS = (
     ("random", r"is random", "make the random values an input"),
     ("needs a run-time value", r"run-time values", "give the input a value at import"),
     ("files", r"decodes files", "do it before the model"),
-    ("operator without a row", r"no row and no function body", "write it with other operators"),
+    ("operator without a row", r"lumc does not know it", "write it with other operators"),
 )
 
 

@@ -142,7 +142,7 @@ def drawn(seed: str) -> Case:
         before = len(d.nodes), dict(d.inputs), dict(d.constants), dict(d.values), list(d.made)
         try:
             rng.choices(builders, weights)[0](d)
-        except Rejected:
+        except (Rejected, ValueError, IndexError):  # the latter where an extent is 0
             del d.nodes[before[0] :]
             d.inputs, d.constants, d.values, d.made = before[1:]
     read = {n for node in d.nodes for n in node.input}

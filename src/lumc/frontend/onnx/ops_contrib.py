@@ -61,7 +61,7 @@ def fused_matmul(
     transBatchB: int = 0,
 ) -> Tensor:
     if transBatchA or transBatchB:
-        raise Unsupported("transposed batch axes")
+        raise Unsupported("transposed batch axes", "write it as Transpose and MatMul")
     out = (A.transpose() if transA else A) @ (B.transpose() if transB else B)
     return out if alpha == 1.0 else out * alpha
 

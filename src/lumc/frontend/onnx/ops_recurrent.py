@@ -109,9 +109,10 @@ def unroll(
     directions, batch, hidden], last states."""
     count = parts[0].shape[0]
     if not isinstance(count, int) or count > MAX_STEPS:
-        raise Unsupported(
-            f"a recurrence over {count} steps", f"at most {MAX_STEPS}; bind the dim with --dim"
-        )
+        way_out = f"at most {MAX_STEPS} are unrolled: give it a sequence in parts, with its states"
+        if not isinstance(count, int):
+            way_out = f"bind the dim, to at most {MAX_STEPS}: --dim NAME=N"
+        raise Unsupported(f"a recurrence over {count} steps", way_out)
     steps, last = list[list[Tensor]](), list[State]()
     for d, cell in enumerate(cells):
         backwards = way == "reverse" or d == 1
