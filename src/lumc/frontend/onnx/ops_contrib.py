@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lumc.frontend.api.elementwise import where
+from lumc.frontend.api.elementwise import logical_not
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_contract import gemm
 from lumc.frontend.onnx.ops_math import in_f32
@@ -122,12 +122,23 @@ def skip_rms_normalization(
 
 def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
     """A tensor as integers i32 between -255 and 255 and their scale, f32[]: eight bits between its
-    least and its greatest value and 0, as DynamicQuantizeLinear, less the zero point."""
-    low, high = x.min().minimum(0.0), x.max().maximum(0.0)
-    scale = where(high <= low, 1.0, quotient(high - low, x.model.full((), 255.0)))
-    zero = quotient(-low, scale).clip(0.0, 255.0).round()
-    levels = (quotient(x, scale).round() + zero).clip(0.0, 255.0) - zero
-    return levels.to(DType.I32), scale
+    least and its greatest value and 0, as DynamicQuantizeLinear, less the zero point. It has few
+    nodes, since it is there at every step of an unrolled sequence."""
+    high, low = x.max().relu(), (-x).max().relu()  # low is that of -x
+    width = quotient(high + low, x.model.full((), 255.0))
+    scale = width + logical_not(width > 0.0).to(DType.F32)
+    zero = nearest(quotient(low, scale))
+    levels = nearest(quotient(x, scale)) + zero
+    levels = levels - (levels > 255).to(DType.I32) + (levels < 0).to(DType.I32)  # one too far
+    return levels - zero, scale
+
+
+def nearest(x: Tensor) -> Tensor:
+    """The nearest integer of f32 between -256 and 256 as i32, even at ties."""
+    exact = x.to(DType.F64)
+    up = (exact + (512.0 + 0.5)).to(DType.I32)
+    down = (exact + (512.0 + 0.5 - 2.0**-27)).to(DType.I32)  # another number at ties only
+    return down + (down % 2) * (up - down) - 512
 
 
 def scaled(scale: Tensor) -> Product:

@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from evaluating import apply
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx import ops_contrib
 from onnx_models import one_node, onnxruntime, oracle
@@ -84,3 +85,13 @@ def test_rounding_to_eight_bits_is_seen(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ops_contrib, "rounded", coarse)
     assert np.abs(oracle(tmp_path / "m.onnx", {"x": x})[0] - right).max() > 1e-3
+
+
+def test_the_nearest_integer_is_even_at_ties() -> None:
+    ties = np.arange(-511, 512, dtype="f4") / 2
+    x = np.concatenate(
+        [np.nextafter(ties, np.float32(-999)), ties, np.nextafter(ties, np.float32(999))]
+    )
+    found = apply(ops_contrib.nearest, x, declared=True)
+    np.testing.assert_array_equal(found, np.rint(x).astype("i4"))
+    assert found.dtype == np.int32
