@@ -43,7 +43,7 @@ test-deep: setup
 	LUMC_FUZZ=1 $(BIN)/python -m pytest -n $(JOBS) -m deep
 
 # Faults at random, for ten minutes, from where the last campaign stopped (docs/faults.md):
-# make fuzz FUZZ="--seconds 3600 --seed 7 --kind graphs,artifacts,native"
+# make fuzz FUZZ="--seconds 3600 --seed 7 --kind graphs,onnx,artifacts,native"
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --jobs $(JOBS) $(FUZZ)
 

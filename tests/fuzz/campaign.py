@@ -1,6 +1,6 @@
 """Look for faults for a while, and go on where the last campaign stopped.
 
-    make fuzz FUZZ="--seconds 600 --seed 1 --kind graphs,artifacts,native"
+    make fuzz FUZZ="--seconds 600 --seed 1 --kind graphs,onnx,artifacts,native"
 
 Every case follows from the seed and its number, so that a finding can be made again. What was
 done is kept in build/fuzz/state.json, findings lie in build/fuzz/found: a graph that is wrong is
@@ -25,19 +25,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fuzz import graphs, native, readers
+from fuzz import graphs, native, onnx_graphs, readers
 
 ROOT = Path(__file__).parent.parent.parent
-GOALS = {"graphs": 20_000, "artifacts": 100_000, "native": 1_000_000}  # of each unit
+GOALS = {"graphs": 20_000, "onnx": 20_000, "artifacts": 100_000, "native": 1_000_000}  # a unit
 UNITS = {
     "graphs": ("all",),
+    "onnx": ("all",),
     "artifacts": readers.KINDS,
     "native": native.TARGETS,
 }
 TURN_S = 25.0  # of the processor; the unit that is furthest behind its goal has the next turn
 GRACE_S = 240.0  # of the processor that a turn may take longer: a batch is not interrupted
 STUCK_S = 3600.0  # after the end that a turn takes where others keep the processor, at most
-COUNTED = {"graphs": "graphs", "artifacts": "tries", "native": "runs"}
+COUNTED = {"graphs": "graphs", "onnx": "graphs", "artifacts": "tries", "native": "runs"}
 
 
 @dataclass
@@ -94,6 +95,8 @@ def turn(args: argparse.Namespace) -> None:
         done = native.fuzz(folder / "native", name, seed * 1_000_003 + first, limits)
     elif kind == "graphs":
         done = graphs.fuzz(folder / "graphs", seed, first, go_on, args.modes.split(","))
+    elif kind == "onnx":
+        done = onnx_graphs.fuzz(folder / "onnx", seed, first, go_on)
     else:
         done = artifacts(folder, name, seed, first, go_on)
     print(json.dumps(done))
@@ -224,6 +227,7 @@ def summary(state: State, units: tuple[str, ...]) -> str:
     for unit in units:
         kind, now = unit.partition("/")[0], state.total(unit)
         more = f"{now['accepted']:,}" if "accepted" in now else ""
+        more = f"{now['refused']:,} refused" if kind == "onnx" else more
         if kind == "graphs" and now["elements"]:
             more = f"{now['judged'] / now['elements']:.1%} of elements judged"
         tried = f"{now[COUNTED[kind]]:,} | {GOALS[kind]:,}"

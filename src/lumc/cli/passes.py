@@ -39,6 +39,18 @@ def form(emit: str, as_zip: bool) -> str:
 @click.command("import")
 @click.argument("source", metavar="FOLDER|MODEL.onnx|MODEL.pt2|SCRIPT.py:FUNCTION")
 @options("out", "dim")
+@click.option(
+    *("--shape", "shapes"),
+    metavar="INPUT=N,N,..",
+    multiple=True,
+    help="The shape of an input of an ONNX model, which binds its dims; repeatable.",
+)
+@click.option(
+    *("--value", "values"),
+    metavar="INPUT=NUMBERS",
+    multiple=True,
+    help="The value of an input of an ONNX model, which becomes a constant; repeatable.",
+)
 @click.option("--copy-weights", is_flag=True, help="Copy the weights beside the graph.")
 @click.option(
     "--context",
@@ -64,6 +76,8 @@ def import_(
     source: str,
     output: str,
     dims: tuple[str, ...],
+    shapes: tuple[str, ...],
+    values: tuple[str, ...],
     copy_weights: bool,
     context: int | None,
     rows: int | None,
@@ -92,7 +106,8 @@ def import_(
     if context:
         cache = Cache(context, rows or min(ROWS, context), all_logits, sequences or 1)
     wanted = Precision(dtype, weights, activations)
-    sources.import_model(source, output, dims, copy_weights, wanted, verbose, cache)
+    given = sources.parse_given(values, shapes)
+    sources.import_model(source, output, dims, copy_weights, wanted, verbose, cache, given)
 
 
 @click.command()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lumc.artifacts import files
 from lumc.disk import artifact
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Dims = Mapping[str, int | Dim]
 POINTS = re.compile(r"([^=]+)=(\d{1,18}(?:,\d{1,18})*)")
+VALUE = re.compile(r".+=[^=]+")
+SHAPE = re.compile(r".+=\d{1,18}(?:,\d{1,18})*")
 DIM = re.compile(r"([^=]+)=(\d+)(?:\.\.(\d+)(?::(\d+))?)?")
 
 
@@ -52,6 +54,29 @@ def parse_points(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return points
 
 
+class Given(NamedTuple):
+    """What is known of the inputs of an ONNX model: ``--value`` and ``--shape``, by name."""
+
+    values: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+def parse_given(values: Sequence[str], shapes: Sequence[str]) -> Given | None:
+    """``("sr=16000",)`` and ``("x=1,3,48,192",)``; E0203 for anything else."""
+    for text in values:
+        if not VALUE.fullmatch(text):
+            what, fix = f"--value {text}: expected NAME=NUMBERS", "for example --value sr=16000"
+            raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    for text in shapes:
+        if not SHAPE.fullmatch(text):
+            what, fix = f"--shape {text}: expected NAME=N,N,..", "for example --shape x=1,3,48,192"
+            raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    pairs = [text.rpartition("=") for text in shapes]
+    extents = {name: tuple(map(int, numbers.split(","))) for name, _, numbers in pairs}
+    known = {name: number for name, _, number in (text.rpartition("=") for text in values)}
+    return Given(known, extents) if values or shapes else None
+
+
 def import_model(
     source: str,
     output: str,
@@ -60,16 +85,17 @@ def import_model(
     wanted: Precision,
     verbose: int,
     cache: Cache | None = None,
+    given: Given | None = None,
 ) -> None:
     """``lumc import``."""
     log = Log(verbose)
     bound = parse_dims(dims)
     artifact.check_writable(output)
     with log.step("import"):
-        model = open_model(source, bound, cache)
-        bound = left_to_bind(source, bound)
+        model = open_model(source, bound, cache, given)
+        left = left_to_bind(source, bound)
         change = partial(reduce_precision, wanted=wanted)
-        write_graph(model, source, output, bound, copy_weights, change)
+        write_graph(model, source, output, left, copy_weights, change)
 
 
 def left_to_bind(source: str, dims: Dims) -> Dims:
@@ -113,9 +139,18 @@ FOREIGN = {
 }
 
 
-def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None = None) -> Any:
+def open_model(
+    source: str,
+    dims: Mapping[str, int | Dim],
+    cache: Cache | None = None,
+    given: Given | None = None,
+) -> Any:
     """The frontend that reads ``source``, by what it is."""
     path = Path(source)
+    if given and path.suffix != ".onnx":
+        what = f"--value and --shape are for ONNX models, not for {source}"
+        fix = "bind its dims: --dim NAME=N"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
     if (path / "manifest.json").is_file() and not (path / "config.json").is_file():
         what, fix = f"cannot import {source}: it is a bundle", f"lumc run {source}"
         raise LumcError("E0502", what, fix=fix, exit=Exit.CORRUPT)
@@ -127,9 +162,7 @@ def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None =
         what, fix = f"{source} has no context", "--context is for GGUF files and folders"
         raise LumcError("E0326", what, fix=fix, exit=Exit.USAGE)
     if path.suffix == ".onnx":
-        from lumc.frontend.onnx import import_onnx
-
-        return import_onnx(path, dims=dims)
+        return _onnx_model(path, dims, given)
     if path.suffix == ".pt2":
         from lumc.frontend.aten.pt2 import import_pt2
 
@@ -152,6 +185,16 @@ def open_model(source: str, dims: Mapping[str, int | Dim], cache: Cache | None =
     usual = "a folder with config.json, a .gguf, .onnx or .pt2 file, or script.py:function"
     fix = FOREIGN.get(path.suffix, usual)
     raise LumcError("E0205", what, fix=fix, exit=Exit.USAGE)
+
+
+def _onnx_model(path: Path, dims: Mapping[str, int | Dim], given: Given | None) -> Model:
+    from lumc.frontend.onnx import given as told
+    from lumc.frontend.onnx import import_source
+    from lumc.frontend.onnx.load import read_model
+
+    source, known = read_model(path), given or Given({}, {})
+    bound = {**told.dims(source, known.shapes), **dims}
+    return import_source(source, bound, told.values(source, known.values))
 
 
 def graph_from_anything(

@@ -102,7 +102,10 @@ def _check_conv(
     fits = weight.ndim == x.ndim and rank >= 1 and groups >= 1
     split = fits and static and times(ins[0], groups) == x.shape[1]
     if not split or outs % groups:  # type: ignore[operator]
-        what = f"conv of {x.describe()} with weight {weight.describe()} in {groups} group(s)"
+        what = f"conv of {x.describe()} with weight {weight.describe()}"
+        what += f" in {groups} groups" if groups > 1 else ""
+        if fits and static:
+            what += f": {x.shape[1]} channels, the weight reads {times(ins[0], groups)}"
         raise x.refuse("E0121", what)
 
 

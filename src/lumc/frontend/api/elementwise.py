@@ -11,11 +11,12 @@ from lumc.frontend.api.dtypes import as_dtype
 from lumc.frontend.api.value import Saturating, V
 from lumc.frontend.api.view import places
 from lumc.graph.dim import Extent
-from lumc.graph.expr import Expr, num
+from lumc.graph.expr import Expr, linear, num
 from lumc.graph.expr import add as add_index
 from lumc.graph.expr import mul as mul_index
 from lumc.graph.graph import Iota, Operand, Read, Scalar, shape_text
 from lumc.graph.ops import INTS, UNSIGNED, DType, Op
+from lumc.graph.verify import MAX_ELEMENTS
 
 INF = math.inf
 
@@ -141,13 +142,18 @@ def _positions(op: Op, a: V, b: V) -> V | None:
         indices.append(o.index if isinstance(o, Iota) else num(int(o.value)))
     if indices[0].kind == indices[1].kind == "num":
         return None
-    if op is Op.ADD:
-        return type(a)(a.model, Iota(a.dtype, add_index(*indices)), shape)
     constants = [e for e in indices if e.kind == "num"]
-    if not constants:
+    if op is Op.ADD:
+        index = add_index(*indices)
+    elif constants:
+        other = indices[1] if indices[0] is constants[0] else indices[0]
+        index = mul_index(other, constants[0].attr[0])
+    else:
         return None
-    other = indices[1] if indices[0] is constants[0] else indices[0]
-    return type(a)(a.model, Iota(a.dtype, mul_index(other, constants[0].attr[0])), shape)
+    constant, factors = linear(index)
+    if max(map(abs, (constant, *factors.values()))) > MAX_ELEMENTS:  # no graph has such an index
+        return None
+    return type(a)(a.model, Iota(a.dtype, index), shape)
 
 
 def _is_position(o: Operand) -> bool:

@@ -28,7 +28,9 @@ def unroll(
     directions, batch, hidden], last states."""
     count = parts[0].shape[0]
     if not isinstance(count, int) or count > MAX_STEPS:
-        fix = f"at most {MAX_STEPS}; bind the dim with --dim"
+        fix = f"at most {MAX_STEPS} are unrolled: give it a sequence in parts, with its states"
+        if not isinstance(count, int):
+            fix = f"bind the dim, to at most {MAX_STEPS}: --dim NAME=N"
         raise parts[0].refuse("E0125", f"a recurrence over {count} steps", fix)
     steps, last = list[list[Tensor]](), list[State]()
     for d, cell in enumerate(cells):

@@ -178,12 +178,13 @@ def dynamic_dims(inputs: Sequence[Any], path: str) -> dict[tuple[str, int], str]
     dynamic = {}
     for value in inputs:
         for i, d in enumerate(value.type.tensor_type.shape.dim):
-            if d.dim_value < 0:
+            if d.dim_value < -1:
                 what = f"input '{value.name}' has an extent of {d.dim_value}"
                 fix = "give that dim a name (dim_param) if it is dynamic"
                 raise LumcError("E0311", what, where=path, fix=fix, exit=Exit.CORRUPT)
-            if not d.HasField("dim_value"):
-                name = clean(d.dim_param or f"{value.name}_{i}")
+            if d.dim_value == -1 or not d.HasField("dim_value"):  # -1 as Paddle writes it
+                named = d.dim_param.strip("?")  # "?" is another dim at every place
+                name = clean(named or f"{value.name}_{i}")
                 dynamic[value.name, i] = name.replace(".", "_")
     return dynamic
 

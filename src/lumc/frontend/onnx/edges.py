@@ -11,7 +11,7 @@ from lumc.frontend.onnx.coded import NAMES, Coded, coded, stored
 from lumc.frontend.onnx.load import malformed
 from lumc.frontend.onnx.lower import POISON, Names
 from lumc.frontend.onnx.names import clean
-from lumc.frontend.onnx.problems import Problem, unsupported_output
+from lumc.frontend.onnx.problems import INPUT, Problem, unsupported_output
 from lumc.frontend.onnx.registry import Unsupported
 from lumc.frontend.onnx.values import dtype_of
 
@@ -37,7 +37,7 @@ def declared(lowering: Lowering, value: Any, shape: Sequence[Any]) -> Any:
             raise Unsupported(what, "run it by lumc.onnx_backend, which sees its length")
     except Unsupported as e:
         opset = lowering.source.opsets.get("", 1)
-        lowering.problems.append(Problem("Input", value.name, opset, e.reason, e.fix))
+        lowering.problems.append(Problem(INPUT, value.name, opset, e.reason, e.fix))
         return POISON
     return found
 

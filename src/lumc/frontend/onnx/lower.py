@@ -38,6 +38,8 @@ from lumc.frontend.onnx.values import (
 )
 from lumc.graph.verify import STATEMENTS
 
+MOST_NAMED = 4  # inputs whose values would make another one known
+BROKEN = "where shapes or positions do not fit, the model is broken: export it again"
 MAX_DEPTH = 64  # of functions and subgraphs inside each other
 MAX_STEPS = 100_000  # nodes walked, counting function bodies and unrolled loops
 
@@ -122,7 +124,7 @@ class Lowering:
             if e.exit is not Exit.UNSUPPORTED:
                 raise
             bind = " ".join(f"--dim {d}=.." for d in self.model.dims)
-            self.note(call, e.what, e.fix or (bind and f"bind dims: {bind}"))
+            self.note(call, e.what, e.fix or (f"bind dims: {bind}" if bind else BROKEN))
         except (
             ValueError,
             TypeError,
@@ -131,7 +133,8 @@ class Lowering:
             AttributeError,
             ArithmeticError,
         ) as e:
-            raise malformed(f"{type(e).__name__}: {e}", f"{self.source.path}, {call}") from e
+            said = str(e) if type(e) is ValueError else f"{type(e).__name__}: {e}"
+            raise malformed(said, f"{self.source.path}, {call}") from e
         return poison
 
     def too_large(self, what: str) -> LumcError:
@@ -268,18 +271,27 @@ class Call:
             if found is not None:
                 return found
             self.ask(value)
-            raise Unsupported(
-                f"'{name}' depends on run-time values",
-                "give it a value at import (values=), or bind the dims it depends on",
-            )
+            raise Unsupported(f"'{name}' depends on run-time values", self.way_out(value))
         return value.array if isinstance(value, Symbolic) else value
 
-    def ask(self, value: Any) -> None:
-        """Raises Bind for a tensor that only inputs decide whose values are offered."""
+    def way_out(self, value: Any) -> str:
+        """How to make a value known that inputs and dims decide."""
+        names = self._inputs_behind(value)
+        if not 1 <= len(names) <= MOST_NAMED:
+            return "export the model with this as a constant"
+        given = " ".join(f"--value {n}=.." for n in names)
+        return f"it is known if these inputs are: {given}"
+
+    def _inputs_behind(self, value: Any) -> list[str]:
+        """The inputs of the model that decide a value, by their names there."""
         sources = inputs_of(value) if isinstance(value, Tensor) else []
         own = self.lowering.inputs.items()
         names = {title: name for name, title in own if isinstance(title, str)}
-        needed = [names[s] for s in sources if s in names]
+        return [names[s] for s in sources if s in names]
+
+    def ask(self, value: Any) -> None:
+        """Raises Bind for a tensor that only inputs decide whose values are offered."""
+        needed = self._inputs_behind(value)
         if needed and all(n in self.lowering.offered for n in needed):
             raise Bind(needed)
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from lumc.frontend.api.elementwise import logical_not
 from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.ops_contract import gemm
+from lumc.frontend.onnx.ops_quantize import quotient
+from lumc.frontend.onnx.ops_recurrent import Product, directions, long_short
 from lumc.frontend.onnx.registry import Unsupported, operator
+from lumc.graph.ops import DType
 
 DOMAIN = "com.microsoft"
 
@@ -56,7 +61,7 @@ def fused_matmul(
     transBatchB: int = 0,
 ) -> Tensor:
     if transBatchA or transBatchB:
-        raise Unsupported("transposed batch axes")
+        raise Unsupported("transposed batch axes", "write it as Transpose and MatMul")
     out = (A.transpose() if transA else A) @ (B.transpose() if transB else B)
     return out if alpha == 1.0 else out * alpha
 
@@ -110,6 +115,88 @@ def skip_rms_normalization(
 ) -> Sequence[Tensor | None]:
     total = _sum(input, skip, bias)
     return total.rms_norm(gamma, epsilon), None, None, total
+
+
+# ---- quantised while it runs
+
+
+def rounded(x: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor as integers i32 between -255 and 255 and their scale, f32[]: eight bits between its
+    least and its greatest value and 0, as DynamicQuantizeLinear, less the zero point. It has few
+    nodes, since it is there at every step of an unrolled sequence."""
+    high, low = x.max().relu(), (-x).max().relu()  # low is that of -x
+    width = quotient(high + low, x.model.full((), 255.0))
+    scale = width + logical_not(width > 0.0).to(DType.F32)
+    zero = nearest(quotient(low, scale))
+    levels = nearest(quotient(x, scale)) + zero
+    levels = levels - (levels > 255).to(DType.I32) + (levels < 0).to(DType.I32)  # one too far
+    return levels - zero, scale
+
+
+def nearest(x: Tensor) -> Tensor:
+    """The nearest integer of f32 between -256 and 256 as i32, even at ties."""
+    exact = x.to(DType.F64)
+    up = (exact + (512.0 + 0.5)).to(DType.I32)
+    down = (exact + (512.0 + 0.5 - 2.0**-27)).to(DType.I32)  # another number at ties only
+    return down + (down % 2) * (up - down) - 512
+
+
+def scaled(scale: Tensor) -> Product:
+    """The product of rows rounded to eight bits with integers i32 whose scale, one or one for each
+    of their rows, is this: exact in integers, scaled in f32."""
+
+    def product(x: Tensor, w: Tensor) -> Tensor:
+        levels, own = rounded(x)
+        return (levels @ w.T).to(DType.F32) * (own * scale)
+
+    return product
+
+
+@operator("DynamicQuantizeLSTM", domain=DOMAIN, note="the sequence is unrolled: at most 512 steps")
+def dynamic_quantize_lstm(
+    X: Tensor,
+    W: Tensor,
+    R: Tensor,
+    B: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    P: Tensor | None = None,
+    W_scale: Tensor | None = None,
+    W_zero_point: Tensor | None = None,
+    R_scale: Tensor | None = None,
+    R_zero_point: Tensor | None = None,
+    *,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> tuple[Tensor, ...]:
+    """W and R lie as [directions, k, gates]."""
+    if W_scale is None or R_scale is None:
+        raise Unsupported("weights without a scale", "give W_scale and R_scale")
+    names = activations or ["Sigmoid", "Tanh", "Tanh"] * 2
+    w, r = _centred(W, W_zero_point), _centred(R, R_zero_point)
+    ways = directions(w, r, B, names, 3, activation_alpha, activation_beta, clip)
+    ways = [
+        replace(way, products=(scaled(W_scale[d]), scaled(R_scale[d])))
+        for d, way in enumerate(ways)
+    ]
+    initials = initial_h, initial_c
+    return long_short(X, ways, P, initials, bool(input_forget), sequence_lens, direction, 0)
+
+
+def _centred(w: Tensor, zero: Tensor | None) -> Tensor:
+    """[directions, k, n] without its zero points, [directions] or [directions, n], as i32
+    [directions, n, k]."""
+    turned = w.to(DType.I32).transpose()
+    if zero is None:
+        return turned
+    shift = zero.to(DType.I32)
+    return turned - shift.reshape(*shift.shape, *[1] * (3 - shift.ndim))
 
 
 def _sum(x: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:

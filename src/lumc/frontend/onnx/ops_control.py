@@ -38,13 +38,14 @@ def if_(call: Call, cond: Any, *, then_branch: Any, else_branch: Any) -> Any:
 def _selected(call: Call, cond: Tensor, a: Any, b: Any) -> Tensor:
     if isinstance(a, list | type(None)) or isinstance(b, list | type(None)):
         call.ask(cond)
-        raise Unsupported("branches that give sequences, chosen by run-time values")
+        what = "branches that give sequences, chosen by run-time values"
+        raise Unsupported(what, call.way_out(cond))
     x, y = call.tensor(a), call.tensor(b)
     if x.shape != y.shape or x.dtype is not y.dtype:
         call.ask(cond)
-        raise Unsupported(
-            f"branches of different types, {x.describe()} and {y.describe()}, by run-time values"
-        )
+        types = f"{x.describe()} and {y.describe()}"
+        way_out = call.way_out(cond)
+        raise Unsupported(f"branches of different types, {types}, by run-time values", way_out)
     return where(cond.reshape(()), x, y)
 
 

@@ -106,7 +106,7 @@ def _batched_rows(x: Tensor, position: Tensor, b: int) -> Tensor:
     rows = x.permute(*order).unsqueeze(*range(b, b + inner))  # [batch.., 1.., rest.., n]
     here = x.model.arange(x.shape[b], dtype=position.dtype)
     mask = position.unsqueeze(*range(position.ndim, position.ndim + rest + 1)) == here
-    return (mask * rows).sum(-1)
+    return (mask * rows).sum(-1).to(x.dtype)  # of truth values it counts
 
 
 @operator("ScatterElements", "Scatter", note="without a reduction, positions must not repeat")

@@ -13,6 +13,7 @@ from lumc.frontend.api.recurrent import Cell, State, unroll
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import Unsupported, operator
 
+Product = Callable[[Tensor, Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "relu": lambda x, a, b: x.relu(),
     "tanh": lambda x, a, b: x.tanh(),
@@ -34,6 +35,11 @@ DEFAULTS = {
 }
 
 
+def product(x: Tensor, w: Tensor) -> Tensor:
+    """Rows with the rows of a weight."""
+    return x @ w.T
+
+
 @dataclass(frozen=True)
 class Weights:
     """One direction: W [gates, input], R [gates, hidden], biases [gates]."""
@@ -44,13 +50,14 @@ class Weights:
     rb: Tensor | None
     functions: tuple[Callable[[Tensor], Tensor], ...]
     clip: float | None
+    products: tuple[Product, Product] = (product, product)  # with w, and with r
 
     def input_part(self, x: Tensor) -> Tensor:
-        out = x @ self.w.T
+        out = self.products[0](x, self.w)
         return out if self.wb is None else out + self.wb
 
     def hidden_part(self, h: Tensor) -> Tensor:
-        out = h @ self.r.T
+        out = self.products[1](h, self.r)
         return out if self.rb is None else out + self.rb
 
     def bounded(self, x: Tensor) -> Tensor:
@@ -212,6 +219,21 @@ def lstm(
 ) -> tuple[Tensor, ...]:
     names = activations or ["Sigmoid", "Tanh", "Tanh"] * 2
     ways = directions(W, R, B, names, 3, activation_alpha, activation_beta, clip)
+    how = sequence_lens, direction, layout
+    return long_short(X, ways, P, (initial_h, initial_c), bool(input_forget), *how)
+
+
+def long_short(
+    X: Tensor,
+    ways: Sequence[Weights],
+    P: Tensor | None,
+    initials: Sequence[Tensor | None],
+    input_forget: bool,
+    sequence_lens: Tensor | None,
+    direction: str,
+    layout: int,
+) -> tuple[Tensor, ...]:
+    """An LSTM with these weights."""
 
     def cell(p: Weights, peep: Sequence[Tensor] | None) -> Cell:
         f, g, out = p.functions
@@ -231,7 +253,5 @@ def lstm(
 
     peeps = [None if P is None else P[d].chunk(3, 0) for d in range(len(ways))]
     cells = [cell(p, peep) for p, peep in zip(ways, peeps, strict=True)]
-    hidden = R.shape[-1]
-    return recurrent(
-        X, ways, cells, [initial_h, initial_c], hidden, sequence_lens, direction, layout
-    )
+    hidden = ways[0].r.shape[-1]
+    return recurrent(X, ways, cells, initials, hidden, sequence_lens, direction, layout)

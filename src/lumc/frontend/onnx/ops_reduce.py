@@ -51,6 +51,17 @@ def _mean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
     return divide(x.sum(axes, keepdim), count)
 
 
+def _of_reals(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Of integers the result is the integer part of that in f64."""
+
+    def row(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
+        if x.dtype.is_float:
+            return compute(x, axes, keepdim)
+        return compute(x.to(DType.F64), axes, keepdim).to(x.dtype)
+
+    return row
+
+
 def _plain(name: str) -> Callable[..., Tensor]:
     """A reduction that F's tensors have; over no axes it changes nothing."""
     return lambda x, axes, keepdim: getattr(x, name)(axes, keepdim) if axes else x
@@ -63,9 +74,15 @@ reduction("ReduceProd", _plain("prod"))
 reduction("ReduceMean", _mean)
 reduction("ReduceL1", lambda x, axes, keep: x.abs().sum(axes, keep) if axes else x.abs())
 reduction("ReduceSumSquare", lambda x, axes, keep: (x * x).sum(axes, keep) if axes else x * x)
-reduction("ReduceLogSum", lambda x, axes, keep: (x.sum(axes, keep) if axes else x).log())
-reduction("ReduceLogSumExp", lambda x, axes, keep: _log_sum_exp(x, axes, keep) if axes else x)
-reduction("ReduceL2", lambda x, axes, keep: (x * x).sum(axes, keep).sqrt() if axes else x.abs())
+reduction("ReduceLogSum", _of_reals(lambda x, *how: _plain("sum")(x, *how).log()))
+reduction(
+    "ReduceLogSumExp",
+    _of_reals(lambda x, axes, keep: _log_sum_exp(x, axes, keep) if axes else x),
+)
+reduction(
+    "ReduceL2",
+    _of_reals(lambda x, axes, keep: (x * x).sum(axes, keep).sqrt() if axes else x.abs()),
+)
 
 
 def _arg(x: Tensor, axis: int, keepdims: int, last: int, least: bool) -> Tensor:

@@ -208,7 +208,12 @@ def split(
         return tuple(input.split(sizes(split), axis))
     if num_outputs not in (None, call.wanted):
         raise ValueError(f"{num_outputs} parts for {call.wanted} outputs")
-    return tuple(input.chunk(call.wanted, axis))
+    length = input.shape[axis]
+    if not isinstance(length, int):
+        return tuple(input.chunk(call.wanted, axis))
+    each = -(-length // call.wanted)  # the last ones may be smaller, and empty
+    starts = range(0, each * call.wanted, each) if each else [0] * call.wanted
+    return tuple(input.split([max(0, min(each, length - s)) for s in starts], axis))
 
 
 @operator("Slice", known=["starts", "ends", "axes", "steps"])

@@ -23,4 +23,7 @@ REASONS: dict[str, tuple[str, str]] = {
     "RandomUniformLike": (_RANDOM, _RANDOM_FIX),
     "Multinomial": (_RANDOM, _RANDOM_FIX),
 }
-UNKNOWN = ("there is no row and no function body for it", "rewrite it with supported operators")
+UNKNOWN = (
+    "lumc does not know it, and the model has no function of its name",
+    "export it as a function of the model, or write it with the operators of docs/onnx.md",
+)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 Function = Callable[..., Any]
+PLAINLY = "leave it out, or write the node with plainer operators"
 
 
 class Unsupported(Exception):
@@ -89,12 +90,12 @@ class Row:
         """Positional and keyword arguments; raises Unsupported for what the row does not know."""
         names = self.inputs
         if len(inputs) > len(names) and not (names and names[-1].startswith("*")):
-            raise Unsupported(f"input {len(names) + 1} is not handled")
+            raise Unsupported(f"input {len(names) + 1} is not handled", PLAINLY)
         keywords = {}
         for name, value in attributes.items():
             late = name in names[len(inputs) :]
             if name not in self.attributes and not late and not self.passes_on:
-                raise Unsupported(f"attribute '{name}' is not handled")
+                raise Unsupported(f"attribute '{name}' is not handled", PLAINLY)
             keywords[name] = value
         return list(inputs), keywords
 

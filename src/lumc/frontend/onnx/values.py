@@ -61,8 +61,10 @@ def lumc_dtype(dtype: np.dtype[Any]) -> DType:
 
 
 def unsupported_dtype(name: str) -> Unsupported:
+    ways = {"string": "do what has strings before the model, or after it"}
+    ways |= dict.fromkeys(("complex64", "complex128"), "split it into real and imaginary parts")
     known = ", ".join(d.value for d in DType)
-    return Unsupported(f"dtype {name} is not supported", f"cast to one of {known}")
+    return Unsupported(f"dtype {name} is not supported", ways.get(name, f"cast it to {known}"))
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
