@@ -151,10 +151,10 @@ class _Made:
     bundle: lumc.Bundle
     feeds: Sequence[tuple[int, str]]  # which arguments are which inputs
     results: Sequence[Any]  # outputs, numbers, None
-    held: Sequence[tuple[int, Any, int]]  # place, tensor, version
+    held: Sequence[tuple[int, Any, Any]]  # place, tensor, state
 
     def is_current(self, values: Sequence[Any]) -> bool:
-        return all(values[i] is t and t._version == v for i, t, v in self.held)
+        return all(values[i] is t and _state(t) == s for i, t, s in self.held)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         feed = {name: array_of(values[i]) for i, name in self.feeds}
@@ -206,7 +206,7 @@ class _Graph:
         sizes = self._sizes(values)
         tracer = Tracer(lambda size: size_of(size, sizes.__getitem__))
         program, placeholders = tracer.program(self.module, "torch.compile")
-        model, feeds, held = Model(), list[tuple[int, str]](), list[tuple[int, Any, int]]()
+        model, feeds, held = Model(), list[tuple[int, str]](), list[tuple[int, Any, Any]]()
         leaves = list[Leaf]()
         for i, (node, value) in enumerate(zip(placeholders, values, strict=True)):
             if not isinstance(value, torch.Tensor):
@@ -251,9 +251,14 @@ def _same(value: Any, _: str) -> Any:
     return value
 
 
-def _held(model: Model, value: Any, held: list[tuple[int, Any, int]], i: int, name: str) -> Tensor:
+def _state(tensor: Any) -> tuple[int, int]:
+    """What is another one after a tensor was written, but through ``tensor.data``."""
+    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+def _held(model: Model, value: Any, held: list[tuple[int, Any, Any]], i: int, name: str) -> Tensor:
     """A constant of a bundle, which is noted as it is now."""
-    held.append((i, value, value._version))
+    held.append((i, value, _state(value)))
     return model.constant(array_of(value), name, _dtype(value))
 
 

@@ -138,6 +138,19 @@ def test_all_that_is_not_supported_is_said_at_once(tmp_path: Path) -> None:
     assert "its result is random; make the random values an input" in said
 
 
+class Positions(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.adaptive_max_pool2d_with_indices(x, (2, 2))
+
+
+def test_a_result_that_a_row_leaves_out_is_refused(tmp_path: Path) -> None:
+    program = torch.export.export(Positions(), (torch.randn(1, 2, 6, 6),))
+    torch.export.save(program, tmp_path / "m.pt2")
+    with pytest.raises(LumcError, match=r"aten.adaptive_max_pool2d \(1x\)") as e:
+        import_pt2(tmp_path / "m.pt2")
+    assert "a result of it that is not computed" in str(e.value)
+
+
 class Alias(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         y = x * 2

@@ -92,6 +92,18 @@ def test_parameters_are_constants_until_they_change(made: list[Any]) -> None:
     assert len(made) == 3
 
 
+def test_inference_mode(made: list[Any]) -> None:
+    module = network()
+    fast = torch.compile(module, backend="lumc")
+    with torch.inference_mode():
+        for _ in range(2):
+            x = torch.randn(4, 6)
+            near(fast(x), module(x))
+        module[0].weight.data = torch.randn(8, 6)
+        near(fast(x), module(x))
+    assert len(made) == 2
+
+
 def test_what_cannot_be_compiled_runs_in_pytorch_and_says_so(
     made: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -89,7 +89,7 @@ def import_model(
 ) -> None:
     """``lumc import``."""
     log = Log(verbose)
-    bound = parse_dims(dims)
+    bound: Dims = parse_dims(dims)
     artifact.check_writable(output)
     with log.step("import"):
         model = open_model(source, bound, cache, given)

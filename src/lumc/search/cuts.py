@@ -63,9 +63,14 @@ def cut_points(value: Expr, lengths: Lengths = STATIC) -> tuple[Expr, ...]:
     for e in order:
         if e is not value and e.kind in REDUCTIONS:
             points.update({e: None, _last_elementwise(value, order, e): None})
-    first: dict[Function, Expr] = {}  # the innermost of those that are equal but for names
-    for e, function, _ in _alike(order, points, lengths):
-        first.setdefault(function, e)
+    return unlike((e for e, _, _ in _alike(order, points, lengths)), lengths)
+
+
+def unlike(points: Iterable[Expr], lengths: Lengths) -> tuple[Expr, ...]:
+    """The first ones of those that are equal but for names."""
+    first = dict[Function, Expr]()
+    for e in points:
+        first.setdefault(function_of(e, lengths)[0], e)
     return tuple(first.values())
 
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from lumc.graph.expr import Expr, bound_axes, make, rebuild, rewrite, subterms
 from lumc.kernel.instance import Instance, results
 from lumc.kernel.term import reduce
-from lumc.search.cuts import Frame
+from lumc.search.cuts import Frame, unlike
 from lumc.search.space import Region, Space, Variant
 
 GAIN = 0.005  # of the price of all regions that a layout concerns, which differ in nothing else
@@ -174,13 +174,15 @@ def _summed(region: Region, buffer: str) -> set[int]:
 def relaid(region: Region, last: Mapping[str, int]) -> Region:
     """The region on buffers whose dim of this number, by name, is the last in memory."""
     memo: dict[Expr, Expr] = {}
-    variants = tuple(
-        Variant(
-            relaid_value(v.value, last, memo), tuple(relaid_value(c, last, memo) for c in v.cuts)
-        )
-        for v in region.variants
-    )
     f = region.frame
+
+    def value(e: Expr) -> Expr:
+        return relaid_value(e, last, memo)
+
+    # cuts whose sums walked along other axes first may be alike now
+    variants = tuple(
+        Variant(value(v.value), unlike(map(value, v.cuts), f.lengths)) for v in region.variants
+    )
     buffers = {
         b.name: replace(b, shape=to_end(b.shape, last[b.name])) if b.name in last else b
         for b in (*f.inputs, f.output)

@@ -22,6 +22,9 @@ from lumc.profile import lowered
 from lumc.profile.choose import estimate, programs_of
 from lumc.search import search
 from lumc.search.cuts import Frame, Splitting, cut_points, spans
+from lumc.search.layout import relaid
+from lumc.search.saturate import Stats
+from lumc.search.space import Region, Variant
 from searching import TARGET, error, oracle, random_inputs, run_plan, weight
 from zoo import build, model
 
@@ -166,3 +169,25 @@ def test_cuts_that_are_read_everywhere_keep_their_axes() -> None:
         split = Splitting(region.frame, variant.value, variant.cuts)
         names = {e.attr[0] for e in subterms(variant.value) if e.kind == "axis"}
         assert all({*part.axes} <= names for part in split.stored)
+
+
+def test_cuts_that_another_layout_makes_alike_are_one() -> None:
+    """Two sums over the same axes, in two orders: laid out anew both walk one axis innermost, and
+    are equal but for the name of their free one."""
+    x = load("b0", DType.F32, axis("j"), axis("k"), axis("l"))
+    y = load("b0", DType.F32, axis("m"), axis("k"), axis("l"))
+    first, second = reduce("sum", ("k", "l"), x), reduce("sum", ("l", "k"), y)
+    value = binary("add", first, reduce("max", ("m",), second))
+    extent = {"j": 4, "m": 4, "k": 3, "l": 5}
+    buffers = Buffer("b0", DType.F32, (4, 3, 5)), Buffer("out", DType.F32, (4,))
+    frame = Frame(buffers[:1], buffers[1], ("j",), (axis("j"),), extent)
+    cuts = cut_points(value)
+    assert {first, second} <= set(cuts)
+    region = Region("r", 1, frame, (Variant(value, cuts),), Stats())
+    laid = relaid(region, {"b0": 1})
+    (variant,) = laid.variants
+    assert len(variant.cuts) < len(cuts)
+    split = Splitting(laid.frame, variant.value, variant.cuts)
+    for n in range(len(variant.cuts) + 1):
+        for chosen in itertools.combinations(range(len(variant.cuts)), n):
+            assert len(split.kernels(chosen)) == n + 1

@@ -88,6 +88,12 @@ class Lowering:
             found, left = ({n: resolved(v, values.__getitem__) for n, v in e.items()} for e in ends)
         except KeyError as e:
             raise Wrong(f"nothing computes {e}") from None
+        for value in (*found.values(), *left.values()):
+            if isinstance(value, Missing):
+                reason = "a result of it that is not computed is one of the model"
+                self.problems.append(Problem(value.node.target, value.node, reason))
+        if self.problems:
+            raise self.unsupported()
         return found, left
 
     def node(self, node: Node, values: Mapping[str, Any]) -> Sequence[Any]:
@@ -145,7 +151,7 @@ class Lowering:
         if isinstance(part, int | float | Expr) and not meta.shape:
             part = number(self.model, part)
         if not isinstance(part, Tensor):  # a result that rows leave out, as nothing reads it
-            return Missing(node.name)
+            return Missing(node)
         same = len(part.shape) == len(meta.shape) and all(
             m is None or not isinstance(e, int) or e == m
             for e, m in zip(part.shape, meta.shape, strict=True)
@@ -183,7 +189,7 @@ class Lowering:
 class Missing:
     """A result that a row leaves out."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
 
 
@@ -191,7 +197,7 @@ def _poisoned(value: Any) -> bool:
     if isinstance(value, list):
         return any(_poisoned(v) for v in value)
     if isinstance(value, Missing):
-        raise Unsupported(f"it reads a result of '{value.node}' that is not computed")
+        raise Unsupported(f"it reads a result of '{value.node.name}' that is not computed")
     return isinstance(value, Poison)
 
 
