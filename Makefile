@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 TESTS  ?= 3  # at a time: some wait for a limit of time more than they compute
 
-.PHONY: all setup test lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table compile-times demo docs site clean
+.PHONY: all setup test lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table gallery gallery-files compile-times demo docs site clean
 
 all: test
 
@@ -61,6 +61,14 @@ zoo: setup
 
 zoo-peers: setup
 	$(BIN)/pip install --quiet --editable '.[bench,zoo]'
+
+# Models from their export to a checked run (with torch: make zoo-peers; files: make gallery-files).
+# Rows that are there are kept: make gallery GALLERY="--only 'silero*' --again"
+gallery: setup
+	PYTHONPATH=bench $(BIN)/python -m gallery.run $(GALLERY)
+
+gallery-files: setup
+	PYTHONPATH=bench $(BIN)/python -m gallery.run --packages | xargs $(BIN)/pip install --quiet --no-deps
 
 zoo-table: setup
 	PYTHONPATH=bench $(BIN)/python -m zoo.table

@@ -43,28 +43,37 @@ def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
 
 
 def lumc(work: Workload, threads: int, folder: Path, precision: str = "") -> Program:
-    from lumc.runtime.cpu import Bundle
-
     profile = os.environ["BENCH_PROFILE"].format(threads=threads)
     folder = folder / precision.strip("-") if precision else folder
     folder.mkdir(exist_ok=True)
     notes = lumc_build.compiled(work, folder, profile, precision)
-    bundle = folder / "model.lb"
+    return opened(folder / "model.lb", work, threads, notes)
+
+
+def opened(
+    bundle: Path, work: Workload, threads: int, notes: dict[str, Any] | None = None
+) -> Program:
+    """A compiled bundle; its inputs are those of the workload by name, or in their order."""
+    from lumc.runtime.cpu import Bundle
+
     with Bundle.open(bundle) as loaded:
         spec = loaded.entry()
     names = [t.name for t in spec.outputs]
-    outputs = [aligned(t.shape) for t in spec.outputs]
+    outputs = [aligned(t.shape, t.dtype.numpy) for t in spec.outputs]
     library = ctypes.CDLL(str(bundle / "lib" / "liblumc.so"))
     library.lumc_error.restype = ctypes.c_char_p
     handle = ctypes.c_void_p()
     if library.lumc_open(os.fsencode(bundle), threads, ctypes.byref(handle)):
         raise RuntimeError(library.lumc_error().decode())
-    memory = _pointers([work.inputs[t.name] for t in spec.inputs]), _pointers(outputs)
+    known = work.inputs.keys() >= {t.name for t in spec.inputs}
+    given = [work.inputs[t.name] for t in spec.inputs] if known else list(work.inputs.values())
+    memory = _pointers(given), _pointers(outputs)
 
     def fetch() -> Arrays:
-        return [outputs[names.index(f"y{i}")] for i in range(len(names))]
+        order = [f"y{i}" for i in range(len(names))]
+        return [outputs[names.index(n)] for n in (order if {*order} == {*names} else names)]
 
-    return Program(lambda: library.lumc_run(handle, 0, *memory), fetch, notes)
+    return Program(lambda: library.lumc_run(handle, 0, *memory), fetch, notes or {})
 
 
 def lumc_bf16(work: Workload, threads: int, folder: Path) -> Program:
@@ -94,8 +103,13 @@ def onnxruntime(work: Workload, threads: int, folder: Path) -> Program:
     binding = session.io_binding()
     for name, value in work.inputs.items():
         binding.bind_cpu_input(name, value)
-    outputs = []
-    for spec in session.get_outputs():
+    outputs, specs = [], session.get_outputs()
+    fixed = all(isinstance(n, int) for s in specs for n in s.shape)
+    if not fixed or any(s.type != "tensor(float)" for s in specs):  # it makes their memory itself
+        for spec in specs:
+            binding.bind_output(spec.name, "cpu")
+        return Program(lambda: session.run_with_iobinding(binding), binding.copy_outputs_to_cpu)
+    for spec in specs:
         outputs.append(aligned(spec.shape))
         binding.bind_ortvalue_output(spec.name, ort.OrtValue.ortvalue_from_numpy(outputs[-1]))
     return Program(lambda: session.run_with_iobinding(binding), lambda: outputs)

