@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 TESTS  ?= 3  # at a time: some wait for a limit of time more than they compute
 
-.PHONY: all setup test lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table gallery gallery-files compile-times demo docs site clean
+.PHONY: all setup test suite checks lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table gallery gallery-files compile-times demo docs site clean
 
 all: test
 
@@ -17,8 +17,14 @@ $(VENV)/.ok: pyproject.toml
 
 setup: $(VENV)/.ok
 
-test: lint types lines
+# The checks of the text run beside the tests, which leave a core idle at times.
+test: setup
+	+$(MAKE) --no-print-directory -j 2 suite checks
+
+suite: setup
 	$(BIN)/python -m pytest -n $(TESTS) --dist worksteal
+
+checks: lint types lines
 
 lint: setup
 	$(BIN)/ruff format --check src tests bench docs graphs

@@ -25,6 +25,7 @@ BENCH = ROOT / "bench"
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(900)
 def test_networks_are_right() -> None:
     """Those that compile quickly; all of them are in make gallery."""

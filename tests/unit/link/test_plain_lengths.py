@@ -145,7 +145,11 @@ MORE = POINTS[ATTENTION]
 ALL = {**POINTS, BUCKETS: [*MORE, {"p": 7, "s": 6}, {"p": 24, "s": 1}, *MORE]}
 
 
-@pytest.mark.parametrize("text", ALL, ids=[NAMES.get(t, "buckets") for t in ALL])
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(t, marks=pytest.mark.deep) if NAMES.get(t) == "attention" else t for t in ALL],
+    ids=[NAMES.get(t, "buckets") for t in ALL],
+)
 def test_one_program_for_every_length(text: str, tmp_path: Path) -> None:
     code = code_of(text, tmp_path)
     assert len(code.entries) == (3 if text is BUCKETS else 1)
@@ -242,7 +246,12 @@ MUTANTS = {  # of net.c: what is replaced, by what, and on which graph that show
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+DEAR = ("the first bucket for all",)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.deep) if n in DEAR else n for n in MUTANTS]
+)
 def test_mistakes_are_noticed(name: str, tmp_path: Path) -> None:
     old, new, text = MUTANTS[name]
     code = code_of(text, tmp_path)
