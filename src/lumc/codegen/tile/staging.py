@@ -7,11 +7,11 @@ in place, how wide panels are, which copies go through a register transpose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import gcd, prod
 
 from msgspec import UNSET
 
 from lumc.codegen.tile.context import Body, Context, Scope
+from lumc.codegen.tile.families import families
 from lumc.codegen.tile.packing import WORD, Packing
 from lumc.codegen.tile.program import Map, Output, Range, Reduce, whole
 from lumc.errors import LumcError
@@ -20,9 +20,7 @@ from lumc.graph.expr import (
     add,
     axis,
     bound_axes,
-    combine,
     floordiv,
-    linear,
     mod,
     mul,
     num,
@@ -252,7 +250,7 @@ class Staging:
     def _window(self, stage: Expr, side: str, value: Expr, scope: Scope, body: Body) -> Expr | None:
         """A copy in index space: an index c1*y + c2*u + c whose windows overlap is one axis of
         the copy. Smaller than the copy in axis space, and its guards are paid once."""
-        spans, new, names = self._families(value, scope)
+        spans, new, names = families(value, scope, len(self.c.places))
         p = self.c.stage[stage]
         lane = p.lane_axis if side == "b" else p.rows_axis
         inner = bound_axes(stage)[-1] if p.form == "dot" else lane
@@ -282,7 +280,7 @@ class Staging:
         lanes every element is read anyway; of others only a part of a line may be."""
         if not any(e.kind == "guard" for e in subterms(value)):
             return value
-        spans, new, names = self._families(value, scope)
+        spans, new, names = families(value, scope, len(self.c.places))
         forms = [i for i in names if lane in i.free] or [axis(lane)] * (across and len(names) > 0)
         if len(forms) != 1 or new.free & {a for i in spans for a in i.free}:
             return value
@@ -328,27 +326,6 @@ class Staging:
             self._write(dst, (*outer, q), own, substitute(value, at), body)
         return phased
 
-    def _families(
-        self, value: Expr, scope: Scope
-    ) -> tuple[dict[Expr, Range], Expr, dict[Expr, str]]:
-        """The forms c1*y + c2*u whose windows overlap and that a term uses, also inside // and %,
-        maybe times a factor and with a constant: their ranges, the term with each as one axis, and
-        the names of these."""
-        spans, uses = dict[Expr, Range](), dict[Expr, tuple[Expr, int, int]]()
-        for i in subterms(value):
-            constant, atoms = linear(i) if i.kind == "lin" else (0, {})
-            if len(atoms) < 2 or any(a.kind != "axis" for a in atoms):
-                continue
-            factor = gcd(*atoms.values())
-            form = combine((a, c // factor) for a, c in atoms.items())
-            span = _span(form, scope)
-            if span and span.largest < prod(scope[a].largest for a in form.free):
-                spans[form], uses[i] = span, (form, factor, constant)
-        serial = len(self.c.places)
-        names = {f: f"{min(f.free)}.w{serial}x{k}" for k, f in enumerate(spans)}
-        at = {i: combine([(axis(names[f]), n)], c) for i, (f, n, c) in uses.items()}
-        return spans, substitute(value, at), names
-
     # ---- questions to the machine
 
     def _readable(self, stage: Expr, side: str, load: Expr) -> bool:
@@ -380,16 +357,3 @@ class Staging:
 
 def _is_fixed(r: Range) -> bool:
     return r.lo == num(0) and len(r.sizes) == 1
-
-
-def _span(index: Expr, scope: Scope) -> Range | None:
-    """The range of an index with positive coefficients over tiles of its axes."""
-    constant, atoms = linear(index)
-    if any(a.kind != "axis" or c < 0 for a, c in atoms.items()):
-        return None
-    lo, n, sizes = num(constant), num(1), {1}
-    for a, c in atoms.items():
-        r = scope[a.attr[0]]
-        lo, n = add(lo, mul(r.lo, c)), add(n, mul(r.n, c), -c)
-        sizes = {s + c * (t - 1) for s in sizes for t in r.sizes}
-    return Range(lo, n, tuple(sorted(sizes)))
