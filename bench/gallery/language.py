@@ -42,7 +42,8 @@ def deberta_v2() -> nn.Module:
 
 @network(Ids((1, 128), WORDS))
 def modern_bert() -> nn.Module:
-    config = hf.ModernBertConfig(num_hidden_layers=4, vocab_size=WORDS)
+    special = {f"{n}_token_id": i for i, n in enumerate(("pad", "bos", "eos", "cls", "sep"))}
+    config = hf.ModernBertConfig(num_hidden_layers=4, vocab_size=WORDS, **special)
     config._attn_implementation = "sdpa"
     return hf.ModernBertModel(config)
 

@@ -53,6 +53,7 @@ def main() -> int:
     if args.packages:
         print("\n".join(sorted({s.package for s in SHIPPED})))
         return 0
+    missing = {s.name: s.package for s in SHIPPED if s.path() is None}
     names = [n for n in entries() if any(fnmatch(n, p) for p in args.only or ["*"])]
     if not names:
         raise SystemExit(f"gallery: nothing is named {' or '.join(args.only)}")
@@ -60,7 +61,9 @@ def main() -> int:
         print("\n".join(names))
         return 0
     rows = table.read()
-    for name in names:
+    for name in (n for n in names if n in missing and (n, args.way) not in rows):
+        print(f"{name:28} skipped: {missing[name]} is not installed (make gallery-files)")
+    for name in (n for n in names if n not in missing):
         before = rows.get((name, args.way))
         if before and before["ok"] and not args.again and (args.untimed or "us" in before):
             continue
@@ -72,6 +75,7 @@ def main() -> int:
         rows[name, args.way] = row
         print(table.line(row), flush=True)
         table.write(rows)
+    names = [n for n in names if n not in missing or (n, args.way) in rows]
     bad = [n for n in names if not rows.get((n, args.way), {}).get("ok")]
     print(f"gallery: {len(names) - len(bad)} of {len(names)} are right")
     return int(bool(bad))

@@ -25,7 +25,6 @@ NAMES = (  # of every kind of layer the networks that compile quickly
     "graph_network",
     "tabular",
     "transformer_encoder",
-    "whisper_decoder",
 )
 
 

@@ -1,4 +1,4 @@
-"""The gallery: a sixth of it through compiled C, its steps on a small model, its page."""
+"""The gallery: a tenth of its networks through compiled C, its steps on a small model, its page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_networks_are_right() -> None:
     cases = [gallery_models.Case(name) for name in gallery_models.NAMES]
     found = onnx_suite.run(cases, batch=len(cases))
     assert {r.name: r.detail for r in found if r.verdict not in onnx_suite.PASSED} == {}
-    assert len(found) >= 6
+    assert len(found) >= 5
 
 
 def test_a_wrong_output_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
