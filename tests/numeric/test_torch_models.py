@@ -20,12 +20,6 @@ from torch_models import MODELS, made, tensors  # noqa: E402
 ALWAYS = ("bert", "llama")
 NAMES = [n if n in ALWAYS else pytest.param(n, marks=pytest.mark.deep) for n in MODELS]
 
-# what the compiler makes wrong of a graph, and PyTorch runs instead
-FAULTS = {"segformer": "E0417: a staged window of a padded convolution leaves its operand"}
-COMPILED = [
-    pytest.param(n, marks=pytest.mark.xfail(reason=FAULTS[n])) if n in FAULTS else n for n in MODELS
-]
-
 
 def near(got: Any, want: Any) -> None:
     assert want.abs().sum() > 0, "all zero: it shows nothing"
@@ -49,7 +43,7 @@ def test_through_an_archive(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", MODELS)
 def test_through_torch_compile(name: str, caplog: pytest.LogCaptureFixture) -> None:
     torch._dynamo.reset()
     module, args = made(name)
