@@ -113,7 +113,6 @@ MUTANTS = {  # of live.c: text, another one, what it is noticed on
         "size = step * (size_t)most->shape[at];",
         "size = step * (size_t)now->shape[at];",
         SOFTMAX,
-        TOTALS,
     ),
     "planes as far apart as they are large": (
         "size *= (size_t)most->shape[i--]",
@@ -124,7 +123,6 @@ MUTANTS = {  # of live.c: text, another one, what it is noticed on
         "run = step * (size_t)now->shape[at];",
         "run = step * (size_t)now->shape[at] - (now->shape[at] < 13 ? step : 0);",
         SOFTMAX,
-        TOTALS,
     ),
     "outputs that are not copied": (
         "if (!is_whole(now, &l->outputs[i])) copy",

@@ -168,12 +168,16 @@ def _contracted(
 
 def _walk_over_blocks(kernel: Kernel, stage: Expr, product: Product | None) -> list[str]:
     """Of two reduced axes that which walks over blocks of the other one, and that: such blocks lie
-    one behind the other and are read whole, if the matrix units can."""
+    one behind the other and are read whole, if they are several steps of the matrix units."""
     loads = [kernel.access(e) for e in subterms(stage) if e.kind == "load"]
     for o, k in permutations(bound_axes(stage), 2) if len(bound_axes(stage)) == 2 else ():
         both = [e for e in loads if e.stride(o) and e.stride(k)]
         n, steps = kernel.extent[k], product.shape[2] if product else 1
-        if both and all(e.is_contiguous(k) and e.stride(o) == n for e in both) and n % steps == 0:
+        if (
+            both
+            and all(e.is_contiguous(k) and e.stride(o) == n for e in both)
+            and n % steps == 0 < n - steps
+        ):
             return [o, k]
     return []
 
