@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from lumc.disk.once import read_as_it_is, starts_with
 from lumc.disk.stored import Stored
 from lumc.errors import Exit, LumcError
 from lumc.graph.derive import LAYOUTS
@@ -53,23 +53,12 @@ class Gguf:
 
 def is_gguf(path: Path) -> bool:
     """Whether a file starts as one does; what is no file is none."""
-    try:
-        if not S_ISREG(path.stat().st_mode):
-            return False
-        with path.open("rb") as f:
-            return f.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):  # ValueError: a zero byte in the path
-        return False
+    return starts_with(path, MAGIC)
 
 
 def read_gguf(path: Path) -> Gguf:
     """Of a file; one process reads it once, as long as it stays as it is. Raises E0340, E0201."""
-    try:
-        s = path.stat()
-        return _read(path, (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
-    except OSError as e:
-        what = f"cannot read {path}: {e.strerror}"
-        raise LumcError("E0201", what, exit=Exit.USAGE) from None
+    return read_as_it_is(path, _read)
 
 
 @lru_cache(maxsize=2)

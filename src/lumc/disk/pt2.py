@@ -20,6 +20,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any, BinaryIO
 
+from lumc.disk.once import read_as_it_is, starts_with
 from lumc.disk.stored import Stored
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
@@ -75,24 +76,13 @@ class Pt2:
 
 def is_pt2(path: Path) -> bool:
     """Whether a file starts as a zip does; what is no file is none."""
-    try:
-        if not S_ISREG(path.stat().st_mode):
-            return False
-        with path.open("rb") as f:
-            return f.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):  # ValueError: a zero byte in the path
-        return False
+    return starts_with(path, MAGIC)
 
 
 def read_pt2(path: Path) -> Pt2:
     """Of a file; one process reads it once, as long as it stays as it is. Raises E0350 when it is
     damaged, E0351 for what is not read, E0201."""
-    try:
-        s = path.stat()
-        return _read(path, (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
-    except OSError as e:
-        what = f"cannot read {path}: {e.strerror or e}"
-        raise LumcError("E0201", what, exit=Exit.USAGE) from None
+    return read_as_it_is(path, _read)
 
 
 def read_program(archive: Pt2) -> Any:

@@ -193,7 +193,8 @@ def conv(
     steps, gaps = each(stride, rank), each(dilation, rank)
     pads: list[Any] = [0] * rank if padding == "valid" else []
     if padding == "same":
-        spans = [d * (int(k) - 1) for d, k in zip(gaps, weight.shape[2:], strict=True)]  # type: ignore[arg-type]
+        kernel = [e for e in weight.shape[2:] if isinstance(e, int)]
+        spans = [d * (k - 1) for d, k in zip(gaps, kernel, strict=True)]
         pads = [(n // 2, n - n // 2) for n in spans]
     pads = pads or list(each(padding, rank))
     return batched(input, rank, lambda x: x.conv(weight, bias, steps, pads, gaps, groups))

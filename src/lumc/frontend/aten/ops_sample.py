@@ -86,26 +86,20 @@ _interpolated("_upsample_bilinear2d_aa", "linear", antialias=True)
 _interpolated("_upsample_bicubic2d_aa", "cubic", antialias=True)
 
 
-@aten("upsample_bilinear2d")
-def bilinear2d(
-    self: Tensor,
-    output_size: Sequence[int],
-    align_corners: bool,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> Tensor:
-    return resized(self, output_size, [scales_h, scales_w], _smooth(align_corners))
+def _resampled(name: str, mode: str) -> None:
+    @aten(name)
+    def row(
+        self: Tensor,
+        output_size: Sequence[int],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Tensor:
+        return resized(self, output_size, [scales_h, scales_w], _smooth(align_corners, mode))
 
 
-@aten("upsample_bicubic2d")
-def bicubic2d(
-    self: Tensor,
-    output_size: Sequence[int],
-    align_corners: bool,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-) -> Tensor:
-    return resized(self, output_size, [scales_h, scales_w], _smooth(align_corners, "cubic"))
+_resampled("upsample_bilinear2d", "linear")
+_resampled("upsample_bicubic2d", "cubic")
 
 
 @aten("grid_sampler_2d", "grid_sampler", "grid_sampler_3d")

@@ -133,8 +133,7 @@ def im2col(
     def columns(x: Tensor) -> Tensor:
         wide = x.pad([(0, 0), (0, 0), *((p, p) for p in pads)])
         seen = windows(wide, kernel, each(stride, 2), each(dilation, 2))  # [n, c, h, w, kh, kw]
-        turned = seen.permute(0, 1, 4, 5, 2, 3)
-        return turned.reshape(x.shape[0], int(x.shape[1]) * math.prod(kernel), -1)  # type: ignore[arg-type]
+        return seen.permute(0, 1, 4, 5, 2, 3).flatten(4, 5).flatten(1, 3)
 
     return batched(self, 2, columns)
 
