@@ -102,7 +102,7 @@ def test_a_fault_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch, tmp_pa
     """Of a row of the importer that is wrong; the graph that is kept has few nodes."""
     case = graph_with("Softsign")
     assert list(onnx_graphs.failures([case])) == []
-    (row,) = OPERATORS["", "Softsign"]
+    row = OPERATORS["", "Softsign"][-1]  # of the newest opset
     function: Any = row.function
     wrong = type(row)(row.domain, row.name, row.since, lambda input: function(input) + 1.0)
     monkeypatch.setitem(OPERATORS, ("", "Softsign"), [wrong])

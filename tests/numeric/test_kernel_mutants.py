@@ -368,7 +368,7 @@ MORE = {
         f"{RANDOM} and moments",
     ),
     "window starts one late": Mutant(
-        "codegen/tile/staging.py",
+        "codegen/tile/families.py",
         "lo, n, sizes = num(constant), num(1), {1}",
         "lo, n, sizes = num(constant + 1), num(1), {1}",
         f"{RANDOM} and conv",

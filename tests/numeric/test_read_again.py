@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import lumc.codegen.tile.program as ir
 from drawing import random_schedule
-from kernel_zoo import c, greatest, kernel, plus, random_inputs, times, total, x
+from kernel_zoo import c, greatest, kernel, plus, random_inputs, split_attention, times, total, x
 from kernels import QUICK, assert_close, compile_programs, native, run
 from lumc.codegen.tile import lower as lowering
 from lumc.codegen.tile.lower import lower
@@ -90,6 +91,13 @@ def test_scores_are_computed_once_while_they_are_there(name: str, products: int)
     k = KERNELS[name]()
     program = lower(k, default_schedule(k, native()), native())
     assert sum(isinstance(op, ir.Contract) for op in ir.leaves(program.body)) == products
+
+
+def test_what_the_first_tile_made_is_there_for_the_others(tmp_path: Path) -> None:
+    """The maxima of parts are scores of the last sum: its weights may not take their place."""
+    k = split_attention(2, 3, 3, 17, 5)
+    usual = replace(default_schedule(k, native()), order=("h", "q", "d"), parallel=3)
+    check([(k, replace(usual, tile={"d": tile})) for tile in (1, 2)], tmp_path)
 
 
 def test_weights_that_are_taken_for_scores_are_noticed(

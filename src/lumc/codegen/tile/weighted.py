@@ -78,8 +78,8 @@ class WeightedSums:
         others = [s for s in g.stages if s not in stages] + [s.kids[1] for s in stages]
         read = {e for t in others for e in subterms(self.c.now(t))}
         dots = any(self.c.stage[s].form == "dot" for s in stages)  # with lanes along the sum
-        made = (e for op in ir.leaves((*g.before.ops, *g.body.ops)) for e in ir.written(op))
-        anew = {e.attr[0] for e in made}
+        each = [op for op in (*g.before.ops, *g.body.ops) if not isinstance(op, ir.When)]
+        anew = {e.attr[0] for op in ir.leaves(each) for e in ir.written(op)}
         for e in (e for e in subterms(value) if e.kind == "load" and e not in read):
             p = self.c.places[e.attr[0]]
             own = p.name.startswith("stage") and p.kind == "scratch" and p.dtype is dtype(value)
