@@ -127,7 +127,7 @@ class Model:
         known = self._weights.get(name)
         asked = tuple(shape), as_dtype(dtype), file, key or name, how
         if known and (known.shape, known.dtype, known.file, known.key, known.how) == asked:
-            return self._whole(known)
+            return self.whole(known)
         return self._leaf("weight", name, shape, dtype, file, key or name, how=how)
 
     def constant(self, value: Any, name: str = "", dtype: DType | str | None = None) -> Tensor:
@@ -147,7 +147,7 @@ class Model:
             return self.full(array.shape, array.flat[0].item(), kind)
         before = self.constants.get(name)
         if before is not None and np.array_equal(before, array) and before.dtype == array.dtype:
-            return self._whole(self._weights[name])
+            return self.whole(self._weights[name])
         name = name or self._free_name("c")
         tensor = self._leaf("weight", name, array.shape, kind, None, name)
         self.constants[name] = array
@@ -181,7 +181,7 @@ class Model:
             self.builder.origin = before
         if op == "weight":
             self._weights[name] = node
-        return self._whole(node)
+        return self.whole(node)
 
     # ---- tensors without storage
 
@@ -231,7 +231,8 @@ class Model:
 
     # ---- nodes
 
-    def _whole(self, node: Node) -> Tensor:
+    def whole(self, node: Node) -> Tensor:
+        """A node of this model as a tensor."""
         self._mine.add(node)
         return Tensor(self, Read(node, places(node.shape)), node.shape)
 
@@ -345,7 +346,7 @@ class Model:
         update = self._write(state, value, at)
         self.builder.origin, before = self.builder.origin or caller(), self.builder.origin
         try:
-            return self._whole(self.builder.updated(update))
+            return self.whole(self.builder.updated(update))
         finally:
             self.builder.origin = before
 
@@ -369,8 +370,9 @@ class Model:
     def name(self, value: Tensor, name: str) -> None:
         """The name that the node of a tensor has in the text form."""
         check_name(name, STATEMENTS, self.origin)
-        if isinstance(value.operand, Read) and not value.operand.source.is_leaf:
-            self._names[value.operand.source] = name
+        node = value.operand.source if isinstance(value.operand, Read) else None
+        if node and (node.op == "update" or not node.is_leaf):
+            self._names[node] = name
 
     # ---- results
 
