@@ -72,7 +72,9 @@ def run(model: Model, results: Mapping[str, Tensor], feed: Mapping[str, Array]) 
     return evaluate(graph, "main", given, model.read_weight)[0]
 
 
-def first_order(case: Case, gradients: Gradients, seed: int = 0) -> tuple[Written, dict[str, Array]]:
+def first_order(
+    case: Case, gradients: Gradients, seed: int = 0
+) -> tuple[Written, dict[str, Array]]:
     """The loss ``y`` and ``g0``, ``g1``, .., what the pass gives for its arguments."""
     w = written(case, seed)
     slopes = gradients(w.loss, w.xs)
@@ -84,8 +86,10 @@ def along(case: Case, gradients: Gradients, seed: int = 0) -> tuple[float, float
     w, found = first_order(case, gradients, seed)
     slope = sum(float((found[f"g{i}"] * w.ahead[f"x{i}"]).sum()) for i in range(len(w.xs)))
     ends = [w.feed | {x: w.feed[x] + h * d for x, d in w.ahead.items()} for h in (STEP, -STEP)]
-    high, low = (float(run(v.model, {"y": v.loss}, feed)["y"]) for v, feed in
-                 ((written(case, seed), feed) for feed in ends))
+    high, low = (
+        float(run(v.model, {"y": v.loss}, feed)["y"])
+        for v, feed in ((written(case, seed), feed) for feed in ends)
+    )
     return slope, (high - low) / (2 * STEP)
 
 
@@ -93,8 +97,10 @@ def second_order(case: Case, gradients: Gradients, seed: int = 0) -> tuple[Writt
     """The Hessian in a direction; zeros where the gradient does not depend on an argument."""
     w = written(case, seed)
     slopes = gradients(w.loss, w.xs)
-    turned = [(g * w.model.input(f"v{i}", x.shape, "f64")).sum() for i, (g, x) in
-              enumerate(zip(slopes, w.xs, strict=True))]
+    turned = [
+        (g * w.model.input(f"v{i}", x.shape, "f64")).sum()
+        for i, (g, x) in enumerate(zip(slopes, w.xs, strict=True))
+    ]
     total = turned[0]
     for t in turned[1:]:
         total = total + t
@@ -169,9 +175,10 @@ def drawn(seed: int) -> Drawn | None:
     ends = [n for n in dict.fromkeys(n for _, n in entry.outputs) if n.dtype.is_float]
     text, rest = "", ""
     for i, n in enumerate(ends):
-        axes, own = ", ".join(n.axes), ", ".join(f"{a}:{e}" for a, e in zip(n.axes, n.shape))
+        axes, own = ", ".join(n.axes), ", ".join(f"{a}:{e}" for a, e in n.loops[: len(n.axes)])
         text += f"input dy_{i} f64[{', '.join(map(str, n.shape))}]\n"
-        rest += f"p{i}. f64[{own}] = mul {n.name}[{axes}], dy_{i}[{axes}]\n"
+        rest += f"q{i}. f64[{own}] = contiguous {n.name}[{axes}]\n"
+        rest += f"p{i}. f64[{own}] = mul q{i}.[{axes}], dy_{i}[{axes}]\n"
         left, last = list(zip(n.axes, n.shape, strict=True)), f"p{i}."
         while left:
             a, e = left.pop()
@@ -179,14 +186,19 @@ def drawn(seed: int) -> Drawn | None:
             inner = ", ".join(b for b, _ in (*left, (a, e)))
             rest += f"{last}s f64[{over}] = sum {a}:{e} of {last}[{inner}]\n"
             last += "s"
-        rest += f"l{i}. f64[] = " + (f"add l{i - 1}.[], {last}[]\n" if i else f"contiguous {last}[]\n")
+        rest += f"l{i}. f64[] = " + (
+            f"add l{i - 1}.[], {last}[]\n" if i else f"contiguous {last}[]\n"
+        )
     if not ends:
         return None
     alone = replace(graph, entries=(replace(entry, name="main", updates=()),))
     head, _, body = print_graph(alone).partition("\n\n")
     graph = parse_graph(f"{head}\n{text}\n{body}{rest}output loss = l{len(ends) - 1}.\n")
     rng = np.random.default_rng(seed)
-    values = {n.name: leaf_values(n, seed) for n in (*graph.entries[0].inputs, *graph.weights, *graph.states)}
+    values = {
+        n.name: leaf_values(n, seed)
+        for n in (*graph.entries[0].inputs, *graph.weights, *graph.states)
+    }
     for n in leaves(graph):
         values[n.name] = values[n.name] + rng.uniform(1e-3, 2e-2, n.sizes)
     return Drawn(graph, values)

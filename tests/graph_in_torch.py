@@ -52,7 +52,7 @@ def _loaded(o: Operand, loops: Loops, values: Mapping[Node, Any]) -> torch.Tenso
             flat = flat * n + index_value(e, grid)
         source = values[o.source].reshape(-1)
         flat = torch.from_numpy(np.where(inside, flat, 0))
-        found = source[flat] if source.numel() else torch.zeros(shape, dtype=source.dtype)
+        found = source[flat] if source.numel() else _nothing(source, shape)
     elif isinstance(o, Iota):
         at = np.broadcast_to(index_value(o.index, grid), shape)
         found = torch.from_numpy(np.array(at)).to(kind(o.dtype))
@@ -60,6 +60,15 @@ def _loaded(o: Operand, loops: Loops, values: Mapping[Node, Any]) -> torch.Tenso
         assert isinstance(o, Scalar)
         found = torch.full(shape, o.value, dtype=kind(o.dtype))
     return torch.where(torch.from_numpy(inside), found, torch.zeros((), dtype=found.dtype))
+
+
+def _nothing(source: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Zeros that depend on a tensor without elements."""
+    return (
+        source.any().expand(shape)
+        if source.dtype == torch.bool
+        else source.sum(dtype=source.dtype).expand(shape)
+    )
 
 
 def _applied(n: Node, args: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -124,9 +124,7 @@ def import_(
     required=True,
     help="By what: inputs, weights, states, nodes. 'w*' stands for the first three; repeatable.",
 )
-@click.option(
-    "--stop", metavar="NAMES", multiple=True, help="What counts as constant; repeatable."
-)
+@click.option("--stop", metavar="NAMES", multiple=True, help="What counts as constant; repeatable.")
 @options("entry", "input", "out", "dim", "verbose")
 def grad(
     source: str,

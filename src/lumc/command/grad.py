@@ -9,7 +9,6 @@ from lumc.artifacts import files
 from lumc.command.sources import parse_dims
 from lumc.disk import artifact
 from lumc.grad import with_gradients
-from lumc.graph.graph import Graph
 from lumc.graph.text import print_graph
 from lumc.graph.verify import verify_graph
 from lumc.report.log import Log

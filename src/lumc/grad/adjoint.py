@@ -7,19 +7,19 @@ fibre of j, summed over what is free in that.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lumc.errors import LumcError
 from lumc.frontend.api.elementwise import mul, select
 from lumc.frontend.api.operand import free_axes
 from lumc.frontend.api.refusal import refuse
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.api.view import is_proven, move, place, ranges_of
+from lumc.frontend.api.view import indices, is_proven, move, place
 from lumc.grad.fibre import Fibre, fibre
-from lumc.graph.dim import Extent, largest
+from lumc.graph.dim import Dim, Extent, largest
 from lumc.graph.expr import Expr, is_large, mod, substitute
 from lumc.graph.graph import Bound, Read
+from lumc.graph.index import is_inside, loop_ranges
 from lumc.graph.ops import DType, Op
 from lumc.graph.verify import MAX_RANK
 
@@ -28,22 +28,20 @@ def adjoint(read: Read, shape: Sequence[Extent], factors: Sequence[Tensor]) -> T
     """What a read over the places of ``shape`` gives back to its source, of the shape of that: the
     product of ``factors``, tensors of this shape, of which bools select, at every point that
     read an element, summed. Raises E0133 (an index that is not bounded for all dims)."""
-    model = factors[0].model
-    back = fibre(read, shape, model.dims)
+    dims = factors[0].model.dims
+    back = fibre(read, shape, dims)
     rank = len(read.source.shape)
-    over = {place(i): e for i, e in enumerate(back.loops)}
     fixed = [i for i, e in enumerate(back.loops) if not _beyond(e, rank)]
     rest = [i for i in range(len(shape)) if i not in fixed]
-    if _are_free(back, rest, rank) and _size(factors[0], [shape[i] for i in fixed]) < _size(
-        factors[0], read.source.shape
-    ):  # only a part of the source is read: that part is summed, and who reads it pads
+    part = _size([shape[i] for i in fixed], dims) < _size(read.source.shape, dims)
+    if part and _are_free(back, rest, rank):  # what is read is summed, and who reads it pads
         order = [*fixed, *rest]
         at = [place(order.index(i)) for i in range(len(shape))]
-        limits = _under(read.bounds, {place(i): e for i, e in enumerate(at)})
+        limits = _under(read.bounds, at)
         inner = [seen(f, [shape[i] for i in order], at, limits) for f in factors]
-        part = _summed(inner, len(fixed))
-        return seen(part, read.source.shape, [back.loops[i] for i in fixed], back.bounds)
-    limits = (*back.bounds, *_under(read.bounds, over))
+        env = [back.loops[i] for i in fixed]
+        return seen(_summed(inner, len(fixed)), read.source.shape, env, back.bounds)
+    limits = (*back.bounds, *_under(read.bounds, back.loops))
     wide = (*read.source.shape, *back.free)
     return _summed([seen(f, wide, back.loops, limits) for f in factors], rank)
 
@@ -55,22 +53,26 @@ def seen(
     found, it is taken modulo the extent. Raises E0133."""
     dims = t.model.dims
     operand = move(t.operand, shape, env, dims, bounds)
-    indices = [b.index for b in operand.bounds] + [*(operand.index if isinstance(operand, Read) else ())]
-    if is_large(indices) or len(operand.bounds) > MAX_RANK:
+    if len(operand.bounds) > MAX_RANK or is_large(indices(operand)):
         operand = move(t.contiguous().operand, shape, env, dims, bounds)
     if isinstance(operand, Read) and not is_proven(operand, shape, dims):
-        index, ranges = list[Expr](), ranges_of(shape, dims)
-        for e, n in zip(operand.index, operand.source.shape, strict=True):
-            if not isinstance(n, int):
-                raise unbounded(operand, e, n)
-            index.append(mod(e, n, ranges))
-        operand = replace(operand, index=tuple(index))
+        operand = replace(operand, index=_wrapped(operand, shape, dims))
     return Tensor(t.model, operand, tuple(shape))
 
 
-def unbounded(read: Read, e: Expr, n: Extent) -> LumcError:
-    what = f"the gradient reads '{read.source.name}' at {e}, which is not proven to be below {n}"
-    return refuse("E0133", what, fix="bind the dims: --dim NAME=N")
+def _wrapped(read: Read, shape: Sequence[Extent], dims: Mapping[str, Dim]) -> tuple[Expr, ...]:
+    """The index of a read, modulo the extent where it is not proven to be inside."""
+    loops, out = {f"_{i}": n for i, n in enumerate(shape)}, list[Expr]()
+    for e, n in zip(read.index, read.source.shape, strict=True):
+        if is_inside(e, n, read.bounds, loops, dims):
+            out.append(e)
+        elif isinstance(n, int):
+            out.append(mod(e, n, loop_ranges(loops, dims)))
+        else:
+            where = f"'{read.source.name}' at {e}, which is not proven to be below {n}"
+            fix = "bind the dims: --dim NAME=N"
+            raise refuse("E0133", f"the gradient reads {where}", fix=fix)
+    return tuple(out)
 
 
 def _beyond(e: Expr, rank: int) -> bool:
@@ -85,12 +87,14 @@ def _are_free(back: Fibre, loops: Sequence[int], rank: int) -> bool:
     return plain and not any(_beyond(b.index, rank) for b in back.bounds)
 
 
-def _size(t: Tensor, shape: Sequence[Extent]) -> int:
-    return math.prod(largest(e, t.model.dims) for e in shape)
+def _size(shape: Sequence[Extent], dims: Mapping[str, Dim]) -> int:
+    return math.prod(largest(e, dims) for e in shape)
 
 
-def _under(bounds: Sequence[Bound], env: dict[Expr, Expr]) -> tuple[Bound, ...]:
-    return tuple(Bound(substitute(b.index, env), b.lo, b.hi) for b in bounds)
+def _under(bounds: Sequence[Bound], env: Sequence[Expr]) -> tuple[Bound, ...]:
+    """Bounds over other places."""
+    over = {place(i): e for i, e in enumerate(env)}
+    return tuple(Bound(substitute(b.index, over), b.lo, b.hi) for b in bounds)
 
 
 def _summed(factors: Sequence[Tensor], rank: int) -> Tensor:

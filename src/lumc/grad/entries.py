@@ -12,6 +12,7 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.grad.reverse import alive, gradients, sources
 from lumc.graph.graph import Entry, Graph, Node, Update, map_indices, reachable
+from lumc.graph.ops import Op
 
 SHOWN = 10  # names that are listed, at most
 Nodes = Mapping[Node, Node]
@@ -92,9 +93,7 @@ def _matching(
     return found
 
 
-def _unknown(
-    option: str, name: str, listed: Sequence[str], known: Mapping[str, Node]
-) -> LumcError:
+def _unknown(option: str, name: str, listed: Sequence[str], known: Mapping[str, Node]) -> LumcError:
     near = get_close_matches(name, known, 3)
     fix = f"one of: {_listed(listed)}" if not near else f"did you mean {' or '.join(near)}?"
     return LumcError("E0212", f"{option} {name}: no value of that name", fix=fix, exit=Exit.USAGE)
@@ -145,7 +144,7 @@ def _leaf(m: Model, n: Node) -> Node:
 
 def _node(m: Model, n: Node, new: Nodes) -> Node:
     m.origin, loops = n.origin, list(n.loops)
-    if n.op == "update":
+    if not isinstance(n.op, Op):
         made = m.builder.updated(_update(n.write, new), n.name)
     else:
         over = loops.pop() if n.reduced else None

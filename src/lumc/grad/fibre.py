@@ -169,11 +169,10 @@ class _System:
 
     def quotient(self) -> Expr | None:
         """An innermost quotient or remainder of unknowns."""
-        for t in subterms(*self.equations):
-            if t.kind in ("div", "mod") and self.unknowns(t):
-                if all(a.kind in ("axis", "dim") for a in linear(t.kids[0])[1]):
-                    return t
-        return None
+        divided = (t for t in subterms(*self.equations) if t.kind in ("div", "mod"))
+        mine = (t for t in divided if self.unknowns(t))
+        plain = ("axis", "dim")
+        return next((t for t in mine if all(a.kind in plain for a in linear(t.kids[0])[1])), None)
 
     # ---- linear equations
 
@@ -242,4 +241,3 @@ class _System:
             self.require(mod(rest, parts[name], self.ranges), 1)
             rest = floordiv(rest, parts[name], self.ranges)
         self.put(name, rest)
-

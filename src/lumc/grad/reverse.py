@@ -23,9 +23,7 @@ from lumc.graph.ops import Op
 SHOWN = 3  # places where no derivative goes on, in a message
 
 
-def gradients(
-    loss: Tensor, wrt: Sequence[Tensor], stop: Sequence[Tensor] = ()
-) -> list[Tensor]:
+def gradients(loss: Tensor, wrt: Sequence[Tensor], stop: Sequence[Tensor] = ()) -> list[Tensor]:
     """The derivatives of a loss by tensors: for each of ``wrt`` a tensor of its shape and dtype.
 
     ``loss`` is one float, such as a mean; ``wrt`` are inputs, constants, weights, states or values
@@ -34,24 +32,27 @@ def gradients(
     differentiated again. At a kink it is the derivative of the branch that the model takes; the
     greatest elements of a maximum share evenly.
 
-    Raises E0130 (the loss is not one float), E0131 (no float, a number, or a view that repeats
-    elements or leaves some out), E0132 (the loss does not depend on it, or in steps only) and
-    E0133 (an index that is not bounded for all values of the dims).
+    Raises E0126 (tensors of another model or entry), E0130 (the loss is not one float), E0131 (no
+    float, a number, or a view that repeats elements or leaves some out), E0132 (the loss does not
+    depend on it, or in steps only), E0133 (an index that is not bounded for all values of dims).
     """
+    model = loss.model
+    assert isinstance(model, Model)
+    if isinstance(wrt, Tensor):
+        raise refuse("E0131", "wrt is one tensor", fix="name it in a list: gradients(loss, [x])")
+    for t in (loss, *wrt, *stop):
+        model.check_here(t)
     if any(e != 1 for e in loss.shape) or not loss.dtype.is_float:
         fix = "sum or average it: loss.mean()"
         raise refuse("E0130", f"the loss is one float, and this is {loss.describe()}", fix=fix)
-    model = loss.model
-    assert isinstance(model, Model)
     targets = [_target(t) for t in wrt]
     stopped = {t.operand.source for t in stop if isinstance(t.operand, Read)}
     if not isinstance(loss.operand, Read):
-        raise refuse("E0132", f"the loss is a number: it does not depend on '{targets[0].name}'")
+        raise refuse("E0132", "the loss is a number, which depends on nothing")
     end = loss.operand.source
     flow = Flow(model, end, targets, stopped)
-    for t in targets:
-        if t not in flow.alive:
-            raise refuse("E0132", obstacle(flow.nodes, end, t, stopped))
+    if dead := [n for n in targets if n not in flow.alive]:
+        raise refuse("E0132", obstacle(flow.nodes, end, dead[0], stopped))
     origin = model.origin
     try:
         flow.give(loss.operand, loss, [model.full(loss.shape, 1.0, loss.dtype)])

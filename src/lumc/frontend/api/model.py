@@ -208,9 +208,8 @@ class Model:
         """``start, start + step, ..`` below ``stop``; extents may be symbolic."""
         if stop is None:
             start, stop = 0, start
-        count = (
-            ceil_div(minus(stop, start), step) if step > 0 else ceil_div(minus(start, stop), -step)
-        )
+        ends = (stop, start) if step > 0 else (start, stop)
+        count = ceil_div(minus(*ends), abs(step))
         if isinstance(count, int):
             count = max(count, 0)
         elif count is None:
@@ -253,7 +252,7 @@ class Model:
         if reduce is None and not whole and all(is_number(o) for o in operands):
             return self._folded(op, [o for o in operands if isinstance(o, Scalar)], shape, dtype)
         for t in tensors:
-            self._check_entry(t)
+            self.check_here(t)
         free = frozenset[str]().union(*(free_axes(o) for o in operands))
         kept = [i for i in range(len(shape)) if whole or i == reduce or f"_{i}" in free]
         loops = list(zip(self._axes(len(kept)), [shape[i] for i in kept], strict=True))
@@ -298,7 +297,8 @@ class Model:
         names = [*LETTERS, *(f"i{n}" for n in range(rank + len(self.dims)))]
         return [n for n in names if n not in self.dims][:rank]
 
-    def _check_entry(self, t: Tensor) -> None:
+    def check_here(self, t: Tensor) -> None:
+        """Raises E0126 for what the current entry cannot read."""
         if not isinstance(t, Tensor):
             raise refuse("E0126", f"a Tensor is needed, and this is of type {type(t).__name__}")
         if t.model is not self:
@@ -329,7 +329,7 @@ class Model:
         """Name a result. A view is copied; axes of extent 1 are given back to its node."""
         if name in {n for n, _ in self.builder.outputs}:
             raise refuse("E0126", f"two outputs are named '{name}'")
-        self._check_entry(value)
+        self.check_here(value)
         node = whole_node(value)
         if node is None or self._shapes.setdefault(node, value.shape) != value.shape:
             node = whole_node(value.contiguous())
@@ -357,7 +357,7 @@ class Model:
             raise refuse("E0126", "update writes to a state")
         if target.shape != value.shape or target.dtype is not value.dtype:
             raise refuse("E0124", f"update of {target.describe()} with {value.describe()}")
-        self._check_entry(value)
+        self.check_here(value)
         node = whole_node(value) or whole_node(value.contiguous())
         assert node is not None
         own = [
