@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from lumc.frontend.api.elementwise import mul, select
 from lumc.frontend.api.operand import free_axes
-from lumc.frontend.api.refusal import refuse
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import indices, is_proven, move, place
 from lumc.grad.fibre import Fibre, fibre
@@ -56,13 +55,14 @@ def seen(
     if len(operand.bounds) > MAX_RANK or is_large(indices(operand)):
         operand = move(t.contiguous().operand, shape, env, dims, bounds)
     if isinstance(operand, Read) and not is_proven(operand, shape, dims):
-        operand = replace(operand, index=_wrapped(operand, shape, dims))
+        operand = replace(operand, index=_wrapped(t, operand, shape))
     return Tensor(t.model, operand, tuple(shape))
 
 
-def _wrapped(read: Read, shape: Sequence[Extent], dims: Mapping[str, Dim]) -> tuple[Expr, ...]:
+def _wrapped(t: Tensor, read: Read, shape: Sequence[Extent]) -> tuple[Expr, ...]:
     """The index of a read, modulo the extent where it is not proven to be inside."""
-    loops, out = {f"_{i}": n for i, n in enumerate(shape)}, list[Expr]()
+    dims, loops = t.model.dims, {f"_{i}": n for i, n in enumerate(shape)}
+    out = list[Expr]()
     for e, n in zip(read.index, read.source.shape, strict=True):
         if is_inside(e, n, read.bounds, loops, dims):
             out.append(e)
@@ -70,8 +70,7 @@ def _wrapped(read: Read, shape: Sequence[Extent], dims: Mapping[str, Dim]) -> tu
             out.append(mod(e, n, loop_ranges(loops, dims)))
         else:
             where = f"'{read.source.name}' at {e}, which is not proven to be below {n}"
-            fix = "bind the dims: --dim NAME=N"
-            raise refuse("E0133", f"the gradient reads {where}", fix=fix)
+            raise t.refuse("E0133", f"the gradient reads {where}", "bind the dims: --dim NAME=N")
     return tuple(out)
 
 

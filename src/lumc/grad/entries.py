@@ -64,10 +64,12 @@ def with_gradients(
     def grow(m: Model, new: Nodes) -> None:
         if loss not in dict(old.outputs):
             m.output(loss, m.whole(new[end]))
+        m.origin = end.origin  # where the loss comes from, for messages
         every = [m.whole(new[n]) for n in found]
         slopes = gradients(m.whole(new[end]), every, [m.whole(new[n]) for n in stopped])
         for n, slope in zip(found, slopes, strict=True):
             m.output(f"{n.name}.grad", slope)
+        m.origin = ""
 
     made = _extended(graph, old, [n for n in found if n.op == "weight"], grow)
     return Grown(made, [n.name for n in found], unused)
@@ -94,7 +96,7 @@ def _matching(
 
 
 def _unknown(option: str, name: str, listed: Sequence[str], known: Mapping[str, Node]) -> LumcError:
-    near = get_close_matches(name, known, 3)
+    near = get_close_matches(name, [*listed, *known], 3)
     fix = f"one of: {_listed(listed)}" if not near else f"did you mean {' or '.join(near)}?"
     return LumcError("E0212", f"{option} {name}: no value of that name", fix=fix, exit=Exit.USAGE)
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lumc.frontend.api.model import Model
-from lumc.frontend.api.refusal import refuse
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import move, place, places
 from lumc.grad.adjoint import adjoint
@@ -39,20 +38,20 @@ def gradients(loss: Tensor, wrt: Sequence[Tensor], stop: Sequence[Tensor] = ()) 
     model = loss.model
     assert isinstance(model, Model)
     if isinstance(wrt, Tensor):
-        raise refuse("E0131", "wrt is one tensor", fix="name it in a list: gradients(loss, [x])")
+        raise loss.refuse("E0131", "wrt is one tensor", "put it in a list: gradients(loss, [x])")
     for t in (loss, *wrt, *stop):
         model.check_here(t)
     if any(e != 1 for e in loss.shape) or not loss.dtype.is_float:
-        fix = "sum or average it: loss.mean()"
-        raise refuse("E0130", f"the loss is one float, and this is {loss.describe()}", fix=fix)
+        what = f"the loss is one float, and this is {loss.describe()}"
+        raise loss.refuse("E0130", what, "sum or average it: loss.mean()")
     targets = [_target(t) for t in wrt]
     stopped = {t.operand.source for t in stop if isinstance(t.operand, Read)}
     if not isinstance(loss.operand, Read):
-        raise refuse("E0132", "the loss is a number, which depends on nothing")
+        raise loss.refuse("E0132", "the loss is a number, which depends on nothing")
     end = loss.operand.source
     flow = Flow(model, end, targets, stopped)
     if dead := [n for n in targets if n not in flow.alive]:
-        raise refuse("E0132", obstacle(flow.nodes, end, dead[0], stopped))
+        raise loss.refuse("E0132", obstacle(flow.nodes, end, dead[0], stopped))
     origin = model.origin
     try:
         flow.give(loss.operand, loss, [model.full(loss.shape, 1.0, loss.dtype)])
@@ -66,16 +65,17 @@ def _target(t: Tensor) -> Node:
     """The node that a tensor is, whose elements it has each once."""
     read = t.operand
     if not isinstance(read, Read):
-        raise refuse("E0131", f"{t.describe()} is a number that the model holds, no value of it")
+        raise t.refuse("E0131", f"{t.describe()} is a number that the model holds, no value of it")
     if not t.dtype.is_float:
-        raise refuse("E0131", f"'{read.source.name}' is {t.describe()}: only floats have gradients")
+        what = f"'{read.source.name}' is {t.describe()}: only floats have gradients"
+        raise t.refuse("E0131", what)
     own = {place(i) for i, e in enumerate(t.shape) if e != 1}
     index = [e for e, n in zip(read.index, read.source.shape, strict=True) if n != 1]
     sizes = [n for n in read.source.shape if n != 1]
     here = {place(i): n for i, n in enumerate(t.shape)}
     if read.bounds or set(index) != own or [here[e] for e in index] != sizes:
         fix = "name the tensor itself, or copy the view with contiguous() before it is used"
-        raise refuse("E0131", f"{t.describe()} is a view of '{read.source.name}'", fix=fix)
+        raise t.refuse("E0131", f"{t.describe()} is a view of '{read.source.name}'", fix)
     return read.source
 
 
