@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lumc.frontend.api.elementwise import mul, select
+from lumc.frontend.api.elementwise import mul
 from lumc.frontend.api.operand import free_axes
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import indices, is_proven, move, place
@@ -19,7 +19,7 @@ from lumc.graph.dim import Dim, Extent, largest
 from lumc.graph.expr import Expr, is_large, mod, substitute
 from lumc.graph.graph import Bound, Read
 from lumc.graph.index import is_inside, loop_ranges
-from lumc.graph.ops import DType, Op
+from lumc.graph.ops import Op
 from lumc.graph.verify import MAX_RANK
 
 
@@ -100,7 +100,7 @@ def _summed(factors: Sequence[Tensor], rank: int) -> Tensor:
     """The product of the factors, summed over the axes from ``rank`` on, the last one first."""
     out = factors[0]
     for f in factors[1:]:
-        out = select(out, f) if out.dtype is DType.BOOL else mul(out, f)
+        out = mul(out, f)
     while out.ndim > rank:
         last = out.ndim - 1
         if f"_{last}" in free_axes(out.operand):

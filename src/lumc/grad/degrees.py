@@ -65,6 +65,8 @@ def _seen(o: Operand, degrees: Mapping[Node, Degree]) -> Degree | None:
 
 def degree(n: Node, ds: Sequence[Degree | None]) -> Degree | None:
     """The degree of a node, from those of its operands, of which one at least has one."""
+    if not n.dtype.is_float:  # as for derivatives, comparisons and integers are constant
+        return None
     if OTHER in ds:
         return OTHER
     some = [d for d in ds if d is not None]
@@ -72,9 +74,9 @@ def degree(n: Node, ds: Sequence[Degree | None]) -> Degree | None:
     alike = not more or (d.kind, d.of) == (more[0].kind, more[0].of)
     both = len(some) == len(ds)
     match n.op:
-        case Op.ADD if n.dtype.is_float and alike and d.kind == "add":
+        case Op.ADD if alike and d.kind == "add":
             return _total(some)
-        case Op.ADD if n.dtype.is_float and both and some[0] == some[-1]:
+        case Op.ADD if both and some[0] == some[-1]:
             return d
         case Op.MUL if n.operands[0].dtype is DType.BOOL:
             return d if d.kind == "mul" and ds[0] is None else OTHER
@@ -93,10 +95,8 @@ def degree(n: Node, ds: Sequence[Degree | None]) -> Degree | None:
             return d._replace(by=d.by / 2)
         case Op.SUM | Op.MAX if n.reduced:
             return _reduced(n, d)
-        case Op.CONTIGUOUS if n.dtype.is_float:
+        case Op.CONTIGUOUS:
             return d
-        case Op.LT if both and some[0] == some[-1]:
-            return None
     return OTHER
 
 

@@ -148,10 +148,10 @@ class _System:
             if [*coefs.values()] != [1]:
                 self.name(x)
                 continue
-            (whole,) = coefs
-            low, high = (floordiv(e, c, self.ranges) for e in self.span(x))
-            q = add(self.fresh(extent(add(high, mul(low, -1), 1))), low)
-            self.put(whole.attr[0], add(mul(q, c), self.fresh(c), -constant))
+            (whole,) = coefs  # and 0 <= constant < c, in normal form
+            most = floordiv(self.span(x)[1], c, self.ranges)
+            q, r = self.fresh(extent(add(most, 1))), self.fresh(c)
+            self.put(whole.attr[0], add(mul(q, c), r, -constant))
 
     def name(self, x: Expr) -> None:
         """A sum becomes an unknown of its own, wherever it stands, also beside other constants."""
