@@ -497,3 +497,18 @@ same(
     turned(lambda s: (s * 2.0).exp() / s.exp().sum(-1, keepdim=True).square()),
     (4, 5),
 )
+same(
+    "shifted, sum with others, over all",
+    turned(lambda s: (s.exp() + 2.0) / s.exp().sum(-1, keepdim=True)),
+    (4, 5),
+)
+same(
+    "shifted, product with others, and back",
+    lambda x, y: shifted(x) * y + greatest(x).unsqueeze(-1),
+    *((4, 5), (5,)),
+)
+same(
+    "shifted, product with itself, and back",
+    lambda x: shifted(x).square() + greatest(x).unsqueeze(-1) * 2.0,
+    (4, 5),
+)

@@ -13,10 +13,10 @@ from dataclasses import replace
 from lumc.frontend.api.elementwise import mul
 from lumc.frontend.api.operand import free_axes
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.api.view import indices, is_proven, move, place
+from lumc.frontend.api.view import is_proven, move, place
 from lumc.grad.fibre import Fibre, fibre
 from lumc.graph.dim import Dim, Extent, largest
-from lumc.graph.expr import Expr, is_large, mod, substitute
+from lumc.graph.expr import Expr, mod, substitute
 from lumc.graph.graph import Bound, Read
 from lumc.graph.index import is_inside, loop_ranges
 from lumc.graph.ops import Op
@@ -52,7 +52,7 @@ def seen(
     found, it is taken modulo the extent. Raises E0133."""
     dims = t.model.dims
     operand = move(t.operand, shape, env, dims, bounds)
-    if len(operand.bounds) > MAX_RANK or is_large(indices(operand)):
+    if len(operand.bounds) > MAX_RANK:
         operand = move(t.contiguous().operand, shape, env, dims, bounds)
     if isinstance(operand, Read) and not is_proven(operand, shape, dims):
         operand = replace(operand, index=_wrapped(t, operand, shape))

@@ -213,24 +213,20 @@ class _System:
                 self.sum_is(above, floordiv(value, step, self.ranges))
                 self.sum_is({b: parts[b] for b in order[:i]}, mod(below, step, self.ranges))
                 return
-        if not self.phases(parts, value, [a for a in order if parts[a] % parts[order[-1]]]):
+        small = [a for a in order if parts[a] % parts[order[-1]]]
+        if len(small) == 1 and parts[small[0]] == 1:
+            self.phases(parts, value, small[0])
+        else:
             self.eliminate(parts, value)
 
-    def phases(self, parts: dict[str, int], value: Expr, small: Sequence[str]) -> bool:
-        """``s y + u``: the axis of a window is its phase and its steps of s, ``u = s u1 + u0``;
-        whether there is one."""
-        step = max(parts.values())
-        if len(small) != 1 or step % parts[small[0]]:
-            return False
-        (u,) = small
-        per, n = step // parts[u], self.extents[u]
-        steps = extent(add(floordiv(add(as_expr(n), -1), per, self.ranges), 1))
-        high, low = self.fresh(steps), self.fresh(per)
+    def phases(self, parts: dict[str, int], value: Expr, u: str) -> None:
+        """``s y + u``: the axis of a window is its phase and its steps of s, ``u = s u1 + u0``."""
+        step, n = max(parts.values()), self.extents[u]
+        steps = extent(add(floordiv(add(as_expr(n), -1), step, self.ranges), 1))
+        high, low = self.fresh(steps), self.fresh(step)
+        self.put(u, add(mul(high, step), low))
         rest = {a: c for a, c in parts.items() if a != u}
-        self.put(u, add(mul(high, per), low))
-        more = {a.attr[0]: c for a, c in ((low, parts[u]), (high, step)) if a.kind == "axis"}
-        self.sum_is(rest | more, value)
-        return True
+        self.sum_is(rest | {low.attr[0]: 1, high.attr[0]: step}, value)
 
     def eliminate(self, parts: dict[str, int], value: Expr) -> None:
         """The axis with most values follows from the others, which stay free."""

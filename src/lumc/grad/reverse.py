@@ -133,7 +133,7 @@ class Flow:
         out = list[Node]()
         while isinstance(o := n.operands[0], Read) and o.source.op is Op.MAX and not o.bounds:
             n = o.source
-            if len(self.readers[n]) > 1 or n in self.targets or n in self.stopped:
+            if len(self.readers[n]) > 1 or n in self.targets:
                 break
             out.append(n)
         return out
