@@ -49,12 +49,12 @@ class Written:
     ahead: dict[str, Array] = field(default_factory=dict)  # a direction, for every x
 
 
-def written(case: Case, seed: int = 0) -> Written:
+def written(case: Case, seed: int = 0, dtype: str = "f64") -> Written:
     rng, m = np.random.default_rng(seed), Model()
-    xs = [m.input(f"x{i}", s, "f64") for i, s in enumerate(case.shapes)]
+    xs = [m.input(f"x{i}", s, dtype) for i, s in enumerate(case.shapes)]
     ids = [m.input(f"id{i}", a.shape, "i64") for i, a in enumerate(case.ints)]
     y = case.ours(*xs, *ids)
-    dy = m.input("dy", y.shape, "f64")
+    dy = m.input("dy", y.shape, dtype)
     feed = {f"x{i}": rng.uniform(*case.span, s) for i, s in enumerate(case.shapes)}
     feed |= {f"id{i}": a for i, a in enumerate(case.ints)}
     feed |= {"dy": rng.standard_normal(tuple(map(int, y.shape)))}
