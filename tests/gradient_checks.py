@@ -542,6 +542,10 @@ output loss = t0
 entry other
 q f64[i:3] = mul w[i], v[i]
 output z = q
+
+entry reset
+output same = v
+update s[d0] = w[d0]
 """.replace("SHA", "0" * 64)
 GROWN = """state s f64[3]
 
@@ -564,6 +568,11 @@ entry other
 input w f64[3]
 q f64[i:3] = mul w[i], v[i]
 output z = q
+
+entry reset
+input w f64[3]
+output same = v
+update s[d0] = w[d0]
 """
 
 

@@ -378,6 +378,12 @@ MORE = {
     "weights are inputs of one entry": mutant(
         "entries", "if w in used or e is entry", "if e is entry", "graphs keep all that was there"
     ),
+    "weights that are only written stay": mutant(
+        "entries",
+        "        used |= {u.value for u in e.updates}\n",
+        "",
+        "graphs keep all that was there",
+    ),
     "weights stay": mutant(
         "entries", '[n for n in found if n.op == "weight"]', "[]", "graphs keep all that was there"
     ),

@@ -139,7 +139,7 @@ def grad(
     """Add gradients to a graph: .lg in, .lg out.
 
     The result also has an output NAME.grad for every value that --wrt names, of the same shape.
-    Weights among them become inputs, as who trains changes them.
+    Weights among them become inputs of every run: training changes them.
 
     \b
     lumc grad model.lg --loss loss --wrt 'w*' -o train.lg

@@ -8,7 +8,7 @@ from pathlib import Path
 from lumc.artifacts import files
 from lumc.command.sources import parse_dims
 from lumc.disk import artifact
-from lumc.grad import with_gradients
+from lumc.grad.entries import listed, with_gradients
 from lumc.graph.text import print_graph
 from lumc.graph.verify import verify_graph
 from lumc.report.log import Log
@@ -36,6 +36,6 @@ def differentiate(
     base = Path.cwd() if output == "-" else Path(output).resolve().parent
     artifact.write_text(output, print_graph(made.graph, lambda f: files.relative(f, base)))
     before, after = (len(g.entry(name).nodes) for g in (graph, made.graph))
-    log(0, f"grad: '{loss}' by {', '.join(made.wrt)}; {before} nodes, {after} with gradients")
+    log(0, f"grad: '{loss}' by {listed(made.wrt)}; {before} nodes, {after} with gradients")
     if made.unused:
-        log(0, f"note: '{loss}' does not depend on {', '.join(made.unused)}: no gradient of these")
+        log(0, f"note: '{loss}' has no derivative by {listed(made.unused)}")

@@ -58,7 +58,7 @@ def with_gradients(
                 unused.append(n.name)
     if not found:
         what = f"the loss '{loss}' has no derivative by anything that --wrt names"
-        fix = f"it depends on: {_listed([n.name for n in floats.values() if n in lives])}"
+        fix = f"it depends on: {listed([n.name for n in floats.values() if n in lives])}"
         raise LumcError("E0132", what, fix=fix, exit=Exit.UNSUPPORTED)
 
     def grow(m: Model, new: Nodes) -> None:
@@ -95,13 +95,14 @@ def _matching(
     return found
 
 
-def _unknown(option: str, name: str, listed: Sequence[str], known: Mapping[str, Node]) -> LumcError:
-    near = get_close_matches(name, [*listed, *known], 3)
-    fix = f"one of: {_listed(listed)}" if not near else f"did you mean {' or '.join(near)}?"
+def _unknown(option: str, name: str, names: Sequence[str], known: Mapping[str, Node]) -> LumcError:
+    near = get_close_matches(name, [*names, *known], 3)
+    fix = f"one of: {listed(names)}" if not near else f"did you mean {' or '.join(near)}?"
     return LumcError("E0212", f"{option} {name}: no value of that name", fix=fix, exit=Exit.USAGE)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names in a message, not all of many."""
     more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (", ".join(names[:SHOWN]) or "nothing") + more
 
@@ -122,6 +123,7 @@ def _extended(
         m.entry(e.name)
         new = dict(shared)
         used = {s for n in e.nodes for s in sources(n)} | {n for _, n in e.outputs}
+        used |= {u.value for u in e.updates}
         for n in (*e.inputs, *(w for w in given if w in used or e is entry)):
             new[n] = _leaf(m, replace(n, op="input", how=None))
         for n in e.nodes:
