@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from commands import Lumc
 from differential import Case, check_compiled, check_emulated
 from gradient_cases import CASES
 from gradients import drawn, written
+from lumc.frontend import Model
 from lumc.grad import gradients, with_gradients
 from lumc.graph.graph import Graph
 from lumc.kernel.machines import resolve_target
@@ -69,3 +71,19 @@ def test_all_functions(tmp_path: Path) -> None:
 def test_random_graphs(tmp_path: Path) -> None:
     found = [d.graph for d in map(drawn, SEEDS) if d]
     checked([with_gradients(g, "main", "loss", ["*"]).graph for g in found], tmp_path)
+
+
+@pytest.mark.deep
+def test_dims_of_a_run(lumc: Lumc) -> None:
+    """Attention over a length that each run chooses: `verify` tries several."""
+    m = Model()
+    n = m.dim("n", 1, 32)
+    x, w, q = m.input("x", (n, 6)), m.input("w", (6, 16)), m.input("q", (16, 6))
+    h = (x @ w).layer_norm()
+    scores = ((h @ h.T) * 0.25).softmax(-1) @ h
+    m.output("loss", (scores @ q).gelu("tanh").square().mean())
+    m.save("m.lg")
+    lumc("grad", "m.lg", "--loss", "loss", "--wrt", "?", "-o", "t.lg")
+    lumc("compile", "t.lg", "--estimate", "-o", "t.lb")
+    said = lumc("verify", "t.lb")
+    assert "ok   x.grad at n=1 against oracle" in said and "ok   w.grad at n=32" in said
