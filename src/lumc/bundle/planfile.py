@@ -20,7 +20,7 @@ from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
-VERSION = 4
+VERSION = 5
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -80,6 +80,7 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     parts += [_packing(code, name, place) for name in place.offsets]
     parts.append(_words(len(code.graph.states)))
     parts += [_tensor(s.name, s.dtype, s.sizes, s.shape, lengths) for s in code.graph.states]
+    parts += [_words(1 + weights.offsets[s.name] if s.file else 0) for s in code.graph.states]
     parts.append(_words(len(code.kernels)))
     for k in code.kernels:
         grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)

@@ -17,13 +17,20 @@ from lumc.cli.options import Number, arrays_file, options, thread_counts
     callback=arrays_file,
     help=".npz, or .npy for a single output; - writes the .npy to stdout.",
 )
-@click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
+@click.option(
+    "--state",
+    metavar="FILE",
+    help="Start from the states in this .safetensors or .npz, if it is there; without --save the "
+    "new ones go there too.",
+)
+@click.option("--save", metavar="FILE", help="Write the states after the run to this one.")
 @options("entry", "run-dim", "device", "threads", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
     output: str | None,
     state: str | None,
+    save: str | None,
     entry: str,
     dims: tuple[str, ...],
     device: str | None,
@@ -37,7 +44,7 @@ def run(
     """
     from lumc.command import bundles
 
-    how = entry, threads, as_json, trace, device or "", dims
+    how = entry, threads, as_json, trace, device or "", dims, save
     bundles.run(bundle, inputs, output, state, *how)
 
 
@@ -57,7 +64,7 @@ def run(
 @click.option(
     "--bisect", is_flag=True, help="Name the first kernel that differs; needs the .lp beside it."
 )
-@click.option("--state", metavar="FILE.npz", help="The states to start from; else random ones.")
+@click.option("--state", metavar="FILE", help="The states to start from; else random ones.")
 @options("entry", "run-dim", "device", "threads", "seed", "allow", "json")
 def verify(
     bundle: str,

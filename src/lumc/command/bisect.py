@@ -19,7 +19,7 @@ from lumc.bundle.packing import Array
 from lumc.bundle.planfile import lists_of
 from lumc.bundle.restore import weight_reader
 from lumc.codegen.code import Code, Launch
-from lumc.codegen.generate import generate, launches_of
+from lumc.codegen.generate import generate, launched
 from lumc.command import lengths
 from lumc.errors import Exit, LumcError
 from lumc.graph.graph import Graph
@@ -133,7 +133,7 @@ class Look:
 
     def planned(self) -> list[Launch]:
         """Every launch on values of the graph, as the plan has it; copies as they are."""
-        planned = iter(launches_of(self.plan, self.plan.graph.entry(self.entry)))
+        planned = iter(launched(self.plan, self.plan.graph.entry(self.entry)))
         launches = self.steps.entry.launches
         return [one if one.kernel.startswith("copy_") else next(planned) for one in launches]
 

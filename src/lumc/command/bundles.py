@@ -15,7 +15,7 @@ import numpy as np
 
 from lumc.bundle.restore import graph_of
 from lumc.command import lengths, states
-from lumc.command.arrays import Arrays, read_arrays, write_arrays
+from lumc.command.arrays import SAFETENSORS, Arrays, read_arrays, write_arrays
 from lumc.command.judge import (
     Comparison,
     allowed,
@@ -87,8 +87,10 @@ def run(
     trace: str | None = None,
     device: str = "",
     dims: Sequence[str] = (),
+    save: str | None = None,
 ) -> None:
-    """``lumc run``: outputs to a file, or a summary of each on stdout."""
+    """``lumc run``: outputs to a file, or a summary of each on stdout. The states that there are
+    afterwards go to ``save``, else where they came from."""
     if (output == "-" and (as_json or not sys.stdout or sys.stdout.isatty())) or state == "-":
         what = "-o - writes the bytes of an array: not to a terminal, nor beside --json"
         what = "--state is a file that is read and written" if state == "-" else what
@@ -99,10 +101,10 @@ def run(
     with open_bundle(path, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        if state and not bundle.states:
-            fix = "leave --state out"
+        if (state or save) and not bundle.states:
+            fix = f"leave --{'state' if state else 'save'} out"
             raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
-        if state and Path(state).exists():
+        if state and (save or Path(state).exists()):
             bundle.set_state(read_arrays((state,), bundle.states, "state"))
         if trace:
             from lumc.report.trace import of_run
@@ -111,8 +113,8 @@ def run(
             of_run(f"lumc run, entry {entry}", parts, threads).write(trace)
         else:
             results = bundle.run(arrays, entry=entry, threads=threads, dims=named)
-        if state:
-            write_arrays(state, bundle.state())
+        if to := save or state:
+            write_states(to, bundle)
     if output:
         write_arrays(output, results)
     if as_json:
@@ -121,6 +123,14 @@ def run(
         for name, value in results.items():
             s = _summary(value)
             print(f"{name} {s['dtype']}{s['shape']} min {s['min']:.6g} max {s['max']:.6g}")
+
+
+def write_states(path: str, bundle: Opened) -> None:
+    """All of them, in the format that the name says."""
+    if path.endswith(SAFETENSORS):
+        bundle.save_state(path)
+    else:
+        write_arrays(path, bundle.state())
 
 
 def _summary(value: np.ndarray) -> dict[str, Any]:
