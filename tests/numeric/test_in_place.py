@@ -125,20 +125,20 @@ def everything(*_: object) -> bool:
     return True
 
 
-def no_one(launch: Any, plan: Any, programs: Any, stored: bool) -> set[str]:
-    return USED(launch, plan, programs, stored) - (set() if stored else {"s"})
+def unread(*given: Any) -> list[in_place.Use]:
+    return [replace(u, read=u.read - {"s"}) for u in USES(*given)]
 
 
-def no_store(launch: Any, plan: Any, programs: Any, stored: bool) -> set[str]:
-    return USED(launch, plan, programs, stored) - ({"s"} if stored else set())
+def unstored(*given: Any) -> list[in_place.Use]:
+    return [replace(u, stored=u.stored - {"s"}) for u in USES(*given)]
 
 
-USED = in_place._used
+USES = in_place.uses_of
 MUTANTS: list[tuple[str, Callable[..., Any], str]] = [
     ("_is_elementwise", everything, "of itself at another place"),
     ("_is_elementwise", everything, "of itself here and at another place"),
-    ("_used", no_one, "whose state is read when it is there"),
-    ("_used", no_store, "of a state that gets another value while it is read"),
+    ("uses_of", unread, "whose state is read when it is there"),
+    ("uses_of", unstored, "of a state that gets another value while it is read"),
 ]
 
 

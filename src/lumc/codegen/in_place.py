@@ -29,27 +29,78 @@ Programs = Mapping[str, ir.Program]
 Shared = frozenset[str]  # buffers of a kernel that are one memory in a launch
 
 
+@dataclass(frozen=True)
+class Use:
+    """The values that a launch stores, and those that it reads."""
+
+    stored: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+
+    def renamed(self, old: str, new: str) -> Use:
+        """With another value in the place of one."""
+
+        def changed(names: frozenset[str]) -> frozenset[str]:
+            return (names - {old}) | {new} if old in names else names
+
+        return Use(changed(self.stored), changed(self.read))
+
+
 def without_copies(
     plan: Plan, entry: Entry, launches: Sequence[Launch], programs: Programs
 ) -> list[Launch]:
     """The launches, on kernels by key, with states in the place of values that need no copy."""
-    out, outputs = list(launches), {name for _, name in plan.outputs[entry.name]}
+    out, uses = list[Launch | None](launches), uses_of(plan, launches, programs)
+    outputs = {name for _, name in plan.outputs[entry.name]}
     states = {s.name for s in plan.graph.states}
-    nodes = {n.name for n in entry.nodes if not n.is_leaf}
-    at = 0
-    while at < len(out):
-        copied = _copied(plan.kernels[out[at].kernel].kernel, out[at])
-        if copied is not None:
-            value, state = copied
-            fits = state in states and value in nodes and value not in outputs
-            if fits and _is_free(out, at, value, state, plan, programs):
-                del out[at]
-                out = [
-                    replace(x, args=tuple(state if a == value else a for a in x.args)) for x in out
-                ]
-                continue
-        at += 1
+    nodes = {n.name for n in entry.nodes if not n.is_leaf} - outputs
+    for at, launch in enumerate(launches):
+        copied = _copied(plan.kernels[launch.kernel].kernel, out[at] or launch)
+        if copied is None or copied[0] not in nodes or copied[1] not in states:
+            continue
+        value, state = copied
+        writer = _writer(uses, at, value, state)
+        made = out[writer] if writer is not None else None
+        if writer is None or made is None:
+            continue
+        program = programs[made.kernel]
+        alone = state not in uses[writer].read
+        if program.kernel.lengths.of or not (alone or _is_elementwise(program, made, value, state)):
+            continue
+        out[at], uses[at] = None, Use()
+        for i, one in enumerate(out):
+            if one is not None and value in one.args:
+                args = tuple(state if a == value else a for a in one.args)
+                out[i], uses[i] = replace(one, args=args), uses[i].renamed(value, state)
+    return [launch for launch in out if launch is not None]
+
+
+def uses_of(plan: Plan, launches: Sequence[Launch], programs: Programs) -> list[Use]:
+    """What each launch stores and reads."""
+    known = dict[str, set[str]]()
+    out = list[Use]()
+    for launch in launches:
+        kernel, program = plan.kernels[launch.kernel].kernel, programs[launch.kernel]
+        if launch.kernel not in known:
+            packed = {p.weight for p in program.packed.values()}
+            known[launch.kernel] = ({*touched(program.body)} | packed) - {*kernel.stored}
+        names, read = _names(kernel, launch), known[launch.kernel]
+        stored = frozenset(names[b] for b in kernel.stored)
+        out.append(Use(stored, frozenset(name for b, name in names.items() if b in read)))
     return out
+
+
+def _writer(uses: Sequence[Use], copy: int, value: str, state: str) -> int | None:
+    """The launch that writes a value which may live in a state, as far as others read and store
+    that; it may read the state itself. None where it may not."""
+    writers = [i for i, u in enumerate(uses) if value in u.stored]
+    readers = [i for i, u in enumerate(uses) if value in u.read]
+    if len(writers) != 1 or writers[0] >= copy or readers[0] <= writers[0]:
+        return None
+    first, last = writers[0], readers[-1]
+    if any(state in uses[i].stored for i in range(first, last + 1) if i != copy):
+        return None
+    early = any(state in uses[i].read for i in range(first + 1, copy + 1))
+    return None if early else first
 
 
 def shared_buffers(plan: Plan, launches: Sequence[Launch]) -> dict[str, Shared]:
@@ -86,39 +137,6 @@ def _copied(kernel: Kernel, launch: Launch) -> tuple[str, str] | None:
         return None
     names = _names(kernel, launch)
     return names[source.name], names[target.name]
-
-
-def _is_free(
-    launches: Sequence[Launch], copy: int, value: str, state: str, plan: Plan, programs: Programs
-) -> bool:
-    """May a value live in the state that a launch copies it to?"""
-
-    def uses(name: str, stored: bool) -> list[int]:
-        return [i for i, x in enumerate(launches) if name in _used(x, plan, programs, stored)]
-
-    writers, readers = uses(value, True), uses(value, False)
-    if len(writers) != 1 or writers[0] >= copy or readers[0] <= writers[0]:
-        return False
-    writer, last = writers[0], readers[-1]
-    program = programs[launches[writer].kernel]
-    if program.kernel.lengths.of:
-        return False
-    if any(writer <= i <= last and i != copy for i in uses(state, True)):
-        return False
-    early = [i for i in uses(state, False) if writer <= i <= copy]
-    return not early or (
-        early == [writer] and _is_elementwise(program, launches[writer], value, state)
-    )
-
-
-def _used(launch: Launch, plan: Plan, programs: Programs, stored: bool) -> set[str]:
-    """The values that a launch stores, or that it reads."""
-    kernel = plan.kernels[launch.kernel].kernel
-    names, known = _names(kernel, launch), programs[launch.kernel]
-    if stored:
-        return {names[b] for b in kernel.stored}
-    read = touched(known.body) | {p.weight for p in known.packed.values()}
-    return {name for b, name in names.items() if b in read and b not in kernel.stored}
 
 
 # ---- element by element

@@ -232,6 +232,8 @@ struct note { /* of the metadata of a file: a plain text without quotes and esca
   const char *key;
   char value[256];
 };
+/* What states begin with; those that are zeros at first only if they are not zero yet. */
+int states_begin(lumc *, int are_zero);
 /* All states into a file, with notes, and back: all of them, or none if that fails. */
 int states_save(lumc *, const char *path, const struct note *, size_t n);
 int states_load(lumc *, const char *path, struct note *, size_t n);

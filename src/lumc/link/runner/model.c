@@ -96,7 +96,7 @@ int lumc_open_on(const char *bundle, const char *device, int threads, lumc **mod
     if (!code) code = check_threads(threads);
     if (!code) code = live_open(&m->live, &m->plan);
     if (!code) code = m->device->open(&source, &m->plan, threads, &m->self);
-    if (!code && m->first.data) code = lumc_reset(m);
+    if (!code) code = states_begin(m, 1);
   } else {
     code = lumc_fail(LUMC_FAILED, "out of memory");
   }

@@ -39,20 +39,25 @@ int lumc_copy_state(lumc *m, int i, const int64_t *from, const int64_t *to, cons
   return code;
 }
 
-int lumc_reset(lumc *m) {
+int states_begin(lumc *m, int are_zero) {
   const uint8_t *first = m->first.data;
   int code = LUMC_OK;
-  pthread_mutex_lock(&m->running);
   for (size_t i = 0; i < m->plan.n_states && !code; ++i) {
     size_t bytes = m->plan.states[i].bytes;
     void *data = NULL;
+    if (!bytes || (are_zero && !m->plan.first[i])) continue;
     code = m->device->state(m->self, i, &data);
-    if (code || !bytes) continue;
-    if (m->plan.first[i])
+    if (!code && m->plan.first[i])
       memcpy(data, first, bytes), first += bytes;
-    else
+    else if (!code)
       clear(data, bytes);
   }
+  return code;
+}
+
+int lumc_reset(lumc *m) {
+  pthread_mutex_lock(&m->running);
+  int code = states_begin(m, 0);
   pthread_mutex_unlock(&m->running);
   return code;
 }
