@@ -17,6 +17,7 @@ from kernels import CC, CHECKED, COMMON, aligned
 from lumc.artifacts.bodies import code_from_json, code_to_json
 from lumc.bundle.packing import pack
 from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.codegen.slabs import start_of, state_of
 from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.memory import PAGE
 from lumc.graph.graph import Graph, Node
@@ -58,7 +59,16 @@ class Memory:
         weights = {w.name: w for w in code.graph.weights}
         arena = aligned((entry.arena_bytes,), np.dtype(np.uint8))
         arena[...] = 0xFF
+        for i, s in enumerate(code.graph.states):
+            if any(v.place == "state" and v.offset == i for v in entry.values):
+                self.arrays[s.name] = aligned(s.sizes, s.dtype.numpy)
+                self.arrays[s.name][...] = leaf(s)
         for v in entry.values:
+            if v.place == "state":
+                start, whole = start_of(v), self.arrays[state_of(v.name)].reshape(-1)
+                part = whole.view(np.uint8)[start : start + v.nbytes]
+                self.arrays[v.name] = part.view(v.dtype.numpy).reshape(v.shape)
+                continue
             if v.place == "arena":
                 part = arena[v.offset : v.offset + v.nbytes]
                 self.arrays[v.name] = part.view(v.dtype.numpy).reshape(v.shape)
@@ -71,8 +81,6 @@ class Memory:
                 packing = code.packings[v.name]
                 node = weights[packing.weight]
                 array[...] = pack(leaf(node), node.dtype, packing)
-            elif v.place == "state":
-                array[...] = leaf(code.graph.states[v.offset])
             elif v.place == "input":
                 array[...] = leaf(inputs_of(code.graph, entry)[v.offset])
         size = max((scratch(k.scratch_bytes) for k in code.kernels), default=0)
@@ -83,8 +91,8 @@ class Memory:
         """Outputs by their public names, states by theirs."""
         outputs = zip(self.entry.outputs, self.entry.place("output"), strict=True)
         found = {name: self.arrays[v.name] for name, v in outputs}
-        states = [v for v in self.entry.values if v.place == "state"]
-        return found | {v.name: self.arrays[v.name] for v in states}
+        states = {state_of(v.name) for v in self.entry.values if v.place == "state"}
+        return found | {name: self.arrays[name] for name in sorted(states)}
 
 
 def scratch(nbytes: int) -> int:

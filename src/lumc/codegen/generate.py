@@ -19,6 +19,7 @@ from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.words import words_of
 from lumc.codegen.in_place import Shared, shared_buffers, without_copies
 from lumc.codegen.lookups import Held, lookups, through
+from lumc.codegen.slabs import on_slabs, slab_of, state_of
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
@@ -63,6 +64,9 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     launches = {
         e.name: without_copies(plan, e, launches[e.name], programs) for e in plan.graph.entries
     }
+    launches, on_slab = on_slabs(plan, launches)
+    for key, kernel in on_slab.items():
+        programs[key] = lower(kernel, plan.kernels[key].schedule, plan.target, watch)
     every = [launch for each in launches.values() for launch in each]
     keys, shared = list(dict.fromkeys(x.kernel for x in every)), shared_buffers(plan, every)
     used = Counter(key for i in plan.instances for key in kernels_in(plan, i.region))
@@ -281,6 +285,9 @@ def place_values(
         **{n.name: ("input", i) for i, n in enumerate(entry.inputs)},
         **{name: ("dim", i) for i, name in enumerate(plan.graph.dims)},
     }
+    for name in (a for launch in launches for a in launch.args if a not in tensors):
+        if state_of(name) in fixed and (slab := slab_of(tensors[state_of(name)], name)):
+            tensors[name], fixed[name] = slab, fixed[state_of(name)]
     tensors |= {name: Tensor(name, p.dtype, (p.size,)) for name, p in packings.items()}
     fixed |= dict.fromkeys(packings, ("packed", 0))
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}

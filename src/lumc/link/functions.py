@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from lumc.codegen.code import Launch
+from lumc.codegen.slabs import start_of
 from lumc.graph.graph import shape_text
 from lumc.link.plain import Bucket, Call, Model
 
@@ -104,7 +105,7 @@ def _places(
         if v.place == "arena":
             places[v.name] = f"at + {v.offset}"
         elif v.place == "state":
-            places[v.name] = f"states + {model.states[0][v.offset]}"
+            places[v.name] = f"states + {model.states[0][v.offset] + start_of(v)}"
         elif v.place in ("weight", "packed"):
             places[v.name] = f"(void *)(weights + {offsets[v.name]})"
         elif v.place == "dim" and v.name in call.dims.names:
