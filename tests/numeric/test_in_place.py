@@ -50,6 +50,9 @@ CASES = {
     "whose state is read when it is there": (
         "v f32[i:6, j:8] = add s[i, j], x[i, j]\nq f32[] = max p:48 of v[p // 8, p % 8]\n"
         "y f32[i:6, j:8] = mul s[i, j], q[]\noutput y = y\nupdate s[i, j] = v[i, j]\n", 1),
+    "of itself in two halves": (
+        "v f32[i:6, j:8] = add s[i, j] if 0 <= i < 3, x[i, j] if 3 <= i < 6\n"
+        "q f32[] = max p:48 of v[p // 8, p % 8]\noutput q = q\nupdate s[i, j] = v[i, j]\n", 1),
     "that is an output too": (
         "v f32[i:6, j:8] = add s[i, j], x[i, j]\noutput v = v\nupdate s[i, j] = v[i, j]\n", 1),
     "for two states": (

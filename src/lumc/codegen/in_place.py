@@ -13,14 +13,14 @@ late:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.code import Launch
 from lumc.codegen.tile.rows import touched
-from lumc.graph.expr import Expr, num
+from lumc.graph.expr import num
 from lumc.graph.graph import Entry
 from lumc.kernel.term import Kernel
 from lumc.schedule.plan import Plan
@@ -155,9 +155,9 @@ def _is_elementwise(program: ir.Program, launch: Launch, value: str, state: str)
     """Is every element of the state read once, by the operation that stores the value there? Proven
     for maps on a CPU, where one loop loads and then stores an element."""
     names = _names(program.kernel, launch)
-    (out,) = (b for b in program.kernel.stored if names[b] == value)
+    out, *others = (b for b in program.kernel.stored if names[b] == value)
     read = {b for b, name in names.items() if name == state}
-    if program.target.kind != "cpu":
+    if program.target.kind != "cpu" or others:
         return False
     points = 0
     for op, around in _leaves(program.body, _Around({}, {}, {})):
@@ -173,12 +173,8 @@ def _is_elementwise(program: ir.Program, launch: Launch, value: str, state: str)
         if own is None:
             return False
         points += own
-    (root,) = (r for r in program.kernel.roots if r.buffer == out)
-    return points == prod(program.kernel.extent[a] for a in _axes(root.index))
-
-
-def _axes(index: Collection[Expr]) -> set[str]:
-    return set[str]().union(*(e.free for e in index))
+    roots, extent = (r for r in program.kernel.roots if r.buffer == out), program.kernel.extent
+    return points == sum(prod(extent[a] for a in r.axes) for r in roots)
 
 
 def _leaves(body: Sequence[ir.Op], s: _Around) -> Iterator[tuple[ir.Leaf, _Around]]:
