@@ -22,36 +22,14 @@ from lumc.codegen.code import Code, Value
 from lumc.codegen.generate import generate
 from lumc.codegen.slabs import slab_of, span_of, start_of, state_of
 from lumc.codegen.tile.verify import verify
-from lumc.frontend import Model
-from lumc.graph.graph import Graph, Node
+from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.search import search
+from rollouts import STEPS, WIDE, drawn, rollout
 from searching import error
-
-STEPS, WIDE = 6, 32
-Array = np.ndarray[Any, Any]
-
-
-def rollout(wide: int = WIDE, start: int = 0) -> Graph:
-    """Steps of a policy, written out: each writes its row of two trajectories."""
-    g = Model()
-    seen, took = g.state("seen", (STEPS + start, wide)), g.state("took", (STEPS + start, wide))
-    h, w = g.input("h", (wide,)), g.input("w", (wide, wide))
-    for t in range(STEPS):
-        a = (h[None] @ w)[0]
-        g.update(seen, h * 0.5, (t + start,))
-        g.update(took, a + h, (t + start,))
-        h = a * 0.1 + h
-    g.output("h", h)
-    return g.graph()
-
-
-def drawn(node: Node) -> Array:
-    rng = np.random.default_rng(sum(node.name.encode()))
-    return rng.standard_normal(node.sizes).astype("f4")
 
 
 def coded(graph: Graph) -> Code:
