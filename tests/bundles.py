@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,14 @@ def simple(
     names = tuple(v.name for v in outputs)
     entry = EntryPlan("main", tuple(values), names, tuple(launches), arena, arena)
     return Code(b.graph(), target, "", tuple(kernels), {}, (entry,))
+
+
+def begun(code: Code, base: Path, **values: np.ndarray) -> Code:
+    """The code whose states begin with these values, of a file beside the bundle."""
+    save_file(values, base / "first.safetensors")
+    file = weight_file(base / "first.safetensors", base)
+    states = tuple(replace(s, file=file, key=s.name) for s in code.graph.states)
+    return replace(code, graph=replace(code.graph, states=states))
 
 
 def every_place() -> Code:

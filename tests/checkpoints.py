@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lumc.frontend.api.weights import write_safetensors
+from lumc.disk.safetensors import write_safetensors
 from lumc.graph.ops import DType, to_bf16
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,8 @@ import numpy as np
 from kernels import CC, CHECKED, COMMON, aligned
 from lumc.artifacts.bodies import code_from_json, code_to_json
 from lumc.bundle.packing import pack
-from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.codegen.code import Code, EntryPlan
+from lumc.codegen.slabs import start_of, state_of
 from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.memory import PAGE
 from lumc.graph.graph import Graph, Node
@@ -58,7 +59,16 @@ class Memory:
         weights = {w.name: w for w in code.graph.weights}
         arena = aligned((entry.arena_bytes,), np.dtype(np.uint8))
         arena[...] = 0xFF
+        for s in code.graph.states:
+            if s.name in _own_memory(code, entry):
+                self.arrays[s.name] = aligned(s.sizes, s.dtype.numpy)
+                self.arrays[s.name][...] = leaf(s)
         for v in entry.values:
+            if v.place == "state":
+                start, whole = start_of(v), self.arrays[state_of(v.name)].reshape(-1)
+                part = whole.view(np.uint8)[start : start + v.nbytes]
+                self.arrays[v.name] = part.view(v.dtype.numpy).reshape(v.shape)
+                continue
             if v.place == "arena":
                 part = arena[v.offset : v.offset + v.nbytes]
                 self.arrays[v.name] = part.view(v.dtype.numpy).reshape(v.shape)
@@ -71,8 +81,6 @@ class Memory:
                 packing = code.packings[v.name]
                 node = weights[packing.weight]
                 array[...] = pack(leaf(node), node.dtype, packing)
-            elif v.place == "state":
-                array[...] = leaf(code.graph.states[v.offset])
             elif v.place == "input":
                 array[...] = leaf(inputs_of(code.graph, entry)[v.offset])
         size = max((scratch(k.scratch_bytes) for k in code.kernels), default=0)
@@ -83,8 +91,8 @@ class Memory:
         """Outputs by their public names, states by theirs."""
         outputs = zip(self.entry.outputs, self.entry.place("output"), strict=True)
         found = {name: self.arrays[v.name] for name, v in outputs}
-        states = [v for v in self.entry.values if v.place == "state"]
-        return found | {v.name: self.arrays[v.name] for v in states}
+        states = {state_of(v.name) for v in self.entry.values if v.place == "state"}
+        return found | {name: self.arrays[name] for name in sorted(states)}
 
 
 def scratch(nbytes: int) -> int:
@@ -151,7 +159,8 @@ def run_checked(
         memories.append({e.name: Memory(code, e, leaf, parts) for e in code.entries})
         for e, (name, m) in enumerate(memories[-1].items()):
             assert name == code.entries[e].name
-            arrays |= {f"{i}/{e}/{j}": a for j, a in enumerate(m.arrays.values())}
+            own = _own_memory(code, code.entries[e])
+            arrays |= {f"{i}/{e}/{j}": m.arrays[n] for j, n in enumerate(own)}
             arrays[f"{i}/{e}/scratch"] = m.scratch
     np.savez(folder / "job.npz", **arrays)
     asan = subprocess.run([CC, "-print-file-name=libasan.so"], capture_output=True, text=True)
@@ -164,7 +173,8 @@ def run_checked(
     with np.load(folder / "job.npz") as after:
         for i, each in enumerate(memories):
             for e, m in enumerate(each.values()):
-                m.arrays = {n: after[f"{i}/{e}/{j}"] for j, n in enumerate(m.arrays)}
+                own = _own_memory(m.code, m.entry)
+                m.arrays = {n: after[f"{i}/{e}/{j}"] for j, n in enumerate(own)}
     return [{name: m.after() for name, m in each.items()} for each in memories]
 
 
@@ -200,12 +210,18 @@ def _checked_entry(
     memory = {k: libc.malloc(a.nbytes) for k, a in mine.items()}
     for k, a in mine.items():
         ctypes.memmove(memory[k], np.ascontiguousarray(a).ctypes.data, a.nbytes)
-    order = {name: f"{key}/{j}" for j, name in enumerate(_memory_order(entry.values))}
-    launch(lib, prefix, code, entry, lambda n: memory[order[n]], memory[f"{key}/scratch"], parts)
+    places = {name: memory[f"{key}/{j}"] for j, name in enumerate(_own_memory(code, entry))}
+    for v in entry.values:
+        if v.name not in places:  # a part of a state
+            places[v.name] = places[state_of(v.name)] + start_of(v)
+    launch(lib, prefix, code, entry, places.__getitem__, memory[f"{key}/scratch"], parts)
     for k, a in mine.items():
         ctypes.memmove(a.ctypes.data, memory[k], a.nbytes)
         libc.free(memory[k])
 
 
-def _memory_order(values: Sequence[Value]) -> list[str]:
-    return [v.name for v in values]
+def _own_memory(code: Code, entry: EntryPlan) -> list[str]:
+    """The values that have memory of their own: parts of states lie in these."""
+    states = {v.offset for v in entry.values if v.place == "state"}
+    names = [s.name for i, s in enumerate(code.graph.states) if i in states]
+    return names + [v.name for v in entry.values if v.place != "state"]

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from lumc.frontend.api.weights import write_safetensors
+from lumc.disk.safetensors import write_safetensors
 from lumc.graph.ops import DType
 
 Array = np.ndarray[Any, Any]

@@ -116,8 +116,18 @@ class Bundle:
         self._open.set_state(values)
 
     def reset(self) -> None:
-        """Zeros in all states, as at first."""
+        """All states as they were at first: the values that the graph gives them, else zeros."""
         self._open.reset()
+
+    def save_state(self, path: str | PathLike[str]) -> None:
+        """All states into a safetensors file, under their names, that appears when it is whole.
+        Raises E0202."""
+        self._open.save_state(fspath(path))
+
+    def load_state(self, path: str | PathLike[str]) -> None:
+        """All states from such a file, or none of them. Raises E0603 for one that cannot be read,
+        E0610 for one that has not each state, as it is declared, and nothing else."""
+        self._open.load_state(fspath(path))
 
     def copy_state(self, source: Any, target: Any) -> None:
         """In every state, what is at one index to another one: `model.copy_state(np.s_[0, :, :17],

@@ -43,7 +43,11 @@ def body() -> Any:
 def test_a_right_bundle(made: Lumc) -> None:
     assert "every launch computes what it should" in made("verify", "m.lb", "--bisect")
     said = json.loads(made("verify", "m.lb", "--bisect", "--json", "--threads", "2"))
-    assert said["first"] is None and {r["output"] for r in said["outputs"]} == {"y", "x2"}
+    assert said["first"] is None and {r["output"] for r in said["outputs"]} == {
+        "y",
+        "x2",
+        "state s",
+    }
     Path("m.lp").unlink()
     assert "no plan beside m.lb" in made.fails(2, "verify", "m.lb", "--bisect")
     assert isinstance(json.loads(made("verify", "m.lb", "--json")), list)

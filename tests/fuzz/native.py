@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import save
 
-from bundles import build, compiler, every_place, mlp, with_buckets
+from bundles import begun, build, compiler, every_place, mlp, with_buckets
 from lumc.link import runners
 
 RUNNER = Path(runners.__file__).parent / "runner"
 HARNESS = Path(__file__).with_name("native.c")
-TARGETS = ("plan", "npy", "manifest", "bundle")
+TARGETS = ("plan", "npy", "states", "manifest", "bundle")
 CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1", "-O1", "-std=gnu11")
 LIMITS = "allocator_may_return_null=1:max_allocation_size_mb=4096"
 MOST = 1 << 62  # runs of one slice
@@ -32,7 +33,8 @@ def make(folder: Path) -> Path:
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir()
     product = build(mlp(base)[0], base / "m.lb", base)
-    places = build(every_place(), base / "s.lb", base)
+    first = np.arange(12, dtype=np.float32)
+    places = build(begun(every_place(), base, s=first), base / "s.lb", base)
     buckets = build(with_buckets(), base / "b.lb", base)
     for target in TARGETS:
         corpus = folder / target
@@ -57,12 +59,21 @@ def cc(*args: str) -> None:
 def first_inputs(target: str, bundles: tuple[Path, ...]) -> Iterator[tuple[str, bytes]]:
     if target == "npy":
         yield from arrays()
+    elif target == "states":
+        yield from states()
     elif target == "manifest":
         yield "first", (bundles[0] / "manifest.json").read_bytes()
     else:  # whole bundles keep the files of the first one
         for i, bundle in enumerate(bundles if target == "plan" else bundles[:1]):
             (plan,) = (bundle / "plan").glob("*.bin")
             yield f"first{i}", plan.read_bytes()
+
+
+def states() -> Iterator[tuple[str, bytes]]:
+    """Files of three states, in both orders, with metadata and without."""
+    given = {"f": np.ones((3, 5), "f4"), "t": np.ones(4, bool), "n": np.array(7)}
+    yield "first0", save(given)
+    yield "first1", save(dict(reversed(given.items())), {"a": "1", "c": "two"})
 
 
 def arrays() -> Iterator[tuple[str, bytes]]:

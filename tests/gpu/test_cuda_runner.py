@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from bundles import build, compiler
+from bundles import begun, build, compiler
 from fake_gpu import environment
 from gpu_bundles import Emulator, counter, gpu_mlp, says_arch
 from lumc.bundle import manifest
@@ -79,6 +80,18 @@ def test_states_stay_on_the_gpu_between_runs(tmp_path: Path) -> None:
     path = build(counter(), tmp_path / "m.lb", tmp_path, cuda=Emulator())
     run(path, np.arange(8, dtype=np.float32), "--repeat", "3")
     np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), 3 * np.arange(8))
+
+
+def test_states_begin_with_values_and_go_to_files(tmp_path: Path) -> None:
+    first = np.arange(8, dtype=np.float32) / 2
+    code = begun(counter(), tmp_path, s=first)
+    path = build(code, tmp_path / "m.lb", tmp_path, cuda=Emulator())
+    x = np.ones(8, np.float32)
+    run(path, x, "--repeat", "3", "--save", f"{tmp_path}/a.safetensors")
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), first + 3)
+    np.testing.assert_array_equal(load_file(tmp_path / "a.safetensors")["s"], first + 3)
+    run(path, x, "--state", f"{tmp_path}/a.safetensors", "--save", f"{tmp_path}/b.safetensors")
+    np.testing.assert_array_equal(load_file(tmp_path / "b.safetensors")["s"], first + 4)
 
 
 @pytest.mark.parametrize(

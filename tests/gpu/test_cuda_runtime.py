@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundles import build
+from bundles import begun, build
 from gpu_bundles import Emulator, counter, gpu_mlp, python_environment, says_arch
 
 NO_DRIVER = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -122,6 +122,23 @@ with {opener.format("counter.lb")} as b:
     print(b.state()["s"][0], b.trace(ones)[0]["y"][0], b.state()["s"][0])
 """
     assert python(base, program) == "1.0 2.0 2.0\n5.0 6.0 7.0\n7.0 8.0 8.0\n"
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_states_that_begin_with_values(opener: str, base: Path) -> None:
+    first = np.arange(8, dtype=np.float32) / 2
+    build(begun(counter(), base, s=first), base / "begun.lb", base, cuda=Emulator())
+    program = f"""
+ones = {{"x": np.ones(8, np.float32)}}
+with {opener.format("begun.lb")} as b:
+    print(b.state()["s"][7], b.run(ones)["y"][7], b.run(ones)["y"][0])
+    b.save_state("kept.safetensors")
+    b.reset()
+    print(b.state()["s"][7], b.run(ones)["y"][7])
+    b.load_state("kept.safetensors")
+    print(b.state()["s"][7], b.run(ones)["y"][7])
+"""
+    assert python(base, program) == "3.5 4.5 2.0\n3.5 4.5\n5.5 6.5\n"
 
 
 def test_several_bundles_and_a_closed_one(base: Path) -> None:

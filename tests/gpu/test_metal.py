@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fake_metal
+from bundles import begun
 from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.runtime import objc
@@ -109,6 +110,23 @@ def test_states(zipped: bool, runner: Path, tmp_path: Path) -> None:
         out = tmp_path / "y.npy"
         fake_metal.run(runner, path, "--input", tmp_path / "x.npy", "-o", out, "--repeat", 5)
         np.testing.assert_array_equal(np.load(out), 5 * x)
+
+
+def test_states_that_begin_with_values(runner: Path, tmp_path: Path) -> None:
+    first, x = np.arange(8, dtype=np.float32) / 2, np.ones(8, np.float32)
+    code = begun(fake_metal.counter(), tmp_path, s=first)
+    path = fake_metal.link(code, tmp_path / "s.lb", tmp_path)
+    with opened(path) as b:
+        np.testing.assert_array_equal(b.run({"x": x})["y"], first + 1)
+        b.reset()
+        np.testing.assert_array_equal(b.state()["s"], first)
+    np.save(tmp_path / "x.npy", x)
+    files = ["-o", tmp_path / "y.npy", "--save", tmp_path / "a.safetensors"]
+    fake_metal.run(runner, path, "--input", tmp_path / "x.npy", "--repeat", 5, *files)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), first + 5)
+    more = ["--state", tmp_path / "a.safetensors"]
+    fake_metal.run(runner, path, "--input", tmp_path / "x.npy", *files, *more)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), first + 6)
 
 
 def test_no_metal_here(made: tuple[Path, Any], tmp_path: Path) -> None:

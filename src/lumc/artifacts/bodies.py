@@ -14,6 +14,7 @@ from typing import Any
 from lumc.artifacts.source import foreign_line
 from lumc.artifacts.terms import check_accesses
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Value
+from lumc.codegen.slabs import slab_of, state_of
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.memory import ALIGN
 from lumc.codegen.tile.packing import packings_from
@@ -189,6 +190,12 @@ def _entry_problems(code: Code) -> Iterator[str]:
 
 def _fits(v: Value, entry: EntryPlan, code: Code, leaves: Mapping[str, Value]) -> bool:
     match v.place:
+        case "state" if v.name not in leaves:
+            state = leaves.get(state_of(v.name))
+            if state is None or state.place != "state":
+                return False
+            slab = slab_of(state, v.name)
+            return slab is not None and v == replace(state, name=v.name, shape=slab.shape)
         case "weight" | "state" | "dim":
             return v == leaves.get(v.name)
         case "arena":

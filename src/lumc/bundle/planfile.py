@@ -11,6 +11,7 @@ from lumc.bundle.extents import BY_NAME, BY_SHAPE, MAX_LENGTHS, UNUSED, Lengths,
 from lumc.bundle.packing import Recipe
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.codegen.slabs import start_of
 from lumc.codegen.tile.memory import aligned
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import dims_in, told_by
@@ -20,7 +21,7 @@ from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
-VERSION = 4
+VERSION = 5
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -80,6 +81,7 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     parts += [_packing(code, name, place) for name in place.offsets]
     parts.append(_words(len(code.graph.states)))
     parts += [_tensor(s.name, s.dtype, s.sizes, s.shape, lengths) for s in code.graph.states]
+    parts += [_words(1 + weights.offsets[s.name] if s.file else 0) for s in code.graph.states]
     parts.append(_words(len(code.kernels)))
     for k in code.kernels:
         grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)
@@ -158,6 +160,7 @@ def _argument(value: Value, place: Loading) -> bytes:
     if value.place in ("weight", "packed"):
         return _words(WEIGHT, 0, place.layout.offsets[value.name], value.nbytes)
     index, offset = (0, value.offset) if value.place == "arena" else (value.offset, 0)
+    offset += start_of(value) if value.place == "state" else 0
     return _words(PLACES[value.place], index, offset, value.nbytes)
 
 

@@ -43,6 +43,7 @@ T = TypeVar("T")
 MAX_RANK, MAX_NAME = 16, 1024  # as in runner/plan.c
 FIXED = 2  # the version of files without dims, which only their own runner reads besides this
 ROOMY = 3  # the same of files whose lists all have memory for the greatest shapes
+ZEROED = 4  # the same of files whose states are all zeros at first
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Plan:
     weights_bytes: int
     packed_bytes: int
     states: tuple[Tensor, ...]
+    first: tuple[int | None, ...]  # of each state: where its first value is among the weights
     kernels: tuple[PlanKernel, ...]
     entries: tuple[PlanEntry, ...]
 
@@ -131,7 +133,7 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        if self.version not in (FIXED, ROOMY, VERSION):
+        if self.version not in (FIXED, ROOMY, ZEROED, VERSION):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         if self.version != FIXED:
@@ -140,9 +142,11 @@ class _Reader:
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
         self.list(lambda: self.packing(weights, packed), 8)
-        states, kernels = self.tensors(0), self.list(self.kernel, 7)
+        states = self.tensors(0)
+        first = tuple(self.first(t, weights) for t in states)
         known = target, arch, features, self.spans.dims
-        head = Plan(*known, start, weights, packed, states, kernels, ())
+        kernels = self.list(self.kernel, 7)
+        head = Plan(*known, start, weights, packed, states, first, kernels, ())
         entries = self.list(lambda: self.entry(head), 6)
         if self.at != len(self.data):
             raise ValueError("bytes follow its end")
@@ -241,6 +245,14 @@ class _Reader:
             raise ValueError("a length exceeds its extent")
         return which, self.spans.terms[which - 1] if which else most
 
+    def first(self, t: Tensor, weights: int) -> int | None:
+        """Where the first value of a state is among so many bytes of weights."""
+        if self.version < VERSION or not (at := self.word()):
+            return None
+        if (at - 1) % 64 or at - 1 + t.nbytes > weights:
+            raise ValueError("the first value of a state lies outside of the weights")
+        return at - 1
+
     def packing(self, weights: int, packed: int) -> None:
         """Only the runner on a CPU packs weights."""
         start, nbytes = self.word(), self.word()
@@ -306,7 +318,7 @@ class _Reader:
             raise ValueError("no launches for all dims")
         ends = (*entry.inputs, *entry.outputs)
         shapes = tuple(t.shape for t in ends)
-        if self.version == VERSION:
+        if self.version >= ZEROED:
             spans = self.spans.within(bounds)
             pairs = zip(ends, self.live, strict=True)
             shapes = tuple(tuple(self.room(t, live, spans)) for t, live in pairs)
@@ -343,7 +355,9 @@ def _fits(a: Argument, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence
     if a.place == DIM:
         return a.index < len(plan.dims) and a.nbytes <= DType.I64.nbytes
     if a.place in room:
-        return a.index < len(room[a.place]) and a.nbytes <= room[a.place][a.index]
+        offset = a.offset if a.place == STATE else 0  # others begin where the caller's memory does
+        known = a.index < len(room[a.place]) and offset % 64 == 0
+        return known and offset + a.nbytes <= room[a.place][a.index]
     if a.place in sizes:
         return a.offset % 64 == 0 and a.offset + a.nbytes <= sizes[a.place]
     return a.place in (NOWHERE, SCRATCH)

@@ -17,13 +17,20 @@ from lumc.cli.options import Number, arrays_file, options, thread_counts
     callback=arrays_file,
     help=".npz, or .npy for a single output; - writes the .npy to stdout.",
 )
-@click.option("--state", metavar="FILE.npz", help="Start from this state and write the new one.")
+@click.option(
+    "--state",
+    metavar="FILE",
+    help="Start from the states in this .safetensors or .npz, if it is there; without --save the "
+    "new ones go there too.",
+)
+@click.option("--save", metavar="FILE", help="Write the states after the run to this one.")
 @options("entry", "run-dim", "device", "threads", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
     output: str | None,
     state: str | None,
+    save: str | None,
     entry: str,
     dims: tuple[str, ...],
     device: str | None,
@@ -37,7 +44,7 @@ def run(
     """
     from lumc.command import bundles
 
-    how = entry, threads, as_json, trace, device or "", dims
+    how = entry, threads, as_json, trace, device or "", dims, save
     bundles.run(bundle, inputs, output, state, *how)
 
 
@@ -57,10 +64,12 @@ def run(
 @click.option(
     "--bisect", is_flag=True, help="Name the first kernel that differs; needs the .lp beside it."
 )
+@click.option("--state", metavar="FILE", help="The states to start from; else random ones.")
 @options("entry", "run-dim", "device", "threads", "seed", "allow", "json")
 def verify(
     bundle: str,
     inputs: tuple[str, ...],
+    state: str | None,
     model: str | None,
     tolerance: float | None,
     rtol: float | None,
@@ -77,7 +86,8 @@ def verify(
     """Compare a bundle with float64 arithmetic.
 
     The reference is the graph in the bundle, computed by numpy. Exit code 3 on a difference. Inputs
-    that are not given are drawn at random. Of dims that neither these nor --dim tell, several
+    and states that are not given are drawn at random; states are compared too, as they are after
+    the run. Of dims that neither these nor --dim tell, several
     values are tried: the least, some between, the greatest that does not take long. With --source,
     the original model is also run by onnxruntime (ONNX) or by torch and transformers (Hugging
     Face), when they are installed. A .lg
@@ -91,7 +101,7 @@ def verify(
 
     source = bundles.Source(model, allowed) if model else None
     each = None if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
-    how = entry, threads, seed, as_json, device or "", bisect, each, dims
+    how = entry, threads, seed, as_json, device or "", bisect, each, dims, state
     bundles.verify(bundle, inputs, source, tolerance, *how)
 
 

@@ -17,7 +17,9 @@ from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.words import words_of
+from lumc.codegen.in_place import Shared, shared_buffers, without_copies
 from lumc.codegen.lookups import Held, lookups, through
+from lumc.codegen.slabs import on_slabs, slab_of, state_of
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
@@ -57,17 +59,20 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     its buffers, and E0112 for dims that may be 0 or too large."""
     require_lengths(plan.graph, "codegen")
     launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
-    keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
-    for key in keys:
-        require_inside(plan.kernels[key].kernel)
-    programs = {
-        key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target, watch)
-        for key in keys
-    }
+    programs = lowered(plan, launches, watch)
     held = share_tables(plan, launches, programs, watch)
+    launches = {
+        e.name: without_copies(plan, e, launches[e.name], programs) for e in plan.graph.entries
+    }
+    launches, on_slab = on_slabs(plan, launches)
+    for key, kernel in on_slab.items():
+        programs[key] = lower(kernel, plan.kernels[key].schedule, plan.target, watch)
+    every = [launch for each in launches.values() for launch in each]
+    keys, shared = list(dict.fromkeys(x.kernel for x in every)), shared_buffers(plan, every)
     used = Counter(key for i in plan.instances for key in kernels_in(plan, i.region))
     kernels = {
-        key: print_code(plan, key, i, programs[key], used[key]) for i, key in enumerate(keys)
+        key: print_code(plan, key, i, programs[key], used[key], shared.get(key, frozenset()))
+        for i, key in enumerate(keys)
     }
     packings = Packings()
     entries = list[EntryPlan]()
@@ -84,9 +89,29 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
         ]
         entries.append(place_values(plan, entry, named, packings.by_name))
     by_name = packings.by_name
-    every = (*kernels.values(), *copy_kernels(entries, plan.target))
+    printed = (*kernels.values(), *copy_kernels(entries, plan.target))
     header = header_of(plan.target.kind)
-    return Code(plan.graph, plan.target, header, every, by_name, tuple(entries))
+    return Code(plan.graph, plan.target, header, printed, by_name, tuple(entries))
+
+
+def lowered(
+    plan: Plan, launches: Mapping[str, list[Launch]], watch: Watch = unwatched
+) -> dict[str, Program]:
+    """The tile programs of all kernels that are launched, by key. Raises E0416."""
+    keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
+    for key in keys:
+        require_inside(plan.kernels[key].kernel)
+    return {
+        key: lower(plan.kernels[key].kernel, plan.kernels[key].schedule, plan.target, watch)
+        for key in keys
+    }
+
+
+def launched(plan: Plan, entry: Entry) -> list[Launch]:
+    """The launches of an entry as its code has them, on kernels by key: without copies of updates
+    that are done in place."""
+    launches = launches_of(plan, entry)
+    return without_copies(plan, entry, launches, lowered(plan, {entry.name: launches}))
 
 
 def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
@@ -110,14 +135,17 @@ def kernels_in(plan: Plan, region: str) -> Iterable[str]:
 # ---- kernels
 
 
-def print_code(plan: Plan, key: str, position: int, program: Program, instances: int) -> KernelCode:
-    """A kernel as code; ``instances`` of regions run it."""
+def print_code(
+    plan: Plan, key: str, position: int, program: Program, instances: int, shared: Shared
+) -> KernelCode:
+    """A kernel as code; ``instances`` of regions run it. Buffers that are ``shared`` may be one
+    memory."""
     kernel = program.kernel
     plain = (c if c.isascii() and c.isalnum() else " " for c in kernel.name.lower())
     name = "_".join("".join(plain).split())[:60]
     symbol = f"k{position}_{name}" if name else f"k{position}"
     schedule = plan.kernels[key].schedule
-    source, grid = print_source(program, schedule.threads, symbol)
+    source, grid = print_source(program, schedule.threads, symbol, shared)
     return KernelCode(
         key=key,
         name=kernel.name,
@@ -135,11 +163,13 @@ def print_code(plan: Plan, key: str, position: int, program: Program, instances:
     )
 
 
-def print_source(program: Program, threads: Threads | None, symbol: str) -> tuple[str, Grid | None]:
+def print_source(
+    program: Program, threads: Threads | None, symbol: str, shared: Shared = frozenset()
+) -> tuple[str, Grid | None]:
     """The text of a kernel for its kind of target; on a GPU also how it is launched."""
     dialect = DIALECTS.get(program.target.kind)
     if dialect is None:
-        return c.print_kernel(program, symbol), None
+        return c.print_kernel(program, symbol, shared), None
     return print_kernel(distribute(program, threads), dialect, symbol)
 
 
@@ -255,6 +285,9 @@ def place_values(
         **{n.name: ("input", i) for i, n in enumerate(entry.inputs)},
         **{name: ("dim", i) for i, name in enumerate(plan.graph.dims)},
     }
+    for name in (a for launch in launches for a in launch.args if a not in tensors):
+        if state_of(name) in fixed and (slab := slab_of(tensors[state_of(name)], name)):
+            tensors[name], fixed[name] = slab, fixed[state_of(name)]
     tensors |= {name: Tensor(name, p.dtype, (p.size,)) for name, p in packings.items()}
     fixed |= dict.fromkeys(packings, ("packed", 0))
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}

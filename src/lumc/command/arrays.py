@@ -17,12 +17,14 @@ import numpy as np
 from numpy.lib import format as npy
 
 from lumc.disk.artifact import atomic
+from lumc.disk.safetensors import Misfit, read_tensors
 from lumc.errors import Exit, LumcError
 
 if TYPE_CHECKING:
     from lumc.graph.tensor import Tensor
 
 Arrays = dict[str, np.ndarray]
+SAFETENSORS = ".safetensors"  # files of states
 NEITHER = "not an .npy or .npz file"
 DAMAGE = (  # as numpy, zipfile and zlib tell of it
     *(ValueError, EOFError, NotImplementedError, RuntimeError),
@@ -33,8 +35,9 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> Arrays:
-    """Arrays from ``[NAME=]FILE`` arguments; a bare .npy is the single input. ``what`` they are:
-    input or state. Raises E0601 to E0603, and E0610 for another shape or dtype."""
+    """Arrays from ``[NAME=]FILE`` arguments; a bare .npy is the single input, a .safetensors has
+    all states. ``what`` they are: input or state. Raises E0601 to E0603, and E0610 for another
+    shape or dtype."""
     out: Arrays = {}
     known = {t.name: t for t in wanted}
     for item in files:
@@ -50,6 +53,8 @@ def read_arrays(files: tuple[str, ...], wanted: Sequence[Tensor], what: str) -> 
             fix = "look at its name and permissions" if e.strerror else ""
             what = f"cannot read {file}: {e.strerror or NEITHER}"
             raise LumcError("E0603", what, fix=fix, exit=Exit.USAGE) from None
+        except Misfit as e:
+            raise LumcError("E0610", f"{file}: {e}", exit=Exit.USAGE) from None
         except DAMAGE as e:
             said = str(e).partition("\n")[0]
             raise LumcError("E0603", f"cannot read {file}: {said}", exit=Exit.CORRUPT) from None
@@ -65,6 +70,8 @@ def _read(file: str, name: str, known: Mapping[str, Tensor], what: str) -> Array
     if file == "-":
         name = _named(name or _only(known, file), known)
         return {name: _from_stdin(known[name], what)}
+    if file.endswith(SAFETENSORS) and not name and what == "state":
+        return read_tensors(file, list(known.values()), what)
     with Path(file).open("rb") as opened:
         most = sum(_most(t) for t in known.values())
         f = opened if opened.seekable() else io.BytesIO(opened.read(most))

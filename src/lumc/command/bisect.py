@@ -8,9 +8,9 @@ whose right kernels do not compute the graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from lumc.bundle.packing import Array
 from lumc.bundle.planfile import lists_of
 from lumc.bundle.restore import weight_reader
 from lumc.codegen.code import Code, Launch
-from lumc.codegen.generate import generate, launches_of
+from lumc.codegen.generate import generate, launched
 from lumc.command import lengths
 from lumc.errors import Exit, LumcError
 from lumc.graph.graph import Graph
@@ -52,29 +52,37 @@ class Difference:
     dims: str = ""  # of the run, where a bundle has any: "s=17, p=3"
 
 
+class Given(NamedTuple):
+    """A run: a graph of fixed shapes, an entry of it, inputs, and states as they are at first."""
+
+    graph: Graph
+    entry: str
+    inputs: Mapping[str, Array]
+    states: Mapping[str, Array]
+
+
 def first_difference(
     bundle: Path,
     file: str,
-    graph: Graph,
-    entry: str,
-    arrays: Mapping[str, Array],
+    run: Given,
     threads: int,
     compare: Compare,
     dims: Mapping[str, int],
 ) -> Difference | None:
-    """``file`` is the bundle as the user named it: its plan is found beside it. ``graph`` has fixed
-    shapes, those of these ``dims``. Raises E0207 where there is no plan, E0613 for kernels that do
+    """``file`` is the bundle as the user named it: its plan is found beside it. The shapes of the
+    run are those of these ``dims``. Raises E0207 where there is no plan, E0613 for kernels that do
     not run on a CPU."""
     plan, code = plan_of(file, bundle)
+    graph, entry, arrays, states = run
     mine = next(e for e, b in lists_of(code, entry) if b.holds(dims))
     weights = weight_reader(bundle)
     given = dict(arrays) | {w.name: weights(w) for w in graph.weights}
     given |= {name: np.array(value, np.int64) for name, value in dims.items()}
-    given |= {s.name: np.zeros(s.sizes, s.dtype.numpy) for s in graph.states}
+    given |= states
     kernels = bundle / "kernels" / slug(code) / "kernels.so"
     steps = Steps(kernels, code, mine, given, threads)
-    want = evaluate(with_every_value(graph, entry), entry, arrays, weights)[0]
-    look = Look(plan, mine.name, compare, want, steps, given, dims)
+    want, after = evaluate(with_every_value(graph, entry), entry, arrays, weights, states)
+    look = Look(plan, mine.name, compare, want | after, steps, given, dims)
     first = next(look.differences(), None)
     return replace(first, dims=lengths.said(dims)) if first else None
 
@@ -96,7 +104,7 @@ def with_every_value(graph: Graph, entry: str) -> Graph:
     """The graph with all nodes of an entry as its outputs."""
     e = graph.entry(entry)
     named = tuple((n.name, n) for n in e.nodes if not n.is_leaf)
-    return replace(graph, entries=(replace(e, outputs=named, updates=()),))
+    return replace(graph, entries=(replace(e, outputs=named),))
 
 
 @dataclass
@@ -110,18 +118,32 @@ class Look:
     steps: Steps
     given: Mapping[str, Array]
     dims: Mapping[str, int]
+    last: Mapping[str, int] = field(default_factory=dict)  # the last launch that writes a state
 
     def differences(self) -> Iterator[Difference]:
-        planned = iter(launches_of(self.plan, self.plan.graph.entry(self.entry)))
-        count, before, names = 0, dict[str, Array](), Launch("", ())
-        for launch, after in self.steps.run():
-            copied = launch.kernel.startswith("copy_")
+        every, before = self.planned(), dict[str, Array]()
+        writers = {name: i for i, names in enumerate(every) for name in self.written(names)}
+        self.last = {s.name: writers.get(s.name, -1) + 1 for s in self.plan.graph.states}
+        for i, (launch, after) in enumerate(self.steps.run()):
+            names = every[i // 2]
             if not after:
-                count += 1
-                names = launch if copied else next(planned)
                 before = {n: v.copy() for n in names.args if (v := self.value(n)) is not None}
-            elif not copied:
-                yield from self.checked(names, launch, before, count)
+            elif names is not launch:
+                yield from self.checked(names, launch, before, i // 2 + 1)
+
+    def planned(self) -> list[Launch]:
+        """Every launch on values of the graph, as the plan has it; copies as they are."""
+        planned = iter(launched(self.plan, self.plan.graph.entry(self.entry)))
+        launches = self.steps.entry.launches
+        return [one if one.kernel.startswith("copy_") else next(planned) for one in launches]
+
+    def written(self, planned: Launch) -> list[str]:
+        """The values that a launch writes; of a copy none."""
+        if planned.kernel not in self.plan.kernels:
+            return []
+        kernel = self.plan.kernels[planned.kernel].kernel
+        names = dict(zip((b.name for b in kernel.buffers), planned.args, strict=True))
+        return [names[b] for b in kernel.stored]
 
     def value(self, name: str) -> Array | None:
         """A value as it is in memory now; a weight that is there only in packed form as given;
@@ -139,8 +161,8 @@ class Look:
         for buffer in kernel.stored:
             name = names[buffer]
             value = self.value(name)
-            if name not in self.want or value is None:
-                continue
+            if name not in self.want or value is None or self.last.get(name, at) != at:
+                continue  # of a state it is known what it is at the end
             got = self.there(name, value)
             row = self.compare(name, got, self.want[name])
             if not row.ok:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from math import isfinite
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lumc.bundle.restore import graph_of
-from lumc.command import lengths
-from lumc.command.arrays import Arrays, read_arrays, write_arrays
+from lumc.command import lengths, states
+from lumc.command.arrays import SAFETENSORS, Arrays, read_arrays, write_arrays
 from lumc.command.judge import (
     Comparison,
     allowed,
@@ -87,8 +87,10 @@ def run(
     trace: str | None = None,
     device: str = "",
     dims: Sequence[str] = (),
+    save: str | None = None,
 ) -> None:
-    """``lumc run``: outputs to a file, or a summary of each on stdout."""
+    """``lumc run``: outputs to a file, or a summary of each on stdout. The states that there are
+    afterwards go to ``save``, else where they came from."""
     if (output == "-" and (as_json or not sys.stdout or sys.stdout.isatty())) or state == "-":
         what = "-o - writes the bytes of an array: not to a terminal, nor beside --json"
         what = "--state is a file that is read and written" if state == "-" else what
@@ -99,10 +101,10 @@ def run(
     with open_bundle(path, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        if state and not bundle.states:
-            fix = "leave --state out"
+        if (state or save) and not bundle.states:
+            fix = f"leave --{'state' if state else 'save'} out"
             raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
-        if state and Path(state).exists():
+        if state and (save or Path(state).exists()):
             bundle.set_state(read_arrays((state,), bundle.states, "state"))
         if trace:
             from lumc.report.trace import of_run
@@ -111,8 +113,8 @@ def run(
             of_run(f"lumc run, entry {entry}", parts, threads).write(trace)
         else:
             results = bundle.run(arrays, entry=entry, threads=threads, dims=named)
-        if state:
-            write_arrays(state, bundle.state())
+        if to := save or state:
+            write_states(to, bundle)
     if output:
         write_arrays(output, results)
     if as_json:
@@ -121,6 +123,14 @@ def run(
         for name, value in results.items():
             s = _summary(value)
             print(f"{name} {s['dtype']}{s['shape']} min {s['min']:.6g} max {s['max']:.6g}")
+
+
+def write_states(path: str, bundle: Opened) -> None:
+    """All of them, in the format that the name says."""
+    if path.endswith(SAFETENSORS):
+        bundle.save_state(path)
+    else:
+        write_arrays(path, bundle.state())
 
 
 def _summary(value: np.ndarray) -> dict[str, Any]:
@@ -138,6 +148,8 @@ class Judging(NamedTuple):
     tolerance: float | None
     each: tuple[float, float] | None
     source: Source | None
+    first: Arrays  # the states of a bundle that was just opened
+    states: Arrays  # those that are given
 
 
 def verify(
@@ -153,27 +165,29 @@ def verify(
     bisect: bool = False,
     each: tuple[float, float] | None = None,
     dims: Sequence[str] = (),
+    state: str | None = None,
 ) -> None:
-    """``lumc verify``: every output against every reference, or the first kernel that differs. Of
-    dims that are not given, some values are tried."""
+    """``lumc verify``: every output against every reference, and every state after the run, or the
+    first kernel that differs. Of dims that are not given, some values are tried."""
     from lumc.bundle.unpack import opened
     from lumc.runtime.choose import open_bundle
 
     rows, first = list[Comparison](), None
     with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
         entry = entry or bundle.entries[0]
-        how = Judging(entry, threads, seed, tolerance, each, source)
         graph = graph_of(folder)
         given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        fixed, start = known(graph, entry, given, parse_values(dims)), bundle.state()
+        own = read_arrays((state,), bundle.states, "state") if state else {}
+        how = Judging(entry, threads, seed, tolerance, each, source, bundle.state(), own)
+        fixed = known(graph, entry, given, parse_values(dims))
         tried = list(points(graph, entry, fixed)) if graph.dims else [{}]
         for values in tried:
-            bundle.set_state(start)
             one = bind_dims(graph, values) if values else graph
             arrays = complete(one, entry, given, seed)
-            rows += compared(bundle, folder, one, arrays, values, how)
+            found, start = compared(bundle, folder, one, arrays, values, how)
+            rows += found
             if bisect and not first:
-                first = bisected(folder, path, entry, arrays, threads, tolerance, values)
+                first = bisected(folder, path, entry, arrays, threads, tolerance, values, start)
         if graph.dims and tried[-1] != greatest(graph, fixed):
             note(f"verify: greater dims than {lengths.said(tried[-1])} take long: --dim names them")
         if "tf32" in bundle.features and tolerance is None:
@@ -185,28 +199,52 @@ def verify(
 
 def compared(
     bundle: Opened, folder: Path, graph: Graph, arrays: Arrays, dims: lengths.Dims, how: Judging
-) -> list[Comparison]:
-    """The outputs of one run, of a graph of fixed shapes, against all references."""
+) -> tuple[list[Comparison], Arrays]:
+    """The outputs and the states of one run, of a graph of fixed shapes, against all references;
+    and the states that it began with. Other models begin with states as they are at first."""
     from lumc.bundle.restore import weight_reader
-    from lumc.oracle.graph import evaluate
     from lumc.oracle.touched import touched
 
-    entry, source = how.entry, how.source
+    entry, weights = how.entry, weight_reader(folder)
     tf32 = TF32 if "tf32" in bundle.features else 0.0
     cut = cut_off(graph, entry) if bundle.device != "cpu" else 0.0
+    start, want = began(graph, arrays, weights, how)
+    bundle.set_state(start)
     got = bundle.run(arrays, entry=entry, threads=how.threads, dims=dims)
-    weights = weight_reader(folder)
-    want, _ = evaluate(graph, entry, arrays, weights)
-    unsure = cache(lambda: touched(graph, entry, arrays, weights))
-    references: dict[str, Mapping[str, np.ndarray]] = {"oracle": want}
-    if source:
+    after, kept = states.left(graph, entry, start, bundle.state(), want[1])
+    unsure = cache(lambda: touched(graph, entry, arrays, weights, start))
+    limits = how.tolerance, max(tf32, cut), unsure, how.each
+    rows = judged(graph, entry, got | after, {"oracle": want[0] | kept}, *limits)
+    if how.source:
         from lumc.report.reference import run_original
 
-        found = run_original(source.model, arrays, entry, source.allowed, dims)
-        references |= common_outputs(found, list(got), source.model)
-    limits = how.tolerance, max(tf32, cut), unsure, how.each
-    rows = judged(graph, entry, got, references, *limits)
-    return [replace(r, dims=lengths.said(dims)) for r in rows]
+        model = how.source.model
+        found = run_original(model, arrays, entry, how.source.allowed, dims)
+        references = common_outputs(found, list(got), model)
+        if how.first:
+            bundle.set_state(how.first)
+            got = bundle.run(arrays, entry=entry, threads=how.threads, dims=dims)
+            unsure = cache(lambda: touched(graph, entry, arrays, weights, how.first))
+        limits = how.tolerance, max(tf32, cut), unsure, how.each
+        rows += judged(graph, entry, got, references, *limits)
+    return [replace(r, dims=lengths.said(dims)) for r in rows], start
+
+
+def began(
+    graph: Graph, arrays: Arrays, weights: Callable[[Node], np.ndarray], how: Judging
+) -> tuple[Arrays, tuple[Arrays, Arrays]]:
+    """The states that a run begins with, and the outputs and states that the oracle makes of them.
+    Where those that were drawn make infinities or NaN they are not negative."""
+    from lumc.oracle.graph import evaluate
+
+    start = states.start_states(graph.states, how.states, how.seed)
+    want = evaluate(graph, how.entry, arrays, weights, start)
+    if not states.are_finite(*want):
+        other = states.without_signs(graph.states, start) | how.states
+        again = evaluate(graph, how.entry, arrays, weights, other)
+        if states.are_finite(*again):
+            return other, again
+    return start, want
 
 
 def bisected(
@@ -217,22 +255,26 @@ def bisected(
     threads: int,
     tolerance: float | None,
     dims: lengths.Dims,
+    start: Arrays,
 ) -> Difference | None:
     """The first kernel that differs, as far as values of its dtype may be off. Raises E0613."""
     from lumc.bundle.restore import weight_reader
-    from lumc.command.bisect import first_difference, with_every_value
+    from lumc.command.bisect import Given, first_difference, with_every_value
     from lumc.oracle.touched import touched
 
     graph = bind_dims(graph_of(folder), dims)
-    dtypes = {n.name: n.dtype for n in graph.entry(entry).nodes}
+    dtypes = {n.name: n.dtype for n in (*graph.states, *graph.entry(entry).nodes)}
+    titles = {s.name: states.title(s.name) for s in graph.states}
     rounded, every = stored(graph, entry, of_source=False), with_every_value(graph, entry)
-    unsure = cache(lambda: touched(every, entry, arrays, weight_reader(folder)))
+    unsure = cache(lambda: touched(every, entry, arrays, weight_reader(folder), start))
 
     def against_graph(name: str, got: np.ndarray, want: np.ndarray) -> Comparison:
         limit = allowed(tolerance, dtypes[name], rounded)
-        return compare(name, "graph", got, want, limit, dtypes[name], unsure)
+        title = titles.get(name, name)
+        return compare(title, "graph", got, want, limit, dtypes[name], unsure)
 
-    return first_difference(folder, path, graph, entry, arrays, threads, against_graph, dims)
+    given = Given(graph, entry, arrays, start)
+    return first_difference(folder, path, given, threads, against_graph, dims)
 
 
 def tell(rows: Sequence[Comparison], first: Difference | None, bisect: bool, as_json: bool) -> None:

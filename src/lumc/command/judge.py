@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lumc.command.states import title
 from lumc.graph.graph import Graph, Node, Read
 from lumc.graph.ops import DType, Op, from_bf16
 
@@ -51,8 +52,9 @@ def judged(
     touched: Callable[[], Arrays],
     each: tuple[float, float] | None = None,
 ) -> list[Comparison]:
-    """Every output against every reference that has it."""
+    """Every output, and every state under its title, against every reference that has it."""
     dtypes = {name: node.dtype for name, node in graph.entry(entry).outputs}
+    dtypes |= {title(s.name): s.dtype for s in graph.states}
     rows = list[Comparison]()
     for against, values in references.items():
         rounded = stored(graph, entry, of_source=against != "oracle")

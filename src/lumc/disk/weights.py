@@ -74,8 +74,21 @@ def read_header(path: Path) -> dict[str, Stored]:
     return dict(read_pt2(path).tensors) if is_pt2(path) else _parse(path, *_open(path))
 
 
+def read_safetensors(path: Path, most: int) -> dict[str, Stored]:
+    """The same of a safetensors file whose header has at most so many bytes. Raises ValueError with
+    what is wrong, OSError where it cannot be read."""
+    with path.open("rb") as f:
+        if int.from_bytes(f.read(8), "little") > most:
+            raise ValueError(f"not a safetensors file: a header of more than {most} bytes")
+    try:
+        return _parse(path, *_open(path))
+    except LumcError as e:
+        raise ValueError(e.what) from None
+
+
 def read_weight(node: Node, base: Path) -> Array:
-    """The values of a weight (bf16: the bits as uint16), read-only; paths start at ``base``.
+    """The values of a weight, or what a state begins with (bf16: the bits as uint16), read-only;
+    paths start at ``base``.
 
     Raises E0503 for a missing or changed file, E0504 for a damaged one or another tensor.
     """
@@ -92,14 +105,14 @@ def _unchanged(node: Node, base: Path) -> Path:
     """The file of a weight, which is the one that was imported; E0503."""
     file = node.file
     if file is None:
-        raise unusable("E0503", f"weight '{node.name}' is in no file", "")
+        raise unusable("E0503", f"{node.op} '{node.name}' is in no file", "")
     if not Path(file.path).is_absolute() and ".." in Path(file.path).parts:
-        what = f"weight '{node.name}': a relative path may not leave the folder of the graph"
+        what = f"{node.op} '{node.name}': a relative path may not leave the folder of the graph"
         raise unusable("E0503", what, file.path)
     path = base / file.path
     size = path.stat().st_size if is_gguf(path) or is_pt2(path) else _open(path)[0]
     if size != file.size or sha256_of(path) != file.sha256:
-        what = f"weight '{node.name}': the file is not the one that was imported"
+        what = f"{node.op} '{node.name}': the file is not the one that was imported"
         raise unusable("E0503", what, path)
     return path
 
@@ -121,7 +134,9 @@ def read_tensor(node: Node, path: Path) -> Array:
 
 def _another(node: Node, stored: Stored | None, want: str, path: Path) -> LumcError:
     found = f"is {stored}" if stored else "does not exist"
-    return unusable("E0504", f"tensor '{node.key}' {found}, weight '{node.name}' is {want}", path)
+    return unusable(
+        "E0504", f"tensor '{node.key}' {found}, {node.op} '{node.name}' is {want}", path
+    )
 
 
 def overflowing(graph: Graph, base: Path) -> Iterator[tuple[str, int]]:
@@ -206,7 +221,8 @@ def _open(path: Path) -> tuple[int, bytes]:
 def _parse(path: Path, size: int, head: bytes) -> dict[str, Stored]:
     try:
         header = json.loads(head[8:], object_pairs_hook=_unique)
-        header.pop("__metadata__", None)
+        if any(type(v) is not str for v in header.pop("__metadata__", {}).values()):
+            raise ValueError("its metadata are no texts")
         tensors = {key: _stored(key, e, len(head)) for key, e in header.items()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as e:
         raise unusable("E0504", f"not a safetensors file: bad header: {e}", path) from None

@@ -182,7 +182,7 @@ class Rewriting:
         )
         self.names = {*self.old.dims, *(n.name for n in every)}
         leaves = {w: self._weight(w) for w in self.old.weights}
-        leaves |= {s: self._leaf(s) for s in self.old.states}
+        leaves |= {s: self._weight(s) if s.file else self._leaf(s) for s in self.old.states}
         for entry in self.old.entries:
             self.read = {}
             self._entry(entry, leaves)

@@ -154,6 +154,9 @@ class Builder:
             name=name or self.fresh(),
             op="update",
             operands=definition(update, before, self.dims),
+            file=None,
+            key="",
+            how=None,
             origin=self.origin,
             at=update.index,
         )

@@ -57,9 +57,9 @@ class Node:
     shape: tuple[Extent, ...]
     operands: tuple[Operand, ...] = field(default=(), repr=False)
     reduced: tuple[str, Extent] | None = None  # sum and max: (axis, extent)
-    file: WeightFile | None = None  # weight: where it lies
-    key: str = ""  # weight: the tensor's name in the file
-    how: Derivation | None = None  # weight: if it is not read as it is stored
+    file: WeightFile | None = None  # weight: where it lies; state: where its first value does
+    key: str = ""  # the tensor's name in the file
+    how: Derivation | None = None  # if it is not read as it is stored
     values: tuple[int, int] | None = None  # integer input: what callers pass, lowest and highest
     origin: str = ""  # what made it: a source line or an ONNX node, for messages
     dims: Mapping[str, Dim] = field(default_factory=dict, repr=False)  # of its graph
@@ -211,8 +211,9 @@ class Graph:
 
     @property
     def files(self) -> list[WeightFile]:
-        """The files that it refers to, each once: those of weights, and the tokenizer."""
-        every = (*(w.file for w in self.weights), self.tokenizer)
+        """The files that it refers to, each once: those of weights and of first values of states,
+        and the tokenizer."""
+        every = (*(n.file for n in (*self.weights, *self.states)), self.tokenizer)
         return [*dict.fromkeys(f for f in every if f)]
 
     def entry(self, name: str) -> Entry:

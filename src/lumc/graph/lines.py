@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 
 from lumc.graph.expr import dim
-from lumc.graph.graph import Derivation, Entry, Iota, Node, Operand, Read, Update
+from lumc.graph.graph import Derivation, Entry, Iota, Node, Operand, Read, Update, WeightFile
 from lumc.graph.ops import Op
 
 
@@ -26,10 +27,14 @@ def _listed(items: Sequence[object]) -> str:
     return "[" + ", ".join(str(i) for i in items) + "]"
 
 
-def leaf_text(leaf: Node) -> str:
-    """``input x f32[b, 784]``; of a weight without where it lies."""
+def leaf_text(leaf: Node, path: Callable[[WeightFile], str] = lambda f: f.path) -> str:
+    """``input x f32[b, 784]``; ``weight w f32[8, 4] "m.safetensors" "w"``."""
     span = f" in {leaf.values[0]}..{leaf.values[1]}" if leaf.values else ""
-    return f"{leaf.op} {leaf.name} {leaf.dtype.value}{_listed(leaf.shape)}{span}"
+    text = f"{leaf.op} {leaf.name} {leaf.dtype.value}{_listed(leaf.shape)}{span}"
+    if leaf.file is None:
+        return text
+    where = f"{json.dumps(path(leaf.file))} {json.dumps(leaf.key)}"
+    return f"{text} {where}{derivation_text(leaf.how)}"
 
 
 def derivation_text(how: Derivation | None) -> str:

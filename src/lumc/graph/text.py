@@ -27,7 +27,7 @@ from lumc.graph.graph import (
     WeightFile,
 )
 from lumc.graph.lexer import Lines, Token
-from lumc.graph.lines import derivation_text, entry_lines, leaf_text
+from lumc.graph.lines import entry_lines, leaf_text
 from lumc.graph.ops import REDUCE, DType, Op
 from lumc.graph.verify import LITERALS, check_update
 
@@ -53,12 +53,10 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         lines.append(f"file {json.dumps(path(f))} size {f.size} sha256 {f.sha256}")
     if graph.tokenizer:
         lines.append(f"tokenizer {json.dumps(path(graph.tokenizer))}")
-    for w in graph.weights:
-        if w.file is None:
-            raise LumcError("E0304", f"weight '{w.name}' is in no file yet")
-        where = f"{json.dumps(path(w.file))} {json.dumps(w.key)}"
-        lines.append(f"{leaf_text(w)} {where}{derivation_text(w.how)}")
-    lines += [leaf_text(s) for s in graph.states]
+    for n in (*graph.weights, *graph.states):
+        if n.file is None and (n.op == "weight" or n.key):
+            raise LumcError("E0304", f"{n.op} '{n.name}' is in no file yet")
+        lines.append(leaf_text(n, path))
     for entry in graph.entries:
         lines.append("")
         if [e.name for e in graph.entries] != ["main"]:
@@ -169,13 +167,14 @@ class _Parser(Lines):
         return self.files[path]
 
     def leaf(self) -> None:
-        """``input NAME DTYPE[EXTENT, ..] [in LO..HI]``; ``state``; ``weight`` with PATH and KEY"""
+        """``input NAME DTYPE[EXTENT, ..] [in LO..HI]``; ``weight`` with PATH and KEY; ``state``,
+        with these or without"""
         kind = self.last.text
         name, dtype, shape = self.name(), self.dtype(), self.bracket(self.extent)
         file, key, values, how = None, "", None, None
         if kind == "input" and self.accept("in"):
             values = self.integer(), self.bound_above()
-        if kind == "weight":
+        if kind == "weight" or (kind == "state" and self.peek().kind == "string"):
             path, key = self.string(), self.string()
             file = self.declared(path)
             how = self.derivation(dtype) if self.accept("from") else None

@@ -20,7 +20,14 @@ from lumc.disk.scratch import scratch
 from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 from lumc.link import cross, functions, plain
-from lumc.link.link import TargetCode, Tools, read_by_launches, staged, weight_reader
+from lumc.link.link import (
+    TargetCode,
+    Tools,
+    first_values,
+    read_by_launches,
+    staged,
+    weight_reader,
+)
 from lumc.link.toolchain import KERNEL_FLAGS, compile_objects, link_archive
 
 TEXT_BYTES = 1 << 20  # of weights that are C text; more of them is a file that .S includes
@@ -90,7 +97,8 @@ def _sources(model: plain.Model, folder: Path, base: Path) -> list[str]:
     source, name = folder / "src", model.name
     source.mkdir()
     (folder / "include").mkdir()
-    stored = [v for _, v in sorted(read_by_launches([model.code]).items())]
+    used = read_by_launches([model.code]) | first_values(model.code)
+    stored = [v for _, v in sorted(used.items())]
     layout, names = _weights(model, stored, source, weight_reader([model.code], base))
     made = {f"{name}.c": functions.launches(model, layout.offsets)}
     made |= {f"{name}_{k.symbol}.c": plain.kernel(model, k) for k in model.code.kernels}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from lumc.codegen.code import Launch
+from lumc.codegen.slabs import start_of
 from lumc.graph.graph import shape_text
 from lumc.link.plain import Bucket, Call, Model
 
@@ -32,7 +33,20 @@ def launches(model: Model, offsets: Mapping[str, int]) -> str:
         lines += ["", f"{call.declaration(has_states)} {{", f"  if ({wrong}) return 1;"]
         lines += [*_chosen(model, call, first, ", ".join(parameters)), "  return 0;", "}"]
         first += len(call.buckets)
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *_begun(model, offsets), ""])
+
+
+def _begun(model: Model, offsets: Mapping[str, int]) -> Iterable[str]:
+    """The function that writes what states begin with, of a model where any is not all zeros."""
+    if not model.begun:
+        return
+    yield from ("", f"{model.begun} {{", "  char *to = state;")
+    yield f"  __builtin_memset(to, 0, {model.upper}_STATE_BYTES);"
+    for at, s in zip(model.states[0], model.code.graph.states, strict=True):
+        if s.file:
+            where = f"(const char *){model.name}_weights + {offsets[s.name]}"
+            yield f"  __builtin_memcpy(to + {at}, {where}, {s.size * s.dtype.nbytes});"
+    yield "}"
 
 
 def _chosen(model: Model, call: Call, first: int, given: str) -> Iterable[str]:
@@ -91,7 +105,7 @@ def _places(
         if v.place == "arena":
             places[v.name] = f"at + {v.offset}"
         elif v.place == "state":
-            places[v.name] = f"states + {model.states[0][v.offset]}"
+            places[v.name] = f"states + {model.states[0][v.offset] + start_of(v)}"
         elif v.place in ("weight", "packed"):
             places[v.name] = f"(void *)(weights + {offsets[v.name]})"
         elif v.place == "dim" and v.name in call.dims.names:

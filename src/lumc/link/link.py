@@ -256,7 +256,8 @@ def store_weights(codes: Sequence[Code], path: Path, base: Path) -> weights.Layo
 
 def weight_reader(codes: Sequence[Code], base: Path) -> Callable[[Value], Array]:
     """Gives the elements of what launches read."""
-    nodes = {w.name: w for w in codes[0].graph.weights}
+    graph = codes[0].graph
+    nodes = {n.name: n for n in (*graph.weights, *graph.states)}
     packings = {name: p for code in codes for name, p in code.packings.items()}
 
     def read(value: Value) -> Array:
@@ -275,6 +276,12 @@ def read_by_launches(codes: Sequence[Code]) -> dict[str, Value]:
     return {v.name: v for e in entries for v in e.values if v.place in ("weight", "packed")}
 
 
+def first_values(code: Code) -> dict[str, Value]:
+    """What states begin with, of those that have values of their own."""
+    states = (s for s in code.graph.states if s.file)
+    return {s.name: Value(s.name, s.dtype, s.sizes, "weight") for s in states}
+
+
 def packed_at_load(codes: Sequence[Code]) -> dict[str, Recipe]:
     """The packed values that need not be stored, as the weight is there for another target."""
     used, nodes = read_by_launches(codes), {w.name: w for w in codes[0].graph.weights}
@@ -289,8 +296,8 @@ def packed_at_load(codes: Sequence[Code]) -> dict[str, Recipe]:
 
 
 def constants(codes: Sequence[Code]) -> list[Value]:
-    """What of the weights, raw and packed, a bundle stores."""
-    used, made = read_by_launches(codes), packed_at_load(codes)
+    """What of the weights, raw and packed, a bundle stores, and the first values of states."""
+    used, made = read_by_launches(codes) | first_values(codes[0]), packed_at_load(codes)
     return [used[name] for name in sorted(used) if name not in made]
 
 

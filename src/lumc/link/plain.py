@@ -95,6 +95,14 @@ class Model:
             at = aligned(at + s.size * s.dtype.nbytes)
         return places, at
 
+    @cached_property
+    def begun(self) -> str:
+        """The declaration of the function that writes what states begin with, if it is needed."""
+        taken, name = {c.name for c in self.calls}, f"{self.name}_begin"
+        while name in taken:
+            name += "_"
+        return f"void {name}(void *state)" * any(s.file for s in self.code.graph.states)
+
     @property
     def libm(self) -> bool:
         return any(LIBM.search(k.source) for k in self.kernels)
@@ -255,8 +263,10 @@ def _states(model: Model) -> list[str]:
     if not nbytes:
         return []
     names = _names([s.name for s in model.code.graph.states], {"bytes"})
+    first = "what this writes" if model.begun else "zeros"
     lines = [
-        "/* What a model remembers between calls: zeros before the first one. */",
+        f"/* What a model remembers between calls: {first} before the first one. */",
+        *([f"{model.begun};"] if model.begun else []),
         f"#define {model.upper}_STATE_BYTES {nbytes}",
     ]
     for name, at, s in zip(names, places, model.code.graph.states, strict=True):

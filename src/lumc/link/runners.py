@@ -15,8 +15,9 @@ from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_o
 
 # of runner/, and main for lumc-run
 LIBRARY = (
-    *("cpu", "cuda", "cuda_driver", "cuda_memory", "features", "files", "live", "memory"),
-    *("metal", "metal_framework", "model", "npy", "plan", "pool", "sha256"),
+    *("cpu", "cuda", "cuda_driver", "cuda_memory", "errors", "features", "feed", "files"),
+    *("listing", "live", "memory", "metal", "metal_framework", "model", "npy", "output", "plan"),
+    *("pool", "safetensors", "sha256", "states", "train"),
 )
 SONAME = "liblumc.so"  # programs ask for this name, wherever the bundle lay when they were linked
 EXECUTABLE = 0o755

@@ -31,15 +31,18 @@ def touched(
     entry: str,
     inputs: Mapping[str, Array],
     weights: Weights,
+    states: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
-    """Where an output depends on a value that is not finite; its own value may be infinite. States
-    are zero."""
+    """Where an output, and a state NAME after the run under ``state NAME``, depends on a value that
+    is not finite; its own value may be infinite. States are zero at first."""
     run = _Touching(graph.entry(entry), graph.states, declared=False)
     run.give("input", run.entry.inputs, inputs)
     zeros = {s.name: np.zeros(s.sizes, s.dtype.numpy) for s in graph.states}
-    run.give("state", graph.states, zeros)
+    run.give("state", graph.states, zeros | dict(states or {}))
     with np.errstate(all="ignore"):
-        return {name: np.isnan(value) for name, value in run.outputs(weights)[0].items()}
+        outputs, after = run.outputs(weights)
+    every = outputs | {f"state {name}": value for name, value in after.items()}
+    return {name: np.isnan(value) for name, value in every.items()}
 
 
 class _Touching(Run):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from lumc.errors import Exit, LumcError
+from lumc.graph.graph import Node
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -53,7 +54,12 @@ def _float64(
     graph = read_graph(str(path), {})
     require_near(graph, str(path), allowed)
     own = {name: value for name, value in dims.items() if name in graph.dims}
-    return evaluate(graph, entry, inputs, lambda w: read_weight(w, Path.cwd()), dims=own)[0]
+
+    def read(leaf: Node) -> np.ndarray:
+        return read_weight(leaf, Path.cwd())
+
+    first = {s.name: read(s) for s in graph.states if s.file}
+    return evaluate(graph, entry, inputs, read, first, dims=own)[0]
 
 
 def _onnxruntime(path: Path, inputs: Arrays) -> Arrays:

@@ -174,7 +174,7 @@ class Bundle(Opened):
         return {t.name: view.copy() for t, view in zip(self.states, self._views(), strict=True)}
 
     def reset(self) -> None:
-        """Zeros in all states, as at first; memory that no run used stays unused."""
+        """All states as they were at first; memory that no run used stays unused."""
         if hasattr(self._library, "lumc_reset"):  # since the first bundles
             self._check(self._library.lumc_reset(self._handle))
         else:

@@ -25,7 +25,16 @@ from lumc.errors import LumcError
 from lumc.graph.tensor import Tensor
 from lumc.runtime.gpu import OnGpu, spread
 from lumc.runtime.nvidia import ALIGN, Gpu, capability, missing
-from lumc.runtime.opened import NO_DIMS, Call, Say, plans_of, read_checked, usage, weights_of
+from lumc.runtime.opened import (
+    NO_DIMS,
+    Call,
+    Say,
+    first_of,
+    plans_of,
+    read_checked,
+    usage,
+    weights_of,
+)
 
 DIM = 8  # bytes of a dim
 
@@ -46,17 +55,26 @@ class Bundle(OnGpu):
     device, most_runs = "cuda", 100_000
 
     def __init__(
-        self, gpu: Gpu, path: Path, plan: Plan, image: tuple[bytes, str], weights: dict[int, Array]
+        self,
+        gpu: Gpu,
+        path: Path,
+        plan: Plan,
+        image: tuple[bytes, str],
+        weights: dict[int, Array],
+        first: Mapping[str, Array],
     ) -> None:
-        super().__init__(path, plan, ALIGN)
+        super().__init__(path, plan, ALIGN, first)
         self.gpu, self.closed = gpu, False
         self.features = tuple(plan.target.split("+")[1:])
         self._graphs: list[ctypes.c_void_p | None] = []
         with gpu.current():
             self._functions = self._load(gpu.module(*image))
             self._weights, self._weight_at = self._store(weights, "the weights")
-            zeros = {i: np.zeros(t.nbytes, np.uint8) for i, t in enumerate(plan.states)}
-            self._states, self._state_at = self._store(zeros, "the states")
+            begun = {
+                i: first.get(t.name, np.zeros(t.nbytes, np.uint8)).reshape(-1).view(np.uint8)
+                for i, t in enumerate(plan.states)
+            }
+            self._states, self._state_at = self._store(begun, "the states")
             most = max(ends[-1] for ends in self._ends)
             self._memory = gpu.allocate(most, "the values between kernels")
             self._dims = gpu.allocate(DIM * len(plan.dims), "the dims")
@@ -79,7 +97,8 @@ class Bundle(OnGpu):
             _check_shared(plan, gpu.device.get_attribute(attribute), here)
             name = image_of(files, plan.target, here)
             image = read_checked(folder, files, name), name
-            return Bundle(gpu, Path(path), plan, image, weights_of(folder, files, plan))
+            read = weights_of(folder, files, plan), first_of(folder, files, plan)
+            return Bundle(gpu, Path(path), plan, image, *read)
 
     def run(
         self,
@@ -159,7 +178,7 @@ class Bundle(OnGpu):
             case planfile.WEIGHT:
                 return self._weight_at[a.offset]
             case planfile.STATE:
-                return self._state_at[a.index]
+                return self._state_at[a.index] + a.offset
             case planfile.DIM:
                 return int(self._dims) + DIM * a.index
         return 0  # a buffer that the kernel never touches

@@ -28,8 +28,8 @@ class OnGpu(Opened):
 
     most_runs: int  # in one sample
 
-    def __init__(self, path: Path, plan: Plan, align: int) -> None:
-        super().__init__(path, entries_of(plan), plan.states)
+    def __init__(self, path: Path, plan: Plan, align: int, first: Mapping[str, Array]) -> None:
+        super().__init__(path, entries_of(plan), plan.states, first)
         self.plan, self.dims = plan, plan.dims
         self._ends = [places_of(e, align) for e in plan.entries]  # in the memory of values
 

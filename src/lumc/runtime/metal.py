@@ -37,7 +37,7 @@ from lumc.runtime.objc import (
     pipeline,
     unavailable,
 )
-from lumc.runtime.opened import NO_DIMS, Say, plans_of, read_checked, usage
+from lumc.runtime.opened import NO_DIMS, Say, first_of, plans_of, read_checked, usage
 
 WEIGHTS = "weights.safetensors"
 ALIGN = 256
@@ -51,9 +51,15 @@ class Bundle(OnGpu):
     device, most_runs = "metal", 64
 
     def __init__(
-        self, gpu: Metal, path: Path, plan: Plan, source: tuple[str, str], weights: mmap.mmap
+        self,
+        gpu: Metal,
+        path: Path,
+        plan: Plan,
+        source: tuple[str, str],
+        weights: mmap.mmap,
+        first: Mapping[str, Array],
     ) -> None:
-        super().__init__(path, plan, ALIGN)
+        super().__init__(path, plan, ALIGN, first)
         self.gpu = gpu
         self._objects: list[int] = []
         self._close = weakref.finalize(self, _release, gpu, self._objects, weights)
@@ -64,7 +70,7 @@ class Bundle(OnGpu):
             self._weights = self._wrap(weights)
             self._states = [self._allocate(t.nbytes, "a state") for t in plan.states]
             for state, t in zip(self._states, plan.states, strict=True):
-                self._view(state, 0, t)[...] = 0
+                self._view(state, 0, t)[...] = first.get(t.name, 0)
             most = max((ends[-1] for ends in self._ends), default=0)
             self._memory = self._allocate(most, "the values between kernels")
             self._dims = self._allocate(ALIGN * len(plan.dims), "the dims")
@@ -87,7 +93,8 @@ class Bundle(OnGpu):
             plan = choose(plans, gpu.gpu().family)
             name = f"kernels/{plan.target}/kernels.metal"
             text = read_checked(folder, files, name).decode()
-            return Bundle(gpu, Path(path), plan, (text, name), map_weights(folder, files, plan))
+            read = map_weights(folder, files, plan), first_of(folder, files, plan)
+            return Bundle(gpu, Path(path), plan, (text, name), *read)
 
     def run(
         self,
@@ -193,7 +200,7 @@ class Bundle(OnGpu):
             case planfile.WEIGHT:
                 return self._weights, self.plan.weights_start + a.offset
             case planfile.STATE:
-                return self._states[a.index], 0
+                return self._states[a.index], a.offset
             case planfile.DIM:
                 return self._dims, ALIGN * a.index
         return None

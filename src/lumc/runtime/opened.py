@@ -19,6 +19,7 @@ from lumc.bundle.extents import Source
 from lumc.bundle.packing import Array
 from lumc.bundle.reader import Plan, decode
 from lumc.disk.artifact import corrupt
+from lumc.disk.safetensors import Misfit, read_tensors, write_safetensors
 from lumc.errors import Exit, LumcError
 from lumc.graph.dim import Dim
 from lumc.graph.ops import DType
@@ -30,6 +31,7 @@ Self = TypeVar("Self", bound="Opened")
 Say = Callable[[str], None]
 Index = Any  # numbers, slices and ..., of a state
 NO_DIMS: Mapping[str, int] = MappingProxyType({})
+NO_VALUES: Mapping[str, Array] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,15 @@ class Opened(ABC):
     features: tuple[str, ...] = ()  # of its target, that were asked for
     dims: Mapping[str, Dim] = MappingProxyType(dict[str, Dim]())  # extents that runs choose
 
-    def __init__(self, path: Path, entries: Iterable[EntrySpec], states: Iterable[Tensor]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        entries: Iterable[EntrySpec],
+        states: Iterable[Tensor],
+        first: Mapping[str, Array] = NO_VALUES,
+    ) -> None:
         self.path, self.states = path, tuple(states)
+        self._first = first  # values that states begin with
         self._entries = {e.name: e for e in entries}
 
     @property
@@ -156,8 +165,27 @@ class Opened(ABC):
                 self._write_state(i, check_array(values[t.name], t, "state", lambda _: None))
 
     def reset(self) -> None:
-        """Zeros in all states, as at first."""
-        self.set_state({t.name: np.zeros(t.shape, t.dtype.numpy) for t in self.states})
+        """All states as they were at first: values that came with the bundle, else zeros."""
+        first = {t.name: np.zeros(t.shape, t.dtype.numpy) for t in self.states}
+        self.set_state(first | dict(self._first))
+
+    def save_state(self, path: str | Path) -> None:
+        """All states into a safetensors file, under their names. Raises E0202."""
+        kept = self.state()
+        write_safetensors(path, [(t.name, t.dtype, kept[t.name]) for t in self.states])
+
+    def load_state(self, path: str | Path) -> None:
+        """All states from a safetensors file that has each of them, as it is declared, and nothing
+        else; or none of them. Raises E0603, and E0610 for other tensors."""
+        try:
+            self.set_state(read_tensors(path, self.states, "state"))
+        except OSError as e:
+            said = e.strerror or "it is no file"
+            raise LumcError("E0603", f"cannot read {path}: {said}", exit=Exit.USAGE) from None
+        except Misfit as e:
+            raise usage(f"{path}: {e}") from None
+        except ValueError as e:
+            raise LumcError("E0603", f"cannot read {path}: {e}", exit=Exit.CORRUPT) from None
 
     def copy_state(self, source: Index, target: Index) -> None:
         """In every state, what is at one index to another one; as numpy has them, of numbers and
@@ -300,6 +328,19 @@ def kinds_of(files: Iterable[str]) -> list[str]:
 def entries_of(plan: Plan) -> list[EntrySpec]:
     every = enumerate(plan.entries)
     return [EntrySpec(e.name, i, e.inputs, e.outputs, e.sources) for i, e in every]
+
+
+def first_of(folder: Path, files: Mapping[str, str], plan: Plan) -> dict[str, Array]:
+    """The values that states begin with, by name, of those that have any."""
+    known = [(t, at) for t, at in zip(plan.states, plan.first, strict=True) if at is not None]
+    data = read_checked(folder, files, "weights.safetensors") if known else b""
+    out = dict[str, Array]()
+    for t, at in known:
+        start = plan.weights_start + at
+        if start + t.nbytes > len(data):
+            raise corrupt("weights.safetensors does not have the size that the plan says")
+        out[t.name] = np.frombuffer(data[start : start + t.nbytes], t.dtype.numpy).reshape(t.shape)
+    return out
 
 
 def weights_of(folder: Path, files: Mapping[str, str], plan: Plan) -> dict[int, Array]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from lumc.bundle.packing import Array, pack
 from lumc.codegen.code import Code, EntryPlan, Launch, Value
+from lumc.codegen.slabs import start_of, state_of
 from lumc.codegen.tile.memory import PAGE, aligned
 from lumc.runtime.cpu import by_descriptor
 
@@ -30,8 +31,13 @@ class Steps:
         self.library = by_descriptor(str(kernels))
         self.kernels = {k.symbol: k for k in code.kernels}
         self.entry, self.threads = entry, threads
+        self.states: dict[str, Array] = {}
         self._arena = spoilt(memory((entry.arena_bytes,), np.dtype(np.uint8)))
-        self.values = {v.name: self._placed(v, code, given) for v in entry.values}
+        self.states = {
+            s.name: self._placed(Value(s.name, s.dtype, s.sizes, "state"), code, given)
+            for s in code.graph.states
+        }
+        self.values = self.states | {v.name: self._placed(v, code, given) for v in entry.values}
         scratch = max((k.scratch_bytes for k in code.kernels), default=0)
         self._scratch = memory((-(-scratch // PAGE) * PAGE * threads,), np.dtype(np.uint8))
 
@@ -39,6 +45,9 @@ class Steps:
         if v.place == "arena":
             part = self._arena[v.offset : v.offset + v.nbytes]
             return part.view(v.dtype.numpy).reshape(v.shape)
+        if v.place == "state" and state_of(v.name) in self.states:
+            start, whole = start_of(v), self.states[state_of(v.name)].reshape(-1).view(np.uint8)
+            return whole[start : start + v.nbytes].view(v.dtype.numpy).reshape(v.shape)
         array = memory(v.shape, v.dtype.numpy)
         if v.place == "packed":
             packing = code.packings[v.name]

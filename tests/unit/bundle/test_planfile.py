@@ -12,7 +12,7 @@ from bundles import compiler, mlp, simple, with_buckets, with_lengths
 from lumc.bundle import planfile
 from lumc.bundle.extents import BY_NAME, BY_SHAPE, UNUSED, Source
 from lumc.bundle.packing import Recipe, recipe
-from lumc.bundle.reader import FIXED, ROOMY, Argument, decode
+from lumc.bundle.reader import FIXED, ROOMY, ZEROED, Argument, decode
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
@@ -137,6 +137,16 @@ def test_plans_of_version_3_are_read() -> None:
     assert decode(struct.pack(f"<{len(old)}q", *old)) == decode(data)
 
 
+def test_plans_of_version_4_are_read() -> None:
+    """Their states were all zeros at first, and did not say so."""
+    data = encoded(on_a_gpu(), Layout({}, 4096, 640), "metal-apple9", "apple9")
+    every, plan = words(data), decode(data)
+    shape = next(i for i in range(len(every)) if every[i : i + 4] == [2, 1, 12, 0])
+    assert every[shape + 4] == 0 and plan.first == (None,)
+    old = [every[0], ZEROED, *every[2 : shape + 4], *every[shape + 5 :]]
+    assert decode(struct.pack(f"<{len(old)}q", *old)) == plan
+
+
 def words(data: bytes) -> list[int]:
     return list(struct.unpack(f"<{len(data) // 8}q", data))
 
@@ -189,7 +199,8 @@ def said(data: bytes) -> str:
 
 def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     (tmp_path / "read.c").write_text(READ)
-    command = [*compiler().command, "read.c", str(RUNNER / "plan.c"), f"-I{RUNNER}", "-o", "read"]
+    files = [str(RUNNER / f"{name}.c") for name in ("plan", "errors")]
+    command = [*compiler().command, "read.c", *files, f"-I{RUNNER}", "-o", "read"]
     subprocess.run(command, check=True, cwd=tmp_path)
     code, _ = mlp(tmp_path)
     offsets = {name: 64 * i for i, name in enumerate(("w1@0", "w2@1", "b1"))}
@@ -203,7 +214,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
-    older = [struct.pack("<Q", v) for v in (FIXED, ROOMY)]
+    older = [struct.pack("<Q", v) for v in (FIXED, ROOMY, ZEROED)]
     files = [f for f in files if f[8:16] not in older]  # C reads its own version
     listed = b"".join(struct.pack("<Q", len(f)) + f for f in files)
     (tmp_path / "plans").write_bytes(listed)

@@ -8,7 +8,6 @@ import resource
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,27 +16,10 @@ import numpy as np
 import pytest
 
 from bundles import build, compiler, kernel, mlp, simple
+from compiling import ASAN, ROOT, RUNNER, TSAN, compile_c
 from lumc.codegen.code import Launch, Value
 from lumc.graph.ops import DType
 from lumc.link import runners, toolchain
-
-ROOT = Path(__file__).parents[3]
-RUNNER = ROOT / "src" / "lumc" / "link" / "runner"
-ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
-TSAN = ("-fsanitize=thread", "-g")
-
-
-def compile_c(
-    text: str, out: Path, sources: Sequence[str], flags: Sequence[str] = (), opt: str = "-O1"
-) -> Path:
-    """A program from a text and files of the runner, warnings being errors."""
-    main = out.with_suffix(".c")
-    main.write_text(text)
-    files = [str(main), *(str(RUNNER / f"{s}.c") for s in sources)]
-    warnings = ("-std=gnu11", "-Wall", "-Wextra", "-Werror")
-    command = [*compiler().command, *warnings, opt, *flags, f"-I{RUNNER}", *files]
-    subprocess.run([*command, "-o", str(out), "-pthread", "-ldl"], check=True)
-    return out
 
 
 def run(*command: object, code: int = 0, **kwargs: Any) -> subprocess.CompletedProcess[str]:
@@ -456,7 +438,7 @@ def test_faults_of_the_machine_are_no_faults_of_the_bundle(
     made: tuple[Path, Any], tmp_path: Path
 ) -> None:
     """Each read and each allocation fails in turn: 1, failed; never 5, corrupt."""
-    program = compile_c(FAULTS, tmp_path / "faults", ("sha256",), ASAN)
+    program = compile_c(FAULTS, tmp_path / "faults", ("errors", "sha256"), ASAN)
     lines = run(program, made[0], "plan/cpu-native.bin").stdout.splitlines()
     assert len(lines) > 6 and lines[-1] == "0 "
     assert {line.split()[0] for line in lines[:-1]} == {"1"}, lines

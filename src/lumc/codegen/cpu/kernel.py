@@ -19,15 +19,16 @@ from lumc.codegen.tile.memory import PAGE, aligned
 from lumc.codegen.tile.rows import touched
 
 
-def print_kernel(program: ir.Program, symbol: str) -> str:
+def print_kernel(program: ir.Program, symbol: str, shared: frozenset[str] = frozenset()) -> str:
     """C text of ``void symbol(void *const *args, long part, long nparts)``.
 
     ``args``: the buffers of the kernel in order, the packed operands in order, the dims that it
     names as int64, then the scratch base: ``nparts`` pieces of ``scratch_bytes`` rounded up to
     4096 (unused if that is 0). Includes
-    ``lumc_kernel.h`` (``headers``); everything but ``symbol`` is static.
+    ``lumc_kernel.h`` (``headers``); everything but ``symbol`` is static. Buffers that are
+    ``shared`` may be one memory, element for element.
     """
-    w = written(program)
+    w = written(program, shared)
     head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{NAMES["cpu"]}"', ""]
     micro = [line for f, name in w.functions.items() for line in _function(f, name)]
     function = [f"void {symbol}(void *const *args, long part, long nparts)", "{"]
@@ -35,10 +36,10 @@ def print_kernel(program: ir.Program, symbol: str) -> str:
     return "\n".join([*head, *micro, *title(program), *function, *body, "}", ""])
 
 
-def written(program: ir.Program) -> Writer:
+def written(program: ir.Program, shared: frozenset[str] = frozenset()) -> Writer:
     """The statements of a kernel, and the functions that they call."""
     w = Writer(program)
-    _arguments(w, program)
+    _arguments(w, program, shared)
     _operations(w, program.body)
     if any(isinstance(op, ir.Map) and op.stream for op in ir.leaves(program.body)):
         w.line("lumc_streamed();")
@@ -51,7 +52,7 @@ def _function(f: Function, name: str) -> list[str]:
     return [head, "{", *lines(live(f.body)), "}"]
 
 
-def _arguments(w: Writer, program: ir.Program) -> None:
+def _arguments(w: Writer, program: ir.Program, shared: frozenset[str]) -> None:
     """Every place as a pointer or a local array."""
     kernel, used = program.kernel, touched(program.body)
     if not program.tiles:
@@ -60,7 +61,9 @@ def _arguments(w: Writer, program: ir.Program) -> None:
     names = [*(b.name for b in kernel.buffers), *program.packed]
     for i, name in enumerate(names):
         place, value = program.places[name], f"`args`[{i}]"
-        if name in kernel.stored:
+        if name in shared:
+            w.line(f"{STORED[place.dtype]} *{new(w.names.place(place))} = {value};")
+        elif name in kernel.stored:
             w.line(f"{_pointer(w, place)} = {value};")
         elif name in used:  # and may not be read after all: 0 * x of integers is no load
             kind = STORED[place.dtype] if place.steps == 1 else WORDS

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lumc.frontend.api.refusal import refuse
-from lumc.graph.ops import DTYPES, DType
+from lumc.graph.ops import DTYPES, DType, to_bf16
 
 
 def as_dtype(value: DType | str | np.dtype[Any] | type) -> DType:
@@ -23,6 +23,14 @@ def as_dtype(value: DType | str | np.dtype[Any] | type) -> DType:
         return DType.BF16
     known = ", ".join(d.value for d in DType)
     raise refuse("E0123", f"dtype {value!r} is not supported", fix=f"one of: {known}")
+
+
+def as_array(value: Any, kind: DType) -> np.ndarray[Any, Any]:
+    """The elements of an array as a file has them: of bf16 the bits, of floats or as they are."""
+    array = np.asarray(value)
+    if kind is DType.BF16:
+        return array if array.dtype == np.uint16 else to_bf16(array)
+    return np.ascontiguousarray(array, dtype=kind.numpy).reshape(array.shape)
 
 
 def _numpy_name(value: object) -> str:

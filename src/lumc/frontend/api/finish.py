@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from lumc.disk.artifact import is_special, write_text
+from lumc.disk.safetensors import write_safetensors
 from lumc.disk.weights import Array, plain_file
 from lumc.errors import Exit, LumcError
-from lumc.frontend.api.weights import reference, write_safetensors
+from lumc.frontend.api.weights import reference
 from lumc.graph.bind import bind_dims
 from lumc.graph.dim import Dim, Extent
 from lumc.graph.expr import Expr, num
-from lumc.graph.graph import Entry, Graph, Node, Operand, Read, WeightFile, map_indices
+from lumc.graph.graph import Entry, Graph, Node, Operand, Read, Update, WeightFile, map_indices
 from lumc.graph.text import print_graph
 from lumc.graph.verify import verify_graph
 
@@ -120,7 +121,8 @@ def save(
     the text of a ``tokenizer`` to another.
     """
     graph = bind_dims(graph, dims) if dims else graph
-    moved = [w for w in graph.weights if copy or w.file is None]
+    given = [n for n in (*graph.weights, *graph.states) if n.op == "weight" or n.key]
+    moved = [n for n in given if copy or n.file is None]
     if (moved or tokenizer) and (path == "-" or is_special(Path(path))):
         what = f"{len(moved)} weights need a safetensors file beside the graph"
         what = what if moved else "a tokenizer needs a file beside the graph"
@@ -151,17 +153,17 @@ def same(e: T) -> T:
 def with_weights(
     graph: Graph, moved: list[Node], target: Path, values: Callable[[Node], Array]
 ) -> Graph:
-    """The graph whose ``moved`` weights lie in a new file."""
+    """The graph whose ``moved`` weights, and first values of states, lie in a new file."""
     write_safetensors(target, [(w.name, w.dtype, values(w)) for w in moved])
     file = reference(target)
     new = {w: replace(w, file=file, key=w.name, how=None) for w in moved}
-    weights = tuple(new.get(w, w) for w in graph.weights)
+    weights, states = (tuple(new.get(n, n) for n in k) for k in (graph.weights, graph.states))
     entries = list[Entry]()
     for e in graph.entries:
         for n in e.nodes:
             over = map_indices(n.operands, same, same, lambda old: new.get(old, old))
             new[n] = replace(n, operands=over)
         outputs = tuple((name, new[n]) for name, n in e.outputs)
-        updates = tuple(replace(u, value=new[u.value]) for u in e.updates)
+        updates = tuple(Update(new.get(u.state, u.state), u.index, new[u.value]) for u in e.updates)
         entries.append(Entry(e.name, e.inputs, tuple(new[n] for n in e.nodes), outputs, updates))
-    return replace(graph, weights=weights, entries=tuple(entries))
+    return replace(graph, weights=weights, states=states, entries=tuple(entries))

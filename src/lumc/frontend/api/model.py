@@ -10,7 +10,6 @@ g.save("model.lg")
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumc.disk.weights import read_weight
-from lumc.frontend.api.dtypes import as_dtype
+from lumc.frontend.api.dtypes import as_array, as_dtype
 from lumc.frontend.api.finish import finished, save
 from lumc.frontend.api.fold import fold
-from lumc.frontend.api.operand import free_axes, is_number, python_value, whole_node
+from lumc.frontend.api.operand import extent, free_axes, is_number, python_value, whole_node
 from lumc.frontend.api.refusal import caller, refuse
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import ceil_div, minus, place, places
@@ -42,21 +41,11 @@ from lumc.graph.graph import (
     WeightFile,
     map_indices,
 )
-from lumc.graph.ops import DType, Op, to_bf16
+from lumc.graph.ops import DType, Op
 from lumc.graph.verify import STATEMENTS, check_name
 
 Array = NDArray[Any]
 LETTERS = "ijklmnopqruvwxyz"  # axis names, by position
-
-
-def extent(value: Any) -> Extent:
-    """An int, of numpy too, or a symbolic dim. Raises E0121."""
-    if isinstance(value, Expr):
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise refuse("E0121", f"{value!r} is no extent", fix="a whole number, or a dim") from None
 
 
 @dataclass(eq=False)
@@ -108,10 +97,25 @@ class Model:
         highest), so that random inputs can be drawn for it."""
         return self._leaf("input", name, shape, dtype, values=values)
 
-    def state(self, name: str, shape: Sequence[Extent], dtype: DType | str = "f32") -> Tensor:
-        """A tensor kept between runs; all zero at first. Written by ``update`` and
-        ``updated``."""
-        return self._leaf("state", name, shape, dtype)
+    def state(
+        self,
+        name: str,
+        shape: Sequence[Extent],
+        dtype: DType | str = "f32",
+        value: Any = None,
+        file: WeightFile | None = None,
+        key: str = "",
+    ) -> Tensor:
+        """A tensor kept between runs, written by ``update`` and ``updated``. At first it is all
+        zero, or has the ``value``, an array, or those of a tensor in a file of weights."""
+        if value is None:
+            return self._leaf("state", name, shape, dtype, file, (file and (key or name)) or "")
+        array = as_array(value, as_dtype(dtype))
+        if array.shape != tuple(shape):
+            raise refuse("E0124", f"state '{name}' {list(shape)} begins with {list(array.shape)}")
+        tensor = self._leaf("state", name, shape, dtype, None, name)
+        self.constants[name] = array
+        return tensor
 
     def weight(
         self,
@@ -136,11 +140,7 @@ class Model:
         if dtype is None and array.dtype == np.float64 and not isinstance(value, np.ndarray):
             dtype = DType.F32
         kind = as_dtype(array.dtype if dtype is None or array.dtype.kind in "OSUMm" else dtype)
-        if kind is DType.BF16:
-            if array.dtype != np.uint16:
-                array = to_bf16(array)
-        else:
-            array = np.ascontiguousarray(array, dtype=kind.numpy).reshape(array.shape)
+        array = as_array(array, kind)
         if array.size == 0:
             return self.full(array.shape, 0, kind)
         if kind is not DType.BF16 and (array.tobytes() == array.flat[0].tobytes() * array.size):

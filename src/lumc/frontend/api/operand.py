@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
+from lumc.frontend.api.refusal import refuse
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import indices, place, places
-from lumc.graph.graph import Node, Operand, Read, Scalar
+from lumc.graph.dim import Extent
+from lumc.graph.expr import Expr
+from lumc.graph.graph import Iota, Node, Operand, Read, Scalar
 from lumc.graph.ops import DType
+
+
+def extent(value: Any) -> Extent:
+    """An int, of numpy too, or a symbolic dim. Raises E0121."""
+    if isinstance(value, Expr):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise refuse("E0121", f"{value!r} is no extent", fix="a whole number, or a dim") from None
 
 
 def is_number(o: Operand) -> bool:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lumc.disk.artifact import atomic
 from lumc.disk.stored import Stored
 from lumc.disk.weights import read_header, weight_file
 from lumc.errors import Exit, LumcError
 from lumc.graph.graph import WeightFile
-from lumc.graph.ops import DType
 
 MAX_JSON = 100 << 20  # bytes
 
@@ -70,21 +64,3 @@ def read_any_json(path: Path) -> Any:
         raise LumcError("E0201", f"cannot read {path}: {e.strerror}", exit=Exit.USAGE) from None
     except (ValueError, RecursionError) as e:
         raise LumcError("E0321", f"not JSON: {e}", where=str(path), exit=Exit.CORRUPT) from None
-
-
-def write_safetensors(
-    path: Path, tensors: Sequence[tuple[str, DType, np.ndarray[Any, Any]]]
-) -> None:
-    """A safetensors file; its data start at a multiple of 64 bytes."""
-    entries, offset = dict[str, Any](), 0
-    for name, dtype, array in tensors:
-        span = [offset, offset + array.size * dtype.nbytes]
-        kind = dtype.value.upper()
-        entries[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": span}
-        offset = span[1]
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % 64)
-    with atomic(path) as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for _, dtype, array in tensors:
-            f.write(np.ascontiguousarray(array, dtype.numpy).tobytes())

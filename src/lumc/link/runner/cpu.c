@@ -114,7 +114,7 @@ static void *address(const struct cpu *m, const struct arg *a) {
   case ARENA: return m->arena.data + a->offset;
   case WEIGHT: return m->weights.data + a->offset;
   case PACKED: return m->packed.data + a->offset;
-  case STATE: return m->state[a->index];
+  case STATE: return m->state[a->index] + a->offset;
   case SCRATCH: return m->scratch.data;
   case DIM: return &m->plan->dims[a->index].value;
   default: return NULL;

@@ -126,7 +126,7 @@ address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
   case INPUT: return p->inputs[a->index];
   case OUTPUT: return p->outputs[a->index];
   case ARENA: return m->memory + a->offset;
-  case STATE: return m->states + m->state[a->index];
+  case STATE: return m->states + m->state[a->index] + a->offset;
   case DIM: return m->dims + a->index * sizeof *m->values;
   case WEIGHT: { /* the first range at or after the key */
     size_t low = 0, high = m->n_ranges;

@@ -7,14 +7,19 @@
 #endif
 #include "glibc.h"
 #include "lumc.h"
+#include <pthread.h>
+#include <stdio.h>
 
 #pragma GCC visibility push(hidden) /* a program that links the library may use these names */
 
 enum { MAX_RANK = 16, MAX_NAME = 1024, MAX_THREADS = 1024, MAX_DIMS = 64, MAX_LENGTHS = 512 };
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
-/* Remember a message for lumc_error and return the code. */
+/* ---- errors.c: remember a message for lumc_error and return the code */
 int lumc_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+const char *dtype_name(int dtype);
+size_t dtype_bytes(int dtype);
 
 /* ---- sha256.c */
 struct sha256 {
@@ -62,7 +67,7 @@ enum place { NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM,
 struct arg {
   uint64_t place;
   uint64_t index;  /* input, output, state, dim: which one */
-  uint64_t offset; /* arena, weight: where */
+  uint64_t offset; /* arena, weight, packed, state: where */
   uint64_t bytes;  /* what the kernel may touch */
 };
 struct launch {
@@ -119,6 +124,7 @@ struct plan {
   size_t n_packings;
   struct packing *packings;
   lumc_tensor *states;
+  const uint64_t *first; /* of each: 0, or 1 + where its first value is among the weights */
   struct kernel *kernels;
   struct entry *entries;
   struct list *lists; /* of all entries */
@@ -154,6 +160,7 @@ size_t aligned(uint64_t bytes);
 
 struct source { /* a bundle that is being opened */
   const char *folder, *manifest;
+  struct block *first; /* where read_weights leaves the first values of states, in their order */
 };
 /* A whole file, checked against its hash, with a NUL after it, from malloc. */
 int read_checked(const struct source *, const char *name, size_t limit, char **data, size_t *size);
@@ -209,20 +216,109 @@ struct device {
 };
 extern const struct device cpu_device, cuda_device, metal_device;
 
-/* ---- npy.c */
-struct npy { /* data is NULL when the tensor has no bytes, or more than were wanted */
+/* ---- model.c, states.c */
+struct lumc {
+  struct plan plan;
+  struct live live; /* the dims of runs */
+  struct block first; /* the first values of states that have any, in their order */
+  const struct device *device;
+  void *self; /* of the device */
+  int threads;
+  pthread_mutex_t running;
+};
+/* One of n, NULL out of range. */
+const lumc_tensor *tensor_at(const lumc_tensor *list, size_t n, int i);
+struct note { /* of the metadata of a file: a plain text without quotes and escapes */
+  const char *key;
+  char value[256];
+};
+/* What states begin with; those that are zeros at first only if they are not zero yet. */
+int states_begin(lumc *, int are_zero);
+/* All states into a file, with notes, and back: all of them, or none if that fails. */
+int states_save(lumc *, const char *path, const struct note *, size_t n);
+int states_load(lumc *, const char *path, struct note *, size_t n);
+
+/* ---- output.c: what is no file (/dev/null, a pipe) stays what it is, and is written to; a file is
+ * replaced when the new one is whole and on the disk. */
+struct output {
+  FILE *file;
+  int special;
+  char part[4096];
+};
+int output_open(struct output *, const char *path);
+/* `otherwise`: why it is not good, where no system call says so. */
+int output_close(struct output *, const char *path, int good, const char *otherwise);
+
+struct npy { /* an array of a file; data is NULL when it has no bytes, or more than were wanted */
   int dtype, rank;
   int64_t shape[MAX_RANK];
   void *data;
+  const uint8_t *view; /* where it lies in a file in memory */
   size_t bytes;
 };
+
+/* ---- safetensors.c */
+/* The wanted tensors of a file, which has all of them and no others, one after another in memory
+ * from malloc; and the values of notes, as they were where the file has none. */
+int tensors_read(const char *path, const lumc_tensor *wanted, size_t n, struct note *,
+                 size_t n_notes, uint8_t **data);
+int tensors_write(const char *path, const lumc_tensor *, void *const *data, size_t n,
+                  const struct note *, size_t n_notes);
+
+/* ---- npy.c */
 int npy_same(int a, int b); /* dtypes that are the same in a file */
 int npy_read(const char *path, size_t most, struct npy *);
+/* Of files that are in memory: the array of an .npy, and a tensor by its name, if there is one. */
+int npy_view(const char *path, const uint8_t *data, size_t size, struct npy *);
+int tensor_view(const char *path, const uint8_t *data, size_t size, const char *name, struct npy *);
 int npy_write(const char *path, const lumc_tensor *, const void *data);
 int npz_write(const char *path, const lumc_tensor *, void *const *data, size_t n);
 
-const char *dtype_name(int dtype);
-size_t dtype_bytes(int dtype);
+/* ---- listing.c */
+int dims_to_ends(lumc *, int greatest); /* the least or the greatest values of all dims */
+void list_bundle(lumc *);
+
+/* ---- feed.c: the inputs of a loop of steps */
+struct fed { /* an array for an input; without a view none */
+  struct npy is;
+  int by_step; /* it has a value for each step, else rows */
+};
+struct feed {
+  lumc *model;
+  int entry;
+  long steps;          /* from the first of all */
+  void *const *given;  /* inputs that are the same in every step, else NULL */
+  struct block *files; /* mapped */
+  size_t n_files;
+  struct fed *arrays;  /* of each input */
+  int64_t rows, batch; /* of arrays, and of a step; 0: none is fed by rows */
+  int shuffled;
+  uint64_t seed, epoch;
+  int64_t *order;       /* of the rows in this epoch, if they are shuffled */
+  struct block listed;  /* else a file that lists the rows of all steps, or nothing: in order */
+  struct npy list;
+};
+int feed_open(struct feed *, char *const *specs, int n);
+int feed_listed(struct feed *, const char *path);
+int feed_step(struct feed *, uint64_t step, void *const *inputs);
+void feed_close(struct feed *);
+
+/* ---- train.c: the loop */
+struct loop {
+  lumc *model;
+  int entry, n_feeds, has_outputs;
+  void **inputs, *const *outputs; /* inputs that are NULL are fed, into memory from malloc */
+  char *const *feeds;
+  const char *state, *save, *losses, *order;
+  long every;
+  struct feed feed; /* its steps and its seed */
+  FILE *csv;
+  char said[256]; /* which batches there are */
+  int terminal;
+  uint64_t first; /* the step that it began with */
+  double start, shown;
+};
+int train(struct loop *);
 
 #pragma GCC visibility pop
 #endif

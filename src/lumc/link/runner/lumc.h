@@ -119,7 +119,8 @@ int lumc_set_shape(lumc *model, int entry, int input, const int64_t *shape, int 
 int lumc_buckets(const lumc *model, int entry);
 int64_t lumc_bucket_end(const lumc *model, int entry, int bucket, int dim);
 
-/* States live in the handle between runs and are shared by its entries; they start as zeros.
+/* States live in the handle between runs and are shared by its entries; they start with the values
+ * that the bundle has for them, else as zeros.
  * lumc_state_data is their memory, to read or write until the next run: ask for it again after
  * each, since a GPU has its own copy. NULL when it cannot be had. */
 int lumc_states(const lumc *model);
@@ -133,8 +134,14 @@ void *lumc_state_data(lumc *model, int i);
 int lumc_copy_state(lumc *model, int i, const int64_t *from, const int64_t *to,
                     const int64_t *shape);
 
-/* Zeros in all states, as at first. */
+/* All states as they were at first. */
 int lumc_reset(lumc *model);
+
+/* All states into a safetensors file, under their names, and back. The file appears when it is
+ * whole. One that is read has every state of the model, of its dtype and shape, and nothing else;
+ * LUMC_USAGE when it has not, and then no state is changed. */
+int lumc_save_states(lumc *model, const char *path);
+int lumc_load_states(lumc *model, const char *path);
 
 /* Change the number of threads of later runs; a GPU takes no notice. */
 int lumc_set_threads(lumc *model, int threads);

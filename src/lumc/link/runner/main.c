@@ -9,7 +9,9 @@
 static const char usage[] =
     "usage: lumc-run BUNDLE [--input NAME=x.npy].. [-o out.npz | -o NAME=y.npy].. [--entry NAME]\n"
     "                [--dim NAME=N].. [--device cuda|metal|cpu] [--threads N] [--repeat N]\n"
-    "                [--list] [--check]\n"
+    "                [--state IN] [--save OUT] [--list] [--check]\n"
+    "       lumc-run BUNDLE --steps N --feed DATA.. [--order FILE | --seed N] [--losses FILE.csv]\n"
+    "                [--state IN] [--save OUT] [--every K] [options as above]\n"
     "  --input   an input; plain x.npy when there is only one\n"
     "  -o        all outputs as .npz, or one of them as .npy; plain y.npy when there is only one\n"
     "  --entry   which entry to run (the first)\n"
@@ -17,15 +19,23 @@ static const char usage[] =
     "  --device  what to run on (the first of these that works here)\n"
     "  --threads threads of a CPU (1)\n"
     "  --repeat  run N times and print the minimum and the median time\n"
+    "  --state   a .safetensors with all states to start from\n"
+    "  --save    where to write them after the run\n"
+    "  --steps   run until N steps are done, those behind --state counted\n"
+    "  --feed    NAME=rows.npy, or an .npz or .safetensors with arrays called as inputs are\n"
+    "  --order   an .npy with the rows of all steps; else they are taken in order\n"
+    "  --seed    shuffle the rows in every epoch\n"
+    "  --losses  outputs that are one number, a row for each step\n"
+    "  --every   save after every K steps too\n"
     "  --list    print dims, inputs, outputs and states, and run nothing\n"
     "  --check   run every entry once, on zeros, with the least dims of every bucket\n"
     "  --version print the version\n"
     "exit codes: 0 ok, 1 failed, 2 usage, 5 corrupt bundle, 7 this machine cannot run it\n";
 
 struct options {
-  const char *bundle, *entry, *device;
-  char **inputs, **outputs, **dims; /* as written on the command line */
-  int n_inputs, n_outputs, n_dims, threads, repeat, list, check;
+  const char *bundle, *entry, *device, *state, *save, *losses, *order, *seed;
+  char **inputs, **outputs, **dims, **feeds; /* as written on the command line */
+  int n_inputs, n_outputs, n_dims, n_feeds, threads, repeat, steps, every, list, check;
 };
 
 static void shape_text(const lumc_tensor *t, char *out, size_t size) {
@@ -44,38 +54,56 @@ static int number(const char *text, int *value) {
   return LUMC_OK;
 }
 
+/* What takes a value: one text, the last one that is given; several; or a number. */
+static const struct {
+  const char *name;
+  size_t text, list, count, number;
+} known[] = {
+#define TEXT(field) offsetof(struct options, field), 0, 0, 0
+#define LIST(field) 0, offsetof(struct options, field), offsetof(struct options, n_##field), 0
+#define NUMBER_OF(field) 0, 0, 0, offsetof(struct options, field)
+    {"--entry", TEXT(entry)}, {"--device", TEXT(device)}, {"--state", TEXT(state)},
+    {"--save", TEXT(save)}, {"--losses", TEXT(losses)}, {"--order", TEXT(order)},
+    {"--seed", TEXT(seed)}, {"--input", LIST(inputs)}, {"-i", LIST(inputs)},
+    {"-o", LIST(outputs)}, {"--dim", LIST(dims)}, {"--feed", LIST(feeds)},
+    {"--threads", NUMBER_OF(threads)}, {"--repeat", NUMBER_OF(repeat)},
+    {"--steps", NUMBER_OF(steps)}, {"--every", NUMBER_OF(every)},
+};
+
+static int take(struct options *o, size_t i, char *value) {
+  char *at = (char *)o;
+  if (known[i].number) return number(value, (int *)(void *)(at + known[i].number));
+  if (known[i].list) {
+    char ***list = (char ***)(void *)(at + known[i].list);
+    (*list)[(*(int *)(void *)(at + known[i].count))++] = value;
+  } else {
+    *(const char **)(void *)(at + known[i].text) = value;
+  }
+  return LUMC_OK;
+}
+
 static int parse(int argc, char **argv, struct options *o) {
   for (int i = 1; i < argc; ++i) {
     const char *arg = argv[i];
-    int takes = !strcmp(arg, "--input") || !strcmp(arg, "-i") || !strcmp(arg, "-o") ||
-                !strcmp(arg, "--entry") || !strcmp(arg, "--dim") || !strcmp(arg, "--device") ||
-                !strcmp(arg, "--threads") || !strcmp(arg, "--repeat");
-    if (takes && i + 1 == argc) return lumc_fail(LUMC_USAGE, "%s needs a value", arg);
+    size_t k = 0, n = sizeof known / sizeof *known;
     int code = LUMC_OK;
-    if (!strcmp(arg, "--list"))
+    while (k < n && strcmp(arg, known[k].name)) ++k;
+    if (k < n && i + 1 == argc) return lumc_fail(LUMC_USAGE, "%s needs a value", arg);
+    if (k < n)
+      code = take(o, k, argv[++i]);
+    else if (!strcmp(arg, "--list"))
       o->list = 1;
     else if (!strcmp(arg, "--check"))
       o->check = 1;
-    else if (!strcmp(arg, "--input") || !strcmp(arg, "-i"))
-      o->inputs[o->n_inputs++] = argv[++i];
-    else if (!strcmp(arg, "-o"))
-      o->outputs[o->n_outputs++] = argv[++i];
-    else if (!strcmp(arg, "--dim"))
-      o->dims[o->n_dims++] = argv[++i];
-    else if (!strcmp(arg, "--entry"))
-      o->entry = argv[++i];
-    else if (!strcmp(arg, "--device"))
-      o->device = argv[++i];
-    else if (!strcmp(arg, "--threads"))
-      code = number(argv[++i], &o->threads);
-    else if (!strcmp(arg, "--repeat"))
-      code = number(argv[++i], &o->repeat);
     else if (arg[0] == '-' || o->bundle)
       return lumc_fail(LUMC_USAGE, "unexpected argument '%s'; see lumc-run --help", arg);
     else
       o->bundle = arg;
     if (code) return code;
   }
+  if (!o->steps && (o->n_feeds || o->order || o->seed || o->losses || o->every))
+    return lumc_fail(LUMC_USAGE, "--feed, --order, --seed, --losses and --every go with --steps");
+  if (o->steps && o->repeat > 1) return lumc_fail(LUMC_USAGE, "give --steps or --repeat");
   return o->bundle ? LUMC_OK : lumc_fail(LUMC_USAGE, "no bundle given; see lumc-run --help");
 }
 
@@ -165,7 +193,8 @@ static int set_dims(struct job *j, const struct options *o) {
       code = lumc_fail(LUMC_USAGE, "dim '%s' is missing, which no input tells: --dim %s=N", name,
                        name);
     }
-  for (int i = 0; i < j->n_inputs && !code; ++i) code = check_input(j, i);
+  for (int i = 0; i < j->n_inputs && !code; ++i)
+    if (j->inputs[i] || !o->steps) code = check_input(j, i); /* others are fed */
   return code;
 }
 
@@ -209,58 +238,6 @@ static int repeat(const struct job *j, int n, int threads) {
   return code;
 }
 
-/* The least or the greatest values of all dims. */
-static int set_ends(lumc *m, int greatest) {
-  int code = LUMC_OK;
-  for (int i = 0; i < lumc_dims(m) && !code; ++i) {
-    const lumc_dim *d = lumc_dim_at(m, i);
-    int64_t least = d->lo + (d->multiple - d->lo % d->multiple) % d->multiple;
-    code = lumc_set_dim(m, d->name, greatest ? d->hi - d->hi % d->multiple : least);
-  }
-  return code;
-}
-
-/* An extent that depends on dims as LEAST..GREATEST. */
-static void list_one(lumc *m, const char *what, const lumc_tensor *t) {
-  int64_t least[MAX_RANK];
-  printf("  %-6s %s %s[", what, t->name, dtype_name(t->dtype));
-  set_ends(m, 0);
-  for (int i = 0; i < t->rank; ++i) least[i] = t->shape[i];
-  set_ends(m, 1);
-  for (int i = 0; i < t->rank; ++i) {
-    long long a = least[i], b = t->shape[i];
-    if (i) printf(",");
-    if (a != b) printf("%lld..", a < b ? a : b);
-    printf("%lld", a < b ? b : a);
-  }
-  puts("]");
-}
-
-static void list_bucket(lumc *m, int entry, int bucket) {
-  printf("  tuned ");
-  for (int k = 0; k < lumc_dims(m); ++k)
-    if (lumc_dim_source(m, entry, k) != LUMC_UNUSED)
-      printf(" %s=%lld", lumc_dim_at(m, k)->name, (long long)lumc_bucket_end(m, entry, bucket, k));
-  puts("");
-}
-
-static void list(lumc *m) {
-  printf("device %s\n", lumc_device(m));
-  for (int i = 0; i < lumc_dims(m); ++i) {
-    const lumc_dim *d = lumc_dim_at(m, i);
-    printf("dim %s in %lld..%lld", d->name, (long long)d->lo, (long long)d->hi);
-    if (d->multiple > 1) printf(" multiple %lld", (long long)d->multiple);
-    puts("");
-  }
-  for (int e = 0; e < lumc_entries(m); ++e) {
-    printf("entry %s\n", lumc_entry_name(m, e));
-    for (int b = 0; b < lumc_buckets(m, e) && lumc_buckets(m, e) > 1; ++b) list_bucket(m, e, b);
-    for (int i = 0; i < lumc_inputs(m, e); ++i) list_one(m, "input", lumc_input(m, e, i));
-    for (int i = 0; i < lumc_outputs(m, e); ++i) list_one(m, "output", lumc_output(m, e, i));
-  }
-  for (int i = 0; i < lumc_states(m); ++i) list_one(m, "state", lumc_state(m, i));
-}
-
 static int start(struct job *j, int entry) {
   j->entry = entry;
   j->n_inputs = lumc_inputs(j->model, entry);
@@ -291,7 +268,7 @@ static void end(struct job *j) {
 
 /* The least values of dims that are in no bucket before one in which a dim ends lower. */
 static int set_bucket(lumc *m, int entry, int bucket) {
-  int code = set_ends(m, 0);
+  int code = dims_to_ends(m, 0);
   for (int k = 0; k < lumc_dims(m) && !code; ++k) {
     const lumc_dim *d = lumc_dim_at(m, k);
     int64_t end = lumc_bucket_end(m, entry, bucket, k), value = d->value;
@@ -318,6 +295,30 @@ static int check(lumc *m, struct job *j) {
   return code;
 }
 
+/* Many runs, on other inputs each. */
+static int run_steps(const struct options *o, struct job *j) {
+  struct loop l = {.model = j->model, .entry = j->entry, .inputs = j->inputs};
+  char *end = NULL;
+  l.outputs = j->outputs, l.has_outputs = o->n_outputs > 0;
+  l.feeds = o->feeds, l.n_feeds = o->n_feeds;
+  l.state = o->state, l.save = o->save, l.losses = o->losses, l.order = o->order;
+  l.every = o->every, l.feed.steps = o->steps;
+  l.feed.shuffled = o->seed != NULL;
+  if (o->seed) l.feed.seed = strtoull(o->seed, &end, 10);
+  if (o->seed && (*o->seed < '0' || *o->seed > '9' || *end))
+    return lumc_fail(LUMC_USAGE, "--seed %s is no number", o->seed);
+  return train(&l);
+}
+
+static int run_once(const struct options *o, struct job *j) {
+  int code = LUMC_OK;
+  if ((o->state || o->save) && !lumc_states(j->model))
+    code = lumc_fail(LUMC_USAGE, "this bundle has no states");
+  if (!code && o->state) code = lumc_load_states(j->model, o->state);
+  if (!code) code = repeat(j, o->repeat, o->threads);
+  return code;
+}
+
 static int run(const struct options *o, struct job *j) {
   int entry = o->entry ? lumc_entry(j->model, o->entry) : 0;
   if (entry < 0)
@@ -325,8 +326,9 @@ static int run(const struct options *o, struct job *j) {
   int code = start(j, entry);
   for (int i = 0; i < o->n_inputs && !code; ++i) code = read_input(j, o->inputs[i]);
   if (!code) code = set_dims(j, o);
-  if (!code) code = repeat(j, o->repeat, o->threads);
+  if (!code) code = o->steps ? run_steps(o, j) : run_once(o, j);
   for (int i = 0; i < o->n_outputs && !code; ++i) code = write_output(j, o->outputs[i]);
+  if (!code && o->save && !o->steps) code = lumc_save_states(j->model, o->save);
   return code;
 }
 
@@ -355,11 +357,12 @@ int main(int argc, char **argv) {
   o.inputs = calloc((size_t)argc + 1, sizeof *o.inputs);
   o.outputs = calloc((size_t)argc + 1, sizeof *o.outputs);
   o.dims = calloc((size_t)argc + 1, sizeof *o.dims);
+  o.feeds = calloc((size_t)argc + 1, sizeof *o.feeds);
   int code = LUMC_OK;
-  if (!o.inputs || !o.outputs || !o.dims) code = lumc_fail(LUMC_FAILED, "out of memory");
+  if (!o.inputs || !o.outputs || !o.dims || !o.feeds) code = lumc_fail(LUMC_FAILED, "out of memory");
   if (!code) code = parse(argc, argv, &o);
   if (!code) code = lumc_open_on(o.bundle, o.device, o.threads, &j.model);
-  if (!code && o.list) list(j.model);
+  if (!code && o.list) list_bundle(j.model);
   if (!code && o.check) code = check(j.model, &j);
   if (!code && !o.list && !o.check) code = run(&o, &j);
   if (code) fprintf(stderr, "lumc-run: %s\n", lumc_error());
@@ -368,5 +371,6 @@ int main(int argc, char **argv) {
   free(o.inputs);
   free(o.outputs);
   free(o.dims);
+  free(o.feeds);
   return code;
 }

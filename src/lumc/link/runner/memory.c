@@ -79,6 +79,20 @@ int read_checked(const struct source *s, const char *name, size_t limit, char **
   return code;
 }
 
+/* The first values of states, which a state may have again long after the bundle is gone. */
+static int keep_first(const struct plan *plan, const uint8_t *weights, struct block *to) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < plan->n_states; ++i) bytes += plan->first[i] ? plan->states[i].bytes : 0;
+  int code = bytes ? reserve(to, bytes) : LUMC_OK;
+  uint8_t *at = to->data;
+  for (size_t i = 0; i < plan->n_states && !code; ++i)
+    if (plan->first[i] && plan->states[i].bytes) {
+      memcpy(at, weights + plan->first[i] - 1, plan->states[i].bytes);
+      at += plan->states[i].bytes;
+    }
+  return code;
+}
+
 int read_weights(const struct source *s, const struct plan *plan, struct block *to) {
   static const char name[] = "weights.safetensors";
   size_t size, start = (size_t)plan->weights_start, bytes = (size_t)plan->weights_bytes;
@@ -95,6 +109,7 @@ int read_weights(const struct source *s, const struct plan *plan, struct block *
   if (!code) code = reserve(to, bytes);
   if (!code) code = read_hashed(file, name, to->data, bytes, &hash);
   if (!code) code = check_hash(s->manifest, name, &hash);
+  if (!code) code = keep_first(plan, to->data, s->first);
   free(head);
   close(file);
   return code;

@@ -159,10 +159,7 @@ static void set_argument(const struct metal *m, id encoder, size_t list, const s
   case OUTPUT: offset = p->outputs[a->index]; break;
   case ARENA: break;
   case WEIGHT: buffer = m->weights; break;
-  case STATE:
-    buffer = m->states[a->index];
-    offset = 0;
-    break;
+  case STATE: buffer = m->states[a->index]; break;
   case DIM:
     buffer = m->dims;
     offset = a->index * ALIGN;

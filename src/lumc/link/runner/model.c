@@ -8,15 +8,6 @@
 
 enum { MAX_PLAN = 1 << 28 };
 
-struct lumc {
-  struct plan plan;
-  struct live live; /* the dims of runs */
-  const struct device *device;
-  void *self; /* of the device */
-  int threads;
-  pthread_mutex_t running;
-};
-
 static const struct device *const devices[] = {&cuda_device, &metal_device, &cpu_device}; /* the best first */
 enum { DEVICES = sizeof devices / sizeof *devices };
 
@@ -96,15 +87,16 @@ int lumc_open_on(const char *bundle, const char *device, int threads, lumc **mod
   *model = NULL;
   int code = read_manifest(bundle, &manifest);
   if (code) return code;
-  const struct source source = {bundle, manifest};
   lumc *m = calloc(1, sizeof *m);
   if (m) {
+    const struct source source = {bundle, manifest, &m->first};
     m->threads = threads;
     pthread_mutex_init(&m->running, NULL);
     code = choose(m, &source, device);
     if (!code) code = check_threads(threads);
     if (!code) code = live_open(&m->live, &m->plan);
     if (!code) code = m->device->open(&source, &m->plan, threads, &m->self);
+    if (!code) code = states_begin(m, 1);
   } else {
     code = lumc_fail(LUMC_FAILED, "out of memory");
   }
@@ -124,6 +116,7 @@ void lumc_close(lumc *m) {
   if (!m) return;
   if (m->self) m->device->close(m->self);
   live_close(&m->live);
+  release(&m->first);
   plan_free(&m->plan);
   pthread_mutex_destroy(&m->running);
   free(m);
@@ -139,7 +132,7 @@ static const struct entry *entry_at(const lumc *m, int i) {
   return i >= 0 && (size_t)i < m->plan.n_entries ? &m->plan.entries[i] : NULL;
 }
 
-static const lumc_tensor *at(const lumc_tensor *list, size_t n, int i) {
+const lumc_tensor *tensor_at(const lumc_tensor *list, size_t n, int i) {
   return i >= 0 && (size_t)i < n ? &list[i] : NULL;
 }
 
@@ -168,12 +161,12 @@ int lumc_outputs(const lumc *m, int i) {
 
 const lumc_tensor *lumc_input(const lumc *m, int entry, int i) {
   const struct entry *e = entry_at(m, entry);
-  return e ? at(m->live.tensors[entry], e->n_inputs, i) : NULL;
+  return e ? tensor_at(m->live.tensors[entry], e->n_inputs, i) : NULL;
 }
 
 const lumc_tensor *lumc_output(const lumc *m, int entry, int i) {
   const struct entry *e = entry_at(m, entry);
-  return e ? at(m->live.tensors[entry] + e->n_inputs, e->n_outputs, i) : NULL;
+  return e ? tensor_at(m->live.tensors[entry] + e->n_inputs, e->n_outputs, i) : NULL;
 }
 
 int lumc_dims(const lumc *m) { return (int)m->plan.n_dims; }
@@ -197,54 +190,6 @@ int64_t lumc_bucket_end(const lumc *m, int entry, int i, int dim) {
   if (i < 0 || i >= lumc_buckets(m, entry) || !d) return -1;
   uint64_t end = m->plan.lists[m->plan.entries[entry].first_list + (size_t)i].bounds[dim];
   return end < (uint64_t)d->hi ? (int64_t)end : d->hi - d->hi % d->multiple;
-}
-
-int lumc_states(const lumc *m) { return (int)m->plan.n_states; }
-
-const lumc_tensor *lumc_state(const lumc *m, int i) {
-  return at(m->plan.states, m->plan.n_states, i);
-}
-
-void *lumc_state_data(lumc *m, int i) {
-  void *data = NULL;
-  pthread_mutex_lock(&m->running);
-  if (lumc_state(m, i) && m->device->state(m->self, (size_t)i, &data)) data = NULL;
-  pthread_mutex_unlock(&m->running);
-  return data;
-}
-
-/* Does a box lie inside of a tensor at this index? */
-static int is_inside(const lumc_tensor *t, const int64_t *index, const int64_t *shape) {
-  for (int i = 0; i < t->rank; ++i)
-    if (shape[i] < 0 || shape[i] > t->shape[i] || index[i] < 0 ||
-        index[i] > t->shape[i] - shape[i])
-      return 0;
-  return 1;
-}
-
-int lumc_copy_state(lumc *m, int i, const int64_t *from, const int64_t *to, const int64_t *shape) {
-  const lumc_tensor *t = lumc_state(m, i);
-  if (!t) return lumc_fail(LUMC_USAGE, "no state %d", i);
-  if (!is_inside(t, from, shape) || !is_inside(t, to, shape))
-    return lumc_fail(LUMC_USAGE, "not inside of state '%s'", t->name);
-  void *data = NULL;
-  pthread_mutex_lock(&m->running);
-  int code = m->device->state(m->self, (size_t)i, &data);
-  if (!code) copy_box(t, data, from, to, shape);
-  pthread_mutex_unlock(&m->running);
-  return code;
-}
-
-int lumc_reset(lumc *m) {
-  int code = LUMC_OK;
-  pthread_mutex_lock(&m->running);
-  for (size_t i = 0; i < m->plan.n_states && !code; ++i) {
-    void *data = NULL;
-    code = m->device->state(m->self, i, &data);
-    if (!code) clear(data, m->plan.states[i].bytes);
-  }
-  pthread_mutex_unlock(&m->running);
-  return code;
 }
 
 /* The launches of an entry for the dims as they are; NULL for none. */

@@ -1,14 +1,11 @@
 /* npy.c - numpy files: reads .npy (versions 1 to 3, C order, little endian), writes .npy and
- * stored .npz. Files appear under their name only when they are whole. */
+ * stored .npz. */
 #include "internal.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 /* By enum lumc_dtype; bf16 travels as its 16-bit patterns, which are read as u16. */
 static const char *const descr[] = {"<f4", "<f2", "<u2", "<f8", "<i8", "<i4", "|i1",
@@ -63,17 +60,28 @@ static int parse_header(const char *path, const char *header, struct npy *t) {
   return LUMC_OK;
 }
 
+enum { MAX_HEADER = 65536 };
+
+/* Of the first 10 bytes where the header starts, 10 or 12; 0 for another file. */
+static size_t header_start(const uint8_t head[10]) {
+  if (memcmp(head, "\x93NUMPY", 6) || head[6] < 1 || head[6] > 3) return 0;
+  return head[6] > 1 ? 12 : 10;
+}
+
+static size_t header_length(const uint8_t *head, size_t start) {
+  size_t n = head[8] | (size_t)head[9] << 8;
+  return start == 12 ? n | (size_t)head[10] << 16 | (size_t)head[11] << 24 : n;
+}
+
 static int read_open(const char *path, FILE *f, size_t most, struct npy *t) {
   uint8_t head[12];
-  char header[65536];
+  char header[MAX_HEADER];
   struct stat s;
-  if (fread(head, 1, 10, f) != 10 || memcmp(head, "\x93NUMPY", 6) || head[6] < 1 || head[6] > 3)
-    return lumc_fail(LUMC_USAGE, "%s: not a .npy file", path);
-  size_t n = head[8] | (size_t)head[9] << 8, start = 10;
-  if (head[6] > 1) {
-    if (fread(head + 10, 1, 2, f) != 2) return lumc_fail(LUMC_USAGE, "%s: is truncated", path);
-    n |= (size_t)head[10] << 16 | (size_t)head[11] << 24, start = 12;
-  }
+  size_t start = fread(head, 1, 10, f) == 10 ? header_start(head) : 0;
+  if (!start) return lumc_fail(LUMC_USAGE, "%s: not a .npy file", path);
+  if (start > 10 && fread(head + 10, 1, 2, f) != 2)
+    return lumc_fail(LUMC_USAGE, "%s: is truncated", path);
+  size_t n = header_length(head, start);
   if (n >= sizeof header || fread(header, 1, n, f) != n)
     return lumc_fail(LUMC_USAGE, "%s: its header cannot be read", path);
   header[n] = 0;
@@ -90,6 +98,23 @@ static int read_open(const char *path, FILE *f, size_t most, struct npy *t) {
     if (ferror(f)) return lumc_fail(LUMC_FAILED, "cannot read %s: %s", path, strerror(errno));
     return lumc_fail(LUMC_USAGE, "%s: is truncated", path);
   }
+  return LUMC_OK;
+}
+
+int npy_view(const char *path, const uint8_t *data, size_t size, struct npy *t) {
+  char header[MAX_HEADER];
+  memset(t, 0, sizeof *t);
+  size_t start = size >= 12 ? header_start(data) : 0, n = start ? header_length(data, start) : 0;
+  if (!start) return lumc_fail(LUMC_USAGE, "%s: not a .npy file", path);
+  if (n >= sizeof header || n > size - start)
+    return lumc_fail(LUMC_USAGE, "%s: its header cannot be read", path);
+  memcpy(header, data + start, n);
+  header[n] = 0;
+  int code = parse_header(path, header, t);
+  if (code) return code;
+  if (size - start - n != t->bytes)
+    return lumc_fail(LUMC_USAGE, "%s: does not have the size that its shape needs", path);
+  t->view = data + start + n;
   return LUMC_OK;
 }
 
@@ -190,49 +215,23 @@ static int write_members(FILE *f, const lumc_tensor *t, void *const *data, size_
   return n < 65535 && fwrite(end, 1, sizeof end, f) == sizeof end;
 }
 
-/* A new file beside `path`, under a name that nobody has; -1 and errno when there is none. */
-static int open_beside(const char *path, char part[4096]) {
-  const char *slash = strrchr(path, '/');
-  int folder = slash ? (int)(slash + 1 - path) : 0, file = -1;
-  for (int i = 0; i < 100 && file < 0 && (!i || errno == EEXIST); ++i) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int n = snprintf(part, 4096, "%.*s.lumc-run-%ld-%ld%09ld", folder, path, (long)getpid(),
-                     (long)now.tv_sec, now.tv_nsec);
-    errno = n < 4096 ? 0 : ENAMETOOLONG;
-    if (n < 4096) file = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-  }
-  return file;
-}
-
-/* What is no file (/dev/null, a pipe) stays what it is, and is written to; a file is replaced when
- * the new one is whole and on the disk. Several tensors make a .npz. */
+/* Several tensors make a .npz. */
 static int write_file(const char *path, const lumc_tensor *t, void *const *data, size_t n,
                       int zip) {
-  char part[4096], header[1024];
-  struct stat s;
-  int special = !stat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
-  int file = special ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(path, part);
-  if (file < 0) return lumc_fail(LUMC_FAILED, "cannot write %s: %s", path, strerror(errno));
+  struct output o;
+  char header[1024];
+  int code = output_open(&o, path), good = 0;
+  if (code) return code;
   struct member *members = calloc(n + 1, sizeof *members);
-  FILE *f = members ? fdopen(file, "wb") : NULL;
-  int good = f != NULL;
-  errno = good ? 0 : ENOMEM;
-  if (good && zip) {
-    good = write_members(f, t, data, n, members);
-  } else if (good) {
+  if (members && zip) {
+    good = write_members(o.file, t, data, n, members);
+  } else if (members) {
     size_t length = npy_header(t, header);
-    good = fwrite(header, 1, length, f) == length && fwrite(data[0], 1, t->bytes, f) == t->bytes;
+    good = fwrite(header, 1, length, o.file) == length &&
+           fwrite(data[0], 1, t->bytes, o.file) == t->bytes;
   }
-  if (good) good = !fflush(f) && !ferror(f) && (special || !fsync(file));
-  if (good && !special) good = !rename(part, path);
-  int error = errno;
-  if (!good && !special) unlink(part);
-  if (f ? fclose(f) : close(file)) error = good ? errno : error, good = 0;
   free(members);
-  if (good) return LUMC_OK;
-  return lumc_fail(LUMC_FAILED, "cannot write %s: %s", path,
-                   error ? strerror(error) : "larger than 4 GB, use .npy");
+  return output_close(&o, path, good, "larger than 4 GB, use .npy");
 }
 
 int npy_write(const char *path, const lumc_tensor *t, const void *data) {

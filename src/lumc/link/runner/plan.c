@@ -2,34 +2,12 @@
  * in docs/bundle.md. The file is not trusted: counts are bounded by the bytes that are left,
  * offsets by the sections that they point into. */
 #include "internal.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const uint64_t MAX_BYTES = (uint64_t)1 << 46; /* of a tensor or an arena */
 static const int64_t MOST = (int64_t)1 << 62;        /* of a dim or a length */
-
-static _Thread_local char message[1024];
-
-int lumc_fail(int code, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  vsnprintf(message, sizeof message, format, args);
-  va_end(args);
-  return code;
-}
-
-const char *lumc_error(void) { return message; }
-
-static const struct {
-  const char *name;
-  size_t bytes;
-} dtypes[] = {{"f32", 4}, {"f16", 2}, {"bf16", 2}, {"f64", 8}, {"i64", 8}, {"i32", 4}, {"i8", 1},
-              {"u8", 1}, {"bool", 1}, {"i16", 2}, {"u16", 2}, {"u32", 4}, {"u64", 8}};
-
-const char *dtype_name(int dtype) { return dtypes[dtype].name; }
-size_t dtype_bytes(int dtype) { return dtypes[dtype].bytes; }
 
 struct cursor {
   const uint8_t *at, *end;
@@ -100,10 +78,10 @@ static void tensor(struct cursor *c, lumc_tensor *t, const struct span *spans, s
   uint64_t bytes;
   int zero = 0;
   t->name = string(c);
-  t->dtype = (int)word_below(c, sizeof dtypes / sizeof *dtypes, "an unknown dtype");
+  t->dtype = (int)word_below(c, LUMC_U64 + 1, "an unknown dtype");
   t->rank = (int)word_below(c, MAX_RANK + 1, "a rank is too large");
   t->shape = (const int64_t *)(const void *)c->at;
-  bytes = dtypes[t->dtype].bytes;
+  bytes = dtype_bytes(t->dtype);
   for (int i = 0; i < t->rank; ++i) {
     uint64_t extent = word_below(c, MAX_BYTES, "an extent is too large");
     zero |= extent == 0;
@@ -145,7 +123,7 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
   case ARENA: return inside(a->offset, a->bytes, e->arena);
   case WEIGHT: return inside(a->offset, a->bytes, p->weights_bytes);
   case PACKED: return inside(a->offset, a->bytes, p->packed_bytes);
-  case STATE: return a->index < p->n_states && a->bytes <= p->states[a->index].bytes;
+  case STATE: return a->index < p->n_states && inside(a->offset, a->bytes, p->states[a->index].bytes);
   case DIM: return a->index < p->n_dims && a->bytes <= sizeof p->dims->value;
   case SCRATCH: return 1;
   default: return 0;
@@ -216,7 +194,7 @@ static void list_tensors(struct cursor *c, const lumc_tensor *of, size_t n,
   for (size_t i = 0; i < n && !c->bad; ++i) {
     to[i] = of[i];
     to[i].shape = (const int64_t *)(const void *)c->at;
-    to[i].bytes = dtypes[of[i].dtype].bytes;
+    to[i].bytes = dtype_bytes(of[i].dtype);
     for (int k = 0; k < of[i].rank; ++k) {
       uint64_t extent = word(c), which = lengths_of(&of[i])[k], most = (uint64_t)of[i].shape[k];
       uint64_t least = which ? (uint64_t)within[which - 1].hi : most;
@@ -351,6 +329,12 @@ static void constants(struct cursor *c, struct plan *p) {
   p->packings = table(c, p->n_packings, sizeof *p->packings);
   for (size_t i = 0; i < p->n_packings && !c->bad; ++i) packing(c, p, &p->packings[i]);
   p->states = tensors(c, NULL, 0, &p->n_states);
+  p->first = (const uint64_t *)(const void *)c->at;
+  for (size_t i = 0; i < p->n_states && !c->bad; ++i) {
+    uint64_t at = word(c);
+    if (at && !inside(at - 1, p->states[i].bytes, p->weights_bytes))
+      c->bad = "the first value of a state lies outside of the weights";
+  }
   p->n_kernels = count(c, 7);
   p->kernels = table(c, p->n_kernels, sizeof *p->kernels);
   for (size_t i = 0; i < p->n_kernels && !c->bad; ++i) {
@@ -371,7 +355,7 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (*(const uint8_t *)&one != 1)
     return lumc_fail(LUMC_DEVICE, "big-endian machines cannot run bundles");
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
-  if (word(&c), word(&c) != 4 && !c.bad) c.bad = "its version is not supported";
+  if (word(&c), word(&c) != 5 && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
   constants(&c, p);

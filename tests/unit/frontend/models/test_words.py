@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from checkpoints import Array, random_weights, write_folder
+from lumc.disk.safetensors import write_safetensors
 from lumc.errors import LumcError
-from lumc.frontend.api.weights import write_safetensors
 from lumc.frontend.models.huggingface import import_folder
 from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType

@@ -1,0 +1,101 @@
+/* states.c - what a bundle keeps between runs: the functions of lumc.h about states. */
+#include "internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+int lumc_states(const lumc *m) { return (int)m->plan.n_states; }
+
+const lumc_tensor *lumc_state(const lumc *m, int i) {
+  return tensor_at(m->plan.states, m->plan.n_states, i);
+}
+
+void *lumc_state_data(lumc *m, int i) {
+  void *data = NULL;
+  pthread_mutex_lock(&m->running);
+  if (lumc_state(m, i) && m->device->state(m->self, (size_t)i, &data)) data = NULL;
+  pthread_mutex_unlock(&m->running);
+  return data;
+}
+
+/* Does a box lie inside of a tensor at this index? */
+static int is_inside(const lumc_tensor *t, const int64_t *index, const int64_t *shape) {
+  for (int i = 0; i < t->rank; ++i)
+    if (shape[i] < 0 || shape[i] > t->shape[i] || index[i] < 0 ||
+        index[i] > t->shape[i] - shape[i])
+      return 0;
+  return 1;
+}
+
+int lumc_copy_state(lumc *m, int i, const int64_t *from, const int64_t *to, const int64_t *shape) {
+  const lumc_tensor *t = lumc_state(m, i);
+  if (!t) return lumc_fail(LUMC_USAGE, "no state %d", i);
+  if (!is_inside(t, from, shape) || !is_inside(t, to, shape))
+    return lumc_fail(LUMC_USAGE, "not inside of state '%s'", t->name);
+  void *data = NULL;
+  pthread_mutex_lock(&m->running);
+  int code = m->device->state(m->self, (size_t)i, &data);
+  if (!code) copy_box(t, data, from, to, shape);
+  pthread_mutex_unlock(&m->running);
+  return code;
+}
+
+int states_begin(lumc *m, int are_zero) {
+  const uint8_t *first = m->first.data;
+  int code = LUMC_OK;
+  for (size_t i = 0; i < m->plan.n_states && !code; ++i) {
+    size_t bytes = m->plan.states[i].bytes;
+    void *data = NULL;
+    if (!bytes || (are_zero && !m->plan.first[i])) continue;
+    code = m->device->state(m->self, i, &data);
+    if (!code && m->plan.first[i])
+      memcpy(data, first, bytes), first += bytes;
+    else if (!code)
+      clear(data, bytes);
+  }
+  return code;
+}
+
+int lumc_reset(lumc *m) {
+  pthread_mutex_lock(&m->running);
+  int code = states_begin(m, 0);
+  pthread_mutex_unlock(&m->running);
+  return code;
+}
+
+/* The memory of all states. */
+static int every(lumc *m, void **data) {
+  int code = LUMC_OK;
+  for (size_t i = 0; i < m->plan.n_states && !code; ++i)
+    code = m->device->state(m->self, i, &data[i]);
+  return code;
+}
+
+int states_save(lumc *m, const char *path, const struct note *notes, size_t n) {
+  int code = LUMC_OK;
+  void **data = zeros(m->plan.n_states, sizeof *data, &code);
+  pthread_mutex_lock(&m->running);
+  if (!code) code = every(m, data);
+  if (!code) code = tensors_write(path, m->plan.states, data, m->plan.n_states, notes, n);
+  pthread_mutex_unlock(&m->running);
+  free(data);
+  return code;
+}
+
+int states_load(lumc *m, const char *path, struct note *notes, size_t n) {
+  uint8_t *read = NULL, *from;
+  int code = tensors_read(path, m->plan.states, m->plan.n_states, notes, n, &read);
+  void **data = zeros(m->plan.n_states, sizeof *data, &code);
+  pthread_mutex_lock(&m->running);
+  if (!code) code = every(m, data);
+  from = read;
+  for (size_t i = 0; i < m->plan.n_states && !code; from += m->plan.states[i++].bytes)
+    if (m->plan.states[i].bytes) memcpy(data[i], from, m->plan.states[i].bytes);
+  pthread_mutex_unlock(&m->running);
+  free(data);
+  free(read);
+  return code;
+}
+
+int lumc_save_states(lumc *m, const char *path) { return states_save(m, path, NULL, 0); }
+
+int lumc_load_states(lumc *m, const char *path) { return states_load(m, path, NULL, 0); }
