@@ -31,6 +31,7 @@ from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 from lumc.kernel.inside import escape, require_inside
+from lumc.kernel.instance import elements_of, whole_of
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, load
 from lumc.schedule.first import first_schedules
@@ -90,8 +91,8 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
 
 
 def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
-    """The steps of every region instance in order, on values of the graph; local values are
-    called ``instance.name``."""
+    """The steps of every region instance in order, on values of the graph and parts of them; local
+    values are called ``instance.name``."""
     out = []
     for i, instance in enumerate(plan.instances):
         if instance.entry != entry.name:
@@ -247,7 +248,8 @@ def name_operands(
 def place_values(
     plan: Plan, entry: Entry, launches: list[Launch], packings: Mapping[str, Packing]
 ) -> EntryPlan:
-    """Inputs, outputs, weights and states where they are, all others in an arena."""
+    """Inputs, outputs, weights and states where they are, all others in an arena, those too of
+    which launches touch parts."""
     tensors = tensors_of(plan, entry)
     fixed = {
         **{w.name: ("weight", 0) for w in plan.graph.weights},
@@ -260,8 +262,9 @@ def place_values(
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}
     before, after = list[Launch](), list[Launch]()
     outputs = plan.outputs[entry.name]
+    apart = {whole_of(a) for launch in launches for a in launch.args if elements_of(a)}
     for i, (_, name) in enumerate(outputs):
-        if name in fixed or name in values:  # it has a place already
+        if name in fixed or name in values or name in apart:  # it has a place already
             value = _placed(replace(tensors[name], name=f"output {i}"), "output", i)
             copy = Launch(f"copy_{value.nbytes}", (name, value.name))
             (before if name in fixed else after).append(copy)
@@ -277,14 +280,26 @@ def place_values(
     require_room(plan.graph, entry.name, arena.nbytes)
     for name, offset in arena.offsets.items():
         values[name] = _placed(tensors[name], "arena", offset)
+    parts = parts_of(launches, values)
     return EntryPlan(
         entry.name,
-        tuple(values.values()),
+        (*values.values(), *parts.values()),
         tuple(name for name, _ in outputs),
         tuple(launches),
         arena.nbytes,
         arena.nbytes_without_reuse,
     )
+
+
+def parts_of(launches: Iterable[Launch], values: Mapping[str, Value]) -> dict[str, Value]:
+    """The parts of values that launches touch, by name: places in the arena, too."""
+    out = dict[str, Value]()
+    for name in (name for launch in launches for name in launch.args):
+        if part := elements_of(name):
+            whole = values[whole_of(name)]
+            offset = whole.offset + part.start * whole.dtype.nbytes
+            out[name] = Value(name, whole.dtype, (len(part),), "arena", offset)
+    return out
 
 
 def _placed(t: Tensor, place: str, offset: int) -> Value:
@@ -304,10 +319,10 @@ def tensors_of(plan: Plan, entry: Entry) -> dict[str, Tensor]:
 
 
 def lifetimes(launches: Sequence[Launch], tensors: Mapping[str, Tensor]) -> list[Interval]:
-    """From the first to the last launch that touches each of these values."""
+    """From the first to the last launch that touches each of these values, or a part of it."""
     ends = dict[str, tuple[int, int]]()
     for i, launch in enumerate(launches):
-        for name in launch.args:
+        for name in map(whole_of, launch.args):
             if name in tensors:
                 ends[name] = (ends.get(name, (i, i))[0], i)
     return [Interval(name, tensors[name].nbytes, *span) for name, span in ends.items()]
