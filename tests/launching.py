@@ -21,6 +21,7 @@ from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.memory import PAGE
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph, print_graph
+from lumc.kernel.instance import elements_of, whole_of
 
 Array = np.ndarray[Any, Any]
 Leaf = Callable[[Node], Array]
@@ -200,8 +201,15 @@ def _checked_entry(
     memory = {k: libc.malloc(a.nbytes) for k, a in mine.items()}
     for k, a in mine.items():
         ctypes.memmove(memory[k], np.ascontiguousarray(a).ctypes.data, a.nbytes)
+    kinds = {v.name: v.dtype for v in entry.values}
     order = {name: f"{key}/{j}" for j, name in enumerate(_memory_order(entry.values))}
-    launch(lib, prefix, code, entry, lambda n: memory[order[n]], memory[f"{key}/scratch"], parts)
+
+    def address(name: str) -> int:
+        """Of a part that of its whole value, and so many bytes."""
+        start = (elements_of(name) or range(1)).start * kinds[name].nbytes
+        return memory[order[whole_of(name)]] + start
+
+    launch(lib, prefix, code, entry, address, memory[f"{key}/scratch"], parts)
     for k, a in mine.items():
         ctypes.memmove(a.ctypes.data, memory[k], a.nbytes)
         libc.free(memory[k])

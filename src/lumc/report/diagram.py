@@ -49,7 +49,9 @@ def _regions(value: Space | Plan, entry: str) -> draw.Diagram:
         size = ", ".join(f"{n.dtype.value}{list(n.shape)}" for n in nodes)
         name = ", ".join(i.outputs)
         out.boxes.append(draw.Box(name, (name, size, i.region[:12]), "kernel"))
-        out.edges += [(known[s], name) for s in dict.fromkeys(map(whole_of, i.inputs)) if s in known]
+        out.edges += [
+            (known[s], name) for s in dict.fromkeys(map(whole_of, i.inputs)) if s in known
+        ]
         known |= dict.fromkeys(map(whole_of, i.outputs), name)
     return out
 

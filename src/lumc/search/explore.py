@@ -52,8 +52,7 @@ def search(
         for (key, f), finding in zip(unique.items(), findings, strict=True)
     )
     instances = tuple(
-        Instance(f.entry, key, f.body.read, (f.output,))
-        for key, f in zip(keys, found, strict=True)
+        Instance(f.entry, key, f.body.read, (f.output,)) for key, f in zip(keys, found, strict=True)
     )
     outputs: Outputs = {e.name: tuple((n, v.name) for n, v in e.outputs) for e in graph.entries}
     return Space(graph, target, regions, instances, outputs)

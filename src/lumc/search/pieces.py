@@ -93,7 +93,7 @@ def _is_whole(o: Read, node: Node) -> bool:
 
 
 def _pieces(node: Node, links: Mapping[Node, _Link]) -> list[Piece]:
-    """None where there are few, or one lies where no value may begin, or apart."""
+    """None where there are few, they are not side by side, or one begins where no value may."""
     own, at = list[tuple[Read, str, range]](), links.get(node)
     while at:
         own += at.own
@@ -103,7 +103,9 @@ def _pieces(node: Node, links: Mapping[Node, _Link]) -> list[Piece]:
     d = node.axes.index(name)
     sizes = [n for n in node.shape if isinstance(n, int)]
     ends = [0, *(values.stop for *_, values in own)]
-    joined = all(a == name and v.start == end < v.stop for (_, a, v), end in zip(own, ends, strict=False))
+    joined = all(
+        a == name and v.start == end < v.stop for (_, a, v), end in zip(own, ends, strict=False)
+    )
     if len(own) < MANY or len(sizes) < len(node.shape) or not joined or ends[-1] != sizes[d]:
         return []
     inner = prod(sizes[d + 1 :])
