@@ -33,6 +33,7 @@ class Piece:
 
     @property
     def name(self) -> str:
+        """What the elements are called."""
         return part_of(self.whole.name, self.elements.start, self.elements.stop)
 
 
