@@ -96,7 +96,7 @@ def function_of(node: Node) -> Callable[..., Any]:
 
 def own(array: np.ndarray, dtype: DType) -> Tensor:
     """A copy, which a run may change; bf16 of its bits."""
-    return tensor_of(np.array(array), dtype)  # type: ignore[no-any-return]
+    return tensor_of(np.array(array), dtype)
 
 
 def torch_dtype(dtype: DType) -> Any:
