@@ -203,7 +203,8 @@ def run_plan(plan: Plan, entry: str, leaf: Leaf) -> dict[str, Array]:
         region = plan.regions[instance.region]
         names = instance.names | {b.name: f"{i}.{b.name}" for b in region.local}
         kernels = [plan.kernels[s.kernel].kernel for s in region.steps]
-        run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values)
+        sizes = {n.name: n.size for n in graph.entry(entry).nodes}
+        run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values, sizes)
     return as_the_graph_sees(graph, entry, values)
 
 

@@ -17,11 +17,11 @@ from kernels import CC, CHECKED, COMMON, aligned
 from lumc.artifacts.bodies import code_from_json, code_to_json
 from lumc.bundle.packing import pack
 from lumc.codegen.code import Code, EntryPlan
-from lumc.codegen.slabs import start_of, state_of
 from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.memory import PAGE
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph, print_graph
+from lumc.kernel.instance import whole_of
 
 Array = np.ndarray[Any, Any]
 Leaf = Callable[[Node], Array]
@@ -65,8 +65,8 @@ class Memory:
                 self.arrays[s.name][...] = leaf(s)
         for v in entry.values:
             if v.place == "state":
-                start, whole = start_of(v), self.arrays[state_of(v.name)].reshape(-1)
-                part = whole.view(np.uint8)[start : start + v.nbytes]
+                whole = self.arrays[whole_of(v.name)].reshape(-1)
+                part = whole.view(np.uint8)[v.start : v.start + v.nbytes]
                 self.arrays[v.name] = part.view(v.dtype.numpy).reshape(v.shape)
                 continue
             if v.place == "arena":
@@ -91,7 +91,7 @@ class Memory:
         """Outputs by their public names, states by theirs."""
         outputs = zip(self.entry.outputs, self.entry.place("output"), strict=True)
         found = {name: self.arrays[v.name] for name, v in outputs}
-        states = {state_of(v.name) for v in self.entry.values if v.place == "state"}
+        states = {whole_of(v.name) for v in self.entry.values if v.place == "state"}
         return found | {name: self.arrays[name] for name in sorted(states)}
 
 
@@ -210,18 +210,22 @@ def _checked_entry(
     memory = {k: libc.malloc(a.nbytes) for k, a in mine.items()}
     for k, a in mine.items():
         ctypes.memmove(memory[k], np.ascontiguousarray(a).ctypes.data, a.nbytes)
-    places = {name: memory[f"{key}/{j}"] for j, name in enumerate(_own_memory(code, entry))}
-    for v in entry.values:
-        if v.name not in places:  # a part of a state
-            places[v.name] = places[state_of(v.name)] + start_of(v)
-    launch(lib, prefix, code, entry, places.__getitem__, memory[f"{key}/scratch"], parts)
+    starts = {v.name: v.start for v in entry.values}
+    order = {name: f"{key}/{j}" for j, name in enumerate(_own_memory(code, entry))}
+
+    def address(name: str) -> int:
+        """Of a part that of its whole value, and so many bytes."""
+        return memory[order[whole_of(name)]] + starts[name]
+
+    launch(lib, prefix, code, entry, address, memory[f"{key}/scratch"], parts)
     for k, a in mine.items():
         ctypes.memmove(a.ctypes.data, memory[k], a.nbytes)
         libc.free(memory[k])
 
 
 def _own_memory(code: Code, entry: EntryPlan) -> list[str]:
-    """The values that have memory of their own: parts of states lie in these."""
+    """The values that have memory of their own: parts lie in these."""
     states = {v.offset for v in entry.values if v.place == "state"}
     names = [s.name for i, s in enumerate(code.graph.states) if i in states]
-    return names + [v.name for v in entry.values if v.place != "state"]
+    wholes = [v.name for v in entry.values if whole_of(v.name) == v.name and v.place != "state"]
+    return names + wholes

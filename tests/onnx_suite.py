@@ -18,8 +18,10 @@ import shutil
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ from lumc.search.saturate import Limits
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 BF16_RTOL = 2**-6  # as the suite's own runner: two units in the last place
-LIMITS = Limits(nodes=1500, iterations=10, seconds=60.0)
+LIMITS = Limits(nodes=1500, iterations=10, seconds=60.0, variants=4)
 SECONDS = 60  # of the processor, for one case
 BATCH = 24  # cases whose kernels are compiled together
 PASSED = ("pass", "known")
@@ -61,13 +63,14 @@ class Result:
     kernels: int = 0
 
 
-def cases() -> Iterator[Any]:
+@cache
+def cases() -> Sequence[Any]:
+    """All of them, in a fixed order; making them takes some seconds."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for kind in KINDS:
-            yield from load_model_tests(kind=kind)
+        return tuple(case for kind in KINDS for case in load_model_tests(kind=kind))
 
 
 def run(wanted: Sequence[Any], jobs: int = 1, batch: int = BATCH) -> list[Result]:
@@ -86,6 +89,30 @@ def run(wanted: Sequence[Any], jobs: int = 1, batch: int = BATCH) -> list[Result
 # ---- a case
 
 
+class Collected(Exception):
+    """A model that is to be compiled with others."""
+
+
+@dataclass
+class Kernels:
+    """The code of a model; it runs once it is in a library, its symbols with a prefix."""
+
+    built: Model
+    code: Code
+    library: ctypes.CDLL | None = None
+    prefix: str = ""
+    parts: int = 1
+
+    def __call__(self, feed: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.library is None:
+            raise Collected
+
+        def leaf(node: Any) -> Any:
+            return feed[node.name] if node.op == "input" else self.built.read_weight(node)
+
+        return launching.run(self.library, self.prefix, self.code, "main", leaf, self.parts)
+
+
 @dataclass
 class Attempt:
     """A case, the codes of its models in the order of its data sets, and what failed first."""
@@ -93,37 +120,33 @@ class Attempt:
     case: Any
     model: Any
     sets: list[tuple[list[Any], list[Any]]]
-    codes: list[tuple[Code, Model]]
+    codes: list[Kernels] = field(default_factory=list)
     verdict: str = ""
     detail: str = ""
 
+    @cached_property
+    def prepared(self) -> onnx_backend.Prepared:
+        return onnx_backend.Prepared(self.model, self.compile)
+
+    def compile(self, built: Model) -> Kernels:
+        plan = estimate(search(built.graph(), native(), LIMITS, inside=True))
+        self.codes.append(Kernels(built, generate(plan)))
+        return self.codes[-1]
+
     def result(self) -> Result:
         names = tuple(sorted(operators(self.model.graph)))
-        kernels = sum(len(code.kernels) for code, _ in self.codes)
+        kernels = sum(len(k.code.kernels) for k in self.codes)
         return Result(self.case.name, self.case.kind, names, self.verdict, self.detail, kernels)
-
-
-class Collected(Exception):
-    """A model that is to be compiled with others."""
 
 
 def collected(case: Any) -> Attempt:
     """The case up to its generated code."""
-    model, sets = loaded(case)
-    attempt = Attempt(case, model, sets, [])
-
-    def compile(built: Model) -> Any:
-        plan = estimate(search(built.graph(), native(), LIMITS, inside=True))
-        attempt.codes.append((generate(plan), built))
-        raise Collected
-
+    attempt = Attempt(case, *loaded(case))
     try:
         with limited(SECONDS, TimeoutError):
-            for inputs, _ in sets:
-                try:
-                    onnx_backend.Prepared(model, compile).run(inputs)
-                except Collected:
-                    continue
+            for inputs, _ in attempt.sets:
+                with suppress(Collected):
+                    attempt.prepared.run(inputs)
     except LumcError as e:
         refused = e.exit is Exit.UNSUPPORTED
         attempt.verdict = "refused" if refused else "error"
@@ -137,25 +160,11 @@ def collected(case: Any) -> Attempt:
 
 def ran(attempt: Attempt, library: ctypes.CDLL, first: int) -> tuple[str, str]:
     """The verdict; the kernels of its codes are ``g{first}_..`` and the next ones."""
-    known = False
-    for i, (inputs, wanted) in enumerate(attempt.sets):
+    for inputs, wanted in attempt.sets:
         for parts in (1, 2):
-            at = first + i
-
-            def compile(built: Model, at: int = at, i: int = i, parts: int = parts) -> Any:
-                code = attempt.codes[i][0]
-
-                def runner(feed: Mapping[str, Any]) -> Mapping[str, Any]:
-                    def leaf(node: Any) -> Any:
-                        return feed[node.name] if node.op == "input" else built.read_weight(node)
-
-                    return launching.run(library, f"g{at}_", code, "main", leaf, parts)
-
-                return runner
-
-            prepared = onnx_backend.Prepared(attempt.model, compile)
-            got = prepared.run(inputs)
-            known |= bool(prepared.known)
+            for i, kernels in enumerate(attempt.codes, first):
+                kernels.library, kernels.prefix, kernels.parts = library, f"g{i}_", parts
+            got = attempt.prepared.run(inputs)
             try:
                 for a, b in zip(got, wanted, strict=True):
                     compare(attempt.case, a, b)
@@ -164,7 +173,7 @@ def ran(attempt: Attempt, library: ctypes.CDLL, first: int) -> tuple[str, str]:
                     attempt.case, inputs, got[0], wanted[0]
                 )
                 return "rounded" if rounded else "wrong", str(e)[:1000]
-    return ("known" if known else "pass"), ""
+    return ("known" if attempt.prepared.known else "pass"), ""
 
 
 def nearer(case: Any, inputs: Sequence[Any], got: Any, wanted: Any) -> bool:
@@ -198,7 +207,7 @@ def _batch(wanted: Sequence[Any]) -> list[Result]:
 
 
 def _built(folder: Path, attempts: Sequence[Attempt], say: bool = False) -> Path | None:
-    codes = [code for a in attempts for code, _ in a.codes]
+    codes = [k.code for a in attempts for k in a.codes]
     try:
         return launching.library(folder, codes, QUICK) if codes else None
     except AssertionError as e:

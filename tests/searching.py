@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Graph, Node, WeightFile
+from lumc.kernel.instance import elements_of, whole_of
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
 from lumc.oracle.graph import evaluate
@@ -18,6 +19,7 @@ from lumc.schedule.plan import Plan
 
 Array = np.ndarray[Any, Any]
 TARGET = resolve_target("cpu:x86-64-v3")
+NO_SIZES: Mapping[str, int] = {}
 FILE = WeightFile("weights.safetensors", 8, "0" * 64)
 
 
@@ -42,19 +44,34 @@ def random_inputs(graph: Graph, entry: str, seed: int = 0) -> dict[str, Array]:
 
 
 def run_kernels(
-    kernels: Sequence[Kernel], args: Sequence[Sequence[str]], values: dict[str, Array]
+    kernels: Sequence[Kernel],
+    args: Sequence[Sequence[str]],
+    values: dict[str, Array],
+    sizes: Mapping[str, int] = NO_SIZES,
 ) -> None:
-    """Run launches on named values; adds what they write."""
+    """Run launches on named values; adds what they write, in parts to values of these sizes."""
     for kernel, names in zip(kernels, args, strict=True):
         given = {
-            b.name: np.asarray(values[name]).reshape(b.shape)  # kernels see merged dims
+            b.name: part(values, name).reshape(b.shape)  # kernels see merged dims
             for b, name in zip(kernel.buffers, names, strict=True)
-            if name in values
+            if whole_of(name) in values
         }
         written = evaluate_kernel(kernel, given)
         for b, name in zip(kernel.buffers, names, strict=True):
-            if b.name in written:
-                values[name] = written[b.name]
+            if b.name not in written:
+                continue
+            new, whole = written[b.name], whole_of(name)
+            if elements_of(name):
+                values.setdefault(whole, np.full(sizes[whole], 7, np.asarray(new).dtype))
+                part(values, name)[...] = np.reshape(new, -1)
+            else:
+                values[name] = new
+
+
+def part(values: Mapping[str, Array], name: str) -> Array:
+    """A value, or the elements of one, in its memory."""
+    whole, of = np.asarray(values[whole_of(name)]), elements_of(name)
+    return whole.reshape(-1)[of.start : of.stop] if of else whole
 
 
 def run_plan(plan: Plan, entry: str, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -72,7 +89,8 @@ def run_plan(plan: Plan, entry: str, inputs: dict[str, Array]) -> dict[str, Arra
         region = plan.regions[instance.region]
         names = instance.names | {b.name: f"{i}.{b.name}" for b in region.local}
         kernels = [plan.kernels[s.kernel].kernel for s in region.steps]
-        run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values)
+        sizes = {n.name: n.size for n in graph.entry(entry).nodes}
+        run_kernels(kernels, [[names[a] for a in s.args] for s in region.steps], values, sizes)
     return as_the_graph_sees(graph, entry, values)
 
 

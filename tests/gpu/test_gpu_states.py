@@ -11,9 +11,9 @@ import pytest
 import gpu_launching
 import launching
 from lumc.codegen.generate import generate, launched
-from lumc.codegen.slabs import span_of
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph
+from lumc.kernel.instance import elements_of
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.oracle.graph import evaluate
@@ -66,7 +66,7 @@ def test_rows_of_states(target: Target, order: str, built: Path) -> None:
     graph = rollout()
     assert wrong(graph, target, built, order) == []
     code = generate(estimate(search(graph, target, inside=True)))
-    slabs = {v.name for v in code.entries[0].values if v.place == "state" and span_of(v.name)}
+    slabs = {v.name for v in code.entries[0].values if v.place == "state" and elements_of(v.name)}
     assert len(slabs) >= 2 * (STEPS - 2)
 
 

@@ -20,11 +20,10 @@ from kernels import PLAIN, native
 from lumc.codegen import slabs
 from lumc.codegen.code import Code, Value
 from lumc.codegen.generate import generate
-from lumc.codegen.slabs import slab_of, span_of, start_of, state_of
 from lumc.codegen.tile.verify import verify
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
-from lumc.graph.tensor import Tensor
+from lumc.kernel.instance import elements_of, whole_of
 from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.search import search
@@ -39,7 +38,7 @@ def coded(graph: Graph) -> Code:
 def written(code: Code, state: str) -> list[tuple[str, str]]:
     """Kernels and the values in the state that they write."""
     launches = code.entries[0].launches
-    return [(x.kernel, x.args[-1]) for x in launches if state_of(x.args[-1]) == state]
+    return [(x.kernel, x.args[-1]) for x in launches if whole_of(x.args[-1]) == state]
 
 
 def wrong(folder: Path, graph: Graph, code: Code) -> list[str]:
@@ -60,8 +59,9 @@ def test_rows_are_slabs_of_one_kernel(start: int, tmp_path: Path) -> None:
         rows = [(k, name) for k, name in written(code, state) if name != state]
         assert len(rows) >= STEPS - 2 and len({k for k, _ in rows}) == 1
         assert len({name for _, name in rows}) == len(rows)
-        assert all(span_of(name)[0] % WIDE == 0 for _, name in rows)  # type: ignore[index]
-    places = {v.name: start_of(v) for v in code.entries[0].values if v.place == "state"}
+        parts = [elements_of(name) for _, name in rows]
+        assert all(part and part.start % WIDE == 0 for part in parts)
+    places = {v.name: v.start for v in code.entries[0].values if v.place == "state"}
     assert sorted(places.values())[-1] == (STEPS + start - 1) * WIDE * 4
 
 
@@ -114,8 +114,8 @@ def test_bundles_python_plain_c_and_bisect_agree(lumc: Lumc) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["seen@0", "seen@", "seen@0.x", "seen@192.32", "seen@176.17", "seen@8.8", "none@0.32", "h@0.8",
-     "seen@1" + "0" * 50 + ".1"],
+    ["seen 0", "seen ", "seen 0..x", "seen 192..224", "seen 176..193", "seen 8..16", "seen 32..32",
+     "seen 32..16", "none 0..32", "h 0..8", "seen 1" + "0" * 50 + "..2"],
 )  # fmt: skip
 def test_slabs_that_are_none_are_refused(name: str, lumc: Lumc) -> None:
     from lumc.graph.text import print_graph
@@ -125,21 +125,18 @@ def test_slabs_that_are_none_are_refused(name: str, lumc: Lumc) -> None:
 
     def other(body: Any) -> None:
         entry = body["entries"][0]
-        value = next(v for v in entry["values"] if "@" in v["name"] and v["place"] == "state")
+        value = next(v for v in entry["values"] if elements_of(v["name"]) and v["place"] == "state")
         for launch in entry["launches"]:
             launch["args"] = [name if a == value["name"] else a for a in launch["args"]]
         value["name"] = name
-        span = span_of(name)
-        value["shape"] = [span[1]] if span else value["shape"]
+        part = elements_of(name)
+        value["shape"] = [len(part)] if part else value["shape"]
 
     forge(Path("m.lk"), other)
     assert "E0501" in lumc.fails(5, "link", "m.lk", "-o", "new.lb")
     assert json.loads(Path("m.lk").read_text())["lumc"] == "kernels"
 
 
-def test_names_of_slabs() -> None:
-    state = Tensor("s", DType.F32, (4, 16))
-    assert slab_of(state, "s@16.32") == Tensor("s@16.32", DType.F32, (32,))
-    assert [slab_of(state, n) for n in ("s", "s@48.17", "s@1.2", "s@-16.16")] == [None] * 4
-    assert start_of(Value("s@16.32", DType.F32, (32,), "state", 0)) == 64
-    assert state_of("s@16.32") == state_of("s") == "s"
+def test_where_a_slab_begins() -> None:
+    assert Value("s 16..48", DType.F32, (32,), "state", 0).start == 64
+    assert Value("s", DType.F32, (64,), "state", 0).start == 0

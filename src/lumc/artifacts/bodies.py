@@ -7,14 +7,13 @@ LumcError for anything but what ``.._to_json`` gives, see ``artifact.fields``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from lumc.artifacts.source import foreign_line
 from lumc.artifacts.terms import check_accesses
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Value
-from lumc.codegen.slabs import slab_of, state_of
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.memory import ALIGN
 from lumc.codegen.tile.packing import packings_from
@@ -24,7 +23,7 @@ from lumc.graph.expr import subterms
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.kernel.codec import from_plain, to_plain
-from lumc.kernel.instance import Instance, Outputs
+from lumc.kernel.instance import PLACE, Instance, Outputs, elements_of, whole_of
 from lumc.kernel.lengths import Lengths
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.normal import normalize
@@ -37,6 +36,7 @@ from lumc.search.space import Region, Space
 
 MAX_THREADS = 1024  # as the runner's
 Signature = Mapping[str, Buffer]  # what a region reads (b0, ..) and writes (out)
+Places = dict[str, tuple[DType, list[tuple[int, ...]]]]  # values, and orders their dims may have
 
 
 # ---- search spaces
@@ -191,11 +191,11 @@ def _entry_problems(code: Code) -> Iterator[str]:
 def _fits(v: Value, entry: EntryPlan, code: Code, leaves: Mapping[str, Value]) -> bool:
     match v.place:
         case "state" if v.name not in leaves:
-            state = leaves.get(state_of(v.name))
-            if state is None or state.place != "state":
+            state, part = leaves.get(whole_of(v.name)), elements_of(v.name)
+            if state is None or not part or part.stop > math.prod(state.shape):
                 return False
-            slab = slab_of(state, v.name)
-            return slab is not None and v == replace(state, name=v.name, shape=slab.shape)
+            own = replace(state, name=v.name, shape=(len(part),))
+            return v == own and own.start % ALIGN == 0
         case "weight" | "state" | "dim":
             return v == leaves.get(v.name)
         case "arena":
@@ -249,15 +249,21 @@ def _launches_from(
     outputs = from_plain(dict[str, tuple[tuple[str, str], ...]], body["outputs"])
     made = {(i.entry, name) for i in instances for name in i.outputs}
     made -= {(entry, name) for entry, every in outputs.items() for _, name in every}
-    made -= {(e.name, s.name) for e in graph.entries for s in graph.states}
+    states = {s.name for s in graph.states}
+    made -= {(e.name, name) for e in graph.entries for name in states}
     weights = {w.name for w in graph.weights}
     given = {e.name: weights | {n.name for n in e.inputs} for e in graph.entries}
+    fixed = {entry: given[entry] | states for entry in given}
+    plain = {entry: dict(places) for entry, places in values.items()}
     for i in instances:
+        _check_parts(i, regions[i.region], values[i.entry], plain[i.entry], fixed[i.entry])
         if written := given[i.entry].intersection(i.outputs):
             raise ValueError(f"{', '.join(sorted(written))} is written")
         for slot, want in regions[i.region].items():
             if want.constant and i.names[slot] not in weights:
                 raise ValueError(f"{i.names[slot]} is no weight")
+            if elements_of(i.names[slot]) is not None:
+                continue
             name, known = i.names[slot], values[i.entry]
             kind, orders = known[name]
             if (i.entry, name) in made:  # in the order of dims that its maker chose
@@ -275,7 +281,25 @@ def _launches_from(
     return instances, outputs
 
 
-def _values(graph: Graph, entry: str) -> dict[str, tuple[DType, list[tuple[int, ...]]]]:
+def _check_parts(
+    i: Instance, region: Signature, known: Places, plain: Places, fixed: Container[str]
+) -> None:
+    """Raises ValueError for parts of what is no value of the arena, or has another order of dims
+    than the graph gives it; and for parts that begin where no value may, or that do not end."""
+    for slot, want in region.items():
+        if (part := elements_of(i.names[slot])) is None:
+            continue
+        name = whole_of(i.names[slot])
+        kind, orders = known[name]
+        (sizes,) = plain[name][1]
+        fits = (kind, len(part)) == (want.dtype, math.prod(want.shape)) and sizes in orders
+        inside = part.stop <= math.prod(sizes) and part.start * kind.nbytes % PLACE == 0
+        if not part or not fits or not inside or name in fixed:
+            raise ValueError(f"{i.names[slot]} does not fit {slot} of region {i.region}")
+        known[name] = kind, [sizes]
+
+
+def _values(graph: Graph, entry: str) -> Places:
     """The dtype of every value, and the orders that its dims may have in memory."""
     e = graph.entry(entry)
     nodes = (*graph.weights, *graph.states, *e.inputs, *e.nodes)

@@ -11,7 +11,6 @@ from lumc.bundle.extents import BY_NAME, BY_SHAPE, MAX_LENGTHS, UNUSED, Lengths,
 from lumc.bundle.packing import Recipe
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
-from lumc.codegen.slabs import start_of
 from lumc.codegen.tile.memory import aligned
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import dims_in, told_by
@@ -160,7 +159,7 @@ def _argument(value: Value, place: Loading) -> bytes:
     if value.place in ("weight", "packed"):
         return _words(WEIGHT, 0, place.layout.offsets[value.name], value.nbytes)
     index, offset = (0, value.offset) if value.place == "arena" else (value.offset, 0)
-    offset += start_of(value) if value.place == "state" else 0
+    offset += value.start if value.place == "state" else 0
     return _words(PLACES[value.place], index, offset, value.nbytes)
 
 

@@ -51,7 +51,9 @@ def run(
 @click.command()
 @click.argument("bundle")
 @options("inputs")
-@click.option("--source", "model", help="Compare with this .lg, .onnx or Hugging Face folder too.")
+@click.option(
+    "--source", "model", help="Compare with this .lg, .onnx, .pt2 or Hugging Face folder too."
+)
 @click.option(
     "--tolerance",
     type=Number(0),

@@ -15,6 +15,7 @@ from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.tile.packing import Packing, Size
 from lumc.graph.graph import Graph
 from lumc.graph.tensor import Tensor
+from lumc.kernel.instance import elements_of
 from lumc.kernel.target import Target
 from lumc.kernel.term import Title
 
@@ -46,6 +47,12 @@ class Value(Tensor):
     shape: tuple[Size, ...]
     place: str  # input, output, arena, weight, packed, state or dim
     offset: Size = 0
+
+    @property
+    def start(self) -> int:
+        """Of a part, the byte of its whole where it begins; else 0."""
+        part = elements_of(self.name)
+        return part.start * self.dtype.nbytes if part else 0
 
 
 @dataclass(frozen=True)

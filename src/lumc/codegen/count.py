@@ -31,7 +31,7 @@ from lumc.codegen.tile.program import (
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.graph import Entry, Graph, Node, reachable
 from lumc.graph.ops import Op as Primitive
-from lumc.kernel.instance import Instance
+from lumc.kernel.instance import Instance, whole_of
 from lumc.schedule.plan import Plan
 
 ARITHMETIC = ("un", "bin", "where")
@@ -151,8 +151,9 @@ def of_nodes(nodes: Iterable[Node]) -> Count:
 
 def region_nodes(entry: Entry, instance: Instance) -> list[Node]:
     """The nodes that an instance computes, those that it only reads left out."""
-    inputs = set(instance.inputs)
-    results = [n for n in entry.nodes if n.name in instance.outputs]
+    inputs = set(map(whole_of, instance.inputs))
+    stored = set(map(whole_of, instance.outputs))
+    results = [n for n in entry.nodes if n.name in stored]
     into = (u.value for u in entry.writes if u.state.name in instance.outputs)
     results += [n for n in into if not n.is_leaf and n.name not in inputs]
 

@@ -19,7 +19,7 @@ from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.words import words_of
 from lumc.codegen.in_place import Shared, shared_buffers, without_copies
 from lumc.codegen.lookups import Held, lookups, through
-from lumc.codegen.slabs import on_slabs, slab_of, state_of
+from lumc.codegen.slabs import on_slabs
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import Interval, allocate
@@ -33,6 +33,7 @@ from lumc.graph.graph import Entry
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 from lumc.kernel.inside import escape, require_inside
+from lumc.kernel.instance import elements_of, whole_of
 from lumc.kernel.target import Target
 from lumc.kernel.term import Buffer, Kernel, Root, load
 from lumc.schedule.first import first_schedules
@@ -115,8 +116,8 @@ def launched(plan: Plan, entry: Entry) -> list[Launch]:
 
 
 def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
-    """The steps of every region instance in order, on values of the graph; local values are
-    called ``instance.name``."""
+    """The steps of every region instance in order, on values of the graph and parts of them; local
+    values are called ``instance.name``."""
     out = []
     for i, instance in enumerate(plan.instances):
         if instance.entry != entry.name:
@@ -277,7 +278,8 @@ def name_operands(
 def place_values(
     plan: Plan, entry: Entry, launches: list[Launch], packings: Mapping[str, Packing]
 ) -> EntryPlan:
-    """Inputs, outputs, weights and states where they are, all others in an arena."""
+    """Inputs, outputs, weights and states where they are, all others in an arena, those too of
+    which launches touch parts."""
     tensors = tensors_of(plan, entry)
     fixed = {
         **{w.name: ("weight", 0) for w in plan.graph.weights},
@@ -285,16 +287,14 @@ def place_values(
         **{n.name: ("input", i) for i, n in enumerate(entry.inputs)},
         **{name: ("dim", i) for i, name in enumerate(plan.graph.dims)},
     }
-    for name in (a for launch in launches for a in launch.args if a not in tensors):
-        if state_of(name) in fixed and (slab := slab_of(tensors[state_of(name)], name)):
-            tensors[name], fixed[name] = slab, fixed[state_of(name)]
     tensors |= {name: Tensor(name, p.dtype, (p.size,)) for name, p in packings.items()}
     fixed |= dict.fromkeys(packings, ("packed", 0))
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}
     before, after = list[Launch](), list[Launch]()
     outputs = plan.outputs[entry.name]
+    apart = {whole_of(a) for launch in launches for a in launch.args if elements_of(a)}
     for i, (_, name) in enumerate(outputs):
-        if name in fixed or name in values:  # it has a place already
+        if name in fixed or name in values or name in apart:  # it has a place already
             value = _placed(replace(tensors[name], name=f"output {i}"), "output", i)
             copy = Launch(f"copy_{value.nbytes}", (name, value.name))
             (before if name in fixed else after).append(copy)
@@ -302,7 +302,7 @@ def place_values(
             value = _placed(tensors[name], "output", i)
         values[value.name] = value
     launches = [*before, *launches, *after]
-    for name in dict.fromkeys(name for launch in launches for name in launch.args if name):
+    for name in dict.fromkeys(whole_of(a) for launch in launches for a in launch.args if a):
         if name in fixed:
             values.setdefault(name, _placed(tensors[name], *fixed[name]))
     intervals = lifetimes(launches, {n: t for n, t in tensors.items() if n not in values})
@@ -310,14 +310,27 @@ def place_values(
     require_room(plan.graph, entry.name, arena.nbytes)
     for name, offset in arena.offsets.items():
         values[name] = _placed(tensors[name], "arena", offset)
+    parts = parts_of(launches, values)
     return EntryPlan(
         entry.name,
-        tuple(values.values()),
+        (*values.values(), *parts.values()),
         tuple(name for name, _ in outputs),
         tuple(launches),
         arena.nbytes,
         arena.nbytes_without_reuse,
     )
+
+
+def parts_of(launches: Iterable[Launch], values: Mapping[str, Value]) -> dict[str, Value]:
+    """The parts of values that launches touch, by name: places in the arena and in states."""
+    out = dict[str, Value]()
+    for name in (name for launch in launches for name in launch.args):
+        if part := elements_of(name):
+            whole = values[whole_of(name)]
+            own = replace(whole, name=name, shape=(len(part),))
+            in_arena = whole.place == "arena"
+            out[name] = replace(own, offset=whole.offset + own.start) if in_arena else own
+    return out
 
 
 def _placed(t: Tensor, place: str, offset: int) -> Value:
@@ -337,10 +350,10 @@ def tensors_of(plan: Plan, entry: Entry) -> dict[str, Tensor]:
 
 
 def lifetimes(launches: Sequence[Launch], tensors: Mapping[str, Tensor]) -> list[Interval]:
-    """From the first to the last launch that touches each of these values."""
+    """From the first to the last launch that touches each of these values, or a part of it."""
     ends = dict[str, tuple[int, int]]()
     for i, launch in enumerate(launches):
-        for name in launch.args:
+        for name in map(whole_of, launch.args):
             if name in tensors:
                 ends[name] = (ends.get(name, (i, i))[0], i)
     return [Interval(name, tensors[name].nbytes, *span) for name, span in ends.items()]

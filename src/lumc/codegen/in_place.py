@@ -22,6 +22,7 @@ from lumc.codegen.code import Launch
 from lumc.codegen.tile.rows import touched
 from lumc.graph.expr import num
 from lumc.graph.graph import Entry
+from lumc.kernel.instance import elements_of, whole_of
 from lumc.kernel.term import Kernel
 from lumc.schedule.plan import Plan
 
@@ -52,7 +53,8 @@ def without_copies(
     out, uses = list[Launch | None](launches), uses_of(plan, launches, programs)
     outputs = {name for _, name in plan.outputs[entry.name]}
     states = {s.name for s in plan.graph.states}
-    nodes = {n.name for n in entry.nodes if not n.is_leaf} - outputs
+    in_parts = {whole_of(a) for launch in launches for a in launch.args if elements_of(a)}
+    nodes = {n.name for n in entry.nodes if not n.is_leaf} - outputs - in_parts
     for at, launch in enumerate(launches):
         copied = _copied(plan.kernels[launch.kernel].kernel, out[at] or launch)
         if copied is None or copied[0] not in nodes or copied[1] not in states:

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from lumc.codegen.code import Launch, Value
+from lumc.codegen.code import Launch
 from lumc.codegen.tile.memory import ALIGN
 from lumc.graph.expr import add, bounds
-from lumc.graph.tensor import Tensor
 from lumc.kernel.inside import escape
+from lumc.kernel.instance import part_of
 from lumc.kernel.term import Kernel, Root
 from lumc.schedule.legal import is_legal
 from lumc.schedule.plan import Plan
@@ -53,7 +53,7 @@ def on_slabs(
         names = [b.name for b in kernel.buffers]
         out = kernel.roots[0].buffer
         args = tuple(
-            f"{name}@{start}.{n}" if b == out else name
+            part_of(name, start, start + n) if b == out else name
             for b, name in zip(names, launch.args, strict=True)
         )
         return Launch(key, args)
@@ -93,36 +93,3 @@ def _slab(kernel: Kernel) -> Slab | None:
     buffers = tuple(part if b is out else b for b in kernel.buffers)
     new = replace(kernel, roots=(Root(root.buffer, index, root.value),), buffers=buffers)
     return new, low * row, (high - low + 1) * row
-
-
-# ---- names of values: a state, or STATE@START.COUNT of its elements
-
-
-def state_of(name: str) -> str:
-    """The state that a value in it lies in."""
-    return name.partition("@")[0]
-
-
-def span_of(name: str) -> tuple[int, int] | None:
-    """The first element of a slab and their number; None of a whole state, or of another name."""
-    _, at, span = name.partition("@")
-    start, dot, n = span.partition(".")
-    if not at or not dot or not (start.isdecimal() and n.isdecimal()) or len(span) > 40:
-        return None
-    return int(start), int(n)
-
-
-def start_of(value: Value) -> int:
-    """The byte of its state where a value begins."""
-    span = span_of(value.name)
-    return span[0] * value.dtype.nbytes if span else 0
-
-
-def slab_of(state: Tensor, name: str) -> Tensor | None:
-    """The slab of this name; None if it is none of the state."""
-    span = span_of(name)
-    if span is None or span[0] + span[1] > prod(state.shape):
-        return None
-    if span[0] * state.dtype.nbytes % ALIGN:
-        return None
-    return Tensor(name, state.dtype, (span[1],))

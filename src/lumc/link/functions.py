@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from lumc.codegen.code import Launch
-from lumc.codegen.slabs import start_of
 from lumc.graph.graph import shape_text
 from lumc.link.plain import Bucket, Call, Model
 
@@ -105,7 +104,7 @@ def _places(
         if v.place == "arena":
             places[v.name] = f"at + {v.offset}"
         elif v.place == "state":
-            places[v.name] = f"states + {model.states[0][v.offset] + start_of(v)}"
+            places[v.name] = f"states + {model.states[0][v.offset] + v.start}"
         elif v.place in ("weight", "packed"):
             places[v.name] = f"(void *)(weights + {offsets[v.name]})"
         elif v.place == "dim" and v.name in call.dims.names:

@@ -204,6 +204,11 @@ class _Cost:
     parts: list[Kernel] = field(default_factory=list)  # and these, where they may be worth a try
 
     @property
+    def known(self) -> float:
+        """No price is less, as far as is known."""
+        return self.whole - self.saved if self.idle == inf and not self.across else self.least
+
+    @property
     def saved(self) -> float:
         """By the cheapest way, where that is more than prices are off by."""
         return self.gain if self.gain > self.whole * MARGIN else 0.0
@@ -224,13 +229,17 @@ class _Prices:
     costs: dict[_Key, _Cost] = field(default_factory=dict)
     dropped: dict[_Key, str] = field(default_factory=dict)  # kernels that are not valid, and why
 
-    def total(self, kernels: Sequence[Kernel]) -> float:
-        """In us; of candidates that are not near the best one, less than that; infinite if one of
-        the kernels is not valid."""
+    def at_least(self, kernels: Sequence[Kernel]) -> float:
+        """No more than ``total``, and soon known."""
+        return sum(self._cost(k).known for k in kernels)
+
+    def total(self, kernels: Sequence[Kernel], most: float = inf) -> float:
+        """In us; of candidates that are not near the best one, or take more than ``most``, less
+        than that; infinite if one of the kernels is not valid."""
         costs = [self._cost(k) for k in kernels]
         total = sum(c.least for c in costs)
         for c in sorted(costs, key=lambda c: -c.least):
-            if total > self.best * NEAR:
+            if total > min(self.best * NEAR, most):
                 return total
             total += self._price(c, self.best - total + c.least) - c.least
             if total == inf:
@@ -298,8 +307,15 @@ class _Candidates:
         self.points = range(len(variant.cuts))
         self.splitting = Splitting(region.frame, variant.value, variant.cuts)
         self.prices, self.totals = prices, dict[Cuts, float]()
-        (whole,) = self.splitting.kernels()
+        self.split = dict[Cuts, Sequence[Kernel]]()
+        (whole,) = self.kernels(())
         self.effort = len(whole.stages), least_work(whole).flops
+
+    def kernels(self, cuts: Cuts) -> Sequence[Kernel]:
+        """What lies between these cuts."""
+        if cuts not in self.split:
+            self.split[cuts] = self.splitting.kernels(cuts)
+        return self.split[cuts]
 
     def cuts(self) -> Iterator[Cuts]:
         """Sets of cuts worth a look: all of few points, else a descent from both ends."""
@@ -312,19 +328,22 @@ class _Candidates:
 
     def _descend(self, cuts: Cuts) -> Iterator[Cuts]:
         """Flip one cut at a time for as long as that is faster."""
-        yield cuts
-        while True:
-            flipped = [tuple(sorted({*cuts} ^ {i})) for i in self.points]
-            times = [self.total(c) for c in flipped]
-            if min(times) >= self.total(cuts) * (1 - MARGIN):
-                return
-            cuts = flipped[times.index(min(times))]
+        found: Cuts | None = cuts
+        while found is not None:
+            cuts, found = found, None
             yield cuts
+            flipped = [tuple(sorted({*cuts} ^ {i})) for i in self.points]
+            most, at = self.total(cuts) * (1 - MARGIN), len(flipped)
+            # what looks best first: of most others it is then known that they are not
+            for i in sorted(self.points, key=lambda i: self.at_least(flipped[i])):
+                us = self.total(flipped[i], most)
+                if us < most or (us == most and i < at < len(flipped)):
+                    most, at, found = us, i, flipped[i]
 
     def programs(self, cuts: Cuts) -> Iterator[Program]:
         """The kernels between these cuts, also with those in several steps that are cheaper so, and
         with all that may be."""
-        kernels, us = self.splitting.kernels(cuts), self.total(cuts)
+        kernels, us = self.kernels(cuts), self.total(cuts)
         split = [self.prices.in_steps(k) for k in kernels]
         yield us + sum(c.saved for c, _ in split), kernels
         if any(c.saved for c, _ in split):
@@ -333,10 +352,18 @@ class _Candidates:
         if more := sum(c.lost for c, _ in split):
             yield us + more, [k for _, parts in split for k in parts]
 
-    def total(self, cuts: Cuts) -> float:
-        """The price of all kernels, in us."""
+    def at_least(self, cuts: Cuts) -> float:
+        """No more than ``total``."""
+        known = self.totals.get(cuts)
+        return self.prices.at_least(self.kernels(cuts)) if known is None else known
+
+    def total(self, cuts: Cuts, most: float = inf) -> float:
+        """The price of all kernels, in us; more than ``most`` may be too little."""
         if cuts not in self.totals:
-            self.totals[cuts] = self.prices.total(self.splitting.kernels(cuts))
+            total = self.prices.total(self.kernels(cuts), most)
+            if total > most:
+                return total
+            self.totals[cuts] = total
         return self.totals[cuts]
 
 

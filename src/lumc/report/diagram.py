@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lumc.errors import Exit, LumcError
+from lumc.kernel.instance import whole_of
 from lumc.report import draw
 
 if TYPE_CHECKING:
@@ -44,12 +45,14 @@ def _regions(value: Space | Plan, entry: str) -> draw.Diagram:
     for i in value.instances:
         if i.entry != entry:
             continue
-        nodes = [shapes[name] for name in i.outputs if name in shapes]
+        nodes = [shapes[name] for name in map(whole_of, i.outputs) if name in shapes]
         size = ", ".join(f"{n.dtype.value}{list(n.shape)}" for n in nodes)
         name = ", ".join(i.outputs)
         out.boxes.append(draw.Box(name, (name, size, i.region[:12]), "kernel"))
-        out.edges += [(known[s], name) for s in dict.fromkeys(i.inputs) if s in known]
-        known |= dict.fromkeys(i.outputs, name)
+        out.edges += [
+            (known[s], name) for s in dict.fromkeys(map(whole_of, i.inputs)) if s in known
+        ]
+        known |= dict.fromkeys(map(whole_of, i.outputs), name)
     return out
 
 
@@ -65,7 +68,7 @@ def _launches(code: Code, entry: str) -> draw.Diagram:
     for i, launch in enumerate(plan.launches):
         name = f"launch {i}"
         out.boxes.append(draw.Box(name, (launch.kernel, launch.args[-1]), "kernel"))
-        args = launch.args[: len(kernels[launch.kernel].args)]
+        args = [*map(whole_of, launch.args[: len(kernels[launch.kernel].args)])]
         out.edges += [(written[a], name) for a in dict.fromkeys(args) if a in written]
         written |= {a: name for a in args if a not in written}
     return out

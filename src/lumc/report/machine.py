@@ -22,7 +22,7 @@ OPTIONAL = {
     "cuda-bindings": "the same, as a wheel (pip install lumc[cuda])",
     "onnx": "import ONNX models (pip install lumc[onnx])",
     "onnxruntime": "verify --source model.onnx",
-    "torch": "verify --source FOLDER",
+    "torch": "verify --source FOLDER or model.pt2",
     "transformers": "verify --source FOLDER",
     "ziglang": "a C compiler where there is none, and for Macs (pip install lumc[metal])",
 }

@@ -18,6 +18,7 @@ from lumc.codegen.code import Launch
 from lumc.codegen.generate import generate, launches_of
 from lumc.disk import artifact
 from lumc.graph.graph import Entry, Read
+from lumc.kernel.instance import whole_of
 from lumc.report import charts, draw, evidence
 from lumc.report.explain import (
     far_kernels,
@@ -286,7 +287,7 @@ def launch_diagram(
             out.boxes.append(draw.Box(f"input {leaf.name}", (short(leaf.name),), "leaf"))
     for i, launch in enumerate(launches):
         name, key = f"launch {i}", launch.kernel
-        *sources, result = launch.args
+        *sources, result = map(whole_of, launch.args)
         title = f"{names[key]}: {', '.join(sources)} -> {result}"
         lines = short(names[key]), short(result)
         out.boxes.append(draw.Box(name, lines, "kernel", classes[key], key, title))
@@ -319,14 +320,14 @@ def owners(plan: Plan, entry: Entry) -> dict[str, str]:
     for i in plan.instances:
         steps = plan.regions[i.region].steps
         mine = i.outputs if i.entry == entry.name and steps else ()
-        todo = [updated.get(name, name) for name in mine]
+        todo = [updated.get(name, name) for name in map(whole_of, mine)]
         while todo:
             name = todo.pop()
             if name in nodes and name not in out:
                 out[name] = steps[-1].kernel
                 operands = nodes[name].operands
                 read = [o.source.name for o in operands if isinstance(o, Read)]
-                todo += [r for r in read if r not in i.inputs]
+                todo += [r for r in read if r not in map(whole_of, i.inputs)]
     return out
 
 

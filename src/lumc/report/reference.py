@@ -20,8 +20,8 @@ def run_original(
     allowed: Sequence[str] = (),
     dims: Mapping[str, int] | None = None,
 ) -> dict[str, Arrays]:
-    """``{framework: outputs}`` for an ONNX file, a Hugging Face folder or a graph, whose weights
-    may lie in the folders that are allowed.
+    """``{framework: outputs}`` for an ONNX file, an archive of torch.export, a Hugging Face folder
+    or a graph, whose weights may lie in the folders that are allowed.
 
     Raises E0605 for anything else, E0608 when the framework does not take the inputs.
     """
@@ -31,6 +31,8 @@ def run_original(
     try:
         if path.suffix == ".onnx" and path.is_file():
             return {"onnxruntime": _onnxruntime(path, inputs)}
+        if path.suffix == ".pt2" and path.is_file():
+            return {"torch": _exported(path, inputs)}
         if (path / "config.json").is_file():
             return {"torch": _transformers(path, inputs)}
     except LumcError:
@@ -40,7 +42,7 @@ def run_original(
         what = f"--source {model} does not run: {said[0] if said else type(e).__name__}"
         fix = "name the model that the bundle was made from"
         raise LumcError("E0608", what, fix=fix, exit=Exit.USAGE) from e
-    what = f"--source {model}: neither a .lg, an .onnx nor a Hugging Face folder"
+    what = f"--source {model}: neither a .lg, an .onnx, a .pt2 nor a Hugging Face folder"
     raise LumcError("E0605", what, exit=Exit.USAGE)
 
 
@@ -74,6 +76,15 @@ def _onnxruntime(path: Path, inputs: Arrays) -> Arrays:
     names = [o.name for o in session.get_outputs()]
     results = session.run(names, {theirs[k]: v for k, v in inputs.items() if k in theirs})
     return dict(zip(map(clean, names), results, strict=True))
+
+
+def _exported(path: Path, inputs: Arrays) -> Arrays:
+    from lumc.report.aten import run_archive
+
+    try:
+        return run_archive(path, inputs)
+    except ImportError:
+        raise _missing("torch", "torch") from None
 
 
 def _transformers(path: Path, inputs: Arrays) -> Arrays:

@@ -14,8 +14,8 @@ import numpy as np
 
 from lumc.bundle.packing import Array, pack
 from lumc.codegen.code import Code, EntryPlan, Launch, Value
-from lumc.codegen.slabs import start_of, state_of
 from lumc.codegen.tile.memory import PAGE, aligned
+from lumc.kernel.instance import whole_of
 from lumc.runtime.cpu import by_descriptor
 
 LINE = 64  # bytes: where values start
@@ -45,9 +45,9 @@ class Steps:
         if v.place == "arena":
             part = self._arena[v.offset : v.offset + v.nbytes]
             return part.view(v.dtype.numpy).reshape(v.shape)
-        if v.place == "state" and state_of(v.name) in self.states:
-            start, whole = start_of(v), self.states[state_of(v.name)].reshape(-1).view(np.uint8)
-            return whole[start : start + v.nbytes].view(v.dtype.numpy).reshape(v.shape)
+        if v.place == "state" and whole_of(v.name) in self.states:
+            whole = self.states[whole_of(v.name)].reshape(-1).view(np.uint8)
+            return whole[v.start : v.start + v.nbytes].view(v.dtype.numpy).reshape(v.shape)
         array = memory(v.shape, v.dtype.numpy)
         if v.place == "packed":
             packing = code.packings[v.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from lumc.graph.bind import require_lengths
 from lumc.graph.buckets import in_buckets
@@ -16,6 +16,8 @@ from lumc.kernel.target import Target
 from lumc.search.cuts import Frame, cut_points
 from lumc.search.order import Found, early_readers, in_order, refuse, values_in_place
 from lumc.search.partial import with_partial_sums
+from lumc.search.parts import parted
+from lumc.search.pieces import Piece, pieces_of
 from lumc.search.regions import partition
 from lumc.search.saturate import Limits
 from lumc.search.space import Region, Space, Variant
@@ -42,15 +44,15 @@ def search(
     found = [f for entry in graph.entries for f in find_regions(entry)]
     keys = [f.key for f in found]
     count = Counter(keys)
-    unique = {key: found[keys.index(key)] for key in count}
+    unique = dict(zip(reversed(keys), reversed(found), strict=True))  # the first of each
+    unique = {key: unique[key] for key in count}
     findings = explore_all([f.body for f in unique.values()], limits or Limits(), inside)
     regions = tuple(
         make_region(key, count[key], f, finding)
         for (key, f), finding in zip(unique.items(), findings, strict=True)
     )
     instances = tuple(
-        Instance(f.entry, key, tuple(s.home.name for s in f.body.sources), (f.output,))
-        for key, f in zip(keys, found, strict=True)
+        Instance(f.entry, key, f.body.read, (f.output,)) for key, f in zip(keys, found, strict=True)
     )
     outputs: Outputs = {e.name: tuple((n, v.name) for n, v in e.outputs) for e in graph.entries}
     return Space(graph, target, regions, instances, outputs)
@@ -60,10 +62,12 @@ def find_regions(entry: Entry) -> list[Found]:
     """The regions of an entry in execution order. Raises E0402 (updates that have to come before
     what reads the state as it was)."""
     extra: list[Node] = []
+    pieces = pieces_of(entry)
+    nodes = {whole: [p.node for p in each] for whole, each in pieces.items()}
     while True:
-        cuts = partition(entry, extra)
+        cuts = partition(entry, extra, nodes)
         in_place = values_in_place(entry).difference(extra)
-        found, torn = _regions(entry, cuts, in_place)
+        found, torn = _regions(entry, cuts, in_place, pieces)
         if not torn:
             ordered, stuck = in_order(entry, found)
             if not stuck:
@@ -76,12 +80,13 @@ def find_regions(entry: Entry) -> list[Found]:
 
 
 def _regions(
-    entry: Entry, cuts: Iterable[Node], in_place: set[Node]
+    entry: Entry, cuts: Iterable[Node], in_place: set[Node], pieces: Mapping[Node, list[Piece]]
 ) -> tuple[list[Found], list[Node]]:
     """The regions of these cuts and of updates, and the nodes that must be cut too, below each
     other as well. A value ``in_place`` has one region, that of its update."""
-    inputs, found, torn = frozenset(cuts), list[Found](), dict[Node, None]()
-    writes = list(enumerate(entry.writes))
+    inputs, found, torn = frozenset(cuts).union(pieces), list[Found](), dict[Node, None]()
+    part = {p.node: p for each in pieces.values() for p in each}
+    writes, whole = list(enumerate(entry.writes)), {n for _, n in entry.outputs}
     pending = deque[tuple[Node, int | None]]((n, None) for n in cuts if n not in in_place)
     pending += ((u.value, i) for i, u in writes)
     while pending:
@@ -95,8 +100,10 @@ def _regions(
         update = None if which is None else entry.writes[which]
         if update and n in in_place and update.state in [s.home for s in body.sources]:
             torn[n] = None  # it reads what it would write
-        output = update.state.name if update else n.name
-        found.append(Found(entry.name, n, output, body, which))
+        piece = part.get(n)
+        output = update.state.name if update else piece.name if piece else n.name
+        stored = piece.whole if piece else n
+        found.append(Found(entry.name, n, output, parted(body, whole), which, stored))
     return found, list(torn)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lumc.graph.expr import Expr, bound_axes, make, rebuild, rewrite, subterms
-from lumc.kernel.instance import Instance, results
+from lumc.kernel.instance import Instance, elements_of, results, whole_of
 from lumc.kernel.term import reduce
 from lumc.search.cuts import Frame, unlike
 from lumc.search.space import Region, Space, Variant
@@ -56,6 +56,8 @@ class _Layouts:
         self.price_of, self.vectors = price, {r.key: vectors(r) for r in space.regions}
         self.touching: Users = {}
         outside = {s.name for s in space.graph.states}
+        names = {(i.entry, n) for i in space.instances for n in (*i.inputs, *i.outputs)}
+        parts = {(entry, whole_of(n)) for entry, n in names if elements_of(n)}
         for n, i in enumerate(space.instances):
             self.touching[i.entry, i.outputs[0]] = [n]
         for n, i in enumerate(space.instances):
@@ -64,7 +66,7 @@ class _Layouts:
                     self.touching[i.entry, name].append(n)
         for (entry, name), users in [*self.touching.items()]:
             given = outside.union(value for _, value in space.outputs[entry])
-            if name in given or len(users) == 1:
+            if name in given or (entry, name) in parts or len(users) == 1:
                 del self.touching[entry, name]
         self.known: dict[str, Region] = {}
 

@@ -31,6 +31,7 @@ class Found:
     output: str
     body: Body
     write: int | None = None  # which of the updates of the entry it is
+    whole: Node | None = None  # the node that ``node`` is, or is a piece of
 
     @property
     def key(self) -> str:
@@ -72,15 +73,18 @@ def in_order(entry: Entry, found: Sequence[Found]) -> tuple[list[Found], list[Fo
 
 def _edges(entry: Entry, found: Sequence[Found]) -> list[set[int]]:
     """Of every region those that have to follow it."""
-    made = {f.node: i for i, f in enumerate(found) if f.write is None}
+    made = dict[Node, list[int]]()
+    for i, f in enumerate(found):
+        if f.write is None:
+            made.setdefault(f.whole or f.node, []).append(i)
     writers = {f.write: i for i, f in enumerate(found) if f.write is not None}
     chains, versions = chains_of(entry), versions_of(entry)
     later = [set[int]() for _ in found]
     for i, f in enumerate(found):
         for s in f.body.sources:
             if s.home.op != "state":
-                if s in made:
-                    later[made[s]].add(i)
+                for maker in made.get(s, ()):
+                    later[maker].add(i)
                 continue
             chain, version = chains.get(s.home, []), versions.get(s, 0)
             if version:

@@ -8,7 +8,7 @@ else is left to the search.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
@@ -26,6 +26,8 @@ FUNCTIONS = (Op.SIN, Op.EXP2, Op.LOG2)  # operations that take many instructions
 SWEEPS = 8
 
 View = tuple[Expr, ...]
+Pieces = Mapping[Node, Sequence[Node]]  # of what nodes are made that are not computed as one
+NO_PIECES: Pieces = {}
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,15 @@ class Sweep:
     cones: dict[Node, Cone] = field(default_factory=dict)
 
 
-def partition(entry: Entry, extra: Iterable[Node] = ()) -> list[Node]:
+def partition(entry: Entry, extra: Iterable[Node] = (), pieces: Pieces = NO_PIECES) -> list[Node]:
     """The nodes of an entry whose values are stored, in execution order.
 
-    Outputs and the values of updates are stored in any case, and so are ``extra``.
+    Outputs and the values of updates are stored in any case, and so are ``extra``. Those that are
+    made of ``pieces`` are not among them: these are, in their place.
     """
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
-    sweep = _prepare(entry, results)
-    sweep.cuts.update(results, extra)
+    sweep = _prepare(entry, results, pieces)
+    sweep.cuts.update(results, extra, *pieces.values())
     _cut(sweep)
     for _ in range(SWEEPS):
         shared = _shared(sweep)
@@ -73,9 +76,10 @@ def partition(entry: Entry, extra: Iterable[Node] = ()) -> list[Node]:
     return [n for n in sweep.nodes if n in sweep.cuts]
 
 
-def _prepare(entry: Entry, results: Iterable[Node]) -> Sweep:
-    used = reachable(results, lambda n: [r.source for r in n.reads])
-    sweep = Sweep([n for n in entry.nodes if n in used and not n.is_leaf], set())
+def _prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:
+    used = reachable(results, lambda n: pieces.get(n) or [r.source for r in n.reads])
+    nodes = (n for n in entry.nodes if n in used and not n.is_leaf)
+    sweep = Sweep([each for n in nodes for each in pieces.get(n, [n])], set())
     sweep.constant = {s for s in used if s.op == "weight"}
     for node in sweep.nodes:
         for read in node.reads:
@@ -273,15 +277,13 @@ def _is_reduced(sweep: Sweep, node: Node) -> bool:
 
 def _shared(sweep: Sweep) -> set[Node]:
     """Values that several regions would compute, as far down as possible."""
-    reach: dict[Node, int] = {}
-    bit = {n: 1 << i for i, n in enumerate(sweep.nodes)}
+    reach: dict[Node, Node | None] = {}  # the one region that makes it, none where several do
     out, known = set[Node](), sweep.cuts | sweep.inner | sweep.constant
     for node in reversed(sweep.nodes):
         readers = [r for r, _ in sweep.readers.get(node, [])]
-        reach[node] = 0
-        for r in readers:
-            reach[node] |= bit[r] if r in sweep.cuts or r in out else reach[r]
-        several = reach[node] & (reach[node] - 1)
+        above = {r if r in sweep.cuts or r in out else reach[r] for r in readers}
+        reach[node] = above.pop() if len(above) == 1 else None
+        several = readers and reach[node] is None
         if (
             several
             and node not in known

@@ -19,7 +19,7 @@ from itertools import chain, count, product
 from math import prod
 
 from lumc.graph.expr import subterms
-from lumc.kernel.instance import Instance, results
+from lumc.kernel.instance import Instance, results, whole_of
 from lumc.kernel.key import renamed, sha
 from lumc.kernel.lengths import stated
 from lumc.kernel.normal import normalize
@@ -82,7 +82,7 @@ def families(space: Space) -> list[Family]:
     made, readers = dict[tuple[str, str], int](), defaultdict[object, Readers](Readers)
     left = dict[int, None]()
     for at, i in enumerate(every):
-        made[i.entry, i.outputs[0]] = at
+        made[i.entry, whole_of(i.outputs[0])] = at
         if i.outputs[0] not in states and 0 not in sizes[at]:
             left[at] = None
     for at in left:
@@ -108,7 +108,7 @@ def families(space: Space) -> list[Family]:
 
 def reads(instance: Instance) -> Iterator[tuple[str, str]]:
     """What it reads, in its entry."""
-    return ((instance.entry, name) for name in instance.inputs)
+    return ((instance.entry, whole_of(name)) for name in instance.inputs)
 
 
 def _inputs(instances: Iterable[Instance]) -> tuple[str, ...]:

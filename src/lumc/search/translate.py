@@ -61,14 +61,15 @@ class TooManyViews(Exception):
 
 @dataclass(frozen=True)
 class Body:
-    """A region as a term: ``out[index] = value``, reading b0, b1, .. (``sources``), with an index
-    for each dim of the output."""
+    """A region as a term: ``out[index] = value``, reading b0, b1, .. (``sources``, by the names
+    ``read``), with an index for each dim of the output."""
 
     value: Expr
     index: Index
     output: Buffer
     inputs: tuple[Buffer, ...]
     sources: tuple[Node, ...]
+    read: tuple[str, ...]
     extent: Mapping[str, int]
     own: tuple[Expr, ...]  # the axes of the node
     lengths: Lengths = STATIC  # of its live axes, those of symbolic extent
@@ -98,7 +99,8 @@ def translate(
     )
     lengths = Lengths(tuple(node.dims.values()), tuple(t.live.items()))
     lengths = lengths.within(t.extent, (value, *place))
-    return Body(value, place, output, buffers, tuple(t.sources), dict(t.extent), own, lengths)
+    sources, read = tuple(t.sources), tuple(s.home.name for s in t.sources)
+    return Body(value, place, output, buffers, sources, read, dict(t.extent), own, lengths)
 
 
 def along(items: Sequence[T], sizes: Sequence[int]) -> tuple[T, ...]:

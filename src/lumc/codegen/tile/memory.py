@@ -10,7 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-ALIGN = 64
+from lumc.kernel.instance import PLACE
+
+ALIGN = PLACE
 PAGE = 4096
 Span = tuple[int, int]  # bytes, from and to
 

@@ -12,7 +12,7 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import indices, place, places
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr
-from lumc.graph.graph import Iota, Node, Operand, Read, Scalar
+from lumc.graph.graph import Node, Operand, Read, Scalar
 from lumc.graph.ops import DType
 
 

@@ -99,7 +99,7 @@ class Lowering:
     def node(self, node: Node, values: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs of one node; a problem is noted and gives poison."""
         poison = [POISON] * len(node.outputs)
-        row = ROWS.get(_plain(node.target))
+        row = ROWS.get(plain_target(node.target))
         try:
             if row is None:
                 raise Unsupported(*_why_not(node.target))
@@ -201,7 +201,7 @@ def _poisoned(value: Any) -> bool:
     return isinstance(value, Poison)
 
 
-def _plain(target: str) -> str:
+def plain_target(target: str) -> str:
     """The operator that computes what one that writes writes."""
     parts = target.split(".")
     if parts[0] == "aten" and parts[1].endswith("_") and not parts[1].endswith("__"):

@@ -35,7 +35,13 @@ from lumc.graph.ops import DType
 MAX_DIM = 1 << 16  # the upper bound of a dim that the export leaves open
 MAX_READ = 1 << 20  # elements of integers that are read, as they may be equally spaced
 MAJOR = 8  # of the schema
+TENSORS = {  # inputs of a program that lie in the archive, and what names them there
+    "parameter": "parameter_name",
+    "buffer": "buffer_name",
+    "tensor_constant": "tensor_constant_name",
+}
 Dims = Mapping[str, int | tuple[int, int] | Dim]
+Array = np.ndarray[Any, Any]
 
 
 def import_pt2(path: str | Path, dims: Dims | None = None) -> Model:
@@ -47,6 +53,27 @@ def import_pt2(path: str | Path, dims: Dims | None = None) -> Model:
     archive = read_pt2(Path(path))
     try:
         return _Import(archive, _checked(archive), dims or {}).run()
+    except (Damaged, Wrong) as e:
+        raise malformed(str(e), str(path)) from None
+
+
+@dataclass(frozen=True)
+class Original:
+    """The program of an archive as it stands, to run it as torch does: its ``inputs`` in order, and
+    what it is ``given``: arrays with their dtypes (bf16 as bits) and numbers, by name."""
+
+    program: Program
+    inputs: Sequence[str]
+    given: Mapping[str, tuple[Array, DType] | int | float | bool | str | None]
+
+
+def read_original(path: str | Path) -> Original:
+    """Of an archive of torch.export. Raises E0201, E0350 and E0351."""
+    archive = read_pt2(Path(path))
+    try:
+        one = _Import(archive, _checked(archive), {})
+        program, specs, _ = one.program()
+        return Original(program, one.taken(specs), one.given(specs))
     except (Damaged, Wrong) as e:
         raise malformed(str(e), str(path)) from None
 
@@ -73,6 +100,14 @@ class _Import:
     known: dict[tuple[object, ...], Tensor] = field(default_factory=dict)  # weights, each once
 
     def run(self) -> Model:
+        program, specs, values = self.program()
+        self._declare(specs, values)
+        leaves = [leaf for spec in specs if (leaf := self._leaf(spec, program.metas, values))]
+        assemble(self.model, program, leaves)
+        return self.model
+
+    def program(self) -> tuple[Program, Sequence[Any], Mapping[str, Any]]:
+        """With what is said of its inputs and of its values."""
         module = said(self.text, "graph_module", dict)
         graph, signature = said(module, "graph", dict), said(module, "signature", dict)
         specs = said(signature, "input_specs", list)
@@ -87,10 +122,28 @@ class _Import:
             frozenset(buffers.values()),
             {buffers.get(name, name): value for name, value in written.items()},
         )
-        self._declare(specs, values)
-        leaves = [leaf for spec in specs if (leaf := self._leaf(spec, metas, values))]
-        assemble(self.model, program, leaves)
-        return self.model
+        return program, specs, values
+
+    # ---- as it stands
+
+    def taken(self, specs: Sequence[Any]) -> list[str]:
+        """The inputs of the model, in order."""
+        found = (value for kind, value in map(reading.union, specs) if kind == "user_input")
+        every = (reading.argument(said(value, "arg", dict)) for value in found)
+        return [arg.name for arg in every if isinstance(arg, Ref)]
+
+    def given(self, specs: Sequence[Any]) -> dict[str, Any]:
+        """What the other inputs are."""
+        out = dict[str, Any]()
+        for kind, value in map(reading.union, specs):
+            if kind == "constant_input":
+                out[said(value, "name", str)] = reading.argument(said(value, "value", dict))
+            elif kind != "user_input":
+                arg, name, placed = self._tensor(kind, value)
+                if placed is None:
+                    self._refuse(*_lost(name))
+                out[arg] = self._values(placed), self._dtype(placed)
+        return out
 
     # ---- what comes out
 
@@ -168,15 +221,17 @@ class _Import:
         if kind == "constant_input":
             constant = reading.argument(said(value, "value", dict))
             return Leaf(said(value, "name", str), "constant", lambda _: constant)
-        names = {"parameter": "parameter_name", "buffer": "buffer_name"}
-        names["tensor_constant"] = "tensor_constant_name"
-        if kind not in names:
-            self._refuse(f"an input of the kind {kind}", "export the model without it")
-        arg, name = said(said(value, "arg", dict), "name", str), said(value, names[kind], str)
-        placed = self.archive.weights.get(name) or self.archive.constants.get(name)
+        arg, name, placed = self._tensor(kind, value)
         weight = partial(self._weight, name, placed, kind == "tensor_constant")
         state = partial(self._state, name, placed) if kind == "buffer" else None
         return Leaf(arg, name, weight, state=state)
+
+    def _tensor(self, kind: str, value: Any) -> tuple[str, str, Placed | None]:
+        """Of a parameter, a buffer or a constant: the input that it is, its name, where it lies."""
+        if kind not in TENSORS:
+            self._refuse(f"an input of the kind {kind}", "export the model without it")
+        arg, name = said(said(value, "arg", dict), "name", str), said(value, TENSORS[kind], str)
+        return arg, name, self.archive.weights.get(name) or self.archive.constants.get(name)
 
     def _input(self, name: str, meta: Meta | None, value: Any) -> Any:
         if meta is None:
@@ -201,7 +256,7 @@ class _Import:
             self._refuse(f"tensor '{found.key}' is of {found.layout}", "save it in another dtype")
         return found.dtype
 
-    def _values(self, placed: Placed) -> np.ndarray[Any, Any]:
+    def _values(self, placed: Placed) -> Array:
         """The elements of a tensor, in its shape; bf16 as bits."""
         found, dtype = self.archive.tensors[placed.key], self._dtype(placed)
         raw = np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy
@@ -220,7 +275,7 @@ class _Import:
         """A tensor where it lies in the archive; small ones of integers, and what stands in the
         program as a constant, by value."""
         if placed is None:
-            self._refuse(f"tensor '{name}' is pickled, or missing", "save plain tensors")
+            self._refuse(*_lost(name))
         found, dtype = self.archive.tensors[placed.key], self._dtype(placed)
         count = int(np.prod(placed.shape, dtype=object))
         if count <= MAX_READ and (dtype.is_int or constant):
@@ -236,6 +291,10 @@ class _Import:
     def _refuse(self, what: str, fix: str) -> NoReturn:
         where = str(self.archive.path)
         raise LumcError("E0351", what, where=where, fix=fix, exit=Exit.UNSUPPORTED)
+
+
+def _lost(name: str) -> tuple[str, str]:
+    return f"tensor '{name}' is pickled, or missing", "save plain tensors"
 
 
 def _noted(names: list[str], name: str) -> Extent:
