@@ -31,6 +31,7 @@ Package = Any
 CHECKS: dict[str, Callable[[Package], None]] = {}
 NEAR = 1e-6  # of finite differences
 MANY = 100  # index maps at random
+WALK = 1 << 20  # points of a fibre over all elements
 
 
 def check(f: Callable[[Package], None]) -> Callable[[Package], None]:
@@ -99,6 +100,7 @@ def solved(
                 wanted.setdefault(j, []).append(point)
         found = dict[tuple[int, ...], list[tuple[int, ...]]]()
         walked = math.prod(sizes)
+        assert walked < WALK, f"{walked} points"
         for p in np.ndindex(*sizes):
             if not all(holds(b, p, at) for b in back.bounds):
                 continue

@@ -64,7 +64,8 @@ def test_functions_on_emulated_gpus(target: str, tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_all_functions(tmp_path: Path) -> None:
-    checked([graph_of(name) for name in CASES if "nothing" not in name], tmp_path)
+    graphs = [graph_of(name) for name in CASES]
+    checked([g for g in graphs if not g.weights], tmp_path)  # these have no file
 
 
 @pytest.mark.deep
