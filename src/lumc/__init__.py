@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lumc.errors import LumcError as Error
     from lumc.frontend import Model, Tensor, concat, nn, stack, where
+    from lumc.grad import gradients
     from lumc.graph.tensor import Tensor as TensorSpec
     from lumc.python import Bundle, compile, load
     from lumc.runtime.opened import EntrySpec
@@ -69,6 +70,7 @@ __all__ = [
     "TensorSpec",
     "compile",
     "concat",
+    "gradients",
     "load",
     "nn",
     "stack",
@@ -83,6 +85,7 @@ _HOMES = {
     "Bundle": ("lumc.python", "Bundle"),
     "EntrySpec": ("lumc.runtime.opened", "EntrySpec"),
     "TensorSpec": ("lumc.graph.tensor", "Tensor"),
+    "gradients": ("lumc.grad", "gradients"),
     "Error": ("lumc.errors", "LumcError"),
     **{n: ("lumc.frontend", n) for n in ("Model", "Tensor", "concat", "stack", "where", "nn")},
 }

@@ -35,6 +35,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, square: Path) -> Path:
     (folder / "cut.lg").write_text(SQUARE[: len(SQUARE) // 2])
     large = SQUARE.replace("16", "n").replace("1\n", "1\ndim n in 1..9999999999\n")
     (folder / "large.lg").write_text(large)
+    (folder / "one.lg").write_text(
+        SQUARE.replace("16", "1").replace("1\n", "1\ninput z f32[1]\n", 1)
+    )
     (folder / "dim.lg").write_text(SQUARE.replace("16", "n").replace("1\n", "1\ndim n in 1..64\n"))
     for name, what in (("code.lb", "kernels/cpu-native/kernels.so"), ("none.lb", "manifest.json")):
         shutil.copytree(folder / "m.lb", folder / name)
@@ -98,6 +101,23 @@ WRONG = """
 5 E0502 import m.lg -o a.lg
 2 E0203 import m.lg --dim s -o a.lg
 2 E0211 import m.lg --dtype f8 -o a.lg
+2 E0211 grad m.lg
+2 E0211 grad m.lg --loss y
+2 E0201 grad nosuch.lg --loss y --wrt x
+5 E0502 grad m.ls --loss y --wrt x
+5 E0301 grad cut.lg --loss y --wrt x
+2 E0110 grad m.lg --loss y --wrt x --entry nosuch
+2 E0111 grad m.lg --loss y --wrt x --dim n=4
+2 E0212 grad m.lg --loss nosuch --wrt x
+2 E0212 grad m.lg --loss y --wrt nosuch
+2 E0212 grad m.lg --loss y --wrt 'z*'
+2 E0212 grad m.lg --loss y --wrt ''
+2 E0212 grad m.lg --loss y --wrt x --stop nosuch
+4 E0130 grad m.lg --loss y --wrt x
+4 E0132 grad one.lg --loss y --wrt z
+4 E0132 grad one.lg --loss y --wrt '*' --stop t
+4 E0132 grad one.lg --loss y --wrt x --stop t
+1 E0202 grad one.lg --loss y --wrt x -o nosuch/a.lg
 2 E0201 search nosuch.lg
 2 E0201 search folder
 2 E0201 search m.lg/m.lg

@@ -20,7 +20,8 @@ HEAD = (
 FIRST = ["compile", "load", "Bundle", "TensorSpec", "EntrySpec", "Error", "Model", "Tensor"]
 # what the other modules of lumc use of models and tensors
 INSIDE = {
-    "Model": {"builder", "constants", "emit", "origin", "read_weight", "graph"},
+    "Model": {"builder", "constants", "emit", "origin", "read_weight", "graph", "whole"}
+    | {"check_here"},
     "Tensor": {"lift", "reduced", "refuse", "unary", "view"},
     "Error": {"add_note", "with_traceback"},
 }

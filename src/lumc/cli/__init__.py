@@ -156,7 +156,15 @@ def commands(max_seconds: float | None, max_gb: float | None) -> None:
 
 
 for command in (
-    *(passes.import_, passes.search, passes.profile, passes.codegen, passes.link, passes.compile_),
+    *(
+        passes.import_,
+        passes.grad,
+        passes.search,
+        passes.profile,
+        passes.codegen,
+        passes.link,
+        passes.compile_,
+    ),
     *(bundles.run, bundles.verify, bundles.bench),
     *(generate.generate, transcribe.transcribe),
     *(reports.show, reports.diff, reports.explain, reports.report, reports.targets, reports.doctor),

@@ -111,6 +111,45 @@ def import_(
 
 
 @click.command()
+@click.option(
+    "--loss",
+    metavar="NAME",
+    required=True,
+    help="What is differentiated: an output or a node, of one float.",
+)
+@click.option(
+    "--wrt",
+    metavar="NAMES",
+    multiple=True,
+    required=True,
+    help="By what: inputs, weights, states, nodes. 'w*' stands for the first three; repeatable.",
+)
+@click.option("--stop", metavar="NAMES", multiple=True, help="What counts as constant; repeatable.")
+@options("entry", "input", "out", "dim", "verbose")
+def grad(
+    source: str,
+    output: str,
+    loss: str,
+    wrt: tuple[str, ...],
+    stop: tuple[str, ...],
+    entry: str,
+    dims: tuple[str, ...],
+    verbose: int,
+) -> None:
+    """Add gradients to a graph: .lg in, .lg out.
+
+    The result also has an output NAME.grad for every value that --wrt names, of the same shape.
+    Weights among them become inputs of every run: training changes them.
+
+    \b
+    lumc grad model.lg --loss loss --wrt 'w*' -o train.lg
+    """
+    from lumc.command import grad
+
+    grad.differentiate(source, output, loss, wrt, stop, entry, dims, verbose)
+
+
+@click.command()
 @options("input", "out", "target", "dim", "tune", "dtype", "weights", "activations", "limits")
 @options("verbose")
 def search(

@@ -94,8 +94,8 @@ def _entry(e: Entry, needed: set[Node], shared: list[str], rebuilt: Rebuilt) -> 
         taken.add(name)
         rebuilt.add(node, name)
     made = rebuilt.made
-    updates = tuple(replace(u, value=made[u.value]) for u in e.updates)
-    outputs = tuple((name, made[node]) for name, node in e.outputs)
+    updates = tuple(replace(u, value=made.get(u.value, u.value)) for u in e.updates)
+    outputs = tuple((name, made.get(node, node)) for name, node in e.outputs)
     return Entry(e.name, e.inputs, tuple(made[n] for n in kept), outputs, updates)
 
 

@@ -127,7 +127,7 @@ class Model:
         known = self._weights.get(name)
         asked = tuple(shape), as_dtype(dtype), file, key or name, how
         if known and (known.shape, known.dtype, known.file, known.key, known.how) == asked:
-            return self._whole(known)
+            return self.whole(known)
         return self._leaf("weight", name, shape, dtype, file, key or name, how=how)
 
     def constant(self, value: Any, name: str = "", dtype: DType | str | None = None) -> Tensor:
@@ -147,7 +147,7 @@ class Model:
             return self.full(array.shape, array.flat[0].item(), kind)
         before = self.constants.get(name)
         if before is not None and np.array_equal(before, array) and before.dtype == array.dtype:
-            return self._whole(self._weights[name])
+            return self.whole(self._weights[name])
         name = name or self._free_name("c")
         tensor = self._leaf("weight", name, array.shape, kind, None, name)
         self.constants[name] = array
@@ -181,7 +181,7 @@ class Model:
             self.builder.origin = before
         if op == "weight":
             self._weights[name] = node
-        return self._whole(node)
+        return self.whole(node)
 
     # ---- tensors without storage
 
@@ -208,9 +208,8 @@ class Model:
         """``start, start + step, ..`` below ``stop``; extents may be symbolic."""
         if stop is None:
             start, stop = 0, start
-        count = (
-            ceil_div(minus(stop, start), step) if step > 0 else ceil_div(minus(start, stop), -step)
-        )
+        ends = (stop, start) if step > 0 else (start, stop)
+        count = ceil_div(minus(*ends), abs(step))
         if isinstance(count, int):
             count = max(count, 0)
         elif count is None:
@@ -231,7 +230,8 @@ class Model:
 
     # ---- nodes
 
-    def _whole(self, node: Node) -> Tensor:
+    def whole(self, node: Node) -> Tensor:
+        """A node of this model as a tensor."""
         self._mine.add(node)
         return Tensor(self, Read(node, places(node.shape)), node.shape)
 
@@ -252,7 +252,7 @@ class Model:
         if reduce is None and not whole and all(is_number(o) for o in operands):
             return self._folded(op, [o for o in operands if isinstance(o, Scalar)], shape, dtype)
         for t in tensors:
-            self._check_entry(t)
+            self.check_here(t)
         free = frozenset[str]().union(*(free_axes(o) for o in operands))
         kept = [i for i in range(len(shape)) if whole or i == reduce or f"_{i}" in free]
         loops = list(zip(self._axes(len(kept)), [shape[i] for i in kept], strict=True))
@@ -297,7 +297,8 @@ class Model:
         names = [*LETTERS, *(f"i{n}" for n in range(rank + len(self.dims)))]
         return [n for n in names if n not in self.dims][:rank]
 
-    def _check_entry(self, t: Tensor) -> None:
+    def check_here(self, t: Tensor) -> None:
+        """Raises E0126 for what the current entry cannot read."""
         if not isinstance(t, Tensor):
             raise refuse("E0126", f"a Tensor is needed, and this is of type {type(t).__name__}")
         if t.model is not self:
@@ -328,7 +329,7 @@ class Model:
         """Name a result. A view is copied; axes of extent 1 are given back to its node."""
         if name in {n for n, _ in self.builder.outputs}:
             raise refuse("E0126", f"two outputs are named '{name}'")
-        self._check_entry(value)
+        self.check_here(value)
         node = whole_node(value)
         if node is None or self._shapes.setdefault(node, value.shape) != value.shape:
             node = whole_node(value.contiguous())
@@ -345,7 +346,7 @@ class Model:
         update = self._write(state, value, at)
         self.builder.origin, before = self.builder.origin or caller(), self.builder.origin
         try:
-            return self._whole(self.builder.updated(update))
+            return self.whole(self.builder.updated(update))
         finally:
             self.builder.origin = before
 
@@ -356,7 +357,7 @@ class Model:
             raise refuse("E0126", "update writes to a state")
         if target.shape != value.shape or target.dtype is not value.dtype:
             raise refuse("E0124", f"update of {target.describe()} with {value.describe()}")
-        self._check_entry(value)
+        self.check_here(value)
         node = whole_node(value) or whole_node(value.contiguous())
         assert node is not None
         own = [
@@ -369,8 +370,9 @@ class Model:
     def name(self, value: Tensor, name: str) -> None:
         """The name that the node of a tensor has in the text form."""
         check_name(name, STATEMENTS, self.origin)
-        if isinstance(value.operand, Read) and not value.operand.source.is_leaf:
-            self._names[value.operand.source] = name
+        node = value.operand.source if isinstance(value.operand, Read) else None
+        if node and (node.op == "update" or not node.is_leaf):
+            self._names[node] = name
 
     # ---- results
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.api.view import place, places
-from lumc.graph.graph import Iota, Node, Operand, Read, Scalar
+from lumc.frontend.api.view import indices, place, places
+from lumc.graph.graph import Node, Operand, Read, Scalar
 from lumc.graph.ops import DType
 
 
@@ -18,8 +18,7 @@ def is_number(o: Operand) -> bool:
 
 def free_axes(o: Operand) -> frozenset[str]:
     """The places that an operand depends on."""
-    index = o.index if isinstance(o, Read) else (o.index,) if isinstance(o, Iota) else ()
-    return frozenset[str]().union(*(e.free for e in (*index, *(b.index for b in o.bounds))))
+    return frozenset[str]().union(*(e.free for e in indices(o)))
 
 
 def whole_node(t: Tensor) -> Node | None:

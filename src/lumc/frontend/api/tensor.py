@@ -9,7 +9,7 @@ twelve primitives:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lumc.frontend.api import (
@@ -26,17 +26,11 @@ from lumc.frontend.api import (
     scatter,
 )
 from lumc.frontend.api.value import Value
-from lumc.frontend.api.view import is_proven, move
+from lumc.frontend.api.view import indices, is_proven, move
 from lumc.graph.dim import Extent
 from lumc.graph.expr import Expr, is_large
-from lumc.graph.graph import Bound, Iota, Operand, Read
+from lumc.graph.graph import Bound
 from lumc.graph.ops import DType, Op
-
-
-def _indices(o: Operand) -> Iterator[Expr]:
-    """The index expressions of an operand."""
-    yield from (b.index for b in o.bounds)
-    yield from o.index if isinstance(o, Read) else [o.index] if isinstance(o, Iota) else []
 
 
 class Tensor(Value):
@@ -85,7 +79,7 @@ class Tensor(Value):
         end; then the tensor is copied first.
         """
         operand = move(self.operand, shape, env, self.model.dims, guards)
-        if is_large(_indices(operand)) or not is_proven(operand, shape, self.model.dims):
+        if is_large(indices(operand)) or not is_proven(operand, shape, self.model.dims):
             operand = move(self.contiguous().operand, shape, env, self.model.dims, guards)
         return Tensor(self.model, operand, tuple(shape))
 

@@ -7,7 +7,7 @@ tensor. A movement gives, for every old dimension, an index expression over the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -26,7 +26,7 @@ from lumc.graph.expr import (
     simplify,
     substitute,
 )
-from lumc.graph.graph import Bound, Operand, Read, Scalar, map_indices
+from lumc.graph.graph import Bound, Iota, Operand, Read, Scalar, map_indices
 from lumc.graph.index import at_least as index_at_least
 from lumc.graph.index import interval, is_inside, loop_ranges, undivided
 from lumc.graph.ops import DType
@@ -116,6 +116,12 @@ def move(
         if lo < b.lo or not always_below(b, shape, dims):
             kept.append(b)
     return replace(moved, bounds=tuple(kept))
+
+
+def indices(o: Operand) -> Iterator[Expr]:
+    """The index expressions of an operand."""
+    yield from (b.index for b in o.bounds)
+    yield from o.index if isinstance(o, Read) else [o.index] if isinstance(o, Iota) else []
 
 
 def is_proven(operand: Operand, shape: Sequence[Extent], dims: Dims) -> bool:
