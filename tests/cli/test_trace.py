@@ -142,9 +142,11 @@ def test_a_step_that_takes_long_says_what_does(monkeypatch: pytest.MonkeyPatch) 
         assert said[-1].startswith("profile cuda:sm_90: ")
         assert re.search(r"\d of 8 s, 16 trials", said[-1])
         said.clear()
-        with log.step("profile"), progress.progress(log, 8.0, Terminal()) as say:
-            say(STEPS[0])
-            time.sleep(0.2)
+        with log.step("profile"):
+            with progress.progress(log, 8.0, Terminal()) as say:
+                say(STEPS[0])
+                time.sleep(0.2)
+            time.sleep(0.2)  # the step goes on, and its figures were said
         assert sum("trials" in line for line in said) <= 1, "the bar shows it"
     finally:
         VOICE.reset(token)

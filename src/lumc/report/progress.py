@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
+from lumc.report.log import seconds_of
 from lumc.report.words import us
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def progress(
             show(now)
 
         yield hear
+        log.says = seconds_of("")  # the figures are said once more, below
     if said and said[-1][0].trials:
         log(0, f"{log.named('profile')}: {line(said[-1][0], budget_s)}")
 
