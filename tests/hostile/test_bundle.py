@@ -369,7 +369,9 @@ def states_bundle(folder: Path) -> Path:
 def test_ten_thousand_mutated_plans(good: Path, tmp_path: Path) -> None:
     (tmp_path / "fuzz.c").write_text(FUZZ)
     out = tmp_path / "fuzz"
-    parts = [str(RUNNER / f"{n}.c") for n in ("plan", "live", "memory", "files", "sha256")]
+    parts = [
+        str(RUNNER / f"{n}.c") for n in ("errors", "files", "live", "memory", "plan", "sha256")
+    ]
     command = [*compiler().command, *ASAN, "-Wall", "-Wextra", "-Werror", "fuzz.c", *parts]
     command.append(f"-I{RUNNER}")
     subprocess.run([*command, "-o", str(out)], check=True, cwd=tmp_path)

@@ -4,6 +4,7 @@ mistake in the proof is a wrong value."""
 from __future__ import annotations
 
 import ctypes
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from lumc.codegen import generate as generating
 from lumc.codegen import in_place
 from lumc.codegen.code import Code
 from lumc.codegen.generate import generate, launched, launches_of
+from lumc.errors import LumcError
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph
 from lumc.oracle.graph import evaluate
@@ -122,6 +124,46 @@ def test_no_copy_is_made(case: str) -> None:
     text = "".join(k.source for k in generate(plan).kernels)
     assert "const float *restrict B_b1" in text  # what is read and not written
     assert "float *B_out" in text and "float *restrict B_out" not in text  # one memory, two names
+
+
+def chained(seed: int) -> str:
+    """Values of states, here and elsewhere, and of each other; updates of some, named or not."""
+    rng = random.Random(seed)
+    read = {"s": "i, j", "r": "i, j", "x": "i, j"}
+    places = (*["i, j"] * 6, "5 - i, j", "i, 7 - j")
+    lines, left = list[str](), {"s", "r"}
+    for n in range(rng.randint(2, 6)):
+        a, b = (f"{v}[{rng.choice(places)}]" for v in rng.choices([*read], k=2))
+        op = rng.choice(("add", "mul", "sum", "max"))
+        if op in ("add", "mul"):
+            lines.append(f"v{n} f32[i:6, j:8] = {op} {a}, {b}")
+        else:
+            lines.append(f"q{n} f32[i:6] = {op} j:8 of {a}")
+            lines.append(f"v{n} f32[i:6, j:8] = add q{n}[i], {b}")
+        read[f"v{n}"] = "i, j"
+        if left and rng.random() < 0.5:
+            state = rng.choice(sorted(left))
+            left.discard(state)
+            named = f"now{n} = " * (rng.random() < 0.5)
+            lines.append(f"{named}update {state}[i, j] = v{n}[i, j]")
+            read |= {f"now{n}": "i, j"} if named else {}
+    last = max(n for n in range(6) if f"v{n}" in read)
+    return "\n".join([*lines, f"output y = v{last}"]) + "\n"
+
+
+def test_chains_of_updates_at_random(tmp_path: Path) -> None:
+    free = 0
+    for seed in range(24):
+        graph = parse_graph(HEAD + chained(seed))
+        try:
+            plan = planned(graph)
+        except LumcError as e:  # an update has to come before what reads the state as it was
+            assert e.code == "E0402"
+            continue
+        before, after = (f(plan, graph.entries[0]) for f in (launches_of, launched))
+        free += len(before) - len(after)
+        assert wrong(tmp_path / str(seed), graph, generate(plan)) == [], chained(seed)
+    assert free >= 5
 
 
 def everything(*_: object) -> bool:
