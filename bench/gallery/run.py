@@ -100,7 +100,10 @@ def timed(folder: Path) -> Row:
 def attempt(name: str, way: str, folder: Path, untimed: bool = False) -> Row:
     """The row of an entry: what was measured, or what failed."""
     row: Row = {"name": name, "way": way, "cpu": processor(), "date": time.strftime("%Y-%m-%d")}
-    row |= {"commit": measured(), "source": next((s.package for s in SHIPPED if s.name == name), "")}
+    row |= {
+        "commit": measured(),
+        "source": next((s.package for s in SHIPPED if s.name == name), ""),
+    }
     step = "write"
     try:
         done([*STEPS, "write", name, str(folder)])
