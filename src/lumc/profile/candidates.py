@@ -26,6 +26,7 @@ from lumc.search.turn import turns
 MARGIN = 0.05  # a win must be larger, else the simpler candidate stays; a guess
 NEAR = 1.5  # times the best price: of candidates that are measured, at most; a guess
 LIKELY = 1.1  # the same of several steps for one, if caches hold what they hand on; a guess
+LONG = 10  # cut points whose descents take long: only the first variant has two; a guess
 EXHAUSTIVE = 5  # cut points of which every subset is tried; derived: 32 subsets
 PROMISING = 8  # candidates of a region that are looked at in other layouts; measured: the rest of
 # some hundred changes no layout of twelve networks, and takes two thirds of the time
@@ -63,8 +64,11 @@ def priced(
     some = {n: v for n, v in enumerate(region.variants) if wanted[n] or not ways}
     tried = [(n, _Candidates(region, variant, prices)) for n, variant in some.items()]
     tried.sort(key=lambda one: one[1].effort)
-    each = ((n, c, cuts) for n, c in tried for cuts in dict.fromkeys(wanted[n] or c.cuts()))
-    every = [(program, (n, cuts)) for n, c, cuts in each for program in c.programs(cuts)]
+    every, best = list[tuple[Program, Way]](), None
+    for n, c in tried:
+        cuts = list(dict.fromkeys(wanted[n] or c.cuts(best)))
+        every += [(program, (n, each)) for each in cuts for program in c.programs(each)]
+        best = c if best is None or c.least < best.least else best
     for key, reason in prices.dropped.items():
         say(f"  {region.key[:12]}: dropped candidates with {text(key[0][0])[:SHOWN]}: {reason}")
     valid = [found for found in every if found[0][0] < inf]
@@ -207,20 +211,32 @@ class _Candidates:
         (whole,) = self.kernels(())
         self.effort = len(whole.stages), least_work(whole).flops
 
+    @property
+    def least(self) -> float:
+        """Of the totals that are known."""
+        return min(self.totals.values(), default=inf)
+
     def kernels(self, cuts: Cuts) -> list[Kernel]:
         """What lies between these cuts."""
         if cuts not in self.split:
             self.split[cuts] = self.splitting.kernels(cuts)
         return self.split[cuts]
 
-    def cuts(self) -> Iterator[Cuts]:
-        """Sets of cuts worth a look: all of few points, else a descent from both ends."""
+    def cuts(self, other: _Candidates | None = None) -> Iterator[Cuts]:
+        """Sets of cuts worth a look: all of few points, else a descent from both ends; of many,
+        where ``other`` is the best variant so far, from what is best of the ends and its cuts."""
         if len(self.points) <= EXHAUSTIVE:
             for size in range(len(self.points) + 1):
                 yield from itertools.combinations(self.points, size)
             return
-        yield from self._descend(())
-        yield from self._descend(tuple(self.points))
+        ends = (), tuple(self.points)
+        if other is None or len(self.points) <= LONG:
+            for end in ends:
+                yield from self._descend(end)
+        else:
+            known = [cuts for cuts in other.totals if set(cuts) <= set(self.points)]
+            start = min(known, key=other.totals.__getitem__)
+            yield from self._descend(min(ends[0], start, ends[1], key=self.total))
 
     def _descend(self, cuts: Cuts) -> Iterator[Cuts]:
         """Flip one cut at a time for as long as that is faster."""
