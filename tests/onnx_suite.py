@@ -20,8 +20,8 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ import onnx
 from onnx import numpy_helper
 
 import launching
-from kernels import QUICK, native
+from kernels import PLAIN, QUICK, native
 from limiting import limited
 from lumc import onnx_backend
 from lumc.codegen.code import Code
@@ -43,10 +43,23 @@ from lumc.search.saturate import Limits
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 BF16_RTOL = 2**-6  # as the suite's own runner: two units in the last place
-LIMITS = Limits(nodes=1500, iterations=10, seconds=60.0, variants=4)
+LIMITS = Limits(nodes=1500, iterations=10, seconds=60.0)
 SECONDS = 60  # of the processor, for one case
 BATCH = 24  # cases whose kernels are compiled together
 PASSED = ("pass", "known")
+
+
+@dataclass(frozen=True)
+class How:
+    """How much is searched, and how much the C compiler does."""
+
+    limits: Limits = LIMITS
+    flags: Sequence[str] = tuple(QUICK)
+
+
+WHOLE = How()
+# one variant of a region, and no optimisation: all passes, in less than half of the time
+SHORT = How(replace(LIMITS, variants=1), tuple(PLAIN))
 
 
 @dataclass(frozen=True)
@@ -73,15 +86,17 @@ def cases() -> Sequence[Any]:
         return tuple(case for kind in KINDS for case in load_model_tests(kind=kind))
 
 
-def run(wanted: Sequence[Any], jobs: int = 1, batch: int = BATCH) -> list[Result]:
+def run(wanted: Sequence[Any], jobs: int = 1, batch: int = BATCH, how: How = WHOLE) -> list[Result]:
     """All data sets of each case, on so many processes. They begin anew: threads of e-graphs, which
     a process may have, are not in its copy."""
     parts = [list(wanted[i : i + batch]) for i in range(0, len(wanted), batch)]
     if jobs == 1:
-        found = [r for part in parts for r in _batch(part)]
+        found = [r for part in parts for r in _batch(part, how)]
     else:
         with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=8) as pool:
-            found = [r for part in pool.imap_unordered(_batch, parts) for r in part]
+            found = [
+                r for part in pool.imap_unordered(partial(_batch, how=how), parts) for r in part
+            ]
     order = {case.name: i for i, case in enumerate(wanted)}
     return sorted(found, key=lambda r: order[r.name])
 
@@ -120,6 +135,7 @@ class Attempt:
     case: Any
     model: Any
     sets: list[tuple[list[Any], list[Any]]]
+    how: How = WHOLE
     codes: list[Kernels] = field(default_factory=list)
     verdict: str = ""
     detail: str = ""
@@ -129,7 +145,7 @@ class Attempt:
         return onnx_backend.Prepared(self.model, self.compile)
 
     def compile(self, built: Model) -> Kernels:
-        plan = estimate(search(built.graph(), native(), LIMITS, inside=True))
+        plan = estimate(search(built.graph(), native(), self.how.limits, inside=True))
         self.codes.append(Kernels(built, generate(plan)))
         return self.codes[-1]
 
@@ -139,9 +155,9 @@ class Attempt:
         return Result(self.case.name, self.case.kind, names, self.verdict, self.detail, kernels)
 
 
-def collected(case: Any) -> Attempt:
+def collected(case: Any, how: How = WHOLE) -> Attempt:
     """The case up to its generated code."""
-    attempt = Attempt(case, *loaded(case))
+    attempt = Attempt(case, *loaded(case), how)
     try:
         with limited(SECONDS, TimeoutError):
             for inputs, _ in attempt.sets:
@@ -187,10 +203,10 @@ def nearer(case: Any, inputs: Sequence[Any], got: Any, wanted: Any) -> bool:
 # ---- many cases
 
 
-def _batch(wanted: Sequence[Any]) -> list[Result]:
+def _batch(wanted: Sequence[Any], how: How) -> list[Result]:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    attempts = [collected(case) for case in wanted]
+    attempts = [collected(case, how) for case in wanted]
     todo = [a for a in attempts if not a.verdict]
     folder = Path(tempfile.mkdtemp(prefix="onnx-suite-"))
     try:
@@ -209,7 +225,7 @@ def _batch(wanted: Sequence[Any]) -> list[Result]:
 def _built(folder: Path, attempts: Sequence[Attempt], say: bool = False) -> Path | None:
     codes = [k.code for a in attempts for k in a.codes]
     try:
-        return launching.library(folder, codes, QUICK) if codes else None
+        return launching.library(folder, codes, attempts[0].how.flags) if codes else None
     except AssertionError as e:
         if say:
             attempts[0].verdict, attempts[0].detail = "error", str(e)[:1000]

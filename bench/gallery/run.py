@@ -85,6 +85,13 @@ def entries() -> list[str]:
     return [*networks(), *(s.name for s in SHIPPED)]
 
 
+def measured() -> str:
+    """The commit; rows that are made do not change what is measured."""
+    name = commit().removesuffix("-dirty")
+    command = ["git", "diff", "--quiet", "HEAD", "--", ".", ":(exclude)docs/gallery.*"]
+    return name + "-dirty" * bool(subprocess.run(command, cwd=ROOT).returncode)
+
+
 def timed(folder: Path) -> Row:
     """What was left out of a row that is right."""
     return dict(json.loads(done([*STEPS, "check", str(folder)])["said"]))
@@ -93,7 +100,10 @@ def timed(folder: Path) -> Row:
 def attempt(name: str, way: str, folder: Path, untimed: bool = False) -> Row:
     """The row of an entry: what was measured, or what failed."""
     row: Row = {"name": name, "way": way, "cpu": processor(), "date": time.strftime("%Y-%m-%d")}
-    row |= {"commit": commit(), "source": next((s.package for s in SHIPPED if s.name == name), "")}
+    row |= {
+        "commit": measured(),
+        "source": next((s.package for s in SHIPPED if s.name == name), ""),
+    }
     step = "write"
     try:
         done([*STEPS, "write", name, str(folder)])

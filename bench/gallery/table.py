@@ -25,7 +25,8 @@ Every output is compared with torch in float64 (of files with onnxruntime), wher
 error below 1e-4 is right, and with lumc's oracle in float64, where one below 1e-5 is. An error of
 2e-7 in every element counts as none, since elements near zero come of greater ones. Integers have
 to be equal. Outputs that are all zero are refused. Some files round to eight bits while they run:
-there the oracle computes in float32, as another last bit is another result.
+another last bit of a sum is another step there, and another result. Their oracle computes in
+float32; the brackets have the error between it and onnxruntime, and twice that counts as right.
 
 Compiling takes so many seconds of a processor, those of the C compiler with them, with nothing kept
 from earlier runs, and as many MB as its largest process. Times of a run are the least of
@@ -107,6 +108,7 @@ def cells(row: Row) -> str:
     parts = [name, row["way"] if row["ok"] else f"{row['way']}: **failed**"]
     parts += [number(row.get("onnx_nodes"), "{:,}"), number(row.get("kernels"), "{:,}")]
     parts += [number(row.get(k), "{:.0e}") for k in ("error", "oracle_error")]
+    parts[-1] += number(row.get("apart"), " ({:.0e})")
     parts.append(number(row.get("cpu_s"), "{:.1f}"))
     parts.append(number(row.get("mb"), "{:,}"))
     parts += [milliseconds(us.get(p)) for p in ("lumc", *PEERS)]

@@ -12,6 +12,7 @@ import pytest
 from commands import Lumc
 from forging import forge
 from live import ATTENTION
+from lumc.frontend.api.model import Model
 from schemas import check
 
 GRAPH = """lumc graph 1
@@ -51,6 +52,18 @@ def test_a_right_bundle(made: Lumc) -> None:
     Path("m.lp").unlink()
     assert "no plan beside m.lb" in made.fails(2, "verify", "m.lb", "--bisect")
     assert isinstance(json.loads(made("verify", "m.lb", "--json")), list)
+
+
+def test_values_in_another_layout(lumc: Lumc) -> None:
+    """They are compared as the graph has them."""
+    g = Model()
+    x = g.input("x", (1, 3, 29, 17))
+    w, v = (g.input(n, (a, b, 3, 3)) for n, a, b in (("w", 32, 3), ("v", 16, 32)))
+    g.output("y", x.conv2d(w, padding=1).relu().conv2d(v, padding=1).relu())
+    g.save("m.lg")
+    lumc("compile", "--estimate", "m.lg", "-o", "m.lb", "--save-temps", ".")
+    assert "-out." in Path("m.lp").read_text()
+    assert "every launch computes what it should" in lumc("verify", "m.lb", "--bisect")
 
 
 def test_a_wrong_kernel(made: Lumc) -> None:

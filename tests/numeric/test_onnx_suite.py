@@ -1,12 +1,13 @@
 """The ONNX backend suite through compiled C: what passes, what is refused and why.
 
-A refusal is a clean error with exit code 4; a wrong answer is never accepted. A twentieth of the
-cases runs here, all of them in ``make test-deep``, which also compares docs/onnx-coverage.md.
+A refusal is a clean error with exit code 4; a wrong answer is never accepted. Half of the cases run
+here, with one variant of every region and without optimisation by the C compiler, which takes less
+than half of the time; all of them, as users have them, in ``make test-deep``, which also compares
+docs/onnx-coverage.md.
 """
 
 import os
 import signal
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,13 +18,14 @@ import onnx_coverage  # noqa: E402  needs onnx
 import onnx_suite  # noqa: E402
 
 pytestmark = pytest.mark.timeout(900)  # of the first test, which waits for all cases
-SAMPLE = 20  # every twentieth case: a quarter of a minute of one core
+HALF = (0, 3)  # of every four cases: many stand in pairs, an operator and the same written out
 VERSION = "1.23."  # of the suite whose results are known
 
 
 @pytest.fixture(scope="module")
 def results():
-    return onnx_suite.run(list(islice(onnx_suite.cases(), 0, None, SAMPLE)))
+    half = [case for i, case in enumerate(onnx_suite.cases()) if i % 4 in HALF]
+    return onnx_suite.run(half, how=onnx_suite.SHORT)
 
 
 def failing(results):
@@ -45,7 +47,8 @@ def test_every_refusal_says_why(results):
 
 def test_most_cases_pass_through_compiled_kernels(results):
     passed = [r for r in results if r.verdict in onnx_suite.PASSED]
-    assert len(passed) > 0.8 * len(results)
+    assert len(results) >= len(onnx_suite.cases()) // 2
+    assert len(passed) > 0.9 * len(results)
     assert sum(r.kernels > 0 for r in passed) > 0.9 * len(passed)
 
 
@@ -124,7 +127,7 @@ def test_a_hang_costs_one_case(monkeypatch):
     def running(library, prefix, *args):
         return forever() if prefix == "g1_" else run(library, prefix, *args)
 
-    monkeypatch.setattr(onnx_suite, "SECONDS", 2)
+    monkeypatch.setattr(onnx_suite, "SECONDS", 1)
     monkeypatch.setattr(onnx_suite, "generate", generating)
     monkeypatch.setattr(onnx_suite.launching, "run", running)
     assert [r.verdict for r in onnx_suite.run(chosen)] == ["pass", "hang", "hang"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from lumc.oracle.kernel import differences, expected
 from lumc.oracle.term import widen
 from lumc.runtime.steps import Steps
 from lumc.schedule.plan import Plan
+from lumc.search.layout import OUT, last_of, to_end
 
 Compare = Callable[[str, Array, Array], Any]  # a value, got and wanted, to a Comparison
 
@@ -171,8 +173,19 @@ class Look:
 
     def there(self, name: str, value: Array) -> Array:
         """What the dims leave of a value in memory, in the shape of the oracle's."""
-        shape = np.shape(self.want[name])
+        shape, dim = np.shape(self.want[name]), self.turned.get(name)
+        if dim is not None:  # of those with more than one element
+            own = [n for n in value.shape if n != 1]
+            memory = value.reshape(to_end(own, dim))
+            value = np.moveaxis(memory, -1, dim).reshape(value.shape)
         return value[tuple(map(slice, shape))] if self.dims else value.reshape(shape)
+
+    @cached_property
+    def turned(self) -> Mapping[str, int]:
+        """The values that lie in memory with another dim last, and this dim."""
+        own = [i for i in self.plan.instances if i.entry == self.entry and len(i.outputs) == 1]
+        known = ((i.outputs[0], last_of(i.region).get(OUT)) for i in own)
+        return {name: dim for name, dim in known if dim is not None}
 
     def of_kernel(
         self,

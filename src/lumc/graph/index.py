@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import gcd
 
 from lumc.graph.dim import Dim, Extent, as_expr, dim_ranges, extent, largest
@@ -108,6 +109,7 @@ def undivided(b: Bound) -> Bound:
     return undivided(Bound(atom.kids[0], (b.lo - constant) * c, hi))
 
 
+@lru_cache(maxsize=1 << 12)  # guards of one term are compared with each other, again and again
 def of_form(index: Expr, low: int, high: int) -> tuple[Expr, int, int]:
     """``lo <= form < hi`` of ``low <= c + g * form < high``: no constant, no common factor."""
     constant, coefs = linear(index)

@@ -174,6 +174,7 @@ def _is_empty(guard: Guard) -> bool:
     return hi <= lo
 
 
+@lru_cache(maxsize=1 << 13)
 def _narrowed(guard: Guard, other: Guard) -> Guard | None:
     """The guard that holds where both do, as one of them says it if it may; None if they are not
     about one affine form."""

@@ -17,7 +17,8 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
 from lumc.kernel.target import Speeds
 from lumc.lab.whole import balanced
-from lumc.profile.choose import REASONS, Say, plan_region, programs, shortlist, silent
+from lumc.profile.candidates import REASONS, Say, silent
+from lumc.profile.choose import plan_region, programs, shortlist
 from lumc.profile.forms import Agreement
 from lumc.profile.measure import WRONG
 from lumc.profile.records import Asked, Choice, Records, Trial, yardstick

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lumc.graph.graph import Graph, Node
     from lumc.kernel.instance import Instance
     from lumc.kernel.target import Target
-    from lumc.profile.choose import Program
+    from lumc.profile.candidates import Program
     from lumc.schedule.plan import KernelPlan, Plan
     from lumc.search.space import Region, Space
 

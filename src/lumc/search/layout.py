@@ -208,6 +208,12 @@ def origin(key: str) -> str:
     return key.partition("-")[0]
 
 
+def last_of(key: str) -> dict[str, int]:
+    """Which dims of its buffers are the last in memory, of a region that was laid out."""
+    parts = (part.rpartition(".") for part in key.split("-")[1:])
+    return {name: int(dim) for name, _, dim in parts}
+
+
 def relaid_value(
     value: Expr, last: Mapping[str, int], memo: dict[Expr, Expr] | None = None
 ) -> Expr:

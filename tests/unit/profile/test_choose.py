@@ -12,7 +12,8 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.kernel.bound import bound_us, least_work
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.normal import normalize
-from lumc.profile.choose import MARGIN, NEAR, choose, estimate, programs_of, shortlist
+from lumc.profile.candidates import MARGIN, NEAR, programs_of
+from lumc.profile.choose import choose, estimate, shortlist
 from lumc.profile.price import (
     LAUNCH_US,
     cached_us,

@@ -16,7 +16,8 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.kernel.target import Speeds
 from lumc.lab.lock import Busy
-from lumc.profile.choose import estimate, programs_of, shortlist
+from lumc.profile.candidates import programs_of
+from lumc.profile.choose import estimate, shortlist
 from lumc.profile.ledger import least_us
 from lumc.profile.measure import Job
 from lumc.profile.phases import profile, try_defaults

@@ -19,7 +19,8 @@ from lumc.kernel.inside import escape
 from lumc.kernel.term import Buffer, Kernel, binary, guard, load, reduce
 from lumc.oracle.term import evaluate_kernel
 from lumc.profile import lowered
-from lumc.profile.choose import estimate, programs_of
+from lumc.profile.candidates import programs_of
+from lumc.profile.choose import estimate
 from lumc.search import search
 from lumc.search.cuts import Frame, Splitting, cut_points, spans
 from lumc.search.layout import relaid

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import random
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from commands import Lumc
 from differential import Case, check_compiled, check_emulated, check_sanitized
+from kernels import CC, aligned
 from lumc.artifacts.bodies import plan_from_json, plan_to_json
 from lumc.disk.artifact import fields
 from lumc.errors import LumcError
@@ -190,6 +195,39 @@ def test_parts_and_pieces_at_random(tmp_path: Path, target: str) -> None:
         check_sanitized(tmp_path / "checked", cases)
     else:
         check_emulated(tmp_path, cases)
+
+
+def test_bundles_and_plain_c_read_parts(lumc: Lumc, tmp_path: Path) -> None:
+    """Of a model with a stack as its result, by the command line."""
+    g = Model()
+    x, w = g.input("x", (MANY, 16)), g.constant(drawn_weights(), "w")
+    added, h, shown = x @ w, x[0].unsqueeze(0), list[Tensor]()
+    for t in range(MANY):
+        h = (added[t].unsqueeze(0) + h @ w).tanh()
+        shown.append(h[0])
+    g.output("y", stack(shown, 0))
+    g.save("m.lg")
+    lumc("compile", "m.lg", "--estimate", "--save-temps", ".", "-o", "m.lb")
+    assert " 64..80" in Path("m.lp").read_text().replace('"', "")
+    for threads in ("1", "2"):
+        lumc("verify", "m.lb", "--threads", threads)
+    lumc("verify", "m.lb", "--bisect")
+    lumc("compile", "m.lg", "--estimate", "--emit", "c", "-o", "plain")
+    sources = sorted(map(str, Path("plain/src").glob("*.c")))
+    flags = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-Iplain/include"]
+    subprocess.run([CC, *flags, *sources, "-lm", "-o", "plain.so"], check=True)
+    a = np.random.default_rng(3).standard_normal((MANY, 16)).astype("f4")
+    np.save("x.npy", a)
+    lumc("run", "m.lb", "--input", "x=x.npy", "-o", "y.npz")
+    y, arena = np.zeros_like(a), aligned((1 << 20,), np.dtype(np.uint8))
+    library = ctypes.CDLL(str(Path("plain.so").resolve()))
+    given = (ctypes.c_void_p(b.ctypes.data) for b in (a, y, arena))
+    assert library.plain_run(*given) == 0
+    np.testing.assert_allclose(y, np.load("y.npz")["y"], rtol=1e-5, atol=1e-6)
+
+
+def drawn_weights() -> np.ndarray:
+    return np.random.default_rng(1).uniform(-0.5, 0.5, (16, 16)).astype("f4")
 
 
 # ---- mutants

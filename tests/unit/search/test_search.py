@@ -19,7 +19,8 @@ from lumc.graph.text import parse_graph
 from lumc.kernel.term import Kernel
 from lumc.kernel.term import dtype as dtype_of
 from lumc.oracle.term import evaluate_kernel
-from lumc.profile.choose import choose, estimate, programs_of
+from lumc.profile.candidates import programs_of
+from lumc.profile.choose import choose, estimate
 from lumc.search import search
 from lumc.search.cuts import Splitting
 from lumc.search.saturate import Limits

@@ -15,7 +15,8 @@ from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
 from lumc.kernel.machines import CPUS, resolve_target
 from lumc.kernel.target import Target
-from lumc.profile.choose import choose, programs_of
+from lumc.profile.candidates import programs_of
+from lumc.profile.choose import choose
 from lumc.profile.price import scheduled
 from lumc.search import search
 from splitting import decode, laws, product, slow, softmax, total
