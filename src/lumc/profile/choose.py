@@ -8,7 +8,7 @@ is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -37,7 +37,7 @@ from lumc.profile.lowered import Kernels
 from lumc.profile.price import price_us, scheduled
 from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
-from lumc.search.layout import origin, with_layouts
+from lumc.search.layout import layouts, origin
 from lumc.search.siblings import MOST, Joint, families, fused, joined
 from lumc.search.space import Region, Space
 
@@ -48,7 +48,7 @@ RESULTS = (*results(1), *results(MOST))
 def estimate(space: Space, say: Say = silent) -> Plan:
     """A plan without measurement: the least price, default schedules."""
     kernels, regions = dict[str, KernelPlan](), dict[str, RegionPlan]()
-    instances, lists = programs(space, lambda found: [choose(found)], say)
+    instances, lists = next(programs(space, lambda found: [choose(found)], say))
     for key, listed in lists.items():
         regions[key] = plan_region(key, listed[-1], space.target, kernels)
     plan = Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
@@ -57,25 +57,27 @@ def estimate(space: Space, say: Say = silent) -> Plan:
 
 def programs(
     space: Space, listed: Callable[[Sequence[Program]], list[list[Kernel]]], say: Say = silent
-) -> tuple[tuple[Instance, ...], dict[str, list[list[Kernel]]]]:
-    """The instances of a space with those joined whose kernels are cheaper side by side, and for
-    every region of them the programs: those of a joint one apart, then fused."""
-    space, every = candidates(space, say)
-    lists = {key: listed(found) for key, found in every.items()}
-    together = families(space)
-    for joint, _ in together:
-        if joint.key not in lists:
-            found = ways(joint, lists, space.target)
-            if ones := [one for *_, one in found if one]:
-                lists[joint.key] = [apart for _, apart, _ in found] + ones
-    instances = joined(space, [f for f in together if f[0].key in lists])
-    used = {i.region for i in instances}
-    return instances, {key: found for key, found in lists.items() if key in used}
+) -> Iterator[tuple[tuple[Instance, ...], dict[str, list[list[Kernel]]]]]:
+    """For every layout that is worth a look: the instances of the space with those joined whose
+    kernels are cheaper side by side, and for every region of them the programs: those of a joint
+    one apart, then fused."""
+    for laid, every in candidates(space, say):
+        lists = {key: listed(found) for key, found in every.items()}
+        together = families(laid)
+        for joint, _ in together:
+            if joint.key not in lists:
+                found = ways(joint, lists, laid.target)
+                if ones := [one for *_, one in found if one]:
+                    lists[joint.key] = [apart for _, apart, _ in found] + ones
+        instances = joined(laid, [f for f in together if f[0].key in lists])
+        used = {i.region for i in instances}
+        yield instances, {key: found for key, found in lists.items() if key in used}
 
 
-def candidates(space: Space, say: Say = silent) -> tuple[Space, dict[str, list[Program]]]:
-    """The space with the layouts of values between regions that are cheaper by estimate, and all
-    candidates of its regions with their prices, in order of simplicity."""
+def candidates(space: Space, say: Say = silent) -> Iterator[tuple[Space, dict[str, list[Program]]]]:
+    """The space with the layouts of values between regions that are cheapest by estimate, then with
+    those that are nearly as cheap; with each all candidates of its regions with their prices, in
+    order of simplicity."""
     known, kernels = dict[str, list[tuple[Program, Way]]](), Kernels(space.target)
     plain, quick = {r.key: r for r in space.regions}, dict[str, float]()
 
@@ -110,9 +112,10 @@ def candidates(space: Space, say: Say = silent) -> tuple[Space, dict[str, list[P
         lanes = [axis(p.lane_axis) for p in stages if p.form == "contract" and p.lane_axis]
         return index.index(lanes[-1]) if lanes and lanes[-1] in index[:-1] else None
 
-    if space.target.lanes > 1:  # elements that lie side by side are a vector
-        space = with_layouts(space, least, vectors)
-    return space, {r.key: every(r) for r in space.regions}
+    # elements that lie side by side are a vector
+    ways_to_lay = layouts(space, least, vectors) if space.target.lanes > 1 else [space]
+    for laid in ways_to_lay:
+        yield laid, {r.key: every(r) for r in laid.regions}
 
 
 def ways(

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, prod
+from typing import NamedTuple
 
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import least_work
+from lumc.kernel.instance import Instance
 from lumc.kernel.target import Speeds
+from lumc.kernel.term import Kernel
 from lumc.lab.whole import balanced
 from lumc.profile.candidates import REASONS, Say, silent
 from lumc.profile.choose import plan_region, programs, shortlist
@@ -50,6 +53,14 @@ class Options:
     cache_bytes: int = 32 << 20
 
 
+class Laid(NamedTuple):
+    """The programs in one layout of the values between regions."""
+
+    instances: tuple[Instance, ...]
+    lists: dict[str, list[RegionPlan]]  # of every region, those that may be the fastest
+    runs: dict[str, Counter[str]]  # of every bucket and entry: its regions
+
+
 class Ledger:
     """The listed programs of a space, and what is known of their kernels; times in microseconds.
     ``dropped`` hears why candidates are not listed."""
@@ -61,16 +72,9 @@ class Ledger:
         weights = sum(w.size * w.dtype.nbytes for w in space.graph.weights)
         self._cold = int(COLD * options.cache_bytes) if weights > options.cache_bytes else 0
         self.kernels: dict[str, KernelPlan] = {}
-        self.instances, listed = programs(space, shortlist, dropped)
-        self.lists = {  # of every region, the programs that may be the fastest
-            key: [plan_region(key, parts, space.target, self.kernels) for parts in found]
-            for key, found in listed.items()
-        }
+        self.layouts = [self._laid(*found) for found in programs(space, shortlist, dropped)]
         for key, plan in self.kernels.items():
             records.forget(key, partial(is_legal, plan.kernel, space.target))
-        self.runs: dict[str, Counter[str]] = {}  # of every bucket and entry: its regions
-        for i in self.instances:
-            self.runs.setdefault(i.entry, Counter())[i.region] += 1
         self.walks: dict[str, Walk] = {}
         self.carried: dict[str, float] = {}  # of its first time, when a kernel showed others how
         self.agreement = Agreement(space.target)
@@ -79,10 +83,41 @@ class Ledger:
         self.spent: dict[str, float] = {}  # seconds, by kernel of which anything was measured
         self.searched = False  # whether the budget was spent, or nothing was left to gain
         among = hashlib.sha256(" ".join(sorted(self.kernels)).encode()).hexdigest()[:16]
+        self.choose_layout()
         needed = kernels_of(plans[0] for plans in self.lists.values())
         share_s = options.budget_s / max(1, len(needed))
         self.asked = Asked(options.budget_s, options.trials, among, share_s)
         self.set_bounds()
+
+    def _laid(
+        self, instances: Sequence[Instance], listed: Mapping[str, Sequence[Sequence[Kernel]]]
+    ) -> Laid:
+        target, runs = self.space.target, dict[str, Counter[str]]()
+        for i in instances:
+            runs.setdefault(i.entry, Counter())[i.region] += 1
+        plans = {
+            key: [plan_region(key, parts, target, self.kernels) for parts in found]
+            for key, found in listed.items()
+        }
+        return Laid(tuple(instances), plans, runs)
+
+    # ---- layouts
+
+    def use(self, laid: Laid) -> None:
+        """From now on everything is about this layout."""
+        self.instances, self.lists, self.runs = laid
+
+    def choose_layout(self) -> bool:
+        """Use the fastest layout of those of which all regions were measured, one that was searched
+        before one that was not; else the first. Whether all of them were measured."""
+        known = list[tuple[bool, float, int]]()
+        for n, laid in enumerate(self.layouts):
+            self.use(laid)
+            if not self.missing(lambda key: self.time(key) < inf):
+                known.append((bool(self.missing(self.choice)), sum(self.costs().values()), n))
+        *_, best = min(known, default=(False, inf, 0))
+        self.use(self.layouts[best])
+        return len(known) == len(self.layouts)
 
     def set_bounds(self) -> None:
         """By the greatest rate that is known: it may have been measured in a slow moment."""

@@ -5,6 +5,7 @@ It may be stopped at any moment: what is on record then gives the plan.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import zip_longest
 from math import inf
 
@@ -18,7 +19,9 @@ from lumc.profile.session import Session
 from lumc.profile.settings import mismatch
 from lumc.profile.tune import BATCH, open_kernels, tune
 from lumc.profile.whole import compare_plans
-from lumc.schedule.plan import Plan
+from lumc.schedule.plan import Plan, RegionPlan
+
+LAYOUTS = 0.4  # of the budget, for finding the layout; measured: two of MobileNetV2 take 0.2
 
 
 def profile(s: Session) -> Plan:
@@ -29,6 +32,7 @@ def profile(s: Session) -> Plan:
             require_choices(s.ledger)
         elif s.ledger.missing(s.ledger.is_settled):
             measure_speeds(s)
+            try_layouts(s)
             try_defaults(s)
             compare_rivals(s)
             while tune(s):
@@ -71,6 +75,16 @@ def try_agreed(s: Session) -> None:
         s.measure([(k.key, [k.schedule]) for k in plans if k.key in s.ledger.walks])
 
 
+def try_layouts(s: Session) -> None:
+    """Default schedules of every layout of the values between regions that no price tells from the
+    others; the search goes on with the fastest."""
+    book = s.ledger
+    for laid in book.layouts if not book.choose_layout() else ():
+        book.use(laid)
+        measure_defaults(s, [min(plans, key=book.least) for plans in book.lists.values()], LAYOUTS)
+    book.choose_layout()
+
+
 def try_defaults(s: Session) -> None:
     """The listed programs with default schedules, those of the least bound first; the bound rules
     out the rest as soon as one is measured."""
@@ -81,8 +95,15 @@ def try_defaults(s: Session) -> None:
             break
         best = {key: book.total(plan) for key, plan in book.best().items()}
         near = [p for p in programs if p and book.least(p) < best.get(p.key, inf)]
-        new = [k for k in kernels_of(near) if k not in book.walks]
-        for i in range(0, len(new), BATCH):
-            if not s.is_over(MOST):
-                s.measure([(k, book.walk(k).propose(1)) for k in new[i : i + BATCH]])
-        s.tell(len(new))
+        s.tell(measure_defaults(s, near, MOST))
+
+
+def measure_defaults(s: Session, programs: Iterable[RegionPlan], share: float) -> int:
+    """The default schedules of the kernels of programs, until a share of the budget is spent; how
+    many of them were not tried before."""
+    walks = s.ledger.walks
+    new = [k for k in kernels_of(programs) if k not in walks]
+    for i in range(0, len(new), BATCH):
+        if not s.is_over(share):
+            s.measure([(k, s.ledger.walk(k).propose(1)) for k in new[i : i + BATCH]])
+    return len(new)

@@ -61,7 +61,7 @@ def tensor(node: Node | Value) -> Body:
 def describe_space(space: Space) -> Body:
     from lumc.profile.choose import candidates
 
-    space, found = candidates(space)
+    space, found = next(candidates(space))
     return {
         "target": space.target.name,
         "instances": len(space.instances),

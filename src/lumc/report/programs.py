@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lumc.kernel.term import Kernel
+from lumc.profile.candidates import Program
 from lumc.profile.choose import candidates, plan_region, shortlist, ways
 from lumc.report import derivation
 from lumc.report.gathered import Evidence
 from lumc.schedule.plan import KernelPlan, RegionPlan
 from lumc.search.layout import origin
 from lumc.search.siblings import Joint, families
-from lumc.search.space import Region
+from lumc.search.space import Region, Space
 from lumc.search.translate import Body as Term
 
 Body = dict[str, Any]
@@ -29,7 +31,7 @@ def region_rows(e: Evidence, only: str) -> list[Body]:
     bodies = derivation.original(e.space.graph)
     steps = {key: [s.kernel for s in r.steps] for key, r in e.plan.regions.items()}
     shown = [key for key, used in steps.items() if not only or only in used]
-    space, every = candidates(replace(e.space, target=e.plan.target))
+    space, every = laid_out(e, e.space)
     lists = {key: shortlist(found) for key, found in every.items()}
     rows = [
         {
@@ -46,6 +48,20 @@ def region_rows(e: Evidence, only: str) -> list[Body]:
             found = list(joint_programs(e, joint, members, lists, bodies))
             rows.append({**region_row(e, joint.key, members), "programs": found})
     return rows
+
+
+def laid_out(e: Evidence, space: Space) -> tuple[Space, Mapping[str, Sequence[Program]]]:
+    """The space in the layout of the plan, and the candidates of its regions; in the cheapest by
+    estimate if the plan has another one."""
+    every = candidates(replace(space, target=e.plan.target))
+    first = next(every)
+    used = {i.region for i in e.plan.instances}
+
+    def fits(laid: Space) -> bool:
+        known = {r.key for r in laid.regions} | {joint.key for joint, _ in families(laid)}
+        return used <= known
+
+    return next((found for found in itertools.chain([first], every) if fits(found[0])), first)
 
 
 def region_row(e: Evidence, key: str, members: Sequence[Region]) -> Body:

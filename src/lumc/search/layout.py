@@ -26,7 +26,8 @@ GAIN = 0.005  # of the price of all regions that a layout concerns, which differ
 # the same of a chain that pays only with some of its values turned back; measured: what its price
 # gains by 1 % is 2 to 4 % slower (MiniLM, BERT), by 3 % it is not
 WORTH = 0.02
-NEAR = 1.1  # times the best price: of a chain that is worth a look at its single values
+NEAR = 1.1  # times the best price: of a chain that is worth a look; measured: 1.01 was 0.75 of it
+RIVALS = 1  # beside the cheapest; measured: the default schedules of one take 5 s and more
 CHAINS = 2  # dims that whole chains are tried with
 LANES = 8  # elements that a dim has at least to be worth the last place
 (OUT,) = results(1)
@@ -38,14 +39,16 @@ Users = dict[Value, list[int]]  # instances: of the one that makes a value, and 
 Price = Callable[[Region], float]
 
 
-def with_layouts(space: Space, price: Price, vectors: Callable[[Region], int | None]) -> Space:
-    """The space with all layouts that pay. ``price`` gives microseconds, inf for what cannot run;
-    ``vectors`` says along which dim of its result a region makes vectors, if it is not the last.
-    Entries have no values in common: what pays for one of many rows may not for one of few."""
-    layouts, best = _Layouts(space, price, vectors), dict[Value, int]()
-    for entry in dict.fromkeys(i.entry for i in space.instances):
-        best |= layouts.best_of(entry)
-    return layouts.space_of(best)
+def layouts(space: Space, price: Price, vectors: Callable[[Region], int | None]) -> Iterator[Space]:
+    """The space with all layouts that pay; then with others that no price tells from these.
+    ``price`` gives microseconds, inf for what cannot run; ``vectors`` says along which dim of its
+    result a region makes vectors, if it is not the last. Entries have no values in common: what
+    pays for one of many rows may not for one of few."""
+    tried = _Layouts(space, price, vectors)
+    every = [tried.ranked(entry) for entry in dict.fromkeys(i.entry for i in space.instances)]
+    for n in range(max(map(len, every), default=1)):
+        own = [layout[min(n, len(layout) - 1)] for layout in every]
+        yield tried.space_of({v: dim for layout in own for v, dim in layout.items()})
 
 
 class _Layouts:
@@ -87,11 +90,13 @@ class _Layouts:
 
     # ---- what is tried
 
-    def best_of(self, entry: str) -> Layout:
-        """The layout of the values of an entry that is cheapest, of those that are tried."""
+    def ranked(self, entry: str) -> list[Layout]:
+        """Layouts of the values of an entry: the cheapest of those that are tried, then those that
+        are nearly as cheap."""
         own = [n for n, i in enumerate(self.space.instances) if i.entry == entry]
         values = {v: users for v, users in self.touching.items() if v[0] == entry}
         best = self.improved({}, values)
+        ways = [best]
         for dim in self.summed(values):
             start: Layout = {v: dim for v in values if self.fits(v, dim)}
             least = self.price(best, own)
@@ -99,7 +104,10 @@ class _Layouts:
                 start = self.improved(start, values)
                 pays = least * (1 - WORTH) if whole > least * (1 + GAIN) else least
                 best = start if self.price(start, own) < pays else best
-        return best
+                ways.append(start)
+        limit = NEAR * self.price(best, own)
+        near = [w for w in (*ways, {}) if w != best and self.price(w, own) < limit]
+        return [best, *near[:RIVALS]]
 
     def frame(self, value: Value) -> Frame:
         """That of its maker."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from lumc.frontend import Model
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
 from lumc.search import search
-from lumc.search.layout import origin, with_layouts
+from lumc.search.layout import layouts, origin
 from lumc.search.space import Region, Space
 from searching import TARGET
 
@@ -34,6 +34,13 @@ def chain(n: int, channels: int = 16, sizes: Sequence[int] = (12,)) -> Graph:
 def moved(region: Region) -> int:
     """How many of the values of a region are laid out in another way."""
     return region.key.count("-")
+
+
+def with_layouts(
+    space: Space, price: Callable[[Region], float], vectors: Callable[[Region], int | None]
+) -> Space:
+    """In the cheapest layouts."""
+    return next(layouts(space, price, vectors))
 
 
 def laid_out(space: Space) -> list[int]:
@@ -71,6 +78,20 @@ def test_every_entry_has_its_own_layouts() -> None:
 def test_chains_stay_where_it_is_dearer() -> None:
     found = with_layouts(space(), lambda region: 1.0 + moved(region), lambda region: None)
     assert laid_out(found) == [0, 0, 0, 0]
+
+
+def test_layouts_that_are_nearly_as_cheap_come_next() -> None:
+    """Prices err by more than a few percent: what is measured decides between them."""
+
+    def found(both: float) -> list[list[int]]:
+        def price(region: Region) -> float:
+            return {0: 10.0, 1: 10.5, 2: both}[moved(region)]
+
+        return [laid_out(s) for s in layouts(space(), price, lambda region: None)]
+
+    plain, chain = [0, 0, 0, 0], [1, 2, 2, 1]
+    assert found(9.9) == [plain, chain] and found(9.0) == [chain, plain]
+    assert found(12.0) == [plain] and found(5.0) == [chain]
 
 
 @pytest.mark.parametrize(("both", "chosen"), [(9.0, [0, 1, 2, 1]), (9.5, [0, 0, 0, 0])])
