@@ -25,6 +25,7 @@ from lumc.frontend.api.fold import fold
 from lumc.frontend.api.operand import extent, free_axes, is_number, python_value, whole_node
 from lumc.frontend.api.refusal import caller, refuse
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.updates import update_of
 from lumc.frontend.api.view import ceil_div, minus, place, places
 from lumc.graph.builder import Builder
 from lumc.graph.dim import Dim, Extent, as_expr
@@ -351,21 +352,8 @@ class Model:
             self.builder.origin = before
 
     def _write(self, state: Tensor, value: Tensor, at: Sequence[Any]) -> Update:
-        target = state[tuple(at)] if at else state
-        read = target.operand
-        if not isinstance(read, Read) or read.source.op != "state" or read.bounds:
-            raise refuse("E0126", "update writes to a state")
-        if target.shape != value.shape or target.dtype is not value.dtype:
-            raise refuse("E0124", f"update of {target.describe()} with {value.describe()}")
         self.check_here(value)
-        node = whole_node(value) or whole_node(value.contiguous())
-        assert node is not None
-        own = [
-            place(i) for i, e in enumerate(value.shape) if e != 1 or len(node.axes) == value.ndim
-        ]
-        env = {p: axis(a) for p, a in zip(own, node.axes, strict=True)}
-        index = tuple(substitute(e, env) for e in read.index)
-        return Update(read.source, index, node)
+        return update_of(state, value, at)
 
     def name(self, value: Tensor, name: str) -> None:
         """The name that the node of a tensor has in the text form."""
