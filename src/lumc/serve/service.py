@@ -1,0 +1,62 @@
+"""What both protocols ask: models by name, runs, whether it is ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lumc.errors import Exit, LumcError
+from lumc.serve.jobs import Broken, Full, Gate, Late
+from lumc.serve.metrics import AccessLog, Metrics
+from lumc.serve.pool import Pool
+from lumc.serve.spec import Query, Spec
+from lumc.serve.tensors import Refused
+
+RETRY_S = "1"  # when a full queue has room again: it moves all the time
+
+
+@dataclass
+class Service:
+    """Models that are served, and what is counted of it."""
+
+    pool: Pool
+    gate: Gate
+    metrics: Metrics
+    log: AccessLog
+    most: int  # bytes of a request; 0: what the models need
+    draining: bool = False  # it ends: what comes is answered, and told not to come back
+
+    @property
+    def is_ready(self) -> bool:
+        return self.pool.is_ready and not self.draining
+
+    def spec(self, name: str, version: str = "") -> Spec:
+        """A model by its name. Raises Refused."""
+        from lumc.serve.protocol import VERSION
+
+        if name not in self.pool.specs or version not in ("", VERSION):
+            known = ", ".join(self.pool.specs)
+            raise Refused(404, f"no model {name[:100]!r}, version 1; models: {known}")
+        return self.pool.specs[name]
+
+    async def run(self, query: Query) -> dict[str, Any]:
+        """The outputs. Raises what ``refusal`` knows."""
+        return await self.pool.ask(query)
+
+
+def refusal(e: Exception) -> Refused | None:
+    """What is said of an error that is no fault of the server's code."""
+    match e:
+        case Refused():
+            return e
+        case Full():
+            return Refused(503, "too many requests wait already")
+        case Late():
+            return Refused(504, "there was no answer in time")
+        case Broken():
+            return Refused(500, "the process that runs models ended twice with this request")
+        case LumcError() if e.exit == Exit.USAGE:
+            return Refused(400, f"{e.code} {e.what}")
+        case LumcError():
+            return Refused(500, f"{e.code} {e.what}")
+    return None
