@@ -11,6 +11,7 @@ from typing import NamedTuple
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.grad.reverse import alive, gradients, sources
+from lumc.graph.expr import dim
 from lumc.graph.graph import Entry, Graph, Node, Update, map_indices, reachable
 from lumc.graph.ops import Op
 
@@ -120,7 +121,7 @@ def _extended(
     m.builder.tokenizer = graph.tokenizer
     shared = {n: _leaf(m, n) for n in (*graph.weights, *graph.states) if n not in given}
     for e in graph.entries:
-        m.entry(e.name)
+        m.entry(e.name, dim(e.repeat) if e.repeat else None)
         new = dict(shared)
         used = {s for n in e.nodes for s in sources(n)} | {n for _, n in e.outputs}
         used |= {u.value for u in e.updates}
