@@ -54,7 +54,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lumc.errors import LumcError as Error
-    from lumc.frontend import Model, Tensor, concat, nn, random, stack, where
+    from lumc.frontend import Model, Tensor, concat, nn, stack, where
     from lumc.grad import gradients
     from lumc.graph.tensor import Tensor as TensorSpec
     from lumc.python import Bundle, compile, load
@@ -73,7 +73,6 @@ __all__ = [
     "gradients",
     "load",
     "nn",
-    "random",
     "stack",
     "where",
 ]
@@ -88,8 +87,7 @@ _HOMES = {
     "TensorSpec": ("lumc.graph.tensor", "Tensor"),
     "gradients": ("lumc.grad", "gradients"),
     "Error": ("lumc.errors", "LumcError"),
-    **{n: ("lumc.frontend", n) for n in ("Model", "Tensor", "concat", "stack", "where")},
-    **{n: ("lumc.frontend", n) for n in ("nn", "random")},
+    **{n: ("lumc.frontend", n) for n in ("Model", "Tensor", "concat", "stack", "where", "nn")},
 }
 
 

@@ -27,7 +27,6 @@ INSIDE = {
 }
 LAYERS = ["Scope", "Random", "linear", "embedding", "layer_norm", "rms_norm", "heads", "merged"]
 LAYERS += ["attention", "mask_bias", "causal_bias", "rotary_tables", "rotary", "repeat_heads"]
-MODULES = {"nn": LAYERS, "random": ["bits", "uniform", "normal", "dropout"]}  # functions, as tables
 
 
 def told(value: Any, name: str) -> str:
@@ -91,18 +90,16 @@ def section(name: str) -> str:
     return "\n".join(out)
 
 
-def functions(name: str) -> str:
-    """A module like ``lumc.nn`` as a table."""
-    module = getattr(lumc, name)
-    rows = [call(getattr(module, n), n) for n in MODULES[name]]
+def layers() -> str:
+    """``lumc.nn`` as a table."""
+    rows = [call(getattr(lumc.nn, name), name) for name in LAYERS]
     table = "\n".join(["| | |", "|---|---|", *rows])
-    return f"## lumc.{name}\n\n{told(module, name)}\n\n{table}\n"
+    return f"## lumc.nn\n\n{told(lumc.nn, 'nn')}\n\n{table}\n"
 
 
 def page() -> str:
-    rest = [n for n in lumc.__all__ if n not in (*FIRST, *MODULES)]
-    parts = [told(lumc, "lumc") + "\n", *map(section, FIRST + rest), *map(functions, MODULES)]
-    return HEAD + "\n".join(parts)
+    rest = [n for n in lumc.__all__ if n not in (*FIRST, "nn")]
+    return HEAD + "\n".join([told(lumc, "lumc") + "\n", *map(section, FIRST + rest), layers()])
 
 
 def test_the_page_is_what_the_docstrings_say(request: pytest.FixtureRequest) -> None:
