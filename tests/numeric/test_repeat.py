@@ -234,7 +234,7 @@ def test_what_may_not_count(old: str, new: str, said: str) -> None:
 def test_a_model_repeats_over_a_dim() -> None:
     m = Model()
     t = m.dim("t", 0, 3)
-    for wrong in (4, add(t, 1), "t"):
+    for wrong in (4, add(t, 1), "u"):
         with pytest.raises(LumcError, match="which is no dim"):
             m.entry("go", repeat=wrong)  # type: ignore[arg-type]
 

@@ -314,14 +314,14 @@ class Model:
 
     # ---- entries, outputs, updates
 
-    def entry(self, name: str, repeat: Expr | None = None) -> None:
+    def entry(self, name: str, repeat: Expr | str = "") -> None:
         """Begin the graph of this name; weights and states are shared between entries. A run goes
         through it once for every value of the dim ``repeat``, in order: outputs are the last."""
         if self.builder.nodes or self.builder.inputs or self.builder.outputs:
             self._close()
-        if repeat is not None and (not isinstance(repeat, Expr) or repeat.kind != "dim"):
+        if repeat != "" and str(repeat) not in self.dims:
             raise refuse("E0126", f"entry '{name}' repeats over {repeat}, which is no dim")
-        self._entry, self._repeat = name, str(repeat or "")
+        self._entry, self._repeat = name, str(repeat)
 
     def _close(self) -> None:
         self.builder.finish(self._entry or "main", repeat=self._repeat)
