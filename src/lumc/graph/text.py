@@ -59,8 +59,8 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         lines.append(leaf_text(n, path))
     for entry in graph.entries:
         lines.append("")
-        if [e.name for e in graph.entries] != ["main"]:
-            lines.append(f"entry {entry.name}")
+        if [e.name for e in graph.entries] != ["main"] or entry.repeat:
+            lines.append(f"entry {entry.name}" + (f" repeat {entry.repeat}" * bool(entry.repeat)))
         lines += entry_lines(entry)
     return "\n".join(lines) + "\n"
 
@@ -86,7 +86,7 @@ class _Parser(Lines):
         self.files: dict[str, WeightFile] = {}
         self.shared: dict[str, Node] = {}  # weights and states
         self.local: dict[str, Node] = {}  # inputs and nodes of this entry
-        self.entry = ""  # of the last header
+        self.entry = self.repeat = ""  # of the last header
         self.terms = 0  # of this index expression
 
     def graph(self) -> Graph:
@@ -199,19 +199,25 @@ class _Parser(Lines):
         return self.integer()
 
     def header(self) -> None:
-        """``entry NAME``"""
+        """``entry NAME [repeat DIM]``"""
         if self.entry or self.local or self.builder.outputs:
             self.finish()
         self.entry = self.name()
         if self.entry in [e.name for e in self.builder.entries]:
             self.fail(f"two entries are named '{self.entry}'", "E0303", self.last)
+        self.repeat = self.name() if self.accept("repeat") else ""
+        if self.repeat and self.repeat not in self.builder.dims:
+            self.fail(f"no dim '{self.repeat}' above", "E0303", self.last)
 
     def finish(self) -> None:
         name = self.entry or "main"
         ends = self.builder.outputs or self.builder.updates
         if not ends and all(n.op != "update" for n in self.builder.nodes):
             self.fail(f"entry '{name}' has no output and no update", "E0303")
-        self.builder.finish(name)
+        try:
+            self.builder.finish(name, repeat=self.repeat)
+        except LumcError as e:
+            self.fail(e.what, "E0303", self.tokens[0])
         self.local = {}
 
     def output(self) -> None:

@@ -57,6 +57,7 @@ class Model:
     builder: Builder = field(default_factory=Builder)
     constants: dict[str, Array] = field(default_factory=dict)  # by weight name, not yet in a file
     _entry: str = ""
+    _repeat: str = ""
     _names: dict[Node, str] = field(default_factory=dict)
     _shapes: dict[Node, tuple[Extent, ...]] = field(default_factory=dict)  # of outputs
     _known: dict[Any, Node] = field(default_factory=dict)  # equal nodes are made once
@@ -314,15 +315,18 @@ class Model:
 
     # ---- entries, outputs, updates
 
-    def entry(self, name: str) -> None:
-        """Begin the graph of this name; weights and states are shared between entries."""
+    def entry(self, name: str, repeat: Expr | str = "") -> None:
+        """Begin the graph of this name; weights and states are shared between entries. A run goes
+        through it once for every value of the dim ``repeat``, in order: outputs are the last."""
         if self.builder.nodes or self.builder.inputs or self.builder.outputs:
             self._close()
-        self._entry = name
+        if repeat != "" and str(repeat) not in self.dims:
+            raise refuse("E0126", f"entry '{name}' repeats over {repeat}, which is no dim")
+        self._entry, self._repeat = name, str(repeat)
 
     def _close(self) -> None:
-        self.builder.finish(self._entry or "main")
-        self._entry = ""
+        self.builder.finish(self._entry or "main", repeat=self._repeat)
+        self._entry = self._repeat = ""
         self._known.clear()
         self._mine.clear()
 
