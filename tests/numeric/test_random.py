@@ -82,6 +82,7 @@ def test_keys() -> None:
     assert len(set(keys)) == 500
     for key in keys:
         assert len(set(key[:8])) == len(set(key[8:])) == 8 and "0" not in key and int(key, 16) % 2
+        assert int(key, 16) < 2**63
 
 
 def test_distributions() -> None:

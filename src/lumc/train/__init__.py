@@ -2,9 +2,6 @@
 
 Losses are methods of tensors, gradients come from ``lumc.gradients``. All of it is part of the
 model, of the same twelve primitives, so a whole step is one program.
-
-grads = train.clip_norm(lumc.gradients(loss, weights), 1.0)
-train.adamw(weights, grads, lr, decay=0.01)
 """
 
 from lumc.train.clipping import clip_norm, clip_value, norm

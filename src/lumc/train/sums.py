@@ -13,12 +13,7 @@ from lumc.graph.ops import DType
 
 class Sums:
     """Sums of gradients: states ``w.sum`` for every parameter ``w``, ``NAME.count`` of how many.
-
-    m.entry("batch")
-    sums = train.Sums(weights)
-    sums.add(lumc.gradients(loss, weights))
-    m.entry("step")
-    train.adamw(weights, sums.take(), m.input("lr", ()))
+    The entry of a batch adds its gradients, that of the step takes their means.
     """
 
     def __init__(self, params: Sequence[Tensor], name: str = "sums") -> None:

@@ -21,5 +21,5 @@ def test_large_constants(kind: DType, value: int) -> None:
     assert from_plain(Kernel, data) == k
     (node,) = (n for n in data["terms"] if n[0] == "const")
     node[1][1] = value + 2**64 if value > 0 else value - 1
-    with pytest.raises(ValueError, match="Expected `int`|is not a constant of"):
+    with pytest.raises(ValueError, match=r"Expected `int`|is not a constant of"):
         from_plain(Kernel, data)

@@ -4,10 +4,6 @@ Widynski's Squares ("Squares: A Fast Counter-Based RNG", arXiv 2004.06278): the 
 is squared four times, and the halves of the word change places in between. Wrapping products and
 sums of 64 bits do that, with ``mod`` for a half. The other half comes by a float, exactly: what is
 above the low half is two numbers of 16 bits, each times a power of two.
-
-g = random.Generator(m, seed=1)
-noise = g.normal(64, 10)
-h = g.dropout(h, 0.2)
 """
 
 from __future__ import annotations
@@ -29,14 +25,17 @@ DIGITS = 8  # of each half of a key
 
 
 def key(seed: int) -> int:
-    """The key of a seed: 64 bits whose halves have eight different hexadecimal digits each, none of
-    them 0, the last one odd, as the paper asks for. The digits are drawn by splitmix64."""
+    """The key of a seed: halves of 32 bits with eight different hexadecimal digits each, none of
+    them 0, and odd, as the paper asks for. The first digit is below 8, as constants of graphs are
+    below 2^63. The digits are drawn by splitmix64."""
     state, out = seed & MASK, 0
     for half in range(2):
         digits = list(range(1, 16))
         for i in range(DIGITS):
             state = (state + 0x9E3779B97F4A7C15) & MASK
             left = digits[i:]
+            if half == 0 and i == 0:
+                left = [d for d in left if d < 8]
             if half == 1 and i == DIGITS - 1:
                 left = [d for d in left if d % 2]
             at = digits.index(left[_mixed(state) % len(left)])
@@ -52,21 +51,22 @@ def _mixed(z: int) -> int:
 
 
 def _parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The low 32 bits of u64, the next 16 of them times 2^32, the last 16 times 2^48."""
-    low = x.fmod(HALF)
-    high = x - low
-    middle = high.fmod(1 << 48)
-    return low, middle, high - middle
+    """The low 32 bits of u64, u64; the next 16 of them times 2^32, i64; the last 16 as f32, times
+    2^16. A part of 16 bits is exact in f32."""
+    low, lower = x.fmod(HALF), x.fmod(1 << 48).to(DType.I64)
+    middle = lower - low.to(DType.I64)
+    top = _scaled(x.to(DType.I64) - lower)  # with the sign of the highest bit
+    return low, middle, top + select(top < 0.0, top.lift(float(HALF)))
 
 
 def _turned(x: Tensor) -> Tensor:
     """The halves in each other's place."""
     low, middle, top = _parts(x)
-    return low * HALF + _scaled(middle).to(DType.U64) + _scaled(top).to(DType.U64)
+    return low * HALF + _scaled(middle).to(DType.U64) + top.to(DType.U64)
 
 
 def _scaled(part: Tensor) -> Tensor:
-    """16 bits of u64, times 2^-32: exact in f32."""
+    """16 bits of i64, times 2^-32: exact in f32."""
     return part.to(DType.F32) * (1.0 / HALF)
 
 
@@ -83,14 +83,14 @@ def _word(counter: Tensor, seed: int) -> Tensor:
 def bits(counter: Tensor, seed: int = 0) -> Tensor:
     """32 random bits for every counter, an integer: i64, 0 to 2^32 - 1."""
     _, middle, top = _parts(_word(counter, seed))
-    return _scaled(middle).to(DType.I64) + _scaled(top).to(DType.I64)
+    return _scaled(middle).to(DType.I64) + top.to(DType.I64)
 
 
 def uniform(counter: Tensor, seed: int = 0) -> Tensor:
     """A number of [0, 1) for every counter, an integer: f32, a multiple of 2^-24."""
     _, middle, top = _parts(_word(counter, seed))
     kept = middle - middle.fmod(1 << 40)
-    return (_scaled(top) + _scaled(kept)) * (1.0 / HALF)
+    return (top + _scaled(kept)) * (1.0 / HALF)
 
 
 def normal(counter: Tensor, seed: int = 0) -> Tensor:
