@@ -201,7 +201,8 @@ class Watched:
         self._note(scope, model, status, size, seconds)
 
     def _note(self, scope: Message, model: str, status: int, size: int, seconds: float) -> None:
-        known = model if model in self.service.pool.specs else scope.get("model", "")
+        model = model or scope.get("model", "")
+        known = model if model in self.service.pool.specs else ""
         self.service.metrics.answered(known, "http", str(status), seconds)
         client = scope.get("client") or ("", 0)
         self.service.log(
