@@ -216,9 +216,7 @@ class Reduce:
     red: tuple[str, ...]
     ranges: Mapping[str, Range]
     outputs: tuple[Output, ...]
-    # | kept | strips: a vector of kept results at a time in registers | scattered: each step adds
-    # to the results that it selects
-    lanes: str = "reduced"
+    lanes: str = "reduced"  # | kept | strips: vectors in registers | scattered: see ``selection``
     streams: int = 1
     stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
     ahead: tuple[Expr, ...] = ()  # prefetched along the lanes
@@ -231,8 +229,7 @@ class Reduce:
 
 
 def selection(op: Reduce, extent: Mapping[str, int] | None = None) -> Selected | None:
-    """What each step of a sum adds to, if it selects that; of axes of these extents, if they are
-    asked for."""
+    """What each step of a sum adds to, if it selects that; of axes of these extents, if given."""
     if len(op.outputs) != 1 or op.outputs[0].op != "sum" or op.stores or op.then or op.runs:
         return None
     return selected(op.outputs[0].term, op.kept, extent)
