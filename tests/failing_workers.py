@@ -20,7 +20,7 @@ ENDS, HANGS, WRONG = 666.0, 777.0, 888.0
 Array = np.ndarray[Any, Any]
 
 
-def serve(pipe: Any, paths: Mapping[str, str], device: str, threads: int) -> None:
+def serve(pipe: Any, paths: Mapping[str, str], *_: Any) -> None:
     """``paths`` are files; one that says "bad" cannot be opened."""
     add = float(np.prod([1.0, *(read(p) for p in paths.values())]))
 

@@ -50,7 +50,9 @@ def model(lumc: Lumc) -> str:
 def states_of(path: str) -> dict[str, Array]:
     """What the states begin with."""
     graph, held = read_graph(path, {}), load_file("m.safetensors")
-    return {s.name: held[s.key] if s.file else np.zeros(s.sizes) for s in graph.states}
+    return {
+        s.name: held[s.key] if s.file else np.zeros(s.sizes, s.dtype.numpy) for s in graph.states
+    }
 
 
 def steps(path: str, count: int, lr: float) -> dict[str, Array]:

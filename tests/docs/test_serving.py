@@ -18,12 +18,21 @@ for package in PACKAGES:
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.partition("\n## What is asked")[0], re.M | re.S)
+Blocks = list[tuple[str, str]]
 
 
-def lines(start: str) -> list[str]:
+def blocks(title: str) -> Blocks:
+    """The blocks under a title: their language and text."""
+    part = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```(\w*)\n(.*?)^```", part, re.M | re.S)
+
+
+BLOCKS, TEXTS, ELSEWHERE = map(blocks, ("Ten minutes", "Texts", "Elsewhere"))
+
+
+def lines(start: str, there: Blocks = BLOCKS) -> list[str]:
     """The commands that begin so."""
-    every = [line for kind, text in BLOCKS if not kind for line in text.splitlines()]
+    every = [line for kind, text in there if not kind for line in text.splitlines()]
     return [line for line in every if line.startswith(start)]
 
 
@@ -65,3 +74,39 @@ def test_the_clients_of_triton(server: Server) -> None:
     for script in (here(text, server) for text in sorted(both)):
         run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert "".join(run.stdout.split()) == "[[6.14.22.][6.14.22.]]", run.stderr
+
+
+def test_manifests(server: Server) -> None:
+    folder = server.log.parent
+    for line in lines("lumc serve", ELSEWHERE):
+        said = Lumc(folder)(*(folder / a if a == "row.lb" else a for a in line.split()[1:]))
+        assert "row.lb" in said
+
+
+def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small models in the place of large ones."""
+    for package in ("tokenizers", "jinja2"):
+        pytest.importorskip(package)
+    from text_models import CONTEXT, encoder_folder, writer_file
+
+    monkeypatch.chdir(tmp_path)
+    encoder_folder(tmp_path / "minilm")
+    writer_file(tmp_path / "model.gguf")
+    for line in lines("lumc ", TEXTS)[:-1]:
+        line = line.replace("1..128", "1..9").replace("2048", str(CONTEXT))
+        Lumc(tmp_path)(*line.split()[1:])
+    (command,) = (line.split()[2:-2] for line in lines("lumc serve", TEXTS))
+    with served(tmp_path, *command, grpc=False) as server:
+        said = [
+            subprocess.run(
+                ["bash", "-c", here(line, server)], capture_output=True, text=True
+            ).stdout
+            for line in lines("curl", TEXTS)
+        ]
+        assert '"usage":{"prompt_tokens":7,"total_tokens":7}' in said[0]
+        assert '"object":"text_completion"' in said[1] and '"finish_reason":"' in said[1]
+        assert said[2].startswith("data: {") and said[2].endswith("data: [DONE]\n\n")
+        pytest.importorskip("openai")
+        (text,) = (text for kind, text in TEXTS if kind == "python")
+        script = [sys.executable, "-c", here(text, server)]
+        assert subprocess.run(script, capture_output=True, text=True).stdout == "2\n"

@@ -121,6 +121,7 @@ def test_compiled(tmp_path: Path) -> None:
     check_compiled(tmp_path, [case], [case.plan] if case.plan else [])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("target", ["cuda:sm_90", "metal:apple7"])
 def test_on_emulated_gpus(target: str, tmp_path: Path) -> None:
     case = Case(graph(), 0, target=resolve_target(target))

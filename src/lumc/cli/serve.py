@@ -38,6 +38,13 @@ PORT = click.IntRange(0, 65535)
     help="Requests that may wait; more are told to come again: 503.",
 )
 @click.option(
+    "--tokenizer",
+    "tokenizers",
+    multiple=True,
+    metavar="[NAME=]FILE|FOLDER",
+    help="Of a model of texts, if the bundle has none, or another one; can be repeated.",
+)
+@click.option(
     "--timeout",
     type=Number(0.1),
     default=60.0,
@@ -50,26 +57,45 @@ PORT = click.IntRange(0, 65535)
     metavar="BYTES",
     help="Of a request.  [default: what the inputs of the models need as JSON]",
 )
+@click.option(
+    "--manifest",
+    type=click.Choice(["kserve", "container", "ray"]),
+    help="Print what another system needs to run this, and do not serve.",
+)
 @click.option("--no-access-log", is_flag=True, help="No line of JSON on stdout per request.")
 @options("device", "threads")
 def serve(models: tuple[str, ...], device: str | None, **chosen: Any) -> None:
     """Serve bundles over HTTP and gRPC.
 
-    The Open Inference Protocol v2: POST /v2/models/NAME/infer. A model is called what its file is,
-    or NAME. Ends at SIGTERM, when all that was asked is answered.
+    The Open Inference Protocol v2: POST /v2/models/NAME/infer; of models of texts OpenAI's
+    /v1/embeddings, /v1/completions and /v1/chat/completions, too. A model is called what its file
+    is, or NAME. Ends at SIGTERM, when all that was asked is answered.
     """
+    from lumc.serve.manifest import manifest
     from lumc.serve.pool import Settings
-    from lumc.serve.server import Listening, named
+    from lumc.serve.server import Listening, named, of_models
     from lumc.serve.server import serve as run
 
+    paths = named(models)
     settings = Settings(
-        paths=named(models),
+        paths=paths,
+        tokenizers=of_models(chosen["tokenizers"], paths),
         device=device or "",
         threads=chosen["threads"],
         workers=chosen["workers"],
         batch=chosen["batch"],
         seconds=chosen["timeout"],
     )
+    if chosen["manifest"]:
+        given = {
+            n: chosen[n] for n in ("threads", "workers", "batch", "queue", "timeout", "max_body")
+        }
+        arguments = [
+            x for n, v in given.items() if v for x in (f"--{n.replace('_', '-')}", f"{v:g}")
+        ]
+        asked = chosen["threads"], chosen["workers"], chosen["queue"], chosen["timeout"]
+        click.echo(manifest(chosen["manifest"], paths, arguments, *asked), nl=False)
+        return
     listening = Listening(
         host=chosen["host"],
         http=chosen["http"],

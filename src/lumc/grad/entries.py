@@ -12,6 +12,7 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.grad.reverse import alive, gradients, sources
+from lumc.graph.expr import axis
 from lumc.graph.graph import (
     Derivation,
     Entry,
@@ -70,25 +71,7 @@ def with_gradients(
     stopped = [n for text in stop for n in _matching("--stop", text, known, known)]
     below = reachable([end], sources)
     lives = alive([n for n in old.nodes if n in below], end, stopped)
-    leaves = {name: n for name, n in known.items() if n.is_leaf and n.op != "update"}
-    floats = {name: n for name, n in leaves.items() if n.dtype.is_float}
-    if learn:
-        floats = {name: n for name, n in floats.items() if n.op != "input"}
-    found, unused = dict[Node, None](), list[str]()
-    for text in wrt:
-        for n in _matching("--wrt", text, known, floats):
-            if n in lives or text in known:
-                found[n] = None
-            else:
-                unused.append(n.name)
-    if not found:
-        what = f"the loss '{loss}' has no derivative by anything that --wrt names"
-        fix = f"it depends on: {listed([n.name for n in floats.values() if n in lives])}"
-        raise LumcError("E0132", what, fix=fix, exit=Exit.UNSUPPORTED)
-
-    if learn and (odd := [n.name for n in found if n.op not in ("weight", "state")]):
-        what, fix = f"--train and --wrt {odd[0]}: no run keeps it", "name weights and states"
-        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    found, unused = _chosen(loss, wrt, known, lives, learn is not None)
 
     def grow(m: Model, new: Nodes, kept: Nodes) -> None:
         if loss not in dict(old.outputs):
@@ -109,6 +92,30 @@ def with_gradients(
 
 
 # ---- names
+
+
+def _chosen(
+    loss: str, wrt: Sequence[str], known: Mapping[str, Node], lives: Collection[Node], learn: bool
+) -> tuple[list[Node], list[str]]:
+    """The values that ``wrt`` names; of the leaves that a pattern matches those that the loss
+    depends on, and the names of the others."""
+    kinds = ("weight", "state") if learn else ("input", "weight", "state")
+    floats = {name: n for name, n in known.items() if n.op in kinds and n.dtype.is_float}
+    found, unused = dict[Node, None](), list[str]()
+    for text in wrt:
+        for n in _matching("--wrt", text, known, floats):
+            if n in lives or text in known:
+                found[n] = None
+            else:
+                unused.append(n.name)
+    if not found:
+        what = f"the loss '{loss}' has no derivative by anything that --wrt names"
+        fix = f"it depends on: {listed([n.name for n in floats.values() if n in lives])}"
+        raise LumcError("E0132", what, fix=fix, exit=Exit.UNSUPPORTED)
+    if learn and (odd := [n.name for n in found if n.op not in kinds]):
+        what, fix = f"--train and --wrt {odd[0]}: no run keeps it", "name weights and states"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    return list(found), unused
 
 
 def _known(graph: Graph, entry: Entry) -> dict[str, Node]:
@@ -162,7 +169,7 @@ def _extended(graph: Graph, entry: Entry, given: Collection[Node], kind: str, gr
             new[n] = _leaf(m, n)
         for n in here:
             if n in kept:
-                new[n] = _as_read(m, kept[n], n.dtype)
+                new[n] = _as_read(m, kept[n], n)
             else:
                 new[n] = _leaf(m, replace(n, op="input", file=None, key="", how=None))
         for n in e.nodes:
@@ -183,11 +190,13 @@ def _trained(n: Node) -> Node:
     return replace(n, op="state", dtype=DType.F32, how=how)
 
 
-def _as_read(m: Model, kept: Node, dtype: DType) -> Node:
-    """A state in the dtype in which the entry reads it."""
-    read = m.whole(kept).to(dtype).operand
-    assert isinstance(read, Read)
-    return read.source
+def _as_read(m: Model, kept: Node, weight: Node) -> Node:
+    """A state in the dtype in which the entry reads the weight."""
+    if kept.dtype is weight.dtype:
+        return kept
+    read, name = Read(kept, tuple(map(axis, kept.axes))), f"{weight.name}.{weight.dtype}"
+    loops = list(zip(kept.axes, kept.shape, strict=True))
+    return m.builder.node(Op.CONTIGUOUS, [read], loops, None, weight.dtype, name)
 
 
 def _leaf(m: Model, n: Node) -> Node:

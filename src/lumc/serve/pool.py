@@ -8,17 +8,18 @@ to the path of another one is opened by new processes, which take the seats when
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lumc.errors import Exit, LumcError
 from lumc.process import HANG, Lost, Process
 from lumc.serve import worker
-from lumc.serve.jobs import Broken, Job, Late, Queue
-from lumc.serve.spec import Query, Spec, stamp
+from lumc.serve.jobs import Broken, Job, Late, Piece, Queue, Talk
+from lumc.serve.spec import Prompt, Query, Sentences, Spec, stamp
 
 OPEN_S = 600.0  # a bundle is hashed and mapped
 LOOK_S = 0.5  # between two looks at a process that has nothing to do
@@ -36,6 +37,7 @@ class Settings:
     workers: int = 1
     batch: int = 8  # rows of several requests in one run, at most
     seconds: float = 60.0  # of a request
+    tokenizers: Mapping[str, str] = field(default_factory=dict)  # by the names of models
 
 
 @dataclass
@@ -50,10 +52,12 @@ class Heard:
 
 @dataclass(eq=False)
 class Seat:
-    """A process, none while it is replaced; the next one, if there is one."""
+    """A process, none while it is replaced; the next one, if there is one; the texts that it goes
+    on with, at most one of a model."""
 
     process: Process | None = None
     coming: Process | None = None
+    talks: deque[Talk] = field(default_factory=deque)
 
 
 class Pool:
@@ -80,15 +84,33 @@ class Pool:
         self.tasks = [asyncio.create_task(self._work(seat)) for seat in self.seats]
         self.tasks.append(asyncio.create_task(self._watch()))
 
-    async def ask(self, query: Query) -> dict[str, Any]:
-        """The outputs. Raises LumcError of the run, Late, Broken."""
+    async def ask(self, query: Query | Sentences) -> Any:
+        """The outputs by name; of sentences their vectors and how many tokens each has. Raises
+        LumcError of the run, Late, Broken."""
         job = self._job(query)
         self.queue.put(job)
         try:
-            answer: dict[str, Any] = await asyncio.wait_for(job.answer, self.settings.seconds)
+            return await asyncio.wait_for(job.answer, self.settings.seconds)
         except TimeoutError:
             raise Late from None
-        return answer
+
+    async def talk(self, prompt: Prompt) -> AsyncIterator[Piece]:
+        """The text that follows, in pieces; the last one says why it ended. Raises LumcError, Late,
+        Broken."""
+        talk = Talk(prompt)
+        self.queue.put(talk)
+        try:
+            while True:
+                piece = await asyncio.wait_for(talk.pieces.get(), self.settings.seconds)
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
+                if piece.ended:
+                    return
+        except TimeoutError:
+            raise Late from None
+        finally:
+            talk.finish()  # whoever left does not wait for more
 
     async def stop(self) -> None:
         """End the processes, now."""
@@ -101,7 +123,10 @@ class Pool:
 
     # ---- jobs
 
-    def _job(self, query: Query) -> Job:
+    def _job(self, query: Query | Sentences) -> Job:
+        if isinstance(query, Sentences):
+            key: Hashable = query.model, query.truncate
+            return Job(query, key, len(query.texts), self.settings.batch)
         rows = self.specs[query.model].entry(query.entry).rows
         count = worker.common_rows(query.inputs)
         most = min(rows[-1], max(self.settings.batch, rows[0])) if rows else 0
@@ -113,33 +138,62 @@ class Pool:
 
     async def _work(self, seat: Seat) -> None:
         while True:
-            if seat.coming:
+            if seat.coming and not seat.talks:
                 old, seat.process, seat.coming = seat.process, seat.coming, None
                 if old:
                     old.kill()
             if seat.process is None or seat.process.process.poll() is not None:
                 await self._replace(seat)
-            elif jobs := await self.queue.take(LOOK_S):
-                await self._run(seat, jobs)
+                continue
+            if seat.talks:
+                await self._go_on(seat, seat.process)
+            busy = self.specs if seat.coming else {talk.model for talk in seat.talks}
+            found = await self.queue.take(0 if seat.talks else LOOK_S, busy)
+            if isinstance(found, Talk):
+                seat.talks.append(found)
+            elif found:
+                await self._run(seat, seat.process, found)
 
-    async def _run(self, seat: Seat, jobs: list[Job]) -> None:
-        process, first = seat.process, jobs[0].query
-        assert process is not None
-        batch = [job.query.inputs for job in jobs]
-        question = "run", first.model, first.entry, first.dims, batch
+    async def _run(self, seat: Seat, process: Process, jobs: list[Job]) -> None:
         start = asyncio.get_running_loop().time()
         try:
-            said = await self._in_thread(process.ask, question, self.settings.seconds)
+            said = await self._ask(process, *question(jobs))
         except Lost as e:
             await self._lost(seat, jobs, str(e))
             return
         seconds = asyncio.get_running_loop().time() - start
         if said[0] == worker.FINE:
-            self.heard.ran(first.model, sum(job.rows for job in jobs), seconds)
+            model = jobs[0].query.model
+            self.heard.ran(model, sum(job.rows for job in jobs), seconds)
             for job, outputs in zip(jobs, said[1], strict=True):
                 job.finish(outputs)
-        for job in jobs if said[0] != worker.FINE else ():
-            job.fail(error_of(said))
+        elif len(jobs) > 1 and isinstance(jobs[0].query, Sentences):  # one of them is too long
+            for job in jobs:
+                await self._run(seat, seat.process or process, [job])
+        else:
+            for job in jobs:
+                job.fail(error_of(said))
+
+    async def _go_on(self, seat: Seat, process: Process) -> None:
+        """A piece of the next text."""
+        talk = seat.talks.popleft()
+        if talk.answer.done():
+            return
+        try:
+            if talk.tokens < 0:
+                said = await self._ask(process, "begin", talk.model, talk.prompt)
+                if said[0] == worker.FINE:
+                    talk.tokens = said[1]
+            if talk.tokens >= 0:
+                said = await self._ask(process, "go_on", talk.model)
+        except Lost as e:
+            seat.talks.append(talk)
+            await self._lost(seat, [], str(e))
+            return
+        if said[0] != worker.FINE:
+            talk.fail(error_of(said))
+        elif not talk.hear(*said[1]):
+            seat.talks.append(talk)
 
     async def _lost(self, seat: Seat, jobs: list[Job], why: str) -> None:
         """Run them once more, each alone, unless it was too slow or it is the second time."""
@@ -149,14 +203,27 @@ class Pool:
             if hung or job.tried:
                 job.fail(Late() if hung else Broken())
         self.queue.again([job for job in jobs if not job.answer.done()])
-        await self._replace(seat)
+        await self._replace(seat, hung)
+
+    def _move_talks(self, seat: Seat, hung: bool) -> None:
+        """Texts begin again in another process."""
+        for talk in seat.talks:
+            if hung or talk.tried:
+                talk.fail(Late() if hung else Broken())
+            talk.tokens, talk.again = -1, ""
+        self.queue.again([talk for talk in seat.talks if not talk.answer.done()])
+        seat.talks.clear()
+
+    async def _ask(self, process: Process, *question: Any) -> Any:
+        return await self._in_thread(process.ask, question, self.settings.seconds)
 
     # ---- processes
 
-    async def _replace(self, seat: Seat) -> None:
+    async def _replace(self, seat: Seat, hung: bool = False) -> None:
         """Until there is one that works."""
         if seat.process:
             seat.process.kill()
+        self._move_talks(seat, hung)
         seat.process, pause = None, SOONEST_S
         self.heard.replaced()
         while seat.process is None and not seat.coming:
@@ -191,7 +258,8 @@ class Pool:
     def _open(self) -> tuple[Process, dict[str, Spec]]:
         """A new process with all bundles. Raises LumcError, Lost."""
         s = self.settings
-        process = Process(worker.serve, dict(s.paths), s.device, s.threads)
+        how = dict(s.paths), s.device, s.threads, dict(s.tokenizers)
+        process = Process(worker.serve, *how)
         try:
             said = process.ask(("describe",), OPEN_S)
         except Lost:
@@ -208,6 +276,16 @@ class Pool:
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.threads, function, *arguments)
+
+
+def question(jobs: list[Job]) -> tuple[Any, ...]:
+    """What a process is asked to do for jobs that share a run."""
+    first = jobs[0].query
+    if isinstance(first, Sentences):
+        texts = [job.query.texts for job in jobs if isinstance(job.query, Sentences)]
+        return "embed", first.model, texts, first.truncate
+    inputs = [job.query.inputs for job in jobs if isinstance(job.query, Query)]
+    return "run", first.model, first.entry, first.dims, inputs
 
 
 def error_of(said: tuple[Any, ...]) -> LumcError:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -147,10 +147,11 @@ def web_server(service: Service) -> Any:
     """uvicorn with limits, and without handlers of signals of its own."""
     import uvicorn
 
+    from lumc.serve.openai import routes
     from lumc.serve.web import application
 
     config = uvicorn.Config(
-        application(service),
+        application(service, routes(service)),
         http="h11",  # which has limits for lines and headers
         loop="asyncio",
         ws="none",
@@ -188,6 +189,22 @@ def announce(protocol: str, host: str, port: int) -> None:
 
 def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def of_models(given: Sequence[str], models: Mapping[str, str]) -> dict[str, str]:
+    """Tokenizers by the names of models: ``NAME=FILE``, or the file for all of them. Raises
+    E0203."""
+    out = dict[str, str]()
+    for text in given:
+        name, sign, path = text.partition("=")
+        if sign and name in models:
+            out[name] = path
+        elif sign and not Path(text).exists():
+            what, fix = f"no model is called '{name}'", f"one of: {', '.join(models)}"
+            raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+        else:
+            out |= {name: text for name in models if name not in out}
+    return out
 
 
 def named(models: Sequence[str]) -> dict[str, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lumc.errors import Exit, LumcError
 from lumc.serve.jobs import Broken, Full, Gate, Late
 from lumc.serve.metrics import AccessLog, Metrics
 from lumc.serve.pool import Pool
-from lumc.serve.spec import Query, Spec
+from lumc.serve.spec import WRITES, Array, Query, Spec
 from lumc.serve.tensors import Refused
 
 RETRY_S = "1"  # when a full queue has room again: it moves all the time
@@ -39,9 +38,20 @@ class Service:
             raise Refused(404, f"no model {name[:100]!r}, version 1; models: {known}")
         return self.pool.specs[name]
 
-    async def run(self, query: Query) -> dict[str, Any]:
+    async def run(self, query: Query) -> dict[str, Array]:
         """The outputs. Raises what ``refusal`` knows."""
-        return await self.pool.ask(query)
+        if self.spec(query.model).texts == WRITES:
+            raise Refused(400, "a language model goes on with texts: POST /v1/completions")
+        found: dict[str, Array] = await self.pool.ask(query)
+        return found
+
+    def of_texts(self, name: str, texts: str) -> Spec:
+        """A model that does this with texts. Raises Refused."""
+        spec = self.spec(name)
+        if spec.texts != texts:
+            known = ", ".join(s.name for s in self.pool.specs.values() if s.texts == texts)
+            raise Refused(400, f"{name} {texts} no texts; models that do: {known or 'none'}")
+        return spec
 
 
 def refusal(e: Exception) -> Refused | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from lumc.errors import Exit, LumcError
+from lumc.generate.sampling import Sampling
 
 Array = np.ndarray[Any, Any]
+Text = str | Sequence[int]  # as letters, or as ids of tokens
+EMBEDS, WRITES = "embeds", "writes"
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Spec:
     name: str
     entries: Mapping[str, EntrySpec]
     dims: tuple[str, ...]
-    keeps: bool  # states, which the next run of whoever it is would see
+    texts: str = ""  # what it does with them: EMBEDS, WRITES, or ""
 
     def entry(self, name: str = "") -> EntrySpec:
         """An entry, by default the first. Raises E0110."""
@@ -64,6 +67,27 @@ class Query:
     inputs: Mapping[str, Array]
     dims: Mapping[str, int] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Texts that become vectors; those that are too long are cut if ``truncate``, else refused."""
+
+    model: str
+    texts: tuple[Text, ...]
+    truncate: bool = False
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text, or the messages of a conversation, that goes on."""
+
+    model: str
+    text: Text
+    messages: tuple[Mapping[str, str], ...]
+    sampling: Sampling
+    count: int  # tokens at most; 0: as many as there is room for
+    stops: tuple[str, ...] = ()
 
 
 def stamp(path: Path) -> tuple[int, ...]:

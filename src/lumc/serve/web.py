@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,6 +20,7 @@ from lumc.serve.service import RETRY_S, Service, refusal
 from lumc.serve.tensors import Refused
 
 BODY_S = 30.0  # in which the body of a request arrives
+MOST_DISCARDED = 1 << 24  # bytes that are read of a body that is refused
 JSON = "application/json"
 Message = MutableMapping[str, Any]
 Handler = Callable[[Request], Awaitable[Response]]
@@ -142,10 +144,23 @@ async def guarded(
         why = refusal(e)
         if why is None:
             raise
+        await discard(request)
         response = error(why)
         if why.status == 503:
             response.headers["retry-after"] = RETRY_S
         return response
+
+
+async def discard(request: Request) -> None:
+    """Read what is left of a body, as far as it is not endless: who still sends it would see a
+    connection that is reset, and not the answer."""
+    size = 0
+    with suppress(TimeoutError, ClientDisconnect, RuntimeError):  # RuntimeError: all is read
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > MOST_DISCARDED:
+                    return
 
 
 async def read_body(request: Request, most: int) -> bytes:
@@ -201,7 +216,8 @@ class Watched:
         self._note(scope, model, status, size, seconds)
 
     def _note(self, scope: Message, model: str, status: int, size: int, seconds: float) -> None:
-        known = model if model in self.service.pool.specs else scope.get("model", "")
+        model = model or scope.get("model", "")
+        known = model if model in self.service.pool.specs else ""
         self.service.metrics.answered(known, "http", str(status), seconds)
         client = scope.get("client") or ("", 0)
         self.service.log(

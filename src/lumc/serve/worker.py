@@ -20,7 +20,8 @@ from lumc.process import answers
 from lumc.runtime.choose import open_bundle
 from lumc.runtime.opened import Opened, read_checked
 from lumc.serve.rows import rows_of
-from lumc.serve.spec import Array, EntrySpec, Port, Spec
+from lumc.serve.spec import EMBEDS, WRITES, Array, EntrySpec, Port, Prompt, Spec, Text
+from lumc.serve.texts import Embedder, Writer, kind_of, words_of
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -29,7 +30,13 @@ GRAPH = "graph.lg"
 FINE, REFUSED = "fine", "refused"  # how an answer begins
 
 
-def serve(pipe: Connection, paths: Mapping[str, str], device: str, threads: int) -> None:
+def serve(
+    pipe: Connection,
+    paths: Mapping[str, str],
+    device: str,
+    threads: int,
+    tokenizers: Mapping[str, str],
+) -> None:
     """Open the bundles, by name, and answer until the pipe closes. The first answer, to whatever
     is asked, are their specs; it is the only one if they cannot be opened."""
     held = dict[str, Held]()
@@ -37,14 +44,14 @@ def serve(pipe: Connection, paths: Mapping[str, str], device: str, threads: int)
     def describe() -> list[Spec]:
         for name, path in paths.items():
             if name not in held:
-                held[name] = Held(name, path, device, threads)
+                held[name] = Held(name, path, device, threads, tokenizers.get(name, ""))
         return [h.spec for h in held.values()]
 
-    def run(name: str, *rest: Any) -> Any:
-        return held[name].run(*rest)
+    def of_model(what: str) -> Callable[..., Any]:
+        return lambda name, *rest: getattr(held[name], what)(*rest)
 
-    does: dict[str, Callable[..., Any]] = {"describe": describe, "run": run}
-    answers(pipe, partial(answer, does))
+    does = {what: of_model(what) for what in ("run", "embed", "begin", "go_on")}
+    answers(pipe, partial(answer, {"describe": describe, **does}))
 
 
 def answer(does: Mapping[str, Callable[..., Any]], what: str, *rest: Any) -> tuple[Any, ...]:
@@ -60,14 +67,21 @@ def answer(does: Mapping[str, Callable[..., Any]], what: str, *rest: Any) -> tup
 class Held:
     """An open bundle, and what is known of it. Raises E0501, E0704, E0708."""
 
-    def __init__(self, name: str, path: str, device: str, threads: int) -> None:
+    def __init__(
+        self, name: str, path: str, device: str, threads: int, tokenizer: str = ""
+    ) -> None:
         from lumc.bundle.unpack import opened
 
         with opened(path) as folder:
             self.bundle = open_bundle(folder, device, say=lambda _: None)
-            graph = graph_of(folder)
+            graph, kind = graph_of(folder), kind_of(self.bundle)
+            words = words_of(folder, path, tokenizer) if kind else None
         self.threads = threads
-        self.spec = spec_of(name, self.bundle, graph)
+        self.spec = spec_of(name, self.bundle, graph, kind if words else "")
+        if words and kind == EMBEDS:
+            self.embedder = Embedder(self.bundle, words, threads, self.spec.entry().rows)
+        if words and kind == WRITES:
+            self.writer = Writer(self.bundle, words, threads)
 
     def run(
         self, entry: str, dims: Mapping[str, int], batch: Sequence[Mapping[str, Array]]
@@ -84,6 +98,23 @@ class Held:
             {name: array[end - n : end] for name, array in outputs.items()}
             for n, end in zip(sizes, ends.tolist(), strict=True)
         ]
+
+    def embed(
+        self, batch: Sequence[Sequence[Text]], truncate: bool
+    ) -> list[tuple[Array, list[int]]]:
+        """The vectors of the texts of each, and how many tokens these have. Raises E0615."""
+        vectors, counts = self.embedder.embed([t for texts in batch for t in texts], truncate)
+        ends = np.cumsum([len(texts) for texts in batch]).tolist()
+        starts = [0, *ends[:-1]]
+        return [(vectors[a:b], counts[a:b]) for a, b in zip(starts, ends, strict=True)]
+
+    def begin(self, prompt: Prompt) -> int:
+        """How many tokens a prompt has, whose text goes on from now. Raises E0615 and others."""
+        return self.writer.begin(prompt)
+
+    def go_on(self) -> tuple[str, str, int]:
+        """The next piece of that text. Raises E0616."""
+        return self.writer.go_on()
 
     def _once(
         self, inputs: Mapping[str, Array], entry: str, dims: Mapping[str, int]
@@ -123,7 +154,7 @@ def graph_of(folder: Path) -> Graph:
     return parse_graph(read_checked(folder, files, GRAPH).decode(), str(folder / GRAPH))
 
 
-def spec_of(name: str, bundle: Opened, graph: Graph) -> Spec:
+def spec_of(name: str, bundle: Opened, graph: Graph, texts: str) -> Spec:
     """What others need to know of an open bundle."""
     entries = dict[str, EntrySpec]()
     known = {e.title: e for e in graph.entries}
@@ -132,7 +163,7 @@ def spec_of(name: str, bundle: Opened, graph: Graph) -> Spec:
         count = rows_of(known[title], graph.dims) if title in known else None
         inputs, outputs = tuple(map(port, spec.inputs)), tuple(map(port, spec.outputs))
         entries[title] = EntrySpec(title, inputs, outputs, counts_of(count, bundle))
-    return Spec(name, entries, tuple(bundle.dims), bool(bundle.states))
+    return Spec(name, entries, tuple(bundle.dims), texts)
 
 
 def counts_of(count: Extent | None, bundle: Opened) -> range:

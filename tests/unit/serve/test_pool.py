@@ -57,7 +57,7 @@ def run(
 ) -> None:
     """``do`` with a pool of one model that adds a number."""
     (folder / "m").write_text(number)
-    settings = Settings({"m": str(folder / "m")}, **{"seconds": 20.0, **more})
+    settings = Settings({"m": str(folder / "m")}, **{"seconds": 240.0, **more})
 
     async def whole() -> None:
         said = Said()

@@ -51,8 +51,7 @@ def written(program: ir.Program, shared: frozenset[str] = frozenset()) -> Writer
 
 def _is_guarded(op: ir.Leaf) -> bool:
     """Whether it loads anything under a condition."""
-    guarded = [e for e in subterms(*ir.terms_of(op)) if e.kind == "sel"]
-    return any(e.kind == "load" for e in subterms(*guarded))
+    return any(e.kind == "guard" for e in subterms(*ir.terms_of(op)))
 
 
 def _function(f: Function, name: str) -> list[str]:
