@@ -18,10 +18,10 @@ from lumc.kernel.term import Kernel, dtype
 
 
 class Selected(NamedTuple):
-    """Where a step adds to: ``index - shift`` along an axis; and what."""
+    """Where a step adds to: ``place - shift`` along an axis; and what."""
 
     axis: str
-    index: Expr
+    place: Expr
     shift: int
     value: Expr
 

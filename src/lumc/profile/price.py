@@ -341,7 +341,7 @@ class _Tally:
             steps = {a: own[a] for a in op.red} | lanes_of
             padding = self._padding(op, list(steps)[-1])
             spent = OPERATION * prod(steps.values())
-            return begun + spent + self._terms([found.index, found.value], steps, padding)
+            return begun + spent + self._terms([found.place, found.value], steps, padding)
         own, waits, sums = {a: own[a] for a in walked(op)}, 0.0, 0.0
         if op.lanes == "reduced":
             waits = OPERATION * IN_FLIGHT / op.streams * prod(own.values()) * (width > 1)

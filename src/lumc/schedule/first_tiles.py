@@ -191,10 +191,10 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
             some = max(1, target.l2 // 4 // line)
             tile[a] = _even(extent[a], 1, min(some, ceil(extent[a] / target.threads)))
     for s in kernel.stages if target.gpu is None else ():
-        if found := selection(kernel, s):  # every tile walks over all steps
-            row = dtype(s).nbytes * kernel.points(s.free - {found.axis})
-            some = max(1, min(target.l2 // 2 // row, ceil(extent[found.axis] / target.threads)))
-            tile[found.axis] = max(tile[found.axis], _even(extent[found.axis], 1, some))
+        if chosen := selection(kernel, s):  # every tile walks over all steps
+            row = dtype(s).nbytes * kernel.points(s.free - {chosen.axis})
+            some = max(1, min(target.l2 // 2 // row, ceil(extent[chosen.axis] / target.threads)))
+            tile[chosen.axis] = max(tile[chosen.axis], _even(extent[chosen.axis], 1, some))
     return tile
 
 

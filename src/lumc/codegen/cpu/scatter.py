@@ -27,7 +27,7 @@ def print_scatter(w: Writer, op: Reduce) -> None:
     outer = [a for a in op.kept if a not in (found.axis, *lanes)]
     r, levels = ranges[found.axis], Levels(w, (*op.red, *lanes))
     with w.loops(outer, ranges), ExitStack() as walk:
-        at, value = levels.value(found.index), levels.value(found.value)
+        at, value = levels.value(found.place), levels.value(found.value)
         total = combine("sum", computed(dtype(o.term)), w.load(o.dst), value)
         for i, a in enumerate(op.red):
             w.lines_of(levels.at[i])
