@@ -1,5 +1,5 @@
 """Steps of training on the digits of scikit-learn, 8 x 8 pixels: a network of dense layers, and a
-convolutional one. AdamW at the rate ``lr``.
+convolutional one. AdamW at the rate ``lr``. The entry ``predict`` reads what was learned.
 
     lumc import graphs/digits.py:mlp -o mlp.lg
     lumc compile mlp.lg --estimate -o mlp.lb
@@ -52,15 +52,16 @@ def step(
     batch: int = BATCH,
     dtype: str = "f32",
 ) -> Model:
-    """A step of AdamW; with a dtype of 16 bits the network computes with values that are rounded to
-    it, on weights that stay f32."""
+    """A step of AdamW: x f32[batch, 64], label i64[batch], lr f32[] -> loss f32[]. And ``predict``:
+    x f32[n, 64] -> digit i64[n]. With a dtype of 16 bits the network computes with values that are
+    rounded to it, on weights that stay f32."""
     m = Model()
+    n = m.dim("n", 1, 1000)
     x, label = m.input("x", (batch, 64)), m.input("label", (batch,), "i64", values=(0, CLASSES - 1))
     lr = m.input("lr", ())
     first = begin(shapes)
     params = {name: m.state(name, shape, value=first[name]) for name, shape in shapes.items()}
-    logits = network(x.to(dtype), {name: p.to(dtype) for name, p in params.items()})
-    loss = logits.to("f32").cross_entropy(label)
+    loss = _logits(network, x, params, dtype).cross_entropy(label)
     weights, when = list(params.values()), None
     if dtype == "f16":
         grads, when = train.scaled_gradients(loss, weights)
@@ -68,7 +69,19 @@ def step(
         grads = gradients(loss, weights)
     train.adamw(weights, grads, lr, when=when)
     m.output("loss", loss)
+    m.entry("predict")
+    x = m.input("x", (n, 64))
+    m.output("digit", _logits(network, x, params, dtype).argmax(-1))
     return m
+
+
+def _logits(
+    network: Callable[[Tensor, dict[str, Tensor]], Tensor],
+    x: Tensor,
+    params: dict[str, Tensor],
+    dtype: str,
+) -> Tensor:
+    return network(x.to(dtype), {name: p.to(dtype) for name, p in params.items()}).to("f32")
 
 
 def mlp() -> Model:

@@ -1,7 +1,10 @@
-"""A step of training of a small transformer that reads a text letter by letter, here a scene of
-Hamlet (Shakespeare: in the public domain), and guesses the next letter. AdamW at the rate ``lr``.
+"""A step of training of a small transformer that reads a text letter by letter and guesses the next
+letter. AdamW at the rate ``lr``. The text is 66 kB of what SQLite says of its functions in
+sqlite3.h, sentences only, without their markup: its authors gave it to the public domain.
 
     lumc import graphs/gpt.py:gpt -o gpt.lg
+
+The entry ``judge`` has the loss of a text without learning it, ``read`` what could follow.
 """
 
 from pathlib import Path
@@ -10,7 +13,7 @@ import numpy as np
 
 from lumc import Model, Tensor, gradients, nn, train
 
-TEXT = Path(__file__).with_name("hamlet.txt").read_text()
+TEXT = Path(__file__).with_name("sqlite.txt").read_text()
 LETTERS = sorted(set(TEXT))
 BATCH, LENGTH, WIDTH, HEADS, LAYERS = 8, 32, 64, 4, 2
 Array = np.ndarray
@@ -58,15 +61,34 @@ def forward(m: Model, x: Tensor, p: dict[str, Tensor]) -> Tensor:
     return h.layer_norm(p["n.w"], p["n.b"]) @ p["head"]
 
 
-def gpt() -> Model:
-    """Inputs x and y i64[b, s], the letters and those that follow; lr f32[]."""
-    m, last = Model(), len(LETTERS) - 1
-    x = m.input("x", (BATCH, LENGTH), "i64", values=(0, last))
-    y = m.input("y", (BATCH, LENGTH), "i64", values=(0, last))
-    lr, first = m.input("lr", ()), begin()
+def gpt(dtype: str = "f32") -> Model:
+    """Inputs x and y i64[b, s], the letters and those that follow; lr f32[] -> loss f32[]. In
+    ``judge`` x and y -> loss, in ``read`` x i64[1, s] -> logits f32[1, s, letters]. With a dtype of
+    16 bits the network computes with values that are rounded to it, on weights that stay f32."""
+    m, first = Model(), begin()
+    (x, y), lr = _pairs(m), m.input("lr", ())
     p = {name: m.state(name, shape, value=first[name]) for name, shape in shapes().items()}
-    loss = forward(m, x, p).cross_entropy(y)
-    weights = list(p.values())
-    train.adamw(weights, gradients(loss, weights), lr)
+    weights, when = list(p.values()), None
+    loss = _logits(m, x, p, dtype).cross_entropy(y)
+    if dtype == "f16":
+        grads, when = train.scaled_gradients(loss, weights)
+    else:
+        grads = gradients(loss, weights)
+    train.adamw(weights, grads, lr, when=when)
     m.output("loss", loss)
+    m.entry("judge")
+    x, y = _pairs(m)
+    m.output("loss", _logits(m, x, p, dtype).cross_entropy(y))
+    m.entry("read")
+    x = m.input("x", (1, LENGTH), "i64", values=(0, len(LETTERS) - 1))
+    m.output("logits", _logits(m, x, p, dtype))
     return m
+
+
+def _pairs(m: Model) -> tuple[Tensor, Tensor]:
+    shape, values = (BATCH, LENGTH), (0, len(LETTERS) - 1)
+    return m.input("x", shape, "i64", values=values), m.input("y", shape, "i64", values=values)
+
+
+def _logits(m: Model, x: Tensor, p: dict[str, Tensor], dtype: str) -> Tensor:
+    return forward(m, x, {name: value.to(dtype) for name, value in p.items()}).to("f32")

@@ -485,6 +485,40 @@ def maxima_that_cancel_cost_nothing(grad: Package) -> None:
 
 
 @check
+def what_overflows_gives_nothing_back(grad: Package) -> None:
+    """Where a function is flat, its slope is 0, whether or not a power in it overflows."""
+    far = [-4000.0, -800.0, 800.0, 4000.0]
+    for f, below, above in (
+        (lambda x: x.sigmoid(), 0.0, 0.0),
+        (lambda x: x.tanh(), 0.0, 0.0),
+        (lambda x: x.silu(), 0.0, 1.0),
+        (lambda x: x.gelu(), 0.0, 1.0),
+        (lambda x: x.gelu("tanh"), 0.0, 1.0),
+        (lambda x: x.elu(), 0.0, 1.0),
+    ):
+        (found,) = slopes(grad, f, far)
+        assert found == pytest.approx([below, below, above, above])
+        second = slopes(grad, lambda x, f=f: grad.gradients(f(x).sum(), [x])[0], far)[0]
+        assert second == pytest.approx(np.zeros(4))
+    for f in (lambda x: x.atan(), lambda x: x.asinh()):
+        assert slopes(grad, f, [0.0, -1e-9])[0] == pytest.approx([1.0, 1.0])
+
+
+@check
+def what_is_infinite_flows(grad: Package) -> None:
+    """A slope that is too large is infinite; and by what a power is weighted with, also if 0."""
+    with np.errstate(all="ignore"):
+        assert slopes(grad, lambda x: x.exp(), [800.0])[0] == math.inf
+    (by_x,) = slopes(grad, lambda w: grad.gradients((3.0 * w).exp().sum(), [w])[0], [0.0])
+    assert by_x == pytest.approx(9.0)
+
+    def weighted(x: Tensor, w: Tensor) -> Tensor:
+        return grad.gradients((x.exp() * w).sum(), [x])[0]
+
+    assert slopes(grad, weighted, [0.5], [0.0])[1] == pytest.approx(math.exp(0.5))
+
+
+@check
 def maxima_that_cancel_do(grad: Package) -> None:
     """Moved by anything, a maximum of which the proof says so leaves the loss as it is."""
     free = 0
@@ -495,8 +529,8 @@ def maxima_that_cancel_do(grad: Package) -> None:
         loss = (y * m.input("dy", y.shape, "f64")).sum()
         assert isinstance(loss.operand, Read)
         end, tops = loss.operand.source, [n for n in m.builder.nodes if n.op is Op.MAX]
-        flow = grad.reverse.Flow(m, end, [], ())
-        tops = [n for n in tops if not grad.degrees.moves(n, end, flow.nodes, flow.readers)]
+        flow = grad.reverse.Flow(m, end, [x.operand.source for x in xs], ())
+        tops = [n for n in tops if n in flow.cancelled]
         for i, n in enumerate(tops):
             m.name(m.whole(n), f"top{i}")
         m.output("y", loss)

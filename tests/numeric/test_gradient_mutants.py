@@ -278,11 +278,28 @@ MORE = {
         "degrees", "is OTHER or (found and n is end):", "is OTHER:", "a maximum is a loss"
     ),
     "a maximum that is the loss": mutant(
-        "degrees", "    if m is end:\n        return True\n", "", "a maximum is a loss"
+        "degrees", "    if m is end:\n        return None\n", "", "a maximum is a loss"
     ),
     # ---- rules
     "a logarithm to another base": mutant("rules", "dy * (1.0 / LN2)", "dy", "case each log2"),
-    "a power of another base": mutant("rules", "[dy, y * LN2]", "[dy, y]", "case each exp2"),
+    "a power of another base": mutant(
+        "rules", "_finite(y, dy)) * LN2]", "_finite(y, dy))]", "case each exp2"
+    ),
+    "infinity times nothing": mutant(
+        "rules", "(y if bounded else _finite(y, dy))", "y", "what overflows gives nothing back"
+    ),
+    "no power is infinite": mutant(
+        "rules", "(y < math.inf) | (dy != 0.0)", "y < math.inf", "what is infinite flows"
+    ),
+    "nothing is multiplied by nothing": mutant(
+        "rules", "(y < math.inf) | (dy != 0.0)", "dy != 0.0", "what is infinite flows"
+    ),
+    "all powers are bounded": mutant(
+        "reverse", "n in self.bounded\n", "True\n", "what overflows gives nothing back"
+    ),
+    "powers are bounded the other way": mutant(
+        "reverse", "d.by < 0", "d.by > 0", "maxima that cancel cost nothing"
+    ),
     "a sine is its own": mutant("rules", "(x + math.pi / 2)", "(x + 0.0)", "case each sin"),
     "a root grows twice as fast": mutant(
         "rules", "[dy * 0.5, reciprocal(y)]", "[dy, reciprocal(y)]", "case each sqrt"
@@ -338,9 +355,11 @@ MORE = {
         "equal maxima share",
     ),
     "no maximum cancels": mutant(
-        "reverse", "elif moves(", "elif True or moves(", "maxima that cancel cost nothing"
+        "reverse", "elif n not in self.cancelled", "elif True", "maxima that cancel cost nothing"
     ),
-    "every maximum cancels": mutant("reverse", "elif moves(", "elif False and moves(", "case max"),
+    "every maximum cancels": mutant(
+        "reverse", "elif n not in self.cancelled", "elif False", "case max"
+    ),
     "nothing stops": mutant(
         "reverse",
         "return n.dtype.is_float and n not in stopped",

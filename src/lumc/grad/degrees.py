@@ -32,12 +32,14 @@ class Degree(NamedTuple):
 OTHER = Degree("", 0.0, ())
 
 
-def moves(m: Node, end: Node, nodes: Sequence[Node], readers: Mapping[Node, Sequence[int]]) -> bool:
-    """Whether ``end`` may depend on the value of ``m``, as far as degrees tell. ``nodes`` are all
-    that ``end`` is made of, each behind what it reads, ``readers`` the positions there of those
-    that read a node."""
+def moved_by(
+    m: Node, end: Node, nodes: Sequence[Node], readers: Mapping[Node, Sequence[int]]
+) -> dict[Node, Degree] | None:
+    """What moves with the value of ``m`` and how, if ``end`` stays; None if that may move, as far
+    as degrees tell. ``nodes`` are all that ``end`` is made of, each behind what it reads,
+    ``readers`` the positions there of those that read a node."""
     if m is end:
-        return True
+        return None
     degrees = {m: Degree("add", 1.0, tuple(map(axis, m.axes)))}
     todo = list(readers.get(m, ()))
     heapify(todo)
@@ -45,12 +47,12 @@ def moves(m: Node, end: Node, nodes: Sequence[Node], readers: Mapping[Node, Sequ
         n = nodes[heappop(todo)]
         found = degree(n, [_seen(o, degrees) for o in n.operands])
         if found is OTHER or (found and n is end):
-            return True
+            return None
         if found and n not in degrees:
             degrees[n] = found
             for at in readers.get(n, ()):
                 heappush(todo, at)
-    return False
+    return degrees
 
 
 def _seen(o: Operand, degrees: Mapping[Node, Degree]) -> Degree | None:

@@ -13,7 +13,7 @@ from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import move, place, places
 from lumc.grad.adjoint import adjoint
-from lumc.grad.degrees import moves
+from lumc.grad.degrees import moved_by
 from lumc.grad.rules import factors, of_maximum
 from lumc.graph.expr import Expr, axis, substitute
 from lumc.graph.graph import Node, Operand, Read, map_indices, reachable
@@ -88,7 +88,9 @@ def _like(total: Tensor, t: Tensor) -> Tensor:
 
 @dataclass
 class Flow:
-    """What flows back from ``end``. ``parts`` has what the readers of a node gave it so far."""
+    """What flows back from ``end``. ``parts`` has what the readers of a node gave it so far,
+    ``cancelled`` maxima that ``end`` does not move with, ``bounded`` powers that have such a
+    maximum subtracted, so that none of them is infinite."""
 
     model: Model
     end: Node
@@ -107,6 +109,11 @@ class Flow:
                 self.readers.setdefault(source, []).append(at)
             if carries(n, self.stopped) and not self.reached.isdisjoint(sources(n)):
                 self.reached.add(n)
+        self.cancelled, self.bounded = set[Node](), set[Node]()
+        for n in (n for n in self.nodes if n.op is Op.MAX and n in self.reached):
+            if (found := moved_by(n, self.end, self.nodes, self.readers)) is not None:
+                self.cancelled.add(n)
+                self.bounded.update(e for e, d in found.items() if e.op is Op.EXP2 and d.by < 0)
 
     def run(self) -> None:
         """From the last node to the first."""
@@ -119,10 +126,10 @@ class Flow:
     def back(self, n: Node) -> None:
         """Give what flows back to a node to those that it reads."""
         if n.op is not Op.MAX:
-            over = _Over(self, n, [])
-            for i, product in factors(n, over.dy, over.y, over.args).items():
+            over, bounded = _Over(self, n, []), n in self.bounded
+            for i, product in factors(n, over.dy, over.y, over.args, bounded).items():
                 self.give(over.args[i].operand, over.args[i], product)
-        elif moves(n, self.end, self.nodes, self.readers):
+        elif n not in self.cancelled:
             over = _Over(self, n, self.chain(n))
             a = over.args[0]
             self.give(a.operand, a, of_maximum(over.dy, over.y, a, len(n.shape)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lumc.frontend.api.elementwise import logical_not, reciprocal
+from lumc.frontend.api.elementwise import logical_not, reciprocal, select
 from lumc.frontend.api.minimax import in_f32
 from lumc.frontend.api.tensor import Tensor
 from lumc.graph.graph import Node, Scalar
@@ -20,14 +20,17 @@ Factors = Sequence[Tensor]
 LN2 = math.log(2.0)
 
 
-def factors(node: Node, dy: Tensor, y: Tensor, args: Sequence[Tensor]) -> dict[int, Factors]:
-    """Per operand, by its position, the factors; operands without a derivative are left out."""
+def factors(
+    node: Node, dy: Tensor, y: Tensor, args: Sequence[Tensor], bounded: bool = True
+) -> dict[int, Factors]:
+    """Per operand, by its position, the factors; operands without a derivative are left out. A
+    power that is not ``bounded`` may be infinite."""
     a, b = args[0], args[-1]
     match node.op:
         case Op.LOG2:
             return {0: [dy * (1.0 / LN2), reciprocal(a)]}
         case Op.EXP2:
-            return {0: [dy, y * LN2]}
+            return {0: [dy, (y if bounded else _finite(y, dy)) * LN2]}
         case Op.SIN:
             return {0: [dy, _cosine(a)]}
         case Op.SQRT:
@@ -58,6 +61,13 @@ def of_maximum(dy: Tensor, y: Tensor, a: Tensor, rank: int) -> Factors:
     top = logical_not(a < y)
     count = top.to(dy.dtype).sum(tuple(range(rank, a.ndim)), keepdim=True)
     return [top, dy * reciprocal(count).expand(*a.shape)]
+
+
+def _finite(y: Tensor, dy: Tensor) -> Tensor:
+    """``y``, but 0 where it is infinite and nothing flows back: of ``1 / (1 + 2^x)`` nothing does
+    where ``2^x`` overflows, and 0 times infinity would be NaN. Of all finite ``y`` nothing changes,
+    whatever flows, so derivatives of this are those of ``y``."""
+    return select((y < math.inf) | (dy != 0.0), y)
 
 
 @in_f32

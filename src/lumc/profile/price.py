@@ -27,6 +27,7 @@ from lumc.codegen.tile.program import (
     When,
     leaves,
     loads_of,
+    selection,
     terms_of,
 )
 from lumc.errors import LumcError
@@ -334,6 +335,13 @@ class _Tally:
             return self._windows(op, own) + (self._map(op.then, own) if op.then else 0.0)
         if op.runs:
             return self._running(op, own)
+        if op.lanes == "scattered" and (found := selection(op)):
+            begun = self._map(Map(op.outputs[0].dst, op.kept, op.ranges, op.outputs[0].init), own)
+            lanes_of = {a: own[a] for a in op.kept if a != found.axis}
+            steps = {a: own[a] for a in op.red} | lanes_of
+            padding = self._padding(op, list(steps)[-1])
+            spent = OPERATION * prod(steps.values())
+            return begun + spent + self._terms([found.place, found.value], steps, padding)
         own, waits, sums = {a: own[a] for a in walked(op)}, 0.0, 0.0
         if op.lanes == "reduced":
             waits = OPERATION * IN_FLIGHT / op.streams * prod(own.values()) * (width > 1)

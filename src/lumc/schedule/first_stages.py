@@ -13,6 +13,7 @@ from math import ceil
 from lumc.graph.expr import Expr, bound_axes, substitute, subterms
 from lumc.kernel.borders import share_within
 from lumc.kernel.running import Running, running
+from lumc.kernel.selected import selection
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
 from lumc.schedule.levels import multiplies_integers, panel_vectors
@@ -300,7 +301,8 @@ def _row_walk(kernel: Kernel, stage: Expr, target: Target) -> Stage:
     slides = (
         kept and kernel.points(bound_axes(stage)) <= WINDOW and slides_across(stage, kept[-1], last)
     )
-    if stage.kind == "red" and kept and (extent < 16 or not along or slides):
+    scatters = target.gpu is None and selection(kernel, stage) is not None
+    if stage.kind == "red" and kept and (extent < 16 or not along or slides or scatters):
         return Stage(lanes="kept")
     vectors = extent // target.lanes
     return Stage(streams=next(n for n in (4, 2, 1) if vectors >= n * STEPS or n == 1))

@@ -8,6 +8,7 @@ from math import ceil, prod
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.running import running
+from lumc.kernel.selected import selection
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, dtype
 from lumc.schedule.applies import WRITTEN_OUT
@@ -189,6 +190,11 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
             line = prod(extent[b] for b in axes[-2:]) * dtype(s).nbytes
             some = max(1, target.l2 // 4 // line)
             tile[a] = _even(extent[a], 1, min(some, ceil(extent[a] / target.threads)))
+    for s in kernel.stages if target.gpu is None else ():
+        if chosen := selection(kernel, s):  # every tile walks over all steps
+            row = dtype(s).nbytes * kernel.points(s.free - {chosen.axis})
+            some = max(1, min(target.l2 // 2 // row, ceil(extent[chosen.axis] / target.threads)))
+            tile[chosen.axis] = max(tile[chosen.axis], _even(extent[chosen.axis], 1, some))
     return tile
 
 

@@ -10,6 +10,7 @@ from math import prod
 
 from lumc.codegen.cpu.lanes import lane_loop, pieces, walk_lanes
 from lumc.codegen.cpu.map import print_map
+from lumc.codegen.cpu.scatter import print_scatter
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.phases import array
 from lumc.codegen.text.statements import SIMD, WIDTH, new, quoted
@@ -65,6 +66,8 @@ def print_reduce(w: Writer, op: Reduce) -> None:
         _in_strips(w, op)
     elif op.lanes == "windows":
         _window(w, op)
+    elif op.lanes == "scattered":
+        print_scatter(w, op)
     else:
         _along_reduced(w, op)
 

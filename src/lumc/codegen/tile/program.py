@@ -28,6 +28,7 @@ from lumc.graph.expr import Expr, combine, make, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.access import Access, access
 from lumc.kernel.borders import Border
+from lumc.kernel.selected import Selected, selected
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.schedule import Stage
@@ -215,7 +216,7 @@ class Reduce:
     red: tuple[str, ...]
     ranges: Mapping[str, Range]
     outputs: tuple[Output, ...]
-    lanes: str = "reduced"  # | kept | strips: a vector of kept results at a time in registers
+    lanes: str = "reduced"  # | kept | strips: vectors in registers | scattered: see ``selection``
     streams: int = 1
     stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
     ahead: tuple[Expr, ...] = ()  # prefetched along the lanes
@@ -225,6 +226,13 @@ class Reduce:
     def runs(self) -> bool:
         """Does every step store its result, which the next one goes on from?"""
         return any(o.dst.free.intersection(self.red) for o in self.outputs)
+
+
+def selection(op: Reduce, extent: Mapping[str, int] | None = None) -> Selected | None:
+    """What each step of a sum adds to, if it selects that; of axes of these extents, if given."""
+    if len(op.outputs) != 1 or op.outputs[0].op != "sum" or op.stores or op.then or op.runs:
+        return None
+    return selected(op.outputs[0].term, op.kept, extent)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ def _row_axes(op: ir.Op) -> tuple[str, ...]:
         return ()
     if isinstance(op, ir.Map):
         return op.axes[:-1]
+    if op.lanes == "scattered":  # rows that it adds to come in any order
+        return ()
     beside = {"reduced": 0, "windows": 2}.get(op.lanes, 1)  # windows share what rows read
     return op.kept[: len(op.kept) - beside]
 

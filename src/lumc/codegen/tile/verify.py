@@ -34,7 +34,7 @@ from lumc.graph.expr import (
 )
 from lumc.kernel.term import REDUCTIONS
 
-LANES = ("reduced", "kept", "strips", "windows")
+LANES = ("reduced", "kept", "strips", "windows", "scattered")
 OPERATIONS = ("sum", "max", "top", "key", "keyed")
 EARLY = ("lower", "whole vectors", "fuse rows")  # before what nobody reads is dropped
 
@@ -237,6 +237,8 @@ class _Check:
                 known = all(o.op in OPERATIONS for o in op.outputs) and op.lanes in LANES
                 if not known or not op.red or not op.outputs or op.streams < 1:
                     self.wrong("is no reduction")
+                if op.lanes == "scattered" and not ir.selection(op, self.program.kernel.extent):
+                    self.wrong("adds to nothing that it selects")
                 if op.lanes != "reduced" and not op.kept:
                     self.wrong("has lanes on an axis that it does not keep")
             case ir.Contract():

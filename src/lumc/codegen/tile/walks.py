@@ -59,7 +59,11 @@ class Walks:
         short &= not hard or prod(ranges[a].largest for a in red) <= HARD
         short &= self.c.execution.by_vectors
         lanes = "windows" if p.lanes == "kept" and short else p.lanes
-        g.body.ops.append(ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores))
+        op = ir.Reduce(kept, red, ranges, tuple(outputs), lanes, p.streams, stores)
+        scatters = p.lanes == "kept" and self.c.execution.by_vectors and not some
+        if scatters and ir.selection(op, self.c.kernel.extent):
+            op = replace(op, lanes="scattered")
+        g.body.ops.append(op)
         return done
 
     def _nonzero(

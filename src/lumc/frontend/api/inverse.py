@@ -19,7 +19,7 @@ def atan(x: V) -> V:
     """Arc tangent, reduced to |x| <= tan(pi / 8) by 1/x and (x - 1) / (x + 1)."""
     size = x.abs()
     large = size > 1.0
-    inner = where(large, size.reciprocal(), size)
+    inner = where(large, size.maximum(1.0).reciprocal(), size)  # whose slope is finite at 0
     middle = inner > math.tan(math.pi / 8)
     small = where(middle, (inner - 1.0) / (inner + 1.0), inner)
     square = small * small
@@ -73,9 +73,9 @@ def asinh(x: V) -> V:
 
 
 def _inverse_sinh(x: V) -> V:
-    """Of x >= 0; a square would overflow where x is large."""
+    """Of x >= 0; a square would overflow where x is large. Slopes are finite at 0."""
     near = (x + x * x / ((x * x + 1.0).sqrt() + 1.0)).log1p()
-    return where(x > 1e4, x.log() + math.log(2), near)
+    return where(x > 1e4, x.maximum(1.0).log() + math.log(2), near)
 
 
 @in_f32

@@ -68,7 +68,8 @@ class Model:
 
     def dim(self, name: str, lo: int, hi: int, multiple: int = 1) -> Expr:
         """A symbolic dim: an integer in lo..hi, of each run or bound when the model is compiled."""
-        if name in {a for n in self.builder.nodes for a, _ in n.loops}:
+        done = [n for e in self.builder.entries for n in e.nodes]
+        if name in {a for n in (*done, *self.builder.nodes) for a, _ in n.loops}:
             raise refuse("E0126", f"dim '{name}' is declared after operations used that name",
                          fix="declare dims before the first operation")  # fmt: skip
         self.builder.dim(name, lo, hi, multiple)

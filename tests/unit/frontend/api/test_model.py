@@ -142,6 +142,9 @@ def test_misuse_is_named() -> None:
     g.input("z", (4,)).exp2()
     with pytest.raises(LumcError, match="declared after operations"):
         g.dim("i", 1, 2)
+    g.entry("third")
+    with pytest.raises(LumcError, match="declared after operations"):
+        g.dim("i", 1, 2)  # as all entries share it
 
 
 def test_the_line_that_made_a_node_is_kept() -> None:
