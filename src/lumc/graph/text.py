@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from lumc.errors import LumcError
 from lumc.graph.builder import Builder
+from lumc.graph.collective import KINDS
 from lumc.graph.derive import LAYOUTS, PARTS
 from lumc.graph.dim import Extent, extent
 from lumc.graph.expr import Expr, add, axis, dim, floordiv, mod, mul, num, substitute
@@ -26,8 +27,9 @@ from lumc.graph.graph import (
     Update,
     WeightFile,
 )
-from lumc.graph.lexer import Lines, Token
+from lumc.graph.lexer import Token
 from lumc.graph.lines import entry_lines, leaf_text
+from lumc.graph.mesh_text import MeshLines
 from lumc.graph.ops import REDUCE, DType, Op
 from lumc.graph.verify import LITERALS, check_update
 
@@ -35,6 +37,7 @@ HEADER = "lumc graph 1"
 MAX_DIMS = 64
 MAX_TERMS = 128  # of one index expression; also bounds its nesting
 OPS = {op.value: op for op in Op}
+KNOWN = ", ".join((*OPS, *KINDS))
 LEVEL = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}  # of operators in an index
 
 
@@ -49,6 +52,7 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         step = f" multiple {d.multiple}" if d.multiple > 1 else ""
         at = ", ".join(map(str, graph.tuned.get(d.name, ())))
         lines.append(f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else ""))
+    lines += [f"mesh {name} {ranks}" for name, ranks in graph.mesh.items()]
     for f in graph.files:
         lines.append(f"file {json.dumps(path(f))} size {f.size} sha256 {f.sha256}")
     if graph.tokenizer:
@@ -76,13 +80,13 @@ def parse_graph(text: str, where: str = "", path: Callable[[str], str] = lambda 
     return _Parser(text, where or "graph", path).graph()
 
 
-class _Parser(Lines):
+class _Parser(MeshLines):
     """Reads one statement after the other into a ``Builder``."""
 
     def __init__(self, text: str, where: str, place: Callable[[str], str]) -> None:
         super().__init__(text, where)
         self.place = place
-        self.builder = Builder()
+        self.builder = Builder(mesh=self.mesh)
         self.files: dict[str, WeightFile] = {}
         self.shared: dict[str, Node] = {}  # weights and states
         self.local: dict[str, Node] = {}  # inputs and nodes of this entry
@@ -118,6 +122,9 @@ class _Parser(Lines):
         if word == "tokenizer" and self.peek(1).kind == "string":  # else a node of this name
             self.at += 1
             return self.tokenizer()
+        if word == "mesh" and self.peek(2).kind == "number":  # else a node of this name
+            late = bool(self.shared or self.local or self.entry)
+            return self.mesh_line(self.builder.mesh_axis, late)
         if word in ("weight", "state") and self.entry:
             self.fail(f"a {word} stands before the first entry", "E0303")
         statements = {
@@ -178,8 +185,9 @@ class _Parser(Lines):
             path, key = self.string(), self.string()
             file = self.declared(path)
             how = self.derivation(dtype) if self.accept("from") else None
+        parts = self.parts()
         known = self.local if kind == "input" else self.shared
-        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how)
+        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, parts)
 
     def derivation(self, own: DType) -> Derivation:
         """``DTYPE [PART AXIS by N]`` or ``LAYOUT PART``"""
@@ -221,6 +229,8 @@ class _Parser(Lines):
             self.fail(f"two outputs are named '{name}'", "E0303", self.last)
         self.expect("=")
         self.builder.outputs.append((name, self.value()))
+        if parts := self.parts():
+            self.builder.parts[name] = parts
 
     def update(self, name: str = "") -> None:
         """``[NAME =] update STATE[INDEX, ..] = VALUE[AXIS, ..]``; the index is written over these
@@ -247,9 +257,11 @@ class _Parser(Lines):
             return self.update(name)
         dtype, axes = self.dtype(), self.bracket(self.axis)
         self.expect("=")
+        if self.peek().text in KINDS:
+            return self.collective(name, dtype, axes)
         op = OPS.get(self.peek().text)
         if op is None:
-            self.fail(f"no operation {self.said()}", "E0303", fix=f"one of: {', '.join(OPS)}")
+            self.fail(f"no operation {self.said()}", "E0303", fix=f"one of: {KNOWN}")
         self.at += 1
         reduced = self.axis() if op in REDUCE else None
         if reduced:
@@ -261,6 +273,16 @@ class _Parser(Lines):
         loops = [(a, self.inferred(a, operands) if e is None else e) for a, e in axes]
         over = loops.pop() if reduced else None
         self.local[name] = self.builder.node(op, operands, loops, over, dtype, name)
+
+    def collective(
+        self, name: str, dtype: DType, axes: Sequence[tuple[str, Extent | None]]
+    ) -> None:
+        """``NAME DTYPE[AXIS, ..] = COLLECTIVE .. of VALUE[AXIS, ..]``"""
+        names = [a for a, _ in axes]
+        op = self.words_of(names)
+        read = Read(self.value(), tuple(map(axis, self.bracket(self.name))))
+        loops = [(a, self.inferred(a, [read]) if e is None else e) for a, e in axes]
+        self.local[name] = self.builder.collective(op, read.source, loops, dtype, name)
 
     # ---- parts of statements
 

@@ -20,9 +20,11 @@ import numpy.typing as npt
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims, dims_of, require_static
+from lumc.graph.collective import Collective
 from lumc.graph.expr import Expr, add, axis, bounds, index_value, mul, substitute
 from lumc.graph.graph import Bound, Entry, Graph, Iota, Node, Operand, Read, Scalar, map_indices
 from lumc.graph.ops import REDUCE, DType, Op, from_bf16, to_bf16
+from lumc.graph.ranks import require_one_rank
 from lumc.kernel.access import access
 
 Array = npt.NDArray[Any]
@@ -63,9 +65,10 @@ def evaluate(
 
     Arrays are of the declared dtypes (bf16: its bits as uint16, or f32); in f64 mode floats may
     be of any float type and leave as f64. States are zero at first. ``dims`` are those that the
-    shapes of the inputs do not tell. Raises E0113, E0112 (a dim without a value) and E0111 (one
-    that it may not have).
+    shapes of the inputs do not tell. Raises E0113, E0112 (a dim without a value), E0111 (one that
+    it may not have) and E0140 (a graph for a mesh: ``oracle.ranks``).
     """
+    require_one_rank(graph, "the oracle of one rank")
     if graph.dims:
         shapes = {name: np.shape(a) for name, a in inputs.items()}
         told = dims_of(graph.entry(entry).inputs, shapes)
@@ -129,15 +132,33 @@ class Run:
 
     def outputs(self, weights: Weights) -> tuple[dict[str, Array], dict[str, Array]]:
         """Compute every stored node in order; drop values after their last use."""
-        for node in [*self.stored, *(n for n in self.ends if n.is_leaf)]:
-            sources = [node] if node.is_leaf and not node.reads else self.below(node)
-            for leaf in (s for s in sources if s.op == "weight" and s not in self.values):
-                self.values[leaf] = self.decoded(leaf, weights(leaf))
-            if node not in self.values:
-                self.values[node] = self.computed(node)
-            for source in sources:
-                if self.last.get(source) is node and source not in self.ends:
-                    self.values.pop(source, None)
+        for node in self.order:
+            self.step(node, weights)
+        return self.results()
+
+    @property
+    def order(self) -> list[Node]:
+        """What is computed, one after the other; then the leaves that are results."""
+        return [*self.stored, *(n for n in self.ends if n.is_leaf)]
+
+    def step(self, node: Node, weights: Weights) -> None:
+        """Compute a node, unless its value is known; drop the values that it read last."""
+        sources = self.load(node, weights)
+        if node not in self.values:
+            self.values[node] = self.computed(node)
+        for source in sources:
+            if self.last.get(source) is node and source not in self.ends:
+                self.values.pop(source, None)
+
+    def load(self, node: Node, weights: Weights) -> list[Node]:
+        """Take the values of the weights that a node reads; all that it reads."""
+        sources = [node] if node.is_leaf and not node.reads else self.below(node)
+        for leaf in (s for s in sources if s.op == "weight" and s not in self.values):
+            self.values[leaf] = self.decoded(leaf, weights(leaf))
+        return sources
+
+    def results(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The outputs by name, and the states after the run."""
         results = {name: self.encoded(value) for name, value in self.entry.outputs}
         after = {s.name: np.array(self.encoded(s)) for s in self.states}
         for u in self.entry.writes:
@@ -270,6 +291,8 @@ def _is_lazy(node: Node, readers: Sequence[Node]) -> bool:
     """Whether a node is computed where it is read instead of stored: it has one reader, which
     reads no more points than it has, and it is a product or sum below a sum, or large."""
     size = node.size
+    if any(isinstance(n.op, Collective) for n in (node, *readers)):
+        return False
     if node.is_leaf or len(readers) != 1 or readers[0].points > size:
         return False
     if readers[0].op is Op.SUM and node.op in (Op.MUL, Op.SUM):
