@@ -22,6 +22,7 @@ from lumc.cli import (
     reduce,
     reports,
     schema,
+    shard,
     transcribe,
 )
 from lumc.cli.options import Number, voiced
@@ -159,6 +160,7 @@ for command in (
     *(
         passes.import_,
         passes.grad,
+        shard.shard,
         passes.search,
         passes.profile,
         passes.codegen,

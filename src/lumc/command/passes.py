@@ -66,10 +66,12 @@ def search(
 def make_space(graph: Graph, target: str, max_nodes: int, tuned: Sequence[str] = ()) -> Space:
     from lumc.graph.bind import require_bounds
     from lumc.graph.buckets import with_points
+    from lumc.graph.ranks import require_one_rank
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
+    require_one_rank(graph, "search")
     require_bounds(graph)
     graph = with_points(graph, parse_points(tuned))
     return search(graph, resolve_target(target), Limits(nodes=max_nodes))

@@ -157,7 +157,9 @@ class Binding:
             return
         if isinstance(n.op, Collective):
             axes = [(a, self.extent(e)) for a, e in n.loops]
-            made[n] = b.collective(n.op, made[n.reads[0].source], axes, n.dtype, n.name)
+            made[n] = b.collective(
+                n.op, Read(made[n.reads[0].source], n.reads[0].index), axes, n.dtype, n.name
+            )
             return
         assert isinstance(n.op, Op)
         operands = map_indices(n.operands, self.index, self.extent, made.__getitem__)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from lumc.graph.collective import Collective, Part
 from lumc.graph.dim import Dim, Extent, dim_ranges, extent
-from lumc.graph.expr import axis, simplify
+from lumc.graph.expr import simplify
 from lumc.graph.graph import (
     Derivation,
     Entry,
@@ -153,16 +153,15 @@ class Builder:
     def collective(
         self,
         op: Collective,
-        source: Node,
+        read: Read,
         axes: Sequence[tuple[str, Extent]],
         dtype: DType,
         name: str = "",
     ) -> Node:
-        """What ranks make of a value together, over axes that stand for those of the value. Raises
+        """What ranks make of a value together, which is read at the axes of the result. Raises
         E0101 (what ``check_node`` finds, or a name that is used twice)."""
         names = tuple(a for a, _ in axes)
-        read = Read(source, tuple(map(axis, names)))
-        shape, origin = tuple(self._extent(e) for _, e in axes), self.origin or source.origin
+        shape, origin = tuple(self._extent(e) for _, e in axes), self.origin or read.source.origin
         node = Node(name or self.fresh(), op, dtype, names, shape, (read,), origin=origin)
         node = replace(node, dims=self.dims)
         check_node(node, self.dims)

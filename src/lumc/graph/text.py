@@ -274,15 +274,12 @@ class _Parser(MeshLines):
         over = loops.pop() if reduced else None
         self.local[name] = self.builder.node(op, operands, loops, over, dtype, name)
 
-    def collective(
-        self, name: str, dtype: DType, axes: Sequence[tuple[str, Extent | None]]
-    ) -> None:
+    def collective(self, name: str, dtype: DType, axes: list[tuple[str, Extent | None]]) -> None:
         """``NAME DTYPE[AXIS, ..] = COLLECTIVE .. of VALUE[AXIS, ..]``"""
-        names = [a for a, _ in axes]
-        op = self.words_of(names)
+        op = self.words_of([a for a, _ in axes])
         read = Read(self.value(), tuple(map(axis, self.bracket(self.name))))
         loops = [(a, self.inferred(a, [read]) if e is None else e) for a, e in axes]
-        self.local[name] = self.builder.collective(op, read.source, loops, dtype, name)
+        self.local[name] = self.builder.collective(op, read, loops, dtype, name)
 
     # ---- parts of statements
 

@@ -93,7 +93,8 @@ class Writer:
         loops = [(a, self.own(e, a == way.axis)) for a, e in n.loops]
         if isinstance(n.op, Collective):
             source = self.version(n.reads[0].source, way.needs[0])
-            made = self.b.collective(n.op, source, loops, source.dtype, n.name)
+            read = Read(source, n.reads[0].index)
+            made = self.b.collective(n.op, read, loops, source.dtype, n.name)
             self.made[n, way.result] = made
             return
         assert isinstance(n.op, Op)
@@ -131,7 +132,8 @@ class Writer:
             assert op is not None
             name = self.named(n, op.kind.value)
             shape = zip(source.axes, op.shape(source.shape), strict=True)
-            made = self.b.collective(op, source, [*shape], source.dtype, name)
+            read = Read(source, tuple(map(axis, source.axes)))
+            made = self.b.collective(op, read, [*shape], source.dtype, name)
             if made.dtype is not n.dtype:
                 read = Read(made, tuple(map(axis, made.axes)))
                 loops, name = [*made.loops], self.named(n, n.dtype.value)
