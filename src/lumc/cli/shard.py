@@ -19,8 +19,9 @@ def mesh(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
     found = dict[str, int]()
     for text in value.split(","):
         name, _, ranks = text.partition("=")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,31}=[0-9]{1,5}", text) or name in found:
-            what = f"{value!r}: expected axes with their ranks, each once, such as tp=4,dp=2."
+        fits = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,31}=[0-9]{1,5}", text) and int(ranks) > 1
+        if not fits or name in found:
+            what = f"{value!r}: expected axes of 2 or more ranks, each once, such as tp=4,dp=2."
             raise click.BadParameter(what)
         found[name] = int(ranks)
     return found
