@@ -18,7 +18,7 @@ def mesh(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
     """``tp=4,dp=2``: axes with their ranks, in order."""
     found = dict[str, int]()
     for text in value.split(","):
-        name, _, ranks = text.partition("=")
+        name, ranks = (*text.split("=", 1), "")[:2]
         fits = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,31}=[0-9]{1,5}", text) and int(ranks) > 1
         if not fits or name in found:
             what = f"{value!r}: expected axes of 2 or more ranks, each once, such as tp=4,dp=2."
@@ -49,13 +49,13 @@ def duration(text: str) -> float:
 
 def link(_: click.Context, __: click.Parameter, value: str) -> tuple[float, float]:
     """``200GB/s,8us``"""
-    bandwidth, _, latency = value.partition(",")
+    bandwidth, latency = (*value.split(",", 1), "")[:2]
     return speed(bandwidth, "B/s"), duration(latency)
 
 
 def compute(_: click.Context, __: click.Parameter, value: str) -> tuple[float, float]:
     """``400TFLOP/s,2TB/s``"""
-    flops, _, stream = value.partition(",")
+    flops, stream = (*value.split(",", 1), "")[:2]
     return speed(flops, "FLOP/s"), speed(stream, "B/s")
 
 

@@ -71,6 +71,11 @@ class Collective:
     split: int | None = None
     concat: int | None = None
 
+    @property
+    def value(self) -> str:
+        """The name of its kind, as a primitive has one."""
+        return self.kind.value
+
     def shape(self, shape: Sequence[Extent]) -> tuple[Extent, ...]:
         """Of the result, of values of a shape that ``is_possible``."""
         out = list(shape)

@@ -2,63 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lumc.graph.collective import KINDS, Collective, Part
 from lumc.graph.lexer import Lines
 from lumc.graph.ops import Op
 
+Mesh = Mapping[str, int]  # axes with their ranks
 
-class MeshLines(Lines):
-    """Reads what is said of the mesh, whose axes it knows with their ranks."""
 
-    def __init__(self, text: str, where: str) -> None:
-        super().__init__(text, where)
-        self.mesh: dict[str, int] = {}
+def mesh_line(lines: Lines, mesh: Mesh, declare: Callable[[str, int], None], late: bool) -> None:
+    """``mesh NAME RANKS``, which is not to come too ``late``. Raises E0301, E0302 (cannot be read),
+    E0303 (stands too late, or a name twice)."""
+    lines.expect("mesh")
+    if late:
+        lines.fail("the mesh stands before the tensors", "E0303", lines.last)
+    name = lines.name()
+    if name in mesh:
+        lines.fail(f"the mesh has two axes '{name}'", "E0303", lines.last)
+    declare(name, lines.integer())
 
-    def mesh_line(self, declare: Callable[[str, int], None], late: bool) -> None:
-        """``mesh NAME RANKS``"""
-        self.expect("mesh")
-        if late:
-            self.fail("the mesh stands before the tensors", "E0303", self.last)
-        name = self.name()
-        if name in self.mesh:
-            self.fail(f"the mesh has two axes '{name}'", "E0303", self.last)
-        declare(name, self.integer())
 
-    def along(self) -> tuple[str, int]:
-        """``by NAME``: an axis of the mesh, and its ranks."""
-        self.expect("by")
-        name = self.name()
-        if name not in self.mesh:
-            known = ", ".join(self.mesh) or "none: write 'mesh NAME RANKS' above"
-            self.fail(f"the mesh has no axis '{name}'", "E0303", self.last, f"its axes: {known}")
-        return name, self.mesh[name]
+def along(lines: Lines, mesh: Mesh) -> tuple[str, int]:
+    """``by NAME``: an axis of the mesh, and its ranks. Raises E0301, E0303 (no such axis)."""
+    lines.expect("by")
+    name = lines.name()
+    if name not in mesh:
+        known = ", ".join(mesh) or "none: write 'mesh NAME RANKS' above"
+        lines.fail(f"the mesh has no axis '{name}'", "E0303", lines.last, f"its axes: {known}")
+    return name, mesh[name]
 
-    def parts(self) -> tuple[Part, ...]:
-        """``[part DIM by NAME, ..]``"""
-        out = list[Part]()
-        while self.accept("," if out else "part"):
-            dim = self.integer()
-            out.append(Part(dim, *self.along()))
-        return tuple(out)
 
-    def words_of(self, axes: Sequence[str]) -> Collective:
-        """``COLLECTIVE [sum|max] [split AXIS] [concat AXIS] by NAME of``"""
-        self.at += 1
-        kind, op = KINDS[self.last.text], None
-        if kind.reduces:
-            self.take("sum or max", self.peek().text in ("sum", "max"))
-            op = Op(self.last.text)
-        split = self._axis("split", axes) if kind.splits else None
-        concat = self._axis("concat", axes) if kind.joins else None
-        mesh = self.along()
-        self.expect("of")
-        return Collective(kind, *mesh, op, split, concat)
+def parts(lines: Lines, mesh: Mesh) -> tuple[Part, ...]:
+    """``[part DIM by NAME, ..]``. Raises E0301, E0302, E0303 (no such axis)."""
+    out = list[Part]()
+    while lines.accept("," if out else "part"):
+        dim = lines.integer()
+        out.append(Part(dim, *along(lines, mesh)))
+    return tuple(out)
 
-    def _axis(self, word: str, axes: Sequence[str]) -> int:
-        self.expect(word)
-        name = self.name()
-        if name not in axes:
-            self.fail(f"no axis '{name}'", "E0303", self.last, f"known here: {', '.join(axes)}")
-        return axes.index(name)
+
+def words_of(lines: Lines, mesh: Mesh, axes: Sequence[str]) -> Collective:
+    """``COLLECTIVE [sum|max] [split AXIS] [concat AXIS] by NAME of``. Raises E0301, E0303 (no such
+    axis of the node or the mesh)."""
+    lines.at += 1
+    kind, op = KINDS[lines.last.text], None
+    if kind.reduces:
+        lines.take("sum or max", lines.peek().text in ("sum", "max"))
+        op = Op(lines.last.text)
+    split = _axis(lines, "split", axes) if kind.splits else None
+    concat = _axis(lines, "concat", axes) if kind.joins else None
+    name, ranks = along(lines, mesh)
+    lines.expect("of")
+    return Collective(kind, name, ranks, op, split, concat)
+
+
+def _axis(lines: Lines, word: str, axes: Sequence[str]) -> int:
+    lines.expect(word)
+    name = lines.name()
+    if name not in axes:
+        lines.fail(f"no axis '{name}'", "E0303", lines.last, f"known here: {', '.join(axes)}")
+    return axes.index(name)

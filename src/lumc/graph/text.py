@@ -27,9 +27,9 @@ from lumc.graph.graph import (
     Update,
     WeightFile,
 )
-from lumc.graph.lexer import Token
+from lumc.graph.lexer import Lines, Token
 from lumc.graph.lines import entry_lines, leaf_text
-from lumc.graph.mesh_text import MeshLines
+from lumc.graph.mesh_text import mesh_line, parts, words_of
 from lumc.graph.ops import REDUCE, DType, Op
 from lumc.graph.verify import LITERALS, check_update
 
@@ -80,13 +80,13 @@ def parse_graph(text: str, where: str = "", path: Callable[[str], str] = lambda 
     return _Parser(text, where or "graph", path).graph()
 
 
-class _Parser(MeshLines):
+class _Parser(Lines):
     """Reads one statement after the other into a ``Builder``."""
 
     def __init__(self, text: str, where: str, place: Callable[[str], str]) -> None:
         super().__init__(text, where)
         self.place = place
-        self.builder = Builder(mesh=self.mesh)
+        self.builder = Builder()
         self.files: dict[str, WeightFile] = {}
         self.shared: dict[str, Node] = {}  # weights and states
         self.local: dict[str, Node] = {}  # inputs and nodes of this entry
@@ -124,7 +124,7 @@ class _Parser(MeshLines):
             return self.tokenizer()
         if word == "mesh" and self.peek(2).kind == "number":  # else a node of this name
             late = bool(self.shared or self.local or self.entry)
-            return self.mesh_line(self.builder.mesh_axis, late)
+            return mesh_line(self, self.builder.mesh, self.builder.mesh_axis, late)
         if word in ("weight", "state") and self.entry:
             self.fail(f"a {word} stands before the first entry", "E0303")
         statements = {
@@ -185,9 +185,9 @@ class _Parser(MeshLines):
             path, key = self.string(), self.string()
             file = self.declared(path)
             how = self.derivation(dtype) if self.accept("from") else None
-        parts = self.parts()
+        own = parts(self, self.builder.mesh)
         known = self.local if kind == "input" else self.shared
-        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, parts)
+        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, own)
 
     def derivation(self, own: DType) -> Derivation:
         """``DTYPE [PART AXIS by N]`` or ``LAYOUT PART``"""
@@ -229,8 +229,8 @@ class _Parser(MeshLines):
             self.fail(f"two outputs are named '{name}'", "E0303", self.last)
         self.expect("=")
         self.builder.outputs.append((name, self.value()))
-        if parts := self.parts():
-            self.builder.parts[name] = parts
+        if own := parts(self, self.builder.mesh):
+            self.builder.parts[name] = own
 
     def update(self, name: str = "") -> None:
         """``[NAME =] update STATE[INDEX, ..] = VALUE[AXIS, ..]``; the index is written over these
@@ -276,7 +276,7 @@ class _Parser(MeshLines):
 
     def collective(self, name: str, dtype: DType, axes: list[tuple[str, Extent | None]]) -> None:
         """``NAME DTYPE[AXIS, ..] = COLLECTIVE .. of VALUE[AXIS, ..]``"""
-        op = self.words_of([a for a, _ in axes])
+        op = words_of(self, self.builder.mesh, [a for a, _ in axes])
         read = Read(self.value(), tuple(map(axis, self.bracket(self.name))))
         loops = [(a, self.inferred(a, [read]) if e is None else e) for a, e in axes]
         self.local[name] = self.builder.collective(op, read, loops, dtype, name)

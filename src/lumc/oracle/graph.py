@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -21,11 +21,11 @@ import numpy.typing as npt
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims, dims_of, require_static
 from lumc.graph.collective import Collective
-from lumc.graph.expr import Expr, add, axis, bounds, index_value, mul, substitute
-from lumc.graph.graph import Bound, Entry, Graph, Iota, Node, Operand, Read, Scalar, map_indices
+from lumc.graph.expr import Expr, axis, substitute
+from lumc.graph.graph import Entry, Graph, Iota, Node, Operand, Read, Scalar, map_indices
 from lumc.graph.ops import REDUCE, DType, Op, from_bf16, to_bf16
 from lumc.graph.ranks import require_one_rank
-from lumc.kernel.access import access
+from lumc.oracle.reading import Span, flat, gathered, mask_of, values_of
 
 Array = npt.NDArray[Any]
 Weights = Callable[[Node], Array]
@@ -41,15 +41,6 @@ FUNCTIONS: dict[Op, Callable[..., Array]] = {
     Op.MOD: np.fmod,
     Op.LT: np.less,
 }
-
-
-@dataclass(frozen=True)
-class Span:
-    """A part of an axis: ``start .. start + count``."""
-
-    axis: str
-    start: int
-    count: int
 
 
 def evaluate(
@@ -163,7 +154,7 @@ class Run:
         after = {s.name: np.array(self.encoded(s)) for s in self.states}
         for u in self.entry.writes:
             spans = _spans([*zip(u.value.axes, u.value.sizes, strict=True)])
-            places = _values(_flat(u.index, u.state.sizes), spans)
+            places = values_of(flat(u.index, u.state.sizes), spans)
             target = after[u.state.name].reshape(-1)
             target[np.broadcast_to(places, u.value.sizes)] = self.encoded(u.value)
         return results, after
@@ -206,7 +197,7 @@ class Run:
         before, value = node.reads
         out = self.values[before.source].astype(self.work(node.dtype))
         for block in _blocks(_spans(node.loops), _points):
-            mask, here = _mask(value.bounds, block), out[_slices(block)]
+            mask, here = mask_of(value.bounds, block), out[_slices(block)]
             new = self.loaded(value, block)
             out[_slices(block)] = new if mask is None else np.where(mask, new, here)
         return out
@@ -223,16 +214,16 @@ class Run:
 
     def loaded(self, o: Operand, spans: Sequence[Span]) -> Array:
         """An operand over spans: zero outside its bounds, where nothing is read."""
-        mask, work = _mask(o.bounds, spans), self.work(o.dtype)
+        mask, work = mask_of(o.bounds, spans), self.work(o.dtype)
         if isinstance(o, Scalar):
             value = np.full([1] * len(spans), o.value, work)
         elif isinstance(o, Iota):
-            value = _values(o.index, spans).astype(work)
+            value = values_of(o.index, spans).astype(work)
         elif o.source in self.lazy:
             value = self.applied(o.source, [_inlined(o, i) for i in o.source.operands], spans)
         else:
-            place = _flat(o.index, o.source.sizes)
-            value = _gathered(self.values[o.source], place, spans, mask is not None)
+            place = flat(o.index, o.source.sizes)
+            value = gathered(self.values[o.source], place, spans, mask is not None)
             value = value.astype(work, copy=False)
         return value if mask is None else np.where(mask, value, work.type(0))
 
@@ -348,56 +339,6 @@ def _blocks(spans: Sequence[Span], cost: Callable[[Sequence[Span]], int]) -> Ite
         return
     for half in best:
         yield from _blocks(half, cost)
-
-
-# ---- reading at index maps
-
-
-def _flat(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    """The row-major position of an element as one index expression."""
-    place, step = add(0), 1
-    for e, n in zip(reversed(index), reversed(shape), strict=True):
-        place, step = add(place, mul(e, step)), step * n
-    return place
-
-
-def _values(e: Expr, spans: Sequence[Span]) -> Array:
-    """An index expression as integers over spans; of size 1 along axes that it does not use."""
-    axes = {
-        s.axis: np.arange(s.start, s.start + s.count).reshape([-1 if t is s else 1 for t in spans])
-        for s in spans
-    }
-    places: Array = np.zeros([1] * len(spans), int) + index_value(e, axes)
-    return places
-
-
-def _mask(guards: Sequence[Bound], spans: Sequence[Span]) -> Array | None:
-    """Where all bounds hold; None if that is everywhere."""
-    ranges = {s.axis: (s.start, s.start + s.count - 1) for s in spans}
-    mask: Array | None = None
-    for g in guards:
-        assert isinstance(g.hi, int)
-        lo, hi = bounds(g.index, ranges)
-        if g.lo > lo or hi >= g.hi:
-            at = _values(g.index, spans)
-            inside = (g.lo <= at) & (at < g.hi)
-            mask = inside if mask is None else mask & inside
-    return mask
-
-
-def _gathered(array: Array, place: Expr, spans: Sequence[Span], masked: bool) -> Array:
-    """The elements of an array at flat places: a strided view where the places are affine."""
-    flat = array.reshape(-1)
-    read = access(place)
-    if masked or read.irregular:
-        places = _values(place, spans)
-        return flat.take(places, mode="clip") if flat.size else np.zeros(places.shape, flat.dtype)
-    counts = [s.count if s.axis in read.strides else 1 for s in spans]
-    if 0 in counts:
-        return np.zeros(counts, flat.dtype)
-    start = read.start + sum(read.stride(s.axis) * s.start for s in spans)
-    strides = [read.stride(s.axis) * flat.itemsize for s in spans]
-    return np.lib.stride_tricks.as_strided(flat[start:], counts, strides, writeable=False)
 
 
 def _contracted(a: Array, b: Array, spans: Sequence[Span], rank: int) -> Array:

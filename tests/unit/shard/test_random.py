@@ -112,10 +112,12 @@ def counted() -> Graph:
 def diagonal() -> Graph:
     return parse_graph("""lumc graph 1
 input x f32[8, 8]
+c f32[i:8] = mul x[i, i], 2.0
 d f32[i:8] = mul x[i, i], x[7 - i, i]
 e f32[i:8, j:8] = add x[i, j], x[j, i]
 f f32[i:4, j:8] = add x[i, j], x[i + 4, j]
 s f32[i:8] = sum k:8 of x[i, k] if 0 <= k - i < 4
+output c = c
 output d = d
 output e = e
 output f = f
