@@ -16,7 +16,7 @@ from lumc.graph.ops import DType, from_bf16
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import evaluate
-from lumc.oracle.ranks import run_ranks
+from lumc.oracle.ranks import evaluate_mesh, run_ranks
 from lumc.shard.cost import Machine
 from lumc.shard.mesh import collectives, shard
 from random_graphs import Profile, leaf_values, random_graph
@@ -58,6 +58,8 @@ def sharded_at_random(graph: Graph, seed: int) -> Graph:
     again = parse_graph(text := print_graph(found.graph))
     verify_graph(again)
     assert print_graph(again) == text
+    for entry in again.entries:  # of what is whole no rank has a part
+        assert not entry.parts.keys() & {*whole} or graph.mesh
     return again
 
 
@@ -67,7 +69,7 @@ def check(graph: Graph, ranks: Graph, values: Mapping[str, Array]) -> Counter[st
         inputs = {n.name: values[n.name] for n in entry.inputs}
         states = {n.name: values[n.name] for n in graph.states}
         every = entry.name, inputs, lambda n: values[n.name], states
-        outputs, after = evaluate(graph, *every)
+        outputs, after = (evaluate_mesh if graph.mesh else evaluate)(graph, *every)
         of = ranks.entry(entry.name)
         parts = {n: of.parts.get(n, ()) for n, _ in of.outputs}
         parts_after = {s.name: s.parts for s in ranks.states}

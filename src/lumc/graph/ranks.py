@@ -1,4 +1,4 @@
-"""The checks of graphs that several ranks run. All raise E0101, but for ``require_one_rank``."""
+"""The checks of graphs that several ranks run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def said(mesh: Mapping[str, int]) -> str:
 
 
 def check_mesh(mesh: Mapping[str, int]) -> None:
-    """How many axes, and how many ranks."""
+    """How many axes, and how many ranks; raises E0101."""
     if len(mesh) > MAX_AXES or math.prod(mesh.values()) > MAX_RANKS:
         fail("mesh", f"a mesh has at most {MAX_AXES} axes and {MAX_RANKS} ranks: {said(mesh)}")
     for name, ranks in mesh.items():
@@ -35,7 +35,7 @@ def check_mesh(mesh: Mapping[str, int]) -> None:
 
 
 def check_parts(node: Node | str, parts: Sequence[Part], shape: Sequence[object]) -> None:
-    """The parts of a tensor, of which a rank has this shape."""
+    """The parts of a tensor, of which a rank has this shape; raises E0101."""
     if len({p.mesh for p in parts}) < len(parts):
         fail(node, "a tensor is cut once at most by every axis of the mesh")
     for p in parts:
@@ -44,7 +44,7 @@ def check_parts(node: Node | str, parts: Sequence[Part], shape: Sequence[object]
 
 
 def check_collective(node: Node, op: Collective) -> None:
-    """Operand, axes, shapes and dtypes of a collective."""
+    """Operand, axes, shapes and dtypes of a collective; raises E0101."""
     name, kind = op.kind.value, op.kind
     match node.operands:
         case (Read(source, index, ()),) if index == tuple(map(axis, node.axes)):
@@ -73,7 +73,7 @@ def _needs(kind: Kind) -> str:
 
 def check_ranks(graph: Graph) -> None:
     """The mesh; that nodes and parts are of it; and that what every rank is said to have whole is
-    the same on all: outputs, and values of states that are not in parts."""
+    the same on all: outputs, and values of states that are not in parts. Raises E0101."""
     check_mesh(graph.mesh)
     for leaf in (*graph.weights, *graph.states):
         _check_known(leaf, leaf.parts, graph.mesh)

@@ -212,7 +212,7 @@ class Problem:
 def homes(u: Update, ranks: int) -> list[tuple[int, Held]]:
     """Dims of a value whose blocks go to blocks of the state, and how that is held."""
     every = ((i, dealt_update(u, i, ranks)) for i in range(len(u.value.axes)))
-    return [(i, found[0]) for i, found in every if found and found[0] != WHOLE]
+    return [(i, held) for i, held in every if held]
 
 
 def wanted(found: Sequence[tuple[int, Held]], state: Held) -> list[Held]:

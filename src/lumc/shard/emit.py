@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from lumc.graph.builder import Builder
 from lumc.graph.collective import Collective, Part
 from lumc.graph.dim import Extent
-from lumc.graph.expr import Expr, axis
+from lumc.graph.expr import axis
 from lumc.graph.graph import Entry, Graph, Node, Operand, Read, Update
 from lumc.graph.ops import DType, Op
 from lumc.shard.choose import Choice, homes, wanted
 from lumc.shard.held import WHOLE, Held, exchange, travelling
-from lumc.shard.ways import dealt, dealt_update
+from lumc.shard.ways import dealt
 
 LONG = 900  # characters of a name to which more is added
 
@@ -85,10 +85,9 @@ class Writer:
         way = self.chosen[n].way
         reads = iter(zip(n.reads, way.needs, strict=True))
         if n.op == "update":
-            at = self.place(n.write, way.result, way.needs[1])
             value = self.version(n.reads[1].source, way.needs[1])
             state = self.made[n.home, way.result]
-            self.made[n, way.result] = self.b.updated(Update(state, at, value), n.name)
+            self.made[n, way.result] = self.b.updated(Update(state, n.at, value), n.name)
             return
         loops = [(a, self.own(e, a == way.axis)) for a, e in n.loops]
         if isinstance(n.op, Collective):
@@ -158,13 +157,5 @@ class Writer:
         there = self.chosen[u.value]
         needs = [h for h in wanted(homes(u, self.ranks), state) if there.gives(h)]
         need = min(needs, key=lambda h: h not in there.there)
-        at, value = self.place(u, state, need), self.version(u.value, need)
-        self.b.updates.append(Update(self.made[u.state, state], at, value))
-
-    def place(self, u: Update, state: Held, value: Held) -> tuple[Expr, ...]:
-        """Where a rank writes the values that it has."""
-        if state == WHOLE:
-            return u.index
-        found = dealt_update(u, value.dim, self.ranks)
-        assert found is not None
-        return found[1]
+        value = self.version(u.value, need)
+        self.b.updates.append(Update(self.made[u.state, state], u.index, value))

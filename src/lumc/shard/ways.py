@@ -147,13 +147,15 @@ def dealt(node: Node, name: str, ranks: int) -> tuple[tuple[Held, ...], list[Ope
     return tuple(needs), out
 
 
-def dealt_update(update: Update, dim: int, ranks: int) -> tuple[Held, tuple[Expr, ...]] | None:
-    """How a state has to be held whose new values are in blocks of a dim, and where a rank writes
-    those of its own; None where they do not go to one block of the state."""
+def dealt_update(update: Update, dim: int, ranks: int) -> Held | None:
+    """How a state has to be held whose new values are in blocks of a dim; None where they do not go
+    to one block of the state. Such an index is linear, and moves with every axis, as no element is
+    written twice: where a rank writes its values is said by the same index."""
     value = update.value
     loops = [*zip(value.axes, value.shape, strict=True)]
     deal = dealing(loops, value.axes[dim], ranks, value.dims)
-    return deal.read(update.index, update.state.shape, ()) if deal else None
+    found = deal.read(update.index, update.state.shape, ()) if deal else None
+    return found[0] if found else None
 
 
 def ways(node: Node, ranks: int) -> list[Way]:
@@ -179,9 +181,9 @@ def ways(node: Node, ranks: int) -> list[Way]:
 def _of_update(node: Node, ranks: int) -> list[Way]:
     out = list[Way]()
     for dim in range(len(node.write.value.axes)):
-        found = dealt_update(node.write, dim, ranks)
-        if found and found[0] != WHOLE:
-            out.append(Way(node.write.value.axes[dim], found[0], (found[0], block(dim))))
+        held = dealt_update(node.write, dim, ranks)
+        if held:
+            out.append(Way(node.write.value.axes[dim], held, (held, block(dim))))
     return out
 
 
