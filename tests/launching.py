@@ -27,6 +27,9 @@ Array = np.ndarray[Any, Any]
 Leaf = Callable[[Node], Array]
 
 
+GUARDED = "#define LUMC_GUARDED\n"  # of kernels that load anything under a condition
+
+
 def library(folder: Path, codes: Sequence[Code], flags: Sequence[str]) -> Path:
     """A shared object of the kernels of several codes; those of code ``i`` are ``g{i}_symbol``.
 
@@ -35,13 +38,15 @@ def library(folder: Path, codes: Sequence[Code], flags: Sequence[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NAMES["cpu"]).write_text(header_of("cpu"))
     target = codes[0].target
-    head = f'#define LUMC_LANES {target.lanes}\n#include "{NAMES["cpu"]}"\n'
-    sources = [head]
+    # what one of them says before the header, it says for all
+    guarded = any(GUARDED in k.source for code in codes for k in code.kernels)
+    lanes, header = f"#define LUMC_LANES {target.lanes}\n", f'#include "{NAMES["cpu"]}"\n'
+    sources = [lanes + GUARDED * guarded + header]
     for i, code in enumerate(codes):
         for k in code.kernels:
             name = f"g{i}_{k.symbol}"
             own = k.source.replace(k.symbol, name).replace("micro_", f"{name}_micro_")
-            sources.append(own.removeprefix(head))
+            sources.append(own.replace(GUARDED, "").removeprefix(lanes + header))
     file, out = folder / "kernels.c", folder / "kernels.so"
     file.write_text("".join(sources))  # in one file: each one more takes a start of the compiler
     command = [CC, *COMMON, *flags, *target.flags, str(file), "-lm", "-o", str(out)]

@@ -53,8 +53,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lumc import train
     from lumc.errors import LumcError as Error
-    from lumc.frontend import Model, Tensor, concat, nn, stack, where
+    from lumc.frontend import Model, Tensor, concat, nn, random, stack, where
     from lumc.grad import gradients
     from lumc.graph.tensor import Tensor as TensorSpec
     from lumc.python import Bundle, compile, load
@@ -73,12 +74,14 @@ __all__ = [
     "gradients",
     "load",
     "nn",
+    "random",
     "stack",
+    "train",
     "where",
 ]
 
 # What is imported when it is first asked for: a command line that only runs a bundle needs none of
-# it. Public name: module, and its name there.
+# it. Public name: module, and its name there; "": the module itself.
 _HOMES = {
     "compile": ("lumc.python", "compile"),
     "load": ("lumc.python", "load"),
@@ -87,7 +90,11 @@ _HOMES = {
     "TensorSpec": ("lumc.graph.tensor", "Tensor"),
     "gradients": ("lumc.grad", "gradients"),
     "Error": ("lumc.errors", "LumcError"),
-    **{n: ("lumc.frontend", n) for n in ("Model", "Tensor", "concat", "stack", "where", "nn")},
+    "train": ("lumc.train", ""),
+    **{
+        n: ("lumc.frontend", n)
+        for n in ("Model", "Tensor", "concat", "stack", "where", "nn", "random")
+    },
 }
 
 
@@ -95,7 +102,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'lumc' has no attribute '{name}'")
     module, there = _HOMES[name]
-    globals()[name] = found = getattr(import_module(module), there)
+    home = import_module(module)
+    globals()[name] = found = getattr(home, there) if there else home
     return found
 
 

@@ -63,6 +63,7 @@ def limited(what: str, extra_s: float = 0.0) -> Iterator[None]:
         raise exceeded(what, "needs more memory than there is", "--max-gb") from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)  # forgets what no thread has heard yet
         signal.signal(signal.SIGPROF, before)
 
 

@@ -25,6 +25,9 @@ INSIDE = {
     "Tensor": {"lift", "reduced", "refuse", "unary", "view"},
     "Error": {"add_note", "with_traceback"},
 }
+TRAIN = ["sgd", "adam", "adamw", "lion", "norm", "clip_norm", "clip_value", "Sums"]
+TRAIN += ["scaled_gradients"]
+RANDOM = ["Generator", "bits", "uniform", "normal", "key"]
 LAYERS = ["Scope", "Random", "linear", "embedding", "layer_norm", "rms_norm", "heads", "merged"]
 LAYERS += ["attention", "mask_bias", "causal_bias", "rotary_tables", "rotary", "repeat_heads"]
 
@@ -90,16 +93,23 @@ def section(name: str) -> str:
     return "\n".join(out)
 
 
-def layers() -> str:
-    """``lumc.nn`` as a table."""
-    rows = [call(getattr(lumc.nn, name), name) for name in LAYERS]
+def module(name: str, names: list[str]) -> str:
+    """A module as a table of functions, and of classes with their methods."""
+    there, rows = getattr(lumc, name), list[str]()
+    for n in names:
+        value = getattr(there, n)
+        rows.append(call(value, n))
+        if inspect.isclass(value) and n in ("Generator", "Sums"):
+            more = [(f"{n}.{m}", v) for m, v in members(value, n) if inspect.isfunction(v)]
+            rows += [call(v, m, own=True) for m, v in more]
     table = "\n".join(["| | |", "|---|---|", *rows])
-    return f"## lumc.nn\n\n{told(lumc.nn, 'nn')}\n\n{table}\n"
+    return f"## lumc.{name}\n\n{told(there, name)}\n\n{table}\n"
 
 
 def page() -> str:
-    rest = [n for n in lumc.__all__ if n not in (*FIRST, "nn")]
-    return HEAD + "\n".join([told(lumc, "lumc") + "\n", *map(section, FIRST + rest), layers()])
+    rest = [n for n in lumc.__all__ if n not in (*FIRST, "nn", "random", "train")]
+    modules = [module("nn", LAYERS), module("train", TRAIN), module("random", RANDOM)]
+    return HEAD + "\n".join([told(lumc, "lumc") + "\n", *map(section, FIRST + rest), *modules])
 
 
 def test_the_page_is_what_the_docstrings_say(request: pytest.FixtureRequest) -> None:

@@ -285,6 +285,16 @@ void set_buffer(Object *e, Selector *, Object *b, uint64_t offset, uint64_t inde
   require(offset % 4 == 0 && offset < buffer->bytes, "an offset outside of the buffer");
   open(e)->next.bound[index] = {buffer, offset};
 }
+void set_bytes(Object *e, Selector *, const void *data, uint64_t length, uint64_t index) {
+  require(index < 31, "a buffer index above 30");
+  require(data && length && length <= 4096, "bytes that fit into a command");
+  auto *copy = pooled(new Buffer);
+  copy->bytes = length;
+  copy->data = (char *)std::malloc(length);
+  copy->mine = true;
+  std::memcpy(copy->data, data, length);
+  open(e)->next.bound[index] = {copy, 0};
+}
 void dispatch(Object *e, Selector *, Size groups, Size threads) {
   auto *to = open(e);
   require(to->next.pipeline != nullptr, "a dispatch without a pipeline");
@@ -367,6 +377,7 @@ const std::map<std::string, void *> methods = {
     {"computeCommandEncoder", (void *)encoder},
     {"setComputePipelineState:", (void *)set_pipeline},
     {"setBuffer:offset:atIndex:", (void *)set_buffer},
+    {"setBytes:length:atIndex:", (void *)set_bytes},
     {"dispatchThreadgroups:threadsPerThreadgroup:", (void *)dispatch},
     {"endEncoding", (void *)end},
     {"commit", (void *)commit},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -86,3 +88,17 @@ def test_the_command_line(limits: None, lumc: Lumc) -> None:
     said = lumc.fails(1, "--max-seconds", "0.1", "search", "m.lg", "-o", "m.ls")
     assert said.startswith("E0206 ") and "--max-seconds" in said
     assert not (lumc.folder / "m.ls").exists()
+
+
+LATE = """
+import os, signal
+from lumc.limits import limited
+with limited("it"):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])  # as threads that do not run are
+    os.kill(os.getpid(), signal.SIGPROF)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
+"""
+
+
+def test_a_look_that_comes_late_does_not_end_the_process() -> None:
+    assert subprocess.run([sys.executable, "-c", LATE]).returncode == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _LINES = re.compile(
-    r'#define LUMC_LANES [0-9]{1,3}|#include "lumc_(?:kernel|dev)\.h"|'
+    r'#define LUMC_LANES [0-9]{1,3}|#define LUMC_GUARDED|#include "lumc_(?:kernel|dev)\.h"|'
     r" *#pragma GCC unroll [0-9]{1,4}|"
     r" *#pragma omp simd(?: reduction\((?:max|LUMC_TOP|\|):[A-Za-z0-9_]+\)){0,9}"
 )

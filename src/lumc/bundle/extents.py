@@ -14,7 +14,7 @@ from lumc.graph.dim import MOST, Dim, Extent
 from lumc.graph.expr import Expr, Range, add, dim, floordiv, linear, mod, mul, num
 
 NUMBER, SUM, PRODUCT, QUOTIENT, REST = KINDS = range(5)
-UNUSED, BY_NAME, BY_SHAPE = SOURCES = range(3)
+UNUSED, BY_NAME, BY_SHAPE, COUNTED = SOURCES = range(4)
 MAX_DIMS, MAX_LENGTHS = 64, 512  # as in runner/internal.h
 LATER = "a length is made of a later one"
 
@@ -31,8 +31,8 @@ class Length(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """How an entry comes to the value of a dim: by name, or by an extent of an input, which is
-    ``coefficient * dim + constant``."""
+    """How an entry comes to the value of a dim: by name, by an extent of an input, which is
+    ``coefficient * dim + constant``, or by counting how often a run has gone through it."""
 
     how: int
     input: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from math import prod
 
-from lumc.bundle.extents import BY_NAME, BY_SHAPE, MAX_LENGTHS, UNUSED, Lengths, Source
+from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, MAX_LENGTHS, UNUSED, Lengths, Source
 from lumc.bundle.packing import Recipe
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
@@ -149,7 +149,9 @@ def sources(graph: Graph, entry: Entry) -> list[Source]:
     """How the entry comes to every dim of the graph."""
     told, used = told_by(n.shape for n in entry.inputs), dims_in(entry)
     by_shape = {name: Source(BY_SHAPE, *where) for name, where in told.items()}
-    return [by_shape.get(d, Source(BY_NAME if d in used else UNUSED)) for d in graph.dims]
+    counted = {entry.repeat: Source(COUNTED)}
+    known = counted | by_shape
+    return [known.get(d, Source(BY_NAME if d in used else UNUSED)) for d in graph.dims]
 
 
 def _argument(value: Value, place: Loading) -> bytes:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from lumc.bundle.extents import (
     BY_SHAPE,
+    COUNTED,
     KINDS,
     MAX_DIMS,
     MAX_LENGTHS,
@@ -38,6 +39,7 @@ from lumc.disk.artifact import corrupt
 from lumc.graph.dim import MOST, Dim, Extent
 from lumc.graph.ops import DType
 from lumc.graph.tensor import LiveTensor, Tensor
+from lumc.graph.verify import MAX_REPEATS
 
 T = TypeVar("T")
 MAX_RANK, MAX_NAME = 16, 1024  # as in runner/plan.c
@@ -110,6 +112,15 @@ class Plan:
     first: tuple[int | None, ...]  # of each state: where its first value is among the weights
     kernels: tuple[PlanKernel, ...]
     entries: tuple[PlanEntry, ...]
+
+    def counter(self, entry: PlanEntry) -> int | None:
+        """Which dim counts how often a run goes through an entry; None: it does so once."""
+        return next((i for i, s in enumerate(entry.sources) if s.how == COUNTED), None)
+
+    def turns(self, entry: PlanEntry) -> range:
+        """The values of this dim, in order; one number if there is none."""
+        i = self.counter(entry)
+        return range(1) if i is None else [*self.dims.values()][i].values
 
 
 def decode(data: bytes, where: str = "") -> Plan:
@@ -296,8 +307,15 @@ class _Reader:
         name, arena = self.string(), self.below(MAX_BYTES, "an arena is too large")
         every, self.live = len(self.spans.terms), []
         inputs, outputs = self.tensors(every), self.tensors(every)
-        told = tuple(self.source(inputs) for _ in plan.dims)
-        entry = PlanEntry(name, arena, inputs, outputs, told, ())
+        told = list[Source]()
+        for d in plan.dims.values():
+            counted = any(s.how == COUNTED for s in told)
+            told.append(self.source(inputs))
+            if told[-1].how == COUNTED and counted:
+                raise ValueError("two dims count the repetitions of an entry")
+            if told[-1].how == COUNTED and len(d.values) > MAX_REPEATS:
+                raise ValueError("an entry repeats too often")
+        entry = PlanEntry(name, arena, inputs, outputs, tuple(told), ())
         n = 1 if self.version == FIXED else self.count(1)
         if not n:
             raise ValueError("no launches for all dims")
@@ -316,6 +334,9 @@ class _Reader:
         bounds = tuple(self.word() for _ in plan.dims)
         if last and any(b < d.values[-1] for b, d in zip(bounds, plan.dims.values(), strict=True)):
             raise ValueError("no launches for all dims")
+        i = plan.counter(entry)
+        if i is not None and bounds[i] < plan.turns(entry)[-1]:
+            raise ValueError("launches for some repetitions only")
         ends = (*entry.inputs, *entry.outputs)
         shapes = tuple(t.shape for t in ends)
         if self.version >= ZEROED:

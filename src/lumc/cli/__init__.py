@@ -22,6 +22,7 @@ from lumc.cli import (
     reduce,
     reports,
     schema,
+    serve,
     shard,
     transcribe,
 )
@@ -168,7 +169,7 @@ for command in (
         passes.compile_,
     ),
     *(bundles.run, bundles.verify, bundles.bench),
-    *(generate.generate, transcribe.transcribe),
+    *(generate.generate, transcribe.transcribe, serve.serve),
     *(reports.show, reports.diff, reports.explain, reports.report, reports.targets, reports.doctor),
     *(reduce.reduce_, cache.cache, schema.schema, help.completion, help.man),
 ):

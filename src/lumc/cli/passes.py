@@ -125,6 +125,23 @@ def import_(
     help="By what: inputs, weights, states, nodes. 'w*' stands for the first three; repeatable.",
 )
 @click.option("--stop", metavar="NAMES", multiple=True, help="What counts as constant; repeatable.")
+@click.option(
+    "--train",
+    type=click.Choice(["adam", "adamw", "lion", "momentum", "sgd"]),
+    help="Make the weights of --wrt states, and every run a step at the rate 'lr', an input.",
+)
+@click.option(
+    "--decay", type=click.FloatRange(0), help="Weight decay of --train. Default: 0, of adamw 0.01."
+)
+@click.option("--no-decay", metavar="NAMES", multiple=True, help="Without it; repeatable.")
+@click.option(
+    "--clip",
+    type=click.FloatRange(0, min_open=True),
+    help="Scale the gradients of --train where their norm is above this.",
+)
+@click.option(
+    "--scale-loss", is_flag=True, help="For f16: scale the loss of --train as gradients allow."
+)
 @options("entry", "input", "out", "dim", "verbose")
 def grad(
     source: str,
@@ -132,21 +149,31 @@ def grad(
     loss: str,
     wrt: tuple[str, ...],
     stop: tuple[str, ...],
+    train: str | None,
+    decay: float | None,
+    no_decay: tuple[str, ...],
+    clip: float | None,
+    scale_loss: bool,
     entry: str,
     dims: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Add gradients to a graph: .lg in, .lg out.
+    """Add gradients to a graph, or a step of training: .lg in, .lg out.
 
     The result also has an output NAME.grad for every value that --wrt names, of the same shape.
-    Weights among them become inputs of every run: training changes them.
+    Weights among them become inputs of every run: training changes them. With --train they become
+    states, which every run changes, and no gradient is an output.
 
     \b
     lumc grad model.lg --loss loss --wrt 'w*' -o train.lg
+    lumc grad model.lg --loss loss --wrt 'w*' --train adamw -o step.lg
     """
     from lumc.command import grad
 
-    grad.differentiate(source, output, loss, wrt, stop, entry, dims, verbose)
+    if not train and (decay is not None or no_decay or clip is not None or scale_loss):
+        raise click.UsageError("--decay, --no-decay, --clip and --scale-loss go with --train.")
+    training = grad.Training(train, decay, no_decay, clip, scale_loss) if train else None
+    grad.differentiate(source, output, loss, wrt, stop, entry, dims, training, verbose)
 
 
 @click.command()

@@ -76,16 +76,22 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
 @click.command()
 @options("input")
-@click.option("-o", "--output", metavar="FILE|-", required=True, help="The page, report.html.")
+@click.option(
+    "-o", "--output", metavar="FILE|-", required=True, help="The page, report.html; losses.svg."
+)
 @options("cache")
 def report(source: str, output: str, cache: str | None) -> None:
-    """Draw a plan as one HTML page.
+    """Draw a plan as one HTML page, or losses as SVG.
 
     Reads a plan (.lp), or kernels or a bundle with the plan beside it. The page has timeline,
-    kernels, roofline, graph, progress of the search and sources, and needs no network.
+    kernels, roofline, graph, progress of the search and sources, and needs no network. Of a .csv
+    that 'lumc-run --losses' wrote it draws the losses.
     """
-    from lumc.report import page
+    from lumc.report import losses, page
 
+    if losses.is_losses(source):
+        losses.draw(source, output)
+        return
     page.report(source, output, cache_folder(cache))
 
 

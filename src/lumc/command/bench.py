@@ -50,7 +50,7 @@ def bench(
         entry = entry or bundle.entries[0]
         given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
         graph = graph_of(folder)
-        values = greatest(graph, known_dims(graph, entry, given, parse_values(dims)))
+        values = greatest(graph, entry, known_dims(graph, entry, given, parse_values(dims)))
         arrays = complete(bind_dims(graph, values), entry, given, seed)
         rows, setting = list[Figures](), {"dims": said_dims(values)} if values else {}
         for n in threads:

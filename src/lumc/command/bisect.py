@@ -23,6 +23,7 @@ from lumc.codegen.code import Code, Launch
 from lumc.codegen.generate import generate, launched
 from lumc.command import lengths
 from lumc.errors import Exit, LumcError
+from lumc.graph.bind import bind_dims
 from lumc.graph.graph import Graph
 from lumc.kernel.term import Kernel
 from lumc.link.link import slug
@@ -72,10 +73,13 @@ def first_difference(
     dims: Mapping[str, int],
 ) -> Difference | None:
     """``file`` is the bundle as the user named it: its plan is found beside it. The shapes of the
-    run are those of these ``dims``. Raises E0207 where there is no plan, E0613 for kernels that do
-    not run on a CPU."""
+    run are those of these ``dims``. An entry that repeats is looked at the first time. Raises E0207
+    where there is no plan, E0613 for kernels that do not run on a CPU."""
     plan, code = plan_of(file, bundle)
     graph, entry, arrays, states = run
+    if counter := graph.entry(entry).repeat:
+        dims = {**dims, counter: graph.dims[counter].values[0]}
+        graph = bind_dims(graph, {counter: dims[counter]})
     mine = next(e for e, b in lists_of(code, entry) if b.holds(dims))
     weights = weight_reader(bundle)
     given = dict(arrays) | {w.name: weights(w) for w in graph.weights}

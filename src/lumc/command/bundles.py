@@ -188,7 +188,7 @@ def verify(
             rows += found
             if bisect and not first:
                 first = bisected(folder, path, entry, arrays, threads, tolerance, values, start)
-        if graph.dims and tried[-1] != greatest(graph, fixed):
+        if graph.dims and tried[-1] != greatest(graph, entry, fixed):
             note(f"verify: greater dims than {lengths.said(tried[-1])} take long: --dim names them")
         if "tf32" in bundle.features and tolerance is None:
             note(f"verify: operands of products have 11 bits (tf32): up to {TF32:.1e} is allowed")

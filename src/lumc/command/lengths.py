@@ -31,41 +31,51 @@ def parse_values(texts: Sequence[str]) -> Dims:
 def known(graph: Graph, entry: str, given: Arrays, named: Mapping[str, int]) -> Dims:
     """The dims that names and given inputs tell, and the least of those without effect."""
     e = graph.entry(entry)
-    free = graph.dims.keys() - dims_in(e)
+    if e.repeat in named:
+        what = f"--dim {e.repeat}: it counts how often entry '{entry}' is run through"
+        raise LumcError("E0203", what, fix="leave it out", exit=Exit.USAGE)
+    free = graph.dims.keys() - dims_in(e) - {e.repeat}
     told = dims_of(e.inputs, {name: a.shape for name, a in given.items()})
     return {d.name: d.values[0] for d in graph.dims.values() if d.name in free} | told | dict(named)
 
 
-def greatest(graph: Graph, fixed: Mapping[str, int]) -> Dims:
-    """The greatest values of dims, but for what is fixed."""
-    return {name: d.values[-1] for name, d in graph.dims.items()} | dict(fixed)
+def greatest(graph: Graph, entry: str, fixed: Mapping[str, int]) -> Dims:
+    """The greatest values of the dims that a run chooses, but for what is fixed."""
+    return {d.name: d.values[-1] for d in chosen(graph, entry)} | dict(fixed)
+
+
+def chosen(graph: Graph, entry: str) -> list[Dim]:
+    """The dims that a run of an entry chooses: all but the one that it counts with."""
+    return [d for name, d in graph.dims.items() if name != graph.entry(entry).repeat]
 
 
 def points(graph: Graph, entry: str, fixed: Mapping[str, int]) -> Iterator[Dims]:
     """Values of dims to try: the least, some between, the greatest of which the entry is no more
     ``WORK``, and those at which buckets end and the next ones begin; only one where all are
     fixed."""
-    free = [d for d in graph.dims.values() if d.name not in fixed]
+    every = chosen(graph, entry)
+    free = [d for d in every if d.name not in fixed]
     part, e = 1.0, graph.entry(entry)
+    counted = {e.repeat: graph.dims[e.repeat].values[-1]} if e.repeat else {}
 
     def at(shares: Sequence[float]) -> Dims:
-        chosen = {
+        values = {
             d.name: d.values[round((len(d.values) - 1) * share * part)]
             for d, share in zip(free, shares, strict=True)
         }
-        return {name: {**fixed, **chosen}[name] for name in graph.dims}
+        return {d.name: {**fixed, **values}[d.name] for d in every}
 
-    while part > 1e-6 and work(e, at([1.0] * len(free))) > WORK:
+    while part > 1e-6 and work(e, at([1.0] * len(free)) | counted) > WORK:
         part /= 2
     ends = [0.0, 0.38, 0.71, 1.0]
     turned = [[ends[i if k % 2 == 0 else 3 - i] for k in range(len(free))] for i in (1, 2)]
-    every = [at([0.0] * len(free)), *map(at, turned), at([1.0] * len(free))]
+    tried = [at([0.0] * len(free)), *map(at, turned), at([1.0] * len(free))]
     for d in free:
-        values, most = d.values, every[-1][d.name]
+        values, most = d.values, tried[-1][d.name]
         last = [values.index(n) for n in graph.tuned.get(d.name, ()) if n < most]
         near = (values[i] for end in last for i in (end, end + 1))
-        every[-1:-1] = [{**every[1], d.name: n} for n in near]
-    yield from (dict(items) for items in dict.fromkeys(tuple(p.items()) for p in every))
+        tried[-1:-1] = [{**tried[1], d.name: n} for n in near]
+    yield from (dict(items) for items in dict.fromkeys(tuple(p.items()) for p in tried))
 
 
 def work(entry: Entry, dims: Mapping[str, int]) -> int:

@@ -117,17 +117,20 @@ def write_graph(
 
 
 def tokenizer_of(source: str, model: Model) -> str:
-    """The text of the tokenizer that a model with states comes with; says why there is none."""
+    """The text of the tokenizer that a model of texts comes with, one with states or an encoder of
+    sentences; says why there is none."""
     from lumc.tokenizer import sources as tokenizers
+    from lumc.tokenizer.folder import has_tokenizer
     from lumc.tokenizer.tokenizer import dump
 
     path = Path(source)
-    if not model.builder.states or not (path.is_dir() or path.suffix == ".gguf"):
+    encodes = has_tokenizer(path) and (path / "modules.json").is_file()
+    if not (model.builder.states or encodes) or not (path.is_dir() or path.suffix == ".gguf"):
         return ""
     try:
         return dump(tokenizers.of_source(source))
     except LumcError as e:
-        Log()(0, f"note: 'generate' will need a --tokenizer, the model has none: {e.what}")
+        Log()(0, f"note: texts will need a --tokenizer, the model has none: {e.what}")
         return ""
 
 

@@ -210,7 +210,7 @@ class Rewriting:
                 self.read[n] = self._cast(self._cast(exact[n], self.kind), DType.F32, n.name)
         self.b.outputs = [(name, exact[n]) for name, n in entry.outputs]
         self.b.updates += [self._update(u, leaves, exact) for u in entry.updates]
-        self.b.finish(entry.name)
+        self.b.finish(entry.name, repeat=entry.repeat)
 
     def _update(
         self, u: Update, leaves: Mapping[Node, Sequence[Node]], exact: Mapping[Node, Node]

@@ -170,7 +170,8 @@ class Binding:
     def entry(
         self, entry: Entry, name: str, of: str = "", dims: Mapping[str, Dim] = NO_DIMS
     ) -> None:
-        """A copy by another name, of leaves that were copied before."""
+        """A copy by another name, of leaves that were copied before. It does not repeat if the dim
+        that counts is one of the numbers."""
         b, made = self.b, self.made
         for n in entry.inputs:
             self.leaf(n)
@@ -179,7 +180,7 @@ class Binding:
         b.outputs, b.parts = [(name, made[n]) for name, n in entry.outputs], dict(entry.parts)
         for u in entry.updates:
             b.updates.append(Update(made[u.state], tuple(map(self.index, u.index)), made[u.value]))
-        b.finish(name, of, dims)
+        b.finish(name, of, dims, entry.repeat if entry.repeat in b.dims else "")
 
 
 def check_values(graph: Graph, wanted: Mapping[str, int | Dim]) -> None:

@@ -61,8 +61,9 @@ def in_buckets(graph: Graph) -> Graph:
 
 
 def boxes_of(graph: Graph, entry: Entry) -> Iterator[dict[str, Dim]]:
-    """The bounds of dims of every bucket of an entry: of those that are tuned and that it has."""
-    used = dims_in(entry)
+    """The bounds of dims of every bucket of an entry: of those that are tuned and that it has; not
+    of one that counts its repetitions, which a run has all values of."""
+    used = dims_in(entry) - {entry.repeat}
     own = {d: graph.tuned[d] for d in graph.dims if d in used and d in graph.tuned}
     for ends in product(*own.values()):
         yield {d: replace(graph.dims[d], hi=n) for d, n in zip(own, ends, strict=True)}

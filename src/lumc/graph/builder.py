@@ -26,7 +26,7 @@ from lumc.graph.index import loop_ranges
 from lumc.graph.ops import DType, Op
 from lumc.graph.ranks import check_mesh
 from lumc.graph.update import definition
-from lumc.graph.verify import check_dim, check_node, check_update, result_dtype
+from lumc.graph.verify import check_dim, check_node, check_repeat, check_update, result_dtype
 
 MAX_BUCKETS = 64  # of an entry
 NO_DIMS: Mapping[str, Dim] = MappingProxyType({})
@@ -191,13 +191,23 @@ class Builder:
         check_node(node, self.dims)
         return self._add(node, self.nodes)
 
-    def finish(self, entry: str = "main", of: str = "", dims: Mapping[str, Dim] = NO_DIMS) -> None:
-        """Close the current entry, or a bucket ``of`` one; dims, weights and states stay for the
-        next one. Raises E0101 (what ``check_update`` finds)."""
+    def finish(
+        self,
+        entry: str = "main",
+        of: str = "",
+        dims: Mapping[str, Dim] = NO_DIMS,
+        repeat: str = "",
+    ) -> None:
+        """Close the current entry, or a bucket ``of`` one, which may ``repeat`` over a dim; dims,
+        weights and states stay for the next one. Raises E0101 (what ``check_update`` and
+        ``check_repeat`` find)."""
         ends = tuple(self.outputs), tuple(self.updates)
-        done = Entry(entry, tuple(self.inputs), tuple(self.nodes), *ends, of, dims, self.parts)
+        inputs, nodes = tuple(self.inputs), tuple(self.nodes)
+        done = Entry(entry, inputs, nodes, *ends, of, dims, repeat, self.parts)
         for update in done.updates:
             check_update(update, self.dims)
+        if repeat:
+            check_repeat(done, self.dims)
         self.entries.append(done)
         self._names = {n.name for n in (*self.weights, *self.states)}
         self.inputs, self.nodes, self.outputs, self.updates, self.parts = [], [], [], [], {}

@@ -169,8 +169,9 @@ class Update:
 class Entry:
     """One graph of a file: nodes in topological order, named outputs, state updates whose result
     no node reads: they come after those that are nodes. A bucket of an entry is that entry, ``of``
-    its name, for ``dims`` within these bounds. ``parts`` says of outputs, by name, what of them a
-    rank of the mesh has."""
+    its name, for ``dims`` within these bounds. A run goes through it once for every value of the
+    dim that ``repeat`` names, in order, if it names one: states lead from one time to the next.
+    ``parts`` says of outputs, by name, what of them a rank of the mesh has."""
 
     name: str
     inputs: tuple[Node, ...]
@@ -179,6 +180,7 @@ class Entry:
     updates: tuple[Update, ...] = ()
     of: str = ""
     dims: Mapping[str, Dim] = field(default_factory=dict)
+    repeat: str = ""
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
 
     @property

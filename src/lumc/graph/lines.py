@@ -7,8 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lumc.graph.collective import Collective, Part
 from lumc.graph.expr import dim
-from lumc.graph.graph import Derivation, Entry, Iota, Node, Operand, Read, Update, WeightFile
+from lumc.graph.graph import Derivation, Entry, Graph, Iota, Node, Operand, Read, Update, WeightFile
 from lumc.graph.ops import Op
+
+
+def head_lines(graph: Graph) -> Iterator[str]:
+    """A line for each dim, and for each axis of the mesh."""
+    for d in graph.dims.values():
+        step = f" multiple {d.multiple}" if d.multiple > 1 else ""
+        at = ", ".join(map(str, graph.tuned.get(d.name, ())))
+        yield f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else "")
+    yield from (f"mesh {name} {ranks}" for name, ranks in graph.mesh.items())
 
 
 def entry_lines(entry: Entry) -> Iterator[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from lumc.graph.builder import Builder
 from lumc.graph.collective import KINDS, Collective, Part
 from lumc.graph.lexer import Lines
 from lumc.graph.ops import Op
@@ -11,16 +12,16 @@ from lumc.graph.ops import Op
 Mesh = Mapping[str, int]  # axes with their ranks
 
 
-def mesh_line(lines: Lines, mesh: Mesh, declare: Callable[[str, int], None], late: bool) -> None:
+def mesh_line(lines: Lines, builder: Builder, late: bool) -> None:
     """``mesh NAME RANKS``, which is not to come too ``late``. Raises E0301, E0302 (cannot be read),
-    E0303 (stands too late, or a name twice)."""
+    E0303 (stands too late, or a name twice) and E0101 (too many axes or ranks)."""
     lines.expect("mesh")
     if late:
         lines.fail("the mesh stands before the tensors", "E0303", lines.last)
     name = lines.name()
-    if name in mesh:
+    if name in builder.mesh:
         lines.fail(f"the mesh has two axes '{name}'", "E0303", lines.last)
-    declare(name, lines.integer())
+    builder.mesh_axis(name, lines.integer())
 
 
 def along(lines: Lines, mesh: Mesh) -> tuple[str, int]:

@@ -28,7 +28,7 @@ from lumc.graph.graph import (
     WeightFile,
 )
 from lumc.graph.lexer import Lines, Token
-from lumc.graph.lines import entry_lines, leaf_text
+from lumc.graph.lines import entry_lines, head_lines, leaf_text
 from lumc.graph.mesh_text import mesh_line, parts, words_of
 from lumc.graph.ops import REDUCE, DType, Op
 from lumc.graph.verify import LITERALS, check_update
@@ -48,11 +48,7 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
     """The canonical text of a graph; ``path`` gives what is written for a weight file. Raises E0304
     (a weight that is in no file)."""
     lines, graph = [HEADER], graph.base
-    for d in graph.dims.values():
-        step = f" multiple {d.multiple}" if d.multiple > 1 else ""
-        at = ", ".join(map(str, graph.tuned.get(d.name, ())))
-        lines.append(f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else ""))
-    lines += [f"mesh {name} {ranks}" for name, ranks in graph.mesh.items()]
+    lines += head_lines(graph)
     for f in graph.files:
         lines.append(f"file {json.dumps(path(f))} size {f.size} sha256 {f.sha256}")
     if graph.tokenizer:
@@ -63,8 +59,8 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
         lines.append(leaf_text(n, path))
     for entry in graph.entries:
         lines.append("")
-        if [e.name for e in graph.entries] != ["main"]:
-            lines.append(f"entry {entry.name}")
+        if [e.name for e in graph.entries] != ["main"] or entry.repeat:
+            lines.append(f"entry {entry.name}" + (f" repeat {entry.repeat}" * bool(entry.repeat)))
         lines += entry_lines(entry)
     return "\n".join(lines) + "\n"
 
@@ -90,7 +86,7 @@ class _Parser(Lines):
         self.files: dict[str, WeightFile] = {}
         self.shared: dict[str, Node] = {}  # weights and states
         self.local: dict[str, Node] = {}  # inputs and nodes of this entry
-        self.entry = ""  # of the last header
+        self.entry = self.repeat = ""  # of the last header
         self.terms = 0  # of this index expression
 
     def graph(self) -> Graph:
@@ -123,8 +119,7 @@ class _Parser(Lines):
             self.at += 1
             return self.tokenizer()
         if word == "mesh" and self.peek(2).kind == "number":  # else a node of this name
-            late = bool(self.shared or self.local or self.entry)
-            return mesh_line(self, self.builder.mesh, self.builder.mesh_axis, late)
+            return mesh_line(self, self.builder, bool(self.shared or self.local or self.entry))
         if word in ("weight", "state") and self.entry:
             self.fail(f"a {word} stands before the first entry", "E0303")
         statements = {
@@ -207,19 +202,25 @@ class _Parser(Lines):
         return self.integer()
 
     def header(self) -> None:
-        """``entry NAME``"""
+        """``entry NAME [repeat DIM]``"""
         if self.entry or self.local or self.builder.outputs:
             self.finish()
         self.entry = self.name()
         if self.entry in [e.name for e in self.builder.entries]:
             self.fail(f"two entries are named '{self.entry}'", "E0303", self.last)
+        self.repeat = self.name() if self.accept("repeat") else ""
+        if self.repeat and self.repeat not in self.builder.dims:
+            self.fail(f"no dim '{self.repeat}' above", "E0303", self.last)
 
     def finish(self) -> None:
         name = self.entry or "main"
         ends = self.builder.outputs or self.builder.updates
         if not ends and all(n.op != "update" for n in self.builder.nodes):
             self.fail(f"entry '{name}' has no output and no update", "E0303")
-        self.builder.finish(name)
+        try:
+            self.builder.finish(name, repeat=self.repeat)
+        except LumcError as e:
+            self.fail(e.what, "E0303", self.tokens[0])
         self.local = {}
 
     def output(self) -> None:

@@ -36,6 +36,7 @@ STATEMENTS = ("dim", "file", "input", "weight", "state", "entry", "output", "upd
 LITERALS = ("inf", "nan", "true", "false")
 MAX_RANK = 16  # with the reduced axis
 MAX_ELEMENTS = 1 << 62
+MAX_REPEATS = 1 << 20  # of an entry in a run
 
 
 def verify_graph(graph: Graph) -> None:
@@ -249,6 +250,22 @@ def _check_read(node: Node, read: Read, loops: Loops, dims: Mapping[str, Dim]) -
         if not plain and not is_inside(e, size, read.bounds, loops, dims):
             lo, hi = bounds(e, loop_ranges(loops, dims))
             fail(node, f"reads {source} out of bounds: index {e} spans {lo}..{hi}, extent {size}")
+
+
+def check_repeat(entry: Entry, dims: Mapping[str, Dim]) -> None:
+    """The dim that counts how often a run goes through an entry: there is one of this name, it does
+    not count on and on, and no tensor of the caller has it in its shape. Raises E0101."""
+    name = entry.repeat
+    if name not in dims:
+        fail(entry.name, f"entry '{entry.name}' repeats over '{name}', which is no dim")
+    if len(dims[name].values) > MAX_REPEATS:
+        what = f"{len(dims[name].values)} times, more than {MAX_REPEATS}"
+        fail(entry.name, f"entry '{entry.name}' repeats over dim {dims[name]}: {what}")
+    for node in (*entry.inputs, *(n for _, n in entry.outputs)):
+        sizes = subterms(*(e for e in node.shape if isinstance(e, Expr)))
+        if dim(name) in sizes:
+            what = f"dim '{name}' counts how often entry '{entry.name}' is run through"
+            fail(node, f"{what}: it is in no shape of an input or an output")
 
 
 def check_update(update: Update, dims: Mapping[str, Dim]) -> None:

@@ -29,6 +29,7 @@ def one_of(*words: str) -> msgspec.Meta:
 
 MOST = (1 << 63) - 1
 Integer = Annotated[int, msgspec.Meta(ge=-MOST - 1, le=MOST)]
+Word = Annotated[int, msgspec.Meta(ge=-MOST - 1)]  # of u64, too
 Divisor = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Kind = Annotated[str, one_of(*(d.value for d in DType))]
 Unary = Annotated[str, one_of(*(op.value for op in UNARY))]
@@ -44,7 +45,7 @@ FORMS: Mapping[str, tuple[Any, str]] = {
     "mod": (tuple[Divisor], "i"),
     "dyn": (tuple[()], "v"),
     "load": (tuple[Name, Kind], "i*"),
-    "const": (tuple[Kind, bool | Integer | float | Literal["nan", "inf", "-inf"]], ""),
+    "const": (tuple[Kind, bool | Word | float | Literal["nan", "inf", "-inf"]], ""),
     "iota": (tuple[Kind], "i"),
     "cast": (tuple[Kind], "v"),
     "guard": (tuple[Integer, Integer], "iv"),
@@ -137,6 +138,9 @@ def _constant(kind: str, value: Any) -> float | int | bool:
     dtype = DType(kind)
     if dtype.is_float and type(value) in (float, str):
         return float(value)
-    if type(value) is (bool if dtype is DType.BOOL else int) and not dtype.is_float:
+    if type(value) is bool and dtype is DType.BOOL:
+        return value
+    most = dtype.limits[1] if dtype is DType.U64 else MOST
+    if type(value) is int and dtype.is_int and value <= most:
         return value
     raise ValueError(f"{value!r} is not a constant of {kind}")

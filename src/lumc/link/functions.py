@@ -87,6 +87,10 @@ def _body(
         if c.name in call.inputs:
             yield from (f"    {line}" for line in c.lines(dims, into=True))
         yield "  }"
+    if counter := bucket.entry.repeat:
+        values = model.code.graph.dims[counter].values
+        head = f"int64_t turn = {values[0]}; turn <= {values[-1]}; turn += {values.step}"
+        ran = [f"  for ({head}) {{", *(f"  {line}" for line in ran), "  }"]
     yield from ran
     for c in copies:
         if c.name in call.outputs:
@@ -109,6 +113,8 @@ def _places(
             places[v.name] = f"(void *)(weights + {offsets[v.name]})"
         elif v.place == "dim" and v.name in call.dims.names:
             places[v.name] = f"(void *)&{call.dims.names[v.name]}"
+        elif v.place == "dim" and v.name == bucket.entry.repeat:
+            places[v.name] = "(void *)&turn"
     inputs = zip(call.inputs, plan.place("input"), strict=True)
     outputs = zip(call.outputs, plan.place("output"), strict=True)
     places |= {v.name: f"(void *){n}" for n, v in inputs} | {v.name: n for n, v in outputs}

@@ -27,7 +27,7 @@ explicit export extern false float for friend goto if inline int linux long muta
 noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
 restrict return short signed sizeof static static_assert static_cast struct switch template this
 thread_local throw true try typedef typeid typename typeof union unix unsigned using virtual void
-volatile wchar_t while xor xor_eq null arena state at states scratch weights"""
+volatile wchar_t while xor xor_eq null arena state at states scratch turn weights"""
 LOCAL = {"own", *(f"i{i}" for i in range(MAX_RANK))}  # taken too where there are dims
 WRONG = 2  # what a function returns for a value that the first dim may not have
 OF_CMAKE = ("all", "clean", "help", "install", "lumc", "package", "test")  # and our own header
@@ -154,7 +154,7 @@ def calls(model: Model) -> list[Call]:
         lists = lists_of(model.code, e.name)
         (word,) = _names(["run" if e.name == "main" else e.name], used)
         macro = model.upper if len(entries) == 1 else f"{model.upper}_{word.upper()}"
-        own = [d for d in graph.dims if d in dims_in(e)]
+        own = [d for d in graph.dims if d in dims_in(e) and d != e.repeat]
         taken = {*TAKEN.split()}
         if own:
             taken |= LOCAL | {f"bucket{i}" for i in range(len(graph.entries))}

@@ -31,9 +31,8 @@ from lumc.process import Terminated
 
 FALLBACKS = ("gcc", "cc", "clang")
 ZIG = ("zig", "ziglang")  # whose command ``cc`` is a C compiler
-# Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time. With tree-ter
-# gcc 12 reads a guarded row where the loop around goes on to: it puts the address off that far.
-GCC_ONLY = ("-fno-loop-unroll-and-jam", "-fno-thread-jumps", "-fno-tree-ter")
+# Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
+GCC_ONLY = ("-fno-loop-unroll-and-jam", "-fno-thread-jumps")
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
 KERNEL_FLAGS = (
     *("-std=gnu11", "-O3", "-g0", "-fPIC", "-fopenmp-simd", "-ffp-contract=fast"),

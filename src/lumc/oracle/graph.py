@@ -56,10 +56,18 @@ def evaluate(
 
     Arrays are of the declared dtypes (bf16: its bits as uint16, or f32); in f64 mode floats may
     be of any float type and leave as f64. States are zero at first. ``dims`` are those that the
-    shapes of the inputs do not tell. Raises E0113, E0112 (a dim without a value), E0111 (one that
-    it may not have) and E0140 (a graph for a mesh: ``oracle.ranks``).
+    shapes of the inputs do not tell. An entry that repeats gives what it does the last time. Raises
+    E0113, E0112 (a dim without a value), E0111 (one that it may not have) and E0140 (a graph for a
+    mesh: ``oracle.ranks``).
     """
     require_one_rank(graph, "the oracle of one rank")
+    if counter := graph.entry(entry).repeat:
+        outputs, after = dict[str, Array](), dict(states or {})
+        for n in graph.dims[counter].values:
+            turn = bind_dims(graph, {counter: n})
+            own = {name: value for name, value in (dims or {}).items() if name != counter}
+            outputs, after = evaluate(turn, entry, inputs, weights, after, declared, own)
+        return outputs, after
     if graph.dims:
         shapes = {name: np.shape(a) for name, a in inputs.items()}
         told = dims_of(graph.entry(entry).inputs, shapes)

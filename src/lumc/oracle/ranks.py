@@ -34,6 +34,13 @@ def evaluate_mesh(
     dims: Mapping[str, int] | None = None,
 ) -> tuple[Values, Values]:
     """As ``oracle.graph.evaluate``, of a graph for a mesh: whole arrays in, whole arrays out."""
+    if counter := graph.entry(entry).repeat:
+        outputs, after = dict[str, Array](), dict(states or {})
+        own = {name: value for name, value in (dims or {}).items() if name != counter}
+        for n in graph.dims[counter].values:
+            turn = bind_dims(graph, {counter: n})
+            outputs, after = evaluate_mesh(turn, entry, inputs, weights, after, declared, own)
+        return outputs, after
     found = run_ranks(graph, entry, inputs, weights, states, declared, dims)
     of = graph.entry(entry)
     names = {name: of.parts.get(name, ()) for name, _ in of.outputs}

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from lumc.graph.bind import bind_dims
 from lumc.graph.graph import Graph, Node, Operand, Read
 from lumc.graph.ops import DType, Op
-from lumc.oracle.graph import FUNCTIONS, Array, Run, Weights
+from lumc.oracle.graph import FUNCTIONS, Array, Run, Weights, evaluate
 from lumc.oracle.reading import Span
 
 # beyond these a rounded value may be infinite: a little less than the greatest number
@@ -35,7 +36,14 @@ def touched(
     states: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
     """Where an output, and a state NAME after the run under ``state NAME``, depends on a value that
-    is not finite; its own value may be infinite. States are zero at first."""
+    is not finite; its own value may be infinite. States are zero at first. Of an entry that repeats
+    it is the last time, on states that are not finite by then."""
+    if counter := graph.entry(entry).repeat:
+        *before, last = graph.dims[counter].values
+        for n in before:
+            turn = bind_dims(graph, {counter: n})
+            states = evaluate(turn, entry, inputs, weights, states)[1]
+        graph = bind_dims(graph, {counter: last})
     run = _Touching(graph.entry(entry), graph.states, declared=False)
     run.give("input", run.entry.inputs, inputs)
     zeros = {s.name: np.zeros(s.sizes, s.dtype.numpy) for s in graph.states}

@@ -31,10 +31,8 @@ EXHAUSTIVE = 5  # cut points of which every subset is tried; derived: 32 subsets
 PROMISING = 8  # candidates of a region that are looked at in other layouts; measured: the rest of
 # some hundred changes no layout of twelve networks, and takes two thirds of the time
 
-REASONS, SHOWN = (
-    400,
-    60,
-)  # characters of what is said of invalid candidates; derived: 4 lines, half a line
+REASONS = 400  # characters of what is said of invalid candidates; derived: 4 lines
+SHOWN = 60  # of the term of one of them; derived: half a line
 
 Cuts = tuple[int, ...]
 Way = tuple[int, Cuts]  # a variant by its number, and its cuts

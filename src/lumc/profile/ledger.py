@@ -60,6 +60,11 @@ class Laid(NamedTuple):
     lists: dict[str, list[RegionPlan]]  # of every region, those that may be the fastest
     runs: dict[str, Counter[str]]  # of every bucket and entry: its regions
 
+    @property
+    def key(self) -> str:
+        """Identifies its regions."""
+        return hashlib.sha256(" ".join(sorted(self.lists)).encode()).hexdigest()[:16]
+
 
 class Ledger:
     """The listed programs of a space, and what is known of their kernels; times in microseconds.
@@ -108,16 +113,11 @@ class Ledger:
         self.instances, self.lists, self.runs = laid
 
     def choose_layout(self) -> bool:
-        """Use the fastest layout of those of which all regions were measured, one that was searched
-        before one that was not; else the first. Whether all of them were measured."""
-        known = list[tuple[bool, float, int]]()
-        for n, laid in enumerate(self.layouts):
-            self.use(laid)
-            if not self.missing(lambda key: self.time(key) < inf):
-                known.append((bool(self.missing(self.choice)), sum(self.costs().values()), n))
-        *_, best = min(known, default=(False, inf, 0))
-        self.use(self.layouts[best])
-        return len(known) == len(self.layouts)
+        """Use the layout whose whole runs are the fastest on record; the first if none is. Whether
+        one is."""
+        us = [self.records.layouts.get(laid.key, inf) for laid in self.layouts]
+        self.use(self.layouts[us.index(min(us))])
+        return min(us) < inf
 
     def set_bounds(self) -> None:
         """By the greatest rate that is known: it may have been measured in a slow moment."""

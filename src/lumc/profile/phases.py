@@ -17,11 +17,12 @@ from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.rivals import MOST, compare_rivals
 from lumc.profile.session import Session
 from lumc.profile.settings import mismatch
+from lumc.profile.timing import FINAL_US
 from lumc.profile.tune import BATCH, open_kernels, tune
 from lumc.profile.whole import compare_plans
 from lumc.schedule.plan import Plan, RegionPlan
 
-LAYOUTS = 0.4  # of the budget, for finding the layout; measured: two of MobileNetV2 take 0.2
+LAYOUTS = 0.4  # of the budget, for finding the layout; measured: two of MobileNetV2 take 0.3
 
 
 def profile(s: Session) -> Plan:
@@ -76,12 +77,21 @@ def try_agreed(s: Session) -> None:
 
 
 def try_layouts(s: Session) -> None:
-    """Default schedules of every layout of the values between regions that no price tells from the
-    others; the search goes on with the fastest."""
-    book = s.ledger
-    for laid in book.layouts if not book.choose_layout() else ():
+    """Whole runs of every layout of the values between regions that no price tells from the others,
+    with default schedules; the search goes on with the fastest."""
+    book, plans = s.ledger, dict[str, Plan]()
+    if len(book.layouts) == 1 or book.choose_layout():
+        return
+    for laid in book.layouts:
         book.use(laid)
-        measure_defaults(s, [min(plans, key=book.least) for plans in book.lists.values()], LAYOUTS)
+        first = [min(listed, key=book.least) for listed in laid.lists.values()]
+        measure_defaults(s, first, LAYOUTS)
+        if not s.is_over(LAYOUTS) and not book.missing(lambda key: book.time(key) < inf):
+            plans[laid.key] = book.plan()
+    # what is timed one after the other meets different moments: two threads may have one core
+    us = s.bench.race([*plans.values()], FINAL_US / 1e6, s.stopped) if len(plans) > 1 else ()
+    for key, each in zip(plans, us, strict=False):
+        book.records.set_layout(key, each)
     book.choose_layout()
 
 

@@ -145,6 +145,7 @@ class Records:
         self.choices: dict[tuple[str, bool], Choice] = {}
         self.elsewhere: dict[str, dict[str, float]] = {}  # kernel -> schedule -> us
         self.turns: dict[tuple[str, bool], float] = {}  # us of yardsticks, in turn with others
+        self.layouts: dict[str, float] = {}  # us of whole runs of layouts, in turn
         self.speeds: Speeds | None = None  # the greatest that were measured
         self._handle: int | None = None
         try:
@@ -164,6 +165,8 @@ class Records:
                 self.speeds = speeds if all(rate > 0 for rate in speeds) else self.speeds
             elif kind == "turn" and mine and us:
                 self.turns[key] = us
+            elif kind == "layout" and mine and us:
+                self.layouts[key[0]] = us
             elif kind == "choice" and mine and us is not None:
                 numbers = int(line["trials"]), float(line["budget_s"]), int(line["limit"])
                 spent = float(line.get("spent_s", 0.0)), str(line.get("among", ""))
@@ -209,6 +212,11 @@ class Records:
         """What the yardstick of a kernel took in turn with those of the latest rivals."""
         self.turns[kernel, cold] = us
         self._append("turn", kernel, cold, {"us": us})
+
+    def set_layout(self, key: str, us: float) -> None:
+        """What whole runs in a layout took with default schedules, in turn with other layouts."""
+        self.layouts[key] = us
+        self._append("layout", key, False, {"us": us})
 
     def set_speeds(self, speeds: Speeds) -> None:
         self.speeds = speeds
@@ -319,7 +327,7 @@ def compact(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         except ValueError:  # nobody reads such a line
             continue
         key = identity(line)
-        old, last = out.get(key, {}).get("us"), line.get("kind") in ("choice", "turn")
+        old, last = out.get(key, {}).get("us"), line.get("kind") in ("choice", "turn", "layout")
         if old is None or (us is not None and (last or us < old)):
             out[key] = line
     return list(out.values())

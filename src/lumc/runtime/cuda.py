@@ -17,7 +17,7 @@ import numpy as np
 
 from lumc.bundle import manifest, planfile
 from lumc.bundle.packing import Array
-from lumc.bundle.reader import Argument, Plan, PlanLaunch
+from lumc.bundle.reader import Argument, Plan, PlanEntry, PlanLaunch
 from lumc.bundle.unpack import opened
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
@@ -37,6 +37,7 @@ from lumc.runtime.opened import (
 )
 
 DIM = 8  # bytes of a dim
+MOST_LAUNCHES = 1 << 14  # of a graph, as in runner/cuda_memory.c
 
 
 def problem() -> LumcError | None:
@@ -78,6 +79,8 @@ class Bundle(OnGpu):
             most = max(ends[-1] for ends in self._ends)
             self._memory = gpu.allocate(most, "the values between kernels")
             self._dims = gpu.allocate(DIM * len(plan.dims), "the dims")
+            self._counts = [self._store_counts(e) for e in plan.entries]
+            self._turn = 0  # which repetition is launched
             self._graphs = [self._capture(i) for i in range(len(plan.entries))]
 
     @staticmethod
@@ -134,7 +137,8 @@ class Bundle(OnGpu):
         with self.gpu.current():
             for graph in filter(None, self._graphs):
                 self.gpu.library.cuGraphExecDestroy(graph)
-            for memory in (self._weights, self._states, self._memory, self._dims):
+            counts = filter(None, self._counts)
+            for memory in (self._weights, self._states, self._memory, self._dims, *counts):
                 memory.free()
             self._functions.clear()
 
@@ -180,6 +184,9 @@ class Bundle(OnGpu):
             case planfile.STATE:
                 return self._state_at[a.index] + a.offset
             case planfile.DIM:
+                counts = self._counts[entry]
+                if counts and a.index == self.plan.counter(self.plan.entries[entry]):
+                    return int(counts) + DIM * self._turn
                 return int(self._dims) + DIM * a.index
         return 0  # a buffer that the kernel never touches
 
@@ -189,13 +196,35 @@ class Bundle(OnGpu):
         self.gpu.launch(*self._functions[launch.kernel], addresses)
 
     def _capture(self, entry: int) -> ctypes.c_void_p | None:
-        launches = self.plan.entries[entry].launches
+        every = self.plan.entries[entry]
+        turns = len(self.plan.turns(every)) if self._counts[entry] else 1
 
         def enqueue() -> None:
-            for launch in launches:
-                self._enqueue(entry, launch)
+            for self._turn in range(turns):
+                self._enqueue_all(entry)
 
-        return self.gpu.graph(enqueue) if launches else None
+        return self.gpu.graph(enqueue) if every.launches else None
+
+    def _enqueue_all(self, entry: int) -> None:
+        for launch in self.plan.entries[entry].launches:
+            self._enqueue(entry, launch)
+
+    def _store_counts(self, entry: PlanEntry) -> Any:
+        """The values of the counter of an entry whose repetitions are one graph; else None."""
+        turns = self.plan.turns(entry)
+        if self.plan.counter(entry) is None or len(turns) * len(entry.launches) > MOST_LAUNCHES:
+            return None
+        memory = self.gpu.allocate(DIM * len(turns), "a counter")
+        self.gpu.upload(int(memory), np.array(turns, np.int64))
+        return memory
+
+    def _count(self, entry: int, turn: int) -> None:
+        """The launches that follow are those of this repetition."""
+        self._turn, every = turn, self.plan.entries[entry]
+        counter = self.plan.counter(every)
+        if counter is not None and not self._counts[entry]:
+            value = np.array([self.plan.turns(every)[turn]], np.int64)
+            self.gpu.upload(int(self._dims) + DIM * counter, value)
 
     def _give(self, at: int, t: Tensor, value: Array) -> None:
         if value.shape != t.shape:
@@ -209,12 +238,20 @@ class Bundle(OnGpu):
 
     def _launch(self, entry: int, n: int) -> None:
         graph = self._graphs[entry]
+        turns = 1 if self._counts[entry] else len(self.plan.turns(self.plan.entries[entry]))
         for _ in range(n if graph else 0):
-            assert graph
-            self.gpu.launch_graph(graph)
+            for turn in range(turns):
+                assert graph
+                self._count(entry, turn)
+                self.gpu.launch_graph(graph)
 
     def _times(self, number: int) -> list[tuple[float, float]]:
         launches = self.plan.entries[number].launches
+        *before, last = range(len(self.plan.turns(self.plan.entries[number])))
+        for turn in before:
+            self._count(number, turn)
+            self._enqueue_all(number)
+        self._count(number, last)
         events = [self.gpu.drv.Event() for _ in range(len(launches) + 1)]
         events[0].record(self.gpu.stream)
         for launch, event in zip(launches, events[1:], strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lumc.bundle.extents import BY_NAME, BY_SHAPE, Source
+from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, Source
 from lumc.errors import Exit, LumcError
 from lumc.graph.dim import Dim
 from lumc.graph.tensor import Tensor
@@ -31,6 +31,8 @@ def values_of(
     out = dict[str, int]()
     for d, source in zip(dims.values(), sources, strict=True):
         said, value = given.get(d.name), _told(inputs, source, arrays)
+        if source.how == COUNTED and said is not None:
+            raise usage(f"dim '{d.name}' counts how often the entry is run through: leave it out")
         if source.how == BY_NAME and said is None:
             what = f"dim '{d.name}' has no value, which no shape of an input tells"
             raise usage(what, f"give it by name, such as {d.name}={d.values[-1]}")

@@ -41,6 +41,7 @@ from lumc.runtime.opened import NO_DIMS, Say, first_of, plans_of, read_checked, 
 
 WEIGHTS = "weights.safetensors"
 ALIGN = 256
+MOST_LAUNCHES = 1 << 14  # of a command buffer, as in runner/metal.c
 PAGE = 16384  # of Apple's processors
 OLDEST = 7  # M1: the first family with simdgroup matrices
 
@@ -107,7 +108,7 @@ class Bundle(OnGpu):
         """Run an entry on arrays by name; ``say`` hears of every conversion that was needed."""
         call = self._begin(inputs, entry, say, dims)
         with self._open():
-            execute(self.gpu, self._queue, self._steps[call.number])
+            self._execute(call.number)
         found = self._outputs_at(call)
         views = ((self._view(self._memory, at, most), now) for most, now, at in found)
         return {now.name: inside(view, now.shape).copy() for view, now in views}
@@ -180,12 +181,25 @@ class Bundle(OnGpu):
 
     def _times(self, number: int) -> list[tuple[float, float]]:
         """Every launch is a command buffer of its own."""
-        times = [execute(self.gpu, self._queue, [step]) for step in self._steps[number]]
+        *before, last = self.plan.turns(self.plan.entries[number])
+        self._execute(number, before)
+        times = [execute(self.gpu, self._queue, [step], [last]) for step in self._steps[number]]
         return [((a - times[0][0]) * 1e6, (b - times[0][0]) * 1e6) for a, b in times]
 
     def _sample(self, number: int, runs: int) -> float:
-        start, end = execute(self.gpu, self._queue, self._steps[number] * runs)
-        return (end - start) * 1e6 / runs
+        times = [self._execute(number) for _ in range(runs)]
+        return (times[-1][1] - times[0][0]) * 1e6 / runs
+
+    def _execute(self, number: int, turns: Sequence[int] | None = None) -> tuple[float, float]:
+        """A run, or some repetitions of one, in command buffers of not too many launches each; when
+        it began and ended on the GPU, in seconds."""
+        turns = self.plan.turns(self.plan.entries[number]) if turns is None else turns
+        steps, start, end = self._steps[number], 0.0, 0.0
+        most = max(1, MOST_LAUNCHES // max(1, len(steps)))
+        for first in range(0, len(turns), most):
+            began, end = execute(self.gpu, self._queue, steps, turns[first : first + most])
+            start = start if first else began
+        return start, end
 
     def _place(self, entry: int, a: Argument) -> Place | None:
         """Where an argument lies; nowhere for what a kernel does not have or never touches."""
@@ -209,7 +223,11 @@ class Bundle(OnGpu):
         grid = self.plan.kernels[launch.kernel].grid
         assert grid  # _pipeline has looked
         places = [self._place(entry, a) for a in launch.args]
-        return Step(self._pipelines[launch.kernel], grid, places)
+        counter = self.plan.counter(self.plan.entries[entry])
+        counts = [a.place == planfile.DIM and a.index == counter for a in launch.args]
+        places = [None if own else place for own, place in zip(counts, places, strict=True)]
+        at = counts.index(True) if any(counts) else None
+        return Step(self._pipelines[launch.kernel], grid, places, at)
 
 
 def _release(gpu: Metal, objects: list[int], weights: mmap.mmap) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 from lumc.bundle.packing import Array
@@ -65,6 +66,7 @@ METHODS: dict[str, tuple[Any, ...]] = {
     "computeCommandEncoder": (_P,),
     "setComputePipelineState:": (None, _P),
     "setBuffer:offset:atIndex:": (None, _P, _U, _U),
+    "setBytes:length:atIndex:": (None, _P, _U, _U),
     "dispatchThreadgroups:threadsPerThreadgroup:": (None, Size, Size),
     "endEncoding": (None,),
     "commit": (None,),
@@ -228,23 +230,32 @@ def pipeline(gpu: Metal, library: int, symbol: str, threads: int) -> int:
 
 @dataclass(frozen=True)
 class Step:
-    """A launch: where each of its buffers lies, None for those that it never touches."""
+    """A launch: where each of its buffers lies, None for those that it never touches; which of its
+    arguments is the counter of repetitions, if one is."""
 
     pipeline: int
     grid: Grid
     places: Sequence[Place | None]
+    counter: int | None = None
 
 
-def execute(gpu: Metal, queue: int, steps: Sequence[Step]) -> tuple[float, float]:
-    """Run launches in order, as one command buffer with one encoder; when it began and ended on
-    the GPU, in seconds. Raises E0611 when it failed. Needs a pool."""
+def execute(
+    gpu: Metal, queue: int, steps: Sequence[Step], turns: Iterable[int] = (0,)
+) -> tuple[float, float]:
+    """Run launches in order, for each of these values of the counter, as one command buffer with
+    one encoder; when it began and ended on the GPU, in seconds. Raises E0611 when it failed. Needs
+    a pool."""
     if not steps:
         return 0.0, 0.0
     send = gpu.send
     commands = send(queue, "commandBuffer")
     encoder = send(commands, "computeCommandEncoder")
-    for step in steps:
+    for turn, step in product(turns, steps):
         send(encoder, "setComputePipelineState:", step.pipeline)
+        if step.counter is not None:
+            value = ctypes.c_int64(turn)
+            where = ctypes.addressof(value), ctypes.sizeof(value), step.counter
+            send(encoder, "setBytes:length:atIndex:", *where)
         for i, place in enumerate(step.places):
             if place:
                 send(encoder, "setBuffer:offset:atIndex:", *place, i)

@@ -94,7 +94,7 @@ def _is_whole(o: Read, node: Node) -> bool:
 
 
 def _pieces(node: Node, links: Mapping[Node, _Link]) -> list[Piece]:
-    """None where there are few, they are not side by side, or one begins where no value may."""
+    """None where there are few, where they are not side by side, or begin where no value may."""
     own, at = list[tuple[Read, str, range]](), links.get(node)
     while at:
         own += at.own

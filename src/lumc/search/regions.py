@@ -8,11 +8,13 @@ else is left to the search.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
-from lumc.graph.graph import Entry, Node, Read, reachable
+from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
 from lumc.graph.ops import DType, Op
 
@@ -24,6 +26,8 @@ REDUCTIONS = 12  # reductions within one region
 SPREAD = 4  # reads of an element that are many, where it is a function of few others
 FUNCTIONS = (Op.SIN, Op.EXP2, Op.LOG2)  # operations that take many instructions
 SWEEPS = 8
+ABOVE = 32  # nodes on the way from a value to what it is compared with, at most; a guess
+BASES = 8  # rounded values that a compared one is picked from, at most; else it is stored itself
 
 View = tuple[Expr, ...]
 Pieces = Mapping[Node, Sequence[Node]]  # of what nodes are made that are not computed as one
@@ -65,7 +69,7 @@ def partition(entry: Entry, extra: Iterable[Node] = (), pieces: Pieces = NO_PIEC
     """
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
     sweep = _prepare(entry, results, pieces)
-    sweep.cuts.update(results, extra, *pieces.values())
+    sweep.cuts.update(results, extra, *pieces.values(), _compared(sweep))
     _cut(sweep)
     for _ in range(SWEEPS):
         shared = _shared(sweep)
@@ -160,6 +164,44 @@ def _outside(sweep: Sweep, sources: Iterable[Node]) -> frozenset[Node]:
 
 
 # ---- where to cut
+
+
+def _compared(sweep: Sweep) -> set[Node]:
+    """Values that are compared with other elements of themselves, as with the greatest of them: in
+    two places they might be rounded in two ways, and none would be the greatest. Of those that are
+    picked from others, or negated, these."""
+    rounded, out = dict[Node, frozenset[Node]](), set[Node]()
+    for node in sweep.nodes:
+        below = (rounded.get(r.source, frozenset()) for r in node.reads)
+        picked = frozenset[Node]().union(*below)
+        own = _rounds(node) or len(picked) > BASES
+        rounded[node] = frozenset([node]) if own else picked
+        for one, other in permutations(node.reads, 2) if node.op is Op.LT else ():
+            if one.source in rounded and _reaches(other, one):
+                out |= rounded[one.source]
+    return out - sweep.inner
+
+
+def _rounds(node: Node) -> bool:
+    """Not if its elements are those of its operands, or negated, or integers."""
+    if node.op is Op.CONTIGUOUS:
+        return any(r.dtype.is_float and r.dtype.nbytes > node.dtype.nbytes for r in node.reads)
+    if node.op is Op.MUL and node.dtype.is_float:
+        sign = any(isinstance(o, Scalar) and abs(o.value) == 1 for o in node.operands)
+        return not (sign or _selects(node))
+    return node.dtype.is_float and node.op is not Op.MAX
+
+
+def _reaches(other: Read, one: Read) -> bool:
+    """Whether a value is made of other elements of another one, not far from it."""
+    if other.source is one.source:
+        return other.index != one.index
+    seen, pending = {other.source}, deque([other.source])
+    while pending and len(seen) < ABOVE and one.source not in seen:
+        more = [r.source for r in pending.popleft().reads if r.source not in seen]
+        seen.update(more)
+        pending += more
+    return one.source in seen and any(n.reduced for n in seen)
 
 
 def _cut(sweep: Sweep) -> None:

@@ -71,7 +71,7 @@ class Writer:
                 self.b.parts[name] = parts
         for u in entry.updates:
             self.update(u)
-        self.b.finish(entry.name)
+        self.b.finish(entry.name, repeat=entry.repeat)
         self.made = kept
 
     def ending(self, value: Node, whole: bool) -> Held:

@@ -1,4 +1,5 @@
 #define LUMC_LANES 16
+#define LUMC_GUARDED
 #include "lumc_kernel.h"
 
 /* pad_iota

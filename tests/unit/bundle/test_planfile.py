@@ -4,13 +4,14 @@ import random
 import struct
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bundles import compiler, mlp, simple, with_buckets, with_lengths
 from lumc.bundle import planfile
-from lumc.bundle.extents import BY_NAME, BY_SHAPE, UNUSED, Source
+from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, UNUSED, Source
 from lumc.bundle.packing import Recipe, recipe
 from lumc.bundle.reader import FIXED, ROOMY, ZEROED, Argument, decode
 from lumc.bundle.weights import Layout
@@ -19,6 +20,7 @@ from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
+from lumc.graph.verify import MAX_REPEATS
 from lumc.kernel.machines import resolve_target
 from lumc.link import link
 
@@ -172,6 +174,46 @@ def test_lists_without_room_for_their_lengths_are_refused() -> None:
     assert "no launches for all dims" in said(cut)
 
 
+def repeated(code: Code) -> Code:
+    """The same, whose entries repeat over the dim p."""
+    entries = tuple(replace(e, repeat="p") for e in code.graph.base.entries)
+    graph = replace(code.graph, entries=entries, whole=None)
+    return replace(code, graph=graph)
+
+
+def test_counted_dims() -> None:
+    code = repeated(with_lengths())
+    data = encoded(code, Layout({}, 8, 64))
+    plan = decode(data)
+    (entry,) = plan.entries
+    assert [s.how for s in entry.sources] == [COUNTED, BY_SHAPE, UNUSED]
+    assert plan.counter(entry) == 0 and plan.turns(entry) == code.graph.dims["p"].values
+    once = decode(encoded(with_lengths(), Layout({}, 8, 64)))
+    assert once.counter(once.entries[0]) is None and len(once.turns(once.entries[0])) == 1
+    every = words(data)
+    at = next(i for i in range(len(every)) if every[i : i + 5] == [COUNTED, 0, 0, 0, 0])
+
+    def other(i: int, value: int) -> str:
+        return said(data[: i * 8] + struct.pack("<q", value) + data[i * 8 + 8 :])
+
+    assert every[at + 10] == UNUSED
+    assert "two dims count the repetitions" in other(at + 10, COUNTED)
+    assert "a dim is told in no way" in other(at, COUNTED + 1)
+    last = len(every) - 1 - every[::-1].index(24)
+    assert "no launches for all dims" in other(last, 23)
+    d = code.graph.dims["unused"]
+    hi = 1 + next(i for i in range(at) if every[i : i + 3] == [d.lo, d.hi, d.multiple])
+    many = [*every]
+    many[at], many[at + 10], many[hi] = BY_NAME, COUNTED, MAX_REPEATS + 1
+    assert "an entry repeats too often" in said(struct.pack(f"<{len(many)}q", *many))
+    several = encoded(with_buckets(), Layout({}, 8, 64))
+    told = next(
+        i for i in range(len(several) // 8) if words(several)[i : i + 5] == [BY_NAME, 0, 0, 0, 0]
+    )
+    changed = several[: told * 8] + struct.pack("<q", COUNTED) + several[told * 8 + 8 :]
+    assert "launches for some repetitions only" in said(changed)
+
+
 def mutations(data: bytes, n: int) -> list[bytes]:
     rng = random.Random(5)
     odd = [0, 1, 2, 7, 63, 64, 255, 1 << 31, 1 << 32, 1 << 45, 1 << 46, 1 << 61, (1 << 64) - 1]
@@ -208,6 +250,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     files += mutations(encoded(code, Layout(offsets, 8, 1 << 20)), 1000)
     files += mutations(encoded(with_lengths(), Layout({}, 8, 64)), 4000)
     files += mutations(encoded(with_buckets(), Layout({}, 8, 64)), 4000)
+    files += mutations(encoded(repeated(with_lengths()), Layout({}, 8, 64)), 2000)
     layout = Layout({"w1": 0, "w2": 640, "b1": 1280}, 8, 2048)
     recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}

@@ -201,6 +201,30 @@ def test_ranks_of_random_graphs_compute_what_these_compute() -> None:
     assert len(total) == 5 and min(total.values()) > 5
 
 
+def test_entries_repeat_on_every_rank() -> None:
+    graph = parse_graph("""lumc graph 1
+dim t in 0..3
+state kept f32[8]
+
+entry main repeat t
+input x f32[4, 8]
+y f32[i:4, j:8] = add x[i, j], kept[j]
+s f32[j:8] = sum i:4 of y[i, j]
+n f32[j:8] = add s[j], f32(t)
+output y = y
+update kept[j] = n[j]
+""")
+    values = leaves(graph, 0)
+    given = "main", {"x": values["x"]}, lambda n: values[n.name], {"kept": values["kept"]}
+    want = evaluate(graph, *given)
+    for seed in range(10):
+        ranks = sharded_at_random(graph, seed)
+        assert ranks.entries[0].repeat == "t"
+        for got, whole in zip(evaluate_mesh(ranks, *given), want, strict=True):
+            for name, value in whole.items():
+                np.testing.assert_allclose(got[name], value, rtol=1e-12)
+
+
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_ranks_of_many_random_graphs() -> None:

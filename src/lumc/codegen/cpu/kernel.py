@@ -17,6 +17,7 @@ from lumc.codegen.text.term import STORED, WORDS
 from lumc.codegen.text.writer import Writer, about, title
 from lumc.codegen.tile.memory import PAGE, aligned
 from lumc.codegen.tile.rows import touched
+from lumc.graph.expr import subterms
 
 
 def print_kernel(program: ir.Program, symbol: str, shared: frozenset[str] = frozenset()) -> str:
@@ -29,7 +30,9 @@ def print_kernel(program: ir.Program, symbol: str, shared: frozenset[str] = froz
     ``shared`` may be one memory, element for element.
     """
     w = written(program, shared)
-    head = [f"#define LUMC_LANES {program.target.lanes}", f'#include "{NAMES["cpu"]}"', ""]
+    guarded = ["#define LUMC_GUARDED"] * any(map(_is_guarded, ir.leaves(program.body)))
+    lanes = f"#define LUMC_LANES {program.target.lanes}"
+    head = [lanes, *guarded, f'#include "{NAMES["cpu"]}"', ""]
     micro = [line for f, name in w.functions.items() for line in _function(f, name)]
     function = [f"void {symbol}(void *const *args, long part, long nparts)", "{"]
     body = lines(live(w.body))
@@ -44,6 +47,11 @@ def written(program: ir.Program, shared: frozenset[str] = frozenset()) -> Writer
     if any(isinstance(op, ir.Map) and op.stream for op in ir.leaves(program.body)):
         w.line("lumc_streamed();")
     return w
+
+
+def _is_guarded(op: ir.Leaf) -> bool:
+    """Whether it loads anything under a condition."""
+    return any(e.kind == "guard" for e in subterms(*ir.terms_of(op)))
 
 
 def _function(f: Function, name: str) -> list[str]:

@@ -97,7 +97,7 @@ def _entry(e: Entry, needed: set[Node], shared: list[str], rebuilt: Rebuilt) -> 
     made = rebuilt.made
     updates = tuple(replace(u, value=made.get(u.value, u.value)) for u in e.updates)
     outputs = tuple((name, made.get(node, node)) for name, node in e.outputs)
-    return Entry(e.name, e.inputs, tuple(made[n] for n in kept), outputs, updates)
+    return replace(e, nodes=tuple(made[n] for n in kept), outputs=outputs, updates=updates)
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -165,5 +165,6 @@ def with_weights(
             new[n] = replace(n, operands=over)
         outputs = tuple((name, new[n]) for name, n in e.outputs)
         updates = tuple(Update(new.get(u.state, u.state), u.index, new[u.value]) for u in e.updates)
-        entries.append(Entry(e.name, e.inputs, tuple(new[n] for n in e.nodes), outputs, updates))
+        nodes = tuple(new[n] for n in e.nodes)
+        entries.append(replace(e, nodes=nodes, outputs=outputs, updates=updates))
     return replace(graph, weights=weights, states=states, entries=tuple(entries))

@@ -25,6 +25,7 @@ from lumc.frontend.api.fold import fold
 from lumc.frontend.api.operand import extent, free_axes, is_number, python_value, whole_node
 from lumc.frontend.api.refusal import caller, refuse
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.updates import update_of
 from lumc.frontend.api.view import ceil_div, minus, place, places
 from lumc.graph.builder import Builder
 from lumc.graph.dim import Dim, Extent, as_expr
@@ -56,6 +57,7 @@ class Model:
     builder: Builder = field(default_factory=Builder)
     constants: dict[str, Array] = field(default_factory=dict)  # by weight name, not yet in a file
     _entry: str = ""
+    _repeat: str = ""
     _names: dict[Node, str] = field(default_factory=dict)
     _shapes: dict[Node, tuple[Extent, ...]] = field(default_factory=dict)  # of outputs
     _known: dict[Any, Node] = field(default_factory=dict)  # equal nodes are made once
@@ -313,15 +315,18 @@ class Model:
 
     # ---- entries, outputs, updates
 
-    def entry(self, name: str) -> None:
-        """Begin the graph of this name; weights and states are shared between entries."""
+    def entry(self, name: str, repeat: Expr | str = "") -> None:
+        """Begin the graph of this name; weights and states are shared between entries. A run goes
+        through it once for every value of the dim ``repeat``, in order: outputs are the last."""
         if self.builder.nodes or self.builder.inputs or self.builder.outputs:
             self._close()
-        self._entry = name
+        if repeat != "" and str(repeat) not in self.dims:
+            raise refuse("E0126", f"entry '{name}' repeats over {repeat}, which is no dim")
+        self._entry, self._repeat = name, str(repeat)
 
     def _close(self) -> None:
-        self.builder.finish(self._entry or "main")
-        self._entry = ""
+        self.builder.finish(self._entry or "main", repeat=self._repeat)
+        self._entry = self._repeat = ""
         self._known.clear()
         self._mine.clear()
 
@@ -351,21 +356,8 @@ class Model:
             self.builder.origin = before
 
     def _write(self, state: Tensor, value: Tensor, at: Sequence[Any]) -> Update:
-        target = state[tuple(at)] if at else state
-        read = target.operand
-        if not isinstance(read, Read) or read.source.op != "state" or read.bounds:
-            raise refuse("E0126", "update writes to a state")
-        if target.shape != value.shape or target.dtype is not value.dtype:
-            raise refuse("E0124", f"update of {target.describe()} with {value.describe()}")
         self.check_here(value)
-        node = whole_node(value) or whole_node(value.contiguous())
-        assert node is not None
-        own = [
-            place(i) for i, e in enumerate(value.shape) if e != 1 or len(node.axes) == value.ndim
-        ]
-        env = {p: axis(a) for p, a in zip(own, node.axes, strict=True)}
-        index = tuple(substitute(e, env) for e in read.index)
-        return Update(read.source, index, node)
+        return update_of(state, value, at)
 
     def name(self, value: Tensor, name: str) -> None:
         """The name that the node of a tensor has in the text form."""

@@ -18,6 +18,7 @@ from lumc.frontend.api import (
     functions,
     inverse,
     join,
+    losses,
     movement,
     norm,
     order,
@@ -215,3 +216,8 @@ class Tensor(Value):
     gather, embedding = contract.gather, contract.embedding
     scatter, scatter_nd = scatter.scatter, scatter.scatter_nd
     grid_sample = sample.grid_sample
+
+    # ---- losses
+
+    cross_entropy, mse = losses.cross_entropy, losses.mse
+    binary_cross_entropy, kl_divergence = losses.binary_cross_entropy, losses.kl_divergence

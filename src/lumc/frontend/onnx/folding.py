@@ -273,7 +273,8 @@ def constant_of_shape(shape: Array, value: Any = None) -> Any:
 
 
 @folding("Range")
-def range_(start: Array, limit: Array, delta: Array) -> Any:
+def range_(start: Array, limit: Array, delta: Array, stash_type: int = 1) -> Any:
+    """In f64 or integers, which are as exact as any type that sums may be kept in."""
     if start.dtype == object or limit.dtype == object or delta.dtype == object:
         return NotImplemented
     count = max(int(np.ceil((limit.item() - start.item()) / delta.item())), 0)
@@ -283,8 +284,11 @@ def range_(start: Array, limit: Array, delta: Array) -> Any:
 
 
 @folding("ReduceProd")
-def reduce_prod(data: Array, axes: Any = None, keepdims: int = 1) -> Any:
-    if data.dtype == object or (axes is not None and len(ints(axes)) != 1):
+def reduce_prod(
+    data: Array, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Any:
+    some = axes is not None and len(ints(axes)) != 1
+    if data.dtype == object or some or (axes is None and noop_with_empty_axes):
         return NotImplemented
     along = None if axes is None else ints(axes)[0]
     return np.prod(data, along, keepdims=bool(keepdims)).astype(data.dtype)

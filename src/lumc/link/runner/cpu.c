@@ -230,10 +230,21 @@ static int begin(void *self, size_t list, const void *const *inputs, void *const
   return LUMC_OK;
 }
 
+/* So many times, counted from the first. */
+static void run(struct cpu *m, size_t list, uint64_t n) {
+  const struct list *l = &m->plan->lists[list];
+  for (uint64_t k = 0; k < n; ++k) {
+    if (l->entry->counter) l->entry->counter->value = counted(l->entry, k);
+    pool_run(m->pool, m->programs[list].ops, l->n_launches);
+  }
+}
+
 static int repeat(void *self, size_t list, long n) {
   struct cpu *m = self;
-  for (long i = 0; i < n; ++i)
-    pool_run(m->pool, m->programs[list].ops, m->plan->lists[list].n_launches);
+  const struct entry *e = m->plan->lists[list].entry;
+  int64_t before = e->counter ? e->counter->value : 0;
+  for (long i = 0; i < n; ++i) run(m, list, e->repeats);
+  if (e->counter) e->counter->value = before; /* of runs of other entries */
   return LUMC_OK;
 }
 
@@ -244,8 +255,14 @@ static int finish(void *self, size_t list, void *const *outputs, const size_t *b
 
 static int trace(void *self, size_t list, int threads, int64_t *times) {
   struct cpu *m = self;
+  const struct list *l = &m->plan->lists[list];
+  lumc_dim *d = l->entry->counter;
+  int64_t before = d ? d->value : 0;
   (void)threads;
-  pool_trace(m->pool, m->programs[list].ops, m->plan->lists[list].n_launches, times);
+  run(m, list, l->entry->repeats - 1);
+  if (d) d->value = counted(l->entry, l->entry->repeats - 1);
+  pool_trace(m->pool, m->programs[list].ops, l->n_launches, times);
+  if (d) d->value = before;
   return LUMC_OK;
 }
 

@@ -1,8 +1,8 @@
 /* cuda.c - runs plans on an NVIDIA GPU with nothing but its driver.
  *
  * Weights, states and the values between launches stay on the device. The launches of an entry are
- * captured once into a graph; a run uploads the inputs and the dims, launches the graph and fetches
- * the outputs, all on one stream. */
+ * captured once into a graph, of all its repetitions if these are not too many; a run uploads the
+ * inputs and the dims, launches the graph and fetches the outputs, all on one stream. */
 #include "cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,12 +77,20 @@ static int enqueue(const struct cuda *m, size_t list, const struct launch *l) {
   return code;
 }
 
+/* All launches of a list once. */
+static int enqueue_all(const struct cuda *m, size_t list) {
+  const struct list *l = &m->plan->lists[list];
+  int code = LUMC_OK;
+  for (size_t i = 0; i < l->n_launches && !code; ++i) code = enqueue(m, list, &l->launches[i]);
+  return code;
+}
+
 static int capture(struct cuda *m, size_t list) {
-  const struct list *e = &m->plan->lists[list];
+  uint64_t turns = m->programs[list].counts ? m->plan->lists[list].entry->repeats : 1;
   handle graph = NULL;
   int code = cuda_check(nvidia.cuStreamBeginCapture_v2(m->stream, THREAD_LOCAL), "capture");
   if (code) return code;
-  for (size_t i = 0; i < e->n_launches && !code; ++i) code = enqueue(m, list, &e->launches[i]);
+  for (m->turn = 0; m->turn < turns && !code; ++m->turn) code = enqueue_all(m, list);
   int result = nvidia.cuStreamEndCapture(m->stream, &graph);
   if (!code) code = cuda_check(result, "capture");
   handle *made = &m->programs[list].graph;
@@ -110,6 +118,7 @@ static int load(struct cuda *m, const struct source *s) {
   if (!code) code = cuda_load_weights(m, s);
   if (!code) code = cuda_place_states(m);
   if (!code) code = cuda_place_values(m);
+  if (!code) code = cuda_place_counts(m);
   for (size_t i = 0; i < m->plan->n_lists && !code; ++i)
     if (m->plan->lists[i].n_launches) code = capture(m, i);
   return code;
@@ -129,8 +138,10 @@ static void close_cuda(void *self) {
   struct cuda *m = self;
   if (m->context && !enter(m)) {
     if (m->stream) nvidia.cuStreamSynchronize(m->stream);
-    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i)
+    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
       if (m->programs[i].graph) nvidia.cuGraphExecDestroy(m->programs[i].graph);
+      if (m->programs[i].counts) nvidia.cuMemFree_v2(m->programs[i].counts);
+    }
     if (m->module) nvidia.cuModuleUnload(m->module);
     if (m->weights) nvidia.cuMemFree_v2(m->weights);
     if (m->states) nvidia.cuMemFree_v2(m->states);
@@ -187,8 +198,13 @@ static int repeat(void *self, size_t list, long n) {
   struct cuda *m = self;
   int code = enter(m);
   if (code) return code;
-  for (long i = 0; i < n && !code && m->programs[list].graph; ++i)
-    code = cuda_check(nvidia.cuGraphLaunch(m->programs[list].graph, m->stream), "run");
+  const struct program *p = &m->programs[list];
+  uint64_t turns = p->counts ? 1 : m->plan->lists[list].entry->repeats;
+  for (long i = 0; i < n && p->graph; ++i)
+    for (uint64_t k = 0; k < turns && !code; ++k) {
+      code = cuda_turn(m, list, k);
+      if (!code) code = cuda_check(nvidia.cuGraphLaunch(p->graph, m->stream), "run");
+    }
   return leave(code ? code : cuda_wait(m));
 }
 
@@ -203,9 +219,13 @@ static int finish(void *self, size_t list, void *const *outputs, const size_t *b
 }
 
 /* Launch by launch with an event between: the gaps are longer than in the graph. */
-static int timed_launches(const struct cuda *m, size_t list, handle *events, float *ms) {
+static int timed_launches(struct cuda *m, size_t list, handle *events, float *ms) {
   const struct list *e = &m->plan->lists[list];
+  uint64_t last = e->entry->repeats - 1;
   int code = LUMC_OK;
+  for (uint64_t k = 0; k < last && !code; ++k)
+    if (!(code = cuda_turn(m, list, k))) code = enqueue_all(m, list);
+  if (!code) code = cuda_turn(m, list, last);
   for (size_t i = 0; i <= e->n_launches && !code; ++i)
     code = cuda_check(nvidia.cuEventCreate(&events[i], 0), "event");
   if (!code) code = cuda_check(nvidia.cuEventRecord(events[0], m->stream), "event");

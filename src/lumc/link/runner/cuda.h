@@ -81,6 +81,7 @@ struct range { /* of the weights that kernels read */
 struct program { /* a list of launches, ready to run */
   handle graph;
   address *inputs, *outputs;
+  address counts; /* the values of the counter, where the graph is of all repetitions; else 0 */
 };
 
 struct cuda {
@@ -89,6 +90,7 @@ struct cuda {
   address weights, states, memory; /* memory: arena, inputs and outputs of the entry that runs */
   address dims;                    /* where kernels read them: what is captured stays */
   int64_t *values;                 /* of dims, on the way there */
+  uint64_t turn;                   /* which repetition is launched */
   struct range *ranges;
   size_t n_ranges;
   size_t *state; /* where each state begins */
@@ -104,6 +106,9 @@ int cuda_load_weights(struct cuda *, const struct source *);
 int cuda_place_states(struct cuda *);
 int cuda_place_values(struct cuda *);
 int cuda_upload_dims(const struct cuda *); /* as they are in the plan */
+int cuda_place_counts(struct cuda *);
+/* The launches that follow are those of the k-th repetition of a list. */
+int cuda_turn(struct cuda *, size_t list, uint64_t k);
 int cuda_move_states(const struct cuda *, int to_device); /* all, between it and the mirror */
 /* Where an argument of a list's launch is; 0 for what the kernel has not. */
 address cuda_place(const struct cuda *, size_t list, const struct arg *);

@@ -119,6 +119,33 @@ int cuda_upload_dims(const struct cuda *m) {
   return cuda_upload(m, m->dims, m->values, n * sizeof *m->values);
 }
 
+enum { MOST_LAUNCHES = 1 << 14 }; /* of a graph */
+
+int cuda_place_counts(struct cuda *m) {
+  int code = LUMC_OK;
+  for (size_t i = 0; i < m->plan->n_lists && !code; ++i) {
+    const struct list *l = &m->plan->lists[i];
+    uint64_t n = l->entry->repeats;
+    if (!l->entry->counter || !l->n_launches || n > MOST_LAUNCHES / l->n_launches) continue;
+    int64_t *values = zeros((size_t)n, sizeof *values, &code);
+    for (uint64_t k = 0; k < n && !code; ++k) values[k] = counted(l->entry, k);
+    if (!code) code = allocate(&m->programs[i].counts, n * sizeof *values, "a counter");
+    if (!code) code = cuda_upload(m, m->programs[i].counts, values, n * sizeof *values);
+    if (!code) code = cuda_wait(m);
+    free(values);
+  }
+  return code;
+}
+
+int cuda_turn(struct cuda *m, size_t list, uint64_t k) {
+  const struct entry *e = m->plan->lists[list].entry;
+  m->turn = k;
+  if (!e->counter || m->programs[list].counts) return LUMC_OK;
+  int64_t value = counted(e, k);
+  return cuda_upload(m, m->dims + (size_t)(e->counter - m->plan->dims) * sizeof value, &value,
+                     sizeof value);
+}
+
 address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
   const struct program *p = &m->programs[list];
   const struct range key = {a->offset, UINT64_MAX, 0};
@@ -127,7 +154,10 @@ address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
   case OUTPUT: return p->outputs[a->index];
   case ARENA: return m->memory + a->offset;
   case STATE: return m->states + m->state[a->index] + a->offset;
-  case DIM: return m->dims + a->index * sizeof *m->values;
+  case DIM:
+    if (p->counts && &m->plan->dims[a->index] == m->plan->lists[list].entry->counter)
+      return p->counts + m->turn * sizeof *m->values;
+    return m->dims + a->index * sizeof *m->values;
   case WEIGHT: { /* the first range at or after the key */
     size_t low = 0, high = m->n_ranges;
     while (low < high) {

@@ -13,6 +13,7 @@
 #pragma GCC visibility push(hidden) /* a program that links the library may use these names */
 
 enum { MAX_RANK = 16, MAX_NAME = 1024, MAX_THREADS = 1024, MAX_DIMS = 64, MAX_LENGTHS = 512 };
+enum { MAX_REPEATS = 1 << 20 }; /* of an entry in a run */
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 /* ---- errors.c: remember a message for lumc_error and return the code */
@@ -95,6 +96,8 @@ struct entry {
   size_t n_inputs, n_outputs;
   lumc_tensor *inputs, *outputs; /* for the greatest values of dims; see lengths_of */
   const struct told *told;       /* of each dim */
+  lumc_dim *counter;             /* the dim that a run counts with, or NULL */
+  uint64_t repeats;              /* how often it goes through the launches */
   size_t first_list, n_lists;    /* what may run it: the first list of launches that holds */
 };
 struct list { /* launches of an entry, for dims that are not above its bounds */
@@ -131,6 +134,11 @@ struct plan {
   lumc_dim *dims;     /* kernels read their values where they lie */
   const struct length *lengths;
 };
+/* The value of the counter the k-th time. */
+static inline int64_t counted(const struct entry *e, uint64_t k) {
+  const lumc_dim *d = e->counter;
+  return (d->lo + d->multiple - 1) / d->multiple * d->multiple + (int64_t)k * d->multiple;
+}
 static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 /* For each extent of an input or an output 0, or which length it has: 1 + its number. */
 static inline const uint64_t *lengths_of(const lumc_tensor *t) {
@@ -204,13 +212,14 @@ struct device {
   /* The memory of a state, until the next run. */
   int (*state)(void *self, size_t i, void **data);
   /* Of a list of launches: take the inputs of the runs to come, and the dims as they are; run n
-   * times and wait; give the outputs of the last. Memory is for the greatest values of dims; what
+   * times, each as often as the entry repeats, and wait; give the outputs of the last. Memory is for the greatest values of dims; what
    * there is of an input or an output ends after `bytes` of it. */
   int (*begin)(void *self, size_t list, const void *const *inputs, void *const *outputs,
                const size_t *bytes);
   int (*repeat)(void *self, size_t list, long n);
   int (*finish)(void *self, size_t list, void *const *outputs, const size_t *bytes);
-  /* Run once, timed as lumc_trace says; all times are 0 before. */
+  /* Run once, timed as lumc_trace says, the last time of an entry that repeats; all times are 0
+   * before. */
   int (*trace)(void *self, size_t list, int threads, int64_t *times);
   void (*close)(void *self);
 };

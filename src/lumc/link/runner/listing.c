@@ -45,7 +45,10 @@ void list_bundle(lumc *m) {
     puts("");
   }
   for (int e = 0; e < lumc_entries(m); ++e) {
-    printf("entry %s\n", lumc_entry_name(m, e));
+    printf("entry %s", lumc_entry_name(m, e));
+    for (int k = 0; k < lumc_dims(m); ++k)
+      if (lumc_dim_source(m, e, k) == LUMC_COUNTED) printf(" repeat %s", lumc_dim_at(m, k)->name);
+    puts("");
     for (int b = 0; b < lumc_buckets(m, e) && lumc_buckets(m, e) > 1; ++b) list_bucket(m, e, b);
     for (int i = 0; i < lumc_inputs(m, e); ++i) list_one(m, "input", lumc_input(m, e, i));
     for (int i = 0; i < lumc_outputs(m, e); ++i) list_one(m, "output", lumc_output(m, e, i));

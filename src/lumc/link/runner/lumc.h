@@ -75,6 +75,7 @@ enum lumc_source {
   LUMC_UNUSED,   /* it does not depend on it */
   LUMC_BY_NAME,  /* lumc_set_dim */
   LUMC_BY_SHAPE, /* the shape of an input tells it: lumc_set_shape, or lumc_set_dim */
+  LUMC_COUNTED,  /* a run goes through the entry once for each of its values, in order */
   LUMC_SOURCES
 };
 

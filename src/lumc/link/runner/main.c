@@ -174,6 +174,9 @@ static int set_dim(struct job *j, const char *spec, int *named) {
   for (int i = 0; i < lumc_dims(j->model); ++i)
     if (matches(lumc_dim_at(j->model, i)->name, spec, (size_t)(equals - spec))) {
       named[i] = 1;
+      if (lumc_dim_source(j->model, j->entry, i) == LUMC_COUNTED)
+        return lumc_fail(LUMC_USAGE, "dim '%s' counts how often the entry is run through: leave it out",
+                         lumc_dim_at(j->model, i)->name);
       return lumc_set_dim(j->model, lumc_dim_at(j->model, i)->name, value);
     }
   return lumc_fail(LUMC_USAGE, "no dim '%.*s'; see lumc-run BUNDLE --list", (int)(equals - spec),

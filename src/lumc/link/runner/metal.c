@@ -10,6 +10,7 @@
 
 enum {
   MAX_TEXT = 1 << 28,
+  MOST_LAUNCHES = 1 << 14, /* of a command buffer */
   STATUS_ERROR = 5 /* MTLCommandBufferStatusError */
 };
 
@@ -150,8 +151,9 @@ static int load(struct metal *m, const struct source *s) {
 /* ---- launching */
 
 static void set_argument(const struct metal *m, id encoder, size_t list, const struct arg *a,
-                         uint64_t i) {
+                         uint64_t turn, uint64_t i) {
   const struct program *p = &m->programs[list];
+  const struct entry *e = m->plan->lists[list].entry;
   id buffer = m->memory;
   uint64_t offset = a->offset;
   switch (a->place) {
@@ -161,6 +163,11 @@ static void set_argument(const struct metal *m, id encoder, size_t list, const s
   case WEIGHT: buffer = m->weights; break;
   case STATE: buffer = m->states[a->index]; break;
   case DIM:
+    if (&m->plan->dims[a->index] == e->counter) { /* copied into the command */
+      int64_t value = counted(e, turn);
+      SEND(void, const void *, uint64_t, uint64_t)(encoder, metal.set_bytes, &value, sizeof value, i);
+      return;
+    }
     buffer = m->dims;
     offset = a->index * ALIGN;
     break;
@@ -169,19 +176,29 @@ static void set_argument(const struct metal *m, id encoder, size_t list, const s
   SEND(void, id, uint64_t, uint64_t)(encoder, metal.set_buffer, buffer, offset, i);
 }
 
-/* Some launches of a list as one command buffer; the launches of an encoder run in order. */
-static id submit(const struct metal *m, size_t list, size_t first, size_t last) {
-  id commands = SEND(id)(m->queue, metal.commands);
-  id encoder = commands ? SEND(id)(commands, metal.encoder) : NULL;
-  if (!encoder) return NULL;
-  for (size_t n = first; n < last; ++n) {
+struct part { /* some launches of a list, in some of its repetitions; the ends are not in it */
+  size_t first, last;
+  uint64_t turn, end;
+};
+
+static void encode(const struct metal *m, id encoder, size_t list, const struct part *part,
+                   uint64_t turn) {
+  for (size_t n = part->first; n < part->last; ++n) {
     const struct launch *l = &m->plan->lists[list].launches[n];
     const struct kernel *k = &m->plan->kernels[l->kernel];
     SEND(void, id)(encoder, metal.set_pipeline, m->pipelines[l->kernel]);
-    for (size_t i = 0; i < l->n_args; ++i) set_argument(m, encoder, list, &l->args[i], i);
+    for (size_t i = 0; i < l->n_args; ++i) set_argument(m, encoder, list, &l->args[i], turn, i);
     SEND(void, struct size, struct size)
     (encoder, metal.dispatch, (struct size){k->blocks, 1, 1}, (struct size){k->threads, 1, 1});
   }
+}
+
+/* A part as one command buffer; the launches of an encoder run in order. */
+static id submit(const struct metal *m, size_t list, struct part part) {
+  id commands = SEND(id)(m->queue, metal.commands);
+  id encoder = commands ? SEND(id)(commands, metal.encoder) : NULL;
+  if (!encoder) return NULL;
+  for (uint64_t k = part.turn; k < part.end; ++k) encode(m, encoder, list, &part, k);
   SEND(void)(encoder, metal.end);
   SEND(void)(commands, metal.commit);
   return commands;
@@ -255,14 +272,26 @@ static int begin(void *self, size_t list, const void *const *inputs, void *const
   return LUMC_OK;
 }
 
+/* Whole repetitions, some in a command buffer each; the last of these buffers. */
+static id submit_turns(const struct metal *m, size_t list, uint64_t turns) {
+  size_t launches = m->plan->lists[list].n_launches;
+  uint64_t most = launches < MOST_LAUNCHES ? MOST_LAUNCHES / launches : 1;
+  id commands = NULL;
+  for (uint64_t k = 0; k < turns; k += most) {
+    struct part part = {0, launches, k, turns - k > most ? k + most : turns};
+    if (!(commands = submit(m, list, part))) break;
+  }
+  return commands;
+}
+
 static int repeat(void *self, size_t list, long n) {
   struct metal *m = self;
-  size_t launches = m->plan->lists[list].n_launches;
+  const struct list *l = &m->plan->lists[list];
   void *pool = metal.objc_autoreleasePoolPush();
   id commands = NULL;
-  for (long i = 0; i < n && launches; ++i)
-    if (!(commands = submit(m, list, 0, launches))) break;
-  int code = launches && n > 0 ? wait_for(commands) : LUMC_OK;
+  for (long i = 0; i < n && l->n_launches; ++i)
+    if (!(commands = submit_turns(m, list, l->entry->repeats))) break;
+  int code = l->n_launches && n > 0 ? wait_for(commands) : LUMC_OK;
   metal.objc_autoreleasePoolPop(pool);
   return code;
 }
@@ -278,10 +307,12 @@ static int finish(void *self, size_t list, void *const *outputs, const size_t *b
 /* A command buffer for every launch, timed by the GPU: the gaps are longer than in a run. */
 static int trace(void *self, size_t list, int threads, int64_t *times) {
   struct metal *m = self;
-  int code = LUMC_OK;
+  const struct list *l = &m->plan->lists[list];
+  uint64_t last = l->entry->repeats - 1;
   void *pool = metal.objc_autoreleasePoolPush();
-  for (size_t i = 0; i < m->plan->lists[list].n_launches && !code; ++i) {
-    id commands = submit(m, list, i, i + 1);
+  int code = l->n_launches && last ? wait_for(submit_turns(m, list, last)) : LUMC_OK;
+  for (size_t i = 0; i < l->n_launches && !code; ++i) {
+    id commands = submit(m, list, (struct part){i, i + 1, last, last + 1});
     if ((code = wait_for(commands))) break;
     times[i * (size_t)threads * 2] = (int64_t)(SEND(double)(commands, metal.started) * 1e9);
     times[i * (size_t)threads * 2 + 1] = (int64_t)(SEND(double)(commands, metal.ended) * 1e9);

@@ -44,6 +44,7 @@ struct size { /* MTLSize */
   X(encoder, "computeCommandEncoder")                                                             \
   X(set_pipeline, "setComputePipelineState:")                                                     \
   X(set_buffer, "setBuffer:offset:atIndex:")                                                      \
+  X(set_bytes, "setBytes:length:atIndex:")                                                        \
   X(dispatch, "dispatchThreadgroups:threadsPerThreadgroup:")                                      \
   X(end, "endEncoding")                                                                           \
   X(commit, "commit")                                                                             \

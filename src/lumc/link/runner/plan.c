@@ -140,10 +140,17 @@ static void launch(struct cursor *c, const struct plan *p, const struct list *of
     if (!fits(p, of, &l->args[i])) c->bad = "an argument lies outside of its place";
 }
 
-static void told(struct cursor *c, const struct entry *e) {
+/* How an entry comes to the value of a dim. */
+static void told(struct cursor *c, struct entry *e, lumc_dim *dim, const struct span *s) {
   struct told t = {.how = word_below(c, LUMC_SOURCES, "a dim is told in no way")};
   t.input = word(c), t.axis = word(c);
   t.coefficient = number(c), t.constant = number(c);
+  if (!c->bad && t.how == LUMC_COUNTED) {
+    if (e->counter) c->bad = "two dims count the repetitions of an entry";
+    e->counter = dim;
+    e->repeats = (uint64_t)(s->hi - s->lo) / (uint64_t)dim->multiple + 1;
+    if (!c->bad && e->repeats > MAX_REPEATS) c->bad = "an entry repeats too often";
+  }
   if (c->bad || t.how != LUMC_BY_SHAPE) return;
   if (t.input >= e->n_inputs || t.axis >= (uint64_t)e->inputs[t.input].rank || !t.coefficient)
     c->bad = "a dim is told by no extent";
@@ -182,6 +189,8 @@ static void list_bounds(struct cursor *c, const struct plan *p, int last, const 
     within[i] = spans[i];
     within[i].hi = (int64_t)bound - (int64_t)bound % p->dims[i].multiple;
     if (last && bound < most) c->bad = "no launches for all dims";
+    if (!c->bad && &p->dims[i] == l->entry->counter && bound < most)
+      c->bad = "launches for some repetitions only";
     if (!c->bad && within[i].hi < within[i].lo) c->bad = "launches for no dims";
   }
   for (size_t i = 0; i < p->n_lengths && !c->bad; ++i)
@@ -223,8 +232,9 @@ static void entry(struct cursor *c, struct plan *p, const struct span *spans, st
   e->arena = word_below(c, MAX_BYTES, "an arena is too large");
   e->inputs = tensors(c, spans, p->n_dims + p->n_lengths, &e->n_inputs);
   e->outputs = tensors(c, spans, p->n_dims + p->n_lengths, &e->n_outputs);
+  e->repeats = 1;
   e->told = (const struct told *)(const void *)c->at;
-  for (size_t i = 0; i < p->n_dims && !c->bad; ++i) told(c, e);
+  for (size_t i = 0; i < p->n_dims && !c->bad; ++i) told(c, e, &p->dims[i], &spans[i]);
   e->first_list = p->n_lists;
   e->n_lists = count(c, 1);
   if (!c->bad && !e->n_lists) c->bad = "no launches for all dims";

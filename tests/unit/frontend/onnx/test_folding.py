@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 
 from lumc.frontend.api.symbols import Arithmetic, Symbolic, Undecided, extents
-from lumc.frontend.onnx.folding import Folder
+from lumc.frontend.onnx.folding import FOLDS, Folder
 from lumc.graph.dim import Dim
 from lumc.graph.expr import add, dim, mul
 
@@ -153,3 +154,20 @@ def test_large_weights_are_folded_in_place() -> None:
 def test_a_bad_index_is_an_error() -> None:
     with pytest.raises(ValueError, match="index"):
         fold("Gather", np.arange(3), np.array([3]))
+
+
+def test_rows_take_every_attribute_of_their_operators() -> None:
+    """Of every version since 7, from which on operators broadcast as numpy does."""
+    onnx = pytest.importorskip("onnx")
+    missing = set[str]()
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "" and schema.since_version >= 7 and schema.name in FOLDS:
+            taken = inspect.signature(FOLDS[schema.name]).parameters
+            missing |= {f"{schema.name} {a}" for a in schema.attributes if a not in taken}
+    assert not missing
+
+
+def test_a_product_over_no_axes_is_lowered_where_that_changes_nothing() -> None:
+    data = np.arange(1.0, 4)
+    assert fold("ReduceProd", data, noop_with_empty_axes=1) is None
+    assert fold("ReduceProd", data, keepdims=0) == 6
