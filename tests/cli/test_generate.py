@@ -13,37 +13,22 @@ import pytest
 
 from checkpoints import random_weights
 from commands import Lumc
-from gguf_files import Array, gguf
+from gguf_files import gguf
 from lumc.frontend.models.gguf import import_gguf
 from lumc.graph.bind import bind_dims
 from lumc.oracle.graph import evaluate
 from schemas import check
+from text_models import CONTEXT, TOKENS, writer_file
 from unit.frontend.models.test_gguf import FIELDS, converted, floats, shapes
 
 pytest.importorskip("tokenizers")
-
-TOKENS = [*"abcdefghi", "gh", "\u0120", "<|im_start|>", "<|im_end|>"]
-TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}<|im_start|>"
-VOCABULARY = {
-    "model": "gpt2",
-    "pre": "gpt-2",
-    "tokens": Array(8, TOKENS),
-    "token_type": Array(5, [1] * 11 + [3, 3]),
-    "merges": Array(8, ["g h"]),
-    "eos_token_id": 12,
-}
-CONTEXT = 24
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with m.gguf and a bundle of it."""
     folder = tmp_path_factory.mktemp("generate")
-    said = {f"llama.{k}": v for k, v in FIELDS.items()}
-    words = {f"tokenizer.ggml.{k}": v for k, v in VOCABULARY.items()}
-    said |= {"general.architecture": "llama", "tokenizer.chat_template": TEMPLATE, **words}
-    weights = floats(converted(random_weights(shapes("llama")), "llama"))
-    (folder / "m.gguf").write_bytes(gguf(said, weights))
+    writer_file(folder / "m.gguf")
     lumc = Lumc(folder)
     lumc("import", folder / "m.gguf", "--context", CONTEXT, "--rows", 4, "-o", folder / "m.lg")
     lumc("compile", folder / "m.lg", "--estimate", "-o", folder / "m.lb")

@@ -1,11 +1,11 @@
 """Degrees: how results move when one value does, and the proof that a result does not.
 
-A softmax subtracts a maximum that cancels. So nothing flows back to the maximum, and what computes
-that flow need not be computed. The proof looks at no name and no pattern: let an element m of the
-value become ``m + t``. A result that becomes ``v + a t`` then has the degree ("add", a), one that
-becomes ``v * 2^(a t)`` the degree ("mul", a); m itself has ("add", 1). A result without a degree
-stays as it is, and so do comparisons, as far as derivatives know. Whatever else a result may
-become, the proof fails, and the flow is computed.
+Exponentials that are made shares have a maximum subtracted before, which cancels. So nothing flows
+back to the maximum, and what computes that flow need not be computed. The proof looks at no name
+and no pattern: let an element m of the value become ``m + t``. A result that becomes ``v + a t``
+then has the degree ("add", a), one that becomes ``v * 2^(a t)`` the degree ("mul", a); m itself has
+("add", 1). A result without a degree stays as it is, and so do comparisons, as far as derivatives
+know. Whatever else a result may become, the proof fails, and the flow is computed.
 """
 
 from __future__ import annotations
