@@ -24,7 +24,7 @@ from lumc.cli.options import Number, arrays_file, options, thread_counts
     "new ones go there too.",
 )
 @click.option("--save", metavar="FILE", help="Write the states after the run to this one.")
-@options("entry", "run-dim", "device", "threads", "trace", "json")
+@options("entry", "run-dim", "device", "threads", "mesh", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
@@ -35,6 +35,7 @@ def run(
     dims: tuple[str, ...],
     device: str | None,
     threads: int,
+    mesh: bool,
     trace: str | None,
     as_json: bool,
 ) -> None:
@@ -44,7 +45,7 @@ def run(
     """
     from lumc.command import bundles
 
-    how = entry, threads, as_json, trace, device or "", dims, save
+    how = entry, threads, as_json, trace, device or "", dims, save, mesh
     bundles.run(bundle, inputs, output, state, *how)
 
 

@@ -88,9 +88,10 @@ def run(
     device: str = "",
     dims: Sequence[str] = (),
     save: str | None = None,
+    mesh: bool = False,
 ) -> None:
     """``lumc run``: outputs to a file, or a summary of each on stdout. The states that there are
-    afterwards go to ``save``, else where they came from."""
+    afterwards go to ``save``, else where they came from. Of a ``mesh`` all ranks are started."""
     if (output == "-" and (as_json or not sys.stdout or sys.stdout.isatty())) or state == "-":
         what = "-o - writes the bytes of an array: not to a terminal, nor beside --json"
         what = "--state is a file that is read and written" if state == "-" else what
@@ -98,12 +99,16 @@ def run(
     from lumc.runtime.choose import open_bundle
 
     named = parse_values(dims)
-    with open_bundle(path, device, say=note) as bundle:
+    with open_bundle(path, device, say=note, mesh=mesh) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
         if (state or save) and not bundle.states:
             fix = f"leave --{'state' if state else 'save'} out"
             raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
+        if (state or save) and bundle.rank is not None:
+            what = "a rank has its part of states only"
+            fix = "start all ranks with --mesh, or start lumc-run of the bundle, which joins them"
+            raise LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
         if state and (save or Path(state).exists()):
             bundle.set_state(read_arrays((state,), bundle.states, "state"))
         if trace:
@@ -115,6 +120,8 @@ def run(
             results = bundle.run(arrays, entry=entry, threads=threads, dims=named)
         if to := save or state:
             write_states(to, bundle)
+    if bundle.rank:
+        return  # all ranks have the same results, and the first one tells
     if output:
         write_arrays(output, results)
     if as_json:

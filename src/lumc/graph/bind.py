@@ -178,9 +178,16 @@ class Binding:
         for n in entry.nodes:
             self.node(n)
         b.outputs, b.parts = [(name, made[n]) for name, n in entry.outputs], dict(entry.parts)
-        for u in entry.updates:
-            b.updates.append(Update(made[u.state], tuple(map(self.index, u.index)), made[u.value]))
+        b.updates = self.updates(entry)
         b.finish(name, of, dims, entry.repeat if entry.repeat in b.dims else "")
+
+    def updates(self, entry: Entry) -> list[Update]:
+        """Copies of the updates after all nodes, which were copied before."""
+        made = self.made
+        return [
+            Update(made[u.state], tuple(map(self.index, u.index)), made[u.value])
+            for u in entry.updates
+        ]
 
 
 def check_values(graph: Graph, wanted: Mapping[str, int | Dim]) -> None:

@@ -19,6 +19,13 @@ def require_one_rank(graph: Graph, pass_name: str) -> None:
         raise LumcError("E0140", what, exit=Exit.UNSUPPORTED)
 
 
+def require_processes(graph: Graph, kind: str) -> None:
+    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing."""
+    if graph.mesh and kind != "cpu":
+        what = f"a graph for {said(graph.mesh)} cannot run on {kind}: ranks are processes on CPUs"
+        raise LumcError("E0140", what, fix="--target cpu:native", exit=Exit.UNSUPPORTED)
+
+
 def said(mesh: Mapping[str, int]) -> str:
     """``8 ranks (tp 4, dp 2)``"""
     every = ", ".join(f"{name} {ranks}" for name, ranks in mesh.items())

@@ -18,7 +18,7 @@ from lumc.search.order import Found, early_readers, in_order, refuse, values_in_
 from lumc.search.partial import with_partial_sums
 from lumc.search.parts import parted
 from lumc.search.pieces import Piece, pieces_of
-from lumc.search.regions import partition
+from lumc.search.regions import exchanged, partition
 from lumc.search.saturate import Limits
 from lumc.search.space import Region, Space, Variant
 from lumc.search.translate import Body, TooManyViews, translate
@@ -69,7 +69,7 @@ def find_regions(entry: Entry) -> list[Found]:
         in_place = values_in_place(entry).difference(extra)
         found, torn = _regions(entry, cuts, in_place, pieces)
         if not torn:
-            ordered, stuck = in_order(entry, found)
+            ordered, stuck = in_order(entry, found, exchanged(entry))
             if not stuck:
                 return ordered
             stored = frozenset(cuts).difference(in_place)
@@ -84,7 +84,8 @@ def _regions(
 ) -> tuple[list[Found], list[Node]]:
     """The regions of these cuts and of updates, and the nodes that must be cut too, below each
     other as well. A value ``in_place`` has one region, that of its update."""
-    inputs, found, torn = frozenset(cuts).union(pieces), list[Found](), dict[Node, None]()
+    inputs = frozenset(cuts).union(pieces, exchanged(entry))
+    found, torn = list[Found](), dict[Node, None]()
     part = {p.node: p for each in pieces.values() for p in each}
     writes, whole = list(enumerate(entry.writes)), {n for _, n in entry.outputs}
     pending = deque[tuple[Node, int | None]]((n, None) for n in cuts if n not in in_place)
