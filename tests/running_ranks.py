@@ -37,8 +37,13 @@ def bundle(graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1
     in the folder."""
     ranks = shard(graph, mesh, lambda n: Machine(n, price=price)).graph
     verify_graph(ranks)
+    return linked(ranks, folder)
+
+
+def linked(ranks: Graph, folder: Path) -> Path:
+    """The bundle of a graph for a mesh."""
     plan = estimate(make_space(ranks, "cpu:native", NODES), lambda _: None)
-    path = folder / f"{'-'.join(f'{k}{n}' for k, n in mesh.items())}.lb"
+    path = folder / f"{'-'.join(f'{k}{n}' for k, n in ranks.mesh.items())}.lb"
     link([TargetCode(generate(plan), "")], path, folder, Tools(find(None)), single=False)
     return path
 

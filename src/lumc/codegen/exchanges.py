@@ -15,8 +15,8 @@ from lumc.codegen.code import EXCHANGE, Launch
 from lumc.graph.collective import Collective, Kind
 from lumc.graph.graph import Entry, Node
 from lumc.graph.ops import Op
+from lumc.graph.ranks import exchanged
 from lumc.kernel.instance import Instance, elements_of, whole_of
-from lumc.search.regions import exchanged
 
 
 def places(entry: Entry, instances: Sequence[Instance]) -> list[list[Launch]]:

@@ -102,13 +102,7 @@ def run(
     with open_bundle(path, device, say=note, mesh=mesh) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        if (state or save) and not bundle.states:
-            fix = f"leave --{'state' if state else 'save'} out"
-            raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
-        if (state or save) and bundle.rank is not None:
-            what = "a rank has its part of states only"
-            fix = "start all ranks with --mesh, or start lumc-run of the bundle, which joins them"
-            raise LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
+        require_states(bundle, state, save)
         if state and (save or Path(state).exists()):
             bundle.set_state(read_arrays((state,), bundle.states, "state"))
         if trace:
@@ -130,6 +124,19 @@ def run(
         for name, value in results.items():
             s = _summary(value)
             print(f"{name} {s['dtype']}{s['shape']} min {s['min']:.6g} max {s['max']:.6g}")
+
+
+def require_states(bundle: Opened, state: str | None, save: str | None) -> None:
+    """Raises E0602 for states that a bundle has not, and E0610 for those of one rank."""
+    if not (state or save):
+        return
+    if not bundle.states:
+        fix = f"leave --{'state' if state else 'save'} out"
+        raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
+    if bundle.rank is not None:
+        what = "a rank has its part of states only"
+        fix = "start all ranks with --mesh, or start lumc-run of the bundle, which joins them"
+        raise LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
 
 
 def write_states(path: str, bundle: Opened) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from lumc.errors import Exit, LumcError
 from lumc.graph.collective import MAX_AXES, MAX_RANKS, Collective, Kind, Part
 from lumc.graph.expr import axis
-from lumc.graph.graph import Entry, Graph, Node, Read, fail, shape_text
+from lumc.graph.graph import Entry, Graph, Node, Read, fail, reachable, shape_text
 from lumc.graph.ops import DType, Op
 
 
@@ -20,10 +20,24 @@ def require_one_rank(graph: Graph, pass_name: str) -> None:
 
 
 def require_processes(graph: Graph, kind: str) -> None:
-    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing."""
+    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, and
+    for sums of halves, which would be rounded at every rank."""
     if graph.mesh and kind != "cpu":
         what = f"a graph for {said(graph.mesh)} cannot run on {kind}: ranks are processes on CPUs"
         raise LumcError("E0140", what, fix="--target cpu:native", exit=Exit.UNSUPPORTED)
+    for n in (n for e in graph.entries for n in exchanged(e)):
+        is_sum = isinstance(n.op, Collective) and n.op.op is Op.SUM
+        if is_sum and n.dtype in (DType.F16, DType.BF16):
+            what = f"'{n.name}' is a sum of {n.dtype} between ranks, which would round it each time"
+            fix = "sum as f32, as 'lumc shard' does, and cast the result"
+            raise LumcError("E0140", what, fix=fix, exit=Exit.UNSUPPORTED)
+
+
+def exchanged(entry: Entry) -> list[Node]:
+    """What an entry needs of collectives."""
+    ends = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
+    used = reachable(ends, lambda n: [r.source for r in n.reads])
+    return [n for n in entry.nodes if n in used and isinstance(n.op, Collective)]
 
 
 def said(mesh: Mapping[str, int]) -> str:

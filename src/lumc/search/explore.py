@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from lumc.graph.bind import require_lengths
 from lumc.graph.buckets import in_buckets
 from lumc.graph.graph import Entry, Graph, Node
+from lumc.graph.ranks import exchanged
 from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import rename
 from lumc.kernel.lengths import stated
@@ -18,7 +19,7 @@ from lumc.search.order import Found, early_readers, in_order, refuse, values_in_
 from lumc.search.partial import with_partial_sums
 from lumc.search.parts import parted
 from lumc.search.pieces import Piece, pieces_of
-from lumc.search.regions import exchanged, partition
+from lumc.search.regions import partition
 from lumc.search.saturate import Limits
 from lumc.search.space import Region, Space, Variant
 from lumc.search.translate import Body, TooManyViews, translate

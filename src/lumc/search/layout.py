@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lumc.graph.expr import Expr, bound_axes, make, rebuild, rewrite, subterms
+from lumc.graph.ranks import exchanged
 from lumc.kernel.instance import Instance, elements_of, results, whole_of
 from lumc.kernel.term import reduce
 from lumc.search.cuts import Frame, unlike
-from lumc.search.regions import exchanged
 from lumc.search.space import Region, Space, Variant
 
 GAIN = 0.005  # of the price of all regions that a layout concerns, which differ in nothing else

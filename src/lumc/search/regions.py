@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
-from lumc.graph.collective import Collective
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
 from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
 from lumc.graph.ops import DType, Op
+from lumc.graph.ranks import exchanged
 
 HEAVY = 640  # operations per element that are too many to repeat
 SHARED = 4  # operations per element that two regions do not both make
@@ -81,13 +81,6 @@ def partition(entry: Entry, extra: Iterable[Node] = (), pieces: Pieces = NO_PIEC
         sweep.cuts |= shared
         _cut(sweep)
     return [n for n in sweep.nodes if n in sweep.cuts]
-
-
-def exchanged(entry: Entry) -> list[Node]:
-    """What an entry needs of collectives."""
-    ends = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
-    used = reachable(ends, lambda n: [r.source for r in n.reads])
-    return [n for n in entry.nodes if n in used and isinstance(n.op, Collective)]
 
 
 def _prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:

@@ -296,6 +296,7 @@ int npz_write(const char *path, const lumc_tensor *, void *const *data, size_t n
 /* ---- launch.c: this program once for each rank of a bundle, with its arguments but --mesh; its exit
  * code. */
 int launch(const char *bundle, int argc, char **argv);
+enum { RANK_LOST = 70 }; /* how a rank that was started so ends when it is another one's fault */
 FILE *launched(void); /* where a rank that was started so tells why it failed; else stderr */
 
 /* ---- listing.c */

@@ -74,7 +74,14 @@ static void become(int rank, int file, FILE *errors, char **argv) {
   _exit(LUMC_FAILED);
 }
 
-/* What the first rank that failed says; how it ended, if by a signal. */
+/* How much an end says of why: nothing, that another rank is gone, what is wrong here, a signal. */
+static int weight(int status) {
+  if (!status) return 0;
+  if (WIFSIGNALED(status)) return 3;
+  return WEXITSTATUS(status) == RANK_LOST ? 1 : 2;
+}
+
+/* What a rank that failed says; how it ended, if by a signal. */
 static int tell(int rank, int status, FILE *errors) {
   char line[4096];
   size_t n;
@@ -85,30 +92,30 @@ static int tell(int rank, int status, FILE *errors) {
   }
   rewind(errors);
   while ((n = fread(line, 1, sizeof line, errors)) > 0) fwrite(line, 1, n, stderr);
-  return WEXITSTATUS(status);
+  return WEXITSTATUS(status) == RANK_LOST ? LUMC_FAILED : WEXITSTATUS(status);
 }
 
-/* Wait for all; the exit code of the first that failed. Others have a while to see it. */
-static int await(FILE **errors) {
-  int code = LUMC_OK, left = n_children, status;
+/* Wait for all; when one failed the others have a while to see it. Which one says best why, and how it
+ * ended. */
+static int await(int *rank) {
+  int left = n_children, status, why = 0, killed = 0;
   time_t end = 0;
   while (left) {
     pid_t pid = waitpid(-1, &status, end ? WNOHANG : 0);
     if (pid < 0 && errno != EINTR) break;
     if (pid <= 0) {
-      if (end && time(NULL) > end) pass_on(SIGKILL), end = time(NULL) + GRACE_S;
+      if (end && time(NULL) > end) pass_on(SIGKILL), killed = 1, end = time(NULL) + GRACE_S;
       if (end) nanosleep(&(struct timespec){0, 10000000}, NULL);
       continue;
     }
     for (int i = 0; i < n_children; ++i)
       if (children[i] == pid) {
         children[i] = 0, --left;
-        if (!status || end || caught) continue;
-        code = tell(i, status, errors[i]);
-        end = time(NULL) + GRACE_S;
+        if (!killed && weight(status) > weight(why)) why = status, *rank = i;
+        if (status && !end) end = time(NULL) + GRACE_S;
       }
   }
-  return code;
+  return why;
 }
 
 static int run_ranks(int ranks, char **argv) {
@@ -130,13 +137,14 @@ static int run_ranks(int ranks, char **argv) {
   }
   close(file);
   if (code) pass_on(SIGKILL), fprintf(stderr, "lumc-run: %s\n", lumc_error());
-  int ended = await(errors);
+  int rank = 0, why = await(&rank);
+  if (why && !caught && !code) code = tell(rank, why, errors[rank]);
   for (int i = 0; errors && i < ranks; ++i)
     if (errors[i]) fclose(errors[i]);
   free(errors);
   free(children);
   if (caught) signal((int)caught, SIG_DFL), raise((int)caught);
-  return code ? code : ended;
+  return code;
 }
 
 int launch(const char *bundle, int argc, char **argv) {

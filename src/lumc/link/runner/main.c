@@ -377,6 +377,8 @@ int main(int argc, char **argv) {
     FILE *to = launched();
     fprintf(to, "lumc-run: %s\n", lumc_error());
     fflush(to);
+    if (to != stderr && j.model && mesh_lost(j.model->mesh)) code = RANK_LOST;
+    if (j.model) mesh_give_up(j.model->mesh, code);
   }
   end(&j);
   lumc_close(j.model);

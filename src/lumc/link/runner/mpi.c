@@ -16,10 +16,10 @@ struct mpi {
   size_t room;
 };
 
-/* Of the standard, section 20.3: handles are small numbers. */
+/* Of the standard, section 20: handles are small numbers. */
 #define WORLD ((handle)0x101)
-#define BYTE ((handle)0x207)
-enum { FUNNELED = 1, TAG = 7, AT_ONCE = 1 << 30 };
+#define BYTE ((handle)0x247)
+enum { FUNNELED = 1024, TAG = 7, AT_ONCE = 1 << 30 };
 
 static struct mpi mpi; /* a process has it once */
 
@@ -92,9 +92,9 @@ static int swap_mpi(void *self, const struct packet *packets, size_t n) {
 }
 
 /* The others would wait for ever for one that failed. */
-static void close_mpi(void *self, int failed) {
+static void close_mpi(void *self, int code) {
   struct mpi *m = self;
-  if (failed) m->abort(WORLD, LUMC_FAILED);
+  if (code) m->abort(WORLD, code);
 }
 
 const struct transport mpi_transport = {open_mpi, swap_mpi, close_mpi};

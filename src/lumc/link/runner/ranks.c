@@ -118,6 +118,12 @@ void mesh_close(struct mesh *m) {
   free(m);
 }
 
+int mesh_lost(const struct mesh *m) { return m && m->broken; }
+
+void mesh_give_up(struct mesh *m, int code) {
+  if (m && !m->broken) m->broken = code;
+}
+
 int mesh_rank(const struct mesh *m) { return m ? m->rank : 0; }
 
 uint64_t mesh_part(const struct mesh *m, const struct plan *p, const struct segment *s) {
@@ -181,7 +187,7 @@ static void reduce(int dtype, uint64_t op, uint8_t *to, const uint8_t *other, si
 static int swap(struct mesh *m, size_t n) {
   int code = m->broken ? lumc_fail(LUMC_FAILED, "an exchange between ranks failed before")
                        : m->transport->swap(m->self, m->packets, n);
-  if (code) m->broken = 1;
+  if (code) m->broken = code;
   return code;
 }
 

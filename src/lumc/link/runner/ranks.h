@@ -37,6 +37,9 @@ struct mesh;
  * are and where. */
 int mesh_open(struct mesh **, const struct plan *, const char digest[64]);
 void mesh_close(struct mesh *);
+int mesh_lost(const struct mesh *); /* did an exchange fail? */
+/* This rank ends with a code, and the others shall too. */
+void mesh_give_up(struct mesh *, int code);
 int mesh_rank(const struct mesh *);
 /* Which part of a segment this rank has. */
 uint64_t mesh_part(const struct mesh *, const struct plan *, const struct segment *);
@@ -68,7 +71,7 @@ struct transport {
   int (*open)(const struct meeting *, void **self);
   /* Send and receive all of it. */
   int (*swap)(void *self, const struct packet *, size_t n);
-  void (*close)(void *self, int failed);
+  void (*close)(void *self, int code); /* why it failed, or LUMC_OK */
 };
 extern const struct transport tcp_transport, mpi_transport;
 

@@ -228,9 +228,9 @@ static int open_tcp(const struct meeting *w, void **self) {
   return code;
 }
 
-static void close_tcp(void *self, int failed) {
+static void close_tcp(void *self, int code) {
   struct tcp *t = self;
-  (void)failed; /* the others see it by the end of the connection */
+  (void)code; /* the others see it by the end of the connection */
   for (int i = 0; t->files && i < t->ranks; ++i)
     if (i != t->rank && t->files[i] >= 0) close(t->files[i]);
   free(t->files);

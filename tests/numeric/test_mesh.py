@@ -1,0 +1,222 @@
+"""Graphs for a mesh, run by real processes: what they compute, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import running_ranks as ranks
+import sharded_models as models
+from lumc.artifacts.files import read_graph
+from lumc.bundle.restore import graph_of
+from lumc.command.grad import Training, differentiate
+from lumc.graph.graph import Graph
+from lumc.graph.text import parse_graph
+from lumc.graph.verify import verify_graph
+from lumc.oracle.graph import evaluate
+from lumc.oracle.ranks import evaluate_mesh
+from running_ranks import runner
+
+CLOSE = 1e-5
+MESHES = ({"tp": 2}, {"tp": 4}, {"dp": 2, "tp": 2})
+
+
+def step(folder: Path) -> Graph:
+    """A step of training with AdamW, of states that begin with values."""
+    ranks.saved(ranks.classifier(), folder)
+    training = Training("adamw")
+    there = str(folder / "step.lg")
+    differentiate(str(folder / "m.lg"), there, "loss", ["*"], [], "", [], training, 0)
+    return read_graph(there, {})
+
+
+MODELS: dict[str, Callable[[Path], Graph]] = {
+    "mlp": lambda folder: ranks.saved(ranks.mlp(), folder),
+    "encoder": lambda folder: ranks.saved(ranks.encoder(), folder),
+    "images": lambda folder: ranks.saved(ranks.images(), folder),
+    "llama": lambda _: models.llama(1, s=32, d=128),
+    "decoding": lambda _: models.decoding(8, 16, 64),
+    "training": lambda _: models.training(64, (64, 32, 16)),
+    "step": step,
+}
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.deep
+def test_processes_compute_what_the_oracle_does(
+    name: str, mesh: dict[str, int], tmp_path: Path
+) -> None:
+    worst, _ = ranks.compared(MODELS[name](tmp_path), mesh, tmp_path)
+    assert worst <= CLOSE
+
+
+# every collective, by each axis of a mesh, of axes that are not the first; a value that is reduced
+# where it lies, and one that is needed after
+EVERY = """lumc graph 1
+mesh a 2
+mesh b 2
+input x f32[6, 5, 8] part 0 by a, 2 by b
+input n i32[7] part 0 by b
+input h f16[6, 4] part 0 by a, 1 by b
+state kept f32[6, 5, 8] part 0 by a, 2 by b
+twice f32[i:6, j:5, k:8] = add x[i, j, k], x[i, j, k]
+sum f32[i:6, j:5, k:8] = all_reduce sum by b of twice[i, j, k]
+thrice f32[i:6, j:5, k:8] = add twice[i, j, k], x[i, j, k]
+most f32[i:6, j:5, k:8] = all_reduce max by a of thrice[i, j, k]
+again f32[i:6, j:5, k:8] = add thrice[i, j, k], kept[i, j, k]
+own f32[i:6, j:5, k:4] = reduce_scatter sum split k by b of again[i, j, k]
+whole f32[i:6, j:5, k:16] = all_gather concat k by b of again[i, j, k]
+long f32[i:12, j:5, k:8] = all_gather concat i by a of kept[i, j, k]
+turned f32[i:3, j:5, k:16] = all_to_all split i concat k by b of again[i, j, k]
+back f32[i:12, j:5, k:4] = all_to_all split k concat i by a of again[i, j, k]
+mine f32[i:6, j:5, k:4] = all_slice split k by b of again[i, j, k]
+count i32[i:7] = all_reduce sum by b of n[i]
+half f16[i:6, j:4] = all_reduce max by b of h[i, j]
+output sum = sum part 0 by a
+output most = most part 2 by b
+output own = own part 0 by a, 2 by b
+output whole = whole part 0 by a
+output long = long part 2 by b
+output turned = turned part 0 by a, 0 by b
+output back = back part 2 by b, 2 by a
+output mine = mine part 0 by a, 2 by b
+output count = count
+output half = half part 0 by a
+update kept[i, j, k] = again[i, j, k]
+"""
+
+
+def test_every_collective_by_every_axis(tmp_path: Path) -> None:
+    graph = parse_graph(EVERY)
+    verify_graph(graph)
+    path = ranks.linked(graph, tmp_path)
+    rng = np.random.default_rng(0)
+    inputs = {
+        "x": rng.normal(size=(12, 5, 16)).astype("f4"),
+        "n": rng.integers(-9, 9, 14).astype("i4"),
+        "h": rng.normal(size=(12, 8)).astype("f2"),
+    }
+    inputs["h"][3, 2] = np.nan
+    states = {"kept": rng.normal(size=(12, 5, 16)).astype("f4")}
+    outputs, after = evaluate_mesh(graph, "main", inputs, _none, states)
+    got, left = ranks.run(path, inputs, states, tmp_path)
+    assert np.array_equal(got.pop("half"), outputs.pop("half").astype("f2"), equal_nan=True)
+    assert np.array_equal(got.pop("count"), outputs.pop("count"))
+    assert ranks.off(got, outputs) < 1e-6 and ranks.off(left, after) < 1e-6
+
+
+def _none(_: object) -> Any:
+    raise AssertionError
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Graph, Path]:
+    """The ranks of a step of training, whose states are in parts."""
+    folder = tmp_path_factory.mktemp("step")
+    graph = step(folder)
+    path = ranks.bundle(graph, {"tp": 4}, folder, price=1.0)
+    assert any(s.parts for s in graph_of(path).states)
+    return path, graph, folder
+
+
+def test_a_loop_of_steps_learns_as_one_process(
+    trained: tuple[Path, Graph, Path], tmp_path: Path
+) -> None:
+    """And goes on from a file of whole states."""
+    path, graph, folder = trained
+    rng = np.random.default_rng(0)
+    feed = {
+        "x": rng.normal(size=(64, 32)).astype("f4"),
+        "label": rng.integers(0, 8, 64),
+        "lr": np.full(8, 0.01, "f4"),
+    }
+    np.savez(tmp_path / "feed.npz", **feed)
+    words = ["--feed", str(tmp_path / "feed.npz")]
+    saved, losses = str(tmp_path / "s.safetensors"), str(tmp_path / "l.csv")
+    done = runner(path, "--steps", "3", *words, "--save", saved, "--losses", losses)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("step 3/3") == 1  # the first rank tells
+    again = runner(
+        path, "--steps", "6", *words, "--state", saved, "--save", saved, "--losses", losses
+    )
+    assert again.returncode == 0, again.stderr
+    held = load_file(folder / "m.safetensors")
+    states = {
+        s.name: held[s.key] if s.file else np.zeros(s.sizes, s.dtype.numpy) for s in graph.states
+    }
+    want = list[float]()
+    for i in range(6):
+        rows = slice(i % 4 * 16, i % 4 * 16 + 16)
+        inputs = {"x": feed["x"][rows], "label": feed["label"][rows], "lr": feed["lr"][i]}
+        outputs, states = evaluate(graph, graph.entries[0].name, inputs, _none, states)
+        want.append(float(outputs["loss"]))
+    lines = Path(losses).read_text().split()
+    assert lines[0] == "step,loss"
+    np.testing.assert_allclose([float(row.split(",")[1]) for row in lines[1:]], want, rtol=1e-5)
+    assert ranks.off(load_file(saved), states) <= CLOSE
+
+
+def test_a_rank_that_is_killed_ends_all_with_one_message(
+    trained: tuple[Path, Graph, Path], tmp_path: Path
+) -> None:
+    path, graph, _ = trained
+    inputs, _ = ranks.drawn(graph, graph.entries[0].name)
+    words = list[str]()
+    for name, array in inputs.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        words += ["--input", f"{name}={tmp_path / name}.npy"]
+    command = [str(path / "bin" / "lumc-run"), str(path), "--mesh", *words, "--repeat", "100000000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        children = _children(running.pid, 4)
+        time.sleep(0.3)
+        start = time.monotonic()
+        os.kill(children[2], signal.SIGKILL)
+        _, said = running.communicate(timeout=30)
+    assert time.monotonic() - start < 5
+    assert running.returncode == 1
+    assert said == "lumc-run: rank 2 was ended by signal 9 (Killed)\n"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def _children(pid: int, count: int) -> list[int]:
+    """In the order in which they were started."""
+    there = Path(f"/proc/{pid}/task/{pid}/children")
+    for _ in range(200):
+        if len(found := there.read_text().split()) == count:
+            return [int(n) for n in found]
+        time.sleep(0.05)
+    raise AssertionError("the ranks do not start")
+
+
+def test_what_is_wrong_is_said_once(trained: tuple[Path, Graph, Path], tmp_path: Path) -> None:
+    path, _, _ = trained
+    missing = runner(path, "--input", "x=missing.npy")
+    assert missing.returncode == 2
+    assert missing.stderr == "lumc-run: cannot open missing.npy: No such file or directory\n"
+    alone = runner(path, mesh=False)
+    assert alone.returncode == 2 and "this bundle is for 4 ranks (tp 4): start it" in alone.stderr
+    for env in ({"RANK": "4", "WORLD_SIZE": "4"}, {"RANK": "0", "WORLD_SIZE": "2"}, {"RANK": "x"}):
+        said = runner(path, mesh=False, MASTER_PORT="1", **env)
+        assert said.returncode == 2 and "this bundle is for 4 ranks" in said.stderr
+
+
+def test_ranks_that_do_not_come_are_not_waited_for_for_ever(
+    trained: tuple[Path, Graph, Path],
+) -> None:
+    path, _, _ = trained
+    env = {"WORLD_SIZE": "4", "MASTER_PORT": "0", "LUMC_MESH_TIMEOUT": "0.5"}
+    first = runner(path, "--check", mesh=False, RANK="0", **env)
+    assert first.returncode == 1 and "3 of the other ranks did not come in 0.5 s" in first.stderr
+    env["MASTER_PORT"] = "1"
+    second = runner(path, "--check", mesh=False, RANK="1", **env)
+    assert second.returncode == 1 and "rank 1: rank 0 does not answer for 0.5 s" in second.stderr
