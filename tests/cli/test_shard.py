@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from commands import Lumc
 from lumc.artifacts.files import read_graph
@@ -97,3 +99,36 @@ def test_a_sharding_that_is_wrong_fails_its_check(
     with pytest.raises(LumcError) as e:
         lumc("shard", model, "--mesh", "tp=4", "--check", "-o", "r.lg")
     assert e.value.code == "E0141" and not (lumc.folder / "r.lg").exists()
+
+
+def test_all_ranks_run_by_one_command(lumc: Lumc, model: str) -> None:
+    """Whole arrays in and out, and states that go on with one process."""
+    lumc("shard", model, "--mesh", "tp=4", "-o", "r.lg")
+    lumc("compile", "r.lg", "--estimate", "-o", "r.lb")
+    lumc("compile", model, "--estimate", "-o", "m.lb")
+    x = np.random.default_rng(1).normal(size=(32, 64)).astype("f4")
+    np.save("x.npy", x)
+    said = lumc("run", "r.lb", "--mesh", "--input", "x.npy")
+    assert said.startswith("y float32[32, 64] min ")
+    for bundle, more in (("r.lb", ["--mesh"]), ("m.lb", [])):
+        for turn in range(2):
+            out = f"{bundle}{turn}.npz"
+            how = "--input", "x.npy", "--state", f"{bundle}.safetensors", "-o", out
+            lumc("run", bundle, *more, *how)
+            assert load_file(f"{bundle}.safetensors")["kept"].shape == (64,)
+    for turn in range(2):
+        with np.load(f"r.lb{turn}.npz") as got, np.load(f"m.lb{turn}.npz") as want:
+            for name in ("y", "z"):
+                np.testing.assert_allclose(got[name], want[name], rtol=2e-5, atol=1e-5)
+    lumc("run", "m.lb", "--input", "x.npy", "--state", "r.lb.safetensors", "-o", "on.npz")
+    assert "this bundle is for 4 ranks (tp 4): start it with --mesh" in lumc.fails(
+        2, "run", "r.lb", "--input", "x.npy"
+    )
+    assert "leave --mesh out" in lumc.fails(2, "run", "m.lb", "--mesh", "--input", "x.npy")
+    assert "lumc-run BUNDLE --mesh --repeat" in lumc.fails(
+        2, "run", "r.lb", "--mesh", "--input", "x.npy", "--trace", "t.json"
+    )
+    gpu = lumc.fails(2, "run", "r.lb", "--mesh", "--device", "cuda", "--input", "x.npy")
+    assert "ranks are processes on CPUs, not on cuda" in gpu
+    np.save("x.npy", x[:3])
+    assert "E0610" in lumc.fails(2, "run", "r.lb", "--mesh", "--input", "x.npy")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -220,3 +222,79 @@ def test_ranks_that_do_not_come_are_not_waited_for_for_ever(
     env["MASTER_PORT"] = "1"
     second = runner(path, "--check", mesh=False, RANK="1", **env)
     assert second.returncode == 1 and "rank 1: rank 0 does not answer for 0.5 s" in second.stderr
+
+
+# ---- another launcher
+
+PREFIX = Path(os.environ.get("LUMC_TEST_MPI", sys.prefix))  # where pip put the wheel of MPICH
+MPIEXEC, LIBRARY = PREFIX / "bin" / "mpiexec", PREFIX / "lib" / "libmpi_abi.so.1"
+
+
+@pytest.mark.skipif(not (MPIEXEC.exists() and LIBRARY.exists()), reason="no MPI: pip install mpich")
+def test_ranks_by_mpi_have_the_same_bits(trained: tuple[Path, Graph, Path], tmp_path: Path) -> None:
+    path, graph, _ = trained
+    inputs, _ = ranks.drawn(graph, graph.entries[0].name)
+    over_tcp, _ = ranks.run(path, inputs, None, tmp_path)
+    command = [str(MPIEXEC), "-n", "4", str(path / "bin" / "lumc-run"), str(path)]
+    for name in inputs:
+        command += ["--input", f"{name}={tmp_path / name}.npy"]
+    env = {**os.environ, "LUMC_MPI": str(LIBRARY)}
+    command += ["-o", str(tmp_path / "mpi.npz")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "mpi.npz") as made:
+        assert all(np.array_equal(made[name], over_tcp[name]) for name in over_tcp)
+    few = subprocess.run([*command[:2], "2", *command[3:]], env=env, capture_output=True, text=True)
+    assert few.returncode == 2 and "this bundle is for 4 ranks" in few.stderr
+
+
+def test_ranks_that_are_started_one_by_one_meet_over_tcp(
+    trained: tuple[Path, Graph, Path], tmp_path: Path
+) -> None:
+    """As srun and torchrun start them; and one that has another key is left aside."""
+    path, graph, _ = trained
+    inputs, _ = ranks.drawn(graph, graph.entries[0].name)
+    want, _ = ranks.run(path, inputs, None, tmp_path)
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    words = [w for name in inputs for w in ("--input", f"{name}={tmp_path / name}.npy")]
+    command = [str(path / "bin" / "lumc-run"), str(path), *words, "-o", str(tmp_path / "tcp.npz")]
+
+    def start(rank: int, key: str, timeout: str = "30") -> subprocess.Popen[str]:
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "LUMC_MESH_KEY": key}
+        env |= {"MASTER_PORT": port, "LUMC_MESH_TIMEOUT": timeout}
+        return subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+
+    running = [start(0, "a"), start(3, "a")]
+    stranger = start(1, "b", "5")
+    _, said = stranger.communicate(timeout=30)
+    assert stranger.returncode == 1 and "rank 1: rank 0 refuses it, or is gone" in said
+    running += [start(2, "a"), start(1, "a")]
+    for each in running:
+        _, said = each.communicate(timeout=30)
+        assert each.returncode == 0, said
+    with np.load(tmp_path / "tcp.npz") as made:
+        assert all(np.array_equal(made[name], want[name]) for name in want)
+
+
+def test_ranks_that_run_something_else_find_out(
+    trained: tuple[Path, Graph, Path], tmp_path: Path
+) -> None:
+    """Rank 0 has whole states to write after one step, the others after another number of steps."""
+    path, graph, _ = trained
+    inputs, _ = ranks.drawn(graph, graph.entries[0].name)
+    ranks.run(path, inputs, None, tmp_path)
+    words = [w for name in inputs for w in ("--input", f"{name}={tmp_path / name}.npy")]
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    running = list[subprocess.Popen[str]]()
+    for rank in range(4):
+        own = ["--save", str(tmp_path / "s.safetensors")] if rank else ["--repeat", "2"]
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "MASTER_PORT": port}
+        command = [str(path / "bin" / "lumc-run"), str(path), *words, *own]
+        running.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
+    said = "".join(each.communicate(timeout=30)[1] for each in running)
+    assert all(each.returncode == 1 for each in running)
+    assert "runs something else: other inputs, dims or entries" in said

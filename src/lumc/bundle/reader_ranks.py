@@ -24,6 +24,7 @@ class Words(Protocol):
 
     def word(self) -> int: ...
     def below(self, limit: int, what: str) -> int: ...
+    def count(self, words: int) -> int: ...
     def string(self) -> str: ...
     def list(self, read: Callable[[], T], words: int) -> tuple[T, ...]: ...
 
@@ -49,25 +50,28 @@ class Mesh:
 
 def read_mesh(r: Words) -> Mesh:
     """Raises ValueError."""
-    axes = dict[str, int]()
-    for name, ranks in r.list(lambda: (r.string(), r.below(MAX_RANKS + 1, SEVERAL)), 3):
+    axes, end = dict[str, int](), 0
+    if not 1 <= (n := r.count(3)) <= MAX_AXES:
+        raise ValueError("a mesh has no axes, or too many")
+    for _ in range(n):
+        name, ranks = r.string(), r.below(MAX_RANKS + 1, SEVERAL)
         if ranks < 2:
             raise ValueError("an axis of a mesh has one rank")
-        axes[name] = axes.get(name, 1) * ranks
-        if prod(axes.values()) > MAX_RANKS or len(axes) > MAX_AXES:
+        if name in axes:
+            raise ValueError("two axes of a mesh have one name")
+        axes[name] = ranks
+        if prod(axes.values()) > MAX_RANKS:
             raise ValueError(SEVERAL)
-    if not axes:
-        raise ValueError("a mesh has no axes")
-    ranks_of, end = [*axes.values()], 0
-    segments = r.list(lambda: _segment(r, ranks_of), 4 + len(axes))
-    for s in segments:
+    segments = list[Segment]()
+    for _ in range(r.count(4 + n)):
+        segments.append(s := _segment(r, [*axes.values()]))
         if s.start != end or s.start % 64:
             raise ValueError("weights are not side by side")
         end += s.nbytes * s.parts
         if end > MAX_BYTES:
             raise ValueError("the weights are too large")
     cuts = r.list(lambda: r.list(lambda: (r.word(), r.word()), 2), 1)
-    return Mesh(axes, segments, cuts)
+    return Mesh(axes, tuple(segments), cuts)
 
 
 def _segment(r: Words, ranks: Sequence[int]) -> Segment:
@@ -88,11 +92,14 @@ def read_exchanges(
         raise ValueError("parts of other states than there are")
     ranks = [*mesh.axes.values()]
     for t, cuts in zip(states, mesh.cuts, strict=True):
-        known = all(d < len(t.shape) and a < len(ranks) for d, a in cuts)
-        if not known or len({a for _, a in cuts}) < len(cuts):
-            raise ValueError("a state is in parts that there are not")
-        if t.nbytes * prod(ranks[a] for _, a in cuts) > MAX_BYTES:
-            raise ValueError("a tensor is too large")
+        nbytes, seen = t.nbytes, set[int]()
+        for dim, axis in cuts:
+            if dim >= len(t.shape) or axis >= len(ranks) or axis in seen:
+                raise ValueError("a state is in parts that there are not")
+            nbytes *= ranks[axis]
+            if nbytes > MAX_BYTES:
+                raise ValueError("a tensor is too large")
+            seen.add(axis)
     for s in mesh.segments:
         if s.to % 64 or s.to + s.nbytes > weights:
             raise ValueError("a weight lies outside of its place")

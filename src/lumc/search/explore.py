@@ -73,7 +73,7 @@ def find_regions(entry: Entry) -> list[Found]:
             ordered, stuck = in_order(entry, found, exchanged(entry))
             if not stuck:
                 return ordered
-            stored = frozenset(cuts).difference(in_place)
+            stored = frozenset(cuts).union(exchanged(entry)).difference(in_place)
             torn = [n for n in early_readers(entry, stuck, stored) if n not in extra]
             if not torn:
                 refuse(entry, stuck)

@@ -7,12 +7,14 @@ enum { MAX_AXES = 8, MAX_RANKS = 1 << 16 };
 static void axes(struct cursor *c, struct plan *p) {
   uint64_t ranks = 1;
   p->n_axes = count(c, 3);
-  if (!c->bad && (p->n_axes < 1 || p->n_axes > MAX_AXES)) c->bad = "a mesh has too many axes";
+  if (!c->bad && (p->n_axes < 1 || p->n_axes > MAX_AXES)) c->bad = "a mesh has no axes, or too many";
   p->axes = table(c, p->n_axes, sizeof *p->axes);
   for (size_t i = 0; i < p->n_axes && !c->bad; ++i) {
     p->axes[i].name = string(c);
     p->axes[i].ranks = word_below(c, MAX_RANKS + 1, "a mesh has too many ranks");
     if (!c->bad && p->axes[i].ranks < 2) c->bad = "an axis of a mesh has one rank";
+    for (size_t k = 0; k < i && !c->bad; ++k)
+      if (!strcmp(p->axes[k].name, p->axes[i].name)) c->bad = "two axes of a mesh have one name";
     ranks *= p->axes[i].ranks;
     if (!c->bad && ranks > MAX_RANKS) c->bad = "a mesh has too many ranks";
   }
@@ -118,7 +120,10 @@ void plan_exchange(struct cursor *c, const struct plan *p, const struct launch *
     return;
   }
   const struct arg *from = &l->args[0], *to = &l->args[1];
-  if (from->bytes != bytes || to->bytes != made) c->bad = "a collective has values of other sizes";
+  if (from->bytes != bytes || to->bytes != made) {
+    c->bad = "a collective has values of other sizes";
+    return;
+  }
   if (from->place != to->place || (from->place == OUTPUT && from->index != to->index)) return;
   int same = from->offset == to->offset || from->place == OUTPUT;
   int apart = from->offset + bytes <= to->offset || to->offset + made <= from->offset;
