@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
+import mutating
 from lumc.artifacts.exchanges import exchange_problems
 from lumc.codegen import exchanges
 from lumc.codegen.code import EXCHANGE, Code, Launch
@@ -18,6 +20,7 @@ from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.profile.choose import estimate
 from lumc.schedule.plan import Plan
+from lumc.search import order as search_order
 from lumc.search.siblings import families
 
 HEAD = "lumc graph 1\nmesh a 2\nmesh b 2\n"
@@ -258,3 +261,90 @@ def test_ends_are_whole_and_stay_so() -> None:
     assert not entry.parts and not any(n.parts for n in entry.inputs)
     again = make_space(parse_graph(print_graph(space.graph)), "cpu:generic", 500)
     assert again.graph.entries[0].nodes[-1].name == entry.nodes[-1].name
+
+
+# ---- mutants of what stands where
+
+BEHIND = """state c f32[16] part 0 by a
+input x f32[16] part 0 by a
+u = update c[i] = x[i]
+new f32[i:32] = all_gather concat i by a of u[i]
+second f32[] = sum i:32 of new[i]
+late f32[] = sum i:16 of c[i]
+all f32[] = all_reduce sum by a of late[]
+output second = second
+output all = all
+"""
+
+
+def test_a_reader_of_what_was_gathered_waits_for_the_update() -> None:
+    """Though the entry has it before another region for which the update waits."""
+    made = order(planned(BEHIND))
+    assert made.index("late") < made.index("c") < made.index("c => new") < made.index("second")
+
+
+CHECKS = (
+    test_a_collective_stands_before_its_first_reader,
+    test_what_nobody_reads_comes_last_and_what_nobody_needs_not_at_all,
+    test_collectives_of_collectives_stand_in_order,
+    test_a_state_is_read_before_its_next_update,
+    test_a_region_that_updates_a_state_may_need_what_was_gathered_of_it,
+    test_what_is_reduced_lies_where_its_result_does,
+    test_values_that_lie_side_by_side_do_not_overlap_while_ranks_exchange,
+    test_a_reader_of_what_was_gathered_waits_for_the_update,
+)
+KEPT = test_what_something_needs_after_stays_where_it_is
+NEEDED = {
+    "outputs": ("output w = w", "output y = y\noutput w = w"),
+    "read": ("= mul all[i], other[i]", "= mul all[i], y[i]"),
+    "fixed": ("all_reduce sum by a of y[i]", "all_reduce sum by a of x[i]"),
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "check"),
+    [
+        (exchanges, "at = min([at, *later])", "pass", 3),
+        (exchanges, "[_updates(entry, source) :]", "[0:]", 3),
+        (exchanges, "first[source.name] = min(at, first.get(source.name, at))", "pass", 2),
+        (exchanges, "out[at].insert(0, ", "out[at].append(", 2),
+        (exchanges, "first.get(n.name, len(instances))", "len(instances)", 0),
+        (exchanges, "(source.home.name, n.name)", "(n.name, source.home.name)", 0),
+        (exchanges, "op.kind is not Kind.ALL_REDUCE", "op.kind is Kind.ALL_REDUCE", 5),
+        (exchanges, "isinstance(n.op, Op)}", "True}", 2),
+        (search_order, "[*regions, *map(Exchange, exchanged)]", "[*regions]", 7),
+        (search_order, "return (self.node.reads[0].source,)", "return ()", 7),
+        (
+            search_order,
+            "        if f.write is None:\n            made",
+            "        if False:\n            made",
+            2,
+        ),
+    ],
+)
+def test_mutants_die(
+    module: ModuleType, old: str, new: str, check: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutating.replace(module, old, new, monkeypatch)
+    with pytest.raises((AssertionError, LumcError, KeyError, ValueError)):
+        CHECKS[check]()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check"),
+    [
+        (".difference(outputs, fixed, apart)", ".difference(fixed, apart)", "outputs"),
+        ("any(source in one.args for one in out[at + 1 :])", "False", "read"),
+        (
+            "isinstance(n.op, Op)}.difference(outputs, fixed, apart)",
+            "n.name} | {n.name for n in entry.inputs}",
+            "fixed",
+        ),
+    ],
+)
+def test_mutants_of_memory_die(
+    old: str, new: str, check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutating.replace(exchanges, old, new, monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        KEPT(*NEEDED[check])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial as partial_function
@@ -23,6 +21,7 @@ from lumc.oracle.ranks import evaluate_mesh
 from lumc.shard import choose, emit, held, ways
 from lumc.shard.cost import Machine
 from lumc.shard.mesh import collectives, shard
+from mutating import replace
 from sharded_models import decoding, llama, training
 from sharding import check, check_random, sharded_at_random, wide
 
@@ -303,26 +302,6 @@ def test_mutants_die(
             test_partial_sums_of_16_bits_travel_as_f32()
         else:
             agrees(graph, range(25))
-
-
-def replace(module: ModuleType, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Change the source of a module of the pass, for all modules of it."""
-    source = inspect.getsource(module)
-    assert source.count(old) == 1, old
-    changed: dict[str, Any] = {"__name__": module.__name__}
-    exec(compile(source.replace(old, new), module.__name__, "exec"), changed)  # noqa: S102
-    rooms = [m for name, m in sys.modules.items() if name.startswith("lumc.shard.")]
-    for name, value in changed.items():
-        if getattr(value, "__module__", "") != module.__name__ or isinstance(value, type):
-            continue
-        for room in rooms:
-            if hasattr(room, name):
-                monkeypatch.setattr(room, name, value)
-    for name, cls in changed.items():  # classes stay the same: their methods change
-        if isinstance(cls, type) and cls.__module__ == module.__name__:
-            for key, method in vars(cls).items():
-                if inspect.isfunction(method) and not key.startswith("__"):
-                    monkeypatch.setattr(getattr(module, name), key, method)
 
 
 def test_modules_that_are_replaced_by_themselves_pass(monkeypatch: pytest.MonkeyPatch) -> None:

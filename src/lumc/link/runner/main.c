@@ -370,7 +370,7 @@ int main(int argc, char **argv) {
   if (!code) code = parse(argc, argv, &o);
   if (!code && o.mesh) return launch(o.bundle, argc, argv);
   if (!code) code = lumc_open_on(o.bundle, o.device, o.threads, &j.model);
-  if (!code && o.list) list_bundle(j.model);
+  if (!code && o.list && mesh_rank(j.model->mesh) == 0) list_bundle(j.model);
   if (!code && o.check) code = check(j.model, &j);
   if (!code && !o.list && !o.check) code = run(&o, &j);
   if (code) {
