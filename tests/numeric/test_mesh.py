@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,17 @@ import sharded_models as models
 from lumc.artifacts.files import read_graph
 from lumc.bundle.restore import graph_of
 from lumc.command.grad import Training, differentiate
+from lumc.errors import LumcError
 from lumc.graph.graph import Graph
+from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
 from lumc.graph.verify import verify_graph
+from lumc.link import runners
 from lumc.oracle.graph import evaluate
 from lumc.oracle.ranks import evaluate_mesh
+from random_graphs import Profile, leaf_values, random_graph
 from running_ranks import runner
+from sharding import sharded_at_random
 
 CLOSE = 1e-5
 MESHES = ({"tp": 2}, {"tp": 4}, {"dp": 2, "tp": 2})
@@ -298,3 +304,81 @@ def test_ranks_that_run_something_else_find_out(
     said = "".join(each.communicate(timeout=30)[1] for each in running)
     assert all(each.returncode == 1 for each in running)
     assert "runs something else: other inputs, dims or entries" in said
+
+
+# ---- mutants of the runner
+
+
+@pytest.fixture
+def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the runner's sources that bundles are linked with."""
+    folder = tmp_path / "lumc.link" / "runner"
+    folder.mkdir(parents=True)
+    for source in (resources.files("lumc.link") / "runner").iterdir():
+        (folder / source.name).write_bytes(source.read_bytes())
+    monkeypatch.setattr(runners, "files", lambda name: tmp_path / name)
+    runners.compile_runner.cache_clear()
+    yield folder
+    runners.compile_runner.cache_clear()
+
+
+MUTANTS = [
+    ("ranks.c", "(at - s->at) * s->step", "(at - s->at)"),
+    ("ranks.c", "m->rank / step % n", "m->rank % n"),
+    ("ranks.c", "s->steps[i] * (uint64_t)m->seats[i].at", "0 * s->steps[i]"),
+    ("ranks.c", "  if (even && outer > 1) {", "  if (0) {"),
+    ("ranks.c", "(int)P, s->at, row, to)", "(int)P, 0, row, to)"),
+    ("ranks.c", "ends, element, joined > 1 ? parts : to)", "ends, element, to)"),
+    ("ranks.c", "joined, (int)P, (int)i, block / joined, to)", "1, (int)P, (int)i, block, to)"),
+    ("ranks.c", "i = 1; !code && i < P; ++i)", "i = 2; !code && i < P; ++i)"),
+    ("ranks.c", "reduce((int)e->dtype, e->op, parts,", "reduce((int)e->dtype, SUM_OP, parts,"),
+    ("ranks.c", "code = swap_all(m, s, parts, ends", "code = swap_all(m, s, from, ends"),
+    ("ranks.c", "k = p->parts[state].n; k-- > 0 && !code;", "k = 0; k < p->parts[state].n; ++k"),
+    ("ranks.c", "outside(shape, cut->dim), 1}", "1, 1}"),
+    ("ranks.c", "(other[i] & 0x7fff) > infinite || ", ""),
+    ("memory.c", "part == own ?", "part == 0 ?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "old", "new"), MUTANTS)
+@pytest.mark.deep
+def test_runners_that_exchange_wrong_die(
+    patched: Path, tmp_path: Path, name: str, old: str, new: str
+) -> None:
+    text = (patched / name).read_text()
+    assert text.count(old) == 1
+    (patched / name).write_text(text.replace(old, new))
+    with pytest.raises((AssertionError, LumcError)):
+        test_every_collective_by_every_axis(tmp_path)
+        worst, _ = ranks.compared(MODELS["mlp"](tmp_path), {"dp": 2, "tp": 2}, tmp_path)
+        assert worst <= CLOSE
+
+
+# ---- anything
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.deep
+def test_random_shardings_of_random_graphs(seed: int, tmp_path: Path) -> None:
+    """Compiled, and run by processes."""
+    profile = Profile()
+    graph = random_graph(seed, profile)
+    every = [n for e in graph.entries for n in e.inputs]
+    if graph.weights or any(n.dtype in (DType.F16, DType.BF16) for n in [*every, *graph.states]):
+        pytest.skip("weights in no file, or halves, whose rounding differs")
+    made = sharded_at_random(graph, seed)
+    given = {n.name: leaf_values(n, seed) for n in [*graph.states, *every]}
+    states = {n.name: given[n.name] for n in graph.states}
+    try:
+        path = ranks.linked(made, tmp_path)
+    except LumcError as e:
+        assert e.code in ("E0140", "E0112", "E0402")
+        return
+    for entry in graph.entries[:1]:
+        inputs = {n.name: given[n.name] for n in entry.inputs}
+        outputs, after = evaluate(graph, entry.name, inputs, _none, states)
+        got, left = ranks.run(path, inputs, states or None, tmp_path)
+        for name, value in (outputs | (after if states else {})).items():
+            made_of = (got | left)[name]
+            fine = np.isfinite(np.asarray(value, "f8"))
+            assert np.allclose(made_of[fine], value[fine], rtol=1e-4, atol=1e-4), name

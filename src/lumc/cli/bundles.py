@@ -68,7 +68,7 @@ def run(
     "--bisect", is_flag=True, help="Name the first kernel that differs; needs the .lp beside it."
 )
 @click.option("--state", metavar="FILE", help="The states to start from; else random ones.")
-@options("entry", "run-dim", "device", "threads", "seed", "allow", "json")
+@options("entry", "run-dim", "device", "threads", "mesh", "seed", "allow", "json")
 def verify(
     bundle: str,
     inputs: tuple[str, ...],
@@ -81,6 +81,7 @@ def verify(
     dims: tuple[str, ...],
     device: str | None,
     threads: int,
+    mesh: bool,
     seed: int,
     allowed: tuple[str, ...],
     as_json: bool,
@@ -104,7 +105,7 @@ def verify(
 
     source = bundles.Source(model, allowed) if model else None
     each = None if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
-    how = entry, threads, seed, as_json, device or "", bisect, each, dims, state
+    how = entry, threads, seed, as_json, device or "", bisect, each, dims, state, mesh
     bundles.verify(bundle, inputs, source, tolerance, *how)
 
 

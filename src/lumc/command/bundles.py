@@ -29,6 +29,7 @@ from lumc.command.lengths import greatest, known, parse_values, points
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType, to_bf16
+from lumc.graph.ranks import require_one_rank
 from lumc.oracle.kernel import TF32
 from lumc.voice import VOICE
 
@@ -180,16 +181,20 @@ def verify(
     each: tuple[float, float] | None = None,
     dims: Sequence[str] = (),
     state: str | None = None,
+    mesh: bool = False,
 ) -> None:
     """``lumc verify``: every output against every reference, and every state after the run, or the
-    first kernel that differs. Of dims that are not given, some values are tried."""
+    first kernel that differs. Of dims that are not given, some values are tried. Of a ``mesh`` all
+    ranks are started."""
     from lumc.bundle.unpack import opened
     from lumc.runtime.choose import open_bundle
 
     rows, first = list[Comparison](), None
-    with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
+    with opened(path) as folder, open_bundle(folder, device, say=note, mesh=mesh) as bundle:
         entry = entry or bundle.entries[0]
         graph = graph_of(folder)
+        if bisect:
+            require_one_rank(graph, "--bisect")
         given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
         own = read_arrays((state,), bundle.states, "state") if state else {}
         how = Judging(entry, threads, seed, tolerance, each, source, bundle.state(), own)
@@ -226,7 +231,8 @@ def compared(
     bundle.set_state(start)
     got = bundle.run(arrays, entry=entry, threads=how.threads, dims=dims)
     after, kept = states.left(graph, entry, start, bundle.state(), want[1])
-    unsure = cache(lambda: touched(graph, entry, arrays, weights, start))
+    # of several ranks nobody knows what an infinity touches
+    unsure = None if graph.mesh else cache(lambda: touched(graph, entry, arrays, weights, start))
     limits = how.tolerance, max(tf32, cut), unsure, how.each
     rows = judged(graph, entry, got | after, {"oracle": want[0] | kept}, *limits)
     if how.source:
@@ -238,7 +244,8 @@ def compared(
         if how.first:
             bundle.set_state(how.first)
             got = bundle.run(arrays, entry=entry, threads=how.threads, dims=dims)
-            unsure = cache(lambda: touched(graph, entry, arrays, weights, how.first))
+            if not graph.mesh:
+                unsure = cache(lambda: touched(graph, entry, arrays, weights, how.first))
         limits = how.tolerance, max(tf32, cut), unsure, how.each
         rows += judged(graph, entry, got, references, *limits)
     return [replace(r, dims=lengths.said(dims)) for r in rows], start
@@ -250,12 +257,14 @@ def began(
     """The states that a run begins with, and the outputs and states that the oracle makes of them.
     Where those that were drawn make infinities or NaN they are not negative."""
     from lumc.oracle.graph import evaluate
+    from lumc.oracle.ranks import evaluate_mesh
 
-    start = states.start_states(graph.states, how.states, how.seed)
-    want = evaluate(graph, how.entry, arrays, weights, start)
+    evaluated = evaluate_mesh if graph.mesh else evaluate
+    start = states.start_states([s.whole for s in graph.states], how.states, how.seed)
+    want = evaluated(graph, how.entry, arrays, weights, start)
     if not states.are_finite(*want):
         other = states.without_signs(graph.states, start) | how.states
-        again = evaluate(graph, how.entry, arrays, weights, other)
+        again = evaluated(graph, how.entry, arrays, weights, other)
         if states.are_finite(*again):
             return other, again
     return start, want

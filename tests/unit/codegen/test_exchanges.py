@@ -16,6 +16,7 @@ from lumc.codegen.generate import generate, launched, launches_of, steps_of
 from lumc.command.passes import make_space
 from lumc.errors import LumcError
 from lumc.graph.graph import Graph
+from lumc.graph.ranks import exchanged
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.profile.choose import estimate
@@ -190,6 +191,8 @@ def test_values_that_lie_side_by_side_do_not_overlap_while_ranks_exchange() -> N
     code = generate(planned(CHAIN))
     (entry,) = code.entries
     values = {v.name: v for v in entry.values}
+    made = [x.args[1] for x in entry.launches if x.exchanges]
+    assert sorted(made) == sorted(n.name for n in exchanged(code.graph.entries[0]))
     for launch in (x for x in entry.launches if x.exchanges):
         a, b = (values[name] for name in launch.args)
         if a is not b and a.place == b.place == "arena":
@@ -311,7 +314,7 @@ NEEDED = {
         (exchanges, "first.get(n.name, len(instances))", "len(instances)", 0),
         (exchanges, "(source.home.name, n.name)", "(n.name, source.home.name)", 0),
         (exchanges, "op.kind is not Kind.ALL_REDUCE", "op.kind is Kind.ALL_REDUCE", 5),
-        (exchanges, "isinstance(n.op, Op)}", "True}", 2),
+        (exchanges, "isinstance(n.op, Op)}", "True}", 6),
         (search_order, "[*regions, *map(Exchange, exchanged)]", "[*regions]", 7),
         (search_order, "return (self.node.reads[0].source,)", "return ()", 7),
         (
