@@ -146,10 +146,11 @@ def test_native_readers_and_a_planted_fault(tmp_path: Path) -> None:
     for target in native.TARGETS:
         done = native.fuzz(tmp_path / "native", target, 1, (2.0, 60.0))
         assert done["runs"] > 500 and done["corpus"] > 3, (target, done)
-    plan = (native.RUNNER / "plan.c").read_text()
-    worse = plan.replace("c->end - c->at < 8", "c->end - c->at < 0")
-    assert worse != plan
-    (tmp_path / "plan.c").write_text(worse)
+    (tmp_path / "plan.c").write_text((native.RUNNER / "plan.c").read_text())
+    cursor = (native.RUNNER / "cursor.h").read_text()  # the one beside plan.c is found first
+    worse = cursor.replace("c->end - c->at < 8", "c->end - c->at < 0")
+    assert worse != cursor
+    (tmp_path / "cursor.h").write_text(worse)
     objects = tmp_path / "native" / "plan.o"
     native.cc(f"-I{native.RUNNER}", "-c", str(tmp_path / "plan.c"), "-o", str(objects))
     files = [str(p) for p in (tmp_path / "native").glob("*.o")]

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from lumc.artifacts.exchanges import exchange_problems
 from lumc.artifacts.source import foreign_line
 from lumc.artifacts.terms import check_accesses
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Value
@@ -179,6 +180,9 @@ def _entry_problems(code: Code) -> Iterator[str]:
         if entry.place("input") != given or places != made or (graph.name, *entry.outputs) != ends:
             yield f"entry '{entry.name}' is not the one of its graph"
         for launch in entry.launches:
+            if launch.exchanges:
+                yield from exchange_problems(graph, entry, launch)
+                continue
             if arity.get(launch.kernel) != len(launch.args) or not known.issuperset(launch.args):
                 yield f"entry '{entry.name}': no kernel or value for {launch}"
         if [v.offset for v in entry.place("output")] != list(range(len(entry.outputs))):

@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     from lumc.search.space import Space
 
 
-def read_graph(path: str, dims: Mapping[str, int | Dim]) -> Graph:
-    """A ``.lg`` file, verified, with some dims bound."""
+def read_graph(path: str, dims: Mapping[str, int | Dim], mesh: bool = False) -> Graph:
+    """A ``.lg`` file, verified, with some dims bound. Raises E0140 for one for a ``mesh``, where
+    the caller has no use for it."""
+    from lumc.graph.ranks import require_one_rank
+
     text, base = artifact.read_text(path)
-    return graph_from_text(text, base, path, dims)
+    graph = graph_from_text(text, base, path, dims)
+    if not mesh:
+        require_one_rank(graph, "this command")
+    return graph
 
 
 def graph_from_text(text: str, base: Path, path: str, dims: Mapping[str, int | Dim]) -> Graph:
@@ -86,7 +92,8 @@ def _graph_of(read: artifact.Artifact, where: str) -> Graph:
 
     with artifact.fields(read.kind, where):
         paths = {f"f{i}": str(read.base / str(f["path"])) for i, f in enumerate(read.body["files"])}
-        return in_buckets(parse_graph(str(read.body["graph"]), where, lambda p: paths[p]))
+        graph = parse_graph(str(read.body["graph"]), where, lambda p: paths[p])
+        return in_buckets(graph)
 
 
 def space_from_text(text: str, base: Path, path: str) -> tuple[Space, str]:

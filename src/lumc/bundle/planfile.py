@@ -9,18 +9,21 @@ from math import prod
 
 from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, MAX_LENGTHS, UNUSED, Lengths, Source
 from lumc.bundle.packing import Recipe
+from lumc.bundle.ranks import Segment, exchange_of
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.codegen.exchanges import operands
 from lumc.codegen.tile.memory import aligned
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import dims_in, told_by
 from lumc.graph.dim import Extent
-from lumc.graph.graph import Entry, Graph
+from lumc.graph.graph import Entry, Graph, Node
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
 VERSION = 5
+RANKS = 6  # the version of files for a mesh
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -35,6 +38,7 @@ class Loading:
     recipes: Mapping[str, Recipe]  # by value name
     offsets: Mapping[str, int]  # of these values in the memory that they are packed into
     nbytes: int
+    segments: Sequence[Segment] = ()  # of a mesh: where a rank has the layout from
 
 
 def require_room(code: Code) -> None:
@@ -54,21 +58,28 @@ def require_room(code: Code) -> None:
         raise LumcError("E0114", what, fix=fix, exit=Exit.UNSUPPORTED)
 
 
-def loading(code: Code, layout: Layout, recipes: Mapping[str, Recipe]) -> Loading:
+def loading(
+    code: Code,
+    layout: Layout,
+    recipes: Mapping[str, Recipe],
+    segments: Sequence[Segment] = (),
+) -> Loading:
     """Places for what a plan packs at load."""
     values = {v.name: v for e in code.entries for v in e.values if v.name in recipes}
     offsets, at = dict[str, int](), 0
     for name in sorted(values):
         offsets[name] = at
         at = aligned(at + values[name].nbytes)
-    return Loading(layout, recipes, offsets, at)
+    return Loading(layout, recipes, offsets, at, segments)
 
 
 def encode(code: Code, target: str, arch: str, features: Sequence[str], place: Loading) -> bytes:
     """The file; everything is 8-byte words, little endian, and strings padded to words."""
     weights = place.layout
-    symbols = {k.symbol: i for i, k in enumerate(code.kernels)}
-    parts = [MAGIC, _words(VERSION), _string(target), _string(arch), _words(len(features))]
+    symbols: dict[object, int] = {k.symbol: i for i, k in enumerate(code.kernels)}
+    symbols |= {at: len(symbols) + i for i, at in enumerate(exchanged(code))}
+    version = RANKS if code.graph.mesh else VERSION
+    parts = [MAGIC, _words(version), _string(target), _string(arch), _words(len(features))]
     parts += [_string(f) for f in features]
     lengths, ends = Lengths(code.graph.dims), list[bytes]()
     for known in code.graph.base.entries:
@@ -76,6 +87,7 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     if len(lengths.rows) > MAX_LENGTHS:
         raise ValueError(f"its tensors have more than {MAX_LENGTHS} extents of dims")
     parts += _dims(code.graph, lengths)
+    parts += _mesh(code.graph, place)
     parts.append(_words(weights.start, weights.nbytes, place.nbytes, len(place.offsets)))
     parts += [_packing(code, name, place) for name in place.offsets]
     parts.append(_words(len(code.graph.states)))
@@ -85,8 +97,45 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     for k in code.kernels:
         grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)
         parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes, *grid)]
+    parts += _exchanges(code)
     parts.append(_words(len(code.graph.base.entries)))
     return b"".join([*parts, *ends])
+
+
+def _mesh(graph: Graph, place: Loading) -> Iterable[bytes]:
+    """The axes of a mesh, where the memory of weights is from, which parts of states a rank has;
+    nothing without a mesh."""
+    if not graph.mesh:
+        return
+    yield _words(len(graph.mesh))
+    for name, ranks in graph.mesh.items():
+        yield _string(name) + _words(ranks)
+    yield _words(len(place.segments))
+    for s in place.segments:
+        yield _words(s.start, s.to, s.nbytes, s.parts, *s.steps)
+    axes = list(graph.mesh)
+    yield _words(len(graph.states))
+    for state in graph.states:
+        parts = [word for p in state.parts for word in (p.dim, axes.index(p.mesh))]
+        yield _words(len(state.parts), *parts)
+
+
+def _exchanges(code: Code) -> Iterable[bytes]:
+    if code.graph.mesh:
+        made = exchanged(code)
+        yield _words(len(made))
+        for n in made.values():
+            yield _words(*exchange_of(n, list(code.graph.mesh), DTYPES.index(n.dtype)))
+
+
+def exchanged(code: Code) -> dict[tuple[str, str], Node]:
+    """The collectives that are launched, by entry and name."""
+    return {
+        (plan.name, launch.args[1]): operands(bucket, launch)[1]
+        for plan, bucket in zip(code.entries, code.graph.entries, strict=True)
+        for launch in plan.launches
+        if launch.exchanges
+    }
 
 
 def _dims(graph: Graph, lengths: Lengths) -> Iterable[bytes]:
@@ -109,7 +158,7 @@ def _packing(code: Code, name: str, place: Loading) -> bytes:
 
 
 def _entry(
-    code: Code, known: Entry, lengths: Lengths, symbols: Mapping[str, int], place: Loading
+    code: Code, known: Entry, lengths: Lengths, symbols: Mapping[object, int], place: Loading
 ) -> Iterable[bytes]:
     lists = lists_of(code, known.name)
     yield _string(known.name) + _words(max(e.arena_bytes for e, _ in lists), len(known.inputs))
@@ -132,13 +181,17 @@ def lists_of(code: Code, entry: str) -> list[tuple[EntryPlan, Entry]]:
 
 
 def _list(
-    code: Code, entry: EntryPlan, bucket: Entry, symbols: Mapping[str, int], place: Loading
+    code: Code, entry: EntryPlan, bucket: Entry, symbols: Mapping[object, int], place: Loading
 ) -> Iterable[bytes]:
     values = {v.name: v for v in entry.values}
     ends = [bucket.dims.get(name, d).values[-1] for name, d in code.graph.dims.items()]
     shapes = [v.shape for v in (*entry.place("input"), *entry.place("output"))]
     yield _words(*ends, *(n for shape in shapes for n in shape), len(entry.launches))
     for launch in entry.launches:
+        if launch.exchanges:
+            yield _words(symbols[entry.name, launch.args[1]], len(launch.args))
+            yield from (_argument(values[name], place) for name in launch.args)
+            continue
         yield _words(symbols[launch.kernel], len(launch.args) + 1)
         for name in launch.args:
             yield _argument(values[name], place) if name else _words(NOWHERE, 0, 0, 0)

@@ -29,11 +29,14 @@ from lumc.bundle.planfile import (
     OUTPUT,
     PACKED,
     PAGE,
+    RANKS,
     SCRATCH,
     STATE,
     VERSION,
     WEIGHT,
 )
+from lumc.bundle.ranks import Exchange
+from lumc.bundle.reader_ranks import Mesh, check_exchange, read_exchanges, read_mesh
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.graph.dim import MOST, Dim, Extent
@@ -68,7 +71,7 @@ class PlanKernel:
 
 @dataclass(frozen=True)
 class PlanLaunch:
-    kernel: int  # its position
+    kernel: int  # its position; behind the last that of a collective
     args: tuple[Argument, ...]
 
 
@@ -112,6 +115,8 @@ class Plan:
     first: tuple[int | None, ...]  # of each state: where its first value is among the weights
     kernels: tuple[PlanKernel, ...]
     entries: tuple[PlanEntry, ...]
+    mesh: Mesh | None = None
+    exchanges: tuple[Exchange, ...] = ()  # of a mesh
 
     def counter(self, entry: PlanEntry) -> int | None:
         """Which dim counts how often a run goes through an entry; None: it does so once."""
@@ -144,11 +149,12 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        if self.version not in (FIXED, ROOMY, ZEROED, VERSION):
+        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         if self.version != FIXED:
             self.dims()
+        mesh = read_mesh(self) if self.version == RANKS else None
         start = self.below(MAX_BYTES, "the weights are too large")
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
@@ -157,7 +163,9 @@ class _Reader:
         first = tuple(self.first(t, weights) for t in states)
         known = target, arch, features, self.spans.dims
         kernels = self.list(self.kernel, 7)
+        exchanges = read_exchanges(self, mesh, states, weights) if mesh else ()
         head = Plan(*known, start, weights, packed, states, first, kernels, ())
+        head = replace(head, mesh=mesh, exchanges=exchanges)
         entries = self.list(lambda: self.entry(head), 6)
         if self.at != len(self.data):
             raise ValueError("bytes follow its end")
@@ -359,10 +367,13 @@ class _Reader:
             yield extent
 
     def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> PlanLaunch:
-        kernel = self.below(len(plan.kernels), "a launch names no kernel")
+        known = len(plan.kernels)
+        kernel = self.below(known + len(plan.exchanges), "a launch names no kernel")
         args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
         if not all(_fits(a, plan, entry, room) for a in args):
             raise ValueError("an argument lies outside of its place")
+        if plan.mesh and kernel >= known:
+            check_exchange(plan.exchanges[kernel - known], plan.mesh, args)
         return PlanLaunch(kernel, args)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lumc.bundle import manifest
+from lumc.bundle import manifest, ranks
 from lumc.bundle.packing import Array, unpack
 from lumc.codegen.tile.packing import packings_from
 from lumc.disk.artifact import fields
@@ -27,7 +27,8 @@ def graph_of(folder: Path) -> Graph:
 
 
 def bundle_weight(bundle: Path, node: Node) -> Array:
-    """The values of a weight of ``graph.lg``; elements that no kernel reads are zero."""
+    """The values of a weight of ``graph.lg``, whole where ranks have parts; elements that no kernel
+    reads are zero."""
     return _reader(bundle, str(manifest.read(bundle)["digest"]))(node)
 
 
@@ -44,13 +45,23 @@ def weight_reader(bundle: Path) -> Callable[[Node], Array]:
     with fields("manifest", str(bundle)):
         packings = packings_from(body["packings"])
 
+    graph = graph_of(bundle) if body.get("mesh") else None
+    leaves = {n.name: n for n in (*graph.weights, *graph.states)} if graph else {}
+
     def read(node: Node) -> Array:
-        if node.name in stored:
-            return read_tensor(replace(node, key=node.name), bundle / FILE)
+        node = leaves.get(node.name, node)
+        if not node.parts:
+            return read_part(node, "")
+        return ranks.whole(lambda i: read_part(node, f"#{i}"), node.parts)
+
+    def read_part(node: Node, number: str) -> Array:
+        if node.name + number in stored:
+            return read_tensor(replace(node, key=node.name + number), bundle / FILE)
         out = np.zeros([int(str(n)) for n in node.shape], node.dtype.numpy)
         for name, packing in packings.items():
             if packing.weight == node.name:
-                packed = Node(name, "weight", packing.dtype, ("d0",), (packing.size,), key=name)
+                key = name + number
+                packed = Node(name, "weight", packing.dtype, ("d0",), (packing.size,), key=key)
                 with fields(f"packing of '{node.name}'", str(bundle)):
                     unpack(read_tensor(packed, bundle / FILE), packing, node.dtype, out)
         return out

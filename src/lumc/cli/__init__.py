@@ -23,6 +23,7 @@ from lumc.cli import (
     reports,
     schema,
     serve,
+    shard,
     transcribe,
 )
 from lumc.cli.options import Number, voiced
@@ -160,6 +161,7 @@ for command in (
     *(
         passes.import_,
         passes.grad,
+        shard.shard,
         passes.search,
         passes.profile,
         passes.codegen,

@@ -24,7 +24,7 @@ from lumc.cli.options import Number, arrays_file, options, thread_counts
     "new ones go there too.",
 )
 @click.option("--save", metavar="FILE", help="Write the states after the run to this one.")
-@options("entry", "run-dim", "device", "threads", "trace", "json")
+@options("entry", "run-dim", "device", "threads", "mesh", "trace", "json")
 def run(
     bundle: str,
     inputs: tuple[str, ...],
@@ -35,6 +35,7 @@ def run(
     dims: tuple[str, ...],
     device: str | None,
     threads: int,
+    mesh: bool,
     trace: str | None,
     as_json: bool,
 ) -> None:
@@ -44,7 +45,7 @@ def run(
     """
     from lumc.command import bundles
 
-    how = entry, threads, as_json, trace, device or "", dims, save
+    how = entry, threads, as_json, trace, device or "", dims, save, mesh
     bundles.run(bundle, inputs, output, state, *how)
 
 
@@ -67,7 +68,7 @@ def run(
     "--bisect", is_flag=True, help="Name the first kernel that differs; needs the .lp beside it."
 )
 @click.option("--state", metavar="FILE", help="The states to start from; else random ones.")
-@options("entry", "run-dim", "device", "threads", "seed", "allow", "json")
+@options("entry", "run-dim", "device", "threads", "mesh", "seed", "allow", "json")
 def verify(
     bundle: str,
     inputs: tuple[str, ...],
@@ -80,6 +81,7 @@ def verify(
     dims: tuple[str, ...],
     device: str | None,
     threads: int,
+    mesh: bool,
     seed: int,
     allowed: tuple[str, ...],
     as_json: bool,
@@ -103,7 +105,7 @@ def verify(
 
     source = bundles.Source(model, allowed) if model else None
     each = None if rtol is None and atol is None else (rtol or 0.0, atol or 0.0)
-    how = entry, threads, seed, as_json, device or "", bisect, each, dims, state
+    how = entry, threads, seed, as_json, device or "", bisect, each, dims, state, mesh
     bundles.verify(bundle, inputs, source, tolerance, *how)
 
 

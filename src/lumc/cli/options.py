@@ -226,6 +226,11 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         show_default=True,
         help="Threads that a run has.",
     ),
+    "mesh": click.option(
+        "--mesh",
+        is_flag=True,
+        help="Start all ranks of a bundle for a mesh, as processes on this machine.",
+    ),
     "device": click.option(
         "--device",
         type=click.Choice(["cuda", "metal", "cpu"]),

@@ -19,6 +19,7 @@ from lumc.kernel.instance import elements_of
 from lumc.kernel.target import Target
 from lumc.kernel.term import Title
 
+EXCHANGE = "exchange"  # in the place of a kernel: what ranks do together
 Symbol = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_][a-z0-9_]{0,99}\Z")]  # names a file too
 
 
@@ -57,10 +58,16 @@ class Value(Tensor):
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel, by symbol, on values, by name; "" for a buffer that the kernel never touches."""
+    """A kernel, by symbol, on values, by name; "" for a buffer that the kernel never touches. Or
+    the collective that makes the second of two values, of the first."""
 
     kernel: str
     args: tuple[str, ...]
+
+    @property
+    def exchanges(self) -> bool:
+        """Is it a collective?"""
+        return self.kernel == EXCHANGE
 
 
 @dataclass(frozen=True)

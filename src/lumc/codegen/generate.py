@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.cpu import kernel as c
+from lumc.codegen.exchanges import by_kernels, in_place, places
 from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
@@ -59,7 +60,7 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     ``watch`` sees every tile program after every pass. Raises E0416 for a kernel that may leave
     its buffers, and E0112 for dims that may be 0 or too large."""
     require_lengths(plan.graph, "codegen")
-    launches = {entry.name: launches_of(plan, entry) for entry in plan.graph.entries}
+    launches = {entry.name: steps_of(plan, entry) for entry in plan.graph.entries}
     programs = lowered(plan, launches, watch)
     held = share_tables(plan, launches, programs, watch)
     launches = {
@@ -68,7 +69,7 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     launches, on_slab = on_slabs(plan, launches)
     for key, kernel in on_slab.items():
         programs[key] = lower(kernel, plan.kernels[key].schedule, plan.target, watch)
-    every = [launch for each in launches.values() for launch in each]
+    every = by_kernels(launches)
     keys, shared = list(dict.fromkeys(x.kernel for x in every)), shared_buffers(plan, every)
     used = Counter(key for i in plan.instances for key in kernels_in(plan, i.region))
     kernels = {
@@ -79,7 +80,9 @@ def generate(plan: Plan, watch: Watch = unwatched) -> Code:
     entries = list[EntryPlan]()
     for entry in plan.graph.entries:
         named = [
-            name_operands(
+            launch
+            if launch.exchanges
+            else name_operands(
                 launch,
                 kernels[launch.kernel],
                 programs[launch.kernel],
@@ -99,7 +102,7 @@ def lowered(
     plan: Plan, launches: Mapping[str, list[Launch]], watch: Watch = unwatched
 ) -> dict[str, Program]:
     """The tile programs of all kernels that are launched, by key. Raises E0416."""
-    keys = list(dict.fromkeys(launch.kernel for each in launches.values() for launch in each))
+    keys = list(dict.fromkeys(launch.kernel for launch in by_kernels(launches)))
     for key in keys:
         require_inside(plan.kernels[key].kernel)
     return {
@@ -111,21 +114,29 @@ def lowered(
 def launched(plan: Plan, entry: Entry) -> list[Launch]:
     """The launches of an entry as its code has them, on kernels by key: without copies of updates
     that are done in place."""
-    launches = launches_of(plan, entry)
-    return without_copies(plan, entry, launches, lowered(plan, {entry.name: launches}))
+    launches = steps_of(plan, entry)
+    programs = lowered(plan, {entry.name: launches})
+    return by_kernels({entry.name: without_copies(plan, entry, launches, programs)})
 
 
 def launches_of(plan: Plan, entry: Entry) -> list[Launch]:
     """The steps of every region instance in order, on values of the graph and parts of them; local
     values are called ``instance.name``."""
-    out = []
+    return [launch for launch in steps_of(plan, entry) if not launch.exchanges]
+
+
+def steps_of(plan: Plan, entry: Entry) -> list[Launch]:
+    """The same, and the collectives between."""
+    out, own = list[Launch](), [i for i in plan.instances if i.entry == entry.name]
+    between = iter(places(entry, own))
     for i, instance in enumerate(plan.instances):
         if instance.entry != entry.name:
             continue
         region = plan.regions[instance.region]
         names = instance.names | {v.name: f"{i}.{v.name}" for v in region.local}
+        out += next(between)
         out += [Launch(s.kernel, tuple(names[a] for a in s.args)) for s in region.steps]
-    return out
+    return [*out, *next(between)]
 
 
 def kernels_in(plan: Plan, region: str) -> Iterable[str]:
@@ -222,7 +233,7 @@ def share_tables(
     so, by key. Where that cannot be a kernel stays as it is; for GPUs nothing is packed."""
     if plan.target.kind in DIALECTS:
         return {}
-    every = [launch for each in launches.values() for launch in each]
+    every = by_kernels(launches)
     buffers = {
         key: [b.name for b in plan.kernels[key].kernel.buffers if b.name in touched(p.body)]
         for key, p in programs.items()
@@ -301,7 +312,8 @@ def place_values(
         else:
             value = _placed(tensors[name], "output", i)
         values[value.name] = value
-    launches = [*before, *launches, *after]
+    public = [name for _, name in outputs]
+    launches = in_place(entry, [*before, *launches, *after], public, fixed)
     for name in dict.fromkeys(whole_of(a) for launch in launches for a in launch.args if a):
         if name in fixed:
             values.setdefault(name, _placed(tensors[name], *fixed[name]))

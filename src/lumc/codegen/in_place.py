@@ -56,13 +56,15 @@ def without_copies(
     in_parts = {whole_of(a) for launch in launches for a in launch.args if elements_of(a)}
     nodes = {n.name for n in entry.nodes if not n.is_leaf} - outputs - in_parts
     for at, launch in enumerate(launches):
+        if launch.exchanges:
+            continue
         copied = _copied(plan.kernels[launch.kernel].kernel, out[at] or launch)
         if copied is None or copied[0] not in nodes or copied[1] not in states:
             continue
         value, state = copied
         writer = _writer(uses, at, value, state)
         made = out[writer] if writer is not None else None
-        if writer is None or made is None:
+        if writer is None or made is None or made.exchanges:
             continue
         program = programs[made.kernel]
         alone = state not in uses[writer].read
@@ -81,6 +83,9 @@ def uses_of(plan: Plan, launches: Sequence[Launch], programs: Programs) -> list[
     known = dict[str, set[str]]()
     out = list[Use]()
     for launch in launches:
+        if launch.exchanges:
+            out.append(Use(frozenset(launch.args[1:]), frozenset(launch.args[:1])))
+            continue
         kernel, program = plan.kernels[launch.kernel].kernel, programs[launch.kernel]
         if launch.kernel not in known:
             packed = {p.weight for p in program.packed.values()}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import prod
 
 from lumc.codegen.code import Launch
+from lumc.codegen.exchanges import by_kernels
 from lumc.codegen.tile.memory import ALIGN
 from lumc.graph.expr import add, bounds
 from lumc.kernel.inside import escape
@@ -30,7 +31,7 @@ def on_slabs(
 ) -> tuple[dict[str, list[Launch]], dict[str, Kernel]]:
     """The launches with one kernel, by key, for all that are equal on slabs; and these kernels."""
     states = {s.name for s in plan.graph.states}
-    every = [launch for each in launches.values() for launch in each]
+    every = by_kernels(launches)
     found = dict[str, Slab]()
     for key in dict.fromkeys(launch.kernel for launch in every):
         kernel, schedule = plan.kernels[key].kernel, plan.kernels[key].schedule

@@ -29,6 +29,7 @@ from lumc.command.lengths import greatest, known, parse_values, points
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims
 from lumc.graph.ops import DType, to_bf16
+from lumc.graph.ranks import require_one_rank
 from lumc.oracle.kernel import TF32
 from lumc.voice import VOICE
 
@@ -88,9 +89,10 @@ def run(
     device: str = "",
     dims: Sequence[str] = (),
     save: str | None = None,
+    mesh: bool = False,
 ) -> None:
     """``lumc run``: outputs to a file, or a summary of each on stdout. The states that there are
-    afterwards go to ``save``, else where they came from."""
+    afterwards go to ``save``, else where they came from. Of a ``mesh`` all ranks are started."""
     if (output == "-" and (as_json or not sys.stdout or sys.stdout.isatty())) or state == "-":
         what = "-o - writes the bytes of an array: not to a terminal, nor beside --json"
         what = "--state is a file that is read and written" if state == "-" else what
@@ -98,12 +100,10 @@ def run(
     from lumc.runtime.choose import open_bundle
 
     named = parse_values(dims)
-    with open_bundle(path, device, say=note) as bundle:
+    with open_bundle(path, device, say=note, mesh=mesh) as bundle:
         entry = entry or bundle.entries[0]
         arrays = read_arrays(inputs, bundle.entry(entry).inputs, "input")
-        if (state or save) and not bundle.states:
-            fix = f"leave --{'state' if state else 'save'} out"
-            raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
+        require_states(bundle, state, save)
         if state and (save or Path(state).exists()):
             bundle.set_state(read_arrays((state,), bundle.states, "state"))
         if trace:
@@ -115,6 +115,8 @@ def run(
             results = bundle.run(arrays, entry=entry, threads=threads, dims=named)
         if to := save or state:
             write_states(to, bundle)
+    if bundle.rank:
+        return  # all ranks have the same results, and the first one tells
     if output:
         write_arrays(output, results)
     if as_json:
@@ -123,6 +125,19 @@ def run(
         for name, value in results.items():
             s = _summary(value)
             print(f"{name} {s['dtype']}{s['shape']} min {s['min']:.6g} max {s['max']:.6g}")
+
+
+def require_states(bundle: Opened, state: str | None, save: str | None) -> None:
+    """Raises E0602 for states that a bundle has not, and E0610 for those of one rank."""
+    if not (state or save):
+        return
+    if not bundle.states:
+        fix = f"leave --{'state' if state else 'save'} out"
+        raise LumcError("E0602", "this bundle has no states", fix=fix, exit=Exit.USAGE)
+    if bundle.rank is not None:
+        what = "a rank has its part of states only"
+        fix = "start all ranks with --mesh, or start lumc-run of the bundle, which joins them"
+        raise LumcError("E0610", what, fix=fix, exit=Exit.USAGE)
 
 
 def write_states(path: str, bundle: Opened) -> None:
@@ -166,16 +181,20 @@ def verify(
     each: tuple[float, float] | None = None,
     dims: Sequence[str] = (),
     state: str | None = None,
+    mesh: bool = False,
 ) -> None:
     """``lumc verify``: every output against every reference, and every state after the run, or the
-    first kernel that differs. Of dims that are not given, some values are tried."""
+    first kernel that differs. Of dims that are not given, some values are tried. Of a ``mesh`` all
+    ranks are started."""
     from lumc.bundle.unpack import opened
     from lumc.runtime.choose import open_bundle
 
     rows, first = list[Comparison](), None
-    with opened(path) as folder, open_bundle(folder, device, say=note) as bundle:
+    with opened(path) as folder, open_bundle(folder, device, say=note, mesh=mesh) as bundle:
         entry = entry or bundle.entries[0]
         graph = graph_of(folder)
+        if bisect:
+            require_one_rank(graph, "--bisect")
         given = read_arrays(inputs, bundle.entry(entry).inputs, "input")
         own = read_arrays((state,), bundle.states, "state") if state else {}
         how = Judging(entry, threads, seed, tolerance, each, source, bundle.state(), own)
@@ -212,7 +231,8 @@ def compared(
     bundle.set_state(start)
     got = bundle.run(arrays, entry=entry, threads=how.threads, dims=dims)
     after, kept = states.left(graph, entry, start, bundle.state(), want[1])
-    unsure = cache(lambda: touched(graph, entry, arrays, weights, start))
+    # of several ranks nobody knows what an infinity touches
+    unsure = None if graph.mesh else cache(lambda: touched(graph, entry, arrays, weights, start))
     limits = how.tolerance, max(tf32, cut), unsure, how.each
     rows = judged(graph, entry, got | after, {"oracle": want[0] | kept}, *limits)
     if how.source:
@@ -224,7 +244,8 @@ def compared(
         if how.first:
             bundle.set_state(how.first)
             got = bundle.run(arrays, entry=entry, threads=how.threads, dims=dims)
-            unsure = cache(lambda: touched(graph, entry, arrays, weights, how.first))
+            if not graph.mesh:
+                unsure = cache(lambda: touched(graph, entry, arrays, weights, how.first))
         limits = how.tolerance, max(tf32, cut), unsure, how.each
         rows += judged(graph, entry, got, references, *limits)
     return [replace(r, dims=lengths.said(dims)) for r in rows], start
@@ -236,12 +257,14 @@ def began(
     """The states that a run begins with, and the outputs and states that the oracle makes of them.
     Where those that were drawn make infinities or NaN they are not negative."""
     from lumc.oracle.graph import evaluate
+    from lumc.oracle.ranks import evaluate_mesh
 
-    start = states.start_states(graph.states, how.states, how.seed)
-    want = evaluate(graph, how.entry, arrays, weights, start)
+    evaluated = evaluate_mesh if graph.mesh else evaluate
+    start = states.start_states([s.whole for s in graph.states], how.states, how.seed)
+    want = evaluated(graph, how.entry, arrays, weights, start)
     if not states.are_finite(*want):
         other = states.without_signs(graph.states, start) | how.states
-        again = evaluate(graph, how.entry, arrays, weights, other)
+        again = evaluated(graph, how.entry, arrays, weights, other)
         if states.are_finite(*again):
             return other, again
     return start, want

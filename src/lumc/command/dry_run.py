@@ -12,11 +12,12 @@ from lumc.command.passes import (
     checked,
     make_space,
     parse_targets,
+    reduced,
 )
 from lumc.command.plan import ProfileOptions, opened_ledger, unmeasured
 from lumc.command.sources import graph_from_anything
 from lumc.disk.scratch import scratch
-from lumc.frontend.precision import Precision, reduce_precision
+from lumc.frontend.precision import Precision
 from lumc.report.log import Log
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def tell(source: str, output: str, how: CompileOptions, wanted: Precision, as_js
     with scratch() as folder:
         with log.step("read"):
             graph = graph_from_anything(source, folder / "model.lg", how.dims, how.allowed)
-            graph = reduce_precision(graph, wanted)
+            graph = reduced(graph, wanted)
         for name in parse_targets(how.target):
             with log.step("search"):
                 rows.append(row(make_space(graph, name, how.max_nodes, how.tuned), how.profile))

@@ -49,7 +49,7 @@ def judged(
     references: Mapping[str, Arrays],
     tolerance: float | None,
     rounding: float,
-    touched: Callable[[], Arrays],
+    touched: Callable[[], Arrays] | None,
     each: tuple[float, float] | None = None,
 ) -> list[Comparison]:
     """Every output, and every state under its title, against every reference that has it."""

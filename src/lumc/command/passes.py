@@ -56,22 +56,34 @@ def search(
     log = Log(verbose)
     check_output(output)
     with log.step("read"):
-        graph = reduce_precision(files.read_graph(source, parse_dims(dims)), wanted)
+        graph = reduced(files.read_graph(source, parse_dims(dims), mesh=True), wanted)
     with log.step("search"):
         space = make_space(graph, target, max_nodes, tuned)
     files.write(space, files.graph_digest(graph), output)
     report_space(space, log)
 
 
+def reduced(graph: Graph, wanted: Precision) -> Graph:
+    """With these choices. Raises E0140 for a graph for a mesh: choices come before ranks."""
+    from lumc.graph.ranks import require_one_rank
+
+    if wanted != Precision():
+        require_one_rank(graph, "less precision")
+    return reduce_precision(graph, wanted)
+
+
 def make_space(graph: Graph, target: str, max_nodes: int, tuned: Sequence[str] = ()) -> Space:
     from lumc.graph.bind import require_bounds
     from lumc.graph.buckets import with_points
+    from lumc.graph.ends import with_whole_ends
+    from lumc.graph.ranks import require_processes
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
+    require_processes(graph, resolve_target(target).kind)
     require_bounds(graph)
-    graph = with_points(graph, parse_points(tuned))
+    graph = with_points(with_whole_ends(graph), parse_points(tuned))
     return search(graph, resolve_target(target), Limits(nodes=max_nodes))
 
 
@@ -233,7 +245,7 @@ def compile_model(
             with log.step("read"):
                 made = (keep or folder) / f"{stem}.lg"
                 graph = graph_from_anything(source, made, options.dims, options.allowed)
-                graph = reduce_precision(graph, wanted)
+                graph = reduced(graph, wanted)
             _compile(graph, output, options, log, keep, stem)
 
 

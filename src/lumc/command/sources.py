@@ -209,7 +209,7 @@ def graph_from_anything(
         source.save(str(made), dims)
         return files.read_graph(str(made), {})
     if is_artifact(source):
-        graph = files.read_graph(source, dims)
+        graph = files.read_graph(source, dims, mesh=True)
         files.require_near(graph, source, allowed)
         return graph
     write_graph(open_model(source, dims), source, str(made), left_to_bind(source, dims))

@@ -143,7 +143,7 @@ def overflowing(graph: Graph, base: Path) -> Iterator[tuple[str, int]]:
     """The weights that are rounded to f16 and how many of their values become infinite."""
     for w in graph.weights:
         if w.how and not w.how.layout and w.dtype is DType.F16:
-            count = int(np.isinf(read_weight(w, base)).sum())
+            count = int(np.isinf(read_weight(w.whole, base)).sum())
             if count:
                 yield w.name, count
 

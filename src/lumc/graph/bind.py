@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.builder import NO_DIMS, Builder
+from lumc.graph.collective import Collective
 from lumc.graph.dim import Dim, Extent, bind, dim_ranges
 from lumc.graph.expr import Expr, bounds, dim, linear, num, substitute, subterms
 from lumc.graph.graph import Entry, Graph, Iota, Node, Read, Update, map_indices
@@ -111,7 +112,7 @@ def bind_dims(graph: Graph, wanted: Mapping[str, int | Dim]) -> Graph:
     """
     check_values(graph, wanted)
     copy = Binding(graph.dims, wanted)
-    copy.b.tokenizer = graph.tokenizer
+    copy.b.tokenizer, copy.b.mesh = graph.tokenizer, dict(graph.mesh)
     for n in (*graph.weights, *graph.states):
         copy.leaf(n)
     for entry in graph.entries:
@@ -143,7 +144,7 @@ class Binding:
     def leaf(self, n: Node) -> None:
         """A copy of an input, a weight or a state."""
         b, shape = self.b, [self.extent(e) for e in n.shape]
-        b.origin, made = n.origin, (n.dtype, shape, n.file, n.key, n.values, n.how)
+        b.origin, made = n.origin, (n.dtype, shape, n.file, n.key, n.values, n.how, n.parts)
         self.made[n] = b.leaf(str(n.op), n.name, *made)
 
     def node(self, n: Node) -> None:
@@ -153,6 +154,12 @@ class Binding:
         if n.op == "update":
             value = made[n.reads[1].source]
             made[n] = b.updated(Update(made[n.home], tuple(map(self.index, n.at)), value), n.name)
+            return
+        if isinstance(n.op, Collective):
+            axes = [(a, self.extent(e)) for a, e in n.loops]
+            made[n] = b.collective(
+                n.op, Read(made[n.reads[0].source], n.reads[0].index), axes, n.dtype, n.name
+            )
             return
         assert isinstance(n.op, Op)
         operands = map_indices(n.operands, self.index, self.extent, made.__getitem__)
@@ -170,10 +177,17 @@ class Binding:
             self.leaf(n)
         for n in entry.nodes:
             self.node(n)
-        b.outputs = [(name, made[n]) for name, n in entry.outputs]
-        for u in entry.updates:
-            b.updates.append(Update(made[u.state], tuple(map(self.index, u.index)), made[u.value]))
+        b.outputs, b.parts = [(name, made[n]) for name, n in entry.outputs], dict(entry.parts)
+        b.updates = self.updates(entry)
         b.finish(name, of, dims, entry.repeat if entry.repeat in b.dims else "")
+
+    def updates(self, entry: Entry) -> list[Update]:
+        """Copies of the updates after all nodes, which were copied before."""
+        made = self.made
+        return [
+            Update(made[u.state], tuple(map(self.index, u.index)), made[u.value])
+            for u in entry.updates
+        ]
 
 
 def check_values(graph: Graph, wanted: Mapping[str, int | Dim]) -> None:

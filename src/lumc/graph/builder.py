@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from lumc.graph.collective import Collective, Part
 from lumc.graph.dim import Dim, Extent, dim_ranges, extent
 from lumc.graph.expr import simplify
 from lumc.graph.graph import (
@@ -15,6 +16,7 @@ from lumc.graph.graph import (
     Graph,
     Node,
     Operand,
+    Read,
     Update,
     WeightFile,
     fail,
@@ -22,6 +24,7 @@ from lumc.graph.graph import (
 )
 from lumc.graph.index import loop_ranges
 from lumc.graph.ops import DType, Op
+from lumc.graph.ranks import check_mesh
 from lumc.graph.update import definition
 from lumc.graph.verify import check_dim, check_node, check_repeat, check_update, result_dtype
 
@@ -46,8 +49,10 @@ class Builder:
     nodes: list[Node] = field(default_factory=list)
     outputs: list[tuple[str, Node]] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
+    parts: dict[str, tuple[Part, ...]] = field(default_factory=dict)  # of outputs, by name
     origin: str = ""  # attached to the nodes that follow
     tokenizer: WeightFile | None = None
+    mesh: dict[str, int] = field(default_factory=dict)
     _names: set[str] = field(default_factory=set)
 
     def fresh(self, stem: str = "t") -> str:
@@ -83,6 +88,11 @@ class Builder:
         if (n := math.prod(map(len, self.tuned.values()))) > MAX_BUCKETS:
             fail(name, f"dims are tuned at {n} combinations of values, more than {MAX_BUCKETS}")
 
+    def mesh_axis(self, name: str, ranks: int) -> None:
+        """The graph is for a mesh with this axis. Raises E0101."""
+        check_mesh({**self.mesh, name: ranks})
+        self.mesh[name] = ranks
+
     def _extent(self, e: Extent) -> Extent:
         return e if isinstance(e, int) else extent(simplify(e, dim_ranges(self.dims)))
 
@@ -96,14 +106,15 @@ class Builder:
         key: str = "",
         values: tuple[int, int] | None = None,
         how: Derivation | None = None,
+        parts: tuple[Part, ...] = (),
     ) -> Node:
         """An input, weight or state on axes d0, d1, .. of these extents; ``values`` says what an
-        integer input is given, ``how`` what is done to a weight when it is read. Raises E0101
-        (name, shape, values or derivation)."""
+        integer input is given, ``how`` what is done to a weight when it is read, ``parts`` what of
+        it a rank has. Raises E0101 (name, shape, values, derivation or parts)."""
         axes = tuple(f"d{i}" for i in range(len(shape)))
         extents = tuple(self._extent(e) for e in shape)
         made = (), None, file, key, how, values, self.origin, self.dims
-        node = Node(name, op, dtype, axes, extents, *made)
+        node = Node(name, op, dtype, axes, extents, *made, parts=parts)
         check_node(node, self.dims)
         kinds = {"input": self.inputs, "weight": self.weights, "state": self.states}
         return self._add(node, kinds[op])
@@ -138,6 +149,23 @@ class Builder:
         ranges = loop_ranges(dict(node.loops), self.dims)
         normal = map_indices(node.operands, lambda e: simplify(e, ranges), self._extent)
         return self._add(replace(node, operands=normal), self.nodes)
+
+    def collective(
+        self,
+        op: Collective,
+        read: Read,
+        axes: Sequence[tuple[str, Extent]],
+        dtype: DType,
+        name: str = "",
+    ) -> Node:
+        """What ranks make of a value together, which is read at the axes of the result. Raises
+        E0101 (what ``check_node`` finds, or a name that is used twice)."""
+        names = tuple(a for a, _ in axes)
+        shape, origin = tuple(self._extent(e) for _, e in axes), self.origin or read.source.origin
+        node = Node(name or self.fresh(), op, dtype, names, shape, (read,), origin=origin)
+        node = replace(node, dims=self.dims)
+        check_node(node, self.dims)
+        return self._add(node, self.nodes)
 
     def updated(self, update: Update, name: str = "") -> Node:
         """The state after an update, and after those before it: in its memory, to be read by nodes
@@ -174,16 +202,18 @@ class Builder:
         weights and states stay for the next one. Raises E0101 (what ``check_update`` and
         ``check_repeat`` find)."""
         ends = tuple(self.outputs), tuple(self.updates)
-        done = Entry(entry, tuple(self.inputs), tuple(self.nodes), *ends, of, dims, repeat)
+        inputs, nodes = tuple(self.inputs), tuple(self.nodes)
+        done = Entry(entry, inputs, nodes, *ends, of, dims, repeat, self.parts)
         for update in done.updates:
             check_update(update, self.dims)
         if repeat:
             check_repeat(done, self.dims)
         self.entries.append(done)
         self._names = {n.name for n in (*self.weights, *self.states)}
-        self.inputs, self.nodes, self.outputs, self.updates = [], [], [], []
+        self.inputs, self.nodes, self.outputs, self.updates, self.parts = [], [], [], [], {}
 
     def graph(self) -> Graph:
         """The closed entries, with the dims, weights and states that they share."""
         shared = dict(self.dims), tuple(self.weights), tuple(self.states)
-        return Graph(*shared, tuple(self.entries), dict(self.tuned), tokenizer=self.tokenizer)
+        entries, tuned, mesh = tuple(self.entries), dict(self.tuned), dict(self.mesh)
+        return Graph(*shared, entries, tuned, tokenizer=self.tokenizer, mesh=mesh)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
 from lumc.errors import Exit, LumcError
+from lumc.graph.collective import Collective, Part
 from lumc.graph.dim import Dim, Extent, largest
 from lumc.graph.expr import Expr
 from lumc.graph.index import Bound as Bound
@@ -47,11 +48,11 @@ class Derivation:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """A leaf (``op`` is "input", "weight" or "state"), a primitive, or "update": a state as it is
-    after one, in the memory of the state. Compared by identity."""
+    """A leaf (``op`` is "input", "weight" or "state"), a primitive, "update": a state as it is
+    after one, in the memory of the state; or a collective of ranks. Compared by identity."""
 
     name: str
-    op: Op | str
+    op: Op | Collective | str
     dtype: DType
     axes: tuple[str, ...]  # names of the result's axes; of leaves: d0, d1, ..
     shape: tuple[Extent, ...]
@@ -64,6 +65,7 @@ class Node:
     origin: str = ""  # what made it: a source line or an ONNX node, for messages
     dims: Mapping[str, Dim] = field(default_factory=dict, repr=False)  # of its graph
     at: tuple[Expr, ...] = ()  # update: where its second operand is written, over that one's axes
+    parts: tuple[Part, ...] = ()  # leaf: what of it a rank of the mesh has
 
     @property
     def is_leaf(self) -> bool:
@@ -83,6 +85,14 @@ class Node:
         """The axes that its operands are read over, with extents: its own and the reduced one."""
         own = tuple(zip(self.axes, self.shape, strict=True))
         return own + ((self.reduced,) if self.reduced else ())
+
+    @property
+    def whole(self) -> Node:
+        """A leaf as it is before ranks have their parts of it."""
+        shape = list(self.shape)
+        for p in self.parts:
+            shape[p.dim] = int(str(shape[p.dim])) * p.ranks
+        return replace(self, shape=tuple(shape), parts=()) if self.parts else self
 
     @property
     def write(self) -> Update:
@@ -160,7 +170,8 @@ class Entry:
     """One graph of a file: nodes in topological order, named outputs, state updates whose result
     no node reads: they come after those that are nodes. A bucket of an entry is that entry, ``of``
     its name, for ``dims`` within these bounds. A run goes through it once for every value of the
-    dim that ``repeat`` names, in order, if it names one: states lead from one time to the next."""
+    dim that ``repeat`` names, in order, if it names one: states lead from one time to the next.
+    ``parts`` says of outputs, by name, what of them a rank of the mesh has."""
 
     name: str
     inputs: tuple[Node, ...]
@@ -170,6 +181,7 @@ class Entry:
     of: str = ""
     dims: Mapping[str, Dim] = field(default_factory=dict)
     repeat: str = ""
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -196,7 +208,8 @@ class Entry:
 class Graph:
     """A ``.lg`` file: dims, weights and states shared by one or several entries; for language
     models the file with their tokenizer. Some dims are ``tuned`` at some values, in order, the
-    greatest one last. A graph whose entries are in buckets says of which ``whole`` one."""
+    greatest one last. A graph whose entries are in buckets says of which ``whole`` one. With a
+    ``mesh``, how many ranks each of its axes has, it is what every rank runs."""
 
     dims: Mapping[str, Dim]
     weights: tuple[Node, ...]
@@ -205,6 +218,7 @@ class Graph:
     tuned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     whole: Graph | None = None
     tokenizer: WeightFile | None = None
+    mesh: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def base(self) -> Graph:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from lumc.errors import LumcError
 from lumc.graph.builder import Builder
+from lumc.graph.collective import KINDS
 from lumc.graph.derive import LAYOUTS, PARTS
 from lumc.graph.dim import Extent, extent
 from lumc.graph.expr import Expr, add, axis, dim, floordiv, mod, mul, num, substitute
@@ -27,7 +28,8 @@ from lumc.graph.graph import (
     WeightFile,
 )
 from lumc.graph.lexer import Lines, Token
-from lumc.graph.lines import entry_lines, leaf_text
+from lumc.graph.lines import entry_lines, head_lines, leaf_text
+from lumc.graph.mesh_text import mesh_line, parts, words_of
 from lumc.graph.ops import REDUCE, DType, Op
 from lumc.graph.verify import LITERALS, check_update
 
@@ -35,6 +37,7 @@ HEADER = "lumc graph 1"
 MAX_DIMS = 64
 MAX_TERMS = 128  # of one index expression; also bounds its nesting
 OPS = {op.value: op for op in Op}
+KNOWN = ", ".join((*OPS, *KINDS))
 LEVEL = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}  # of operators in an index
 
 
@@ -45,10 +48,7 @@ def print_graph(graph: Graph, path: Callable[[WeightFile], str] = lambda f: f.pa
     """The canonical text of a graph; ``path`` gives what is written for a weight file. Raises E0304
     (a weight that is in no file)."""
     lines, graph = [HEADER], graph.base
-    for d in graph.dims.values():
-        step = f" multiple {d.multiple}" if d.multiple > 1 else ""
-        at = ", ".join(map(str, graph.tuned.get(d.name, ())))
-        lines.append(f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else ""))
+    lines += head_lines(graph)
     for f in graph.files:
         lines.append(f"file {json.dumps(path(f))} size {f.size} sha256 {f.sha256}")
     if graph.tokenizer:
@@ -118,6 +118,8 @@ class _Parser(Lines):
         if word == "tokenizer" and self.peek(1).kind == "string":  # else a node of this name
             self.at += 1
             return self.tokenizer()
+        if word == "mesh" and self.peek(2).kind == "number":  # else a node of this name
+            return mesh_line(self, self.builder, bool(self.shared or self.local or self.entry))
         if word in ("weight", "state") and self.entry:
             self.fail(f"a {word} stands before the first entry", "E0303")
         statements = {
@@ -178,8 +180,9 @@ class _Parser(Lines):
             path, key = self.string(), self.string()
             file = self.declared(path)
             how = self.derivation(dtype) if self.accept("from") else None
+        own = parts(self, self.builder.mesh)
         known = self.local if kind == "input" else self.shared
-        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how)
+        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, own)
 
     def derivation(self, own: DType) -> Derivation:
         """``DTYPE [PART AXIS by N]`` or ``LAYOUT PART``"""
@@ -227,6 +230,8 @@ class _Parser(Lines):
             self.fail(f"two outputs are named '{name}'", "E0303", self.last)
         self.expect("=")
         self.builder.outputs.append((name, self.value()))
+        if own := parts(self, self.builder.mesh):
+            self.builder.parts[name] = own
 
     def update(self, name: str = "") -> None:
         """``[NAME =] update STATE[INDEX, ..] = VALUE[AXIS, ..]``; the index is written over these
@@ -253,9 +258,11 @@ class _Parser(Lines):
             return self.update(name)
         dtype, axes = self.dtype(), self.bracket(self.axis)
         self.expect("=")
+        if self.peek().text in KINDS:
+            return self.collective(name, dtype, axes)
         op = OPS.get(self.peek().text)
         if op is None:
-            self.fail(f"no operation {self.said()}", "E0303", fix=f"one of: {', '.join(OPS)}")
+            self.fail(f"no operation {self.said()}", "E0303", fix=f"one of: {KNOWN}")
         self.at += 1
         reduced = self.axis() if op in REDUCE else None
         if reduced:
@@ -267,6 +274,13 @@ class _Parser(Lines):
         loops = [(a, self.inferred(a, operands) if e is None else e) for a, e in axes]
         over = loops.pop() if reduced else None
         self.local[name] = self.builder.node(op, operands, loops, over, dtype, name)
+
+    def collective(self, name: str, dtype: DType, axes: list[tuple[str, Extent | None]]) -> None:
+        """``NAME DTYPE[AXIS, ..] = COLLECTIVE .. of VALUE[AXIS, ..]``"""
+        op = words_of(self, self.builder.mesh, [a for a, _ in axes])
+        read = Read(self.value(), tuple(map(axis, self.bracket(self.name))))
+        loops = [(a, self.inferred(a, [read]) if e is None else e) for a, e in axes]
+        self.local[name] = self.builder.collective(op, read, loops, dtype, name)
 
     # ---- parts of statements
 

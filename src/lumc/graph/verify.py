@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from lumc.graph.collective import Collective
 from lumc.graph.derive import check_derivation
 from lumc.graph.dim import Dim, as_expr, dim_ranges, largest
 from lumc.graph.expr import Expr, add, bounds, dim, linear, subterms
@@ -27,6 +28,7 @@ from lumc.graph.graph import (
 )
 from lumc.graph.index import Loops, is_injective, is_inside, loop_ranges
 from lumc.graph.ops import BINARY, REDUCE, UNARY, DType, Op
+from lumc.graph.ranks import check_collective, check_parts, check_ranks
 from lumc.graph.update import definition
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,1023}")
@@ -51,6 +53,7 @@ def verify_graph(graph: Graph) -> None:
     for entry in graph.entries:
         check_name(entry.name)
         _check_entry(entry, graph, shared)
+    check_ranks(graph)
 
 
 def _check_entry(entry: Entry, graph: Graph, shared: Sequence[Node]) -> None:
@@ -131,11 +134,16 @@ def check_node(node: Node, dims: Mapping[str, Dim]) -> None:
     check_name(node.name, () if node.is_leaf and node.op != "update" else STATEMENTS, node)
     _check_shape(node, dims)
     op, loops = node.op, dict(node.loops)
+    if isinstance(op, Collective):
+        _check_axes(node, loops, dims)
+        check_collective(node, op)
+        return
     if not isinstance(op, Op):
+        check_parts(node, node.parts, node.shape)
         if node.values and (not node.dtype.is_int or node.values[0] > node.values[1]):
             fail(node, f"values {node.values[0]}..{node.values[1]} of {node.dtype.value}")
         if node.how:
-            check_derivation(node, node.how)
+            check_derivation(node.whole, node.how)
         for operand in node.operands:
             _check_operand(node, operand, loops, dims)
         return
@@ -145,14 +153,18 @@ def check_node(node: Node, dims: Mapping[str, Dim]) -> None:
     if (op in REDUCE) != (node.reduced is not None):
         fail(node, f"{op.value} {'needs a' if op in REDUCE else 'has no'} reduced axis")
     _check_dtypes(node, op)
+    _check_axes(node, loops, dims)
+    for operand in node.operands:
+        _check_operand(node, operand, loops, dims)
+
+
+def _check_axes(node: Node, loops: Loops, dims: Mapping[str, Dim]) -> None:
     if len(loops) != len(node.loops):
         fail(node, f"axis names repeat: {', '.join(a for a, _ in node.loops)}")
     for axis, size in loops.items():
         check_name(axis, LITERALS, node)
         if axis in dims and size != dim(axis):
             fail(node, f"axis '{axis}' has the name of a dim but extent {size}")
-    for operand in node.operands:
-        _check_operand(node, operand, loops, dims)
 
 
 def _check_shape(node: Node, dims: Mapping[str, Dim]) -> None:

@@ -19,6 +19,7 @@ from lumc.disk.artifact import fields
 from lumc.disk.scratch import scratch
 from lumc.doing import doing
 from lumc.errors import Exit, LumcError
+from lumc.graph.ranks import require_one_rank
 from lumc.link import cross, functions, plain
 from lumc.link.link import (
     TargetCode,
@@ -81,6 +82,7 @@ def header_of(folder: Path) -> Path | None:
 
 def _model(given: list[TargetCode], out: Path) -> plain.Model:
     require_one_cpu([p.code.target.name for p in given])
+    require_one_rank(given[0].code.graph, "plain C")
     return plain.Model(plain.prefix(out.name), given[0].code)
 
 

@@ -10,11 +10,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lumc import __version__
-from lumc.bundle import archive, manifest, planfile, weights
+from lumc.bundle import archive, manifest, planfile, ranks, weights
 from lumc.bundle.packing import Array, Recipe, pack, recipe
 from lumc.codegen.code import Code, EntryPlan, Value
 from lumc.codegen.tile.packing import Packing
@@ -23,12 +24,15 @@ from lumc.disk.artifact import fields, unwritable
 from lumc.disk.scratch import scratch
 from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
+from lumc.graph.collective import Part
 from lumc.graph.graph import Entry, Node
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
 from lumc.link import cross, cuda, runners, toolchain, trial
 from lumc.link.runners import write
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
+
+NO_PLACE: ranks.Place = {}
 
 
 class TargetCode(NamedTuple):
@@ -71,10 +75,10 @@ def link(
         for_mac = any(code.target.kind == "metal" for code in codes)
         notes = runners.build_mac(folder, tools.c) if for_mac else []
         with fields("kernels"):
-            layout = store_weights(codes, folder / "weights.safetensors", base)
+            layout, segments = store_weights(codes, folder / "weights.safetensors", base)
             recipes = packed_at_load(codes)
             for code, row in zip(codes, rows, strict=True):
-                place = planfile.loading(code, layout, recipes)
+                place = planfile.loading(code, layout, recipes, segments)
                 data = planfile.encode(code, slug(code), row["arch"], row["features"], place)
                 write(folder / "plan" / f"{slug(code)}.bin", data)
         write(folder / "graph.lg", graph_text(codes[0]).encode())
@@ -85,7 +89,7 @@ def link(
         hashes = {name: manifest.sha256(folder / name) for name in names}
         text = manifest.render({**body, "version": __version__, "files": hashes})
         write(folder / manifest.NAME, text.encode())
-        notes += trial.run_once(folder)
+        notes += trial.run_once(folder, bool(codes[0].graph.mesh))
     return notes
 
 
@@ -249,23 +253,40 @@ def write_sources(code: Code, folder: Path, end: str) -> list[str]:
     return [f"{k.symbol}{end}" for k in code.kernels]
 
 
-def store_weights(codes: Sequence[Code], path: Path, base: Path) -> weights.Layout:
-    """The raw and the packed tensors that launches read, each once, sorted by name."""
-    return weights.write(path, constants(codes), weight_reader(codes, base))
+def store_weights(
+    codes: Sequence[Code], path: Path, base: Path
+) -> tuple[weights.Layout, Sequence[ranks.Segment]]:
+    """The raw and the packed tensors that launches read, each once, sorted by name; of a mesh every
+    part, and where a rank has its own."""
+    stored, read = constants(codes), weight_reader(codes, base)
+    if not codes[0].graph.mesh:
+        return weights.write(path, stored, read), ()
+    return ranks.write(path, stored, parts_of(codes), list(codes[0].graph.mesh), read)
 
 
-def weight_reader(codes: Sequence[Code], base: Path) -> Callable[[Value], Array]:
-    """Gives the elements of what launches read."""
+def parts_of(codes: Sequence[Code]) -> Callable[[Value], Sequence[Part]]:
+    """In which parts ranks have the constants that are stored."""
+    graph = codes[0].graph
+    nodes = {n.name: n for n in (*graph.weights, *graph.states)}
+    packings = {name: p for code in codes for name, p in code.packings.items()}
+    return lambda v: nodes[v.name if v.place == "weight" else packings[v.name].weight].parts
+
+
+def weight_reader(codes: Sequence[Code], base: Path) -> Callable[..., Array]:
+    """Gives the elements of what launches read; of a mesh those of a rank, by its place."""
     graph = codes[0].graph
     nodes = {n.name: n for n in (*graph.weights, *graph.states)}
     packings = {name: p for code in codes for name, p in code.packings.items()}
 
-    def read(value: Value) -> Array:
-        if value.place == "weight":
-            return read_weight(nodes[value.name], base)
-        packing = packings[value.name]
-        node = nodes[packing.weight]
-        return pack(read_weight(node, base), node.dtype, packing)
+    @lru_cache(maxsize=1)  # of the parts of one the whole is read once
+    def read_whole(name: str) -> Array:
+        return read_weight(nodes[name].whole, base)
+
+    def read(value: Value, place: ranks.Place = NO_PLACE) -> Array:
+        packing = None if value.place == "weight" else packings[value.name]
+        node = nodes[packing.weight if packing else value.name]
+        own = ranks.part(read_whole(node.name), node.parts, place)
+        return pack(own, node.dtype, packing) if packing else own
 
     return read
 
@@ -320,6 +341,7 @@ def describe(
         for code, input, row in zip(codes[1:], inputs[1:], rows[1:], strict=True)
     ]
     return {
+        **({"mesh": dict(codes[0].graph.mesh)} if codes[0].graph.mesh else {}),
         "entries": entries,
         "input": inputs[0],
         "inputs": entries[0]["inputs"],

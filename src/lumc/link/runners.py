@@ -16,8 +16,9 @@ from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_o
 # of runner/, and main for lumc-run
 LIBRARY = (
     *("cpu", "cuda", "cuda_driver", "cuda_memory", "errors", "features", "feed", "files"),
-    *("listing", "live", "memory", "metal", "metal_framework", "model", "npy", "output", "plan"),
-    *("pool", "safetensors", "sha256", "states", "train"),
+    *("launch", "listing", "live", "memory", "metal", "metal_framework", "model", "mpi", "npy"),
+    *("output", "plan", "plan_ranks", "pool", "ranks", "safetensors", "sha256", "states", "tcp"),
+    "train",
 )
 SONAME = "liblumc.so"  # programs ask for this name, wherever the bundle lay when they were linked
 EXECUTABLE = 0o755

@@ -13,11 +13,11 @@ TIMEOUT_S = 600
 NO_MEMORY = "out of memory"  # how the runner says so
 
 
-def run_once(folder: Path) -> list[str]:
-    """Every entry of a bundle, by its own runner, on the best device; nothing on a machine that
-    cannot run any of it, and a note where it has too little memory. Raises E0709 when it crashes,
-    is refused or does not end."""
-    command = [str(folder / "bin" / "lumc-run"), str(folder), "--check"]
+def run_once(folder: Path, ranks: bool = False) -> list[str]:
+    """Every entry of a bundle, by its own runner, on the best device, or by all its ``ranks``;
+    nothing on a machine that cannot run any of it, and a note where it has too little memory.
+    Raises E0709 when it crashes, is refused or does not end."""
+    command = [str(folder / "bin" / "lumc-run"), str(folder), "--check", *["--mesh"][:ranks]]
     doing("running it once")
     try:
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S)

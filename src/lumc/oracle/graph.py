@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -20,10 +20,12 @@ import numpy.typing as npt
 
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims, dims_of, require_static
-from lumc.graph.expr import Expr, add, axis, bounds, index_value, mul, substitute
-from lumc.graph.graph import Bound, Entry, Graph, Iota, Node, Operand, Read, Scalar, map_indices
+from lumc.graph.collective import Collective
+from lumc.graph.expr import Expr, axis, substitute
+from lumc.graph.graph import Entry, Graph, Iota, Node, Operand, Read, Scalar, map_indices
 from lumc.graph.ops import REDUCE, DType, Op, from_bf16, to_bf16
-from lumc.kernel.access import access
+from lumc.graph.ranks import require_one_rank
+from lumc.oracle.reading import Span, flat, gathered, mask_of, values_of
 
 Array = npt.NDArray[Any]
 Weights = Callable[[Node], Array]
@@ -41,15 +43,6 @@ FUNCTIONS: dict[Op, Callable[..., Array]] = {
 }
 
 
-@dataclass(frozen=True)
-class Span:
-    """A part of an axis: ``start .. start + count``."""
-
-    axis: str
-    start: int
-    count: int
-
-
 def evaluate(
     graph: Graph,
     entry: str,
@@ -64,8 +57,10 @@ def evaluate(
     Arrays are of the declared dtypes (bf16: its bits as uint16, or f32); in f64 mode floats may
     be of any float type and leave as f64. States are zero at first. ``dims`` are those that the
     shapes of the inputs do not tell. An entry that repeats gives what it does the last time. Raises
-    E0113, E0112 (a dim without a value) and E0111 (one that it may not have).
+    E0113, E0112 (a dim without a value), E0111 (one that it may not have) and E0140 (a graph for a
+    mesh: ``oracle.ranks``).
     """
+    require_one_rank(graph, "the oracle of one rank")
     if counter := graph.entry(entry).repeat:
         outputs, after = dict[str, Array](), dict(states or {})
         for n in graph.dims[counter].values:
@@ -136,20 +131,38 @@ class Run:
 
     def outputs(self, weights: Weights) -> tuple[dict[str, Array], dict[str, Array]]:
         """Compute every stored node in order; drop values after their last use."""
-        for node in [*self.stored, *(n for n in self.ends if n.is_leaf)]:
-            sources = [node] if node.is_leaf and not node.reads else self.below(node)
-            for leaf in (s for s in sources if s.op == "weight" and s not in self.values):
-                self.values[leaf] = self.decoded(leaf, weights(leaf))
-            if node not in self.values:
-                self.values[node] = self.computed(node)
-            for source in sources:
-                if self.last.get(source) is node and source not in self.ends:
-                    self.values.pop(source, None)
+        for node in self.order:
+            self.step(node, weights)
+        return self.results()
+
+    @property
+    def order(self) -> list[Node]:
+        """What is computed, one after the other; then the leaves that are results."""
+        return [*self.stored, *(n for n in self.ends if n.is_leaf)]
+
+    def step(self, node: Node, weights: Weights) -> None:
+        """Compute a node, unless its value is known; drop the values that it read last."""
+        sources = self.load(node, weights)
+        if node not in self.values:
+            self.values[node] = self.computed(node)
+        for source in sources:
+            if self.last.get(source) is node and source not in self.ends:
+                self.values.pop(source, None)
+
+    def load(self, node: Node, weights: Weights) -> list[Node]:
+        """Take the values of the weights that a node reads; all that it reads."""
+        sources = [node] if node.is_leaf and not node.reads else self.below(node)
+        for leaf in (s for s in sources if s.op == "weight" and s not in self.values):
+            self.values[leaf] = self.decoded(leaf, weights(leaf))
+        return sources
+
+    def results(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The outputs by name, and the states after the run."""
         results = {name: self.encoded(value) for name, value in self.entry.outputs}
         after = {s.name: np.array(self.encoded(s)) for s in self.states}
         for u in self.entry.writes:
             spans = _spans([*zip(u.value.axes, u.value.sizes, strict=True)])
-            places = _values(_flat(u.index, u.state.sizes), spans)
+            places = values_of(flat(u.index, u.state.sizes), spans)
             target = after[u.state.name].reshape(-1)
             target[np.broadcast_to(places, u.value.sizes)] = self.encoded(u.value)
         return results, after
@@ -192,7 +205,7 @@ class Run:
         before, value = node.reads
         out = self.values[before.source].astype(self.work(node.dtype))
         for block in _blocks(_spans(node.loops), _points):
-            mask, here = _mask(value.bounds, block), out[_slices(block)]
+            mask, here = mask_of(value.bounds, block), out[_slices(block)]
             new = self.loaded(value, block)
             out[_slices(block)] = new if mask is None else np.where(mask, new, here)
         return out
@@ -209,16 +222,16 @@ class Run:
 
     def loaded(self, o: Operand, spans: Sequence[Span]) -> Array:
         """An operand over spans: zero outside its bounds, where nothing is read."""
-        mask, work = _mask(o.bounds, spans), self.work(o.dtype)
+        mask, work = mask_of(o.bounds, spans), self.work(o.dtype)
         if isinstance(o, Scalar):
             value = np.full([1] * len(spans), o.value, work)
         elif isinstance(o, Iota):
-            value = _values(o.index, spans).astype(work)
+            value = values_of(o.index, spans).astype(work)
         elif o.source in self.lazy:
             value = self.applied(o.source, [_inlined(o, i) for i in o.source.operands], spans)
         else:
-            place = _flat(o.index, o.source.sizes)
-            value = _gathered(self.values[o.source], place, spans, mask is not None)
+            place = flat(o.index, o.source.sizes)
+            value = gathered(self.values[o.source], place, spans, mask is not None)
             value = value.astype(work, copy=False)
         return value if mask is None else np.where(mask, value, work.type(0))
 
@@ -277,6 +290,8 @@ def _is_lazy(node: Node, readers: Sequence[Node]) -> bool:
     """Whether a node is computed where it is read instead of stored: it has one reader, which
     reads no more points than it has, and it is a product or sum below a sum, or large."""
     size = node.size
+    if any(isinstance(n.op, Collective) for n in (node, *readers)):
+        return False
     if node.is_leaf or len(readers) != 1 or readers[0].points > size:
         return False
     if readers[0].op is Op.SUM and node.op in (Op.MUL, Op.SUM):
@@ -332,56 +347,6 @@ def _blocks(spans: Sequence[Span], cost: Callable[[Sequence[Span]], int]) -> Ite
         return
     for half in best:
         yield from _blocks(half, cost)
-
-
-# ---- reading at index maps
-
-
-def _flat(index: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    """The row-major position of an element as one index expression."""
-    place, step = add(0), 1
-    for e, n in zip(reversed(index), reversed(shape), strict=True):
-        place, step = add(place, mul(e, step)), step * n
-    return place
-
-
-def _values(e: Expr, spans: Sequence[Span]) -> Array:
-    """An index expression as integers over spans; of size 1 along axes that it does not use."""
-    axes = {
-        s.axis: np.arange(s.start, s.start + s.count).reshape([-1 if t is s else 1 for t in spans])
-        for s in spans
-    }
-    places: Array = np.zeros([1] * len(spans), int) + index_value(e, axes)
-    return places
-
-
-def _mask(guards: Sequence[Bound], spans: Sequence[Span]) -> Array | None:
-    """Where all bounds hold; None if that is everywhere."""
-    ranges = {s.axis: (s.start, s.start + s.count - 1) for s in spans}
-    mask: Array | None = None
-    for g in guards:
-        assert isinstance(g.hi, int)
-        lo, hi = bounds(g.index, ranges)
-        if g.lo > lo or hi >= g.hi:
-            at = _values(g.index, spans)
-            inside = (g.lo <= at) & (at < g.hi)
-            mask = inside if mask is None else mask & inside
-    return mask
-
-
-def _gathered(array: Array, place: Expr, spans: Sequence[Span], masked: bool) -> Array:
-    """The elements of an array at flat places: a strided view where the places are affine."""
-    flat = array.reshape(-1)
-    read = access(place)
-    if masked or read.irregular:
-        places = _values(place, spans)
-        return flat.take(places, mode="clip") if flat.size else np.zeros(places.shape, flat.dtype)
-    counts = [s.count if s.axis in read.strides else 1 for s in spans]
-    if 0 in counts:
-        return np.zeros(counts, flat.dtype)
-    start = read.start + sum(read.stride(s.axis) * s.start for s in spans)
-    strides = [read.stride(s.axis) * flat.itemsize for s in spans]
-    return np.lib.stride_tricks.as_strided(flat[start:], counts, strides, writeable=False)
 
 
 def _contracted(a: Array, b: Array, spans: Sequence[Span], rank: int) -> Array:

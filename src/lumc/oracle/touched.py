@@ -15,7 +15,8 @@ import numpy as np
 from lumc.graph.bind import bind_dims
 from lumc.graph.graph import Graph, Node, Operand, Read
 from lumc.graph.ops import DType, Op
-from lumc.oracle.graph import FUNCTIONS, Array, Run, Span, Weights, evaluate
+from lumc.oracle.graph import FUNCTIONS, Array, Run, Weights, evaluate
+from lumc.oracle.reading import Span
 
 # beyond these a rounded value may be infinite: a little less than the greatest number
 MOST = {DType.F16: 65_500.0, DType.BF16: 3.38e38, DType.F32: 3.402e38}

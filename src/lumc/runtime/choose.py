@@ -8,7 +8,7 @@ from pathlib import Path
 from lumc.bundle import manifest
 from lumc.bundle.unpack import opened
 from lumc.errors import Exit, LumcError
-from lumc.runtime.opened import Opened, Say, kinds_of
+from lumc.runtime.opened import Opened, Say, kinds_of, usage
 
 # The best first. Each module has a class Bundle with an ``open``, and ``problem()``, which says why
 # nothing of its kind can run here.
@@ -20,13 +20,20 @@ def open_bundle(
     device: str = "",
     cache: Path | None = None,
     say: Say = lambda _: None,
+    mesh: bool = False,
 ) -> Opened:
     """Open a bundle on a device, or on the first of those that it has a plan for and that work
-    here; ``say`` hears which were passed over, and why. Raises the error of the device that is
-    asked for; E0708, exit 7, when there is no plan for it."""
+    here; ``say`` hears which were passed over, and why. Of a ``mesh`` all ranks, on CPUs. Raises
+    the error of the device that is asked for; E0708, exit 7, when there is no plan for it."""
     if device and device not in RUNTIMES:
         fix = f"one of: {', '.join(RUNTIMES)}"
         raise LumcError("E0708", f"no device '{device}' here", fix=fix, exit=Exit.TOOLCHAIN)
+    if mesh:
+        from lumc.runtime import ranks
+
+        if device not in ("", "cpu"):
+            raise usage(f"ranks are processes on CPUs, not on {device}")
+        return ranks.Bundle.open(path, cache)
     with opened(path, cache) as folder:
         wanted = [device] if device else kinds_in(folder)
         passed = list[str]()

@@ -65,6 +65,7 @@ class Bundle(Opened):
         entries = [_entry(library, handle, i) for i in range(library.lumc_entries(handle))]
         states = (library.lumc_state(handle, i) for i in range(library.lumc_states(handle)))
         super().__init__(path, entries, [_spec(s.contents) for s in states])
+        self.rank = library.lumc_rank(handle) if body.get("mesh") else None
         if hasattr(library, "lumc_dims") and library.lumc_dims(handle):
             plan = plans_of(path, body["files"], self.device)[
                 0
@@ -292,6 +293,8 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
             "lumc_dims": (number, pointer),
             "lumc_set_dim": (number, pointer, ctypes.c_char_p, ctypes.c_int64),
         }
+    if hasattr(library, "lumc_rank"):
+        signatures["lumc_rank"] = (number, pointer)
     if hasattr(library, "lumc_reset"):
         signatures["lumc_reset"] = (number, pointer)
     if hasattr(library, "lumc_trace"):  # since the first bundles

@@ -69,6 +69,7 @@ class Opened(ABC):
     """An open bundle; close it, or use it in a ``with`` block."""
 
     device: str  # cpu, cuda, metal
+    rank: int | None = None  # which of a mesh this process is, if something else started it so
     features: tuple[str, ...] = ()  # of its target, that were asked for
     dims: Mapping[str, Dim] = MappingProxyType(dict[str, Dim]())  # extents that runs choose
 

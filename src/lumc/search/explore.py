@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from lumc.graph.bind import require_lengths
 from lumc.graph.buckets import in_buckets
 from lumc.graph.graph import Entry, Graph, Node
+from lumc.graph.ranks import exchanged
 from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import rename
 from lumc.kernel.lengths import stated
@@ -69,10 +70,10 @@ def find_regions(entry: Entry) -> list[Found]:
         in_place = values_in_place(entry).difference(extra)
         found, torn = _regions(entry, cuts, in_place, pieces)
         if not torn:
-            ordered, stuck = in_order(entry, found)
+            ordered, stuck = in_order(entry, found, exchanged(entry))
             if not stuck:
                 return ordered
-            stored = frozenset(cuts).difference(in_place)
+            stored = frozenset(cuts).union(exchanged(entry)).difference(in_place)
             torn = [n for n in early_readers(entry, stuck, stored) if n not in extra]
             if not torn:
                 refuse(entry, stuck)
@@ -84,7 +85,8 @@ def _regions(
 ) -> tuple[list[Found], list[Node]]:
     """The regions of these cuts and of updates, and the nodes that must be cut too, below each
     other as well. A value ``in_place`` has one region, that of its update."""
-    inputs, found, torn = frozenset(cuts).union(pieces), list[Found](), dict[Node, None]()
+    inputs = frozenset(cuts).union(pieces, exchanged(entry))
+    found, torn = list[Found](), dict[Node, None]()
     part = {p.node: p for each in pieces.values() for p in each}
     writes, whole = list(enumerate(entry.writes)), {n for _, n in entry.outputs}
     pending = deque[tuple[Node, int | None]]((n, None) for n in cuts if n not in in_place)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lumc.graph.expr import Expr, bound_axes, make, rebuild, rewrite, subterms
+from lumc.graph.ranks import exchanged
 from lumc.kernel.instance import Instance, elements_of, results, whole_of
 from lumc.kernel.term import reduce
 from lumc.search.cuts import Frame, unlike
@@ -59,6 +60,7 @@ class _Layouts:
         self.price_of, self.vectors = price, {r.key: vectors(r) for r in space.regions}
         self.touching: Users = {}
         outside = {s.name for s in space.graph.states}
+        outside |= {n.reads[0].source.name for e in space.graph.entries for n in exchanged(e)}
         names = {(i.entry, n) for i in space.instances for n in (*i.inputs, *i.outputs)}
         parts = {(entry, whole_of(n)) for entry, n in names if elements_of(n)}
         for n, i in enumerate(space.instances):

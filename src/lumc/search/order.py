@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from lumc.errors import Exit, LumcError
+from lumc.graph.collective import Collective
 from lumc.graph.graph import Entry, Node, reachable
 from lumc.kernel.codec import encode, to_plain
 from lumc.kernel.key import sha
@@ -42,10 +43,32 @@ class Found:
         lengths = [to_plain(b.lengths)] if b.lengths.dims else []
         return sha(json.dumps([*parts, *lengths]))
 
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """What it reads."""
+        return self.body.sources
 
-def in_order(entry: Entry, found: Sequence[Found]) -> tuple[list[Found], list[Found]]:
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective, which stands between regions."""
+
+    node: Node
+    write: None = None
+    whole: None = None
+
+    @property
+    def sources(self) -> tuple[Node, ...]:
+        """What it reads."""
+        return (self.node.reads[0].source,)
+
+
+def in_order(
+    entry: Entry, regions: Sequence[Found], exchanged: Iterable[Node] = ()
+) -> tuple[list[Found], list[Found]]:
     """The regions in an order that gives all of them what they read, that of the entry as far as
-    possible; and those that no order has room for."""
+    possible, and has room for the collectives; and those that no order has room for."""
+    found: list[Found | Exchange] = [*regions, *map(Exchange, exchanged)]
     place = {n: i for i, n in enumerate(entry.nodes)}
     named = [place[n] for n in entry.nodes if n.op == "update"]
     rank = [
@@ -60,7 +83,7 @@ def in_order(entry: Entry, found: Sequence[Found]) -> tuple[list[Found], list[Fo
         waits[b] += 1
     ready = [(rank[i], i) for i, n in enumerate(waits) if not n]
     heapq.heapify(ready)
-    out = list[Found]()
+    out = list[Found | Exchange]()
     while ready:
         _, i = heapq.heappop(ready)
         out.append(found[i])
@@ -68,10 +91,11 @@ def in_order(entry: Entry, found: Sequence[Found]) -> tuple[list[Found], list[Fo
             waits[b] -= 1
             if not waits[b]:
                 heapq.heappush(ready, (rank[b], b))
-    return out, [f for f, n in zip(found, waits, strict=True) if n]
+    stuck = [f for f, n in zip(regions, waits, strict=False) if n]
+    return [f for f in out if isinstance(f, Found)], stuck
 
 
-def _edges(entry: Entry, found: Sequence[Found]) -> list[set[int]]:
+def _edges(entry: Entry, found: Sequence[Found | Exchange]) -> list[set[int]]:
     """Of every region those that have to follow it."""
     made = dict[Node, list[int]]()
     for i, f in enumerate(found):
@@ -81,7 +105,7 @@ def _edges(entry: Entry, found: Sequence[Found]) -> list[set[int]]:
     chains, versions = chains_of(entry), versions_of(entry)
     later = [set[int]() for _ in found]
     for i, f in enumerate(found):
-        for s in f.body.sources:
+        for s in f.sources:
             if s.home.op != "state":
                 for maker in made.get(s, ()):
                     later[maker].add(i)
@@ -151,8 +175,10 @@ def refuse(entry: Entry, found: Iterable[Found]) -> NoReturn:
 
 
 def values_in_place(entry: Entry) -> set[Node]:
-    """Values that an update writes, and nothing else needs: they are computed into the state."""
+    """Values that an update writes, and nothing else needs: they are computed into the state. What
+    a collective makes is none of them."""
     count = Counter(u.value for u in entry.writes)
     needed = {n for _, n in entry.outputs}
     needed |= {r.source for n in entry.nodes if not n.is_leaf for r in n.reads}
-    return {n for n, times in count.items() if times == 1 and not n.is_leaf and n not in needed}
+    made = (n for n, times in count.items() if times == 1 and not n.is_leaf and n not in needed)
+    return {n for n in made if not isinstance(n.op, Collective)}

@@ -17,6 +17,7 @@ from lumc.graph.expr import Expr, axis, linear, substitute, subterms
 from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
 from lumc.graph.ops import DType, Op
+from lumc.graph.ranks import exchanged
 
 HEAVY = 640  # operations per element that are too many to repeat
 SHARED = 4  # operations per element that two regions do not both make
@@ -64,10 +65,12 @@ class Sweep:
 def partition(entry: Entry, extra: Iterable[Node] = (), pieces: Pieces = NO_PIECES) -> list[Node]:
     """The nodes of an entry whose values are stored, in execution order.
 
-    Outputs and the values of updates are stored in any case, and so are ``extra``. Those that are
-    made of ``pieces`` are not among them: these are, in their place.
+    Outputs, the values of updates and what ranks exchange are stored in any case, and so are
+    ``extra``. Those that are made of ``pieces`` are not among them: these are, in their place. What
+    collectives make is there for regions as leaves are, and in none.
     """
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
+    results += [n.reads[0].source for n in exchanged(entry)]
     sweep = _prepare(entry, results, pieces)
     sweep.cuts.update(results, extra, *pieces.values(), _compared(sweep))
     _cut(sweep)
@@ -82,7 +85,7 @@ def partition(entry: Entry, extra: Iterable[Node] = (), pieces: Pieces = NO_PIEC
 
 def _prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:
     used = reachable(results, lambda n: pieces.get(n) or [r.source for r in n.reads])
-    nodes = (n for n in entry.nodes if n in used and not n.is_leaf)
+    nodes = (n for n in entry.nodes if n in used and isinstance(n.op, Op))
     sweep = Sweep([each for n in nodes for each in pieces.get(n, [n])], set())
     sweep.constant = {s for s in used if s.op == "weight"}
     for node in sweep.nodes:

@@ -19,6 +19,7 @@ from itertools import chain, count, product
 from math import prod
 
 from lumc.graph.expr import subterms
+from lumc.graph.ranks import exchanged
 from lumc.kernel.instance import Instance, results, whole_of
 from lumc.kernel.key import renamed, sha
 from lumc.kernel.lengths import stated
@@ -85,6 +86,10 @@ def families(space: Space) -> list[Family]:
         made[i.entry, whole_of(i.outputs[0])] = at
         if i.outputs[0] not in states and 0 not in sizes[at]:
             left[at] = None
+    for e in space.graph.entries:
+        for n in exchanged(e):  # what ranks make of a value is there no earlier than that
+            source = e.name, n.reads[0].source.home.name
+            made[e.name, n.name] = made.get(source, -1)
     for at in left:
         last = max((made.get(n, -1) for n in reads(every[at])), default=-1)
         for name in dict.fromkeys(every[at].inputs):

@@ -13,13 +13,15 @@ from bundles import compiler, mlp, simple, with_buckets, with_lengths
 from lumc.bundle import planfile
 from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, UNUSED, Source
 from lumc.bundle.packing import Recipe, recipe
+from lumc.bundle.ranks import KINDS, Segment
 from lumc.bundle.reader import FIXED, ROOMY, ZEROED, Argument, decode
 from lumc.bundle.weights import Layout
-from lumc.codegen.code import Code, KernelCode, Launch, Value
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
+from lumc.graph.text import parse_graph
 from lumc.graph.verify import MAX_REPEATS
 from lumc.kernel.machines import resolve_target
 from lumc.link import link
@@ -214,6 +216,116 @@ def test_counted_dims() -> None:
     assert "launches for some repetitions only" in said(changed)
 
 
+MESH = """lumc graph 1
+mesh a 2
+mesh b 3
+input x f32[4, 6]
+state kept f32[4, 6] part 0 by b, 1 by a
+y f32[i:4, j:6] = all_reduce sum by a of x[i, j]
+z f32[i:4, j:2] = reduce_scatter max split j by b of y[i, j]
+whole f32[i:8, j:6] = all_gather concat i by a of kept[i, j]
+t f32[i:2, j:12] = all_to_all split i concat j by a of x[i, j]
+own f32[i:2, j:6] = all_slice split i by a of x[i, j]
+output y = y
+output z = z
+output whole = whole
+output t = t
+output own = own
+"""
+
+
+def meshed() -> bytes:
+    """A plan with every collective, one of them in the memory of its result."""
+    graph = parse_graph(MESH)
+    (entry,) = graph.entries
+    f, nodes = DType.F32, {n.name: n for n in entry.nodes}
+    values = [Value("x", f, (4, 6), "input", 0), Value("kept", f, (4, 6), "state", 0)]
+    values += [Value(n, f, nodes[n].sizes, "output", i) for i, (n, _) in enumerate(entry.outputs)]
+    values += [Value("in", f, (4, 6), "arena", 0), Value("out", f, (4, 6), "arena", 0)]
+    names = [(n.reads[0].source.name, n.name) for n in entry.nodes]
+    launches = [Launch("exchange", pair) for pair in names]
+    made = EntryPlan("main", tuple(values), tuple(nodes), tuple(launches), 256, 256)
+    code = Code(graph, resolve_target("cpu:generic"), "", (), {}, (made,))
+    segments = [Segment(0, 0, 64, 6, (1, 2)), Segment(384, 64, 128, 2, (1, 0))]
+    segments.append(Segment(640, 192, 64, 1, (0, 0)))
+    place = planfile.loading(code, Layout({}, 8, 256), {}, segments)
+    return planfile.encode(code, "cpu-generic", "generic", (), place)
+
+
+def test_what_is_written_of_a_mesh_is_read() -> None:
+    plan = decode(meshed())
+    assert plan.mesh and plan.mesh.axes == {"a": 2, "b": 3}
+    assert plan.mesh.segments[0] == Segment(0, 0, 64, 6, (1, 2))
+    assert plan.mesh.cuts == (((0, 1), (1, 0)),)
+    assert plan.mesh.whole(plan.states) == (Tensor("kept", DType.F32, (12, 12)),)
+    kinds = [(KINDS[e.kind].value, e.axis, e.elements) for e in plan.exchanges]
+    assert kinds == [
+        ("all_reduce", 0, 24),
+        ("reduce_scatter", 1, 24),
+        ("all_gather", 0, 24),
+        ("all_to_all", 0, 24),
+        ("all_slice", 0, 24),
+    ]
+    assert [e.outer for e in plan.exchanges] == [1, 4, 1, 1, 1]
+    assert [e.joined for e in plan.exchanges] == [1, 1, 1, 2, 1]
+    assert [x.kernel for x in plan.entries[0].launches] == [0, 1, 2, 3, 4]
+
+
+# of the words of the last collective of the plan, which are kind, axis, op, dtype, elements, outer,
+# joined; and of the axes, segments and parts
+WRONG = [
+    ("an unknown collective", (4, 0, 0, 0, 24, 1, 1), (5, 0, 0, 0, 24, 1, 1)),
+    ("an unknown collective", (4, 0, 0, 0, 24, 1, 1), (4, 2, 0, 0, 24, 1, 1)),
+    ("an unknown collective", (4, 0, 0, 0, 24, 1, 1), (4, 0, 1, 0, 24, 1, 1)),
+    ("an unknown collective", (4, 0, 0, 0, 24, 1, 1), (4, 0, 0, 0, 24, 0, 1)),
+    ("a collective is too large", (4, 0, 0, 0, 24, 1, 1), (4, 0, 0, 0, 1 << 44, 1, 1)),
+    ("splits what does not divide", (4, 0, 0, 0, 24, 1, 1), (4, 0, 0, 0, 24, 5, 1)),
+    ("splits what does not divide", (4, 0, 0, 0, 24, 1, 1), (4, 0, 0, 0, 24, 24, 1)),
+    ("joins what does not divide", (3, 0, 0, 0, 24, 1, 2), (3, 0, 0, 0, 24, 1, 5)),
+    ("joins what does not divide", (4, 0, 0, 0, 24, 1, 1), (4, 0, 0, 0, 24, 1, 2)),
+    ("values of other sizes", (4, 0, 0, 0, 24, 1, 1), (4, 0, 0, 0, 22, 1, 1)),
+    ("values of other sizes", (2, 0, 0, 0, 24, 1, 1), (4, 0, 0, 0, 24, 1, 1)),
+    ("ranks do not sum such elements", (0, 0, 1, 0, 24, 1, 1), (0, 0, 1, 1, 48, 1, 1)),
+    ("weights are not side by side", (384, 64, 128, 2, 1, 0), (448, 64, 128, 2, 1, 0)),
+    ("other parts of a weight", (384, 64, 128, 2, 1, 0), (384, 64, 128, 2, 2, 0)),
+    ("a weight lies outside of its place", (384, 64, 128, 2, 1, 0), (384, 192, 128, 2, 1, 0)),
+    ("a state is in parts that there are not", (0, 1, 1, 0), (0, 1, 2, 0)),
+    ("a state is in parts that there are not", (0, 1, 1, 0), (0, 0, 1, 0)),
+    ("a state is in parts that there are not", (0, 1, 1, 0), (0, 2, 1, 0)),
+]
+
+
+@pytest.mark.parametrize(("what", "old", "new"), WRONG)
+def test_plans_for_a_mesh_that_are_wrong(
+    what: str, old: tuple[int, ...], new: tuple[int, ...]
+) -> None:
+    data, pack = meshed(), "<" + len(old) * "Q"
+    assert data.count(struct.pack(pack, *old)) == 1
+    assert what in said(data.replace(struct.pack(pack, *old), struct.pack(pack, *new)))
+
+
+def test_a_collective_may_not_write_what_it_reads() -> None:
+    """But one that leaves as much as it takes, if these are the same bytes."""
+    data = meshed()
+    arena = [struct.pack("<4Q", planfile.ARENA, 0, at, 96) for at in (0, 64, 128)]
+    given = struct.pack("<4Q", planfile.INPUT, 0, 0, 96)
+    result = struct.pack("<4Q", planfile.OUTPUT, 0, 0, 96)
+    first = struct.pack("<2Q", 0, 2)
+    there = data.index(first + given + result)
+
+    def changed(of: bytes, to: bytes) -> str:
+        return said(data[: there + 16] + of + to + data[there + 80 :])
+
+    assert changed(arena[0], arena[0]) == "good"
+    assert changed(arena[0], arena[2]) == "good"
+    assert "writes what it reads" in changed(arena[0], arena[1])
+    assert "writes what it reads" in changed(arena[2], arena[1])
+    assert "is of no two values" in changed(given, struct.pack("<4Q", planfile.STATE, 0, 0, 96))
+    slices = struct.pack("<2Q", 4, 2)
+    there = data.index(slices + given)
+    assert "writes what it reads" in changed(arena[0], struct.pack("<4Q", planfile.ARENA, 0, 0, 48))
+
+
 def mutations(data: bytes, n: int) -> list[bytes]:
     rng = random.Random(5)
     odd = [0, 1, 2, 7, 63, 64, 255, 1 << 31, 1 << 32, 1 << 45, 1 << 46, 1 << 61, (1 << 64) - 1]
@@ -241,7 +353,7 @@ def said(data: bytes) -> str:
 
 def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     (tmp_path / "read.c").write_text(READ)
-    files = [str(RUNNER / f"{name}.c") for name in ("plan", "errors")]
+    files = [str(RUNNER / f"{name}.c") for name in ("plan", "plan_ranks", "errors")]
     command = [*compiler().command, "read.c", *files, f"-I{RUNNER}", "-o", "read"]
     subprocess.run(command, check=True, cwd=tmp_path)
     code, _ = mlp(tmp_path)
@@ -255,6 +367,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
+    files += mutations(meshed(), 4000)
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
     older = [struct.pack("<Q", v) for v in (FIXED, ROOMY, ZEROED)]

@@ -438,7 +438,7 @@ def test_faults_of_the_machine_are_no_faults_of_the_bundle(
     made: tuple[Path, Any], tmp_path: Path
 ) -> None:
     """Each read and each allocation fails in turn: 1, failed; never 5, corrupt."""
-    program = compile_c(FAULTS, tmp_path / "faults", ("errors", "sha256"), ASAN)
+    program = compile_c(FAULTS, tmp_path / "faults", ("errors", "plan_ranks", "sha256"), ASAN)
     lines = run(program, made[0], "plan/cpu-native.bin").stdout.splitlines()
     assert len(lines) > 6 and lines[-1] == "0 "
     assert {line.split()[0] for line in lines[:-1]} == {"1"}, lines

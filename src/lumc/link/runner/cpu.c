@@ -1,5 +1,5 @@
 /* cpu.c - runs plans on the CPU: kernels.so on a pool of threads. */
-#include "internal.h"
+#include "ranks.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +21,14 @@ struct program { /* a list of launches, ready to run */
 
 struct cpu {
   const struct plan *plan;
+  struct mesh *mesh;
   void *kernels;
   int kernels_file;
   struct block weights, packed, states, arena, scratch;
   uint8_t **state; /* of each state */
   struct program *programs;
   struct pool *pool;
+  int threads; /* of it */
 };
 
 static size_t pages(uint64_t bytes) { return (size_t)((bytes + PAGE - 1) / PAGE * PAGE); }
@@ -104,6 +106,7 @@ static int new_pool(struct cpu *m, int threads) {
   pool_free(m->pool);
   release(&m->scratch);
   m->pool = pool;
+  m->threads = threads;
   m->scratch = block;
   return LUMC_OK;
 }
@@ -147,6 +150,7 @@ static int prepare(struct cpu *m, const struct list *list, struct program *p) {
   if (!p->ops || !p->args || !p->inputs || !p->outputs)
     return lumc_fail(LUMC_FAILED, "out of memory");
   for (size_t i = 0; i < list->n_launches; ++i) {
+    if (list->launches[i].kernel >= m->plan->n_kernels) continue; /* ranks exchange something */
     const struct kernel *kernel = &m->plan->kernels[list->launches[i].kernel];
     void *symbol = dlsym(m->kernels, kernel->symbol);
     if (!symbol) return lumc_fail(LUMC_CORRUPT, "kernels.so has no kernel '%s'", kernel->symbol);
@@ -179,6 +183,7 @@ static int open_cpu(const struct source *s, const struct plan *plan, int threads
   struct cpu *m = *self = calloc(1, sizeof *m);
   if (!m) return lumc_fail(LUMC_FAILED, "out of memory");
   m->plan = plan;
+  m->mesh = s->mesh;
   m->kernels_file = -1;
   return load(m, s, threads);
 }
@@ -230,22 +235,49 @@ static int begin(void *self, size_t list, const void *const *inputs, void *const
   return LUMC_OK;
 }
 
-/* So many times, counted from the first. */
-static void run(struct cpu *m, size_t list, uint64_t n) {
+/* The launches once; between those of kernels the collectives, which all ranks come to. With times, as
+ * pool_trace has them. */
+static int go(struct cpu *m, size_t list, int64_t *times) {
   const struct list *l = &m->plan->lists[list];
-  for (uint64_t k = 0; k < n; ++k) {
-    if (l->entry->counter) l->entry->counter->value = counted(l->entry, k);
-    pool_run(m->pool, m->programs[list].ops, l->n_launches);
+  const struct op *ops = m->programs[list].ops;
+  size_t threads = (size_t)m->threads, n;
+  int code = LUMC_OK;
+  for (size_t i = 0; i < l->n_launches && !code; i += n + 1) {
+    for (n = 0; i + n < l->n_launches && ops[i + n].run;) ++n;
+    if (times && n)
+      pool_trace(m->pool, ops + i, n, times + i * threads * 2);
+    else
+      pool_run(m->pool, ops + i, n);
+    if (i + n == l->n_launches) break;
+    const struct launch *own = &l->launches[i + n];
+    int64_t *time = times ? times + (i + n) * threads * 2 : NULL;
+    if (time) time[0] = now_ns();
+    code = mesh_run(m->mesh, &m->plan->exchanges[own->kernel - m->plan->n_kernels], ops[i + n].args[0],
+                    ops[i + n].args[1]);
+    if (time) time[1] = now_ns();
   }
+  return code;
+}
+
+/* So many times, counted from the first. */
+static int run(struct cpu *m, size_t list, uint64_t n) {
+  const struct list *l = &m->plan->lists[list];
+  int code = LUMC_OK;
+  for (uint64_t k = 0; k < n && !code; ++k) {
+    if (l->entry->counter) l->entry->counter->value = counted(l->entry, k);
+    code = go(m, list, NULL);
+  }
+  return code;
 }
 
 static int repeat(void *self, size_t list, long n) {
   struct cpu *m = self;
   const struct entry *e = m->plan->lists[list].entry;
   int64_t before = e->counter ? e->counter->value : 0;
-  for (long i = 0; i < n; ++i) run(m, list, e->repeats);
+  int code = LUMC_OK;
+  for (long i = 0; i < n && !code; ++i) code = run(m, list, e->repeats);
   if (e->counter) e->counter->value = before; /* of runs of other entries */
-  return LUMC_OK;
+  return code;
 }
 
 static int finish(void *self, size_t list, void *const *outputs, const size_t *bytes) {
@@ -259,11 +291,11 @@ static int trace(void *self, size_t list, int threads, int64_t *times) {
   lumc_dim *d = l->entry->counter;
   int64_t before = d ? d->value : 0;
   (void)threads;
-  run(m, list, l->entry->repeats - 1);
+  int code = run(m, list, l->entry->repeats - 1);
   if (d) d->value = counted(l->entry, l->entry->repeats - 1);
-  pool_trace(m->pool, m->programs[list].ops, l->n_launches, times);
+  if (!code) code = go(m, list, times);
   if (d) d->value = before;
-  return LUMC_OK;
+  return code;
 }
 
 const struct device cpu_device = {"cpu",  suits,  open_cpu, set_threads, state,

@@ -62,6 +62,7 @@ void pool_run(struct pool *, const struct op *, size_t n); /* in order, a barrie
  * parts that do nothing stay as they are. n > 0. */
 void pool_trace(struct pool *, const struct op *, size_t n, int64_t *times);
 void pool_free(struct pool *);
+int64_t now_ns(void); /* of the monotonic clock */
 
 /* ---- plan.c: plan.bin as it lies in memory; see docs/bundle.md */
 enum place { NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM, PLACES };
@@ -133,6 +134,11 @@ struct plan {
   struct list *lists; /* of all entries */
   lumc_dim *dims;     /* kernels read their values where they lie */
   const struct length *lengths;
+  size_t n_axes, n_segments, n_parts, n_exchanges; /* of a plan for a mesh; see ranks.h */
+  struct mesh_axis *axes;
+  struct segment *segments;
+  struct parts *parts; /* of each state */
+  const struct exchange *exchanges; /* launches of kernels that there are not */
 };
 /* The value of the counter the k-th time. */
 static inline int64_t counted(const struct entry *e, uint64_t k) {
@@ -169,10 +175,11 @@ size_t aligned(uint64_t bytes);
 struct source { /* a bundle that is being opened */
   const char *folder, *manifest;
   struct block *first; /* where read_weights leaves the first values of states, in their order */
+  struct mesh *mesh; /* the other ranks, or NULL */
 };
 /* A whole file, checked against its hash, with a NUL after it, from malloc. */
 int read_checked(const struct source *, const char *name, size_t limit, char **data, size_t *size);
-/* The data of weights.safetensors, checked against its hash. */
+/* The data of weights.safetensors, checked against its hash; of a mesh what this rank has of it. */
 int read_weights(const struct source *, const struct plan *, struct block *);
 /* What the plan packs of these weights. */
 int pack_weights(const struct plan *, const uint8_t *weights, struct block *);
@@ -226,10 +233,13 @@ struct device {
 extern const struct device cpu_device, cuda_device, metal_device;
 
 /* ---- model.c, states.c */
+/* How many ranks a bundle is for; 0: it is for one process. */
+int ranks_of(const char *bundle, int *ranks);
 struct lumc {
   struct plan plan;
   struct live live; /* the dims of runs */
   struct block first; /* the first values of states that have any, in their order */
+  struct mesh *mesh;  /* the other ranks, or NULL */
   const struct device *device;
   void *self; /* of the device */
   int threads;
@@ -283,6 +293,12 @@ int tensor_view(const char *path, const uint8_t *data, size_t size, const char *
 int npy_write(const char *path, const lumc_tensor *, const void *data);
 int npz_write(const char *path, const lumc_tensor *, void *const *data, size_t n);
 
+/* ---- launch.c: this program once for each rank of a bundle, with its arguments but --mesh; its exit
+ * code. */
+int launch(const char *bundle, int argc, char **argv);
+enum { RANK_LOST = 70 }; /* how a rank that was started so ends when it is another one's fault */
+FILE *launched(void); /* where a rank that was started so tells why it failed; else stderr */
+
 /* ---- listing.c */
 int dims_to_ends(lumc *, int greatest); /* the least or the greatest values of all dims */
 void list_bundle(lumc *);
@@ -323,7 +339,7 @@ struct loop {
   struct feed feed; /* its steps and its seed */
   FILE *csv;
   char said[256]; /* which batches there are */
-  int terminal;
+  int terminal, quiet;
   uint64_t first; /* the step that it began with */
   double start, shown;
 };

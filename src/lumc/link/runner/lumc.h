@@ -89,6 +89,12 @@ void lumc_close(lumc *model);
 int lumc_open_on(const char *bundle, const char *device, int threads, lumc **model);
 const char *lumc_device(const lumc *model);
 
+/* A bundle for a mesh is opened by all of its ranks at once, each a process of its own: environment
+ * variables say which it is and where they meet (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; or those
+ * of MPI). All make the same calls with the same inputs, and get the same outputs; of states each has
+ * its part, and files hold whole ones. Which one this process is; 0 of a bundle for one. */
+int lumc_rank(const lumc *model);
+
 /* The message of the last failed call of this thread, one line. */
 const char *lumc_error(void);
 

@@ -1,5 +1,5 @@
 /* main.c - lumc-run: run a bundle from the command line, without Python. */
-#include "internal.h"
+#include "ranks.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 static const char usage[] =
     "usage: lumc-run BUNDLE [--input NAME=x.npy].. [-o out.npz | -o NAME=y.npy].. [--entry NAME]\n"
     "                [--dim NAME=N].. [--device cuda|metal|cpu] [--threads N] [--repeat N]\n"
-    "                [--state IN] [--save OUT] [--list] [--check]\n"
+    "                [--state IN] [--save OUT] [--list] [--check] [--mesh]\n"
     "       lumc-run BUNDLE --steps N --feed DATA.. [--order FILE | --seed N] [--losses FILE.csv]\n"
     "                [--state IN] [--save OUT] [--every K] [options as above]\n"
     "  --input   an input; plain x.npy when there is only one\n"
@@ -29,13 +29,14 @@ static const char usage[] =
     "  --every   save after every K steps too\n"
     "  --list    print dims, inputs, outputs and states, and run nothing\n"
     "  --check   run every entry once, on zeros, with the least dims of every bucket\n"
+    "  --mesh    start all ranks of a bundle for a mesh, on this machine\n"
     "  --version print the version\n"
     "exit codes: 0 ok, 1 failed, 2 usage, 5 corrupt bundle, 7 this machine cannot run it\n";
 
 struct options {
   const char *bundle, *entry, *device, *state, *save, *losses, *order, *seed;
   char **inputs, **outputs, **dims, **feeds; /* as written on the command line */
-  int n_inputs, n_outputs, n_dims, n_feeds, threads, repeat, steps, every, list, check;
+  int n_inputs, n_outputs, n_dims, n_feeds, threads, repeat, steps, every, list, check, mesh;
 };
 
 static void shape_text(const lumc_tensor *t, char *out, size_t size) {
@@ -95,6 +96,8 @@ static int parse(int argc, char **argv, struct options *o) {
       o->list = 1;
     else if (!strcmp(arg, "--check"))
       o->check = 1;
+    else if (!strcmp(arg, "--mesh"))
+      o->mesh = 1;
     else if (arg[0] == '-' || o->bundle)
       return lumc_fail(LUMC_USAGE, "unexpected argument '%s'; see lumc-run --help", arg);
     else
@@ -229,7 +232,7 @@ static int repeat(const struct job *j, int n, int threads) {
     clock_gettime(CLOCK_MONOTONIC, &b);
     us[i] = (double)(b.tv_sec - a.tv_sec) * 1e6 + (double)(b.tv_nsec - a.tv_nsec) * 1e-3;
   }
-  if (!code && n > 1) {
+  if (!code && n > 1 && mesh_rank(j->model->mesh) == 0) {
     qsort(us, (size_t)n, sizeof *us, by_value);
     printf("min %.1f us, median %.1f us (%d runs, ", us[0], us[n / 2], n);
     if (strcmp(lumc_device(j->model), "cpu"))
@@ -330,7 +333,8 @@ static int run(const struct options *o, struct job *j) {
   for (int i = 0; i < o->n_inputs && !code; ++i) code = read_input(j, o->inputs[i]);
   if (!code) code = set_dims(j, o);
   if (!code) code = o->steps ? run_steps(o, j) : run_once(o, j);
-  for (int i = 0; i < o->n_outputs && !code; ++i) code = write_output(j, o->outputs[i]);
+  int first = mesh_rank(j->model->mesh) == 0; /* all ranks have the same outputs */
+  for (int i = 0; i < o->n_outputs && first && !code; ++i) code = write_output(j, o->outputs[i]);
   if (!code && o->save && !o->steps) code = lumc_save_states(j->model, o->save);
   return code;
 }
@@ -364,11 +368,18 @@ int main(int argc, char **argv) {
   int code = LUMC_OK;
   if (!o.inputs || !o.outputs || !o.dims || !o.feeds) code = lumc_fail(LUMC_FAILED, "out of memory");
   if (!code) code = parse(argc, argv, &o);
+  if (!code && o.mesh) return launch(o.bundle, argc, argv);
   if (!code) code = lumc_open_on(o.bundle, o.device, o.threads, &j.model);
-  if (!code && o.list) list_bundle(j.model);
+  if (!code && o.list && mesh_rank(j.model->mesh) == 0) list_bundle(j.model);
   if (!code && o.check) code = check(j.model, &j);
   if (!code && !o.list && !o.check) code = run(&o, &j);
-  if (code) fprintf(stderr, "lumc-run: %s\n", lumc_error());
+  if (code) {
+    FILE *to = launched();
+    fprintf(to, "lumc-run: %s\n", lumc_error());
+    fflush(to);
+    if (to != stderr && j.model && mesh_lost(j.model->mesh)) code = RANK_LOST;
+    if (j.model) mesh_give_up(j.model->mesh, code);
+  }
   end(&j);
   lumc_close(j.model);
   free(o.inputs);

@@ -1,5 +1,5 @@
 /* memory.c - memory of our own, and the large files of a bundle in it. */
-#include "internal.h"
+#include "ranks.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -93,21 +93,45 @@ static int keep_first(const struct plan *plan, const uint8_t *weights, struct bl
   return code;
 }
 
+/* Every part is hashed; those of other ranks are forgotten. */
+static int read_parts(int file, const char *name, const struct plan *plan, const struct mesh *mesh,
+                      uint8_t *to, struct sha256 *hash) {
+  enum { STEP = 1 << 16 };
+  uint8_t *other = malloc(STEP);
+  int code = other ? LUMC_OK : lumc_fail(LUMC_FAILED, "out of memory");
+  for (size_t i = 0; i < plan->n_segments && !code; ++i) {
+    const struct segment *s = &plan->segments[i];
+    uint64_t own = mesh_part(mesh, plan, s);
+    for (uint64_t part = 0; part < s->parts && !code; ++part)
+      for (uint64_t done = 0, n; done < s->bytes && !code; done += n) {
+        n = s->bytes - done < STEP ? s->bytes - done : STEP;
+        code = read_hashed(file, name, part == own ? to + s->to + done : other, (size_t)n, hash);
+      }
+  }
+  free(other);
+  return code;
+}
+
 int read_weights(const struct source *s, const struct plan *plan, struct block *to) {
   static const char name[] = "weights.safetensors";
   size_t size, start = (size_t)plan->weights_start, bytes = (size_t)plan->weights_bytes;
+  const struct segment *last = plan->n_segments ? &plan->segments[plan->n_segments - 1] : NULL;
+  uint64_t stored = last ? last->from + last->bytes * last->parts : bytes;
   struct sha256 hash;
   int file, code = open_file(s->folder, name, &size, &file);
   if (code) return code;
   uint8_t *head = NULL;
-  if (start > size || size - start != bytes)
+  if (start > size || size - start != stored)
     code = lumc_fail(LUMC_CORRUPT, "%s does not have the size that the plan says", name);
   else if (!(head = malloc(start + 1)))
     code = lumc_fail(LUMC_FAILED, "cannot allocate %zu bytes", start);
   sha256_start(&hash);
   if (!code) code = read_hashed(file, name, head, start, &hash);
   if (!code) code = reserve(to, bytes);
-  if (!code) code = read_hashed(file, name, to->data, bytes, &hash);
+  if (!code && plan->n_axes)
+    code = read_parts(file, name, plan, s->mesh, to->data, &hash);
+  else if (!code)
+    code = read_hashed(file, name, to->data, bytes, &hash);
   if (!code) code = check_hash(s->manifest, name, &hash);
   if (!code) code = keep_first(plan, to->data, s->first);
   free(head);

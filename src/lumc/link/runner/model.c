@@ -1,5 +1,5 @@
 /* model.c - opens a bundle on a device: the public functions of lumc.h. */
-#include "internal.h"
+#include "ranks.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +82,30 @@ static int check_threads(int threads) {
   return lumc_fail(LUMC_USAGE, "threads must be in 1..%d, got %d", MAX_THREADS, threads);
 }
 
+int ranks_of(const char *bundle, int *ranks) {
+  char *manifest;
+  lumc m = {0};
+  int code = read_manifest(bundle, &manifest);
+  if (code) return code;
+  const struct source source = {bundle, manifest, &m.first, NULL};
+  code = choose(&m, &source, "cpu");
+  *ranks = m.plan.n_axes ? 1 : 0;
+  for (size_t i = 0; i < m.plan.n_axes; ++i) *ranks *= (int)m.plan.axes[i].ranks;
+  plan_free(&m.plan);
+  free(manifest);
+  return code;
+}
+
+/* The other ranks of a bundle for a mesh; its digest is in the first line of the manifest. */
+static int join_ranks(lumc *m, struct source *s) {
+  if (!m->plan.n_axes) return LUMC_OK;
+  if (m->device != &cpu_device)
+    return lumc_fail(LUMC_DEVICE, "ranks are processes on CPUs, not on %s", m->device->kind);
+  int code = mesh_open(&m->mesh, &m->plan, strstr(s->manifest, "\"digest\":\"") + 10);
+  s->mesh = m->mesh;
+  return code;
+}
+
 int lumc_open_on(const char *bundle, const char *device, int threads, lumc **model) {
   char *manifest;
   *model = NULL;
@@ -89,12 +113,13 @@ int lumc_open_on(const char *bundle, const char *device, int threads, lumc **mod
   if (code) return code;
   lumc *m = calloc(1, sizeof *m);
   if (m) {
-    const struct source source = {bundle, manifest, &m->first};
+    struct source source = {bundle, manifest, &m->first, NULL};
     m->threads = threads;
     pthread_mutex_init(&m->running, NULL);
     code = choose(m, &source, device);
     if (!code) code = check_threads(threads);
     if (!code) code = live_open(&m->live, &m->plan);
+    if (!code) code = join_ranks(m, &source);
     if (!code) code = m->device->open(&source, &m->plan, threads, &m->self);
     if (!code) code = states_begin(m, 1);
   } else {
@@ -115,6 +140,7 @@ int lumc_open(const char *bundle, int threads, lumc **model) {
 void lumc_close(lumc *m) {
   if (!m) return;
   if (m->self) m->device->close(m->self);
+  mesh_close(m->mesh);
   live_close(&m->live);
   release(&m->first);
   plan_free(&m->plan);
@@ -123,6 +149,8 @@ void lumc_close(lumc *m) {
 }
 
 const char *lumc_version(void) { return LUMC_VERSION; }
+
+int lumc_rank(const lumc *m) { return mesh_rank(m->mesh); }
 
 const char *lumc_device(const lumc *m) { return m->device->kind; }
 
@@ -205,7 +233,8 @@ int lumc_launches(const lumc *m, int i) {
 
 const char *lumc_launch(const lumc *m, int entry, int i) {
   if (i < 0 || i >= lumc_launches(m, entry)) return NULL;
-  return m->plan.kernels[list_at(m, entry)->launches[i].kernel].symbol;
+  uint64_t kernel = list_at(m, entry)->launches[i].kernel;
+  return kernel < m->plan.n_kernels ? m->plan.kernels[kernel].symbol : "exchange";
 }
 
 /* ---- running */
@@ -326,6 +355,8 @@ int lumc_bench(lumc *m, int entry, const void *const *inputs, void *const *outpu
   double once = 0, three = 0, spent = 0;
   size_t list = 0;
   int n = 0;
+  if (m->mesh) /* ranks would not agree on how often */
+    return -lumc_fail(LUMC_USAGE, "the ranks of a mesh are timed by lumc-run --repeat");
   pthread_mutex_lock(&m->running);
   int code = begin(m, entry, inputs, outputs, &list);
   if (!code) code = time_runs(m, list, 1, &once); /* the first run warms up */

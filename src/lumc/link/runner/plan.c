@@ -1,73 +1,18 @@
 /* plan.c - reads plan.bin. Everything is 8-byte words, little endian, in one pass: the format is
  * in docs/bundle.md. The file is not trusted: counts are bounded by the bytes that are left,
  * offsets by the sections that they point into. */
-#include "internal.h"
+#include "cursor.h"
+#include "ranks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t MAX_BYTES = (uint64_t)1 << 46; /* of a tensor or an arena */
 static const int64_t MOST = (int64_t)1 << 62;        /* of a dim or a length */
-
-struct cursor {
-  const uint8_t *at, *end;
-  const char *bad; /* what is wrong; after it every read gives zeros */
-  int code;        /* why: the plan's fault, if nothing else is said */
-};
-
-static uint64_t word(struct cursor *c) {
-  uint64_t value = 0;
-  if (c->bad) return 0;
-  if (c->end - c->at < 8) {
-    c->bad = "it is truncated";
-    return 0;
-  }
-  memcpy(&value, c->at, 8);
-  c->at += 8;
-  return value;
-}
-
-static uint64_t word_below(struct cursor *c, uint64_t limit, const char *what) {
-  uint64_t value = word(c);
-  if (!c->bad && value >= limit) c->bad = what;
-  return c->bad ? 0 : value;
-}
 
 static int64_t number(struct cursor *c) {
   int64_t value = (int64_t)word(c);
   if (!c->bad && (value > MOST || value < -MOST)) c->bad = "a number is too large";
   return c->bad ? 0 : value;
-}
-
-/* The number of records that follow, each of at least `words` words. */
-static size_t count(struct cursor *c, size_t words) {
-  uint64_t n = word(c), left = (uint64_t)(c->end - c->at) / 8 / words;
-  if (!c->bad && n > left) c->bad = "a count exceeds the file";
-  return c->bad ? 0 : (size_t)n;
-}
-
-static void *table(struct cursor *c, size_t n, size_t size) {
-  void *memory = c->bad ? NULL : calloc(n + 1, size);
-  if (!memory && !c->bad) c->bad = "out of memory", c->code = LUMC_FAILED;
-  return memory;
-}
-
-/* A length, the bytes, a NUL, zeros up to the next word: used where it lies. */
-static const char *string(struct cursor *c) {
-  size_t n = (size_t)word_below(c, MAX_NAME, "a name is too long"), room = (n + 8) / 8 * 8;
-  const char *text = (const char *)c->at;
-  if (c->bad) return "";
-  if ((size_t)(c->end - c->at) < room) {
-    c->bad = "it is truncated";
-    return "";
-  }
-  for (size_t i = 0; i < room; ++i)
-    if (i < n ? (unsigned char)text[i] < 0x20 || text[i] == 0x7f : text[i] != 0) {
-      c->bad = "a name holds a control character";
-      return "";
-    }
-  c->at += room;
-  return text;
 }
 
 struct span { /* the least and the greatest value of a dim or a length */
@@ -110,10 +55,6 @@ static lumc_tensor *tensors(struct cursor *c, const struct span *spans, size_t n
   return list;
 }
 
-static int inside(uint64_t offset, uint64_t bytes, uint64_t size) {
-  return offset % 64 == 0 && bytes <= size && offset <= size - bytes;
-}
-
 static int fits(const struct plan *p, const struct list *l, const struct arg *a) {
   const struct entry *e = l->entry;
   switch (a->place) {
@@ -130,14 +71,15 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
   }
 }
 
-static void launch(struct cursor *c, const struct plan *p, const struct list *of, struct launch *l) {
-  l->kernel = word_below(c, p->n_kernels, "a launch names no kernel");
+static void read_launch(struct cursor *c, const struct plan *p, const struct list *of, struct launch *l) {
+  l->kernel = word_below(c, p->n_kernels + p->n_exchanges, "a launch names no kernel");
   l->n_args = count(c, 4);
   l->args = (const struct arg *)(const void *)c->at;
   if (c->bad) return;
   c->at += l->n_args * sizeof *l->args;
   for (size_t i = 0; i < l->n_args; ++i)
     if (!fits(p, of, &l->args[i])) c->bad = "an argument lies outside of its place";
+  if (!c->bad && l->kernel >= p->n_kernels) plan_exchange(c, p, l);
 }
 
 /* How an entry comes to the value of a dim. */
@@ -224,7 +166,7 @@ static void list(struct cursor *c, const struct plan *p, const struct entry *e, 
   list_tensors(c, e->outputs, e->n_outputs, within, l->outputs);
   l->n_launches = count(c, 2);
   l->launches = table(c, l->n_launches, sizeof *l->launches);
-  for (size_t i = 0; i < l->n_launches && !c->bad; ++i) launch(c, p, l, &l->launches[i]);
+  for (size_t i = 0; i < l->n_launches && !c->bad; ++i) read_launch(c, p, l, &l->launches[i]);
 }
 
 static void entry(struct cursor *c, struct plan *p, const struct span *spans, struct entry *e) {
@@ -365,10 +307,15 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (*(const uint8_t *)&one != 1)
     return lumc_fail(LUMC_DEVICE, "big-endian machines cannot run bundles");
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
-  if (word(&c), word(&c) != 5 && !c.bad) c.bad = "its version is not supported";
+  word(&c);
+  const uint64_t version = word(&c);
+  const int ranks = version == 6;
+  if (version != 5 && !ranks && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
+  if (ranks) plan_mesh(&c, p);
   constants(&c, p);
+  if (ranks) plan_exchanges(&c, p);
   p->n_entries = count(&c, 6);
   p->entries = table(&c, p->n_entries, sizeof *p->entries);
   for (size_t i = 0; i < p->n_entries && !c.bad; ++i) entry(&c, p, spans, &p->entries[i]);
@@ -388,6 +335,9 @@ void plan_free(struct plan *p) {
   free(p->kernels);
   free(p->packings);
   free(p->states);
+  free(p->parts);
+  free(p->axes);
+  free(p->segments);
   free(p->features);
   free(p->data);
   memset(p, 0, sizeof *p);

@@ -74,7 +74,7 @@ static fp_mode flush_denormals(void) {
   return before;
 }
 
-static int64_t now_ns(void) {
+int64_t now_ns(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;

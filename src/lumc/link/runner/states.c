@@ -1,5 +1,5 @@
 /* states.c - what a bundle keeps between runs: the functions of lumc.h about states. */
-#include "internal.h"
+#include "ranks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,35 +62,66 @@ int lumc_reset(lumc *m) {
   return code;
 }
 
-/* The memory of all states. */
-static int every(lumc *m, void **data) {
+/* The states as files have them: of a mesh whole ones. */
+struct whole {
+  lumc_tensor *tensors;
+  int64_t (*shapes)[MAX_RANK];
+  void **data; /* of each; what is not the device's is from malloc */
+};
+
+static int whole_of(lumc *m, struct whole *w) {
   int code = LUMC_OK;
+  w->tensors = zeros(m->plan.n_states, sizeof *w->tensors, &code);
+  w->shapes = zeros(m->plan.n_states, sizeof *w->shapes, &code);
+  w->data = zeros(m->plan.n_states, sizeof *w->data, &code);
   for (size_t i = 0; i < m->plan.n_states && !code; ++i)
-    code = m->device->state(m->self, i, &data[i]);
+    code = mesh_whole(&m->plan, i, &w->tensors[i], w->shapes[i]);
   return code;
 }
 
+static void forget(lumc *m, struct whole *w) {
+  for (size_t i = 0; w->data && m->mesh && i < m->plan.n_states; ++i) free(w->data[i]);
+  free(w->tensors);
+  free(w->shapes);
+  free(w->data);
+}
+
 int states_save(lumc *m, const char *path, const struct note *notes, size_t n) {
-  int code = LUMC_OK;
-  void **data = zeros(m->plan.n_states, sizeof *data, &code);
+  struct whole w = {0};
   pthread_mutex_lock(&m->running);
-  if (!code) code = every(m, data);
-  if (!code) code = tensors_write(path, m->plan.states, data, m->plan.n_states, notes, n);
+  int code = whole_of(m, &w);
+  for (size_t i = 0; i < m->plan.n_states && !code; ++i) {
+    void *part = NULL;
+    code = m->device->state(m->self, i, &part);
+    if (!code && m->mesh)
+      code = mesh_join(m->mesh, &m->plan, i, part, &w.data[i]);
+    else
+      w.data[i] = part;
+  }
+  if (!code && mesh_rank(m->mesh) == 0)
+    code = tensors_write(path, w.tensors, w.data, m->plan.n_states, notes, n);
   pthread_mutex_unlock(&m->running);
-  free(data);
+  forget(m, &w);
   return code;
 }
 
 int states_load(lumc *m, const char *path, struct note *notes, size_t n) {
   uint8_t *read = NULL, *from;
-  int code = tensors_read(path, m->plan.states, m->plan.n_states, notes, n, &read);
-  void **data = zeros(m->plan.n_states, sizeof *data, &code);
+  struct whole w = {0};
   pthread_mutex_lock(&m->running);
-  if (!code) code = every(m, data);
+  int code = whole_of(m, &w);
+  if (!code) code = tensors_read(path, w.tensors, m->plan.n_states, notes, n, &read);
+  void **data = zeros(m->plan.n_states, sizeof *data, &code);
+  for (size_t i = 0; i < m->plan.n_states && !code; ++i)
+    code = m->device->state(m->self, i, &data[i]);
   from = read;
-  for (size_t i = 0; i < m->plan.n_states && !code; from += m->plan.states[i++].bytes)
-    if (m->plan.states[i].bytes) memcpy(data[i], from, m->plan.states[i].bytes);
+  for (size_t i = 0; i < m->plan.n_states && !code; from += w.tensors[i++].bytes)
+    if (m->mesh)
+      code = mesh_cut(m->mesh, &m->plan, i, from, data[i]);
+    else if (w.tensors[i].bytes)
+      memcpy(data[i], from, w.tensors[i].bytes);
   pthread_mutex_unlock(&m->running);
+  forget(m, &w);
   free(data);
   free(read);
   return code;

@@ -1,6 +1,6 @@
 /* train.c - a loop of steps: batches in, losses out, states to a file on the way. What is saved says
  * how many steps were done, so a loop that was stopped or killed goes on where it was. */
-#include "internal.h"
+#include "ranks.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -146,6 +146,7 @@ static int flush_losses(struct loop *l) {
 static void show(struct loop *l, uint64_t step, const char *end) {
   uint64_t done = step - l->first;
   double each = done ? (now() - l->start) / (double)done : 0;
+  if (l->quiet) return;
   fprintf(stderr, "%sstep %" PRIu64 "/%ld", l->terminal ? "\r" : "", step, l->feed.steps);
   print_losses(stderr, l, 1);
   fprintf(stderr, "  %.4g ms a step  %.0f s left%s%s", each * 1e3,
@@ -224,7 +225,8 @@ int train(struct loop *l) {
   struct sigaction action = {.sa_handler = stop}, before[2];
   const int signals[] = {SIGINT, SIGTERM};
   uint64_t step = 0;
-  int code = check(l), n = lumc_inputs(l->model, l->entry);
+  int code = check(l), n = lumc_inputs(l->model, l->entry), alone = !l->model->mesh;
+  if (mesh_rank(l->model->mesh)) l->losses = NULL, l->quiet = 1; /* the first one tells */
   l->terminal = isatty(STDERR_FILENO);
   l->feed.model = l->model, l->feed.entry = l->entry, l->feed.given = l->inputs;
   if (!code) code = feed_open(&l->feed, l->feeds, l->n_feeds);
@@ -237,11 +239,11 @@ int train(struct loop *l) {
   if (!code && step == (uint64_t)l->feed.steps && l->has_outputs)
     code = lumc_fail(LUMC_USAGE, "all %ld steps are done: there are no outputs", l->feed.steps);
   if (!code) code = open_losses(l, step);
-  for (int i = 0; i < 2; ++i)
+  for (int i = 0; i < 2 && alone; ++i) /* ranks would stop at different steps */
     if (!sigaction(signals[i], &action, &before[i]) && before[i].sa_handler == SIG_IGN)
       sigaction(signals[i], &before[i], NULL); /* as nohup has it */
   if (!code) code = loop(l, step);
-  for (int i = 0; i < 2; ++i) sigaction(signals[i], &before[i], NULL);
+  for (int i = 0; i < 2 && alone; ++i) sigaction(signals[i], &before[i], NULL);
   if (l->csv && fclose(l->csv) && !code) code = csv_failed(l);
   feed_close(&l->feed);
   if (!code && stopped) raise((int)stopped); /* what was done is saved */

@@ -1,0 +1,148 @@
+"""What plan files for a mesh have more, read with the checks of runner/plan_ranks.c."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol, TypeVar
+
+from lumc.bundle.planfile import ARENA, DTYPES, INPUT, MAX_BYTES, OUTPUT, STATE, WEIGHT
+from lumc.bundle.ranks import KINDS, OPS, Exchange, Segment
+from lumc.graph.collective import MAX_AXES, MAX_RANKS, Kind
+from lumc.graph.ops import DType, Op
+from lumc.graph.tensor import Tensor
+
+T = TypeVar("T")
+READ, WRITTEN = (INPUT, ARENA, WEIGHT, STATE, OUTPUT), (ARENA, OUTPUT)
+SEVERAL = "a mesh has too many ranks"
+NO_SUM = (DType.F16, DType.BF16, DType.BOOL)
+
+
+class Words(Protocol):
+    """What reads a plan."""
+
+    def word(self) -> int: ...
+    def below(self, limit: int, what: str) -> int: ...
+    def count(self, words: int) -> int: ...
+    def string(self) -> str: ...
+    def list(self, read: Callable[[], T], words: int) -> tuple[T, ...]: ...
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The axes of a mesh, where the weights of a rank are from, and by which axes (dim, axis) each
+    state is in parts."""
+
+    axes: Mapping[str, int]
+    segments: tuple[Segment, ...] = ()
+    cuts: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+    def whole(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The states as they are before ranks have their parts of them."""
+        ranks, out = [*self.axes.values()], list[Tensor]()
+        for t, cuts in zip(states, self.cuts, strict=True):
+            times = [prod(ranks[a] for d, a in cuts if d == dim) for dim in range(len(t.shape))]
+            shape = tuple(n * k for n, k in zip(t.shape, times, strict=True))
+            out.append(Tensor(t.name, t.dtype, shape))
+        return tuple(out)
+
+
+def read_mesh(r: Words) -> Mesh:
+    """Raises ValueError."""
+    axes, end = dict[str, int](), 0
+    if not 1 <= (n := r.count(3)) <= MAX_AXES:
+        raise ValueError("a mesh has no axes, or too many")
+    for _ in range(n):
+        name, ranks = r.string(), r.below(MAX_RANKS + 1, SEVERAL)
+        if ranks < 2:
+            raise ValueError("an axis of a mesh has one rank")
+        if name in axes:
+            raise ValueError("two axes of a mesh have one name")
+        axes[name] = ranks
+        if prod(axes.values()) > MAX_RANKS:
+            raise ValueError(SEVERAL)
+    segments = list[Segment]()
+    for _ in range(r.count(4 + n)):
+        segments.append(s := _segment(r, [*axes.values()]))
+        if s.start != end or s.start % 64:
+            raise ValueError("weights are not side by side")
+        end += s.nbytes * s.parts
+        if end > MAX_BYTES:
+            raise ValueError("the weights are too large")
+    cuts = r.list(lambda: r.list(lambda: (r.word(), r.word()), 2), 1)
+    return Mesh(axes, tuple(segments), cuts)
+
+
+def _segment(r: Words, ranks: Sequence[int]) -> Segment:
+    large, many = "the weights are too large", "a weight has too many parts"
+    start, to, nbytes = (r.below(MAX_BYTES, large) for _ in range(3))
+    parts = r.below(MAX_RANKS + 1, many)
+    steps = tuple(r.below(MAX_RANKS, many) for _ in ranks)
+    if sum(s * (n - 1) for s, n in zip(steps, ranks, strict=True)) + 1 != parts:
+        raise ValueError("ranks have other parts of a weight than there are")
+    return Segment(start, to, nbytes, parts, steps)
+
+
+def read_exchanges(
+    r: Words, mesh: Mesh, states: Sequence[Tensor], weights: int
+) -> tuple[Exchange, ...]:
+    """Of a plan whose weights and states are known. Raises ValueError."""
+    if len(mesh.cuts) != len(states):
+        raise ValueError("parts of other states than there are")
+    ranks = [*mesh.axes.values()]
+    for t, cuts in zip(states, mesh.cuts, strict=True):
+        nbytes, seen = t.nbytes, set[int]()
+        for dim, axis in cuts:
+            if dim >= len(t.shape) or axis >= len(ranks) or axis in seen:
+                raise ValueError("a state is in parts that there are not")
+            nbytes *= ranks[axis]
+            if nbytes > MAX_BYTES:
+                raise ValueError("a tensor is too large")
+            seen.add(axis)
+    for s in mesh.segments:
+        if s.to % 64 or s.to + s.nbytes > weights:
+            raise ValueError("a weight lies outside of its place")
+    found = r.list(lambda: Exchange(*(r.word() for _ in range(7))), 7)
+    for e in found:
+        if problem := _problem(e, ranks):
+            raise ValueError(problem)
+    return found
+
+
+def _problem(e: Exchange, ranks: Sequence[int]) -> str:
+    unknown, large = "an unknown collective", "a collective is too large"
+    if e.kind >= len(KINDS) or e.axis >= len(ranks) or e.op >= len(OPS) or e.dtype >= len(DTYPES):
+        return unknown
+    if max(e.elements, e.outer, e.joined) >= MAX_BYTES:
+        return large
+    kind, dtype, n = KINDS[e.kind], DTYPES[e.dtype], ranks[e.axis]
+    if e.elements * dtype.nbytes > MAX_BYTES // n:
+        return large
+    if kind.reduces != (OPS[e.op] is not None) or not e.outer or not e.joined:
+        return unknown
+    if OPS[e.op] is Op.SUM and dtype in NO_SUM:
+        return "ranks do not sum such elements"
+    if e.elements % e.outer or e.elements // e.outer % n if kind.splits else e.outer != 1:
+        return "a collective splits what does not divide"
+    made = e.elements // n if kind.splits else e.elements
+    if made % e.joined if kind.joins else e.joined != 1:
+        return "a collective joins what does not divide"
+    return ""
+
+
+def check_exchange(e: Exchange, mesh: Mesh, args: Sequence[Any]) -> None:
+    """Two arguments, which lie inside of their places. Raises ValueError."""
+    if len(args) != 2 or args[0].place not in READ or args[1].place not in WRITTEN:
+        raise ValueError("a collective is of no two values")
+    source, result = args
+    size = DTYPES[e.dtype].nbytes
+    made = e.result([*mesh.axes.values()][e.axis]) * size
+    if (source.nbytes, result.nbytes) != (e.elements * size, made):
+        raise ValueError("a collective has values of other sizes")
+    if source.place != result.place or (source.place == OUTPUT and source.index != result.index):
+        return
+    same = source.offset == result.offset or source.place == OUTPUT
+    apart = source.offset + source.nbytes <= result.offset or result.offset + made <= source.offset
+    if KINDS[e.kind] is not Kind.ALL_REDUCE if same else not apart:
+        raise ValueError("a collective writes what it reads")

@@ -1,0 +1,138 @@
+"""The checks of graphs that several ranks run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from lumc.errors import Exit, LumcError
+from lumc.graph.collective import MAX_AXES, MAX_RANKS, Collective, Kind, Part
+from lumc.graph.expr import axis
+from lumc.graph.graph import Entry, Graph, Node, Read, fail, reachable, shape_text
+from lumc.graph.ops import DType, Op
+
+
+def require_one_rank(graph: Graph, pass_name: str) -> None:
+    """Raises E0140 (a graph for a mesh) in the name of a pass that knows none."""
+    if graph.mesh:
+        what = f"{pass_name} takes no graphs for a mesh yet, and this one is for {said(graph.mesh)}"
+        raise LumcError("E0140", what, exit=Exit.UNSUPPORTED)
+
+
+def require_processes(graph: Graph, kind: str) -> None:
+    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, and
+    for sums of halves, which would be rounded at every rank."""
+    if graph.mesh and kind != "cpu":
+        what = f"a graph for {said(graph.mesh)} cannot run on {kind}: ranks are processes on CPUs"
+        raise LumcError("E0140", what, fix="--target cpu:native", exit=Exit.UNSUPPORTED)
+    for n in (n for e in graph.entries for n in exchanged(e)):
+        is_sum = isinstance(n.op, Collective) and n.op.op is Op.SUM
+        if is_sum and n.dtype in (DType.F16, DType.BF16):
+            what = f"'{n.name}' is a sum of {n.dtype} between ranks, which would round it each time"
+            fix = "sum as f32, as 'lumc shard' does, and cast the result"
+            raise LumcError("E0140", what, fix=fix, exit=Exit.UNSUPPORTED)
+
+
+def exchanged(entry: Entry) -> list[Node]:
+    """What an entry needs of collectives."""
+    ends = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
+    used = reachable(ends, lambda n: [r.source for r in n.reads])
+    return [n for n in entry.nodes if n in used and isinstance(n.op, Collective)]
+
+
+def said(mesh: Mapping[str, int]) -> str:
+    """``8 ranks (tp 4, dp 2)``"""
+    every = ", ".join(f"{name} {ranks}" for name, ranks in mesh.items())
+    return f"{math.prod(mesh.values())} ranks ({every})"
+
+
+def check_mesh(mesh: Mapping[str, int]) -> None:
+    """How many axes, and how many ranks; raises E0101."""
+    if len(mesh) > MAX_AXES or math.prod(mesh.values()) > MAX_RANKS:
+        fail("mesh", f"a mesh has at most {MAX_AXES} axes and {MAX_RANKS} ranks: {said(mesh)}")
+    for name, ranks in mesh.items():
+        if ranks < 2:
+            fail("mesh", f"axis '{name}' of the mesh has {ranks} rank: at least 2")
+
+
+def check_parts(node: Node | str, parts: Sequence[Part], shape: Sequence[object]) -> None:
+    """The parts of a tensor, of which a rank has this shape; raises E0101."""
+    if len({p.mesh for p in parts}) < len(parts):
+        fail(node, "a tensor is cut once at most by every axis of the mesh")
+    for p in parts:
+        if not (0 <= p.dim < len(shape) and isinstance(shape[p.dim], int)):
+            fail(node, f"part {p}: {p.dim} is no dim of {list(map(str, shape))} that is a number")
+
+
+def check_collective(node: Node, op: Collective) -> None:
+    """Operand, axes, shapes and dtypes of a collective; raises E0101."""
+    name, kind = op.kind.value, op.kind
+    match node.operands:
+        case (Read(source, index, ()),) if index == tuple(map(axis, node.axes)):
+            pass
+        case _:
+            fail(node, f"{name} takes a value at its own axes")
+    has = (op.op is not None, op.split is not None, op.concat is not None)
+    if has != (kind.reduces, kind.splits, kind.joins) or op.op not in (None, Op.SUM, Op.MAX):
+        fail(node, f"{name} says {_needs(kind)}")
+    if len(source.shape) != len(node.axes) or not op.is_possible(source.shape):
+        fail(node, f"{name} of {op.ranks} ranks cannot be of {shape_text(source.shape)}")
+    if op.split is not None and op.split == op.concat:
+        fail(node, f"{name} splits one axis and joins another")
+    want = op.shape(source.shape)
+    if node.shape != want or node.dtype is not source.dtype:
+        made = f"{source.dtype}{shape_text(want)}"
+        fail(node, f"{name} makes {made}, declared {node.dtype}{shape_text(node.shape)}")
+    if op.op is Op.SUM and node.dtype is DType.BOOL:
+        fail(node, "a sum of bool; reduce with max")
+
+
+def _needs(kind: Kind) -> str:
+    words = [("sum or max", kind.reduces), ("split AXIS", kind.splits), ("concat AXIS", kind.joins)]
+    return " and ".join(word for word, needed in words if needed)
+
+
+def check_ranks(graph: Graph) -> None:
+    """The mesh; that nodes and parts are of it; and that what every rank is said to have whole is
+    the same on all: outputs, and values of states that are not in parts. Raises E0101."""
+    check_mesh(graph.mesh)
+    for leaf in (*graph.weights, *graph.states):
+        _check_known(leaf, leaf.parts, graph.mesh)
+    for entry in graph.entries:
+        for node in (*entry.inputs, *entry.nodes):
+            ranks = [node.op] if isinstance(node.op, Collective) else node.parts
+            _check_known(node, ranks, graph.mesh)
+        outputs = dict(entry.outputs)
+        for name, parts in entry.parts.items():
+            if name not in outputs:
+                fail(name, f"there is no output '{name}' that is in parts")
+            _check_known(outputs[name], parts, graph.mesh)
+            check_parts(outputs[name], parts, outputs[name].shape)
+        for mesh in graph.mesh:
+            _check_same(entry, (*graph.weights, *graph.states), mesh)
+
+
+def _check_known(node: Node, every: Sequence[Part | Collective], mesh: Mapping[str, int]) -> None:
+    for p in every:
+        if mesh.get(p.mesh) != p.ranks:
+            fail(node, f"the mesh has no axis '{p.mesh}' of {p.ranks} ranks")
+
+
+def _check_same(entry: Entry, shared: Sequence[Node], mesh: str) -> None:
+    """What has no part by an axis of the mesh does not differ along it."""
+    differs = {n for n in (*shared, *entry.inputs) if _is_cut(n.parts, mesh)}
+    for n in entry.nodes:
+        own = n.op if isinstance(n.op, Collective) and n.op.mesh == mesh else None
+        if own.kind.splits if own else any(r.source in differs for r in n.reads):
+            differs.add(n)
+    fix = f"differs between the ranks along '{mesh}'"
+    for name, value in entry.outputs:
+        if value in differs and not _is_cut(entry.parts.get(name, ()), mesh):
+            fail(value, f"output '{name}' {fix}, and is not in parts by it")
+    for u in entry.writes:
+        if u.value in differs and not _is_cut(u.state.parts, mesh):
+            fail(u.value, f"the new value of '{u.state.name}' {fix}, and the state is not in parts")
+
+
+def _is_cut(parts: Sequence[Part], mesh: str) -> bool:
+    return any(p.mesh == mesh for p in parts)

@@ -1,0 +1,131 @@
+/* plan_ranks.c - reads what plans for a mesh have more: axes, where weights are from, collectives. */
+#include "cursor.h"
+#include "ranks.h"
+
+enum { MAX_AXES = 8, MAX_RANKS = 1 << 16 };
+
+static void axes(struct cursor *c, struct plan *p) {
+  uint64_t ranks = 1;
+  p->n_axes = count(c, 3);
+  if (!c->bad && (p->n_axes < 1 || p->n_axes > MAX_AXES)) c->bad = "a mesh has no axes, or too many";
+  p->axes = table(c, p->n_axes, sizeof *p->axes);
+  for (size_t i = 0; i < p->n_axes && !c->bad; ++i) {
+    p->axes[i].name = string(c);
+    p->axes[i].ranks = word_below(c, MAX_RANKS + 1, "a mesh has too many ranks");
+    if (!c->bad && p->axes[i].ranks < 2) c->bad = "an axis of a mesh has one rank";
+    for (size_t k = 0; k < i && !c->bad; ++k)
+      if (!strcmp(p->axes[k].name, p->axes[i].name)) c->bad = "two axes of a mesh have one name";
+    ranks *= p->axes[i].ranks;
+    if (!c->bad && ranks > MAX_RANKS) c->bad = "a mesh has too many ranks";
+  }
+}
+
+/* The greatest number of a part that a rank has is that of the last. */
+static void segment(struct cursor *c, const struct plan *p, struct segment *s) {
+  s->from = word_below(c, MAX_BYTES, "the weights are too large");
+  s->to = word_below(c, MAX_BYTES, "the weights are too large");
+  s->bytes = word_below(c, MAX_BYTES, "the weights are too large");
+  s->parts = word_below(c, MAX_RANKS + 1, "a weight has too many parts");
+  s->steps = (const uint64_t *)(const void *)c->at;
+  uint64_t last = 0;
+  for (size_t i = 0; i < p->n_axes && !c->bad; ++i) {
+    uint64_t step = word_below(c, MAX_RANKS, "a weight has too many parts");
+    last += step * (p->axes[i].ranks - 1);
+  }
+  if (!c->bad && last + 1 != s->parts) c->bad = "ranks have other parts of a weight than there are";
+}
+
+void plan_mesh(struct cursor *c, struct plan *p) {
+  uint64_t end = 0;
+  axes(c, p);
+  p->n_segments = count(c, 4 + p->n_axes);
+  p->segments = table(c, p->n_segments, sizeof *p->segments);
+  for (size_t i = 0; i < p->n_segments && !c->bad; ++i) {
+    struct segment *s = &p->segments[i];
+    segment(c, p, s);
+    if (!c->bad && (s->from != end || s->from % 64)) c->bad = "weights are not side by side";
+    end += s->bytes * s->parts;
+    if (!c->bad && end > MAX_BYTES) c->bad = "the weights are too large";
+  }
+  p->n_parts = count(c, 1);
+  p->parts = table(c, p->n_parts, sizeof *p->parts);
+  for (size_t i = 0; i < p->n_parts && !c->bad; ++i) {
+    p->parts[i].n = count(c, 2);
+    p->parts[i].cuts = (const struct cut *)(const void *)c->at;
+    if (!c->bad) c->at += p->parts[i].n * sizeof *p->parts[i].cuts;
+  }
+}
+
+static void check_parts(struct cursor *c, const struct plan *p) {
+  if (!c->bad && p->n_parts != p->n_states) c->bad = "parts of other states than there are";
+  for (size_t i = 0; i < p->n_parts && !c->bad; ++i) {
+    uint64_t seen = 0, bytes = p->states[i].bytes;
+    for (size_t k = 0; k < p->parts[i].n && !c->bad; ++k) {
+      const struct cut *cut = &p->parts[i].cuts[k];
+      if (cut->axis >= p->n_axes || cut->dim >= (uint64_t)p->states[i].rank || seen >> cut->axis & 1)
+        c->bad = "a state is in parts that there are not";
+      else if ((bytes *= p->axes[cut->axis].ranks) > MAX_BYTES)
+        c->bad = "a tensor is too large";
+      else
+        seen |= (uint64_t)1 << cut->axis;
+    }
+  }
+}
+
+static const char *problem(const struct plan *p, const struct exchange *e) {
+  int reduces = e->kind == ALL_REDUCE || e->kind == REDUCE_SCATTER;
+  int splits = e->kind == REDUCE_SCATTER || e->kind == ALL_TO_ALL || e->kind == ALL_SLICE;
+  int joins = e->kind == ALL_GATHER || e->kind == ALL_TO_ALL;
+  if (e->kind >= EXCHANGES || e->axis >= p->n_axes || e->op >= EXCHANGE_OPS || e->dtype > LUMC_U64)
+    return "an unknown collective";
+  if (e->elements >= MAX_BYTES || e->outer >= MAX_BYTES || e->joined >= MAX_BYTES)
+    return "a collective is too large";
+  uint64_t ranks = p->axes[e->axis].ranks;
+  if (e->elements * dtype_bytes((int)e->dtype) > MAX_BYTES / ranks) return "a collective is too large";
+  if (reduces != (e->op != NO_OP) || !e->outer || !e->joined) return "an unknown collective";
+  if (e->op == SUM_OP && (e->dtype == LUMC_F16 || e->dtype == LUMC_BF16 || e->dtype == LUMC_BOOL))
+    return "ranks do not sum such elements";
+  if (splits ? e->elements % e->outer || e->elements / e->outer % ranks : e->outer != 1)
+    return "a collective splits what does not divide";
+  uint64_t made = splits ? e->elements / ranks : e->elements; /* of each rank in the result */
+  if (joins ? made % e->joined : e->joined != 1) return "a collective joins what does not divide";
+  return NULL;
+}
+
+void plan_exchanges(struct cursor *c, struct plan *p) {
+  check_parts(c, p);
+  for (size_t i = 0; i < p->n_segments && !c->bad; ++i)
+    if (!inside(p->segments[i].to, p->segments[i].bytes, p->weights_bytes))
+      c->bad = "a weight lies outside of its place";
+  p->n_exchanges = count(c, sizeof *p->exchanges / 8);
+  p->exchanges = (const struct exchange *)(const void *)c->at;
+  for (size_t i = 0; i < p->n_exchanges && !c->bad; ++i) {
+    c->bad = problem(p, &p->exchanges[i]);
+    c->at += sizeof *p->exchanges;
+  }
+}
+
+static int is_memory(const struct arg *a, int written) {
+  if (a->place == ARENA || a->place == OUTPUT) return 1;
+  return !written && (a->place == INPUT || a->place == WEIGHT || a->place == STATE);
+}
+
+void plan_exchange(struct cursor *c, const struct plan *p, const struct launch *l) {
+  const struct exchange *e = &p->exchanges[l->kernel - p->n_kernels];
+  uint64_t ranks = p->axes[e->axis].ranks, bytes = e->elements * dtype_bytes((int)e->dtype);
+  uint64_t made = e->kind == ALL_GATHER ? bytes * ranks
+                  : e->kind == REDUCE_SCATTER || e->kind == ALL_SLICE ? bytes / ranks : bytes;
+  if (l->n_args != 2 || !is_memory(&l->args[0], 0) || !is_memory(&l->args[1], 1)) {
+    c->bad = "a collective is of no two values";
+    return;
+  }
+  const struct arg *from = &l->args[0], *to = &l->args[1];
+  if (from->bytes != bytes || to->bytes != made) {
+    c->bad = "a collective has values of other sizes";
+    return;
+  }
+  if (from->place != to->place || (from->place == OUTPUT && from->index != to->index)) return;
+  int same = from->offset == to->offset || from->place == OUTPUT;
+  int apart = from->offset + bytes <= to->offset || to->offset + made <= from->offset;
+  if (same ? e->kind != ALL_REDUCE : !apart) c->bad = "a collective writes what it reads";
+}

@@ -1,0 +1,341 @@
+/* ranks.c - this process among those that run a bundle together, and the collectives.
+ *
+ * What is reduced is added in the order of the ranks, and every element by one of them: all have the
+ * same bits of it. */
+#include "ranks.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct mesh {
+  const struct transport *transport;
+  void *self; /* of the transport */
+  int rank, ranks, broken;
+  size_t n_axes;
+  struct seat { /* along an axis: where this rank is, of how many, and how far the next one is */
+    int at, ranks, step;
+  } seats[8];
+  struct block memory; /* parts on their way */
+  struct packet *packets;
+};
+
+/* ---- who this is */
+
+/* Of the variables that launchers set the first that is there; -1: none, -2: it is no number. */
+static long from_environment(const char *const *names) {
+  for (; *names; ++names) {
+    const char *text = getenv(*names);
+    char *end;
+    if (!text || !*text) continue;
+    long value = strtol(text, &end, 10);
+    return *end || value < 0 || value > 1 << 20 ? -2 : value;
+  }
+  return -1;
+}
+
+static const char *text_of(const char *name, const char *otherwise) {
+  const char *text = getenv(name);
+  return text && *text ? text : otherwise;
+}
+
+/* What all ranks have in common, and who does not belong to them has not. */
+static void token_of(const char digest[64], char token[65]) {
+  const char *key = text_of("LUMC_MESH_KEY", "");
+  struct sha256 hash;
+  sha256_start(&hash);
+  sha256_add(&hash, digest, 64);
+  sha256_add(&hash, key, strlen(key));
+  sha256_hex(&hash, token);
+}
+
+static int said(const struct plan *p, char *to, size_t size) {
+  uint64_t ranks = 1;
+  size_t n = 0;
+  for (size_t i = 0; i < p->n_axes && n < size; ++i) {
+    ranks *= p->axes[i].ranks;
+    n += (size_t)snprintf(to + n, size - n, "%s%.40s %d", i ? ", " : "", p->axes[i].name,
+                          (int)p->axes[i].ranks);
+  }
+  return (int)ranks;
+}
+
+static int meet(struct mesh *m, const struct plan *p, const char digest[64]) {
+  static const char *const of_rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+  static const char *const of_size[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+  static const char *const of_file[] = {"LUMC_MESH_FD", NULL};
+  char text[512], token[65];
+  int wanted = said(p, text, sizeof text);
+  long rank = from_environment(of_rank), ranks = from_environment(of_size);
+  if (rank == -1)
+    return lumc_fail(LUMC_USAGE, "this bundle is for %d ranks (%s): start it with --mesh, or by mpiexec, "
+                     "torchrun or srun", wanted, text);
+  if (rank < 0 || rank >= ranks || ranks != wanted)
+    return lumc_fail(LUMC_USAGE, "this bundle is for %d ranks (%s), and this is rank %ld of %ld", wanted,
+                     text, rank, ranks);
+  m->rank = (int)rank, m->ranks = (int)ranks;
+  token_of(digest, token);
+  struct meeting where = {.rank = m->rank, .ranks = m->ranks, .token = token};
+  where.address = text_of("MASTER_ADDR", "127.0.0.1");
+  where.port = text_of("MASTER_PORT", NULL);
+  where.file = (int)from_environment(of_file);
+  where.patience = atof(text_of("LUMC_MESH_TIMEOUT", "300"));
+  if (!(where.patience > 0)) return lumc_fail(LUMC_USAGE, "LUMC_MESH_TIMEOUT is no number of seconds");
+  const char *kind = text_of("LUMC_TRANSPORT", where.port ? "tcp" : "mpi");
+  if (strcmp(kind, "tcp") && strcmp(kind, "mpi"))
+    return lumc_fail(LUMC_USAGE, "LUMC_TRANSPORT is tcp or mpi, not '%.40s'", kind);
+  if (!strcmp(kind, "tcp") && !where.port)
+    return lumc_fail(LUMC_USAGE, "MASTER_PORT says no port where ranks meet");
+  m->transport = strcmp(kind, "tcp") ? &mpi_transport : &tcp_transport;
+  return m->transport->open(&where, &m->self);
+}
+
+int mesh_open(struct mesh **mesh, const struct plan *p, const char digest[64]) {
+  int code = LUMC_OK, step = 1;
+  size_t most = 0;
+  struct mesh *m = *mesh = zeros(1, sizeof *m, &code);
+  if (code || (code = meet(m, p, digest))) return code;
+  m->n_axes = p->n_axes;
+  for (size_t i = p->n_axes; i-- > 0;) {
+    int n = (int)p->axes[i].ranks;
+    m->seats[i] = (struct seat){m->rank / step % n, n, step};
+    step *= n;
+  }
+  for (size_t i = 0; i < p->n_exchanges; ++i) {
+    const struct exchange *e = &p->exchanges[i];
+    size_t ranks = (size_t)m->seats[e->axis].ranks, element = dtype_bytes((int)e->dtype);
+    size_t own = (size_t)e->elements * element, all = own + (ranks + 1) * element;
+    if (e->kind == ALL_GATHER) all = own * ranks;
+    if (own + all > most) most = own + all;
+  }
+  m->packets = zeros((size_t)m->ranks, sizeof *m->packets, &code);
+  return code ? code : reserve(&m->memory, most);
+}
+
+void mesh_close(struct mesh *m) {
+  if (!m) return;
+  if (m->self) m->transport->close(m->self, m->broken);
+  release(&m->memory);
+  free(m->packets);
+  free(m);
+}
+
+int mesh_lost(const struct mesh *m) { return m && m->broken; }
+
+void mesh_give_up(struct mesh *m, int code) {
+  if (m && !m->broken) m->broken = code;
+}
+
+int mesh_rank(const struct mesh *m) { return m ? m->rank : 0; }
+
+uint64_t mesh_part(const struct mesh *m, const struct plan *p, const struct segment *s) {
+  uint64_t part = 0;
+  for (size_t i = 0; i < p->n_axes; ++i) part += s->steps[i] * (uint64_t)m->seats[i].at;
+  return part;
+}
+
+/* ---- collectives */
+
+/* Which rank has this place along an axis, and the others as this one. */
+static int peer_at(const struct mesh *m, const struct seat *s, int at) {
+  return m->rank + (at - s->at) * s->step;
+}
+
+/* Rows of a block, one of `of` side by side, into memory without gaps; or back. */
+static void take(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to) {
+  for (size_t i = 0; i < outer; ++i) memcpy(to + i * row, from + (i * (size_t)of + (size_t)block) * row, row);
+}
+static void put(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to) {
+  for (size_t i = 0; i < outer; ++i) memcpy(to + (i * (size_t)of + (size_t)block) * row, from + i * row, row);
+}
+
+/* 16 bits in the order of their values; `infinite`: the greatest that is a number. */
+static int32_t ordered(uint16_t bits) { return bits & 0x8000 ? -(bits & 0x7fff) : bits; }
+static void greater_halves(uint16_t *to, const uint16_t *other, size_t n, uint16_t infinite) {
+  for (size_t i = 0; i < n; ++i)
+    if ((to[i] & 0x7fff) <= infinite && ((other[i] & 0x7fff) > infinite || ordered(other[i]) > ordered(to[i])))
+      to[i] = other[i];
+}
+
+#define REDUCE(type, sum)                                                     \
+  {                                                                           \
+    type *a = (type *)(void *)to;                                             \
+    const type *b = (const type *)(const void *)other;                        \
+    if (op == SUM_OP)                                                         \
+      for (size_t i = 0; i < n; ++i) a[i] = (type)((sum)a[i] + (sum)b[i]);    \
+    else                                                                      \
+      for (size_t i = 0; i < n; ++i) a[i] = a[i] >= b[i] || a[i] != a[i] ? a[i] : b[i]; \
+    return;                                                                   \
+  }
+
+/* n elements and others into the first; whole numbers wrap, NaN stays. */
+static void reduce(int dtype, uint64_t op, uint8_t *to, const uint8_t *other, size_t n) {
+  switch (dtype) {
+  case LUMC_F32: REDUCE(float, float)
+  case LUMC_F64: REDUCE(double, double)
+  case LUMC_I64: REDUCE(int64_t, uint64_t)
+  case LUMC_I32: REDUCE(int32_t, uint32_t)
+  case LUMC_I16: REDUCE(int16_t, uint32_t)
+  case LUMC_I8: REDUCE(int8_t, uint32_t)
+  case LUMC_U64: REDUCE(uint64_t, uint64_t)
+  case LUMC_U32: REDUCE(uint32_t, uint32_t)
+  case LUMC_U16: REDUCE(uint16_t, uint32_t)
+  case LUMC_F16: greater_halves((void *)to, (const void *)other, n, 0x7c00); return;
+  case LUMC_BF16: greater_halves((void *)to, (const void *)other, n, 0x7f80); return;
+  default: REDUCE(uint8_t, uint32_t)
+  }
+}
+
+static int swap(struct mesh *m, size_t n) {
+  int code = m->broken ? lumc_fail(LUMC_FAILED, "an exchange between ranks failed before")
+                       : m->transport->swap(m->self, m->packets, n);
+  if (code) m->broken = code;
+  return code;
+}
+
+/* Every rank along an axis has blocks for all of them; `in` has room for as many. Its own is copied.
+ * Blocks end where `ends` says, which counts elements: of `element` bytes. */
+static int swap_blocks(struct mesh *m, const struct seat *s, const uint8_t *out, const size_t *ends,
+                       size_t element, uint8_t *in) {
+  size_t n = 0, own = (ends[s->at + 1] - ends[s->at]) * element;
+  for (int i = 0; i < s->ranks; ++i) {
+    const uint8_t *block = out + ends[i] * element;
+    if (i == s->at)
+      memcpy(in + (size_t)i * own, block, own);
+    else
+      m->packets[n++] = (struct packet){peer_at(m, s, i), block, in + (size_t)i * own,
+                                        (ends[i + 1] - ends[i]) * element, own};
+  }
+  return swap(m, n);
+}
+
+/* What this rank has to all along an axis; theirs into blocks that end so. */
+static int swap_all(struct mesh *m, const struct seat *s, const uint8_t *own, const size_t *ends,
+                    size_t element, uint8_t *to) {
+  size_t n = 0, bytes = (ends[s->at + 1] - ends[s->at]) * element;
+  for (int i = 0; i < s->ranks; ++i)
+    if (i == s->at)
+      memmove(to + ends[i] * element, own, bytes);
+    else
+      m->packets[n++] = (struct packet){peer_at(m, s, i), own, to + ends[i] * element, bytes,
+                                        (ends[i + 1] - ends[i]) * element};
+  return swap(m, n);
+}
+
+int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void *result) {
+  const struct seat *s = &m->seats[e->axis];
+  const uint8_t *from = source;
+  uint8_t *to = result, *parts = m->memory.data;
+  size_t element = dtype_bytes((int)e->dtype), n = (size_t)e->elements, P = (size_t)s->ranks;
+  size_t bytes = n * element, outer = (size_t)e->outer, joined = (size_t)e->joined;
+  size_t row = bytes / P / outer, block = bytes / P; /* of what is split */
+  size_t *ends = malloc((P + 1) * sizeof *ends);
+  int code = ends ? LUMC_OK : lumc_fail(LUMC_FAILED, "out of memory");
+  if (code) return code;
+  int even = e->kind == REDUCE_SCATTER || e->kind == ALL_TO_ALL;
+  for (size_t i = 0; i <= P; ++i) ends[i] = even ? n / P * i : e->kind == ALL_GATHER ? n * i : n * i / P;
+  if (even && outer > 1) { /* blocks without gaps, behind those that come */
+    uint8_t *packed = parts + bytes;
+    for (size_t i = 0; i < P; ++i) take(from, outer, (int)P, (int)i, row, packed + i * block);
+    from = packed;
+  }
+  switch (e->kind) {
+  case ALL_SLICE: take(from, outer, (int)P, s->at, row, to); break;
+  case ALL_GATHER:
+    code = swap_all(m, s, from, ends, element, joined > 1 ? parts : to);
+    for (size_t i = 0; joined > 1 && !code && i < P; ++i)
+      put(parts + i * bytes, joined, (int)P, (int)i, bytes / joined, to);
+    break;
+  case ALL_TO_ALL:
+    code = swap_blocks(m, s, from, ends, element, parts);
+    for (size_t i = 0; !code && i < P; ++i)
+      put(parts + i * block, joined, (int)P, (int)i, block / joined, to);
+    break;
+  default: { /* reduced: a rank does it for its own block */
+    size_t own = ends[s->at + 1] - ends[s->at];
+    code = swap_blocks(m, s, from, ends, element, parts);
+    for (size_t i = 1; !code && i < P; ++i)
+      reduce((int)e->dtype, e->op, parts, parts + i * own * element, own);
+    if (code) break;
+    if (e->kind == ALL_REDUCE)
+      code = swap_all(m, s, parts, ends, element, to);
+    else
+      memcpy(to, parts, own * element);
+  }
+  }
+  free(ends);
+  return code;
+}
+
+/* ---- states */
+
+int mesh_whole(const struct plan *p, size_t state, lumc_tensor *t, int64_t shape[MAX_RANK]) {
+  *t = p->states[state];
+  memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+  t->shape = shape;
+  for (size_t k = 0; p->n_axes && k < p->parts[state].n; ++k) {
+    const struct cut *cut = &p->parts[state].cuts[k];
+    shape[cut->dim] *= (int64_t)p->axes[cut->axis].ranks;
+    t->bytes *= (size_t)p->axes[cut->axis].ranks;
+  }
+  return LUMC_OK;
+}
+
+/* The elements of a shape outside of a dim. */
+static uint64_t outside(const int64_t *shape, uint64_t dim) {
+  uint64_t n = 1;
+  for (uint64_t i = 0; i < dim; ++i) n *= (uint64_t)shape[i];
+  return n;
+}
+
+/* One collective on memory that is made for it, which takes the place of the one before. */
+static int step(struct mesh *m, const struct exchange *e, void **data, size_t bytes) {
+  int code = LUMC_OK;
+  struct block before = m->memory;
+  void *to = zeros(bytes, 1, &code);
+  m->memory = (struct block){NULL, 0};
+  if (!code) code = reserve(&m->memory, bytes);
+  if (!code) code = mesh_run(m, e, *data, to);
+  release(&m->memory);
+  m->memory = before;
+  free(*data);
+  *data = to;
+  return code;
+}
+
+int mesh_join(struct mesh *m, const struct plan *p, size_t state, const void *part, void **whole) {
+  const lumc_tensor *t = &p->states[state];
+  int64_t shape[MAX_RANK];
+  int code = LUMC_OK;
+  memcpy(shape, t->shape, (size_t)t->rank * sizeof *shape);
+  size_t bytes = t->bytes, element = dtype_bytes(t->dtype);
+  *whole = zeros(bytes, 1, &code);
+  if (!code) memcpy(*whole, part, bytes);
+  for (size_t k = p->parts[state].n; k-- > 0 && !code;) {
+    const struct cut *cut = &p->parts[state].cuts[k];
+    struct exchange e = {ALL_GATHER, cut->axis, NO_OP, (uint64_t)t->dtype, bytes / element, 1,
+                         outside(shape, cut->dim)};
+    shape[cut->dim] *= (int64_t)p->axes[cut->axis].ranks;
+    bytes *= (size_t)p->axes[cut->axis].ranks;
+    code = step(m, &e, whole, bytes);
+  }
+  return code;
+}
+
+int mesh_cut(struct mesh *m, const struct plan *p, size_t state, const void *whole, void *part) {
+  int64_t shape[MAX_RANK];
+  lumc_tensor t;
+  int code = mesh_whole(p, state, &t, shape);
+  size_t bytes = t.bytes;
+  void *data = zeros(bytes, 1, &code);
+  if (!code) memcpy(data, whole, bytes);
+  for (size_t k = 0; k < p->parts[state].n && !code; ++k) {
+    const struct cut *cut = &p->parts[state].cuts[k];
+    struct exchange e = {ALL_SLICE, cut->axis, NO_OP, (uint64_t)t.dtype,
+                         bytes / dtype_bytes(t.dtype), outside(shape, cut->dim), 1};
+    shape[cut->dim] /= (int64_t)p->axes[cut->axis].ranks;
+    bytes /= (size_t)p->axes[cut->axis].ranks;
+    code = step(m, &e, &data, bytes);
+  }
+  if (!code) memcpy(part, data, bytes);
+  free(data);
+  return code;
+}

@@ -1,0 +1,79 @@
+/* ranks.h - the processes that run a bundle for a mesh together, and what they exchange. */
+#ifndef LUMC_RANKS_H
+#define LUMC_RANKS_H
+
+#include "internal.h"
+
+#pragma GCC visibility push(hidden)
+
+/* ---- plan_ranks.c: what a plan says of them */
+struct mesh_axis {
+  const char *name;
+  uint64_t ranks;
+};
+struct segment { /* of weights: a rank has one of `parts`, which lie side by side in the file */
+  uint64_t from, to, bytes, parts; /* where the first of them is, where this goes, the size of one */
+  const uint64_t *steps; /* by how many the next rank is further, along each axis of the mesh */
+};
+struct cut { /* a dim of a state is in blocks along an axis of the mesh; later cuts cut blocks */
+  uint64_t dim, axis;
+};
+struct parts {
+  size_t n;
+  const struct cut *cuts;
+};
+enum exchange_kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, ALL_SLICE, EXCHANGES };
+enum exchange_op { NO_OP, SUM_OP, MAX_OP, EXCHANGE_OPS };
+struct exchange { /* as it lies in the plan */
+  uint64_t kind, axis, op, dtype;
+  uint64_t elements; /* of what each rank has */
+  uint64_t outer;    /* of these, how many outside of the axis that is split */
+  uint64_t joined;   /* of the result, how many outside of the axis that is put together */
+};
+
+/* ---- ranks.c */
+struct mesh;
+/* Meet the other ranks, which run the bundle with this digest; environment variables say who they
+ * are and where. */
+int mesh_open(struct mesh **, const struct plan *, const char digest[64]);
+void mesh_close(struct mesh *);
+int mesh_lost(const struct mesh *); /* did an exchange fail? */
+/* This rank ends with a code, and the others shall too. */
+void mesh_give_up(struct mesh *, int code);
+int mesh_rank(const struct mesh *);
+/* Which part of a segment this rank has. */
+uint64_t mesh_part(const struct mesh *, const struct plan *, const struct segment *);
+/* A collective; only that of all ranks to be reduced may have its result where it is read. After a
+ * failure all others fail too. */
+int mesh_run(struct mesh *, const struct exchange *, const void *from, void *to);
+/* A state, whole: of all ranks' parts, into memory from malloc. And back: what this rank has of it. */
+int mesh_join(struct mesh *, const struct plan *, size_t state, const void *part, void **whole);
+int mesh_cut(struct mesh *, const struct plan *, size_t state, const void *whole, void *part);
+/* As it is when it is whole. */
+int mesh_whole(const struct plan *, size_t state, lumc_tensor *, int64_t shape[MAX_RANK]);
+
+/* ---- how bytes travel: tcp.c, mpi.c */
+struct packet { /* to and from another rank */
+  int peer;
+  const void *out;
+  void *in;
+  size_t n_out, n_in;
+};
+struct meeting {
+  int rank, ranks;
+  const char *address; /* of rank 0: host and port */
+  const char *port;
+  int file; /* of its socket, if it has one already; else -1 */
+  double patience;   /* seconds without any answer after which a rank is given up */
+  const char *token; /* 64 characters that all ranks have in common, and nobody else */
+};
+struct transport {
+  int (*open)(const struct meeting *, void **self);
+  /* Send and receive all of it. */
+  int (*swap)(void *self, const struct packet *, size_t n);
+  void (*close)(void *self, int code); /* why it failed, or LUMC_OK */
+};
+extern const struct transport tcp_transport, mpi_transport;
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,1 @@
+"""What each of several ranks does of a graph, and what they exchange."""

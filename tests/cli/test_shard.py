@@ -1,0 +1,151 @@
+"""``lumc shard``: graphs for a mesh, from files and pipes, and who refuses them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from commands import Lumc
+from lumc.artifacts.files import read_graph
+from lumc.errors import LumcError
+from lumc.oracle import ranks as oracle
+
+SCRIPT = """
+import numpy as np
+from lumc import Model
+
+def build():
+    rng, m = np.random.default_rng(0), Model()
+    x, kept = m.input("x", (32, 64)), m.state("kept", (64,))
+    w = m.constant(rng.normal(0, 0.1, (64, 64)).astype("f4"), "w")
+    y = x @ w + kept
+    m.update(kept, kept + y.sum(0))
+    m.output("y", y)
+    m.output("z", y.exp())
+    return m
+"""
+
+
+@pytest.fixture
+def model(lumc: Lumc) -> str:
+    (lumc.folder / "m.py").write_text(SCRIPT)
+    lumc("import", "m.py:build", "-o", "m.lg")
+    return "m.lg"
+
+
+def test_a_rank_has_its_part_and_the_check_compares_all(lumc: Lumc, model: str) -> None:
+    done = lumc.raw("shard", model, "--mesh", "tp=4", "--check", "-v", "-o", "r.lg")
+    assert "check: all outputs and states are those of the whole graph, " in done.output
+    said = "shard: 4 ranks (tp 4); collectives: none; a rank holds 0.00416 of 0.0166 MB"
+    assert said in done.output
+    assert "  weight w f32[64, 16] part 1 by tp\n" in done.output
+    graph = read_graph("r.lg", {}, mesh=True)
+    assert graph.mesh == {"tp": 4} and graph.states[0].shape == (16,)
+    assert graph.entries[0].parts["y"] == ((1, "tp", 4),)
+    assert lumc("show", "r.lg").startswith("lumc graph 1\nmesh tp 4\n")
+
+
+def test_outputs_are_whole_on_demand_and_axes_follow_one_another(lumc: Lumc, model: str) -> None:
+    lumc("shard", model, "--mesh", "tp=4", "--whole", "y", "--check", "-o", "r.lg")
+    lumc("shard", "r.lg", "--mesh", "dp=2", "--whole", "y", "--check", "-o", "r2.lg")
+    graph = read_graph("r2.lg", {}, mesh=True)
+    assert graph.mesh == {"tp": 4, "dp": 2} and graph.entries[0].parts.keys() == {"z"}
+
+
+def test_what_is_wrong_is_said(lumc: Lumc, model: str) -> None:
+    for mesh in ("tp", "tp=1", "tp=0", "tp=4,tp=2", "=4", "tp=4,", "tp=-2", "tp=9999999"):
+        assert "Invalid value for '--mesh'" in lumc.fails(2, "shard", model, "--mesh", mesh)
+    for link in ("3", "1GB/s", "xGB/s,1us", "0GB/s,1us", "1.1.1GB/s,1us", "1GB/s,1"):
+        said = lumc.fails(2, "shard", model, "--mesh", "tp=2", "--link", link)
+        assert "Invalid value for '--link'" in said
+    said = lumc.fails(2, "shard", model, "--mesh", "tp=2", "--compute", "1GB/s,1GB/s")
+    assert "expected a speed, such as 200GFLOP/s" in said
+    assert "E0212 --whole q" in lumc.fails(2, "shard", model, "--mesh", "tp=2", "--whole", "q")
+    assert "E0101 a mesh has at most" in lumc.fails(4, "shard", model, "--mesh", "a=9999,b=9999")
+    lumc("shard", model, "--mesh", "tp=4", "-o", "r.lg")
+    again = lumc.fails(2, "shard", "r.lg", "--mesh", "tp=2")
+    assert "E0203 --mesh tp=2: the graph is for 4 ranks (tp 4) already" in again
+
+
+def test_nothing_to_divide_is_said(lumc: Lumc, model: str) -> None:
+    said = lumc.raw("shard", model, "--mesh", "tp=31", "-o", "r.lg").output
+    assert "note: nothing is divided: every rank does all of it" in said
+
+
+def test_passes_that_know_one_rank_refuse_a_mesh(lumc: Lumc, model: str) -> None:
+    lumc("shard", model, "--mesh", "tp=4", "-o", "r.lg")
+    calls = (
+        ("search", "r.lg", "--target", "cuda:sm_90", "-o", "r.ls"),
+        ("compile", "r.lg", "--estimate", "--target", "cpu:generic,metal", "-o", "r.lb"),
+        ("compile", "r.lg", "--estimate", "--dtype", "bf16", "-o", "r.lb"),
+        ("compile", "r.lg", "--estimate", "--emit", "c", "-o", "r"),
+        ("grad", "r.lg", "--loss", "y", "--wrt", "x", "-o", "t.lg"),
+        ("reduce", "r.lg", "--check", "false", "-o", "t.lg"),
+    )
+    for call in calls:
+        said = lumc.fails(4, *call)
+        assert "E0140" in said and "4 ranks (tp 4)" in said, call
+    assert not (lumc.folder / "r.ls").exists()
+
+
+def test_a_sharding_that_is_wrong_fails_its_check(
+    lumc: Lumc, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_part = oracle.own_part
+    monkeypatch.setattr(
+        oracle, "own_part", lambda a, g, p, at: own_part(a, g, p, tuple(0 for _ in at))
+    )
+    with pytest.raises(LumcError) as e:
+        lumc("shard", model, "--mesh", "tp=4", "--check", "-o", "r.lg")
+    assert e.value.code == "E0141" and not (lumc.folder / "r.lg").exists()
+
+
+def test_all_ranks_run_by_one_command(lumc: Lumc, model: str) -> None:
+    """Whole arrays in and out, and states that go on with one process."""
+    lumc("shard", model, "--mesh", "tp=4", "-o", "r.lg")
+    lumc("compile", "r.lg", "--estimate", "-o", "r.lb")
+    lumc("compile", model, "--estimate", "-o", "m.lb")
+    x = np.random.default_rng(1).normal(size=(32, 64)).astype("f4")
+    np.save("x.npy", x)
+    said = lumc("run", "r.lb", "--mesh", "--input", "x.npy")
+    assert said.startswith("y float32[32, 64] min ")
+    for bundle, more in (("r.lb", ["--mesh"]), ("m.lb", [])):
+        for turn in range(2):
+            out = f"{bundle}{turn}.npz"
+            how = "--input", "x.npy", "--state", f"{bundle}.safetensors", "-o", out
+            lumc("run", bundle, *more, *how)
+            assert load_file(f"{bundle}.safetensors")["kept"].shape == (64,)
+    for turn in range(2):
+        with np.load(f"r.lb{turn}.npz") as got, np.load(f"m.lb{turn}.npz") as want:
+            for name in ("y", "z"):
+                np.testing.assert_allclose(got[name], want[name], rtol=2e-5, atol=1e-5)
+    lumc("run", "m.lb", "--input", "x.npy", "--state", "r.lb.safetensors", "-o", "on.npz")
+    assert "this bundle is for 4 ranks (tp 4): start it with --mesh" in lumc.fails(
+        2, "run", "r.lb", "--input", "x.npy"
+    )
+    assert "leave --mesh out" in lumc.fails(2, "run", "m.lb", "--mesh", "--input", "x.npy")
+    assert "lumc-run BUNDLE --mesh --repeat" in lumc.fails(
+        2, "run", "r.lb", "--mesh", "--input", "x.npy", "--trace", "t.json"
+    )
+    gpu = lumc.fails(2, "run", "r.lb", "--mesh", "--device", "cuda", "--input", "x.npy")
+    assert "ranks are processes on CPUs, not on cuda" in gpu
+    np.save("x.npy", x[:3])
+    assert "E0610" in lumc.fails(2, "run", "r.lb", "--mesh", "--input", "x.npy")
+
+
+def test_verify_compares_all_ranks_with_float64(lumc: Lumc, model: str) -> None:
+    lumc("shard", model, "--mesh", "tp=2,dp=2", "-o", "r.lg")
+    lumc("compile", "r.lg", "--estimate", "-o", "r.lb")
+    rows = lumc("verify", "r.lb", "--mesh", "--source", model).splitlines()
+    assert [row.split(":")[0] for row in rows] == [
+        "ok   y against oracle",
+        "ok   z against oracle",
+        "ok   state kept against oracle",
+        f"ok   y against {model}",
+        f"ok   z against {model}",
+    ]
+    assert "start it with --mesh" in lumc.fails(2, "verify", "r.lb")
+    assert "E0140 --bisect takes no graphs for a mesh" in lumc.fails(
+        4, "verify", "r.lb", "--mesh", "--bisect"
+    )

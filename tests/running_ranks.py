@@ -1,0 +1,176 @@
+"""Graphs that are compiled for a mesh and run by real processes, beside the oracle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from lumc.artifacts.files import read_graph
+from lumc.codegen.generate import generate
+from lumc.command.passes import make_space
+from lumc.disk.weights import read_weight
+from lumc.frontend import Model, nn
+from lumc.graph.graph import Graph
+from lumc.graph.ops import DType
+from lumc.graph.verify import verify_graph
+from lumc.link.link import TargetCode, Tools, link
+from lumc.link.toolchain import find
+from lumc.oracle.graph import evaluate
+from lumc.profile.choose import estimate
+from lumc.shard.cost import Machine
+from lumc.shard.mesh import shard
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+ENDED_S = 60  # that a run may take
+NODES = 2000  # of a region in the search: what is found first will do
+
+
+def bundle(graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9) -> Path:
+    """The bundle of the ranks of a graph, by estimate; ``price`` of a byte held. Weights are files
+    in the folder."""
+    ranks = shard(graph, mesh, lambda n: Machine(n, price=price)).graph
+    verify_graph(ranks)
+    return linked(ranks, folder)
+
+
+def linked(ranks: Graph, folder: Path) -> Path:
+    """The bundle of a graph for a mesh."""
+    plan = estimate(make_space(ranks, "cpu:native", NODES), lambda _: None)
+    path = folder / f"{'-'.join(f'{k}{n}' for k, n in ranks.mesh.items())}.lb"
+    link([TargetCode(generate(plan), "")], path, folder, Tools(find(None)), single=False)
+    return path
+
+
+def saved(model: Model, folder: Path) -> Graph:
+    """With the weights in the folder."""
+    model.save(str(folder / "m.lg"), {})
+    return read_graph(str(folder / "m.lg"), {})
+
+
+def drawn(graph: Graph, entry: str, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Inputs, and values of states that have none."""
+    rng = np.random.default_rng(seed)
+
+    def of(n: Any) -> Array:
+        if n.dtype is not DType.F32:
+            return rng.integers(*(n.values or (0, 1)), n.sizes, endpoint=True).astype(n.dtype.numpy)
+        return rng.normal(0, 1 if n.op == "input" else 0.1, n.sizes).astype("f4")
+
+    inputs = {n.name: of(n) for n in graph.entry(entry).inputs}
+    return inputs, {n.name: of(n) for n in graph.states if not n.file}
+
+
+def runner(
+    path: Path, *words: str, mesh: bool = True, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """What ``lumc-run`` says."""
+    command = [str(path / "bin" / "lumc-run"), str(path), *["--mesh"][:mesh], *words]
+    own = {**os.environ, **env}
+    return subprocess.run(command, capture_output=True, text=True, timeout=ENDED_S, env=own)
+
+
+def run(
+    path: Path, inputs: Arrays, states: Arrays | None, folder: Path, *words: str
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The outputs, and the states after."""
+    given = list[str]()
+    for name, array in inputs.items():
+        np.save(folder / f"{name}.npy", array)
+        given += ["--input", f"{name}={folder / name}.npy"]
+    if states is not None:
+        save_file(dict(states), folder / "before.safetensors")
+        given += ["--state", str(folder / "before.safetensors")]
+        given += ["--save", str(folder / "after.safetensors")]
+    done = runner(path, *given, "-o", str(folder / "out.npz"), *words)
+    assert done.returncode == 0, done.stderr
+    with np.load(folder / "out.npz") as out:
+        outputs = dict(out)
+    return outputs, load_file(folder / "after.safetensors") if states is not None else {}
+
+
+def off(got: Arrays, want: Arrays) -> float:
+    """The greatest relative L2 difference of arrays by name."""
+    assert got.keys() == want.keys()
+    pairs = [(np.asarray(got[n], "f8"), np.asarray(want[n], "f8")) for n in want]
+    each = (float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-30)) for a, b in pairs)
+    return max(each, default=0.0)
+
+
+def compared(
+    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9
+) -> tuple[float, Path]:
+    """By how much ranks differ from the oracle on the whole graph, in outputs and states."""
+    path = bundle(graph, mesh, folder, price)
+    entry = graph.entries[0].name
+    inputs, states = drawn(graph, entry)
+    states |= {n.name: np.array(read_weight(n, folder)) for n in graph.states if n.file}
+    want = evaluate(graph, entry, inputs, lambda n: read_weight(n, folder), states)
+    got = run(path, inputs, states if states else None, folder)
+    return max(off(got[0], want[0]), off(got[1], want[1]) if states else 0.0), path
+
+
+# ---- models that tests/sharded_models.py has not
+
+
+def mlp(rows: int = 32, width: int = 64) -> Model:
+    rng, m = np.random.default_rng(0), Model()
+    x = m.input("x", (rows, width))
+    up = m.constant(rng.normal(0, 0.1, (width, 4 * width)).astype("f4"), "up")
+    down = m.constant(rng.normal(0, 0.1, (4 * width, width)).astype("f4"), "down")
+    m.output("y", x + (x @ up).relu() @ down)
+    return m
+
+
+def encoder(s: int = 32, d: int = 128, heads: int = 4) -> Model:
+    """A block of BERT: attention to all, layer norms behind, GELU."""
+    rng, m = np.random.default_rng(0), Model()
+
+    def weight(name: str, *shape: int) -> Any:
+        return m.constant(rng.normal(0, 0.1, shape).astype("f4"), name)
+
+    x = m.input("x", (1, s, d))
+    q, k, v = (nn.heads(x @ weight(n, d, d) + weight(f"{n}.b", d), heads) for n in "qkv")
+    h = nn.merged(nn.attention(q, k, v)) @ weight("o", d, d) + weight("o.b", d)
+    h = (x + h).layer_norm(weight("n1", d), weight("n1.b", d))
+    up = (h @ weight("up", d, 4 * d) + weight("up.b", 4 * d)).gelu()
+    y = h + up @ weight("down", 4 * d, d) + weight("down.b", d)
+    m.output("y", y.layer_norm(weight("n2", d), weight("n2.b", d)))
+    return m
+
+
+def images(batch: int = 8) -> Model:
+    """Two convolutions with a step of two, and a classifier."""
+    rng, m = np.random.default_rng(0), Model()
+    x = m.input("x", (batch, 3, 16, 16))
+    for i, (a, b) in enumerate([(3, 16), (16, 32)]):
+        w = m.constant(rng.normal(0, 0.2, (b, a, 3, 3)).astype("f4"), f"w{i}")
+        x = x.conv2d(w, stride=2, padding=1).relu()
+    w = m.constant(rng.normal(0, 0.1, (512, 8)).astype("f4"), "w")
+    m.output("y", (x.reshape(batch, 512) @ w).softmax(-1))
+    return m
+
+
+def classifier(batch: int = 16) -> Model:
+    """What ``lumc grad --train`` makes a step of."""
+    rng, m = np.random.default_rng(0), Model()
+    x, label = m.input("x", (batch, 32)), m.input("label", (batch,), "i64", values=(0, 7))
+    for i, (a, b) in enumerate([(32, 64), (64, 8)]):
+        w = m.constant(rng.normal(0, 0.2, (a, b)).astype("f4"), f"w{i}")
+        bias = m.constant(rng.normal(0, 0.1, b).astype("f4"), f"b{i}")
+        x = x @ w + bias
+        x = x.relu() if i == 0 else x
+    m.output("loss", x.cross_entropy(label))
+    return m
+
+
+def words_of(folder: Path, steps: int, feed: Arrays) -> Sequence[str]:
+    """The words of a loop of steps."""
+    np.savez(folder / "feed.npz", **feed)
+    return ["--steps", str(steps), "--feed", str(folder / "feed.npz"), "--seed", "1"]
