@@ -192,7 +192,8 @@ def cos(x: V) -> V:
     usual = logical_and(gt(size, 1e-4), lt(size, 1.7e38))
     whole = sin(mul(x, add(select(usual, x.lift(1.5)), 0.5)))
     half = sin(mul(x, add(select(usual, x.lift(0.5)), 0.5)))
-    return where(usual, mul(div(whole, half), 0.5), add(mul(mul(whole, half), -2.0), 1.0))
+    share = div(whole, where(usual, half, 1.0))  # never infinite: its slope goes on where x is 0
+    return where(usual, mul(share, 0.5), add(mul(mul(whole, half), -2.0), 1.0))
 
 
 def tan(x: V) -> V:
