@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from math import prod
 
+from lumc.codegen.cpu.explicit import in_vectors
 from lumc.codegen.cpu.lanes import lane_loop, pieces, walk_lanes
 from lumc.codegen.cpu.map import print_map
 from lumc.codegen.cpu.scatter import print_scatter
@@ -149,6 +150,8 @@ def _windows(w: Writer, op: Reduce, row: str, count: int) -> None:
         lasting = (substitute(op.then.dst, at) for at in there)
         terms = [substitute(substitute(op.then.term, at), results) for at in there]
         results = dict(zip(lasting, terms, strict=True))
+    if in_vectors(levels, op.ranges[op.kept[-1]], results):
+        return
     stores = [w.store(dst, levels.value(t)) for dst, t in results.items()]
     walk_lanes(levels, op.ranges, stores, LONG)
 
