@@ -77,6 +77,8 @@ input x f32[6, 5, 8] part 0 by a, 2 by b
 input n i32[7] part 0 by b
 input h f16[6, 4] part 0 by a, 1 by b
 state kept f32[6, 5, 8] part 0 by a, 2 by b
+state deep f32[3, 5] part 0 by b, 0 by a
+deeper f32[i:3, j:5] = add deep[i, j], deep[i, j]
 twice f32[i:6, j:5, k:8] = add x[i, j, k], x[i, j, k]
 sum f32[i:6, j:5, k:8] = all_reduce sum by b of twice[i, j, k]
 thrice f32[i:6, j:5, k:8] = add twice[i, j, k], x[i, j, k]
@@ -101,6 +103,7 @@ output mine = mine part 0 by a, 2 by b
 output count = count
 output half = half part 0 by a
 update kept[i, j, k] = again[i, j, k]
+update deep[i, j] = deeper[i, j]
 """
 
 
@@ -115,7 +118,9 @@ def test_every_collective_by_every_axis(tmp_path: Path) -> None:
         "h": rng.normal(size=(12, 8)).astype("f2"),
     }
     inputs["h"][3, 2] = np.nan
+    inputs["h"].view("u2")[4, 6] = 0xFE00  # NaN with a sign, of another rank
     states = {"kept": rng.normal(size=(12, 5, 16)).astype("f4")}
+    states["deep"] = rng.normal(size=(12, 5)).astype("f4")
     outputs, after = evaluate_mesh(graph, "main", inputs, _none, states)
     got, left = ranks.run(path, inputs, states, tmp_path)
     assert np.array_equal(got.pop("half"), outputs.pop("half").astype("f2"), equal_nan=True)
@@ -364,7 +369,8 @@ def test_random_shardings_of_random_graphs(seed: int, tmp_path: Path) -> None:
     profile = Profile()
     graph = random_graph(seed, profile)
     every = [n for e in graph.entries for n in e.inputs]
-    if graph.weights or any(n.dtype in (DType.F16, DType.BF16) for n in [*every, *graph.states]):
+    nodes = [n for e in graph.entries for n in (*e.inputs, *e.nodes)]
+    if graph.weights or any(n.dtype in (DType.F16, DType.BF16) for n in [*nodes, *graph.states]):
         pytest.skip("weights in no file, or halves, whose rounding differs")
     made = sharded_at_random(graph, seed)
     given = {n.name: leaf_values(n, seed) for n in [*graph.states, *every]}
