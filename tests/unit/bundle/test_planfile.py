@@ -331,7 +331,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
-    files += mutations(meshed(), 4000)
+    files += mutations(meshed(), 1500)
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
     older = [struct.pack("<Q", v) for v in (FIXED, ROOMY, ZEROED)]
