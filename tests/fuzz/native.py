@@ -13,6 +13,7 @@ from safetensors.numpy import save
 
 from bundles import begun, build, compiler, every_place, mlp, with_buckets
 from lumc.link import runners
+from meshed import meshed
 
 RUNNER = Path(runners.__file__).parent / "runner"
 HARNESS = Path(__file__).with_name("native.c")
@@ -67,6 +68,8 @@ def first_inputs(target: str, bundles: tuple[Path, ...]) -> Iterator[tuple[str, 
         for i, bundle in enumerate(bundles if target == "plan" else bundles[:1]):
             (plan,) = (bundle / "plan").glob("*.bin")
             yield f"first{i}", plan.read_bytes()
+        if target == "plan":
+            yield "mesh", meshed()
 
 
 def states() -> Iterator[tuple[str, bytes]]:

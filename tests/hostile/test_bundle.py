@@ -22,8 +22,10 @@ from lumc.bundle.weights import Layout
 from lumc.errors import Exit, LumcError
 from lumc.link import runners
 from lumc.runtime.cpu import Bundle
+from meshed import meshed
 
 RUNNER = Path(runners.__file__).parent / "runner"
+RANKS = ("mpi", "plan_ranks", "ranks", "tcp")
 ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-std=gnu11")
 
 
@@ -249,7 +251,7 @@ def test_forged_targets(good: Path, runner: Path, tmp_path: Path) -> None:
 
 
 FUZZ = r"""
-#include "internal.h"
+#include "ranks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +274,19 @@ static uint64_t walk(const struct plan *p) {
   uint64_t sum = strlen(p->target) + strlen(p->arch) + touch(p->states, p->n_states);
   for (size_t i = 0; i < p->n_features; ++i) sum += strlen(p->features[i]);
   for (size_t i = 0; i < p->n_kernels; ++i) sum += strlen(p->kernels[i].symbol);
+  for (size_t i = 0; i < p->n_segments; ++i) {
+    const struct segment *s = &p->segments[i];
+    uint64_t last = 0;
+    for (size_t a = 0; a < p->n_axes; ++a) last += s->steps[a] * (p->axes[a].ranks - 1);
+    if (last >= s->parts || s->to > p->weights_bytes) abort();
+    if (s->bytes > p->weights_bytes - s->to) abort();
+  }
+  for (size_t i = 0; p->n_axes && i < p->n_states; ++i) {
+    int64_t shape[MAX_RANK];
+    lumc_tensor t;
+    mesh_whole(p, i, &t, shape);
+    sum += t.bytes;
+  }
   for (size_t i = 0; i < p->n_entries; ++i) {
     const struct entry *e = &p->entries[i];
     sum += strlen(e->name) + touch(e->inputs, e->n_inputs) + touch(e->outputs, e->n_outputs);
@@ -290,7 +305,9 @@ static uint64_t walk(const struct plan *p) {
     for (size_t k = 0; k < e->n_outputs; ++k)
       if (l->outputs[k].bytes > e->outputs[k].bytes) abort();
     for (size_t k = 0; k < l->n_launches; ++k) {
-      sum += strlen(p->kernels[l->launches[k].kernel].symbol);
+      uint64_t which = l->launches[k].kernel;
+      if (which < p->n_kernels) sum += strlen(p->kernels[which].symbol);
+      else if (p->exchanges[which - p->n_kernels].axis >= p->n_axes) abort();
       for (size_t a = 0; a < l->launches[k].n_args; ++a) {
         const struct arg *arg = &l->launches[k].args[a];
         uint64_t size = arg->place == ARENA ? e->arena : p->weights_bytes;
@@ -370,16 +387,19 @@ def test_ten_thousand_mutated_plans(good: Path, tmp_path: Path) -> None:
     (tmp_path / "fuzz.c").write_text(FUZZ)
     out = tmp_path / "fuzz"
     parts = [
-        str(RUNNER / f"{n}.c") for n in ("errors", "files", "live", "memory", "plan", "sha256")
+        str(RUNNER / f"{n}.c")
+        for n in ("errors", "files", "live", "memory", "plan", "sha256", *RANKS)
     ]
     command = [*compiler().command, *ASAN, "-Wall", "-Wextra", "-Werror", "fuzz.c", *parts]
-    command.append(f"-I{RUNNER}")
+    command += [f"-I{RUNNER}", "-ldl"]
     subprocess.run([*command, "-o", str(out)], check=True, cwd=tmp_path)
+    (tmp_path / "mesh.bin").write_bytes(meshed())
     plans = [good / "plan" / "cpu-native.bin", states_bundle(tmp_path) / "plan/cpu-generic.bin"]
     for i, code in enumerate((with_lengths(), with_buckets())):
         place = planfile.loading(code, Layout({}, 8, 64), {})
         plans.append(tmp_path / f"dims{i}.bin")
         plans[-1].write_bytes(planfile.encode(code, "cpu-generic", "generic", (), place))
+    plans.append(tmp_path / "mesh.bin")
     for plan in plans:
         done = subprocess.run([out, plan, "10000"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -8,10 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from importlib import resources
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,20 +17,13 @@ from safetensors.numpy import load_file
 
 import running_ranks as ranks
 import sharded_models as models
+from collectives import every_collective, no_weights
 from lumc.artifacts.files import read_graph
 from lumc.bundle.restore import graph_of
 from lumc.command.grad import Training, differentiate
-from lumc.errors import LumcError
 from lumc.graph.graph import Graph
-from lumc.graph.ops import DType
-from lumc.graph.text import parse_graph
-from lumc.graph.verify import verify_graph
-from lumc.link import runners
 from lumc.oracle.graph import evaluate
-from lumc.oracle.ranks import evaluate_mesh
-from random_graphs import Profile, leaf_values, random_graph
 from running_ranks import runner
-from sharding import sharded_at_random
 
 CLOSE = 1e-5
 MESHES = ({"tp": 2}, {"tp": 4}, {"dp": 2, "tp": 2})
@@ -68,63 +59,8 @@ def test_processes_compute_what_the_oracle_does(
     assert worst <= CLOSE
 
 
-# every collective, by each axis of a mesh, of axes that are not the first; a value that is reduced
-# where it lies, and one that is needed after
-EVERY = """lumc graph 1
-mesh a 2
-mesh b 2
-input x f32[6, 5, 8] part 0 by a, 2 by b
-input n i32[7] part 0 by b
-input h f16[6, 4] part 0 by a, 1 by b
-state kept f32[6, 5, 8] part 0 by a, 2 by b
-twice f32[i:6, j:5, k:8] = add x[i, j, k], x[i, j, k]
-sum f32[i:6, j:5, k:8] = all_reduce sum by b of twice[i, j, k]
-thrice f32[i:6, j:5, k:8] = add twice[i, j, k], x[i, j, k]
-most f32[i:6, j:5, k:8] = all_reduce max by a of thrice[i, j, k]
-again f32[i:6, j:5, k:8] = add thrice[i, j, k], kept[i, j, k]
-own f32[i:6, j:5, k:4] = reduce_scatter sum split k by b of again[i, j, k]
-whole f32[i:6, j:5, k:16] = all_gather concat k by b of again[i, j, k]
-long f32[i:12, j:5, k:8] = all_gather concat i by a of kept[i, j, k]
-turned f32[i:3, j:5, k:16] = all_to_all split i concat k by b of again[i, j, k]
-back f32[i:12, j:5, k:4] = all_to_all split k concat i by a of again[i, j, k]
-mine f32[i:6, j:5, k:4] = all_slice split k by b of again[i, j, k]
-count i32[i:7] = all_reduce sum by b of n[i]
-half f16[i:6, j:4] = all_reduce max by b of h[i, j]
-output sum = sum part 0 by a
-output most = most part 2 by b
-output own = own part 0 by a, 2 by b
-output whole = whole part 0 by a
-output long = long part 2 by b
-output turned = turned part 0 by a, 0 by b
-output back = back part 2 by b, 2 by a
-output mine = mine part 0 by a, 2 by b
-output count = count
-output half = half part 0 by a
-update kept[i, j, k] = again[i, j, k]
-"""
-
-
 def test_every_collective_by_every_axis(tmp_path: Path) -> None:
-    graph = parse_graph(EVERY)
-    verify_graph(graph)
-    path = ranks.linked(graph, tmp_path)
-    rng = np.random.default_rng(0)
-    inputs = {
-        "x": rng.normal(size=(12, 5, 16)).astype("f4"),
-        "n": rng.integers(-9, 9, 14).astype("i4"),
-        "h": rng.normal(size=(12, 8)).astype("f2"),
-    }
-    inputs["h"][3, 2] = np.nan
-    states = {"kept": rng.normal(size=(12, 5, 16)).astype("f4")}
-    outputs, after = evaluate_mesh(graph, "main", inputs, _none, states)
-    got, left = ranks.run(path, inputs, states, tmp_path)
-    assert np.array_equal(got.pop("half"), outputs.pop("half").astype("f2"), equal_nan=True)
-    assert np.array_equal(got.pop("count"), outputs.pop("count"))
-    assert ranks.off(got, outputs) < 1e-6 and ranks.off(left, after) < 1e-6
-
-
-def _none(_: object) -> Any:
-    raise AssertionError
+    every_collective(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +102,7 @@ def test_a_loop_of_steps_learns_as_one_process(
     for i in range(6):
         rows = slice(i % 4 * 16, i % 4 * 16 + 16)
         inputs = {"x": feed["x"][rows], "label": feed["label"][rows], "lr": feed["lr"][i]}
-        outputs, states = evaluate(graph, graph.entries[0].name, inputs, _none, states)
+        outputs, states = evaluate(graph, graph.entries[0].name, inputs, no_weights, states)
         want.append(float(outputs["loss"]))
     lines = Path(losses).read_text().split()
     assert lines[0] == "step,loss"
@@ -304,81 +240,3 @@ def test_ranks_that_run_something_else_find_out(
     said = "".join(each.communicate(timeout=30)[1] for each in running)
     assert all(each.returncode == 1 for each in running)
     assert "runs something else: other inputs, dims or entries" in said
-
-
-# ---- mutants of the runner
-
-
-@pytest.fixture
-def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the runner's sources that bundles are linked with."""
-    folder = tmp_path / "lumc.link" / "runner"
-    folder.mkdir(parents=True)
-    for source in (resources.files("lumc.link") / "runner").iterdir():
-        (folder / source.name).write_bytes(source.read_bytes())
-    monkeypatch.setattr(runners, "files", lambda name: tmp_path / name)
-    runners.compile_runner.cache_clear()
-    yield folder
-    runners.compile_runner.cache_clear()
-
-
-MUTANTS = [
-    ("ranks.c", "(at - s->at) * s->step", "(at - s->at)"),
-    ("ranks.c", "m->rank / step % n", "m->rank % n"),
-    ("ranks.c", "s->steps[i] * (uint64_t)m->seats[i].at", "0 * s->steps[i]"),
-    ("ranks.c", "  if (even && outer > 1) {", "  if (0) {"),
-    ("ranks.c", "(int)P, s->at, row, to)", "(int)P, 0, row, to)"),
-    ("ranks.c", "ends, element, joined > 1 ? parts : to)", "ends, element, to)"),
-    ("ranks.c", "joined, (int)P, (int)i, block / joined, to)", "1, (int)P, (int)i, block, to)"),
-    ("ranks.c", "i = 1; !code && i < P; ++i)", "i = 2; !code && i < P; ++i)"),
-    ("ranks.c", "reduce((int)e->dtype, e->op, parts,", "reduce((int)e->dtype, SUM_OP, parts,"),
-    ("ranks.c", "code = swap_all(m, s, parts, ends", "code = swap_all(m, s, from, ends"),
-    ("ranks.c", "k = p->parts[state].n; k-- > 0 && !code;", "k = 0; k < p->parts[state].n; ++k"),
-    ("ranks.c", "outside(shape, cut->dim), 1}", "1, 1}"),
-    ("ranks.c", "(other[i] & 0x7fff) > infinite || ", ""),
-    ("memory.c", "part == own ?", "part == 0 ?"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "old", "new"), MUTANTS)
-@pytest.mark.deep
-def test_runners_that_exchange_wrong_die(
-    patched: Path, tmp_path: Path, name: str, old: str, new: str
-) -> None:
-    text = (patched / name).read_text()
-    assert text.count(old) == 1
-    (patched / name).write_text(text.replace(old, new))
-    with pytest.raises((AssertionError, LumcError)):
-        test_every_collective_by_every_axis(tmp_path)
-        worst, _ = ranks.compared(MODELS["mlp"](tmp_path), {"dp": 2, "tp": 2}, tmp_path)
-        assert worst <= CLOSE
-
-
-# ---- anything
-
-
-@pytest.mark.parametrize("seed", range(40))
-@pytest.mark.deep
-def test_random_shardings_of_random_graphs(seed: int, tmp_path: Path) -> None:
-    """Compiled, and run by processes."""
-    profile = Profile()
-    graph = random_graph(seed, profile)
-    every = [n for e in graph.entries for n in e.inputs]
-    if graph.weights or any(n.dtype in (DType.F16, DType.BF16) for n in [*every, *graph.states]):
-        pytest.skip("weights in no file, or halves, whose rounding differs")
-    made = sharded_at_random(graph, seed)
-    given = {n.name: leaf_values(n, seed) for n in [*graph.states, *every]}
-    states = {n.name: given[n.name] for n in graph.states}
-    try:
-        path = ranks.linked(made, tmp_path)
-    except LumcError as e:
-        assert e.code in ("E0140", "E0112", "E0402")
-        return
-    for entry in graph.entries[:1]:
-        inputs = {n.name: given[n.name] for n in entry.inputs}
-        outputs, after = evaluate(graph, entry.name, inputs, _none, states)
-        got, left = ranks.run(path, inputs, states or None, tmp_path)
-        for name, value in (outputs | (after if states else {})).items():
-            made_of = (got | left)[name]
-            fine = np.isfinite(np.asarray(value, "f8"))
-            assert np.allclose(made_of[fine], value[fine], rtol=1e-4, atol=1e-4), name

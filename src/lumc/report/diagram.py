@@ -68,7 +68,8 @@ def _launches(code: Code, entry: str) -> draw.Diagram:
     for i, launch in enumerate(plan.launches):
         name = f"launch {i}"
         out.boxes.append(draw.Box(name, (launch.kernel, launch.args[-1]), "kernel"))
-        args = [*map(whole_of, launch.args[: len(kernels[launch.kernel].args)])]
+        count = len(launch.args if launch.exchanges else kernels[launch.kernel].args)
+        args = [*map(whole_of, launch.args[:count])]
         out.edges += [(written[a], name) for a in dict.fromkeys(args) if a in written]
         written |= {a: name for a in args if a not in written}
     return out

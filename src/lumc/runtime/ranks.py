@@ -17,7 +17,7 @@ import numpy as np
 from lumc.bundle import manifest
 from lumc.bundle.packing import Array
 from lumc.bundle.reader import Plan
-from lumc.bundle.restore import graph_of, weight_reader
+from lumc.bundle.restore import FILE, graph_of, weight_reader
 from lumc.bundle.unpack import opened
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
@@ -36,8 +36,10 @@ class Bundle(Opened):
         assert plan.mesh
         self._plan, self._closing = plan, closing
         states = plan.mesh.whole(plan.states)
-        read = weight_reader(path)
-        first = {n.name: read(n) for n in graph_of(path).states if n.file}
+        first = dict[str, Array]()
+        if begun := [n for n in graph_of(path).states if n.file]:
+            read = weight_reader(path)  # it hashes all of them
+            first = {n.name: read(n) for n in begun}
         super().__init__(path, entries_of(plan), states, first)
         self.dims = plan.dims
         self._open, self._values = True, dict[str, Array]()
@@ -45,14 +47,16 @@ class Bundle(Opened):
 
     @staticmethod
     def open(path: str | Path, cache: Path | None = None) -> Bundle:
-        """Check every hash; the ranks do so again. One file is unpacked under ``cache``, or into a
-        temporary folder. Raises E0501 (exit 5) for anything damaged or changed, E0708 (exit 7) for
-        a bundle that has no plan for a CPU, and E0610 for one that is for one process."""
+        """Check every hash; that of the weights is left to the ranks. One file is unpacked under
+        ``cache``, or into a temporary folder. Raises E0501 (exit 5) for anything damaged or
+        changed, E0708 (exit 7) for a bundle that has no plan for a CPU, and E0610 for one that is
+        for one process."""
         with ExitStack() as stack:
             folder = stack.enter_context(opened(path, cache))
             files = manifest.read(folder)["files"]
             for name, digest in files.items():
-                manifest.check_file(folder, name, digest)
+                if name != FILE:
+                    manifest.check_file(folder, name, digest)
             plan = plans_of(folder, files, "cpu")[0]  # in all of them the ends are equal
             if not plan.mesh:
                 raise usage("this bundle is for one process: leave --mesh out")

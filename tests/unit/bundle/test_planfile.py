@@ -16,15 +16,15 @@ from lumc.bundle.packing import Recipe, recipe
 from lumc.bundle.ranks import KINDS, Segment
 from lumc.bundle.reader import FIXED, ROOMY, ZEROED, Argument, decode
 from lumc.bundle.weights import Layout
-from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
+from lumc.codegen.code import Code, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.graph.ops import DType
 from lumc.graph.tensor import Tensor
-from lumc.graph.text import parse_graph
 from lumc.graph.verify import MAX_REPEATS
 from lumc.kernel.machines import resolve_target
 from lumc.link import link
+from meshed import meshed
 
 RUNNER = Path(link.__file__).parent / "runner"
 READ = r"""
@@ -216,42 +216,6 @@ def test_counted_dims() -> None:
     assert "launches for some repetitions only" in said(changed)
 
 
-MESH = """lumc graph 1
-mesh a 2
-mesh b 3
-input x f32[4, 6]
-state kept f32[4, 6] part 0 by b, 1 by a
-y f32[i:4, j:6] = all_reduce sum by a of x[i, j]
-z f32[i:4, j:2] = reduce_scatter max split j by b of y[i, j]
-whole f32[i:8, j:6] = all_gather concat i by a of kept[i, j]
-t f32[i:2, j:12] = all_to_all split i concat j by a of x[i, j]
-own f32[i:2, j:6] = all_slice split i by a of x[i, j]
-output y = y
-output z = z
-output whole = whole
-output t = t
-output own = own
-"""
-
-
-def meshed() -> bytes:
-    """A plan with every collective, one of them in the memory of its result."""
-    graph = parse_graph(MESH)
-    (entry,) = graph.entries
-    f, nodes = DType.F32, {n.name: n for n in entry.nodes}
-    values = [Value("x", f, (4, 6), "input", 0), Value("kept", f, (4, 6), "state", 0)]
-    values += [Value(n, f, nodes[n].sizes, "output", i) for i, (n, _) in enumerate(entry.outputs)]
-    values += [Value("in", f, (4, 6), "arena", 0), Value("out", f, (4, 6), "arena", 0)]
-    names = [(n.reads[0].source.name, n.name) for n in entry.nodes]
-    launches = [Launch("exchange", pair) for pair in names]
-    made = EntryPlan("main", tuple(values), tuple(nodes), tuple(launches), 256, 256)
-    code = Code(graph, resolve_target("cpu:generic"), "", (), {}, (made,))
-    segments = [Segment(0, 0, 64, 6, (1, 2)), Segment(384, 64, 128, 2, (1, 0))]
-    segments.append(Segment(640, 192, 64, 1, (0, 0)))
-    place = planfile.loading(code, Layout({}, 8, 256), {}, segments)
-    return planfile.encode(code, "cpu-generic", "generic", (), place)
-
-
 def test_what_is_written_of_a_mesh_is_read() -> None:
     plan = decode(meshed())
     assert plan.mesh and plan.mesh.axes == {"a": 2, "b": 3}
@@ -367,7 +331,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     recipes = {n: recipe(p, (11, 13), p.dtype) for n, p in code.packings.items() if n == "w1@0"}
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
-    files += mutations(meshed(), 4000)
+    files += mutations(meshed(), 1500)
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
     older = [struct.pack("<Q", v) for v in (FIXED, ROOMY, ZEROED)]

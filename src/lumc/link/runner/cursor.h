@@ -68,10 +68,12 @@ static inline int inside(uint64_t offset, uint64_t bytes, uint64_t size) {
   return offset % 64 == 0 && bytes <= size && offset <= size - bytes;
 }
 
+#pragma GCC visibility push(hidden)
 /* ---- plan_ranks.c: what plans for a mesh have more */
 void plan_mesh(struct cursor *, struct plan *);
 void plan_exchanges(struct cursor *, struct plan *); /* weights and states are known now */
 /* A launch of a collective, whose arguments lie inside of their places. */
 void plan_exchange(struct cursor *, const struct plan *, const struct launch *);
+#pragma GCC visibility pop
 
 #endif

@@ -123,8 +123,9 @@ static int run_ranks(int ranks, char **argv) {
   if (file < 0) return LUMC_FAILED;
   children = zeros((size_t)ranks, sizeof *children, &code);
   FILE **errors = zeros((size_t)ranks, sizeof *errors, &code);
-  signal(SIGTERM, pass_on);
-  signal(SIGINT, pass_on);
+  const int signals[] = {SIGINT, SIGTERM};
+  for (int i = 0; i < 2; ++i)
+    if (signal(signals[i], pass_on) == SIG_IGN) signal(signals[i], SIG_IGN); /* as nohup has it */
   for (int i = 0; i < ranks && !code; ++i) {
     if (!(errors[i] = tmpfile())) {
       code = lumc_fail(LUMC_FAILED, "cannot start ranks: %s", strerror(errno));

@@ -152,7 +152,8 @@ static int connected(struct tcp *t, const struct sockaddr_in *to, int peer, stru
       return transfer(file, own, sizeof *own, 0, deadline) ? LUMC_OK : lost(t, peer);
     }
     close(file);
-    if (errno != ECONNREFUSED && errno != EINTR && errno != ETIMEDOUT) return refused("rank 0");
+    if (errno != ECONNREFUSED && errno != EINTR && errno != ETIMEDOUT)
+      return lumc_fail(LUMC_FAILED, "rank %d cannot reach rank %d: %s", t->rank, peer, strerror(errno));
     nanosleep(&(struct timespec){0, 20000000}, NULL);
   }
   return silent(t, peer);
@@ -218,10 +219,10 @@ static int open_tcp(const struct meeting *w, void **self) {
   if (code) return code;
   t->rank = w->rank, t->ranks = w->ranks, t->patience = w->patience;
   t->files = zeros((size_t)w->ranks, sizeof *t->files, &code);
+  for (int i = 0; t->files && i < w->ranks; ++i) t->files[i] = -1;
   t->lines = zeros((size_t)w->ranks, sizeof *t->lines, &code);
   t->polls = zeros((size_t)w->ranks, sizeof *t->polls, &code);
   struct seat *seats = zeros((size_t)w->ranks, sizeof *seats, &code);
-  for (int i = 0; i < w->ranks && !code; ++i) t->files[i] = -1;
   if (!code) code = meet(t, w, &listener, seats);
   if (listener >= 0) close(listener);
   free(seats);

@@ -1,0 +1,44 @@
+"""A plan for a mesh, written by hand."""
+
+from lumc.bundle import planfile
+from lumc.bundle.ranks import Segment
+from lumc.bundle.weights import Layout
+from lumc.codegen.code import Code, EntryPlan, Launch, Value
+from lumc.graph.ops import DType
+from lumc.graph.text import parse_graph
+from lumc.kernel.machines import resolve_target
+
+MESH = """lumc graph 1
+mesh a 2
+mesh b 3
+input x f32[4, 6]
+state kept f32[4, 6] part 0 by b, 1 by a
+y f32[i:4, j:6] = all_reduce sum by a of x[i, j]
+z f32[i:4, j:2] = reduce_scatter max split j by b of y[i, j]
+whole f32[i:8, j:6] = all_gather concat i by a of kept[i, j]
+t f32[i:2, j:12] = all_to_all split i concat j by a of x[i, j]
+own f32[i:2, j:6] = all_slice split i by a of x[i, j]
+output y = y
+output z = z
+output whole = whole
+output t = t
+output own = own
+"""
+
+
+def meshed() -> bytes:
+    """A plan with every collective, one of them in the memory of its result."""
+    graph = parse_graph(MESH)
+    (entry,) = graph.entries
+    f, nodes = DType.F32, {n.name: n for n in entry.nodes}
+    values = [Value("x", f, (4, 6), "input", 0), Value("kept", f, (4, 6), "state", 0)]
+    values += [Value(n, f, nodes[n].sizes, "output", i) for i, (n, _) in enumerate(entry.outputs)]
+    values += [Value("in", f, (4, 6), "arena", 0), Value("out", f, (4, 6), "arena", 0)]
+    names = [(n.reads[0].source.name, n.name) for n in entry.nodes]
+    launches = [Launch("exchange", pair) for pair in names]
+    made = EntryPlan("main", tuple(values), tuple(nodes), tuple(launches), 256, 256)
+    code = Code(graph, resolve_target("cpu:generic"), "", (), {}, (made,))
+    segments = [Segment(0, 0, 64, 6, (1, 2)), Segment(384, 64, 128, 2, (1, 0))]
+    segments.append(Segment(640, 192, 64, 1, (0, 0)))
+    place = planfile.loading(code, Layout({}, 8, 256), {}, segments)
+    return planfile.encode(code, "cpu-generic", "generic", (), place)
