@@ -464,6 +464,13 @@ def dies(m: Mutant, folder: Path) -> bool:
     return False
 
 
+@pytest.mark.parametrize("name", MORE)
+def test_more_faults_can_be_made(name: str) -> None:
+    """The deep suite finds their lines; a change that moves them is told at once."""
+    m = MORE[name]
+    assert (SOURCE / m.file).read_text().count(m.old) == 1
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_a_fault_is_caught(name: str, tmp_path: Path) -> None:
     assert dies(QUICK[name], tmp_path)
