@@ -22,10 +22,12 @@ from lumc.graph.ops import DType, to_bf16
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, load
+from lumc.link.toolchain import GCC_ONLY
 from lumc.oracle.term import evaluate_term, widen
 
 CC = os.environ.get("CC", "gcc")
 EXACT = ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fopenmp-simd"]
+EXACT += GCC_ONLY * ("clang" not in CC)
 FLAGS = ["-O3", *EXACT]
 # a third of the compile time: the loops are still vectorised; what is left out, of how addresses
 # step and which bits are constant, takes longest

@@ -112,7 +112,14 @@ def greatest(m: Model) -> Tensor:
     return where(x[None, :, None] == m.arange(V)[:, None, None], g[None], 0.0).max(1)
 
 
-OTHERS = [wrapping, own, greatest]
+def apart(m: Model) -> Tensor:
+    """Lanes of one step that go to places of their own."""
+    x = m.input("x", (N, D), "i64")
+    chosen = m.arange(V)[:, None, None] == x[None]
+    return where(chosen, m.input("g", (N, D))[None], 0.0).sum(1)
+
+
+OTHERS = [wrapping, own, greatest, apart]
 
 
 def graph_of(made: Callable[[Model], Tensor]) -> Graph:

@@ -43,7 +43,8 @@ def selected(
         for a in kept:
             plain = [(e.kind, e.attr, n) for e, n in atoms.items()] == [("axis", (a,), 1)]
             fits = plain and (extent is None or _fits(here, a, extent[a]))
-            if fits and a not in index.free | value.free:
+            lane = kept[-1] if kept[-1] != a else ""  # all lanes of a step go to one place
+            if fits and a not in index.free | value.free and lane not in index.free:
                 return Selected(a, index, shift, value)
     return None
 

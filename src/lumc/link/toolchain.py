@@ -31,7 +31,9 @@ from lumc.process import Terminated
 
 FALLBACKS = ("gcc", "cc", "clang")
 ZIG = ("zig", "ziglang")  # whose command ``cc`` is a C compiler
-# Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time.
+# Of two accumulators, unroll-and-jam keeps both in memory: a sum takes twice the time. Jump
+# threading makes branches of choices, and gcc 12 then reads wrong lanes of what lies strided
+# (tests/fuzz/found/choice_of_strided_values.json).
 GCC_ONLY = ("-fno-loop-unroll-and-jam", "-fno-thread-jumps")
 # Never -ffast-math: NaN and infinity are values, and it reassociates what the schedule ordered.
 KERNEL_FLAGS = (
