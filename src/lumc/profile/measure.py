@@ -145,8 +145,8 @@ class Bench:
         return [_timed(job, t) for job, t in zip(jobs, times, strict=True)]
 
     def race(self, plans: Sequence[Plan], seconds: float, over: Callable[[], bool]) -> list[float]:
-        """The time of whole runs, in turn; nothing when they cannot be linked here, and of plans for
-        a mesh, which are several processes."""
+        """The time of whole runs, in turn; nothing when they cannot be linked here, and of plans
+        for a mesh, which are several processes."""
         if any(plan.graph.mesh for plan in plans):
             return []
         with self.lock.held():
