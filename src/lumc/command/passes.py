@@ -272,6 +272,10 @@ def checked(output: str, options: CompileOptions) -> None:
 def _compile(
     graph: Graph, output: str, options: CompileOptions, log: Log, keep: Path | None, stem: str
 ) -> None:
+    from lumc.graph.ranks import require_one_rank
+
+    if options.emit in ("c", "static"):
+        require_one_rank(graph, "plain C")
     names = parse_targets(options.target)
     codes = []
     for name in names:
