@@ -17,7 +17,7 @@ from lumc.codegen.generate import generate
 from lumc.codegen.tile.verify import verify
 from lumc.frontend.api.model import Model
 from lumc.graph.expr import add
-from lumc.graph.graph import Entry
+from lumc.graph.graph import Entry, Node
 from lumc.profile.choose import estimate
 from lumc.search import explore, search
 from lumc.search.order import Found, in_order
@@ -25,7 +25,7 @@ from searching import error
 
 HEADS, ROWS, WIDE, MOST = 2, 24, 8, 5
 Array = np.ndarray[Any, Any]
-Order = Callable[[Entry, Sequence[Found]], tuple[list[Found], list[Found]]]
+Order = Callable[[Entry, Sequence[Found], Sequence[Node]], tuple[list[Found], list[Found]]]
 
 
 def cached() -> Model:
@@ -87,12 +87,16 @@ def test_a_cache_that_grows_in_chunks(tmp_path: Path, sizes: Sequence[int]) -> N
         assert is_near(got, want), name
 
 
-def after_its_readers(entry: Entry, found: Sequence[Found]) -> tuple[list[Found], list[Found]]:
+def after_its_readers(
+    entry: Entry, found: Sequence[Found], exchanged: Sequence[Node]
+) -> tuple[list[Found], list[Found]]:
     return sorted(found, key=lambda f: f.write is not None), []
 
 
-def before_all(entry: Entry, found: Sequence[Found]) -> tuple[list[Found], list[Found]]:
-    made, _ = in_order(entry, found)
+def before_all(
+    entry: Entry, found: Sequence[Found], exchanged: Sequence[Node]
+) -> tuple[list[Found], list[Found]]:
+    made, _ = in_order(entry, found, exchanged)
     return sorted(made, key=lambda f: f.write is None), []
 
 
