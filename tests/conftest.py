@@ -4,12 +4,15 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from commands import Lumc
 from kept import keep_workers
+from lumc.link import runners
 from once import SHARED
 
 
@@ -48,3 +51,16 @@ def lumc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lumc:
     """The command line, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     return Lumc(tmp_path)
+
+
+@pytest.fixture
+def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the runner's sources that bundles are linked with."""
+    folder = tmp_path / "lumc.link" / "runner"
+    folder.mkdir(parents=True)
+    for source in (resources.files("lumc.link") / "runner").iterdir():
+        (folder / source.name).write_bytes(source.read_bytes())
+    monkeypatch.setattr(runners, "files", lambda name: tmp_path / name)
+    runners.compile_runner.cache_clear()
+    yield folder
+    runners.compile_runner.cache_clear()

@@ -6,8 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,6 @@ from collectives import every_collective, no_weights
 from lumc.errors import LumcError
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
-from lumc.link import runners
 from lumc.oracle.graph import evaluate
 from lumc.oracle.ranks import evaluate_mesh
 from random_graphs import Profile, leaf_values, random_graph
@@ -78,19 +75,6 @@ def test_python_is_a_rank_where_a_launcher_says_so(tmp_path: Path) -> None:
 
 
 # ---- mutants of the runner
-
-
-@pytest.fixture
-def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the runner's sources that bundles are linked with."""
-    folder = tmp_path / "lumc.link" / "runner"
-    folder.mkdir(parents=True)
-    for source in (resources.files("lumc.link") / "runner").iterdir():
-        (folder / source.name).write_bytes(source.read_bytes())
-    monkeypatch.setattr(runners, "files", lambda name: tmp_path / name)
-    runners.compile_runner.cache_clear()
-    yield folder
-    runners.compile_runner.cache_clear()
 
 
 MUTANTS = [

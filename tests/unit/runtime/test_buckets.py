@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,7 @@ from lumc.codegen.generate import generate
 from lumc.graph.bind import bind_dims
 from lumc.graph.buckets import with_points
 from lumc.graph.text import parse_graph
-from lumc.link import runners, trial
+from lumc.link import trial
 from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.search import search
@@ -131,19 +129,6 @@ def runs_right(bundle: Path, folder: Path) -> bool:
         if got.shape != want.shape or not np.allclose(got, want, rtol=2e-5, atol=2e-6):
             return False
     return True
-
-
-@pytest.fixture
-def patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the runner's sources that bundles are linked with."""
-    folder = tmp_path / "lumc.link" / "runner"
-    folder.mkdir(parents=True)
-    for source in (resources.files("lumc.link") / "runner").iterdir():
-        (folder / source.name).write_bytes(source.read_bytes())
-    monkeypatch.setattr(runners, "files", lambda name: tmp_path / name)
-    runners.compile_runner.cache_clear()
-    yield folder
-    runners.compile_runner.cache_clear()
 
 
 MUTANTS = [
