@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-FLOATS = ("exp2", "exp2_ftz", "exp", "exp_ftz", "decay", "log2", "sin", "sqrt", "recip", "finite")
+FLOATS = (
+    "exp2",
+    "exp2_ftz",
+    "exp",
+    "exp_ftz",
+    "decay",
+    "log2",
+    "sin",
+    "sqrt",
+    "recip",
+    "finite",
+    "rounded",
+)
 C_TYPES = {
     "f32": "float",
     "f64": "double",

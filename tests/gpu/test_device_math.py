@@ -77,6 +77,7 @@ def numbers(rng: np.random.Generator, lo: float, hi: float, count: int = 40_000)
         ("sqrt", 0, 100, 0.5),
         ("recip", -4, 4, 0.5),
         ("finite", -4, 4, 0),
+        ("rounded", -4, 4, 0),
     ],
 )
 def test_functions(
@@ -99,6 +100,7 @@ def test_functions(
             "sqrt": np.sqrt,
             "recip": np.reciprocal,
             "finite": lambda v: np.where(v == -np.inf, np.finfo(np.float32).min, v),
+            "rounded": np.positive,
         }[name](wide)
         if name in ("decay", "exp2_ftz", "exp_ftz"):
             least = 2.0**-126 if name == "decay" else 2.0**-125

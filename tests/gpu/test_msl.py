@@ -159,6 +159,7 @@ UNARY = {
     "recip": lambda x: 1 / x,
     "sqrt": np.sqrt,
     "finite": lambda x: np.where(x < LEAST, LEAST, x),
+    "rounded": np.positive,
 }
 BINARY = {"mod": np.fmod, "max": np.maximum, "top": lambda a, b: np.where(b > a, b, a)}
 INTEGERS = {

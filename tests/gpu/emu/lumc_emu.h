@@ -174,6 +174,8 @@ LUMC_FN float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b); }
 LUMC_FN double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 LUMC_FN float lumc_top_f32(float a, float b) { return b > a ? b : a; }
 LUMC_FN float lumc_max_f32(float a, float b) { return b > a || b != b ? b : a; }
+LUMC_FN float lumc_rounded_f32(float x) { return x; } /* nothing is fused here */
+LUMC_FN double lumc_rounded_f64(double x) { return x; }
 LUMC_FN float lumc_decay_f32(float x)
 {
     float y = __builtin_exp2f(x);

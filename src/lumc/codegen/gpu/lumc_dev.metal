@@ -181,6 +181,8 @@ LUMC_FN float lumc_max_f32(float a, float b)
 }
 /* never -inf, so that differences stay defined */
 LUMC_FN float lumc_finite_f32(float f) { return f < -FLT_MAX ? -FLT_MAX : f; }
+/* a product: without fast math, multiply-adds are made within one expression only */
+LUMC_FN float lumc_rounded_f32(float x) { return x; }
 
 /* ---- elementary functions: the precise ones of Metal, at most 4 ulp */
 

@@ -6,6 +6,9 @@ third and by a fifth, and C computes them for whole vectors (``text/phases.py``)
 
 ``exp`` and ``exp_ftz`` take x of ``2^(x * log2(e))``, whose product would be rounded: up to 60 ulp
 of the result. ``decay`` does without: a power that small is nothing beside that of the maximum.
+But the distance of the maximum from itself is nothing at all: products in it are ``rounded`` before
+they are subtracted, as the maximum was when it was stored. A fused multiply-add would not, and of
+scores some thousands large the power of the greatest were anything but 1.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ def shorter_powers(kernel: Kernel) -> Kernel:
         kids = [rewrite(k, new) for k in e.kids]
         if e.kind == "un" and e.attr[0] == "exp2":
             if _is_never_positive(kernel, e.kids[0]):
-                new[e] = unary("decay", kids[0])
+                new[e] = unary("decay", _distance(kids[0]))
             else:
                 base, argument = _natural(kids[0])
                 short = "" if e in exact else "_ftz"
@@ -48,6 +51,30 @@ def _natural(power: Expr) -> tuple[str, Expr]:
     return "exp2", power
 
 
+def _distance(e: Expr) -> Expr:
+    """A distance from a maximum whose operands are rounded, if they are products. Below them both
+    are computed alike."""
+    if any(constants(e, "mul")):
+        return binary("mul", *(k if k.kind == "const" else _distance(k) for k in e.kids))
+    if any(_is_maximum(t) for t in _parts(e)):
+        return binary("add", *(unary("rounded", k) if _is_rounded(k) else k for k in e.kids))
+    return e
+
+
+def _is_rounded(e: Expr) -> bool:
+    """Is it a product that is not exact, as that with a sign?"""
+    exact = any(abs(c.attr[1]) == 1 and not _is_product(x) for c, x in constants(e, "mul"))
+    return _is_product(e) and not exact
+
+
+def _is_product(e: Expr) -> bool:
+    return e.kind == "bin" and e.attr[0] == "mul"
+
+
+def _is_maximum(e: Expr) -> bool:
+    return e.kind == "red" and e.attr[0] == "max"
+
+
 def _absorbs(e: Expr) -> bool:
     """Is it the sum of a term and a constant that is not very small?"""
     return any(abs(c.attr[1]) >= SMALL for c, _ in constants(e, "add"))
@@ -59,7 +86,7 @@ def _is_never_positive(kernel: Kernel, e: Expr) -> bool:
     parts = _parts(e)
     if all(c <= 0 and _is_square(t) for t, c in parts.items()):
         return True
-    for top in (t for t, c in parts.items() if c < 0 and t.kind == "red" and t.attr[0] == "max"):
+    for top in (t for t, c in parts.items() if c < 0 and _is_maximum(t)):
         below = {t: c for t, c in parts.items() if t is not top}
         for body in elements(kernel, top, frozenset[str]().union(*(t.free for t in below))):
             same = _parts(body)

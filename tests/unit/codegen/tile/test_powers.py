@@ -72,6 +72,22 @@ def test_unknown(said: str) -> None:
     assert shorter_powers(k) == k
 
 
+ROUNDED = {
+    "distance from the maximum": 0,  # of sums; a sign changes no digit
+    "scaled after": 0,
+    "scaled before": 2,
+    "the other way round": 0,
+    "a square": 0,  # nothing is subtracted from what was stored
+    "squares": 0,
+}
+
+
+@pytest.mark.parametrize("said", KNOWN)
+def test_products_that_are_subtracted_are_rounded(said: str) -> None:
+    terms = subterms(*shorter_powers(power(KNOWN[said])).values)
+    assert sum(e.kind == "un" and e.attr[0] == "rounded" for e in terms) == ROUNDED[said]
+
+
 def test_weights_of_a_softmax() -> None:
     """Both times that they are computed, so that they can still be kept."""
     k = softmax(M, N)

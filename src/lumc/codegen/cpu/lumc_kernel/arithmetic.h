@@ -73,6 +73,19 @@ static inline double lumc_finite_f64(double f)
     return f < -0x1.fffffffffffffp1023 ? -0x1.fffffffffffffp1023 : f;
 }
 
+/* a product that no multiply-add takes in: compilers do not know that these bits are never set */
+static int64_t lumc_no_bits __attribute__((used));
+static inline float lumc_rounded_f32(float x)
+{
+    return lumc_float(lumc_bits(x) | (int32_t)lumc_no_bits);
+}
+static inline double lumc_rounded_f64(double x)
+{
+    const int64_t bits = lumc_bits_f64(x) | lumc_no_bits;
+    __builtin_memcpy(&x, &bits, 8);
+    return x;
+}
+
 static inline float lumc_sqrt_f32(float x) { return __builtin_sqrtf(x); }
 static inline double lumc_sqrt_f64(double x) { return __builtin_sqrt(x); }
 static inline float lumc_recip_f32(float x) { return 1.0f / x; }

@@ -46,6 +46,14 @@ LUMC_FN float lumc_decay_f32(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+/* a product that no multiply-add takes in: an addition that says how it rounds stays one */
+LUMC_FN float lumc_rounded_f32(float x)
+{
+    float y;
+    asm("add.rn.f32 %0, %1, 0f80000000;" : "=f"(y) : "f"(x));
+    return y;
+}
+LUMC_FN double lumc_rounded_f64(double x) { return __dadd_rn(x, -0.0); }
 LUMC_FN double lumc_exp2_f64(double x) { return exp2(x); }
 LUMC_FN double lumc_exp_f64(double x) { return exp(x); }
 LUMC_FN double lumc_log2_f64(double x) { return log2(x); }
