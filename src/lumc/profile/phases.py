@@ -5,7 +5,6 @@ It may be stopped at any moment: what is on record then gives the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import zip_longest
 from math import inf
 
@@ -13,14 +12,14 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.target import Speeds
 from lumc.lab.lock import Busy
 from lumc.profile.finals import finish
-from lumc.profile.ledger import Ledger, kernels_of
+from lumc.profile.ledger import Ledger
 from lumc.profile.rivals import MOST, compare_rivals
 from lumc.profile.session import Session
 from lumc.profile.settings import mismatch
 from lumc.profile.timing import FINAL_US
-from lumc.profile.tune import BATCH, open_kernels, tune
+from lumc.profile.tune import measure_defaults, open_kernels, tune
 from lumc.profile.whole import compare_plans
-from lumc.schedule.plan import Plan, RegionPlan
+from lumc.schedule.plan import Plan
 
 LAYOUTS = 0.4  # of the budget, for finding the layout; measured: two of MobileNetV2 take 0.3
 
@@ -106,14 +105,3 @@ def try_defaults(s: Session) -> None:
         best = {key: book.total(plan) for key, plan in book.best().items()}
         near = [p for p in programs if p and book.least(p) < best.get(p.key, inf)]
         s.tell(measure_defaults(s, near, MOST))
-
-
-def measure_defaults(s: Session, programs: Iterable[RegionPlan], share: float) -> int:
-    """The default schedules of the kernels of programs, until a share of the budget is spent; how
-    many of them were not tried before."""
-    walks = s.ledger.walks
-    new = [k for k in kernels_of(programs) if k not in walks]
-    for i in range(0, len(new), BATCH):
-        if not s.is_over(share):
-            s.measure([(k, s.ledger.walk(k).propose(1)) for k in new[i : i + BATCH]])
-    return len(new)

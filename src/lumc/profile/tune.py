@@ -6,11 +6,14 @@ several entries, or buckets, each counts as if all took equally long.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.records import NEIGHBOUR
 from lumc.profile.rivals import contends, is_over, needed
 from lumc.profile.session import Session
 from lumc.profile.timing import WIN
+from lumc.schedule.plan import RegionPlan
 
 BATCH = 8  # candidates that are compiled together; derived: half a second on two cores
 DOUBTED = 0.25  # of what a kernel of a program may gain that is not the best; a guess
@@ -69,3 +72,14 @@ def gain(book: Ledger, key: str) -> float:
     walk = book.walk(key)
     us = book.time(key) if walk.best else 1e6  # a second, as nothing is known
     return max(us - book.bounds[key], WIN[0] * us) * float(FADING ** (walk.stale / BATCH))
+
+
+def measure_defaults(s: Session, programs: Iterable[RegionPlan], share: float) -> int:
+    """The default schedules of the kernels of programs, until a share of the budget is spent; how
+    many of them were not tried before."""
+    walks = s.ledger.walks
+    new = [k for k in kernels_of(programs) if k not in walks]
+    for i in range(0, len(new), BATCH):
+        if not s.is_over(share):
+            s.measure([(k, s.ledger.walk(k).propose(1)) for k in new[i : i + BATCH]])
+    return len(new)

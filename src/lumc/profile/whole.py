@@ -15,6 +15,7 @@ from lumc.profile.ledger import Ledger, kernels_of
 from lumc.profile.rivals import contends
 from lumc.profile.session import Session
 from lumc.profile.timing import FINAL_US, WIN, is_faster
+from lumc.profile.tune import measure_defaults
 from lumc.schedule.plan import RegionPlan
 
 HEAVY = 3  # regions, and kernels, of which others are tried in whole runs; a guess
@@ -35,21 +36,36 @@ def compare_plans(s: Session) -> None:
 def compare_fewest(s: Session) -> None:
     """Whole runs with the fewest kernels, in all regions at once whose programs are about level. A
     kernel that runs over and over has its operands where it left them; in a network another core
-    wrote them, or other kernels were there since. Whoever hands on fewer values loses less."""
-    book, best = s.ledger, s.ledger.best()
-    fewest = list[RegionPlan]()
+    wrote them, or other kernels were there since. Whoever hands on fewer values loses less.
+
+    Where a whole run takes longer than its kernels do one by one, as much longer is about level."""
+    level, took = LEVEL, race_fewest(s, LEVEL)
+    alone = sum(s.ledger.costs().values())
+    if took > level * alone > 0:
+        race_fewest(s, took / alone)
+
+
+def race_fewest(s: Session, level: float) -> float:
+    """The programs with the fewest kernels that take up to ``level`` times the best beside those;
+    what the best takes then, 0 if none has fewer."""
+    book, best, fewest = s.ledger, s.ledger.best(), list[RegionPlan]()
+    least = {key: min(len(p.steps) for p in book.lists[key]) for key in best}
+    if s.stopped() or all(len(plan.steps) == least[key] for key, plan in best.items()):
+        return 0.0
     for region, plan in best.items():
-        level = [p for p in book.lists[region] if book.total(p) < LEVEL * book.total(plan)]
-        fewest.append(min(level or [plan], key=lambda p: (len(p.steps), book.total(p))))
+        most = level * book.total(plan)
+        measure_defaults(s, [p for p in book.lists[region] if book.least(p) < most], inf)
+        near = [p for p in book.lists[region] if book.total(p) < most]
+        fewest.append(min(near or [plan], key=lambda p: (len(p.steps), book.total(p))))
     fewer = [p for p in fewest if len(p.steps) < len(best[p.key].steps)]
-    if not fewer or s.stopped():
-        return
     finals(s, kernels_of(fewer))
-    us = s.bench.race([book.plan(), book.plan(fewer)], FINAL_US / 1e6, s.stopped)
+    plans = [book.plan(), book.plan(fewer)] if fewer else [book.plan()]
+    us = s.bench.race(plans, FINAL_US / 1e6, s.stopped)
     if len(us) == 2 and is_faster(us[1], us[0]):
         share = max(1 - us[1] / us[0], WIN[1])  # a smaller one would not be one
         for p in fewer:
             prefer(book, p, best[p.key], book.total(best[p.key]) * (1 - share))
+    return us[0] if us else 0.0
 
 
 def compare_programs(s: Session, region: str) -> None:

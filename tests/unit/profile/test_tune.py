@@ -383,6 +383,33 @@ def biased(g: Model) -> Tensor:
     return (weight(g, "w", 96, 576) @ y + weight(g, "c", 96, 1)).relu()
 
 
+@pytest.mark.parametrize("whole", [1250.0, 2400.0], ids=["as told", "much longer"])
+def test_whole_runs_tell_what_kernels_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: float
+) -> None:
+    """By its kernels a program with fewer of them takes 1.7 times as long; it is tried where whole
+    runs of the best take much longer than all of its kernels."""
+    search = fake(biased, tmp_path, FakeBench(), trials=1)
+    del search.ledger.layouts[1:]
+    lists = search.ledger.lists.values()
+    fewest = {s.kernel for plans in lists for s in min(plans, key=lambda p: len(p.steps)).steps}
+    more = {s.kernel for plans in lists for s in plans[1].steps}
+    us = dict.fromkeys(fewest, 1000.0) | dict.fromkeys(more, 300.0)
+    monkeypatch.setattr(FakeBench, "us", lambda _, job: us.get(job.plan.key, 9000.0))
+    races = list[list[int]]()
+
+    def race(_: FakeBench, plans: list[Plan], *__: object) -> list[float]:
+        races.append([len(p.kernels) for p in plans])
+        return [whole, 2100.0][: len(plans)] if len(races) < 3 else []
+
+    monkeypatch.setattr(FakeBench, "race", race)
+    plan = profile(search)
+    if whole == 2400.0:
+        assert races[:2] == [[4], [4, 2]] and set(plan.kernels) == fewest
+    else:
+        assert races[0] == [4] and [4, 2] not in races and set(plan.kernels) == more
+
+
 @pytest.mark.parametrize("together", [900.0, 1000.0], ids=["faster", "not faster"])
 def test_programs_with_the_fewest_kernels_are_tried_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: float
