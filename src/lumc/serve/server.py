@@ -73,7 +73,9 @@ def bound(host: str, port: int) -> socket.socket:
     """A socket that will listen there. Raises E0624."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        made = socket.socket(family, socket.SOCK_STREAM)
+        # only of a socket that says TCP does asyncio send small answers at once: others wait for an
+        # acknowledgement that clients put off, 40 ms
+        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host, port))
     except OSError as e:
