@@ -191,6 +191,7 @@ fault TRITONBACKEND_ModelInstanceReportBatchStatistics(TRITONBACKEND_ModelInstan
   ++i->runs;
   return NULL;
 }
+#ifndef OLD_TRITON
 fault TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request *r, uint32_t *n) {
   *n = r->n_parameters;
   return NULL;
@@ -204,6 +205,7 @@ fault TRITONBACKEND_RequestParameter(TRITONBACKEND_Request *r, const uint32_t i,
   *value = p->type == TRITONSERVER_PARAMETER_INT ? (void *)&p->value : (void *)p->text;
   return NULL;
 }
+#endif
 fault TRITONBACKEND_RequestInput(TRITONBACKEND_Request *r, const char *name,
                                  TRITONBACKEND_Input **input) {
   char text[200];

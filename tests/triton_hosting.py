@@ -6,8 +6,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
+import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +27,7 @@ from lumc.link import runners
 TESTS = Path(__file__).parent
 CPU, GPU, MODEL = 1, 2, 3  # kinds of instances
 Array = np.ndarray[Any, Any]
+SANITIZED = (*ASAN, "-fno-omit-frame-pointer")
 # as TRITONSERVER_DataType counts them
 TYPES = (
     *("", "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -204,4 +210,37 @@ def headers() -> Path | None:
     return Path(told) if told else None
 
 
-SANITIZED = (*ASAN, "-fno-omit-frame-pointer")
+@contextmanager
+def real(program: Path, repository: Path, log: Path) -> Iterator[str]:
+    """A server that has all models of a repository: its address. It has to end well."""
+    command = [program, "--model-repository", repository, "--http-address", "127.0.0.1"]
+    words = ["--http-port", free_port(), "--allow-grpc", "0", "--allow-metrics", "0"]
+    with log.open("w") as f:
+        process = subprocess.Popen(list(map(str, [*command, *words])), stdout=f, stderr=f)
+    address = f"http://127.0.0.1:{words[1]}"
+    try:
+        end = time.monotonic() + 120
+        while not is_ready(address):
+            assert process.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.1)
+        yield address
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/v2/health/ready", timeout=60) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])

@@ -1,8 +1,8 @@
 """A bundle as a model of Triton Inference Server: its folder in a model repository.
 
-    NAME/config.pbtxt           its inputs and outputs, and how many instances there are
-    NAME/libtriton_lumc.so      the backend: the native runner, behind the functions that Triton calls
-    NAME/1/model.lb             the bundle, which is its version 1
+NAME/config.pbtxt           its inputs and outputs, and how many instances there are
+NAME/libtriton_lumc.so      the backend: the native runner, behind the functions that Triton calls
+NAME/1/model.lb             the bundle, which is its version 1
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def emit_triton(
 
 
 def check_replaceable(out: Path) -> None:
-    """Only such a folder may be overwritten by one: it has no other version, and no file of somebody
-    else. Raises E0703, exit 2."""
+    """Only such a folder may be overwritten by one: no other version lies in it, and no file of
+    somebody else. Raises E0703, exit 2."""
     if not os.path.lexists(out):
         return
     there = {CONFIG, LIBRARY, VERSION, f"{VERSION}/{BUNDLE}"}
@@ -147,12 +147,11 @@ def _tensors(what: str, tensors: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _tensor(t: Mapping[str, Any]) -> str:
-    """One line; a number, which Triton has no shape for, is told as a vector of one."""
+    """One line. Triton has no numbers: they are vectors of one."""
     extents = [e if e.isdecimal() else "-1" for e in t.get("extents", map(str, t["shape"]))]
     shape = ", ".join(extents) or "1"
-    reshape = "" if extents else " reshape: { shape: [ ] }"
     quoted = json.dumps(t["name"], ensure_ascii=False)
-    return f"name: {quoted} data_type: {data_type(t['dtype'])} dims: [ {shape} ]{reshape}"
+    return f"name: {quoted} data_type: {data_type(t['dtype'])} dims: [ {shape} ]"
 
 
 def data_type(dtype: str) -> str:

@@ -109,14 +109,12 @@ static fault bundle_of(TRITONBACKEND_Model *model, struct served *m) {
 }
 
 TRITONSERVER_Error *TRITONBACKEND_Initialize(TRITONBACKEND_Backend *backend) {
-  const uint32_t wanted[] = {TRITONBACKEND_API_VERSION_MAJOR, TRITONBACKEND_API_VERSION_MINOR};
   uint32_t major, minor;
   (void)backend;
   TRY(TRITONBACKEND_ApiVersion(&major, &minor));
-  if (major == wanted[0] && minor >= wanted[1]) return NULL;
-  return refuse(TRITONSERVER_ERROR_UNSUPPORTED,
-                "lumc needs version %u.%u of the backend API or a later one of %u, not %u.%u",
-                wanted[0], wanted[1], wanted[0], major, minor);
+  if (major == TRITONBACKEND_API_VERSION_MAJOR) return NULL;
+  return refuse(TRITONSERVER_ERROR_UNSUPPORTED, "lumc knows version %d of the backend API, not %u.%u",
+                TRITONBACKEND_API_VERSION_MAJOR, major, minor);
 }
 
 static void free_model(struct served *m) {
@@ -217,9 +215,20 @@ static const TRITONSERVER_DataType types[] = {
     [LUMC_U64] = TRITONSERVER_TYPE_UINT64,
 };
 
+/* A tensor as clients see it: Triton has no numbers, they are vectors of one. */
+static lumc_tensor seen(const lumc_tensor *t) {
+  static const int64_t one[] = {1};
+  lumc_tensor as = *t;
+  if (!t->rank) as.rank = 1, as.shape = one;
+  return as;
+}
+
 /* The value of a dim that no shape tells: the parameter of its name. */
 static fault set_dim(struct instance *m, TRITONBACKEND_Request *request, const char *dim) {
   uint32_t n;
+  if (!TRITONBACKEND_RequestParameterCount || !TRITONBACKEND_RequestParameter)
+    return refuse(TRITONSERVER_ERROR_UNSUPPORTED,
+                  "dim '%s' is a parameter of requests, which this server does not pass on", dim);
   TRY(TRITONBACKEND_RequestParameterCount(request, &n));
   for (uint32_t i = 0; i < n; ++i) {
     const char *name;
@@ -313,15 +322,16 @@ static fault take(struct instance *m, TRITONBACKEND_Request *request) {
   struct given g;
   TRY(set_dims(m, request));
   for (int i = 0; i < m->n_inputs; ++i) {
-    TRY(find(request, lumc_input(m->model, ENTRY, i), &g));
-    if (g.rank <= MAX_RANK)
+    const lumc_tensor *t = lumc_input(m->model, ENTRY, i);
+    TRY(find(request, t, &g));
+    if (t->rank && g.rank <= MAX_RANK)
       TRY(checked(lumc_set_shape(m->model, ENTRY, i, g.shape, (int)g.rank)));
   }
   for (int i = 0; i < m->n_inputs; ++i) {
-    const lumc_tensor *t = lumc_input(m->model, ENTRY, i);
-    TRY(find(request, t, &g));
-    TRY(compare(&g, t));
-    TRY(gather(&g, t, m->inputs[i]));
+    const lumc_tensor t = seen(lumc_input(m->model, ENTRY, i));
+    TRY(find(request, &t, &g));
+    TRY(compare(&g, &t));
+    TRY(gather(&g, &t, m->inputs[i]));
   }
   return NULL;
 }
@@ -363,10 +373,10 @@ static fault put(TRITONBACKEND_Response *response, const lumc_tensor *t, const v
 static fault give(struct instance *m, TRITONBACKEND_Request *request,
                   TRITONBACKEND_Response *response) {
   for (int i = 0; i < m->n_outputs; ++i) {
-    const lumc_tensor *t = lumc_output(m->model, ENTRY, i);
+    const lumc_tensor t = seen(lumc_output(m->model, ENTRY, i));
     int wanted;
-    TRY(is_wanted(request, t->name, &wanted));
-    if (wanted) TRY(put(response, t, m->outputs[i]));
+    TRY(is_wanted(request, t.name, &wanted));
+    if (wanted) TRY(put(response, &t, m->outputs[i]));
   }
   return NULL;
 }

@@ -16,7 +16,6 @@
 #include <stdint.h>
 
 #define TRITONBACKEND_API_VERSION_MAJOR 1
-#define TRITONBACKEND_API_VERSION_MINOR 13 /* the first with parameters of requests */
 
 typedef struct TRITONSERVER_Error TRITONSERVER_Error;
 typedef struct TRITONSERVER_Message TRITONSERVER_Message;
@@ -150,4 +149,9 @@ TRITONSERVER_Error *TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
                                                        const uint32_t count);
 
 #endif
+
+/* Older servers have none; a model without dims that need them is loaded there, too. */
+#pragma weak TRITONBACKEND_RequestParameterCount
+#pragma weak TRITONBACKEND_RequestParameter
+
 #endif
