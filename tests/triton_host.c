@@ -5,7 +5,7 @@
  * Loads the library as the server does, and a model with an instance for every script, each in a
  * thread of its own. A script says what requests there are, a word at a time:
  *   batch | request | param NAME int|string VALUE | input NAME TYPE RANK EXTENT.. PIECES SIZE.. |
- *   gpu (the input before lies there) | want NAME | refuse (the next buffer of an output) | run
+ *   gpu (the input before lies there) | says BYTES (of all its pieces) | want NAME | refuse (the next buffer of an output) | run
  * The bytes of inputs lie one behind the other in SCRIPT.in. SCRIPT.out has what is answered, a line
  * each, and SCRIPT.data the bytes of outputs. What a backend may not do ends the program by abort:
  * a request that is released twice or not at all, a response that is sent twice, an error or a
@@ -366,6 +366,10 @@ static void *work(void *argument) {
       read_input(script, bytes, &r->inputs[r->n_inputs++]);
     } else if (!strcmp(word, "gpu")) {
       r->inputs[r->n_inputs - 1].on_gpu = 1;
+    } else if (!strcmp(word, "says")) {
+      unsigned long long said;
+      MUST(fscanf(script, "%llu", &said) == 1);
+      r->inputs[r->n_inputs - 1].bytes = said;
     } else if (!strcmp(word, "param")) {
       read_parameter(script, &r->parameters[r->n_parameters++]);
     } else if (!strcmp(word, "want")) {

@@ -63,8 +63,8 @@ def parts(x: Array, keep: Array, n: Array, p: int) -> dict[str, Array]:
 
 @dataclass
 class Request:
-    """Inputs by their names; ``pieces`` says how many buffers one lies in, ``as_type`` and
-    ``as_shape`` what is said of it in the place of the truth."""
+    """Inputs by their names; ``pieces`` says how many buffers one lies in, ``as_type``,
+    ``as_shape`` and ``as_bytes`` what is said of it in the place of the truth."""
 
     inputs: Mapping[str, Array]
     wants: Sequence[str]
@@ -72,6 +72,7 @@ class Request:
     pieces: int = 1
     as_type: Mapping[str, int] = field(default_factory=dict)
     as_shape: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    as_bytes: Mapping[str, int] = field(default_factory=dict)
     on_gpu: str = ""
     refuses: bool = False  # to give memory for outputs
 
@@ -86,6 +87,7 @@ class Request:
             numbers = [known, len(shape), *shape, self.pieces, *np.diff(ends)]
             lines.append(" ".join(["input", name, *map(str, numbers)]))
             lines += ["gpu"] * (name == self.on_gpu)
+            lines += [f"says {self.as_bytes[name]}"] if name in self.as_bytes else []
         return "\n".join([*lines, *(f"want {w}" for w in self.wants), *["refuse"] * self.refuses])
 
 
@@ -129,6 +131,7 @@ def config(threads: object = 1) -> str:
     """As the server writes a model's configuration, with a text that has quotation marks."""
     text = 'of "threads":{"string_value":"9"'
     every = {"note": {"string_value": text}, "threads": {"string_value": str(threads)}}
+    every = every if threads is not None else {}
     return json.dumps({"name": "m", "parameters": every}, separators=(",", ":"))
 
 

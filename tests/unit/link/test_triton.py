@@ -153,6 +153,14 @@ def text_of(name: str) -> str:
     return (RUNNER / name).read_text()
 
 
+def test_a_bundle_for_gpus_too_chooses_where_it_runs(plain: Place) -> None:
+    from lumc.bundle import manifest
+
+    body = manifest.read(plain.repository / "parts" / "1" / "model.lb")
+    both = [*body["targets"], {"name": "cuda-sm_90"}]
+    assert "kind: KIND_MODEL" in triton.config({**body, "targets": both})
+
+
 # ---- requests
 
 
@@ -263,6 +271,28 @@ BAD = {
         INVALID,
         "input 'x' has 32 bytes, not 64",
     ),
+    "pieces that are longer than they are in all": (
+        lambda r: Request(
+            r.inputs | {"x": np.ones((17, 1), np.float32)},
+            r.wants,
+            r.parameters,
+            as_shape={"x": [4, 4]},
+            as_bytes={"x": 64},
+        ),
+        INVALID,
+        "input 'x' has too many bytes",
+    ),
+    "pieces that are shorter": (
+        lambda r: Request(
+            r.inputs | {"x": np.ones((4, 3), np.float32)},
+            r.wants,
+            r.parameters,
+            as_shape={"x": [4, 4]},
+            as_bytes={"x": 64},
+        ),
+        INVALID,
+        "input 'x' is not whole",
+    ),
     "a bool that is none": (
         lambda r: Request(
             r.inputs | {"keep": np.full(4, 2, np.uint8)},
@@ -345,6 +375,7 @@ def test_instances_that_cannot_be(place: Place, tmp_path: Path) -> None:
     assert "no plan for cuda" in place(kind=GPU).error
     assert place(kind=GPU).error.startswith(f"{UNAVAILABLE} ")
     right(asked(1), place([asked(1)], kind=MODEL).answers[0])
+    right(asked(1), place([asked(1)], threads=None).answers[0])  # nobody says how many
     model = tmp_path / "changed"
     shutil.copytree(place.repository / "parts", model)
     (kernels,) = model.glob("1/model.lb/kernels/*/kernels.so")
