@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -528,9 +529,10 @@ def test_a_real_server(plain: Place, tmp_path: Path) -> None:
     text = file.read_text().replace("count: 1", "count: 3").replace('"1" } }', '"2" } }')
     file.write_text(text)
     with real(program, tmp_path / "repository", tmp_path / "log") as address:
-        for seed in range(12):
-            request = asked(seed, 2 * (1 + seed % 6))
-            status, found = infer(address, request)
+        requests = [asked(seed, 2 * (1 + seed % 6)) for seed in range(12)]
+        with ThreadPoolExecutor(6) as clients:
+            every = clients.map(lambda r: infer(address, r), requests)
+        for seed, (request, (status, found)) in enumerate(zip(requests, every, strict=True)):
             assert status == 200, found
             expected = parts(**request.inputs, p=seed % 6)
             for name, value in expected.items():
