@@ -22,7 +22,7 @@ import numpy as np
 from bundles import compiler
 from compiling import ASAN, RUNNER
 from lumc.graph.ops import DType
-from lumc.link import runners
+from lumc.link import runners, triton
 
 TESTS = Path(__file__).parent
 CPU, GPU, MODEL = 1, 2, 3  # kinds of instances
@@ -120,7 +120,8 @@ def host(folder: Path, *flags: str) -> Path:
 def library(folder: Path, *flags: str) -> Path:
     """The backend with other flags than those of a user."""
     out = folder / "libtriton_lumc.so"
-    sources = [str(RUNNER / f"{name}.c") for name in (*runners.LIBRARY, "triton")]
+    sources = [str(RUNNER / f"{name}.c") for name in runners.LIBRARY]
+    sources += [str(RUNNER / name) for name in triton.SOURCES]
     warnings = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared")
     command = [*compiler().command, *warnings, *flags, *sources, "-o", str(out), "-pthread", "-ldl"]
     subprocess.run(command, check=True)

@@ -28,6 +28,7 @@ from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_o
 BACKEND = "lumc"  # for which Triton looks for LIBRARY, first in the model's folder
 LIBRARY, CONFIG, VERSION, BUNDLE = f"libtriton_{BACKEND}.so", "config.pbtxt", "1", "model.lb"
 MARK = "# A model for Triton Inference Server, written by lumc "
+SOURCES = ("triton.c", "triton_requests.c")  # of runner/, beside those of the library
 HEADERS = ("tritonserver.h", "tritonbackend.h")
 KINDS = {"f": "FP", "bf": "BF", "i": "INT", "u": "UINT", "bool": "BOOL"}  # of dtypes, in Triton
 
@@ -93,7 +94,7 @@ def backend(tools: Toolchain, headers: Path | None) -> bytes:
             runners.write(folder / "triton_names.h", names(headers).encode())
             own = (*own, "-DTRITON_HEADERS", f"-I{headers.absolute()}")
             tools = replace(tools, kept=None)
-        made = [*made[:-1], *compile_objects(tools, folder, ["triton.c"], own)]
+        made = [*made[:-1], *compile_objects(tools, folder, SOURCES, own)]
         rest = ("-shared", "-Wl,-Bsymbolic", f"-Wl,-soname,{LIBRARY}", "-pthread", "-ldl")
         link_objects(tools, folder, made, LIBRARY, (*rest, *flags.linking))
         return (folder / LIBRARY).read_bytes()
