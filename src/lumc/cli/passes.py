@@ -234,7 +234,7 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
     envvar="LUMC_TRITON_HEADERS",
-    help="Compile what Triton loads with its own headers, DIR/triton/core/*.h; it takes none.",
+    help="Triton's own headers, DIR/triton/core/*.h; default: the declarations of lumc.",
 )
 @options("allow", "verbose")
 def link(
