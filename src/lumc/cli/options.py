@@ -259,13 +259,15 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "emit": click.option(
         "--emit",
-        type=click.Choice(["bundle", "zip", "c", "static"]),
+        type=click.Choice(["bundle", "zip", "c", "static", "triton"]),
         default="bundle",
         show_default=True,
-        help="A folder for lumc-run, the same as one file, plain C with a CMakeLists.txt, or an "
-        "archive (.a) with its header: the last two need nothing of lumc.",
+        help="A folder for lumc-run, the same as one file, plain C with a CMakeLists.txt, an "
+        "archive (.a) with its header, or a model for Triton Inference Server. C and archives need "
+        "nothing of lumc.",
     ),
     "zip": click.option("--zip", "as_zip", is_flag=True, help="The same as --emit zip."),
+    "triton": click.option("--triton", is_flag=True, help="The same as --emit triton."),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,11 +30,13 @@ def profile_options(
     return ProfileOptions(cache=folder, frozen=frozen, device_records=device_records, **chosen)
 
 
-def form(emit: str, as_zip: bool) -> str:
-    """What is written: bundle, zip, c or static."""
-    if as_zip and emit not in ("bundle", "zip"):
-        raise click.UsageError(f"--zip and --emit {emit} are two forms: choose one.")
-    return "zip" if as_zip else emit
+def form(emit: str, as_zip: bool, triton: bool) -> str:
+    """What is written: bundle, zip, c, static or triton."""
+    said = [f"--emit {emit}"] * (emit != "bundle") + ["--zip"] * as_zip + ["--triton"] * triton
+    forms = {text.removeprefix("--").removeprefix("emit ") for text in said}
+    if len(forms) > 1:
+        raise click.UsageError(f"{' and '.join(said)} are two forms: choose one.")
+    return next(iter(forms), emit)
 
 
 @click.command("import")
@@ -225,14 +228,24 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
 
 @click.command()
 @click.argument("sources", metavar="[FILE|-]...", nargs=-1)
-@options("bundle", "emit", "zip", "cc", "nvcc", "allow", "verbose")
+@options("bundle", "emit", "zip", "triton", "cc", "nvcc")
+@click.option(
+    "--triton-headers",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    envvar="LUMC_TRITON_HEADERS",
+    help="Triton's own headers, DIR/triton/core/*.h; default: the declarations of lumc.",
+)
+@options("allow", "verbose")
 def link(
     sources: tuple[str, ...],
     output: str,
     emit: str,
     as_zip: bool,
+    triton: bool,
     cc: str | None,
     nvcc: str | None,
+    triton_headers: Path | None,
     allowed: tuple[str, ...],
     verbose: int,
 ) -> None:
@@ -240,18 +253,20 @@ def link(
 
     Kernels are code: link only those of people whose programs you would run.
     Several .lk files of one graph, each for another target, make one bundle that runs on all.
-    With --emit c or static, -o is a folder, whose name is the prefix of all names in C.
+    With --emit c or static, -o is a folder, whose name is the prefix of all names in C. With
+    --triton it is the folder of a model in a model repository, whose name is that of the model.
     """
     from lumc.command import passes
 
-    compilers = passes.Compilers(cc, nvcc, objects_folder())
-    passes.link(sources or ("-",), output, form(emit, as_zip), compilers, allowed, verbose)
+    written = form(emit, as_zip, triton)
+    compilers = passes.Compilers(cc, nvcc, objects_folder(), triton_headers)
+    passes.link(sources or ("-",), output, written, compilers, allowed, verbose)
 
 
 @click.command("compile")
 @options("input", "bundle")
 @options(*PROFILE, "target", "dim", "tune", "dtype", "weights", "activations", "limits")
-@options("emit", "zip")
+@options("emit", "zip", "triton")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
@@ -268,6 +283,7 @@ def compile_(
     max_nodes: int,
     emit: str,
     as_zip: bool,
+    triton: bool,
     save_temps: str | None,
     dry_run: bool,
     as_json: bool,
@@ -278,12 +294,14 @@ def compile_(
 ) -> None:
     """Compile a model: all passes in a row.
 
-    Reads a .lg graph or anything that 'import' reads; writes a bundle, or plain C.
+    Reads a .lg graph or anything that 'import' reads; writes a bundle, plain C, or a model for
+    Triton.
     """
     from lumc.command import passes
     from lumc.frontend.precision import Precision
 
-    measuring, kept, emit = profile_options(**chosen), objects_folder(), form(emit, as_zip)
+    measuring, kept = profile_options(**chosen), objects_folder()
+    emit = form(emit, as_zip, triton)
     how = passes.CompileOptions(
         measuring, target, dims, max_nodes, tuned, emit, save_temps, kept, allowed, verbose, trace
     )

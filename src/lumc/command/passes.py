@@ -168,6 +168,7 @@ class Compilers:
     cc: str | None
     nvcc: str | None
     objects: Path | None  # the folder where compiled objects are kept, if they are
+    triton_headers: Path | None = None  # Triton's own, for its backend
 
 
 def link(
@@ -197,6 +198,7 @@ def write_bundle(
     from lumc.link.emit import emit_archive, emit_c
     from lumc.link.link import TargetCode, Tools, link
     from lumc.link.toolchain import find
+    from lumc.link.triton import emit_triton
 
     parts = [TargetCode(code, digest) for code, digest in codes]
     out, base = Path(output), Path.cwd()
@@ -208,7 +210,11 @@ def write_bundle(
     if emit == "static":
         emit_archive(parts, out, base, tools)
         return
-    for note in link(parts, out, base, tools, single=emit == "zip"):
+    if emit == "triton":
+        notes = emit_triton(parts, out, base, tools, compilers.triton_headers)
+    else:
+        notes = link(parts, out, base, tools, single=emit == "zip")
+    for note in notes:
         Log()(0, f"note: {note}")
     for weight, count in overflowing(codes[0][0].graph, Path.cwd()):
         Log()(0, f"warning: {count} values of weight '{weight}' are infinite in f16: try bf16")
@@ -223,7 +229,7 @@ class CompileOptions:
     dims: tuple[str, ...]
     max_nodes: int
     tuned: tuple[str, ...]  # which values of dims have schedules of their own
-    emit: str  # bundle, zip, c or static
+    emit: str  # bundle, zip, c, static or triton
     save_temps: str | None
     objects: Path | None  # where compiled objects are kept
     allowed: tuple[str, ...]  # folders of weights, besides that of the graph
@@ -250,15 +256,16 @@ def compile_model(
 
 
 def checked(output: str, options: CompileOptions) -> None:
-    """What can be refused before anything is done. Raises E0202, E0203, E0701 to E0711."""
+    """What can be refused before anything is done. Raises E0202, E0203, E0701 to E0712."""
     from lumc.kernel.machines import resolve_target
-    from lumc.link import cross, cuda, emit, link
+    from lumc.link import cross, cuda, emit, link, triton
     from lumc.link.toolchain import find
 
     parse_seconds(options.profile.budget)
     artifact.check_writable(output, folder=True)
     as_text, names = options.emit in ("c", "static"), parse_targets(options.target)
-    (emit if as_text else link).check_replaceable(Path(output))
+    for_triton = options.emit == "triton"
+    (emit if as_text else triton if for_triton else link).check_replaceable(Path(output))
     if as_text:
         emit.require_one_cpu(names)
     if options.emit != "c":
@@ -267,6 +274,8 @@ def checked(output: str, options: CompileOptions) -> None:
             if target.kind == "cuda":
                 cuda.find(options.profile.nvcc)
             cross.for_target(tools, target)
+        if for_triton:
+            triton.compiler_for(names, tools)
 
 
 def _compile(
@@ -274,8 +283,8 @@ def _compile(
 ) -> None:
     from lumc.graph.ranks import require_one_rank
 
-    if options.emit in ("c", "static"):
-        require_one_rank(graph, "plain C")
+    if options.emit in ("c", "static", "triton"):
+        require_one_rank(graph, "Triton" if options.emit == "triton" else "plain C")
     names = parse_targets(options.target)
     codes = []
     for name in names:
