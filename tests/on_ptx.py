@@ -1,0 +1,45 @@
+"""The kernels of the tests as PTX of NVIDIA's compiler, on its interpreter, in place of the emulator.
+
+    PYTHONPATH=tests python -m pytest -p on_ptx tests/gpu/test_gpu_kernels.py ...
+
+A plugin, as ``on_gpu``: ``emulator.build`` compiles for sm_80, and for sm_90a what multiplies by
+warpgroups. LUMC_PTX takes one of them for everything. Metal stays on its emulator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import emulator
+import on_gpu
+from gpu.ptx import module
+
+COUNTS: Counter[str] = Counter()
+
+
+def build(source: str, folder: Path, checked: bool = False) -> module.Module:
+    arch = os.environ.get("LUMC_PTX", module.newest(source))
+    built = module.build(source, arch)
+    return module.Module(built.program, built.parameters, COUNTS)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    emulator.build = build  # type: ignore[assignment]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """And without the test whose bound is that of a polynomial: approximations are at theirs."""
+    on_gpu.pytest_collection_modifyitems(config, items)
+    items[:] = [i for i in items if "test_functions[decay" not in i.nodeid]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    opcodes = len(COUNTS) - ("launches" in COUNTS)
+    total = sum(COUNTS.values()) - COUNTS["launches"]
+    said = f"PTX: {COUNTS['launches']} launches, {total / 1e6:.1f} M thread instructions"
+    terminalreporter.write_line(f"{said}, {opcodes} opcodes")
