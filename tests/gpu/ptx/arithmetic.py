@@ -496,18 +496,20 @@ def _field(at: Any, n: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
 def extractions(d: Decode) -> Step:
     """n bits from a position on; a signed one is extended by its highest bit."""
     dtype = dtype_of(d.kind())
-    bits, wide = 8 * dtype.itemsize, np.dtype("u8")
+    wide = np.dtype("i8" if dtype.kind == "i" else "u8")
     put, a = d.result(0, dtype), d.source(1, dtype)
     at, n = d.source(2, "u32"), d.source(3, "u32")
 
     def step(m: Lanes) -> None:
-        x = np.asarray(a(m)).astype(np.int64 if dtype.kind == "i" else wide).view(wide)
+        x = np.asarray(a(m)).astype(wide)
         p, k = (np.asarray(v(m)) & 255 for v in (at, n))
-        sign = x >> np.minimum(np.minimum(p + k, bits) - 1, 63).astype(wide) & wide.type(1)
-        mask = np.where(k >= 64, ~wide.type(0), (wide.type(1) << np.minimum(k, 63).astype(wide)) - wide.type(1))
-        low = np.where(p >= 64, wide.type(0), x >> np.minimum(p, 63).astype(wide)) & mask
-        signed = (dtype.kind == "i") & (k > 0) & (sign == 1)
-        put(m, np.where(signed, low | ~mask, low).astype(np.uint64).astype(dtype))
+        gone = (p >= 64) & (dtype.kind == "u")
+        shifted = np.where(gone, wide.type(0), x >> np.minimum(p, 63).astype(wide))
+        bits = np.minimum(k, 63).astype(wide)
+        mask = np.where(k >= 64, ~wide.type(0), (wide.type(1) << bits) - wide.type(1))
+        sign = shifted >> np.maximum(bits, 1) - wide.type(1) & wide.type(1)
+        fills = (dtype.kind == "i") & (k > 0) & (sign == 1)
+        put(m, np.where(fills, shifted | ~mask, shifted & mask).astype(dtype))
 
     return step
 

@@ -103,7 +103,9 @@ def _bf16(d: Decode, to: str, source: str) -> Step:
         return lambda m: put(m, to_bf16(a(m)))
     if (to, source) == ("f32", "bf16"):
         wide, bits = d.result(0, "f32"), d.source(1, "b16")
-        return lambda m: wide(m, (np.asarray(bits(m)).astype(np.uint32) << np.uint32(16)).view("f4"))
+        return lambda m: wide(
+            m, (np.asarray(bits(m)).astype(np.uint32) << np.uint32(16)).view("f4")
+        )
     raise d.unknown()
 
 

@@ -78,9 +78,7 @@ class Module:
         if grid.threads > entry.threads:
             raise LaunchError(f"{symbol} is compiled for {entry.threads} threads a block")
         self.counts["launches"] += 1
-        return launch(
-            entry, grid.blocks, grid.threads, grid.shared_bytes, arguments, self.counts
-        )
+        return launch(entry, grid.blocks, grid.threads, grid.shared_bytes, arguments, self.counts)
 
 
 def build(source: str, arch: str = "compute_80", header: str | None = None) -> Module:

@@ -187,7 +187,9 @@ class _Body:
 
     def __init__(self, name: str, routines: dict[str, _Routine], outside: dict[str, Variable]):
         r = routines[name]
-        bound = re.search(r"\.(?:maxntid|reqntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", r.rest)
+        bound = re.search(
+            r"\.(?:maxntid|reqntid)\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", r.rest
+        )
         threads = 1
         for n in bound.groups() if bound else ("1024",):
             threads *= int(n or 1)

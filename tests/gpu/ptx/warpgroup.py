@@ -243,5 +243,3 @@ def tile(machine: Machine, descriptors: Array, blocks: Array, rows: int, turned:
     if (offset < 0).any() or (offset + 2 > machine.shared.limit).any():
         raise Fault("products read out of shared memory")
     return offset + blocks[:, None, None] * machine.shared.nbytes
-
-
