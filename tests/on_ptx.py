@@ -1,9 +1,10 @@
-"""The kernels of the tests as PTX of NVIDIA's compiler, on its interpreter, in place of the emulator.
+"""The kernels of the tests as PTX of a compiler of NVIDIA, on an interpreter, not on the emulator.
 
     PYTHONPATH=tests python -m pytest -p on_ptx tests/gpu/test_gpu_kernels.py ...
 
 A plugin, as ``on_gpu``: ``emulator.build`` compiles for sm_80, and for sm_90a what multiplies by
-warpgroups. LUMC_PTX takes one of them for everything. Metal stays on its emulator.
+warpgroups. LUMC_PTX takes one of them for everything; LUMC_PTX_FUSED=1 makes every multiply-add
+that an assembler may make of a product and a sum. Metal stays on its emulator.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import emulator
-import on_gpu
 from gpu.ptx import module
+from on_gpu import about_the_emulator
 
 SKIPPED = r"a_bundle|metal|apple|runner|nvcc|nvrtc|test_functions\[decay|mutant_dies"
 COUNTS: Counter[str] = Counter()
@@ -26,8 +28,7 @@ COUNTS: Counter[str] = Counter()
 
 def build(source: str, folder: Path, checked: bool = False) -> module.Module:
     arch = os.environ.get("LUMC_PTX", module.newest(source))
-    built = module.build(source, arch)
-    return module.Module(built.program, built.parameters, COUNTS)
+    return replace(module.build(source, arch, fused="LUMC_PTX_FUSED" in os.environ), counts=COUNTS)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is about the emulator is left out, and the test whose bound is that of a polynomial:
     approximations are at theirs. Races are found as the emulator finds them."""
-    out = [i for i in items if re.search(SKIPPED, i.nodeid) or on_gpu.about_the_emulator(i.path)]
+    out = [i for i in items if re.search(SKIPPED, i.nodeid) or about_the_emulator(i.path)]
     config.hook.pytest_deselected(items=out)
     items[:] = [i for i in items if i not in set(out)]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from gpu.ptx.machine import Decode, Lanes, Machine, Step, builds, dtype_of
 from gpu.ptx.memory import Array, Fault
-from gpu.ptx.transfer import place
 from gpu.ptx.text import split
+from gpu.ptx.transfer import place
 
 WARP = 32
 LANE = np.arange(WARP)
@@ -169,7 +169,9 @@ def matrix_loads(d: Decode) -> Step:
         lanes = rows[:, : 8 * n].reshape(-1)
         a = at(m).reshape(-1, WARP)[:, : 8 * n].reshape(-1)
         p = place(machine, "shared", a, 16, lanes, "ldmatrix")
-        machine.shared.track(p.at, 16, lanes, machine.clock, "read", whole=True)
+        for others in (lanes, np.roll(rows, 1, 1)[:, : 8 * n].reshape(-1)):
+            # a row goes to lanes beside the one that gives its address
+            machine.shared.track(p.at, 16, others, machine.clock, "read", whole=True)
         elements = p.memory[p.at[:, None] + np.arange(16)].view(np.uint16).reshape(-1, n, 8, 8)
         elements = elements.swapaxes(2, 3) if turned else elements
         for i, put in enumerate(puts):
@@ -183,7 +185,7 @@ def fragment(kind: str, operand: str) -> tuple[Array, Array]:
     """i64[32, elements] twice: the row and the column of each element of a thread, as the figures
     of "Matrix Fragments for mma.m16n8k8, k16, k32" say for ``kind`` f16, bf16, tf32 or s8."""
     g, t = (LANE // 4)[:, None], (LANE % 4)[:, None]
-    per = {"s8": 4, "tf32": 1}.get(kind, 2)  # elements of a word
+    per = {"s8": 4, "u8": 4, "tf32": 1}.get(kind, 2)  # elements of a word
     if operand == "c":
         i = np.arange(4)
         return g + i // 2 * 8, t * 2 + i % 2
@@ -200,8 +202,8 @@ def elements(words: Array, kind: str) -> Array:
     """f64[n, 32, elements] of u32[n, 32, words]."""
     if kind == "tf32":  # what is below 10 bits of fraction is not looked at
         return (words & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
-    if kind == "s8":
-        return np.ascontiguousarray(words).view(np.int8).astype(np.float64)
+    if kind in ("s8", "u8"):
+        return np.ascontiguousarray(words).view({"s8": "i1", "u8": "u1"}[kind]).astype(np.float64)
     bits = np.ascontiguousarray(words).view(np.uint16)
     if kind == "f16":
         return bits.view(np.float16).astype(np.float64)
@@ -213,6 +215,7 @@ SHAPES = {
     ("m16n8k16", "f32", "bf16", "bf16", "f32"): 16,
     ("m16n8k8", "f32", "tf32", "tf32", "f32"): 8,
     ("m16n8k32", "s32", "s8", "s8", "s32"): 32,
+    ("m16n8k32", "s32", "u8", "u8", "s32"): 32,
 }
 
 

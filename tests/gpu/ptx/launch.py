@@ -25,7 +25,7 @@ def launch(
     counts: Counter[str] | None = None,
     together: int = TOGETHER,
 ) -> str:
-    """Run a kernel on arrays, which it reads and writes in place; what it did wrong, "" for nothing.
+    """Run a kernel on arrays, which it reads and writes in place: what it did wrong, or nothing.
 
     ``counts`` gets how many instructions of each opcode the threads executed. Raises PtxError for
     what the interpreter does not know.

@@ -183,7 +183,9 @@ class Machine:
     def _register(self, operand: str, dtype: np.dtype[Any]) -> Callable[[Lanes], Any]:
         register = self.registers.get(operand, self.special.get(operand))
         assert register is not None
-        if (register.dtype == bool) != (dtype == bool) or register.itemsize < dtype.itemsize:
+        if (register.dtype.kind == "b") != (
+            dtype.kind == "b"
+        ) or register.itemsize < dtype.itemsize:
             raise PtxError(f"{operand} read as {dtype}")
         if register.itemsize == dtype.itemsize:
             view = register.view(dtype)
@@ -203,7 +205,7 @@ class Machine:
                 raise PtxError(f"{operand} as {dtype}")
         else:
             value, dtype_ = self.address(operand), dtype
-        if dtype == bool:
+        if dtype.kind == "b":
             return np.bool_(value)
         if dtype_.itemsize != dtype.itemsize:
             raise PtxError(f"{operand} as {dtype}")
@@ -223,7 +225,9 @@ class Machine:
         if operand not in self.registers:
             raise PtxError(f"result {operand}")
         register = self.registers[operand]
-        if (register.dtype == bool) != (dtype == bool) or register.itemsize < dtype.itemsize:
+        if (register.dtype.kind == "b") != (
+            dtype.kind == "b"
+        ) or register.itemsize < dtype.itemsize:
             raise PtxError(f"{operand} written as {dtype}")
         wider = register.itemsize > dtype.itemsize
         view = register.view(f"{'i' if dtype.kind == 'i' else 'u'}{register.itemsize}")
@@ -304,13 +308,20 @@ def _spaces(words: Sequence[str]) -> set[str]:
     return {"global", "shared", "local", "param", "const"} & set(words)
 
 
+def _holds(register: Array, dtype: np.dtype[Any]) -> bool:
+    """Whether a register has room for a type; predicates are a kind of their own."""
+    same = (register.dtype.kind == "b") == (dtype.kind == "b")
+    return same and register.itemsize >= dtype.itemsize
+
+
 def _bits(kind: str) -> str:
     return kind if kind == "pred" else f"b{re.sub(r'[^0-9]', '', kind)}"
 
 
 def _placed(variables: list[tuple[str, Variable]], at: int, symbols: dict[str, int]) -> int:
+    """No variable is better aligned than it asks for."""
     for name, v in variables:
-        at = -(-at // v.align) * v.align
+        at = -(-(at - v.align) // (2 * v.align)) * 2 * v.align + v.align
         symbols[name] = at
         at += v.nbytes
     return at

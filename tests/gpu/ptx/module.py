@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator import Array, LaunchError, _parameters
+from gpu.ptx.contract import contracted
 from gpu.ptx.launch import launch
 from gpu.ptx.text import Program, parse
 from lumc.codegen.gpu.grid import Grid
@@ -57,6 +58,7 @@ class Module:
 
     program: Program
     parameters: dict[str, tuple[str, ...]]
+    fused: bool = False  # with the multiply-adds that an assembler may make
     counts: Counter[str] = field(default_factory=Counter)  # thread instructions by opcode
 
     def launch(
@@ -78,12 +80,15 @@ class Module:
         if grid.threads > entry.threads:
             raise LaunchError(f"{symbol} is compiled for {entry.threads} threads a block")
         self.counts["launches"] += 1
+        entry = contracted(entry) if self.fused else entry
         return launch(entry, grid.blocks, grid.threads, grid.shared_bytes, arguments, self.counts)
 
 
-def build(source: str, arch: str = "compute_80", header: str | None = None) -> Module:
+def build(
+    source: str, arch: str = "compute_80", header: str | None = None, fused: bool = False
+) -> Module:
     """The kernels of a text of lumc. Raises LumcError where the compiler refuses it."""
-    return Module(parse(ptx_of(source, arch, header)), _parameters(source))
+    return Module(parse(ptx_of(source, arch, header)), _parameters(source), fused)
 
 
 def newest(text: str) -> str:

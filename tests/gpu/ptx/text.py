@@ -152,7 +152,7 @@ def _variable(text: str) -> tuple[str, Variable]:
 
 
 def statements(text: str) -> Iterator[str]:
-    """What ends with a semicolon, labels with their colon, and braces that open and close a scope."""
+    """What ends with a semicolon, labels with their colon, and braces of a scope."""
     now, depth = "", 0
     for c in text:
         if c in "{}" and not now.strip() and not depth:

@@ -1,18 +1,18 @@
-"""Loads, stores and asynchronous copies: PTX ISA, ld, st, cp.async.
-
-Every access is checked: a multiple of its own size, inside one array, ordered against other threads.
+"""Loads, stores and asynchronous copies: PTX ISA, ld, st, cp.async. Every access is checked: it is
+a multiple of its own size, inside one array, and ordered against other threads.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpu.ptx.machine import Decode, Lanes, Machine, Step, builds, dtype_of
 from gpu.ptx.memory import (
+    APART,
     LOCAL_WINDOW,
     SHARED_WINDOW,
     Array,
@@ -25,7 +25,7 @@ from gpu.ptx.text import PtxError, split
 
 SPACES = ("shared", "global", "local", "param", "const")
 CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "L1::evict_first", "L1::no_allocate")
-WINDOW = 40  # addresses of a window have the same upper bits
+WINDOW = 40  # addresses of a window have the same bits above these
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,21 @@ def _generic(a: Array) -> tuple[str, Array]:
     return "global", a
 
 
+def apart(machine: Machine, space: str, m: Lanes, a: Array) -> Iterator[tuple[Lanes, Array]]:
+    """The lanes of each array, and their addresses: an access may be of several."""
+    number = a >> APART
+    if space not in ("", "global") or a.size == 0 or (number == number[0]).all():
+        yield m, a
+        return
+    lanes = machine.which(m)
+    for n in np.unique(number):
+        yield lanes[number == n], a[number == n]
+
+
 def _shape(d: Decode) -> tuple[str, int]:
     """The space, "" for generic addresses, and how many elements."""
     d.flag("weak", "volatile")
-    space = d.flag("shared::cta") and "shared" or d.flag(*SPACES)
+    space = "shared" if d.flag("shared::cta") else d.flag(*SPACES)
     d.flag(*CACHE)
     return space, int((d.flag("v2", "v4") or "v1")[1])
 
@@ -92,8 +103,8 @@ def loads(d: Decode) -> Step:
         space = "local"
     address, width = machine.addresses(d.operands[1]), dtype.itemsize
 
-    def step(m: Lanes) -> None:
-        p = place(machine, space, address(m), width * n, m, "a read")
+    def access(m: Lanes, a: Array) -> None:
+        p = place(machine, space, a, width * n, m, "a read")
         if p.space == "shared":
             machine.shared.track(p.at, width * n, machine.which(m), machine.clock, "read")
         elif p.space == "global" and constant:
@@ -103,6 +114,19 @@ def loads(d: Decode) -> Step:
             machine.memory.track(p.number, p.at, width * n, lanes, machine.clock, False)
         for i, put in enumerate(puts):
             put(m, gather(p.memory, p.at + i * width, width).view(dtype))
+
+    return _of_each(machine, space, address, access)
+
+
+def _of_each(
+    machine: Machine,
+    space: str,
+    address: Callable[[Lanes], Array],
+    access: Callable[[Lanes, Array], None],
+) -> Step:
+    def step(m: Lanes) -> None:
+        for lanes, a in apart(machine, space, m, address(m)):
+            access(lanes, a)
 
     return step
 
@@ -128,8 +152,8 @@ def stores(d: Decode) -> Step:
     space = "local" if space == "param" else space
     address, width = machine.addresses(d.operands[0]), bits.itemsize
 
-    def step(m: Lanes) -> None:
-        p = place(machine, space, address(m), width * n, m, "a write")
+    def access(m: Lanes, a: Array) -> None:
+        p = place(machine, space, a, width * n, m, "a write")
         lanes = machine.which(m)
         if p.space == "shared":
             machine.shared.track(p.at, width * n, lanes, machine.clock, "write")
@@ -140,7 +164,7 @@ def stores(d: Decode) -> Step:
             value = np.ascontiguousarray(machine.full(get(m), m)).view(bits)
             scatter(p.memory, p.at + i * width, width, value)
 
-    return step
+    return _of_each(machine, space, address, access)
 
 
 def _as_stored(operand: str, kind: str) -> np.dtype[np.generic]:
@@ -197,15 +221,23 @@ class Flight:
         if some.any():
             for n in np.unique(c.valid[some]):
                 rows = c.valid == n
-                number, at = machine.memory.find(c.source[rows], int(n), "an asynchronous copy")
-                memory = machine.memory.memory[number]
-                value[rows, :n] = memory[at[:, None] + np.arange(n)]
-                machine.memory.constant_read(number)
+                value[rows, :n] = self.read(c.lanes[rows], c.source[rows], int(n))
         shared.memory[c.to[:, None] + np.arange(c.size)] = value
         cells, each = cells_of(c.to, c.size, shared.cell, c.lanes)
         shared.flying[cells] = False
         shared.order.write(cells, each, machine.clock)
         shared.written[cells], shared.fenced[cells] = True, False
+
+    def read(self, lanes: Array, a: Array, n: int) -> Array:
+        """u8[lanes, n] of global memory, as it is now."""
+        memory, out = self.machine.memory, np.zeros((len(lanes), n), np.uint8)
+        rows = np.arange(len(lanes))
+        for part, where in apart(self.machine, "global", rows, a):
+            number, at = memory.find(where, n, "an asynchronous copy")
+            out[part] = memory.memory[number][at[:, None] + np.arange(n)]
+            whole = -(-n // memory.cell) * memory.cell
+            memory.track(number, at, whole, lanes[part], self.machine.clock, False)
+        return out
 
     def ending(self, lanes: Array) -> None:
         if any(np.isin(c.lanes, lanes).any() for c in self.under_way):

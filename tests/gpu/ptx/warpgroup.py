@@ -34,6 +34,7 @@ class Product:
     a: Any  # registers, or i64[groups, 64, 16] of bytes in shared memory
     b: Array  # i64[groups, 16, n] of bytes in shared memory
     kind: str
+    sign: int  # of the product
 
     def cells(self, cell: int) -> Array:
         read = [self.b, *([] if isinstance(self.a, list) else [self.a])]
@@ -125,7 +126,7 @@ class Tensor:
             left = left.reshape(n, ROWS, STEPS)
         else:
             left = read(p.a)
-        found = (left @ right).reshape(n, 4, 16, -1)  # 16 rows of each warp
+        found = (p.sign * left @ right).reshape(n, 4, 16, -1)  # 16 rows of each warp
         rows, columns = fragment(p.kind, "c")
         for i, register in enumerate(p.sums):
             part = found[:, :, rows[:, i % 4], columns[:, i % 4] + i // 4 * 8].reshape(n, GROUP)
@@ -193,7 +194,10 @@ def _multiply(d: Decode, machine: Machine, t: Tensor) -> Step:
         raise d.unknown()
     n, names, words = int(m_[1]), split(d.operands[0][1:-1]), d.operands[1].startswith("{")
     signs, ways = d.operands[4:6], d.operands[6:]
-    if n % 8 or n > 256 or len(names) != n // 2 or signs != ("1", "1") or len(ways) != 2 - words:
+    if n % 8 or n > 256 or len(names) != n // 2 or len(ways) != 2 - words:
+        raise d.unknown()
+    sign = int(signs[0]) * int(signs[1])
+    if sign not in (1, -1):
         raise d.unknown()
     sums = [machine.registers[x] for x in names]
     left = [machine.registers[x] for x in split(d.operands[1][1:-1])] if words else None
@@ -214,7 +218,7 @@ def _multiply(d: Decode, machine: Machine, t: Tensor) -> Step:
         where_b = tile(machine, same(b), blocks, n, ways[-1] == "1").swapaxes(1, 2)
         product = Product(
             rows, t.committed[rows[:, 0]].copy(), sums, ~same(adds).astype(bool),
-            left if where_a is None else where_a, where_b, kinds[1],
+            left if where_a is None else where_a, where_b, kinds[1], sign,
         )  # fmt: skip
         t.issue(product)
 
