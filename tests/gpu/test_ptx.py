@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from gpu.ptx.arithmetic import fma_f32, fma_f32_cut, fma_f64
+from gpu.ptx.collective import fragment
 from gpu.ptx.contract import contracted
 from gpu.ptx.launch import launch
 from gpu.ptx.text import PtxError, parse
+from gpu.ptx.warpgroup import sum_of
 
 Array = np.ndarray[Any, Any]
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
@@ -346,6 +348,48 @@ def test_functions_are_called() -> None:
     out = np.zeros(64, np.uint32)
     assert run(kernel(body, 1, outside), [out], 32, 2) == ""
     np.testing.assert_array_equal(out, 4 * np.arange(64))
+
+
+# Fragments as NVIDIA publishes them for its own library: CUTLASS, include/cute/atom, ALayout,
+# BLayout and CLayout of mma_traits_sm80.hpp and mma_traits_sm90_gmma.hpp. Sizes and strides of the
+# digits of a thread and of its element: row + rows * column, and of b column + columns * row.
+LAYOUTS = {
+    ("f16", "a"): ((4, 32), (8, 1), (2, 16), (2, 8), (2, 128)),
+    ("f16", "b"): ((4, 16), (8, 1), (2, 8), (2, 64)),
+    ("f16", "c"): ((4, 32), (8, 1), (2, 16), (2, 8)),
+    ("tf32", "a"): ((4, 16), (8, 1), (2, 8), (2, 64)),
+    ("tf32", "b"): ((4, 8), (8, 1), (2, 32)),
+    ("s8", "a"): ((4, 64), (8, 1), (4, 16), (2, 8), (2, 256)),
+    ("s8", "b"): ((4, 32), (8, 1), (4, 8), (2, 128)),
+}
+
+
+def published(layout: tuple[tuple[int, int], ...], threads: int, elements: int) -> Array:
+    """i64[threads, elements]"""
+    out = np.zeros((threads, elements), np.int64)
+    left, size = np.arange(threads)[:, None], threads
+    for extent, stride in layout:
+        if size == 1:
+            left, size = np.arange(elements)[None], elements
+        out = out + left % extent * stride
+        left, size = left // extent, size // extent
+    return out
+
+
+@pytest.mark.parametrize(("kind", "operand"), LAYOUTS)
+def test_fragments_are_as_published(kind: str, operand: str) -> None:
+    first, second = fragment(kind, operand)
+    want = published(LAYOUTS[kind, operand], 32, first.shape[1])
+    got = second + 8 * first if operand == "b" else first + 16 * second
+    np.testing.assert_array_equal(got, want)
+
+
+def test_sums_of_warpgroups_are_as_published() -> None:
+    layout = ((4, 128), (8, 1), (4, 16), (2, 64), (2, 8), (32, 512))
+    want = published(layout, 128, 128)
+    for i in range(128):
+        rows, columns = sum_of(i)
+        np.testing.assert_array_equal(rows + 64 * columns, want[:, i])
 
 
 # ---- what is reported

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
 import tempfile
 from collections import Counter
@@ -24,9 +25,9 @@ from once import folder_of
 
 @functools.cache
 def compiler() -> cuda.Compiler | None:
-    """NVRTC of a wheel, or nvcc; None where there is neither."""
+    """$NVCC, NVRTC of a wheel, or nvcc; None where there is none of them."""
     try:
-        return cuda.find()
+        return cuda.find(os.environ.get("NVCC"))
     except LumcError:
         return None
 

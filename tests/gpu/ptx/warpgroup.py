@@ -41,6 +41,13 @@ class Product:
         return np.unique(np.concatenate([r.reshape(-1) for r in read]) // cell)
 
 
+def sum_of(i: int) -> tuple[Array, Array]:
+    """i64[128] twice: the row and the column of sum ``i`` of each thread; a warp has 16 rows
+    ("Register Fragments and Shared Memory Matrix Layouts", matrix D)."""
+    rows, columns = (np.tile(x[:, i % 4], 4) for x in fragment("f16", "c"))
+    return rows + np.arange(GROUP) // 32 * 16, columns + i // 4 * 8
+
+
 class Tensor:
     """The products under way of a batch."""
 
@@ -74,17 +81,13 @@ class Tensor:
         self.under_way.append((p, cells))
 
     def _unordered(self, cells: Array, p: Product) -> bool:
-        """Whether another warp wrote a cell since the last barrier of its block."""
-        order, clock = self.machine.shared.order, self.machine.clock
-        lanes = p.lanes[:, 0]
-        now = dict(zip(clock.block[lanes].tolist(), clock.blocks_passed[lanes], strict=True))
-        groups = set((self.machine.group[lanes]).tolist())
-        writer = order.writer[cells] - self.machine.where.first * self.machine.where.threads
-        late = order.write_time[cells] == np.array(
-            [now.get(b, -1) for b in order.write_block[cells].tolist()]
-        )
-        own = np.isin(self.machine.warp[writer], self.machine.warp[p.lanes[:, ::32]])
-        return bool((late & ~(own & np.isin(self.machine.group[writer], list(groups)))).any())
+        """Whether a cell was written since the last barrier of its block: by whomever, as every
+        warp reads what all have written."""
+        order, clock, shared = self.machine.shared.order, self.machine.clock, self.machine.shared
+        passed = np.zeros(self.machine.where.blocks, np.int32)
+        passed[self.machine.block[p.lanes[:, 0]]] = clock.blocks_passed[p.lanes[:, 0]]
+        block = cells * shared.cell // shared.nbytes
+        return bool(((order.writer[cells] >= 0) & (order.write_time[cells] == passed[block])).any())
 
     def wait(self, m: Lanes, groups: int) -> None:
         waits = np.zeros(self.machine.lanes, bool)
@@ -126,10 +129,10 @@ class Tensor:
             left = left.reshape(n, ROWS, STEPS)
         else:
             left = read(p.a)
-        found = (p.sign * left @ right).reshape(n, 4, 16, -1)  # 16 rows of each warp
-        rows, columns = fragment(p.kind, "c")
+        found = p.sign * left @ right
         for i, register in enumerate(p.sums):
-            part = found[:, :, rows[:, i % 4], columns[:, i % 4] + i // 4 * 8].reshape(n, GROUP)
+            rows, columns = sum_of(i)
+            part = found[:, rows, columns]
             for j, lanes in enumerate(p.lanes):
                 key = (id(register), int(lanes[0]))
                 before = self.kept[key].view(np.float32).astype(np.float64)
