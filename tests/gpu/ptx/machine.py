@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from gpu.ptx.memory import POISON, SHARED_BASE, Array, Clock, Fault, Global, Report, Shared
 from gpu.ptx.text import Entry, Instruction, PtxError, Variable
 
+T = TypeVar("T")
 Lanes = Any  # slice(None) for all of them, or i64[n]
 Step = Callable[[Lanes], None]
 ALL = slice(None)
@@ -142,6 +143,7 @@ class Machine:
             for dtype in [dtype_of(_bits(kind))]
             for size in [dtype.itemsize]
         }
+        self.parts: dict[Any, Any] = {}
         self.finishing: list[Callable[[Array], None]] = []  # what to look at when lanes end
         self.steps = [self.step(i) for i in entry.code]
         self.executed = np.zeros(len(entry.code), np.int64)
@@ -170,6 +172,12 @@ class Machine:
         cell = narrowest(entry, "shared")
         self.shared = Shared(self.where.blocks, limit, cell, self.report)
         return symbols, -(-_placed(local, 0, symbols) // 16) * 16
+
+    def part(self, kind: Callable[[Machine], T]) -> T:
+        """What the instructions of one kind keep together: one of it for a machine."""
+        if kind not in self.parts:
+            self.parts[kind] = kind(self)
+        return self.parts[kind]  # type: ignore[no-any-return]
 
     # ---- operands
 

@@ -4,7 +4,6 @@ a multiple of its own size, inside one array, and ordered against other threads.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -244,19 +243,10 @@ class Flight:
             self.machine.report.add("copies left", "a thread ends with copies under way")
 
 
-_FLIGHTS: weakref.WeakKeyDictionary[Machine, Flight] = weakref.WeakKeyDictionary()
-
-
-def flight(machine: Machine) -> Flight:
-    if machine not in _FLIGHTS:
-        _FLIGHTS[machine] = Flight(machine)
-    return _FLIGHTS[machine]
-
-
 @builds("cp")
 def copies(d: Decode) -> Step:
     d.expect("async")
-    machine, f = d.machine, flight(d.machine)
+    machine, f = d.machine, d.machine.part(Flight)
     if d.flag("commit_group"):
 
         def commit(m: Lanes) -> None:

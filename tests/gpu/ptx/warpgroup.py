@@ -7,7 +7,6 @@ of their left operand are not read, and shared memory that they read may not be 
 from __future__ import annotations
 
 import re
-import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,15 +143,6 @@ class Tensor:
             self.machine.report.add("products left", "a thread ends with products under way")
 
 
-_TENSORS: weakref.WeakKeyDictionary[Machine, Tensor] = weakref.WeakKeyDictionary()
-
-
-def tensor(machine: Machine) -> Tensor:
-    if machine not in _TENSORS:
-        _TENSORS[machine] = Tensor(machine)
-    return _TENSORS[machine]
-
-
 def groups_of(machine: Machine, m: Lanes) -> Array:
     """i64[n, 128]: the lanes of each warpgroup. Raises Fault if one is not whole."""
     lanes = machine.which(m)
@@ -166,7 +156,7 @@ def groups_of(machine: Machine, m: Lanes) -> Array:
 
 @builds("wgmma")
 def group_products(d: Decode) -> Step:
-    machine, t = d.machine, tensor(d.machine)
+    machine, t = d.machine, d.machine.part(Tensor)
     what = d.flag("fence", "commit_group", "wait_group", "mma_async")
     d.expect("sync", "aligned")
 
