@@ -191,9 +191,7 @@ class Machine:
     def _register(self, operand: str, dtype: np.dtype[Any]) -> Callable[[Lanes], Any]:
         register = self.registers.get(operand, self.special.get(operand))
         assert register is not None
-        if (register.dtype.kind == "b") != (
-            dtype.kind == "b"
-        ) or register.itemsize < dtype.itemsize:
+        if not _holds(register, dtype):
             raise PtxError(f"{operand} read as {dtype}")
         if register.itemsize == dtype.itemsize:
             view = register.view(dtype)
@@ -233,9 +231,7 @@ class Machine:
         if operand not in self.registers:
             raise PtxError(f"result {operand}")
         register = self.registers[operand]
-        if (register.dtype.kind == "b") != (
-            dtype.kind == "b"
-        ) or register.itemsize < dtype.itemsize:
+        if not _holds(register, dtype):
             raise PtxError(f"{operand} written as {dtype}")
         wider = register.itemsize > dtype.itemsize
         view = register.view(f"{'i' if dtype.kind == 'i' else 'u'}{register.itemsize}")
@@ -369,6 +365,8 @@ class _Control:
                 raise Fault(self._stuck())
             places = self.at[going]
             at = int(places.min())
+            if at >= len(self.code):
+                raise Fault("the code has no end")
             here = going[places == at]
             others = places[places > at]
             stop = int(others.min()) if len(others) else len(self.code)
@@ -382,42 +380,36 @@ class _Control:
     def _advance(self, m: Lanes, at: int, stop: int) -> None:
         """Straight on, until lanes part, wait or end, or reach where others are."""
         machine = self.machine
-        while True:
-            if at >= len(self.code):
-                raise Fault("the code has no end")
-            if at == stop:
-                self.at[m] = at
-                return
+        while at < stop:
             self.left += 1
             if self.left > MOST_STEPS:
                 raise Fault("it does not end")
             if self.groups[at] is not None and not isinstance(m, slice):
                 return self._together(m, at)
             machine.executed[at] += machine.count(m)
-            holds = None
-            if guard := self.guards[at]:
-                holds = guard[0][m] ^ guard[1]
-                holds = None if holds.all() else holds
+            holds = self._holds(m, at)
             if self.ends[at]:
-                gone = machine.which(m) if holds is None else machine.which(m)[holds]
-                return self._end(m, gone, at)
+                return self._end(m, machine.which(m) if holds is None else holds, at)
             if self.targets[at] >= 0:
-                to = self.targets[at]
-                if holds is not None:
-                    if holds.any():
-                        self.at[m] = np.where(holds, to, at + 1)
-                        return
-                    to = at + 1
-                if to > stop:
-                    self.at[m] = to
-                    return
-                at = to
+                if holds is not None and len(holds):
+                    self.at[m] = at + 1
+                    self.at[holds] = self.targets[at]
+                    return None
+                at = self.targets[at] if holds is None else at + 1
                 continue
-            if holds is None:
-                self.steps[at](m)
-            elif holds.any():
-                self.steps[at](machine.which(m)[holds])
+            if holds is None or len(holds):
+                self.steps[at](m if holds is None else holds)
             at += 1
+        self.at[m] = at
+        return None
+
+    def _holds(self, m: Lanes, at: int) -> Array | None:
+        """The lanes where the condition of an instruction holds; None: in all of them."""
+        guard = self.guards[at]
+        if guard is None:
+            return None
+        values = guard[0][m] ^ guard[1]
+        return None if values.all() else self.machine.which(m)[values]
 
     def _end(self, m: Lanes, gone: Array, at: int) -> None:
         for check in self.machine.finishing:
