@@ -22,7 +22,7 @@ import emulator
 from gpu.ptx import module
 from on_gpu import about_the_emulator
 
-SKIPPED = r"a_bundle|metal|apple|runner|nvcc|nvrtc|test_functions\[decay|mutant_dies"
+SKIPPED = r"bundle|mistakes|metal|apple|runner|nvcc|nvrtc|test_functions\[decay|mutant_dies"
 COUNTS: Counter[str] = Counter()
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.skipif(not module.compiler(), reason=module.WHY)
 F16, BF16 = DType.F16, DType.BF16
 TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
 
 
 @pytest.fixture
@@ -262,7 +263,23 @@ def test_every_line_of_assembly_has_a_mutant() -> None:
 # ---- all tests of kernels
 
 FILES = ("gpu_kernels", "gpu_values", "fragments", "warpgroups", "split", "device_hardware")
-FILES += ("device_math", "gpu_graphs", "models", "distribute", "gpu_states", "gpu_repeat")
+FILES += ("device_math", "gpu_graphs", "models", "distribute", "gpu_states", "gpu_lengths")
+FILES += ("live_gpu_graphs",)
+
+
+def launches(files: Sequence[str], **env: str) -> int:
+    """Of tests that run on this interpreter, and pass."""
+    path = f"{TESTS}:{ROOT / 'src'}"
+    kept = {k: v for k, v in os.environ.items() if k != "LUMC_FUZZ"}
+    command = [sys.executable, "-m", "pytest", "-p", "on_ptx", "-p", "no:cacheprovider"]
+    command += [f"tests/gpu/test_{f}.py" for f in files]
+    done = subprocess.run(
+        command, env=kept | {"PYTHONPATH": path} | env, capture_output=True, text=True, cwd=ROOT
+    )
+    assert not done.returncode, done.stdout + done.stderr
+    found = re.search(r"PTX: (\d+) launches", done.stdout)
+    assert found
+    return int(found[1])
 
 
 @pytest.mark.deep
@@ -270,12 +287,11 @@ FILES += ("device_math", "gpu_graphs", "models", "distribute", "gpu_states", "gp
 @pytest.mark.parametrize("how", [{}, {"LUMC_PTX": "compute_90a"}, {"LUMC_PTX_FUSED": "1"}])
 def test_tests_of_kernels(how: dict[str, str]) -> None:
     """Those of the emulator, with more random schedules; warpgroups are for sm_90a anyhow."""
-    env = os.environ | {"PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}", "LUMC_PARTS": "25"}
-    env |= how
-    env.pop("LUMC_FUZZ", None)
-    command = [sys.executable, "-m", "pytest", "-p", "on_ptx", "-p", "no:cacheprovider"]
-    command += [f"tests/gpu/test_{f}.py" for f in FILES]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=TESTS.parent)
-    assert not done.returncode, done.stdout + done.stderr
-    launches = re.search(r"PTX: (\d+) launches", done.stdout)
-    assert launches and int(launches[1]) > 1000, done.stdout
+    assert launches(FILES, LUMC_PARTS="25", **how) > 1000
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1000)
+def test_samples() -> None:
+    """Steps of training: a dense network, a convolutional one, a transformer."""
+    assert launches(["gpu_samples"], LUMC_FUZZ="1") > 50
