@@ -79,6 +79,29 @@ def check_shuffles(built: module.Module) -> None:
         np.testing.assert_array_equal(y, x[np.arange(64) ^ 21])
 
 
+DIFFERENCES = '#include "lumc_dev.h"\n' + "".join(
+    f"""extern "C" __global__ void {t}s(const {t} *B_a, const {t} *B_b, const {t} *B_c, {t} *B_y)
+{{
+    int i = threadIdx.x;
+    B_y[i] = lumc_rounded_{name}(B_a[i] * B_b[i]) - B_c[i];
+}}
+LUMC_EXPORT({t}s)
+"""
+    for t, name in (("float", "f32"), ("double", "f64"))
+)
+
+
+def check_differences(header: str) -> None:
+    """A product is no distance from itself, whatever the compilers make of it."""
+    for fused in (False, True):
+        built = module.build(DIFFERENCES, "compute_80", header, fused)
+        for symbol, dtype in (("floats", "f4"), ("doubles", "f8")):
+            a, b = np.random.default_rng(1).standard_normal((2, 128)).astype(dtype)
+            y = np.ones_like(a)
+            assert built.launch(symbol, Grid(1, 128), [a, b, a * b, y]) == ""
+            assert not y.any(), y
+
+
 def check_functions(built: module.Module) -> None:
     device = values.caller(built)
     for name, *rest in values.FUNCTIONS:
@@ -214,6 +237,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "functions": lambda h: check_functions(module.build(every_function(), "compute_80", h)),
     "hardware": lambda h: check_hardware(module.build(HARDWARE, "compute_80", h)),
     "shuffles": lambda h: check_shuffles(module.build(SHUFFLES, "compute_80", h)),
+    "differences": check_differences,
     "kernels": lambda h: check_cases(sm_80_cases(), "compute_80", h),
     "groups": lambda h: check_cases(sm_90_cases(), "compute_90a", h),
 }
@@ -234,6 +258,10 @@ def dies(name: str) -> str:
 @pytest.mark.parametrize("name", SOME)
 def test_some_mutants_die(name: str) -> None:
     assert dies(name)
+
+
+def test_differences_of_products() -> None:
+    check_differences(header_of("cuda"))
 
 
 @pytest.mark.deep

@@ -54,6 +54,16 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
         "__dadd_rn(x, -0.0)",
         "__dadd_rn(x, 0.0)",
     ),
+    "a product that is not rounded": (
+        "differences",
+        'asm("add.rn.f32 %0, %1, 0f80000000;" : "=f"(y) : "f"(x));',
+        "y = x;",
+    ),
+    "a product of doubles that is not rounded": (
+        "differences",
+        "__dadd_rn(x, -0.0)",
+        "x",
+    ),
     "a root by its inverse": (
         "functions",
         "__fsqrt_rn(x)",
