@@ -44,6 +44,7 @@ def launch(
                 where = Special(first, min(each, grid - first), grid, threads)
                 machine = Machine(entry, where, shared_bytes, memory, report)
                 machine.run()
+                machine.close()
                 if counts is not None:
                     for i, n in zip(entry.code, machine.executed.tolist(), strict=True):
                         counts[i.opcode] += n

@@ -295,6 +295,12 @@ class Machine:
         """All blocks to their end. Raises Fault."""
         _Control(self).run()
 
+    def close(self) -> None:
+        """Its steps know it, so that its registers would stay for a while."""
+        self.steps.clear()
+        self.finishing.clear()
+        self.parts.clear()
+
 
 def narrowest(entry: Entry, space: str) -> int:
     """Bytes of the narrowest access of a space, from which all others are made."""
