@@ -315,7 +315,7 @@ def launches(files: Sequence[str], **env: str) -> int:
 @pytest.mark.parametrize("how", [{}, {"LUMC_PTX": "compute_90a"}, {"LUMC_PTX_FUSED": "1"}])
 def test_tests_of_kernels(how: dict[str, str]) -> None:
     """Those of the emulator, with more random schedules; warpgroups are for sm_90a anyhow."""
-    assert launches(FILES, LUMC_PARTS="25", **how) > 1000
+    assert launches(FILES, LUMC_PARTS="12", **how) > 1000
 
 
 @pytest.mark.deep
