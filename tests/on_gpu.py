@@ -118,10 +118,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is about the emulator, and not about kernels, is left out."""
-    out = [i for i in items if re.search(SKIPPED, i.nodeid) or _about_the_emulator(i.path)]
+    out = [i for i in items if re.search(SKIPPED, i.nodeid) or about_the_emulator(i.path)]
     config.hook.pytest_deselected(items=out)
     items[:] = [i for i in items if i not in set(out)]
 
 
-def _about_the_emulator(path: Path) -> bool:
+def about_the_emulator(path: Path) -> bool:
     return any(word in path.stem for word in ABOUT_THE_EMULATOR)

@@ -1,0 +1,54 @@
+"""Launches of kernels of PTX text on numpy arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpu.ptx import arithmetic, collective, convert, transfer, warpgroup
+from gpu.ptx.machine import Machine, Special, narrowest
+from gpu.ptx.memory import Array, Fault, Global, Report
+from gpu.ptx.text import Entry
+
+INSTRUCTIONS = (arithmetic, convert, transfer, collective, warpgroup)  # which fill BUILDERS
+TOGETHER = 1 << 13  # lanes of a batch of blocks
+
+
+def launch(
+    entry: Entry,
+    grid: int,
+    threads: int,
+    shared_bytes: int,
+    arrays: Sequence[Array],
+    counts: Counter[str] | None = None,
+    together: int = TOGETHER,
+) -> str:
+    """Run a kernel on arrays, which it reads and writes in place: what it did wrong, or nothing.
+
+    ``counts`` gets how many instructions of each opcode the threads executed. Raises PtxError for
+    what the interpreter does not know.
+    """
+    report = Report()
+    if threads > entry.threads:
+        return f"{threads} threads a block, {entry.name} is compiled for {entry.threads}"
+    if len(arrays) != len(entry.params):
+        return f"{entry.name} takes {len(entry.params)} arrays, not {len(arrays)}"
+    constants = {n: v.data for n, v in entry.variables.items() if v.space in ("global", "const")}
+    memory = Global(arrays, constants, narrowest(entry, "global"), report)
+    each = max(1, together // threads)
+    with np.errstate(all="ignore"):
+        try:
+            for first in range(0, grid, each):
+                where = Special(first, min(each, grid - first), grid, threads)
+                machine = Machine(entry, where, shared_bytes, memory, report)
+                machine.run()
+                machine.close()
+                if counts is not None:
+                    for i, n in zip(entry.code, machine.executed.tolist(), strict=True):
+                        counts[i.opcode] += n
+        except Fault as e:
+            report.add("fault", str(e))
+    memory.finish()
+    return str(report)
