@@ -11,11 +11,15 @@ from lumc.frontend import Model, nn
 from lumc.frontend.api.tensor import Tensor
 from lumc.grad import gradients
 from lumc.graph.graph import Graph
-from lumc.shard.work import Work
+from lumc.shard.devices import DEVICES
+from lumc.shard.plan import meshes
+from lumc.shard.work import Work, rows_of, work
 from lumc.train import adam
 
 
-def gpt(layers: int, d: int, heads: int, s: int = 2048, vocab: int = 51200, batch: int = 8) -> Graph:
+def gpt(
+    layers: int, d: int, heads: int, s: int = 2048, vocab: int = 51200, batch: int = 8
+) -> Graph:
     """A step of Adam for a GPT with an MLP of four times its width; weights are states without
     values. The output ``loss`` is the mean cross entropy of the next tokens."""
     g, params = Model(), list[Tensor]()
@@ -110,3 +114,19 @@ def operations(row: Published, s: int = 2048, vocab: int = 51200) -> float:
     """Those of a step, with the forward pass of layers done again: the formula of the paper."""
     wide = 1 + s / (6 * row.d) + vocab / (16 * row.layers * row.d)
     return 96 * row.batch * s * row.layers * row.d**2 * wide
+
+
+def expected(row: Published) -> float:
+    """What each device reaches by the model of cost, in 1e12 operations a second, divided as the
+    table says; the rows of a micro-batch are the best that fit, as the paper chose them."""
+    device = DEVICES["A100"]
+    three = gpt(3, row.d, row.heads, batch=row.batch)
+    made = deepened(work(rows_of(three), row.tp, device, 1e-9, halves=True), row.layers)
+    found = [
+        c
+        for rows in (1, 2, 4, 8)
+        for c in meshes(made, rows, True, device, row.devices)
+        if c.pp == row.pp and c.nbytes <= device.memory
+    ]
+    seconds = min(c.seconds for c in found)
+    return operations(row) / seconds / row.devices / 1e12

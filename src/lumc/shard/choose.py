@@ -52,12 +52,12 @@ def choose(
     machine: Machine,
     whole: Collection[str] = (),
     most: int = MOST,
-    shared: bool = False,
+    common: bool = False,
 ) -> Chosen:
     """The choice of least cost for the ranks of one axis of a mesh. Every rank has the outputs
     named in ``whole`` whole; others may be in blocks. Tables have at most so many elements. If they
-    are ``shared``, weights and states are whole on every rank."""
-    problem = Problem(graph, machine, whole, shared)
+    are ``common``, weights and states are whole on every rank."""
+    problem = Problem(graph, machine, whole, common)
     found = least([len(o) for o in problem.options], problem.tables, most)
     of = {n: problem.options[i][found.values[i]] for n, i in problem.place.items()}
     return Chosen(of, found.total, len(found.pinned))
@@ -67,9 +67,9 @@ class Problem:
     """The variables and tables of a graph. Equal layers share what is worked out for one."""
 
     def __init__(
-        self, graph: Graph, machine: Machine, whole: Collection[str], shared: bool = False
+        self, graph: Graph, machine: Machine, whole: Collection[str], common: bool = False
     ) -> None:
-        self.machine, self.whole, self.shared = machine, frozenset(whole), shared
+        self.machine, self.whole, self.common = machine, frozenset(whole), common
         self.place: dict[Node, int] = {}
         self.options: list[Sequence[Choice]] = []
         self.tables: list[tuple[tuple[int, ...], Table]] = []
@@ -161,7 +161,7 @@ class Problem:
         return [None, *made]
 
     def leaf_ways(self, n: Node) -> list[Way]:
-        if self.shared and n.op != "input":
+        if self.common and n.op != "input":
             return [Way("", WHOLE, ())]
         asked = sorted(self.asked.get(n, {}), key=str)
         dims = [h for h in asked if h.dim >= 0 and divides(n.shape[h.dim], self.machine.ranks)]

@@ -49,37 +49,48 @@ class Turn(NamedTuple):
     end: float
 
 
-def turns(
-    forward: Sequence[float], backward: Sequence[float], batches: int, open_at_most: int = 0
-) -> list[Turn]:
-    """What every stage does when, of so many micro-batches. A stage takes what is deepest among
-    what is ready, and has at most S - s micro-batches open (``open_at_most``: so many): that is one
-    forward, one backward (Narayanan and others 2019). Without a ``backward`` all goes forward."""
+def turns(forward: Sequence[float], backward: Sequence[float], batches: int) -> list[Turn]:
+    """What every stage does when, of so many micro-batches; with no ``backward`` all goes forward.
+
+    Two rules: of what is ready a stage takes what is deepest, and stage s of S has at most S - s
+    micro-batches open. That is one forward, one backward (Narayanan and others, 2019). What may
+    begin first in all the pipeline is taken first: nothing that is not known yet begins before."""
+    line, out = _Line(forward, backward, batches), list[Turn]()
     stages = len(forward)
-    done = [[[0.0] * batches for _ in range(stages)] for _ in range(2)]
-    begun, ended, free = [0] * stages, [0] * stages, [0.0] * stages
-    out = list[Turn]()
-    total = stages * batches * (2 if backward else 1)
-
-    def ready(s: int) -> list[tuple[float, bool]]:
-        """When this stage could begin what: later passes first where both could begin at once."""
-        found = list[tuple[float, bool]]()
-        if backward and ended[s] < begun[s] and (s == stages - 1 or ended[s + 1] > ended[s]):
-            made = done[0][s][ended[s]] if s == stages - 1 else done[1][s + 1][ended[s]]
-            found.append((max(free[s], made), True))
-        limit = (open_at_most or stages - s) if backward else batches
-        fits = begun[s] < batches and begun[s] - ended[s] < limit
-        if fits and (s == 0 or begun[s - 1] > begun[s]):
-            made = done[0][s - 1][begun[s]] if s else 0.0
-            found.append((max(free[s], made), False))
-        return found
-
-    while len(out) < total:
-        start, _, s = min((at, not back, s) for s in range(stages) for at, back in ready(s))
-        back = any(at == start and b for at, b in ready(s))
-        counts, seconds = (ended, backward) if back else (begun, forward)
-        batch, free[s] = counts[s], start + seconds[s]
-        done[back][s][batch] = free[s]
-        counts[s] += 1
-        out.append(Turn(s, batch, back, start, free[s]))
+    first = [line.next(s) for s in range(stages)]
+    while (soonest := min(first))[0] < inf:
+        start, late, s = soonest
+        out.append(line.take(s, start, not late))
+        for near in range(max(s - 1, 0), min(s + 2, stages)):
+            first[near] = line.next(near)
     return out
+
+
+class _Line:
+    """How far every stage is."""
+
+    def __init__(self, forward: Sequence[float], backward: Sequence[float], batches: int) -> None:
+        self.seconds, self.batches, self.stages = (forward, backward), batches, len(forward)
+        self.free = [0.0] * self.stages
+        self.ends = [[list[float]() for _ in forward] for _ in range(2)]  # of what is done
+
+    def next(self, s: int) -> tuple[float, bool, int]:
+        """When a stage can begin what it takes next, whether that goes forward, and the stage."""
+        found = [(inf, True, s)]
+        forward, backward = (len(self.ends[way][s]) for way in range(2))
+        if self.seconds[1] and backward < forward:
+            above = self.ends[0][s] if s == self.stages - 1 else self.ends[1][s + 1]
+            if len(above) > backward:
+                found.append((max(self.free[s], above[backward]), False, s))
+        limit = self.stages - s if self.seconds[1] else self.batches
+        if forward < self.batches and forward - backward < limit:
+            below = self.ends[0][s - 1] if s else [0.0] * self.batches
+            if len(below) > forward:
+                found.append((max(self.free[s], below[forward]), True, s))
+        return min(found)
+
+    def take(self, s: int, start: float, back: bool) -> Turn:
+        ends = self.ends[back][s]
+        self.free[s] = start + self.seconds[back][s]
+        ends.append(self.free[s])
+        return Turn(s, len(ends) - 1, back, start, self.free[s])

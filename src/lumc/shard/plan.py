@@ -6,13 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, log2
+from itertools import pairwise
+from math import ceil, inf, log2
 
 import numpy as np
 
 from lumc.shard.devices import INSIDE, OUTSIDE, Device
 from lumc.shard.pipeline import Stages, cut
 from lumc.shard.work import BACKWARD, FORWARD, Floats, Work
+
+MOST_STAGES = 128  # that are tried
+MANY = 200  # weights: all pairs of cuts are a table
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,17 @@ class Times:
         return np.where(nbytes > 0, self.latency + nbytes / self.link, 0.0)
 
     def stages(self, most: int) -> list[Stages]:
-        """The best cuts into 1, 2, .. stages: a stage waits for what it is handed."""
-        return cut(self.own.sum(0), self.sent[FORWARD], self.sent[BACKWARD], most)
+        """The best cuts into 1, 2, .. stages: a stage waits for what it is handed. Of many weights
+        those are tried beside which no less is handed on."""
+        if len(self.work.names) <= MANY:
+            return cut(self.own.sum(0), self.sent[FORWARD], self.sent[BACKWARD], most)
+        both = self.sent.sum(0)
+        both[[0, -1]] = inf
+        low = (both[1:-1] <= both[:-2]) & (both[1:-1] <= both[2:])
+        at = np.array([0, *np.flatnonzero(low) + 1, len(both) - 1])
+        own = np.add.reduceat(self.own.sum(0), at[:-1])
+        found = cut(own, self.sent[FORWARD, at], self.sent[BACKWARD, at], most)
+        return [Stages(tuple(int(at[i]) for i in s.cuts), s.seconds) for s in found]
 
     def slots(self, cuts: Sequence[int]) -> Floats:
         """The seconds of every stage for a micro-batch: (2, stages)."""
@@ -65,9 +78,9 @@ class Times:
             return np.add.reduceat(rows, cuts[:-1]) * own
         least, marks = self.marks
         out = np.zeros(stages)
-        for s, (lo, hi) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        for s, (lo, hi) in enumerate(pairwise(cuts)):
             inner = sorted({lo, *(m for m in marks if lo < m < hi), hi})
-            ways = [rows[a:b].sum() for a, b in zip(inner, inner[1:], strict=False)]
+            ways = [rows[a:b].sum() for a, b in pairwise(inner)]
             out[s] = own[s] * least * self.rows * (len(inner) - 1) + max(ways)
         return out
 
@@ -107,7 +120,7 @@ class Choice:
 
 
 def choices(works: Sequence[Work], device: Device, devices: int) -> Iterator[Choice]:
-    """All meshes of so many devices that divide the rows and whose devices hold what they have to.
+    """All meshes of so many devices that divide the rows, whether they fit into memory or not.
     There is a ``work`` for each number of tensor ranks."""
     for work in works:
         if devices % work.tp:
@@ -117,22 +130,19 @@ def choices(works: Sequence[Work], device: Device, devices: int) -> Iterator[Cho
                 yield from meshes(work, rows, again, device, devices)
 
 
-def meshes(
-    work: Work, rows: int, again: bool, device: Device, devices: int
-) -> Iterator[Choice]:
+def meshes(work: Work, rows: int, again: bool, device: Device, devices: int) -> Iterator[Choice]:
     """The meshes of micro-batches of so many rows."""
     left = devices // work.tp
     alone = devices <= device.node
     link, latency = (device.inside, INSIDE) if alone else (device.outside, OUTSIDE)
     times = Times(work, rows, again, device, link, latency)
-    counts = [n for n in range(1, min(left, len(work.names)) + 1) if left % n == 0]
+    most = min(left, len(work.names), MOST_STAGES)
+    counts = [n for n in range(1, most + 1) if left % n == 0]
     for found in times.stages(max(counts)):
         pp = len(found.cuts) - 1
         if pp not in counts or work.rows % (left // pp * rows):
             continue
-        made = choice(times, found.cuts, left // pp)
-        if made.nbytes <= device.memory:
-            yield made
+        yield choice(times, found.cuts, left // pp)
 
 
 def choice(times: Times, cuts: tuple[int, ...], dp: int) -> Choice:
@@ -143,9 +153,7 @@ def choice(times: Times, cuts: tuple[int, ...], dp: int) -> Choice:
     slots = times.slots(cuts)
     both = slots.sum(0)
     run = float(both.sum() + (batches - 1) * both.max())
-    held, sums, only = (
-        np.add.reduceat(a, cuts[:-1]) for a in (work.held, work.sums, work.only)
-    )
+    held, sums, only = (np.add.reduceat(a, cuts[:-1]) for a in (work.held, work.sums, work.only))
     reduce = summed(float(sums.max()), work.tp, dp, device)
     update = float((2 * (held + sums + only)).max()) / dp / device.stream if sums.any() else 0.0
     nbytes = held + sums + only / dp + times.kept(cuts, batches)
@@ -159,7 +167,7 @@ def choice(times: Times, cuts: tuple[int, ...], dp: int) -> Choice:
         batches,
         times.again,
         seconds,
-        run - float(both.sum()) * batches / pp,
+        max(run - float(both.sum()) * batches / pp, 0.0),
         float(exchange),
         reduce,
         float(nbytes.max()),

@@ -52,7 +52,7 @@ class Rows(NamedTuple):
     """A graph for one row of its batch, and how many there are."""
 
     graph: Graph
-    count: int
+    number: int
 
 
 def rows_of(graph: Graph) -> Rows:
@@ -62,7 +62,7 @@ def rows_of(graph: Graph) -> Rows:
     sizes = sorted({e for n in entry.inputs for e in n.shape[:1] if isinstance(e, int) and e > 1})
     best, found = 0.5, Rows(graph, 1)
     for size in sizes:
-        chosen = choose(graph, InTime(size), shared=True)
+        chosen = choose(graph, InTime(size), common=True)
         made = emit(graph, chosen.of, ROWS, size)
         mine = of_rows(made.entries[0])
         every = [(k.node in mine, k.points) for k in products(made.entries[0])]
@@ -87,12 +87,19 @@ def learned(entry: Entry) -> dict[Node, Node]:
     made of without a detour through other sizes, such as a norm of them all."""
     out = dict[Node, Node]()
     for u in entry.writes:
-        size = u.state.size
-        starts = [u.value] if u.value.size == size else []
-        for n in reachable(starts, lambda n: [r.source for r in n.reads if r.source.size == size]):
+        for n in _alike(u.value, u.state.size):
             if isinstance(n.op, Collective) and n.op.mesh == ROWS:
                 out.setdefault(n.reads[0].source, u.state)
     return out
+
+
+def _alike(value: Node, size: int) -> set[Node]:
+    """What a value is made of by nodes of so many elements."""
+
+    def below(n: Node) -> list[Node]:
+        return [r.source for r in n.reads if r.source.size == size]
+
+    return reachable([value] if value.size == size else [], below)
 
 
 # ---- products
@@ -157,7 +164,7 @@ def work(rows: Rows, tp: int, device: Device, price: float, halves: bool) -> Wor
     own = graph
     if tp > 1:
         own = emit(graph, choose(graph, machine).of, TENSOR, tp)
-    return _Count(graph, own, machine, rows.count, halves).work()
+    return _Count(graph, own, machine, rows.number, halves).work()
 
 
 class _Count:
@@ -180,22 +187,25 @@ class _Count:
         self.forward = self.goes_forward()
 
     def goes_forward(self) -> set[Node]:
-        """Nodes of the forward pass: nothing that they need is behind them in the pipeline, and
-        outputs need them, if there are any. Where nothing is summed over rows all are."""
-        deepest, outputs = dict[Node, int](), [n for _, n in self.entry.outputs]
+        """Nodes of the forward pass: what outputs are made of. Where nothing is summed over rows
+        all are; where outputs tell nothing, those that need nothing that is further on."""
+        if not any(n.op.mesh == ROWS for n in self.entry.nodes if isinstance(n.op, Collective)):
+            return set(self.entry.nodes)
+        outputs = [n for _, n in self.entry.outputs]
         ahead = reachable(outputs, lambda n: [r.source for r in n.reads])
-        found, sums = set[Node](), bool(learned(self.entry))
+        if not self.mine.isdisjoint(ahead) and not self.mine <= ahead:
+            return ahead
+        deepest, found = dict[Node, int](), set[Node]()
         for n in self.entry.nodes:
-            below = [deepest[r.source] for r in n.reads if r.source in deepest]
             own = self.at.get(n, 0)
-            deepest[n] = max([own, *below])
-            if not sums or (deepest[n] == own and (n in ahead or not outputs)):
+            deepest[n] = max([own, *(deepest[r.source] for r in n.reads if r.source in deepest)])
+            if deepest[n] == own:
                 found.add(n)
         return found
 
     def places(self) -> dict[Node, int]:
         """The weight at which every node is. What a rank has besides is where its source is; the
-        end of a step, and its states, where the largest sum over rows is that they read."""
+        end of a step where the largest sum over rows is that it reads, and its states there."""
         whole = self.graph.entries[0]
         late = {n.name for n in self.ends}
         early = [n for n in whole.nodes if n.name not in late]
@@ -211,10 +221,9 @@ class _Count:
                 out[n] = named[n.name]
             elif sources and (n in self.ends or n.name not in known):
                 out[n] = out[max(sources, key=lambda s: s.size)]
-            if n in self.ends and n in out:
-                for r in n.reads:
-                    if r.source.op == "state":
-                        out.setdefault(r.source, out[n])
+        for u in self.entry.writes:
+            if u.value in out:
+                out.setdefault(u.state, out[u.value])
         return out
 
     @property
@@ -231,7 +240,7 @@ class _Count:
 
     def work(self) -> Work:
         found = [p for p in products(self.entry) if p.node not in self.ends]
-        stored = dict[Node, None]()  # what begins or ends a product, of a row
+        sums, stored = self.summed(), dict[Node, None]()  # what begins or ends a product, of a row
         fixed, moved = np.zeros(len(found)), np.zeros(len(found))
         for i, p in enumerate(found):
             for o in dict.fromkeys(p.operands):
@@ -241,7 +250,9 @@ class _Count:
                     stored[o] = None
                 else:
                     fixed[i] += self.read(o)
-            if p.node in self.mine:
+            if p.node in sums:  # read, added to, and written
+                fixed[i] += 2.0 * p.node.size * p.node.dtype.nbytes
+            elif p.node in self.mine:
                 moved[i] += 2 * self.read(p.node)
                 stored[p.node] = None
         waits, sends = self.collectives()
@@ -262,6 +273,16 @@ class _Count:
             *self.memory(),
             2.0 * sum(p.points for p in products(self.graph.entries[0]) if self.is_early(p.node)),
         )
+
+    def summed(self) -> set[Node]:
+        """What is added up over rows, as products make it."""
+
+        def below(n: Node) -> list[Node]:
+            passed = isinstance(n.op, Collective) or n.op is Op.CONTIGUOUS
+            return [r.source for r in n.reads if passed and r.source in self.mine]
+
+        ends = (n for n in self.entry.nodes if isinstance(n.op, Collective) and n.op.mesh == ROWS)
+        return reachable([r.source for n in ends for r in n.reads], below)
 
     def is_early(self, n: Node) -> bool:
         return n.name not in {e.name for e in self.ends}
