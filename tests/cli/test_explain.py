@@ -66,6 +66,7 @@ OUTPUTS = {
     "show-kernels": "show m.lk",
     "show-bundle": "show m.lb",
     "show-plain": "show net",
+    "shard-plan": "shard m.lg --plan 2xH100",
     "run": "run m.lb --input in.npz",
     "verify": "verify m.lb",
     "bench": "bench m.lb --seconds 0.01",

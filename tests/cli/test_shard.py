@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from commands import Lumc
+from commands import SQUARE, Lumc
 from lumc.artifacts.files import read_graph
 from lumc.errors import LumcError
 from lumc.oracle import ranks as oracle
+from schemas import check
 
 SCRIPT = """
 import numpy as np
@@ -99,6 +102,81 @@ def test_a_sharding_that_is_wrong_fails_its_check(
     with pytest.raises(LumcError) as e:
         lumc("shard", model, "--mesh", "tp=4", "--check", "-o", "r.lg")
     assert e.value.code == "E0141" and not (lumc.folder / "r.lg").exists()
+
+
+STEP = """
+from lumc import Model, gradients
+from lumc.train import adam
+
+def build(d=512, more=1):
+    m, params = Model(), []
+    x = m.input("x", (24, 8, d))
+    for i in range(4):
+        params.append(m.state(f"w{i}", (d, d * more)))
+        x = (x @ params[-1]).relu() if more == 1 else x * (x @ params[-1]).sum(-1, keepdim=True)
+    loss = (x * x).mean()
+    m.output("loss", loss)
+    adam(params, gradients(loss, params), m.input("lr", ()))
+    return m
+
+def huge():
+    return build(16384, 64)
+"""
+
+
+def test_a_plan_lists_meshes_and_writes_a_timeline(lumc: Lumc) -> None:
+    (lumc.folder / "s.py").write_text(STEP)
+    lumc("import", "s.py:build", "-o", "s.lg")
+    done = lumc.raw("shard", "s.lg", "--plan", "4xA100", "--dtype", "bf16", "--top", "3", "-v")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("plan: 4 A100, 24 rows in a step, ") and len(lines) == 5
+    assert lines[1].split()[:5] == ["tp", "pp", "dp", "rows", "batches"]
+    assert "  stage 0: w0 .. " in done.stderr
+    assert "note: a model of data sheets, and nothing is measured" in done.stderr
+    said = json.loads(
+        lumc("shard", "s.lg", "--plan", "4xA100", "--top", "99", "--timeline", "t.json", "--json")
+    )
+    check("shard-plan", said)
+    meshes = said["meshes"]
+    assert [m["seconds"] for m in meshes] == sorted(m["seconds"] for m in meshes)
+    assert all(len(m["stages"]) == m["pp"] for m in meshes)
+    assert {m["tp"] * m["pp"] * m["dp"] for m in meshes} == {4}
+    events = json.loads((lumc.folder / "t.json").read_text())["traceEvents"]
+    spans = [e for e in events if e["ph"] == "X"]
+    first = meshes[0]
+    assert len(spans) == 2 * first["pp"] * first["micro_batches"]
+    assert {e["tid"] for e in spans} == set(range(first["pp"]))
+    text = (lumc.folder / "s.lg").read_bytes()
+    assert lumc.raw("shard", "-", "--plan", "2xH200", input=text).exit_code == 0
+
+
+def test_what_cannot_be_planned_is_said(lumc: Lumc, model: str) -> None:
+    for what in ("8", "8xZ80", "0xA100", "xA100", "8 A100", "-1xA100", "99999999xA100"):
+        said = lumc.fails(2, "shard", model, "--plan", what)
+        assert "expected devices such as 1024xH100, of V100, A100, H100" in said
+    assert "name a --mesh, or devices to --plan for" in lumc.fails(2, "shard", model)
+    both = lumc.fails(2, "shard", model, "--plan", "8xA100", "--mesh", "tp=2")
+    assert "name a --mesh, or devices to --plan for" in both
+    for more in (("--check",), ("--whole", "y"), ("--output", "r.lg"), ("--link", "1GB/s,1us")):
+        said = lumc.fails(2, "shard", model, "--plan", "8xA100", *more)
+        assert f"{more[0]} goes with --mesh" in said
+    for more in (("--top", "3"), ("--timeline", "t.json"), ("--dtype", "bf16"), ("--json",)):
+        said = lumc.fails(2, "shard", model, "--mesh", "tp=2", *more)
+        assert f"{more[0]} goes with --plan" in said
+    lumc("shard", model, "--mesh", "tp=4", "-o", "r.lg")
+    assert "E0140 --plan takes no graphs for a mesh" in lumc.fails(
+        4, "shard", "r.lg", "--plan", "8xA100"
+    )
+    said = lumc.fails(4, "shard", model, "--plan", "7xA100")
+    assert "E0142 32 rows are not divided by any mesh of 7 A100" in said
+    (lumc.folder / "s.py").write_text(STEP)
+    lumc("import", "s.py:huge", "-o", "h.lg")
+    one = SQUARE.partition("\n")[2]
+    (lumc.folder / "two.lg").write_text(f"lumc graph 1\nentry a\n{one}entry b\n{one}")
+    several = lumc.fails(2, "shard", "two.lg", "--plan", "8xA100")
+    assert "E0203 --plan takes a graph of one entry" in several and "a, b" in several
+    said = lumc.fails(4, "shard", "h.lg", "--plan", "1xV100")
+    assert "E0142 no mesh of 1 V100 holds a step: the least is " in said
 
 
 def test_all_ranks_run_by_one_command(lumc: Lumc, model: str) -> None:

@@ -6,17 +6,22 @@ import re
 from math import isfinite
 
 import click
+from click.core import ParameterSource
 
 from lumc.cli.options import Number, options
 
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 QUANTITY = re.compile(r"([0-9.]+)([kMGT]?)(B/s|FLOP/s)")
+FOR_MESH = "output", "link", "compute", "whole", "check"  # options, by the names of parameters
+FOR_PLAN = "dtype", "top", "timeline", "as_json"
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def mesh(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
+def mesh(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, int]:
     """``tp=4,dp=2``: axes with their ranks, in order."""
     found = dict[str, int]()
+    if value is None:
+        return found
     for text in value.split(","):
         name, ranks = (*text.split("=", 1), "")[:2]
         fits = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,31}=[0-9]{1,5}", text) and int(ranks) > 1
@@ -25,6 +30,31 @@ def mesh(_: click.Context, __: click.Parameter, value: str) -> dict[str, int]:
             raise click.BadParameter(what)
         found[name] = int(ranks)
     return found
+
+
+def plan(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, str] | None:
+    """``1024xH100``: how many devices, and which."""
+    if value is None:
+        return None
+    from lumc.shard.devices import DEVICES
+
+    found = re.fullmatch(r"([1-9][0-9]{0,6})x(\w+)", value)
+    if not found or found[2] not in DEVICES:
+        what = f"{value!r}: expected devices such as 1024xH100, of {', '.join(DEVICES)}."
+        raise click.BadParameter(what)
+    return int(found[1]), found[2]
+
+
+def require_one_task(ctx: click.Context, planned: bool) -> None:
+    """A mesh or a plan, and the options of the other one left out."""
+    if bool(ctx.params["mesh"]) == planned:
+        raise click.UsageError("name a --mesh, or devices to --plan for.")
+    other = FOR_MESH if planned else FOR_PLAN
+    given = [n for n in other if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE]
+    if given:
+        names = {p.name: max(p.opts, key=len) for p in ctx.command.params}
+        what = f"{names[given[0]]} goes with {'--mesh' if planned else '--plan'}."
+        raise click.UsageError(what)
 
 
 def speed(text: str, unit: str) -> float:
@@ -63,7 +93,6 @@ def compute(_: click.Context, __: click.Parameter, value: str) -> tuple[float, f
 @click.option(
     "--mesh",
     metavar="AXIS=N,..",
-    required=True,
     callback=mesh,
     help="Axes of the mesh with their ranks, in the order in which values are dealt: tp=4,dp=2.",
 )
@@ -93,8 +122,28 @@ def compute(_: click.Context, __: click.Parameter, value: str) -> tuple[float, f
 )
 @click.option("--whole", metavar="OUTPUT", multiple=True, help="Every rank has it; repeatable.")
 @click.option("--check", is_flag=True, help="Compute both graphs in float64 and compare them.")
-@options("input", "out", "dim", "verbose")
+@click.option(
+    "--plan",
+    metavar="NxDEVICE",
+    callback=plan,
+    help="Instead: which meshes of so many devices are expected to be fastest, such as 1024xH100.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="How many meshes --plan lists.",
+)
+@click.option(
+    "--timeline",
+    metavar="FILE",
+    help="What the stages of the first mesh do when, for ui.perfetto.dev.",
+)
+@options("input", "out", "dim", "dtype", "json", "verbose")
+@click.pass_context
 def shard(
+    ctx: click.Context,
     source: str,
     output: str,
     mesh: dict[str, int],
@@ -104,6 +153,11 @@ def shard(
     whole: tuple[str, ...],
     check: bool,
     dims: tuple[str, ...],
+    plan: tuple[int, str] | None,
+    top: int,
+    timeline: str | None,
+    dtype: str | None,
+    as_json: bool,
     verbose: int,
 ) -> None:
     """Divide a graph among the ranks of a mesh: .lg in, .lg out.
@@ -114,7 +168,15 @@ def shard(
 
     \b
     lumc shard model.lg --mesh tp=4,dp=2 -o ranks.lg
+    lumc shard step.lg --plan 1024xH100 --dtype bf16
     """
+    require_one_task(ctx, plan is not None)
+    if plan:
+        from lumc.command import planning
+
+        said = planning.Saying(top, timeline, as_json, verbose)
+        planning.plan(source, *plan, dims, bool(dtype), price / 1e9, said)
+        return
     from lumc.command import shard
 
     speeds = shard.Speeds(*compute, *link, price / 1e9)

@@ -12,6 +12,7 @@ from lumc.disk import artifact
 from lumc.kernel.target import Speeds
 from lumc.profile.measure import Bench, Job
 from lumc.profile.records import Trial
+from lumc.shard.pipeline import Turn
 
 if TYPE_CHECKING:
     from lumc.profile.session import Progress
@@ -101,4 +102,15 @@ def of_run(command: str, parts: Iterable[Part], threads: int) -> Trace:
     trace.events[1:] = [_named("thread_name", f"thread {t}", t) for t in range(threads)]
     for p in parts:
         trace.add(p.kernel, "launch", round(p.start_us, 3), p.us, p.thread, {"launch": p.launch})
+    return trace
+
+
+def of_stages(command: str, turns: Iterable[Turn], stages: int) -> Trace:
+    """What the stages of a pipeline do when, as a model expects it."""
+    trace = Trace(command)
+    trace.events[1:] = [_named("thread_name", f"stage {s}", s) for s in range(stages)]
+    for t in turns:
+        way, us = "backward" if t.backward else "forward", t.start * 1e6
+        name = f"{way} {t.batch}"
+        trace.add(name, way, round(us, 3), t.end * 1e6 - us, t.stage, {"micro-batch": t.batch})
     return trace

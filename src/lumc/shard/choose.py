@@ -47,10 +47,17 @@ class Chosen(NamedTuple):
     pinned: int
 
 
-def choose(graph: Graph, machine: Machine, whole: Collection[str] = (), most: int = MOST) -> Chosen:
+def choose(
+    graph: Graph,
+    machine: Machine,
+    whole: Collection[str] = (),
+    most: int = MOST,
+    common: bool = False,
+) -> Chosen:
     """The choice of least cost for the ranks of one axis of a mesh. Every rank has the outputs
-    named in ``whole`` whole; others may be in blocks. Tables have at most so many elements."""
-    problem = Problem(graph, machine, whole)
+    named in ``whole`` whole; others may be in blocks. Tables have at most so many elements. If they
+    are ``common``, weights and states are whole on every rank."""
+    problem = Problem(graph, machine, whole, common)
     found = least([len(o) for o in problem.options], problem.tables, most)
     of = {n: problem.options[i][found.values[i]] for n, i in problem.place.items()}
     return Chosen(of, found.total, len(found.pinned))
@@ -59,8 +66,10 @@ def choose(graph: Graph, machine: Machine, whole: Collection[str] = (), most: in
 class Problem:
     """The variables and tables of a graph. Equal layers share what is worked out for one."""
 
-    def __init__(self, graph: Graph, machine: Machine, whole: Collection[str]) -> None:
-        self.machine, self.whole = machine, frozenset(whole)
+    def __init__(
+        self, graph: Graph, machine: Machine, whole: Collection[str], common: bool = False
+    ) -> None:
+        self.machine, self.whole, self.common = machine, frozenset(whole), common
         self.place: dict[Node, int] = {}
         self.options: list[Sequence[Choice]] = []
         self.tables: list[tuple[tuple[int, ...], Table]] = []
@@ -138,7 +147,7 @@ class Problem:
                     continue
                 seconds = own + sent(n, way.result, extra, self.machine)
                 key = way.result, way.needs, extra
-                if key not in best or seconds < best[key][0]:
+                if seconds < best.get(key, (inf, None))[0]:
                     best[key] = seconds, choice
         return ((choice, seconds) for seconds, choice in best.values())
 
@@ -152,6 +161,8 @@ class Problem:
         return [None, *made]
 
     def leaf_ways(self, n: Node) -> list[Way]:
+        if self.common and n.op != "input":
+            return [Way("", WHOLE, ())]
         asked = sorted(self.asked.get(n, {}), key=str)
         dims = [h for h in asked if h.dim >= 0 and divides(n.shape[h.dim], self.machine.ranks)]
         return [Way("", held, ()) for held in (WHOLE, *dims)]

@@ -34,7 +34,7 @@ def least(
 ) -> Least:
     """The least sum. ``sizes`` are how many values the variables have; a table is over distinct
     variables, infinite where they do not go together. Where a table of more than ``most`` elements
-    would be needed, the variable with most neighbours in it gets its value 0."""
+    would be needed, the variable with most neighbours in it gets a value alone."""
     state = _Tables(sizes, tables)
     heap = [(state.need(v), v) for v in range(len(sizes))]
     heapq.heapify(heap)
@@ -47,8 +47,7 @@ def least(
             v = max((v, *state.beside(v)), key=lambda u: (len(state.beside(u)), u))
             pinned.append(v)
             beside = state.beside(v)
-            state.pin(v)
-            trail.append((v, (), np.zeros((), int)))
+            trail.append((v, (), np.array(state.pin(v))))
         else:
             beside, table = state.summed(v)
             best = table.min(-1)
@@ -114,11 +113,18 @@ class _Tables:
             for u in self.tables.pop(t)[0]:
                 del self.of[u][t]
 
-    def pin(self, v: int) -> None:
-        """Give a variable its value 0."""
+    def pin(self, v: int) -> int:
+        """Give a variable the value for which the sum of the least elements of its tables is
+        least."""
+        bound = np.zeros(self.sizes[v])
+        for variables, table in (self.tables[t] for t in self.of[v]):
+            others = tuple(i for i, u in enumerate(variables) if u != v)
+            bound += table.min(others)
+        value = int(bound.argmin())
         for t in list(self.of[v]):
             variables, table = self.tables[t]
             for u in self.tables.pop(t)[0]:
                 del self.of[u][t]
             at = variables.index(v)
-            self.add((*variables[:at], *variables[at + 1 :]), np.asarray(table.take(0, at)))
+            self.add((*variables[:at], *variables[at + 1 :]), np.asarray(table.take(value, at)))
+        return value
