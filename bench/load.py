@@ -2,7 +2,7 @@
 
 Starts `lumc serve` on free ports of this machine, asks it with 1, 16 and 160 clients for some
 seconds each, by `hey` (apt install hey, or brew), and compares with the bundle alone. Prints a line
-for each as Markdown.
+for each as Markdown. Other options are those of `lumc serve`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def inputs_of(bundle: Any, dims: dict[str, int]) -> dict[str, Any]:
     return out
 
 
-def request(bundle: Any, inputs: dict[str, Any]) -> str:
-    """The same for the server."""
+def request(bundle: Any, inputs: dict[str, Any], outputs: Sequence[str]) -> str:
+    """The same for the server; of the outputs these, all if there are none."""
     given = [
         {
             "name": t.name,
@@ -65,7 +65,8 @@ def request(bundle: Any, inputs: dict[str, Any]) -> str:
         }
         for t in bundle.inputs
     ]
-    return json.dumps({"inputs": given})
+    wanted = {"outputs": [{"name": name} for name in outputs]} if outputs else {}
+    return json.dumps({"inputs": given, **wanted})
 
 
 def load(url: str, body: Path, clients: int, seconds: float) -> Load:
@@ -97,6 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bundle")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N")
+    parser.add_argument("--output", action="append", default=[], help="repeatable; default: all")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each number of clients")
     asked, more = parser.parse_known_args(arguments)
     if not shutil.which("hey"):
@@ -105,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     dims = {n: int(v) for n, _, v in (text.partition("=") for text in asked.dim)}
     with open_bundle(asked.bundle, say=print) as bundle:
         inputs = inputs_of(bundle, dims)
-        body = request(bundle, inputs)
+        body = request(bundle, inputs, asked.output)
         bare_ms = float(np.median(bundle.bench(inputs, seconds=1.0))) / 1e3
     size = sum(f.stat().st_size for f in Path(asked.bundle).rglob("weights.safetensors")) >> 20
     with tempfile.TemporaryDirectory() as folder:

@@ -101,7 +101,9 @@ def test_a_folder_runs_as_torch_does_at_every_length(lumc: Lumc) -> None:
     assert worst(lumc("verify", "bert.lb", "--source", "bert", "--json"), "torch") < 1e-5
 
 
-@pytest.mark.parametrize("name", ["bert.torchscript", "llama.dynamo"])
+@pytest.mark.parametrize(
+    "name", ["bert.torchscript", pytest.param("llama.dynamo", marks=pytest.mark.deep)]
+)
 def test_a_dynamic_onnx_model_runs_as_onnxruntime_does(lumc: Lumc, name: str) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     inputs = with_weights(name, Path("m.onnx"))

@@ -68,9 +68,6 @@ QUICK = {
         "LUMC_PIECE / size, left + 1)",
         "change_no_bit",
     ),
-    "a row is written over while it is read": Mutant(
-        "codegen/tile/skew.py", "slots = 1 + max(", "slots = max(", "change_no_bit"
-    ),
     "what fills no chunk is left out": Mutant(
         "codegen/cpu/skew.py", "rest = [n % chunk //", "rest = [0 * n //", "change_no_bit"
     ),
@@ -82,6 +79,9 @@ QUICK = {
     ),
 }
 MORE = {
+    "a row is written over while it is read": Mutant(
+        "codegen/tile/skew.py", "slots = 1 + max(", "slots = max(", "change_no_bit"
+    ),
     "a row at a border loses a step": Mutant(
         "codegen/tile/program.py",
         "own[i][0] <= v < own[i][1]",

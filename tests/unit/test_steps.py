@@ -61,7 +61,9 @@ def of_passes(graph: Graph) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(DEEP, marks=pytest.mark.deep)])
-@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.deep if n == "nested" else ()) for n in NODES]
+)
 def test_twice_the_nodes_take_twice_the_steps(
     name: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
