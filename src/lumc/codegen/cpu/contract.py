@@ -116,7 +116,12 @@ def _print_bounds(w: Writer, op: Contract, kept: str) -> None:
     for each in (each for each in op.within if each.border.kept == kept):
         b = each.border
         first, count = w.index(dim(f"{b.over}.f")), w.index(dim(f"{b.over}.c"))
-        w.let(first, _step_at(w, op, b, b.lo))
+        start = _step_at(w, op, b, b.lo)
+        if 0 in each.counts:  # the address of what is not read lies inside, too
+            w.let(count, f"{_step_at(w, op, b, b.hi)} - {start}")
+            w.let(first, f"lumc_min({start}, {w.end(op.ranges[b.over])} - 1)")
+            continue
+        w.let(first, start)
         if len(each.counts) > 1:
             w.let(count, f"{_step_at(w, op, b, b.hi)} - {first}")
 
