@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,12 @@ def test_a_network_of_two_layers(place: Place) -> None:
         np.testing.assert_array_equal(got, bundle.run(dict(request.inputs))["y"])
 
 
+def as_four_by_four(x: Array) -> Callable[[Request], Request]:
+    """The request with another ``x`` that is said to be 64 bytes, of that shape."""
+    said: dict[str, Any] = {"as_shape": {"x": [4, 4]}, "as_bytes": {"x": 64}}
+    return lambda r: Request(r.inputs | {"x": x}, r.wants, r.parameters, **said)
+
+
 BAD = {
     "a shape of another extent": (
         lambda r: Request(r.inputs | {"x": r.inputs["x"][:, :3]}, r.wants, r.parameters),
@@ -274,24 +281,12 @@ BAD = {
         "input 'x' has 32 bytes, not 64",
     ),
     "pieces that are longer than they are in all": (
-        lambda r: Request(
-            r.inputs | {"x": np.ones((17, 1), np.float32)},
-            r.wants,
-            r.parameters,
-            as_shape={"x": [4, 4]},
-            as_bytes={"x": 64},
-        ),
+        as_four_by_four(np.ones((17, 1), np.float32)),
         INVALID,
         "input 'x' has too many bytes",
     ),
     "pieces that are shorter": (
-        lambda r: Request(
-            r.inputs | {"x": np.ones((4, 3), np.float32)},
-            r.wants,
-            r.parameters,
-            as_shape={"x": [4, 4]},
-            as_bytes={"x": 64},
-        ),
+        as_four_by_four(np.ones((4, 3), np.float32)),
         INVALID,
         "input 'x' is not whole",
     ),

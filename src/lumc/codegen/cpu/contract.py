@@ -116,14 +116,11 @@ def _print_bounds(w: Writer, op: Contract, kept: str) -> None:
     for each in (each for each in op.within if each.border.kept == kept):
         b = each.border
         first, count = w.index(dim(f"{b.over}.f")), w.index(dim(f"{b.over}.c"))
-        start = _step_at(w, op, b, b.lo)
-        if 0 in each.counts:  # the address of what is not read lies inside, too
-            w.let(count, f"{_step_at(w, op, b, b.hi)} - {start}")
-            w.let(first, f"lumc_min({start}, {w.end(op.ranges[b.over])} - 1)")
-            continue
-        w.let(first, start)
+        start, empty = _step_at(w, op, b, b.lo), 0 in each.counts
+        # what is not read has an address inside, too
+        w.let(first, f"lumc_min({start}, {w.end(op.ranges[b.over])} - 1)" if empty else start)
         if len(each.counts) > 1:
-            w.let(count, f"{_step_at(w, op, b, b.hi)} - {first}")
+            w.let(count, f"{_step_at(w, op, b, b.hi)} - {start if empty else first}")
 
 
 def _step_at(w: Writer, op: Contract, b: Border, bound: int) -> str:

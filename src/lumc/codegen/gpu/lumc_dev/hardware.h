@@ -38,7 +38,7 @@ LUMC_FN float lumc_max_f32(float a, float b)
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(greater) : "f"(a), "f"(b));
     return greater;
 }
-/* 2^x for x <= 0, at most 2 ulp (PTX ISA: 2^-22 of it); results below 2^-126 are 0. The polynomial
+/* 2^x for x <= 0, at most 4 ulp (PTX ISA: 2^-22 of it); results below 2^-126 are 0. The polynomial
  * of exp2 takes eleven instructions, and more time than the tensor cores in attention. */
 LUMC_FN float lumc_decay_f32(float x)
 {
