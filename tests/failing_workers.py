@@ -32,9 +32,13 @@ def serve(pipe: Any, paths: Mapping[str, str], *_: Any) -> None:
                 for n in paths]  # fmt: skip
 
     def run(
-        name: str, entry: str, dims: Mapping[str, int], batch: Sequence[Mapping[str, Array]]
+        name: str,
+        entry: str,
+        dims: Mapping[str, int],
+        batch: Sequence[tuple[Mapping[str, Array], tuple[str, ...]]],
     ) -> list[dict[str, Array]]:
-        every = np.concatenate([inputs["x"] for inputs in batch])
+        given = [inputs["x"] for inputs, _ in batch]
+        every = np.concatenate(given)
         if ENDS in every:
             os._exit(9)
         if HANGS in every:
@@ -42,7 +46,7 @@ def serve(pipe: Any, paths: Mapping[str, str], *_: Any) -> None:
         if WRONG in every:
             raise LumcError("E0610", "it does not fit")
         pid = np.full(1, os.getpid())
-        return [{"y": inputs["x"] + add, "pid": pid, "rows": every} for inputs in batch]
+        return [{"y": x + add, "pid": pid, "rows": every} for x in given]
 
     answers(pipe, partial(worker.answer, {"describe": describe, "run": run}))
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import compiling
 import msl
 from bundles import build, mlp, simple
+from compiling import STRICT, WARNINGS
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
 from lumc.graph.ops import DType
@@ -27,8 +29,6 @@ from msl_kernels import HEADER
 from once import folder_of
 
 TESTS = Path(__file__).parent
-RUNNER = Path(bundle.__file__).parent / "runner"
-WARNINGS = ("-Wall", "-Wextra", "-Werror")
 F32 = DType.F32
 _folder = TemporaryDirectory(prefix="lumc-fake-metal-")  # removed at exit
 
@@ -63,11 +63,12 @@ def environment(family: int = 9) -> dict[str, str]:
 
 def runner(out: Path, flags: Sequence[str] = ()) -> Path:
     """lumc-run whose Metal is the fake."""
-    sources = [str(RUNNER / f"{n}.c") for n in (*runners.LIBRARY, "main")]
-    fake = [f'-D{name}="{library()}"' for name in ("METAL_OBJC", "METAL_FRAMEWORK")]
-    command = ["gcc", "-std=gnu11", "-O1", *WARNINGS, *flags, *fake, *sources, "-o", str(out)]
-    subprocess.run([*command, "-pthread", "-ldl"], check=True)
-    return out
+    return compiling.link((*runners.LIBRARY, "main"), ("-O1", *STRICT, *flags, *faked()), out)
+
+
+def faked() -> list[str]:
+    """Flags of a compiler: the frameworks are those of the fake."""
+    return [f'-D{name}="{library()}"' for name in ("METAL_OBJC", "METAL_FRAMEWORK")]
 
 
 def run(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bundles import compiler
-from compiling import ASAN, RUNNER
+from compiling import ASAN, RUNNER, STRICT, link
 from lumc.graph.ops import DType
 from lumc.link import runners, triton
 
@@ -119,13 +119,9 @@ def host(folder: Path, *flags: str) -> Path:
 
 def library(folder: Path, *flags: str) -> Path:
     """The backend with other flags than those of a user."""
-    out = folder / "libtriton_lumc.so"
-    sources = [str(RUNNER / f"{name}.c") for name in runners.LIBRARY]
-    sources += [str(RUNNER / name) for name in triton.SOURCES]
-    warnings = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared")
-    command = [*compiler().command, *warnings, *flags, *sources, "-o", str(out), "-pthread", "-ldl"]
-    subprocess.run(command, check=True)
-    return out
+    names = (*runners.LIBRARY, *(name.removesuffix(".c") for name in triton.SOURCES))
+    every = (*STRICT, "-O1", "-fPIC", "-shared", *flags)
+    return link(names, every, folder / "libtriton_lumc.so")
 
 
 def config(threads: object = 1) -> str:

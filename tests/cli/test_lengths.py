@@ -77,6 +77,7 @@ def test_a_run_has_one_length(made: Lumc) -> None:
     made.fails(2, "run", "m.lb", "--dim", "s=1..4")
 
 
+@pytest.mark.deep
 def test_a_search_over_lengths_keeps_its_records(made: Lumc) -> None:
     how = ("profile", "m.ls", "--budget", "5m", "--trials", "2", "--cache", "kept")
     made(*how, "-o", "first.lp")

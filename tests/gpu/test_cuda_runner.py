@@ -14,12 +14,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from bundles import begun, build, compiler
+from compiling import ASAN, STRICT, link
 from fake_gpu import environment
 from gpu_bundles import Emulator, counter, gpu_mlp, says_arch
 from lumc.bundle import manifest
 from lumc.link import runners
 
-RUNNER = Path(runners.__file__).parent / "runner"
 NO_DRIVER = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
 
 
@@ -197,10 +197,7 @@ def test_under_the_sanitizers(made: tuple[Path, Any], tmp_path: Path) -> None:
     """No leak, no access out of bounds, on every way out."""
     path, reference = made
     program = tmp_path / "lumc-run"
-    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-Werror")
-    sources = [str(RUNNER / f"{n}.c") for n in (*runners.LIBRARY, "main")]
-    words = [*compiler().command, "-std=gnu11", "-Wall", "-Wextra", *flags, *sources]
-    subprocess.run([*words, "-o", str(program), "-pthread", "-ldl"], check=True)
+    link((*runners.LIBRARY, "main"), (*STRICT, "-O1", *ASAN), program)
     copy = shutil.copytree(path, tmp_path / "m.lb")
     shutil.copy(program, copy / "bin" / "lumc-run")
     x = np.random.default_rng(1).standard_normal((5, 11), np.float32)

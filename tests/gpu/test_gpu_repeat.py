@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import compiling
 import fake_metal
-from bundles import compiler
 from fake_gpu import environment
 from gpu_bundles import Emulator, python_environment
 from lumc.codegen.generate import generate
@@ -122,18 +122,9 @@ def test_on_metal_in_c(base: Path, tmp_path: Path) -> None:
 
 def changed(folder: Path, file: str, old: str, new: str) -> Path:
     """lumc-run whose Metal is the fake, with another text of one of its files."""
-    sources = list[str]()
-    for name in (*runners.LIBRARY, "main"):
-        text = (fake_metal.RUNNER / f"{name}.c").read_text()
-        if name == file:
-            assert text.count(old) == 1, old
-            text = text.replace(old, new)
-        (folder / f"{name}.c").write_text(text)
-        sources.append(str(folder / f"{name}.c"))
-    fake = [f'-D{name}="{fake_metal.library()}"' for name in ("METAL_OBJC", "METAL_FRAMEWORK")]
-    flags = ["-O0", "-std=gnu11", f"-I{fake_metal.RUNNER}", "-o", str(folder / "run"), "-pthread"]
-    subprocess.run([*compiler().command, *sources, *fake, *flags, "-ldl"], check=True)
-    return folder / "run"
+    flags = ("-O0", "-std=gnu11", *fake_metal.faked())
+    names = (*runners.LIBRARY, "main")
+    return compiling.link(names, flags, folder / "run", {file: (old, new)})
 
 
 def outcome(base: Path, runner: Path, device: str) -> bool:

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import compiling
 import fake_metal
 import gpu_launching
 import launching
-from bundles import compiler
 from gpu_bundles import Emulator, python_environment
 from live import (
     LONG,
@@ -39,7 +39,6 @@ from searching import error, random_values
 from splitting import slow
 
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
-RUNNER = Path(runners.__file__).parent / "runner"
 TEXTS = {name: text for text, name in NAMES.items()}
 BUNDLES = ("attention", "cube")  # without weights, which these tests have no files for
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
@@ -117,19 +116,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def library(changes: Mapping[str, tuple[str, str]], out: Path) -> None:
     """The native library with its Metal as in tests, some of its files changed."""
-    files = []
-    for name in runners.LIBRARY:
-        text = (RUNNER / f"{name}.c").read_text()
-        if name in changes:
-            old, new = changes[name]
-            assert text.count(old) == 1, old
-            text = text.replace(old, new)
-        files.append(out.parent / f"{out.stem}_{name}.c")
-        files[-1].write_text(text)
-    fake = [f'-D{name}="{fake_metal.library()}"' for name in ("METAL_OBJC", "METAL_FRAMEWORK")]
-    flags = ["-shared", "-fPIC", "-O0", "-std=gnu11", f"-I{RUNNER}", "-pthread", "-ldl"]
-    command = [*compiler().command, *map(str, files), *fake, *flags, "-o", str(out)]
-    subprocess.run(command, check=True)
+    flags = ("-shared", "-fPIC", "-O0", "-std=gnu11", *fake_metal.faked())
+    compiling.link(runners.LIBRARY, flags, out, changes)
 
 
 OPENERS = {

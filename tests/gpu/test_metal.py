@@ -12,13 +12,12 @@ import pytest
 
 import fake_metal
 from bundles import begun
+from compiling import ASAN
 from lumc.codegen.gpu.grid import Grid
 from lumc.errors import Exit, LumcError
 from lumc.runtime import objc
 from lumc.runtime.choose import open_bundle
 from lumc.runtime.metal import Bundle
-
-ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 
 
 @pytest.fixture(autouse=True)

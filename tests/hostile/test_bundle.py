@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundles import build, compiler, every_place, mlp, with_buckets, with_lengths
+from bundles import build, every_place, mlp, with_buckets, with_lengths
+from compiling import ASAN, STRICT, compile_c, link
 from lumc.bundle import manifest, planfile
 from lumc.bundle.restore import weight_reader
 from lumc.bundle.unpack import unpack
@@ -24,9 +25,7 @@ from lumc.link import runners
 from lumc.runtime.cpu import Bundle
 from meshed import meshed
 
-RUNNER = Path(runners.__file__).parent / "runner"
 RANKS = ("mpi", "plan_ranks", "ranks", "tcp")
-ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-std=gnu11")
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +40,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """lumc-run under the sanitizers."""
     out = tmp_path_factory.mktemp("asan") / "lumc-run"
-    sources = [str(RUNNER / f"{n}.c") for n in (*runners.LIBRARY, "main")]
-    command = [*compiler().command, *ASAN, *sources, "-o", str(out), "-pthread", "-ldl"]
-    subprocess.run(command, check=True)
-    return out
+    return link((*runners.LIBRARY, "main"), (*STRICT, "-O1", *ASAN), out)
 
 
 def refused(path: Path, runner: Path | None = None) -> str:
@@ -384,15 +380,8 @@ def states_bundle(folder: Path) -> Path:
 
 
 def test_ten_thousand_mutated_plans(good: Path, tmp_path: Path) -> None:
-    (tmp_path / "fuzz.c").write_text(FUZZ)
-    out = tmp_path / "fuzz"
-    parts = [
-        str(RUNNER / f"{n}.c")
-        for n in ("errors", "files", "live", "memory", "plan", "sha256", *RANKS)
-    ]
-    command = [*compiler().command, *ASAN, "-Wall", "-Wextra", "-Werror", "fuzz.c", *parts]
-    command += [f"-I{RUNNER}", "-ldl"]
-    subprocess.run([*command, "-o", str(out)], check=True, cwd=tmp_path)
+    parts = ("errors", "files", "live", "memory", "plan", "sha256", *RANKS)
+    out = compile_c(FUZZ, tmp_path / "fuzz", parts, ASAN)
     (tmp_path / "mesh.bin").write_bytes(meshed())
     plans = [good / "plan" / "cpu-native.bin", states_bundle(tmp_path) / "plan/cpu-generic.bin"]
     for i, code in enumerate((with_lengths(), with_buckets())):

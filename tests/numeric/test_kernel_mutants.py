@@ -68,9 +68,6 @@ QUICK = {
         "LUMC_PIECE / size, left + 1)",
         "change_no_bit",
     ),
-    "what fills no chunk is left out": Mutant(
-        "codegen/cpu/skew.py", "rest = [n % chunk //", "rest = [0 * n //", "change_no_bit"
-    ),
     "prefetches beside the least work": Mutant(
         "codegen/tile/ahead.py", "(-work, i, later)", "(work, i, later)", "prefetched_once"
     ),
@@ -79,6 +76,9 @@ QUICK = {
     ),
 }
 MORE = {
+    "what fills no chunk is left out": Mutant(
+        "codegen/cpu/skew.py", "rest = [n % chunk //", "rest = [0 * n //", "change_no_bit"
+    ),
     "a row is written over while it is read": Mutant(
         "codegen/tile/skew.py", "slots = 1 + max(", "slots = max(", "change_no_bit"
     ),

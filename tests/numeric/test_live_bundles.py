@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundles import build, compiler
+from bundles import build
+from compiling import link
 from kernels import native
 from live import (
     ATTENTION,
@@ -135,16 +136,9 @@ MUTANTS = {  # of live.c: text, another one, what it is noticed on
 def changed(name: str, folder: Path) -> ctypes.CDLL:
     """The library with a mistake."""
     old, new, _ = MUTANTS[name]
-    source = Path(runners.__file__).parent / "runner"
-    sources = [source / f"{n}.c" for n in runners.LIBRARY if n != "live"]
-    text = (source / "live.c").read_text()
-    assert text.count(old) == 1
-    (folder / "live.c").write_text(text.replace(old, new))
-    files = [str(p) for p in (*sources, folder / "live.c")]
-    out = str(folder / "liblumc.so")
-    flags = ["-shared", "-fPIC", "-O1", "-std=gnu11", f"-I{source}", "-pthread", "-ldl"]
-    subprocess.run([*compiler().command, *files, *flags, "-o", out], check=True)
-    return cpu._declare(ctypes.CDLL(out))
+    flags = ("-shared", "-fPIC", "-O1", "-std=gnu11")
+    out = link(runners.LIBRARY, flags, folder / "liblumc.so", {"live": (old, new)})
+    return cpu._declare(ctypes.CDLL(str(out)))
 
 
 @pytest.mark.parametrize("name", MUTANTS)

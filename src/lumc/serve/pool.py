@@ -284,8 +284,9 @@ def question(jobs: list[Job]) -> tuple[Any, ...]:
     if isinstance(first, Sentences):
         texts = [job.query.texts for job in jobs if isinstance(job.query, Sentences)]
         return "embed", first.model, texts, first.truncate
-    inputs = [job.query.inputs for job in jobs if isinstance(job.query, Query)]
-    return "run", first.model, first.entry, first.dims, inputs
+    queries = [job.query for job in jobs if isinstance(job.query, Query)]
+    batch = [(query.inputs, query.outputs) for query in queries]
+    return "run", first.model, first.entry, first.dims, batch
 
 
 def error_of(said: tuple[Any, ...]) -> LumcError:

@@ -84,19 +84,27 @@ class Held:
             self.writer = Writer(self.bundle, words, threads)
 
     def run(
-        self, entry: str, dims: Mapping[str, int], batch: Sequence[Mapping[str, Array]]
+        self,
+        entry: str,
+        dims: Mapping[str, int],
+        batch: Sequence[tuple[Mapping[str, Array], tuple[str, ...]]],
     ) -> list[dict[str, Array]]:
-        """One run for all of a batch: the outputs of each. Raises E0610, E0611."""
+        """One run for all of a batch, which is inputs and the names of wanted outputs: these, of
+        each; all where none is named. Raises E0610, E0611."""
         if self.bundle.states:  # what is left of another run is no one's business
             self.bundle.reset()
-        rows, sizes = self.spec.entry(entry).rows, [common_rows(inputs) for inputs in batch]
+        inputs = [given for given, _ in batch]
+        rows, sizes = self.spec.entry(entry).rows, [common_rows(given) for given in inputs]
         if not rows or not 0 < sum(sizes) <= rows[-1]:  # what does not fit, the bundle says
-            return [self._once(inputs, entry, dims) for inputs in batch]
-        every = together(batch, fitting(rows, sum(sizes)))
-        outputs, ends = self._once(every, entry, dims), np.cumsum(sizes)
-        return [
-            {name: array[end - n : end] for name, array in outputs.items()}
-            for n, end in zip(sizes, ends.tolist(), strict=True)
+            every = [self._once(given, entry, dims) for given in inputs]
+        else:
+            whole = self._once(together(inputs, fitting(rows, sum(sizes))), entry, dims)
+            ends = np.cumsum(sizes).tolist()
+            parts = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
+            every = [{name: array[part] for name, array in whole.items()} for part in parts]
+        return [  # a bundle that took the place of another may lack what was wanted
+            {name: outputs[name] for name in wanted or outputs if name in outputs}
+            for outputs, (_, wanted) in zip(every, batch, strict=True)
         ]
 
     def embed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from lumc.frontend.api.tensor import Tensor
 from lumc.graph.expr import axis
 from lumc.graph.graph import Graph, Node, Read
 from lumc.graph.ops import DType, Op
-from lumc.shard.devices import DEVICES, Device
+from lumc.shard.devices import DEVICES
 from lumc.shard.pipeline import turns
 from lumc.shard.placing import numbered, placed
 from lumc.shard.plan import Choice, choices, tensors
@@ -26,9 +27,15 @@ A100 = DEVICES["A100"]
 D, HEADS, S, VOCAB, BATCH = 256, 4, 128, 512, 96
 
 
-@pytest.fixture(scope="module")
+@cache
 def small() -> Graph:
     return gpt(2, D, HEADS, S, VOCAB, BATCH)
+
+
+@cache
+def halves(tp: int = 1) -> Work:
+    """What a rank of so many does of the small one, in mixed precision."""
+    return work(rows_of(small()), tp, A100, 1e-9, halves=True)
 
 
 def weights(of: Work) -> dict[str, int]:
@@ -38,31 +45,30 @@ def weights(of: Work) -> dict[str, int]:
 # ---- rows, and what is at which weight
 
 
-def test_the_rows_of_a_batch_are_found_and_products_are_those_of_the_formula(small: Graph) -> None:
+def test_the_rows_of_a_batch_are_found_and_products_are_those_of_the_formula() -> None:
     """Narayanan and others, 2021, without the factor for what is done again: 24 s d^2 a layer and
     row for the weights, 4 s^2 d for the attention, 2 s d V for the head, and twice that back."""
-    rows = rows_of(small)
-    made = work(rows, 1, A100, 1e-9, halves=True)
-    assert rows.number == made.rows == BATCH
+    made = halves()
+    assert rows_of(small()).number == made.rows == BATCH
     assert made.flops == 3 * (2 * (24 * S * D**2 + 4 * S**2 * D) + 2 * S * D * VOCAB)
     forward = 2 * made.points[made.way == FORWARD].sum()
     assert forward == made.flops / 3
 
 
-def test_weights_are_in_order_and_have_their_own_sums_and_moments(small: Graph) -> None:
-    made = work(rows_of(small), 1, A100, 1e-9, halves=False)
+def test_weights_are_in_order_and_have_their_own_sums_and_moments() -> None:
+    made = work(rows_of(small()), 1, A100, 1e-9, halves=False)
     at = weights(made)
     assert [n for n in made.names if n.startswith("h0.w")] == ["h0.wq", "h0.wk", "h0.wv", "h0.wo"]
     assert at["embed"] == 0 and at["head"] == len(at) - 1 and at["h0.down"] < at["h1.g1"]
     for name, elements in (("h0.wq", D * D), ("h1.up", 4 * D * D), ("h1.down", 4 * D * D)):
         i = at[name]
         assert made.held[i] == made.sums[i] == 4 * elements and made.only[i] == 2 * 4 * elements
-    halves = work(rows_of(small), 1, A100, 1e-9, halves=True)
-    assert halves.held[at["h0.wq"]] == 6 * D * D and halves.sums[at["h0.wq"]] == 4 * D * D
+    mixed = halves()
+    assert mixed.held[at["h0.wq"]] == 6 * D * D and mixed.sums[at["h0.wq"]] == 4 * D * D
 
 
-def test_between_layers_goes_what_layers_hand_on(small: Graph) -> None:
-    made = work(rows_of(small), 1, A100, 1e-9, halves=True)
+def test_between_layers_goes_what_layers_hand_on() -> None:
+    made = halves()
     at = weights(made)
     stream = 2 * S * D  # bytes of a row
     layer = at["h1.g1"]
@@ -73,8 +79,8 @@ def test_between_layers_goes_what_layers_hand_on(small: Graph) -> None:
     assert made.kept[at["h0.down"]] > 0 and made.kept.sum() > 12 * stream
 
 
-def test_tensor_ranks_have_their_parts(small: Graph) -> None:
-    one, four = (work(rows_of(small), tp, A100, 1e-9, halves=True) for tp in (1, 4))
+def test_tensor_ranks_have_their_parts() -> None:
+    one, four = halves(), halves(4)
     assert one.waits.sum() == one.sends.sum() == 0 and four.waits.sum() > 0
     assert four.flops == one.flops
     assert one.points.sum() / 4 <= four.points.sum() <= one.points.sum() / 3
@@ -176,14 +182,13 @@ def test_weights_that_are_read_together_have_one_number() -> None:
 # ---- meshes
 
 
-def every(graph: Graph, device: Device, devices: int) -> list[Choice]:
-    rows = rows_of(graph)
-    works = [work(rows, tp, device, 1e-9, halves=True) for tp in tensors(device, devices)]
-    return list(choices(works, device, devices))
+def every(devices: int) -> list[Choice]:
+    works = [halves(tp) for tp in tensors(A100, devices)]
+    return list(choices(works, A100, devices))
 
 
-def test_meshes_divide_devices_and_rows(small: Graph) -> None:
-    found = every(small, A100, 8)
+def test_meshes_divide_devices_and_rows() -> None:
+    found = every(8)
     assert {c.tp for c in found} == {1, 2, 4, 8} and {c.pp for c in found} == {1, 2, 4, 8}
     assert {c.again for c in found} == {False, True}
     for c in found:
@@ -194,8 +199,8 @@ def test_meshes_divide_devices_and_rows(small: Graph) -> None:
         assert (c.dp == 1) == (c.reduce == 0) and (c.tp == 1) == (c.exchange == 0)
 
 
-def test_what_is_done_again_is_not_kept(small: Graph) -> None:
-    found = {(c.tp, c.pp, c.rows, c.again): c for c in every(small, A100, 4)}
+def test_what_is_done_again_is_not_kept() -> None:
+    found = {(c.tp, c.pp, c.rows, c.again): c for c in every(4)}
     for (tp, pp, rows, again), c in found.items():
         if again and (tp, pp, rows, False) in found:
             other = found[tp, pp, rows, False]
@@ -203,8 +208,8 @@ def test_what_is_done_again_is_not_kept(small: Graph) -> None:
 
 
 @pytest.mark.deep
-def test_a_simulated_pipeline_takes_what_is_expected(small: Graph) -> None:
-    for c in every(small, A100, 4):
+def test_a_simulated_pipeline_takes_what_is_expected() -> None:
+    for c in every(4):
         if c.pp > 1 and c.batches >= c.pp:
             found = max(t.end for t in turns(*c.slots, c.batches))
             both = np.sum(c.slots, axis=0)
