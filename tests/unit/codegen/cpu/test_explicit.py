@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bundles import compiler
 from kernel_zoo import kernel, times, total, windows, x
 from kernels import assert_close, native, run_checked, together
 from lumc.codegen.cpu import explicit
@@ -68,6 +70,25 @@ def test_the_rest_is_a_part_of_a_vector() -> None:
     assert "lumc_put_f32x8(" in text
     assert ", 6);" in text
     assert "omp simd" not in text
+
+
+@pytest.mark.parametrize(
+    ("arch", "lanes"), [("v2", 4), ("v3", 4), ("v3", 8), ("v4", 8), ("v4", 16)]
+)
+def test_a_part_of_a_vector_is_read_into_a_register(arch: str, lanes: int, tmp_path: Path) -> None:
+    """What is put together on the stack first can be read from there only after 15 cycles."""
+    if "x86_64" not in (tools := compiler()).machine:
+        pytest.skip("this compiler makes code for another processor")
+    header = Path(explicit.__file__).parent / "lumc_kernel" / "vectors.h"
+    text, vector = f'#include <stdint.h>\n#include "{header}"\n', f"f32x{lanes}"
+    for n in range(lanes // 2, lanes):
+        text += (
+            f"void f{n}(const float *p, lumc_{vector} *q) {{ *q = lumc_part_{vector}(p, {n}); }}\n"
+        )
+    flags = [f"-march=x86-64-{arch}", "-O3", "-Wno-psabi", "-S", "-xc", "-", "-o", "-"]
+    done = subprocess.run([*tools.command, *flags], input=text, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"f{lanes - 1}:" in done.stdout and "(%rsp)" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -14,31 +14,56 @@ LUMC_VECTORS(double, f64)
 LUMC_VECTORS(uint32_t, u32)
 LUMC_VECTORS(uint64_t, u64)
 
-/* the first n lanes of a vector in memory, and zeros; to be constants for the compiler */
-#define LUMC_PARTS(name, n)                                                                       \
-    static inline lumc_##name##x##n lumc_part_##name##x##n(const void *p, int count)              \
+/* The first lanes of a vector in memory, and zeros; their count is to be a constant for the compiler.
+   What is put together in memory could not be read from there for some 15 cycles: lanes are masked,
+   or one by one. */
+#if !defined(__clang__) && defined(__AVX512VL__)
+#define LUMC_MASKED(n, mask, load, store)                                                         \
+    static inline lumc_f32x##n lumc_part_f32x##n(const void *p, int count)                        \
     {                                                                                             \
-        lumc_##name##x##n v = {0};                                                                \
-        __builtin_memcpy(&v, p, count * sizeof v[0]);                                             \
-        return v;                                                                                 \
+        return load(p, (lumc_f32x##n){0}, (mask)((1 << count) - 1));                              \
     }                                                                                             \
-    static inline void lumc_put_##name##x##n(void *p, lumc_##name##x##n v, int count)             \
+    static inline void lumc_put_f32x##n(void *p, lumc_f32x##n v, int count)                       \
+    {                                                                                             \
+        store(p, v, (mask)((1 << count) - 1));                                                    \
+    }
+LUMC_MASKED(4, unsigned char, __builtin_ia32_loadups128_mask, __builtin_ia32_storeups128_mask)
+LUMC_MASKED(8, unsigned char, __builtin_ia32_loadups256_mask, __builtin_ia32_storeups256_mask)
+LUMC_MASKED(16, unsigned short, __builtin_ia32_loadups512_mask, __builtin_ia32_storeups512_mask)
+#else
+#define LUMC_PUT_FIRST(n)                                                                         \
+    static inline void lumc_put_f32x##n(void *p, lumc_f32x##n v, int count)                       \
     {                                                                                             \
         __builtin_memcpy(p, &v, count * sizeof v[0]);                                             \
     }
-LUMC_PARTS(f32, 4)
-LUMC_PARTS(f32, 8)
-#if !defined(__clang__) && defined(__AVX512F__)
-static inline lumc_f32x16 lumc_part_f32x16(const void *p, int count)
+LUMC_PUT_FIRST(4)
+LUMC_PUT_FIRST(8)
+LUMC_PUT_FIRST(16)
+#define LUMC_LANE(i) (i < count ? ((const float *)p)[i] : 0)
+#define LUMC_LANES_4(i) LUMC_LANE(i), LUMC_LANE(i + 1), LUMC_LANE(i + 2), LUMC_LANE(i + 3)
+#define LUMC_LANES_8(i) LUMC_LANES_4(i), LUMC_LANES_4(i + 4)
+#define LUMC_LANES_16(i) LUMC_LANES_8(i), LUMC_LANES_8(i + 8)
+#define LUMC_FIRST(n)                                                                             \
+    static inline lumc_f32x##n lumc_part_f32x##n(const void *p, int count)                        \
+    {                                                                                             \
+        return (lumc_f32x##n){LUMC_LANES_##n(0)};                                                 \
+    }
+LUMC_FIRST(16)
+#if !defined(__clang__) && defined(__AVX__)
+typedef int lumc_mask_4 __attribute__((vector_size(16)));
+typedef int lumc_mask_8 __attribute__((vector_size(32)));
+static inline lumc_f32x4 lumc_part_f32x4(const void *p, int count)
 {
-    return __builtin_ia32_loadups512_mask(p, (lumc_f32x16){0}, (unsigned short)((1 << count) - 1));
+    return __builtin_ia32_maskloadps(p, (lumc_mask_4){0, 1, 2, 3} < count);
 }
-static inline void lumc_put_f32x16(void *p, lumc_f32x16 v, int count)
+static inline lumc_f32x8 lumc_part_f32x8(const void *p, int count)
 {
-    __builtin_ia32_storeups512_mask(p, v, (unsigned short)((1 << count) - 1));
+    return __builtin_ia32_maskloadps256(p, (lumc_mask_8){0, 1, 2, 3, 4, 5, 6, 7} < count);
 }
 #else
-LUMC_PARTS(f32, 16)
+LUMC_FIRST(4)
+LUMC_FIRST(8)
+#endif
 #endif
 
 #define LUMC_SUMS(element, name)                                                                  \
