@@ -100,6 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=N")
     parser.add_argument("--output", action="append", default=[], help="repeatable; default: all")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each number of clients")
+    parser.add_argument("--threads", type=int, default=1, help="of a run, served or bare")
     asked, more = parser.parse_known_args(arguments)
     if not shutil.which("hey"):
         print("load: hey is not installed: apt install hey", file=sys.stderr)
@@ -108,12 +109,13 @@ def main(arguments: Sequence[str]) -> int:
     with open_bundle(asked.bundle, say=print) as bundle:
         inputs = inputs_of(bundle, dims)
         body = request(bundle, inputs, asked.output)
-        bare_ms = float(np.median(bundle.bench(inputs, seconds=1.0))) / 1e3
+        bare_ms = float(np.median(bundle.bench(inputs, "", asked.threads, 1.0))) / 1e3
     size = sum(f.stat().st_size for f in Path(asked.bundle).rglob("weights.safetensors")) >> 20
     with tempfile.TemporaryDirectory() as folder:
         said, sent = Path(folder) / "said", Path(folder) / "body.json"
         sent.write_text(body)
         command = [sys.executable, "-m", "lumc", "serve", f"model={asked.bundle}", "--http", "0"]
+        command += ["--threads", str(asked.threads)]
         with said.open("w") as err:
             server = subprocess.Popen([*command, "--no-access-log", *more], stderr=err)
         try:
