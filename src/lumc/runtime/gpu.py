@@ -119,7 +119,7 @@ class OnGpu(Opened):
 
 def inside(whole: Array, shape: Sequence[int]) -> Array:
     """The part that there is of a tensor in memory for its greatest shape, without a copy."""
-    return whole[tuple(slice(n) for n in shape)]
+    return whole[(*map(slice, shape), ...)]  # of no axes an array too, not a number
 
 
 def spread(t: Tensor, shape: Sequence[int]) -> tuple[Array, Array]:
