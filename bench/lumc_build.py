@@ -11,13 +11,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from workloads import Workload
+from workloads import Training, Workload
 
 SUFFIXES = ("lg", "ls", "lp", "lk", "lb")
 PASSES = ("search", "profile", "codegen", "link")
 
 
-def compiled(work: Workload, folder: Path, profile: str, precision: str = "") -> dict[str, Any]:
+def compiled(
+    work: Workload | Training, folder: Path, profile: str, precision: str = ""
+) -> dict[str, Any]:
     """Make ``folder/model.lb`` unless it is there for this graph, these options and this lumc.
 
     ``precision`` is an option of the search. The artifacts of all passes stay in the folder, the

@@ -60,20 +60,26 @@ def opened(
         spec = loaded.entry()
     names = [t.name for t in spec.outputs]
     outputs = [aligned(t.shape, t.dtype.numpy) for t in spec.outputs]
-    library = ctypes.CDLL(str(bundle / "lib" / "liblumc.so"))
-    library.lumc_error.restype = ctypes.c_char_p
-    handle = ctypes.c_void_p()
-    if library.lumc_open(os.fsencode(bundle), threads, ctypes.byref(handle)):
-        raise RuntimeError(library.lumc_error().decode())
+    library, handle = loaded(bundle, threads)
     known = work.inputs.keys() >= {t.name for t in spec.inputs}
     given = [work.inputs[t.name] for t in spec.inputs] if known else list(work.inputs.values())
-    memory = _pointers(given), _pointers(outputs)
+    memory = pointers(given), pointers(outputs)
 
     def fetch() -> Arrays:
         order = [f"y{i}" for i in range(len(names))]
         return [outputs[names.index(n)] for n in (order if {*order} == {*names} else names)]
 
     return Program(lambda: library.lumc_run(handle, 0, *memory), fetch, notes or {})
+
+
+def loaded(bundle: Path, threads: int) -> tuple[Any, ctypes.c_void_p]:
+    """The library of a bundle, and the bundle as it opened it."""
+    library = ctypes.CDLL(str(bundle / "lib" / "liblumc.so"))
+    library.lumc_error.restype = ctypes.c_char_p
+    handle = ctypes.c_void_p()
+    if library.lumc_open(os.fsencode(bundle), threads, ctypes.byref(handle)):
+        raise RuntimeError(library.lumc_error().decode())
+    return library, handle
 
 
 def lumc_bf16(work: Workload, threads: int, folder: Path) -> Program:
@@ -84,7 +90,7 @@ def lumc_q8(work: Workload, threads: int, folder: Path) -> Program:
     return lumc(work, threads, folder, "--weights=q8")
 
 
-def _pointers(arrays: Arrays) -> Any:
+def pointers(arrays: Arrays) -> Any:
     return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
 
 
@@ -175,7 +181,7 @@ def torch_compile(work: Workload, threads: int, folder: Path) -> Program:
 # ---- jax and what compiles its programs
 
 
-def _jax(threads: int) -> Any:
+def for_jax(threads: int) -> Any:
     """The module; its settings are read when it is loaded."""
     os.environ |= {"PJRT_NPROC": str(threads), "NPROC": str(threads), "JAX_PLATFORMS": "cpu"}
     if threads == 1:
@@ -191,7 +197,7 @@ def _narrow_inputs(work: Workload) -> Arrays:
 
 
 def jax(work: Workload, threads: int, folder: Path) -> Program:
-    j = _jax(threads)
+    j = for_jax(threads)
     from ops import jax_ops
 
     inputs = [j.device_put(v) for v in _narrow_inputs(work)]
@@ -216,7 +222,7 @@ def iree(work: Workload, threads: int, folder: Path) -> Program:
     import iree.compiler.tools as tools
     import iree.runtime as rt
 
-    j = _jax(threads)
+    j = for_jax(threads)
     from ops import jax_ops
 
     inputs = _narrow_inputs(work)

@@ -23,7 +23,8 @@ import limits
 import report
 from peers import PEERS
 from race import Worker, race
-from workloads import WORKLOADS, Workload
+from trainers import TRAINERS
+from workloads import WORKLOADS, Training, Workload
 from zoo.case import Case, Exported, cases, export
 
 Row = dict[str, Any]
@@ -128,16 +129,17 @@ def time_all(
         for name in names:
             try:
                 work = made(suite[name], folder)
+                own = taking(work, workers)
+                write_reference(name, work, folder)
             except (ImportError, RuntimeError) as e:
                 print(f"bench: {name} skipped: {e}", file=sys.stderr)
                 continue
-            write_reference(name, work, folder)
             row = {"threads": threads, "flops": work.flops, "cpu": machine["cpu"]}
             row |= {"date": time.strftime("%Y-%m-%d"), "commit": commit()}
             row |= {"reads": work.reads, "writes": work.writes}
             which = limits.to_probe(row, machine_limits)
             peak = partial(limits.now, which, threads, folder)
-            row |= race(name, workers, args.budget, args.limit, peak)
+            row |= race(name, own, args.budget, args.limit, peak)
             row[which] = row.pop("beside")
             row |= limits.roofline(row, machine_limits)
             workers = without_missing(row, workers)
@@ -154,7 +156,7 @@ def without_missing(row: Row, workers: list[Worker]) -> list[Worker]:
     """Name the peers that are not installed once, and leave them out from now on."""
     kept = []
     for worker in workers:
-        why = row["peers"][worker.peer].get("missing")
+        why = row["peers"].get(worker.peer, {}).get("missing")
         if why is None:
             kept.append(worker)
         else:
@@ -163,16 +165,24 @@ def without_missing(row: Row, workers: list[Worker]) -> list[Worker]:
     return kept
 
 
-def made(entry: Any, folder: Path) -> Workload | Exported:
+def made(entry: Any, folder: Path) -> Workload | Training | Exported:
     """A workload; a case of the zoo is written into cases/NAME for all peers."""
     if not isinstance(entry, Case):
-        work: Workload = entry()
+        work: Workload | Training = entry()
         return work
     export(entry, folder / "cases" / entry.name)
     return Exported(folder / "cases" / entry.name)
 
 
-def write_reference(name: str, work: Workload | Exported, folder: Path) -> None:
+def taking(work: Workload | Training | Exported, workers: list[Worker]) -> list[Worker]:
+    """The peers that can do it; raises RuntimeError if there are none."""
+    found = [w for w in workers if not isinstance(work, Training) or w.peer in TRAINERS]
+    if not found:
+        raise RuntimeError(f"only {', '.join(TRAINERS)} train")
+    return found
+
+
+def write_reference(name: str, work: Workload | Training | Exported, folder: Path) -> None:
     """The float64 outputs in reference/NAME.npz, computed once."""
     sources = [HERE / "ops" / "reference.py", *sorted((HERE / "workloads").glob("*.py"))]
     key = hashlib.sha256(b"".join(p.read_bytes() for p in sources)).hexdigest()

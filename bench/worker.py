@@ -21,25 +21,26 @@ from typing import Any
 import numpy as np
 
 from peers import PEERS, Program, aligned
-from workloads import WORKLOADS, Workload
+from trainers import TRAINERS
+from workloads import WORKLOADS, Training, Workload
 from zoo.case import Exported
 
 Reply = dict[str, Any]
+Work = Workload | Training | Exported
 # Who is slow is sampled twice only, and the first calls are no measure: threads that wait for a
 # core took 8 ms where the next calls took 11 us.
 SETTLE_S = 0.2
 
 
-def prepare(
-    peer: str, threads: int, folder: Path, name: str
-) -> tuple[Reply, Program, Workload | Exported]:
+def prepare(peer: str, threads: int, folder: Path, name: str) -> tuple[Reply, Program, Work]:
     """Build, run once and compare with the reference. The workload owns the inputs' memory."""
     kept = folder / "cases" / name
     work = with_aligned_inputs(Exported(kept) if kept.exists() else WORKLOADS[name]())
     start = time.perf_counter()
     own = folder / peer / name
     own.mkdir(parents=True, exist_ok=True)
-    program = PEERS[peer].build(work, threads, own)
+    build = TRAINERS[peer] if isinstance(work, Training) else PEERS[peer].build
+    program = build(work, threads, own)
     program.call()
     reply = program.notes | {"compile_s": time.perf_counter() - start}
     reply["version"] = importlib.metadata.version(PEERS[peer].package)
@@ -51,7 +52,7 @@ def prepare(
     return reply, program, work
 
 
-def with_aligned_inputs(work: Workload | Exported) -> Workload | Exported:
+def with_aligned_inputs(work: Work) -> Work:
     for name, value in work.inputs.items():
         work.inputs[name] = aligned(value.shape, value.dtype)
         work.inputs[name][...] = value

@@ -11,6 +11,7 @@ import numpy as np
 
 from lumc.errors import LumcError
 from lumc.frontend import Model, Tensor
+from lumc.grad import with_gradients
 from lumc.graph.graph import Graph, Node
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph, print_graph
@@ -208,3 +209,21 @@ def leaves(graph: Graph) -> list[Node]:
     """The floats that a graph is given, in its first entry."""
     every = (*graph.entries[0].inputs, *graph.weights, *graph.states)
     return [n for n in every if n.dtype.is_float]
+
+
+def is_same(seed: int, by_others: Callable[[Drawn], Mapping[str, Array]]) -> bool:
+    """Whether there is a graph of this seed; then it has the gradients by all floats that others
+    find."""
+    d = drawn(seed)
+    if d is None:
+        return False
+    made = with_gradients(d.graph, "main", "loss", ["*"])
+    verify_graph(made.graph)
+    found = d.evaluated(made.graph, d.values)
+    assert {*made.wrt, *made.unused} == {n.name for n in leaves(d.graph)}
+    for name, wanted in by_others(d).items():
+        known = np.isfinite(wanted)
+        got = np.zeros(wanted.shape) if name in made.unused else found[f"{name}.grad"]
+        off = error(np.where(known, got, 0.0), np.where(known, wanted, 0.0))
+        assert off < EXACT, f"seed {seed}, '{name}': {off}"
+    return True

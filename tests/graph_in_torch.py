@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from lumc.graph.expr import index_value
+from graph_places import Loops, counted, inside, places, sizes
 from lumc.graph.graph import Iota, Node, Operand, Read, Scalar
 from lumc.graph.ops import DType, Op
 
@@ -19,7 +18,6 @@ KINDS = {
     DType.U8: torch.uint8,
     DType.BOOL: torch.bool,
 }
-Loops = Sequence[tuple[str, Any]]
 
 
 def kind(dtype: DType) -> torch.dtype:
@@ -35,31 +33,19 @@ def computed(nodes: Sequence[Node], leaves: Mapping[Node, torch.Tensor]) -> dict
     return values
 
 
-def _grid(loops: Loops) -> dict[str, Any]:
-    shape = [int(n) for _, n in loops]
-    return dict(zip((a for a, _ in loops), np.indices(shape) if shape else [], strict=True))
-
-
 def _loaded(o: Operand, loops: Loops, values: Mapping[Node, Any]) -> torch.Tensor:
-    grid, shape = _grid(loops), [int(n) for _, n in loops]
-    inside = np.ones(shape, bool)
-    for b in o.bounds:
-        at = index_value(b.index, grid)
-        inside &= np.broadcast_to((b.lo <= at) & (at < b.hi), shape)
+    shape = sizes(loops)
     if isinstance(o, Read):
-        flat = np.zeros(shape, np.int64)
-        for e, n in zip(o.index, o.source.shape, strict=True):
-            flat = flat * n + index_value(e, grid)
         source = values[o.source].reshape(-1)
-        flat = torch.from_numpy(np.where(inside, flat, 0))
+        flat = torch.from_numpy(places(o, loops))
         found = source[flat] if source.numel() else _nothing(source, shape)
     elif isinstance(o, Iota):
-        at = np.broadcast_to(index_value(o.index, grid), shape)
-        found = torch.from_numpy(np.array(at)).to(kind(o.dtype))
+        found = torch.from_numpy(counted(o, loops)).to(kind(o.dtype))
     else:
         assert isinstance(o, Scalar)
         found = torch.full(shape, o.value, dtype=kind(o.dtype))
-    return torch.where(torch.from_numpy(inside), found, torch.zeros((), dtype=found.dtype))
+    holds = torch.from_numpy(inside(o, loops))
+    return torch.where(holds, found, torch.zeros((), dtype=found.dtype))
 
 
 def _nothing(source: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:

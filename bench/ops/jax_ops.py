@@ -18,6 +18,10 @@ def halves(x: Array) -> list[Array]:
     return jnp.split(x, 2, -1)
 
 
+def thirds(x: Array) -> list[Array]:
+    return jnp.split(x, 3, -1)
+
+
 def take(table: Array, ids: Array) -> Array:
     return table[ids]
 
@@ -68,9 +72,18 @@ def linear(x: Array, w: Array, b: Array | None = None) -> Array:
     return x @ w.T if b is None else x @ w.T + b
 
 
-def conv3x3(x: Array, w: Array) -> Array:
+def conv3x3(x: Array, w: Array, b: Array | None = None) -> Array:
     layout = ("NCHW", "OIHW", "NCHW")
-    return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)
+    y = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)
+    return y if b is None else y + _channel(b)
+
+
+def max_pool2x2(x: Array) -> Array:
+    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+
+
+def cross_entropy(logits: Array, labels: Array) -> Array:
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], -1).mean()
 
 
 def attention(q: Array, k: Array, v: Array, causal: bool = False) -> Array:

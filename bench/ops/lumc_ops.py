@@ -16,6 +16,10 @@ def halves(x: Tensor) -> list[Tensor]:
     return x.chunk(2, -1)
 
 
+def thirds(x: Tensor) -> list[Tensor]:
+    return x.chunk(3, -1)
+
+
 def sum(x: Tensor, axis: int) -> Tensor:
     return x.sum(axis, keepdim=True)
 
@@ -46,8 +50,16 @@ def linear(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
     return x @ w.T if b is None else x @ w.T + b
 
 
-def conv3x3(x: Tensor, w: Tensor) -> Tensor:
-    return x.conv2d(w, padding=1)
+def conv3x3(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+    return x.conv2d(w, b, padding=1)
+
+
+def max_pool2x2(x: Tensor) -> Tensor:
+    return x.max_pool(2)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return logits.cross_entropy(labels)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:

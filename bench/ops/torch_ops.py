@@ -17,6 +17,10 @@ def halves(x: Tensor) -> Sequence[Tensor]:
     return x.chunk(2, -1)
 
 
+def thirds(x: Tensor) -> Sequence[Tensor]:
+    return x.chunk(3, -1)
+
+
 def take(table: Tensor, ids: Tensor) -> Tensor:
     return f.embedding(ids, table)
 
@@ -59,8 +63,16 @@ def batch_norm(
     return f.batch_norm(x, mean, variance, g, b, eps=eps)
 
 
-def conv3x3(x: Tensor, w: Tensor) -> Tensor:
-    return f.conv2d(x, w, padding=1)
+def conv3x3(x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+    return f.conv2d(x, w, b, padding=1)
+
+
+def max_pool2x2(x: Tensor) -> Tensor:
+    return f.max_pool2d(x, 2)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return f.cross_entropy(logits, labels)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:

@@ -5,7 +5,8 @@ operands are). ``flops`` counts a multiply-add twice, a cheap elementwise step o
 exponential ten times; ``reads`` and ``writes`` are the bytes that no program can avoid moving.
 """
 
-from workloads import kernels, networks
+from workloads import kernels, networks, training
 from workloads.base import WORKLOADS, Workload
+from workloads.training import Training
 
-__all__ = ["WORKLOADS", "Workload", "kernels", "networks"]
+__all__ = ["WORKLOADS", "Training", "Workload", "kernels", "networks", "training"]

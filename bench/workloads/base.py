@@ -66,7 +66,7 @@ def _float64(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64) if x.dtype == F32 else x
 
 
-WORKLOADS: dict[str, Callable[[], Workload]] = {}
+WORKLOADS: dict[str, Callable[[], Any]] = {}  # and steps of training, in training.py
 
 
 def workload(make: Callable[[], Workload]) -> Callable[[], Workload]:

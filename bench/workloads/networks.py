@@ -160,7 +160,7 @@ def minilm_b8() -> Workload:
     return _minilm(8)
 
 
-# ---- training
+# ---- a step of training that any runtime can make
 
 
 @workload

@@ -18,6 +18,10 @@ MOST_NODES = 30_000  # e-nodes of a region
 MOST_THREADS = 1024
 MOST_SEQUENCES = 1024  # texts whose keys and values one model keeps
 ENOUGH = 0.95  # of the roofline: no more is searched for
+# Operations per element: what takes more is stored, not made in several regions. The first where
+# nothing is said, later ones where memory is short; above 640 little changes (HEAVY of the search).
+LEVELS = tuple(4 << i for i in range(9))
+AGAIN = LEVELS[0]
 LOOK_S = 0.2  # of the processor, between two looks at what was taken, at most
 
 

@@ -24,7 +24,7 @@ from lumc.frontend.precision import Precision
 from lumc.graph.dim import Dim
 from lumc.graph.tensor import Tensor
 from lumc.kernel.machines import resolve_target
-from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
+from lumc.limits import AGAIN, ENOUGH, MOST_NODES, MOST_THREADS
 from lumc.link.cross import why_not_here
 from lumc.runtime.choose import RUNTIMES, open_bundle
 from lumc.runtime.opened import EntrySpec, Opened, usage
@@ -199,6 +199,7 @@ class Options(TypedDict, total=False):
     allow_estimate: bool
     frozen: bool
     device_records: str
+    memory: int
     budget: float | str
     threads: int
     cache: str | PathLike[str] | None
@@ -224,6 +225,7 @@ def compile(
     allow_estimate: bool = False,
     frozen: bool = False,
     device_records: str = "",
+    memory: int = 0,
     budget: float | str = 60,
     threads: int = 1,
     cache: str | PathLike[str] | None = None,
@@ -247,19 +249,23 @@ def compile(
     - `allow_estimate`: take the estimate where nothing could be measured.
     - `frozen`: measure nothing; fail where a record is missing. `device_records`: the same with the
       records of another machine, an ID that `lumc cache list` prints.
+    - `memory`: bytes between kernels and of their scratch memory, at most; 0: any.
     - `threads`: what kernels are chosen for; the bundle that is returned runs on as many.
     - `allow_path`: folders in which weights of a `.lg` may lie, besides its own.
     - `cc`: the C compiler; by default `$CC`, gcc, cc, clang or zig.
 
     Ctrl-C while it measures takes the best so far; once more, it interrupts. Raises `lumc.Error`.
     """
-    asked = measuring(estimate, allow_estimate, frozen, device_records, budget, threads, cache, cc)
+    way = estimate, allow_estimate, frozen, device_records
+    asked = measuring(*way, memory, budget, threads, cache, cc)
     how = every_pass(asked, target, dims or {}, tune or {}, allow_path)
-    if not output:
-        check_device(target)
+    return compiled(source, output, how, precision(dtype, weights, activations))
+
+
+def precision(dtype: str | None, weights: str | None, activations: str | None) -> Precision:
+    """Raises E0203."""
     chosen = one_of(dtype, "dtype", "bf16", "f16"), one_of(weights, "weights", "q8")
-    wanted = Precision(*chosen, one_of(activations, "activations", "i8"))
-    return compiled(source, output, how, wanted)
+    return Precision(*chosen, one_of(activations, "activations", "i8"))
 
 
 def measuring(
@@ -267,6 +273,7 @@ def measuring(
     allow_estimate: bool,
     frozen: bool,
     device_records: str,
+    memory: int,
     budget: float | str,
     threads: int,
     cache: str | PathLike[str] | None,
@@ -274,6 +281,9 @@ def measuring(
 ) -> ProfileOptions:
     """How kernels are chosen. Raises E0203."""
     check_threads(threads)
+    if type(memory) is not int or memory < 0:
+        fix = "bytes; 0: any"
+        raise LumcError("E0203", f"memory={memory!r}", fix=fix, exit=Exit.USAGE)
     if estimate and (frozen or device_records):
         what = "estimate=True, and frozen or device_records: two ways to choose"
         raise LumcError("E0203", what, fix="name one of them", exit=Exit.USAGE)
@@ -287,6 +297,7 @@ def measuring(
         threads=threads,
         frozen=frozen or bool(device_records),
         device_records=device_records,
+        memory=memory,
         cc=cc or told("CC"),
         nvcc=told("NVCC"),
         cache=cache_folder(fspath(cache) if cache else told("LUMC_CACHE")),
@@ -311,6 +322,7 @@ def every_pass(
         dims=tuple(f"{name}={bound(n)}" for name, n in dims.items()),
         max_nodes=MOST_NODES,
         tuned=tuple(f"{name}={','.join(map(str, at))}" for name, at in tune.items()),
+        again=AGAIN,
         emit="bundle",
         save_temps=None,
         objects=objects_folder(),
@@ -328,6 +340,8 @@ def compiled(
     source: Source, output: str | PathLike[str] | None, how: CompileOptions, wanted: Precision
 ) -> Bundle | Path:
     """The bundle, open or written."""
+    if not output:
+        check_device(how.target)
     model = source if isinstance(source, Model) else fspath(source)
     with scratch() as folder, saying(tell):
         path = Path(output) if output else folder / "model.lb"

@@ -11,9 +11,19 @@ import numpy as np
 import pytest
 
 from gradient_cases import CASES
-from gradients import EXACT, STEP, Case, Drawn, drawn, error, first_order, leaves, second_order
+from gradients import (
+    EXACT,
+    STEP,
+    Case,
+    Drawn,
+    drawn,
+    error,
+    first_order,
+    is_same,
+    leaves,
+    second_order,
+)
 from lumc.grad import gradients, with_gradients
-from lumc.graph.verify import verify_graph
 
 try:
     import torch
@@ -79,20 +89,7 @@ def by_torch(d: Drawn) -> dict[str, np.ndarray]:
 
 
 def agree(seed: int) -> bool:
-    """Whether there is a graph of this seed; then it has the gradients that torch finds."""
-    d = drawn(seed)
-    if d is None:
-        return False
-    made = with_gradients(d.graph, "main", "loss", ["*"])
-    verify_graph(made.graph)
-    found = d.evaluated(made.graph, d.values)
-    assert {*made.wrt, *made.unused} == {n.name for n in leaves(d.graph)}
-    for name, wanted in by_torch(d).items():
-        known = np.isfinite(wanted)
-        got = np.zeros(wanted.shape) if name in made.unused else found[f"{name}.grad"]
-        off = error(np.where(known, got, 0.0), np.where(known, wanted, 0.0))
-        assert off < EXACT, f"seed {seed}, '{name}': {off}"
-    return True
+    return is_same(seed, by_torch)
 
 
 @needs_torch

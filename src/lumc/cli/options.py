@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from lumc.limits import ENOUGH, MOST_NODES, MOST_THREADS
+from lumc.limits import AGAIN, ENOUGH, LEVELS, MOST_NODES, MOST_THREADS
 from lumc.voice import VOICE, voice
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,6 +74,22 @@ def microseconds(_: click.Context, __: click.Parameter, value: str | None) -> fl
             if value.endswith(unit) and 0 < found < inf:
                 return found
     raise click.BadParameter(f"{value!r}: expected a time, such as 80us, 5ms or 0.1s.")
+
+
+SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+SIZES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def nbytes(_: click.Context, __: click.Parameter, value: str | None) -> int:
+    """``5MB`` in bytes, 0 for none."""
+    if value is None:
+        return 0
+    number = value.rstrip("BGKMik")
+    with suppress(ValueError, KeyError, OverflowError):
+        found = int(float(number) * SIZES[value[len(number) :] or "B"])
+        if found > 0:
+            return found
+    raise click.BadParameter(f"{value!r}: expected bytes, such as 5000000, 5MB or 5MiB.")
 
 
 def options(*names: str) -> Callable[[F], F]:
@@ -175,6 +191,12 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         callback=microseconds,
         help="End the search when the model is measured to take no longer: 80us, 5ms.",
     ),
+    "memory": click.option(
+        "--memory",
+        metavar="BYTES",
+        callback=nbytes,
+        help="Of the arena and of scratch memory, at most: 5000000, 5MB or 5MiB.",
+    ),
     "frozen": click.option(
         "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."
     ),
@@ -250,6 +272,15 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         metavar="FILE",
         help="Write a timeline of what took how long, for ui.perfetto.dev.",
     ),
+    "recompute": click.option(
+        "--recompute",
+        "again",
+        type=click.Choice([str(n) for n in LEVELS]),
+        callback=lambda _, __, value: int(value),
+        default=str(AGAIN),
+        show_default=True,
+        help="Operations per element that regions do again to store less.",
+    ),
     "limits": click.option(
         "--max-nodes",
         type=click.IntRange(1),
@@ -303,6 +334,7 @@ PROFILE = [
     "trials",
     "fraction",
     "target-time",
+    "memory",
     "seed",
     "threads",
     "frozen",

@@ -180,8 +180,8 @@ def grad(
 
 
 @click.command()
-@options("input", "out", "target", "dim", "tune", "dtype", "weights", "activations", "limits")
-@options("verbose")
+@options("input", "out", "target", "dim", "tune", "dtype", "weights", "activations", "recompute")
+@options("limits", "verbose")
 def search(
     source: str,
     output: str,
@@ -191,6 +191,7 @@ def search(
     dtype: str | None,
     weights: str | None,
     activations: str | None,
+    again: int,
     max_nodes: int,
     verbose: int,
 ) -> None:
@@ -199,7 +200,7 @@ def search(
     from lumc.frontend.precision import Precision
 
     wanted = Precision(dtype, weights, activations)
-    passes.search(source, output, target, dims, wanted, max_nodes, tuned, verbose)
+    passes.search(source, output, target, dims, wanted, max_nodes, tuned, again, verbose)
 
 
 @click.command()
@@ -265,8 +266,8 @@ def link(
 
 @click.command("compile")
 @options("input", "bundle")
-@options(*PROFILE, "target", "dim", "tune", "dtype", "weights", "activations", "limits")
-@options("emit", "zip", "triton")
+@options(*PROFILE, "target", "dim", "tune", "dtype", "weights", "activations", "recompute")
+@options("limits", "emit", "zip", "triton")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
@@ -280,6 +281,7 @@ def compile_(
     dtype: str | None,
     weights: str | None,
     activations: str | None,
+    again: int,
     max_nodes: int,
     emit: str,
     as_zip: bool,
@@ -302,9 +304,8 @@ def compile_(
 
     measuring, kept = profile_options(**chosen), objects_folder()
     emit = form(emit, as_zip, triton)
-    how = passes.CompileOptions(
-        measuring, target, dims, max_nodes, tuned, emit, save_temps, kept, allowed, verbose, trace
-    )
+    which = measuring, target, dims, max_nodes, tuned, again
+    how = passes.CompileOptions(*which, emit, save_temps, kept, allowed, verbose, trace)
     wanted = Precision(dtype, weights, activations)
     if as_json and not dry_run:
         raise click.UsageError("--json tells of a --dry-run; a log is --log-json.")

@@ -36,7 +36,9 @@ def tell(source: str, output: str, how: CompileOptions, wanted: Precision, as_js
             graph = reduced(graph, wanted)
         for name in parse_targets(how.target):
             with log.step("search"):
-                rows.append(row(make_space(graph, name, how.max_nodes, how.tuned), how.profile))
+                rows.append(
+                    row(make_space(graph, name, how.max_nodes, how.tuned, how.again), how.profile)
+                )
     nbytes = sum(w.size * w.dtype.nbytes for w in graph.weights)
     exists = Path(output).exists()
     body = {"output": output, "replaces": exists, "weight_bytes": nbytes, "targets": rows}

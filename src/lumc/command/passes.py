@@ -19,6 +19,7 @@ from lumc.disk import artifact
 from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
 from lumc.frontend.precision import Precision, reduce_precision
+from lumc.limits import AGAIN
 from lumc.report.log import Log, traced
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def search(
     wanted: Precision,
     max_nodes: int,
     tuned: tuple[str, ...],
+    again: int,
     verbose: int,
 ) -> None:
     """``lumc search``."""
@@ -58,7 +60,7 @@ def search(
     with log.step("read"):
         graph = reduced(files.read_graph(source, parse_dims(dims), mesh=True), wanted)
     with log.step("search"):
-        space = make_space(graph, target, max_nodes, tuned)
+        space = make_space(graph, target, max_nodes, tuned, again)
     files.write(space, files.graph_digest(graph), output)
     report_space(space, log)
 
@@ -72,19 +74,27 @@ def reduced(graph: Graph, wanted: Precision) -> Graph:
     return reduce_precision(graph, wanted)
 
 
-def make_space(graph: Graph, target: str, max_nodes: int, tuned: Sequence[str] = ()) -> Space:
-    from lumc.graph.bind import require_bounds
-    from lumc.graph.buckets import with_points
-    from lumc.graph.ends import with_whole_ends
+def make_space(
+    graph: Graph, target: str, max_nodes: int, tuned: Sequence[str] = (), again: int = AGAIN
+) -> Space:
     from lumc.graph.ranks import require_processes
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
     require_processes(graph, resolve_target(target).kind)
+    limits = Limits(nodes=max_nodes)
+    return search(in_points(graph, tuned), resolve_target(target), limits, again=again)
+
+
+def in_points(graph: Graph, tuned: Sequence[str]) -> Graph:
+    """The graph as it is searched: tuned at these values of its dims."""
+    from lumc.graph.bind import require_bounds
+    from lumc.graph.buckets import with_points
+    from lumc.graph.ends import with_whole_ends
+
     require_bounds(graph)
-    graph = with_points(with_whole_ends(graph), parse_points(tuned))
-    return search(graph, resolve_target(target), Limits(nodes=max_nodes))
+    return with_points(with_whole_ends(graph), parse_points(tuned))
 
 
 def report_space(space: Space, log: Log) -> None:
@@ -229,6 +239,7 @@ class CompileOptions:
     dims: tuple[str, ...]
     max_nodes: int
     tuned: tuple[str, ...]  # which values of dims have schedules of their own
+    again: int  # operations per element that are done again rather than stored
     emit: str  # bundle, zip, c, static or triton
     save_temps: str | None
     objects: Path | None  # where compiled objects are kept
@@ -312,16 +323,37 @@ def _code_for(
     target: str, graph: Graph, options: CompileOptions, log: Log, keep: Path | None, stem: str
 ) -> tuple[Code, str]:
     """The passes up to ``codegen`` for one target, and the digest of its result."""
-    with log.step("search"):
-        space = make_space(graph, target, options.max_nodes, options.tuned)
-    report_space(space, log)
+    space, plan = _planned(target, graph, options, log)
     digest = _keep(space, files.graph_digest(graph), keep, f"{stem}.ls")
-    with log.step("profile", parse_seconds(options.profile.budget)):
-        plan = make_plan(space, options.profile, log)
     digest = _keep(plan, digest, keep, f"{stem}.lp")
     with log.step("codegen"):
         code = generated(plan, log)
     return code, _keep(code, digest, keep, f"{stem}.lk")
+
+
+def _planned(target: str, graph: Graph, options: CompileOptions, log: Log) -> tuple[Space, Plan]:
+    """The plan, and what it was chosen from. With ``--memory`` the first that fits, of searches
+    that store less and less. Raises E0419."""
+    from lumc.profile.memory import leaner
+
+    levels = [options.again]
+    if options.profile.memory:
+        with log.step("memory"):
+            levels = leaner(in_points(graph, options.tuned), options.again, options.profile.memory)
+    for again in levels:
+        if again != options.again:
+            log(0, f"{log.named('compile')}: --recompute {again}, to store less")
+        with log.step("search"):
+            space = make_space(graph, target, options.max_nodes, options.tuned, again)
+        report_space(space, log)
+        try:
+            with log.step("profile", parse_seconds(options.profile.budget)):
+                return space, make_plan(space, options.profile, log)
+        except LumcError as e:
+            if e.code != "E0419" or again == levels[-1]:
+                raise
+            log(0, f"{log.named('compile')}: {e.what}")
+    raise AssertionError("there is a level")
 
 
 def _keep(value: Space | Plan | Code, input: str, folder: Path | None, name: str) -> str:

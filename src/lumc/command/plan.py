@@ -43,6 +43,7 @@ class ProfileOptions:
     cache: Path  # the folder of records
     target_us: float = 0.0  # of the whole plan, at which the search ends; 0: nowhere
     device_records: str = ""  # of whose device, in place of those of this one; with ``frozen``
+    memory: int = 0  # bytes of the arena and of scratch memory, at most; 0: any
 
 
 def parse_seconds(text: str) -> float:
@@ -62,7 +63,6 @@ def parse_seconds(text: str) -> float:
 def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     """The plan of least estimate, or of least time."""
     from lumc.link.toolchain import find
-    from lumc.profile.choose import estimate
 
     if options.estimate and options.cc:  # it is not used, but who names one means one that is there
         find(options.cc)
@@ -73,16 +73,43 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
         raise LumcError("E0706", what, fix=fix, exit=Exit.TOOLCHAIN)
     if untimed:
         log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
-    if options.estimate or untimed:
+    most = inf
+    if options.estimate or untimed or options.memory:
         space = replace(space, target=replace(space.target, threads=options.threads))
-        return estimate(space, partial(log, 1))
+        plan, most = _estimated(space, options, log, final=bool(options.estimate or untimed))
+        if options.estimate or untimed:
+            return plan
     from lumc.report.progress import progress
 
     with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
-        plan, measured = _tune(space, options, stopped, say, log)
+        plan, measured = _tune(space, options, most, stopped, say, log)
     if not options.frozen:
         say_origin(plan, measured, options, stopped(), log)
     return plan
+
+
+def _estimated(space: Space, options: ProfileOptions, log: Log, final: bool) -> tuple[Plan, float]:
+    """The plan of least estimate, and the bound on what regions hand on that it needs to take no
+    more memory than it may; ``final``: nothing is measured then. Raises E0419."""
+    from lumc.profile.choose import estimate
+    from lumc.profile.lowered import Kernels
+
+    known = Kernels(space.target)
+
+    def make(most: float) -> Plan:
+        return estimate(space, partial(log, 1), most, known)
+
+    return _fitting(make, options, log, 0 if final else 1) if options.memory else (make(inf), inf)
+
+
+def _fitting(
+    make: Callable[[float], Plan], options: ProfileOptions, log: Log, level: int
+) -> tuple[Plan, float]:
+    from lumc.profile.memory import fitting
+
+    plan, needs, most = fitting(options.memory, make)
+    log(level, f"{log.named('profile')}: {needs} of the {options.memory:,} of --memory")
+    return plan, most
 
 
 def say_origin(
@@ -160,6 +187,7 @@ class Enough:
 def _tune(
     space: Space,
     options: ProfileOptions,
+    most: float,
     stopped: Callable[[], bool],
     say: Callable[[Progress], None],
     log: Log,
@@ -169,7 +197,7 @@ def _tune(
     from lumc.profile.session import Session
     from lumc.profile.settings import words
 
-    ledger, bench = opened_ledger(space, options, partial(log, 1), log.trace)
+    ledger, bench = opened_ledger(space, options, partial(log, 1), log.trace, most)
     if options.device_records:
         records = ledger.records
         log(0, f"{log.named('profile')}: times of another machine, {words(records.said)}")
@@ -177,6 +205,8 @@ def _tune(
         settled = not ledger.missing(ledger.is_settled)
         enough = Enough(ledger, options.target_us, stopped)
         plan = phases.profile(Session(ledger, bench, enough, say))
+        if options.memory:
+            plan, _ = _fitting(ledger.plan_within, options, log, 0)
         if options.target_us:
             log(0, f"{log.named('profile')}: {enough.said()}")
         return plan, None if settled else ledger.measured
@@ -185,7 +215,11 @@ def _tune(
 
 
 def opened_ledger(
-    space: Space, options: ProfileOptions, say: Callable[[str], None], trace: Trace | None = None
+    space: Space,
+    options: ProfileOptions,
+    say: Callable[[str], None],
+    trace: Trace | None = None,
+    most: float = inf,
 ) -> tuple[Ledger, Callable[[], Bench]]:
     """What is known of the kernels on this machine, and what can time them. Close its records."""
     from lumc.link.toolchain import find
@@ -209,6 +243,7 @@ def opened_ledger(
         frozen=options.frozen,
         allow_estimate=options.allow_estimate,
         cache_bytes=int(device.said["cache_bytes"]),
+        most=most,
     )
     try:
         return Ledger(replace(space, target=target), wanted, records, say), device.bench

@@ -15,6 +15,7 @@ from lumc.kernel.key import renamed
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.lowered import LEAST_US, Kernels, Lowered
+from lumc.profile.memory import handed_on
 from lumc.search.blocks import blocks_joined
 from lumc.search.compact import compacts
 from lumc.search.cuts import Splitting
@@ -53,11 +54,15 @@ def programs_of(
 
 
 def priced(
-    region: Region, kernels: Kernels, say: Say = silent, ways: Sequence[Way] = ()
+    region: Region,
+    kernels: Kernels,
+    say: Say = silent,
+    ways: Sequence[Way] = (),
+    most: float = inf,
 ) -> list[tuple[Program, Way]]:
     """The same with their ways, or those of some ways only; ``kernels``: what is known of those of
-    other regions."""
-    prices = _Prices(kernels)
+    other regions. Kernels hand on ``most`` bytes, or as few more as they can."""
+    prices = _Prices(kernels, most)
     wanted = {n: [cuts for m, cuts in ways if m == n] for n in range(len(region.variants))}
     some = {n: v for n, v in enumerate(region.variants) if wanted[n] or not ways}
     tried = [(n, _Candidates(region, variant, prices)) for n, variant in some.items()]
@@ -70,6 +75,8 @@ def priced(
     for key, reason in prices.dropped.items():
         say(f"  {region.key[:12]}: dropped candidates with {text(key[0][0])[:SHOWN]}: {reason}")
     valid = [found for found in every if found[0][0] < inf]
+    if not valid and prices.beyond:
+        return priced(region, kernels, say, ways, min(prices.beyond))
     if not valid:
         what = f"no candidate of region {region.key[:12]} is valid: "
         what += "; ".join(dict.fromkeys(prices.dropped.values()))[:REASONS]
@@ -123,9 +130,18 @@ class _Prices:
     """What the kernels of one region cost, and the best of its candidates so far."""
 
     kernels: Kernels
+    most: float = inf  # bytes that kernels may hand on
+    beyond: set[int] = field(default_factory=set)  # that is what some would
     best: float = inf
     costs: dict[Key, _Cost] = field(default_factory=dict)
     dropped: dict[Key, str] = field(default_factory=dict)  # kernels that are not valid, and why
+
+    def fit(self, kernels: Sequence[Kernel]) -> bool:
+        """Whether they hand on no more than they may."""
+        handed = handed_on(kernels) if self.most < inf else 0
+        if handed > self.most:
+            self.beyond.add(handed)
+        return handed <= self.most
 
     def at_least(self, kernels: Sequence[Kernel]) -> float:
         """No more than ``total``, and soon known."""
@@ -258,9 +274,13 @@ class _Candidates:
         yield us + sum(c.saved for c, _ in split), kernels
         if any(c.saved for c, _ in split):
             pairs = zip(kernels, split, strict=True)
-            yield us, [p for k, (c, parts) in pairs for p in (parts if c.saved else [k])]
+            steps = [p for k, (c, parts) in pairs for p in (parts if c.saved else [k])]
+            if self.prices.fit(steps):
+                yield us, steps
         if more := sum(c.lost for c, _ in split):
-            yield us + more, [k for _, parts in split for k in parts]
+            steps = [k for _, parts in split for k in parts]
+            if self.prices.fit(steps):
+                yield us + more, steps
 
     def at_least(self, cuts: Cuts) -> float:
         """No more than ``total``."""
@@ -270,8 +290,10 @@ class _Candidates:
     def total(self, cuts: Cuts, most: float = inf) -> float:
         """The price of all kernels, in us; more than ``most`` may be too little."""
         if cuts not in self.totals:
-            total = self.prices.total(self.kernels(cuts), most)
-            if total > most:
+            kernels = self.kernels(cuts)
+            fits = self.prices.fit(kernels)
+            total = self.prices.total(kernels, most) if fits else inf
+            if fits and total > most:
                 return total
             self.totals[cuts] = total
         return self.totals[cuts]

@@ -16,7 +16,7 @@ from lumc.doing import doing
 from lumc.errors import LumcError
 from lumc.graph.expr import axis
 from lumc.kernel.bound import bound_us
-from lumc.kernel.instance import Instance, results
+from lumc.kernel.instance import Instance
 from lumc.kernel.key import canonical, kernel_key
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
@@ -34,21 +34,24 @@ from lumc.profile.candidates import (
 )
 from lumc.profile.forms import Agreement
 from lumc.profile.lowered import Kernels
+from lumc.profile.memory import RESULTS
 from lumc.profile.price import price_us, scheduled
 from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.search.layout import layouts, origin
-from lumc.search.siblings import MOST, Joint, families, fused, joined
+from lumc.search.siblings import Joint, families, fused, joined
 from lumc.search.space import Region, Space
 
 SHORT = 4  # candidates that are measured; a guess
-RESULTS = (*results(1), *results(MOST))
 
 
-def estimate(space: Space, say: Say = silent) -> Plan:
-    """A plan without measurement: the least price, default schedules."""
+def estimate(
+    space: Space, say: Say = silent, most: float = inf, known: Kernels | None = None
+) -> Plan:
+    """A plan without measurement: the least price, default schedules. Kernels of a region hand on
+    ``most`` bytes, or as few more as they can; ``known``: what they cost, kept for other calls."""
     kernels, regions = dict[str, KernelPlan](), dict[str, RegionPlan]()
-    instances, lists = next(programs(space, lambda found: [choose(found)], say))
+    instances, lists = next(programs(space, lambda found: [choose(found)], say, most, known))
     for key, listed in lists.items():
         regions[key] = plan_region(key, listed[-1], space.target, kernels)
     plan = Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
@@ -56,12 +59,16 @@ def estimate(space: Space, say: Say = silent) -> Plan:
 
 
 def programs(
-    space: Space, listed: Callable[[Sequence[Program]], list[list[Kernel]]], say: Say = silent
+    space: Space,
+    listed: Callable[[Sequence[Program]], list[list[Kernel]]],
+    say: Say = silent,
+    most: float = inf,
+    known: Kernels | None = None,
 ) -> Iterator[tuple[tuple[Instance, ...], dict[str, list[list[Kernel]]]]]:
     """For every layout that is worth a look: the instances of the space with those joined whose
     kernels are cheaper side by side, and for every region of them the programs: those of a joint
     one apart, then fused."""
-    for laid, every in candidates(space, say):
+    for laid, every in candidates(space, say, most, known):
         lists = {key: listed(found) for key, found in every.items()}
         together = families(laid)
         for joint, _ in together:
@@ -74,17 +81,19 @@ def programs(
         yield instances, {key: found for key, found in lists.items() if key in used}
 
 
-def candidates(space: Space, say: Say = silent) -> Iterator[tuple[Space, dict[str, list[Program]]]]:
+def candidates(
+    space: Space, say: Say = silent, most: float = inf, costs: Kernels | None = None
+) -> Iterator[tuple[Space, dict[str, list[Program]]]]:
     """The space with the layouts of values between regions that are cheapest by estimate, then with
     those that are nearly as cheap; with each all candidates of its regions with their prices, in
     order of simplicity."""
-    known, kernels = dict[str, list[tuple[Program, Way]]](), Kernels(space.target)
+    known, kernels = dict[str, list[tuple[Program, Way]]](), costs or Kernels(space.target)
     plain, quick = {r.key: r for r in space.regions}, dict[str, float]()
 
     def every(region: Region) -> list[Program]:
         if region.key not in known:
             doing(f"estimating region {len(known) + 1}")
-            known[region.key] = priced(region, kernels, say)
+            known[region.key] = priced(region, kernels, say, most=most)
         return [program for program, _ in known[region.key]]
 
     def least(region: Region) -> float:
@@ -92,7 +101,7 @@ def candidates(space: Space, say: Say = silent) -> Iterator[tuple[Space, dict[st
             if region.key in plain:
                 return min(us for us, _ in every(region))
             if region.key not in quick:
-                found = priced(region, kernels, say, ways_in(region))
+                found = priced(region, kernels, say, ways_in(region), most)
                 quick[region.key] = min(us for (us, _), _ in found)
             return quick[region.key]
         except LumcError:  # said already; in another layout it may be valid

@@ -24,6 +24,7 @@ from lumc.profile.candidates import REASONS, Say, silent
 from lumc.profile.choose import plan_region, programs, shortlist
 from lumc.profile.forms import Agreement
 from lumc.profile.measure import WRONG
+from lumc.profile.memory import handed_in
 from lumc.profile.records import Asked, Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
@@ -51,6 +52,7 @@ class Options:
     allow_estimate: bool = False  # the default of a kernel, when nothing of it was measured
     # the last cache level: larger models read their weights from memory
     cache_bytes: int = 32 << 20
+    most: float = inf  # bytes that kernels of a region hand on, where they can do with as few
 
 
 class Laid(NamedTuple):
@@ -77,7 +79,9 @@ class Ledger:
         weights = sum(w.size * w.dtype.nbytes for w in space.graph.weights)
         self._cold = int(COLD * options.cache_bytes) if weights > options.cache_bytes else 0
         self.kernels: dict[str, KernelPlan] = {}
-        self.layouts = [self._laid(*found) for found in programs(space, shortlist, dropped)]
+        self.layouts = [
+            self._laid(*found) for found in programs(space, shortlist, dropped, options.most)
+        ]
         for key, plan in self.kernels.items():
             records.forget(key, partial(is_legal, plan.kernel, space.target))
         self.walks: dict[str, Walk] = {}
@@ -256,6 +260,17 @@ class Ledger:
         s = self.space
         plan = Plan(s.graph, s.target, kernels, regions, self.instances, s.outputs)
         return self.agreement.plan(plan, self._tried)
+
+    def plan_within(self, most: float) -> Plan:
+        """The same, of programs that hand on ``most`` bytes, or as few more as there are."""
+        if most == inf:
+            return self.plan()
+        chosen = list[RegionPlan]()
+        for plans in self.lists.values():
+            valid = [p for p in plans if not any(self.is_refuted(s.kernel) for s in p.steps)]
+            least = max(most, min(map(handed_in, valid or plans)))
+            chosen.append(min([p for p in valid or plans if handed_in(p) <= least], key=self.total))
+        return self.plan(chosen)
 
     def _tried(self, key: str) -> list[tuple[float, Schedule]]:
         return [(t.time if t.us else inf, t.schedule) for t in self.trials(key).values()]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lumc.graph.graph import Graph
 from lumc.kernel.key import canonical, kernel_key, structural_hashes
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
+from lumc.limits import LEVELS
 from lumc.schedule.plan import RegionPlan
 from lumc.search.blocks import blocks_joined
 from lumc.search.compact import compacts
@@ -22,7 +22,7 @@ from lumc.search.explore import find_regions
 from lumc.search.partial import with_partial_sums
 from lumc.search.polyphase import polyphases
 from lumc.search.saturate import Limits, StopReason, rule_files, saturate
-from lumc.search.space import Region
+from lumc.search.space import Region, Space
 from lumc.search.split import blocks_apart, laws_of, splits
 from lumc.search.translate import Body
 from lumc.search.turn import turns
@@ -31,10 +31,15 @@ from lumc.search.variants import extract, variants
 LARGE = 200  # e-nodes of a region that is not saturated again
 
 
-def original(graph: Graph) -> dict[str, Body]:
+def original(space: Space) -> dict[str, Body]:
     """The body of every unique region of a graph before the search, by key."""
-    found = [f for entry in graph.entries for f in find_regions(entry)]
-    return {f.key: f.body for f in reversed(found)}
+    wanted, out = {r.key for r in space.regions}, dict[str, Body]()
+    for again in LEVELS:  # how much was to be done again is not on record
+        found = [f for entry in space.graph.entries for f in find_regions(entry, again)]
+        out |= {f.key: f.body for f in reversed(found)}
+        if wanted <= out.keys():
+            break
+    return out
 
 
 def variant_of(

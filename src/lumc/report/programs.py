@@ -28,7 +28,7 @@ def region_rows(e: Evidence, only: str) -> list[Body]:
     """The regions that launch a kernel, or all; none when there is no search space."""
     if e.space is None:
         return []
-    bodies = derivation.original(e.space.graph)
+    bodies = derivation.original(e.space)
     steps = {key: [s.kernel for s in r.steps] for key, r in e.plan.regions.items()}
     shown = [key for key, used in steps.items() if not only or only in used]
     space, every = laid_out(e, e.space)

@@ -119,7 +119,9 @@ class OnGpu(Opened):
 
 def inside(whole: Array, shape: Sequence[int]) -> Array:
     """The part that there is of a tensor in memory for its greatest shape, without a copy."""
-    return whole[tuple(slice(n) for n in shape)]
+    at: tuple[Any, ...] = (*map(slice, shape), ...)
+    part: Array = whole[at]  # of no axes an array too, not a number
+    return part
 
 
 def spread(t: Tensor, shape: Sequence[int]) -> tuple[Array, Array]:

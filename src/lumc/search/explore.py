@@ -14,6 +14,7 @@ from lumc.kernel.instance import Instance, Outputs
 from lumc.kernel.key import rename
 from lumc.kernel.lengths import stated
 from lumc.kernel.target import Target
+from lumc.limits import AGAIN
 from lumc.search.cuts import Frame, cut_points
 from lumc.search.order import Found, early_readers, in_order, refuse, values_in_place
 from lumc.search.partial import with_partial_sums
@@ -30,19 +31,24 @@ BOUND_NAME = re.compile(r"k[0-9]+(n[0-9]+)?_.*")  # names that bound axes get
 
 
 def search(
-    graph: Graph, target: Target, limits: Limits | None = None, inside: bool = False
+    graph: Graph,
+    target: Target,
+    limits: Limits | None = None,
+    inside: bool = False,
+    again: int = AGAIN,
 ) -> Space:
     """Everything that equals the graph, as far as the limits allow; the choice is not made here.
     Entries are in the buckets of what the graph is tuned at.
 
     Each unique region is saturated once, in a process that is killed when it exceeds the limits;
-    ``inside`` saturates in this one. Raises E0112 (an extent that may be 0), E0402 (an update with
-    a state as its value that is written too) and E0414 (a region of which no process could tell
-    anything).
+    ``inside`` saturates in this one. ``again``: operations per element, up to which several regions
+    make a value, each for itself, instead of storing it. Raises E0112 (an extent that may be 0),
+    E0402 (an update with a state as its value that is written too) and E0414 (a region of which no
+    process could tell anything).
     """
     require_lengths(graph, "search")
     graph = in_buckets(graph)
-    found = [f for entry in graph.entries for f in find_regions(entry)]
+    found = [f for entry in graph.entries for f in find_regions(entry, again)]
     keys = [f.key for f in found]
     count = Counter(keys)
     unique = dict(zip(reversed(keys), reversed(found), strict=True))  # the first of each
@@ -59,14 +65,14 @@ def search(
     return Space(graph, target, regions, instances, outputs)
 
 
-def find_regions(entry: Entry) -> list[Found]:
+def find_regions(entry: Entry, again: int = AGAIN) -> list[Found]:
     """The regions of an entry in execution order. Raises E0402 (updates that have to come before
     what reads the state as it was)."""
     extra: list[Node] = []
     pieces = pieces_of(entry)
     nodes = {whole: [p.node for p in each] for whole, each in pieces.items()}
     while True:
-        cuts = partition(entry, extra, nodes)
+        cuts = partition(entry, extra, nodes, again)
         in_place = values_in_place(entry).difference(extra)
         found, torn = _regions(entry, cuts, in_place, pieces)
         if not torn:

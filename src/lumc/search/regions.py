@@ -18,9 +18,9 @@ from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
 from lumc.graph.ops import DType, Op
 from lumc.graph.ranks import exchanged
+from lumc.limits import AGAIN
 
 HEAVY = 640  # operations per element that are too many to repeat
-SHARED = 4  # operations per element that two regions do not both make
 DEPTH = 120  # nodes in a row within one region
 NODES = 250  # nodes within one region
 REDUCTIONS = 12  # reductions within one region
@@ -62,12 +62,18 @@ class Sweep:
     cones: dict[Node, Cone] = field(default_factory=dict)
 
 
-def partition(entry: Entry, extra: Iterable[Node] = (), pieces: Pieces = NO_PIECES) -> list[Node]:
+def partition(
+    entry: Entry,
+    extra: Iterable[Node] = (),
+    pieces: Pieces = NO_PIECES,
+    again: int = AGAIN,
+) -> list[Node]:
     """The nodes of an entry whose values are stored, in execution order.
 
     Outputs, the values of updates and what ranks exchange are stored in any case, and so are
-    ``extra``. Those that are made of ``pieces`` are not among them: these are, in their place. What
-    collectives make is there for regions as leaves are, and in none.
+    ``extra``. Several regions make a value of up to ``again`` operations per element, each for
+    itself, where that is possible. Those that are made of ``pieces`` are not among them: these are,
+    in their place. What collectives make is there for regions as leaves are, and in none.
     """
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
     results += [n.reads[0].source for n in exchanged(entry)]
@@ -75,7 +81,7 @@ def partition(entry: Entry, extra: Iterable[Node] = (), pieces: Pieces = NO_PIEC
     sweep.cuts.update(results, extra, *pieces.values(), _compared(sweep))
     _cut(sweep)
     for _ in range(SWEEPS):
-        shared = _shared(sweep)
+        shared = _shared(sweep, again)
         if not shared:
             break
         sweep.cuts |= shared
@@ -320,7 +326,7 @@ def _is_reduced(sweep: Sweep, node: Node) -> bool:
     return any(r.reduced for n in path for r in readers(n))
 
 
-def _shared(sweep: Sweep) -> set[Node]:
+def _shared(sweep: Sweep, again: int) -> set[Node]:
     """Values that several regions would compute, as far down as possible."""
     reach: dict[Node, Node | None] = {}  # the one region that makes it, none where several do
     out, known = set[Node](), sweep.cuts | sweep.inner | sweep.constant
@@ -332,7 +338,7 @@ def _shared(sweep: Sweep) -> set[Node]:
         if (
             several
             and node not in known
-            and _per_element(sweep, sweep.cones[node], node.size) > SHARED
+            and _per_element(sweep, sweep.cones[node], node.size) > again
         ):
             out.add(_stored(node))
     return out

@@ -1,0 +1,82 @@
+"""`--memory` and `--recompute`: plans that store less, which are right, or a message that says how
+little there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from commands import Lumc
+from lumc import train
+from lumc.frontend import Model
+from lumc.grad import gradients
+
+ESTIMATE = ("--estimate", "--target", "cpu:x86-64-v3")
+
+
+@pytest.fixture
+def step(lumc: Lumc) -> Lumc:
+    """m.lg, a step of training of a layer with gelu."""
+    m, rng = Model(), np.random.default_rng(0)
+    x, y = m.input("x", (128, 8)), m.input("y", (128,), "i64", values=(0, 3))
+    w = [m.state(f"w{i}", s, value=rng.random(s)) for i, s in enumerate([(8, 48), (48, 4)])]
+    loss = ((x @ w[0]).gelu("tanh") @ w[1]).cross_entropy(y)
+    train.sgd(w, gradients(loss, w), 0.1)
+    m.output("loss", loss)
+    m.save("m.lg")
+    return lumc
+
+
+def said_bytes(text: str) -> int:
+    """How much the plan takes, as profile says it."""
+    (found,) = re.findall(r"profile: ([\d,]+) bytes \(arena [\d,]+, scratch [\d,]+\) of the", text)
+    return int(found.replace(",", ""))
+
+
+def test_a_step_in_less_memory(step: Lumc) -> None:
+    free = step.raw("compile", "m.lg", "-o", "a.lb", *ESTIMATE, "--save-temps", "a")
+    ample = step.raw(
+        "compile", "m.lg", "-o", "b.lb", *ESTIMATE, "--save-temps", "b", "--memory", "1GB"
+    )
+    assert free.exit_code == ample.exit_code == 0 and "--memory" not in free.stderr
+    usual = said_bytes(ample.stderr)
+    for kind in ("ls", "lp", "lk"):  # where all fits, nothing changes
+        assert Path(f"a/a.{kind}").read_text() == Path(f"b/b.{kind}").read_text()
+    said = step.fails(6, "compile", "m.lg", "-o", "n.lb", *ESTIMATE, "--memory", "2kB")
+    (least,) = re.findall(r"E0419 --memory 2,000: .* take ([\d,]+) bytes at least", said)
+    assert int(least.replace(",", "")) < usual and not Path("n.lb").exists()
+    tight = str(usual - 1)
+    done = step.raw(
+        "compile", "m.lg", "-o", "c.lb", *ESTIMATE, "--save-temps", ".", "--memory", tight
+    )
+    assert done.exit_code == 0, done.stderr
+    assert said_bytes(done.stderr) < usual
+    assert all(r["ok"] for r in json.loads(step("verify", "c.lb", "--json")))
+    level = re.findall(r"compile: --recompute (\d+), to store less", done.stderr)[-1]
+    step("search", "m.lg", "-o", "d.ls", *ESTIMATE[1:], "--recompute", level)
+    step("profile", "d.ls", "-o", "d.lp", "--estimate", "--memory", tight)
+    for kind in ("ls", "lp"):  # the passes one by one do the same
+        assert Path(f"c.{kind}").read_text() == Path(f"d.{kind}").read_text()
+    said = step.fails(6, "profile", "d.ls", "-o", "e.lp", "--estimate", "--memory", "2kB")
+    assert "no plan was found that takes less than" in said and not Path("e.lp").exists()
+    assert json.loads(step("explain", "d.lp", "--json"))["regions"]  # those of this level
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "much", "5 apples", "1e999", "nan", "5mb", ""])
+def test_memory_is_bytes(wrong: str, lumc: Lumc) -> None:
+    said = lumc.fails(2, "profile", "m.ls", "-o", "m.lp", "--memory", wrong)
+    assert "expected bytes, such as 5000000, 5MB or 5MiB" in said
+
+
+def test_nothing_is_measured_within_memory_either(step: Lumc) -> None:
+    """The way of a plan that is measured, without a measurement."""
+    step("search", "m.lg", "-o", "m.ls")
+    words = ("profile", "m.ls", "--budget", "0", "--allow-estimate", "--cache", "cache")
+    done = step.raw(*words, "-o", "m.lp", "--memory", "1GB")
+    assert done.exit_code == 0, done.stderr
+    assert said_bytes(done.stderr) > 0
+    assert "E0419" in step.fails(6, *words, "-o", "n.lp", "--memory", "1kB")

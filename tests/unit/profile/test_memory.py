@@ -1,0 +1,204 @@
+"""What plans take, and plans that take less: what regions and programs hand on, and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from lumc import train
+from lumc.codegen.tile.memory import PAGE
+from lumc.errors import Exit, LumcError
+from lumc.frontend import Model, Tensor
+from lumc.grad import gradients
+from lumc.graph.graph import Graph
+from lumc.kernel.machines import resolve_target
+from lumc.kernel.term import Kernel
+from lumc.limits import AGAIN, LEVELS
+from lumc.profile import memory
+from lumc.profile.choose import estimate, programs, shortlist
+from lumc.profile.ledger import Ledger, Options, kernels_of
+from lumc.profile.lowered import Kernels, Lowered
+from lumc.profile.memory import Needs, between, fitting, handed_in, handed_on, leaner, needs_of
+from lumc.profile.records import Records, Setting, Trial
+from lumc.schedule.plan import Plan
+from lumc.search import search
+from lumc.search.explore import find_regions
+from lumc.search.space import Space
+
+TARGET = resolve_target("cpu:x86-64-v3")
+
+
+def space_of(graph: Graph, again: int = AGAIN) -> Space:
+    return search(graph, TARGET, inside=True, again=again)
+
+
+def graph_of(f: Callable[..., Tensor], *shapes: tuple[int, ...]) -> Graph:
+    m = Model()
+    m.output("y", f(*(m.input(f"x{i}", s) for i, s in enumerate(shapes))))
+    return m.graph()
+
+
+@pytest.fixture(scope="module")
+def step() -> Graph:
+    """Two layers with gelu: forward, what it needs on the way back, and AdamW."""
+    m = Model()
+    x, y = m.input("x", (96, 16)), m.input("y", (96,), "i64", values=(0, 9))
+    shapes = {"w0": (16, 40), "w1": (40, 40), "w2": (40, 10)}
+    w = [m.state(n, s, value=np.ones(s)) for n, s in shapes.items()]
+    h = ((x @ w[0]).gelu("tanh") @ w[1]).gelu("tanh")
+    loss = (h @ w[2]).cross_entropy(y)
+    train.adamw(w, gradients(loss, w), 1e-3)
+    m.output("loss", loss)
+    return m.graph()
+
+
+@pytest.fixture(scope="module")
+def wide() -> Space:
+    """A norm of a product: the product is handed on, or kept in scratch memory."""
+    return space_of(graph_of(lambda x, w: (x @ w).layer_norm(), (128, 256), (256, 512)))
+
+
+# ---- what is counted
+
+
+def test_needs_are_what_runners_reserve(wide: Space) -> None:
+    plan = estimate(wide)
+    one = needs_of(plan)
+    three = needs_of(replace(plan, target=replace(TARGET, threads=3)))
+    assert one.arena == three.arena >= 128 * 512 * 4
+    assert one.scratch > 0 and one.scratch % PAGE == 0
+    assert three.scratch == 3 * one.scratch and one.total == one.arena + one.scratch
+    assert str(Needs(1000, 24)) == "1,024 bytes (arena 1,000, scratch 24)"
+
+
+def test_values_between_regions_are_known_before_the_search(step: Graph) -> None:
+    """Where regions need nothing for themselves, exactly what codegen makes of a plan."""
+    found = {level: between(step, level) for level in LEVELS}
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert found[LEVELS[-1]] < 0.7 * found[AGAIN]
+    for level in (AGAIN, 128):
+        plan = estimate(space_of(step, level), most=0)
+        assert not any(map(handed_in, plan.regions.values()))
+        assert needs_of(plan).arena == found[level]
+
+
+def test_regions_are_fewer_where_more_is_done_again(step: Graph) -> None:
+    counts = [len(find_regions(step.entries[0], level)) for level in LEVELS]
+    assert counts == sorted(counts, reverse=True) and counts[-1] < counts[0]
+
+
+def test_what_programs_hand_on(wide: Space) -> None:
+    (listed,) = next(programs(wide, shortlist))[1].values()
+    two = next(kernels for kernels in listed if len(kernels) == 2)
+    assert handed_on(two) == 128 * 512 * 4 + 64  # whole pages get a cache line more
+    assert handed_on([two[0]]) >= handed_on([]) == 0
+
+
+# ---- bounds
+
+
+@pytest.mark.parametrize("most", [0, 1000, 1 << 20])
+def test_programs_within_a_bound(most: int, wide: Space) -> None:
+    known = Kernels(TARGET)
+    free, bound = estimate(wide, known=known), estimate(wide, most=most, known=known)
+    assert max(map(handed_in, bound.regions.values())) <= most
+    if most >= max(map(handed_in, free.regions.values())):
+        assert bound == free
+
+
+def test_a_bound_that_no_program_meets_is_met_as_nearly_as_it_can_be() -> None:
+    """Of a region whose program in one kernel is invalid."""
+    space = space_of(graph_of(lambda x: x.layer_norm(axis=0), (512, 256)))
+    least = handed_in(next(iter(estimate(space).regions.values())))
+    assert least > 0
+
+    class Picky(Kernels):
+        def lowered(self, kernel: Kernel) -> Lowered:
+            found = super().lowered(kernel)
+            return found if len(kernel.stages) < 2 else found._replace(whole=inf, why="no")
+
+    found = estimate(space, most=0, known=Picky(TARGET))
+    assert 0 < max(map(handed_in, found.regions.values())) <= least + 2048
+
+
+def test_measured_programs_within_a_bound(wide: Space) -> None:
+    def ledger(most: float) -> Ledger:
+        return Ledger(wide, Options(most=most), Records(None, Setting("device", "tools", 1)))
+
+    book, bound = ledger(inf), ledger(0)
+    (key,), (fast,), (small,) = book.lists, book.lists.values(), bound.lists.values()
+    assert all(handed_in(p) == 0 for p in small) and all(map(handed_in, fast))
+    book.lists[key] = [*fast, *small]  # as if some were as fast
+    book.kernels |= bound.kernels
+    book.set_bounds()
+    assert book.plan_within(inf) == book.plan() and book.plan().regions[key] == fast[0]
+    assert book.plan_within(0).regions[key] == small[0]
+    assert book.plan_within(handed_in(fast[0])).regions[key] == fast[0]
+    for k in kernels_of(small):
+        book.add(k, Trial(book.kernels[k].schedule, reason="crash"))
+    assert book.plan_within(0).regions[key] in fast  # what is left of those that are right
+
+
+# ---- the search for what fits
+
+
+class Made:
+    """Plans of which only the needs are of interest, each of the bound that is asked for."""
+
+    def __init__(
+        self, wide: Space, monkeypatch: pytest.MonkeyPatch, *steps: tuple[int, int]
+    ) -> None:
+        self.asked, self.steps = list[float](), steps  # (handed on, total), from the fastest on
+        self.plan = estimate(wide)
+        self.at = 0
+        monkeypatch.setattr(memory, "needs_of", lambda _: Needs(self.steps[self.at][1], 0))
+        monkeypatch.setattr(memory, "handed_in", lambda _: self.steps[self.at][0])
+
+    def __call__(self, most: float) -> Plan:
+        self.asked.append(most)
+        meet = [i for i, (handed, _) in enumerate(self.steps) if handed <= most]
+        self.at = meet[0] if meet else len(self.steps) - 1
+        return self.plan
+
+
+def test_the_fastest_plan_that_fits_is_taken(wide: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(wide, monkeypatch, (50, 300), (40, 200), (30, 100), (0, 90))
+    assert fitting(100, made)[1:] == (Needs(100, 0), 39)
+    assert made.asked == [inf, 49, 39]
+    made.asked.clear()
+    assert fitting(300, made)[1:] == (Needs(300, 0), inf) and made.asked == [inf]
+    made.asked.clear()
+    made.steps = ((5000, 6000), (100, 80))
+    assert fitting(200, made)[2] == 200  # nothing that hands on more can fit
+    assert made.asked == [inf, 200]
+
+
+@pytest.mark.parametrize("last", [(0, 95), (7, 95)])  # 7: it cannot hand on less
+def test_the_least_is_said_if_nothing_fits(
+    last: tuple[int, int], wide: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(wide, monkeypatch, (50, 300), (40, 90), last)
+    with pytest.raises(LumcError) as e:
+        fitting(80, made)
+    assert (e.value.code, e.value.exit) == ("E0419", Exit.BUDGET)
+    assert "--memory 80: no plan was found that takes less than 90 bytes" in e.value.what
+    assert made.asked[0] == inf and made.asked == sorted(made.asked, reverse=True)
+
+
+def test_levels_that_may_fit(step: Graph) -> None:
+    found = {level: between(step, level) for level in LEVELS}
+    most, least = found[AGAIN], min(found.values())
+    assert leaner(step, AGAIN, most)[0] == AGAIN
+    levels = leaner(step, AGAIN, most - 1)
+    assert levels == sorted(levels) and found[levels[0]] < most
+    assert len({found[n] for n in levels}) == len(levels)  # of equals the one that does least again
+    assert all(found[n // 2] > found[n] for n in levels)
+    assert all(n >= 256 for n in leaner(step, 256, most))
+    with pytest.raises(LumcError) as e:
+        leaner(step, AGAIN, least - 1)
+    assert (e.value.code, e.value.exit) == ("E0419", Exit.BUDGET)
+    assert f"{least:,} bytes at least" in e.value.what
