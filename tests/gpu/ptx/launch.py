@@ -46,7 +46,7 @@ def launch(
                 machine.run()
                 machine.close()
                 if counts is not None:
-                    for i, n in zip(entry.code, machine.executed.tolist(), strict=True):
+                    for i, n in zip(entry.code, machine.executed, strict=True):
                         counts[i.opcode] += n
         except Fault as e:
             report.add("fault", str(e))

@@ -73,9 +73,12 @@ class Order:
             else (self.reader, self.read_block, self.read_warp, self.read_time, self.read_warp_time)
         )
         other = who[cells]
+        apart = (other != NONE) & (other != now.lane[lanes])
+        if not apart.any():
+            return apart
         before = (block[cells] == now.block[lanes]) & (time[cells] < now.blocks_passed[lanes])
         before |= (warp[cells] == now.warp[lanes]) & (warp_time[cells] < now.warps_passed[lanes])
-        return (other != NONE) & (other != now.lane[lanes]) & ~before
+        return apart & ~before
 
     def write(self, cells: Array, lanes: Array, now: Clock) -> str:
         """What else was done to these cells without a barrier between, "" for nothing."""

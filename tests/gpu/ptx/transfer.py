@@ -39,7 +39,7 @@ class Place:
 
 def place(machine: Machine, space: str, a: Array, nbytes: int, m: Lanes, what: str) -> Place:
     """The bytes of an access. Raises Fault for an address that is none, or no multiple."""
-    if (a % nbytes).any():
+    if (a & nbytes - 1).any():
         raise Fault(f"misaligned: {what} of {nbytes} bytes at {int(a[a % nbytes != 0][0]):#x}")
     if not space:
         space, a = _generic(a)
