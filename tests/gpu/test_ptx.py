@@ -17,6 +17,7 @@ from gpu.ptx.arithmetic import fma_f32, fma_f32_cut, fma_f64
 from gpu.ptx.collective import fragment
 from gpu.ptx.contract import contracted
 from gpu.ptx.launch import launch
+from gpu.ptx.size import Size, size_of
 from gpu.ptx.text import PtxError, parse
 from gpu.ptx.warpgroup import sum_of
 
@@ -545,3 +546,23 @@ def test_launch_limits() -> None:
 def test_text_that_is_no_ptx(text: str) -> None:
     with pytest.raises(PtxError):
         parse(text)
+
+
+# ---- the size of a text
+
+LOOPS = """for (int k_0 = 0, SLOT = 0; k_0 < 100; k_0 += 32, SLOT = SLOT + 1) { /* k */
+    LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
+        const int x[2] = {0, 1};
+    }
+}
+for (int e = e_0; e < e_0 + e_n; e++) {
+    y += x;
+}
+"""
+
+
+def test_lines_are_counted_as_often_as_they_are_written_or_executed() -> None:
+    """Of nine lines one stands in an unrolled loop, two in loops, of one of which nobody knows the end."""
+    outer = 1 + 1 + 1 + 1  # around the loops
+    assert size_of(LOOPS) == Size(outer + 1 + 4 + 1 + 1, outer + 4 + 4 * 4 + 4 + 1)
+    assert size_of(LOOPS, 10) == Size(outer + 1 + 4 + 1 + 1, outer + 4 + 4 * 4 + 4 + 10)

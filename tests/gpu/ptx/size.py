@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-LOOP = re.compile(r"for \(int \w+ = (\d+); \w+ < (\d+); \w+(?:\+\+| \+= (\d+))\)")
+LOOP = re.compile(r"for \(int \w+ = ([^;,]+)[^;]*; \w+ < ([^;]+); \w+(?: \+= (\d+))?")
 
 
 class Size(NamedTuple):
@@ -21,8 +21,8 @@ class Size(NamedTuple):
     executed: int  # by a thread that goes through all loops to their end
 
 
-def size_of(text: str) -> Size:
-    """Loops whose ends are no numbers count once."""
+def size_of(text: str, other: int = 1) -> Size:
+    """``other``: of a loop whose ends are no numbers, how many values it goes through."""
     around, out = [Size(1, 1)], Size(0, 0)
     for line in text.splitlines():
         opens = line.count("{") - line.count("}")
@@ -33,9 +33,14 @@ def size_of(text: str) -> Size:
         out = Size(out.written + written, out.executed + executed)
         if opens > 0:
             m = LOOP.search(line)
-            n = -(-(int(m[2]) - int(m[1])) // int(m[3] or 1)) if m else 1
+            n = _steps(*m.groups(), other) if m else 1
             unrolled = n if "LUMC_UNROLL" in line else 1
             around.append(Size(written * unrolled, executed * n))
         elif opens < 0:
             around.pop()
     return out
+
+
+def _steps(lo: str, end: str, by: str | None, other: int) -> int:
+    known = lo.isdecimal() and end.isdecimal()
+    return -(-(int(end) - int(lo) if known else other) // int(by or 1))

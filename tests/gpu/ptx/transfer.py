@@ -157,8 +157,8 @@ def stores(d: Decode) -> Step:
         if p.space == "shared":
             machine.shared.track(p.at, width * n, lanes, machine.clock, "write")
         elif p.space == "global":
-            machine.memory.track(p.number, p.at, width * n, lanes, machine.clock, True)
             machine.memory.store(p.number)
+            machine.memory.track(p.number, p.at, width * n, lanes, machine.clock, True)
         for i, get in enumerate(gets):
             value = np.ascontiguousarray(machine.full(get(m), m)).view(bits)
             scatter(p.memory, p.at + i * width, width, value)
