@@ -123,8 +123,8 @@ class Order:
 
 
 class Global:
-    """Arrays that a kernel reads and writes; it outlives the batches of blocks of a launch. Who read
-    a cell is kept of the arrays ``both`` only, which are written too: most are not."""
+    """Arrays that a kernel reads and writes; it outlives the batches of blocks of a launch. Who
+    read a cell is kept of the arrays ``both`` only, which are written too: most are not."""
 
     def __init__(
         self,
