@@ -22,7 +22,7 @@ class Size(NamedTuple):
 
 
 def size_of(text: str, other: int = 1) -> Size:
-    """``other``: of a loop whose ends are no numbers, how many values it goes through."""
+    """``other``: of a loop of which the text does not say how many values it goes through."""
     around, out = [Size(1, 1)], Size(0, 0)
     for line in text.splitlines():
         opens = line.count("{") - line.count("}")
@@ -33,14 +33,17 @@ def size_of(text: str, other: int = 1) -> Size:
         out = Size(out.written + written, out.executed + executed)
         if opens > 0:
             m = LOOP.search(line)
-            n = _steps(*m.groups(), other) if m else 1
+            n = _steps(*m.groups()) if m else 1
             unrolled = n if "LUMC_UNROLL" in line else 1
-            around.append(Size(written * unrolled, executed * n))
+            around.append(Size(written * (unrolled or 1), executed * (n or other)))
         elif opens < 0:
             around.pop()
     return out
 
 
-def _steps(lo: str, end: str, by: str | None, other: int) -> int:
-    known = lo.isdecimal() and end.isdecimal()
-    return -(-(int(end) - int(lo) if known else other) // int(by or 1))
+def _steps(lo: str, end: str, by: str | None) -> int:
+    """Of ``i = lo; i < end; i += by``; 0 where that is not known."""
+    more = end.removeprefix(f"{lo} + ")
+    n = int(more) if more.isdecimal() else 0
+    n -= int(lo) if end == more and lo.isdecimal() else 0
+    return max(0, -(-n // int(by or 1)))
