@@ -1,6 +1,6 @@
-"""Whole networks as PTX of NVIDIA's compiler, on its interpreter: an encoder like MiniLM, and a block
-of a Llama that is given a text in parts. In f32, and in 16 bits on the tensor cores; every launch
-without a report, and the results beside the oracle's in float64."""
+"""Whole networks as PTX of NVIDIA's compiler, on its interpreter: an encoder like MiniLM, and a
+block of a Llama that is given a text in parts. In f32, and in 16 bits on the tensor cores; every
+launch without a report, and the results beside the oracle's in float64."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How long a kernel's text takes a compiler, and the interpreter: lines are counted as often as
 they are written, or executed.
 
-NVRTC takes 0.1 s for a kernel of hundreds of lines, and 2 to 4 s for one of 20,000. So many become
+NVRTC takes 0.1 s for a kernel of hundreds of lines, and 2 to 14 s for one of 25,000. So many become
 of a text of 100 lines whose loops over registers are unrolled: random schedules may give a thread
 hundreds of points. Of the first 84 of ``test_gpu_kernels`` four took half of all the time.
 """
