@@ -105,6 +105,7 @@ PARTS = [
 ]
 
 
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 def test_schedules_at_random(kind: str, part: int, tmp_path: Path) -> None:
     """Without a report, and right."""
