@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -17,6 +18,7 @@ from gpu.ptx.arithmetic import fma_f32, fma_f32_cut, fma_f64
 from gpu.ptx.collective import fragment
 from gpu.ptx.contract import contracted
 from gpu.ptx.launch import launch
+from gpu.ptx.size import Size, size_of
 from gpu.ptx.text import PtxError, parse
 from gpu.ptx.warpgroup import sum_of
 
@@ -132,6 +134,27 @@ def test_bits(kind: str) -> None:
     ]
     reverse = [wrapped(int(f"{x:0{bits}b}"[::-1], 2), kind) for x in raw]
     assert of_each(f"brev.{untyped}", f"{kind} {kind}", a).tolist() == reverse
+
+
+def parts(word: int, bits: int, kind: str) -> list[int]:
+    """The integers of so many bits in a word, the lowest first."""
+    every = [word % (1 << 32) >> at & (1 << bits) - 1 for at in range(0, 32, bits)]
+    return [wrapped(x, f"{kind[0]}{bits}") for x in every]
+
+
+@pytest.mark.parametrize("kinds", ["u32 u32", "u32 s32", "s32 u32", "s32 s32"])
+@pytest.mark.parametrize("name", ["dp4a", "dp2a.lo", "dp2a.hi"])
+def test_products_in_words(name: str, kinds: str) -> None:
+    left, right = kinds.split()
+    out = "s32" if "s32" in kinds else "u32"
+    a, b, c = integers(left, 11), integers(right, 12), integers(out, 13)
+    got = of_each(f"{name}.{left}.{right}", f"{out} {left} {right} {out}", a, b, c)
+    want, bits = [], 8 if name == "dp4a" else 16
+    for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True):
+        bytes_ = parts(y, 8, right)[2 * (name == "dp2a.hi") :]
+        pairs = zip(parts(x, bits, left), bytes_, strict=False)
+        want.append(wrapped(z + sum(i * j for i, j in pairs), out))
+    assert got.tolist() == want
 
 
 def field(x: int, at: int, n: int, kind: str) -> int:
@@ -545,3 +568,53 @@ def test_launch_limits() -> None:
 def test_text_that_is_no_ptx(text: str) -> None:
     with pytest.raises(PtxError):
         parse(text)
+
+
+# ---- arrays that are read and written
+
+MOVED = """add.u32 %r4, %r3, {}; rem.u32 %r4, %r4, 64; mad.wide.u32 %d1, %r4, 4, %d30;
+ld.global.u32 %r5, [%d1]; add.u32 %r5, %r5, 1; mad.wide.u32 %d2, %r3, 4, %d30;
+st.global.u32 [%d2], %r5;"""
+
+
+def test_elements_are_changed_in_place() -> None:
+    """What is executed counts once, though the launch is begun again when the array is written."""
+    x, executed = np.arange(64, dtype="u4"), Counter[str]()
+    entry = parse(kernel(MOVED.format(0), 1)).entries["k"]
+    for blocks in (1, 2):
+        assert launch(entry, blocks, 64 // blocks, 0, [x], executed, together=32) == ""
+    assert x.tolist() == [*range(2, 66)]
+    assert executed["st.global.u32"] == 128
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_elements_that_others_change_are_races(blocks: int) -> None:
+    """Of threads of one block, of two that run at once, and of two one after the other."""
+    for together in (32, 64):
+        x = np.arange(64, dtype="u4")
+        entry = parse(kernel(MOVED.format(1), 1)).entries["k"]
+        said = launch(entry, blocks, 64 // blocks, 0, [x], together=together)
+        assert "another thread" in said and said.startswith("race")
+
+
+# ---- the size of a text
+
+LOOPS = """for (int k_0 = 0, SLOT = 0; k_0 < 100; k_0 += 32, SLOT = SLOT + 1) { /* k */
+    LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
+        const int x[2] = {0, 1};
+    }
+}
+for (int e = e_0; e < e_0 + e_n; e++) {
+    y += x;
+}
+LUMC_UNROLL for (int v = v_0; v < v_0 + 7; v++) {
+    z += y;
+}
+"""
+
+
+def test_lines_are_counted_as_often_as_they_are_written_or_executed() -> None:
+    """Two of them in unrolled loops, and one in a loop of which nobody knows the end."""
+    written = 6 + 1 + 4 + 1 + 1 + 7  # six lines are around the loops
+    assert size_of(LOOPS) == Size(written, 6 + 4 + 4 * 4 + 4 + 1 + 7)
+    assert size_of(LOOPS, 10) == Size(written, 6 + 4 + 4 * 4 + 4 + 10 + 7)

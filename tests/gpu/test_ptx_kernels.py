@@ -293,13 +293,18 @@ def test_every_line_of_assembly_has_a_mutant() -> None:
 FILES = ("gpu_kernels", "gpu_values", "fragments", "warpgroups", "split", "device_hardware")
 FILES += ("device_math", "gpu_graphs", "models", "distribute", "gpu_states", "gpu_lengths")
 FILES += ("live_gpu_graphs",)
+HOW = {"": {}, "sm_90a": {"LUMC_PTX": "compute_90a"}, "fused": {"LUMC_PTX_FUSED": "1"}}
+# Every family and the samples; steps of training, whole networks, 500 random schedules.
+COUNTED = ("gpu_kernels", "warpgroups", "split", "gpu_states", "models", "gpu_samples")
+COUNTED += ("ptx_models", "ptx_schedules")
+OTHERS = "random_schedules or exported or long_ones"  # of their tests
 
 
-def launches(files: Sequence[str], **env: str) -> int:
+def launches(files: Sequence[str], *words: str, **env: str) -> int:
     """Of tests that run on this interpreter, and pass."""
     path = f"{TESTS}:{ROOT / 'src'}"
     kept = {k: v for k, v in os.environ.items() if k != "LUMC_FUZZ"}
-    command = [sys.executable, "-m", "pytest", "-p", "on_ptx", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-p", "on_ptx", "-p", "no:cacheprovider", *words]
     command += [f"tests/gpu/test_{f}.py" for f in files]
     done = subprocess.run(
         command, env=kept | {"PYTHONPATH": path} | env, capture_output=True, text=True, cwd=ROOT
@@ -311,15 +316,20 @@ def launches(files: Sequence[str], **env: str) -> int:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize("how", [{}, {"LUMC_PTX": "compute_90a"}, {"LUMC_PTX_FUSED": "1"}])
-def test_tests_of_kernels(how: dict[str, str]) -> None:
-    """Those of the emulator, with more random schedules; warpgroups are for sm_90a anyhow."""
-    assert launches(FILES, LUMC_PARTS="12", **how) > 1000
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("file", FILES)
+def test_tests_of_kernels(file: str, how: str) -> None:
+    """Those of the emulator, for sm_80; warpgroups are for sm_90a anyhow."""
+    assert launches([file], **HOW[how])
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(1000)
-def test_samples() -> None:
-    """Steps of training: a dense network, a convolutional one, a transformer."""
-    assert launches(["gpu_samples"], LUMC_FUZZ="1") > 50
+@pytest.mark.timeout(3000)
+def test_a_thousand_launches() -> None:
+    """In less than four minutes of a processor."""
+    before = os.times()
+    assert launches(COUNTED, "-k", f"not ({OTHERS})", LUMC_FUZZ="1") >= 1000
+    after = os.times()
+    spent = after.children_user + after.children_system
+    assert spent - before.children_user - before.children_system < 240

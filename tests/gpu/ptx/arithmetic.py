@@ -578,21 +578,29 @@ def counts(d: Decode) -> Step:
     return step
 
 
-@builds("dp4a")
-def byte_products(d: Decode) -> Step:
-    """The sum of four products of bytes, and an addend."""
-    kinds = d.words[:2]
-    d.words.clear()
+@builds("dp4a", "dp2a")
+def products_in_words(d: Decode) -> Step:
+    """An addend, and the sum of the products of four bytes with four, or of two halves with two
+    bytes of the lower or upper half of the other word."""
+    two = d.base == "dp2a"
+    start = 2 * (d.words.pop(0) == "hi") if two and d.words[0] in ("lo", "hi") else 0
+    kinds = [d.words.pop(0), d.words.pop(0)]
+    if not {*kinds} <= {"s32", "u32"}:
+        raise d.unknown()
     out = "s32" if "s32" in kinds else "u32"
     put, c = d.result(0, out), d.source(3, out)
     a, b = d.source(1, "u32"), d.source(2, "u32")
 
-    def step(m: Lanes) -> None:
-        def four(x: Any, kind: str) -> Array:
-            word = np.ascontiguousarray(d.machine.full(x, m))
-            return word.view("i1" if kind == "s32" else "u1").reshape(-1, 4).astype(np.int64)
+    def parts(x: Any, kind: str, size: int) -> Array:
+        word = np.ascontiguousarray(x)
+        view = word.view(f"{'i' if kind == 's32' else 'u'}{size}")
+        return view.reshape(len(word), -1).astype(np.int64)
 
-        value = (four(a(m), kinds[0]) * four(b(m), kinds[1])).sum(1) + c(m)
+    def step(m: Lanes) -> None:
+        left = parts(d.machine.full(a(m), m), kinds[0], 2 if two else 1)
+        right = parts(d.machine.full(b(m), m), kinds[1], 1)
+        right = right[:, start : start + 2] if two else right
+        value = (left * right).sum(1) + c(m)
         put(m, (value & 0xFFFFFFFF).astype(np.uint32).view(dtype_of(out)))
 
     return step

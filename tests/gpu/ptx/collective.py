@@ -4,6 +4,7 @@ Multiply-Accumulate Instructions")."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ EVERY = 0xFFFFFFFF
 
 def warps(machine: Machine, m: Lanes, what: str) -> Array:
     """i64[n, 32]: the lanes of each warp. Raises Fault if one is not whole."""
+    if isinstance(m, slice) and machine.warps is not None:
+        return machine.warps
     lanes = machine.which(m)
-    if machine.where.threads % WARP or lanes.size % WARP:
+    if machine.warps is None or lanes.size % WARP:
         raise Fault(f"{what} by a part of a warp")
     rows = lanes.reshape(-1, WARP)
     if (machine.warp[rows] != machine.warp[rows[:, :1]]).any():
@@ -57,7 +60,7 @@ def barriers(d: Decode) -> Step:
 
 
 def _every(mask: Any, what: str) -> None:
-    if (np.asarray(mask) != EVERY).any():
+    if np.any(mask != EVERY):
         raise Fault(f"{what} of a part of a warp by its mask")
 
 
@@ -97,17 +100,22 @@ def shuffles(d: Decode) -> Step:
     def step(m: Lanes) -> None:
         warps(machine, m, "shfl.sync")
         _every(mask(m), "shfl.sync")
-        n, c = (machine.full(v(m), m).reshape(-1, WARP).astype(np.int64) for v in (by, bound))
-        source, inside = _shuffled(how, n & 31, c)
-        values = machine.full(a(m), m).reshape(-1, WARP)
-        put(m, np.take_along_axis(values, source, 1).reshape(-1))
+        values, n, c = machine.full(a(m), m).reshape(-1, WARP), by(m), bound(m)
+        if np.ndim(n) or np.ndim(c):
+            n, c = (machine.full(v, m).reshape(-1, WARP).astype(np.int64) for v in (n, c))
+            source, inside = _shuffled(how, n & 31, c)
+            moved = np.take_along_axis(values, source, 1)
+        else:
+            source, inside = _of_all_warps(how, int(n) & 31, int(c))
+            moved = values[:, source]
+        put(m, moved.reshape(-1))
         if told:
-            told(m, inside.reshape(-1))
+            told(m, np.broadcast_to(inside, values.shape).reshape(-1))
 
     return step
 
 
-def _shuffled(how: str, n: Array, c: Array) -> tuple[Array, Array]:
+def _shuffled(how: str, n: Any, c: Any) -> tuple[Array, Array]:
     """The lane that each one reads, and whether it is another segment's (then it reads itself)."""
     segment, clamp = c >> 8 & 31, c & 31
     most = (LANE & segment) | (clamp & ~segment)
@@ -120,6 +128,11 @@ def _shuffled(how: str, n: Array, c: Array) -> tuple[Array, Array]:
     }[how]
     inside = source >= most if how == "up" else source <= most
     return np.where(inside, source, LANE), inside
+
+
+@cache
+def _of_all_warps(how: str, n: int, c: int) -> tuple[Array, Array]:
+    return _shuffled(how, np.int64(n), np.int64(c))
 
 
 @builds("vote")

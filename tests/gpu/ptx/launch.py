@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 
 from gpu.ptx import arithmetic, collective, convert, transfer, warpgroup
 from gpu.ptx.machine import Machine, Special, narrowest
-from gpu.ptx.memory import Array, Fault, Global, Report
+from gpu.ptx.memory import Again, Array, Fault, Global, Report
 from gpu.ptx.text import Entry
 
 INSTRUCTIONS = (arithmetic, convert, transfer, collective, warpgroup)  # which fill BUILDERS
@@ -30,13 +30,35 @@ def launch(
     ``counts`` gets how many instructions of each opcode the threads executed. Raises PtxError for
     what the interpreter does not know.
     """
-    report = Report()
     if threads > entry.threads:
         return f"{threads} threads a block, {entry.name} is compiled for {entry.threads}"
     if len(arrays) != len(entry.params):
         return f"{entry.name} takes {len(entry.params)} arrays, not {len(arrays)}"
+    both = set[int]()
+    while True:
+        try:
+            said, executed = _launch(entry, grid, threads, shared_bytes, arrays, both, together)
+        except Again as e:
+            both.add(e.number)
+            continue
+        if counts is not None:
+            counts.update(executed)
+        return said
+
+
+def _launch(
+    entry: Entry,
+    grid: int,
+    threads: int,
+    shared_bytes: int,
+    arrays: Sequence[Array],
+    both: Set[int],
+    together: int,
+) -> tuple[str, Counter[str]]:
+    """A run that keeps who reads the arrays ``both``. Raises Again, before any array is changed."""
+    report, counts = Report(), Counter[str]()
     constants = {n: v.data for n, v in entry.variables.items() if v.space in ("global", "const")}
-    memory = Global(arrays, constants, narrowest(entry, "global"), report)
+    memory = Global(arrays, constants, narrowest(entry, "global"), report, both)
     each = max(1, together // threads)
     with np.errstate(all="ignore"):
         try:
@@ -45,10 +67,9 @@ def launch(
                 machine = Machine(entry, where, shared_bytes, memory, report)
                 machine.run()
                 machine.close()
-                if counts is not None:
-                    for i, n in zip(entry.code, machine.executed.tolist(), strict=True):
-                        counts[i.opcode] += n
+                for i, n in zip(entry.code, machine.executed, strict=True):
+                    counts[i.opcode] += n
         except Fault as e:
             report.add("fault", str(e))
     memory.finish()
-    return str(report)
+    return str(report), counts

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -50,6 +51,7 @@ def builds(*names: str) -> Callable[[Callable[[Decode], Step]], Callable[[Decode
     return register
 
 
+@cache
 def dtype_of(kind: str) -> np.dtype[Any]:
     """numpy's type of a PTX type: b and u are unsigned."""
     if kind == "pred":
@@ -120,11 +122,12 @@ class Machine:
     ) -> None:
         self.entry, self.where, self.memory, self.report = entry, where, memory, report
         self.lanes = where.blocks * where.threads
-        lane = np.arange(self.lanes)
+        lane = self.every = np.arange(self.lanes)
         self.thread, self.block = lane % where.threads, lane // where.threads
         of_block = -(-where.threads // 32)
         warp = (where.first + self.block) * of_block + self.thread // 32
         self.warp = self.block * of_block + self.thread // 32
+        self.warps = lane.reshape(-1, 32) if where.threads % 32 == 0 else None  # their lanes
         self.group = self.block * -(-where.threads // 128) + self.thread // 128
         self.clock = Clock(
             lane=lane + where.first * where.threads,
@@ -146,7 +149,7 @@ class Machine:
         self.parts: dict[Any, Any] = {}
         self.finishing: list[Callable[[Array], None]] = []  # what to look at when lanes end
         self.steps = [self.step(i) for i in entry.code]
-        self.executed = np.zeros(len(entry.code), np.int64)
+        self.executed = [0] * len(entry.code)  # threads that did, by instruction
 
     def _special(self) -> dict[str, Array]:
         """Registers that the machine sets (PTX ISA, "Special Registers")."""
@@ -263,11 +266,11 @@ class Machine:
         return self.lanes if isinstance(m, slice) else len(m)
 
     def which(self, m: Lanes) -> Array:
-        return np.arange(self.lanes) if isinstance(m, slice) else m
+        return self.every if isinstance(m, slice) else m
 
     def full(self, value: Any, m: Lanes) -> Array:
         """One value for each lane."""
-        return np.broadcast_to(value, self.count(m))
+        return value if np.ndim(value) else np.broadcast_to(value, self.count(m))
 
     # ---- steps
 
@@ -324,6 +327,7 @@ def _holds(register: Array, dtype: np.dtype[Any]) -> bool:
     return same and register.itemsize >= dtype.itemsize
 
 
+@cache
 def _bits(kind: str) -> str:
     return kind if kind == "pred" else f"b{re.sub(r'[^0-9]', '', kind)}"
 
@@ -345,6 +349,7 @@ class _Control:
         self.machine, self.code, self.steps = machine, entry.code, machine.steps
         self.at = np.zeros(machine.lanes, np.int64)
         self.waiting = np.zeros(machine.lanes, bool)
+        self.ended = np.zeros(machine.lanes, bool)
         self.live = np.arange(machine.lanes)
         self.left = 0  # instructions so far
         self.targets = [entry.labels[i.operands[0]] if i.base == "bra" else -1 for i in self.code]
@@ -421,7 +426,8 @@ class _Control:
         for check in self.machine.finishing:
             check(gone)
         self.at[m] = at + 1
-        self.live = np.setdiff1d(self.live, gone)
+        self.ended[gone] = True
+        self.live = self.live[~self.ended[self.live]]
 
     def _together(self, m: Array, at: int) -> None:
         """Lanes at an operation of their group: it is done for groups that are whole."""

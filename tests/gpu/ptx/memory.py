@@ -7,7 +7,7 @@ Addressing").
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,15 @@ SHARED_WINDOW, LOCAL_WINDOW = 0x7D0000000000, 0x7E0000000000
 SHARED_BASE = 1024  # the system keeps as much of every block from sm_80 on
 POISON = 0xFF  # bytes that nobody wrote: NaN as a float
 NONE, MANY = -1, -2
+NO_ARRAYS: Set[int] = frozenset()
+
+
+class Again(Exception):
+    """A launch has to be run once more: an array is read and written, and who read it before was
+    not kept."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 class Fault(Exception):
@@ -73,9 +82,12 @@ class Order:
             else (self.reader, self.read_block, self.read_warp, self.read_time, self.read_warp_time)
         )
         other = who[cells]
+        apart = (other != NONE) & (other != now.lane[lanes])
+        if not apart.any():
+            return apart
         before = (block[cells] == now.block[lanes]) & (time[cells] < now.blocks_passed[lanes])
         before |= (warp[cells] == now.warp[lanes]) & (warp_time[cells] < now.warps_passed[lanes])
-        return (other != NONE) & (other != now.lane[lanes]) & ~before
+        return apart & ~before
 
     def write(self, cells: Array, lanes: Array, now: Clock) -> str:
         """What else was done to these cells without a barrier between, "" for nothing."""
@@ -111,10 +123,16 @@ class Order:
 
 
 class Global:
-    """Arrays that a kernel reads and writes; it outlives the batches of blocks of a launch."""
+    """Arrays that a kernel reads and writes; it outlives the batches of blocks of a launch. Who
+    read a cell is kept of the arrays ``both`` only, which are written too: most are not."""
 
     def __init__(
-        self, arrays: Sequence[Array], constants: Mapping[str, bytes], cell: int, report: Report
+        self,
+        arrays: Sequence[Array],
+        constants: Mapping[str, bytes],
+        cell: int,
+        report: Report,
+        both: Set[int] = NO_ARRAYS,
     ) -> None:
         raw = [a.reshape(-1).view(np.uint8) for a in arrays]
         raw += [np.frombuffer(data, np.uint8) for data in constants.values()]
@@ -127,6 +145,8 @@ class Global:
         self.orders: dict[int, Order] = {}
         self.constant: set[int] = set()  # read by loads that may not see writes
         self.written: set[int] = set()
+        self.read: set[int] = set()
+        self.both = both
 
     def base(self, i: int) -> int:
         return GLOBAL + (i << APART)
@@ -146,7 +166,14 @@ class Global:
         return i, offset
 
     def track(self, i: int, at: Array, nbytes: int, lanes: Array, now: Clock, store: bool) -> None:
-        """Races between the threads of the grid."""
+        """Races between the threads of the grid. Raises Again."""
+        if i not in self.both:
+            if not store:
+                self.read.add(i)
+            if i in self.written and i in self.read:
+                raise Again(i)
+            if not store:
+                return
         order = self.orders.setdefault(i, Order(-(-len(self.memory[i]) // self.cell)))
         cells, each = cells_of(at, nbytes, self.cell, lanes)
         said = (order.write if store else order.read)(cells, each, now)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}
 NAME = re.compile(r"(?<![\w$%.])[%$A-Za-z_][\w$]*(?:\.[xyzw]\b)?")
@@ -37,7 +38,7 @@ class Instruction:
     guard: str = ""  # a predicate
     negated: bool = False
 
-    @property
+    @cached_property
     def base(self) -> str:
         return self.opcode.partition(".")[0]
 

@@ -39,7 +39,7 @@ class Place:
 
 def place(machine: Machine, space: str, a: Array, nbytes: int, m: Lanes, what: str) -> Place:
     """The bytes of an access. Raises Fault for an address that is none, or no multiple."""
-    if (a % nbytes).any():
+    if (a & nbytes - 1).any():
         raise Fault(f"misaligned: {what} of {nbytes} bytes at {int(a[a % nbytes != 0][0]):#x}")
     if not space:
         space, a = _generic(a)
@@ -157,8 +157,8 @@ def stores(d: Decode) -> Step:
         if p.space == "shared":
             machine.shared.track(p.at, width * n, lanes, machine.clock, "write")
         elif p.space == "global":
-            machine.memory.track(p.number, p.at, width * n, lanes, machine.clock, True)
             machine.memory.store(p.number)
+            machine.memory.track(p.number, p.at, width * n, lanes, machine.clock, True)
         for i, get in enumerate(gets):
             value = np.ascontiguousarray(machine.full(get(m), m)).view(bits)
             scatter(p.memory, p.at + i * width, width, value)

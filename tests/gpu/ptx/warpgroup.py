@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Product:
         return np.unique(np.concatenate([r.reshape(-1) for r in read]) // cell)
 
 
+@cache
 def sum_of(i: int) -> tuple[Array, Array]:
     """i64[128] twice: the row and the column of sum ``i`` of each thread; a warp has 16 rows
     ("Register Fragments and Shared Memory Matrix Layouts", matrix D)."""
