@@ -15,7 +15,7 @@ from drawing import lawful
 from kernel_zoo import FAMILIES
 from kernels import aligned
 from lumc.bundle.packing import pack
-from lumc.codegen.gpu.cuda import Cuda
+from lumc.codegen.generate import DIALECTS
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.operations import print_kernel
@@ -98,7 +98,8 @@ def tiled(k: Kernel, fragment: str, grid: tuple[int, int], **changes: str) -> tu
 
 def together(programs: Sequence[Distributed]) -> tuple[str, list[Grid]]:
     """One text with the kernels k0, k1, .."""
-    printed = [print_kernel(d, Cuda(), f"k{i}") for i, d in enumerate(programs)]
+    dialect = DIALECTS[programs[0].program.target.kind]
+    printed = [print_kernel(d, dialect, f"k{i}") for i, d in enumerate(programs)]
     return "\n".join(text for text, _ in printed), [grid for _, grid in printed]
 
 
@@ -136,7 +137,10 @@ def build(
     programs: Sequence[Distributed], folder: Path, checked: bool = False
 ) -> tuple[emulator.Module, list[Grid]]:
     source, grids = together(programs)
-    return emulator.build(source, folder, checked), grids
+    gpu = programs[0].program.target.gpu
+    assert gpu
+    other = {"lanes": gpu.warp} if gpu.warp != emulator.LANES else {}
+    return emulator.build(source, folder, checked, **other), grids
 
 
 # ---- kernels on 16-bit floats
@@ -222,6 +226,9 @@ def matrix_kinds(kernel: Kernel, target: Target) -> list[str]:
         half = len(kinds & {*HALF}) == 1
         out = ["mma"] if half or DType.I8 in kinds or single else []
         return out + ["wgmma"] * (half and DType.F32 not in kinds and target.generation == 90)
+    if target.kind == "hip":
+        fragment = "mfma" if target.generation < 0x1000 else "wmma"
+        return [fragment] * (len(kinds & {*HALF}) == 1 and DType.F32 not in kinds)
     return ["simdgroup"] if DType.F32 in kinds or kinds & {*HALF} else []
 
 
@@ -234,7 +241,8 @@ def _random_stage(
     rows, lane = rng.choice([p for p in found if p[0]] or found)
     p = Stage("contract", rows, lane, window=rng.random() < 0.6)
     matrix = fragment != "simt" and rows is not None and rng.random() < 0.9
-    units = count // 32 if matrix else count
+    assert target.gpu
+    units = count // target.gpu.warp if matrix else count
     along = rng.choice([n for n in (1, 1, 2, 4, 8, 16) if n <= units]) if rows else units
     along = 1 if matrix and fragment == "wgmma" else along
     modes = {s: staging_modes(kernel, stage, p, s, True) for s in "ab"}

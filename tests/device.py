@@ -74,6 +74,19 @@ def every_function() -> str:
     return '#include "lumc_dev.h"\n' + "".join(kernels)
 
 
+def every_function_of_hip() -> str:
+    """The same by lumc_hip.h, which has no tf32."""
+    known = [(i, name) for i, name in enumerate(SIGNATURES) if "tf32" not in name]
+    kernels = "".join(_kernel(f"f{i}", name) for i, name in known)
+    return '#include "lumc_hip.h"\n' + in_hip(kernels)
+
+
+def in_hip(text: str) -> str:
+    """CUDA text with the names that lumc_hip.h has for its own."""
+    text = text.replace('"lumc_dev.h"', '"lumc_hip.h"')
+    return text.replace("blockIdx.x", "lumc_block()").replace("threadIdx.x", "lumc_thread()")
+
+
 # each operation of the hardware, by one warp (`copies`: one thread an element)
 HARDWARE = """#include "lumc_dev.h"
 template <class T> static __device__ void product(const T *a, const T *b, float *c)

@@ -1,4 +1,5 @@
-"""CUDA kernels on the CPU: the text that a GPU would get, compiled with g++ and ``tests/gpu/emu``.
+"""CUDA and HIP kernels on the CPU: the text that a GPU would get, compiled with g++ and
+``tests/gpu/emu``.
 
 ``build`` compiles a text, ``Module.launch`` runs one of its kernels on numpy arrays. A fault that
 the processor notices ends the kernel and not the test, so no process of its own is needed; a
@@ -36,6 +37,7 @@ KERNEL = ["-O1", "-fno-math-errno", "-Wall", "-Wno-unused", "-Wno-sign-compare"]
 KERNEL += ["-Wno-unknown-pragmas", "-Wno-maybe-uninitialized", "-Wno-tautological-compare"]
 # calls of tsan.cpp before every access; its library is not linked
 CHECKED = ["-fsanitize=thread"]
+LANES = 32  # of a warp, unless a test says another number
 ORDERS = ("forward", "reverse", "random")
 
 
@@ -100,19 +102,22 @@ class Module:
         return bytes(said).decode()
 
 
-def build(source: str, folder: Path, checked: bool = False) -> Module:
+def build(source: str, folder: Path, checked: bool = False, lanes: int = LANES) -> Module:
     """The kernels of a text, compiled once into ``folder``; a warning of the compiler fails.
 
     ``checked``: with the checker for races, bounds and uninitialised shared memory; slower.
+    ``lanes``: of a warp.
     """
-    path = compile_shared([source], folder, checked)
+    path = compile_shared([source], folder, checked, lanes)
     bounds = re.findall(r"__launch_bounds__\((\d+)[^)]*\)\s+(\w+)", source)
     return Module(path, _parameters(source), {symbol: int(n) for n, symbol in bounds})
 
 
-def compile_shared(sources: Sequence[str], folder: Path, checked: bool = False) -> Path:
+def compile_shared(
+    sources: Sequence[str], folder: Path, checked: bool = False, lanes: int = LANES
+) -> Path:
     """A shared object of the kernels of several texts, and of the emulator."""
-    flags = [*COMMON, *KERNEL, *(CHECKED if checked else [])]
+    flags = [*COMMON, *KERNEL, *(CHECKED if checked else []), f"-DLUMC_LANES={lanes}"]
     path = folder / f"emu_{_digest([*sources, _emulator_text(), *flags])}.so"
     if path.exists():
         return path
@@ -125,7 +130,7 @@ def compile_shared(sources: Sequence[str], folder: Path, checked: bool = False) 
             _run([CXX, *flags, "-x", "c++", "-c", str(text), "-o", str(out)])
             objects.append(str(out))
         built = Path(name, "kernels.so")
-        _run([CXX, "-shared", "-Wl,-Bsymbolic", *objects, _runtime(), "-o", str(built)])
+        _run([CXX, "-shared", "-Wl,-Bsymbolic", *objects, _runtime(lanes), "-o", str(built)])
         built.rename(path)
     return path
 
@@ -153,20 +158,22 @@ def _library(path: Path) -> ctypes.CDLL:
 
 
 @functools.cache
-def _runtime() -> str:
-    """The object file of the emulator."""
+def _runtime(lanes: int) -> str:
+    """The object file of the emulator of warps of so many threads."""
 
     def make(folder: Path) -> None:
         text = folder / "emulator.cpp"
         text.write_text("".join(f'#include "{f.name}"\n' for f in sorted(EMULATOR.glob("*.cpp"))))
-        _run([CXX, *COMMON, "-O2", "-c", str(text), "-o", str(folder / "emulator.o")])
+        command = [CXX, *COMMON, f"-DLUMC_LANES={lanes}", "-O2", "-c", str(text)]
+        _run([*command, "-o", str(folder / "emulator.o")])
 
-    return str(folder_of("emulator", make) / "emulator.o")
+    return str(folder_of(f"emulator of {lanes}", make) / "emulator.o")
 
 
 @functools.cache
 def _emulator_text() -> str:
-    return header_of("cuda") + "".join(f.read_text() for f in sorted(EMULATOR.iterdir()))
+    headers = header_of("cuda") + header_of("hip")
+    return headers + "".join(f.read_text() for f in sorted(EMULATOR.iterdir()))
 
 
 def _digest(parts: Sequence[str]) -> str:

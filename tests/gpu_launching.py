@@ -37,7 +37,10 @@ def module(
         if address_spaces.clang():
             assert address_spaces.check(text) == []
         return msl.build(text, folder, checked)
-    return emulator.build("\n".join(texts), folder, checked)
+    gpu = codes[0].target.gpu
+    assert gpu
+    other = {"lanes": gpu.warp} if gpu.warp != emulator.LANES else {}
+    return emulator.build("\n".join(texts), folder, checked, **other)
 
 
 def run(

@@ -75,7 +75,7 @@ class Bundle:
 
     @property
     def device(self) -> str:
-        """What it runs on: cpu, cuda or metal."""
+        """What it runs on: cpu, cuda, hip or metal."""
         return self._open.device
 
     @property
@@ -177,8 +177,8 @@ def warn(line: str) -> None:
 def load(path: str | PathLike[str], *, device: str = "", threads: int = 1) -> Bundle:
     """Open a bundle, a folder or one file.
 
-    `device`: cpu, cuda or metal; by default the first of cuda, metal and cpu that the bundle has a
-    plan for and that works here. `threads` are those of every run.
+    `device`: cpu, cuda, hip or metal; by default the first of cuda, hip, metal and cpu that the
+    bundle has a plan for and that works here. `threads` are those of every run.
 
     Raises E0501 for what is damaged, E0704 or E0708 for a bundle that cannot run here.
     """
@@ -328,6 +328,7 @@ def every_pass(
         objects=objects_folder(),
         allowed=tuple(fspath(path) for path in folders),
         verbose=2 if LOGGER.isEnabledFor(logging.DEBUG) else 0,
+        hipcc=told("HIPCC"),
     )
 
 

@@ -26,8 +26,8 @@ TURNS, WIDE = range(2, 9, 2), 40  # the values of a dim in 1..8 multiple 2
 X = np.random.default_rng(1).standard_normal((9, WIDE)).astype("f4")
 PROGRAM = """
 import numpy as np
-from lumc.runtime import cpu, cuda
-cuda.MOST_LAUNCHES = {most}
+from lumc.runtime import captured, cpu, cuda
+captured.MOST_LAUNCHES = {most}
 with {opener} as b:
     x, want, seen = np.load("x.npy"), np.load("h.npy"), np.load("seen.npy")
     for _ in range(2):
@@ -137,7 +137,7 @@ def outcome(base: Path, runner: Path, device: str) -> bool:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("device", "file"), [("cuda", "cuda_memory"), ("metal", "metal")], ids=["cuda", "metal"]
+    ("device", "file"), [("cuda", "gpu_memory"), ("metal", "metal")], ids=["cuda", "metal"]
 )
 def test_several_graphs_and_command_buffers(
     device: str, file: str, base: Path, tmp_path: Path
@@ -151,10 +151,10 @@ def test_several_graphs_and_command_buffers(
 @pytest.mark.parametrize(
     ("device", "file", "old", "new"),
     [
-        ("cuda", "cuda_memory", "p->counts + m->turn * sizeof", "p->counts + 0 * sizeof"),
-        ("cuda", "cuda_memory", "values[k] = counted(l->entry, k)", "values[k] = (int64_t)k"),
-        ("cuda", "cuda", "m->turn < turns && !code", "m->turn < 1 && !code"),
-        ("cuda", "cuda", "p->counts ? 1 : m->plan", "m->plan"),
+        ("cuda", "gpu_memory", "p->counts + m->turn * sizeof", "p->counts + 0 * sizeof"),
+        ("cuda", "gpu_memory", "values[k] = counted(l->entry, k)", "values[k] = (int64_t)k"),
+        ("cuda", "gpu", "m->turn < turns && !code", "m->turn < 1 && !code"),
+        ("cuda", "gpu", "p->counts ? 1 : m->plan", "m->plan"),
         ("metal", "metal", "counted(e, turn)", "counted(e, 0)"),
         ("metal", "metal", "k < part.end", "k + 1 < part.end"),
         ("metal", "metal", "return;\n    }\n    buffer = m->dims", "}\n    buffer = m->dims"),

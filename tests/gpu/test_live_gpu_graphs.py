@@ -163,19 +163,19 @@ def test_one_bundle_runs_every_length(opener: str, made: Path) -> None:
 IN_C: dict[str, tuple[str, str, str, str]] = {  # the opener, the file, what stands there, a mistake
     "cuda: dims that are not sent again": (
         "cuda in C",
-        "cuda_memory",
+        "gpu_memory",
         "m->values[i] = m->plan->dims[i].value;",
         "if (!m->values[i]) m->values[i] = m->plan->dims[i].value;",
     ),
     "cuda: a dim that is one less": (
         "cuda in C",
-        "cuda_memory",
+        "gpu_memory",
         "m->values[i] = m->plan->dims[i].value;",
         "m->values[i] = m->plan->dims[i].value - (m->plan->dims[i].value > 1);",
     ),
     "cuda: another dim": (
         "cuda in C",
-        "cuda_memory",
+        "gpu_memory",
         "return m->dims + a->index * sizeof",
         "return m->dims + (m->plan->n_dims - 1 - a->index) * sizeof",
     ),

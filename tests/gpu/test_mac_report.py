@@ -91,7 +91,7 @@ def test_doctor_on_a_mac_writes_a_report(
         monkeypatch.setattr(objc, name, fake_metal.library())
     monkeypatch.setattr(machine.platform, "system", lambda: "Darwin")
     compiled(mac.text())
-    machine.doctor(None, None, False, str(tmp_path / "report.json"))
+    machine.doctor(machine.NOTHING, False, str(tmp_path / "report.json"))
     rows = json.loads((tmp_path / "report.json").read_text())
     assert {"what": "metal lanes", "ok": True, "said": "as expected"} in rows
     said = capsys.readouterr().out

@@ -4,6 +4,7 @@ on the fake driver; against the oracle and onnxruntime."""
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+import fake_hip
 import fake_metal
 import gpu_launching
 from bundles import build
 from checkpoints import BERT, bert_shapes, random_weights, write_folder
+from fake_clang import Emulator as Clang
 from fake_gpu import environment
 from gpu_bundles import Emulator
 from lumc.artifacts.files import read_graph
@@ -30,10 +33,11 @@ from lumc.kernel.machines import resolve_target
 from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.runtime import metal
+from lumc.search.space import Space
 
 GRAPHS = Path(__file__).parents[2] / "graphs"
 DIMS = {"b": 3, "s": 20, "n": 17}  # of the samples, where they are symbolic
-TARGETS = ("cuda:sm_90", "metal:apple7")
+TARGETS = ("cuda:sm_90", "metal:apple7", "hip:gfx942", "hip:gfx1100")
 EXPORTS = {  # and the dims of their inputs
     "bert.torchscript": {"b": 2, "s": 9},
     "llama.torchscript": {"b": 1, "s": 7},
@@ -46,18 +50,19 @@ ERROR = 1e-5  # relative L2
 
 
 class Model(NamedTuple):
-    """A graph, the folder of its weights, and its code for a GPU."""
+    """A graph, the folder of its weights, its code for a GPU, and the search."""
 
     graph: Graph
     base: Path
     code: Code
+    space: Space
 
 
 def planned(graph: Graph, base: Path) -> list[Model]:
     """For every target; they share the search, which knows of none."""
     space = make_space(graph, TARGETS[0], 20_000)
     spaces = [replace(space, target=resolve_target(name)) for name in TARGETS]
-    return [Model(graph, base, generate(estimate(s))) for s in spaces]
+    return [Model(graph, base, generate(estimate(s)), space) for s in spaces]
 
 
 def sample(path: Path) -> list[Model]:
@@ -154,16 +159,54 @@ def test_a_bundle_for_metal_in_python_and_in_c(
         assert_near(dict(got), want, "C")
 
 
-def test_the_runner_runs_a_network_on_the_driver(encoder: list[Model], tmp_path: Path) -> None:
-    m = encoder[0]
-    bundle = build(m.code, tmp_path / "m.lb", m.base, cuda=Emulator())
+def by_runner(bundle: Path, device: str, m: Model, env: dict[str, str]) -> None:
+    """``lumc-run`` on random inputs."""
+    folder = bundle.parent
     inputs, want = inputs_and_outputs(m)
-    given = [x for n in inputs for x in ("--input", f"{n}={tmp_path}/{n}.npy")]
+    given = [x for n in inputs for x in ("--input", f"{n}={folder}/{n}.npy")]
     for name, value in inputs.items():
-        np.save(tmp_path / f"{name}.npy", value)
-    command = [bundle / "bin" / "lumc-run", bundle, "--device", "cuda", *given]
-    command += ["-o", f"{tmp_path}/out.npz"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+        np.save(folder / f"{name}.npy", value)
+    command = [bundle / "bin" / "lumc-run", bundle, "--device", device, *given]
+    command += ["-o", f"{folder}/out.npz"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    with np.load(tmp_path / "out.npz") as got:
-        assert_near(dict(got), want, "lumc-run")
+    with np.load(folder / "out.npz") as got:
+        assert_near(dict(got), want, device)
+
+
+def test_the_runner_runs_a_network_on_the_driver(encoder: list[Model], tmp_path: Path) -> None:
+    bundle = build(encoder[0].code, tmp_path / "m.lb", encoder[0].base, cuda=Emulator())
+    by_runner(bundle, "cuda", encoder[0], environment())
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from lumc.runtime import hip
+
+inputs = {name: np.load(f"{name}.npy") for name in sys.argv[1:]}
+with hip.Bundle.open("m.lb") as b:
+    np.savez("out.npz", **b.run(inputs))
+"""
+
+
+def test_a_bundle_of_four_kinds(encoder: list[Model], tmp_path: Path) -> None:
+    """For CUDA, Metal and HIP, where it runs by both runners, with waves of 64 and of 32; the CPU's
+    plan is beside them. All read nearly the same weights."""
+    cpu = generate(estimate(replace(encoder[0].space, target=resolve_target("cpu:native"))))
+    others = [m.code for m in encoder]
+    tools = {"cuda": Emulator(), "hip": Clang()}
+    path = build(cpu, tmp_path / "m.lb", encoder[0].base, others=others, **tools)
+    alone = build(cpu, tmp_path / "cpu.lb", encoder[0].base)
+    few, all_of_them = ((p / "weights.safetensors").stat().st_size for p in (alone, path))
+    assert all_of_them <= 1.15 * few
+    for m, gfx in zip(encoder[2:], ("gfx942", "gfx1102"), strict=True):
+        env = fake_hip.environment(gfx=gfx)
+        by_runner(path, "hip", m, env)
+        inputs, want = inputs_and_outputs(m)
+        (tmp_path / "out.npz").unlink()
+        command = [sys.executable, "-c", PROGRAM, *inputs]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        with np.load(tmp_path / "out.npz") as got:
+            assert_near(dict(got), want, f"Python on {gfx}")

@@ -238,6 +238,9 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     "nvcc": click.option(
         "--nvcc", envvar="NVCC", help="CUDA compiler; default: $NVCC, NVRTC of its wheel, nvcc."
     ),
+    "hipcc": click.option(
+        "--hipcc", envvar="HIPCC", help="HIP compiler; default: $HIPCC, clang of ROCm, clang."
+    ),
     "entry": click.option(
         "--entry", default="", help="Which function of the model; default: the first."
     ),
@@ -255,7 +258,7 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "device": click.option(
         "--device",
-        type=click.Choice(["cuda", "metal", "cpu"]),
+        type=click.Choice(["cuda", "hip", "metal", "cpu"]),
         default=None,
         help="Default: the first of these that the bundle has a plan for and that works here.",
     ),

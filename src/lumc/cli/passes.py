@@ -229,7 +229,7 @@ def codegen(source: str, output: str, check_tiles: bool, verbose: int) -> None:
 
 @click.command()
 @click.argument("sources", metavar="[FILE|-]...", nargs=-1)
-@options("bundle", "emit", "zip", "triton", "cc", "nvcc")
+@options("bundle", "emit", "zip", "triton", "cc", "nvcc", "hipcc")
 @click.option(
     "--triton-headers",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -246,6 +246,7 @@ def link(
     triton: bool,
     cc: str | None,
     nvcc: str | None,
+    hipcc: str | None,
     triton_headers: Path | None,
     allowed: tuple[str, ...],
     verbose: int,
@@ -260,14 +261,14 @@ def link(
     from lumc.command import passes
 
     written = form(emit, as_zip, triton)
-    compilers = passes.Compilers(cc, nvcc, objects_folder(), triton_headers)
+    compilers = passes.Compilers(cc, nvcc, hipcc, objects_folder(), triton_headers)
     passes.link(sources or ("-",), output, written, compilers, allowed, verbose)
 
 
 @click.command("compile")
 @options("input", "bundle")
 @options(*PROFILE, "target", "dim", "tune", "dtype", "weights", "activations", "recompute")
-@options("limits", "emit", "zip", "triton")
+@options("limits", "hipcc", "emit", "zip", "triton")
 @click.option("--save-temps", metavar="DIR", help="Keep the artifact of every pass here.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: machine-readable output.")
@@ -283,6 +284,7 @@ def compile_(
     activations: str | None,
     again: int,
     max_nodes: int,
+    hipcc: str | None,
     emit: str,
     as_zip: bool,
     triton: bool,
@@ -305,7 +307,7 @@ def compile_(
     measuring, kept = profile_options(**chosen), objects_folder()
     emit = form(emit, as_zip, triton)
     which = measuring, target, dims, max_nodes, tuned, again
-    how = passes.CompileOptions(*which, emit, save_temps, kept, allowed, verbose, trace)
+    how = passes.CompileOptions(*which, emit, save_temps, kept, allowed, verbose, trace, hipcc)
     wanted = Precision(dtype, weights, activations)
     if as_json and not dry_run:
         raise click.UsageError("--json tells of a --dry-run; a log is --log-json.")

@@ -96,22 +96,24 @@ def report(source: str, output: str, cache: str | None) -> None:
 
 
 @click.command()
-@options("cc", "nvcc", "json")
-def targets(cc: str | None, nvcc: str | None, as_json: bool) -> None:
+@options("cc", "nvcc", "hipcc", "json")
+def targets(cc: str | None, nvcc: str | None, hipcc: str | None, as_json: bool) -> None:
     """List the targets that build and run here."""
     from lumc.report import machine
 
-    machine.targets(nvcc, as_json, cc)
+    machine.targets(machine.Asked(cc, nvcc, hipcc), as_json)
 
 
 @click.command()
-@options("cc", "nvcc", "json")
+@options("cc", "nvcc", "hipcc", "json")
 @click.option("--report", metavar="FILE", help="Write it to a file as well, to send it along.")
-def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None) -> None:
+def doctor(
+    cc: str | None, nvcc: str | None, hipcc: str | None, as_json: bool, report: str | None
+) -> None:
     """Say what this machine has and what is missing.
 
     On a Mac, its GPU is tested.
     """
     from lumc.report import machine
 
-    machine.doctor(cc, nvcc, as_json, report)
+    machine.doctor(machine.Asked(cc, nvcc, hipcc), as_json, report)

@@ -15,6 +15,7 @@ from lumc.codegen.exchanges import by_kernels, in_place, places
 from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.gpu.hip import Hip
 from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.words import words_of
@@ -51,6 +52,7 @@ void {symbol}(void *const *args, long part, long nparts) {{
 PARALLEL_COPY = 1 << 18  # bytes
 DIALECTS = {  # of the languages of GPUs
     "cuda": Cuda(),
+    "hip": Hip(),
     "metal": Metal(),
 }
 

@@ -177,6 +177,7 @@ class Compilers:
 
     cc: str | None
     nvcc: str | None
+    hipcc: str | None
     objects: Path | None  # the folder where compiled objects are kept, if they are
     triton_headers: Path | None = None  # Triton's own, for its backend
 
@@ -204,7 +205,7 @@ def write_bundle(
 ) -> None:
     """Link codes, each with the digest of its ``.lk``, into one bundle, or into plain C."""
     from lumc.disk.weights import overflowing
-    from lumc.link import cuda
+    from lumc.link import cuda, hip
     from lumc.link.emit import emit_archive, emit_c
     from lumc.link.link import TargetCode, Tools, link
     from lumc.link.toolchain import find
@@ -215,8 +216,12 @@ def write_bundle(
     if emit == "c":
         emit_c(parts, out, base)
         return
-    kept, needed = compilers.objects, any(code.target.kind == "cuda" for code, _ in codes)
-    tools = Tools(find(compilers.cc, kept), cuda.find(compilers.nvcc, kept) if needed else None)
+    kept, kinds = compilers.objects, {code.target.kind for code, _ in codes}
+    tools = Tools(
+        find(compilers.cc, kept),
+        cuda.find(compilers.nvcc, kept) if "cuda" in kinds else None,
+        hip.found(compilers.hipcc, kept) if "hip" in kinds else None,
+    )
     if emit == "static":
         emit_archive(parts, out, base, tools)
         return
@@ -246,6 +251,7 @@ class CompileOptions:
     allowed: tuple[str, ...]  # folders of weights, besides that of the graph
     verbose: int
     trace: str | None = None
+    hipcc: str | None = None  # the compiler of HIP, by its command
 
 
 def compile_model(
@@ -267,9 +273,9 @@ def compile_model(
 
 
 def checked(output: str, options: CompileOptions) -> None:
-    """What can be refused before anything is done. Raises E0202, E0203, E0701 to E0712."""
+    """What can be refused before anything is done. Raises E0202, E0203, E0701 to E0713."""
     from lumc.kernel.machines import resolve_target
-    from lumc.link import cross, cuda, emit, link, triton
+    from lumc.link import cross, cuda, emit, hip, link, triton
     from lumc.link.toolchain import find
 
     parse_seconds(options.profile.budget)
@@ -284,6 +290,8 @@ def checked(output: str, options: CompileOptions) -> None:
         for target in map(resolve_target, names):
             if target.kind == "cuda":
                 cuda.find(options.profile.nvcc)
+            if target.kind == "hip":
+                hip.found(options.hipcc)
             cross.for_target(tools, target)
         if for_triton:
             triton.compiler_for(names, tools)
@@ -304,7 +312,8 @@ def _compile(
         codes.append(_code_for(name, graph, options, log, keep, stem_of))
     log.target = ""
     with log.step("link"):
-        chosen = Compilers(options.profile.cc, options.profile.nvcc, options.objects)
+        asked = options.profile
+        chosen = Compilers(asked.cc, asked.nvcc, options.hipcc, options.objects)
         write_bundle(codes, output, options.emit, chosen)
 
 

@@ -20,13 +20,27 @@ CPUS = {
         Target("", "generic", (), 4, 16, gflops=25.0),
     )
 }
-# data sheets: A100 80 GB, RTX 4090, H200, B200; M1, M2, M3 (8, 10 and 10 cores)
+
+
+def _amd(processors: int, tensor_gflops: float, warp: int) -> Gpu:
+    return Gpu(processors, 64 << 10, tensor_gflops, warp, registers=1 << 17)
+
+
+# data sheets: A100 80 GB, RTX 4090, H200, B200; one die of MI250X, MI300X, RX 7900 XTX, RX 9070 XT;
+# M1, M2, M3 (8, 10 and 10 cores). Registers: four units of 512 for each of 64 lanes (CDNA 3
+# instruction set, section 3.6), or of 1024 and more for each of 32.
 GPUS = {
     "cuda": {
         "sm_80": (Gpu(108, 163 << 10, 312e3), 19.5e3, 2039.0),
         "sm_89": (Gpu(128, 99 << 10, 330e3), 82.6e3, 1008.0),
         "sm_90": (Gpu(132, 227 << 10, 989e3), 67e3, 4800.0),
         "sm_100": (Gpu(148, 227 << 10, 2250e3), 80e3, 8000.0),
+    },
+    "hip": {
+        "gfx90a": (_amd(110, 191.5e3, 64), 23.9e3, 1638.0),
+        "gfx942": (_amd(304, 1307.4e3, 64), 163.4e3, 5300.0),
+        "gfx1100": (_amd(96, 122.8e3, 32), 61.4e3, 960.0),
+        "gfx1201": (_amd(64, 194.6e3, 32), 48.7e3, 640.0),
     },
     "metal": {
         "apple7": (Gpu(8, 32 << 10, 2.6e3), 2.6e3, 68.0),
@@ -40,8 +54,9 @@ FEATURES = {"cuda": ("tf32",), "cpu": ("vnni",)}
 INSTRUCTIONS = {  # flags by architecture
     "vnni": {"x86-64-v4": ("-mavx512vnni",), "x86-64-v3": ("-mavxvnni",)},
 }
-DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "metal": "metal:apple7"}  # if none is named
-LAUNCH_US = {"cuda": 2.0, "metal": 4.0}
+DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "hip": "hip:gfx942"}
+DEFAULTS |= {"metal": "metal:apple7"}  # if none is named
+LAUNCH_US = {"cuda": 2.0, "hip": 4.0, "metal": 4.0}  # of HIP and Metal not measured: twice CUDA's
 # what a level asks of /proc/cpuinfo, best level first (x86-64 psABI, section 3.1.1)
 _LEVELS = (
     ("x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma f16c bmi1 bmi2 movbe"),

@@ -25,7 +25,7 @@ class Target:
     """A machine that kernels are generated for; all sizes in bytes, rates in GB/s and GFLOP/s."""
 
     name: str  # as the user wrote it: cpu:native
-    arch: str  # x86-64-v4, x86-64-v3, x86-64-v2, aarch64, generic; sm_90; apple9
+    arch: str  # x86-64-v4, x86-64-v3, x86-64-v2, aarch64, generic; sm_90; gfx942; apple9
     flags: tuple[str, ...]  # that select the instruction set; of a GPU: the features asked for
     lanes: int  # f32 lanes of a vector register; 1 on a GPU
     registers: int  # vector registers
@@ -40,7 +40,7 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """cpu, cuda or metal."""
+        """cpu, cuda, hip or metal."""
         return self.name.partition(":")[0]
 
     @property
@@ -65,7 +65,9 @@ class Target:
 
     @property
     def generation(self) -> int:
-        """The number in the name of a GPU's architecture: 90 of sm_90."""
+        """The number in the name of a GPU's architecture: 90 of sm_90, of gfx90a 0x90a."""
+        if self.arch.startswith("gfx"):
+            return int(self.arch.removeprefix("gfx"), 16)
         return int(re.sub(r"\D", "", self.arch))
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 from lumc.link import nvrtc, toolchain
+from lumc.link.elf import sections, text
 
 # What a bundle holds: an image for every architecture, and text for the GPUs to come.
 IMAGES = ("sm_80", "sm_89", "sm_90", "sm_100")
@@ -104,36 +105,27 @@ def figures(image: bytes) -> dict[str, Figures]:
     """By kernel symbol, from the ELF file itself; nothing for what is not a cubin."""
     if image[:4] != b"\x7fELF" or struct.unpack_from("<H", image, 18)[0] != EM_CUDA:
         return {}
-    sections = _sections(image)
-    symbols = dict(enumerate(_symbols(sections)))
+    found = sections(image)
+    symbols = dict(enumerate(_symbols(found)))
     allotted: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME: {}}
-    for attribute, symbol, value in _attributes(sections.get(".nv.info", b"")):
+    for attribute, symbol, value in _attributes(found.get(".nv.info", b"")):
         if attribute in allotted:
             allotted[attribute][symbols.get(symbol, "")] = value
-    kernels = [n.removeprefix(".text.") for n in sections if n.startswith(".text.")]
+    kernels = [n.removeprefix(".text.") for n in found if n.startswith(".text.")]
     return {
         name: Figures(
             allotted[REGISTERS].get(name, 0),
             allotted[FRAME].get(name, 0),
-            len(sections.get(f".nv.shared.{name}", b"")),
+            len(found.get(f".nv.shared.{name}", b"")),
         )
         for name in kernels
     }
 
 
-def _sections(image: bytes) -> dict[str, bytes]:
-    """The contents of the sections of an ELF file, by name; zeros for those without any."""
-    (start,) = struct.unpack_from("<Q", image, 40)
-    size, n, names = struct.unpack_from("<HHH", image, 58)
-    rows = [struct.unpack_from("<IIQQQQ", image, start + i * size) for i in range(n)]
-    data = [bytes(r[5]) if r[1] == 8 else image[r[4] : r[4] + r[5]] for r in rows]
-    return {_text(data[names], r[0]): d for r, d in zip(rows, data, strict=True)}
-
-
-def _symbols(sections: dict[str, bytes]) -> Iterator[str]:
-    table = sections.get(".symtab", b"")
+def _symbols(found: dict[str, bytes]) -> Iterator[str]:
+    table = found.get(".symtab", b"")
     for at in range(0, len(table) - 23, 24):
-        yield _text(sections.get(".strtab", b""), struct.unpack_from("<I", table, at)[0])
+        yield text(found.get(".strtab", b""), struct.unpack_from("<I", table, at)[0])
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
@@ -144,7 +136,3 @@ def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
         if form == 4 and size == 8 and at + 12 <= len(info):
             yield attribute, *struct.unpack_from("<II", info, at + 4)
         at += 4 + (size if form == 4 else 0)
-
-
-def _text(table: bytes, at: int) -> str:
-    return table[at : table.find(b"\0", at)].decode(errors="replace")

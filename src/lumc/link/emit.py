@@ -21,14 +21,8 @@ from lumc.doing import doing
 from lumc.errors import Exit, LumcError
 from lumc.graph.ranks import require_one_rank
 from lumc.link import cross, functions, plain
-from lumc.link.link import (
-    TargetCode,
-    Tools,
-    first_values,
-    read_by_launches,
-    staged,
-    weight_reader,
-)
+from lumc.link.constants import first_values, read_by_launches, weight_reader
+from lumc.link.link import TargetCode, Tools, staged
 from lumc.link.toolchain import KERNEL_FLAGS, compile_objects, link_archive
 
 TEXT_BYTES = 1 << 20  # of weights that are C text; more of them is a file that .S includes

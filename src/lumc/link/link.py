@@ -10,29 +10,25 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lumc import __version__
-from lumc.bundle import archive, manifest, planfile, ranks, weights
-from lumc.bundle.packing import Array, Recipe, pack, recipe
-from lumc.codegen.code import Code, EntryPlan, Value
+from lumc.bundle import archive, manifest, planfile
+from lumc.codegen.code import Code, EntryPlan
+from lumc.codegen.text.headers import NAMES
 from lumc.codegen.tile.packing import Packing
 from lumc.disk import attached
 from lumc.disk.artifact import fields, unwritable
 from lumc.disk.scratch import scratch
-from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
-from lumc.graph.collective import Part
 from lumc.graph.graph import Entry, Node
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
-from lumc.link import cross, cuda, runners, toolchain, trial
+from lumc.link import cross, cuda, hip, runners, toolchain, trial
+from lumc.link.constants import constants, packed_at_load, store_weights
 from lumc.link.runners import write
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, compile_objects, link_objects
-
-NO_PLACE: ranks.Place = {}
 
 
 class TargetCode(NamedTuple):
@@ -43,11 +39,12 @@ class TargetCode(NamedTuple):
 
 
 class Tools(NamedTuple):
-    """The compilers: of the runner and of CPU kernels, and of CUDA, which is looked for when a
-    target needs it."""
+    """The compilers: of the runner and of CPU kernels, of CUDA, which is looked for when a target
+    needs it, and of HIP, which a bundle can be without."""
 
     c: Toolchain
     cuda: cuda.Compiler | None = None
+    hip: hip.Compiler | None = None
 
 
 def link(
@@ -74,6 +71,8 @@ def link(
         runners.build(folder, compilers, tools.c)
         for_mac = any(code.target.kind == "metal" for code in codes)
         notes = runners.build_mac(folder, tools.c) if for_mac else []
+        if tools.hip is None and any(code.target.kind == "hip" for code in codes):
+            notes.append(hip.LEFT_OUT)
         with fields("kernels"):
             layout, segments = store_weights(codes, folder / "weights.safetensors", base)
             recipes = packed_at_load(codes)
@@ -229,6 +228,19 @@ def build_cuda(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
     return {**row, "compiler": compiler.version}
 
 
+def build_hip(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
+    """Sources, an image of all kernels for every architecture that runs them, and the text, which
+    hipRTC translates for others."""
+    write(folder / NAMES["hip"], code.header.encode())
+    write_sources(code, folder, ".hip")
+    write(folder / hip.TEXT, "\n".join(k.source for k in code.kernels).encode())
+    row = {"name": slug(code), "arch": code.target.arch, "features": []}
+    if tools.hip is None:
+        return row
+    hip.compile_images(tools.hip, folder, hip.TEXT, hip.IMAGES[code.target.arch])
+    return {**row, "compiler": tools.hip.version}
+
+
 def metal_text(code: Code) -> str:
     return "\n".join([code.header, *(k.source for k in code.kernels)])
 
@@ -243,6 +255,7 @@ def build_metal(code: Code, folder: Path, tools: Tools) -> dict[str, Any]:
 BUILDERS: Mapping[str, Callable[[Code, Path, Tools], dict[str, Any]]] = {
     "cpu": build_cpu,
     "cuda": build_cuda,
+    "hip": build_hip,
     "metal": build_metal,
 }
 
@@ -251,75 +264,6 @@ def write_sources(code: Code, folder: Path, end: str) -> list[str]:
     for kernel in code.kernels:
         write(folder / f"{kernel.symbol}{end}", kernel.source.encode())
     return [f"{k.symbol}{end}" for k in code.kernels]
-
-
-def store_weights(
-    codes: Sequence[Code], path: Path, base: Path
-) -> tuple[weights.Layout, Sequence[ranks.Segment]]:
-    """The raw and the packed tensors that launches read, each once, sorted by name; of a mesh every
-    part, and where a rank has its own."""
-    stored, read = constants(codes), weight_reader(codes, base)
-    if not codes[0].graph.mesh:
-        return weights.write(path, stored, read), ()
-    return ranks.write(path, stored, parts_of(codes), list(codes[0].graph.mesh), read)
-
-
-def parts_of(codes: Sequence[Code]) -> Callable[[Value], Sequence[Part]]:
-    """In which parts ranks have the constants that are stored."""
-    graph = codes[0].graph
-    nodes = {n.name: n for n in (*graph.weights, *graph.states)}
-    packings = {name: p for code in codes for name, p in code.packings.items()}
-    return lambda v: nodes[v.name if v.place == "weight" else packings[v.name].weight].parts
-
-
-def weight_reader(codes: Sequence[Code], base: Path) -> Callable[..., Array]:
-    """Gives the elements of what launches read; of a mesh those of a rank, by its place."""
-    graph = codes[0].graph
-    nodes = {n.name: n for n in (*graph.weights, *graph.states)}
-    packings = {name: p for code in codes for name, p in code.packings.items()}
-
-    @lru_cache(maxsize=1)  # of the parts of one the whole is read once
-    def read_whole(name: str) -> Array:
-        return read_weight(nodes[name].whole, base)
-
-    def read(value: Value, place: ranks.Place = NO_PLACE) -> Array:
-        packing = None if value.place == "weight" else packings[value.name]
-        node = nodes[packing.weight if packing else value.name]
-        own = ranks.part(read_whole(node.name), node.parts, place)
-        return pack(own, node.dtype, packing) if packing else own
-
-    return read
-
-
-def read_by_launches(codes: Sequence[Code]) -> dict[str, Value]:
-    """What of the weights, raw and packed, any launch reads."""
-    entries = [e for code in codes for e in code.entries]
-    return {v.name: v for e in entries for v in e.values if v.place in ("weight", "packed")}
-
-
-def first_values(code: Code) -> dict[str, Value]:
-    """What states begin with, of those that have values of their own."""
-    states = (s for s in code.graph.states if s.file)
-    return {s.name: Value(s.name, s.dtype, s.sizes, "weight") for s in states}
-
-
-def packed_at_load(codes: Sequence[Code]) -> dict[str, Recipe]:
-    """The packed values that need not be stored, as the weight is there for another target."""
-    used, nodes = read_by_launches(codes), {w.name: w for w in codes[0].graph.weights}
-    packings = {name: p for code in codes for name, p in code.packings.items()}
-    out = dict[str, Recipe]()
-    for name, packing in packings.items():
-        node = nodes[packing.weight]
-        shape = tuple(int(str(n)) for n in node.shape)
-        if name in used and node.name in used and (how := recipe(packing, shape, node.dtype)):
-            out[name] = how
-    return out
-
-
-def constants(codes: Sequence[Code]) -> list[Value]:
-    """What of the weights, raw and packed, a bundle stores, and the first values of states."""
-    used, made = read_by_launches(codes) | first_values(codes[0]), packed_at_load(codes)
-    return [used[name] for name in sorted(used) if name not in made]
 
 
 def describe(

@@ -15,8 +15,19 @@ from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_o
 
 # of runner/, and main for lumc-run
 LIBRARY = (
-    *("cpu", "cuda", "cuda_driver", "cuda_memory", "errors", "features", "feed", "files"),
-    *("launch", "listing", "live", "memory", "metal", "metal_framework", "model", "mpi", "npy"),
+    *("cpu", "cuda", "errors", "features", "feed", "files", "gpu", "gpu_memory", "hip"),
+    *(
+        "hip_compile",
+        "launch",
+        "listing",
+        "live",
+        "memory",
+        "metal",
+        "metal_framework",
+        "model",
+        "mpi",
+        "npy",
+    ),
     *("output", "plan", "plan_ranks", "pool", "ranks", "safetensors", "sha256", "states", "tcp"),
     "train",
 )

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 from lumc.disk.artifact import atomic
 from lumc.errors import LumcError
@@ -40,19 +41,33 @@ class Row:
     builds_here: bool = True
 
 
-def target_rows(nvcc: str | None = None, cc: str | None = None) -> list[Row]:
+class Asked(NamedTuple):
+    """Compilers that are asked for by their commands."""
+
+    cc: str | None = None
+    nvcc: str | None = None
+    hipcc: str | None = None
+
+
+NOTHING = Asked()
+
+
+def target_rows(asked: Asked = NOTHING) -> list[Row]:
     from lumc.link import cross
 
-    rows, compiler = [], c_compilers(cc)
+    rows, compiler = [], c_compilers(asked.cc)
     for name in ("cpu:native", *(f"cpu:{arch}" for arch in CPUS)):
         target = resolve_target(name)
         unbuilt, why = compiler(target), cross.why_not_here(target)
         said = ", ".join(filter(None, (unbuilt, why)))
         rows.append(Row(name, target.arch, not why, said, not unbuilt))
-    builder, device = cuda_compiler(nvcc), nvidia_gpu()
+    builder, device = cuda_compiler(asked.nvcc), nvidia_gpu()
     for arch in GPUS["cuda"]:
         why = ", ".join(re.split("[:;]", said)[0] for ok, said in (builder, device) if not ok)
         rows.append(Row(f"cuda:{arch}", arch, device[0], why, builder[0]))
+    ok, said = amd_gpu()  # without a compiler there is text, which hipRTC compiles
+    why = "" if ok else re.split("[:;]", said)[0]
+    rows += [Row(f"hip:{arch}", arch, ok, why) for arch in GPUS["hip"]]
     from lumc.runtime.metal import problem
 
     why = missing.what if (missing := problem()) else ""
@@ -104,9 +119,30 @@ def nvidia_gpu() -> tuple[bool, str]:
         return False, f"{e.what}; {e.fix}"
 
 
-def targets(nvcc: str | None, as_json: bool, cc: str | None = None) -> None:
+def hip_compiler(hipcc: str | None) -> tuple[bool, str]:
+    """Whether there is one; which, or what to do."""
+    from lumc.link import hip
+
+    try:
+        found = hip.find(hipcc)
+    except LumcError as e:
+        return False, f"{e.what}; {e.fix}"
+    return True, f"{found.version} ({Path(found.command[-1]).name})"
+
+
+def amd_gpu() -> tuple[bool, str]:
+    """Whether there is one; which, or what to do."""
+    from lumc.runtime.amd import describe
+
+    try:
+        return True, describe()
+    except LumcError as e:
+        return False, f"{e.what}; {e.fix}"
+
+
+def targets(asked: Asked, as_json: bool) -> None:
     """``lumc targets``."""
-    rows = target_rows(nvcc, cc)
+    rows = target_rows(asked)
     if as_json:
         print(json.dumps([asdict(r) for r in rows]))
         return
@@ -120,7 +156,7 @@ def targets(nvcc: str | None, as_json: bool, cc: str | None = None) -> None:
     print("cuda:ARCH+tf32   products of f32 on tensor cores, operands rounded to 11 bits")
 
 
-def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None = None) -> None:
+def doctor(asked: Asked, as_json: bool, report: str | None = None) -> None:
     """``lumc doctor``: Python, compiler, target and optional packages, and what is missing; the
     same as a file to send to somebody."""
     from lumc import __version__
@@ -131,10 +167,11 @@ def doctor(cc: str | None, nvcc: str | None, as_json: bool, report: str | None =
         ("egglog", True, version_of("egglog")),
         ("machine", True, f"{platform.system()} {platform.machine()}"),
     ]
-    checks.append(_compiler(cc))
+    checks.append(_compiler(asked.cc))
     target = resolve_target("cpu:native")
     checks.append(("cpu:native", True, f"{target.arch}, {target.lanes} f32 lanes"))
-    checks += [("CUDA compiler", *cuda_compiler(nvcc)), ("NVIDIA GPU", *nvidia_gpu())]
+    checks += [("CUDA compiler", *cuda_compiler(asked.nvcc)), ("NVIDIA GPU", *nvidia_gpu())]
+    checks += [("HIP compiler", *hip_compiler(asked.hipcc)), ("AMD GPU", *amd_gpu())]
     for package, use in OPTIONAL.items():
         said = version_of(package)
         found = said != "installed" or importlib.util.find_spec(package) is not None

@@ -14,6 +14,8 @@ from lumc.report import draw
 from lumc.report.describe import DESCRIBE, PRINT, describe_bundle, describe_kernel
 from lumc.report.diagram import diagram
 
+SOURCES = (".c", ".cu", ".hip", ".metal")  # of kernels, in bundles
+
 
 def show(
     file: str,
@@ -80,7 +82,7 @@ def bundle_sources(file: str) -> tuple[dict[str, str], dict[str, str]]:
 
     body, names = describe_bundle(file), dict[str, str]()
     with opened(file) as folder:
-        every = [p for p in folder.glob("kernels/*/*") if p.suffix in (".c", ".cu", ".metal")]
+        every = [p for p in folder.glob("kernels/*/*") if p.suffix in SOURCES]
         sources = {f"{p.parent.name}/{p.stem}": p.read_text() for p in every}
     with artifact.fields("manifest", file):
         for target in body["targets"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from lumc.bundle import manifest
 from lumc.bundle.unpack import opened
@@ -12,7 +13,8 @@ from lumc.runtime.opened import Opened, Say, kinds_of, usage
 
 # The best first. Each module has a class Bundle with an ``open``, and ``problem()``, which says why
 # nothing of its kind can run here.
-RUNTIMES = {kind: f"lumc.runtime.{kind}" for kind in ("cuda", "metal", "cpu")}
+RUNTIMES = {kind: f"lumc.runtime.{kind}" for kind in ("cuda", "hip", "metal", "cpu")}
+NO_PLAN = "E0708"
 
 
 def open_bundle(
@@ -39,14 +41,29 @@ def open_bundle(
         passed = list[str]()
         for kind in wanted:
             runtime = import_module(RUNTIMES[kind])
-            problem: LumcError | None = runtime.problem()
-            if problem is None or kind == wanted[-1]:
-                for line in passed:
-                    say(line)
-                opened_bundle: Opened = runtime.Bundle.open(folder)
-                return opened_bundle
-            passed.append(f"not on {kind}: {problem.what}")
+            found = _opened(runtime, folder, kind == wanted[-1])
+            if isinstance(found, LumcError):
+                passed.append(f"not on {kind}: {found.what}")
+                continue
+            for line in passed:
+                say(line)
+            return found
     raise AssertionError("kinds_in gives one at least")
+
+
+def _opened(runtime: Any, folder: Path, last: bool) -> Opened | LumcError:
+    """The bundle on a kind of device, or why there is none that it has a plan for; of the last kind
+    that is raised."""
+    problem: LumcError | None = runtime.problem()
+    if problem and not last:
+        return problem
+    try:
+        bundle: Opened = runtime.Bundle.open(folder)
+    except LumcError as e:
+        if last or e.code != NO_PLAN:
+            raise
+        return e
+    return bundle
 
 
 def kinds_in(folder: Path) -> list[str]:

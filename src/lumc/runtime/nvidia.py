@@ -16,9 +16,9 @@ from lumc.bundle.packing import Array
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
+from lumc.runtime.captured import ALIGN
 
 OLDEST = 80  # sm_80: what lumc_dev.h needs
-ALIGN = 256
 USUAL_SHARED = 48 << 10  # bytes of a block that a kernel has without being asked
 THREAD_LOCAL = 1  # capture: other threads of the process do as they like
 
@@ -126,6 +126,9 @@ class Gpu:
             self.drv.memcpy_dtoh_async(data, of, self.stream)
             self.stream.synchronize()
 
+    def wait(self) -> None:
+        self.stream.synchronize()
+
     def function(self, module: Any, symbol: str, grid: Grid) -> Any:
         """A kernel that may have the shared memory of its grid. Raises E0501, exit 5."""
         try:
@@ -167,6 +170,18 @@ class Gpu:
 
     def launch_graph(self, graph: ctypes.c_void_p) -> None:
         self.check(self.library.cuGraphLaunch(graph, ctypes.c_void_p(self.stream.handle)))
+
+    def destroy_graph(self, graph: ctypes.c_void_p) -> None:
+        self.library.cuGraphExecDestroy(graph)
+
+    def mark(self) -> Any:
+        event = self.drv.Event()
+        event.record(self.stream)
+        return event
+
+    def between(self, start: Any, end: Any) -> float:
+        end.synchronize()
+        return float(end.time_since(start) * 1e3)
 
     def check(self, code: int) -> None:
         """The error of a call that pycuda does not know."""

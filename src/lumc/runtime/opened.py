@@ -68,7 +68,7 @@ class Part:
 class Opened(ABC):
     """An open bundle; close it, or use it in a ``with`` block."""
 
-    device: str  # cpu, cuda, metal
+    device: str  # cpu, cuda, hip, metal
     rank: int | None = None  # which of a mesh this process is, if something else started it so
     features: tuple[str, ...] = ()  # of its target, that were asked for
     dims: Mapping[str, Dim] = MappingProxyType(dict[str, Dim]())  # extents that runs choose

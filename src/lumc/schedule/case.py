@@ -40,6 +40,9 @@ class Loops(NamedTuple):
     leading: bool  # may the next one be?
 
 
+BLOCKS = (32, 64, 128, 256, 512, 1024)  # threads
+
+
 class Case:
     """A normalized kernel on a target, and the sound schedule that the choices start from."""
 
@@ -55,6 +58,11 @@ class Case:
             self._known[key] = f(self, *args)
         out: T = self._known[key]
         return out
+
+    @cached_property
+    def blocks(self) -> tuple[int, ...]:
+        """Threads that a block may have: whole warps."""
+        return tuple(n for n in BLOCKS if self.target.gpu and n >= self.target.gpu.warp)
 
     @cached_property
     def copies(self) -> bool:

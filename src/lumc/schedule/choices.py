@@ -53,7 +53,6 @@ from lumc.schedule.reductions import (
 )
 from lumc.schedule.schedule import Schedule, Stage
 
-BLOCKS = (32, 64, 128, 256, 512, 1024)  # threads of a block
 ALONG_ROWS = (4, 8, 16, 32, 64, 128, 256, 1024)  # of them
 
 # ---- of an axis, of the loops, of a block of threads, of the kernel
@@ -190,9 +189,10 @@ def _of_cuda(applies: Callable[[Case], bool]) -> dict[str, Any]:
 
 CHOICES = (
     Choice(
-        *("threads", "block", ("count",), _one_of(*BLOCKS), _begun, GPU),
+        *("threads", "block", ("count",), lambda c, _, __: c.blocks, _begun, GPU),
         words=_said("count", "{} threads in a block"),
-        legal=_any,
+        legal=lambda c, _, __, n: n >= c.blocks[0],
+        law="of a warp at least",
     ),
     Choice(
         *("row", "block", ("row",), _rows, _placed, GPU),

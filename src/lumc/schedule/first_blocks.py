@@ -50,6 +50,18 @@ SHAPES = {
         Shape(16, 64, 32, 64),
         Shape(16, 32, 16, 32),
     ),
+    "mfma": (
+        Shape(128, 128, 32, 256),
+        Shape(64, 64, 32, 256),
+        Shape(32, 64, 32, 128),
+        Shape(16, 32, 16, 64),
+    ),
+    "wmma": (
+        Shape(128, 128, 32, 256),
+        Shape(64, 64, 32, 128),
+        Shape(32, 32, 16, 64),
+        Shape(16, 16, 16, 32),
+    ),
     "simdgroup": (
         Shape(64, 64, 16, 128),
         Shape(32, 64, 16, 128),
@@ -81,12 +93,14 @@ ROWS = ((32, 128), (256, 256), (1024, 1024))  # threads along a row, and of the 
 
 def guesses(kernel: Kernel, target: Target) -> Iterator[Schedule]:
     """Schedules of a kernel for the blocks of a GPU, best first; the last ones ask for little."""
-    kernel = normalize(kernel)
+    assert target.gpu
+    kernel, warp = normalize(kernel), target.gpu.warp
     found = {s: p for s in kernel.stages if (p := _pair(kernel, s))}
     if found:
         for product in (*_products(found, target), None):
             for shape in _shapes(kernel, found, product, target):
-                yield _contracted(kernel, found, product, shape)
+                whole = shape._replace(threads=max(shape.threads, warp))
+                yield _contracted(kernel, found, product, whole, warp)
     yield from _walked(kernel, target)
 
 
@@ -139,9 +153,10 @@ def _shapes(
 
 
 def _contracted(
-    kernel: Kernel, found: Mapping[Expr, Pair], product: Product | None, shape: Shape
+    kernel: Kernel, found: Mapping[Expr, Pair], product: Product | None, shape: Shape, warp: int
 ) -> Schedule:
-    """Every contraction in tiles of this shape, the other reductions row by row."""
+    """Every contraction in tiles of this shape, by warps of so many threads, the other reductions
+    row by row."""
     fragment = product.fragment if product else "simt"
     weighted = any(s.kind == "wsum" for s in found)
     tile = dict.fromkeys(kernel.axes, 1)
@@ -159,8 +174,9 @@ def _contracted(
             tile[deep], tile[lane] = shape.lanes, kernel.extent[lane]
         elif not nested:
             tile[lane] = shape.lanes
+    units = shape.threads if fragment == "simt" else shape.threads // warp
     stages = tuple(
-        _stage(kernel, s, found[s], fragment, shape, tile) if s in found else Stage()
+        _stage(kernel, s, found[s], fragment, units, tile) if s in found else Stage()
         for s in kernel.stages
     )
     return _schedule(kernel, tile, stages, Threads(shape.threads, vector=4, ring=shape.ring))
@@ -190,11 +206,11 @@ def _whole(deep: int, around: int, product: Product | None) -> int:
 
 
 def _stage(
-    kernel: Kernel, stage: Expr, pair: Pair, fragment: str, shape: Shape, tile: Mapping[str, int]
+    kernel: Kernel, stage: Expr, pair: Pair, fragment: str, units: int, tile: Mapping[str, int]
 ) -> Stage:
+    """``units`` (threads or warps) share the contraction."""
     rows, lane = pair
     p = Stage("contract", rows, lane, fragment=fragment)
-    units = shape.threads if fragment == "simt" else shape.threads // 32
     along = power(min(GROUP if fragment == "simt" else 2, tile.get(lane, kernel.extent[lane])))
     weighted = any(s.kind == "wsum" for s in kernel.stages)
     if fragment == "wgmma" or (fragment != "simt" and weighted):
@@ -234,7 +250,7 @@ def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
             yield _spread(kernel, stages, Threads(threads, row, WIDE), threads // row)
     for row, threads in ROWS[1:]:
         yield _spread(kernel, stages, Threads(threads, row), threads // row, row)
-    yield _spread(kernel, stages, Threads(32), 1, 32)
+    yield _spread(kernel, stages, Threads(target.gpu.warp), 1, 32)
 
 
 def _is_across(kernel: Kernel, stage: Expr) -> bool:

@@ -32,6 +32,8 @@ class Product(NamedTuple):
 
 _FLOATS = (DType.F32, DType.F16, DType.BF16)
 _AMPERE, _HOPPER, _APPLE = range(80, 1000), range(90, 91), range(7, 100)
+_CDNA, _RDNA = range(0x90A, 0xA00), range(0x1100, 0x1300)
+SIXTEENS = ("mfma", "wmma")  # of AMD: 16 rows, 16 lanes and 16 steps
 # The first one of a fragment that fits; tf32 rounds to 11 bits, more than 16-bit floats have. On
 # Hopper the products of single warps have 63 % of the rate of the tensor cores.
 PRODUCTS = (
@@ -45,6 +47,10 @@ PRODUCTS = (
     Product("mma", "cuda", _AMPERE, _FLOATS, DType.F32, (16, 8, 8), 0.5, "tf32"),
     Product("wgmma", "cuda", _HOPPER, (DType.F16,), DType.F32, (64, 64, 16)),
     Product("wgmma", "cuda", _HOPPER, (DType.BF16,), DType.F32, (64, 64, 16)),
+    Product("mfma", "hip", _CDNA, (DType.F16,), DType.F32, (16, 16, 16)),
+    Product("mfma", "hip", _CDNA, (DType.BF16,), DType.F32, (16, 16, 16)),
+    Product("wmma", "hip", _RDNA, (DType.F16,), DType.F32, (16, 16, 16)),
+    Product("wmma", "hip", _RDNA, (DType.BF16,), DType.F32, (16, 16, 16)),
     Product("simdgroup", "metal", _APPLE, _FLOATS, DType.F32, (8, 8, 8)),
 )
 

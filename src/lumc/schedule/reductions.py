@@ -104,7 +104,9 @@ def _units(c: Case, i: int, state: Blocks) -> dict[str, int]:
     if p.form == "rows":
         return {"simt": 1}
     units = c.once(_products, i, p.lane_axis or "") if p.rows_axis else ()
-    return {"simt": state.threads} | dict.fromkeys(units, state.threads // 32)
+    assert c.target.gpu
+    warps = state.threads // c.target.gpu.warp
+    return {"simt": state.threads} | dict.fromkeys(units, warps)
 
 
 def deals(c: Case, i: int, state: Blocks, value: tuple[str, tuple[int, int]]) -> bool:

@@ -17,7 +17,7 @@ from lumc.kernel.codec import from_plain, one_of, to_plain
 Form = Annotated[str, one_of("contract", "dot", "rows")]
 Staging = Annotated[str, one_of("none", "inner", "hoist", "link", "narrow", "integers")]
 Lanes = Annotated[str, one_of("reduced", "kept")]
-Fragment = Annotated[str, one_of("simt", "mma", "wgmma", "simdgroup")]
+Fragment = Annotated[str, one_of("simt", "mma", "wgmma", "mfma", "wmma", "simdgroup")]
 Memory = Annotated[str, one_of("shared", "register")]
 # what JSON says of every schedule, as records of all versions do; other fields where they are set
 ALWAYS = (

@@ -23,7 +23,7 @@ struct Where {
 };
 extern Where where;
 
-/* `run` does the operation for the 32 lanes at once, given what each of them brought */
+/* `run` does the operation for all lanes at once, given what each of them brought */
 typedef void (*WarpOperation)(void *const *packets);
 
 void barrier(int line);
@@ -45,6 +45,7 @@ void multiply_f16(void *const *);
 void multiply_bf16(void *const *);
 void multiply_tf32(void *const *);
 void multiply_s8(void *const *);
+template <class T, int N, int SUMS> void multiply_16(void *const *);
 inline WarpOperation multiply(lumc_f16 *) { return multiply_f16; }
 inline WarpOperation multiply(lumc_bf16 *) { return multiply_bf16; }
 inline WarpOperation multiply(float *) { return multiply_tf32; }
@@ -58,6 +59,10 @@ struct Exchange {
 struct Matrices {
     const void *row;
     lumc_u32 *result;
+};
+struct Matrix16 {
+    float *d;
+    const lumc_u16 *a, *b;
 };
 struct Product {
     void *d;
@@ -170,8 +175,6 @@ LUMC_FN float lumc_sqrt_f32(float x) { return __builtin_sqrtf(x); }
 LUMC_FN double lumc_sqrt_f64(double x) { return __builtin_sqrt(x); }
 LUMC_FN float lumc_recip_f32(float x) { return 1.0f / x; }
 LUMC_FN double lumc_recip_f64(double x) { return 1.0 / x; }
-LUMC_FN float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b); }
-LUMC_FN double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 LUMC_FN float lumc_top_f32(float a, float b) { return b > a ? b : a; }
 LUMC_FN float lumc_max_f32(float a, float b) { return b > a || b != b ? b : a; }
 LUMC_FN float lumc_rounded_f32(float x) { return x; } /* nothing is fused here */
@@ -181,10 +184,14 @@ LUMC_FN float lumc_decay_f32(float x)
     float y = __builtin_exp2f(x);
     return y < 0x1p-126f ? 0.0f : y;
 }
+#ifndef LUMC_OWN_FUNCTIONS /* of a header that asks no library */
+LUMC_FN float lumc_mod_f32(float a, float b) { return __builtin_fmodf(a, b); }
+LUMC_FN double lumc_mod_f64(double a, double b) { return __builtin_fmod(a, b); }
 LUMC_FN double lumc_exp2_f64(double x) { return __builtin_exp2(x); }
 LUMC_FN double lumc_exp_f64(double x) { return __builtin_exp(x); }
 LUMC_FN double lumc_log2_f64(double x) { return __builtin_log2(x); }
 LUMC_FN double lumc_sin_f64(double x) { return __builtin_sin(x); }
+#endif
 
 LUMC_PART float lumc_from_f16(lumc_f16 h)
 {
@@ -285,4 +292,13 @@ LUMC_FN void lumc_mma(S (&d)[4], const lumc_u32 (&a)[4], const lumc_u32 (&b)[2],
 {
     lumc_emu::Product p = {d, a, b, c};
     lumc_emu::warp(lumc_emu::multiply((T *)nullptr), &p, line);
+}
+
+/* the matrices of AMD, for lumc_hip.h */
+template <class T, int N, int SUMS>
+LUMC_FN void lumc_product(float (&d)[SUMS], const T (&a)[N], const T (&b)[N],
+                          int line = __builtin_LINE())
+{
+    lumc_emu::Matrix16 m = {d, (const lumc_u16 *)a, (const lumc_u16 *)b};
+    lumc_emu::warp(lumc_emu::multiply_16<T, N, SUMS>, &m, line);
 }

@@ -9,7 +9,10 @@
 #include <vector>
 
 namespace lumc_emu {
-constexpr unsigned LANES = 32;
+#ifndef LUMC_LANES
+#define LUMC_LANES 32 /* of a warp; 64 on some GPUs of AMD */
+#endif
+constexpr unsigned LANES = LUMC_LANES;
 constexpr size_t SHARED_LIMIT = 227 << 10; /* bytes of a block, as on sm_90 */
 
 /* memory that a kernel may touch: an array of the caller, or the shared memory of the block */

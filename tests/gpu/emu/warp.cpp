@@ -1,4 +1,4 @@
-/* The operations that the 32 lanes of a warp do together, from what each lane brought. */
+/* The operations that the lanes of a warp do together, from what each lane brought. */
 #include "runtime.h"
 
 namespace lumc_emu {
@@ -41,6 +41,9 @@ template <int K, int BITS, class Sum> void multiply(void *const *packets, Sum (*
     }
 }
 
+float value(lumc_f16, lumc_u16 bits) { return f16(bits); }
+float value(lumc_bf16, lumc_u16 bits) { return bf16(bits); }
+
 template <bool transposed> void matrices(void *const *packets)
 {
     for (unsigned lane = 0; lane < LANES; lane++) {
@@ -66,6 +69,40 @@ void exchange(void *const *packets)
         e.result = packet<Exchange>(packets, (lane ^ (unsigned)e.lanes) % LANES).value;
     }
 }
+/* The 16 x 16 matrices of AMD by the tables of its Matrix Instruction Calculator. Where 16 lanes have
+ * all steps (gfx11) every group of them has the same, and rows of the result alternate; elsewhere
+ * each group has its part of both. */
+template <class T, int N, int SUMS> void multiply_16(void *const *packets)
+{
+    constexpr unsigned GROUPS = LANES / 16;
+    constexpr bool shared = N * GROUPS > 16;
+    static_assert(SUMS * GROUPS == 16 && (shared ? N == 16 : N * GROUPS == 16), "no such product");
+    float a[16][16], b[16][16];
+    for (unsigned lane = 0; lane < LANES; lane++)
+        for (unsigned i = 0; i < N; i++) {
+            const Matrix16 &m = packet<Matrix16>(packets, lane);
+            const unsigned k = shared ? i : lane / 16 * N + i;
+            a[lane % 16][k] = value(T(), m.a[i]);
+            b[k][lane % 16] = value(T(), m.b[i]);
+        }
+    for (unsigned lane = 0; lane < LANES; lane++)
+        for (unsigned i = 0; i < SUMS; i++) {
+            const unsigned row = shared ? GROUPS * i + lane / 16 : lane / 16 * SUMS + i;
+            float sum = 0;
+            for (unsigned k = 0; k < 16; k++)
+                sum += a[row][k] * b[k][lane % 16];
+            packet<Matrix16>(packets, lane).d[i] += sum;
+        }
+}
+#if LUMC_LANES == 64
+template void multiply_16<lumc_f16, 4, 4>(void *const *);
+template void multiply_16<lumc_bf16, 4, 4>(void *const *);
+#else
+template void multiply_16<lumc_f16, 16, 8>(void *const *);
+template void multiply_16<lumc_bf16, 16, 8>(void *const *);
+template void multiply_16<lumc_f16, 8, 8>(void *const *);
+template void multiply_16<lumc_bf16, 8, 8>(void *const *);
+#endif
 void load_matrices(void *const *packets) { matrices<false>(packets); }
 void load_matrices_transposed(void *const *packets) { matrices<true>(packets); }
 void multiply_f16(void *const *packets) { multiply<16, 16, float>(packets, f16); }

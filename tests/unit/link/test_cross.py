@@ -118,7 +118,7 @@ def test_targets_tell_what_builds(lumc: Lumc, alone: Path) -> None:
     missing = "x86_64" if IS_X86 else "aarch64"
     assert lines["cpu:native"].endswith(f"here (no C compiler for {missing}), runs here")
     assert rows["cpu:native"]["runs_here"] and rows["cpu:generic"]["runs_here"]
-    nothing = machine.target_rows(cc="/nowhere/cc")
+    nothing = machine.target_rows(machine.Asked(cc="/nowhere/cc"))
     assert not any(r.builds_here for r in nothing if r.name.startswith("cpu"))
 
 

@@ -138,9 +138,10 @@ def test_targets_in_order_and_matching(codes: tuple[Path, Code, Any], tmp_path: 
     _, code, _ = codes
     gpu = replace(code, target=resolve_target("cuda:sm_90"))
     metal = replace(code, target=resolve_target("metal"))
-    parts = [TargetCode(c, "") for c in (metal, gpu, code)]
-    assert [p.code.target.kind for p in in_order(parts)] == ["cpu", "cuda", "metal"]
-    assert list(link.BUILDERS) == ["cpu", "cuda", "metal"]
+    amd = replace(code, target=resolve_target("hip"))
+    parts = [TargetCode(c, "") for c in (metal, amd, gpu, code)]
+    assert [p.code.target.kind for p in in_order(parts)] == ["cpu", "cuda", "hip", "metal"]
+    assert list(link.BUILDERS) == ["cpu", "cuda", "hip", "metal"]
     other, _ = mlp(tmp_path, m=6)
     rounding = replace(code, target=resolve_target("cuda:sm_90+tf32"))
     for bad, said in (

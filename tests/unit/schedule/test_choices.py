@@ -46,7 +46,7 @@ EVERY = {  # all values of a field that anything may say
     "lanes": ("reduced", "kept"),
     "stage_a": STAGING,
     "stage_b": STAGING,
-    "fragment": ("simt", "mma", "wgmma", "simdgroup"),
+    "fragment": ("simt", "mma", "wgmma", "mfma", "wmma", "simdgroup"),
     "grid": tuple((1 << i, 1 << j) for i in range(7) for j in range(6)),
     "streams": (1, 2, 4, 8),
     "place_a": ("shared", "register"),

@@ -15,7 +15,7 @@ from math import prod
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.barriers import with_barriers
 from lumc.codegen.gpu.dealing import Dealing
-from lumc.codegen.gpu.distribution import VECTORS, WARP, Distribution, RegisterDigit, deal
+from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, deal
 from lumc.codegen.gpu.program import (
     Combine,
     Distributed,
@@ -86,7 +86,7 @@ class Distributor(Dealing):
         for name, n in (("threads", t.count), ("threads in a row", t.row), ("elements", t.vector)):
             if n != power(n):
                 raise self.refuse(f"{n} {name}, not a power of two")
-        if not WARP <= t.count <= self.gpu.threads:
+        if not self.gpu.warp <= t.count <= self.gpu.threads:
             raise self.refuse(f"{t.count} threads in a block")
         if self.program.target.kind == "metal" and self._has_f64():
             raise self.refuse("no f64")
@@ -314,7 +314,8 @@ class Distributor(Dealing):
                 continue
             out.append(node)
             if isinstance(node, Step) and isinstance(node.op, ir.Reduce):
-                op, slots = node.op, prod(t.mod for t in node.points.across_warps(node.op.red))
+                op = node.op
+                slots = prod(t.mod for t in node.points.across_warps(op.red, self.gpu.warp))
                 if slots > 1:
                     node.partials = tuple(self._partial(node, op, o, slots) for o in op.outputs)
                     memory |= dict.fromkeys(node.partials, "shared")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
-from lumc.schedule.fragment import Product
+from lumc.schedule.fragment import SIXTEENS, Product
 from lumc.schedule.schedule import power
 
-WARP = 32
+WARP = 32  # threads of a warp on NVIDIA, of a simdgroup on Apple
 VECTORS = (4, 8, 16)  # bytes that a thread loads or stores at once
 
 
@@ -79,11 +79,11 @@ class Distribution:
             1 + threads + sum((r.extent - 1) * r.stride for r in self.registers if r.axis == axis)
         )
 
-    def across_warps(self, axes: Iterable[str]) -> list[ThreadDigit]:
-        """The digits along these axes that tell warps apart."""
+    def across_warps(self, axes: Iterable[str], warp: int) -> list[ThreadDigit]:
+        """The digits along these axes that tell warps of so many threads apart."""
         out, along = list[ThreadDigit](), set[str | None](axes)
         for t in self.threads:
-            end, div = t.div * t.mod, max(t.div, WARP)
+            end, div = t.div * t.mod, max(t.div, warp)
             if t.axis in along and end > div:
                 out.append(t._replace(div=div, mod=end // div))
         return out
@@ -141,8 +141,9 @@ class Roles:
 
     def runs(self, other: str | None) -> tuple[str | None, ...]:
         """The axes along which an operand with this one may lie in memory: bytes are loaded four
-        steps at a time."""
-        return (self.along, other)[: 1 if self.product and self.product.word > 2 else 2]
+        steps at a time, and AMD has no instruction that transposes on the way."""
+        p = self.product
+        return (self.along, other)[: 1 if p and (p.word > 2 or p.fragment in SIXTEENS) else 2]
 
 
 def simt(
@@ -173,14 +174,19 @@ def simt(
 
 
 def _warps(
-    rows: str, lane: str, size: Mapping[str, int], grid: tuple[int, int], unit: int
+    rows: str,
+    lane: str,
+    size: Mapping[str, int],
+    grid: tuple[int, int],
+    unit: int,
+    warp: int = WARP,
 ) -> tuple[int, int, list[ThreadDigit]]:
     """The tile of a block in fragments of ``unit`` rows and lanes, dealt to ``grid`` warps: how
     many fragments a warp has along both, and the digits of the warps."""
     wm, wn = grid
     mi, ni = -(-size[rows] // (unit * wm)), -(-size[lane] // (unit * wn))
-    down = ThreadDigit(WARP, wm, rows, mi * unit)
-    return mi, ni, [down, ThreadDigit(WARP * wm, wn, lane, ni * unit)]
+    down = ThreadDigit(warp, wm, rows, mi * unit)
+    return mi, ni, [down, ThreadDigit(warp * wm, wn, lane, ni * unit)]
 
 
 def _spread(digits: Sequence[ThreadDigit], *registers: tuple[str, int, int]) -> Distribution:
@@ -222,6 +228,40 @@ def mma(
             [*quads(lane, along), *warps],
             *((lane, ni, 8), *parts, (along, near, 1)),
         ),
+        along=along,
+        counts=(mi, ni, ki),
+    )
+
+
+def sixteen(
+    rows: str,
+    lane: str,
+    along: str,
+    size: Mapping[str, int],
+    grid: tuple[int, int],
+    warp: int,
+    near: int,
+) -> Roles:
+    """The 16x16 matrices of AMD, as lumc_hip/matrices.h has them: a thread has ``near`` steps of an
+    operand, 16 where 16 threads have all, and a row of the sums."""
+    mi, ni, warps = _warps(rows, lane, size, grid, 16, warp)
+    ki, groups, each = -(-size[along] // 16), warp // 16, 256 // warp
+    alone = near == 16
+
+    def part(outer: str, inner: str | None, stride: int) -> list[ThreadDigit]:
+        return [ThreadDigit(1, 16, outer, 1), ThreadDigit(16, groups, inner, stride)]
+
+    def operand(outer: str) -> list[ThreadDigit]:
+        return part(outer, None, 0) if alone else part(outer, along, near)
+
+    step = groups if alone else 1  # between the columns of a thread
+    return Roles(
+        c=_spread(
+            [*part(rows, lane, 1 if alone else each), *warps],
+            *((rows, mi, 16), (lane, ni, 16), (lane, each, step)),
+        ),
+        a=_spread([*operand(rows), *warps], (rows, mi, 16), (along, ki, 16), (along, near, 1)),
+        b=_spread([*operand(lane), *warps], (lane, ni, 16), (along, ki, 16), (along, near, 1)),
         along=along,
         counts=(mi, ni, ki),
     )

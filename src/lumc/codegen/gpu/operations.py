@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.gpu.distribution import WARP, Distribution, RegisterDigit
+from lumc.codegen.gpu.distribution import Distribution, RegisterDigit
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.neighbours import at_once, elements
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, loads_of, writes
@@ -200,7 +200,7 @@ def _across_lanes(
     """A butterfly over the threads of a warp that share a result."""
     for t in points.threads:
         bit = t.div
-        while t.axis in op.red and bit < min(t.div * t.mod, WARP):
+        while t.axis in op.red and bit < min(t.div * t.mod, w.d.warp):
             for o, a in zip(op.outputs, results, strict=True):
                 kind = computed(dtype(o.term))
                 wide = "" if kind.nbytes > 2 else f"({w.spelling.types[DType.I32]})"
@@ -212,13 +212,13 @@ def _across_lanes(
 def _partial(w: GpuWriter, step: Step, op: ir.Reduce, results: Sequence[str]) -> None:
     """The first lane of every warp stores what it has."""
     parts, by = list[str](), 1
-    for t in step.points.across_warps(op.red):
+    for t in step.points.across_warps(op.red, w.d.warp):
         parts.append(w.digit(t) + f" * {by}" * (by > 1))
         by *= t.mod
     lanes = (
-        t._replace(mod=min(t.mod, WARP // t.div))
+        t._replace(mod=min(t.mod, w.d.warp // t.div))
         for t in step.points.threads
-        if t.axis in op.red and t.div < WARP
+        if t.axis in op.red and t.div < w.d.warp
     )
     alike = (t for t in step.points.threads if t.axis is None)
     first = [f"{w.digit(t)} == 0" for t in (*lanes, *alike) if t.mod > 1]
@@ -234,7 +234,7 @@ def _slot(w: GpuWriter, name: str, op: ir.Reduce, slot: str) -> str:
 
 def _combine(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
     rows = step.points.on(op.kept)
-    warps = prod(t.mod for t in step.points.across_warps(op.red))
+    warps = prod(t.mod for t in step.points.across_warps(op.red, w.d.warp))
     with w.points(rows, op.kept, op.ranges):
         results = _accumulators(w, op)
         with w.counting({"`W`": warps}):

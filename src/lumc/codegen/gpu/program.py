@@ -101,6 +101,12 @@ class Distributed:
     tiles: Mapping[str, Tile] = field(default_factory=dict)
     shared_bytes: int = 0
 
+    @property
+    def warp(self) -> int:
+        """Threads that run in step."""
+        assert self.program.target.gpu
+        return self.program.target.gpu.warp
+
 
 def steps_of(body: Sequence[Node]) -> Iterator[Step]:
     for node in body:

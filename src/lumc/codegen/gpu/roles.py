@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.dealing import Dealing
-from lumc.codegen.gpu.distribution import Distribution, Roles, mma, simdgroup, simt
+from lumc.codegen.gpu.distribution import Distribution, Roles, mma, simdgroup, simt, sixteen
 from lumc.codegen.gpu.program import Step, plain
 from lumc.graph.expr import Expr, linear, num
 from lumc.kernel.term import dtype
-from lumc.schedule.fragment import products_of
+from lumc.schedule.fragment import SIXTEENS, products_of
 
-PACKED = ("mma", "wgmma")  # fragments that are read as words of several elements, or whole
+# fragments that are read as words of several elements, or whole
+PACKED = ("mma", "wgmma", *SIXTEENS)
+RDNA4 = 0x1200  # from which threads share the steps of an operand
 PANEL = 64  # elements of a row that lie together for warpgroups: 128 bytes
 GROUP = 4  # warps of a warpgroup, each with 16 of its 64 rows
 LANES = (*range(16, 129, 16), 192, 256)  # of one instruction, as the header has them
@@ -58,6 +60,11 @@ def _fragments(d: Dealing, op: ir.Contract, size: Mapping[str, int], batch: Sequ
         raise d.refuse(f"tiles of {size[along]} steps are not whole fragments")
     if p.fragment == "simdgroup":
         return simdgroup(p.rows_axis, p.lane_axis, along, size, p.grid)
+    if p.fragment in SIXTEENS:
+        of_wmma = 8 if d.program.target.generation >= RDNA4 else 16
+        near = 4 if p.fragment == "mfma" else of_wmma
+        axes = p.rows_axis, p.lane_axis, along
+        return replace(sixteen(*axes, size, p.grid, d.gpu.warp, near), product=product)
     roles = mma(p.rows_axis, p.lane_axis, along, size, p.grid, product.shape[2])
     if p.fragment == "wgmma":
         rows, lanes, _ = roles.counts

@@ -1,4 +1,4 @@
-"""What CUDA and Metal text have in common: loops over registers, guards, copies, maps, reductions
+"""What the texts of GPUs have in common: loops over registers, guards, copies, maps, reductions
 and the contractions of plain threads. It decides nothing.
 
 ``a_t`` and ``a_o`` are the parts of axis ``a`` that come from the thread and from the register;
@@ -47,6 +47,8 @@ Ranges = Mapping[str, ir.Range]
 
 class Dialect(ABC):
     """The syntax of one language, and what only it can do."""
+
+    steps = UNROLL  # in front of a loop over a few steps of shared operands
 
     @abstractmethod
     def kernel(self, w: GpuWriter, symbol: str, body: Sequence[str]) -> list[str]:
@@ -335,7 +337,7 @@ class GpuWriter(Writer):
         c = self.names.axis(k)
         if not held:
             few = len(r.sizes) == 1 and r.largest <= FULLY
-            with self.count(c, self.index(r.lo), self.end(r), before=UNROLL * few):
+            with self.count(c, self.index(r.lo), self.end(r), before=self.dialect.steps * few):
                 yield
             return
         o = self.index(dim(f"{k}.o"))

@@ -1,26 +1,74 @@
-/* cuda.c - runs plans on an NVIDIA GPU with nothing but its driver.
- *
- * Weights, states and the values between launches stay on the device. The launches of an entry are
- * captured once into a graph, of all its repetitions if these are not too many; a run uploads the
- * inputs and the dims, launches the graph and fetches the outputs, all on one stream. */
-#include "cuda.h"
+/* cuda.c - GPUs of NVIDIA: libcuda.so.1, loaded when a plan asks for it, and the images for it. */
+#include "gpu.h"
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum { MAX_IMAGE = 1 << 30 };
+enum {
+  DYNAMIC_SHARED = 8, /* attribute of a function */
+  MAJOR = 75,         /* attributes of a device */
+  MINOR = 76,
+  SHARED_OPTIN = 97,
+  SHARED_USUAL = 48 << 10
+};
 
-/* ---- loading */
+#define OWN_FUNCTIONS(X)                                                                          \
+  X(cuDeviceGet, (int *, int))                                                                    \
+  X(cuDeviceGetAttribute, (int *, int, int))                                                      \
+  X(cuDevicePrimaryCtxRetain, (handle *, int))                                                    \
+  X(cuDevicePrimaryCtxRelease_v2, (int))                                                          \
+  X(cuCtxPushCurrent_v2, (handle))                                                                \
+  X(cuCtxPopCurrent_v2, (handle *))                                                               \
+  X(cuFuncSetAttribute, (handle, int, int))                                                       \
+  X(cuGetErrorString, (int, const char **))
+
+static struct {
+#define X(name, parameters) int(*name) parameters;
+  OWN_FUNCTIONS(X)
+#undef X
+  int capability; /* 90 for sm_90 */
+  int shared;     /* bytes that a block may have */
+} own;
+static struct driver nvidia;
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+
+static const char *said(int result) {
+  const char *text = NULL;
+  if (own.cuGetErrorString(result, &text) || !text) text = "unknown error";
+  return text;
+}
+
+/* ---- contexts */
+
+static int retain(struct gpu *m) {
+  return gpu_check(m, own.cuDevicePrimaryCtxRetain(&m->context, nvidia.device), "context");
+}
+
+static void release_context(struct gpu *m) {
+  if (m->context) own.cuDevicePrimaryCtxRelease_v2(nvidia.device);
+}
+
+static int enter(struct gpu *m) {
+  return gpu_check(m, own.cuCtxPushCurrent_v2(m->context), "context");
+}
+
+static int leave(struct gpu *m) {
+  handle context;
+  return gpu_check(m, own.cuCtxPopCurrent_v2(&context), "context");
+}
+
+/* ---- kernels */
 
 /* The image for this GPU: of its own architecture, an older one of the same generation, or text
  * that the driver compiles. */
-static int load_module(struct cuda *m, const struct source *s) {
+static int load_module(struct gpu *m, const struct source *s) {
   const char *target = m->plan->target;
   char name[1200], listed[1300], *image;
   size_t size;
   int found = 0;
-  for (int arch = nvidia.capability; !found && arch >= nvidia.capability / 10 * 10; --arch) {
+  for (int arch = own.capability; !found && arch >= own.capability / 10 * 10; --arch) {
     snprintf(name, sizeof name, "kernels/%s/kernels.sm_%d.cubin", target, arch);
     snprintf(listed, sizeof listed, "\"%s\":\"", name);
     found = strstr(s->manifest, listed) != NULL;
@@ -28,239 +76,87 @@ static int load_module(struct cuda *m, const struct source *s) {
   if (!found) snprintf(name, sizeof name, "kernels/%s/kernels.ptx", target);
   int code = read_checked(s, name, MAX_IMAGE, &image, &size);
   if (code) return code;
-  int result = nvidia.cuModuleLoadData(&m->module, image);
+  int result = nvidia.module_load(&m->module, image);
   free(image);
   if (!result) return LUMC_OK;
   m->module = NULL;
   return lumc_fail(LUMC_DEVICE,
                    "the NVIDIA driver (CUDA %d.%d) refuses %s: %s (%d); update the driver, or link "
                    "with an older CUDA compiler",
-                   nvidia.version / 1000, nvidia.version % 1000 / 10, name, cuda_said(result),
-                   result);
+                   nvidia.version / 1000, nvidia.version % 1000 / 10, name, said(result), result);
 }
 
-static int find_functions(struct cuda *m) {
-  int code = LUMC_OK;
-  m->functions = zeros(m->plan->n_kernels, sizeof *m->functions, &code);
-  for (size_t i = 0; !code && i < m->plan->n_kernels; ++i) {
-    const struct kernel *k = &m->plan->kernels[i];
-    if (!k->blocks || !k->threads)
-      return lumc_fail(LUMC_CORRUPT, "corrupt plan: kernel '%s' has no grid", k->symbol);
-    if (nvidia.cuModuleGetFunction(&m->functions[i], m->module, k->symbol))
-      return lumc_fail(LUMC_CORRUPT, "the compiled kernels have no '%s'", k->symbol);
-    if (k->shared > SHARED_USUAL)
-      code = cuda_check(nvidia.cuFuncSetAttribute(m->functions[i], DYNAMIC_SHARED, (int)k->shared),
-                   k->symbol);
+static int prepare(struct gpu *m, handle function, const struct kernel *k) {
+  if (k->shared <= SHARED_USUAL) return LUMC_OK;
+  return gpu_check(m, own.cuFuncSetAttribute(function, DYNAMIC_SHARED, (int)k->shared), k->symbol);
+}
+
+/* ---- the driver */
+
+static struct driver nvidia = {.is = "NVIDIA driver",
+                               .said = said,
+                               .retain = retain,
+                               .release = release_context,
+                               .enter = enter,
+                               .leave = leave,
+                               .load = load_module,
+                               .prepare = prepare};
+
+static void start(void) {
+  char *why = nvidia.problem;
+  size_t room = sizeof nvidia.problem;
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    snprintf(why, room, "no NVIDIA driver on this machine: %s", dlerror());
+    return;
   }
-  return code;
-}
-
-/* ---- launching */
-
-/* One launch: a pointer for every argument but the scratch memory, which GPUs have none of. */
-static int enqueue(const struct cuda *m, size_t list, const struct launch *l) {
-  const struct kernel *k = &m->plan->kernels[l->kernel];
-  int code = LUMC_OK;
-  address *values = zeros(l->n_args, sizeof *values, &code);
-  void **parameters = zeros(l->n_args, sizeof *parameters, &code);
-  for (size_t i = 0; i < l->n_args && !code; ++i) {
-    values[i] = cuda_place(m, list, &l->args[i]);
-    parameters[i] = &values[i];
+#define FIND(place, symbol)                                                                       \
+  *(void **)&place = dlsym(library, #symbol);                                                     \
+  if (!place) {                                                                                   \
+    snprintf(why, room, "the NVIDIA driver is too old: it has no %s", #symbol);                   \
+    return;                                                                                       \
   }
-  if (!code)
-    code = cuda_check(nvidia.cuLaunchKernel(m->functions[l->kernel], (unsigned)k->blocks, 1, 1,
-                                       (unsigned)k->threads, 1, 1, (unsigned)k->shared, m->stream,
-                                       parameters, NULL),
-                 k->symbol);
-  free(values);
-  free(parameters);
-  return code;
+#define X(name, cuda, hip, parameters) FIND(nvidia.name, cuda)
+  FUNCTIONS(X)
+#undef X
+#define X(name, parameters) FIND(own.name, name)
+  OWN_FUNCTIONS(X)
+#undef X
+  int count = 0, major = 0, minor = 0, result = nvidia.init(0);
+  if (!result) result = nvidia.version_of(&nvidia.version);
+  if (!result) result = nvidia.device_count(&count);
+  if (result == NO_DEVICE || (!result && count < 1)) {
+    snprintf(why, room, "the NVIDIA driver sees no GPU");
+    return;
+  }
+  if (!result) result = own.cuDeviceGet(&nvidia.device, 0);
+  if (!result) result = own.cuDeviceGetAttribute(&major, MAJOR, nvidia.device);
+  if (!result) result = own.cuDeviceGetAttribute(&minor, MINOR, nvidia.device);
+  if (!result) result = own.cuDeviceGetAttribute(&own.shared, SHARED_OPTIN, nvidia.device);
+  own.capability = major * 10 + minor;
+  if (result)
+    snprintf(why, room, "the NVIDIA driver does not start: %s (%d)", said(result), result);
 }
 
-/* All launches of a list once. */
-static int enqueue_all(const struct cuda *m, size_t list) {
-  const struct list *l = &m->plan->lists[list];
-  int code = LUMC_OK;
-  for (size_t i = 0; i < l->n_launches && !code; ++i) code = enqueue(m, list, &l->launches[i]);
-  return code;
-}
-
-static int capture(struct cuda *m, size_t list) {
-  uint64_t turns = m->programs[list].counts ? m->plan->lists[list].entry->repeats : 1;
-  handle graph = NULL;
-  int code = cuda_check(nvidia.cuStreamBeginCapture_v2(m->stream, THREAD_LOCAL), "capture");
-  if (code) return code;
-  for (m->turn = 0; m->turn < turns && !code; ++m->turn) code = enqueue_all(m, list);
-  int result = nvidia.cuStreamEndCapture(m->stream, &graph);
-  if (!code) code = cuda_check(result, "capture");
-  handle *made = &m->programs[list].graph;
-  if (!code) code = cuda_check(nvidia.cuGraphInstantiateWithFlags(made, graph, 0), "graph");
-  if (graph) nvidia.cuGraphDestroy(graph);
-  return code;
-}
-
-/* ---- the device */
-
-static int enter(const struct cuda *m) {
-  return cuda_check(nvidia.cuCtxPushCurrent_v2(m->context), "context");
-}
-
-static int leave(int code) {
-  handle context;
-  int result = nvidia.cuCtxPopCurrent_v2(&context);
-  return code ? code : cuda_check(result, "context");
-}
-
-static int load(struct cuda *m, const struct source *s) {
-  int code = cuda_check(nvidia.cuStreamCreate(&m->stream, NON_BLOCKING), "stream");
-  if (!code) code = load_module(m, s);
-  if (!code) code = find_functions(m);
-  if (!code) code = cuda_load_weights(m, s);
-  if (!code) code = cuda_place_states(m);
-  if (!code) code = cuda_place_values(m);
-  if (!code) code = cuda_place_counts(m);
-  for (size_t i = 0; i < m->plan->n_lists && !code; ++i)
-    if (m->plan->lists[i].n_launches) code = capture(m, i);
-  return code;
+static long suits(const struct plan *p) {
+  pthread_once(&started, start);
+  if (*nvidia.problem) return lumc_fail(0, "%s", nvidia.problem);
+  int arch = strncmp(p->arch, "sm_", 3) ? 0 : atoi(p->arch + 3);
+  if (own.capability < 80 || arch < 80)
+    return lumc_fail(0, "target %s needs a GPU of sm_80 or newer, this one is sm_%d", p->target,
+                     own.capability);
+  for (size_t i = 0; i < p->n_kernels; ++i)
+    if (p->kernels[i].shared > (uint64_t)own.shared)
+      return lumc_fail(0, "kernel %s needs %d KB of shared memory, this GPU (sm_%d) has %d KB",
+                       p->kernels[i].symbol, (int)(p->kernels[i].shared >> 10), own.capability,
+                       own.shared >> 10);
+  return arch <= own.capability ? 1000 + arch : 1; /* the newest that it was made for */
 }
 
 static int open_cuda(const struct source *s, const struct plan *plan, int threads, void **self) {
-  struct cuda *m = *self = calloc(1, sizeof *m);
   (void)threads;
-  if (!m) return lumc_fail(LUMC_FAILED, "out of memory");
-  m->plan = plan;
-  int code = cuda_check(nvidia.cuDevicePrimaryCtxRetain(&m->context, nvidia.device), "context");
-  if (!code && !(code = enter(m))) code = leave(load(m, s));
-  return code;
+  return gpu_open(&nvidia, s, plan, self);
 }
 
-static void close_cuda(void *self) {
-  struct cuda *m = self;
-  if (m->context && !enter(m)) {
-    if (m->stream) nvidia.cuStreamSynchronize(m->stream);
-    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
-      if (m->programs[i].graph) nvidia.cuGraphExecDestroy(m->programs[i].graph);
-      if (m->programs[i].counts) nvidia.cuMemFree_v2(m->programs[i].counts);
-    }
-    if (m->module) nvidia.cuModuleUnload(m->module);
-    if (m->weights) nvidia.cuMemFree_v2(m->weights);
-    if (m->states) nvidia.cuMemFree_v2(m->states);
-    if (m->memory) nvidia.cuMemFree_v2(m->memory);
-    if (m->dims) nvidia.cuMemFree_v2(m->dims);
-    if (m->stream) nvidia.cuStreamDestroy_v2(m->stream);
-    leave(LUMC_OK);
-  }
-  if (m->context) nvidia.cuDevicePrimaryCtxRelease_v2(nvidia.device);
-  for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
-    free(m->programs[i].inputs);
-    free(m->programs[i].outputs);
-  }
-  free(m->programs);
-  free(m->functions);
-  free(m->ranges);
-  free(m->state);
-  free(m->values);
-  release(&m->mirror);
-  free(m);
-}
-
-static int set_threads(void *self, int threads) {
-  (void)self, (void)threads;
-  return LUMC_OK;
-}
-
-static int state(void *self, size_t i, void **data) {
-  struct cuda *m = self;
-  int code = m->mirrored ? LUMC_OK : enter(m);
-  if (!code && !m->mirrored) code = leave(cuda_move_states(m, 0));
-  if (!code) m->mirrored = 1; /* the caller may write there */
-  *data = m->mirror.data + m->state[i];
-  return code;
-}
-
-static int begin(void *self, size_t list, const void *const *inputs, void *const *outputs,
-                 const size_t *bytes) {
-  struct cuda *m = self;
-  const struct list *e = &m->plan->lists[list];
-  (void)outputs;
-  int code = enter(m);
-  if (code) return code;
-  if (m->mirrored) code = cuda_move_states(m, 1);
-  if (!code) m->mirrored = 0;
-  if (!code) code = cuda_upload_dims(m);
-  for (size_t i = 0; i < e->entry->n_inputs && !code; ++i)
-    code = cuda_upload(m, m->programs[list].inputs[i], inputs[i], bytes[i]);
-  if (!code) code = cuda_wait(m); /* the caller's memory is free again */
-  return leave(code);
-}
-
-static int repeat(void *self, size_t list, long n) {
-  struct cuda *m = self;
-  int code = enter(m);
-  if (code) return code;
-  const struct program *p = &m->programs[list];
-  uint64_t turns = p->counts ? 1 : m->plan->lists[list].entry->repeats;
-  for (long i = 0; i < n && p->graph; ++i)
-    for (uint64_t k = 0; k < turns && !code; ++k) {
-      code = cuda_turn(m, list, k);
-      if (!code) code = cuda_check(nvidia.cuGraphLaunch(p->graph, m->stream), "run");
-    }
-  return leave(code ? code : cuda_wait(m));
-}
-
-static int finish(void *self, size_t list, void *const *outputs, const size_t *bytes) {
-  struct cuda *m = self;
-  const struct list *e = &m->plan->lists[list];
-  int code = enter(m);
-  if (code) return code;
-  for (size_t i = 0; i < e->entry->n_outputs && !code; ++i)
-    code = cuda_download(m, outputs[i], m->programs[list].outputs[i], bytes[i]);
-  return leave(code ? code : cuda_wait(m));
-}
-
-/* Launch by launch with an event between: the gaps are longer than in the graph. */
-static int timed_launches(struct cuda *m, size_t list, handle *events, float *ms) {
-  const struct list *e = &m->plan->lists[list];
-  uint64_t last = e->entry->repeats - 1;
-  int code = LUMC_OK;
-  for (uint64_t k = 0; k < last && !code; ++k)
-    if (!(code = cuda_turn(m, list, k))) code = enqueue_all(m, list);
-  if (!code) code = cuda_turn(m, list, last);
-  for (size_t i = 0; i <= e->n_launches && !code; ++i)
-    code = cuda_check(nvidia.cuEventCreate(&events[i], 0), "event");
-  if (!code) code = cuda_check(nvidia.cuEventRecord(events[0], m->stream), "event");
-  for (size_t i = 0; i < e->n_launches && !code; ++i) {
-    code = enqueue(m, list, &e->launches[i]);
-    if (!code) code = cuda_check(nvidia.cuEventRecord(events[i + 1], m->stream), "event");
-  }
-  if (!code) code = cuda_wait(m);
-  for (size_t i = 0; i < e->n_launches && !code; ++i)
-    code = cuda_check(nvidia.cuEventElapsedTime(&ms[i], events[0], events[i + 1]), "event");
-  for (size_t i = 0; i <= e->n_launches; ++i)
-    if (events[i]) nvidia.cuEventDestroy_v2(events[i]);
-  return code;
-}
-
-static int trace(void *self, size_t list, int threads, int64_t *times) {
-  struct cuda *m = self;
-  size_t n = m->plan->lists[list].n_launches;
-  struct timespec now;
-  int code = enter(m);
-  if (code) return code;
-  handle *events = zeros(n, sizeof *events, &code);
-  float *ms = zeros(n, sizeof *ms, &code);
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  int64_t at = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, start = at;
-  if (!code) code = timed_launches(m, list, events, ms);
-  for (size_t i = 0; i < n && !code; ++i) {
-    int64_t end = start + (int64_t)((double)ms[i] * 1e6);
-    times[i * (size_t)threads * 2] = at;
-    times[i * (size_t)threads * 2 + 1] = at = end > at ? end : at;
-  }
-  free(events);
-  free(ms);
-  return leave(code);
-}
-
-const struct device cuda_device = {"cuda", cuda_suits, open_cuda, set_threads, state,
-                                   begin,  repeat, finish,    trace,       close_cuda};
+const struct device cuda_device = {"cuda",    suits,      open_cuda,  gpu_set_threads, gpu_state,
+                                   gpu_begin, gpu_repeat, gpu_finish, gpu_trace,       gpu_close};

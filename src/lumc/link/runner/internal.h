@@ -207,7 +207,7 @@ void live_give(struct live *, const struct list *, const void *const *inputs,
                void *const *outputs);
 void live_take(const struct live *, const struct list *, void *const *outputs);
 
-/* ---- what runs the launches of a plan: cpu.c, cuda.c, metal.c. Calls on one `self` never overlap. */
+/* ---- what runs the launches of a plan: cpu.c, gpu.c, metal.c. Calls on one `self` never overlap. */
 struct device {
   const char *kind; /* its plans are plan/KIND-*.bin */
   /* How well this machine runs a plan, the more the better; 0: not at all, lumc_error says why. */
@@ -230,7 +230,7 @@ struct device {
   int (*trace)(void *self, size_t list, int threads, int64_t *times);
   void (*close)(void *self);
 };
-extern const struct device cpu_device, cuda_device, metal_device;
+extern const struct device cpu_device, cuda_device, hip_device, metal_device;
 
 /* ---- model.c, states.c */
 /* How many ranks a bundle is for; 0: it is for one process. */

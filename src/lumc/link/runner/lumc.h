@@ -84,7 +84,7 @@ enum lumc_source {
 int lumc_open(const char *bundle, int threads, lumc **model);
 void lumc_close(lumc *model);
 
-/* The same on a device: "cuda", "metal" or "cpu"; with NULL the first of these that the bundle has
+/* The same on a device: "cuda", "hip", "metal" or "cpu"; with NULL the first of these that the bundle has
  * a plan for and that works here, which is what lumc_open does. lumc_device says which it is. */
 int lumc_open_on(const char *bundle, const char *device, int threads, lumc **model);
 const char *lumc_device(const lumc *model);

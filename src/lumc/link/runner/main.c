@@ -8,7 +8,7 @@
 
 static const char usage[] =
     "usage: lumc-run BUNDLE [--input NAME=x.npy].. [-o out.npz | -o NAME=y.npy].. [--entry NAME]\n"
-    "                [--dim NAME=N].. [--device cuda|metal|cpu] [--threads N] [--repeat N]\n"
+    "                [--dim NAME=N].. [--device cuda|hip|metal|cpu] [--threads N] [--repeat N]\n"
     "                [--state IN] [--save OUT] [--list] [--check] [--mesh]\n"
     "       lumc-run BUNDLE --steps N --feed DATA.. [--order FILE | --seed N] [--losses FILE.csv]\n"
     "                [--state IN] [--save OUT] [--every K] [options as above]\n"

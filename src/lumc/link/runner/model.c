@@ -8,7 +8,8 @@
 
 enum { MAX_PLAN = 1 << 28 };
 
-static const struct device *const devices[] = {&cuda_device, &metal_device, &cpu_device}; /* the best first */
+static const struct device *const devices[] = { /* the best first */
+    &cuda_device, &hip_device, &metal_device, &cpu_device};
 enum { DEVICES = sizeof devices / sizeof *devices };
 
 /* ---- opening */
@@ -63,7 +64,7 @@ static int choose_plan(struct plan *plan, const struct source *s, const struct d
 
 /* The best device, or the one that is named, with its plan. */
 static int choose(lumc *m, const struct source *s, const char *kind) {
-  int code = lumc_fail(LUMC_USAGE, "unknown device '%s'; one of: cuda, metal, cpu", kind ? kind : "");
+  int code = lumc_fail(LUMC_USAGE, "unknown device '%s'; one of: cuda, hip, metal, cpu", kind ? kind : "");
   for (int i = 0; i < DEVICES; ++i) {
     char name[128];
     const char *at = s->manifest;

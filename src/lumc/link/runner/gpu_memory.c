@@ -1,26 +1,26 @@
-/* cuda_memory.c - what lies on an NVIDIA GPU, and the way there: weights, states, and the values
+/* gpu_memory.c - what lies on a GPU, and the way there: weights, states, and the values
  * between launches. */
-#include "cuda.h"
+#include "gpu.h"
 #include <stdlib.h>
 
-static int allocate(address *to, uint64_t bytes, const char *what) {
-  int result = nvidia.cuMemAlloc_v2(to, (size_t)bytes + ALIGN);
-  if (result != OUT_OF_MEMORY) return cuda_check(result, what);
+static int allocate(const struct gpu *m, address *to, uint64_t bytes, const char *what) {
+  int result = m->driver->allocate(to, (size_t)bytes + ALIGN);
+  if (result != OUT_OF_MEMORY) return gpu_check(m, result, what);
   return lumc_fail(LUMC_FAILED, "the GPU has no %.1f MB left for %s", (double)bytes / 1e6, what);
 }
 
-int cuda_upload(const struct cuda *m, address to, const void *from, uint64_t bytes) {
+int gpu_upload(const struct gpu *m, address to, const void *from, uint64_t bytes) {
   if (!bytes) return LUMC_OK;
-  return cuda_check(nvidia.cuMemcpyHtoDAsync_v2(to, from, (size_t)bytes, m->stream), "upload");
+  return gpu_check(m, m->driver->upload(to, from, (size_t)bytes, m->stream), "upload");
 }
 
-int cuda_download(const struct cuda *m, void *to, address from, uint64_t bytes) {
+int gpu_download(const struct gpu *m, void *to, address from, uint64_t bytes) {
   if (!bytes) return LUMC_OK;
-  return cuda_check(nvidia.cuMemcpyDtoHAsync_v2(to, from, (size_t)bytes, m->stream), "download");
+  return gpu_check(m, m->driver->download(to, from, (size_t)bytes, m->stream), "download");
 }
 
-int cuda_wait(const struct cuda *m) {
-  return cuda_check(nvidia.cuStreamSynchronize(m->stream), "run");
+int gpu_wait(const struct gpu *m) {
+  return gpu_check(m, m->driver->stream_wait(m->stream), "run");
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -30,7 +30,7 @@ static int by_offset(const void *a, const void *b) {
 }
 
 /* What of the weights this plan reads: a bundle for several targets holds more. */
-static int find_ranges(struct cuda *m) {
+static int find_ranges(struct gpu *m) {
   size_t n = 0, kept = 0;
   int code = LUMC_OK;
   for (int pass = 0; pass < 2 && !code; ++pass) {
@@ -55,27 +55,27 @@ static int find_ranges(struct cuda *m) {
   return LUMC_OK;
 }
 
-int cuda_load_weights(struct cuda *m, const struct source *s) {
+int gpu_load_weights(struct gpu *m, const struct source *s) {
   struct block all = {NULL, 0};
   uint64_t bytes = 0;
   int code = find_ranges(m);
   if (!code) code = read_weights(s, m->plan, &all);
   for (size_t i = 0; i < m->n_ranges; ++i) bytes += aligned(m->ranges[i].bytes);
-  if (!code) code = allocate(&m->weights, bytes, "the weights");
+  if (!code) code = allocate(m, &m->weights, bytes, "the weights");
   address at = m->weights;
   for (size_t i = 0; i < m->n_ranges && !code; ++i) {
     struct range *r = &m->ranges[i];
     r->at = at;
     at += aligned(r->bytes);
-    code = cuda_upload(m, r->at, all.data + r->offset, r->bytes);
+    code = gpu_upload(m, r->at, all.data + r->offset, r->bytes);
   }
-  if (m->stream && nvidia.cuStreamSynchronize(m->stream) && !code)
+  if (m->stream && m->driver->stream_wait(m->stream) && !code)
     code = lumc_fail(LUMC_FAILED, "the weights did not reach the GPU");
   release(&all);
   return code;
 }
 
-int cuda_place_states(struct cuda *m) {
+int gpu_place_states(struct gpu *m) {
   uint64_t bytes = 0;
   int code = LUMC_OK;
   m->state = zeros(m->plan->n_states, sizeof *m->state, &code);
@@ -84,18 +84,18 @@ int cuda_place_states(struct cuda *m) {
     bytes += aligned(m->plan->states[i].bytes);
   }
   if (!code) code = reserve(&m->mirror, (size_t)bytes);
-  if (!code) code = allocate(&m->states, bytes, "the states");
+  if (!code) code = allocate(m, &m->states, bytes, "the states");
   m->mirrored = 1; /* zeros */
   return code;
 }
 
 /* Arena, inputs and outputs one after another; entries share the memory. */
-int cuda_place_values(struct cuda *m) {
+int gpu_place_values(struct gpu *m) {
   uint64_t most = 0;
   int code = LUMC_OK;
   m->programs = zeros(m->plan->n_lists, sizeof *m->programs, &code);
   for (int pass = 0; pass < 2 && !code; ++pass) {
-    if (pass) code = allocate(&m->memory, most, "the values between kernels");
+    if (pass) code = allocate(m, &m->memory, most, "the values between kernels");
     for (size_t e = 0; e < m->plan->n_lists && !code; ++e) {
       const struct entry *entry = m->plan->lists[e].entry;
       struct program *p = &m->programs[e];
@@ -110,18 +110,18 @@ int cuda_place_values(struct cuda *m) {
     }
   }
   m->values = zeros(m->plan->n_dims, sizeof *m->values, &code);
-  return code ? code : allocate(&m->dims, m->plan->n_dims * sizeof *m->values, "the dims");
+  return code ? code : allocate(m, &m->dims, m->plan->n_dims * sizeof *m->values, "the dims");
 }
 
-int cuda_upload_dims(const struct cuda *m) {
+int gpu_upload_dims(const struct gpu *m) {
   size_t n = m->plan->n_dims;
   for (size_t i = 0; i < n; ++i) m->values[i] = m->plan->dims[i].value;
-  return cuda_upload(m, m->dims, m->values, n * sizeof *m->values);
+  return gpu_upload(m, m->dims, m->values, n * sizeof *m->values);
 }
 
 enum { MOST_LAUNCHES = 1 << 14 }; /* of a graph */
 
-int cuda_place_counts(struct cuda *m) {
+int gpu_place_counts(struct gpu *m) {
   int code = LUMC_OK;
   for (size_t i = 0; i < m->plan->n_lists && !code; ++i) {
     const struct list *l = &m->plan->lists[i];
@@ -129,24 +129,24 @@ int cuda_place_counts(struct cuda *m) {
     if (!l->entry->counter || !l->n_launches || n > MOST_LAUNCHES / l->n_launches) continue;
     int64_t *values = zeros((size_t)n, sizeof *values, &code);
     for (uint64_t k = 0; k < n && !code; ++k) values[k] = counted(l->entry, k);
-    if (!code) code = allocate(&m->programs[i].counts, n * sizeof *values, "a counter");
-    if (!code) code = cuda_upload(m, m->programs[i].counts, values, n * sizeof *values);
-    if (!code) code = cuda_wait(m);
+    if (!code) code = allocate(m, &m->programs[i].counts, n * sizeof *values, "a counter");
+    if (!code) code = gpu_upload(m, m->programs[i].counts, values, n * sizeof *values);
+    if (!code) code = gpu_wait(m);
     free(values);
   }
   return code;
 }
 
-int cuda_turn(struct cuda *m, size_t list, uint64_t k) {
+int gpu_turn(struct gpu *m, size_t list, uint64_t k) {
   const struct entry *e = m->plan->lists[list].entry;
   m->turn = k;
   if (!e->counter || m->programs[list].counts) return LUMC_OK;
   int64_t value = counted(e, k);
-  return cuda_upload(m, m->dims + (size_t)(e->counter - m->plan->dims) * sizeof value, &value,
+  return gpu_upload(m, m->dims + (size_t)(e->counter - m->plan->dims) * sizeof value, &value,
                      sizeof value);
 }
 
-address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
+address gpu_place(const struct gpu *m, size_t list, const struct arg *a) {
   const struct program *p = &m->programs[list];
   const struct range key = {a->offset, UINT64_MAX, 0};
   switch (a->place) {
@@ -173,13 +173,13 @@ address cuda_place(const struct cuda *m, size_t list, const struct arg *a) {
   }
 }
 
-int cuda_move_states(const struct cuda *m, int to_device) {
+int gpu_move_states(const struct gpu *m, int to_device) {
   int code = LUMC_OK;
   for (size_t i = 0; i < m->plan->n_states && !code; ++i) {
     uint8_t *host = m->mirror.data + m->state[i];
     size_t bytes = m->plan->states[i].bytes;
     address there = m->states + m->state[i];
-    code = to_device ? cuda_upload(m, there, host, bytes) : cuda_download(m, host, there, bytes);
+    code = to_device ? gpu_upload(m, there, host, bytes) : gpu_download(m, host, there, bytes);
   }
-  return code ? code : cuda_wait(m);
+  return code ? code : gpu_wait(m);
 }

@@ -1,0 +1,54 @@
+/* What the HIP kernels that lumc prints are made of, as lumc_dev.h is for CUDA: it is the only
+ * header that they include, and as it ships it includes nothing. Neither the headers of ROCm nor
+ * its libraries are needed: clang alone makes code objects of it, and so does hipRTC. GPUs of AMD
+ * from gfx90a on.
+ *
+ * With LUMC_EMU defined the part "hardware" comes from lumc_emu.h instead, and g++ makes code of
+ * the same text that runs on the CPU. Everything outside that part is plain C++ for both.
+ *
+ * Floats are IEEE: NaN and infinities propagate. Never compile with -ffast-math.
+ */
+#pragma once
+
+/* ---- types, as in lumc_dev.h */
+
+typedef signed char lumc_i8;
+typedef unsigned char lumc_u8;
+typedef short lumc_i16;
+typedef unsigned short lumc_u16;
+typedef int lumc_i32;
+typedef unsigned int lumc_u32;
+typedef long long lumc_i64;
+typedef unsigned long long lumc_u64;
+
+/* half precision in memory; arithmetic is in float */
+struct lumc_f16 {
+    lumc_u16 bits;
+};
+struct lumc_bf16 {
+    lumc_u16 bits;
+};
+
+#define LUMC_NAN_F32 lumc_float(0x7fc00000)
+#define LUMC_INF_F32 lumc_float(0x7f800000)
+#define LUMC_NAN_F64 lumc_double(0x7ff8000000000000)
+#define LUMC_INF_F64 lumc_double(0x7ff0000000000000)
+#define LUMC_MIN_I64 (-0x7fffffffffffffff - 1)
+
+/* ---- hardware */
+
+#ifdef LUMC_EMU
+#define LUMC_OWN_FUNCTIONS /* those of lumc_hip/functions.h */
+#include "lumc_emu.h"
+#define LUMC_STEPS
+#define LUMC_LINE , int line = __builtin_LINE() /* of the caller, by which the emulator tells calls */
+#define LUMC_ITS_LINE , line
+LUMC_FN unsigned lumc_thread(void) { return threadIdx.x; }
+LUMC_FN unsigned lumc_block(void) { return blockIdx.x; }
+#else
+#include "lumc_hip/hardware.h"
+#endif /* LUMC_EMU */
+#include "lumc_hip/functions.h"
+#include "lumc_hip/matrices.h"
+#include "lumc_dev/arithmetic.h"
+#include "lumc_dev/elementary.h"
