@@ -30,8 +30,8 @@ float32; the brackets have the error between it and onnxruntime, and twice that 
 
 Compiling takes so many seconds of a processor, those of the C compiler with them, with nothing kept
 from earlier runs, and as many MB as its largest process. Times of a run are the least of
-interleaved calls at one thread. These plans are estimated, not searched: [zoo.md](zoo.md) has what
-a search makes of networks.
+interleaved calls at one thread; rows without them are of a machine that others used (`--untimed`).
+These plans are estimated, not searched: [zoo.md](zoo.md) has what a search makes of networks.
 """
 
 

@@ -370,10 +370,11 @@ def where(c: V, x: Any, y: Any) -> V:
         b, a = pair(c.lift(y), x)
     else:
         a, b = pair(c.lift(x), y)
+    shape = broadcast_shapes(c, c.shape, a.shape, b.shape)
     if constant(b) == 0:
-        return select(c, a)
+        return expand_to(select(c, a), shape)
     if constant(a) == 0:
-        return select(logical_not(c), b)
+        return expand_to(select(logical_not(c), b), shape)
     return add(select(c, a), select(logical_not(c), b))
 
 

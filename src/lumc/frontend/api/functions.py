@@ -8,9 +8,11 @@ from typing import Any
 
 from lumc.frontend.api.elementwise import (
     add,
+    broadcast_shapes,
     constant,
     div,
     eq,
+    expand_to,
     floats,
     fmod,
     gt,
@@ -72,6 +74,12 @@ def pow(x: V, y: Any) -> V:
     exponent = constant(y) if not isinstance(y, int | float) else y
     if exponent is None or not math.isfinite(exponent):
         return _general_power(*floats(*pair(x, y)))
+    shape = () if isinstance(y, int | float) else y.shape
+    return expand_to(_known_power(x, exponent), broadcast_shapes(x, x.shape, shape))
+
+
+def _known_power(x: V, exponent: float) -> V:
+    """``x ** exponent``, of x's shape."""
     if exponent == int(exponent) and -16 <= exponent <= 16:
         n = int(math.fabs(exponent))
         base = x if exponent >= 0 else reciprocal(x)

@@ -7,19 +7,13 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-from lumc.frontend.api.elementwise import broadcast_shapes, where
+from lumc.frontend.api.elementwise import broadcast_shapes, constant, where
 from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.integers import power as int_power
 from lumc.frontend.api.integers import quotient
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import operator
-from lumc.graph.graph import Scalar
 from lumc.graph.ops import DType
-
-
-def constant(x: Tensor) -> float | int | bool | None:
-    """The value of a tensor that is one number everywhere."""
-    return x.operand.value if isinstance(x.operand, Scalar) and not x.operand.bounds else None
 
 
 def aligned(a: Tensor, b: Tensor, broadcast: int, axis: int | None) -> Tensor:

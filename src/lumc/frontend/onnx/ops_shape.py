@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lumc.frontend.api.elementwise import broadcast_shapes
+from lumc.frontend.api.elementwise import constant as constant_of
 from lumc.frontend.api.join import concat as join
 from lumc.frontend.api.pick import padded
 from lumc.frontend.api.symbols import extents, settle
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.api.view import factors, times
 from lumc.frontend.onnx.load import MAX_RANK
-from lumc.frontend.onnx.ops_math import constant as constant_of
 from lumc.frontend.onnx.registry import Tighten, Unsupported, operator
 from lumc.frontend.onnx.values import constant_tensor, dtype_of
 from lumc.graph.dim import Extent

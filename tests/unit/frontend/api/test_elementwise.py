@@ -123,6 +123,14 @@ def test_where_takes_what_is_chosen() -> None:
     same(apply(lambda a, c: a.masked_fill(c, 7.0), x, BOOLS), np.where(BOOLS, 7.0, x))
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 1), (0,), (1, 4)])
+def test_what_is_zero_everywhere_has_a_shape_too(shape: tuple[int, ...]) -> None:
+    """Nothing of it is chosen or added, but the result is as large as it."""
+    c, x, zeros = np.array([True]), np.array([2.5]), np.zeros(shape)
+    same(apply(lambda c, a: where(c, a, a.model.full(shape, 0.0)), c, x), np.where(c, x, zeros))
+    same(apply(lambda c, a: where(c, a.model.full(shape, 0.0), a), ~c, x), np.where(~c, zeros, x))
+
+
 def test_casts() -> None:
     finite = np.array([0.0, -0.4, 1.9, -1.9, 255.0, 3e4])
     assert apply(lambda x: x.to("i32"), finite).tolist() == [0, 0, 1, -1, 255, 30000]

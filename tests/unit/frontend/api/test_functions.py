@@ -126,6 +126,9 @@ def test_power_of_tensors() -> None:
     x, y = np.abs(X) + 0.1, RNG.standard_normal(X.size)
     np.testing.assert_allclose(apply(lambda a, b: a**b, x, y), x**y, rtol=1e-12)
     np.testing.assert_allclose(apply(lambda b: 3**b, y), 3**y, rtol=1e-12)
+    for same in (0.0, 2.0, 0.5):  # of an exponent that is one number everywhere
+        wide = apply(lambda a, e=same: a ** a.model.full((2, 1), e), x)
+        np.testing.assert_allclose(wide, x ** np.full((2, 1), same), rtol=1e-13)
     ints = np.array([[2, -3]])
     assert apply(lambda t: t**3, ints).tolist() == [[8, -27]]
 

@@ -284,3 +284,15 @@ def test_features() -> None:
     assert ours("ArrayFeatureExtractor", x[0], y, domain="ai.onnx.ml", version=1)[0].shape == (1, 3)
     (got,) = ours("Binarizer", x, threshold=0.25, domain="ai.onnx.ml", version=1)
     assert np.array_equal(got, (x > 0.25).astype("f4"))
+
+
+def test_a_part_of_a_shape_beyond_its_ends() -> None:
+    """What lies beyond the rank, from either end, is clamped to it: an end of -5 leaves none of
+    four axes. (The onnx package's reference gives three there.)"""
+    x = np.zeros((2, 3, 4, 5), "f4")
+    ends = (-6, -5, -4, -2, 0, 1, 4, 5)
+    for start in ends:
+        for end in ends:
+            (mine,) = ours("Shape", x, start=start, end=end, version=21)
+            (other,) = theirs("Shape", x, start=start, end=end, version=21, result=7)
+            assert mine.dtype == other.dtype and mine.tolist() == other.tolist(), (start, end)
