@@ -56,6 +56,48 @@ update deep[i, j] = deeper[i, j]
 """
 
 
+# what is sent both ways, and past a stage; values that some stages need, and all; states of one
+# stage, in parts too, and of all; lengths that runs choose
+STAGES = """lumc graph 1
+dim n in 1..40
+mesh a 2
+mesh pp 3
+state one f32[4, 6] part 1 by a on 0 by pp
+state two f32[6] on 1 by pp
+state three f32[6, 4] on 2 by pp
+state same f32[6]
+input x f32[n, 6] part 1 by a
+mask f32[i:6] = exp2 f32(i)
+low f32[i:6] = mul mask[i], 0.5
+half f32[i:n, j:6] = mul x[i, j], low[j]
+t0 f32[i:n, j:6] = mul half[i, j], one[2, j]
+s0 f32[i:n, j:6] = send 0 to 1 by pp of t0[i, j]
+t1 f32[i:n, j:6] = add s0[i, j], two[j]
+s1 f32[i:n, j:6] = send 1 to 2 by pp of t1[i, j]
+past f32[i:n, j:6] = send 0 to 2 by pp of t0[i, j]
+t2 f32[i:n, j:6] = mul s1[i, j], past[i, j]
+t3 f32[i:n, j:6] = mul t2[i, j], mask[j]
+t4 f32[i:n, k:4, j:6] = mul t3[i, j], three[j, k]
+t5 f32[i:n, k:4] = sum j:6 of t4[i, k, j]
+t6 f32[i:n, k:4] = all_reduce sum by a of t5[i, k]
+most f32[k:4] = max i:n of t6[i, k]
+back f32[k:4] = send 2 to 0 by pp of most[k]
+t7 f32[k:4, j:6] = add one[k, j], back[k]
+all f32[k:4] = broadcast 2 by pp of most[k]
+t8 f32[j:6] = add same[j], all[0]
+t9 f32[j:6] = max i:n of t1[i, j]
+sum f32[j:6] = all_reduce sum by a of t9[j]
+output y = t6
+output x = t2 part 1 by a
+output all = all
+output low = low
+output two = two
+update one[k, j] = t7[k, j]
+update two[j] = sum[j]
+update same[j] = t8[j]
+"""
+
+
 def every_collective(folder: Path) -> None:
     """Processes have what the oracle has of all ranks."""
     graph = parse_graph(EVERY)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from lumc.artifacts.files import read_graph
 from lumc.codegen.generate import generate
+from lumc.command.grad import Training, differentiate
 from lumc.command.passes import make_space
 from lumc.disk.weights import read_weight
 from lumc.frontend import Model, nn
@@ -30,6 +33,10 @@ Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 ENDED_S = 60  # that a run may take
 NODES = 2000  # of a region in the search: what is found first will do
+
+
+PREFIX = Path(os.environ.get("LUMC_TEST_MPI", sys.prefix))  # where pip put the wheel of MPICH
+MPIEXEC, LIBRARY = PREFIX / "bin" / "mpiexec", PREFIX / "lib" / "libmpi_abi.so.1"
 
 
 def bundle(graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9) -> Path:
@@ -93,6 +100,16 @@ def run(
     with np.load(folder / "out.npz") as out:
         outputs = dict(out)
     return outputs, load_file(folder / "after.safetensors") if states is not None else {}
+
+
+def children_of(pid: int, count: int) -> list[int]:
+    """In the order in which they were started."""
+    there = Path(f"/proc/{pid}/task/{pid}/children")
+    for _ in range(200):
+        if len(found := there.read_text().split()) == count:
+            return [int(n) for n in found]
+        time.sleep(0.05)
+    raise AssertionError("the ranks do not start")
 
 
 def off(got: Arrays, want: Arrays) -> float:
@@ -174,3 +191,12 @@ def words_of(folder: Path, steps: int, feed: Arrays) -> Sequence[str]:
     """The words of a loop of steps."""
     np.savez(folder / "feed.npz", **feed)
     return ["--steps", str(steps), "--feed", str(folder / "feed.npz"), "--seed", "1"]
+
+
+def step(folder: Path) -> Graph:
+    """A step of training with AdamW, of states that begin with values."""
+    saved(classifier(), folder)
+    training = Training("adamw")
+    there = str(folder / "step.lg")
+    differentiate(str(folder / "m.lg"), there, "loss", ["*"], [], "", [], training, 0)
+    return read_graph(there, {})

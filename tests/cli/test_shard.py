@@ -56,6 +56,39 @@ def test_outputs_are_whole_on_demand_and_axes_follow_one_another(lumc: Lumc, mod
     assert graph.mesh == {"tp": 4, "dp": 2} and graph.entries[0].parts.keys() == {"z"}
 
 
+DEEP = """
+import numpy as np
+from lumc import Model
+
+def build():
+    rng, m = np.random.default_rng(0), Model()
+    x = m.input("x", (32, 64))
+    for i in range(3):
+        x = (x @ m.constant(rng.normal(0, 0.1, (64, 64)).astype("f4"), f"w{i}")).relu()
+    m.output("y", x)
+    return m
+"""
+
+
+def test_the_ranks_along_pp_are_stages(lumc: Lumc) -> None:
+    (lumc.folder / "d.py").write_text(DEEP)
+    lumc("import", "d.py:build", "-o", "d.lg")
+    done = lumc.raw("shard", "d.lg", "--mesh", "pp=3", "--check", "-v", "-o", "r.lg")
+    assert "check: all outputs and states are those of the whole graph, " in done.output
+    assert (
+        "shard: 3 ranks (pp 3); collectives: 2 send; a rank holds 0.0164 of 0.0492" in done.output
+    )
+    assert "  weight w2 f32[64, 64] on 2 by pp\n" in done.output
+    assert "  send 1 to 2 by pp: " in done.output
+    assert "nothing is divided" not in done.output
+    lumc("shard", "r.lg", "--mesh", "tp=2", "--check", "-o", "r2.lg")
+    assert read_graph("r2.lg", {}, mesh=True).mesh == {"pp": 3, "tp": 2}
+    many = lumc.fails(4, "shard", "d.lg", "--mesh", "pp=4", "-o", "r.lg")
+    assert "E0143 4 stages of 3 weights" in many and "at most pp=3" in many
+    twice = lumc.fails(2, "shard", "r.lg", "--mesh", "pp=2", "-o", "r3.lg")
+    assert "E0203" in twice
+
+
 def test_what_is_wrong_is_said(lumc: Lumc, model: str) -> None:
     for mesh in ("tp", "tp=1", "tp=0", "tp=4,tp=2", "=4", "tp=4,", "tp=-2", "tp=9999999"):
         assert "Invalid value for '--mesh'" in lumc.fails(2, "shard", model, "--mesh", mesh)

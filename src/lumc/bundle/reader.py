@@ -31,12 +31,14 @@ from lumc.bundle.planfile import (
     PAGE,
     RANKS,
     SCRATCH,
+    STAGES,
     STATE,
     VERSION,
     WEIGHT,
 )
 from lumc.bundle.ranks import Exchange
-from lumc.bundle.reader_ranks import Mesh, check_exchange, read_exchanges, read_mesh
+from lumc.bundle.reader_ranks import Mesh, check_exchange, read_exchanges, read_mesh, read_ranks
+from lumc.bundle.stages import EVERY
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.graph.dim import MOST, Dim, Extent
@@ -73,6 +75,7 @@ class PlanKernel:
 class PlanLaunch:
     kernel: int  # its position; behind the last that of a collective
     args: tuple[Argument, ...]
+    ranks: int = EVERY  # that run it, or those of a stage
 
 
 @dataclass(frozen=True)
@@ -149,21 +152,21 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS):
+        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         if self.version != FIXED:
             self.dims()
-        mesh = read_mesh(self) if self.version == RANKS else None
+        mesh = read_mesh(self, self.version == STAGES) if self.version >= RANKS else None
         start = self.below(MAX_BYTES, "the weights are too large")
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
-        self.list(lambda: self.packing(weights, packed), 8)
+        packings = self.list(lambda: self.packing(weights, packed), 8)
         states = self.tensors(0)
         first = tuple(self.first(t, weights) for t in states)
         known = target, arch, features, self.spans.dims
         kernels = self.list(self.kernel, 7)
-        exchanges = read_exchanges(self, mesh, states, weights) if mesh else ()
+        exchanges = read_exchanges(self, mesh, states, weights, len(packings)) if mesh else ()
         head = Plan(*known, start, weights, packed, states, first, kernels, ())
         head = replace(head, mesh=mesh, exchanges=exchanges)
         entries = self.list(lambda: self.entry(head), 6)
@@ -369,12 +372,13 @@ class _Reader:
     def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> PlanLaunch:
         known = len(plan.kernels)
         kernel = self.below(known + len(plan.exchanges), "a launch names no kernel")
+        ranks = read_ranks(self, plan.mesh)
         args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
         if not all(_fits(a, plan, entry, room) for a in args):
             raise ValueError("an argument lies outside of its place")
         if plan.mesh and kernel >= known:
             check_exchange(plan.exchanges[kernel - known], plan.mesh, args)
-        return PlanLaunch(kernel, args)
+        return PlanLaunch(kernel, args, ranks)
 
 
 def _other(dims: list[tuple[int, int]], lanes: int) -> bool:

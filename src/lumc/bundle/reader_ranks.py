@@ -8,7 +8,8 @@ from math import prod
 from typing import Any, Protocol, TypeVar
 
 from lumc.bundle.planfile import ARENA, DTYPES, INPUT, MAX_BYTES, OUTPUT, STATE, WEIGHT
-from lumc.bundle.ranks import KINDS, OPS, Exchange, Segment
+from lumc.bundle.ranks import KINDS, OPS, UNSTAGED, Exchange, Segment
+from lumc.bundle.stages import EVERY
 from lumc.graph.collective import MAX_AXES, MAX_RANKS, Kind
 from lumc.graph.ops import DType, Op
 from lumc.graph.tensor import Tensor
@@ -16,6 +17,7 @@ from lumc.graph.tensor import Tensor
 T = TypeVar("T")
 READ, WRITTEN = (INPUT, ARENA, WEIGHT, STATE, OUTPUT), (ARENA, OUTPUT)
 SEVERAL = "a mesh has too many ranks"
+NO_STAGE = "a stage that there is not"
 NO_SUM = (DType.F16, DType.BF16, DType.BOOL)
 
 
@@ -32,11 +34,20 @@ class Words(Protocol):
 @dataclass(frozen=True)
 class Mesh:
     """The axes of a mesh, where the weights of a rank are from, and by which axes (dim, axis) each
-    state is in parts."""
+    state is in parts. If ranks along one of them are ``stages``, on which each state is, and each
+    of the weights that are packed when they are loaded (``bundle.stages.word_of``)."""
 
     axes: Mapping[str, int]
     segments: tuple[Segment, ...] = ()
     cuts: tuple[tuple[tuple[int, int], ...], ...] = ()
+    stages: str = ""
+    states: tuple[int, ...] = ()
+    packed: tuple[int, ...] = ()
+
+    @property
+    def ends(self) -> int:
+        """Above all words that say which ranks: all, or those of a stage."""
+        return 1 + self.axes[self.stages] if self.stages else 1
 
     def whole(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The states as they are before ranks have their parts of them."""
@@ -48,8 +59,8 @@ class Mesh:
         return tuple(out)
 
 
-def read_mesh(r: Words) -> Mesh:
-    """Raises ValueError."""
+def read_mesh(r: Words, staged: bool) -> Mesh:
+    """Of a plan that has stages, or has none. Raises ValueError."""
     axes, end = dict[str, int](), 0
     if not 1 <= (n := r.count(3)) <= MAX_AXES:
         raise ValueError("a mesh has no axes, or too many")
@@ -62,32 +73,47 @@ def read_mesh(r: Words) -> Mesh:
         axes[name] = ranks
         if prod(axes.values()) > MAX_RANKS:
             raise ValueError(SEVERAL)
+    along = [*axes][r.below(n, "stages along an axis that there is not")] if staged else ""
+    mesh = Mesh(axes, stages=along)
     segments = list[Segment]()
     for _ in range(r.count(4 + n)):
-        segments.append(s := _segment(r, [*axes.values()]))
+        segments.append(s := _segment(r, mesh))
         if s.start != end or s.start % 64:
             raise ValueError("weights are not side by side")
         end += s.nbytes * s.parts
         if end > MAX_BYTES:
             raise ValueError("the weights are too large")
-    cuts = r.list(lambda: r.list(lambda: (r.word(), r.word()), 2), 1)
-    return Mesh(axes, tuple(segments), cuts)
+    states = list[int]()
+    cuts = list[tuple[tuple[int, int], ...]]()
+    for _ in range(r.count(1)):
+        states.append(read_ranks(r, mesh))
+        cuts.append(r.list(lambda: (r.word(), r.word()), 2))
+    packed = r.list(lambda: read_ranks(r, mesh), 1) if staged else ()
+    return Mesh(axes, tuple(segments), tuple(cuts), along, tuple(states), packed)
 
 
-def _segment(r: Words, ranks: Sequence[int]) -> Segment:
-    large, many = "the weights are too large", "a weight has too many parts"
+def read_ranks(r: Words, mesh: Mesh | None) -> int:
+    """Which ranks, where a plan has stages."""
+    return r.below(mesh.ends, NO_STAGE) if mesh and mesh.stages else EVERY
+
+
+def _segment(r: Words, mesh: Mesh) -> Segment:
+    large, many, ranks = "the weights are too large", "a weight has too many parts", mesh.axes
     start, to, nbytes = (r.below(MAX_BYTES, large) for _ in range(3))
     parts = r.below(MAX_RANKS + 1, many)
+    stage = read_ranks(r, mesh)
     steps = tuple(r.below(MAX_RANKS, many) for _ in ranks)
-    if sum(s * (n - 1) for s, n in zip(steps, ranks, strict=True)) + 1 != parts:
+    if sum(s * (n - 1) for s, n in zip(steps, ranks.values(), strict=True)) + 1 != parts:
         raise ValueError("ranks have other parts of a weight than there are")
-    return Segment(start, to, nbytes, parts, steps)
+    return Segment(start, to, nbytes, parts, steps, stage)
 
 
 def read_exchanges(
-    r: Words, mesh: Mesh, states: Sequence[Tensor], weights: int
+    r: Words, mesh: Mesh, states: Sequence[Tensor], weights: int, packings: int
 ) -> tuple[Exchange, ...]:
-    """Of a plan whose weights and states are known. Raises ValueError."""
+    """Of a plan whose weights, packings and states are known. Raises ValueError."""
+    if mesh.stages and len(mesh.packed) != packings:
+        raise ValueError("stages of other weights than are packed")
     if len(mesh.cuts) != len(states):
         raise ValueError("parts of other states than there are")
     ranks = [*mesh.axes.values()]
@@ -103,9 +129,10 @@ def read_exchanges(
     for s in mesh.segments:
         if s.to % 64 or s.to + s.nbytes > weights:
             raise ValueError("a weight lies outside of its place")
-    found = r.list(lambda: Exchange(*(r.word() for _ in range(7))), 7)
+    words = len(Exchange._fields) if mesh.stages else UNSTAGED
+    found = r.list(lambda: Exchange(*(r.word() for _ in range(words))), words)
     for e in found:
-        if problem := _problem(e, ranks):
+        if problem := _problem(e, ranks) or _stages_problem(e, mesh):
             raise ValueError(problem)
     return found
 
@@ -129,6 +156,19 @@ def _problem(e: Exchange, ranks: Sequence[int]) -> str:
     if made % e.joined if kind.joins else e.joined != 1:
         return "a collective joins what does not divide"
     return ""
+
+
+def _stages_problem(e: Exchange, mesh: Mesh) -> str:
+    """Between stages only what one of them has goes to others."""
+    kind = KINDS[e.kind]
+    if kind.leaves and not mesh.stages:
+        return "an unknown collective"
+    if kind.leaves != ([*mesh.axes][e.axis] == mesh.stages):
+        return "a collective between stages, or none"
+    n = mesh.ends - 1 if kind.leaves else 1
+    ends = e.source < n and e.target < n
+    other = e.source != e.target if kind is Kind.SEND else e.target == 0
+    return "" if ends and other else NO_STAGE
 
 
 def check_exchange(e: Exchange, mesh: Mesh, args: Sequence[Any]) -> None:

@@ -94,7 +94,8 @@ def compute(_: click.Context, __: click.Parameter, value: str) -> tuple[float, f
     "--mesh",
     metavar="AXIS=N,..",
     callback=mesh,
-    help="Axes of the mesh with their ranks, in the order in which values are dealt: tp=4,dp=2.",
+    help="Axes of the mesh with their ranks, in the order in which values are dealt: tp=4,dp=2. "
+    "The ranks along pp are stages of a pipeline.",
 )
 @click.option(
     "--link",
@@ -168,6 +169,7 @@ def shard(
 
     \b
     lumc shard model.lg --mesh tp=4,dp=2 -o ranks.lg
+    lumc shard model.lg --mesh pp=2,tp=2 -o ranks.lg
     lumc shard step.lg --plan 1024xH100 --dtype bf16
     """
     require_one_task(ctx, plan is not None)

@@ -18,7 +18,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.bind import require_static
 from lumc.graph.collective import Collective
 from lumc.graph.graph import Graph, Node
-from lumc.graph.lines import parts_text
+from lumc.graph.lines import held_text
 from lumc.graph.ranks import said
 from lumc.graph.text import print_graph
 from lumc.graph.verify import verify_graph
@@ -53,7 +53,7 @@ def divide(
     verbose: int,
 ) -> None:
     """Write what every rank runs. Raises E0203, E0212 (an axis or an output that cannot be), E0101
-    (too many ranks) and E0141 (``check``: the results differ)."""
+    (too many ranks), E0143 (too few weights) and E0141 (``check``: the results differ)."""
     log = Log(verbose)
     artifact.check_writable(output)
     with log.step("read"):
@@ -88,26 +88,37 @@ def tell(before: Graph, after: Graph, pinned: int, log: Log) -> None:
     every = collectives(after)
     kinds = Counter(n.op.kind.value for n in every if isinstance(n.op, Collective))
     exchanged = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
-    held, all_of = (sum(n.size * n.dtype.nbytes for n in kept(g)) for g in (after, before))
+    held, all_of = held_at_most(after), held_at_most(before)
     log(
         0,
         f"shard: {said(after.mesh)}; collectives: {exchanged}; a rank holds {held / 1e6:.3g} of "
         f"{all_of / 1e6:.3g} MB of weights and states",
     )
-    if not any(n.parts for n in (*kept(after), *(i for e in after.entries for i in e.inputs))):
+    ends = (*kept(after), *(i for e in after.entries for i in e.inputs))
+    if not any(n.parts or n.stage for n in ends):
         log(0, "note: nothing is divided: every rank does all of it")
     if pinned:
         log(0, f"note: {pinned} values depend on too many others, and were decided alone")
-    for n in (*kept(after), *(i for e in after.entries for i in e.inputs)):
-        log(1, f"  {n.op} {n.name} {n.dtype}{list(n.shape)}{parts_text(n.parts) or ' whole'}")
+    for n in ends:
+        log(1, f"  {n.op} {n.name} {n.dtype}{list(n.shape)}{held_text(n) or ' whole'}")
     for n in every:
         assert isinstance(n.op, Collective)
-        log(1, f"  {n.op.kind.value} by {n.op.mesh}: {n.name} {n.dtype}{list(n.shape)}")
+        ends_at = f" to {n.op.target}" if n.op.target is not None else ""
+        way = f" {n.op.source}{ends_at}" if n.op.source is not None else ""
+        log(1, f"  {n.op.kind.value}{way} by {n.op.mesh}: {n.name} {n.dtype}{list(n.shape)}")
 
 
 def kept(graph: Graph) -> tuple[Node, ...]:
     """What a rank holds between runs."""
     return (*graph.weights, *graph.states)
+
+
+def held_at_most(graph: Graph) -> int:
+    """The bytes of weights and states that a rank holds; of stages the one that has most."""
+    nbytes = Counter[int | None]()
+    for n in kept(graph):
+        nbytes[n.stage.at if n.stage else None] += n.size * n.dtype.nbytes
+    return nbytes.pop(None, 0) + max(nbytes.values(), default=0)
 
 
 def compared(whole: Graph, ranks: Graph) -> float:

@@ -145,7 +145,7 @@ class Binding:
         """A copy of an input, a weight or a state."""
         b, shape = self.b, [self.extent(e) for e in n.shape]
         b.origin, made = n.origin, (n.dtype, shape, n.file, n.key, n.values, n.how, n.parts)
-        self.made[n] = b.leaf(str(n.op), n.name, *made)
+        self.made[n] = b.leaf(str(n.op), n.name, *made, n.stage)
 
     def node(self, n: Node) -> None:
         """A copy of a node, of operands that were copied before. Raises E0101."""

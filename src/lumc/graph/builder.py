@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from lumc.graph.collective import Collective, Part
+from lumc.graph.collective import Collective, Part, Stage
 from lumc.graph.dim import Dim, Extent, dim_ranges, extent
 from lumc.graph.expr import simplify
 from lumc.graph.graph import (
@@ -107,14 +107,16 @@ class Builder:
         values: tuple[int, int] | None = None,
         how: Derivation | None = None,
         parts: tuple[Part, ...] = (),
+        stage: Stage | None = None,
     ) -> Node:
         """An input, weight or state on axes d0, d1, .. of these extents; ``values`` says what an
         integer input is given, ``how`` what is done to a weight when it is read, ``parts`` what of
-        it a rank has. Raises E0101 (name, shape, values, derivation or parts)."""
+        it a rank has, ``stage`` which ranks have it. Raises E0101 (name, shape, values, derivation,
+        parts or stage)."""
         axes = tuple(f"d{i}" for i in range(len(shape)))
         extents = tuple(self._extent(e) for e in shape)
         made = (), None, file, key, how, values, self.origin, self.dims
-        node = Node(name, op, dtype, axes, extents, *made, parts=parts)
+        node = Node(name, op, dtype, axes, extents, *made, parts=parts, stage=stage)
         check_node(node, self.dims)
         kinds = {"input": self.inputs, "weight": self.weights, "state": self.states}
         return self._add(node, kinds[op])

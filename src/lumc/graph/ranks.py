@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.collective import MAX_AXES, MAX_RANKS, Collective, Kind, Part
+from lumc.graph.collective import MAX_AXES, MAX_RANKS, Collective, Kind, Part, Stage
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry, Graph, Node, Read, fail, reachable, shape_text
 from lumc.graph.ops import DType, Op
+from lumc.graph.stages import check_stages
 
 
 def require_one_rank(graph: Graph, pass_name: str) -> None:
@@ -72,9 +73,15 @@ def check_collective(node: Node, op: Collective) -> None:
             pass
         case _:
             fail(node, f"{name} takes a value at its own axes")
-    has = (op.op is not None, op.split is not None, op.concat is not None)
-    if has != (kind.reduces, kind.splits, kind.joins) or op.op not in (None, Op.SUM, Op.MAX):
+    has = tuple(x is not None for x in (op.op, op.split, op.concat, op.source, op.target))
+    needs = kind.reduces, kind.splits, kind.joins, kind.leaves, kind is Kind.SEND
+    if has != needs or op.op not in (None, Op.SUM, Op.MAX):
         fail(node, f"{name} says {_needs(kind)}")
+    for at in (op.source, op.target):
+        if at is not None and not 0 <= at < op.ranks:
+            fail(node, f"{name}: stage {at} of {op.ranks}")
+    if kind is Kind.SEND and op.source == op.target:
+        fail(node, f"{name} from stage {op.source} to itself")
     if len(source.shape) != len(node.axes) or not op.is_possible(source.shape):
         fail(node, f"{name} of {op.ranks} ranks cannot be of {shape_text(source.shape)}")
     if op.split is not None and op.split == op.concat:
@@ -89,15 +96,18 @@ def check_collective(node: Node, op: Collective) -> None:
 
 def _needs(kind: Kind) -> str:
     words = [("sum or max", kind.reduces), ("split AXIS", kind.splits), ("concat AXIS", kind.joins)]
+    words += [("a stage", kind.leaves), ("to a stage", kind is Kind.SEND)]
     return " and ".join(word for word, needed in words if needed)
 
 
 def check_ranks(graph: Graph) -> None:
-    """The mesh; that nodes and parts are of it; and that what every rank is said to have whole is
-    the same on all: outputs, and values of states that are not in parts. Raises E0101."""
+    """The mesh; that nodes, parts and stages are of it; and that what every rank is said to have
+    whole is the same on all: outputs, and values of states that are not in parts. Raises E0101."""
     check_mesh(graph.mesh)
     for leaf in (*graph.weights, *graph.states):
-        _check_known(leaf, leaf.parts, graph.mesh)
+        _check_known(leaf, [*leaf.parts, *([leaf.stage] if leaf.stage else [])], graph.mesh)
+        if leaf.stage and not 0 <= leaf.stage.at < leaf.stage.ranks:
+            fail(leaf, f"stage {leaf.stage.at} of {leaf.stage.ranks}")
     for entry in graph.entries:
         for node in (*entry.inputs, *entry.nodes):
             ranks = [node.op] if isinstance(node.op, Collective) else node.parts
@@ -108,11 +118,15 @@ def check_ranks(graph: Graph) -> None:
                 fail(name, f"there is no output '{name}' that is in parts")
             _check_known(outputs[name], parts, graph.mesh)
             check_parts(outputs[name], parts, outputs[name].shape)
+    check_stages(graph)
+    for entry in graph.entries:
         for mesh in graph.mesh:
             _check_same(entry, (*graph.weights, *graph.states), mesh)
 
 
-def _check_known(node: Node, every: Sequence[Part | Collective], mesh: Mapping[str, int]) -> None:
+def _check_known(
+    node: Node, every: Sequence[Part | Stage | Collective], mesh: Mapping[str, int]
+) -> None:
     for p in every:
         if mesh.get(p.mesh) != p.ranks:
             fail(node, f"the mesh has no axis '{p.mesh}' of {p.ranks} ranks")

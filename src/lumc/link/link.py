@@ -24,7 +24,6 @@ from lumc.disk.artifact import fields, unwritable
 from lumc.disk.scratch import scratch
 from lumc.disk.weights import read_weight
 from lumc.errors import Exit, LumcError
-from lumc.graph.collective import Part
 from lumc.graph.graph import Entry, Node
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
@@ -261,15 +260,15 @@ def store_weights(
     stored, read = constants(codes), weight_reader(codes, base)
     if not codes[0].graph.mesh:
         return weights.write(path, stored, read), ()
-    return ranks.write(path, stored, parts_of(codes), list(codes[0].graph.mesh), read)
+    return ranks.write(path, stored, leaf_of(codes), list(codes[0].graph.mesh), read)
 
 
-def parts_of(codes: Sequence[Code]) -> Callable[[Value], Sequence[Part]]:
-    """In which parts ranks have the constants that are stored."""
+def leaf_of(codes: Sequence[Code]) -> Callable[[Value], Node]:
+    """The weight or state that a constant is of."""
     graph = codes[0].graph
     nodes = {n.name: n for n in (*graph.weights, *graph.states)}
     packings = {name: p for code in codes for name, p in code.packings.items()}
-    return lambda v: nodes[v.name if v.place == "weight" else packings[v.name].weight].parts
+    return lambda v: nodes[v.name if v.place == "weight" else packings[v.name].weight]
 
 
 def weight_reader(codes: Sequence[Code], base: Path) -> Callable[..., Array]:

@@ -20,6 +20,7 @@ from math import prod
 
 from lumc.graph.expr import subterms
 from lumc.graph.ranks import exchanged
+from lumc.graph.stages import stages_of
 from lumc.kernel.instance import Instance, results, whole_of
 from lumc.kernel.key import renamed, sha
 from lumc.kernel.lengths import stated
@@ -79,7 +80,9 @@ def families(space: Space) -> list[Family]:
     every, states = space.instances, {s.name for s in space.graph.states}
     frames = {r.key: r.frame for r in space.regions}
     sizes = [sorted(frames[i.region].extent[a] for a in frames[i.region].axes) for i in every]
-    shape = [(i.entry, *sizes[at]) for at, i in enumerate(every)]
+    stage = {(e.name, n.name): at for e in space.graph.entries for n, at in stages_of(e).items()}
+    own = [stage.get((i.entry, whole_of(i.outputs[0]))) for i in every]
+    shape = [(i.entry, own[at], *sizes[at]) for at, i in enumerate(every)]
     made, readers = dict[tuple[str, str], int](), defaultdict[object, Readers](Readers)
     left = dict[int, None]()
     for at, i in enumerate(every):

@@ -30,6 +30,17 @@ def emit(
     return writer.b.graph()
 
 
+def fresh(n: Node, what: str, names: set[str]) -> str:
+    """A name that no node has, added to those that are taken: ``h.all_gather``."""
+    stem = name = f"{n.name[:LONG]}.{what}"
+    count = 1
+    while name in names:
+        count += 1
+        name = f"{stem}{count}"
+    names.add(name)
+    return name
+
+
 class Writer:
     """A graph being written; ``made`` has the nodes of a rank, by value and how it is held."""
 
@@ -49,7 +60,7 @@ class Writer:
         held = self.chosen[n].way.result
         shape = [self.own(e, d == held.dim) for d, e in enumerate(n.shape)]
         self.b.origin, parts = n.origin, (*n.parts, *self.parts(held))
-        made = n.dtype, shape, n.file, n.key, n.values, n.how, parts
+        made = n.dtype, shape, n.file, n.key, n.values, n.how, parts, n.stage
         self.made[n, held] = self.b.leaf(str(n.op), n.name, *made)
 
     def own(self, extent: Extent, is_cut: bool) -> Extent:
@@ -141,14 +152,7 @@ class Writer:
         return self.made[n, want]
 
     def named(self, n: Node, what: str) -> str:
-        """A name that no node has: ``h.all_gather``."""
-        stem = name = f"{n.name[:LONG]}.{what}"
-        count = 1
-        while name in self.names:
-            count += 1
-            name = f"{stem}{count}"
-        self.names.add(name)
-        return name
+        return fresh(n, what, self.names)
 
     # ---- states
 

@@ -10,6 +10,7 @@ from lumc.graph.graph import Graph, Node
 from lumc.shard.choose import choose
 from lumc.shard.cost import Machine
 from lumc.shard.emit import emit
+from lumc.shard.stages import STAGES, in_stages
 
 
 class Sharded(NamedTuple):
@@ -28,10 +29,16 @@ def shard(
     whole: Collection[str] = (),
 ) -> Sharded:
     """What every rank of a mesh runs: axes by name with their ranks, in order; ``machine`` says
-    what so many of them take. The choice for each axis is the best one after those before it.
-    Raises E0101 (the mesh has too many axes or ranks)."""
+    what so many of them take. The ranks along ``pp`` are stages; by other axes tensors are divided.
+    The choice for each axis is the best one after those before it. Raises E0101 (the mesh has too
+    many axes or ranks) and E0143 (fewer weights than stages)."""
     seconds, pinned = list[float](), 0
     for name, ranks in mesh.items():
+        if name == STAGES:
+            staged = in_stages(graph, machine(ranks))
+            graph = staged.graph
+            seconds.append(staged.seconds)
+            continue
         found = choose(graph, machine(ranks), whole)
         graph = emit(graph, found.of, name, ranks, whole)
         seconds.append(found.seconds)

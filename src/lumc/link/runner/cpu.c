@@ -166,7 +166,7 @@ static int load(struct cpu *m, const struct source *s, int threads) {
   uint64_t arena = 0;
   int code = load_kernels(m, s);
   if (!code) code = read_weights(s, plan, &m->weights);
-  if (!code) code = pack_weights(plan, m->weights.data, &m->packed);
+  if (!code) code = pack_weights(plan, m->mesh, m->weights.data, &m->packed);
   if (!code) code = place_states(m);
   for (size_t i = 0; !code && i < plan->n_entries; ++i)
     if (plan->entries[i].arena > arena) arena = plan->entries[i].arena;

@@ -103,6 +103,7 @@ static int join_ranks(lumc *m, struct source *s) {
     return lumc_fail(LUMC_DEVICE, "ranks are processes on CPUs, not on %s", m->device->kind);
   int code = mesh_open(&m->mesh, &m->plan, strstr(s->manifest, "\"digest\":\"") + 10);
   s->mesh = m->mesh;
+  if (!code) mesh_keep(m->mesh, &m->plan);
   return code;
 }
 

@@ -73,6 +73,7 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
 
 static void read_launch(struct cursor *c, const struct plan *p, const struct list *of, struct launch *l) {
   l->kernel = word_below(c, p->n_kernels + p->n_exchanges, "a launch names no kernel");
+  l->who = plan_who(c, p);
   l->n_args = count(c, 4);
   l->args = (const struct arg *)(const void *)c->at;
   if (c->bad) return;
@@ -309,11 +310,11 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
   word(&c);
   const uint64_t version = word(&c);
-  const int ranks = version == 6;
+  const int ranks = version == 6 || version == 7; /* the latter with stages */
   if (version != 5 && !ranks && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
-  if (ranks) plan_mesh(&c, p);
+  if (ranks) plan_mesh(&c, p, version == 7);
   constants(&c, p);
   if (ranks) plan_exchanges(&c, p);
   p->n_entries = count(&c, 6);
@@ -338,6 +339,7 @@ void plan_free(struct plan *p) {
   free(p->parts);
   free(p->axes);
   free(p->segments);
+  free(p->exchanges);
   free(p->features);
   free(p->data);
   memset(p, 0, sizeof *p);

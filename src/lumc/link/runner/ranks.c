@@ -126,6 +126,23 @@ void mesh_give_up(struct mesh *m, int code) {
 
 int mesh_rank(const struct mesh *m) { return m ? m->rank : 0; }
 
+int mesh_has(const struct mesh *m, const struct plan *p, uint64_t who) {
+  return !who || !m || m->seats[p->stages - 1].at == (int)who - 1;
+}
+
+int mesh_has_state(const struct mesh *m, const struct plan *p, size_t state) {
+  return !p->n_axes || mesh_has(m, p, p->parts[state].who);
+}
+
+void mesh_keep(const struct mesh *m, struct plan *p) {
+  for (struct list *l = p->lists; l < p->lists + p->n_lists; ++l) {
+    size_t n = 0;
+    for (size_t i = 0; i < l->n_launches; ++i)
+      if (mesh_has(m, p, l->launches[i].who)) l->launches[n++] = l->launches[i];
+    l->n_launches = n;
+  }
+}
+
 uint64_t mesh_part(const struct mesh *m, const struct plan *p, const struct segment *s) {
   uint64_t part = 0;
   for (size_t i = 0; i < p->n_axes; ++i) part += s->steps[i] * (uint64_t)m->seats[i].at;
@@ -220,6 +237,22 @@ static int swap_all(struct mesh *m, const struct seat *s, const uint8_t *own, co
   return swap(m, n);
 }
 
+/* What one stage has to another one, or to all. */
+static int pass(struct mesh *m, const struct seat *s, const struct exchange *e, const uint8_t *from,
+                uint8_t *to, size_t bytes) {
+  size_t n = 0;
+  int source = (int)e->source;
+  for (int i = 0; i < s->ranks; ++i) {
+    if (i == source || (e->kind == SEND && i != (int)e->target)) continue;
+    if (s->at == source)
+      m->packets[n++] = (struct packet){peer_at(m, s, i), from, NULL, bytes, 0};
+    else if (s->at == i)
+      m->packets[n++] = (struct packet){peer_at(m, s, source), NULL, to, 0, bytes};
+  }
+  if (s->at == source && e->kind == BROADCAST) memcpy(to, from, bytes);
+  return n ? swap(m, n) : LUMC_OK;
+}
+
 int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void *result) {
   const struct seat *s = &m->seats[e->axis];
   const uint8_t *from = source;
@@ -238,6 +271,8 @@ int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void 
     from = packed;
   }
   switch (e->kind) {
+  case SEND:
+  case BROADCAST: code = pass(m, s, e, from, to, bytes); break;
   case ALL_SLICE: take(from, outer, (int)P, s->at, row, to); break;
   case ALL_GATHER:
     code = swap_all(m, s, from, ends, element, joined > 1 ? parts : to);
@@ -312,9 +347,14 @@ int mesh_join(struct mesh *m, const struct plan *p, size_t state, const void *pa
   for (size_t k = p->parts[state].n; k-- > 0 && !code;) {
     const struct cut *cut = &p->parts[state].cuts[k];
     struct exchange e = {ALL_GATHER, cut->axis, NO_OP, (uint64_t)t->dtype, bytes / element, 1,
-                         outside(shape, cut->dim)};
+                         outside(shape, cut->dim), 0, 0};
     shape[cut->dim] *= (int64_t)p->axes[cut->axis].ranks;
     bytes *= (size_t)p->axes[cut->axis].ranks;
+    code = step(m, &e, whole, bytes);
+  }
+  if (p->parts[state].who && !code) {
+    struct exchange e = {BROADCAST, p->stages - 1, NO_OP, (uint64_t)t->dtype, bytes / element, 1, 1,
+                         p->parts[state].who - 1, 0};
     code = step(m, &e, whole, bytes);
   }
   return code;
@@ -323,6 +363,7 @@ int mesh_join(struct mesh *m, const struct plan *p, size_t state, const void *pa
 int mesh_cut(struct mesh *m, const struct plan *p, size_t state, const void *whole, void *part) {
   int64_t shape[MAX_RANK];
   lumc_tensor t;
+  if (!mesh_has_state(m, p, state)) return LUMC_OK;
   int code = mesh_whole(p, state, &t, shape);
   size_t bytes = t.bytes;
   void *data = zeros(bytes, 1, &code);
@@ -330,7 +371,7 @@ int mesh_cut(struct mesh *m, const struct plan *p, size_t state, const void *who
   for (size_t k = 0; k < p->parts[state].n && !code; ++k) {
     const struct cut *cut = &p->parts[state].cuts[k];
     struct exchange e = {ALL_SLICE, cut->axis, NO_OP, (uint64_t)t.dtype,
-                         bytes / dtype_bytes(t.dtype), outside(shape, cut->dim), 1};
+                         bytes / dtype_bytes(t.dtype), outside(shape, cut->dim), 1, 0, 0};
     shape[cut->dim] /= (int64_t)p->axes[cut->axis].ranks;
     bytes /= (size_t)p->axes[cut->axis].ranks;
     code = step(m, &e, &data, bytes);
