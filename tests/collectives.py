@@ -98,6 +98,55 @@ update same[j] = t8[j]
 """
 
 
+# sums, maxima, parts of outer and inner axes in time; what is computed once before and after
+# micro-batches, in stages and between ranks; states that they read and that are new after them
+BATCHES = """lumc graph 1
+mesh t 4 in time
+mesh a 2
+mesh pp 2
+state w f32[6] on 0 by pp
+state far f32[3] part 0 by a on 1 by pp
+state n f32[6]
+state seen f32[6] on 1 by pp
+input x f32[3, 6] part 0 by t, 1 by a
+input z f32[3, 12]
+input k i32[3, 6] part 0 by t
+p0 f32[i:6, j:6, l:12] = mul z[i // 2, l], z[j // 2, l]
+p1 f32[i:6, j:6] = sum l:12 of p0[i, j, l]
+p2 f32[i:6] = max j:6 of p1[i, j]
+early f32[i:6] = all_reduce sum by a of p2[i]
+own f32[i:3, j:3] = all_slice split j by t of z[i, j]
+u0 f32[i:3, j:6] = mul x[i, j], w[j]
+u1 f32[i:3, j:6] = add u0[i, j], early[j]
+u2 f32[i:3, j:6] = add u1[i, j], own[i, j // 2]
+u3 f32[i:3, j:6] = add u2[i, j], n[j]
+u4 f32[i:3, j:6] = send 0 to 1 by pp of u3[i, j]
+v0 f32[i:3, l:3, j:6] = mul u4[i, j], far[l]
+v1 f32[i:3, l:3] = sum j:6 of v0[i, l, j]
+v2 f32[i:3, l:6] = all_gather concat l by a of v1[i, l]
+v3 f32[l:6] = sum i:3 of v2[i, l]
+grad f32[l:6] = all_reduce sum by t of v3[l]
+v4 f32[l:6] = max i:3 of v2[i, l]
+most f32[l:6] = all_reduce max by t of v4[l]
+k0 i32[j:6] = sum i:3 of k[i, j]
+count i32[j:6] = all_reduce sum by t of k0[j]
+back f32[l:6] = send 1 to 0 by pp of grad[l]
+b0 f32[l:6] = mul back[l], 0.01
+b1 f32[l:6] = add w[l], b0[l]
+s0 f32[l:6] = add seen[l], most[l]
+step f32[j:6] = add n[j], 1.0
+columns f32[i:3, j:12] = all_gather concat j by t of own[i, j]
+output v = v2 part 0 by t
+output most = most
+output count = count
+output columns = columns
+output grad = grad
+update w[j] = b1[j]
+update n[j] = step[j]
+update seen[j] = s0[j]
+"""
+
+
 def every_collective(folder: Path) -> None:
     """Processes have what the oracle has of all ranks."""
     graph = parse_graph(EVERY)

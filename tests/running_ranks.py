@@ -39,10 +39,12 @@ PREFIX = Path(os.environ.get("LUMC_TEST_MPI", sys.prefix))  # where pip put the 
 MPIEXEC, LIBRARY = PREFIX / "bin" / "mpiexec", PREFIX / "lib" / "libmpi_abi.so.1"
 
 
-def bundle(graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9) -> Path:
+def bundle(
+    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9, batches: int = 1
+) -> Path:
     """The bundle of the ranks of a graph, by estimate; ``price`` of a byte held. Weights are files
     in the folder."""
-    ranks = shard(graph, mesh, lambda n: Machine(n, price=price)).graph
+    ranks = shard(graph, mesh, lambda n: Machine(n, price=price), (), batches).graph
     verify_graph(ranks)
     return linked(ranks, folder)
 
@@ -121,10 +123,10 @@ def off(got: Arrays, want: Arrays) -> float:
 
 
 def compared(
-    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9
+    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9, batches: int = 1
 ) -> tuple[float, Path]:
     """By how much ranks differ from the oracle on the whole graph, in outputs and states."""
-    path = bundle(graph, mesh, folder, price)
+    path = bundle(graph, mesh, folder, price, batches)
     entry = graph.entries[0].name
     inputs, states = drawn(graph, entry)
     states |= {n.name: np.array(read_weight(n, folder)) for n in graph.states if n.file}
@@ -142,6 +144,16 @@ def mlp(rows: int = 32, width: int = 64) -> Model:
     up = m.constant(rng.normal(0, 0.1, (width, 4 * width)).astype("f4"), "up")
     down = m.constant(rng.normal(0, 0.1, (4 * width, width)).astype("f4"), "down")
     m.output("y", x + (x @ up).relu() @ down)
+    return m
+
+
+def deep(rows: int = 16, width: int = 64, layers: int = 4) -> Model:
+    rng, m = np.random.default_rng(0), Model()
+    x = m.input("x", (rows, width))
+    for i in range(layers):
+        w = rng.normal(0, width**-0.5, (width, width)).astype("f4")
+        x = x + (x @ m.constant(w, f"w{i}")).relu()
+    m.output("y", x)
     return m
 
 

@@ -25,7 +25,7 @@ from lumc.runtime.cpu import Bundle
 from meshed import meshed, staged
 
 RUNNER = Path(runners.__file__).parent / "runner"
-RANKS = ("mpi", "plan_ranks", "ranks", "tcp")
+RANKS = ("mpi", "plan_ranks", "ranks", "rows", "tcp")
 ASAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-std=gnu11")
 
 

@@ -33,16 +33,6 @@ from running_ranks import LIBRARY, MPIEXEC, children_of, step
 CLOSE = 1e-5
 
 
-def deep(rows: int = 16, width: int = 64, layers: int = 4) -> Model:
-    rng, m = np.random.default_rng(0), Model()
-    x = m.input("x", (rows, width))
-    for i in range(layers):
-        w = rng.normal(0, width**-0.5, (width, width)).astype("f4")
-        x = x + (x @ m.constant(w, f"w{i}")).relu()
-    m.output("y", x)
-    return m
-
-
 def tied() -> Model:
     """A table that is read first and last, as rows and as a product, and weights between."""
     rng, m = np.random.default_rng(0), Model()
@@ -57,7 +47,7 @@ def tied() -> Model:
 
 
 MODELS: dict[str, Callable[[Path], Graph]] = {
-    "mlp": lambda folder: ranks.saved(deep(), folder),
+    "mlp": lambda folder: ranks.saved(ranks.deep(), folder),
     "encoder": lambda folder: ranks.saved(ranks.encoder(), folder),
     "llama": lambda _: models.llama(1, s=32, d=128),
     "decoding": lambda _: models.decoding(8, 16, 64),
@@ -126,7 +116,7 @@ def test_everything_that_stages_do(every: Path) -> None:
 def four(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
     """Four stages of one weight each, and an input."""
     folder = tmp_path_factory.mktemp("four")
-    worst, path = ranks.compared(ranks.saved(deep(), folder), {"pp": 4}, folder)
+    worst, path = ranks.compared(ranks.saved(ranks.deep(), folder), {"pp": 4}, folder)
     assert worst <= CLOSE
     return path, {"x": np.random.default_rng(1).normal(size=(16, 64)).astype("f4")}
 
@@ -207,7 +197,7 @@ MUTANTS = [
     ("ranks.c", "if (s->at == source && e->kind == BROADCAST) memcpy(to, from, bytes);", ""),
     ("ranks.c", "if (p->parts[state].who && !code) {", "if (0) {"),
     ("memory.c", "mesh_has(mesh, plan, s->who) ?", "1 ?"),
-    ("memory.c", "plan->states[i].bytes && mesh_has_state(mesh, plan, i)) {", "plan->states[i].bytes) {"),
+    ("memory.c", ".bytes && mesh_has_state(mesh, plan, i)) {", ".bytes) {"),
     ("tcp.c", "p->out ? ++k->out : 0", "++k->out"),
     ("states.c", " || !mesh_has_state(m->mesh, &m->plan, i)) continue;", ") continue;"),
 ]  # fmt: skip
@@ -224,5 +214,5 @@ def test_runners_that_mix_stages_up_die(
     with pytest.raises((AssertionError, LumcError, subprocess.TimeoutExpired)):
         every_stage(tmp_path)
         first_values(tmp_path)
-        worst, _ = ranks.compared(ranks.saved(deep(), tmp_path), {"pp": 4}, tmp_path)
+        worst, _ = ranks.compared(ranks.saved(ranks.deep(), tmp_path), {"pp": 4}, tmp_path)
         assert worst <= CLOSE

@@ -13,7 +13,7 @@ from lumc.bundle.ranks import UNSTAGED, Exchange, Segment, exchange_of
 from lumc.bundle.stages import overlaid, word_of, words_of_launches
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
-from lumc.codegen.exchanges import operands
+from lumc.codegen.exchanges import operands, turns_of
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import dims_in, told_by
 from lumc.graph.dim import Extent
@@ -24,7 +24,7 @@ from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
 VERSION = 5
-RANKS, STAGES = 6, 7  # the versions of files for a mesh, without stages and with them
+RANKS, STAGES = 6, 7  # of files for a mesh; with stages or micro-batches the second
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -77,8 +77,7 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     weights = place.layout
     symbols: dict[object, int] = {k.symbol: i for i, k in enumerate(code.kernels)}
     symbols |= {at: len(symbols) + i for i, at in enumerate(exchanged(code))}
-    stages = axis_of_stages(code.graph)
-    version = STAGES if stages else RANKS if code.graph.mesh else VERSION
+    version = STAGES if is_long(code) else RANKS if code.graph.mesh else VERSION
     parts = [MAGIC, _words(version), _string(target), _string(arch), _words(len(features))]
     parts += [_string(f) for f in features]
     lengths, ends = Lengths(code.graph.dims), list[bytes]()
@@ -102,27 +101,33 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     return b"".join([*parts, *ends])
 
 
+def is_long(code: Code) -> bool:
+    """Does a plan tell of stages and micro-batches?"""
+    return bool(axis_of_stages(code.graph) or code.graph.time)
+
+
 def _mesh(code: Code, place: Loading) -> Iterable[bytes]:
     """The axes of a mesh, where the memory of weights is from, which parts of states a rank has;
-    nothing without a mesh. Of stages also which of the axes they are along, and which of them have
-    what of all that."""
-    graph, stages = code.graph, axis_of_stages(code.graph)
+    nothing without a mesh. A long plan also has which of the axes stages are along, and which is in
+    time, and which stages have what of all that."""
+    graph, long = code.graph, is_long(code)
     if not graph.mesh:
         return
     axes = list(graph.mesh)
     yield _words(len(graph.mesh))
     for name, ranks in graph.mesh.items():
         yield _string(name) + _words(ranks)
-    if stages:
-        yield _words(axes.index(stages))
+    if long:
+        named = axis_of_stages(graph), graph.time
+        yield _words(*(1 + axes.index(name) if name else 0 for name in named))
     yield _words(len(place.segments))
     for s in place.segments:
-        yield _words(s.start, s.to, s.nbytes, s.parts, *([s.stage] if stages else []), *s.steps)
+        yield _words(s.start, s.to, s.nbytes, s.parts, *([s.stage] if long else []), *s.steps)
     yield _words(len(graph.states))
     for state in graph.states:
         parts = [word for p in state.parts for word in (p.dim, axes.index(p.mesh))]
-        yield _words(*([word_of(state)] if stages else []), len(state.parts), *parts)
-    if stages:
+        yield _words(*([word_of(state)] if long else []), len(state.parts), *parts)
+    if long:
         own = [word_of(_packed(code, name)) for name in place.offsets]
         yield _words(len(own), *own)
 
@@ -131,7 +136,7 @@ def _exchanges(code: Code) -> Iterable[bytes]:
     if code.graph.mesh:
         made = exchanged(code)
         yield _words(len(made))
-        words = len(Exchange._fields) if axis_of_stages(code.graph) else UNSTAGED
+        words = len(Exchange._fields) if is_long(code) else UNSTAGED
         for n in made.values():
             yield _words(*exchange_of(n, list(code.graph.mesh), DTYPES.index(n.dtype))[:words])
 
@@ -199,10 +204,12 @@ def _list(
     values = {v.name: v for v in entry.values}
     ends = [bucket.dims.get(name, d).values[-1] for name, d in code.graph.dims.items()]
     shapes = [v.shape for v in (*entry.place("input"), *entry.place("output"))]
-    yield _words(*ends, *(n for shape in shapes for n in shape), len(entry.launches))
     ranks: Sequence[Sequence[int]] = [()] * len(entry.launches)
-    if axis_of_stages(code.graph):
+    yield _words(*ends, *(n for shape in shapes for n in shape))
+    if is_long(code):
+        yield _words(*turns_of(bucket, entry.launches))
         ranks = [[word] for word in words_of_launches(code, entry, bucket)]
+    yield _words(len(entry.launches))
     for launch, own in zip(entry.launches, ranks, strict=True):
         if launch.exchanges:
             yield _words(symbols[entry.name, launch.args[1]], *own, len(launch.args))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol, TypeVar
 
 from lumc.bundle.planfile import ARENA, DTYPES, INPUT, MAX_BYTES, OUTPUT, STATE, WEIGHT
 from lumc.bundle.ranks import KINDS, OPS, UNSTAGED, Exchange, Segment
 from lumc.bundle.stages import EVERY
+from lumc.graph.batches import KINDS as IN_TIME
 from lumc.graph.collective import MAX_AXES, MAX_RANKS, Kind
 from lumc.graph.ops import DType, Op
 from lumc.graph.tensor import Tensor
@@ -41,6 +42,8 @@ class Mesh:
     segments: tuple[Segment, ...] = ()
     cuts: tuple[tuple[tuple[int, int], ...], ...] = ()
     stages: str = ""
+    time: str = ""  # the axis whose ranks are micro-batches
+    long: bool = False  # does the plan tell of these?
     states: tuple[int, ...] = ()
     packed: tuple[int, ...] = ()
 
@@ -60,7 +63,7 @@ class Mesh:
 
 
 def read_mesh(r: Words, staged: bool) -> Mesh:
-    """Of a plan that has stages, or has none. Raises ValueError."""
+    """Of a plan that tells of stages and micro-batches, or does not. Raises ValueError."""
     axes, end = dict[str, int](), 0
     if not 1 <= (n := r.count(3)) <= MAX_AXES:
         raise ValueError("a mesh has no axes, or too many")
@@ -73,8 +76,12 @@ def read_mesh(r: Words, staged: bool) -> Mesh:
         axes[name] = ranks
         if prod(axes.values()) > MAX_RANKS:
             raise ValueError(SEVERAL)
-    along = [*axes][r.below(n, "stages along an axis that there is not")] if staged else ""
-    mesh = Mesh(axes, stages=along)
+    odd = "stages along an axis that there is not"
+    along, time = (r.below(n + 1, odd) if staged else 0 for _ in range(2))
+    if along and along == time:
+        raise ValueError(odd)
+    names = ["", *axes]
+    mesh = Mesh(axes, stages=names[along], time=names[time], long=staged)
     segments = list[Segment]()
     for _ in range(r.count(4 + n)):
         segments.append(s := _segment(r, mesh))
@@ -89,12 +96,24 @@ def read_mesh(r: Words, staged: bool) -> Mesh:
         states.append(read_ranks(r, mesh))
         cuts.append(r.list(lambda: (r.word(), r.word()), 2))
     packed = r.list(lambda: read_ranks(r, mesh), 1) if staged else ()
-    return Mesh(axes, tuple(segments), tuple(cuts), along, tuple(states), packed)
+    return replace(
+        mesh, segments=tuple(segments), cuts=tuple(cuts), states=tuple(states), packed=packed
+    )
 
 
 def read_ranks(r: Words, mesh: Mesh | None) -> int:
-    """Which ranks, where a plan has stages."""
-    return r.below(mesh.ends, NO_STAGE) if mesh and mesh.stages else EVERY
+    """Which ranks, where a plan tells of it."""
+    return r.below(mesh.ends, NO_STAGE) if mesh and mesh.long else EVERY
+
+
+def read_turns(r: Words, mesh: Mesh | None) -> tuple[int, int]:
+    """The launches of each micro-batch. Raises ValueError."""
+    if not mesh or not mesh.long:
+        return 0, 0
+    turns = r.word(), r.word()
+    if turns[0] > turns[1] or (turns[1] and not mesh.time):
+        raise ValueError("micro-batches of other launches than there are")
+    return turns
 
 
 def _segment(r: Words, mesh: Mesh) -> Segment:
@@ -103,6 +122,8 @@ def _segment(r: Words, mesh: Mesh) -> Segment:
     parts = r.below(MAX_RANKS + 1, many)
     stage = read_ranks(r, mesh)
     steps = tuple(r.below(MAX_RANKS, many) for _ in ranks)
+    if mesh.time and steps[[*ranks].index(mesh.time)]:
+        raise ValueError("a weight is in parts of micro-batches")
     if sum(s * (n - 1) for s, n in zip(steps, ranks.values(), strict=True)) + 1 != parts:
         raise ValueError("ranks have other parts of a weight than there are")
     return Segment(start, to, nbytes, parts, steps, stage)
@@ -112,7 +133,7 @@ def read_exchanges(
     r: Words, mesh: Mesh, states: Sequence[Tensor], weights: int, packings: int
 ) -> tuple[Exchange, ...]:
     """Of a plan whose weights, packings and states are known. Raises ValueError."""
-    if mesh.stages and len(mesh.packed) != packings:
+    if mesh.long and len(mesh.packed) != packings:
         raise ValueError("stages of other weights than are packed")
     if len(mesh.cuts) != len(states):
         raise ValueError("parts of other states than there are")
@@ -120,7 +141,8 @@ def read_exchanges(
     for t, cuts in zip(states, mesh.cuts, strict=True):
         nbytes, seen = t.nbytes, set[int]()
         for dim, axis in cuts:
-            if dim >= len(t.shape) or axis >= len(ranks) or axis in seen:
+            in_time = axis < len(ranks) and [*mesh.axes][axis] == mesh.time
+            if dim >= len(t.shape) or axis >= len(ranks) or axis in seen or in_time:
                 raise ValueError("a state is in parts that there are not")
             nbytes *= ranks[axis]
             if nbytes > MAX_BYTES:
@@ -129,7 +151,7 @@ def read_exchanges(
     for s in mesh.segments:
         if s.to % 64 or s.to + s.nbytes > weights:
             raise ValueError("a weight lies outside of its place")
-    words = len(Exchange._fields) if mesh.stages else UNSTAGED
+    words = len(Exchange._fields) if mesh.long else UNSTAGED
     found = r.list(lambda: Exchange(*(r.word() for _ in range(words))), words)
     for e in found:
         if problem := _problem(e, ranks) or _stages_problem(e, mesh):
@@ -163,6 +185,8 @@ def _stages_problem(e: Exchange, mesh: Mesh) -> str:
     kind = KINDS[e.kind]
     if kind.leaves and not mesh.stages:
         return "an unknown collective"
+    if [*mesh.axes][e.axis] == mesh.time and kind not in IN_TIME:
+        return "a collective that is not in time"
     if kind.leaves != ([*mesh.axes][e.axis] == mesh.stages):
         return "a collective between stages, or none"
     n = mesh.ends - 1 if kind.leaves else 1

@@ -112,7 +112,8 @@ def bind_dims(graph: Graph, wanted: Mapping[str, int | Dim]) -> Graph:
     """
     check_values(graph, wanted)
     copy = Binding(graph.dims, wanted)
-    copy.b.tokenizer, copy.b.mesh = graph.tokenizer, dict(graph.mesh)
+    copy.b.tokenizer = graph.tokenizer
+    copy.b.mesh_of(graph)
     for n in (*graph.weights, *graph.states):
         copy.leaf(n)
     for entry in graph.entries:

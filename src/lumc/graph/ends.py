@@ -24,7 +24,8 @@ def with_whole_ends(graph: Graph) -> Graph:
         return graph
     copy = _Ends(graph.dims, {})
     copy.graph = graph
-    copy.b.tokenizer, copy.b.mesh = graph.tokenizer, dict(graph.mesh)
+    copy.b.tokenizer = graph.tokenizer
+    copy.b.mesh_of(graph)
     copy.b.tuned = dict(graph.tuned)
     for n in (*graph.weights, *graph.states):
         copy.leaf(n)

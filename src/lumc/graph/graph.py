@@ -183,6 +183,7 @@ class Entry:
     dims: Mapping[str, Dim] = field(default_factory=dict)
     repeat: str = ""
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    time: str = ""  # the axis of the mesh whose ranks are micro-batches of one process
 
     @property
     def title(self) -> str:
@@ -220,6 +221,12 @@ class Graph:
     whole: Graph | None = None
     tokenizer: WeightFile | None = None
     mesh: Mapping[str, int] = field(default_factory=dict)
+    time: str = ""  # the axis of the mesh whose ranks are micro-batches of one process
+
+    @property
+    def ranks(self) -> int:
+        """How many processes run it together; 1 without a mesh."""
+        return math.prod(n for name, n in self.mesh.items() if name != self.time)
 
     @property
     def base(self) -> Graph:

@@ -17,7 +17,8 @@ def head_lines(graph: Graph) -> Iterator[str]:
         step = f" multiple {d.multiple}" if d.multiple > 1 else ""
         at = ", ".join(map(str, graph.tuned.get(d.name, ())))
         yield f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else "")
-    yield from (f"mesh {name} {ranks}" for name, ranks in graph.mesh.items())
+    for name, ranks in graph.mesh.items():
+        yield f"mesh {name} {ranks}" + " in time" * (name == graph.time)
 
 
 def entry_lines(entry: Entry) -> Iterator[str]:

@@ -13,15 +13,18 @@ Mesh = Mapping[str, int]  # axes with their ranks
 
 
 def mesh_line(lines: Lines, builder: Builder, late: bool) -> None:
-    """``mesh NAME RANKS``, which is not to come too ``late``. Raises E0301, E0302 (cannot be read),
-    E0303 (stands too late, or a name twice) and E0101 (too many axes or ranks)."""
+    """``mesh NAME RANKS [in time]``, which is not to come too ``late``. Raises E0301, E0302 (cannot
+    be read), E0303 (stands too late, or a name twice) and E0101 (too many axes or ranks)."""
     lines.expect("mesh")
     if late:
         lines.fail("the mesh stands before the tensors", "E0303", lines.last)
     name = lines.name()
     if name in builder.mesh:
         lines.fail(f"the mesh has two axes '{name}'", "E0303", lines.last)
-    builder.mesh_axis(name, lines.integer())
+    ranks, in_time = lines.integer(), lines.accept("in")
+    if in_time:
+        lines.expect("time")
+    builder.mesh_axis(name, ranks, in_time)
 
 
 def along(lines: Lines, mesh: Mesh) -> tuple[str, int]:

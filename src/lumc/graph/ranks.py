@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from lumc.errors import Exit, LumcError
+from lumc.graph.batches import check_batches
 from lumc.graph.collective import MAX_AXES, MAX_RANKS, Collective, Kind, Part, Stage
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry, Graph, Node, Read, fail, reachable, shape_text
@@ -16,16 +17,19 @@ from lumc.graph.stages import check_stages
 def require_one_rank(graph: Graph, pass_name: str) -> None:
     """Raises E0140 (a graph for a mesh) in the name of a pass that knows none."""
     if graph.mesh:
-        what = f"{pass_name} takes no graphs for a mesh yet, and this one is for {said(graph.mesh)}"
+        what = f"{pass_name} takes no graphs for a mesh yet, and this one is for {said(graph)}"
         raise LumcError("E0140", what, exit=Exit.UNSUPPORTED)
 
 
 def require_processes(graph: Graph, kind: str) -> None:
-    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, and
-    for sums of halves, which would be rounded at every rank."""
+    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, for
+    one without ranks, and for sums of halves, which would be rounded at every rank."""
     if graph.mesh and kind != "cpu":
-        what = f"a graph for {said(graph.mesh)} cannot run on {kind}: ranks are processes on CPUs"
+        what = f"a graph for {said(graph)} cannot run on {kind}: ranks are processes on CPUs"
         raise LumcError("E0140", what, fix="--target cpu:native", exit=Exit.UNSUPPORTED)
+    if graph.time and graph.ranks == 1:
+        what = f"micro-batches along '{graph.time}' are of ranks, and the graph is for none"
+        raise LumcError("E0140", what, fix="lumc shard --mesh", exit=Exit.UNSUPPORTED)
     for n in (n for e in graph.entries for n in exchanged(e)):
         is_sum = isinstance(n.op, Collective) and n.op.op is Op.SUM
         if is_sum and n.dtype in (DType.F16, DType.BF16):
@@ -41,16 +45,17 @@ def exchanged(entry: Entry) -> list[Node]:
     return [n for n in entry.nodes if n in used and isinstance(n.op, Collective)]
 
 
-def said(mesh: Mapping[str, int]) -> str:
-    """``8 ranks (tp 4, dp 2)``"""
-    every = ", ".join(f"{name} {ranks}" for name, ranks in mesh.items())
-    return f"{math.prod(mesh.values())} ranks ({every})"
+def said(graph: Graph) -> str:
+    """``8 ranks (tp 4, dp 2)``; ``4 ranks (pp 4), 8 micro-batches``"""
+    of_ranks = [f"{name} {n}" for name, n in graph.mesh.items() if name != graph.time]
+    batches = f", {graph.mesh[graph.time]} micro-batches" if graph.time else ""
+    return f"{graph.ranks} ranks ({', '.join(of_ranks)}){batches}"
 
 
 def check_mesh(mesh: Mapping[str, int]) -> None:
     """How many axes, and how many ranks; raises E0101."""
     if len(mesh) > MAX_AXES or math.prod(mesh.values()) > MAX_RANKS:
-        fail("mesh", f"a mesh has at most {MAX_AXES} axes and {MAX_RANKS} ranks: {said(mesh)}")
+        fail("mesh", f"a mesh has at most {MAX_AXES} axes and {MAX_RANKS} ranks")
     for name, ranks in mesh.items():
         if ranks < 2:
             fail("mesh", f"axis '{name}' of the mesh has {ranks} rank: at least 2")
@@ -118,6 +123,7 @@ def check_ranks(graph: Graph) -> None:
                 fail(name, f"there is no output '{name}' that is in parts")
             _check_known(outputs[name], parts, graph.mesh)
             check_parts(outputs[name], parts, outputs[name].shape)
+    check_batches(graph)
     check_stages(graph)
     for entry in graph.entries:
         for mesh in graph.mesh:

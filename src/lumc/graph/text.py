@@ -180,10 +180,9 @@ class _Parser(Lines):
             path, key = self.string(), self.string()
             file = self.declared(path)
             how = self.derivation(dtype) if self.accept("from") else None
-        own = parts(self, self.builder.mesh)
-        on = stage(self, self.builder.mesh) if kind != "input" else None
+        own = parts(self, mesh := self.builder.mesh), None if kind == "input" else stage(self, mesh)
         known = self.local if kind == "input" else self.shared
-        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, own, on)
+        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, *own)
 
     def derivation(self, own: DType) -> Derivation:
         """``DTYPE [PART AXIS by N]`` or ``LAYOUT PART``"""

@@ -17,7 +17,18 @@ from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_o
 LIBRARY = (
     *("cpu", "cuda", "cuda_driver", "cuda_memory", "errors", "features", "feed", "files"),
     *("launch", "listing", "live", "memory", "metal", "metal_framework", "model", "mpi", "npy"),
-    *("output", "plan", "plan_ranks", "pool", "ranks", "safetensors", "sha256", "states", "tcp"),
+    *(
+        "output",
+        "plan",
+        "plan_ranks",
+        "pool",
+        "ranks",
+        "rows",
+        "safetensors",
+        "sha256",
+        "states",
+        "tcp",
+    ),
     "train",
 )
 SONAME = "liblumc.so"  # programs ask for this name, wherever the bundle lay when they were linked

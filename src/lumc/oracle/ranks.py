@@ -6,7 +6,7 @@ ranks are there when a collective makes its result of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims, dims_of, require_static
 from lumc.graph.collective import Collective, Kind, Part
-from lumc.graph.graph import Graph, Node
+from lumc.graph.graph import Entry, Graph, Node
 from lumc.graph.ops import Op
 from lumc.graph.stages import axis_of_stages, stages_of
 from lumc.oracle.graph import Array, Run, Weights
@@ -94,6 +94,13 @@ def run_ranks(
     def owned(place: Place) -> Weights:
         return lambda leaf: own_part(read(leaf), graph, leaf.parts, place)
 
+    return _computed(graph, of, ranks, owned)
+
+
+def _computed(
+    graph: Graph, of: Entry, ranks: dict[Place, Run], owned: Callable[[Place], Weights]
+) -> dict[Place, tuple[Values, Values]]:
+    """Node after node, on the ranks that have what it reads."""
     stages, mesh = stages_of(of), axis_of_stages(graph)
 
     def at(node: Node) -> dict[Place, Run]:

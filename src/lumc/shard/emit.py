@@ -18,11 +18,16 @@ LONG = 900  # characters of a name to which more is added
 
 
 def emit(
-    graph: Graph, chosen: Mapping[Node, Choice], mesh: str, ranks: int, whole: Collection[str] = ()
+    graph: Graph,
+    chosen: Mapping[Node, Choice],
+    mesh: str,
+    ranks: int,
+    whole: Collection[str] = (),
+    in_time: bool = False,
 ) -> Graph:
-    """What each of the ranks along a new axis of the mesh runs. Outputs named in ``whole`` are
-    whole on every rank. Raises E0101 (the mesh has too many axes or ranks)."""
-    writer = Writer(graph, chosen, mesh, ranks)
+    """What each of the ranks along a new axis of the mesh runs, which may be in time. Outputs named
+    in ``whole`` are whole on every rank. Raises E0101 (the mesh has too many axes or ranks)."""
+    writer = Writer(graph, chosen, mesh, ranks, in_time)
     for leaf in (*graph.weights, *graph.states):
         writer.leaf(leaf)
     for entry in graph.entries:
@@ -44,11 +49,14 @@ def fresh(n: Node, what: str, names: set[str]) -> str:
 class Writer:
     """A graph being written; ``made`` has the nodes of a rank, by value and how it is held."""
 
-    def __init__(self, graph: Graph, chosen: Mapping[Node, Choice], mesh: str, ranks: int) -> None:
+    def __init__(
+        self, graph: Graph, chosen: Mapping[Node, Choice], mesh: str, ranks: int, in_time: bool
+    ) -> None:
         self.chosen, self.mesh, self.ranks = chosen, mesh, ranks
-        self.b = Builder(dict(graph.dims), dict(graph.tuned), mesh=dict(graph.mesh))
+        self.b = Builder(dict(graph.dims), dict(graph.tuned))
+        self.b.mesh_of(graph)
         self.b.tokenizer = graph.tokenizer
-        self.b.mesh_axis(mesh, ranks)
+        self.b.mesh_axis(mesh, ranks, in_time)
         self.made: dict[tuple[Node, Held], Node] = {}
         every = [n for e in graph.entries for n in (*e.inputs, *e.nodes)]
         self.names = {n.name for n in (*graph.weights, *graph.states, *every)} | {*graph.dims}

@@ -90,7 +90,8 @@ class Writer(Binding):
     def __init__(self, graph: Graph, mesh: str, ranks: int, stage: Mapping[Node, int]) -> None:
         Binding.__init__(self, graph.dims, {})
         self.graph, self.mesh, self.ranks, self.stage = graph, mesh, ranks, stage
-        self.b.tokenizer, self.b.mesh = graph.tokenizer, dict(graph.mesh)
+        self.b.tokenizer = graph.tokenizer
+        self.b.mesh_of(graph)
         self.b.tuned = dict(graph.tuned)
         self.b.mesh_axis(mesh, ranks)
         every = [n for e in graph.entries for n in (*e.inputs, *e.nodes)]

@@ -107,6 +107,7 @@ struct list { /* launches of an entry, for dims that are not above its bounds */
   lumc_tensor *inputs, *outputs; /* as these launches find them in memory */
   size_t n_launches;
   struct launch *launches;
+  size_t first, last; /* those of each micro-batch: from one to before another */
 };
 struct packing { /* a weight in another order, made when it is loaded */
   uint64_t from, bytes, element; /* the weight: where, its size, the size of an element */
@@ -135,7 +136,8 @@ struct plan {
   lumc_dim *dims;     /* kernels read their values where they lie */
   const struct length *lengths;
   size_t n_axes, n_segments, n_parts, n_exchanges, n_packed; /* of a plan for a mesh; see ranks.h */
-  uint64_t stages; /* 0, or 1 + the axis along which ranks are stages */
+  int is_long; /* it tells of stages and micro-batches */
+  uint64_t stages, time; /* 0, or 1 + the axis along which ranks are stages; that of micro-batches */
   struct mesh_axis *axes;
   struct segment *segments;
   struct parts *parts; /* of each state */

@@ -90,7 +90,8 @@ int ranks_of(const char *bundle, int *ranks) {
   const struct source source = {bundle, manifest, &m.first, NULL};
   code = choose(&m, &source, "cpu");
   *ranks = m.plan.n_axes ? 1 : 0;
-  for (size_t i = 0; i < m.plan.n_axes; ++i) *ranks *= (int)m.plan.axes[i].ranks;
+  for (size_t i = 0; i < m.plan.n_axes; ++i)
+    if (i + 1 != m.plan.time) *ranks *= (int)m.plan.axes[i].ranks;
   plan_free(&m.plan);
   free(manifest);
   return code;

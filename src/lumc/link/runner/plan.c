@@ -165,7 +165,9 @@ static void list(struct cursor *c, const struct plan *p, const struct entry *e, 
   l->outputs = l->inputs ? l->inputs + e->n_inputs : NULL;
   list_tensors(c, e->inputs, e->n_inputs, within, l->inputs);
   list_tensors(c, e->outputs, e->n_outputs, within, l->outputs);
+  plan_turns(c, p, l);
   l->n_launches = count(c, 2);
+  if (!c->bad && l->last > l->n_launches) c->bad = "micro-batches of other launches than there are";
   l->launches = table(c, l->n_launches, sizeof *l->launches);
   for (size_t i = 0; i < l->n_launches && !c->bad; ++i) read_launch(c, p, l, &l->launches[i]);
 }
@@ -310,7 +312,7 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
   word(&c);
   const uint64_t version = word(&c);
-  const int ranks = version == 6 || version == 7; /* the latter with stages */
+  const int ranks = version == 6 || version == 7; /* the latter tells of stages */
   if (version != 5 && !ranks && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);

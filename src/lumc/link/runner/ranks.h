@@ -51,6 +51,9 @@ int mesh_has_state(const struct mesh *, const struct plan *, size_t state);
 void mesh_keep(const struct mesh *, struct plan *);
 /* Which part of a segment this rank has. */
 uint64_t mesh_part(const struct mesh *, const struct plan *, const struct segment *);
+/* How many micro-batches there are, and which one comes: collectives in time are of that one. */
+int mesh_turns(const struct mesh *, const struct plan *);
+void mesh_turn(struct mesh *, const struct plan *, int turn);
 /* A collective; only that of all ranks to be reduced may have its result where it is read. After a
  * failure all others fail too. */
 int mesh_run(struct mesh *, const struct exchange *, const void *from, void *to);
@@ -59,6 +62,12 @@ int mesh_join(struct mesh *, const struct plan *, size_t state, const void *part
 int mesh_cut(struct mesh *, const struct plan *, size_t state, const void *whole, void *part);
 /* As it is when it is whole. */
 int mesh_whole(const struct plan *, size_t state, lumc_tensor *, int64_t shape[MAX_RANK]);
+
+/* ---- rows.c: blocks of values. A row of a block is one of `of` side by side. */
+void take_rows(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to);
+void put_rows(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to);
+/* n elements and others into the first; whole numbers wrap, NaN stays. */
+void reduce_rows(int dtype, uint64_t op, uint8_t *to, const uint8_t *other, size_t n);
 
 /* ---- how bytes travel: tcp.c, mpi.c */
 struct packet { /* to and from another rank; NULL for nothing */
