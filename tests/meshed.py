@@ -1,9 +1,9 @@
-"""A plan for a mesh, written by hand."""
+"""Plans for a mesh, with stages and without, written by hand."""
 
 from lumc.bundle import planfile
 from lumc.bundle.ranks import Segment
 from lumc.bundle.weights import Layout
-from lumc.codegen.code import Code, EntryPlan, Launch, Value
+from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
 from lumc.kernel.machines import resolve_target
@@ -24,6 +24,43 @@ output whole = whole
 output t = t
 output own = own
 """
+
+
+STAGED = """lumc graph 1
+mesh a 2
+mesh b 3
+mesh c 5 in time
+state kept f32[4, 6] part 1 by a on 1 by b
+state own f32[4, 6] on 0 by b
+state all f32[4, 6]
+input x f32[4, 6] part 0 by c
+y f32[i:4, j:6] = add own[i, j], x[i, j]
+p f32[i:4, j:6] = all_reduce sum by c of y[i, j]
+s f32[i:4, j:6] = send 0 to 1 by b of p[i, j]
+z f32[i:4, j:6] = add kept[i, j], s[i, j]
+t f32[i:4, j:6] = all_reduce max by a of z[i, j]
+u f32[i:4, j:6] = broadcast 1 by b of t[i, j]
+output u = u
+"""
+
+
+def staged() -> bytes:
+    """A plan with three stages, what goes between them, constants of two of them, micro-batches."""
+    graph = parse_graph(STAGED)
+    f = DType.F32
+    values = [Value("x", f, (4, 6), "input", 0), Value("u", f, (4, 6), "output", 0)]
+    values += [Value(s.name, f, (4, 6), "state", i) for i, s in enumerate(graph.states)]
+    values += [Value(n, f, (4, 6), "arena", 128 * i) for i, n in enumerate("yszt")]
+    values.append(Value("p", f, (4, 6), "arena", 512))
+    names = [("own", "x", "y"), ("y", "p"), ("p", "s"), ("kept", "s", "z"), ("z", "t"), ("t", "u")]
+    launches = [Launch("k0_add" if len(args) > 2 else "exchange", args) for args in names]
+    made = EntryPlan("main", tuple(values), ("u",), tuple(launches), 640, 640)
+    kernel = KernelCode("k", "add", "k0_add", "", ("b0", "b1", "out"), 0, 1, 2)
+    code = Code(graph, resolve_target("cpu:generic"), "", (kernel,), {}, (made,))
+    segments = [Segment(0, 0, 64, 1, (0, 0, 0)), Segment(64, 64, 128, 2, (1, 0, 0), 2)]
+    segments.append(Segment(320, 64, 64, 1, (0, 0, 0), 1))
+    place = planfile.loading(code, Layout({}, 8, 192), {}, segments)
+    return planfile.encode(code, "cpu-generic", "generic", (), place)
 
 
 def meshed() -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from lumc.artifacts.files import read_graph
 from lumc.codegen.generate import generate
+from lumc.command.grad import Training, differentiate
 from lumc.command.passes import make_space
 from lumc.disk.weights import read_weight
 from lumc.frontend import Model, nn
@@ -32,10 +35,16 @@ ENDED_S = 60  # that a run may take
 NODES = 2000  # of a region in the search: what is found first will do
 
 
-def bundle(graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9) -> Path:
+PREFIX = Path(os.environ.get("LUMC_TEST_MPI", sys.prefix))  # where pip put the wheel of MPICH
+MPIEXEC, LIBRARY = PREFIX / "bin" / "mpiexec", PREFIX / "lib" / "libmpi_abi.so.1"
+
+
+def bundle(
+    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9, batches: int = 1
+) -> Path:
     """The bundle of the ranks of a graph, by estimate; ``price`` of a byte held. Weights are files
     in the folder."""
-    ranks = shard(graph, mesh, lambda n: Machine(n, price=price)).graph
+    ranks = shard(graph, mesh, lambda n: Machine(n, price=price), (), batches).graph
     verify_graph(ranks)
     return linked(ranks, folder)
 
@@ -95,6 +104,16 @@ def run(
     return outputs, load_file(folder / "after.safetensors") if states is not None else {}
 
 
+def children_of(pid: int, count: int) -> list[int]:
+    """In the order in which they were started."""
+    there = Path(f"/proc/{pid}/task/{pid}/children")
+    for _ in range(200):
+        if len(found := there.read_text().split()) == count:
+            return [int(n) for n in found]
+        time.sleep(0.05)
+    raise AssertionError("the ranks do not start")
+
+
 def off(got: Arrays, want: Arrays) -> float:
     """The greatest relative L2 difference of arrays by name."""
     assert got.keys() == want.keys()
@@ -104,10 +123,10 @@ def off(got: Arrays, want: Arrays) -> float:
 
 
 def compared(
-    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9
+    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9, batches: int = 1
 ) -> tuple[float, Path]:
     """By how much ranks differ from the oracle on the whole graph, in outputs and states."""
-    path = bundle(graph, mesh, folder, price)
+    path = bundle(graph, mesh, folder, price, batches)
     entry = graph.entries[0].name
     inputs, states = drawn(graph, entry)
     states |= {n.name: np.array(read_weight(n, folder)) for n in graph.states if n.file}
@@ -125,6 +144,16 @@ def mlp(rows: int = 32, width: int = 64) -> Model:
     up = m.constant(rng.normal(0, 0.1, (width, 4 * width)).astype("f4"), "up")
     down = m.constant(rng.normal(0, 0.1, (4 * width, width)).astype("f4"), "down")
     m.output("y", x + (x @ up).relu() @ down)
+    return m
+
+
+def deep(rows: int = 16, width: int = 64, layers: int = 4) -> Model:
+    rng, m = np.random.default_rng(0), Model()
+    x = m.input("x", (rows, width))
+    for i in range(layers):
+        w = rng.normal(0, width**-0.5, (width, width)).astype("f4")
+        x = x + (x @ m.constant(w, f"w{i}")).relu()
+    m.output("y", x)
     return m
 
 
@@ -174,3 +203,12 @@ def words_of(folder: Path, steps: int, feed: Arrays) -> Sequence[str]:
     """The words of a loop of steps."""
     np.savez(folder / "feed.npz", **feed)
     return ["--steps", str(steps), "--feed", str(folder / "feed.npz"), "--seed", "1"]
+
+
+def step(folder: Path) -> Graph:
+    """A step of training with AdamW, of states that begin with values."""
+    saved(classifier(), folder)
+    training = Training("adamw")
+    there = str(folder / "step.lg")
+    differentiate(str(folder / "m.lg"), there, "loss", ["*"], [], "", [], training, 0)
+    return read_graph(there, {})

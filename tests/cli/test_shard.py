@@ -56,6 +56,59 @@ def test_outputs_are_whole_on_demand_and_axes_follow_one_another(lumc: Lumc, mod
     assert graph.mesh == {"tp": 4, "dp": 2} and graph.entries[0].parts.keys() == {"z"}
 
 
+DEEP = """
+import numpy as np
+from lumc import Model
+
+def build():
+    rng, m = np.random.default_rng(0), Model()
+    x = m.input("x", (32, 64))
+    for i in range(3):
+        x = (x @ m.constant(rng.normal(0, 0.1, (64, 64)).astype("f4"), f"w{i}")).relu()
+    m.output("y", x)
+    return m
+"""
+
+
+def test_the_ranks_along_pp_are_stages(lumc: Lumc) -> None:
+    (lumc.folder / "d.py").write_text(DEEP)
+    lumc("import", "d.py:build", "-o", "d.lg")
+    done = lumc.raw("shard", "d.lg", "--mesh", "pp=3", "--check", "-v", "-o", "r.lg")
+    assert "check: all outputs and states are those of the whole graph, " in done.output
+    assert (
+        "shard: 3 ranks (pp 3); collectives: 2 send; a rank holds 0.0164 of 0.0492" in done.output
+    )
+    assert "  weight w2 f32[64, 64] on 2 by pp\n" in done.output
+    assert "  send 1 to 2 by pp: " in done.output
+    assert "nothing is divided" not in done.output
+    lumc("shard", "r.lg", "--mesh", "tp=2", "--check", "-o", "r2.lg")
+    assert read_graph("r2.lg", {}, mesh=True).mesh == {"pp": 3, "tp": 2}
+    how = "--mesh", "pp=3", "--batches", "4", "--check", "--timeline", "t.json"
+    done = lumc.raw("shard", "d.lg", *how, "-o", "b.lg")
+    assert "shard: 3 ranks (pp 3), 4 micro-batches; collectives: 2 send" in done.output
+    assert "mesh batches 4 in time\n" in lumc("show", "b.lg")
+    events = [
+        e for e in json.loads((lumc.folder / "t.json").read_text())["traceEvents"] if "dur" in e
+    ]
+    turns = [(e["tid"], e["args"]["micro-batch"]) for e in events]
+    assert {(s, k) for s in range(3) for k in range(4)} <= {*turns}
+    lumc("show", "b.lg", "--timeline", "t2.json")
+    assert (lumc.folder / "t2.json").read_bytes() == (lumc.folder / "t.json").read_bytes()
+    assert "E0203 --timeline: there are no stages" in lumc.fails(
+        2, "show", "d.lg", "--timeline", "t.json"
+    )
+    odd = lumc.fails(4, "shard", "d.lg", "--mesh", "pp=3", "--batches", "5", "-o", "b.lg")
+    assert "E0144 no input can be divided into 5 micro-batches" in odd
+    late = lumc.fails(2, "shard", "r.lg", "--mesh", "tp=2", "--batches", "4", "-o", "b.lg")
+    assert "E0203 --batches 4: the graph is for 3 ranks (pp 3) already" in late
+    same = lumc.fails(2, "shard", "d.lg", "--mesh", "batches=2", "--batches", "4", "-o", "b.lg")
+    assert "axis 'batches' is theirs" in same
+    many = lumc.fails(4, "shard", "d.lg", "--mesh", "pp=4", "-o", "r.lg")
+    assert "E0143 4 stages of 3 weights" in many and "at most pp=3" in many
+    twice = lumc.fails(2, "shard", "r.lg", "--mesh", "pp=2", "-o", "r3.lg")
+    assert "E0203" in twice
+
+
 def test_what_is_wrong_is_said(lumc: Lumc, model: str) -> None:
     for mesh in ("tp", "tp=1", "tp=0", "tp=4,tp=2", "=4", "tp=4,", "tp=-2", "tp=9999999"):
         assert "Invalid value for '--mesh'" in lumc.fails(2, "shard", model, "--mesh", mesh)
@@ -160,7 +213,7 @@ def test_what_cannot_be_planned_is_said(lumc: Lumc, model: str) -> None:
     for more in (("--check",), ("--whole", "y"), ("--output", "r.lg"), ("--link", "1GB/s,1us")):
         said = lumc.fails(2, "shard", model, "--plan", "8xA100", *more)
         assert f"{more[0]} goes with --mesh" in said
-    for more in (("--top", "3"), ("--timeline", "t.json"), ("--dtype", "bf16"), ("--json",)):
+    for more in (("--top", "3"), ("--dtype", "bf16"), ("--json",)):
         said = lumc.fails(2, "shard", model, "--mesh", "tp=2", *more)
         assert f"{more[0]} goes with --plan" in said
     lumc("shard", model, "--mesh", "tp=4", "-o", "r.lg")

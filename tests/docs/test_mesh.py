@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "mesh.md"
 
 
+@pytest.mark.timeout(900)  # it compiles five bundles
 def test_the_page_from_its_first_line_to_its_last(tmp_path: Path) -> None:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     said = ""

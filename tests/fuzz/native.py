@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from bundles import begun, build, compiler, every_place, mlp, with_buckets
 from lumc.link import runners
-from meshed import meshed
+from meshed import meshed, staged
 
 RUNNER = Path(runners.__file__).parent / "runner"
 HARNESS = Path(__file__).with_name("native.c")
@@ -70,6 +70,7 @@ def first_inputs(target: str, bundles: tuple[Path, ...]) -> Iterator[tuple[str, 
             yield f"first{i}", plan.read_bytes()
         if target == "plan":
             yield "mesh", meshed()
+            yield "stages", staged()
 
 
 def states() -> Iterator[tuple[str, bytes]]:

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,24 +17,13 @@ from safetensors.numpy import load_file
 import running_ranks as ranks
 import sharded_models as models
 from collectives import every_collective, no_weights
-from lumc.artifacts.files import read_graph
 from lumc.bundle.restore import graph_of
-from lumc.command.grad import Training, differentiate
 from lumc.graph.graph import Graph
 from lumc.oracle.graph import evaluate
-from running_ranks import runner
+from running_ranks import LIBRARY, MPIEXEC, children_of, runner, step
 
 CLOSE = 1e-5
 MESHES = ({"tp": 2}, {"tp": 4}, {"dp": 2, "tp": 2})
-
-
-def step(folder: Path) -> Graph:
-    """A step of training with AdamW, of states that begin with values."""
-    ranks.saved(ranks.classifier(), folder)
-    training = Training("adamw")
-    there = str(folder / "step.lg")
-    differentiate(str(folder / "m.lg"), there, "loss", ["*"], [], "", [], training, 0)
-    return read_graph(there, {})
 
 
 MODELS: dict[str, Callable[[Path], Graph]] = {
@@ -121,7 +109,7 @@ def test_a_rank_that_is_killed_ends_all_with_one_message(
         words += ["--input", f"{name}={tmp_path / name}.npy"]
     command = [str(path / "bin" / "lumc-run"), str(path), "--mesh", *words, "--repeat", "100000000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
-        children = _children(running.pid, 4)
+        children = children_of(running.pid, 4)
         time.sleep(0.3)
         start = time.monotonic()
         os.kill(children[2], signal.SIGKILL)
@@ -130,16 +118,6 @@ def test_a_rank_that_is_killed_ends_all_with_one_message(
     assert running.returncode == 1
     assert said == "lumc-run: rank 2 was ended by signal 9 (Killed)\n"
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
-
-
-def _children(pid: int, count: int) -> list[int]:
-    """In the order in which they were started."""
-    there = Path(f"/proc/{pid}/task/{pid}/children")
-    for _ in range(200):
-        if len(found := there.read_text().split()) == count:
-            return [int(n) for n in found]
-        time.sleep(0.05)
-    raise AssertionError("the ranks do not start")
 
 
 def test_what_is_wrong_is_said_once(trained: tuple[Path, Graph, Path], tmp_path: Path) -> None:
@@ -167,9 +145,6 @@ def test_ranks_that_do_not_come_are_not_waited_for_for_ever(
 
 
 # ---- another launcher
-
-PREFIX = Path(os.environ.get("LUMC_TEST_MPI", sys.prefix))  # where pip put the wheel of MPICH
-MPIEXEC, LIBRARY = PREFIX / "bin" / "mpiexec", PREFIX / "lib" / "libmpi_abi.so.1"
 
 
 @pytest.mark.skipif(not (MPIEXEC.exists() and LIBRARY.exists()), reason="no MPI: pip install mpich")

@@ -86,11 +86,11 @@ MUTANTS = [
     ("ranks.c", "ends, element, joined > 1 ? parts : to)", "ends, element, to)"),
     ("ranks.c", "joined, (int)P, (int)i, block / joined, to)", "1, (int)P, (int)i, block, to)"),
     ("ranks.c", "i = 1; !code && i < P; ++i)", "i = 2; !code && i < P; ++i)"),
-    ("ranks.c", "reduce((int)e->dtype, e->op, parts,", "reduce((int)e->dtype, SUM_OP, parts,"),
+    ("ranks.c", "e->dtype, e->op, parts,", "e->dtype, SUM_OP, parts,"),
     ("ranks.c", "code = swap_all(m, s, parts, ends", "code = swap_all(m, s, from, ends"),
     ("ranks.c", "k = p->parts[state].n; k-- > 0 && !code;", "k = 0; k < p->parts[state].n; ++k"),
     ("ranks.c", "outside(shape, cut->dim), 1}", "1, 1}"),
-    ("ranks.c", "(other[i] & 0x7fff) > infinite || ", ""),
+    ("rows.c", "(other[i] & 0x7fff) > infinite || ", ""),
     ("memory.c", "part == own ?", "part == 0 ?"),
 ]  # fmt: skip
 

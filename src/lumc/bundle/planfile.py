@@ -9,21 +9,22 @@ from math import prod
 
 from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, MAX_LENGTHS, UNUSED, Lengths, Source
 from lumc.bundle.packing import Recipe
-from lumc.bundle.ranks import Segment, exchange_of
+from lumc.bundle.ranks import UNSTAGED, Exchange, Segment, exchange_of
+from lumc.bundle.stages import overlaid, word_of, words_of_launches
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
-from lumc.codegen.exchanges import operands
-from lumc.codegen.tile.memory import aligned
+from lumc.codegen.exchanges import operands, turns_of
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import dims_in, told_by
 from lumc.graph.dim import Extent
 from lumc.graph.graph import Entry, Graph, Node
 from lumc.graph.ops import DType
+from lumc.graph.stages import axis_of_stages
 from lumc.graph.tensor import Tensor
 
 MAGIC = b"LUMCPLAN"
 VERSION = 5
-RANKS = 6  # the version of files for a mesh
+RANKS, STAGES = 6, 7  # of files for a mesh; with stages or micro-batches the second
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -66,11 +67,9 @@ def loading(
 ) -> Loading:
     """Places for what a plan packs at load."""
     values = {v.name: v for e in code.entries for v in e.values if v.name in recipes}
-    offsets, at = dict[str, int](), 0
-    for name in sorted(values):
-        offsets[name] = at
-        at = aligned(at + values[name].nbytes)
-    return Loading(layout, recipes, offsets, at, segments)
+    own = {name: word_of(_packed(code, name)) for name in values}
+    offsets, nbytes = overlaid((name, values[name].nbytes, own[name]) for name in sorted(values))
+    return Loading(layout, recipes, offsets, nbytes, segments)
 
 
 def encode(code: Code, target: str, arch: str, features: Sequence[str], place: Loading) -> bytes:
@@ -78,7 +77,7 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     weights = place.layout
     symbols: dict[object, int] = {k.symbol: i for i, k in enumerate(code.kernels)}
     symbols |= {at: len(symbols) + i for i, at in enumerate(exchanged(code))}
-    version = RANKS if code.graph.mesh else VERSION
+    version = STAGES if is_long(code) else RANKS if code.graph.mesh else VERSION
     parts = [MAGIC, _words(version), _string(target), _string(arch), _words(len(features))]
     parts += [_string(f) for f in features]
     lengths, ends = Lengths(code.graph.dims), list[bytes]()
@@ -87,7 +86,7 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     if len(lengths.rows) > MAX_LENGTHS:
         raise ValueError(f"its tensors have more than {MAX_LENGTHS} extents of dims")
     parts += _dims(code.graph, lengths)
-    parts += _mesh(code.graph, place)
+    parts += _mesh(code, place)
     parts.append(_words(weights.start, weights.nbytes, place.nbytes, len(place.offsets)))
     parts += [_packing(code, name, place) for name in place.offsets]
     parts.append(_words(len(code.graph.states)))
@@ -102,30 +101,44 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     return b"".join([*parts, *ends])
 
 
-def _mesh(graph: Graph, place: Loading) -> Iterable[bytes]:
+def is_long(code: Code) -> bool:
+    """Does a plan tell of stages and micro-batches?"""
+    return bool(axis_of_stages(code.graph) or code.graph.time)
+
+
+def _mesh(code: Code, place: Loading) -> Iterable[bytes]:
     """The axes of a mesh, where the memory of weights is from, which parts of states a rank has;
-    nothing without a mesh."""
+    nothing without a mesh. A long plan also has which of the axes stages are along, and which is in
+    time, and which stages have what of all that."""
+    graph, long = code.graph, is_long(code)
     if not graph.mesh:
         return
+    axes = list(graph.mesh)
     yield _words(len(graph.mesh))
     for name, ranks in graph.mesh.items():
         yield _string(name) + _words(ranks)
+    if long:
+        named = axis_of_stages(graph), graph.time
+        yield _words(*(1 + axes.index(name) if name else 0 for name in named))
     yield _words(len(place.segments))
     for s in place.segments:
-        yield _words(s.start, s.to, s.nbytes, s.parts, *s.steps)
-    axes = list(graph.mesh)
+        yield _words(s.start, s.to, s.nbytes, s.parts, *([s.stage] if long else []), *s.steps)
     yield _words(len(graph.states))
     for state in graph.states:
         parts = [word for p in state.parts for word in (p.dim, axes.index(p.mesh))]
-        yield _words(len(state.parts), *parts)
+        yield _words(*([word_of(state)] if long else []), len(state.parts), *parts)
+    if long:
+        own = [word_of(_packed(code, name)) for name in place.offsets]
+        yield _words(len(own), *own)
 
 
 def _exchanges(code: Code) -> Iterable[bytes]:
     if code.graph.mesh:
         made = exchanged(code)
         yield _words(len(made))
+        words = len(Exchange._fields) if is_long(code) else UNSTAGED
         for n in made.values():
-            yield _words(*exchange_of(n, list(code.graph.mesh), DTYPES.index(n.dtype)))
+            yield _words(*exchange_of(n, list(code.graph.mesh), DTYPES.index(n.dtype))[:words])
 
 
 def exchanged(code: Code) -> dict[tuple[str, str], Node]:
@@ -145,10 +158,15 @@ def _dims(graph: Graph, lengths: Lengths) -> Iterable[bytes]:
     yield _words(len(lengths.rows), *(word for row in lengths.rows for word in row))
 
 
+def _packed(code: Code, name: str) -> Node:
+    """The weight of which this is a packed form."""
+    (node,) = (w for w in code.graph.weights if w.name == code.packings[name].weight)
+    return node
+
+
 def _packing(code: Code, name: str, place: Loading) -> bytes:
     """Where a weight is and where its packed form goes, and the recipe."""
-    packing, how = code.packings[name], place.recipes[name]
-    (node,) = (w for w in code.graph.weights if w.name == packing.weight)
+    how, node = place.recipes[name], _packed(code, name)
     nbytes = prod(int(str(n)) for n in node.shape) * node.dtype.nbytes
     dims = [word for dim in how.dims for word in dim]
     return _words(
@@ -186,13 +204,18 @@ def _list(
     values = {v.name: v for v in entry.values}
     ends = [bucket.dims.get(name, d).values[-1] for name, d in code.graph.dims.items()]
     shapes = [v.shape for v in (*entry.place("input"), *entry.place("output"))]
-    yield _words(*ends, *(n for shape in shapes for n in shape), len(entry.launches))
-    for launch in entry.launches:
+    ranks: Sequence[Sequence[int]] = [()] * len(entry.launches)
+    yield _words(*ends, *(n for shape in shapes for n in shape))
+    if is_long(code):
+        yield _words(*turns_of(bucket, entry.launches))
+        ranks = [[word] for word in words_of_launches(code, entry, bucket)]
+    yield _words(len(entry.launches))
+    for launch, own in zip(entry.launches, ranks, strict=True):
         if launch.exchanges:
-            yield _words(symbols[entry.name, launch.args[1]], len(launch.args))
+            yield _words(symbols[entry.name, launch.args[1]], *own, len(launch.args))
             yield from (_argument(values[name], place) for name in launch.args)
             continue
-        yield _words(symbols[launch.kernel], len(launch.args) + 1)
+        yield _words(symbols[launch.kernel], *own, len(launch.args) + 1)
         for name in launch.args:
             yield _argument(values[name], place) if name else _words(NOWHERE, 0, 0, 0)
         yield _words(SCRATCH, 0, 0, 0)

@@ -16,6 +16,7 @@ import numpy as np
 
 from lumc.bundle import weights
 from lumc.bundle.packing import Array
+from lumc.bundle.stages import EVERY, overlaid, word_of
 from lumc.codegen.code import Value
 from lumc.codegen.tile.memory import aligned
 from lumc.graph.collective import Collective, Kind, Part
@@ -25,24 +26,26 @@ from lumc.graph.ops import Op
 Place = Mapping[str, int]  # of a rank: its coordinates by axis of the mesh
 KINDS = tuple(Kind)  # the order of enum exchange_kind
 OPS = (None, Op.SUM, Op.MAX)
+UNSTAGED = 7  # words of an exchange in a plan without stages
 
 
 class Segment(NamedTuple):
     """Bytes of a constant: where the first of its ``parts`` begins in the data of the file, where
     this lies in the memory of a rank, and for each axis of the mesh by how many parts the next rank
-    along it is further."""
+    along it is further. Those of one stage, if it is of one (``stages.word_of``)."""
 
     start: int
     to: int
     nbytes: int
     parts: int
     steps: tuple[int, ...]
+    stage: int = EVERY
 
 
 class Exchange(NamedTuple):
     """A collective on memory. A value of ``elements`` is what each rank has; ``outer`` of it lie
     outside of the axis that is split, and ``joined`` of the result outside of the one that is put
-    together; 1 for none."""
+    together; 1 for none. What stage ``source`` has goes to ``target``, or to all."""
 
     kind: int
     axis: int  # of the mesh
@@ -51,6 +54,8 @@ class Exchange(NamedTuple):
     elements: int
     outer: int
     joined: int
+    source: int = 0
+    target: int = 0
 
     def result(self, ranks: int) -> int:
         """The elements of the result."""
@@ -67,7 +72,7 @@ def exchange_of(node: Node, mesh: Sequence[str], dtype: int) -> Exchange:
     outer = 1 if op.split is None else prod(source[: op.split])
     joined = 1 if op.concat is None else prod(node.sizes[: op.concat])
     how = KINDS.index(op.kind), mesh.index(op.mesh), OPS.index(op.op)
-    return Exchange(*how, dtype, prod(source), outer, joined)
+    return Exchange(*how, dtype, prod(source), outer, joined, op.source or 0, op.target or 0)
 
 
 # ---- parts
@@ -103,25 +108,28 @@ def title(name: str, number: int, parts: Sequence[Part]) -> str:
 def write(
     path: Path,
     values: Sequence[Value],
-    parts: Callable[[Value], Sequence[Part]],
+    leaf: Callable[[Value], Node],
     mesh: Sequence[str],
     read: Callable[[Value, Place], Array],
 ) -> tuple[weights.Layout, list[Segment]]:
-    """Write all parts of constants; ``read`` gives one. Where everything lies in the memory of a
-    rank, and where that is in the file, which says of itself in the last segment where it ends."""
+    """Write all parts of constants, which are those of leaves; ``read`` gives one. Where everything
+    lies in the memory of a rank, and where that is in the file, which says of itself in the last
+    segment where it ends."""
+    parts = {v.name: leaf(v).parts for v in values}
     flat = {
-        title(v.name, i, parts(v)): (v, place)
+        title(v.name, i, parts[v.name]): (v, place)
         for v in values
-        for i, place in enumerate(places(parts(v)))
+        for i, place in enumerate(places(parts[v.name]))
     }
     stored = [Value(name, v.dtype, v.shape, v.place) for name, (v, _) in flat.items()]
     file = weights.write(path, stored, lambda v: read(*flat[v.name]))
-    offsets, segments, at = dict[str, int](), list[Segment](), 0
+    offsets, nbytes = overlaid((v.name, v.nbytes, word_of(leaf(v))) for v in values)
+    segments = list[Segment]()
     for v in values:
-        own, count, steps = parts(v), 1, dict.fromkeys(mesh, 0)
+        own, count, steps = parts[v.name], 1, dict.fromkeys(mesh, 0)
         for p in reversed(own):
             steps[p.mesh], count = count, count * p.ranks
-        size, start = aligned(v.nbytes), file.offsets[title(v.name, 0, own)]
-        segments.append(Segment(start, at, size, count, tuple(steps.values())))
-        offsets[v.name], at = at, at + size
-    return weights.Layout(offsets, file.start, at), segments
+        start, size = file.offsets[title(v.name, 0, own)], aligned(v.nbytes)
+        where = start, offsets[v.name], size, count, tuple(steps.values())
+        segments.append(Segment(*where, word_of(leaf(v))))
+    return weights.Layout(offsets, file.start, nbytes), segments

@@ -31,12 +31,22 @@ from lumc.bundle.planfile import (
     PAGE,
     RANKS,
     SCRATCH,
+    STAGES,
     STATE,
     VERSION,
     WEIGHT,
 )
 from lumc.bundle.ranks import Exchange
-from lumc.bundle.reader_ranks import Mesh, check_exchange, read_exchanges, read_mesh
+from lumc.bundle.reader_packing import read_packing
+from lumc.bundle.reader_ranks import (
+    Mesh,
+    check_exchange,
+    read_exchanges,
+    read_mesh,
+    read_ranks,
+    read_turns,
+)
+from lumc.bundle.stages import EVERY
 from lumc.codegen.gpu.grid import Grid
 from lumc.disk.artifact import corrupt
 from lumc.graph.dim import MOST, Dim, Extent
@@ -73,6 +83,7 @@ class PlanKernel:
 class PlanLaunch:
     kernel: int  # its position; behind the last that of a collective
     args: tuple[Argument, ...]
+    ranks: int = EVERY  # that run it, or those of a stage
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,7 @@ class PlanList:
     bounds: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
     launches: tuple[PlanLaunch, ...]
+    turns: tuple[int, int] = (0, 0)  # those of each micro-batch: from, and to before
 
 
 @dataclass(frozen=True)
@@ -149,21 +161,21 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS):
+        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         if self.version != FIXED:
             self.dims()
-        mesh = read_mesh(self) if self.version == RANKS else None
+        mesh = read_mesh(self, self.version == STAGES) if self.version >= RANKS else None
         start = self.below(MAX_BYTES, "the weights are too large")
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
-        self.list(lambda: self.packing(weights, packed), 8)
+        packings = self.list(lambda: read_packing(self, weights, packed), 8)
         states = self.tensors(0)
         first = tuple(self.first(t, weights) for t in states)
         known = target, arch, features, self.spans.dims
         kernels = self.list(self.kernel, 7)
-        exchanges = read_exchanges(self, mesh, states, weights) if mesh else ()
+        exchanges = read_exchanges(self, mesh, states, weights, len(packings)) if mesh else ()
         head = Plan(*known, start, weights, packed, states, first, kernels, ())
         head = replace(head, mesh=mesh, exchanges=exchanges)
         entries = self.list(lambda: self.entry(head), 6)
@@ -272,35 +284,6 @@ class _Reader:
             raise ValueError("the first value of a state lies outside of the weights")
         return at - 1
 
-    def packing(self, weights: int, packed: int) -> None:
-        """Only the runner on a CPU packs weights."""
-        start, nbytes = self.word(), self.word()
-        element, to = self.below(9, "a packing has unknown elements"), self.word()
-        base, width, lanes = (self.below(MAX_BYTES, "a packing is too large") for _ in range(3))
-        rank = self.below(MAX_RANK + 2, "a rank is too large")
-        size, last, dims = element, base, list[tuple[int, int]]()
-        for i in range(rank):
-            extent, stride = self.word(), self.word()
-            dims.append((extent, stride))
-            size *= extent
-            if size > MAX_BYTES:
-                raise ValueError("a packing is too large")
-            if not extent:
-                raise ValueError("a packing is empty")
-            panel = width and i in (0, rank - 1)
-            steps = max(1, (lanes if i else 1) if panel else extent)
-            if (steps - 1) * stride > MAX_BYTES:
-                raise ValueError("a packing is too large")
-            last += (steps - 1) * stride
-        if element not in (1, 2, 4, 8):
-            raise ValueError("a packing has unknown elements")
-        if width and (rank < 2 or not lanes or dims[-1][0] != width or _other(dims, lanes)):
-            raise ValueError("a packing has other panels")
-        if start % 64 or start + nbytes > weights or last >= nbytes // element:
-            raise ValueError("a packing reads outside of its weight")
-        if to % 64 or to + size > packed:
-            raise ValueError("a packing lies outside of its place")
-
     def kernel(self) -> PlanKernel:
         symbol = self.string()
         parallel = self.below(1025, "there are too many parts")
@@ -352,9 +335,13 @@ class _Reader:
             pairs = zip(ends, self.live, strict=True)
             shapes = tuple(tuple(self.room(t, live, spans)) for t, live in pairs)
         sizes = [t.dtype.nbytes * prod(shape) for t, shape in zip(ends, shapes, strict=True)]
+        turns = read_turns(self, plan.mesh)
         n = len(entry.inputs)
         room = {INPUT: sizes[:n], OUTPUT: sizes[n:], STATE: [t.nbytes for t in plan.states]}
-        return PlanList(bounds, shapes, self.list(lambda: self.launch(plan, entry, room), 2))
+        made = self.list(lambda: self.launch(plan, entry, room), 2)
+        if turns[1] > len(made):
+            raise ValueError("micro-batches of other launches than there are")
+        return PlanList(bounds, shapes, made, turns)
 
     def room(
         self, t: Tensor, live: Sequence[int], spans: Sequence[tuple[int, int]]
@@ -369,17 +356,13 @@ class _Reader:
     def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> PlanLaunch:
         known = len(plan.kernels)
         kernel = self.below(known + len(plan.exchanges), "a launch names no kernel")
+        ranks = read_ranks(self, plan.mesh)
         args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
         if not all(_fits(a, plan, entry, room) for a in args):
             raise ValueError("an argument lies outside of its place")
         if plan.mesh and kernel >= known:
             check_exchange(plan.exchanges[kernel - known], plan.mesh, args)
-        return PlanLaunch(kernel, args)
-
-
-def _other(dims: list[tuple[int, int]], lanes: int) -> bool:
-    (panels, far), (width, near) = dims[0], dims[-1]
-    return panels != (lanes - 1) // width + 1 or far != near * width
+        return PlanLaunch(kernel, args, ranks)
 
 
 def _fits(a: Argument, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol, TypeVar
 
 from lumc.bundle.planfile import ARENA, DTYPES, INPUT, MAX_BYTES, OUTPUT, STATE, WEIGHT
-from lumc.bundle.ranks import KINDS, OPS, Exchange, Segment
+from lumc.bundle.ranks import KINDS, OPS, UNSTAGED, Exchange, Segment
+from lumc.bundle.stages import EVERY
+from lumc.graph.batches import KINDS as IN_TIME
 from lumc.graph.collective import MAX_AXES, MAX_RANKS, Kind
 from lumc.graph.ops import DType, Op
 from lumc.graph.tensor import Tensor
@@ -16,6 +18,7 @@ from lumc.graph.tensor import Tensor
 T = TypeVar("T")
 READ, WRITTEN = (INPUT, ARENA, WEIGHT, STATE, OUTPUT), (ARENA, OUTPUT)
 SEVERAL = "a mesh has too many ranks"
+NO_STAGE = "a stage that there is not"
 NO_SUM = (DType.F16, DType.BF16, DType.BOOL)
 
 
@@ -32,11 +35,22 @@ class Words(Protocol):
 @dataclass(frozen=True)
 class Mesh:
     """The axes of a mesh, where the weights of a rank are from, and by which axes (dim, axis) each
-    state is in parts."""
+    state is in parts. If ranks along one of them are ``stages``, on which each state is, and each
+    of the weights that are packed when they are loaded (``bundle.stages.word_of``)."""
 
     axes: Mapping[str, int]
     segments: tuple[Segment, ...] = ()
     cuts: tuple[tuple[tuple[int, int], ...], ...] = ()
+    stages: str = ""
+    time: str = ""  # the axis whose ranks are micro-batches
+    long: bool = False  # does the plan tell of these?
+    states: tuple[int, ...] = ()
+    packed: tuple[int, ...] = ()
+
+    @property
+    def ends(self) -> int:
+        """Above all words that say which ranks: all, or those of a stage."""
+        return 1 + self.axes[self.stages] if self.stages else 1
 
     def whole(self, states: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The states as they are before ranks have their parts of them."""
@@ -48,8 +62,8 @@ class Mesh:
         return tuple(out)
 
 
-def read_mesh(r: Words) -> Mesh:
-    """Raises ValueError."""
+def read_mesh(r: Words, staged: bool) -> Mesh:
+    """Of a plan that tells of stages and micro-batches, or does not. Raises ValueError."""
     axes, end = dict[str, int](), 0
     if not 1 <= (n := r.count(3)) <= MAX_AXES:
         raise ValueError("a mesh has no axes, or too many")
@@ -62,39 +76,73 @@ def read_mesh(r: Words) -> Mesh:
         axes[name] = ranks
         if prod(axes.values()) > MAX_RANKS:
             raise ValueError(SEVERAL)
+    odd = "stages along an axis that there is not"
+    along, time = (r.below(n + 1, odd) if staged else 0 for _ in range(2))
+    if along and along == time:
+        raise ValueError(odd)
+    names = ["", *axes]
+    mesh = Mesh(axes, stages=names[along], time=names[time], long=staged)
     segments = list[Segment]()
     for _ in range(r.count(4 + n)):
-        segments.append(s := _segment(r, [*axes.values()]))
+        segments.append(s := _segment(r, mesh))
         if s.start != end or s.start % 64:
             raise ValueError("weights are not side by side")
         end += s.nbytes * s.parts
         if end > MAX_BYTES:
             raise ValueError("the weights are too large")
-    cuts = r.list(lambda: r.list(lambda: (r.word(), r.word()), 2), 1)
-    return Mesh(axes, tuple(segments), cuts)
+    states = list[int]()
+    cuts = list[tuple[tuple[int, int], ...]]()
+    for _ in range(r.count(1)):
+        states.append(read_ranks(r, mesh))
+        cuts.append(r.list(lambda: (r.word(), r.word()), 2))
+    packed = r.list(lambda: read_ranks(r, mesh), 1) if staged else ()
+    return replace(
+        mesh, segments=tuple(segments), cuts=tuple(cuts), states=tuple(states), packed=packed
+    )
 
 
-def _segment(r: Words, ranks: Sequence[int]) -> Segment:
-    large, many = "the weights are too large", "a weight has too many parts"
+def read_ranks(r: Words, mesh: Mesh | None) -> int:
+    """Which ranks, where a plan tells of it."""
+    return r.below(mesh.ends, NO_STAGE) if mesh and mesh.long else EVERY
+
+
+def read_turns(r: Words, mesh: Mesh | None) -> tuple[int, int]:
+    """The launches of each micro-batch. Raises ValueError."""
+    if not mesh or not mesh.long:
+        return 0, 0
+    turns = r.word(), r.word()
+    if turns[0] > turns[1] or (turns[1] and not mesh.time):
+        raise ValueError("micro-batches of other launches than there are")
+    return turns
+
+
+def _segment(r: Words, mesh: Mesh) -> Segment:
+    large, many, ranks = "the weights are too large", "a weight has too many parts", mesh.axes
     start, to, nbytes = (r.below(MAX_BYTES, large) for _ in range(3))
     parts = r.below(MAX_RANKS + 1, many)
+    stage = read_ranks(r, mesh)
     steps = tuple(r.below(MAX_RANKS, many) for _ in ranks)
-    if sum(s * (n - 1) for s, n in zip(steps, ranks, strict=True)) + 1 != parts:
+    if mesh.time and steps[[*ranks].index(mesh.time)]:
+        raise ValueError("a weight is in parts of micro-batches")
+    if sum(s * (n - 1) for s, n in zip(steps, ranks.values(), strict=True)) + 1 != parts:
         raise ValueError("ranks have other parts of a weight than there are")
-    return Segment(start, to, nbytes, parts, steps)
+    return Segment(start, to, nbytes, parts, steps, stage)
 
 
 def read_exchanges(
-    r: Words, mesh: Mesh, states: Sequence[Tensor], weights: int
+    r: Words, mesh: Mesh, states: Sequence[Tensor], weights: int, packings: int
 ) -> tuple[Exchange, ...]:
-    """Of a plan whose weights and states are known. Raises ValueError."""
+    """Of a plan whose weights, packings and states are known. Raises ValueError."""
+    if mesh.long and len(mesh.packed) != packings:
+        raise ValueError("stages of other weights than are packed")
     if len(mesh.cuts) != len(states):
         raise ValueError("parts of other states than there are")
     ranks = [*mesh.axes.values()]
     for t, cuts in zip(states, mesh.cuts, strict=True):
         nbytes, seen = t.nbytes, set[int]()
         for dim, axis in cuts:
-            if dim >= len(t.shape) or axis >= len(ranks) or axis in seen:
+            in_time = axis < len(ranks) and [*mesh.axes][axis] == mesh.time
+            if dim >= len(t.shape) or axis >= len(ranks) or axis in seen or in_time:
                 raise ValueError("a state is in parts that there are not")
             nbytes *= ranks[axis]
             if nbytes > MAX_BYTES:
@@ -103,9 +151,10 @@ def read_exchanges(
     for s in mesh.segments:
         if s.to % 64 or s.to + s.nbytes > weights:
             raise ValueError("a weight lies outside of its place")
-    found = r.list(lambda: Exchange(*(r.word() for _ in range(7))), 7)
+    words = len(Exchange._fields) if mesh.long else UNSTAGED
+    found = r.list(lambda: Exchange(*(r.word() for _ in range(words))), words)
     for e in found:
-        if problem := _problem(e, ranks):
+        if problem := _problem(e, ranks) or _stages_problem(e, mesh):
             raise ValueError(problem)
     return found
 
@@ -129,6 +178,21 @@ def _problem(e: Exchange, ranks: Sequence[int]) -> str:
     if made % e.joined if kind.joins else e.joined != 1:
         return "a collective joins what does not divide"
     return ""
+
+
+def _stages_problem(e: Exchange, mesh: Mesh) -> str:
+    """Between stages only what one of them has goes to others."""
+    kind = KINDS[e.kind]
+    if kind.leaves and not mesh.stages:
+        return "an unknown collective"
+    if [*mesh.axes][e.axis] == mesh.time and kind not in IN_TIME:
+        return "a collective that is not in time"
+    if kind.leaves != ([*mesh.axes][e.axis] == mesh.stages):
+        return "a collective between stages, or none"
+    n = mesh.ends - 1 if kind.leaves else 1
+    ends = e.source < n and e.target < n
+    other = e.source != e.target if kind is Kind.SEND else e.target == 0
+    return "" if ends and other else NO_STAGE
 
 
 def check_exchange(e: Exchange, mesh: Mesh, args: Sequence[Any]) -> None:

@@ -14,6 +14,7 @@ from lumc.disk.project import cache_folder
 @click.option("--tile", is_flag=True, help="Of a plan: the tile program of this kernel, or of all.")
 @click.option("--dot", metavar="FILE|-", help="Draw the graph as Graphviz text.")
 @click.option("--svg", metavar="FILE|-", help="Draw the graph as SVG.")
+@click.option("--timeline", metavar="FILE", help="When stages do what, for ui.perfetto.dev.")
 @options("entry", "json")
 def show(
     file: str,
@@ -21,6 +22,7 @@ def show(
     tile: bool,
     dot: str | None,
     svg: str | None,
+    timeline: str | None,
     entry: str,
     as_json: bool,
 ) -> None:
@@ -28,9 +30,10 @@ def show(
     from lumc.report import show as report
 
     ways = {"--json": as_json, "--svg or --dot": svg or dot, "--kernel or --tile": kernel or tile}
+    ways["--timeline"] = timeline
     if len(asked := [way for way, given in ways.items() if given]) > 1:
         raise click.UsageError(f"{asked[0]} and {asked[1]} are two forms: choose one.")
-    report.show(file, kernel, tile, dot, svg, entry, as_json)
+    report.show(file, kernel, tile, dot, svg, entry, timeline, as_json)
 
 
 @click.command()

@@ -12,8 +12,15 @@ from lumc.cli.options import Number, options
 
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 QUANTITY = re.compile(r"([0-9.]+)([kMGT]?)(B/s|FLOP/s)")
-FOR_MESH = "output", "link", "compute", "whole", "check"  # options, by the names of parameters
-FOR_PLAN = "dtype", "top", "timeline", "as_json"
+FOR_MESH = (
+    "output",
+    "link",
+    "compute",
+    "whole",
+    "check",
+    "batches",
+)  # options, by the names of parameters
+FOR_PLAN = "dtype", "top", "as_json"
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -94,7 +101,8 @@ def compute(_: click.Context, __: click.Parameter, value: str) -> tuple[float, f
     "--mesh",
     metavar="AXIS=N,..",
     callback=mesh,
-    help="Axes of the mesh with their ranks, in the order in which values are dealt: tp=4,dp=2.",
+    help="Axes of the mesh with their ranks, in the order in which values are dealt: tp=4,dp=2. "
+    "The ranks along pp are stages of a pipeline.",
 )
 @click.option(
     "--link",
@@ -120,6 +128,13 @@ def compute(_: click.Context, __: click.Parameter, value: str) -> tuple[float, f
     show_default=True,
     help="What a gigabyte of weights and states costs that a rank holds; 0: memory is free.",
 )
+@click.option(
+    "--batches",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Micro-batches: so many parts of the inputs are taken one after the other.",
+)
 @click.option("--whole", metavar="OUTPUT", multiple=True, help="Every rank has it; repeatable.")
 @click.option("--check", is_flag=True, help="Compute both graphs in float64 and compare them.")
 @click.option(
@@ -138,7 +153,7 @@ def compute(_: click.Context, __: click.Parameter, value: str) -> tuple[float, f
 @click.option(
     "--timeline",
     metavar="FILE",
-    help="What the stages of the first mesh do when, for ui.perfetto.dev.",
+    help="What stages do when (of --plan those of the first mesh), for ui.perfetto.dev.",
 )
 @options("input", "out", "dim", "dtype", "json", "verbose")
 @click.pass_context
@@ -150,6 +165,7 @@ def shard(
     link: tuple[float, float],
     compute: tuple[float, float],
     price: float,
+    batches: int,
     whole: tuple[str, ...],
     check: bool,
     dims: tuple[str, ...],
@@ -168,6 +184,7 @@ def shard(
 
     \b
     lumc shard model.lg --mesh tp=4,dp=2 -o ranks.lg
+    lumc shard model.lg --mesh pp=2,tp=2 -o ranks.lg
     lumc shard step.lg --plan 1024xH100 --dtype bf16
     """
     require_one_task(ctx, plan is not None)
@@ -180,4 +197,4 @@ def shard(
     from lumc.command import shard
 
     speeds = shard.Speeds(*compute, *link, price / 1e9)
-    shard.divide(source, output, mesh, speeds, whole, check, dims, verbose)
+    shard.divide(source, output, mesh, speeds, whole, check, dims, batches, timeline, verbose)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
 from lumc.codegen.cpu import kernel as c
-from lumc.codegen.exchanges import by_kernels, in_place, places
+from lumc.codegen.exchanges import by_kernels, in_place, places, through_turns, turns_of
 from lumc.codegen.gpu.cuda import Cuda
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.grid import Grid
@@ -320,7 +320,7 @@ def place_values(
         if name in fixed:
             values.setdefault(name, _placed(tensors[name], *fixed[name]))
     intervals = lifetimes(launches, {n: t for n, t in tensors.items() if n not in values})
-    arena = allocate(intervals)
+    arena = allocate(through_turns(intervals, turns_of(entry, launches)))
     require_room(plan.graph, entry.name, arena.nbytes)
     for name, offset in arena.offsets.items():
         values[name] = _placed(tensors[name], "arena", offset)

@@ -18,13 +18,15 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.bind import require_static
 from lumc.graph.collective import Collective
 from lumc.graph.graph import Graph, Node
-from lumc.graph.lines import parts_text
+from lumc.graph.lines import held_text
 from lumc.graph.ranks import said
 from lumc.graph.text import print_graph
 from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import Array, evaluate
 from lumc.oracle.ranks import evaluate_mesh
 from lumc.report.log import Log
+from lumc.report.timeline import write as write_timeline
+from lumc.shard.batches import TIME
 from lumc.shard.cost import Machine
 from lumc.shard.mesh import collectives, shard
 
@@ -50,17 +52,22 @@ def divide(
     whole: Sequence[str],
     check: bool,
     dims: Sequence[str],
+    batches: int,
+    timeline: str | None,
     verbose: int,
 ) -> None:
     """Write what every rank runs. Raises E0203, E0212 (an axis or an output that cannot be), E0101
-    (too many ranks) and E0141 (``check``: the results differ)."""
+    (too many ranks), E0143 (too few weights), E0144 (no micro-batches) and E0141 (``check``: the
+    results differ)."""
     log = Log(verbose)
     artifact.check_writable(output)
+    if timeline:
+        artifact.check_writable(timeline)
     with log.step("read"):
         graph = files.read_graph(source, parse_dims(dims), mesh=True)
-    require_names(graph, mesh, whole)
+    require_names(graph, mesh, whole, batches)
     with log.step("shard"):
-        found = shard(graph, mesh, lambda ranks: Machine(ranks, *speeds), whole)
+        found = shard(graph, mesh, lambda ranks: Machine(ranks, *speeds), whole, batches)
         verify_graph(found.graph)
     if check:
         files.require_near(graph, source)
@@ -70,12 +77,22 @@ def divide(
     base = Path.cwd() if output == "-" else Path(output).resolve().parent
     artifact.write_text(output, print_graph(found.graph, lambda f: files.relative(f, base)))
     tell(graph, found.graph, found.pinned, log)
+    if timeline:
+        write_timeline(timeline, found.graph, Machine(found.graph.ranks, *speeds))
 
 
-def require_names(graph: Graph, mesh: Mapping[str, int], whole: Sequence[str]) -> None:
-    """New names of axes, and outputs that there are."""
+def require_names(
+    graph: Graph, mesh: Mapping[str, int], whole: Sequence[str], batches: int
+) -> None:
+    """New names of axes, micro-batches before them, and outputs that there are."""
+    if batches > 1 and (graph.mesh or TIME in mesh):
+        why = (
+            f"the graph is for {said(graph)} already" if graph.mesh else f"axis '{TIME}' is theirs"
+        )
+        what, fix = f"--batches {batches}: {why}", "micro-batches are the first axis of a mesh"
+        raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
     if twice := [name for name in mesh if name in graph.mesh]:
-        what = f"--mesh {twice[0]}={mesh[twice[0]]}: the graph is for {said(graph.mesh)} already"
+        what = f"--mesh {twice[0]}={mesh[twice[0]]}: the graph is for {said(graph)} already"
         raise LumcError("E0203", what, fix="name the new axis otherwise", exit=Exit.USAGE)
     known = list(dict.fromkeys(name for e in graph.entries for name, _ in e.outputs))
     if odd := [name for name in whole if name not in known]:
@@ -88,26 +105,37 @@ def tell(before: Graph, after: Graph, pinned: int, log: Log) -> None:
     every = collectives(after)
     kinds = Counter(n.op.kind.value for n in every if isinstance(n.op, Collective))
     exchanged = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
-    held, all_of = (sum(n.size * n.dtype.nbytes for n in kept(g)) for g in (after, before))
+    held, all_of = held_at_most(after), held_at_most(before)
     log(
         0,
-        f"shard: {said(after.mesh)}; collectives: {exchanged}; a rank holds {held / 1e6:.3g} of "
+        f"shard: {said(after)}; collectives: {exchanged}; a rank holds {held / 1e6:.3g} of "
         f"{all_of / 1e6:.3g} MB of weights and states",
     )
-    if not any(n.parts for n in (*kept(after), *(i for e in after.entries for i in e.inputs))):
+    ends = (*kept(after), *(i for e in after.entries for i in e.inputs))
+    if not any(n.parts or n.stage for n in ends):
         log(0, "note: nothing is divided: every rank does all of it")
     if pinned:
         log(0, f"note: {pinned} values depend on too many others, and were decided alone")
-    for n in (*kept(after), *(i for e in after.entries for i in e.inputs)):
-        log(1, f"  {n.op} {n.name} {n.dtype}{list(n.shape)}{parts_text(n.parts) or ' whole'}")
+    for n in ends:
+        log(1, f"  {n.op} {n.name} {n.dtype}{list(n.shape)}{held_text(n) or ' whole'}")
     for n in every:
         assert isinstance(n.op, Collective)
-        log(1, f"  {n.op.kind.value} by {n.op.mesh}: {n.name} {n.dtype}{list(n.shape)}")
+        ends_at = f" to {n.op.target}" if n.op.target is not None else ""
+        way = f" {n.op.source}{ends_at}" if n.op.source is not None else ""
+        log(1, f"  {n.op.kind.value}{way} by {n.op.mesh}: {n.name} {n.dtype}{list(n.shape)}")
 
 
 def kept(graph: Graph) -> tuple[Node, ...]:
     """What a rank holds between runs."""
     return (*graph.weights, *graph.states)
+
+
+def held_at_most(graph: Graph) -> int:
+    """The bytes of weights and states that a rank holds; of stages the one that has most."""
+    nbytes = Counter[int | None]()
+    for n in kept(graph):
+        nbytes[n.stage.at if n.stage else None] += n.size * n.dtype.nbytes
+    return nbytes.pop(None, 0) + max(nbytes.values(), default=0)
 
 
 def compared(whole: Graph, ranks: Graph) -> float:

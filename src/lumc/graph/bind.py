@@ -112,7 +112,8 @@ def bind_dims(graph: Graph, wanted: Mapping[str, int | Dim]) -> Graph:
     """
     check_values(graph, wanted)
     copy = Binding(graph.dims, wanted)
-    copy.b.tokenizer, copy.b.mesh = graph.tokenizer, dict(graph.mesh)
+    copy.b.tokenizer = graph.tokenizer
+    copy.b.mesh_of(graph)
     for n in (*graph.weights, *graph.states):
         copy.leaf(n)
     for entry in graph.entries:
@@ -145,7 +146,7 @@ class Binding:
         """A copy of an input, a weight or a state."""
         b, shape = self.b, [self.extent(e) for e in n.shape]
         b.origin, made = n.origin, (n.dtype, shape, n.file, n.key, n.values, n.how, n.parts)
-        self.made[n] = b.leaf(str(n.op), n.name, *made)
+        self.made[n] = b.leaf(str(n.op), n.name, *made, n.stage)
 
     def node(self, n: Node) -> None:
         """A copy of a node, of operands that were copied before. Raises E0101."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from lumc.graph.collective import Collective, Part
+from lumc.graph.collective import Collective, Part, Stage
 from lumc.graph.dim import Dim, Extent, dim_ranges, extent
 from lumc.graph.expr import simplify
 from lumc.graph.graph import (
@@ -53,6 +53,7 @@ class Builder:
     origin: str = ""  # attached to the nodes that follow
     tokenizer: WeightFile | None = None
     mesh: dict[str, int] = field(default_factory=dict)
+    time: str = ""  # the axis of the mesh that is in time
     _names: set[str] = field(default_factory=set)
 
     def fresh(self, stem: str = "t") -> str:
@@ -88,10 +89,17 @@ class Builder:
         if (n := math.prod(map(len, self.tuned.values()))) > MAX_BUCKETS:
             fail(name, f"dims are tuned at {n} combinations of values, more than {MAX_BUCKETS}")
 
-    def mesh_axis(self, name: str, ranks: int) -> None:
-        """The graph is for a mesh with this axis. Raises E0101."""
+    def mesh_axis(self, name: str, ranks: int, in_time: bool = False) -> None:
+        """The graph is for a mesh with this axis, of ranks or of micro-batches. Raises E0101."""
         check_mesh({**self.mesh, name: ranks})
+        if in_time and self.time:
+            fail(name, f"axis '{self.time}' of the mesh is in time already")
         self.mesh[name] = ranks
+        self.time = name if in_time else self.time
+
+    def mesh_of(self, graph: Graph) -> None:
+        """The graph is for the mesh of another one."""
+        self.mesh, self.time = dict(graph.mesh), graph.time
 
     def _extent(self, e: Extent) -> Extent:
         return e if isinstance(e, int) else extent(simplify(e, dim_ranges(self.dims)))
@@ -107,14 +115,16 @@ class Builder:
         values: tuple[int, int] | None = None,
         how: Derivation | None = None,
         parts: tuple[Part, ...] = (),
+        stage: Stage | None = None,
     ) -> Node:
         """An input, weight or state on axes d0, d1, .. of these extents; ``values`` says what an
         integer input is given, ``how`` what is done to a weight when it is read, ``parts`` what of
-        it a rank has. Raises E0101 (name, shape, values, derivation or parts)."""
+        it a rank has, ``stage`` which ranks have it. Raises E0101 (name, shape, values, derivation,
+        parts or stage)."""
         axes = tuple(f"d{i}" for i in range(len(shape)))
         extents = tuple(self._extent(e) for e in shape)
         made = (), None, file, key, how, values, self.origin, self.dims
-        node = Node(name, op, dtype, axes, extents, *made, parts=parts)
+        node = Node(name, op, dtype, axes, extents, *made, parts=parts, stage=stage)
         check_node(node, self.dims)
         kinds = {"input": self.inputs, "weight": self.weights, "state": self.states}
         return self._add(node, kinds[op])
@@ -203,7 +213,7 @@ class Builder:
         ``check_repeat`` find)."""
         ends = tuple(self.outputs), tuple(self.updates)
         inputs, nodes = tuple(self.inputs), tuple(self.nodes)
-        done = Entry(entry, inputs, nodes, *ends, of, dims, repeat, self.parts)
+        done = Entry(entry, inputs, nodes, *ends, of, dims, repeat, self.parts, self.time)
         for update in done.updates:
             check_update(update, self.dims)
         if repeat:
@@ -216,4 +226,5 @@ class Builder:
         """The closed entries, with the dims, weights and states that they share."""
         shared = dict(self.dims), tuple(self.weights), tuple(self.states)
         entries, tuned, mesh = tuple(self.entries), dict(self.tuned), dict(self.mesh)
-        return Graph(*shared, entries, tuned, tokenizer=self.tokenizer, mesh=mesh)
+        own = mesh, self.time
+        return Graph(*shared, entries, tuned, None, self.tokenizer, *own)

@@ -31,6 +31,18 @@ class Part(NamedTuple):
         return f"{self.dim} by {self.mesh}"
 
 
+class Stage(NamedTuple):
+    """Where a tensor is held: by the ranks with one coordinate along an axis of the mesh, whose
+    ranks are stages."""
+
+    at: int
+    mesh: str
+    ranks: int
+
+    def __str__(self) -> str:
+        return f"{self.at} by {self.mesh}"
+
+
 class Kind(Enum):
     """A collective; the value is its name in the text form."""
 
@@ -39,6 +51,8 @@ class Kind(Enum):
     ALL_GATHER = "all_gather"  # the blocks of all ranks, one after the other
     ALL_TO_ALL = "all_to_all"  # blocks of one axis become blocks of another
     ALL_SLICE = "all_slice"  # of what each rank has whole its block: nothing is sent
+    SEND = "send"  # what one stage has, on another one
+    BROADCAST = "broadcast"  # what one stage has, on all
 
     @property
     def reduces(self) -> bool:
@@ -55,6 +69,11 @@ class Kind(Enum):
         """Are blocks of an axis put together?"""
         return self in (Kind.ALL_GATHER, Kind.ALL_TO_ALL)
 
+    @property
+    def leaves(self) -> bool:
+        """Does it take the value of one stage?"""
+        return self in (Kind.SEND, Kind.BROADCAST)
+
 
 KINDS = {k.value: k for k in Kind}
 
@@ -62,7 +81,8 @@ KINDS = {k.value: k for k in Kind}
 @dataclass(frozen=True)
 class Collective:
     """A collective along an axis of the mesh, which has so many ranks: how values are reduced (sum
-    or max), the axis of which each rank keeps a block, the one along which blocks are joined."""
+    or max), the axis of which each rank keeps a block, the one along which blocks are joined; the
+    stage that has the value, and the one that gets it."""
 
     kind: Kind
     mesh: str
@@ -70,6 +90,8 @@ class Collective:
     op: Op | None = None
     split: int | None = None
     concat: int | None = None
+    source: int | None = None
+    target: int | None = None
 
     @property
     def value(self) -> str:

@@ -1,7 +1,8 @@
 """Graphs of ranks whose callers see whole tensors.
 
 What a rank has of an input, it takes of the whole one; what ranks have of an output, they put
-together. So every rank of a run is given the same inputs, and leaves the same outputs.
+together, and what one stage has of it, it sends to all. So every rank of a run is given the same
+inputs, and leaves the same outputs.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from lumc.graph.bind import Binding
 from lumc.graph.collective import Collective, Kind, Part
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry, Graph, Node, Read
+from lumc.graph.stages import axis_of_stages, stages_of
 
 
 def with_whole_ends(graph: Graph) -> Graph:
     """The graph with whole inputs and outputs; states and weights stay in parts. The same graph
     where nothing is in parts."""
     entries = graph.entries
-    if not any(e.parts or any(n.parts for n in e.inputs) for e in entries):
+    if not any(e.parts or any(n.parts for n in e.inputs) or _left_by_stages(e) for e in entries):
         return graph
     copy = _Ends(graph.dims, {})
-    copy.b.tokenizer, copy.b.mesh = graph.tokenizer, dict(graph.mesh)
+    copy.graph = graph
+    copy.b.tokenizer = graph.tokenizer
+    copy.b.mesh_of(graph)
     copy.b.tuned = dict(graph.tuned)
     for n in (*graph.weights, *graph.states):
         copy.leaf(n)
@@ -30,9 +34,15 @@ def with_whole_ends(graph: Graph) -> Graph:
     return copy.b.graph()
 
 
+def _left_by_stages(entry: Entry) -> bool:
+    stages = stages_of(entry)
+    return any(n in stages for _, n in entry.outputs)
+
+
 class _Ends(Binding):
     """A copy in which parts of inputs and outputs are nodes."""
 
+    graph: Graph
     taken: set[str]
 
     def whole_entry(self, entry: Entry) -> None:
@@ -46,8 +56,13 @@ class _Ends(Binding):
         for n in entry.nodes:
             self.node(n)
         b.origin = ""
+        stages, mesh = stages_of(entry), axis_of_stages(self.graph)
         for name, n in entry.outputs:
-            b.outputs.append((name, self.joined(self.made[n], entry.parts.get(name, ()))))
+            value = self.joined(self.made[n], entry.parts.get(name, ()))
+            if n in stages:
+                op = Collective(Kind.BROADCAST, mesh, b.mesh[mesh], source=stages[n])
+                value = self.exchanged(value, op)
+            b.outputs.append((name, value))
         b.updates = self.updates(entry)
         b.finish(entry.name, repeat=entry.repeat)
 

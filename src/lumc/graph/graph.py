@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.collective import Collective, Part
+from lumc.graph.collective import Collective, Part, Stage
 from lumc.graph.dim import Dim, Extent, largest
 from lumc.graph.expr import Expr
 from lumc.graph.index import Bound as Bound
@@ -66,6 +66,7 @@ class Node:
     dims: Mapping[str, Dim] = field(default_factory=dict, repr=False)  # of its graph
     at: tuple[Expr, ...] = ()  # update: where its second operand is written, over that one's axes
     parts: tuple[Part, ...] = ()  # leaf: what of it a rank of the mesh has
+    stage: Stage | None = None  # weight, state: which ranks have it, if not all
 
     @property
     def is_leaf(self) -> bool:
@@ -182,6 +183,7 @@ class Entry:
     dims: Mapping[str, Dim] = field(default_factory=dict)
     repeat: str = ""
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    time: str = ""  # the axis of the mesh whose ranks are micro-batches of one process
 
     @property
     def title(self) -> str:
@@ -219,6 +221,12 @@ class Graph:
     whole: Graph | None = None
     tokenizer: WeightFile | None = None
     mesh: Mapping[str, int] = field(default_factory=dict)
+    time: str = ""  # the axis of the mesh whose ranks are micro-batches of one process
+
+    @property
+    def ranks(self) -> int:
+        """How many processes run it together; 1 without a mesh."""
+        return math.prod(n for name, n in self.mesh.items() if name != self.time)
 
     @property
     def base(self) -> Graph:

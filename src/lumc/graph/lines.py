@@ -17,7 +17,8 @@ def head_lines(graph: Graph) -> Iterator[str]:
         step = f" multiple {d.multiple}" if d.multiple > 1 else ""
         at = ", ".join(map(str, graph.tuned.get(d.name, ())))
         yield f"dim {d.name} in {d.lo}..{d.hi}{step}" + (f" tune {at}" if at else "")
-    yield from (f"mesh {name} {ranks}" for name, ranks in graph.mesh.items())
+    for name, ranks in graph.mesh.items():
+        yield f"mesh {name} {ranks}" + " in time" * (name == graph.time)
 
 
 def entry_lines(entry: Entry) -> Iterator[str]:
@@ -34,6 +35,11 @@ def update_text(u: Update) -> str:
     return f"update {u.state.name}{_listed(u.index)} = {u.value.name}{_listed(u.value.axes)}"
 
 
+def held_text(leaf: Node) -> str:
+    """What of a leaf a rank has, and which ranks: `` part 0 by tp on 1 by pp``, or nothing."""
+    return parts_text(leaf.parts) + (f" on {leaf.stage}" if leaf.stage else "")
+
+
 def parts_text(parts: Sequence[Part]) -> str:
     """`` part 0 by tp, 1 by dp``, or nothing."""
     return f" part {', '.join(map(str, parts))}" if parts else ""
@@ -48,9 +54,9 @@ def leaf_text(leaf: Node, path: Callable[[WeightFile], str] = lambda f: f.path) 
     span = f" in {leaf.values[0]}..{leaf.values[1]}" if leaf.values else ""
     text = f"{leaf.op} {leaf.name} {leaf.dtype.value}{_listed(leaf.shape)}{span}"
     if leaf.file is None:
-        return text + parts_text(leaf.parts)
+        return text + held_text(leaf)
     where = f"{json.dumps(path(leaf.file))} {json.dumps(leaf.key)}"
-    return f"{text} {where}{derivation_text(leaf.how)}{parts_text(leaf.parts)}"
+    return f"{text} {where}{derivation_text(leaf.how)}{held_text(leaf)}"
 
 
 def derivation_text(how: Derivation | None) -> str:
@@ -79,10 +85,12 @@ def node_text(node: Node) -> str:
 
 
 def _collective_text(op: Collective, axes: Sequence[str]) -> str:
-    """``reduce_scatter sum split n by tp``"""
+    """``reduce_scatter sum split n by tp``; ``send 0 to 1 by pp``"""
     words = [op.kind.value, *([op.op.value] if op.op else [])]
     words += [f"split {axes[op.split]}"] if op.split is not None else []
     words += [f"concat {axes[op.concat]}"] if op.concat is not None else []
+    words += [str(op.source)] if op.source is not None else []
+    words += [f"to {op.target}"] if op.target is not None else []
     return " ".join([*words, f"by {op.mesh}"])
 
 

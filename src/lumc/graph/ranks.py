@@ -6,25 +6,30 @@ import math
 from collections.abc import Mapping, Sequence
 
 from lumc.errors import Exit, LumcError
-from lumc.graph.collective import MAX_AXES, MAX_RANKS, Collective, Kind, Part
+from lumc.graph.batches import check_batches
+from lumc.graph.collective import MAX_AXES, MAX_RANKS, Collective, Kind, Part, Stage
 from lumc.graph.expr import axis
 from lumc.graph.graph import Entry, Graph, Node, Read, fail, reachable, shape_text
 from lumc.graph.ops import DType, Op
+from lumc.graph.stages import check_stages
 
 
 def require_one_rank(graph: Graph, pass_name: str) -> None:
     """Raises E0140 (a graph for a mesh) in the name of a pass that knows none."""
     if graph.mesh:
-        what = f"{pass_name} takes no graphs for a mesh yet, and this one is for {said(graph.mesh)}"
+        what = f"{pass_name} takes no graphs for a mesh yet, and this one is for {said(graph)}"
         raise LumcError("E0140", what, exit=Exit.UNSUPPORTED)
 
 
 def require_processes(graph: Graph, kind: str) -> None:
-    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, and
-    for sums of halves, which would be rounded at every rank."""
+    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, for
+    one without ranks, and for sums of halves, which would be rounded at every rank."""
     if graph.mesh and kind != "cpu":
-        what = f"a graph for {said(graph.mesh)} cannot run on {kind}: ranks are processes on CPUs"
+        what = f"a graph for {said(graph)} cannot run on {kind}: ranks are processes on CPUs"
         raise LumcError("E0140", what, fix="--target cpu:native", exit=Exit.UNSUPPORTED)
+    if graph.time and graph.ranks == 1:
+        what = f"micro-batches along '{graph.time}' are of ranks, and the graph is for none"
+        raise LumcError("E0140", what, fix="lumc shard --mesh", exit=Exit.UNSUPPORTED)
     for n in (n for e in graph.entries for n in exchanged(e)):
         is_sum = isinstance(n.op, Collective) and n.op.op is Op.SUM
         if is_sum and n.dtype in (DType.F16, DType.BF16):
@@ -40,16 +45,17 @@ def exchanged(entry: Entry) -> list[Node]:
     return [n for n in entry.nodes if n in used and isinstance(n.op, Collective)]
 
 
-def said(mesh: Mapping[str, int]) -> str:
-    """``8 ranks (tp 4, dp 2)``"""
-    every = ", ".join(f"{name} {ranks}" for name, ranks in mesh.items())
-    return f"{math.prod(mesh.values())} ranks ({every})"
+def said(graph: Graph) -> str:
+    """``8 ranks (tp 4, dp 2)``; ``4 ranks (pp 4), 8 micro-batches``"""
+    of_ranks = [f"{name} {n}" for name, n in graph.mesh.items() if name != graph.time]
+    batches = f", {graph.mesh[graph.time]} micro-batches" if graph.time else ""
+    return f"{graph.ranks} ranks ({', '.join(of_ranks)}){batches}"
 
 
 def check_mesh(mesh: Mapping[str, int]) -> None:
     """How many axes, and how many ranks; raises E0101."""
     if len(mesh) > MAX_AXES or math.prod(mesh.values()) > MAX_RANKS:
-        fail("mesh", f"a mesh has at most {MAX_AXES} axes and {MAX_RANKS} ranks: {said(mesh)}")
+        fail("mesh", f"a mesh has at most {MAX_AXES} axes and {MAX_RANKS} ranks")
     for name, ranks in mesh.items():
         if ranks < 2:
             fail("mesh", f"axis '{name}' of the mesh has {ranks} rank: at least 2")
@@ -72,9 +78,15 @@ def check_collective(node: Node, op: Collective) -> None:
             pass
         case _:
             fail(node, f"{name} takes a value at its own axes")
-    has = (op.op is not None, op.split is not None, op.concat is not None)
-    if has != (kind.reduces, kind.splits, kind.joins) or op.op not in (None, Op.SUM, Op.MAX):
+    has = tuple(x is not None for x in (op.op, op.split, op.concat, op.source, op.target))
+    needs = kind.reduces, kind.splits, kind.joins, kind.leaves, kind is Kind.SEND
+    if has != needs or op.op not in (None, Op.SUM, Op.MAX):
         fail(node, f"{name} says {_needs(kind)}")
+    for at in (op.source, op.target):
+        if at is not None and not 0 <= at < op.ranks:
+            fail(node, f"{name}: stage {at} of {op.ranks}")
+    if kind is Kind.SEND and op.source == op.target:
+        fail(node, f"{name} from stage {op.source} to itself")
     if len(source.shape) != len(node.axes) or not op.is_possible(source.shape):
         fail(node, f"{name} of {op.ranks} ranks cannot be of {shape_text(source.shape)}")
     if op.split is not None and op.split == op.concat:
@@ -89,15 +101,18 @@ def check_collective(node: Node, op: Collective) -> None:
 
 def _needs(kind: Kind) -> str:
     words = [("sum or max", kind.reduces), ("split AXIS", kind.splits), ("concat AXIS", kind.joins)]
+    words += [("a stage", kind.leaves), ("to a stage", kind is Kind.SEND)]
     return " and ".join(word for word, needed in words if needed)
 
 
 def check_ranks(graph: Graph) -> None:
-    """The mesh; that nodes and parts are of it; and that what every rank is said to have whole is
-    the same on all: outputs, and values of states that are not in parts. Raises E0101."""
+    """The mesh; that nodes, parts and stages are of it; and that what every rank is said to have
+    whole is the same on all: outputs, and values of states that are not in parts. Raises E0101."""
     check_mesh(graph.mesh)
     for leaf in (*graph.weights, *graph.states):
-        _check_known(leaf, leaf.parts, graph.mesh)
+        _check_known(leaf, [*leaf.parts, *([leaf.stage] if leaf.stage else [])], graph.mesh)
+        if leaf.stage and not 0 <= leaf.stage.at < leaf.stage.ranks:
+            fail(leaf, f"stage {leaf.stage.at} of {leaf.stage.ranks}")
     for entry in graph.entries:
         for node in (*entry.inputs, *entry.nodes):
             ranks = [node.op] if isinstance(node.op, Collective) else node.parts
@@ -108,11 +123,16 @@ def check_ranks(graph: Graph) -> None:
                 fail(name, f"there is no output '{name}' that is in parts")
             _check_known(outputs[name], parts, graph.mesh)
             check_parts(outputs[name], parts, outputs[name].shape)
+    check_batches(graph)
+    check_stages(graph)
+    for entry in graph.entries:
         for mesh in graph.mesh:
             _check_same(entry, (*graph.weights, *graph.states), mesh)
 
 
-def _check_known(node: Node, every: Sequence[Part | Collective], mesh: Mapping[str, int]) -> None:
+def _check_known(
+    node: Node, every: Sequence[Part | Stage | Collective], mesh: Mapping[str, int]
+) -> None:
     for p in every:
         if mesh.get(p.mesh) != p.ranks:
             fail(node, f"the mesh has no axis '{p.mesh}' of {p.ranks} ranks")

@@ -29,7 +29,7 @@ from lumc.graph.graph import (
 )
 from lumc.graph.lexer import Lines, Token
 from lumc.graph.lines import entry_lines, head_lines, leaf_text
-from lumc.graph.mesh_text import mesh_line, parts, words_of
+from lumc.graph.mesh_text import mesh_line, parts, stage, words_of
 from lumc.graph.ops import REDUCE, DType, Op
 from lumc.graph.verify import LITERALS, check_update
 
@@ -180,9 +180,9 @@ class _Parser(Lines):
             path, key = self.string(), self.string()
             file = self.declared(path)
             how = self.derivation(dtype) if self.accept("from") else None
-        own = parts(self, self.builder.mesh)
+        own = parts(self, mesh := self.builder.mesh), None if kind == "input" else stage(self, mesh)
         known = self.local if kind == "input" else self.shared
-        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, own)
+        known[name] = self.builder.leaf(kind, name, dtype, shape, file, key, values, how, *own)
 
     def derivation(self, own: DType) -> Derivation:
         """``DTYPE [PART AXIS by N]`` or ``LAYOUT PART``"""

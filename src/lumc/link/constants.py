@@ -10,7 +10,7 @@ from lumc.bundle import ranks, weights
 from lumc.bundle.packing import Array, Recipe, pack, recipe
 from lumc.codegen.code import Code, Value
 from lumc.disk.weights import read_weight
-from lumc.graph.collective import Part
+from lumc.graph.graph import Node
 
 NO_PLACE: ranks.Place = {}
 
@@ -23,15 +23,15 @@ def store_weights(
     stored, read = constants(codes), weight_reader(codes, base)
     if not codes[0].graph.mesh:
         return weights.write(path, stored, read), ()
-    return ranks.write(path, stored, parts_of(codes), list(codes[0].graph.mesh), read)
+    return ranks.write(path, stored, leaf_of(codes), list(codes[0].graph.mesh), read)
 
 
-def parts_of(codes: Sequence[Code]) -> Callable[[Value], Sequence[Part]]:
-    """In which parts ranks have the constants that are stored."""
+def leaf_of(codes: Sequence[Code]) -> Callable[[Value], Node]:
+    """The weight or state that a constant is of."""
     graph = codes[0].graph
     nodes = {n.name: n for n in (*graph.weights, *graph.states)}
     packings = {name: p for code in codes for name, p in code.packings.items()}
-    return lambda v: nodes[v.name if v.place == "weight" else packings[v.name].weight].parts
+    return lambda v: nodes[v.name if v.place == "weight" else packings[v.name].weight]
 
 
 def weight_reader(codes: Sequence[Code], base: Path) -> Callable[..., Array]:

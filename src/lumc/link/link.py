@@ -22,7 +22,7 @@ from lumc.disk import attached
 from lumc.disk.artifact import fields, unwritable
 from lumc.disk.scratch import scratch
 from lumc.errors import Exit, LumcError
-from lumc.graph.graph import Entry, Node
+from lumc.graph.graph import Entry, Graph, Node
 from lumc.graph.text import print_graph
 from lumc.kernel.codec import to_plain
 from lumc.link import cross, cuda, hip, runners, toolchain, trial
@@ -266,6 +266,14 @@ def write_sources(code: Code, folder: Path, end: str) -> list[str]:
     return [f"{k.symbol}{end}" for k in code.kernels]
 
 
+def mesh_of(graph: Graph) -> dict[str, Any]:
+    """The ranks of the axes of a mesh, and how many micro-batches each of them takes."""
+    if not graph.mesh:
+        return {}
+    ranks = {name: n for name, n in graph.mesh.items() if name != graph.time}
+    return {"mesh": ranks} | ({"micro_batches": graph.mesh[graph.time]} if graph.time else {})
+
+
 def describe(
     codes: Sequence[Code], inputs: Sequence[str], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
@@ -285,7 +293,7 @@ def describe(
         for code, input, row in zip(codes[1:], inputs[1:], rows[1:], strict=True)
     ]
     return {
-        **({"mesh": dict(codes[0].graph.mesh)} if codes[0].graph.mesh else {}),
+        **mesh_of(codes[0].graph),
         "entries": entries,
         "input": inputs[0],
         "inputs": entries[0]["inputs"],

@@ -11,7 +11,7 @@ its dtype; f16 and bf16 compute in f32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -133,7 +133,7 @@ class Run:
         """Compute every stored node in order; drop values after their last use."""
         for node in self.order:
             self.step(node, weights)
-        return self.results()
+        return self.results(self.ends)
 
     @property
     def order(self) -> list[Node]:
@@ -156,11 +156,11 @@ class Run:
             self.values[leaf] = self.decoded(leaf, weights(leaf))
         return sources
 
-    def results(self) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The outputs by name, and the states after the run."""
-        results = {name: self.encoded(value) for name, value in self.entry.outputs}
-        after = {s.name: np.array(self.encoded(s)) for s in self.states}
-        for u in self.entry.writes:
+    def results(self, there: Container[Node]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The outputs by name, and the states after the run, of values that are ``there``."""
+        results = {n: self.encoded(value) for n, value in self.entry.outputs if value in there}
+        after = {s.name: np.array(self.encoded(s)) for s in self.states if s in there}
+        for u in (u for u in self.entry.writes if u.state in there):
             spans = _spans([*zip(u.value.axes, u.value.sizes, strict=True)])
             places = values_of(flat(u.index, u.state.sizes), spans)
             target = after[u.state.name].reshape(-1)

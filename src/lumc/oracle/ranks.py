@@ -6,7 +6,7 @@ ranks are there when a collective makes its result of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy.typing as npt
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import bind_dims, dims_of, require_static
 from lumc.graph.collective import Collective, Kind, Part
-from lumc.graph.graph import Graph, Node
+from lumc.graph.graph import Entry, Graph, Node
 from lumc.graph.ops import Op
+from lumc.graph.stages import axis_of_stages, stages_of
 from lumc.oracle.graph import Array, Run, Weights
 
 Values = dict[str, Array]
@@ -43,12 +44,14 @@ def evaluate_mesh(
         return outputs, after
     found = run_ranks(graph, entry, inputs, weights, states, declared, dims)
     of = graph.entry(entry)
-    names = {name: of.parts.get(name, ()) for name, _ in of.outputs}
-    outputs = {n: joined({p: r[0][n] for p, r in found.items()}, graph, names[n]) for n in names}
-    after = {
-        s.name: joined({p: r[1][s.name] for p, r in found.items()}, graph, s.parts)
-        for s in graph.states
-    }
+    parts = {name: of.parts.get(name, ()) for name, _ in of.outputs}
+    outputs, after = (
+        {
+            name: joined({p: r[i][name] for p, r in found.items() if name in r[i]}, graph, own)
+            for name, own in each.items()
+        }
+        for i, each in enumerate((parts, {s.name: s.parts for s in graph.states}))
+    )
     return outputs, after
 
 
@@ -61,8 +64,8 @@ def run_ranks(
     declared: bool = False,
     dims: Mapping[str, int] | None = None,
 ) -> dict[Place, tuple[Values, Values]]:
-    """The outputs and states of every rank, of whole inputs and states. Raises E0111, E0112, E0113
-    as ``oracle.graph.evaluate``."""
+    """The outputs and states of every rank, of whole inputs and states; of stages those that they
+    have. Raises E0111, E0112, E0113 as ``oracle.graph.evaluate``."""
     if graph.dims:
         told = dims_of(
             [n.whole for n in graph.entry(entry).inputs],
@@ -91,16 +94,36 @@ def run_ranks(
     def owned(place: Place) -> Weights:
         return lambda leaf: own_part(read(leaf), graph, leaf.parts, place)
 
+    return _computed(graph, of, ranks, owned)
+
+
+def _computed(
+    graph: Graph, of: Entry, ranks: dict[Place, Run], owned: Callable[[Place], Weights]
+) -> dict[Place, tuple[Values, Values]]:
+    """Node after node, on the ranks that have what it reads."""
+    stages, mesh = stages_of(of), axis_of_stages(graph)
+
+    def at(node: Node) -> dict[Place, Run]:
+        """The ranks that have a value."""
+        if node not in stages:
+            return ranks
+        along = [*graph.mesh].index(mesh)
+        return {p: run for p, run in ranks.items() if p[along] == stages[node]}
+
     with np.errstate(all="ignore"):
         first, *_ = ranks.values()
         for node in first.order:
             if isinstance(node.op, Collective):
-                for place, run in ranks.items():
+                there = at(node.reads[0].source)
+                for place, run in there.items():
                     run.load(node, owned(place))
-                _exchange(node, node.op, ranks, graph)
-            for place, run in ranks.items():
+                _exchange(node, node.op, ranks if node.op.kind.leaves else there, graph)
+            for place, run in at(node).items():
                 run.step(node, owned(place))
-        return {place: run.results() for place, run in ranks.items()}
+        return {
+            place: run.results({n for n in first.ends if place in at(n)})
+            for place, run in ranks.items()
+        }
 
 
 def places(graph: Graph) -> list[Place]:
@@ -123,11 +146,12 @@ def own_part(array: Array, graph: Graph, parts: Sequence[Part], place: Place) ->
 
 
 def joined(arrays: Mapping[Place, Array], graph: Graph, parts: Sequence[Part]) -> Array:
-    """A whole array of what the ranks have; where it is no part, the first rank's."""
+    """A whole array of what the ranks have; where it is no part, that of the first that has it."""
+    begin = dict(zip(graph.mesh, next(iter(arrays)), strict=True))
 
     def made(at: dict[str, int], left: Sequence[Part]) -> Array:
         if not left:
-            return arrays[tuple(at.get(axis, 0) for axis in graph.mesh)]
+            return arrays[tuple(at.get(axis, begin[axis]) for axis in graph.mesh)]
         first = left[0]
         blocks = [made({**at, first.mesh: i}, left[1:]) for i in range(first.ranks)]
         return np.concatenate(blocks, first.dim)
@@ -142,7 +166,12 @@ def _exchange(node: Node, op: Collective, ranks: Mapping[Place, Run], graph: Gra
         if place[along]:
             continue
         group = [ranks[(*place[:along], i, *place[along + 1 :])] for i in range(op.ranks)]
-        made = exchanged(op, [run.values[source] for run in group])
+        if op.source is not None:
+            array = group[op.source].values[source]
+            group = group if op.target is None else [group[op.target]]
+            made = [array.copy() for _ in group]
+        else:
+            made = exchanged(op, [run.values[source] for run in group])
         for run, array in zip(group, made, strict=True):
             run.values[node] = run.rounded(array, node.dtype)
 

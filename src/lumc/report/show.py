@@ -24,10 +24,15 @@ def show(
     dot: str | None,
     svg: str | None,
     entry: str,
+    timeline: str | None,
     as_json: bool,
 ) -> None:
     """Print or draw ``file``: a graph, a search space, a plan, kernels, a bundle or plain C."""
     kind, value = read(file)
+    if timeline:
+        from lumc.report import timeline as stages
+
+        return stages.timeline(kind, value, entry, timeline)
     if dot or svg:
         picture = diagram(kind, value, entry)
         if dot:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from lumc.errors import Exit, LumcError
+from lumc.graph.batches import AFTER, BEFORE, phases_of
 from lumc.graph.collective import Collective
 from lumc.graph.graph import Entry, Node, reachable
 from lumc.kernel.codec import encode, to_plain
@@ -67,14 +68,16 @@ def in_order(
     entry: Entry, regions: Sequence[Found], exchanged: Iterable[Node] = ()
 ) -> tuple[list[Found], list[Found]]:
     """The regions in an order that gives all of them what they read, that of the entry as far as
-    possible, and has room for the collectives; and those that no order has room for."""
+    possible but for what comes before and after micro-batches, and has room for the collectives;
+    and those that no order has room for."""
     found: list[Found | Exchange] = [*regions, *map(Exchange, exchanged)]
-    place = {n: i for i, n in enumerate(entry.nodes)}
+    place, phases = {n: i for i, n in enumerate(entry.nodes)}, phases_of(entry)
     named = [place[n] for n in entry.nodes if n.op == "update"]
+    last = AFTER if phases else BEFORE
     rank = [
-        place.get(f.node, -1)
+        (phases.get(f.whole or f.node, BEFORE), place.get(f.node, -1))
         if f.write is None
-        else (named[f.write] if f.write < len(named) else len(place) + f.write)
+        else (last, named[f.write] if f.write < len(named) else len(place) + f.write)
         for f in found
     ]
     later = _edges(entry, found)

@@ -18,8 +18,10 @@ from heapq import heappop, heappush
 from itertools import chain, count, product
 from math import prod
 
+from lumc.graph.batches import phases_of
 from lumc.graph.expr import subterms
 from lumc.graph.ranks import exchanged
+from lumc.graph.stages import stages_of
 from lumc.kernel.instance import Instance, results, whole_of
 from lumc.kernel.key import renamed, sha
 from lumc.kernel.lengths import stated
@@ -79,7 +81,10 @@ def families(space: Space) -> list[Family]:
     every, states = space.instances, {s.name for s in space.graph.states}
     frames = {r.key: r.frame for r in space.regions}
     sizes = [sorted(frames[i.region].extent[a] for a in frames[i.region].axes) for i in every]
-    shape = [(i.entry, *sizes[at]) for at, i in enumerate(every)]
+    places = [(e, stages_of(e), phases_of(e)) for e in space.graph.entries]
+    own = {(e.name, n.name): (at.get(n), when.get(n)) for e, at, when in places for n in e.nodes}
+    where = [own.get((i.entry, whole_of(i.outputs[0])), (None, None)) for i in every]
+    shape = [(i.entry, where[at], *sizes[at]) for at, i in enumerate(every)]
     made, readers = dict[tuple[str, str], int](), defaultdict[object, Readers](Readers)
     left = dict[int, None]()
     for at, i in enumerate(every):

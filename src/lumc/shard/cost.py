@@ -46,6 +46,9 @@ class Machine:
                 return (p - 1) * self.latency + sent / p / self.link
             case Kind.REDUCE_SCATTER | Kind.ALL_GATHER:
                 return (p - 1) * self.latency + sent / self.link
+            case Kind.SEND | Kind.BROADCAST:
+                n = 1 if op.kind is Kind.SEND else p - 1
+                return self.latency + n * nbytes / self.link
 
 
 def cost(n: Node, held: Held, is_dealt: bool, fused: bool, inner: bool, machine: Machine) -> float:

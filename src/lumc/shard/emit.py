@@ -18,11 +18,16 @@ LONG = 900  # characters of a name to which more is added
 
 
 def emit(
-    graph: Graph, chosen: Mapping[Node, Choice], mesh: str, ranks: int, whole: Collection[str] = ()
+    graph: Graph,
+    chosen: Mapping[Node, Choice],
+    mesh: str,
+    ranks: int,
+    whole: Collection[str] = (),
+    in_time: bool = False,
 ) -> Graph:
-    """What each of the ranks along a new axis of the mesh runs. Outputs named in ``whole`` are
-    whole on every rank. Raises E0101 (the mesh has too many axes or ranks)."""
-    writer = Writer(graph, chosen, mesh, ranks)
+    """What each of the ranks along a new axis of the mesh runs, which may be in time. Outputs named
+    in ``whole`` are whole on every rank. Raises E0101 (the mesh has too many axes or ranks)."""
+    writer = Writer(graph, chosen, mesh, ranks, in_time)
     for leaf in (*graph.weights, *graph.states):
         writer.leaf(leaf)
     for entry in graph.entries:
@@ -30,14 +35,28 @@ def emit(
     return writer.b.graph()
 
 
+def fresh(n: Node, what: str, names: set[str]) -> str:
+    """A name that no node has, added to those that are taken: ``h.all_gather``."""
+    stem = name = f"{n.name[:LONG]}.{what}"
+    count = 1
+    while name in names:
+        count += 1
+        name = f"{stem}{count}"
+    names.add(name)
+    return name
+
+
 class Writer:
     """A graph being written; ``made`` has the nodes of a rank, by value and how it is held."""
 
-    def __init__(self, graph: Graph, chosen: Mapping[Node, Choice], mesh: str, ranks: int) -> None:
+    def __init__(
+        self, graph: Graph, chosen: Mapping[Node, Choice], mesh: str, ranks: int, in_time: bool
+    ) -> None:
         self.chosen, self.mesh, self.ranks = chosen, mesh, ranks
-        self.b = Builder(dict(graph.dims), dict(graph.tuned), mesh=dict(graph.mesh))
+        self.b = Builder(dict(graph.dims), dict(graph.tuned))
+        self.b.mesh_of(graph)
         self.b.tokenizer = graph.tokenizer
-        self.b.mesh_axis(mesh, ranks)
+        self.b.mesh_axis(mesh, ranks, in_time)
         self.made: dict[tuple[Node, Held], Node] = {}
         every = [n for e in graph.entries for n in (*e.inputs, *e.nodes)]
         self.names = {n.name for n in (*graph.weights, *graph.states, *every)} | {*graph.dims}
@@ -49,7 +68,7 @@ class Writer:
         held = self.chosen[n].way.result
         shape = [self.own(e, d == held.dim) for d, e in enumerate(n.shape)]
         self.b.origin, parts = n.origin, (*n.parts, *self.parts(held))
-        made = n.dtype, shape, n.file, n.key, n.values, n.how, parts
+        made = n.dtype, shape, n.file, n.key, n.values, n.how, parts, n.stage
         self.made[n, held] = self.b.leaf(str(n.op), n.name, *made)
 
     def own(self, extent: Extent, is_cut: bool) -> Extent:
@@ -141,14 +160,7 @@ class Writer:
         return self.made[n, want]
 
     def named(self, n: Node, what: str) -> str:
-        """A name that no node has: ``h.all_gather``."""
-        stem = name = f"{n.name[:LONG]}.{what}"
-        count = 1
-        while name in self.names:
-            count += 1
-            name = f"{stem}{count}"
-        self.names.add(name)
-        return name
+        return fresh(n, what, self.names)
 
     # ---- states
 

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lumc.graph.collective import Collective, Kind
+from lumc.graph.collective import Collective
 from lumc.graph.graph import Entry, Graph, Node, reachable
 from lumc.graph.ops import DType, Op
+from lumc.shard.batches import InTime
 from lumc.shard.choose import choose, fused
 from lumc.shard.cost import Machine
 from lumc.shard.devices import INSIDE, Device
@@ -27,15 +28,6 @@ from lumc.shard.placing import numbered, placed
 Floats = npt.NDArray[np.float64]
 ROWS, TENSOR = "rows", "tp"  # axes of the meshes here
 FORWARD, BACKWARD = 0, 1
-
-
-@dataclass(frozen=True)
-class InTime(Machine):
-    """Moments as ranks: a sum of what they have accumulates, and takes nothing; nothing else goes
-    from one to another."""
-
-    def sending(self, op: Collective, nbytes: float) -> float:
-        return 0.0 if op.kind is Kind.ALL_REDUCE else float("inf")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from lumc.graph.tensor import Tensor
 from lumc.graph.verify import MAX_REPEATS
 from lumc.kernel.machines import resolve_target
 from lumc.link import link
-from meshed import meshed
+from meshed import meshed, staged
 
 RUNNER = Path(link.__file__).parent / "runner"
 READ = r"""
@@ -235,6 +235,59 @@ def test_what_is_written_of_a_mesh_is_read() -> None:
     assert [x.kernel for x in plan.entries[0].launches] == [0, 1, 2, 3, 4]
 
 
+def test_what_is_written_of_stages_is_read() -> None:
+    plan = decode(staged())
+    assert plan.mesh and plan.mesh.stages == "b"
+    assert [s.stage for s in plan.mesh.segments] == [0, 2, 1]
+    assert plan.mesh.states == (2, 1, 0) and plan.mesh.packed == ()
+    kinds = [(KINDS[e.kind].value, e.axis, e.source, e.target) for e in plan.exchanges]
+    ends = [("send", 1, 0, 1), ("all_reduce", 0, 0, 0), ("broadcast", 1, 1, 0)]
+    assert kinds == [("all_reduce", 2, 0, 0), *ends]
+    assert [x.ranks for x in plan.entries[0].launches] == [1, 1, 0, 2, 2, 0]
+    assert plan.mesh.time == "c" and plan.entries[0].lists[0].turns == (0, 2)
+
+
+SEND, BROADCAST = (5, 1, 0, 0, 24, 1, 1, 0, 1), (6, 1, 0, 0, 24, 1, 1, 1, 0)
+REDUCE, ADD = (0, 0, 2, 0, 24, 1, 1, 0, 0), (0, 2, 1, 0, 24, 1, 1, 0, 0)
+HEAD, SEGMENT = (2, 3, 3, 0, 0, 64), (64, 64, 128, 2, 2, 1, 0, 0)
+WRONG_STAGES = [
+    ("stages along an axis that there is not", HEAD, (4, 3, 3, 0, 0, 64)),
+    ("stages along an axis that there is not", HEAD, (2, 4, 3, 0, 0, 64)),
+    ("stages along an axis that there is not", HEAD, (2, 2, 3, 0, 0, 64)),
+    ("a stage that there is not", SEGMENT, (64, 64, 128, 2, 4, 1, 0, 0)),
+    ("a weight is in parts of micro-batches", SEGMENT, (64, 64, 128, 2, 2, 0, 0, 1)),
+    ("a stage that there is not", SEND, (5, 1, 0, 0, 24, 1, 1, 0, 3)),
+    ("a stage that there is not", SEND, (5, 1, 0, 0, 24, 1, 1, 3, 1)),
+    ("a stage that there is not", SEND, (5, 1, 0, 0, 24, 1, 1, 1, 1)),
+    ("a stage that there is not", BROADCAST, (6, 1, 0, 0, 24, 1, 1, 1, 1)),
+    ("a stage that there is not", REDUCE, (0, 0, 2, 0, 24, 1, 1, 0, 1)),
+    ("a collective between stages, or none", SEND, (5, 0, 0, 0, 24, 1, 1, 0, 1)),
+    ("a collective between stages, or none", BROADCAST, (0, 1, 2, 0, 24, 1, 1, 0, 0)),
+    ("a collective that is not in time", ADD, (3, 2, 0, 0, 20, 1, 1, 0, 0)),
+    ("an unknown collective", SEND, (5, 1, 1, 0, 24, 1, 1, 0, 1)),
+    ("an unknown collective", BROADCAST, (7, 1, 0, 0, 24, 1, 1, 1, 0)),
+    ("values of other sizes", SEND, (5, 1, 0, 0, 20, 1, 1, 0, 1)),
+    ("splits what does not divide", SEND, (5, 1, 0, 0, 24, 2, 1, 0, 1)),
+    ("a stage that there is not", (0, 2, 4, 5, 0), (0, 4, 4, 5, 0)),  # a launch
+    ("stages of other weights than are packed", (0, 8, 192, 0, 0), (1, 0, 8, 192, 0, 0)),
+    ("a state is in parts that there are not", (2, 1, 1, 0, 1, 0), (2, 1, 1, 2, 1, 0)),
+    ("micro-batches of other launches", (0, 2, 6, 0, 1), (0, 7, 6, 0, 1)),
+    ("micro-batches of other launches", (0, 2, 6, 0, 1), (3, 2, 6, 0, 1)),
+    ("micro-batches of other launches", HEAD, (2, 0, 3, 0, 0, 64)),
+]
+
+
+@pytest.mark.parametrize(("what", "old", "new"), WRONG_STAGES)
+def test_plans_for_stages_that_are_wrong(
+    what: str, old: tuple[int, ...], new: tuple[int, ...]
+) -> None:
+    data, pack = staged(), "<" + len(old) * "Q"
+    assert data.count(struct.pack(pack, *old)) == 1
+    assert what in said(
+        data.replace(struct.pack(pack, *old), struct.pack("<" + len(new) * "Q", *new))
+    )
+
+
 # of the words of the last collective of the plan, which are kind, axis, op, dtype, elements, outer,
 # joined; and of the axes, segments and parts
 WRONG = [
@@ -332,6 +385,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     recipes |= {n: recipe(p, (13, 3), p.dtype) for n, p in code.packings.items() if n == "w2@1"}
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
     files += mutations(meshed(), 1500)
+    files += mutations(staged(), 1500)
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
     older = [struct.pack("<Q", v) for v in (FIXED, ROOMY, ZEROED)]

@@ -166,7 +166,7 @@ static int load(struct cpu *m, const struct source *s, int threads) {
   uint64_t arena = 0;
   int code = load_kernels(m, s);
   if (!code) code = read_weights(s, plan, &m->weights);
-  if (!code) code = pack_weights(plan, m->weights.data, &m->packed);
+  if (!code) code = pack_weights(plan, m->mesh, m->weights.data, &m->packed);
   if (!code) code = place_states(m);
   for (size_t i = 0; !code && i < plan->n_entries; ++i)
     if (plan->entries[i].arena > arena) arena = plan->entries[i].arena;
@@ -235,20 +235,20 @@ static int begin(void *self, size_t list, const void *const *inputs, void *const
   return LUMC_OK;
 }
 
-/* The launches once; between those of kernels the collectives, which all ranks come to. With times, as
+/* Some launches once; between those of kernels the collectives, which all ranks come to. With times, as
  * pool_trace has them. */
-static int go(struct cpu *m, size_t list, int64_t *times) {
+static int pass(struct cpu *m, size_t list, size_t first, size_t last, int64_t *times) {
   const struct list *l = &m->plan->lists[list];
   const struct op *ops = m->programs[list].ops;
   size_t threads = (size_t)m->threads, n;
   int code = LUMC_OK;
-  for (size_t i = 0; i < l->n_launches && !code; i += n + 1) {
-    for (n = 0; i + n < l->n_launches && ops[i + n].run;) ++n;
+  for (size_t i = first; i < last && !code; i += n + 1) {
+    for (n = 0; i + n < last && ops[i + n].run;) ++n;
     if (times && n)
       pool_trace(m->pool, ops + i, n, times + i * threads * 2);
     else
       pool_run(m->pool, ops + i, n);
-    if (i + n == l->n_launches) break;
+    if (i + n == last) break;
     const struct launch *own = &l->launches[i + n];
     int64_t *time = times ? times + (i + n) * threads * 2 : NULL;
     if (time) time[0] = now_ns();
@@ -257,6 +257,17 @@ static int go(struct cpu *m, size_t list, int64_t *times) {
     if (time) time[1] = now_ns();
   }
   return code;
+}
+
+/* What is before micro-batches, each of them, and what is after; without them all once. */
+static int go(struct cpu *m, size_t list, int64_t *times) {
+  const struct list *l = &m->plan->lists[list];
+  int turns = mesh_turns(m->mesh, m->plan), code = pass(m, list, 0, l->first, times);
+  for (int i = 0; i < turns && l->first < l->last && !code; ++i) {
+    mesh_turn(m->mesh, m->plan, i);
+    code = pass(m, list, l->first, l->last, times);
+  }
+  return code ? code : pass(m, list, l->last, l->n_launches, times);
 }
 
 /* So many times, counted from the first. */

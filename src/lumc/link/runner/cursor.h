@@ -70,7 +70,11 @@ static inline int inside(uint64_t offset, uint64_t bytes, uint64_t size) {
 
 #pragma GCC visibility push(hidden)
 /* ---- plan_ranks.c: what plans for a mesh have more */
-void plan_mesh(struct cursor *, struct plan *);
+void plan_mesh(struct cursor *, struct plan *, int is_long);
+/* Which launches of a list each micro-batch has. */
+void plan_turns(struct cursor *, const struct plan *, struct list *);
+/* Which ranks: 0 for all, or 1 + a stage; only plans with stages have a word for it. */
+uint64_t plan_who(struct cursor *, const struct plan *);
 void plan_exchanges(struct cursor *, struct plan *); /* weights and states are known now */
 /* A launch of a collective, whose arguments lie inside of their places. */
 void plan_exchange(struct cursor *, const struct plan *, const struct launch *);

@@ -73,7 +73,7 @@ struct arg {
   uint64_t bytes;  /* what the kernel may touch */
 };
 struct launch {
-  uint64_t kernel, n_args;
+  uint64_t kernel, who, n_args; /* who: 0, or 1 + the stage whose ranks run it */
   const struct arg *args;
 };
 struct kernel {
@@ -107,6 +107,7 @@ struct list { /* launches of an entry, for dims that are not above its bounds */
   lumc_tensor *inputs, *outputs; /* as these launches find them in memory */
   size_t n_launches;
   struct launch *launches;
+  size_t first, last; /* those of each micro-batch: from one to before another */
 };
 struct packing { /* a weight in another order, made when it is loaded */
   uint64_t from, bytes, element; /* the weight: where, its size, the size of an element */
@@ -134,11 +135,14 @@ struct plan {
   struct list *lists; /* of all entries */
   lumc_dim *dims;     /* kernels read their values where they lie */
   const struct length *lengths;
-  size_t n_axes, n_segments, n_parts, n_exchanges; /* of a plan for a mesh; see ranks.h */
+  size_t n_axes, n_segments, n_parts, n_exchanges, n_packed; /* of a plan for a mesh; see ranks.h */
+  int is_long; /* it tells of stages and micro-batches */
+  uint64_t stages, time; /* 0, or 1 + the axis along which ranks are stages; that of micro-batches */
   struct mesh_axis *axes;
   struct segment *segments;
   struct parts *parts; /* of each state */
-  const struct exchange *exchanges; /* launches of kernels that there are not */
+  struct exchange *exchanges; /* launches of kernels that there are not */
+  const uint64_t *packed; /* with stages: which ranks have each of what is packed */
 };
 /* The value of the counter the k-th time. */
 static inline int64_t counted(const struct entry *e, uint64_t k) {
@@ -182,7 +186,7 @@ int read_checked(const struct source *, const char *name, size_t limit, char **d
 /* The data of weights.safetensors, checked against its hash; of a mesh what this rank has of it. */
 int read_weights(const struct source *, const struct plan *, struct block *);
 /* What the plan packs of these weights. */
-int pack_weights(const struct plan *, const uint8_t *weights, struct block *);
+int pack_weights(const struct plan *, const struct mesh *, const uint8_t *weights, struct block *);
 
 /* ---- live.c: tensors for the dims as they are, whose memory is as the caller's */
 struct live {

@@ -80,13 +80,15 @@ int read_checked(const struct source *s, const char *name, size_t limit, char **
 }
 
 /* The first values of states, which a state may have again long after the bundle is gone. */
-static int keep_first(const struct plan *plan, const uint8_t *weights, struct block *to) {
+static int keep_first(const struct plan *plan, const struct mesh *mesh, const uint8_t *weights,
+                      struct block *to) {
   size_t bytes = 0;
-  for (size_t i = 0; i < plan->n_states; ++i) bytes += plan->first[i] ? plan->states[i].bytes : 0;
+  for (size_t i = 0; i < plan->n_states; ++i)
+    bytes += plan->first[i] && mesh_has_state(mesh, plan, i) ? plan->states[i].bytes : 0;
   int code = bytes ? reserve(to, bytes) : LUMC_OK;
   uint8_t *at = to->data;
   for (size_t i = 0; i < plan->n_states && !code; ++i)
-    if (plan->first[i] && plan->states[i].bytes) {
+    if (plan->first[i] && plan->states[i].bytes && mesh_has_state(mesh, plan, i)) {
       memcpy(at, weights + plan->first[i] - 1, plan->states[i].bytes);
       at += plan->states[i].bytes;
     }
@@ -101,7 +103,7 @@ static int read_parts(int file, const char *name, const struct plan *plan, const
   int code = other ? LUMC_OK : lumc_fail(LUMC_FAILED, "out of memory");
   for (size_t i = 0; i < plan->n_segments && !code; ++i) {
     const struct segment *s = &plan->segments[i];
-    uint64_t own = mesh_part(mesh, plan, s);
+    uint64_t own = mesh_has(mesh, plan, s->who) ? mesh_part(mesh, plan, s) : s->parts;
     for (uint64_t part = 0; part < s->parts && !code; ++part)
       for (uint64_t done = 0, n; done < s->bytes && !code; done += n) {
         n = s->bytes - done < STEP ? s->bytes - done : STEP;
@@ -133,7 +135,7 @@ int read_weights(const struct source *s, const struct plan *plan, struct block *
   else if (!code)
     code = read_hashed(file, name, to->data, bytes, &hash);
   if (!code) code = check_hash(s->manifest, name, &hash);
-  if (!code) code = keep_first(plan, to->data, s->first);
+  if (!code) code = keep_first(plan, s->mesh, to->data, s->first);
   free(head);
   close(file);
   return code;
@@ -156,10 +158,12 @@ static uint8_t *pack(const struct packing *k, size_t depth, uint64_t left, const
   return to + (d->extent - n) * element; /* the memory is zero */
 }
 
-int pack_weights(const struct plan *plan, const uint8_t *weights, struct block *to) {
+int pack_weights(const struct plan *plan, const struct mesh *mesh, const uint8_t *weights,
+                 struct block *to) {
   int code = reserve(to, (size_t)plan->packed_bytes);
   for (size_t i = 0; i < plan->n_packings && !code; ++i) {
     const struct packing *k = &plan->packings[i];
+    if (i < plan->n_packed && !mesh_has(mesh, plan, plan->packed[i])) continue;
     const uint8_t *from = weights + k->from + k->base * k->element;
     if (k->rank) pack(k, 0, 0, from, to->data + k->to);
     else memcpy(to->data + k->to, from, (size_t)k->element);

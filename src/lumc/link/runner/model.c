@@ -91,7 +91,8 @@ int ranks_of(const char *bundle, int *ranks) {
   const struct source source = {bundle, manifest, &m.first, NULL};
   code = choose(&m, &source, "cpu");
   *ranks = m.plan.n_axes ? 1 : 0;
-  for (size_t i = 0; i < m.plan.n_axes; ++i) *ranks *= (int)m.plan.axes[i].ranks;
+  for (size_t i = 0; i < m.plan.n_axes; ++i)
+    if (i + 1 != m.plan.time) *ranks *= (int)m.plan.axes[i].ranks;
   plan_free(&m.plan);
   free(manifest);
   return code;
@@ -104,6 +105,7 @@ static int join_ranks(lumc *m, struct source *s) {
     return lumc_fail(LUMC_DEVICE, "ranks are processes on CPUs, not on %s", m->device->kind);
   int code = mesh_open(&m->mesh, &m->plan, strstr(s->manifest, "\"digest\":\"") + 10);
   s->mesh = m->mesh;
+  if (!code) mesh_keep(m->mesh, &m->plan);
   return code;
 }
 

@@ -73,6 +73,7 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
 
 static void read_launch(struct cursor *c, const struct plan *p, const struct list *of, struct launch *l) {
   l->kernel = word_below(c, p->n_kernels + p->n_exchanges, "a launch names no kernel");
+  l->who = plan_who(c, p);
   l->n_args = count(c, 4);
   l->args = (const struct arg *)(const void *)c->at;
   if (c->bad) return;
@@ -164,7 +165,9 @@ static void list(struct cursor *c, const struct plan *p, const struct entry *e, 
   l->outputs = l->inputs ? l->inputs + e->n_inputs : NULL;
   list_tensors(c, e->inputs, e->n_inputs, within, l->inputs);
   list_tensors(c, e->outputs, e->n_outputs, within, l->outputs);
+  plan_turns(c, p, l);
   l->n_launches = count(c, 2);
+  if (!c->bad && l->last > l->n_launches) c->bad = "micro-batches of other launches than there are";
   l->launches = table(c, l->n_launches, sizeof *l->launches);
   for (size_t i = 0; i < l->n_launches && !c->bad; ++i) read_launch(c, p, l, &l->launches[i]);
 }
@@ -309,11 +312,11 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
   word(&c);
   const uint64_t version = word(&c);
-  const int ranks = version == 6;
+  const int ranks = version == 6 || version == 7; /* the latter tells of stages */
   if (version != 5 && !ranks && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
-  if (ranks) plan_mesh(&c, p);
+  if (ranks) plan_mesh(&c, p, version == 7);
   constants(&c, p);
   if (ranks) plan_exchanges(&c, p);
   p->n_entries = count(&c, 6);
@@ -338,6 +341,7 @@ void plan_free(struct plan *p) {
   free(p->parts);
   free(p->axes);
   free(p->segments);
+  free(p->exchanges);
   free(p->features);
   free(p->data);
   memset(p, 0, sizeof *p);

@@ -20,24 +20,43 @@ static void axes(struct cursor *c, struct plan *p) {
   }
 }
 
+uint64_t plan_who(struct cursor *c, const struct plan *p) {
+  uint64_t stages = p->stages ? p->axes[p->stages - 1].ranks : 0;
+  return p->is_long ? word_below(c, 1 + stages, "a stage that there is not") : 0;
+}
+
 /* The greatest number of a part that a rank has is that of the last. */
 static void segment(struct cursor *c, const struct plan *p, struct segment *s) {
   s->from = word_below(c, MAX_BYTES, "the weights are too large");
   s->to = word_below(c, MAX_BYTES, "the weights are too large");
   s->bytes = word_below(c, MAX_BYTES, "the weights are too large");
   s->parts = word_below(c, MAX_RANKS + 1, "a weight has too many parts");
+  s->who = plan_who(c, p);
   s->steps = (const uint64_t *)(const void *)c->at;
   uint64_t last = 0;
   for (size_t i = 0; i < p->n_axes && !c->bad; ++i) {
     uint64_t step = word_below(c, MAX_RANKS, "a weight has too many parts");
     last += step * (p->axes[i].ranks - 1);
+    if (step && i + 1 == p->time) c->bad = "a weight is in parts of micro-batches";
   }
   if (!c->bad && last + 1 != s->parts) c->bad = "ranks have other parts of a weight than there are";
 }
 
-void plan_mesh(struct cursor *c, struct plan *p) {
+void plan_turns(struct cursor *c, const struct plan *p, struct list *l) {
+  if (!p->is_long) return;
+  l->first = (size_t)word(c), l->last = (size_t)word(c);
+  if (!c->bad && (l->first > l->last || (l->last && !p->time)))
+    c->bad = "micro-batches of other launches than there are";
+}
+
+void plan_mesh(struct cursor *c, struct plan *p, int is_long) {
+  static const char odd[] = "stages along an axis that there is not";
   uint64_t end = 0;
   axes(c, p);
+  p->is_long = is_long;
+  if (is_long) p->stages = word_below(c, p->n_axes + 1, odd);
+  if (is_long) p->time = word_below(c, p->n_axes + 1, odd);
+  if (p->stages && p->stages == p->time) c->bad = odd;
   p->n_segments = count(c, 4 + p->n_axes);
   p->segments = table(c, p->n_segments, sizeof *p->segments);
   for (size_t i = 0; i < p->n_segments && !c->bad; ++i) {
@@ -50,19 +69,24 @@ void plan_mesh(struct cursor *c, struct plan *p) {
   p->n_parts = count(c, 1);
   p->parts = table(c, p->n_parts, sizeof *p->parts);
   for (size_t i = 0; i < p->n_parts && !c->bad; ++i) {
+    p->parts[i].who = plan_who(c, p);
     p->parts[i].n = count(c, 2);
     p->parts[i].cuts = (const struct cut *)(const void *)c->at;
     if (!c->bad) c->at += p->parts[i].n * sizeof *p->parts[i].cuts;
   }
+  p->n_packed = is_long ? count(c, 1) : 0;
+  p->packed = (const uint64_t *)(const void *)c->at;
+  for (size_t i = 0; i < p->n_packed && !c->bad; ++i) plan_who(c, p);
 }
 
 static void check_parts(struct cursor *c, const struct plan *p) {
   if (!c->bad && p->n_parts != p->n_states) c->bad = "parts of other states than there are";
+  if (!c->bad && p->is_long && p->n_packed != p->n_packings) c->bad = "stages of other weights than are packed";
   for (size_t i = 0; i < p->n_parts && !c->bad; ++i) {
     uint64_t seen = 0, bytes = p->states[i].bytes;
     for (size_t k = 0; k < p->parts[i].n && !c->bad; ++k) {
       const struct cut *cut = &p->parts[i].cuts[k];
-      if (cut->axis >= p->n_axes || cut->dim >= (uint64_t)p->states[i].rank || seen >> cut->axis & 1)
+      if (cut->axis >= p->n_axes || cut->axis + 1 == p->time || cut->dim >= (uint64_t)p->states[i].rank || seen >> cut->axis & 1)
         c->bad = "a state is in parts that there are not";
       else if ((bytes *= p->axes[cut->axis].ranks) > MAX_BYTES)
         c->bad = "a tensor is too large";
@@ -89,6 +113,14 @@ static const char *problem(const struct plan *p, const struct exchange *e) {
     return "a collective splits what does not divide";
   uint64_t made = splits ? e->elements / ranks : e->elements; /* of each rank in the result */
   if (joins ? made % e->joined : e->joined != 1) return "a collective joins what does not divide";
+  int leaves = e->kind == SEND || e->kind == BROADCAST;
+  if (leaves && !p->stages) return "an unknown collective";
+  if (e->axis + 1 == p->time && e->kind != ALL_REDUCE && e->kind != ALL_SLICE && e->kind != ALL_GATHER)
+    return "a collective that is not in time";
+  if (leaves != (e->axis + 1 == p->stages)) return "a collective between stages, or none";
+  if (!leaves) ranks = 1;
+  if (e->source >= ranks || e->target >= ranks) return "a stage that there is not";
+  if (e->kind == SEND ? e->source == e->target : e->target != 0) return "a stage that there is not";
   return NULL;
 }
 
@@ -97,11 +129,13 @@ void plan_exchanges(struct cursor *c, struct plan *p) {
   for (size_t i = 0; i < p->n_segments && !c->bad; ++i)
     if (!inside(p->segments[i].to, p->segments[i].bytes, p->weights_bytes))
       c->bad = "a weight lies outside of its place";
-  p->n_exchanges = count(c, sizeof *p->exchanges / 8);
-  p->exchanges = (const struct exchange *)(const void *)c->at;
+  size_t words = sizeof *p->exchanges / 8 - (p->is_long ? 0 : 2);
+  p->n_exchanges = count(c, words);
+  p->exchanges = table(c, p->n_exchanges, sizeof *p->exchanges);
   for (size_t i = 0; i < p->n_exchanges && !c->bad; ++i) {
+    memcpy(&p->exchanges[i], c->at, words * 8);
     c->bad = problem(p, &p->exchanges[i]);
-    c->at += sizeof *p->exchanges;
+    c->at += words * 8;
   }
 }
 

@@ -51,8 +51,9 @@ static int said(const struct plan *p, char *to, size_t size) {
   uint64_t ranks = 1;
   size_t n = 0;
   for (size_t i = 0; i < p->n_axes && n < size; ++i) {
+    if (i + 1 == p->time) continue;
     ranks *= p->axes[i].ranks;
-    n += (size_t)snprintf(to + n, size - n, "%s%.40s %d", i ? ", " : "", p->axes[i].name,
+    n += (size_t)snprintf(to + n, size - n, "%s%.40s %d", n ? ", " : "", p->axes[i].name,
                           (int)p->axes[i].ranks);
   }
   return (int)ranks;
@@ -96,11 +97,12 @@ int mesh_open(struct mesh **mesh, const struct plan *p, const char digest[64]) {
   m->n_axes = p->n_axes;
   for (size_t i = p->n_axes; i-- > 0;) {
     int n = (int)p->axes[i].ranks;
-    m->seats[i] = (struct seat){m->rank / step % n, n, step};
-    step *= n;
+    m->seats[i] = i + 1 == p->time ? (struct seat){0, n, 0} : (struct seat){m->rank / step % n, n, step};
+    if (i + 1 != p->time) step *= n;
   }
   for (size_t i = 0; i < p->n_exchanges; ++i) {
     const struct exchange *e = &p->exchanges[i];
+    if (e->axis + 1 == p->time) continue;
     size_t ranks = (size_t)m->seats[e->axis].ranks, element = dtype_bytes((int)e->dtype);
     size_t own = (size_t)e->elements * element, all = own + (ranks + 1) * element;
     if (e->kind == ALL_GATHER) all = own * ranks;
@@ -126,6 +128,35 @@ void mesh_give_up(struct mesh *m, int code) {
 
 int mesh_rank(const struct mesh *m) { return m ? m->rank : 0; }
 
+int mesh_has(const struct mesh *m, const struct plan *p, uint64_t who) {
+  return !who || !m || m->seats[p->stages - 1].at == (int)who - 1;
+}
+
+int mesh_has_state(const struct mesh *m, const struct plan *p, size_t state) {
+  return !p->n_axes || mesh_has(m, p, p->parts[state].who);
+}
+
+void mesh_keep(const struct mesh *m, struct plan *p) {
+  for (struct list *l = p->lists; l < p->lists + p->n_lists; ++l) {
+    size_t n = 0, first = l->first, last = l->last;
+    for (size_t i = 0; i < l->n_launches; ++i) {
+      int own = mesh_has(m, p, l->launches[i].who);
+      if (!own && i < first) --l->first;
+      if (!own && i < last) --l->last;
+      if (own) l->launches[n++] = l->launches[i];
+    }
+    l->n_launches = n;
+  }
+}
+
+int mesh_turns(const struct mesh *m, const struct plan *p) {
+  return m && p->time ? m->seats[p->time - 1].ranks : 1;
+}
+
+void mesh_turn(struct mesh *m, const struct plan *p, int turn) {
+  if (m && p->time) m->seats[p->time - 1].at = turn;
+}
+
 uint64_t mesh_part(const struct mesh *m, const struct plan *p, const struct segment *s) {
   uint64_t part = 0;
   for (size_t i = 0; i < p->n_axes; ++i) part += s->steps[i] * (uint64_t)m->seats[i].at;
@@ -137,51 +168,6 @@ uint64_t mesh_part(const struct mesh *m, const struct plan *p, const struct segm
 /* Which rank has this place along an axis, and the others as this one. */
 static int peer_at(const struct mesh *m, const struct seat *s, int at) {
   return m->rank + (at - s->at) * s->step;
-}
-
-/* Rows of a block, one of `of` side by side, into memory without gaps; or back. */
-static void take(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to) {
-  for (size_t i = 0; i < outer; ++i) memcpy(to + i * row, from + (i * (size_t)of + (size_t)block) * row, row);
-}
-static void put(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to) {
-  for (size_t i = 0; i < outer; ++i) memcpy(to + (i * (size_t)of + (size_t)block) * row, from + i * row, row);
-}
-
-/* 16 bits in the order of their values; `infinite`: the greatest that is a number. */
-static int32_t ordered(uint16_t bits) { return bits & 0x8000 ? -(bits & 0x7fff) : bits; }
-static void greater_halves(uint16_t *to, const uint16_t *other, size_t n, uint16_t infinite) {
-  for (size_t i = 0; i < n; ++i)
-    if ((to[i] & 0x7fff) <= infinite && ((other[i] & 0x7fff) > infinite || ordered(other[i]) > ordered(to[i])))
-      to[i] = other[i];
-}
-
-#define REDUCE(type, sum)                                                     \
-  {                                                                           \
-    type *a = (type *)(void *)to;                                             \
-    const type *b = (const type *)(const void *)other;                        \
-    if (op == SUM_OP)                                                         \
-      for (size_t i = 0; i < n; ++i) a[i] = (type)((sum)a[i] + (sum)b[i]);    \
-    else                                                                      \
-      for (size_t i = 0; i < n; ++i) a[i] = a[i] >= b[i] || a[i] != a[i] ? a[i] : b[i]; \
-    return;                                                                   \
-  }
-
-/* n elements and others into the first; whole numbers wrap, NaN stays. */
-static void reduce(int dtype, uint64_t op, uint8_t *to, const uint8_t *other, size_t n) {
-  switch (dtype) {
-  case LUMC_F32: REDUCE(float, float)
-  case LUMC_F64: REDUCE(double, double)
-  case LUMC_I64: REDUCE(int64_t, uint64_t)
-  case LUMC_I32: REDUCE(int32_t, uint32_t)
-  case LUMC_I16: REDUCE(int16_t, uint32_t)
-  case LUMC_I8: REDUCE(int8_t, uint32_t)
-  case LUMC_U64: REDUCE(uint64_t, uint64_t)
-  case LUMC_U32: REDUCE(uint32_t, uint32_t)
-  case LUMC_U16: REDUCE(uint16_t, uint32_t)
-  case LUMC_F16: greater_halves((void *)to, (const void *)other, n, 0x7c00); return;
-  case LUMC_BF16: greater_halves((void *)to, (const void *)other, n, 0x7f80); return;
-  default: REDUCE(uint8_t, uint32_t)
-  }
 }
 
 static int swap(struct mesh *m, size_t n) {
@@ -220,11 +206,39 @@ static int swap_all(struct mesh *m, const struct seat *s, const uint8_t *own, co
   return swap(m, n);
 }
 
+/* What a micro-batch adds to what those before it made: its own part, or itself to their sum. */
+static int add(const struct seat *s, const struct exchange *e, const uint8_t *from, uint8_t *to, size_t element) {
+  size_t n = (size_t)e->elements, bytes = n * element, outer = (size_t)e->outer, joined = (size_t)e->joined;
+  int of = s->ranks, at = s->at;
+  if (e->kind == ALL_SLICE) take_rows(from, outer, of, at, bytes / (size_t)of / outer, to);
+  else if (e->kind == ALL_GATHER) put_rows(from, joined, of, at, bytes / joined, to);
+  else if (!at) memcpy(to, from, bytes);
+  else reduce_rows((int)e->dtype, e->op, to, from, n);
+  return LUMC_OK;
+}
+
+/* What one stage has to another one, or to all. */
+static int pass(struct mesh *m, const struct seat *s, const struct exchange *e, const uint8_t *from,
+                uint8_t *to, size_t bytes) {
+  size_t n = 0;
+  int source = (int)e->source;
+  for (int i = 0; i < s->ranks; ++i) {
+    if (i == source || (e->kind == SEND && i != (int)e->target)) continue;
+    if (s->at == source)
+      m->packets[n++] = (struct packet){peer_at(m, s, i), from, NULL, bytes, 0};
+    else if (s->at == i)
+      m->packets[n++] = (struct packet){peer_at(m, s, source), NULL, to, 0, bytes};
+  }
+  if (s->at == source && e->kind == BROADCAST) memcpy(to, from, bytes);
+  return n ? swap(m, n) : LUMC_OK;
+}
+
 int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void *result) {
   const struct seat *s = &m->seats[e->axis];
   const uint8_t *from = source;
   uint8_t *to = result, *parts = m->memory.data;
   size_t element = dtype_bytes((int)e->dtype), n = (size_t)e->elements, P = (size_t)s->ranks;
+  if (!s->step) return add(s, e, from, to, element);
   size_t bytes = n * element, outer = (size_t)e->outer, joined = (size_t)e->joined;
   size_t row = bytes / P / outer, block = bytes / P; /* of what is split */
   size_t *ends = malloc((P + 1) * sizeof *ends);
@@ -234,26 +248,28 @@ int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void 
   for (size_t i = 0; i <= P; ++i) ends[i] = even ? n / P * i : e->kind == ALL_GATHER ? n * i : n * i / P;
   if (even && outer > 1) { /* blocks without gaps, behind those that come */
     uint8_t *packed = parts + bytes;
-    for (size_t i = 0; i < P; ++i) take(from, outer, (int)P, (int)i, row, packed + i * block);
+    for (size_t i = 0; i < P; ++i) take_rows(from, outer, (int)P, (int)i, row, packed + i * block);
     from = packed;
   }
   switch (e->kind) {
-  case ALL_SLICE: take(from, outer, (int)P, s->at, row, to); break;
+  case SEND:
+  case BROADCAST: code = pass(m, s, e, from, to, bytes); break;
+  case ALL_SLICE: take_rows(from, outer, (int)P, s->at, row, to); break;
   case ALL_GATHER:
     code = swap_all(m, s, from, ends, element, joined > 1 ? parts : to);
     for (size_t i = 0; joined > 1 && !code && i < P; ++i)
-      put(parts + i * bytes, joined, (int)P, (int)i, bytes / joined, to);
+      put_rows(parts + i * bytes, joined, (int)P, (int)i, bytes / joined, to);
     break;
   case ALL_TO_ALL:
     code = swap_blocks(m, s, from, ends, element, parts);
     for (size_t i = 0; !code && i < P; ++i)
-      put(parts + i * block, joined, (int)P, (int)i, block / joined, to);
+      put_rows(parts + i * block, joined, (int)P, (int)i, block / joined, to);
     break;
   default: { /* reduced: a rank does it for its own block */
     size_t own = ends[s->at + 1] - ends[s->at];
     code = swap_blocks(m, s, from, ends, element, parts);
     for (size_t i = 1; !code && i < P; ++i)
-      reduce((int)e->dtype, e->op, parts, parts + i * own * element, own);
+      reduce_rows((int)e->dtype, e->op, parts, parts + i * own * element, own);
     if (code) break;
     if (e->kind == ALL_REDUCE)
       code = swap_all(m, s, parts, ends, element, to);
@@ -312,9 +328,14 @@ int mesh_join(struct mesh *m, const struct plan *p, size_t state, const void *pa
   for (size_t k = p->parts[state].n; k-- > 0 && !code;) {
     const struct cut *cut = &p->parts[state].cuts[k];
     struct exchange e = {ALL_GATHER, cut->axis, NO_OP, (uint64_t)t->dtype, bytes / element, 1,
-                         outside(shape, cut->dim)};
+                         outside(shape, cut->dim), 0, 0};
     shape[cut->dim] *= (int64_t)p->axes[cut->axis].ranks;
     bytes *= (size_t)p->axes[cut->axis].ranks;
+    code = step(m, &e, whole, bytes);
+  }
+  if (p->parts[state].who && !code) {
+    struct exchange e = {BROADCAST, p->stages - 1, NO_OP, (uint64_t)t->dtype, bytes / element, 1, 1,
+                         p->parts[state].who - 1, 0};
     code = step(m, &e, whole, bytes);
   }
   return code;
@@ -323,6 +344,7 @@ int mesh_join(struct mesh *m, const struct plan *p, size_t state, const void *pa
 int mesh_cut(struct mesh *m, const struct plan *p, size_t state, const void *whole, void *part) {
   int64_t shape[MAX_RANK];
   lumc_tensor t;
+  if (!mesh_has_state(m, p, state)) return LUMC_OK;
   int code = mesh_whole(p, state, &t, shape);
   size_t bytes = t.bytes;
   void *data = zeros(bytes, 1, &code);
@@ -330,7 +352,7 @@ int mesh_cut(struct mesh *m, const struct plan *p, size_t state, const void *who
   for (size_t k = 0; k < p->parts[state].n && !code; ++k) {
     const struct cut *cut = &p->parts[state].cuts[k];
     struct exchange e = {ALL_SLICE, cut->axis, NO_OP, (uint64_t)t.dtype,
-                         bytes / dtype_bytes(t.dtype), outside(shape, cut->dim), 1};
+                         bytes / dtype_bytes(t.dtype), outside(shape, cut->dim), 1, 0, 0};
     shape[cut->dim] /= (int64_t)p->axes[cut->axis].ranks;
     bytes /= (size_t)p->axes[cut->axis].ranks;
     code = step(m, &e, &data, bytes);

@@ -13,22 +13,25 @@ struct mesh_axis {
 };
 struct segment { /* of weights: a rank has one of `parts`, which lie side by side in the file */
   uint64_t from, to, bytes, parts; /* where the first of them is, where this goes, the size of one */
+  uint64_t who; /* which ranks have it; see mesh_has */
   const uint64_t *steps; /* by how many the next rank is further, along each axis of the mesh */
 };
 struct cut { /* a dim of a state is in blocks along an axis of the mesh; later cuts cut blocks */
   uint64_t dim, axis;
 };
 struct parts {
+  uint64_t who; /* which ranks have the state */
   size_t n;
   const struct cut *cuts;
 };
-enum exchange_kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, ALL_SLICE, EXCHANGES };
+enum exchange_kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, ALL_SLICE, SEND, BROADCAST, EXCHANGES };
 enum exchange_op { NO_OP, SUM_OP, MAX_OP, EXCHANGE_OPS };
-struct exchange { /* as it lies in the plan */
+struct exchange { /* as it lies in the plan; without stages without the last two */
   uint64_t kind, axis, op, dtype;
   uint64_t elements; /* of what each rank has */
   uint64_t outer;    /* of these, how many outside of the axis that is split */
   uint64_t joined;   /* of the result, how many outside of the axis that is put together */
+  uint64_t source, target; /* the stage that has the value, and the one that gets it if it is sent */
 };
 
 /* ---- ranks.c */
@@ -41,8 +44,16 @@ int mesh_lost(const struct mesh *); /* did an exchange fail? */
 /* This rank ends with a code, and the others shall too. */
 void mesh_give_up(struct mesh *, int code);
 int mesh_rank(const struct mesh *);
+/* Is this rank one of these: 0 for all, else those of stage who - 1? */
+int mesh_has(const struct mesh *, const struct plan *, uint64_t who);
+int mesh_has_state(const struct mesh *, const struct plan *, size_t state);
+/* Forget the launches of other stages. */
+void mesh_keep(const struct mesh *, struct plan *);
 /* Which part of a segment this rank has. */
 uint64_t mesh_part(const struct mesh *, const struct plan *, const struct segment *);
+/* How many micro-batches there are, and which one comes: collectives in time are of that one. */
+int mesh_turns(const struct mesh *, const struct plan *);
+void mesh_turn(struct mesh *, const struct plan *, int turn);
 /* A collective; only that of all ranks to be reduced may have its result where it is read. After a
  * failure all others fail too. */
 int mesh_run(struct mesh *, const struct exchange *, const void *from, void *to);
@@ -52,8 +63,14 @@ int mesh_cut(struct mesh *, const struct plan *, size_t state, const void *whole
 /* As it is when it is whole. */
 int mesh_whole(const struct plan *, size_t state, lumc_tensor *, int64_t shape[MAX_RANK]);
 
+/* ---- rows.c: blocks of values. A row of a block is one of `of` side by side. */
+void take_rows(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to);
+void put_rows(const uint8_t *from, size_t outer, int of, int block, size_t row, uint8_t *to);
+/* n elements and others into the first; whole numbers wrap, NaN stays. */
+void reduce_rows(int dtype, uint64_t op, uint8_t *to, const uint8_t *other, size_t n);
+
 /* ---- how bytes travel: tcp.c, mpi.c */
-struct packet { /* to and from another rank */
+struct packet { /* to and from another rank; NULL for nothing */
   int peer;
   const void *out;
   void *in;

@@ -45,7 +45,7 @@ int states_begin(lumc *m, int are_zero) {
   for (size_t i = 0; i < m->plan.n_states && !code; ++i) {
     size_t bytes = m->plan.states[i].bytes;
     void *data = NULL;
-    if (!bytes || (are_zero && !m->plan.first[i])) continue;
+    if (!bytes || (are_zero && !m->plan.first[i]) || !mesh_has_state(m->mesh, &m->plan, i)) continue;
     code = m->device->state(m->self, i, &data);
     if (!code && m->plan.first[i])
       memcpy(data, first, bytes), first += bytes;

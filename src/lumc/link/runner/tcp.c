@@ -27,20 +27,23 @@ struct hello { /* what a rank says first */
 struct seat { /* where a rank listens, in the order of the network */
   uint32_t address, port;
 };
-struct head { /* before the bytes of an exchange */
+struct head { /* before bytes for another rank: which of all to it, and how many */
   uint64_t number, bytes;
 };
 struct line { /* what is left to send and to receive */
   struct head out_head, in_head;
   const uint8_t *out;
   uint8_t *in;
-  size_t out_left, in_left, out_head_left, in_head_left, wanted;
+  size_t out_left, in_left, out_head_left, in_head_left;
+  struct head wanted; /* what is to come */
   int file, peer;
 };
 struct tcp {
   int rank, ranks, *files;
   double patience;
-  uint64_t number; /* of exchanges so far */
+  struct count { /* of packets so far, to and from each rank */
+    uint64_t out, in;
+  } *counts;
   struct line *lines;
   struct pollfd *polls;
 };
@@ -220,6 +223,7 @@ static int open_tcp(const struct meeting *w, void **self) {
   t->rank = w->rank, t->ranks = w->ranks, t->patience = w->patience;
   t->files = zeros((size_t)w->ranks, sizeof *t->files, &code);
   for (int i = 0; t->files && i < w->ranks; ++i) t->files[i] = -1;
+  t->counts = zeros((size_t)w->ranks, sizeof *t->counts, &code);
   t->lines = zeros((size_t)w->ranks, sizeof *t->lines, &code);
   t->polls = zeros((size_t)w->ranks, sizeof *t->polls, &code);
   struct seat *seats = zeros((size_t)w->ranks, sizeof *seats, &code);
@@ -235,6 +239,7 @@ static void close_tcp(void *self, int code) {
   for (int i = 0; t->files && i < t->ranks; ++i)
     if (i != t->rank && t->files[i] >= 0) close(t->files[i]);
   free(t->files);
+  free(t->counts);
   free(t->lines);
   free(t->polls);
   free(t);
@@ -277,7 +282,7 @@ static int advance(struct line *l, size_t *moved) {
   if (n < 0) return -1;
   while ((n = receive_some(l)) > 0) {
     *moved += (size_t)n;
-    if (!l->in_head_left && (l->in_head.number != l->out_head.number || l->in_head.bytes != l->wanted))
+    if (!l->in_head_left && (l->in_head.number != l->wanted.number || l->in_head.bytes != l->wanted.bytes))
       return -2;
   }
   if (n < 0) return -1;
@@ -293,12 +298,13 @@ static int failed(const struct tcp *t, const struct line *l, int why) {
 static int swap_tcp(void *self, const struct packet *packets, size_t n) {
   struct tcp *t = self;
   double heard = now();
-  ++t->number;
   for (size_t i = 0; i < n; ++i) {
     const struct packet *p = &packets[i];
-    struct head out = {t->number, p->n_out};
-    t->lines[i] = (struct line){out, {0, 0}, p->out, p->in, p->n_out, p->n_in,
-                                sizeof out, sizeof out, p->n_in, t->files[p->peer], p->peer};
+    struct count *k = &t->counts[p->peer];
+    struct head out = {p->out ? ++k->out : 0, p->n_out}, in = {p->in ? ++k->in : 0, p->n_in};
+    size_t head = sizeof out; /* where nothing travels nobody waits */
+    t->lines[i] = (struct line){out, {0, 0}, p->out, p->in, p->n_out, p->n_in, p->out ? head : 0,
+                                p->in ? head : 0, in, t->files[p->peer], p->peer};
   }
   for (;;) {
     size_t waiting = 0, moved = 0;

@@ -1,0 +1,162 @@
+"""Micro-batches, taken by real processes one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import running_ranks as ranks
+import sharded_models as models
+from collectives import BATCHES, no_weights
+from lumc.bundle.ranks import KINDS
+from lumc.bundle.reader import Plan, decode
+from lumc.errors import LumcError
+from lumc.graph.batches import AFTER, BEFORE, WITHIN
+from lumc.graph.collective import Kind
+from lumc.graph.graph import Graph
+from lumc.graph.text import parse_graph
+from lumc.graph.verify import verify_graph
+from lumc.oracle.ranks import evaluate_mesh
+from lumc.shard.schedule import Step, scheduled
+from running_ranks import LIBRARY, MPIEXEC
+
+CLOSE = 1e-5
+
+
+def every_batch(folder: Path) -> Path:
+    """Processes leave what the oracle has of all ranks and moments; from one state to the next."""
+    graph = parse_graph(BATCHES)
+    verify_graph(graph)
+    path, rng = ranks.linked(graph, folder), np.random.default_rng(0)
+    sizes = {"w": (6,), "far": (6,), "n": (6,), "seen": (6,)}
+    states = {n: rng.normal(size=s).astype("f4") for n, s in sizes.items()}
+    for _ in range(2):
+        inputs = {
+            "x": rng.normal(size=(12, 12)).astype("f4"),
+            "z": rng.normal(size=(3, 12)).astype("f4"),
+            "k": rng.integers(-9, 9, (12, 6)).astype("i4"),
+        }
+        outputs, after = evaluate_mesh(graph, "main", inputs, no_weights, states)
+        got, left = ranks.run(path, inputs, states, folder)
+        assert ranks.off(got, outputs) < 1e-6 and ranks.off(left, after) < 1e-6
+        states = {name: np.asarray(value, "f4") for name, value in after.items()}
+    return path
+
+
+def test_everything_that_micro_batches_do(tmp_path: Path) -> None:
+    path = every_batch(tmp_path)
+    (file,) = (path / "plan").glob("*.bin")
+    plan = decode(file.read_bytes())
+    first, last = plan.entries[0].lists[-1].turns
+    assert plan.mesh and plan.mesh.time == "t"
+    assert 0 < first < last < len(plan.entries[0].launches)
+
+
+MODELS: dict[str, Callable[[Path], Graph]] = {
+    "mlp": lambda folder: ranks.saved(ranks.mlp(), folder),
+    "images": lambda folder: ranks.saved(ranks.images(), folder),
+    "training": lambda _: models.training(64, (64, 32, 32, 32, 16)),
+    "step": ranks.step,
+}
+MESHES = ({"pp": 2}, {"tp": 2}, {"pp": 2, "tp": 2})
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.deep
+def test_processes_compute_what_the_oracle_does(
+    name: str, mesh: dict[str, int], tmp_path: Path
+) -> None:
+    worst, _ = ranks.compared(MODELS[name](tmp_path), mesh, tmp_path, batches=4)
+    assert worst <= CLOSE
+
+
+# ---- the model of time
+
+SLEEP = 0.1  # seconds that a launch takes, in place of its kernel
+RUN = "pool_run(m->pool, ops + i, n);"
+
+
+def steps_of(plan: Plan) -> list[Step]:
+    """What ranks do by a plan, if every launch takes as long."""
+    (entry,), out = plan.entries, list[Step]()
+    first, last = entry.lists[-1].turns
+    assert plan.mesh
+    every = range(plan.mesh.axes["pp"])
+    for i, launch in enumerate(entry.launches):
+        phase, at = BEFORE if i < first else WITHIN if i < last else AFTER, launch.kernel
+        own = [launch.ranks - 1] if launch.ranks else [*every]
+        if at < len(plan.kernels):
+            out.append(Step(phase, own, SLEEP))
+            continue
+        e = plan.exchanges[at - len(plan.kernels)]
+        kind = KINDS[e.kind]
+        ends = [e.target] if kind is Kind.SEND else [*every]
+        out.append(
+            Step(phase, ends if kind.leaves else own, 0.0, e.source if kind.leaves else None)
+        )
+    return out
+
+
+@pytest.mark.parametrize("launcher", ["tcp", "mpi"])
+@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.deep
+def test_processes_take_what_the_model_expects(
+    patched: Path, tmp_path: Path, launcher: str, count: int
+) -> None:
+    """Of computing that is slept through, as a machine with few cores cannot do it."""
+    if launcher == "mpi" and not (MPIEXEC.exists() and LIBRARY.exists()):
+        pytest.skip("no MPI: pip install mpich")
+    text = (patched / "cpu.c").read_text()
+    assert text.count(RUN) == 1
+    nap = f"(void)0; nanosleep(&(struct timespec){{0, (long)n * {int(SLEEP * 1e9)}}}, NULL);"
+    (patched / "cpu.c").write_text("#include <time.h>\n" + text.replace(RUN, nap))
+    path = ranks.bundle(ranks.saved(ranks.deep(), tmp_path), {"pp": 4}, tmp_path, batches=count)
+    (file,) = (path / "plan").glob("*.bin")
+    expected = max(t.end for t in scheduled(steps_of(decode(file.read_bytes())), 4, count))
+    np.save(tmp_path / "x.npy", np.zeros((16, 64), "f4"))
+    command = [str(path / "bin" / "lumc-run"), str(path), "--input", str(tmp_path / "x.npy")]
+    start, env = (["--mesh"], {}) if launcher == "tcp" else ([], {"LUMC_MPI": str(LIBRARY)})
+    before = [str(MPIEXEC), "-n", "4"] if launcher == "mpi" else []
+    done = subprocess.run(
+        [*before, *command, *start, "--repeat", "5"],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    found = re.search(r"min ([0-9.]+) us", done.stdout)
+    assert found, done.stderr
+    assert 0.99 < float(found[1]) * 1e-6 / expected < 1.1
+
+
+MUTANTS = [
+    ("ranks.c", "{0, n, 0} : (struct seat)", "{m->rank / step % n, n, step} : (struct seat)"),
+    ("ranks.c", "else if (!at) memcpy(to, from, bytes);", "else if (1) memcpy(to, from, bytes);"),
+    ("ranks.c", "else if (!at) memcpy(to, from, bytes);", ""),
+    ("ranks.c", "take_rows(from, outer, of, at, bytes", "take_rows(from, outer, of, 0, bytes"),
+    ("ranks.c", "put_rows(from, joined, of, at, bytes", "put_rows(from, joined, of, 0, bytes"),
+    ("ranks.c", "m->seats[p->time - 1].at = turn;", ""),
+    ("ranks.c", "if (!own && i < first) --l->first;", ""),
+    ("cpu.c", "i < turns && l->first < l->last", "i < 1 && l->first < l->last"),
+    ("cpu.c", "pass(m, list, 0, l->first, times)", "LUMC_OK"),
+    ("cpu.c", "pass(m, list, l->last, l->n_launches, times)", "LUMC_OK"),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), MUTANTS)
+@pytest.mark.deep
+def test_runners_that_mix_batches_up_die(
+    patched: Path, tmp_path: Path, name: str, old: str, new: str
+) -> None:
+    text = (patched / name).read_text()
+    assert text.count(old) == 1
+    (patched / name).write_text(text.replace(old, new))
+    with pytest.raises((AssertionError, LumcError)):
+        every_batch(tmp_path)
