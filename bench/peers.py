@@ -56,8 +56,8 @@ def opened(
     """A compiled bundle; its inputs are those of the workload by name, or in their order."""
     from lumc.runtime.cpu import Bundle
 
-    with Bundle.open(bundle) as loaded:
-        spec = loaded.entry()
+    with Bundle.open(bundle) as b:
+        spec = b.entry()
     names = [t.name for t in spec.outputs]
     outputs = [aligned(t.shape, t.dtype.numpy) for t in spec.outputs]
     library, handle = loaded(bundle, threads)

@@ -37,6 +37,7 @@ def said_bytes(text: str) -> int:
     return int(found.replace(",", ""))
 
 
+@pytest.mark.deep
 def test_a_step_in_less_memory(step: Lumc) -> None:
     free = step.raw("compile", "m.lg", "-o", "a.lb", *ESTIMATE, "--save-temps", "a")
     ample = step.raw(

@@ -18,7 +18,7 @@ from lumc.schedule import first
 from lumc.schedule.schedule import Schedule
 from replay import Rows, changes, kernel_rows, summary
 
-STEP = 67  # of all kernels every so many
+STEP = 61  # of all kernels every so many
 GRAPH = replay.ROOT / "graphs" / "conv.lg"
 SEEDED = """
 import replay

@@ -57,7 +57,8 @@ def check_batches(graph: Graph) -> None:
 
 
 def runs(entry: Entry) -> dict[Node, int]:
-    """When each node is made: sums over micro-batches, and joined parts, in each of them."""
+    """When each node is made: sums over micro-batches, and joined parts, in each of them. Raises
+    E0101 as ``phases_of``."""
     phases = phases_of(entry)
     return {n: WITHIN if _goes_on(n, entry.time) else phase for n, phase in phases.items()}
 

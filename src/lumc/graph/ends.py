@@ -18,7 +18,7 @@ from lumc.graph.stages import axis_of_stages, stages_of
 
 def with_whole_ends(graph: Graph) -> Graph:
     """The graph with whole inputs and outputs; states and weights stay in parts. The same graph
-    where nothing is in parts."""
+    where nothing is in parts. Raises E0101 (stages that do not fit)."""
     entries = graph.entries
     if not any(e.parts or any(n.parts for n in e.inputs) or _left_by_stages(e) for e in entries):
         return graph

@@ -56,8 +56,8 @@ def stage(lines: Lines, mesh: Mesh) -> Stage | None:
 
 def words_of(lines: Lines, mesh: Mesh, axes: Sequence[str]) -> Collective:
     """``COLLECTIVE [sum|max] [split AXIS] [concat AXIS] by NAME of``, ``send STAGE to STAGE by NAME
-    of`` or ``broadcast STAGE by NAME of``. Raises E0301, E0303 (no such axis of the node or the
-    mesh)."""
+    of`` or ``broadcast STAGE by NAME of``. Raises E0301, E0302 (a number), E0303 (no such axis of
+    the node or the mesh)."""
     lines.at += 1
     kind, op = KINDS[lines.last.text], None
     if kind.reduces:

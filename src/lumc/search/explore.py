@@ -42,9 +42,9 @@ def search(
 
     Each unique region is saturated once, in a process that is killed when it exceeds the limits;
     ``inside`` saturates in this one. ``again``: operations per element, up to which several regions
-    make a value, each for itself, instead of storing it. Raises E0112 (an extent that may be 0),
-    E0402 (an update with a state as its value that is written too) and E0414 (a region of which no
-    process could tell anything).
+    make a value, each for itself, instead of storing it. Raises E0101 (stages or micro-batches that
+    do not fit), E0112 (an extent that may be 0), E0402 (an update with a state as its value that is
+    written too) and E0414 (a region of which no process could tell anything).
     """
     require_lengths(graph, "search")
     graph = in_buckets(graph)
@@ -66,8 +66,8 @@ def search(
 
 
 def find_regions(entry: Entry, again: int = AGAIN) -> list[Found]:
-    """The regions of an entry in execution order. Raises E0402 (updates that have to come before
-    what reads the state as it was)."""
+    """The regions of an entry in execution order. Raises E0101 as ``phases_of``, and E0402 (updates
+    that have to come before what reads the state as it was)."""
     extra: list[Node] = []
     pieces = pieces_of(entry)
     nodes = {whole: [p.node for p in each] for whole, each in pieces.items()}

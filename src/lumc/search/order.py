@@ -69,7 +69,7 @@ def in_order(
 ) -> tuple[list[Found], list[Found]]:
     """The regions in an order that gives all of them what they read, that of the entry as far as
     possible but for what comes before and after micro-batches, and has room for the collectives;
-    and those that no order has room for."""
+    and those that no order has room for. Raises E0101 as ``phases_of``."""
     found: list[Found | Exchange] = [*regions, *map(Exchange, exchanged)]
     place, phases = {n: i for i, n in enumerate(entry.nodes)}, phases_of(entry)
     named = [place[n] for n in entry.nodes if n.op == "update"]

@@ -76,7 +76,8 @@ class Readers:
 def families(space: Space) -> list[Family]:
     """Joint regions of instances that read a common value and write results of equal extents, as
     early as possible: when the first one may run, so may all of them. Where launches cost next to
-    nothing, as on a CPU, the common value is one that no cache holds."""
+    nothing, as on a CPU, the common value is one that no cache holds. Raises E0101 (stages or
+    micro-batches that do not fit)."""
     least = space.target.l2 // 2 if space.target.launch_us < 1 else 0  # bytes
     every, states = space.instances, {s.name for s in space.graph.states}
     frames = {r.key: r.frame for r in space.regions}

@@ -75,7 +75,7 @@ def test_it_starts_on_the_oldest_glibc_that_docs_name(made: Path) -> None:
 
 def test_a_host_with_the_same_names(made: Path, tmp_path: Path) -> None:
     """Every internal function has a namesake in the program, which ends it."""
-    headers = "".join((RUNNER / h).read_text() for h in ("internal.h", "cuda.h", "metal.h"))
+    headers = "".join((RUNNER / h).read_text() for h in ("internal.h", "gpu.h", "metal.h"))
     names = {n for n in GENERIC.findall(headers) if n not in ("defined", "pool")}
     assert {"open_file", "npy_read", "reserve", "sha256_add"} <= names
     clashes = "\n".join(f"int {n}(void) {{ __builtin_trap(); }}" for n in sorted(names))

@@ -75,15 +75,17 @@ def test_needs_are_what_runners_reserve(wide: Space) -> None:
     assert str(Needs(1000, 24)) == "1,024 bytes (arena 1,000, scratch 24)"
 
 
-def test_values_between_regions_are_known_before_the_search(step: Graph) -> None:
+def test_values_between_regions_are_fewer_where_more_is_done_again(step: Graph) -> None:
+    found = [between(step, level) for level in LEVELS]
+    assert found == sorted(found, reverse=True) and found[-1] < 0.7 * found[0]
+
+
+@pytest.mark.parametrize("level", [128, pytest.param(AGAIN, marks=pytest.mark.deep)])
+def test_values_between_regions_are_known_before_the_search(level: int, step: Graph) -> None:
     """Where regions need nothing for themselves, exactly what codegen makes of a plan."""
-    found = {level: between(step, level) for level in LEVELS}
-    assert list(found.values()) == sorted(found.values(), reverse=True)
-    assert found[LEVELS[-1]] < 0.7 * found[AGAIN]
-    for level in (AGAIN, 128):
-        plan = estimate(space_of(step, level), most=0)
-        assert not any(map(handed_in, plan.regions.values()))
-        assert needs_of(plan).arena == found[level]
+    plan = estimate(space_of(step, level), most=0)
+    assert not any(map(handed_in, plan.regions.values()))
+    assert needs_of(plan).arena == between(step, level)
 
 
 def test_regions_are_fewer_where_more_is_done_again(step: Graph) -> None:
