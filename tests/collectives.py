@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import running_ranks as ranks
+from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
 from lumc.graph.verify import verify_graph
 from lumc.oracle.ranks import evaluate_mesh
@@ -167,3 +168,13 @@ def every_collective(folder: Path) -> None:
     assert np.array_equal(got.pop("half"), outputs.pop("half").astype("f2"), equal_nan=True)
     assert np.array_equal(got.pop("count"), outputs.pop("count"))
     assert ranks.off(got, outputs) < 1e-6 and ranks.off(left, after) < 1e-6
+
+
+def agrees(
+    graph: Graph, path: Path, inputs: ranks.Arrays, states: ranks.Arrays, folder: Path
+) -> ranks.Arrays:
+    """That processes leave what the oracle has of all ranks; the states after, to go on with."""
+    outputs, after = evaluate_mesh(graph, graph.entries[0].name, inputs, no_weights, states)
+    got, left = ranks.run(path, inputs, states, folder)
+    assert ranks.off(got, outputs) < 1e-6 and ranks.off(left, after) < 1e-6
+    return {name: np.asarray(value, "f4") for name, value in after.items()}

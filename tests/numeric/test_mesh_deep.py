@@ -100,9 +100,7 @@ MUTANTS = [
 def test_runners_that_exchange_wrong_die(
     patched: Path, tmp_path: Path, name: str, old: str, new: str
 ) -> None:
-    text = (patched / name).read_text()
-    assert text.count(old) == 1
-    (patched / name).write_text(text.replace(old, new))
+    ranks.broken(patched, name, old, new)
     with pytest.raises((AssertionError, LumcError)):
         every_collective(tmp_path)
         worst, _ = ranks.compared(ranks.saved(ranks.mlp(), tmp_path), {"dp": 2, "tp": 2}, tmp_path)

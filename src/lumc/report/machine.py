@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lumc.disk.artifact import atomic
 from lumc.errors import LumcError
@@ -102,42 +102,41 @@ def cuda_compiler(nvcc: str | None) -> tuple[bool, str]:
     """Whether there is one; which, or what to do."""
     from lumc.link import cuda
 
-    try:
-        found = cuda.find(nvcc)
-    except LumcError as e:
-        return False, f"{e.what}; {e.fix}"
-    return True, f"{found.version} ({Path(found.command[-1]).name})"
-
-
-def nvidia_gpu() -> tuple[bool, str]:
-    """Whether there is one that Python can use; which, or what to do."""
-    from lumc.runtime.nvidia import describe
-
-    try:
-        return True, describe()
-    except LumcError as e:
-        return False, f"{e.what}; {e.fix}"
+    return told(lambda: named(cuda.find(nvcc)))
 
 
 def hip_compiler(hipcc: str | None) -> tuple[bool, str]:
     """Whether there is one; which, or what to do."""
     from lumc.link import hip
 
-    try:
-        found = hip.find(hipcc)
-    except LumcError as e:
-        return False, f"{e.what}; {e.fix}"
-    return True, f"{found.version} ({Path(found.command[-1]).name})"
+    return told(lambda: named(hip.find(hipcc)))
+
+
+def nvidia_gpu() -> tuple[bool, str]:
+    """Whether there is one that Python can use; which, or what to do."""
+    from lumc.runtime.nvidia import describe
+
+    return told(describe)
 
 
 def amd_gpu() -> tuple[bool, str]:
     """Whether there is one; which, or what to do."""
     from lumc.runtime.amd import describe
 
+    return told(describe)
+
+
+def told(ask: Callable[[], str]) -> tuple[bool, str]:
+    """Whether this can be asked; the answer, or what is wrong and what to do."""
     try:
-        return True, describe()
+        return True, ask()
     except LumcError as e:
         return False, f"{e.what}; {e.fix}"
+
+
+def named(compiler: Any) -> str:
+    """A compiler of kernels for GPUs, in words."""
+    return f"{compiler.version} ({Path(compiler.command[-1]).name})"
 
 
 def targets(asked: Asked, as_json: bool) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 
 import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu import launched
 from lumc.codegen.gpu.distribution import WARP, Distribution, Roles
 from lumc.codegen.gpu.operations import print_nodes
 from lumc.codegen.gpu.program import Nest, Step
 from lumc.codegen.gpu.writer import Dialect, GpuWriter
-from lumc.codegen.text.statements import bare, new
-from lumc.codegen.text.writer import about, title
+from lumc.codegen.text.statements import new
+from lumc.codegen.text.writer import about
 from lumc.graph.expr import Expr, axis, dim
 from lumc.schedule.operands import computed
 
@@ -20,24 +21,15 @@ class Cuda(Dialect):
     """The text includes ``lumc_dev.h`` and needs nothing else."""
 
     def kernel(self, w: GpuWriter, symbol: str, body: Sequence[str]) -> list[str]:
-        t = w.d.threads
-        head = f'extern "C" __global__ void __launch_bounds__({t.count}, {t.resident})'
-        ends = ", ".join(
-            f"{'const ' * (space == 'constant')}{kind} *__restrict__ {bare(name)}"
-            for space, kind, name in w.parameters()
+        return launched.kernel(
+            w, "lumc_dev.h", f"{w.d.threads.count}, {w.d.threads.resident}", symbol, body
         )
-        lines = ['#include "lumc_dev.h"', "", *title(w.d.program), head]
-        return [*lines, f"{symbol}({ends})", "{", *body, "}", f"LUMC_EXPORT({symbol})"]
 
     def declare(self, w: GpuWriter) -> None:
-        w.line("const unsigned `:tid` = threadIdx.x;")
-        if w.d.program.tiles > 1:
-            w.line("const int `:block` = blockIdx.x;")
-        if w.d.shared_bytes:
-            w.line("LUMC_SHARED(lumc_u8, `:SHARED`);")
+        launched.declare(w, "threadIdx.x", "blockIdx.x")
 
     def tile(self, kind: str, array: str, offset: int, size: int) -> str:
-        return f"LUMC_TILE({kind}, {array}, `SHARED`, {offset}, {size});"
+        return launched.tile(kind, array, offset, size)
 
     def move_ahead(self, to: str, source: str, inside: str) -> str:
         valid = f", {inside} ? 16 : 0" if inside else ""

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu import launched
 from lumc.codegen.gpu.distribution import VECTORS, Distribution
 from lumc.codegen.gpu.program import Step
 from lumc.codegen.gpu.writer import UNROLL, Dialect, GpuWriter
-from lumc.codegen.text.statements import bare, new
-from lumc.codegen.text.writer import title
+from lumc.codegen.text.statements import new
 from lumc.graph.expr import Expr, dim
 from lumc.graph.ops import DType
 
@@ -25,23 +25,13 @@ class Hip(Dialect):
     steps = "LUMC_STEPS "  # clang would load the operands of all steps before the first product
 
     def kernel(self, w: GpuWriter, symbol: str, body: Sequence[str]) -> list[str]:
-        head = f'extern "C" __global__ void __launch_bounds__({w.d.threads.count})'
-        ends = ", ".join(
-            f"{'const ' * (space == 'constant')}{kind} *__restrict__ {bare(name)}"
-            for space, kind, name in w.parameters()
-        )
-        lines = ['#include "lumc_hip.h"', "", *title(w.d.program), head]
-        return [*lines, f"{symbol}({ends})", "{", *body, "}", f"LUMC_EXPORT({symbol})"]
+        return launched.kernel(w, "lumc_hip.h", str(w.d.threads.count), symbol, body)
 
     def declare(self, w: GpuWriter) -> None:
-        w.line("const unsigned `:tid` = lumc_thread();")
-        if w.d.program.tiles > 1:
-            w.line("const int `:block` = lumc_block();")
-        if w.d.shared_bytes:
-            w.line("LUMC_SHARED(lumc_u8, `:SHARED`);")
+        launched.declare(w, "lumc_thread()", "lumc_block()")
 
     def tile(self, kind: str, array: str, offset: int, size: int) -> str:
-        return f"LUMC_TILE({kind}, {array}, `SHARED`, {offset}, {size});"
+        return launched.tile(kind, array, offset, size)
 
     def fragments(self, w: GpuWriter, step: Step, op: ir.Contract) -> None:
         assert step.roles and step.roles.product and op.stage.rows_axis and op.stage.lane_axis
