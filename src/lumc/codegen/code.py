@@ -31,7 +31,7 @@ class KernelCode:
     key: Title
     name: Title
     symbol: Symbol
-    source: str  # C, CUDA or Metal text
+    source: str  # C, CUDA, HIP or Metal text
     args: tuple[Title, ...]  # its buffers, its packed ones, its dims; the scratch base follows
     scratch_bytes: Size  # for each part
     parallel: int  # 0: it runs as part 0 of 1; 1: a part for every thread; n: at most n parts

@@ -1,1 +1,1 @@
-"""Kernels for the threads of a block, as CUDA and Metal."""
+"""Kernels for the threads of a block, as CUDA, HIP and Metal."""
