@@ -285,6 +285,7 @@ def _versions() -> dict[str, str]:
 
 
 def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
+    from lumc.codegen.text.headers import header_of
     from lumc.lab import device
     from lumc.link.toolchain import KERNEL_FLAGS, features, fingerprint, macros
     from lumc.profile.measure import Bench
@@ -295,19 +296,22 @@ def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
 
         bench = partial(TracedBench, trace, target, tools)
     flags = (*KERNEL_FLAGS, *target.flags)
-    marks, used = fingerprint(tools, flags), " ".join(features(macros(tools, flags)))
+    marks = fingerprint(tools, flags, header_of("cpu"))
+    used = " ".join(features(macros(tools, flags)))
     said = {**device.described(), "compiler": tools.version, "features": used, **_versions()}
     return Device(bench, device.fingerprint(), marks, said)
 
 
 def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
+    from lumc.codegen.text.headers import header_of
     from lumc.link import cuda
     from lumc.profile.measure_gpu import GpuBench
     from lumc.runtime import nvidia
 
     compiler = cuda.find(nvcc)
     bench = partial(GpuBench, target, tools, compiler)
-    marks = hashlib.sha256(repr((compiler.version, cuda.FLAGS)).encode()).hexdigest()[:16]
+    made_by = (compiler.version, cuda.FLAGS, header_of("cuda"))
+    marks = hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]
     said = {"gpu": nvidia.describe(), "cache_bytes": nvidia.cache_bytes()}
     said |= {"compiler": compiler.version, **_versions()}
     return Device(bench, nvidia.fingerprint(), marks, said)

@@ -158,9 +158,11 @@ def features(macros: dict[str, str]) -> tuple[str, ...]:
     return (*x86, *(name for macro, name in ARM_FEATURES.items() if macro in macros))
 
 
-def fingerprint(tools: Toolchain, flags: Sequence[str]) -> str:
-    """Identifies the code that this compiler would make: its version, and what the flags mean."""
-    text = repr((tools.version, tools.machine, tuple(flags), sorted(macros(tools, flags).items())))
+def fingerprint(tools: Toolchain, flags: Sequence[str], header: str) -> str:
+    """Identifies the code that this compiler would make of kernels: its version, what the flags
+    mean, and the text of the header that kernels include."""
+    meant = sorted(macros(tools, flags).items())
+    text = repr((tools.version, tools.machine, tuple(flags), meant, header))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -85,13 +85,14 @@ def test_the_runner_knows_every_feature() -> None:
         assert f'"{name}"' in text, name
 
 
-def test_fingerprint_depends_on_version_and_flags() -> None:
+def test_fingerprint_depends_on_version_flags_and_header() -> None:
     tools = toolchain.find()
-    mine = toolchain.fingerprint(tools, ("-O2",))
-    assert mine == toolchain.fingerprint(tools, ("-O2",))
-    assert mine != toolchain.fingerprint(tools, ("-O3",))
+    mine = toolchain.fingerprint(tools, ("-O2",), "int x;")
+    assert mine == toolchain.fingerprint(tools, ("-O2",), "int x;")
+    assert mine != toolchain.fingerprint(tools, ("-O3",), "int x;")
+    assert mine != toolchain.fingerprint(tools, ("-O2",), "int y;")
     other = toolchain.Toolchain(tools.command, "another version", tools.machine)
-    assert mine != toolchain.fingerprint(other, ("-O2",))
+    assert mine != toolchain.fingerprint(other, ("-O2",), "int x;")
 
 
 def test_a_refused_file_names_the_line(tmp_path: Path) -> None:
