@@ -112,18 +112,27 @@ class Process:
         try:
             self.pipe.send(question)
             if not self.pipe.poll(seconds):
-                raise Lost(f"{HANG}: no answer in {seconds:g} s")
+                raise hung(seconds)
             return self.pipe.recv()
         except (EOFError, OSError):
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(1)
-            raise Lost(f"{CRASH}: exit code {self.process.returncode}") from None
+            raise self.crashed() from None
+
+    def crashed(self) -> Lost:
+        """Why there is no answer, of a process that ends just now."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(1)
+        return Lost(f"{CRASH}: exit code {self.process.returncode}")
 
     def kill(self) -> None:
         _running.discard(self)
         self.process.kill()
         self.process.wait()
         self.pipe.close()
+
+
+def hung(seconds: float) -> Lost:
+    """Why there is no answer, of a process that goes on."""
+    return Lost(f"{HANG}: no answer in {seconds:g} s")
 
 
 _running: set[Process] = set()

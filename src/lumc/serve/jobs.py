@@ -156,7 +156,8 @@ class Queue:
         if not self.jobs and seconds:
             self.more.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.more.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self.more.wait()
         for job in [job for job in self.jobs if job.answer.done()]:
             self.jobs.remove(job)
         free = (j for j in self.jobs if not (isinstance(j, Talk) and j.model in busy))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from lumc.errors import Exit, LumcError
 from lumc.process import HANG, Lost, Process
 from lumc.serve import worker
 from lumc.serve.jobs import Broken, Job, Late, Piece, Queue, Talk
+from lumc.serve.line import Line
 from lumc.serve.spec import Prompt, Query, Sentences, Spec, stamp
 
 OPEN_S = 600.0  # a bundle is hashed and mapped
@@ -52,11 +52,11 @@ class Heard:
 
 @dataclass(eq=False)
 class Seat:
-    """A process, none while it is replaced; the next one, if there is one; the texts that it goes
-    on with, at most one of a model."""
+    """The line to a process, none while it is replaced; the next one, if there is one; the texts
+    that it goes on with, at most one of a model."""
 
-    process: Process | None = None
-    coming: Process | None = None
+    line: Line | None = None
+    coming: Line | None = None
     talks: deque[Talk] = field(default_factory=deque)
 
 
@@ -67,7 +67,6 @@ class Pool:
         self.settings, self.heard = settings, heard
         self.queue, self.specs = Queue(), dict[str, Spec]()
         self.seats = [Seat() for _ in range(settings.workers)]
-        self.threads = ThreadPoolExecutor(settings.workers + 1, "worker")
         self.stamps = self._stamps()
         self.tasks = list[asyncio.Task[None]]()
 
@@ -75,12 +74,12 @@ class Pool:
 
     @property
     def is_ready(self) -> bool:
-        return any(seat.process for seat in self.seats)
+        return any(seat.line for seat in self.seats)
 
     async def start(self) -> None:
         """Open all bundles. Raises what opening them raises."""
         for seat in self.seats:
-            seat.process, self.specs = await self._in_thread(self._open)
+            seat.line, self.specs = await self._open()
         self.tasks = [asyncio.create_task(self._work(seat)) for seat in self.seats]
         self.tasks.append(asyncio.create_task(self._watch()))
 
@@ -90,7 +89,8 @@ class Pool:
         job = self._job(query)
         self.queue.put(job)
         try:
-            return await asyncio.wait_for(job.answer, self.settings.seconds)
+            async with asyncio.timeout(self.settings.seconds):
+                return await job.answer
         except TimeoutError:
             raise Late from None
 
@@ -117,9 +117,8 @@ class Pool:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        for process in (p for seat in self.seats for p in (seat.process, seat.coming) if p):
-            process.kill()
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        for line in (one for seat in self.seats for one in (seat.line, seat.coming) if one):
+            line.kill()
 
     # ---- jobs
 
@@ -139,25 +138,25 @@ class Pool:
     async def _work(self, seat: Seat) -> None:
         while True:
             if seat.coming and not seat.talks:
-                old, seat.process, seat.coming = seat.process, seat.coming, None
+                old, seat.line, seat.coming = seat.line, seat.coming, None
                 if old:
                     old.kill()
-            if seat.process is None or seat.process.process.poll() is not None:
+            if seat.line is None or seat.line.is_cut:
                 await self._replace(seat)
                 continue
             if seat.talks:
-                await self._go_on(seat, seat.process)
+                await self._go_on(seat, seat.line)
             busy = self.specs if seat.coming else {talk.model for talk in seat.talks}
             found = await self.queue.take(0 if seat.talks else LOOK_S, busy)
             if isinstance(found, Talk):
                 seat.talks.append(found)
             elif found:
-                await self._run(seat, seat.process, found)
+                await self._run(seat, seat.line, found)
 
-    async def _run(self, seat: Seat, process: Process, jobs: list[Job]) -> None:
+    async def _run(self, seat: Seat, line: Line, jobs: list[Job]) -> None:
         start = asyncio.get_running_loop().time()
         try:
-            said = await self._ask(process, *question(jobs))
+            said = await line.ask(question(jobs), self.settings.seconds)
         except Lost as e:
             await self._lost(seat, jobs, str(e))
             return
@@ -169,23 +168,23 @@ class Pool:
                 job.finish(outputs)
         elif len(jobs) > 1 and isinstance(jobs[0].query, Sentences):  # one of them is too long
             for job in jobs:
-                await self._run(seat, seat.process or process, [job])
+                await self._run(seat, seat.line or line, [job])
         else:
             for job in jobs:
                 job.fail(error_of(said))
 
-    async def _go_on(self, seat: Seat, process: Process) -> None:
+    async def _go_on(self, seat: Seat, line: Line) -> None:
         """A piece of the next text."""
-        talk = seat.talks.popleft()
+        talk, seconds = seat.talks.popleft(), self.settings.seconds
         if talk.answer.done():
             return
         try:
             if talk.tokens < 0:
-                said = await self._ask(process, "begin", talk.model, talk.prompt)
+                said = await line.ask(("begin", talk.model, talk.prompt), seconds)
                 if said[0] == worker.FINE:
                     talk.tokens = said[1]
             if talk.tokens >= 0:
-                said = await self._ask(process, "go_on", talk.model)
+                said = await line.ask(("go_on", talk.model), seconds)
         except Lost as e:
             seat.talks.append(talk)
             await self._lost(seat, [], str(e))
@@ -214,21 +213,18 @@ class Pool:
         self.queue.again([talk for talk in seat.talks if not talk.answer.done()])
         seat.talks.clear()
 
-    async def _ask(self, process: Process, *question: Any) -> Any:
-        return await self._in_thread(process.ask, question, self.settings.seconds)
-
     # ---- processes
 
     async def _replace(self, seat: Seat, hung: bool = False) -> None:
         """Until there is one that works."""
-        if seat.process:
-            seat.process.kill()
+        if seat.line:
+            seat.line.kill()
         self._move_talks(seat, hung)
-        seat.process, pause = None, SOONEST_S
+        seat.line, pause = None, SOONEST_S
         self.heard.replaced()
-        while seat.process is None and not seat.coming:
+        while seat.line is None and not seat.coming:
             try:
-                seat.process, _ = await self._in_thread(self._open)
+                seat.line, _ = await self._open()
             except (LumcError, Lost, OSError) as e:
                 self.heard.say(f"a worker does not start: {e}")
                 await asyncio.sleep(pause)
@@ -241,41 +237,36 @@ class Pool:
             found = self._stamps()
             if found == self.stamps or () in found.values():
                 continue
-            self.stamps, opened = found, list[tuple[Process, dict[str, Spec]]]()
+            self.stamps, opened = found, list[tuple[Line, dict[str, Spec]]]()
             try:
                 for _ in self.seats:
-                    opened.append(await self._in_thread(self._open))
+                    opened.append(await self._open())
             except (LumcError, Lost, OSError) as e:
                 self.heard.say(f"warning: what is new is not taken: {e}")
-                for process, _ in opened:
-                    process.kill()
+                for line, _ in opened:
+                    line.kill()
                 continue
             self.specs = opened[0][1]
-            for seat, (process, _) in zip(self.seats, opened, strict=True):
-                seat.coming = process
+            for seat, (line, _) in zip(self.seats, opened, strict=True):
+                seat.coming = line
             self.heard.swapped()
 
-    def _open(self) -> tuple[Process, dict[str, Spec]]:
+    async def _open(self) -> tuple[Line, dict[str, Spec]]:
         """A new process with all bundles. Raises LumcError, Lost."""
         s = self.settings
         how = dict(s.paths), s.device, s.threads, dict(s.tokenizers)
-        process = Process(worker.serve, *how)
+        line = Line(Process(worker.serve, *how))
         try:
-            said = process.ask(("describe",), OPEN_S)
-        except Lost:
-            process.kill()
+            said = await line.ask(("describe",), OPEN_S)
+            if said[0] != worker.FINE:
+                raise error_of(said)
+        except BaseException:
+            line.kill()
             raise
-        if said[0] != worker.FINE:
-            process.kill()
-            raise error_of(said)
-        return process, {spec.name: spec for spec in said[1]}
+        return line, {spec.name: spec for spec in said[1]}
 
     def _stamps(self) -> dict[str, tuple[int, ...]]:
         return {name: stamp(Path(path)) for name, path in self.settings.paths.items()}
-
-    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.threads, function, *arguments)
 
 
 def question(jobs: list[Job]) -> tuple[Any, ...]:
