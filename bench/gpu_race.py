@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import math
 import subprocess
 import sys
 import time
@@ -66,7 +67,7 @@ def rows() -> dict[str, Row]:
     def causal(g: Any, q: Any, k: Any, v: Any) -> Any:
         scores = (q @ k.transpose()) * q.shape[-1] ** -0.5
         i = g.arange(q.shape[1])
-        return where(i[:, None] < i[None, :], -1e4, scores).softmax(-1) @ v
+        return where(i[:, None] < i[None, :], -math.inf, scores).softmax(-1) @ v
 
     def heads(x: Any) -> Any:
         return x.unsqueeze(0)

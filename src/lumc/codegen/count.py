@@ -89,7 +89,7 @@ def _walk(program: Program, body: Sequence[Op], nest: Nest) -> Iterator[tuple[Le
                 inner = tuple((loop.axis, float(loop.count)) for loop in op.loops)
                 yield from _walk(program, op.body, nest + inner)
             case Block():
-                yield from _walk(program, op.body, (*nest, (op.loop.axis, float(op.loop.count))))
+                yield from _walk(program, op.body, (*nest, *op.loop.turns))
             case Rows():
                 own = (op.axis, mean_size(program, op.axis, op.range))
                 yield from _walk(program, op.body, (*nest, own))

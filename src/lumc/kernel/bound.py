@@ -9,6 +9,7 @@ from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.borders import share_adding
 from lumc.kernel.key import structural_hashes
+from lumc.kernel.masked import masks, share
 from lumc.kernel.running import stepped
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, REDUCTIONS, Kernel, dtype
@@ -21,6 +22,7 @@ COST = {
     **{"sqrt": 4, "recip": 4, "mod": 8},
 }
 WEIGHT = COST["exp2"] + 2  # maximum, difference and exponential
+PIECES = 64  # of an axis, for whose points masks are looked at together
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Work:
 def bound_us(kernel: Kernel, target: Target, faster: float = 1.0) -> float:
     """Roofline: no schedule on the target takes less than this many microseconds. ``faster``: how
     much faster than f32 multiply-adds matrix units are, if they multiply."""
-    return roofline_us(least_work(kernel), target, faster)
+    return roofline_us(least_work(kernel, target.ends_early), target, faster)
 
 
 def roofline_us(work: Work, target: Target, faster: float = 1.0) -> float:
@@ -45,8 +47,9 @@ def roofline_us(work: Work, target: Target, faster: float = 1.0) -> float:
     return max(compute, traffic) + target.launch_us
 
 
-def least_work(kernel: Kernel) -> Work:
-    """Every distinct value once over its free axes, every element of a buffer once.
+def least_work(kernel: Kernel, ends_early: bool = False) -> Work:
+    """Every distinct value once over its free axes, every element of a buffer once. ``ends_early``:
+    but for what only steps need that a mask leaves out.
 
     A reduction nested in another one that ranges over its axes is recomputed when the axes that the
     outer one adds do not fit in a tile. Of results that follow from one another only the steps
@@ -55,19 +58,21 @@ def least_work(kernel: Kernel) -> Work:
     values = [*stepped(kernel, kernel.values), *(i for root in kernel.roots for i in root.index)]
     hashes = structural_hashes(values, kernel.told, buffers=True)
     repeats, added = _recomputed(kernel), _added(kernel)
+    counting = _counting(kernel) if ends_early else {}
     flops: dict[object, float] = {}
     touched: dict[str, dict[Expr, float]] = {}
     for e in subterms(*values):
         if e.kind == "load":
-            touched.setdefault(e.attr[0], {})[e] = kernel.points(e.free)
+            touched.setdefault(e.attr[0], {})[e] = kernel.points(e.free) * counting.get(e, 1.0)
         elif e.kind not in INDEX_KINDS:
             width = repeats.get(e, 1) * (2 if dtype(e) is DType.F64 else 1)
             spent = _operations(e) * kernel.points(e.free.union(bound_axes(e))) * width
-            spent *= added.get(e, 1.0)
+            spent *= added.get(e, 1.0) * counting.get(e, 1.0)
             flops[hashes[e]] = max(flops.get(hashes[e], 0.0), spent)
             if e.kind == "wsum":  # weights are shared by all sums with these scores
                 over = e.kids[0].free.union(bound_axes(e))
-                flops["weights", hashes[e.kids[0]]] = WEIGHT * kernel.points(over) * width
+                spent = WEIGHT * kernel.points(over) * width * counting.get(e, 1.0)
+                flops["weights", hashes[e.kids[0]]] = spent
     nbytes = 0.0
     for b in kernel.buffers:
         points = sum(touched.get(b.name, {}).values())
@@ -91,6 +96,22 @@ def _added(kernel: Kernel) -> dict[Expr, float]:
     for e in (e for e in kernel.stages if e.attr[0] == "sum"):
         if (share := share_adding(e, kernel.extent)) < 1:
             out[e] = out[e.kids[0]] = share
+    return out
+
+
+def _counting(kernel: Kernel) -> dict[Expr, float]:
+    """Of what masked reductions compute for their steps only, the share that counts, at least."""
+    lost = dict[tuple[Expr, tuple[str, ...]], float]()  # by the axes that bind a term
+    for stage in kernel.stages:
+        found, own = masks(kernel, [stage]), bound_axes(stage)
+        pieces = {a: -(-n // PIECES) for a, n in kernel.extent.items()} | dict.fromkeys(own, 1)
+        part = 1 - share(found, kernel, pieces, within=True) if found else 0.0
+        for e in subterms(stage):
+            if e is stage or not e.free.isdisjoint(own):
+                lost[e, own] = min(part, lost.get((e, own), 1.0))
+    out = dict[Expr, float]()
+    for (e, _), part in lost.items():
+        out[e] = max(0.0, out.get(e, 1.0) - part)
     return out
 
 

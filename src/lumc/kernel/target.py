@@ -49,6 +49,11 @@ class Target:
         return "gpu" if self.gpu else "cpu"
 
     @property
+    def ends_early(self) -> bool:
+        """Do its loops over tiles end where a mask leaves no step of a reduction?"""
+        return self.machine == "gpu"
+
+    @property
     def features(self) -> tuple[str, ...]:
         """What was asked for beside an architecture."""
         return tuple(self.name.split("+")[1:])

@@ -15,7 +15,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from lumc.errors import Exit, LumcError
-from lumc.kernel.bound import least_work
+from lumc.kernel.bound import Work, least_work
 from lumc.kernel.instance import Instance
 from lumc.kernel.target import Speeds
 from lumc.kernel.term import Kernel
@@ -131,7 +131,9 @@ class Ledger:
         known = known._replace(gflops=max(known.gflops, target.gflops))
         limits = target.threads, self.options.cache_bytes, known
         self.bounds = {
-            key: least_us(k, *limits, matrix_speed(k.kernel, target))
+            key: least_us(
+                least_work(k.kernel, target.ends_early), *limits, matrix_speed(k.kernel, target)
+            )
             for key, k in self.kernels.items()
         }
 
@@ -332,11 +334,10 @@ def kernels_of(plans: Iterable[RegionPlan]) -> list[str]:
 
 
 def least_us(
-    plan: KernelPlan, threads: int, cache_bytes: int, speeds: Speeds, faster: float = 1.0
+    work: Work, threads: int, cache_bytes: int, speeds: Speeds, faster: float = 1.0
 ) -> float:
-    """The roofline at these speeds, matrix units being so much ``faster``; data that fits the last
-    cache may come from a nearer one."""
-    work = least_work(plan.kernel)
+    """The roofline of a kernel at these speeds, matrix units being so much ``faster``; data that
+    fits the last cache may come from a nearer one."""
     near = min(work.nbytes, cache_bytes)
     traffic = near / speeds.cached + (work.nbytes - near) / speeds.memory
     return max(work.flops / (speeds.gflops * faster), traffic) / (1e3 * threads)

@@ -121,7 +121,8 @@ def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
 def least_price_us(kernel: Kernel, target: Target) -> float:
     """Less than any price of the kernel, and soon known."""
     fast = replace(target, bandwidth=target.bandwidth * CACHED)
-    return LAUNCH_US + roofline_us(least_work(kernel), fast, matrix_speed(kernel, target))
+    work = least_work(kernel, target.ends_early)
+    return LAUNCH_US + roofline_us(work, fast, matrix_speed(kernel, target))
 
 
 @dataclass
@@ -173,7 +174,7 @@ class _Tally:
                     self.walk(op.body, nest + inner, threads * ceil(tiles / threads) / tiles)
                     self.dealt = frozenset()
                 case Block():
-                    self.walk(op.body, (*nest, (op.loop.axis, float(op.loop.count))), share)
+                    self.walk(op.body, (*nest, *op.loop.turns), share)
                 case Rows():
                     self.walk(op.body, (*nest, (op.axis, self._mean(op, op.axis))), share)
                 case Case():

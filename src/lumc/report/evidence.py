@@ -211,7 +211,7 @@ def machine(e: Evidence) -> Body:
 
 
 def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Body:
-    work, us = least_work(k.kernel), k.time_us
+    work, us = least_work(k.kernel, e.plan.target.ends_early), k.time_us
     known = list(e.records.trials.get(at(e, k), {}).values())
     program = lower(k.kernel, k.schedule, e.plan.target)
     limit = limited_by(work.flops, work.nbytes, k.bound_us, machine(e))

@@ -14,6 +14,7 @@ from lumc.artifacts.bodies import plan_from_json, plan_to_json
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
+from lumc.kernel.bound import least_work
 from lumc.kernel.target import Speeds
 from lumc.lab.lock import Busy
 from lumc.profile.candidates import programs_of
@@ -497,11 +498,9 @@ def test_a_peak_that_was_measured_in_a_slow_moment_ends_no_search(
     profile(slow)
     assert slow.ledger.records.speeds == Speeds(1e-3, 1.0, 0.1)
     usual = [replace(k, bound_us=0.0) for k in slow.ledger.kernels.values()]
+    cache_bytes, gflops = slow.ledger.options.cache_bytes, slow.ledger.space.target.gflops
     assert [slow.ledger.bounds[k.key] for k in usual] == [
-        least_us(
-            k, 1, slow.ledger.options.cache_bytes, Speeds(slow.ledger.space.target.gflops, 1.0, 0.1)
-        )
-        for k in usual
+        least_us(least_work(k.kernel), 1, cache_bytes, Speeds(gflops, 1.0, 0.1)) for k in usual
     ]
     monkeypatch.undo()
     again = fake(product, tmp_path, FakeBench(), trials=20)

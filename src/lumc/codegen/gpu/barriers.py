@@ -71,7 +71,7 @@ class _Barriers:
             while not (after.written <= start.written and after.read <= start.read):
                 start = start.join(after)  # the end of a tile flows into the start of the next
                 body, after = self.walk(node.body, start)
-        if isinstance(node.op, ir.When):
+        if isinstance(node.op, ir.When) or _may_be_empty(node):
             after = after.join(state)
         return Nest(node.op, body), after
 
@@ -83,4 +83,11 @@ class _Barriers:
         self._before(State(self._destroyed(names)), state, out)
         inner = _Barriers({n: each for n, each in self.shared.items() if n not in names})
         body, after = inner.walk([n for n in node.body if n not in copies], State())
-        return replace(node, body=[*copies, *body]), after.join(State(read=names))
+        after = after.join(State(read=names))
+        after = after.join(state) if _may_be_empty(node) else after
+        return replace(node, body=[*copies, *body]), after
+
+
+def _may_be_empty(node: Nest) -> bool:
+    """Is it a loop whose tiles, with the barriers in them, may all be left out?"""
+    return isinstance(node.op, ir.Block) and node.op.loop.span is not None

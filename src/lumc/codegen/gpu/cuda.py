@@ -51,9 +51,10 @@ class Cuda(Dialect):
         copies = [n for n in nest.body if isinstance(n, Step) and n.ahead]
         rest = [n for n in nest.body if n not in copies]
         with w.block("", f"{about(loop)}, {slots} slots"):
+            begin, more = w.first(loop), "" if w.first(loop) == "0" else f"{w.first(loop)} + "
             for s in range(ahead):
-                _issue(w, loop, copies, f"{s * loop.tile}", f"{s}")
-            head = f"for (int {new(start)} = 0, `:SLOT` = 0; {start} < {w.length(loop)}; "
+                _issue(w, loop, copies, f"{more}{s * loop.tile}", f"{s}")
+            head = f"for (int {new(start)} = {begin}, `:SLOT` = 0; {start} < {w.last(loop)}; "
             step = f"{start} += {loop.tile}, `SLOT` = `SLOT` + 1 == {slots} ? 0 : `SLOT` + 1)"
             with w.block(head + step):
                 w.tile_size(loop)
@@ -157,7 +158,7 @@ def _issue(w: GpuWriter, loop: ir.Loop, copies: list[Step], at: str, slot: str) 
     with w.block():
         start = w.index(ir.block_start(loop.axis))
         w.let(start, at)
-        with w.when([f"{start} < {w.length(loop)}"]):
+        with w.when([f"{start} < {w.last(loop)}"]):
             w.tile_size(loop)
             print_nodes(w, copies)
         w.line("lumc_cp_async_commit();")

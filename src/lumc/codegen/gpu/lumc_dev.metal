@@ -101,6 +101,7 @@ template <int BYTES> LUMC_FN void lumc_copy(threadgroup void *to, device const v
 
 LUMC_FN lumc_i64 lumc_min(lumc_i64 a, lumc_i64 b) { return a < b ? a : b; }
 LUMC_FN lumc_i32 lumc_min(lumc_i32 a, lumc_i32 b) { return a < b ? a : b; }
+LUMC_FN lumc_i32 lumc_max(lumc_i32 a, lumc_i32 b) { return a > b ? a : b; }
 LUMC_FN lumc_i64 lumc_clamp(lumc_i64 x, lumc_i64 lo, lumc_i64 hi)
 {
     return x < lo ? lo : x > hi ? hi : x;

@@ -9,7 +9,7 @@ from math import prod
 from lumc.codegen.text.statements import Function, Let, Note, Scope, Statement, new
 from lumc.codegen.text.term import C, Names, Spelling, narrowed, widened
 from lumc.codegen.tile.program import Loop, Program, Range, block_size, block_start
-from lumc.graph.expr import Expr, add, bounds, signed_sum
+from lumc.graph.expr import Expr, add, bounds, floordiv, mul, signed_sum
 from lumc.graph.expr import Range as Bounds
 from lumc.graph.expr import text as text_of
 
@@ -177,11 +177,26 @@ class Writer:
         """How many values the axis of a loop has."""
         return str(loop.extent) if loop.length is None else self.index(loop.length)
 
+    def first(self, loop: Loop) -> str:
+        """Where the first tile that is done starts."""
+        out = "0"
+        for first in loop.span.firsts if loop.span else ():
+            start = mul(floordiv(first, loop.tile, self.ranges), loop.tile)
+            out = f"lumc_max({out}, {self.index(start)})"
+        return out
+
+    def last(self, loop: Loop) -> str:
+        """Where no tile starts that is done, and none after."""
+        out = self.length(loop)
+        for end in loop.span.ends if loop.span else ():
+            out = f"lumc_min({out}, {self.index(end)})"
+        return out
+
     @contextmanager
     def tiles_of(self, loop: Loop) -> Iterator[None]:
         """A loop over the tiles of an axis."""
         start = self.index(block_start(loop.axis))
-        with self.count(start, "0", self.length(loop), loop.tile, about(loop)):
+        with self.count(start, self.first(loop), self.last(loop), loop.tile, about(loop)):
             self.tile_size(loop)
             yield
 

@@ -8,6 +8,7 @@ loop. Substituting a stage by the load of its value is the whole interface betwe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
@@ -17,6 +18,7 @@ from lumc.codegen.tile.homes import Homes
 from lumc.codegen.tile.maxima import plain_maxima
 from lumc.codegen.tile.passes import Watch, run_passes, unwatched
 from lumc.codegen.tile.powers import shorter_powers
+from lumc.codegen.tile.spans import span
 from lumc.codegen.tile.staging import Staging
 from lumc.codegen.tile.walks import Walks
 from lumc.codegen.tile.weighted import WeightedSums
@@ -140,11 +142,16 @@ class Lowering:
         self._prepare(self.c.kernel.values, opened, scope, body, position)
         return opened
 
-    def _nest(self, axes: Sequence[str], inner: Body, body: Body) -> None:
+    def _nest(
+        self, axes: Sequence[str], inner: Body, body: Body, sums: Group | None = None
+    ) -> None:
+        """The loops over tiles of these axes; for the ``sums`` of them, over the steps that
+        count."""
         ops = inner.ops
         for a in reversed(axes):
             if self.c.is_cut(a) and ops:
-                ops = [ir.Block(self.c.loop(a), ops)]
+                loop = replace(self.c.loop(a), span=span(self.c, sums, a) if sums else None)
+                ops = [ir.Block(loop, ops)]
         body.ops += ops
 
     def _store(self, opened: set[str], scope: Scope, body: Body) -> None:
@@ -219,7 +226,7 @@ class Lowering:
         for each in weighted.values():
             done |= self.weighted.write(g, each)
         spent = {e.attr[0] for op in ir.leaves(g.body.ops[count:]) for e in ir.written(op)}
-        self._nest(axes, g.body, body)
+        self._nest(axes, g.body, body, g)
         left = {s: e for s, e in left.items() if spent.isdisjoint(_read(e))}  # where axes are whole
         self.c.available = {**left, **self.c.lasting, **done}
 

@@ -17,7 +17,9 @@ from functools import cached_property
 from math import prod
 
 from lumc.codegen.tile.packing import Packing
+from lumc.codegen.tile.ranges import Loop as Loop
 from lumc.codegen.tile.ranges import Range as Range
+from lumc.codegen.tile.ranges import Span as Span
 from lumc.codegen.tile.ranges import block_size as block_size
 from lumc.codegen.tile.ranges import block_start as block_start
 from lumc.codegen.tile.ranges import live_tile as live_tile
@@ -111,22 +113,6 @@ class Place:
     @cached_property
     def _accesses(self) -> dict[tuple[Expr, ...], Access]:
         return {}
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop over an axis of so many values, ``tile`` of them at once; of a live one the
-    ``length`` says how many there are."""
-
-    axis: str
-    tile: int
-    extent: int
-    length: Expr | None = None
-
-    @property
-    def count(self) -> int:
-        """The number of tiles, of a live axis the greatest."""
-        return -(-self.extent // self.tile)
 
 
 @dataclass(frozen=True)

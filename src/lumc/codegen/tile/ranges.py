@@ -1,4 +1,5 @@
-"""Where the axes of a tile program stand: all of an axis, or the present tile of it."""
+"""Where the axes of a tile program stand: all of an axis, or the present tile of it; the loops over
+tiles."""
 
 from __future__ import annotations
 
@@ -26,6 +27,40 @@ class Range:
         """What may be left of it after pieces of so many values, if something is."""
         some = self.sizes[:by] if isinstance(self.sizes, range) else self.sizes
         return sorted({n % by for n in some} - {0})  # those of a range repeat
+
+
+@dataclass(frozen=True)
+class Span:
+    """The steps of a loop that count: none before any of the ``firsts``, none from any of the
+    ``ends`` on, which may lie outside of the axis. Tiles without any are left out: ``share`` of
+    them, 0 to 1, are done, on average over the tiles of the loops around."""
+
+    firsts: tuple[Expr, ...]
+    ends: tuple[Expr, ...]
+    share: float
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over an axis of so many values, ``tile`` of them at once; of a live one the
+    ``length`` says how many there are, and the ``span`` which of them are needed, if not all."""
+
+    axis: str
+    tile: int
+    extent: int
+    length: Expr | None = None
+    span: Span | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of tiles, of a live axis the greatest."""
+        return -(-self.extent // self.tile)
+
+    @property
+    def turns(self) -> tuple[tuple[str, float], ...]:
+        """The axis and how many tiles of it are done, on average."""
+        every = ((self.axis, float(self.count)),)
+        return (*every, (self.axis, self.span.share)) if self.span else every
 
 
 def whole(extent: int) -> Range:

@@ -2,6 +2,7 @@
 
     scratch s.3 f32[i:16 from i.0, k:64] at 0        a place: kind, name, dtype, dims, offset
     par i:64 by 16                                   loops: an axis, its extent, the tile
+    block k:64 by 16 to i.0 + 16                     and which of its steps count, if not all
     map i:16 j:64.  out[i, j] = exp2(x[i, j])        axes with the sizes of their tiles, then stores
     contract i:16 j:64 over k:8|32.  c[i, j] += a[i, k] * b[k, j]
 
@@ -119,7 +120,9 @@ def _ahead(loads: Sequence[Expr]) -> str:
 
 def _loop(loop: ir.Loop) -> str:
     extent = f"{loop.extent}" if loop.length is None else f"{loop.length} <= {loop.extent}"
-    return f"{loop.axis}:{extent} by {loop.tile}"
+    ends = [f"from {e}" for e in loop.span.firsts] if loop.span else []
+    ends += [f"to {e}" for e in loop.span.ends] if loop.span else []
+    return " ".join([f"{loop.axis}:{extent} by {loop.tile}", *ends])
 
 
 def _over(op: ir.Reduce | ir.Contract) -> str:

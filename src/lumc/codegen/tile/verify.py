@@ -81,6 +81,7 @@ class _Check:
                     inner = replace(s, parts=tuple(x.axis for x in op.loops if x.count > 1))
                     self.body(op.body, self.opened(op.loops, inner))
                 case ir.Block():
+                    self.span(op, s)
                     self.body(op.body, self.opened([op.loop], s))
                 case ir.Rows():
                     self.rows(op, s)
@@ -104,6 +105,20 @@ class _Check:
                 self.say(f"{x.axis} is open already")
             s = replace(s, loops={**s.loops, x.axis: x})
         return s
+
+    def span(self, op: ir.Block, s: Scope) -> None:
+        """Does a loop that leaves tiles out say so of what is open, and is nothing done in its
+        first tile only?"""
+        if not (own := op.loop.span):
+            return
+        if tiles_in(*own.firsts, *own.ends) - s.loops.keys() or free((*own.firsts, *own.ends)):
+            self.say(f"the loop {op.loop.axis} ends by what is not open")
+        if not 0 <= own.share < 1 or not (own.firsts or own.ends):
+            self.say(f"the loop {op.loop.axis} leaves out nothing, or more than all")
+        leaves = [x for x in ir.leaves(op.body) if isinstance(x, ir.Contract)]
+        firsts = [x.first for x in op.body if isinstance(x, ir.When)]
+        if any(op.loop.axis in each for each in (*firsts, *(x.overwrite or () for x in leaves))):
+            self.say(f"the first tile of {op.loop.axis} may be left out")
 
     def rows(self, op: ir.Rows, s: Scope) -> None:
         if op.axis in s.rows:

@@ -43,6 +43,12 @@ def test_attention_is_read_at_a_glance() -> None:
     assert "stage.8[h, q, d] = stage.6[h, q, j] * V[h, j, d], contract 12 x 2" in text
 
 
+def test_a_loop_says_where_it_ends() -> None:
+    text = text_of(attention(2, 512, 512, 64, mask=False, causal=True), RTX)
+    assert re.search(r"block j:512 by \d+ to q\.0 \+ \d+$", text, re.MULTILINE)
+    assert " to " not in text_of(attention(2, 512, 512, 64, mask=False, causal=True))
+
+
 def test_every_operation_of_the_zoo_is_said() -> None:
     """A line for each, and every place that it touches is named above."""
     for target in (V4, resolve_target("cuda:sm_90+tf32")):

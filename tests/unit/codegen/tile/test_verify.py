@@ -19,6 +19,7 @@ from lumc.errors import LumcError
 from lumc.graph.expr import Expr, add, axis, make, num, substitute, subterms
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
+from lumc.profile.price import scheduled
 from lumc.schedule.first import default_schedule
 from lumc.schedule.moves import stroll
 from lumc.schedule.space import Grammar
@@ -380,3 +381,39 @@ def test_a_mistake_is_told(name: str) -> None:
     assert planted, "nowhere to plant it"
     silent = [p.kernel.name for p, m in planted if not problems(m)]
     assert not silent, f"{len(silent)} of {len(planted)}: {silent}"
+
+
+# ---- loops that end where a mask leaves no step
+
+
+def masked() -> ir.Program:
+    kernel = attention(2, 128, 128, 64, mask=False, causal=True)
+    return scheduled(kernel, resolve_target("cuda:sm_90"))[1]
+
+
+def spanned(**changes: object) -> Mistake:
+    return of(ir.Block, only=lambda op: op.loop.span is not None)(
+        lambda op: replace(op, loop=replace(op.loop, span=replace(op.loop.span, **changes)))
+    )
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (spanned(ends=(ir.block_start("nowhere"),)), "by what is not open"),
+        (spanned(ends=(axis("q"),)), "by what is not open"),
+        (spanned(share=1.5), "more than all"),
+        (spanned(ends=()), "leaves out nothing"),
+        (
+            of(ir.Block, only=lambda op: op.loop.span is not None)(
+                lambda op: replace(op, body=[ir.When((op.loop.axis,), op.body)])
+            ),
+            "the first tile of j may be left out",
+        ),
+    ],
+)
+def test_a_span_that_is_none_is_told(mistake: Mistake, said: str) -> None:
+    program = masked()
+    assert not problems(program)
+    (wrong,) = mistake(program)
+    assert any(said in each for each in problems(wrong))

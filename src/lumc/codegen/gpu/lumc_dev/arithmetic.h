@@ -18,6 +18,10 @@ template <class A, class B> LUMC_FN decltype(A() + B()) lumc_min(A a, B b)
 {
     return a < b ? a : b;
 }
+template <class A, class B> LUMC_FN decltype(A() + B()) lumc_max(A a, B b)
+{
+    return a > b ? a : b;
+}
 template <class T> LUMC_FN T lumc_clamp(T x, lumc_i64 lo, lumc_i64 hi)
 {
     return x < lo ? (T)lo : x > hi ? (T)hi : x;
