@@ -10,6 +10,7 @@ struct mesh {
   const struct transport *transport;
   void *self; /* of the transport */
   int rank, ranks, broken;
+  double patience;
   size_t n_axes;
   struct seat { /* along an axis: where this rank is, of how many, and how far the next one is */
     int at, ranks, step;
@@ -35,6 +36,19 @@ static long from_environment(const char *const *names) {
 static const char *text_of(const char *name, const char *otherwise) {
   const char *text = getenv(name);
   return text && *text ? text : otherwise;
+}
+
+int local_rank(void) {
+  static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                      "SLURM_LOCALID", NULL};
+  long rank = from_environment(names);
+  return rank < 0 ? -1 : (int)rank;
+}
+
+int local_ranks(void) {
+  static const char *const names[] = {"LOCAL_WORLD_SIZE", NULL};
+  long ranks = from_environment(names);
+  return ranks < 0 ? -1 : (int)ranks;
 }
 
 /* What all ranks have in common, and who does not belong to them has not. */
@@ -80,6 +94,7 @@ static int meet(struct mesh *m, const struct plan *p, const char digest[64]) {
   where.file = (int)from_environment(of_file);
   where.patience = atof(text_of("LUMC_MESH_TIMEOUT", "300"));
   if (!(where.patience > 0)) return lumc_fail(LUMC_USAGE, "LUMC_MESH_TIMEOUT is no number of seconds");
+  m->patience = where.patience;
   const char *kind = text_of("LUMC_TRANSPORT", where.port ? "tcp" : "mpi");
   if (strcmp(kind, "tcp") && strcmp(kind, "mpi"))
     return lumc_fail(LUMC_USAGE, "LUMC_TRANSPORT is tcp or mpi, not '%.40s'", kind);
@@ -127,6 +142,21 @@ void mesh_give_up(struct mesh *m, int code) {
 }
 
 int mesh_rank(const struct mesh *m) { return m ? m->rank : 0; }
+
+int mesh_ranks(const struct mesh *m) { return m->ranks; }
+
+double mesh_patience(const struct mesh *m) { return m->patience; }
+
+int mesh_seat(const struct mesh *m, size_t axis, int *at) {
+  *at = m->seats[axis].at;
+  return m->seats[axis].ranks;
+}
+
+int mesh_look(struct mesh *m) {
+  int code = m->broken || !m->transport->look ? m->broken : m->transport->look(m->self);
+  if (code) m->broken = code;
+  return code;
+}
 
 int mesh_has(const struct mesh *m, const struct plan *p, uint64_t who) {
   return !who || !m || m->seats[p->stages - 1].at == (int)who - 1;
@@ -278,6 +308,27 @@ int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void 
   }
   }
   free(ends);
+  return code;
+}
+
+int mesh_share(struct mesh *m, size_t axis, const void *own, void *to, size_t bytes) {
+  struct exchange e = {BROADCAST, axis, NO_OP, LUMC_U8, bytes, 1, 1, 0, 0};
+  return mesh_run(m, &e, own, to);
+}
+
+/* Along the last axis first: its ranks are side by side. */
+int mesh_gather(struct mesh *m, const void *own, size_t bytes, void *all) {
+  int code = LUMC_OK;
+  uint8_t *held = zeros((size_t)m->ranks, bytes, &code);
+  if (!code) memcpy(all, own, bytes);
+  for (size_t i = m->n_axes; i-- > 0 && !code;) {
+    struct exchange e = {ALL_GATHER, i, NO_OP, LUMC_U8, bytes, 1, 1, 0, 0};
+    if (!m->seats[i].step) continue; /* micro-batches */
+    memcpy(held, all, bytes);
+    code = mesh_run(m, &e, held, all);
+    bytes *= (size_t)m->seats[i].ranks;
+  }
+  free(held);
   return code;
 }
 
