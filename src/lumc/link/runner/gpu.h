@@ -129,7 +129,7 @@ address gpu_place(const struct gpu *, size_t list, const struct arg *);
 
 /* ---- nccl.c */
 struct exchange;
-/* With all ranks of the plan. On failure *self may be set: it is closed then. */
+/* With all ranks of the plan. */
 int nccl_open(const struct gpu *, struct mesh *, struct nccl **self);
 void nccl_close(struct nccl *);
 /* A collective on the stream, as mesh_run does it. */

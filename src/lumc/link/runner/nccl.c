@@ -159,7 +159,7 @@ static int check_plan(const struct plan *p) {
 int nccl_open(const struct gpu *gpu, struct mesh *mesh, struct nccl **to) {
   const struct plan *p = gpu->plan;
   int code = check_plan(p), used[8] = {0};
-  struct nccl *n = *to = zeros(1, sizeof *n, &code);
+  struct nccl *n = zeros(1, sizeof *n, &code);
   if (code) return code;
   *n = (struct nccl){.gpu = gpu, .mesh = mesh, .n_axes = p->n_axes};
   if (!own.cuStreamQuery) code = load();
@@ -171,7 +171,8 @@ int nccl_open(const struct gpu *gpu, struct mesh *mesh, struct nccl **to) {
     n->lines[i].ranks = mesh_seat(mesh, i, &n->lines[i].at);
     if (used[i]) code = join(n, i);
   }
-  if (code) n->broken = code;
+  if (code) n->broken = code, nccl_close(n);
+  *to = code ? NULL : n;
   return code;
 }
 
