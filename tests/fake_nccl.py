@@ -39,7 +39,8 @@ def library() -> Path:
 
 def compile_with(header: Path, folder: Path) -> None:
     command = [CXX, "-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden"]
-    command += [f"-I{CUDA}", f"-I{header}", str(HERE / "nccl.cpp"), "-Wl,-soname,libnccl.so.2"]
+    command += [f"-I{CUDA}", f"-I{header}", *map(str, sorted(HERE.glob("*.cpp")))]
+    command += ["-Wl,-soname,libnccl.so.2"]
     done = subprocess.run(
         [*command, "-o", str(folder / "libnccl.so.2"), "-ldl"], capture_output=True, text=True
     )

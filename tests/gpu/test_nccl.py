@@ -1,5 +1,5 @@
-"""Ranks on GPUs: the real nccl.c on an NCCL and a driver that run on this machine, what ranks compute,
-and what is said where they cannot."""
+"""Ranks on GPUs: the real nccl.c on an NCCL and a driver that run on this machine, what ranks
+compute, and what is said where they cannot."""
 
 from __future__ import annotations
 
@@ -135,12 +135,17 @@ def test_python_is_a_rank_where_a_launcher_says_so(staged: Path, tmp_path: Path)
 
 
 def one_by_one(
-    count: int, command: Sequence[str], own: Callable[[int], Sequence[str]] = lambda _: (), **env: str
+    count: int,
+    command: Sequence[str],
+    own: Callable[[int], Sequence[str]] = lambda _: (),
+    **env: str,
 ) -> list[tuple[int, str]]:
     """Ranks as torchrun starts them: the exit code of each, and what it said last."""
     running = started(count, command, own, **env)
     said = [each.communicate(timeout=120)[1].strip().splitlines() for each in running]
-    return [(each.returncode, (lines or [""])[-1]) for each, lines in zip(running, said, strict=True)]
+    return [
+        (each.returncode, (lines or [""])[-1]) for each, lines in zip(running, said, strict=True)
+    ]
 
 
 def started(
@@ -257,8 +262,9 @@ SAME(NCCL_MAX, ncclMax);
 SAME(NCCL_IN_PROGRESS, ncclInProgress);
 SAME(0, ncclSuccess);
 int main(void) {
-  const int wanted[] = {ncclFloat32, ncclFloat16, ncclBfloat16, ncclFloat64, ncclInt64, ncclInt32, ncclInt8,
-                        ncclUint8, ncclUint8, NO_TYPE, NO_TYPE, ncclUint32, ncclUint64};
+  const int wanted[] = {ncclFloat32, ncclFloat16, ncclBfloat16, ncclFloat64, ncclInt64,
+                        ncclInt32, ncclInt8, ncclUint8, ncclUint8, NO_TYPE, NO_TYPE,
+                        ncclUint32, ncclUint64};
   return memcmp(wanted, types, sizeof wanted) != 0;
 }
 """
@@ -293,8 +299,7 @@ MUTANTS: list[tuple[str, Change]] = [
     ("nccl", ("i, l->comm, n->gpu->stream);\n    if", "0, l->comm, n->gpu->stream);\n    if")),
     ("nccl", ("7 /* f32 */", "2 /* f32 */")),
     ("gpu", ("gpu_place(m, list, &l->args[1]));", "gpu_place(m, list, &l->args[0]));")),
-    ("ranks", ("for (size_t i = m->n_axes; i-- > 0 && !code;) {\n    struct exchange e = {ALL_GATHER",
-               "for (size_t i = 1; i-- > 0 && !code;) {\n    struct exchange e = {ALL_GATHER")),
+    ("nccl", ("bytes *= (size_t)n->lines[i].ranks;", "")),
 ]  # fmt: skip
 
 

@@ -24,8 +24,6 @@ from lumc.errors import LumcError
 from lumc.frontend import Model
 from lumc.frontend.api.contract import embedding
 from lumc.graph.graph import Graph
-from lumc.graph.text import parse_graph
-from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import evaluate
 from running_ranks import LIBRARY, MPIEXEC, children_of, step
 

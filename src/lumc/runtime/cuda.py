@@ -43,7 +43,9 @@ class Bundle(Captured):
             files = manifest.read(folder)["files"]
             plans = plans_of(folder, files, "cuda")
             if plans[0].mesh:
-                raise usage("ranks on GPUs run by lumc-run: open_bundle starts them, with mesh=True")
+                raise usage(
+                    "ranks on GPUs run by lumc-run: open_bundle starts them, with mesh=True"
+                )
             here, gpu = capability(), Gpu()
             plan = max(plans, key=lambda p: _suits(p, here))
             attribute = gpu.drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

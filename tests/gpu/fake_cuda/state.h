@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,9 @@ enum {
     LAUNCH_FAILED = 719, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_UNMATCHED = 906
 };
 typedef std::function<Result()> Work; /* NOT_READY: it waits for another process */
-typedef std::vector<Work> Graph;
+struct Graph : std::vector<Work> {
+    bool of_ranks = false; /* has it work of the fake NCCL? */
+};
 struct Stream {
     std::deque<Work> queue;
     std::unique_ptr<Graph> capture;
@@ -75,6 +78,7 @@ inline std::map<Address, Memory> memory;
 inline std::map<uintptr_t, size_t> pinned;
 inline size_t used;
 inline std::vector<Stream *> streams;
+inline std::set<Graph *> graphs; /* that are not destroyed */
 inline std::vector<std::unique_ptr<Function>> functions;
 inline Stream default_stream;
 inline int context; /* its address is the handle of the only one */

@@ -54,8 +54,19 @@ Result enqueue(void *stream, Work work)
 API(lumc_fake_enqueue, void *stream, int (*step)(void *work, void **own), void *work)
 {
     ENTER(true);
+    if (Stream &s = stream_of(stream); s.capture)
+        s.capture->of_ranks = true;
     void *own = nullptr;
     return enqueue(stream, [=]() mutable { return step(work, &own); });
+}
+/* how many graphs have such work */
+extern "C" __attribute__((visibility("default"))) int lumc_fake_graphs()
+{
+    std::lock_guard<std::recursive_mutex> guard(one_call);
+    int count = 0;
+    for (const Graph *graph : graphs)
+        count += graph->of_ranks;
+    return count;
 }
 API(lumc_fake_is_memory, Address p, size_t bytes)
 {
@@ -121,13 +132,16 @@ API(cuStreamEndCapture, void *stream, void **graph)
     Stream &s = stream_of(stream);
     if (!s.capture)
         return CAPTURE_UNMATCHED;
+    graphs.insert(s.capture.get());
     *graph = s.capture.release();
     return SUCCESS;
 }
 API(cuGraphInstantiateWithFlags, void **out, void *graph, unsigned long long)
 {
     ENTER(true);
-    *out = new Graph(*(Graph *)graph);
+    Graph *made = new Graph(*(Graph *)graph);
+    graphs.insert(made);
+    *out = made;
     return SUCCESS;
 }
 API(cuGraphLaunch, void *graph, void *stream)
@@ -140,6 +154,7 @@ API(cuGraphLaunch, void *graph, void *stream)
 API(cuGraphDestroy, void *graph)
 {
     ENTER(false);
+    graphs.erase((Graph *)graph);
     delete (Graph *)graph;
     return SUCCESS;
 }

@@ -117,15 +117,21 @@ int gpu_open(const struct driver *driver, const struct source *s, const struct p
   return code;
 }
 
+void gpu_end_graphs(const struct gpu *m) {
+  for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
+    if (m->programs[i].graph) m->driver->graph_end(m->programs[i].graph);
+    m->programs[i].graph = NULL;
+  }
+}
+
 void gpu_close(void *self) {
   struct gpu *m = self;
   if (m->entered && !enter(m)) {
     if (m->stream) gpu_wait(m);
+    gpu_end_graphs(m);
     if (m->nccl) nccl_close(m->nccl);
-    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
-      if (m->programs[i].graph) m->driver->graph_end(m->programs[i].graph);
+    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i)
       if (m->programs[i].counts) m->driver->give_back(m->programs[i].counts);
-    }
     if (m->module) m->driver->module_unload(m->module);
     if (m->weights) m->driver->give_back(m->weights);
     if (m->states) m->driver->give_back(m->states);

@@ -77,6 +77,7 @@ int gpu_repeat(void *self, size_t list, long n);
 int gpu_finish(void *self, size_t list, void *const *outputs, const size_t *bytes);
 int gpu_trace(void *self, size_t list, int threads, int64_t *times);
 void gpu_close(void *self);
+void gpu_end_graphs(const struct gpu *); /* one that runs ends when it is done */
 int gpu_check(const struct gpu *, int result, const char *what); /* LUMC_OK, or what is said of it */
 
 /* ---- gpu_memory.c; what returns a code: LUMC_OK or what lumc_fail was told */

@@ -106,6 +106,29 @@ static int check(int result, const char *what) {
   return lumc_fail(LUMC_FAILED, "%s: NCCL says: %s (%d)", what, own.ncclGetErrorString(result), result);
 }
 
+/* ---- by the way on which ranks met */
+
+/* What the first rank along an axis has, to all of them. */
+static int share(struct nccl *n, size_t axis, const void *mine, void *to, size_t bytes) {
+  struct exchange e = {BROADCAST, axis, NO_OP, LUMC_U8, bytes, 1, 1, 0, 0};
+  return mesh_run(n->mesh, &e, mine, to);
+}
+
+/* What all ranks have, in their order: along the last axis first, as its ranks are side by side. */
+static int gather(struct nccl *n, const void *mine, size_t bytes, void *all) {
+  int code = LUMC_OK;
+  void *held = zeros((size_t)mesh_ranks(n->mesh), bytes, &code);
+  if (!code) memcpy(all, mine, bytes);
+  for (size_t i = n->n_axes; i-- > 0 && !code;) {
+    struct exchange e = {ALL_GATHER, i, NO_OP, LUMC_U8, bytes, 1, 1, 0, 0};
+    memcpy(held, all, bytes);
+    code = mesh_run(n->mesh, &e, held, all);
+    bytes *= (size_t)n->lines[i].ranks;
+  }
+  free(held);
+  return code;
+}
+
 /* ---- opening */
 
 /* Collectives between ranks of one GPU would wait for each other. */
@@ -113,7 +136,7 @@ static int check_gpus(struct nccl *n) {
   int code = LUMC_OK, ranks = mesh_ranks(n->mesh), rank = mesh_rank(n->mesh);
   char uuid[UUID_BYTES], *all = zeros((size_t)ranks, sizeof uuid, &code);
   if (!code) code = gpu_check(n->gpu, own.cuDeviceGetUuid_v2(uuid, n->gpu->device), "UUID");
-  if (!code) code = mesh_gather(n->mesh, uuid, sizeof uuid, all);
+  if (!code) code = gather(n, uuid, sizeof uuid, all);
   for (int i = 0; i < ranks && !code; ++i)
     if (i != rank && !memcmp(all + (size_t)i * sizeof uuid, uuid, sizeof uuid))
       code = lumc_fail(LUMC_DEVICE, "ranks %d and %d have the same GPU, and each needs one of its own",
@@ -128,7 +151,7 @@ static int join(struct nccl *n, size_t axis) {
   struct unique_id made = {{0}}, id;
   int code = l->at ? LUMC_OK : check(own.ncclGetUniqueId(&made), "ncclGetUniqueId");
   if (code) mesh_give_up(n->mesh, code); /* before others wait for it */
-  if (!code) code = mesh_share(n->mesh, axis, &made, &id, sizeof id);
+  if (!code) code = share(n, axis, &made, &id, sizeof id);
   return code ? code : check(own.ncclCommInitRank(&l->comm, l->ranks, id, l->at), "ncclCommInitRank");
 }
 
@@ -162,15 +185,14 @@ int nccl_open(const struct gpu *gpu, struct mesh *mesh, struct nccl **to) {
   struct nccl *n = zeros(1, sizeof *n, &code);
   if (code) return code;
   *n = (struct nccl){.gpu = gpu, .mesh = mesh, .n_axes = p->n_axes};
+  for (size_t i = 0; i < n->n_axes; ++i) n->lines[i].ranks = mesh_seat(mesh, i, &n->lines[i].at);
   if (!own.cuStreamQuery) code = load();
   if (!code) code = check_gpus(n);
   if (!code) code = make_room(n, p);
   for (size_t i = 0; i < p->n_exchanges; ++i)
     if (p->exchanges[i].kind != ALL_SLICE) used[p->exchanges[i].axis] = 1;
-  for (size_t i = 0; i < n->n_axes && !code; ++i) {
-    n->lines[i].ranks = mesh_seat(mesh, i, &n->lines[i].at);
+  for (size_t i = 0; i < n->n_axes && !code; ++i)
     if (used[i]) code = join(n, i);
-  }
   if (code) n->broken = code, nccl_close(n);
   *to = code ? NULL : n;
   return code;
@@ -181,7 +203,7 @@ void nccl_close(struct nccl *n) {
   char none = 0, *all = NULL;
   int code = n->broken || mesh_lost(n->mesh);
   if (!code) all = zeros((size_t)mesh_ranks(n->mesh), 1, &code);
-  if (!code) code = mesh_gather(n->mesh, &none, 1, all);
+  if (!code) code = gather(n, &none, 1, all);
   free(all);
   for (size_t i = 0; i < n->n_axes; ++i)
     if (n->lines[i].comm) (code ? own.ncclCommAbort : own.ncclCommDestroy)(n->lines[i].comm);
@@ -273,7 +295,7 @@ int nccl_agree(struct nccl *n, size_t list) {
   int64_t *mine = zeros(words, sizeof *mine, &code), *all = zeros((size_t)ranks * words, sizeof *all, &code);
   if (!code) mine[0] = (int64_t)list;
   for (size_t i = 1; i < words && !code; ++i) mine[i] = n->gpu->plan->dims[i - 1].value;
-  if (!code) code = mesh_gather(n->mesh, mine, words * sizeof *all, all);
+  if (!code) code = gather(n, mine, words * sizeof *all, all);
   for (int i = 0; i < ranks && !code; ++i)
     if (memcmp(all + (size_t)i * words, mine, words * sizeof *all))
       code = lumc_fail(LUMC_FAILED, "rank %d: rank %d runs something else: other dims or entries",
@@ -309,7 +331,8 @@ int nccl_wait(struct nccl *n) {
   }
   if (!code) return gpu_check(n->gpu, result, "run");
   mesh_give_up(n->mesh, n->broken = code);
-  for (size_t i = 0; i < n->n_axes; ++i) /* what waits in the stream ends */
+  gpu_end_graphs(n->gpu); /* NCCL waits for their end, and they for NCCL's */
+  for (size_t i = 0; i < n->n_axes; ++i)
     if (n->lines[i].comm) own.ncclCommAbort(n->lines[i].comm), n->lines[i].comm = NULL;
   return code;
 }

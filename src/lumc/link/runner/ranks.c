@@ -311,27 +311,6 @@ int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void 
   return code;
 }
 
-int mesh_share(struct mesh *m, size_t axis, const void *own, void *to, size_t bytes) {
-  struct exchange e = {BROADCAST, axis, NO_OP, LUMC_U8, bytes, 1, 1, 0, 0};
-  return mesh_run(m, &e, own, to);
-}
-
-/* Along the last axis first: its ranks are side by side. */
-int mesh_gather(struct mesh *m, const void *own, size_t bytes, void *all) {
-  int code = LUMC_OK;
-  uint8_t *held = zeros((size_t)m->ranks, bytes, &code);
-  if (!code) memcpy(all, own, bytes);
-  for (size_t i = m->n_axes; i-- > 0 && !code;) {
-    struct exchange e = {ALL_GATHER, i, NO_OP, LUMC_U8, bytes, 1, 1, 0, 0};
-    if (!m->seats[i].step) continue; /* micro-batches */
-    memcpy(held, all, bytes);
-    code = mesh_run(m, &e, held, all);
-    bytes *= (size_t)m->seats[i].ranks;
-  }
-  free(held);
-  return code;
-}
-
 /* ---- states */
 
 int mesh_whole(const struct plan *p, size_t state, lumc_tensor *t, int64_t shape[MAX_RANK]) {

@@ -63,10 +63,6 @@ void mesh_turn(struct mesh *, const struct plan *, int turn);
 int mesh_run(struct mesh *, const struct exchange *, const void *from, void *to);
 /* Where this rank is along an axis, and of how many. */
 int mesh_seat(const struct mesh *, size_t axis, int *at);
-/* What the first rank along an axis has, to all of them. */
-int mesh_share(struct mesh *, size_t axis, const void *own, void *to, size_t bytes);
-/* What all ranks have, in their order. */
-int mesh_gather(struct mesh *, const void *own, size_t bytes, void *all);
 /* Without waiting: is another rank gone? Seconds after which one is given up. */
 int mesh_look(struct mesh *);
 double mesh_patience(const struct mesh *);
