@@ -28,7 +28,9 @@ from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
 from lumc.link import runners
 from lumc.oracle.ranks import evaluate_mesh
+from lumc.runtime import cuda
 from lumc.runtime.choose import open_bundle
+from running_ranks import LIBRARY, MPIEXEC
 
 CLOSE = 1e-5
 CUDA = "cuda:sm_90"
@@ -98,7 +100,9 @@ output m = m
 # ---- both ways, from Python
 
 
-def test_a_bundle_of_both_kinds_from_python(tmp_path: Path) -> None:
+def test_a_bundle_of_both_kinds_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On the GPUs that work here, on the CPU where it is asked for or none does."""
     lines = STAGES.replace("dim n in 1..40\n", "").replace("[n,", "[5,").replace(":n,", ":5,")
     graph = parse_graph(lines.replace(":n of", ":5 of"))
@@ -109,13 +113,23 @@ def test_a_bundle_of_both_kinds_from_python(tmp_path: Path) -> None:
         states = {t.name: rng.normal(size=t.shape).astype("f4") for t in bundle.states}
     want, after = evaluate_mesh(graph, "main", inputs, no_weights, states)
     passed = list[str]()
-    for device in ("cuda", "cpu", ""):
+    absent = LumcError("E0706", "no NVIDIA driver")
+    for device, problem, runs_on in (
+        ("cuda", absent, "cuda"),
+        ("cpu", None, "cpu"),
+        ("", None, "cuda"),
+        ("", absent, "cpu"),
+    ):
+        monkeypatch.setattr(cuda, "problem", lambda found=problem: found)
         with open_bundle(path, device, mesh=True, say=passed.append) as bundle:
-            assert bundle.device == (device or "cpu")  # this process has no driver
+            assert bundle.device == runs_on
             bundle.set_state(states)
             assert ranks.off(bundle.run(inputs), want) <= CLOSE
             assert ranks.off(bundle.state(), after) <= CLOSE
-    assert len(passed) == 1 and passed[0].startswith("not on cuda: ")
+    assert passed == ["not on cuda: no NVIDIA driver"]
+    with pytest.raises(LumcError, match="ranks on GPUs run by lumc-run") as e:
+        cuda.Bundle.open(path)
+    assert e.value.code == "E0610"
 
 
 def test_python_is_a_rank_where_a_launcher_says_so(staged: Path, tmp_path: Path) -> None:
@@ -128,6 +142,19 @@ def test_python_is_a_rank_where_a_launcher_says_so(staged: Path, tmp_path: Path)
     assert [code for code, _ in said] == [0] * 6, said
     want, _ = ranks.run(staged, {"x": x}, None, tmp_path, "-o", str(tmp_path / "by-runner.npz"))
     with np.load(out[0]) as got:
+        assert all(np.array_equal(got[name], want[name]) for name in want)
+
+
+@pytest.mark.skipif(not (MPIEXEC.exists() and LIBRARY.exists()), reason="no MPI: pip install mpich")
+def test_ranks_that_meet_by_mpi(staged: Path, tmp_path: Path) -> None:
+    """It says which GPU each of them has; what they compute is the same."""
+    words = words_of(staged, tmp_path)
+    want, _ = ranks.run(staged, {"x": np.load(tmp_path / "3.npy")}, None, tmp_path)
+    command = [str(MPIEXEC), "-n", "6", *words, "-o", str(tmp_path / "mpi.npz")]
+    env = {**os.environ, "LUMC_MPI": str(LIBRARY)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "mpi.npz") as got:
         assert all(np.array_equal(got[name], want[name]) for name in want)
 
 
@@ -185,6 +212,8 @@ def test_what_is_missing_is_said_once(staged: Path, tmp_path: Path) -> None:
     assert few == "6 ranks on this machine need a GPU each, and the NVIDIA driver sees 4"
     none = refused(staged, tmp_path, 7, LUMC_FAKE_MISSING="1")
     assert none == "the NVIDIA driver sees no GPU"
+    other = ranks.runner(staged, mesh=False, RANK="0", WORLD_SIZE="2", MASTER_PORT="1")
+    assert other.returncode == 2 and "for 6 ranks (a 2, pp 3), and this is rank 0" in other.stderr
     remote = "run: NCCL says: remote process exited (6)"
     assert refused(staged, tmp_path, 1, LUMC_FAKE_NCCL_ERROR="6") == remote
 
@@ -285,6 +314,19 @@ def test_the_numbers_are_those_of_the_real_header(tmp_path: Path) -> None:
     command = [fake_nccl.CXX, "-std=c++17", "-fsyntax-only", *flags, tmp_path / "declared.cpp"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert len(numbers) == 22 and not done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not fake_nccl.real_header(), reason="no NCCL: pip install nvidia-nccl-cu12")
+def test_the_real_library_has_what_is_called() -> None:
+    header = fake_nccl.real_header()
+    assert header
+    path = header.parent / "lib" / "libnccl.so.2"
+    if not path.exists():
+        pytest.skip("the header only")
+    names = set(re.findall(r"nccl[A-Z]\w+", (compiling.RUNNER / "nccl.c").read_text()))
+    code = "import ctypes, sys; [getattr(ctypes.CDLL(sys.argv[1]), n) for n in sys.argv[2:]]"
+    done = subprocess.run([sys.executable, "-c", code, path, *sorted(names)], capture_output=True)
+    assert len(names) == 14 and done.returncode == 0, done.stderr.decode()
 
 
 MUTANTS: list[tuple[str, Change]] = [
