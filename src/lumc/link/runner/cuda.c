@@ -56,13 +56,10 @@ static int ordinal(const struct plan *p, int *to) {
   if (ranks > own.count)
     return lumc_fail(LUMC_DEVICE, "%d ranks on this machine need a GPU each, and the NVIDIA driver sees %d",
                      ranks, own.count);
-  if (own.count == 1) return LUMC_OK;
-  if (rank < 0)
-    return lumc_fail(LUMC_DEVICE, "nobody says which of %d GPUs this rank has: set LOCAL_RANK, or let it see one "
-                     "only (CUDA_VISIBLE_DEVICES)", own.count);
+  if (own.count == 1 || rank < 0) return LUMC_OK; /* who is no rank is told so later */
   if (rank >= own.count)
-    return lumc_fail(LUMC_DEVICE, "rank %d of this machine needs a GPU of its own, and the NVIDIA driver sees %d",
-                     rank, own.count);
+    return lumc_fail(LUMC_DEVICE, "rank %d of this machine (LOCAL_RANK) needs a GPU of its own, and the NVIDIA driver "
+                     "sees %d", rank, own.count);
   *to = rank;
   return LUMC_OK;
 }

@@ -21,6 +21,8 @@ struct mesh {
 
 /* ---- who this is */
 
+static const char *const of_rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+
 /* Of the variables that launchers set the first that is there; -1: none, -2: it is no number. */
 static long from_environment(const char *const *names) {
   for (; *names; ++names) {
@@ -42,6 +44,7 @@ int local_rank(void) {
   static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
                                       "SLURM_LOCALID", NULL};
   long rank = from_environment(names);
+  if (rank == -1) rank = from_environment(of_rank);
   return rank < 0 ? -1 : (int)rank;
 }
 
@@ -74,7 +77,6 @@ static int said(const struct plan *p, char *to, size_t size) {
 }
 
 static int meet(struct mesh *m, const struct plan *p, const char digest[64]) {
-  static const char *const of_rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
   static const char *const of_size[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
   static const char *const of_file[] = {"LUMC_MESH_FD", NULL};
   char text[512], token[65];

@@ -45,8 +45,8 @@ int mesh_lost(const struct mesh *); /* did an exchange fail? */
 void mesh_give_up(struct mesh *, int code);
 int mesh_rank(const struct mesh *);
 int mesh_ranks(const struct mesh *);
-/* Which of the processes of this machine this is, as launchers say; -1: nobody says so. How many there
- * are, by the launchers that say so; else -1. */
+/* Which of the ranks of this machine this is, as launchers say; else as if it were the only one; -1: it
+ * is no rank. How many there are, by the launchers that say so; else -1. */
 int local_rank(void), local_ranks(void);
 /* Is this rank one of these: 0 for all, else those of stage who - 1? */
 int mesh_has(const struct mesh *, const struct plan *, uint64_t who);
