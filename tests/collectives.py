@@ -150,17 +150,22 @@ update seen[j] = s0[j]
 
 def every_collective(folder: Path) -> None:
     """Processes have what the oracle has of all ranks."""
+    exchanging(ranks.linked(parse_graph(EVERY), folder), folder)
+
+
+def exchanging(path: Path, folder: Path, nan: bool = True) -> None:
+    """What the bundle of that graph computes, with NaN or without."""
     graph = parse_graph(EVERY)
     verify_graph(graph)
-    path = ranks.linked(graph, folder)
     rng = np.random.default_rng(0)
     inputs = {
         "x": rng.normal(size=(12, 5, 16)).astype("f4"),
         "n": rng.integers(-9, 9, 14).astype("i4"),
         "h": rng.normal(size=(12, 8)).astype("f2"),
     }
-    inputs["h"][3, 2] = np.nan
-    inputs["h"].view("u2")[4, 6] = 0xFE00  # NaN with a sign, of another rank
+    if nan:
+        inputs["h"][3, 2] = np.nan
+        inputs["h"].view("u2")[4, 6] = 0xFE00  # NaN with a sign, of another rank
     states = {"kept": rng.normal(size=(12, 5, 16)).astype("f4")}
     states["deep"] = rng.normal(size=(12, 5)).astype("f4")
     outputs, after = evaluate_mesh(graph, "main", inputs, no_weights, states)
@@ -168,6 +173,19 @@ def every_collective(folder: Path) -> None:
     assert np.array_equal(got.pop("half"), outputs.pop("half").astype("f2"), equal_nan=True)
     assert np.array_equal(got.pop("count"), outputs.pop("count"))
     assert ranks.off(got, outputs) < 1e-6 and ranks.off(left, after) < 1e-6
+
+
+def every_stage(folder: Path, target: str = ranks.NATIVE) -> Path:
+    """Processes leave what the oracle has, for one state and the next."""
+    graph = parse_graph(STAGES)
+    verify_graph(graph)
+    path, rng = ranks.linked(graph, folder, target), np.random.default_rng(0)
+    sizes = {"one": (4, 12), "two": (6,), "three": (6, 4), "same": (6,)}
+    states = {n: rng.normal(size=s).astype("f4") for n, s in sizes.items()}
+    for n in (1, 17):
+        inputs = {"x": rng.normal(size=(n, 12)).astype("f4")}
+        states = agrees(graph, path, inputs, states, folder)
+    return path
 
 
 def agrees(

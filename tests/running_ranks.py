@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from gpu_bundles import Emulator
 from lumc.artifacts.files import read_graph
 from lumc.codegen.generate import generate
 from lumc.command.grad import Training, differentiate
@@ -32,6 +33,7 @@ from lumc.shard.mesh import shard
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 ENDED_S = 60  # that a run may take
+NATIVE = "cpu:native"
 NODES = 2000  # of a region in the search: what is found first will do
 
 
@@ -40,20 +42,26 @@ MPIEXEC, LIBRARY = PREFIX / "bin" / "mpiexec", PREFIX / "lib" / "libmpi_abi.so.1
 
 
 def bundle(
-    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9, batches: int = 1
+    graph: Graph,
+    mesh: Mapping[str, int],
+    folder: Path,
+    price: float = 1e-9,
+    batches: int = 1,
+    target: str = NATIVE,
 ) -> Path:
     """The bundle of the ranks of a graph, by estimate; ``price`` of a byte held. Weights are files
     in the folder."""
     ranks = shard(graph, mesh, lambda n: Machine(n, price=price), (), batches).graph
     verify_graph(ranks)
-    return linked(ranks, folder)
+    return linked(ranks, folder, target)
 
 
-def linked(ranks: Graph, folder: Path) -> Path:
-    """The bundle of a graph for a mesh."""
-    plan = estimate(make_space(ranks, "cpu:native", NODES), lambda _: None)
+def linked(ranks: Graph, folder: Path, *targets: str) -> Path:
+    """The bundle of a graph for a mesh; CUDA is for the fake driver."""
+    plans = [estimate(make_space(ranks, t, NODES), lambda _: None) for t in targets or (NATIVE,)]
     path = folder / f"{'-'.join(f'{k}{n}' for k, n in ranks.mesh.items())}.lb"
-    link([TargetCode(generate(plan), "")], path, folder, Tools(find(None)), single=False)
+    codes = [TargetCode(generate(plan), "") for plan in plans]
+    link(codes, path, folder, Tools(find(None), Emulator()), single=False)
     return path
 
 
@@ -130,10 +138,15 @@ def off(got: Arrays, want: Arrays) -> float:
 
 
 def compared(
-    graph: Graph, mesh: Mapping[str, int], folder: Path, price: float = 1e-9, batches: int = 1
+    graph: Graph,
+    mesh: Mapping[str, int],
+    folder: Path,
+    price: float = 1e-9,
+    batches: int = 1,
+    target: str = NATIVE,
 ) -> tuple[float, Path]:
     """By how much ranks differ from the oracle on the whole graph, in outputs and states."""
-    path = bundle(graph, mesh, folder, price, batches)
+    path = bundle(graph, mesh, folder, price, batches, target)
     entry = graph.entries[0].name
     inputs, states = drawn(graph, entry)
     states |= {n.name: np.array(read_weight(n, folder)) for n in graph.states if n.file}

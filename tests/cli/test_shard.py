@@ -132,7 +132,7 @@ def test_nothing_to_divide_is_said(lumc: Lumc, model: str) -> None:
 def test_passes_that_know_one_rank_refuse_a_mesh(lumc: Lumc, model: str) -> None:
     lumc("shard", model, "--mesh", "tp=4", "-o", "r.lg")
     calls = (
-        ("search", "r.lg", "--target", "cuda:sm_90", "-o", "r.ls"),
+        ("search", "r.lg", "--target", "hip:gfx90a", "-o", "r.ls"),
         ("compile", "r.lg", "--estimate", "--target", "cpu:generic,metal", "-o", "r.lb"),
         ("compile", "r.lg", "--estimate", "--dtype", "bf16", "-o", "r.lb"),
         ("compile", "r.lg", "--estimate", "--emit", "c", "-o", "r"),
@@ -263,8 +263,8 @@ def test_all_ranks_run_by_one_command(lumc: Lumc, model: str) -> None:
     assert "lumc-run BUNDLE --mesh --repeat" in lumc.fails(
         2, "run", "r.lb", "--mesh", "--input", "x.npy", "--trace", "t.json"
     )
-    gpu = lumc.fails(2, "run", "r.lb", "--mesh", "--device", "cuda", "--input", "x.npy")
-    assert "ranks are processes on CPUs, not on cuda" in gpu
+    gpu = lumc.fails(7, "run", "r.lb", "--mesh", "--device", "cuda", "--input", "x.npy")
+    assert "E0708 the bundle has no plan for cuda" in gpu
     np.save("x.npy", x[:3])
     assert "E0610" in lumc.fails(2, "run", "r.lb", "--mesh", "--input", "x.npy")
     rows = lumc("verify", "r.lb", "--mesh", "--source", model).splitlines()

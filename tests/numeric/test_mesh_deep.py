@@ -89,7 +89,7 @@ MUTANTS = [
     ("ranks.c", "e->dtype, e->op, parts,", "e->dtype, SUM_OP, parts,"),
     ("ranks.c", "code = swap_all(m, s, parts, ends", "code = swap_all(m, s, from, ends"),
     ("ranks.c", "k = p->parts[state].n; k-- > 0 && !code;", "k = 0; k < p->parts[state].n; ++k"),
-    ("ranks.c", "outside(shape, cut->dim), 1}", "1, 1}"),
+    ("ranks.c", "outside(shape, cut->dim), 1, 0, 0}", "1, 1, 0, 0}"),
     ("rows.c", "(other[i] & 0x7fff) > infinite || ", ""),
     ("memory.c", "part == own ?", "part == 0 ?"),
 ]  # fmt: skip

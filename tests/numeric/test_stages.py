@@ -16,7 +16,7 @@ import pytest
 
 import running_ranks as ranks
 import sharded_models as models
-from collectives import STAGES, agrees, no_weights
+from collectives import every_stage, no_weights
 from lumc.bundle.reader import decode
 from lumc.bundle.restore import graph_of
 from lumc.disk.weights import read_weight
@@ -24,8 +24,6 @@ from lumc.errors import LumcError
 from lumc.frontend import Model
 from lumc.frontend.api.contract import embedding
 from lumc.graph.graph import Graph
-from lumc.graph.text import parse_graph
-from lumc.graph.verify import verify_graph
 from lumc.oracle.graph import evaluate
 from running_ranks import LIBRARY, MPIEXEC, children_of, step
 
@@ -67,19 +65,6 @@ def test_processes_compute_what_the_oracle_does(
         mesh = {"pp": 3} if name == "tied" else {"pp": 2}  # that have fewer weights
     worst, _ = ranks.compared(MODELS[name](tmp_path), mesh, tmp_path)
     assert worst <= CLOSE
-
-
-def every_stage(folder: Path) -> Path:
-    """Processes leave what the oracle has, for one state and the next."""
-    graph = parse_graph(STAGES)
-    verify_graph(graph)
-    path, rng = ranks.linked(graph, folder), np.random.default_rng(0)
-    sizes = {"one": (4, 12), "two": (6,), "three": (6, 4), "same": (6,)}
-    states = {n: rng.normal(size=s).astype("f4") for n, s in sizes.items()}
-    for n in (1, 17):
-        inputs = {"x": rng.normal(size=(n, 12)).astype("f4")}
-        states = agrees(graph, path, inputs, states, folder)
-    return path
 
 
 def first_values(folder: Path) -> None:

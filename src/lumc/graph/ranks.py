@@ -13,6 +13,9 @@ from lumc.graph.graph import Entry, Graph, Node, Read, fail, reachable, shape_te
 from lumc.graph.ops import DType, Op
 from lumc.graph.stages import check_stages
 
+EXCHANGING = ("cuda", "cpu")  # kinds of targets whose ranks exchange values, the best first
+UNKNOWN_TO_NCCL = (DType.I16, DType.U16)  # that it does not reduce
+
 
 def require_one_rank(graph: Graph, pass_name: str) -> None:
     """Raises E0140 (a graph for a mesh) in the name of a pass that knows none."""
@@ -22,15 +25,24 @@ def require_one_rank(graph: Graph, pass_name: str) -> None:
 
 
 def require_processes(graph: Graph, kind: str) -> None:
-    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, for
-    one without ranks, and for sums of halves, which would be rounded at every rank."""
-    if graph.mesh and kind != "cpu":
-        what = f"a graph for {said(graph)} cannot run on {kind}: ranks are processes on CPUs"
+    """Raises E0140 for a graph for a mesh and a kind of target on which ranks exchange nothing, or
+    nothing in time, for one without ranks, for sums of halves, which would be rounded at every
+    rank, and for dtypes that NCCL does not reduce."""
+    if graph.mesh and kind not in EXCHANGING:
+        what = f"a graph for {said(graph)} cannot run on {kind}: ranks run on CPUs and on CUDA"
         raise LumcError("E0140", what, fix="--target cpu:native", exit=Exit.UNSUPPORTED)
+    if graph.time and kind != "cpu":
+        what = f"a graph for {said(graph)} cannot run on {kind}: micro-batches run on CPUs"
+        fix = "--target cpu:native, or shard without --batches"
+        raise LumcError("E0140", what, fix=fix, exit=Exit.UNSUPPORTED)
     if graph.time and graph.ranks == 1:
         what = f"micro-batches along '{graph.time}' are of ranks, and the graph is for none"
         raise LumcError("E0140", what, fix="lumc shard --mesh", exit=Exit.UNSUPPORTED)
     for n in (n for e in graph.entries for n in exchanged(e)):
+        reduces = isinstance(n.op, Collective) and n.op.kind.reduces
+        if kind == "cuda" and reduces and n.dtype in UNKNOWN_TO_NCCL:
+            what = f"'{n.name}' reduces {n.dtype} between ranks, which NCCL does not"
+            raise LumcError("E0140", what, fix="cast it to i32 before", exit=Exit.UNSUPPORTED)
         is_sum = isinstance(n.op, Collective) and n.op.op is Op.SUM
         if is_sum and n.dtype in (DType.F16, DType.BF16):
             what = f"'{n.name}' is a sum of {n.dtype} between ranks, which would round it each time"

@@ -9,7 +9,7 @@ from typing import Any
 from lumc.bundle import manifest
 from lumc.bundle.unpack import opened
 from lumc.errors import Exit, LumcError
-from lumc.runtime.opened import Opened, Say, kinds_of, usage
+from lumc.runtime.opened import Opened, Say, kinds_of
 
 # The best first. Each module has a class Bundle with an ``open``, and ``problem()``, which says why
 # nothing of its kind can run here.
@@ -25,23 +25,21 @@ def open_bundle(
     mesh: bool = False,
 ) -> Opened:
     """Open a bundle on a device, or on the first of those that it has a plan for and that work
-    here; ``say`` hears which were passed over, and why. Of a ``mesh`` all ranks, on CPUs. Raises
-    the error of the device that is asked for; E0708, exit 7, when there is no plan for it."""
+    here; ``say`` hears which were passed over, and why. Of a ``mesh`` all ranks. Raises the error
+    of the device that is asked for; E0708, exit 7, when there is no plan for it."""
     if device and device not in RUNTIMES:
         fix = f"one of: {', '.join(RUNTIMES)}"
         raise LumcError("E0708", f"no device '{device}' here", fix=fix, exit=Exit.TOOLCHAIN)
     if mesh:
         from lumc.runtime import ranks
 
-        if device not in ("", "cpu"):
-            raise usage(f"ranks are processes on CPUs, not on {device}")
-        return ranks.Bundle.open(path, cache)
+        return ranks.Bundle.open(path, cache, device, say)
     with opened(path, cache) as folder:
         wanted = [device] if device else kinds_in(folder)
         passed = list[str]()
         for kind in wanted:
             runtime = import_module(RUNTIMES[kind])
-            found = _opened(runtime, folder, kind == wanted[-1])
+            found = _opened(runtime, folder, kind, kind == wanted[-1])
             if isinstance(found, LumcError):
                 passed.append(f"not on {kind}: {found.what}")
                 continue
@@ -51,13 +49,17 @@ def open_bundle(
     raise AssertionError("kinds_in gives one at least")
 
 
-def _opened(runtime: Any, folder: Path, last: bool) -> Opened | LumcError:
+def _opened(runtime: Any, folder: Path, kind: str, last: bool) -> Opened | LumcError:
     """The bundle on a kind of device, or why there is none that it has a plan for; of the last kind
-    that is raised."""
+    that is raised. One rank of a mesh runs on a GPU by the bundle's own library."""
     problem: LumcError | None = runtime.problem()
     if problem and not last:
         return problem
     try:
+        if kind != "cpu" and manifest.read(folder).get("mesh"):
+            from lumc.runtime import cpu
+
+            return cpu.Bundle.open(folder, device=kind)
         bundle: Opened = runtime.Bundle.open(folder)
     except LumcError as e:
         if last or e.code != NO_PLAN:

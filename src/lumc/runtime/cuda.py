@@ -14,7 +14,7 @@ from lumc.bundle.unpack import opened
 from lumc.errors import LumcError
 from lumc.runtime.captured import Captured
 from lumc.runtime.nvidia import Gpu, capability, missing
-from lumc.runtime.opened import first_of, plans_of, read_checked, weights_of
+from lumc.runtime.opened import first_of, plans_of, read_checked, usage, weights_of
 
 
 def problem() -> LumcError | None:
@@ -37,11 +37,15 @@ class Bundle(Captured):
         into a temporary folder.
 
         Raises E0706 (exit 7) without a GPU, E0708 (exit 7) for a bundle that has no plan for one,
-        E0501 (exit 5) for anything damaged or changed.
+        E0501 (exit 5) for anything damaged or changed, E0610 for a bundle for a mesh.
         """
         with opened(path, cache) as folder:
             files = manifest.read(folder)["files"]
             plans = plans_of(folder, files, "cuda")
+            if plans[0].mesh:
+                raise usage(
+                    "ranks on GPUs run by lumc-run: open_bundle starts them, with mesh=True"
+                )
             here, gpu = capability(), Gpu()
             plan = max(plans, key=lambda p: _suits(p, here))
             attribute = gpu.drv.device_attribute.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +21,8 @@ from lumc.bundle.restore import FILE, graph_of, weight_reader
 from lumc.bundle.unpack import opened
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
-from lumc.runtime.opened import NO_DIMS, Opened, Part, Say, entries_of, plans_of, usage
+from lumc.graph.ranks import EXCHANGING
+from lumc.runtime.opened import NO_DIMS, Opened, Part, Say, entries_of, kinds_of, plans_of, usage
 
 RUNNER = "bin/lumc-run"
 UNTIMED = "ranks are timed by themselves: lumc-run BUNDLE --mesh --repeat N"
@@ -30,10 +31,9 @@ UNTIMED = "ranks are timed by themselves: lumc-run BUNDLE --mesh --repeat N"
 class Bundle(Opened):
     """A bundle whose ranks are processes. Use ``Bundle.open``."""
 
-    device = "cpu"
-
-    def __init__(self, path: Path, plan: Plan, closing: ExitStack) -> None:
+    def __init__(self, path: Path, plan: Plan, closing: ExitStack, device: str = "cpu") -> None:
         assert plan.mesh
+        self.device = device
         self._plan, self._closing = plan, closing
         states = plan.mesh.whole(plan.states)
         first = dict[str, Array]()
@@ -46,23 +46,30 @@ class Bundle(Opened):
         self.reset()
 
     @staticmethod
-    def open(path: str | Path, cache: Path | None = None) -> Bundle:
+    def open(
+        path: str | Path,
+        cache: Path | None = None,
+        device: str = "",
+        say: Say = lambda _: None,
+    ) -> Bundle:
         """Check every hash; that of the weights is left to the ranks. One file is unpacked under
-        ``cache``, or into a temporary folder. Raises E0501 (exit 5) for anything damaged or
-        changed, E0708 (exit 7) for a bundle that has no plan for a CPU, and E0610 for one that is
-        for one process."""
+        ``cache``, or into a temporary folder. The ranks run on CPUs or GPUs, by default on the
+        latter if they work here; ``say`` hears why not. Raises E0501 (exit 5) for anything damaged
+        or changed, E0708 (exit 7) for a bundle that has no plan for the device, and E0610 for one
+        that is for one process."""
         with ExitStack() as stack:
             folder = stack.enter_context(opened(path, cache))
             files = manifest.read(folder)["files"]
             for name, digest in files.items():
                 if name != FILE:
                     manifest.check_file(folder, name, digest)
-            plan = plans_of(folder, files, "cpu")[0]  # in all of them the ends are equal
+            kind = device or _best(kinds_of(files), say)
+            plan = plans_of(folder, files, kind)[0]  # in all of them the ends are equal
             if not plan.mesh:
                 raise usage("this bundle is for one process: leave --mesh out")
             if RUNNER not in files:
                 raise corrupt(f"the manifest has no hash of {RUNNER}", str(path))
-            return Bundle(folder, plan, stack.pop_all())
+            return Bundle(folder, plan, stack.pop_all(), kind)
 
     def run(
         self,
@@ -101,7 +108,8 @@ class Bundle(Opened):
     def _start(self, words: list[str]) -> None:
         if not self._open:
             raise usage("the bundle is closed")
-        command = [str(self.path / RUNNER), str(self.path), "--mesh", *words]
+        own = ["--mesh", "--device", self.device]
+        command = [str(self.path / RUNNER), str(self.path), *own, *words]
         try:
             done = subprocess.run(command, capture_output=True)
         except OSError as e:
@@ -154,3 +162,15 @@ class Bundle(Opened):
         """Forget what was unpacked."""
         self._open = False
         self._closing.close()
+
+
+def _best(there: Sequence[str], say: Say) -> str:
+    """The kind of device that ranks run on: GPUs, unless they do not work here and CPUs may."""
+    kinds = [kind for kind in EXCHANGING if kind in there]
+    if kinds != list(EXCHANGING):
+        return kinds[0] if kinds else "cpu"  # which is refused
+    from lumc.runtime.cuda import problem
+
+    if found := problem():
+        say(f"not on cuda: {found.what}")
+    return "cpu" if found else "cuda"

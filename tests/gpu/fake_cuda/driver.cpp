@@ -35,6 +35,7 @@ long setting(const char *name, long usual)
 }
 int capability() { return (int)setting("LUMC_FAKE_SM", 90); }
 size_t total_memory() { return (size_t)setting("LUMC_FAKE_MEMORY", 4L << 30); }
+int device_count() { return (int)setting("LUMC_FAKE_DEVICES", 1); }
 int shared_limit() { return capability() == 80 ? 166912 : capability() == 89 ? 101376 : 232448; }
 
 Result say(Result result, const char *why)
@@ -83,14 +84,21 @@ API(cuGetErrorName, Result of, const char **out) { return message(of, out, true)
 API(cuDeviceGetCount, int *count)
 {
     ENTER(false);
-    *count = 1;
+    *count = device_count();
     return SUCCESS;
 }
 API(cuDeviceGet, int *device, int ordinal)
 {
     ENTER(false);
-    *device = 0;
-    return ordinal ? INVALID_DEVICE : SUCCESS;
+    *device = ordinal;
+    return ordinal < 0 || ordinal >= device_count() ? INVALID_DEVICE : SUCCESS;
+}
+API(cuDeviceGetUuid_v2, char *uuid, int device)
+{
+    ENTER(false);
+    memcpy(uuid, "lumc emulator 00", 16);
+    uuid[15] = (char)('0' + device + setting("CUDA_VISIBLE_DEVICES", 0));
+    return device < 0 || device >= device_count() ? INVALID_DEVICE : SUCCESS;
 }
 API(cuDeviceGetName, char *name, int room, int)
 {
@@ -119,7 +127,7 @@ API(cuDeviceGetAttribute, int *value, int attribute, int device)
         {81, 233472}, {82, 65536}, /* shared memory and registers of a multiprocessor */
     };
     ENTER(false);
-    if (device)
+    if (device < 0 || device >= device_count())
         return INVALID_DEVICE;
     auto found = VALUES.find(attribute);
     *value = attribute == 75   ? capability() / 10
@@ -129,11 +137,13 @@ API(cuDeviceGetAttribute, int *value, int attribute, int device)
                                      : found->second;
     return SUCCESS;
 }
-API(cuDevicePrimaryCtxRetain, void **out, int)
+static int current; /* device of the context */
+API(cuDevicePrimaryCtxRetain, void **out, int device)
 {
     ENTER(false);
     *out = &context;
-    return SUCCESS;
+    current = device;
+    return device < 0 || device >= device_count() ? INVALID_DEVICE : SUCCESS;
 }
 API(cuDevicePrimaryCtxRelease_v2, int) { return SUCCESS; }
 API(cuCtxCreate_v4, void **out, void *, unsigned, int)
@@ -176,7 +186,7 @@ API(cuCtxGetCurrent, void **handle)
 API(cuCtxGetDevice, int *device)
 {
     ENTER(true);
-    *device = 0;
+    *device = current;
     return SUCCESS;
 }
 API(cuCtxDetach, void *)

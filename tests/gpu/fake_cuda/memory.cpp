@@ -3,7 +3,6 @@
 
 #include <sys/mman.h>
 
-namespace {
 bool is_memory(Address p, size_t bytes)
 {
     auto next = memory.upper_bound(p);
@@ -12,12 +11,11 @@ bool is_memory(Address p, size_t bytes)
     const auto &[begin, m] = *--next;
     return p - begin <= m.bytes && bytes <= m.bytes - (p - begin);
 }
-bool is_pinned(const void *p)
+static bool is_pinned(const void *p)
 {
     auto next = pinned.upper_bound((uintptr_t)p);
     return next != pinned.begin() && (uintptr_t)p - std::prev(next)->first < std::prev(next)->second;
 }
-} /* namespace */
 
 API(cuMemGetInfo_v2, size_t *free, size_t *all)
 {
@@ -142,6 +140,35 @@ API(cuMemcpyDtoDAsync_v2, Address to, Address from, size_t bytes, void *stream)
     if (!is_memory(from, bytes) || !is_memory(to, bytes))
         return say(INVALID_VALUE, "a copy outside of the memory of the device");
     return enqueue(stream, copy_work((void *)to, (void *)from, bytes));
+}
+struct Box { /* CUDA_MEMCPY2D: a side of it, of the device */
+    size_t x, y;
+    int kind;
+    const void *host;
+    Address device;
+    void *array;
+    size_t pitch;
+};
+struct Copy2d {
+    Box from, to;
+    size_t width, height;
+};
+API(cuMemcpy2DAsync_v2, const Copy2d *given, void *stream)
+{
+    ENTER(true);
+    const Copy2d c = *given;
+    for (const Box &b : {c.from, c.to}) {
+        if (b.kind != 2 || b.x || b.y || b.pitch < c.width || b.pitch > INT32_MAX)
+            return say(INVALID_VALUE, "a copy of rows that lie elsewhere");
+        if (c.height && !is_memory(b.device, (c.height - 1) * b.pitch + c.width))
+            return say(INVALID_VALUE, "a copy outside of the memory of the device");
+    }
+    return enqueue(stream, [=] {
+        for (size_t i = 0; i < c.height; i++)
+            memcpy((char *)c.to.device + i * c.to.pitch,
+                   (const char *)c.from.device + i * c.from.pitch, c.width);
+        return SUCCESS;
+    });
 }
 API(cuMemsetD8Async, Address to, unsigned char value, size_t count, void *stream)
 {

@@ -1,8 +1,9 @@
 /* A libcuda.so.1 for machines without a GPU: kernels run in the emulator (tests/gpu/emu).
  *
- * It stands for one device of LUMC_FAKE_SM (80, 89, 90, 100; 90 if unset) with LUMC_FAKE_MEMORY
- * bytes (4 GiB), seen by a driver of version LUMC_FAKE_DRIVER (13000). LUMC_FAKE_MISSING makes
- * cuInit find no device. What a kernel does wrong is written to the standard error.
+ * It stands for LUMC_FAKE_DEVICES devices (1) of LUMC_FAKE_SM (80, 89, 90, 100; 90 if unset) with
+ * LUMC_FAKE_MEMORY bytes (4 GiB), seen by a driver of version LUMC_FAKE_DRIVER (13000), of which a
+ * process uses one. LUMC_FAKE_MISSING makes cuInit find no device. What a kernel does wrong is
+ * written to the standard error.
  *
  * It is as strict as a driver may be: memory starts as 0xff, every range is checked, work on a
  * stream happens when somebody waits for it, and after a fault of a kernel every call fails.
@@ -14,10 +15,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,10 +34,12 @@ enum {
     INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700,
     LAUNCH_FAILED = 719, NOT_SUPPORTED = 801, CAPTURE_UNSUPPORTED = 900, CAPTURE_UNMATCHED = 906
 };
-typedef std::function<Result()> Work;
-typedef std::vector<Work> Graph;
+typedef std::function<Result()> Work; /* NOT_READY: it waits for another process */
+struct Graph : std::vector<Work> {
+    bool of_ranks = false; /* has it work of the fake NCCL? */
+};
 struct Stream {
-    Graph queue;
+    std::deque<Work> queue;
     std::unique_ptr<Graph> capture;
 };
 struct Event {
@@ -73,6 +78,7 @@ inline std::map<Address, Memory> memory;
 inline std::map<uintptr_t, size_t> pinned;
 inline size_t used;
 inline std::vector<Stream *> streams;
+inline std::set<Graph *> graphs; /* that are not destroyed */
 inline std::vector<std::unique_ptr<Function>> functions;
 inline Stream default_stream;
 inline int context; /* its address is the handle of the only one */
@@ -83,11 +89,14 @@ long setting(const char *name, long usual);
 int capability();
 size_t total_memory();
 int shared_limit();
+int device_count();
 Result say(Result, const char *why); /* to the standard error, too */
+/* ---- memory.cpp */
+bool is_memory(Address, size_t bytes);
 /* ---- streams.cpp */
 Stream &stream_of(void *handle);
 bool capturing();
-Result flush(Stream &); /* does the work that waits */
+Result flush(Stream &, bool wait = true); /* does the work that waits */
 Result flush_all();
 Result enqueue(void *stream, Work); /* for later: part of a graph while one is captured */
 

@@ -2,6 +2,7 @@
 #include "state.h"
 
 #include <time.h>
+#include <unistd.h>
 
 Stream &stream_of(void *handle)
 {
@@ -15,13 +16,20 @@ bool capturing()
     return false;
 }
 /* does the work that waits on a stream */
-Result flush(Stream &s)
+Result flush(Stream &s, bool wait)
 {
-    Graph queue;
-    queue.swap(s.queue);
-    for (Work &work : queue)
-        if (!broken)
-            broken = work();
+    while (!s.queue.empty() && !broken) {
+        const Result result = s.queue.front()();
+        if (result == NOT_READY && !wait)
+            return NOT_READY;
+        if (result == NOT_READY) {
+            usleep(20);
+            continue;
+        }
+        s.queue.pop_front();
+        broken = result;
+    }
+    s.queue.clear();
     return broken;
 }
 Result flush_all()
@@ -34,8 +42,36 @@ Result flush_all()
 Result enqueue(void *stream, Work work)
 {
     Stream &s = stream_of(stream);
-    (s.capture ? *s.capture : s.queue).push_back(std::move(work));
+    if (s.capture)
+        s.capture->push_back(std::move(work));
+    else
+        s.queue.push_back(std::move(work));
     return SUCCESS;
+}
+
+/* For the fake NCCL, of this process: work of several steps, of which each time that it is done has a
+ * memory of its own; NOT_READY while it waits. */
+API(lumc_fake_enqueue, void *stream, int (*step)(void *work, void **own), void *work)
+{
+    ENTER(true);
+    if (Stream &s = stream_of(stream); s.capture)
+        s.capture->of_ranks = true;
+    void *own = nullptr;
+    return enqueue(stream, [=]() mutable { return step(work, &own); });
+}
+/* how many graphs have such work */
+extern "C" __attribute__((visibility("default"))) int lumc_fake_graphs()
+{
+    std::lock_guard<std::recursive_mutex> guard(one_call);
+    int count = 0;
+    for (const Graph *graph : graphs)
+        count += graph->of_ranks;
+    return count;
+}
+API(lumc_fake_is_memory, Address p, size_t bytes)
+{
+    ENTER(true);
+    return is_memory(p, bytes);
 }
 
 API(cuCtxSynchronize)
@@ -56,7 +92,12 @@ API(cuStreamSynchronize, void *stream)
     Stream &s = stream_of(stream);
     return s.capture ? (Result)CAPTURE_UNSUPPORTED : flush(s);
 }
-API(cuStreamQuery, void *stream) { return cuStreamSynchronize(stream); }
+API(cuStreamQuery, void *stream)
+{
+    ENTER(true);
+    Stream &s = stream_of(stream);
+    return s.capture ? (Result)CAPTURE_UNSUPPORTED : flush(s, false);
+}
 API(cuStreamWaitEvent, void *, void *, unsigned)
 {
     ENTER(true);
@@ -91,13 +132,16 @@ API(cuStreamEndCapture, void *stream, void **graph)
     Stream &s = stream_of(stream);
     if (!s.capture)
         return CAPTURE_UNMATCHED;
+    graphs.insert(s.capture.get());
     *graph = s.capture.release();
     return SUCCESS;
 }
 API(cuGraphInstantiateWithFlags, void **out, void *graph, unsigned long long)
 {
     ENTER(true);
-    *out = new Graph(*(Graph *)graph);
+    Graph *made = new Graph(*(Graph *)graph);
+    graphs.insert(made);
+    *out = made;
     return SUCCESS;
 }
 API(cuGraphLaunch, void *graph, void *stream)
@@ -110,6 +154,7 @@ API(cuGraphLaunch, void *graph, void *stream)
 API(cuGraphDestroy, void *graph)
 {
     ENTER(false);
+    graphs.erase((Graph *)graph);
     delete (Graph *)graph;
     return SUCCESS;
 }

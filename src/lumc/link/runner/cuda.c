@@ -1,5 +1,6 @@
 /* cuda.c - GPUs of NVIDIA: libcuda.so.1, loaded when a plan asks for it, and the images for it. */
 #include "gpu.h"
+#include "ranks.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -28,9 +29,13 @@ static struct {
 #define X(name, parameters) int(*name) parameters;
   OWN_FUNCTIONS(X)
 #undef X
+  int count; /* of GPUs */
+} own;
+struct seen { /* of a GPU */
+  int device;
   int capability; /* 90 for sm_90 */
   int shared;     /* bytes that a block may have */
-} own;
+};
 static struct driver nvidia;
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 
@@ -40,14 +45,47 @@ static const char *said(int result) {
   return text;
 }
 
-/* ---- contexts */
+/* ---- the GPU and its context */
+
+/* Which GPU a plan runs on: the first, or that of a rank. A launcher that gives each rank one GPU
+ * shows it no other. */
+static int ordinal(const struct plan *p, int *to) {
+  int rank = local_rank(), ranks = local_ranks();
+  *to = 0;
+  if (!p->n_axes) return LUMC_OK;
+  if (ranks > own.count)
+    return lumc_fail(LUMC_DEVICE, "%d ranks on this machine need a GPU each, and the NVIDIA driver sees %d",
+                     ranks, own.count);
+  if (own.count == 1 || rank < 0) return LUMC_OK; /* who is no rank is told so later */
+  if (rank >= own.count)
+    return lumc_fail(LUMC_DEVICE, "rank %d of this machine (LOCAL_RANK) needs a GPU of its own, and the NVIDIA driver "
+                     "sees %d", rank, own.count);
+  *to = rank;
+  return LUMC_OK;
+}
+
+static int see(const struct plan *p, struct seen *s) {
+  int at = 0, major = 0, minor = 0, code = ordinal(p, &at);
+  *s = (struct seen){0, 0, 0};
+  if (code) return code;
+  int result = own.cuDeviceGet(&s->device, at);
+  if (!result) result = own.cuDeviceGetAttribute(&major, MAJOR, s->device);
+  if (!result) result = own.cuDeviceGetAttribute(&minor, MINOR, s->device);
+  if (!result) result = own.cuDeviceGetAttribute(&s->shared, SHARED_OPTIN, s->device);
+  s->capability = major * 10 + minor;
+  if (!result) return LUMC_OK;
+  return lumc_fail(LUMC_DEVICE, "the NVIDIA driver does not start: %s (%d)", said(result), result);
+}
 
 static int retain(struct gpu *m) {
-  return gpu_check(m, own.cuDevicePrimaryCtxRetain(&m->context, nvidia.device), "context");
+  struct seen here;
+  int code = see(m->plan, &here);
+  m->device = here.device;
+  return code ? code : gpu_check(m, own.cuDevicePrimaryCtxRetain(&m->context, m->device), "context");
 }
 
 static void release_context(struct gpu *m) {
-  if (m->context) own.cuDevicePrimaryCtxRelease_v2(nvidia.device);
+  if (m->context) own.cuDevicePrimaryCtxRelease_v2(m->device);
 }
 
 static int enter(struct gpu *m) {
@@ -66,15 +104,16 @@ static int leave(struct gpu *m) {
 static int load_module(struct gpu *m, const struct source *s) {
   const char *target = m->plan->target;
   char name[1200], listed[1300], *image;
+  struct seen here;
   size_t size;
-  int found = 0;
-  for (int arch = own.capability; !found && arch >= own.capability / 10 * 10; --arch) {
+  int found = 0, code = see(m->plan, &here);
+  for (int arch = here.capability; !code && !found && arch >= here.capability / 10 * 10; --arch) {
     snprintf(name, sizeof name, "kernels/%s/kernels.sm_%d.cubin", target, arch);
     snprintf(listed, sizeof listed, "\"%s\":\"", name);
     found = strstr(s->manifest, listed) != NULL;
   }
   if (!found) snprintf(name, sizeof name, "kernels/%s/kernels.ptx", target);
-  int code = read_checked(s, name, MAX_IMAGE, &image, &size);
+  if (!code) code = read_checked(s, name, MAX_IMAGE, &image, &size);
   if (code) return code;
   int result = nvidia.module_load(&m->module, image);
   free(image);
@@ -122,35 +161,32 @@ static void start(void) {
 #define X(name, parameters) FIND(own.name, name)
   OWN_FUNCTIONS(X)
 #undef X
-  int count = 0, major = 0, minor = 0, result = nvidia.init(0);
+  int result = nvidia.init(0);
   if (!result) result = nvidia.version_of(&nvidia.version);
-  if (!result) result = nvidia.device_count(&count);
-  if (result == NO_DEVICE || (!result && count < 1)) {
+  if (!result) result = nvidia.device_count(&own.count);
+  if (result == NO_DEVICE || (!result && own.count < 1)) {
     snprintf(why, room, "the NVIDIA driver sees no GPU");
     return;
   }
-  if (!result) result = own.cuDeviceGet(&nvidia.device, 0);
-  if (!result) result = own.cuDeviceGetAttribute(&major, MAJOR, nvidia.device);
-  if (!result) result = own.cuDeviceGetAttribute(&minor, MINOR, nvidia.device);
-  if (!result) result = own.cuDeviceGetAttribute(&own.shared, SHARED_OPTIN, nvidia.device);
-  own.capability = major * 10 + minor;
   if (result)
     snprintf(why, room, "the NVIDIA driver does not start: %s (%d)", said(result), result);
 }
 
 static long suits(const struct plan *p) {
   pthread_once(&started, start);
+  struct seen here;
   if (*nvidia.problem) return lumc_fail(0, "%s", nvidia.problem);
+  if (see(p, &here)) return 0;
   int arch = strncmp(p->arch, "sm_", 3) ? 0 : atoi(p->arch + 3);
-  if (own.capability < 80 || arch < 80)
+  if (here.capability < 80 || arch < 80)
     return lumc_fail(0, "target %s needs a GPU of sm_80 or newer, this one is sm_%d", p->target,
-                     own.capability);
+                     here.capability);
   for (size_t i = 0; i < p->n_kernels; ++i)
-    if (p->kernels[i].shared > (uint64_t)own.shared)
+    if (p->kernels[i].shared > (uint64_t)here.shared)
       return lumc_fail(0, "kernel %s needs %d KB of shared memory, this GPU (sm_%d) has %d KB",
-                       p->kernels[i].symbol, (int)(p->kernels[i].shared >> 10), own.capability,
-                       own.shared >> 10);
-  return arch <= own.capability ? 1000 + arch : 1; /* the newest that it was made for */
+                       p->kernels[i].symbol, (int)(p->kernels[i].shared >> 10), here.capability,
+                       here.shared >> 10);
+  return arch <= here.capability ? 1000 + arch : 1; /* the newest that it was made for */
 }
 
 static int open_cuda(const struct source *s, const struct plan *plan, int threads, void **self) {

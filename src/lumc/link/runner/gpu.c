@@ -4,6 +4,7 @@
  * captured once into a graph, of all its repetitions if these are not too many; a run uploads the
  * inputs and the dims, launches the graph and fetches the outputs, all on one stream. */
 #include "gpu.h"
+#include "ranks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,9 @@ static int find_functions(struct gpu *m) {
 
 /* One launch: a pointer for every argument but the scratch memory, which GPUs have none of. */
 static int enqueue(const struct gpu *m, size_t list, const struct launch *l) {
+  if (l->kernel >= m->plan->n_kernels) /* ranks exchange something */
+    return nccl_run(m->nccl, &m->plan->exchanges[l->kernel - m->plan->n_kernels], gpu_place(m, list, &l->args[0]),
+                    gpu_place(m, list, &l->args[1]));
   const struct kernel *k = &m->plan->kernels[l->kernel];
   int code = LUMC_OK;
   address *values = zeros(l->n_args, sizeof *values, &code);
@@ -92,6 +96,7 @@ static int load(struct gpu *m, const struct source *s) {
   if (!code) code = gpu_place_states(m);
   if (!code) code = gpu_place_values(m);
   if (!code) code = gpu_place_counts(m);
+  if (!code && m->mesh) code = nccl_open(m, m->mesh, &m->nccl);
   for (size_t i = 0; i < m->plan->n_lists && !code; ++i)
     if (m->plan->lists[i].n_launches) code = capture(m, i);
   return code;
@@ -103,6 +108,7 @@ int gpu_open(const struct driver *driver, const struct source *s, const struct p
   if (!m) return lumc_fail(LUMC_FAILED, "out of memory");
   m->driver = driver;
   m->plan = plan;
+  m->mesh = s->mesh;
   int code = driver->retain ? driver->retain(m) : LUMC_OK;
   if (!code && !(code = enter(m))) {
     m->entered = 1;
@@ -111,14 +117,21 @@ int gpu_open(const struct driver *driver, const struct source *s, const struct p
   return code;
 }
 
+void gpu_end_graphs(const struct gpu *m) {
+  for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
+    if (m->programs[i].graph) m->driver->graph_end(m->programs[i].graph);
+    m->programs[i].graph = NULL;
+  }
+}
+
 void gpu_close(void *self) {
   struct gpu *m = self;
   if (m->entered && !enter(m)) {
-    if (m->stream) m->driver->stream_wait(m->stream);
-    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i) {
-      if (m->programs[i].graph) m->driver->graph_end(m->programs[i].graph);
+    if (m->stream) gpu_wait(m);
+    gpu_end_graphs(m);
+    if (m->nccl) nccl_close(m->nccl);
+    for (size_t i = 0; m->programs && i < m->plan->n_lists; ++i)
       if (m->programs[i].counts) m->driver->give_back(m->programs[i].counts);
-    }
     if (m->module) m->driver->module_unload(m->module);
     if (m->weights) m->driver->give_back(m->weights);
     if (m->states) m->driver->give_back(m->states);
@@ -136,6 +149,7 @@ void gpu_close(void *self) {
   free(m->functions);
   free(m->ranges);
   free(m->state);
+  free(m->held);
   free(m->values);
   release(&m->mirror);
   free(m);
@@ -164,6 +178,7 @@ int gpu_begin(void *self, size_t list, const void *const *inputs, void *const *o
   if (code) return code;
   if (m->mirrored) code = gpu_move_states(m, 1);
   if (!code) m->mirrored = 0;
+  if (!code && m->nccl) code = nccl_agree(m->nccl, list);
   if (!code) code = gpu_upload_dims(m);
   for (size_t i = 0; i < e->entry->n_inputs && !code; ++i)
     code = gpu_upload(m, m->programs[list].inputs[i], inputs[i], bytes[i]);
@@ -181,6 +196,7 @@ int gpu_repeat(void *self, size_t list, long n) {
     for (uint64_t k = 0; k < turns && !code; ++k) {
       code = gpu_turn(m, list, k);
       if (!code) code = gpu_check(m, m->driver->graph_launch(p->graph, m->stream), "run");
+      if (!code && m->nccl) code = gpu_wait(m); /* a queue that is full waits for ranks that are gone */
     }
   return leave(m, code ? code : gpu_wait(m));
 }

@@ -63,7 +63,7 @@ struct driver { /* once a plan asked for it */
   int (*leave)(struct gpu *);
   int (*load)(struct gpu *, const struct source *); /* the module, of the image for this GPU */
   int (*prepare)(struct gpu *, handle function, const struct kernel *); /* for its launches */
-  int version, device;
+  int version, device; /* of HIP; one of CUDA is chosen for each plan */
   char problem[512]; /* why there is nothing to run on; empty when there is */
 };
 
@@ -77,6 +77,7 @@ int gpu_repeat(void *self, size_t list, long n);
 int gpu_finish(void *self, size_t list, void *const *outputs, const size_t *bytes);
 int gpu_trace(void *self, size_t list, int threads, int64_t *times);
 void gpu_close(void *self);
+void gpu_end_graphs(const struct gpu *); /* one that runs ends when it is done */
 int gpu_check(const struct gpu *, int result, const char *what); /* LUMC_OK, or what is said of it */
 
 /* ---- gpu_memory.c; what returns a code: LUMC_OK or what lumc_fail was told */
@@ -94,6 +95,9 @@ struct program { /* a list of launches, ready to run */
 struct gpu {
   const struct driver *driver;
   const struct plan *plan;
+  struct mesh *mesh; /* the other ranks, or NULL */
+  struct nccl *nccl; /* how it exchanges with them */
+  int device;
   handle context, module, stream, *functions;
   int entered, before; /* has it been; the device of the thread that entered */
   address weights, states, memory; /* memory: arena, inputs and outputs of the entry that runs */
@@ -102,12 +106,14 @@ struct gpu {
   uint64_t turn;                   /* which repetition is launched */
   struct range *ranges;
   size_t n_ranges;
-  size_t *state; /* where each state begins */
+  size_t *state; /* where each state begins in the mirror; a rank has those of its stage on the device */
+  size_t *held;  /* and where there */
   struct block mirror;
   int mirrored; /* the states are in the mirror, the device has older ones */
   struct program *programs;
 };
 
+int gpu_allocate(const struct gpu *, address *to, uint64_t bytes, const char *what);
 int gpu_upload(const struct gpu *, address to, const void *from, uint64_t bytes);
 int gpu_download(const struct gpu *, void *to, address from, uint64_t bytes);
 int gpu_wait(const struct gpu *);
@@ -121,6 +127,18 @@ int gpu_turn(struct gpu *, size_t list, uint64_t k);
 int gpu_move_states(const struct gpu *, int to_device); /* all, between it and the mirror */
 /* Where an argument of a list's launch is; 0 for what the kernel has not. */
 address gpu_place(const struct gpu *, size_t list, const struct arg *);
+
+/* ---- nccl.c */
+struct exchange;
+/* With all ranks of the plan. */
+int nccl_open(const struct gpu *, struct mesh *, struct nccl **self);
+void nccl_close(struct nccl *);
+/* A collective on the stream, as mesh_run does it. */
+int nccl_run(struct nccl *, const struct exchange *, address from, address to);
+/* Do all ranks run this list with these dims? */
+int nccl_agree(struct nccl *, size_t list);
+/* Until the stream is done, or a rank is gone: nothing on the stream waits for it then. */
+int nccl_wait(struct nccl *);
 
 /* ---- hip.c, hip_compile.c */
 void *hip_library(const char *name); /* of ROCm, of any release: "libhiprtc"; NULL: see dlerror */

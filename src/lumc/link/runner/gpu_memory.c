@@ -1,9 +1,10 @@
 /* gpu_memory.c - what lies on a GPU, and the way there: weights, states, and the values
  * between launches. */
 #include "gpu.h"
+#include "ranks.h"
 #include <stdlib.h>
 
-static int allocate(const struct gpu *m, address *to, uint64_t bytes, const char *what) {
+int gpu_allocate(const struct gpu *m, address *to, uint64_t bytes, const char *what) {
   int result = m->driver->allocate(to, (size_t)bytes + ALIGN);
   if (result != OUT_OF_MEMORY) return gpu_check(m, result, what);
   return lumc_fail(LUMC_FAILED, "the GPU has no %.1f MB left for %s", (double)bytes / 1e6, what);
@@ -20,6 +21,7 @@ int gpu_download(const struct gpu *m, void *to, address from, uint64_t bytes) {
 }
 
 int gpu_wait(const struct gpu *m) {
+  if (m->nccl) return nccl_wait(m->nccl);
   return gpu_check(m, m->driver->stream_wait(m->stream), "run");
 }
 
@@ -61,7 +63,7 @@ int gpu_load_weights(struct gpu *m, const struct source *s) {
   int code = find_ranges(m);
   if (!code) code = read_weights(s, m->plan, &all);
   for (size_t i = 0; i < m->n_ranges; ++i) bytes += aligned(m->ranges[i].bytes);
-  if (!code) code = allocate(m, &m->weights, bytes, "the weights");
+  if (!code) code = gpu_allocate(m, &m->weights, bytes, "the weights");
   address at = m->weights;
   for (size_t i = 0; i < m->n_ranges && !code; ++i) {
     struct range *r = &m->ranges[i];
@@ -76,15 +78,18 @@ int gpu_load_weights(struct gpu *m, const struct source *s) {
 }
 
 int gpu_place_states(struct gpu *m) {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, held = 0;
   int code = LUMC_OK;
   m->state = zeros(m->plan->n_states, sizeof *m->state, &code);
+  m->held = zeros(m->plan->n_states, sizeof *m->held, &code);
   for (size_t i = 0; i < m->plan->n_states && !code; ++i) {
-    m->state[i] = (size_t)bytes;
-    bytes += aligned(m->plan->states[i].bytes);
+    size_t own = aligned(m->plan->states[i].bytes);
+    m->state[i] = (size_t)bytes, m->held[i] = (size_t)held;
+    bytes += own;
+    if (mesh_has_state(m->mesh, m->plan, i)) held += own;
   }
   if (!code) code = reserve(&m->mirror, (size_t)bytes);
-  if (!code) code = allocate(m, &m->states, bytes, "the states");
+  if (!code) code = gpu_allocate(m, &m->states, held, "the states");
   m->mirrored = 1; /* zeros */
   return code;
 }
@@ -95,7 +100,7 @@ int gpu_place_values(struct gpu *m) {
   int code = LUMC_OK;
   m->programs = zeros(m->plan->n_lists, sizeof *m->programs, &code);
   for (int pass = 0; pass < 2 && !code; ++pass) {
-    if (pass) code = allocate(m, &m->memory, most, "the values between kernels");
+    if (pass) code = gpu_allocate(m, &m->memory, most, "the values between kernels");
     for (size_t e = 0; e < m->plan->n_lists && !code; ++e) {
       const struct entry *entry = m->plan->lists[e].entry;
       struct program *p = &m->programs[e];
@@ -110,7 +115,7 @@ int gpu_place_values(struct gpu *m) {
     }
   }
   m->values = zeros(m->plan->n_dims, sizeof *m->values, &code);
-  return code ? code : allocate(m, &m->dims, m->plan->n_dims * sizeof *m->values, "the dims");
+  return code ? code : gpu_allocate(m, &m->dims, m->plan->n_dims * sizeof *m->values, "the dims");
 }
 
 int gpu_upload_dims(const struct gpu *m) {
@@ -129,7 +134,7 @@ int gpu_place_counts(struct gpu *m) {
     if (!l->entry->counter || !l->n_launches || n > MOST_LAUNCHES / l->n_launches) continue;
     int64_t *values = zeros((size_t)n, sizeof *values, &code);
     for (uint64_t k = 0; k < n && !code; ++k) values[k] = counted(l->entry, k);
-    if (!code) code = allocate(m, &m->programs[i].counts, n * sizeof *values, "a counter");
+    if (!code) code = gpu_allocate(m, &m->programs[i].counts, n * sizeof *values, "a counter");
     if (!code) code = gpu_upload(m, m->programs[i].counts, values, n * sizeof *values);
     if (!code) code = gpu_wait(m);
     free(values);
@@ -153,7 +158,7 @@ address gpu_place(const struct gpu *m, size_t list, const struct arg *a) {
   case INPUT: return p->inputs[a->index];
   case OUTPUT: return p->outputs[a->index];
   case ARENA: return m->memory + a->offset;
-  case STATE: return m->states + m->state[a->index] + a->offset;
+  case STATE: return m->states + m->held[a->index] + a->offset;
   case DIM:
     if (p->counts && &m->plan->dims[a->index] == m->plan->lists[list].entry->counter)
       return p->counts + m->turn * sizeof *m->values;
@@ -176,9 +181,10 @@ address gpu_place(const struct gpu *m, size_t list, const struct arg *a) {
 int gpu_move_states(const struct gpu *m, int to_device) {
   int code = LUMC_OK;
   for (size_t i = 0; i < m->plan->n_states && !code; ++i) {
+    if (!mesh_has_state(m->mesh, m->plan, i)) continue;
     uint8_t *host = m->mirror.data + m->state[i];
     size_t bytes = m->plan->states[i].bytes;
-    address there = m->states + m->state[i];
+    address there = m->states + m->held[i];
     code = to_device ? gpu_upload(m, there, host, bytes) : gpu_download(m, host, there, bytes);
   }
   return code ? code : gpu_wait(m);

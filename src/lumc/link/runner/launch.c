@@ -52,7 +52,7 @@ static int prepare(int ranks) {
   for (size_t i = 0; i < sizeof random && good; ++i) sprintf(key + 2 * i, "%02x", random[i]);
   good = good && !setenv("LUMC_MESH_KEY", key, 1) && !setenv("MASTER_ADDR", "127.0.0.1", 1) &&
          !setenv("LUMC_TRANSPORT", "tcp", 1) && !set_number("MASTER_PORT", ntohs(at.sin_port)) &&
-         !set_number("WORLD_SIZE", ranks);
+         !set_number("WORLD_SIZE", ranks) && !set_number("LOCAL_WORLD_SIZE", ranks);
   if (good) return file;
   lumc_fail(LUMC_FAILED, "cannot start ranks: %s", strerror(errno));
   if (file >= 0) close(file);
@@ -67,7 +67,7 @@ static void become(int rank, int file, FILE *errors, char **argv) {
     close(file), unsetenv("LUMC_MESH_FD");
   else
     set_number("LUMC_MESH_FD", file);
-  set_number("RANK", rank);
+  set_number("RANK", rank), set_number("LOCAL_RANK", rank);
   set_number("LUMC_MESH_ERRORS", fileno(errors));
   execv("/proc/self/exe", argv);
   execvp(argv[0], argv);

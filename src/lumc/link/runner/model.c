@@ -89,7 +89,12 @@ int ranks_of(const char *bundle, int *ranks) {
   int code = read_manifest(bundle, &manifest);
   if (code) return code;
   const struct source source = {bundle, manifest, &m.first, NULL};
-  code = choose(&m, &source, "cpu");
+  for (int i = 0; i < DEVICES && !code && !m.plan.data; ++i) { /* in all plans they are the same */
+    const char *at = manifest;
+    char name[128];
+    if (next_plan(&at, devices[i]->kind, name)) code = read_plan(&m.plan, &source, name);
+  }
+  if (!code && !m.plan.data) code = lumc_fail(LUMC_DEVICE, "%s has no plan for a device that this runner knows", bundle);
   *ranks = m.plan.n_axes ? 1 : 0;
   for (size_t i = 0; i < m.plan.n_axes; ++i)
     if (i + 1 != m.plan.time) *ranks *= (int)m.plan.axes[i].ranks;
@@ -101,8 +106,8 @@ int ranks_of(const char *bundle, int *ranks) {
 /* The other ranks of a bundle for a mesh; its digest is in the first line of the manifest. */
 static int join_ranks(lumc *m, struct source *s) {
   if (!m->plan.n_axes) return LUMC_OK;
-  if (m->device != &cpu_device)
-    return lumc_fail(LUMC_DEVICE, "ranks are processes on CPUs, not on %s", m->device->kind);
+  if (m->device != &cpu_device && m->device != &cuda_device)
+    return lumc_fail(LUMC_DEVICE, "ranks run on CPUs and on GPUs of NVIDIA, not on %s", m->device->kind);
   int code = mesh_open(&m->mesh, &m->plan, strstr(s->manifest, "\"digest\":\"") + 10);
   s->mesh = m->mesh;
   if (!code) mesh_keep(m->mesh, &m->plan);

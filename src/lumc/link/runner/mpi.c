@@ -97,4 +97,4 @@ static void close_mpi(void *self, int code) {
   if (code) m->abort(WORLD, code);
 }
 
-const struct transport mpi_transport = {open_mpi, swap_mpi, close_mpi};
+const struct transport mpi_transport = {open_mpi, swap_mpi, NULL, close_mpi};

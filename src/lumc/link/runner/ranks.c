@@ -10,6 +10,7 @@ struct mesh {
   const struct transport *transport;
   void *self; /* of the transport */
   int rank, ranks, broken;
+  double patience;
   size_t n_axes;
   struct seat { /* along an axis: where this rank is, of how many, and how far the next one is */
     int at, ranks, step;
@@ -19,6 +20,8 @@ struct mesh {
 };
 
 /* ---- who this is */
+
+static const char *const of_rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
 
 /* Of the variables that launchers set the first that is there; -1: none, -2: it is no number. */
 static long from_environment(const char *const *names) {
@@ -35,6 +38,20 @@ static long from_environment(const char *const *names) {
 static const char *text_of(const char *name, const char *otherwise) {
   const char *text = getenv(name);
   return text && *text ? text : otherwise;
+}
+
+int local_rank(void) {
+  static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                      "SLURM_LOCALID", NULL};
+  long rank = from_environment(names);
+  if (rank == -1) rank = from_environment(of_rank);
+  return rank < 0 ? -1 : (int)rank;
+}
+
+int local_ranks(void) {
+  static const char *const names[] = {"LOCAL_WORLD_SIZE", NULL};
+  long ranks = from_environment(names);
+  return ranks < 0 ? -1 : (int)ranks;
 }
 
 /* What all ranks have in common, and who does not belong to them has not. */
@@ -60,7 +77,6 @@ static int said(const struct plan *p, char *to, size_t size) {
 }
 
 static int meet(struct mesh *m, const struct plan *p, const char digest[64]) {
-  static const char *const of_rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
   static const char *const of_size[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
   static const char *const of_file[] = {"LUMC_MESH_FD", NULL};
   char text[512], token[65];
@@ -80,6 +96,7 @@ static int meet(struct mesh *m, const struct plan *p, const char digest[64]) {
   where.file = (int)from_environment(of_file);
   where.patience = atof(text_of("LUMC_MESH_TIMEOUT", "300"));
   if (!(where.patience > 0)) return lumc_fail(LUMC_USAGE, "LUMC_MESH_TIMEOUT is no number of seconds");
+  m->patience = where.patience;
   const char *kind = text_of("LUMC_TRANSPORT", where.port ? "tcp" : "mpi");
   if (strcmp(kind, "tcp") && strcmp(kind, "mpi"))
     return lumc_fail(LUMC_USAGE, "LUMC_TRANSPORT is tcp or mpi, not '%.40s'", kind);
@@ -127,6 +144,21 @@ void mesh_give_up(struct mesh *m, int code) {
 }
 
 int mesh_rank(const struct mesh *m) { return m ? m->rank : 0; }
+
+int mesh_ranks(const struct mesh *m) { return m->ranks; }
+
+double mesh_patience(const struct mesh *m) { return m->patience; }
+
+int mesh_seat(const struct mesh *m, size_t axis, int *at) {
+  *at = m->seats[axis].at;
+  return m->seats[axis].ranks;
+}
+
+int mesh_look(struct mesh *m) {
+  int code = m->broken || !m->transport->look ? m->broken : m->transport->look(m->self);
+  if (code) m->broken = code;
+  return code;
+}
 
 int mesh_has(const struct mesh *m, const struct plan *p, uint64_t who) {
   return !who || !m || m->seats[p->stages - 1].at == (int)who - 1;

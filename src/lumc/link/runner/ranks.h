@@ -44,6 +44,10 @@ int mesh_lost(const struct mesh *); /* did an exchange fail? */
 /* This rank ends with a code, and the others shall too. */
 void mesh_give_up(struct mesh *, int code);
 int mesh_rank(const struct mesh *);
+int mesh_ranks(const struct mesh *);
+/* Which of the ranks of this machine this is, as launchers say; else as if it were the only one; -1: it
+ * is no rank. How many there are, by the launchers that say so; else -1. */
+int local_rank(void), local_ranks(void);
 /* Is this rank one of these: 0 for all, else those of stage who - 1? */
 int mesh_has(const struct mesh *, const struct plan *, uint64_t who);
 int mesh_has_state(const struct mesh *, const struct plan *, size_t state);
@@ -57,6 +61,11 @@ void mesh_turn(struct mesh *, const struct plan *, int turn);
 /* A collective; only that of all ranks to be reduced may have its result where it is read. After a
  * failure all others fail too. */
 int mesh_run(struct mesh *, const struct exchange *, const void *from, void *to);
+/* Where this rank is along an axis, and of how many. */
+int mesh_seat(const struct mesh *, size_t axis, int *at);
+/* Without waiting: is another rank gone? Seconds after which one is given up. */
+int mesh_look(struct mesh *);
+double mesh_patience(const struct mesh *);
 /* A state, whole: of all ranks' parts, into memory from malloc. And back: what this rank has of it. */
 int mesh_join(struct mesh *, const struct plan *, size_t state, const void *part, void **whole);
 int mesh_cut(struct mesh *, const struct plan *, size_t state, const void *whole, void *part);
@@ -88,6 +97,7 @@ struct transport {
   int (*open)(const struct meeting *, void **self);
   /* Send and receive all of it. */
   int (*swap)(void *self, const struct packet *, size_t n);
+  int (*look)(void *self); /* is a connection lost? NULL: the launcher ends all then */
   void (*close)(void *self, int code); /* why it failed, or LUMC_OK */
 };
 extern const struct transport tcp_transport, mpi_transport;

@@ -324,4 +324,16 @@ static int swap_tcp(void *self, const struct packet *packets, size_t n) {
   return silent(t, packets[0].peer);
 }
 
-const struct transport tcp_transport = {open_tcp, swap_tcp, close_tcp};
+/* A connection that ended, behind all that came by it. */
+static int look_tcp(void *self) {
+  struct tcp *t = self;
+  char byte;
+  for (int i = 0; i < t->ranks; ++i) {
+    if (i == t->rank) continue;
+    ssize_t n = recv(t->files[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (!n || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) return lost(t, i);
+  }
+  return LUMC_OK;
+}
+
+const struct transport tcp_transport = {open_tcp, swap_tcp, look_tcp, close_tcp};

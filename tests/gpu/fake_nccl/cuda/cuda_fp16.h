@@ -1,0 +1,1 @@
+/* nothing of it is needed */
