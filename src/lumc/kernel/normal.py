@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -52,7 +52,7 @@ def normalize(kernel: Kernel, among: Mapping[str, int] | None = None) -> Kernel:
     return replace(kernel, axes=axes, roots=roots)
 
 
-@lru_cache(maxsize=1 << 11)  # every schedule of a kernel asks for it
+@lru_cache(maxsize=1 << 10)  # every schedule of a kernel asks for it
 def _known(sizes: Sizes, lengths: Lengths, roots: tuple[Root, ...]) -> list[tuple[Root, ...]]:
     """Where the normal form of roots is kept, once it is known: a list of it alone."""
     return []
@@ -64,9 +64,11 @@ def _normal_roots(kernel: Kernel, among: Mapping[str, int] | None) -> tuple[Root
     # the weight of a single score is not always 1 (its score may be infinite): wsum stays
     below = subterms(*(r.value for r in roots))
     weighted = frozenset(e.attr[0] for e in below if e.kind == "wsum")
-    scope = _Scope(tuple(extent.items()), lengths, weighted)
-    if among is not None:
-        scope = _shared(tuple(among.items()), lengths, weighted)
+    scope = (
+        _Scope(tuple(extent.items()), lengths, weighted)
+        if among is None
+        else _shared(tuple(among.items()), lengths, weighted)
+    )
     simplify = partial(_simplify, scope)
     index = [tuple(simplify(i) for i in r.index) for r in roots]
     values = _named(_merge([simplify(r.value) for r in roots]), lengths.told(extent))

@@ -198,12 +198,12 @@ class _Tally:
         around = nest if isinstance(op, Contract) else (*nest, *own.items())
         walk = (*nest, *((a, own[a]) for a in walked(op))) if isinstance(op, Reduce) else around
         read: dict[str, float] = {}
+        tiles = {a: float(r.largest) for a, r in op.ranges.items()}
+        pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
+        extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
         for e in loads_of(op):
             name, place = e.attr[0], self.program.places[e.attr[0]]
             if place.kind != "scratch":
-                tiles = {a: float(r.largest) for a, r in op.ranges.items()}
-                pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
-                extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
                 over = {a: float(extent[a]) for a in e.free}
                 over |= {a: n for a, n in nest if a not in over and a in self._starts(e, op)}
                 far = self._traffic(e, around, over) * self._unused(e, op, walk, over)

@@ -7,7 +7,7 @@ from functools import reduce as fold
 
 import pytest
 
-from lumc.graph.expr import Expr, add, axis, mul
+from lumc.graph.expr import Expr, add, axis
 from lumc.graph.ops import DType
 from lumc.kernel import normal
 from lumc.kernel.term import Buffer, Kernel, binary, guard, load, reduce
