@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from lumc.graph.expr import Expr, axis, bound_axes, make, rebuild, rewrite, subterms
 from lumc.kernel.codec import encode
@@ -123,6 +124,7 @@ def rename(e: Expr, axes: Mapping[str, str], buffers: Mapping[str, str] | None =
     return rewrite(e, {}, renamed)
 
 
+@lru_cache(maxsize=1 << 13)  # variants of a region, and its layouts, have most terms in common
 def abstract(e: Expr) -> tuple[Expr, tuple[str, ...]]:
     """The term as a function of its free axes, which are numbered x0, x1, .. by first visit.
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -33,41 +33,60 @@ from lumc.graph.ops import DType
 from lumc.kernel.lengths import Lengths
 from lumc.kernel.term import Kernel, Root, binary, const, dtype, reduce, where
 
+Sizes = tuple[tuple[str, int], ...]  # extents of axes
 Guard = tuple[Expr, int, int]  # index, lo, hi
 Guards = tuple[Guard, ...]
 Use = tuple[Expr, Guards]  # a term, and the guards that hold where it is used
 
 
-def normalize(kernel: Kernel) -> Kernel:
-    """The normal form; normalizing twice changes nothing."""
-    roots = _normal_roots(tuple(kernel.extent.items()), kernel.lengths, kernel.roots)
+def normalize(kernel: Kernel, among: Mapping[str, int] | None = None) -> Kernel:
+    """The normal form; normalizing twice changes nothing. ``among``: the extents of all axes of the
+    kernels that have most terms in common with this one; what is done to these is kept."""
+    sizes, lengths = tuple(kernel.extent.items()), kernel.lengths
+    known = _known(sizes, lengths, kernel.roots)
+    if not known:
+        known[:] = [_normal_roots(kernel, among)]
+        _known(sizes, lengths, known[0])[:] = known  # normal already
+    (roots,) = known
     axes = tuple(a for a in kernel.axes if any(a in r.axes for r in roots))
     return replace(kernel, axes=axes, roots=roots)
 
 
 @lru_cache(maxsize=1 << 10)  # every schedule of a kernel asks for it
-def _normal_roots(
-    sizes: tuple[tuple[str, int], ...], lengths: Lengths, every: Sequence[Root]
-) -> tuple[Root, ...]:
-    extent = dict(sizes)
-    roots = [r for r in every if 0 not in map(extent.get, r.axes)]
-    simplify = partial(_simplify, _Scope(extent, lengths, [r.value for r in roots]))
+def _known(sizes: Sizes, lengths: Lengths, roots: tuple[Root, ...]) -> list[tuple[Root, ...]]:
+    """Where the normal form of roots is kept, once it is known: a list of it alone."""
+    return []
+
+
+def _normal_roots(kernel: Kernel, among: Mapping[str, int] | None) -> tuple[Root, ...]:
+    extent, lengths = kernel.extent, kernel.lengths
+    roots = [r for r in kernel.roots if 0 not in map(extent.get, r.axes)]
+    # the weight of a single score is not always 1 (its score may be infinite): wsum stays
+    below = subterms(*(r.value for r in roots))
+    weighted = frozenset(e.attr[0] for e in below if e.kind == "wsum")
+    scope = (
+        _Scope(tuple(extent.items()), lengths, weighted)
+        if among is None
+        else _shared(tuple(among.items()), lengths, weighted)
+    )
+    simplify = partial(_simplify, scope)
     index = [tuple(simplify(i) for i in r.index) for r in roots]
     values = _named(_merge([simplify(r.value) for r in roots]), lengths.told(extent))
     return tuple(Root(r.buffer, i, v) for r, i, v in zip(roots, index, values, strict=True))
 
 
 class _Scope:
-    """What simplification knows of the kernel, and what it has done."""
+    """What simplification knows of kernels, and what it has done; ``weighted``: axes of weights."""
 
-    def __init__(self, extent: dict[str, int], lengths: Lengths, values: list[Expr]) -> None:
-        # the weight of a single score is not always 1 (its score may be infinite): wsum stays
-        weighted = {e.attr[0] for e in subterms(*values) if e.kind == "wsum"}
-        self.extent = extent
-        self.single = {a for a, n in extent.items() if n == 1 and a not in weighted}
-        self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in extent.items() if n}
+    def __init__(self, sizes: Sizes, lengths: Lengths, weighted: frozenset[str]) -> None:
+        self.extent = dict(sizes)
+        self.single = {a for a, n in sizes if n == 1 and a not in weighted}
+        self.ranges: dict[str, Range] = {a: (0, n - 1) for a, n in sizes if n}
         self.ranges |= lengths.ranges
         self.memo: dict[Use, Expr] = {}
+
+
+_shared = lru_cache(maxsize=1 << 4)(_Scope)  # of so many regions: their layouts come in turn
 
 
 def _simplify(scope: _Scope, e: Expr) -> Expr:

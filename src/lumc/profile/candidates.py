@@ -60,13 +60,14 @@ def priced(
     ways: Sequence[Way] = (),
     most: float = inf,
 ) -> list[tuple[Program, Way]]:
-    """The same with their ways, or those of some ways only; ``kernels``: what is known of those of
-    other regions. Kernels hand on ``most`` bytes, or as few more as they can."""
+    """The same with their ways, or those of some ways only, in no order; ``kernels``: what is known
+    of those of other regions. Kernels hand on ``most`` bytes, or as few more as they can."""
     prices = _Prices(kernels, most)
     wanted = {n: [cuts for m, cuts in ways if m == n] for n in range(len(region.variants))}
     some = {n: v for n, v in enumerate(region.variants) if wanted[n] or not ways}
     tried = [(n, _Candidates(region, variant, prices)) for n, variant in some.items()]
-    tried.sort(key=lambda one: one[1].effort)
+    if not ways:
+        tried.sort(key=lambda one: one[1].effort)
     every, best = list[tuple[Program, Way]](), None
     for n, c in tried:
         cuts = list(dict.fromkeys(wanted[n] or c.cuts(best)))
@@ -222,8 +223,12 @@ class _Candidates:
         self.splitting = Splitting(region.frame, variant.value, variant.cuts)
         self.prices, self.totals = prices, dict[Cuts, float]()
         self.split = dict[Cuts, list[Kernel]]()
+
+    @property
+    def effort(self) -> tuple[int, float]:
+        """How simple it is: reductions, and operations, of it as one kernel."""
         (whole,) = self.kernels(())
-        self.effort = len(whole.stages), least_work(whole).flops
+        return len(whole.stages), least_work(whole).flops
 
     @property
     def least(self) -> float:

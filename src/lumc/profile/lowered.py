@@ -13,6 +13,7 @@ from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import (
     LAUNCH_US,
+    Spent,
     cached_us,
     is_idle,
     least_price_us,
@@ -62,10 +63,12 @@ class Kernels:
             schedule, program = scheduled(kernel, self.target)
         except LumcError as e:
             return Lowered(inf, why=f"{e.code} {e.what}")
-        us, launch_us = program_us(program), LAUNCH_US + self.target.launch_us
-        idle = program_us(program, full=True) + launch_us if is_idle(program) else inf
+        spent, launch_us = Spent(), LAUNCH_US + self.target.launch_us
+        us, idle = program_us(program, spent=spent), inf
+        if is_idle(program):
+            idle = program_us(program, full=True, spent=spent) + launch_us
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
-        cached = cached_us(program)
+        cached = cached_us(program, spent)
         worth = cached > max(FAR * self.least(kernel), LEAST_US)
         return Lowered(us, cached, idle, walks and worth and self.target.lanes > 1)
 

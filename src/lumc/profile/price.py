@@ -57,6 +57,7 @@ LAST = {"cpu": 16, "gpu": 1}  # times the second cache: the last; data sheets: C
 Sizes = Mapping[str, float]
 Axes = Sequence[str]
 Nest = tuple[tuple[str, float], ...]  # axes of the loops around, outer first, and iterations
+Spent = dict[int, float]  # operations of leaves in one turn of the loops around, by their ids
 
 
 def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> float:
@@ -64,9 +65,11 @@ def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -
     return program_us(lower(kernel, schedule, target) if schedule else scheduled(kernel, target)[1])
 
 
-def program_us(program: Program, full: bool = False) -> float:
-    """The price of what a kernel was lowered to; ``full``: less than if nothing were idle."""
-    target, tally, tiles = program.target, _Tally(program), max(1, program.tiles)
+def program_us(program: Program, full: bool = False, spent: Spent | None = None) -> float:
+    """The price of what a kernel was lowered to; ``full``: less than if nothing were idle;
+    ``spent``: what was found for other prices of the same program."""
+    target, tiles = program.target, max(1, program.tiles)
+    tally = _Tally(program, {} if spent is None else spent)
     several = tally.execution.several_tiles
     for op in program.body:  # what is not dealt is done once, or by every part that is a tile
         again = not (several or full or isinstance(op, Par))
@@ -74,18 +77,18 @@ def program_us(program: Program, full: bool = False) -> float:
     busy = 1.0 if full else min(1.0, tiles / target.units)
     near = tally.bytes(large=False) / (target.bandwidth * CACHED * 1e3)
     far = roofline_us(Work(0.0, tally.bytes(large=True) / busy + tally.crossing()), target)
-    spent = tally.flops if several else tally.flops / busy  # of several: in the share of a thread
+    flops = tally.flops if several else tally.flops / busy  # of several: in the share of a thread
     # memory is read ahead of arithmetic, though never quite: the corner of the roof is round
-    us = LAUNCH_US + near + hypot(roofline_us(Work(spent, 0.0), target), far)
+    us = LAUNCH_US + near + hypot(roofline_us(Work(flops, 0.0), target), far)
     return us / target.threads if full else us
 
 
-def cached_us(program: Program) -> float:
+def cached_us(program: Program, spent: Spent | None = None) -> float:
     """The price where the last cache holds what kernels hand on, and is as fast as the second: the
     least that may be hoped for."""
     target = program.target
     target = replace(target, l2=target.l2 * LAST[target.machine])
-    return program_us(replace(program, target=target))
+    return program_us(replace(program, target=target), spent=spent)
 
 
 def walked(op: Reduce) -> Axes:
@@ -130,6 +133,7 @@ class _Tally:
     """Operations of a program, and bytes read and written by place."""
 
     program: Program
+    spent: Spent
     flops: float = 0.0
     traffic: dict[str, float] = field(default_factory=dict)
     shared: dict[str, float] = field(default_factory=dict)  # bytes that every thread reads all of
@@ -187,24 +191,20 @@ class _Tally:
     def _leaf(self, op: Map | Reduce | Contract, nest: Nest, share: float) -> None:
         axes = op.axes if isinstance(op, Map) else op.kept + op.red
         own = {a: self._mean(op, a) for a in axes}
-        match op:
-            case Map():
-                once = self._map(op, own)
-            case Reduce():
-                once = self._reduce(op, own)
-            case Contract():
-                once = self._contract(op, own)
+        if id(op) not in self.spent:
+            self.spent[id(op)] = self._operations(op, own)
+        once = self.spent[id(op)]
         wide = self.program.target.lanes / lanes(self.program.target, dtype(terms_of(op)[0]))
         self.flops += once * prod(n for _, n in nest) * share * max(1.0, wide)
         around = nest if isinstance(op, Contract) else (*nest, *own.items())
         walk = (*nest, *((a, own[a]) for a in walked(op))) if isinstance(op, Reduce) else around
         read: dict[str, float] = {}
+        tiles = {a: float(r.largest) for a, r in op.ranges.items()}
+        pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
+        extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
         for e in loads_of(op):
             name, place = e.attr[0], self.program.places[e.attr[0]]
             if place.kind != "scratch":
-                tiles = {a: float(r.largest) for a, r in op.ranges.items()}
-                pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
-                extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
                 over = {a: float(extent[a]) for a in e.free}
                 over |= {a: n for a, n in nest if a not in over and a in self._starts(e, op)}
                 far = self._traffic(e, around, over) * self._unused(e, op, walk, over)
@@ -288,6 +288,11 @@ class _Tally:
         return again
 
     # ---- operations, for one turn of the loops around
+
+    def _operations(self, op: Map | Reduce | Contract, own: Sizes) -> float:
+        if isinstance(op, Map):
+            return self._map(op, own)
+        return self._reduce(op, own) if isinstance(op, Reduce) else self._contract(op, own)
 
     def _terms(
         self, terms: Iterable[Expr], own: Sizes, pad: float, turned: bool = False, red: Axes = ()

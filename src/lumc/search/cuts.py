@@ -86,9 +86,9 @@ def _alike(
     """The terms that equal any of the points but for names, with their functions and axes."""
     points = list(points)
     functions = {function_of(p, lengths)[0] for p in points}
-    shapes = {(p.kind, len(p.free)) for p in points}  # a cheap test first
+    shapes = {(p.kind, len(p.free), p.size) for p in points}  # a cheap test first
     for e in terms:
-        if (e.kind, len(e.free)) in shapes:
+        if (e.kind, len(e.free), e.size) in shapes:
             function, axes = function_of(e, lengths)
             if function in functions:
                 yield e, function, axes
@@ -204,7 +204,8 @@ class Splitting:
             known = (*self.frame.inputs, *(s.buffer for s in self.stored))
             roots, out = (Root(part.buffer.name, part.index, value),), (part.buffer,)
             lengths = self.frame.lengths
-            kernel = assemble(part.name, part.axes, roots, self.extent, known, out, lengths)
+            parts = part.axes, roots, self.extent, known, out, lengths
+            kernel = assemble(part.name, *parts, among=self.extent)
             self.made[part.name, value] = kernel
         return self.made[part.name, value]
 
@@ -239,13 +240,14 @@ def assemble(
     known: Iterable[Buffer],
     stored: tuple[Buffer, ...],
     lengths: Lengths = STATIC,
+    among: Mapping[str, int] | None = None,
 ) -> Kernel:
     """The kernel of these roots in its normal form, with axes that are read side by side as one;
-    of what is known, and of the lengths, it gets what it reads."""
+    of what is known, and of the lengths, it gets what it reads. ``among``: as in ``normalize``."""
     below = subterms(*(r.value for r in roots))
     read = {e.attr[0] for e in below if e.kind == "load"}
     used = {*axes, *(a for e in below for a in (e.attr if e.kind == "axis" else bound_axes(e)))}
     buffers = (*(b for b in known if b.name in read), *stored)
     own = {a: n for a, n in extent.items() if a in used}
     live = stated(lengths.within(own, (*below, *(i for r in roots for i in r.index))))
-    return merge_axes(normalize(Kernel(name, axes, own, roots, buffers, live)))
+    return merge_axes(normalize(Kernel(name, axes, own, roots, buffers, live), among))

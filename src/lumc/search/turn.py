@@ -57,7 +57,8 @@ def turned(kernel: Kernel, last: str) -> list[Kernel]:
     axes = (*(a for a in kernel.axes if a != last), last)
     known = (*kernel.buffers, *copies)
     main = Root(whole.name, index, value)
-    made = assemble(kernel.name, axes, (main,), kernel.extent, known, (whole,))
+    extent = kernel.extent  # programs of a region with the same cuts have the same
+    made = assemble(kernel.name, axes, (main,), extent, known, (whole,), among=extent)
     turning = [
         _turning(source, _axes(source), to, to_end(_axes(source), dims[source.name]))
         for to, source in copies.items()

@@ -28,6 +28,8 @@ Parts = dict[Expr, float]  # of a sum: how often each term occurs
 def shorter_powers(kernel: Kernel) -> Kernel:
     """The same kernel; its stages keep their order."""
     new, terms = dict[Expr, Expr](), subterms(*kernel.values)
+    if not any(e.kind == "un" and e.attr[0] == "exp2" for e in terms):
+        return kernel
     exact = {k for e in terms if not _absorbs(e) for k in e.kids}.union(kernel.values)
     for e in terms:
         kids = [rewrite(k, new) for k in e.kids]
