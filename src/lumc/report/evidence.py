@@ -16,6 +16,7 @@ from typing import Any
 
 from lumc.artifacts import files
 from lumc.codegen.count import excesses
+from lumc.codegen.gpu.limits import limits_us
 from lumc.codegen.tile.lower import lower
 from lumc.disk import artifact
 from lumc.errors import Exit, LumcError
@@ -231,6 +232,7 @@ def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Bo
         "time_us": us,
         "estimated_us": estimated,
         "bound_us": k.bound_us,
+        "limits_us": limits_us(program, k.schedule.threads),
         "fraction": k.bound_us / us if us else None,
         "total_us": count * spent,
         **gained,

@@ -32,6 +32,7 @@ SOURCES = {
 }
 SHOWN = 3  # values that a kernel writes
 LISTED = 10  # kernels that are far from their bounds
+SEEN = 0.05  # share of the longest time by resource that is worth a word
 SMALL = 0.01  # share of a kernel that three lines are enough for
 
 
@@ -131,6 +132,8 @@ def kernel_lines(k: Body, body: Body, told: dict[str, str]) -> Iterator[str]:
     yield f"{k['name']}  {k['key']}" + (f"  over {axes}" if axes else "")
     yield f"  time       {timed(k)}"
     yield f"  share      {k['share']:.1%} of the whole, {times(k['launches'])}: {values(k)}"
+    if k["limits_us"]:
+        yield f"  limits     {limits(k['limits_us'])}"
     if gains.again(k["repeats"]):
         yield f"  repeats    its part of the graph: {gains.repeated(k['repeats'])}"
     yield from labelled("computes", k["term"])
@@ -162,6 +165,12 @@ def timed(k: Body) -> str:
         return f"{us(k['estimated_us'])} by estimate, {least}"
     rate = k["flops"] / k["time_us"] / 1e3
     return f"{us(k['time_us'])}, {k['fraction']:.0%} of its roofline ({least}), {rate:.1f} GFLOP/s"
+
+
+def limits(times: Mapping[str, float]) -> str:
+    """The resources of a GPU by the least time that they take, the one that limits first."""
+    longest = max(times.values())
+    return ", ".join(f"{name} {us(n)}" for name, n in times.items() if n >= SEEN * longest)
 
 
 def measured(body: Body) -> str:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.normal import normalize
-from lumc.kernel.target import Target
+from lumc.kernel.target import Gpu, Target
 from lumc.kernel.term import Kernel, dtype
 from lumc.schedule.applies import shared_prefix
 from lumc.schedule.fragment import Product, multiplied
@@ -44,6 +44,7 @@ SHAPES = {
         Shape(64, 64, 64, 128, 4),
     ),
     "mma": (
+        Shape(256, 128, 32, 256, 3),
         Shape(128, 128, 32, 256, 3),
         Shape(64, 64, 32, 128, 3),
         Shape(32, 64, 32, 128, 2),
@@ -148,8 +149,29 @@ def _shapes(
         turns = {s: ceil(blocks(s) / target.gpu.processors) for s in shapes}
         return sorted(shapes, key=lambda s: turns[s] * (s.rows + s.lanes))
     enough = [i for i, s in enumerate(shapes) if blocks(s) >= target.gpu.processors]
-    first = enough[0] if enough else min(len(shapes) - 1, 2)
+    first = enough[0] if enough else len(shapes) // 2
+    if product and product.fragment == "mma" and enough and target.gpu.rates:
+        # the largest, unless the next one leaves fewer processors idle in the last turn
+        shares = {i: ceil(blocks(shapes[i]) / target.gpu.processors) for i in enough[:2]}
+        taken = {i: n * _cycles(shapes[i], product, target.gpu) for i, n in shares.items()}
+        first = min(taken, key=lambda i: taken[i])
     return [*shapes[first:], *reversed(shapes[:first])]
+
+
+def _cycles(shape: Shape, product: Product, gpu: Gpu) -> float:
+    """Of a step of the sum in a block of this shape: those of the matrix units, or of shared memory
+    where it takes longer. There a warp reads both of its operands, and copies are written."""
+    assert gpu.rates
+    down, along = _warps(shape.threads // gpu.warp, 2)
+    multiplied = 2 * shape.rows * shape.lanes / (gpu.rates.tensor * product.rate)
+    moved = shape.rows * (along + 1) + shape.lanes * (down + 1)
+    return max(multiplied, moved * product.operands[0].nbytes / gpu.rates.shared)
+
+
+def _warps(units: int, most: int) -> tuple[int, int]:
+    """How many along the rows and the lanes, at most so many along these."""
+    along = min(most, units)
+    return units // along, along
 
 
 def _contracted(
@@ -215,13 +237,13 @@ def _stage(
     weighted = any(s.kind == "wsum" for s in kernel.stages)
     if fragment == "wgmma" or (fragment != "simt" and weighted):
         along = 1  # whole rows stay with one warp
-    along = min(along, units)
+    grid = _warps(units, along)
     modes = staging_modes(kernel, stage, p, "a")
     inner = any(s is not stage and stage in subterms(s) for s in kernel.stages)
     a = "hoist" if inner and "hoist" in modes else "inner"
     return replace(
         p,
-        grid=(units // along, along),
+        grid=grid,
         stage_a="none" if stage.kind == "wsum" else a,
         stage_b="inner",
     )

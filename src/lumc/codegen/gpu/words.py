@@ -34,12 +34,12 @@ def words_of(kernel: Kernel) -> Mapping[str, Packing]:
 
 def number(words: str, at: str, packing: Packing, kind: DType) -> str:
     """The text of one number."""
-    return taken(f"{words}[({at}) / {packing.steps}]", at, packing, kind)
+    return taken(_word(words, at, packing), at, packing, kind)
 
 
 def shifted(words: str, at: str, packing: Packing) -> str:
     """The word of neighbours that begin at a multiple of their count: the first one is in front."""
-    return f"{words}[({at}) / {packing.steps}] >> ({_shift(at, packing)})"
+    return f"{_word(words, at, packing)} >> ({_shift(at, packing)})"
 
 
 def taken(word: str, at: str, packing: Packing, kind: DType) -> str:
@@ -49,7 +49,17 @@ def taken(word: str, at: str, packing: Packing, kind: DType) -> str:
     return f"((lumc_i32)({word} >> ({_shift(at, packing)}) & {(1 << bits) - 1}){least})"
 
 
+def _word(words: str, at: str, packing: Packing) -> str:
+    """The word that a number is in, by a shift: no index is below 0, but a compiler that divides
+    must think of it."""
+    return f"{words}[({at}) >> {_log(packing.steps)}]"
+
+
 def _shift(at: str, packing: Packing) -> str:
     """Where a number lies: those of four neighbours are in the same bits of four bytes."""
-    bits = WORD // packing.steps
-    return f"({at}) % {BYTES} * 8 + ({at}) / {BYTES} % {packing.steps // BYTES} * {bits}"
+    bits, high = WORD // packing.steps, packing.steps // BYTES - 1
+    return f"(({at}) & {BYTES - 1}) * 8 + (({at}) >> {_log(BYTES)} & {high}) * {bits}"
+
+
+def _log(power: int) -> int:
+    return power.bit_length() - 1

@@ -1,0 +1,262 @@
+"""What a block of a distributed program asks of its processor, counted from the program alone.
+
+Only what no compiler can leave out is counted: products and sums, functions, accesses to shared
+memory with their bank conflicts, accesses to memory, barriers. Addresses and conditions are not, so
+a bound made of these counts is below the time of any machine code of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, replace
+from math import prod
+
+import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.distribution import Distribution
+from lumc.codegen.gpu.program import Distributed, Nest, Node, Step, Sync, Tile, reads
+from lumc.codegen.gpu.program import writes as stores_of
+from lumc.codegen.gpu.roles import GROUP, PANEL
+from lumc.codegen.gpu.shared import BANK, ROW
+from lumc.codegen.gpu.words import BYTES, words_of
+from lumc.graph.expr import Expr, linear, subterms
+from lumc.graph.ops import DType
+from lumc.kernel.term import INDEX_KINDS, dtype
+
+BANKS = 32
+WAVE = BANKS * BANK  # bytes of shared memory that move at once
+UNIT = (16, 8)  # rows and lanes of the products that ``Roles.counts`` counts
+# (sums and products of f32, functions of the hardware) in an operation, at least, as
+# lumc_dev/elementary.h spells it: a sum of a product is one. Others compare, in another unit.
+SPELLED = {
+    **{"add": (1, 0), "mul": (1, 0), "decay": (0, 1), "recip": (2, 1), "sqrt": (2, 1)},
+    **{"exp2": (11, 0), "exp2_ftz": (10, 0), "exp": (12, 0), "exp_ftz": (11, 0), "log2": (16, 0)},
+}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one block; instructions are those of warps."""
+
+    tensor: float = 0.0  # operations of matrix units, as many of 16 bits as take the same time
+    shared: float = 0.0  # bytes of shared memory, 128 for each turn of an access
+    issue: float = 0.0  # instructions
+    f32: float = 0.0  # of these, sums and products of f32
+    special: float = 0.0  # and functions of the hardware
+    l2: float = 0.0  # bytes from and to memory
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __mul__(self, times: float) -> Counts:
+        return Counts(*(n * times for n in astuple(self)))
+
+
+NOTHING = Counts()
+
+
+def count(d: Distributed) -> Counts:
+    """The counts of one block, of a loop over a live length those of the greatest, of one that
+    leaves tiles out those of the mean block."""
+    return _Counter(d).body(d.body)
+
+
+def turns(addresses: Sequence[int], nbytes: int) -> int:
+    """How often shared memory has its turn for one access of a warp, whose threads move so many
+    bytes each from these addresses: as many threads at once as make 128 bytes, and again for
+    every other word in the same bank."""
+    together, words, out = max(1, min(BANKS, WAVE // nbytes)), max(1, nbytes // BANK), 0
+    for start in range(0, len(addresses), together):
+        here = addresses[start : start + together]
+        touched = {a // BANK + i for a in here for i in range(words)}
+        banks = [w % BANKS for w in touched]
+        out += max(banks.count(b) for b in set(banks))
+    return out
+
+
+class _Counter:
+    def __init__(self, d: Distributed) -> None:
+        self.d, self.places, self.extent = d, d.program.places, d.program.kernel.extent
+        self.warps = d.threads.count / d.warp
+        self.words = words_of(d.program.kernel)
+        self.around = dict[str, int]()  # how often the loops over these axes go round
+
+    def body(self, nodes: Sequence[Node]) -> Counts:
+        total = NOTHING
+        for node in nodes:
+            match node:
+                case Nest(op=ir.Block(loop=loop), slots=slots):
+                    waits = Counts(issue=self.warps * (slots > 1))  # the barrier of a ring
+                    with self._loop(loop):
+                        total += (self.body(node.body) + waits) * prod(n for _, n in loop.turns)
+                case Nest(op=ir.When(first=first)):
+                    rarely = prod(self.around.get(a, 1) for a in first)
+                    total += self.body(node.body) * (1 / rarely)
+                case Nest():
+                    total += self.body(node.body)
+                case Sync():
+                    total += Counts(issue=self.warps)
+                case Step(op=ir.Contract() as op):
+                    total += self._contract(node, op)
+                case Step(op=ir.Map() | ir.Reduce() as op):
+                    total += self._pointwise(node, op)
+        return total
+
+    @contextmanager
+    def _loop(self, loop: ir.Loop) -> Iterator[None]:
+        self.around[loop.axis] = loop.count
+        yield
+        del self.around[loop.axis]
+
+    # ---- products
+
+    def _contract(self, step: Step, op: ir.Contract) -> Counts:
+        assert step.roles
+        roles, product = step.roles, step.roles.product
+        if product is None:
+            return self._simt(step, op)
+        rows, lanes, steps = roles.counts
+        others = prod(op.ranges[a].largest for a in op.red if a != roles.along)
+        times, (unit_rows, unit_lanes) = self.warps * others * steps, UNIT
+        many = times * rows * lanes * 2 * unit_rows * unit_lanes * product.shape[2]
+        total = Counts(tensor=many / product.rate)
+        if product.fragment == "wgmma":
+            return total + self._warpgroups(op, lanes, times)
+        total += Counts(issue=times * rows * lanes)
+        for ref, role, n in ((op.a, roles.a, rows), (op.b, roles.b, lanes // 2)):
+            tile = self.d.tiles.get(ref.attr[0])
+            if tile and tile.memory == "shared" and product.word > 1:
+                total += Counts(shared=WAVE * self._matrices(op, ref, tile), issue=1) * (times * n)
+            elif tile is None or tile.memory == "shared":
+                total += _repeated(self._access(ref, op, role, 1), others)
+        return total
+
+    def _warpgroups(self, op: ir.Contract, lanes: int, times: float) -> Counts:
+        """A warpgroup reads both operands from shared memory, for all of its warps."""
+        width = ROW * 2  # bytes of 16 steps
+        tile = self.d.tiles.get(op.a.attr[0])
+        left = GROUP * UNIT[0] if tile and tile.memory == "shared" else 0
+        nbytes = (lanes * UNIT[1] + left) * width
+        return Counts(issue=times, shared=times / GROUP * nbytes)
+
+    def _matrices(self, op: ir.Contract, ref: Expr, tile: Tile) -> int:
+        """Turns of four matrices of eight rows of 16 bytes."""
+        dims = zip(tile.strides, self.places[ref.attr[0]].dims, strict=True)
+        row = max(s for s, d in dims if d.size > 1)
+        return 4 * turns([i * row * tile.dtype.nbytes for i in range(8)], ROW)
+
+    def _simt(self, step: Step, op: ir.Contract) -> Counts:
+        """A multiply-add for every element of the registers, and the operands of each step."""
+        assert step.roles
+        steps, c = prod(self._mean(op, a) for a in op.red), step.roles.c
+        adds = self.warps * c.size * steps
+        total = Counts(issue=adds, f32=adds * (dtype(op.dst) is DType.F32))
+        for ref in (op.a, op.b):
+            points = c.on(ref.free.difference(op.red))
+            last = points.registers[-1] if points.registers else None
+            near = last.extent if last and last.stride == 1 and ref.attr[0] in self.d.tiles else 1
+            total += _repeated(self._access(ref, op, points, near), steps)
+        return total
+
+    # ---- maps and reductions
+
+    def _pointwise(self, step: Step, op: ir.Map | ir.Reduce) -> Counts:
+        points = step.points
+        total = NOTHING
+        for ref in [*reads(step), *stores_of(step)]:
+            whole = step.vector > 1 and (step.moves or ref in step.wide)
+            total += self._access(ref, op, points, step.vector if whole else 1, step.ahead)
+        if isinstance(op, ir.Map):
+            return total + self._terms([op.term], points)
+        total += self._terms([*(o.term for o in op.outputs), *(t for _, t in op.stores)], points)
+        adds = self.warps * points.size
+        for o in op.outputs:
+            total += Counts(issue=adds, f32=adds * (o.op == "sum" and dtype(o.dst).is_float))
+        reduced = (t for t in points.threads if t.axis in op.red)
+        lanes = prod(min(t.mod, max(1, self.d.warp // t.div)) for t in reduced)
+        meets = (lanes.bit_length() - 1) * points.on(op.kept).size * len(op.outputs)
+        return total + Counts(issue=2) * (meets * self.warps)
+
+    def _terms(self, terms: Iterable[Expr], points: Distribution) -> Counts:
+        """Operations, each where its axes are; a product that is only added is part of the sum."""
+        every = [e for e in subterms(*terms) if e.kind not in INDEX_KINDS]
+        fused = {
+            next((k for k in e.kids if k.kind == "bin" and k.attr[0] == "mul"), None)
+            for e in every
+            if e.kind == "bin" and e.attr[0] == "add"
+        }
+        total = NOTHING
+        for e in every:
+            if e.kind not in ("un", "bin") or e in fused or not dtype(e).is_float:
+                continue
+            f32, special = SPELLED.get(e.attr[0], (0, 0))
+            n = self.warps * points.on(e.free).size
+            total += Counts(issue=max(1, f32 + special), f32=f32, special=special) * n
+        return total
+
+    # ---- accesses
+
+    def _access(
+        self, ref: Expr, op: ir.Leaf, points: Distribution, vector: int, ahead: bool = False
+    ) -> Counts:
+        """All threads read or write their elements, ``vector`` at once. ``ahead``: to shared memory
+        by the instruction that reads memory."""
+        tile, place = self.d.tiles.get(ref.attr[0]), self.places[ref.attr[0]]
+        if tile and tile.memory == "register":
+            return NOTHING
+        own = points.on(ref.free)
+        times = self.warps * max(1.0, own.size / vector)
+        if tile:
+            moved = WAVE * self._turns(ref, own, tile, vector)
+            return Counts(shared=moved, issue=0 if ahead else 1) * times
+        elements = prod(self._mean(op, a) for a in ref.free if a in op.ranges)
+        packing = self.words.get(ref.attr[0])
+        nbytes = BYTES / packing.steps if packing else place.dtype.nbytes
+        # what a loop reads again may be in the first cache, which copies ahead pass by
+        again = 1 if ahead else self._again(ref, op)
+        return Counts(issue=times, l2=min(elements, place.size) * nbytes / again)
+
+    def _again(self, ref: Expr, op: ir.Leaf) -> int:
+        """How often the loops around come to the same elements."""
+        starts = subterms(*(op.ranges[a].lo for a in ref.free if a in op.ranges))
+        moving = {s.attr[0].removesuffix(".0") for s in starts if s.kind == "dim"} | ref.free
+        return prod(n for a, n in self.around.items() if a not in moving)
+
+    def _turns(self, ref: Expr, points: Distribution, tile: Tile, vector: int) -> int:
+        """Turns of an access of the first warp."""
+        out = list[int]()
+        for thread in range(self.d.warp):
+            at = sum(
+                n * stride * _coordinate(points, a.attr[0], thread)
+                for i, stride in zip(ref.kids, tile.strides, strict=True)
+                for a, n in linear(i)[1].items()
+                if a.kind == "axis"
+            )
+            out.append(_exchanged(at, tile) * tile.dtype.nbytes)
+        return turns(out, max(1, vector * tile.dtype.nbytes))
+
+    def _mean(self, op: ir.Leaf, axis: str) -> float:
+        """How many values an axis takes, over all tiles."""
+        r = op.ranges[axis]
+        if len(r.sizes) == 1 or axis not in self.extent:
+            return r.largest
+        return self.extent[axis] / -(-self.extent[axis] // r.largest)
+
+
+def _repeated(access: Counts, times: float) -> Counts:
+    """An access for each of several steps, all of which its elements are of."""
+    return replace(access * times, l2=access.l2)
+
+
+def _coordinate(points: Distribution, axis: str, thread: int) -> int:
+    return sum(thread // t.div % t.mod * t.stride for t in points.threads if t.axis == axis)
+
+
+def _exchanged(at: int, tile: Tile) -> int:
+    """Where an element lies in panels, as lumc_panel says."""
+    if not tile.panels:
+        return at
+    row, column = divmod(at, tile.panels)
+    rows = tile.size // tile.panels
+    j = column // PANEL * (rows * PANEL) + row * PANEL + column % PANEL
+    return j ^ (j >> 3 & 56)

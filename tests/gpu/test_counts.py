@@ -1,0 +1,265 @@
+"""What a block asks of its processor: counts of whole kernels by hand, of their machine code where
+NVIDIA's compiler is at hand, and the resource that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mutating
+from dealing import dealt, flash, narrowed, schedule, tiled
+from gpu.ptx import module as ptx
+from gpu.test_warpgroups import linear
+from kernel_zoo import attention, levels, matmul, softmax
+from lumc.codegen.generate import DIALECTS
+from lumc.codegen.gpu import counts
+from lumc.codegen.gpu.counts import Counts, count, turns
+from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.limits import limits_us, times_us
+from lumc.codegen.gpu.operations import print_kernel
+from lumc.codegen.gpu.program import Distributed
+from lumc.codegen.text.headers import header_of
+from lumc.graph.ops import DType
+from lumc.kernel.machines import resolve_target
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
+from lumc.profile.price import scheduled
+from lumc.schedule.schedule import Schedule
+
+BENCH = Path(__file__).parents[2] / "bench"
+N = 4096
+HOPPER, AMPERE = resolve_target("cuda:sm_90"), resolve_target("cuda:sm_80")
+
+
+def chosen(k: Kernel, target: Target) -> tuple[Schedule, Distributed]:
+    s, program = scheduled(k, target)
+    return s, distribute(program, s.threads)
+
+
+# ---- turns of shared memory, by its banks
+
+
+@pytest.mark.parametrize(
+    ("addresses", "nbytes", "times"),
+    [
+        ([4 * t for t in range(32)], 4, 1),
+        ([0] * 32, 4, 1),  # one word for all
+        ([8 * t for t in range(32)], 4, 2),
+        ([128 * t for t in range(32)], 4, 32),  # all in one bank
+        ([132 * t for t in range(32)], 4, 1),
+        ([2 * t for t in range(32)], 2, 1),  # halves of words
+        ([8 * t for t in range(32)], 8, 2),  # 256 bytes
+        ([16 * t for t in range(32)], 16, 4),
+        # 16 bytes to rows of 64 that are 80 apart: of two rows, four banks are the same
+        ([t // 4 * 80 + t % 4 * 16 for t in range(32)], 16, 8),
+        ([t // 8 * 144 + t % 8 * 16 for t in range(32)], 16, 4),
+        ([80 * t for t in range(8)], 16, 1),  # eight rows of a matrix
+        ([64 * t for t in range(8)], 16, 4),
+    ],
+)
+def test_turns(addresses: list[int], nbytes: int, times: int) -> None:
+    assert turns(addresses, nbytes) == times
+
+
+# ---- whole kernels by hand
+
+
+def product_of_warpgroups() -> tuple[Counts, Counts]:
+    """What is counted, and what there is to count in a block of 128 x 256 of a product of f16 in
+    steps of 64: two warpgroups, eight warps."""
+    s, d = chosen(linear(N, N, N, DType.F16), HOPPER)
+    assert (s.stages[0].fragment, s.tile) == ("wgmma", {"m": 128, "n": 256, "k": 64})
+    copied = (128 + 256) * N * 2  # bytes to shared memory
+    read = 2 * (N // 16) * (64 + 256) * 32  # of 16 steps each group reads 64 rows and 256 lanes
+    pieces, instructions = copied // 16 // 32, 8 * (N // 16)
+    stores, barriers = 128 * 256 // 2 // 32, 8 * (N // 64)
+    byhand = Counts(
+        tensor=2 * 128 * 256 * N,
+        shared=copied + read,
+        issue=pieces + instructions + stores + barriers,
+        l2=copied + 128 * 256 * 2,
+    )
+    return count(d), byhand
+
+
+def product_of_warps() -> tuple[Counts, Counts]:
+    """A block of 256 x 128 in steps of 32: eight warps with 64 x 64 each. Four of its copies of 16
+    bytes fill a row, the next of which begins 80 bytes further: every turn is two."""
+    s, d = chosen(linear(N, N, N, DType.F16), AMPERE)
+    assert (s.stages[0].fragment, s.tile) == ("mma", {"m": 256, "n": 128, "k": 32})
+    copied, steps = (256 + 128) * N * 2, N // 16
+    loads = 8 * steps * (4 + 4)  # of 16 x 16 elements, four along the rows and the lanes of a warp
+    products = 8 * steps * 4 * 8  # of 16 x 8 results
+    issue = copied // 16 // 32 + loads + products + 256 * 128 // 2 // 32 + 8 * (N // 32)
+    byhand = Counts(
+        tensor=2 * 256 * 128 * N,
+        shared=2 * copied + loads * 512,
+        issue=issue,
+        l2=copied + 256 * 128 * 2,
+    )
+    return count(d), byhand
+
+
+def product_of_threads() -> tuple[Counts, Counts]:
+    """256 threads with 8 x 8 results of f32 each, in a block of 128 x 128."""
+    k = matmul(256, 512, 128)
+    s = schedule(
+        k, {"m": 128, "n": 128, "k": 16}, tiled(k, "simt", (16, 16)), count=256, pad=0, vector=4
+    )
+    found = count(dealt(k, s, AMPERE))
+    return replace(found, shared=0, issue=0), Counts(f32=128 * 128 * 128 / 32, l2=found.l2)
+
+
+def weights() -> tuple[Counts, Counts]:
+    """Attention of one head, 64 rows in four warps: in each of four tiles a thread has 32 weights,
+    which are powers of the hardware, and rescales the sums of two rows; then it divides these. This
+    schedule sums the weights in a walk of its own: scores and weights are made twice."""
+    k = narrowed(attention(1, 64, 256, 64, mask=False), DType.F16)
+    found = count(dealt(k, flash(k, (4, 1), 64, 64, ring=2), AMPERE))
+    byhand = Counts(tensor=3 * 2 * 64 * 256 * 64, special=4 * (2 * 4 * (32 + 2) + 2))
+    return Counts(tensor=found.tensor, special=found.special), byhand
+
+
+CASES = product_of_warpgroups, product_of_warps, product_of_threads, weights
+BY_HAND = {f.__name__: f for f in CASES}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_counts_by_hand(name: str) -> None:
+    found, byhand = BY_HAND[name]()
+    assert found == byhand
+
+
+MUTANTS = {
+    "a loop goes round once": ("* loop.count", "* 1"),
+    "no barrier of a ring": ("self.warps * (slots > 1)", "0"),
+    "halves of products": ("lanes * 2 * unit_rows", "lanes * unit_rows"),
+    "a warp reads for all of its group": ("times / GROUP * nbytes", "times * nbytes"),
+    "a left operand that is not read": ('"shared" else 0', '"shared" and False else 0'),
+    "no conflicts": ("max(banks.count(b) for b in set(banks))", "1"),
+    "right operands one by one": ("roles.b, lanes // 2", "roles.b, lanes"),
+    "copies take two instructions": ("issue=0 if ahead else 1", "issue=1"),
+    "rows of a matrix lie together": ("i * row * tile", "i * 8 * tile"),
+    "all steps of other axes": ("c.size * steps", "c.size"),
+    "powers are computed": ('"decay": (0, 1)', '"decay": (12, 0)'),
+    "stores are not seen": ("[*reads(step), *stores_of(step)]", "reads(step)"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutating.replace(counts, *MUTANTS[name], monkeypatch)
+    assert any(found != byhand for found, byhand in (f() for f in BY_HAND.values()))
+
+
+# ---- which resource limits
+
+
+def test_the_largest_tile_that_its_turns_allow() -> None:
+    """Shared memory limits blocks of 128 x 128 on an A100: larger ones are chosen, unless too many
+    processors had none of them."""
+    s, program = scheduled(linear(N, N, N, DType.F16), AMPERE)
+    found = limits_us(program, s.threads)
+    assert next(iter(found)) == "tensor cores"
+    small = linear(2048, 2048, N, DType.F16)
+    assert scheduled(small, AMPERE)[0].tile == {"m": 128, "n": 128, "k": 32}
+    before = dealt(
+        linear(N, N, N, DType.F16), replace(s, tile={"m": 128, "n": 128, "k": 32}), AMPERE
+    )
+    times = times_us(count(before), before.program.tiles, AMPERE)
+    assert times["tensor cores"] / times["shared memory"] == pytest.approx(0.8)
+
+
+def test_memory_limits_rows() -> None:
+    s, program = scheduled(softmax(8192, 4096), HOPPER)
+    assert next(iter(limits_us(program, s.threads))) == "memory"
+
+
+def test_words_are_half_a_byte_for_each_number() -> None:
+    """256 rows of 1,024 numbers of 4 bits, a scale of f16 for 32 of them, one row of f32."""
+    s, program = scheduled(levels(1, 256, 32, 32, DType.U8, 4), HOPPER)
+    nbytes = 256 * 1024 / 2 + 256 * 32 * 2 + 1024 * 4 + 256 * 4
+    assert limits_us(program, s.threads)["memory"] == pytest.approx(nbytes / 4800e3)
+
+
+def test_machines_whose_rates_are_not_known() -> None:
+    for name in ("cuda:sm_100", "metal:apple7", "hip:gfx942"):
+        s, program = scheduled(softmax(64, 256), resolve_target(name))
+        assert limits_us(program, s.threads) == {}
+
+
+# ---- machine code
+
+LOOP = """
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_1:
+        /*0010*/                   LDSM.16.M88.4 R4, [R2] ;
+        /*0020*/              @!PT LDS RZ, [RZ] ;
+        /*0030*/               @P0 BRA `(.L_x_0) ;
+        /*0040*/                   LDGSTS.E.BYPASS.128 [R9], desc[UR8][R6.64] ;
+.L_x_0:
+        /*0050*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
+        /*0060*/                   HGMMA.64x256x16.F32 R24, gdesc[UR12], R24 ;
+        /*0070*/                   HGMMA.64x128x16.F32 R24, R4, gdesc[UR4], R24, gsb0 ;
+        /*0080*/                   FFMA R3, R3, R5, R7 ;
+        /*0090*/                   MUFU.EX2 R3, R3 ;
+        /*00a0*/              @!P0 BRA `(.L_x_1) ;
+        /*00b0*/                   EXIT ;
+.L_x_2:
+        /*00c0*/                   BRA `(.L_x_2) ;
+"""
+
+
+@pytest.fixture
+def sass(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCH))
+    import sass
+
+    return sass
+
+
+def test_a_loop_of_machine_code(sass: Any) -> None:
+    """Ten instructions; a warp has 16 of 64 rows, and a quarter of what its group reads."""
+    code, found = sass.main_loop(LOOP)
+    assert found and len(code) == 10 and sass.products(code) == 3
+    tensor = 2 * 16 * 8 * 16 + 2 * 16 * 256 * 16 + 2 * 16 * 128 * 16
+    shared = 512 + 512 + (256 + 64) * 32 / 4 + 128 * 32 / 4
+    assert sass.counted(code) == Counts(tensor, shared, issue=10, f32=1, special=1)
+    once = LOOP.replace("@!P0 BRA `(.L_x_1)", "NOP")
+    assert sass.main_loop(once) == (sass.main_loop(once)[0], False)
+    assert len(sass.main_loop(once)[0]) == 12
+
+
+CHOSEN = {
+    "product": lambda: linear(N, N, N, DType.F16),
+    "attention": lambda: narrowed(attention(16, N, N, 128, mask=False), DType.F16),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("target", [AMPERE, HOPPER], ids=lambda t: t.arch)
+def test_counts_of_machine_code(name: str, target: Target, sass: Any, tmp_path: Path) -> None:
+    """Products and shared memory as the program's, but for conflicts and what lies before the loop;
+    not fewer instructions; and nothing is spilled."""
+    compiler = ptx.compiler()
+    if compiler is None or sass.disassembler() is None:
+        pytest.skip("needs NVIDIA's compiler and disassembler: pip install '.[gputest]'")
+    s, d = chosen(CHOSEN[name](), target)
+    (tmp_path / "lumc_dev.h").write_text(header_of("cuda"))
+    (tmp_path / "k.cu").write_text(print_kernel(d, DIALECTS["cuda"], "k")[0])
+    compiler.image(tmp_path, "k.cu", target.arch, "k.cubin")
+    figures = next(iter(ptx.cuda.figures((tmp_path / "k.cubin").read_bytes()).values()))
+    assert figures.local_bytes == 0
+    code, found = sass.main_loop(sass.disassembled(tmp_path / "k.cubin"))
+    assert found
+    rounds = N // s.tile["k" if name == "product" else "j"]
+    own = sass.counted(code) * (d.threads.count // d.warp * rounds)
+    with pytest.MonkeyPatch.context() as patch:  # as if banks never met
+        patch.setattr(counts, "turns", lambda at, nbytes: max(1, len(at) * nbytes // 128))
+        seen = count(d)
+    assert own.tensor == seen.tensor
+    assert own.shared == pytest.approx(seen.shared, rel=0.1)
+    assert seen.issue <= own.issue and seen.special == pytest.approx(own.special, rel=0.05)
