@@ -102,6 +102,7 @@ class RayPool:
 
     def drop(self, machine: str) -> None:
         self._free = [name for name in self._free if name != machine]
+        self._busy.discard(machine)
         self._dropped.append(machine)
 
     def close(self) -> None:
@@ -114,7 +115,8 @@ class RayPool:
 
 def drive(pipe: Connection, address: str, target: Any, cc: str | None, here: Any) -> None:
     """Answers until the pipe closes."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # of the command: it may be an artifact
+    for number in (1, 2):  # an artifact may go to stdout, and what matters is said by the command
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     driver = Driver(address, (target, cc), from_plain(Kind, here))
     answers(pipe, lambda name, *arguments: getattr(driver, name)(*arguments))
 
