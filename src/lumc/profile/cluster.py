@@ -29,7 +29,7 @@ from lumc.profile.settings import Known, differences
 from lumc.voice import VOICE, WARNING
 
 TRIES = 2  # processes that may end while they have the same candidate; a guess
-LOOK_S = 0.5  # until it is asked again whether the user wants no more
+LOOK_S = 0.5  # until it is asked again whether the user wants no more; a guess
 ANSWER_S = 600.0  # of one candidate; derived: compilers have 50 s, its process 20 s an answer
 # what a machine answers: the value that was asked for, why it cannot measure, or why it is lost
 Answer = dict[str, Any]

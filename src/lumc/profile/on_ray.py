@@ -27,7 +27,7 @@ START_S = 60.0  # until an actor says what its machine is: it imports numpy, ove
 ALIVE_S = 15.0  # until the driver answers beyond what it waits for; a guess
 RESTARTS = 3  # of the process on one machine; a guess
 HERE = "auto"  # Ray's address of the cluster that this machine is a part of
-SAID = 200  # characters of what Ray says
+SAID = 200  # characters of what Ray says; a guess
 COLOURS = re.compile("\x1b\\[[0-9;]*m")  # in what Ray says of exceptions
 JOIN = "ray start --head on one machine, ray start --address=HOST:6379 on the others; ray status"
 

@@ -171,7 +171,7 @@ def test_a_candidate_that_machines_are_lost_with_is_a_record(
         lambda said, _: {VALUE: {**said, "more": 1}},
         lambda said, other: {VALUE: {**said, "schedule": to_plain(other.schedule)}},
     ],
-    ids="why nothing null negative text none samples more other".split(),
+    ids=["why", "nothing", "null", "negative", "text", "none", "samples", "more", "other"],
 )
 def test_machines_that_do_not_measure_get_no_more(
     opened: Callable[[FakePool], Cluster], jobs: list[Job], spoil: Callable[..., Answer]
