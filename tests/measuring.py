@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -75,6 +75,8 @@ class FakeBench:
         self.spoil, self.jobs, self.races = spoil, 0, 0
         self.lock = DeviceLock()
 
+    machines = 1
+
     def us(self, job: Job) -> float:
         tiles = sum(job.schedule.tile.values()) % 97
         forms = sum(len(s.form) * 10 + s.mr + s.nv for s in job.schedule.stages)
@@ -85,6 +87,9 @@ class FakeBench:
         if self.spoil:
             return [Trial(j.schedule, reason=self.spoil) for j in jobs]
         return [Trial(j.schedule, self.us(j), 10, 0.01) for j in jobs]
+
+    def as_completed(self, jobs: list[Job]) -> Iterator[tuple[Job, Trial]]:
+        return zip(jobs, self.measure(jobs), strict=True)
 
     def finals(self, jobs: list[Job], wait_s: float = 0.0) -> list[Trial]:
         return [Trial(j.schedule, self.us(j) + 0.5, 20, 0.0) for j in jobs]

@@ -61,6 +61,13 @@ def no_stream(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
+def cluster(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Where machines are found that measure."""
+    if value and not re.fullmatch(r"ray(://[\w.:\[\]-]+)?", value):
+        raise click.BadParameter(f"{value!r}: expected ray, or ray://HOST:PORT.")
+    return value
+
+
 UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
 
@@ -206,6 +213,13 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         default="",
         help="--frozen, with the records of another machine: see 'lumc cache list'.",
     ),
+    "on": click.option(
+        "--on",
+        metavar="ray|ray://HOST:PORT",
+        default="",
+        callback=cluster,
+        help="Measure on all machines of a Ray cluster that are like this one.",
+    ),
     "cache": click.option(
         "--cache",
         metavar="DIR",
@@ -342,5 +356,6 @@ PROFILE = [
     "threads",
     "frozen",
     "device-records",
+    "on",
 ]
 PROFILE += ["cc", "nvcc", "cache"]

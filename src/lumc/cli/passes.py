@@ -25,6 +25,9 @@ def profile_options(
         raise click.UsageError("--estimate and --frozen are two ways to choose: name one.")
     if device_records and chosen["estimate"]:
         raise click.UsageError("--device-records and --estimate are two choices: take one.")
+    if chosen["on"] and (frozen or device_records or chosen["estimate"]):
+        what = "--on measures; --estimate, --frozen and --device-records do not: choose one."
+        raise click.UsageError(what)
     frozen = frozen or bool(device_records)
     folder = cache_folder(cache)
     return ProfileOptions(cache=folder, frozen=frozen, device_records=device_records, **chosen)

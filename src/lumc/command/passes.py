@@ -273,12 +273,15 @@ def compile_model(
 
 
 def checked(output: str, options: CompileOptions) -> None:
-    """What can be refused before anything is done. Raises E0202, E0203, E0701 to E0713."""
+    """What can be refused before anything is done. Raises E0202, E0203, E0701 to E0714."""
     from lumc.kernel.machines import resolve_target
     from lumc.link import cross, cuda, emit, hip, link, triton
     from lumc.link.toolchain import find
+    from lumc.profile import on_ray
 
     parse_seconds(options.profile.budget)
+    if options.profile.on:
+        on_ray.require()
     artifact.check_writable(output, folder=True)
     as_text, names = options.emit in ("c", "static"), parse_targets(options.target)
     for_triton = options.emit == "triton"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lumc.errors import Exit, LumcError
 from lumc.report.log import Log, interruptible
 from lumc.report.words import us
+from lumc.voice import VOICE
 
 if TYPE_CHECKING:
     from lumc.kernel.target import Target
@@ -44,6 +45,7 @@ class ProfileOptions:
     target_us: float = 0.0  # of the whole plan, at which the search ends; 0: nowhere
     device_records: str = ""  # of whose device, in place of those of this one; with ``frozen``
     memory: int = 0  # bytes of the arena and of scratch memory, at most; 0: any
+    on: str = ""  # a cluster whose machines measure: ray, ray://HOST:PORT; none: this one alone
 
 
 def parse_seconds(text: str) -> float:
@@ -232,7 +234,7 @@ def opened_ledger(
         device = _recorded(options)
     else:
         tools = find(options.cc)
-        device = _cpu(target, tools, trace) if cpu else _gpu(target, tools, options.nvcc)
+        device = _cpu(target, tools, trace, options) if cpu else _gpu(target, tools, options)
     setting = Setting(device.fingerprint, device.tools, options.threads)
     records = Records(options.cache, setting, device.said)
     wanted = Options(
@@ -284,31 +286,33 @@ def _versions() -> dict[str, str]:
     return {"lumc": __version__, "egglog": version_of("egglog")}
 
 
-def _cpu(target: Target, tools: Toolchain, trace: Trace | None) -> Device:
-    from lumc.codegen.text.headers import header_of
-    from lumc.lab import device
-    from lumc.link.toolchain import KERNEL_FLAGS, features, fingerprint, macros
+def _cpu(target: Target, tools: Toolchain, trace: Trace | None, options: ProfileOptions) -> Device:
+    from lumc.profile.cluster import Cluster, kind_here
     from lumc.profile.measure import Bench
 
+    kind = kind_here(target, tools)
     bench: Callable[[], Bench] = partial(Bench, target, tools)
-    if trace:
+    if options.on:
+        from lumc.profile.on_ray import RayPool
+
+        pool = partial(RayPool, options.on, target, options.cc, kind)
+        bench = partial(Cluster, pool, target, tools)
+    elif trace:
         from lumc.report.trace import TracedBench
 
         bench = partial(TracedBench, trace, target, tools)
-    flags = (*KERNEL_FLAGS, *target.flags)
-    marks = fingerprint(tools, flags, header_of("cpu"))
-    used = " ".join(features(macros(tools, flags)))
-    said = {**device.described(), "compiler": tools.version, "features": used, **_versions()}
-    return Device(bench, device.fingerprint(), marks, said)
+    return Device(bench, kind.device, kind.tools, {**kind.said, **_versions()})
 
 
-def _gpu(target: Target, tools: Toolchain, nvcc: str | None) -> Device:
+def _gpu(target: Target, tools: Toolchain, options: ProfileOptions) -> Device:
     from lumc.codegen.text.headers import header_of
     from lumc.link import cuda
     from lumc.profile.measure_gpu import GpuBench
     from lumc.runtime import nvidia
 
-    compiler = cuda.find(nvcc)
+    compiler = cuda.find(options.nvcc)
+    if options.on:
+        VOICE.get().say(0, f"profile: {target.name} is timed on this machine alone")
     bench = partial(GpuBench, target, tools, compiler)
     made_by = (compiler.version, cuda.FLAGS, header_of("cuda"))
     marks = hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]

@@ -71,6 +71,8 @@ class Job:
 class Bench:
     """The device that candidates are measured on, with its compiler and its worker process."""
 
+    machines = 1  # that measure at the same time
+
     def __init__(self, target: Target, tools: Toolchain, limits: Limits | None = None) -> None:
         self.target, self.tools, self.limits = target, tools, limits or Limits()
         self.linkers = Tools(replace(tools, kept=objects_folder()))  # of whole plans
@@ -102,6 +104,10 @@ class Bench:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def as_completed(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Trial]]:
+        """Jobs with their trials, as soon as they are made; only some if the user wants no more."""
+        return zip(jobs, self.measure(jobs), strict=True)
 
     def measure(self, jobs: Sequence[Job]) -> Iterator[Trial]:
         """One trial per job, in order, each as soon as it is made. Candidates with the same source

@@ -74,15 +74,16 @@ class Session:
         return Job(plan, schedule, cold, best_us, beside, floor, points(plan.kernel.lengths.dims))
 
     def measure(self, proposed: Sequence[tuple[str, Sequence[Schedule]]], source: str = "") -> None:
-        """Measure what is not on record; everything is observed in the order of the proposals.
-        ``source``: where they come from, if not from the walk of their kernel."""
+        """Measure what is not on record; trials are recorded as they arrive, and observed in the
+        order of the proposals. ``source``: where they come from, if not from the walk of their
+        kernel."""
         book, jobs = self.ledger, list[Job]()
         for key, schedules in proposed:
             best = book.walk(key).best
             new = [s for s in schedules if text_of(s) not in book.trials(key)]
             jobs += [self.job(key, s, best.us if best else None, book.first(key)) for s in new]
         start = self.spent()
-        for job, trial in zip(jobs, self.bench.measure(jobs) if jobs else (), strict=True):
+        for job, trial in self.bench.as_completed(jobs) if jobs else ():
             before = source or book.walk(job.plan.key).source(trial.schedule)
             book.add(job.plan.key, replace(trial, source=before))
         for job in jobs:

@@ -102,11 +102,11 @@ def _told(k: Known) -> str:
     return f"device {s.device}, tools {s.tools}, threads {s.threads}"
 
 
-def differences(k: Known, records: Records) -> str:
+def differences(k: Known, own: Known | Records) -> str:
     """What another setting has that this one has not."""
-    here, there, said = records.setting, k.setting, list[str]()
+    here, there, said = own.setting, k.setting, list[str]()
     for name, word in WORDS.items():
-        a, b = k.said.get(name), records.said.get(name)
+        a, b = k.said.get(name), own.said.get(name)
         if name in MADE_BY or a is None or b is None or a == b:
             continue
         if name == "features":

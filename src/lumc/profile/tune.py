@@ -16,6 +16,7 @@ from lumc.profile.timing import WIN
 from lumc.schedule.plan import RegionPlan
 
 BATCH = 8  # candidates that are compiled together; derived: half a second on two cores
+EACH = 2  # candidates of a batch for each machine, at least: one may take twice as long; a guess
 DOUBTED = 0.25  # of what a kernel of a program may gain that is not the best; a guess
 CARRIED = 0.03  # of its first time: who gains so much shows others how; derived: above any WIN
 FADING = 0.7  # of the gain is hoped for after a fruitless batch; a guess
@@ -30,7 +31,7 @@ def tune(s: Session) -> bool:
         if not gains:
             break
         key = max(sorted(gains), key=gains.__getitem__)
-        s.measure([(key, book.walk(key).propose(BATCH))])
+        s.measure([(key, book.walk(key).propose(batch(s)))])
         carry(s, key)
     return book.measured > before
 
@@ -79,7 +80,13 @@ def measure_defaults(s: Session, programs: Iterable[RegionPlan], share: float) -
     many of them were not tried before."""
     walks = s.ledger.walks
     new = [k for k in kernels_of(programs) if k not in walks]
-    for i in range(0, len(new), BATCH):
+    size = batch(s) if new else 1
+    for i in range(0, len(new), size):
         if not s.is_over(share):
-            s.measure([(k, s.ledger.walk(k).propose(1)) for k in new[i : i + BATCH]])
+            s.measure([(k, s.ledger.walk(k).propose(1)) for k in new[i : i + size]])
     return len(new)
+
+
+def batch(s: Session) -> int:
+    """Candidates that are measured before the next are chosen."""
+    return max(BATCH, EACH * s.bench.machines)
