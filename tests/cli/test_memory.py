@@ -12,8 +12,11 @@ import pytest
 
 from commands import Lumc
 from lumc import train
+from lumc.artifacts.files import read_graph
 from lumc.frontend import Model
 from lumc.grad import gradients
+from lumc.limits import AGAIN
+from lumc.profile.memory import between
 
 ESTIMATE = ("--estimate", "--target", "cpu:x86-64-v3")
 
@@ -57,14 +60,36 @@ def test_a_step_in_less_memory(step: Lumc) -> None:
     assert done.exit_code == 0, done.stderr
     assert said_bytes(done.stderr) < usual
     assert all(r["ok"] for r in json.loads(step("verify", "c.lb", "--json")))
-    level = re.findall(r"compile: --recompute (\d+), to store less", done.stderr)[-1]
-    step("search", "m.lg", "-o", "d.ls", *ESTIMATE[1:], "--recompute", level)
+    bound = [tight, *re.findall(r"search --memory (\d+)", done.stderr)][-1]
+    step("search", "m.lg", "-o", "d.ls", *ESTIMATE[1:], "--memory", bound)
     step("profile", "d.ls", "-o", "d.lp", "--estimate", "--memory", tight)
     for kind in ("ls", "lp"):  # the passes one by one do the same
         assert Path(f"c.{kind}").read_text() == Path(f"d.{kind}").read_text()
     said = step.fails(6, "profile", "d.ls", "-o", "e.lp", "--estimate", "--memory", "2kB")
     assert "no plan was found that takes less than" in said and not Path("e.lp").exists()
-    assert json.loads(step("explain", "d.lp", "--json"))["regions"]  # those of this level
+    assert json.loads(step("explain", "d.lp", "--json"))["regions"]  # those of this graph
+
+
+def test_values_are_made_again_between_regions(step: Lumc) -> None:
+    """What search says of it, and show."""
+    target = ESTIMATE[1:]
+    said = step.fails(6, "search", "m.lg", "-o", "n.ls", *target, "--memory", "2kB")
+    assert re.search(r"E0419 --memory 2,000: .* take [\d,]+ bytes at least", said)
+    most = between(read_graph("m.lg", {}), AGAIN)
+    done = step.raw("search", "m.lg", "-o", "m.ls", *target, "--memory", str(most - 1), "-v")
+    assert done.exit_code == 0, done.stderr
+    found = re.search(
+        r"search: ([\d,]+) bytes between regions of ([\d,]+): (\d+) values stored, "
+        r"(\d+) nodes made again.*, ([+]\d+[.]\d%) operations",
+        done.stderr,
+    )
+    assert found and int(found[1].replace(",", "")) < most == int(found[2].replace(",", ""))
+    again = re.findall(r"made again: (.*)", done.stderr)[-1].split(", ")
+    assert int(found[4]) == len(again) > 0
+    shown = json.loads(step("show", "m.ls", "--json"))["again"]
+    assert {*shown["nodes"]} <= {*again} and 0 < shown["operations"] < 1
+    step("search", "m.lg", "-o", "p.ls", *target)
+    assert json.loads(step("show", "p.ls", "--json"))["again"] == {"nodes": [], "operations": 0.0}
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "much", "5 apples", "1e999", "nan", "5mb", ""])

@@ -204,6 +204,12 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         callback=nbytes,
         help="Of the arena and of scratch memory, at most: 5000000, 5MB or 5MiB.",
     ),
+    "between": click.option(
+        "--memory",
+        metavar="BYTES",
+        callback=nbytes,
+        help="Of values between regions, at most; others are computed again.",
+    ),
     "frozen": click.option(
         "--frozen", is_flag=True, help="Measure nothing; fail when a record is missing."
     ),

@@ -184,7 +184,7 @@ def grad(
 
 @click.command()
 @options("input", "out", "target", "dim", "tune", "dtype", "weights", "activations", "recompute")
-@options("limits", "verbose")
+@options("between", "limits", "verbose")
 def search(
     source: str,
     output: str,
@@ -195,6 +195,7 @@ def search(
     weights: str | None,
     activations: str | None,
     again: int,
+    memory: int,
     max_nodes: int,
     verbose: int,
 ) -> None:
@@ -203,7 +204,8 @@ def search(
     from lumc.frontend.precision import Precision
 
     wanted = Precision(dtype, weights, activations)
-    passes.search(source, output, target, dims, wanted, max_nodes, tuned, again, verbose)
+    how = max_nodes, tuned, again, memory
+    passes.search(source, output, target, dims, wanted, *how, verbose)
 
 
 @click.command()

@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from lumc.codegen.tile.program import Program
     from lumc.frontend.api.model import Model
     from lumc.graph.graph import Graph
+    from lumc.kernel.target import Target
     from lumc.schedule.plan import Plan
     from lumc.search.space import Space
 
+
+LESS = 16  # of --memory, by which values between regions take less at least, if a plan is too large
 
 # ---- the passes
 
@@ -52,6 +55,7 @@ def search(
     max_nodes: int,
     tuned: tuple[str, ...],
     again: int,
+    memory: int,
     verbose: int,
 ) -> None:
     """``lumc search``."""
@@ -60,7 +64,7 @@ def search(
     with log.step("read"):
         graph = reduced(files.read_graph(source, parse_dims(dims), mesh=True), wanted)
     with log.step("search"):
-        space = make_space(graph, target, max_nodes, tuned, again)
+        space = make_space(graph, target, max_nodes, tuned, again, memory, log)
     files.write(space, files.graph_digest(graph), output)
     report_space(space, log)
 
@@ -75,16 +79,46 @@ def reduced(graph: Graph, wanted: Precision) -> Graph:
 
 
 def make_space(
-    graph: Graph, target: str, max_nodes: int, tuned: Sequence[str] = (), again: int = AGAIN
+    graph: Graph,
+    target: str,
+    max_nodes: int,
+    tuned: Sequence[str] = (),
+    again: int = AGAIN,
+    memory: int = 0,
+    log: Log | None = None,
 ) -> Space:
+    """What equals the graph; with ``memory``, of a graph whose regions hand on no more bytes.
+    Raises E0419 and as ``search``."""
     from lumc.graph.ranks import require_processes
     from lumc.kernel.machines import resolve_target
     from lumc.search import search
     from lumc.search.saturate import Limits
 
-    require_processes(graph, resolve_target(target).kind)
-    limits = Limits(nodes=max_nodes)
-    return search(in_points(graph, tuned), resolve_target(target), limits, again=again)
+    machine, graph = resolve_target(target), in_points(graph, tuned)
+    require_processes(graph, machine.kind)
+    if memory:
+        graph, again = within_memory(graph, again, memory, machine, log or Log())
+    return search(graph, machine, Limits(nodes=max_nodes), again=again)
+
+
+def within_memory(
+    graph: Graph, again: int, memory: int, target: Target, log: Log
+) -> tuple[Graph, int]:
+    """The graph with values made again so that regions hand on no more bytes, and how many
+    operations per element they do again (``--recompute``); what changes is said. Raises E0419."""
+    from lumc.profile.rematerialize import lean
+
+    found = lean(graph, again, memory, target)
+    if found.again or found.level != again:
+        level = f", --recompute {found.level}" if found.level != again else ""
+        log(
+            0,
+            f"{log.named('search')}: {found.nbytes:,} bytes between regions of {found.before:,}: "
+            f"{len(found.stored)} values stored, {len(found.again)} nodes made again{level}, "
+            f"{found.more:+.1%} operations",
+        )
+        log(1, f"  stored: {', '.join(found.stored)}\n  made again: {', '.join(found.again)}")
+    return found.graph, found.level
 
 
 def in_points(graph: Graph, tuned: Sequence[str]) -> Graph:
@@ -344,28 +378,28 @@ def _code_for(
 
 
 def _planned(target: str, graph: Graph, options: CompileOptions, log: Log) -> tuple[Space, Plan]:
-    """The plan, and what it was chosen from. With ``--memory`` the first that fits, of searches
-    that store less and less. Raises E0419."""
-    from lumc.profile.memory import leaner
+    """The plan, and what it was chosen from. With ``--memory`` the first that fits, of searches of
+    graphs whose regions hand on less and less. Raises E0419."""
+    from lumc.profile.memory import TooMuch
 
-    levels = [options.again]
-    if options.profile.memory:
-        with log.step("memory"):
-            levels = leaner(in_points(graph, options.tuned), options.again, options.profile.memory)
-    for again in levels:
-        if again != options.again:
-            log(0, f"{log.named('compile')}: --recompute {again}, to store less")
-        with log.step("search"):
-            space = make_space(graph, target, options.max_nodes, options.tuned, again)
+    between = memory = options.profile.memory
+    short: TooMuch | None = None
+    while True:
+        try:
+            with log.step("search"):
+                which = options.max_nodes, options.tuned, options.again
+                space = make_space(graph, target, *which, between, log)
+        except LumcError as e:
+            raise (short if short and e.code == "E0419" else e) from None
         report_space(space, log)
         try:
             with log.step("profile", parse_seconds(options.profile.budget)):
                 return space, make_plan(space, options.profile, log)
-        except LumcError as e:
-            if e.code != "E0419" or again == levels[-1]:
+        except TooMuch as e:
+            short, between = e, between - max(e.least.total - memory, memory // LESS)
+            if between <= 0:
                 raise
-            log(0, f"{log.named('compile')}: {e.what}")
-    raise AssertionError("there is a level")
+            log(0, f"{log.named('compile')}: {e.what}: search --memory {between}")
 
 
 def _keep(value: Space | Plan | Code, input: str, folder: Path | None, name: str) -> str:

@@ -1,13 +1,14 @@
 """How much memory a plan takes while it runs, and plans that take less.
 
 The arena holds what regions hand to each other, and the kernels of a region. Of the first there is
-less where regions do more operations again; the search knows how many. Of the second, where
-programs do more in one kernel: plans are made with a bound on what any program hands on, as tight
-as it has to be. A program that cannot meet it hands on as little as it can.
+less where values are made again (``profile/rematerialize.py``). Of the second, where programs do
+more in one kernel: plans are made with a bound on what any program hands on, as tight as it has to
+be. A program that cannot meet it hands on as little as it can.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
@@ -15,13 +16,15 @@ from typing import NamedTuple
 from lumc.codegen.generate import generate
 from lumc.codegen.tile.memory import PAGE, Interval, aligned, allocate
 from lumc.errors import Exit, LumcError
-from lumc.graph.graph import Graph
+from lumc.graph.expr import Expr, axis, subterms
+from lumc.graph.graph import Entry, Graph, Node
 from lumc.kernel.instance import results, whole_of
 from lumc.kernel.term import Kernel
-from lumc.limits import LEVELS
 from lumc.schedule.plan import Plan, RegionPlan
 from lumc.search.explore import find_regions
+from lumc.search.order import Found
 from lumc.search.siblings import MOST
+from lumc.search.translate import Body
 
 RESULTS = (*results(1), *results(MOST))
 FIX = "a larger --memory, or a smaller batch"
@@ -79,37 +82,51 @@ def fitting(limit: int, make: Callable[[float], Plan]) -> tuple[Plan, Needs, flo
         least = needs if least is None else min(least, needs, key=lambda n: n.total)
         handed = [n for n in map(handed_in, plan.regions.values()) if 0 < n <= most]
         if not handed:
-            raise too_much(limit, least)
+            raise TooMuch(limit, least)
         most = min(limit, max(handed) - 1)
-
-
-def leaner(graph: Graph, again: int, limit: int) -> list[int]:
-    """How many operations per element regions may do again, from ``again`` on, so that the values
-    that they hand to each other may take no more bytes than ``limit``: of levels that store the
-    same the first. Raises E0419 if there is none."""
-    needed = {level: between(graph, level) for level in LEVELS if level >= again}
-    first = {n: level for level, n in reversed(needed.items())}
-    if found := sorted(level for n, level in first.items() if n <= limit):
-        return found
-    what = f"--memory {limit:,}: the values between regions take {min(first):,} bytes at least"
-    raise LumcError("E0419", what, fix=FIX, exit=Exit.BUDGET)
 
 
 def between(graph: Graph, again: int) -> int:
     """The bytes of the arena where regions need none for themselves."""
-    most = 0
-    for entry in graph.entries:
-        found = find_regions(entry, again)
-        there = {n.name for _, n in entry.outputs}
-        made = [f.whole for f in found if f.whole and f.write is None]
-        nbytes = {n.name: n.size * n.dtype.nbytes for n in made if n.name not in there}
-        uses = [[whole_of(name) for name in (f.output, *f.body.read)] for f in found]
-        most = max(most, _room(uses, nbytes))
-    return most
+    return max(room_between(e, find_regions(e, again)) for e in graph.entries)
 
 
-def too_much(limit: int, least: Needs) -> LumcError:
-    """E0419, where plans were made."""
-    what = f"--memory {limit:,}: no plan was found that takes less than {least}"
-    fix = f"{FIX}; fewer --threads, as each has scratch of its own; more --recompute"
-    return LumcError("E0419", what, fix=fix, exit=Exit.BUDGET)
+def room_between(entry: Entry, found: Sequence[Found]) -> int:
+    """The same of one entry, with these regions."""
+    elsewhere = {n for _, n in entry.outputs} | in_states(entry, found)
+    made = [f.whole for f in found if f.whole and f.write is None]
+    nbytes = {n.name: n.size * n.dtype.nbytes for n in made if n not in elsewhere}
+    uses = [[whole_of(name) for name in (f.output, *f.body.read)] for f in found]
+    return _room(uses, nbytes)
+
+
+def in_states(entry: Entry, found: Sequence[Found]) -> set[Node]:
+    """The values that are computed into the states that updates copy them to, as far as the graph
+    tells: codegen proves it, and where it cannot there is a copy. They are whole states, and nobody
+    reads what was there later, nor do they but element by element."""
+    last = {s: i for i, f in enumerate(found) for s in f.body.sources if s.op == "state"}
+    place = {f.whole: i for i, f in enumerate(found) if f.write is None}
+    count, out = Counter(u.value for u in entry.writes), set[Node]()
+    for u in entry.writes:
+        plain = u.index == tuple(map(axis, u.value.axes)) and u.value.shape == u.state.shape
+        made = place.get(u.value, -1)
+        if plain and count[u.value] == 1 and made >= last.get(u.state, -1) and made >= 0:
+            value = found[made].body
+            loads = [e for e in subterms(value.value) if _reads(e, value, u.state)]
+            if all(e.kids == value.index for e in loads):
+                out.add(u.value)
+    return out
+
+
+def _reads(e: Expr, body: Body, state: Node) -> bool:
+    return e.kind == "load" and body.sources[int(e.attr[0].removeprefix("b"))] is state
+
+
+class TooMuch(LumcError):
+    """E0419, where plans were made; ``least`` is what the smallest of them takes."""
+
+    def __init__(self, limit: int, least: Needs) -> None:
+        what = f"--memory {limit:,}: no plan was found that takes less than {least}"
+        fix = f"{FIX}; fewer --threads, as each has scratch of its own; more --recompute"
+        super().__init__("E0419", what, fix=fix, exit=Exit.BUDGET)
+        self.least = least

@@ -60,11 +60,14 @@ def tensor(node: Node | Value) -> Body:
 
 def describe_space(space: Space) -> Body:
     from lumc.profile.choose import candidates
+    from lumc.profile.rematerialize import made_again
 
+    names, share = made_again(space.graph)
     space, found = next(candidates(space))
     return {
         "target": space.target.name,
         "instances": len(space.instances),
+        "again": {"nodes": names, "operations": share},
         "regions": [describe_region(r, space.target, found[r.key]) for r in space.regions],
     }
 
@@ -97,6 +100,9 @@ def print_space(space: Space, body: Body) -> Iterable[str]:
         f"search space for {space.target.name}: {body['instances']} regions, "
         f"{len(body['regions'])} unique"
     )
+    if again := body["again"]["nodes"]:
+        share = body["again"]["operations"]
+        yield f"made again, {share:.1%} of all operations: {', '.join(again)}"
     for r in body["regions"]:
         yield (
             f"\nregion {r['key']} x{r['count']} {r['shape']}: {r['enodes']} e-nodes in "

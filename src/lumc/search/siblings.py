@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from itertools import chain, count, product
 from math import prod
 
+from lumc.graph.again import repeated
 from lumc.graph.batches import phases_of
 from lumc.graph.expr import subterms
 from lumc.graph.ranks import exchanged
@@ -96,8 +97,11 @@ def families(space: Space) -> list[Family]:
         for n in exchanged(e):  # what ranks make of a value is there no earlier than that
             source = e.name, n.reads[0].source.home.name
             made[e.name, n.name] = made.get(source, -1)
+    again = {(e.name, n.name) for e in space.graph.entries for n in repeated(e)}
     for at in left:
         last = max((made.get(n, -1) for n in reads(every[at])), default=-1)
+        if (every[at].entry, whole_of(every[at].outputs[0])) in again:
+            last = at - 1  # who makes a value again does not want it earlier
         for name in dict.fromkeys(every[at].inputs):
             heappush(readers[shape[at], name].late, (last, at))
     out = list[Family]()

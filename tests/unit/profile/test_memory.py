@@ -22,7 +22,15 @@ from lumc.profile import memory
 from lumc.profile.choose import estimate, programs, shortlist
 from lumc.profile.ledger import Ledger, Options, kernels_of
 from lumc.profile.lowered import Kernels, Lowered
-from lumc.profile.memory import Needs, between, fitting, handed_in, handed_on, leaner, needs_of
+from lumc.profile.memory import (
+    Needs,
+    between,
+    fitting,
+    handed_in,
+    handed_on,
+    in_states,
+    needs_of,
+)
 from lumc.profile.records import Records, Setting, Trial
 from lumc.schedule.plan import Plan
 from lumc.search import search
@@ -191,16 +199,15 @@ def test_the_least_is_said_if_nothing_fits(
     assert made.asked[0] == inf and made.asked == sorted(made.asked, reverse=True)
 
 
-def test_levels_that_may_fit(step: Graph) -> None:
-    found = {level: between(step, level) for level in LEVELS}
-    most, least = found[AGAIN], min(found.values())
-    assert leaner(step, AGAIN, most)[0] == AGAIN
-    levels = leaner(step, AGAIN, most - 1)
-    assert levels == sorted(levels) and found[levels[0]] < most
-    assert len({found[n] for n in levels}) == len(levels)  # of equals the one that does least again
-    assert all(found[n // 2] > found[n] for n in levels)
-    assert all(n >= 256 for n in leaner(step, 256, most))
-    with pytest.raises(LumcError) as e:
-        leaner(step, AGAIN, least - 1)
-    assert (e.value.code, e.value.exit) == ("E0419", Exit.BUDGET)
-    assert f"{least:,} bytes at least" in e.value.what
+def test_values_that_live_in_states(step: Graph) -> None:
+    """All that AdamW learns, and its means; not what is read later, moved, or of an output."""
+    (entry,) = step.entries
+    found = find_regions(entry)
+    assert in_states(entry, found) == {u.value for u in entry.writes}
+    m = Model()
+    x, s, t = m.input("x", (8, 8)), m.state("s", (8, 8)), m.state("t", (8, 8))
+    m.update(s, (x + s.transpose()).gelu())  # it reads other elements than it writes
+    m.update(t, (x + t).gelu())
+    m.output("y", ((x + t).gelu() * 2.0).sum())
+    (entry,) = m.graph().entries
+    assert in_states(entry, find_regions(entry)) == {entry.writes[1].value}
