@@ -17,7 +17,7 @@ from gpu_bundles import Emulator
 from lumc.artifacts.files import read_graph
 from lumc.codegen.generate import generate
 from lumc.command.grad import Training, differentiate
-from lumc.command.passes import make_space
+from lumc.command.spaces import make_space
 from lumc.disk.weights import read_weight
 from lumc.frontend import Model, nn
 from lumc.graph.graph import Graph

@@ -31,7 +31,7 @@ from kernel_zoo import (
 )
 from kernels import assert_close, worst
 from lumc.codegen.generate import generate
-from lumc.command.passes import make_space
+from lumc.command.spaces import make_space
 from lumc.graph.ops import DType
 from lumc.graph.text import parse_graph
 from lumc.kernel.machines import resolve_target

@@ -25,7 +25,7 @@ from lumc.artifacts.files import read_graph
 from lumc.codegen.code import Code
 from lumc.codegen.generate import generate
 from lumc.command.bundles import complete
-from lumc.command.passes import make_space
+from lumc.command.spaces import make_space
 from lumc.disk.weights import read_weight
 from lumc.frontend.models.huggingface import import_folder
 from lumc.graph.graph import Graph, Node

@@ -7,15 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lumc.command.passes import (
-    CompileOptions,
-    checked,
-    make_space,
-    parse_targets,
-    reduced,
-)
+from lumc.command.passes import CompileOptions, checked, parse_targets, reduced
 from lumc.command.plan import ProfileOptions, opened_ledger, unmeasured
 from lumc.command.sources import graph_from_anything
+from lumc.command.spaces import make_space
 from lumc.disk.scratch import scratch
 from lumc.frontend.precision import Precision
 from lumc.report.log import Log

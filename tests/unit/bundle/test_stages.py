@@ -11,7 +11,7 @@ from collectives import STAGES
 from lumc.bundle import stages
 from lumc.codegen.code import Code, Launch
 from lumc.codegen.generate import generate
-from lumc.command.passes import make_space
+from lumc.command.spaces import make_space
 from lumc.graph.text import parse_graph
 from lumc.profile.choose import estimate
 

@@ -12,7 +12,7 @@ from lumc.codegen import exchanges
 from lumc.codegen.code import Code
 from lumc.codegen.exchanges import turns_of
 from lumc.codegen.generate import generate
-from lumc.command.passes import make_space
+from lumc.command.spaces import make_space
 from lumc.graph.batches import AFTER, BEFORE, WITHIN, phases_of, runs
 from lumc.graph.text import parse_graph
 from lumc.kernel.instance import whole_of

@@ -13,7 +13,7 @@ from lumc.artifacts.exchanges import exchange_problems
 from lumc.codegen import exchanges
 from lumc.codegen.code import EXCHANGE, Code, Launch
 from lumc.codegen.generate import generate, launched, launches_of, steps_of
-from lumc.command.passes import make_space
+from lumc.command.spaces import make_space
 from lumc.errors import LumcError
 from lumc.graph.graph import Graph
 from lumc.graph.ranks import exchanged

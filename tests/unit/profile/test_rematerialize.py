@@ -94,7 +94,8 @@ def agrees(seed: int) -> int:
         got = evaluate(found.graph, "main", inputs, {}, states)
         for ours, theirs in zip(got, want, strict=True):
             assert ours.keys() == theirs.keys()
-            assert all(np.array_equal(ours[n], theirs[n]) for n in theirs)
+            for n in theirs:  # a product with one reader more or less is summed in another order
+                np.testing.assert_allclose(ours[n], theirs[n], rtol=1e-12, atol=1e-14)
         names, share = made_again(found.graph)
         assert {*found.again} >= {*names} and 0 <= share < 1 and found.more >= 0
         count += len(found.again)

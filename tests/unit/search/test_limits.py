@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lumc import process
-from lumc.command.passes import report_space
+from lumc.command.spaces import report_space
 from lumc.errors import LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.tensor import Tensor
