@@ -134,7 +134,7 @@ def test_counts_by_hand(name: str) -> None:
 
 
 MUTANTS = {
-    "a loop goes round once": ("* loop.count", "* 1"),
+    "a loop goes round once": ("* prod(n for _, n in loop.turns)", "* 1"),
     "no barrier of a ring": ("self.warps * (slots > 1)", "0"),
     "halves of products": ("lanes * 2 * unit_rows", "lanes * unit_rows"),
     "a warp reads for all of its group": ("times / GROUP * nbytes", "times * nbytes"),
