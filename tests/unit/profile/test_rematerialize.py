@@ -108,6 +108,7 @@ def test_random_graphs(seed: int) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(1800)
 def test_many_random_graphs() -> None:
     assert sum(agrees(seed) > 0 for seed in range(6, 106)) > 50
 
