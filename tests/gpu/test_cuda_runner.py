@@ -95,7 +95,8 @@ def test_states_begin_with_values_and_go_to_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sm", "image"), [(80, 80), (86, 80), (89, 89), (90, 90), (100, 100), (103, 100), (120, 80)]
+    ("sm", "image"),
+    [(80, 80), (86, 80), (89, 89), (90, 90), (100, 100), (103, 100), (110, 80), (121, 120)],
 )
 def test_the_image_for_the_gpu(sm: int, image: int, arch: Path) -> None:
     """Of the same generation, else PTX, which is for sm_80."""

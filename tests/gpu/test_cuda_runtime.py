@@ -160,7 +160,7 @@ def test_the_image_for_the_gpu(tmp_path: Path) -> None:
     build(says_arch(), tmp_path / "m.lb", tmp_path, cuda=Emulator())
     build(says_arch(shared_bytes=200 << 10), tmp_path / "large.lb", tmp_path, cuda=Emulator())
     program = 'b = cuda.Bundle.open("m.lb"); print(b.run({"x": np.zeros(1, np.float32)})["y"][0])'
-    for sm, image in ((80, 80), (86, 80), (100, 100), (120, 80)):
+    for sm, image in ((80, 80), (86, 80), (100, 100), (110, 80), (120, 120)):
         assert python(tmp_path, program, python_environment(sm=sm)) == f"{image}.0\n"
     np.save(tmp_path / "x.npy", np.zeros(1, np.float32))
     words = ("run", "large.lb", "--input", "x.npy", "--device", "cuda")

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
-AT_ONCE = 64  # values that are made again for one late reader, at most
-TRIES = 64  # choices that are tried at one place, in the order of what a byte costs
+AT_ONCE = 64  # values that are made again for one late reader, at most; a guess
+TRIES = 64  # choices that are tried at one place, in the order of what a byte costs; a guess
 
 Reads = list[tuple[int, ...]]
 

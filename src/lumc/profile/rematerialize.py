@@ -27,8 +27,8 @@ from lumc.profile.memory import FIX, between, in_states, room_between
 from lumc.search.explore import find_regions
 from lumc.search.order import Found
 
-FEW = 6  # first choices that are counted in any case: what they take need not fall with each
-LITTLE = 0.1  # more operations: no other level is tried
+FEW = 6  # first choices that are counted: what they take need not fall with each; a guess
+LITTLE = 0.1  # more operations: no other level is tried; a guess
 
 
 class Step(NamedTuple):
