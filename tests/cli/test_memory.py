@@ -98,6 +98,7 @@ def test_memory_is_bytes(wrong: str, lumc: Lumc) -> None:
     assert "expected bytes, such as 5000000, 5MB or 5MiB" in said
 
 
+@pytest.mark.deep
 def test_nothing_is_measured_within_memory_either(step: Lumc) -> None:
     """The way of a plan that is measured, without a measurement."""
     step("search", "m.lg", "-o", "m.ls")

@@ -51,6 +51,9 @@ from lumc.schedule.schedule import Schedule
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 Run = tuple[Case, Schedule]
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
+in_short = pytest.mark.parametrize(
+    "target", [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.deep)], ids=lambda t: t.kind
+)
 
 
 def half(case: Case, kind: DType) -> Case:
@@ -115,7 +118,7 @@ def test_guesses(target: Target, built: Path) -> None:
     check([first(make(), target) for make in CASES.values()], target, built)
 
 
-@by_target
+@in_short
 def test_guesses_of_halves(target: Target, built: Path) -> None:
     """On the matrix units."""
     kinds = [DType.F16, DType.BF16] if target.kind == "cuda" else [DType.F16]
@@ -123,7 +126,7 @@ def test_guesses_of_halves(target: Target, built: Path) -> None:
     check([first(c, target) for c in cases], target, built, "random")
 
 
-@by_target
+@in_short
 def test_random_schedules(target: Target, built: Path) -> None:
     rng = random.Random(f"lengths {target.kind}")
     names = rng.sample([*CASES], 8)

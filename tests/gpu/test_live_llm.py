@@ -37,6 +37,9 @@ from unit.frontend.models.test_gguf import INNER, D, named, quantised, shapes, w
 Array = np.ndarray[Any, Any]
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
+in_short = pytest.mark.parametrize(
+    "target", [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.deep)], ids=lambda t: t.kind
+)
 SIZES = {
     "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 31, "max_position_embeddings": 40,
@@ -115,7 +118,7 @@ def test_a_llama_is_that_of_transformers(target: Target, tmp_path: Path, built: 
     assert off(logits(model, code, sizes, built, "random"), want, sizes) < 5e-6
 
 
-@by_target
+@in_short
 def test_weights_of_four_bits(target: Target, tmp_path: Path, built: Path) -> None:
     """Levels, scales and minima, made to numbers inside of products; against f64 on what the
     package of ggml makes of the file."""

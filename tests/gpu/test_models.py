@@ -135,6 +135,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
     return planned(read_graph(str(folder / "m.lg"), {}), folder)
 
 
+@pytest.mark.deep
 def test_a_sentence_encoder(encoder: list[Model], built: Path) -> None:
     for m in encoder:
         emulate([m], built)

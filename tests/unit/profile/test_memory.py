@@ -88,7 +88,8 @@ def test_values_between_regions_are_fewer_where_more_is_done_again(step: Graph) 
     assert found == sorted(found, reverse=True) and found[-1] < 0.7 * found[0]
 
 
-@pytest.mark.parametrize("level", [128, pytest.param(AGAIN, marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("level", [128, AGAIN])
 def test_values_between_regions_are_known_before_the_search(level: int, step: Graph) -> None:
     """Where regions need nothing for themselves, exactly what codegen makes of a plan."""
     plan = estimate(space_of(step, level), most=0)

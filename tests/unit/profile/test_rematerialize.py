@@ -102,7 +102,7 @@ def agrees(seed: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_graphs(seed: int) -> None:
     agrees(seed)
 
@@ -110,7 +110,7 @@ def test_random_graphs(seed: int) -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 def test_many_random_graphs() -> None:
-    assert sum(agrees(seed) > 0 for seed in range(6, 106)) > 50
+    assert sum(agrees(seed) > 0 for seed in range(3, 106)) > 50
 
 
 def graph_of(file: str, name: str) -> Graph:
@@ -123,6 +123,7 @@ def graph_of(file: str, name: str) -> Graph:
     return replace(graph, entries=graph.entries[:1])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("file", "name", "part", "most"),
     [("gpt.py", "gpt", 0.5, 0.3), ("digits.py", "mlp", 0.65, 0.5), ("digits.py", "cnn", 0.6, 0.3)],

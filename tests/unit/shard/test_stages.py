@@ -30,6 +30,7 @@ from sharded_models import decoding, llama, training
 from sharding import Dice, check, wide
 
 SEEDS = 150
+OTHERS = ({"tp": 2, "pp": 2}, {"dp": 3, "pp": 2})  # make test-deep
 
 
 def anywhere(graph: Graph, stages: int, rng: random.Random) -> dict[Node, int]:
@@ -178,7 +179,9 @@ def test_stages_of_many_random_graphs() -> None:
 
 
 @pytest.mark.parametrize(
-    "mesh", [{"pp": 2, "tp": 2}, {"tp": 2, "pp": 2}, {"dp": 3, "pp": 2}], ids=str
+    "mesh",
+    [{"pp": 2, "tp": 2}, *(pytest.param(m, marks=pytest.mark.deep) for m in OTHERS)],
+    ids=str,
 )
 def test_stages_beside_other_axes(mesh: dict[str, int]) -> None:
     """By prices at random."""
