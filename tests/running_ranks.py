@@ -137,16 +137,10 @@ def off(got: Arrays, want: Arrays) -> float:
     return max(each, default=0.0)
 
 
-def compared(
-    graph: Graph,
-    mesh: Mapping[str, int],
-    folder: Path,
-    price: float = 1e-9,
-    batches: int = 1,
-    target: str = NATIVE,
-) -> tuple[float, Path]:
-    """By how much ranks differ from the oracle on the whole graph, in outputs and states."""
-    path = bundle(graph, mesh, folder, price, batches, target)
+def compared(graph: Graph, mesh: Mapping[str, int], folder: Path, **how: Any) -> tuple[float, Path]:
+    """By how much the ranks of a ``bundle`` that is made so differ from the oracle on the whole
+    graph, in outputs and states."""
+    path = bundle(graph, mesh, folder, **how)
     entry = graph.entries[0].name
     inputs, states = drawn(graph, entry)
     states |= {n.name: np.array(read_weight(n, folder)) for n in graph.states if n.file}

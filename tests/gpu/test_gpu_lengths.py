@@ -47,13 +47,12 @@ from lumc.link import cuda as compiler
 from lumc.oracle.term import evaluate_kernel
 from lumc.schedule.first_blocks import guesses
 from lumc.schedule.schedule import Schedule
+from shorter import shorter
 
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 Run = tuple[Case, Schedule]
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
-in_short = pytest.mark.parametrize(
-    "target", [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.deep)], ids=lambda t: t.kind
-)
+in_short = pytest.mark.parametrize("target", shorter(TARGETS), ids=lambda t: t.kind)
 
 
 def half(case: Case, kind: DType) -> Case:

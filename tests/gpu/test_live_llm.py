@@ -32,14 +32,13 @@ from lumc.kernel.target import Target
 from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.search import search
+from shorter import shorter
 from unit.frontend.models.test_gguf import INNER, D, named, quantised, shapes, write
 
 Array = np.ndarray[Any, Any]
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
-in_short = pytest.mark.parametrize(
-    "target", [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.deep)], ids=lambda t: t.kind
-)
+in_short = pytest.mark.parametrize("target", shorter(TARGETS), ids=lambda t: t.kind)
 SIZES = {
     "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 31, "max_position_embeddings": 40,

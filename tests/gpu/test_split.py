@@ -9,6 +9,7 @@ import pytest
 from differential import Case, check_emulated
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
+from shorter import shorter
 from splitting import decode, product, slow, softmax, total, transposed
 
 SHORT = {
@@ -25,9 +26,7 @@ SHORT = {
 TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
 
 
-@pytest.mark.parametrize(
-    "target", [TARGETS[0], pytest.param(TARGETS[1], marks=pytest.mark.deep)], ids=lambda t: t.kind
-)
+@pytest.mark.parametrize("target", shorter(TARGETS), ids=lambda t: t.kind)
 def test_split_kernels(target: Target, tmp_path: Path) -> None:
     cases = [Case(graph, target=slow(target)) for graph in SHORT.values()]
     for case in cases:

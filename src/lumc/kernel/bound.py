@@ -48,9 +48,12 @@ def roofline_us(work: Work, target: Target, faster: float = 1.0) -> float:
     return max(compute, traffic) + target.launch_us
 
 
-def least_work(kernel: Kernel, ends_early: bool = False) -> Work:
+def least_work(
+    kernel: Kernel, ends_early: bool = False, sizes: Mapping[str, float] | None = None
+) -> Work:
     """Every distinct value once over its free axes, every element of a buffer once. ``ends_early``:
-    but for what only steps need that a mask leaves out.
+    but for what only steps need that a mask leaves out. ``sizes``: bytes of an element, of buffers
+    that have others than their dtype.
 
     A reduction nested in another one that ranges over its axes is recomputed when the axes that the
     outer one adds do not fit in a tile. Of results that follow from one another only the steps
@@ -74,29 +77,12 @@ def least_work(kernel: Kernel, ends_early: bool = False) -> Work:
                 over = e.kids[0].free.union(bound_axes(e))
                 spent = WEIGHT * kernel.points(over) * width * counting.get(e, 1.0)
                 flops["weights", hashes[e.kids[0]]] = spent
-    return Work(sum(flops.values()), _traffic(kernel, touched, {}))
-
-
-def least_traffic(kernel: Kernel, sizes: Mapping[str, float]) -> float:
-    """Bytes: every element of a buffer that is touched, once. ``sizes``: bytes of an element, of
-    buffers that have others than their dtype."""
-    touched: dict[str, dict[Expr, float]] = {}
-    for e in subterms(*stepped(kernel, kernel.values), *(i for r in kernel.roots for i in r.index)):
-        if e.kind == "load":
-            touched.setdefault(e.attr[0], {})[e] = kernel.points(e.free)
-    return _traffic(kernel, touched, sizes)
-
-
-def _traffic(
-    kernel: Kernel, touched: Mapping[str, Mapping[Expr, float]], sizes: Mapping[str, float]
-) -> float:
-    """``touched``: of every buffer the loads, and at how many points each is."""
     nbytes = 0.0
     for b in kernel.buffers:
         points = sum(touched.get(b.name, {}).values())
         points += sum(kernel.points(r.axes) for r in kernel.roots if r.buffer == b.name)
-        nbytes += min(points, math.prod(b.shape)) * sizes.get(b.name, b.dtype.nbytes)
-    return nbytes
+        nbytes += min(points, math.prod(b.shape)) * (sizes or {}).get(b.name, b.dtype.nbytes)
+    return Work(sum(flops.values()), nbytes)
 
 
 def _operations(e: Expr) -> float:

@@ -37,10 +37,10 @@ from lumc.schedule.legal import check_schedule, refusals
 from lumc.schedule.moves import structures
 from lumc.schedule.schedule import Schedule, Stage, Threads
 from lumc.schedule.space import Grammar
+from shorter import shorter
 
 V4, SM90 = resolve_target("cpu:x86-64-v4"), resolve_target("cuda:sm_90+tf32")
 TARGETS = [replace(V4, threads=4), SM90, resolve_target("metal:apple9")]
-SHORT = [*TARGETS[:2], pytest.param(TARGETS[2], marks=pytest.mark.deep)]
 STAGING = ("none", "inner", "hoist", "link", "narrow")
 EVERY = {  # all values of a field that anything may say
     "form": ("contract", "dot", "rows"),
@@ -114,7 +114,7 @@ def test_every_field_has_one_row_on_a_machine() -> None:
     assert every - known == {"stages", "threads"}
 
 
-@pytest.mark.parametrize("target", SHORT, ids=lambda t: t.kind)
+@pytest.mark.parametrize("target", shorter(TARGETS, 2), ids=lambda t: t.kind)
 def test_what_is_legal_is_in_the_space(target: Target) -> None:
     """Or it is the program of its nearest in the space, letter by letter."""
     seen = set()
@@ -133,7 +133,7 @@ def test_what_is_legal_is_in_the_space(target: Target) -> None:
     assert seen <= ({"row", "ring"} if target.gpu else {"streams"})
 
 
-@pytest.mark.parametrize("target", SHORT, ids=lambda t: t.kind)
+@pytest.mark.parametrize("target", shorter(TARGETS, 2), ids=lambda t: t.kind)
 def test_what_is_offered_is_legal_and_another_program(target: Target) -> None:
     """Or its row says what leaves it nothing to do."""
     same, other, seen = set(), set(), Counter[str]()

@@ -28,9 +28,10 @@ from mutating import replace
 from random_graphs import Profile, leaf_values, random_graph
 from sharded_models import decoding, llama, training
 from sharding import Dice, check, wide
+from shorter import shorter
 
 SEEDS = 150
-OTHERS = ({"tp": 2, "pp": 2}, {"dp": 3, "pp": 2})  # make test-deep
+BESIDE = ({"pp": 2, "tp": 2}, {"tp": 2, "pp": 2}, {"dp": 3, "pp": 2})
 
 
 def anywhere(graph: Graph, stages: int, rng: random.Random) -> dict[Node, int]:
@@ -178,11 +179,7 @@ def test_stages_of_many_random_graphs() -> None:
         agrees(graph, placed_at_random(graph, seed), seed)
 
 
-@pytest.mark.parametrize(
-    "mesh",
-    [{"pp": 2, "tp": 2}, *(pytest.param(m, marks=pytest.mark.deep) for m in OTHERS)],
-    ids=str,
-)
+@pytest.mark.parametrize("mesh", shorter(BESIDE), ids=str)
 def test_stages_beside_other_axes(mesh: dict[str, int]) -> None:
     """By prices at random."""
     total = Counter[str]()

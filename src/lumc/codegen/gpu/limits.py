@@ -11,7 +11,7 @@ from lumc.codegen.gpu.counts import Counts, count
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.words import BYTES, words_of
 from lumc.codegen.tile.program import Program
-from lumc.kernel.bound import least_traffic
+from lumc.kernel.bound import least_work
 from lumc.kernel.target import Target
 from lumc.schedule.schedule import Threads
 
@@ -24,7 +24,7 @@ def limits_us(program: Program, threads: Threads | None) -> dict[str, float]:
         return {}
     found = times_us(count(distribute(program, threads)), max(1, program.tiles), program.target)
     words = {n: BYTES / p.steps for n, p in words_of(program.kernel).items()}
-    traffic = least_traffic(program.kernel, words)
+    traffic = least_work(program.kernel, sizes=words).nbytes
     found["memory"] = traffic / (program.target.bandwidth * 1e3)
     return dict(sorted(found.items(), key=lambda kv: -kv[1]))
 
