@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-PACKAGES = ("uvicorn", "starlette", "grpc", "google.protobuf", "prometheus_client")
+PACKAGES = (
+    *("uvicorn", "httptools", "uvloop", "starlette"),
+    *("grpc", "google.protobuf", "prometheus_client"),
+)
 SMALL = """lumc graph 1
 dim b in 1..8
 input x f32[b, 4]

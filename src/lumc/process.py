@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import resource
 import signal
@@ -22,6 +23,7 @@ SERVE = "import sys; sys.path[:] = {}; from lumc.process import serve_at; serve_
 CRASH, HANG = "crash", "hang"  # why there is no answer
 GONE = (EOFError, ConnectionError)  # who asks has ended
 STOPS = (signal.SIGINT, signal.SIGTERM)  # of the user: Ctrl-C, and what ends a job
+SELDOM = 20_000  # objects more than there were, until a collection; a request makes some hundred
 AGAIN_S = 0.02  # until a stop that was lost comes again: a finalizer has ended by then
 
 
@@ -143,6 +145,14 @@ def _end() -> None:
     """Nobody is left who could ask them."""
     for process in list(_running):
         process.kill()
+
+
+def settle() -> None:
+    """What is in memory stays there: from now on, collections of garbage are seldom, and look at
+    what was made since. For a process that has opened what it answers with."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(SELDOM)
 
 
 def serve_at(descriptor: int) -> None:

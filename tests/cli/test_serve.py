@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,55 @@ def test_connections_that_speak_no_http(server: Server) -> None:
                 continue
             assert not got or got.startswith(b"HTTP/1.1 4"), got
     assert server.infer([[1, 2, 3, 4]]).status == 200
+
+
+@pytest.mark.parametrize(
+    "begin",
+    (
+        b"GET /v2 HTTP/1.1\r\nA: ",
+        b"GET /",
+        b"POST /v2 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n \r\n0\r\nA: ",
+        b"POST /v2 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;",
+    ),
+    ids=("header", "line", "trailer", "extension of a chunk"),
+)
+def test_a_head_that_does_not_end(server: Server, begin: bytes) -> None:
+    part, sent = b"a" * (1 << 20), 0
+    with (
+        pytest.raises(OSError),  # the server has closed
+        socket.create_connection(("127.0.0.1", server.http), timeout=20) as s,
+    ):
+        s.sendall(begin)
+        while sent < 100:
+            s.sendall(part)
+            sent += 1
+    assert sent < 50
+    assert server.infer([[1, 2, 3, 4]]).status == 200
+
+
+def test_a_long_head_that_ends_and_a_body_in_small_parts(server: Server) -> None:
+    assert server.ask("/v2", headers={"A": "a" * 60_000}).status == 200
+    body = json.dumps(request_of(random_rows(1, 0))).encode().ljust(60_000)
+    with socket.create_connection(("127.0.0.1", server.http), timeout=20) as s:
+        s.sendall(f"POST {INFER} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        for byte in body:  # each takes six bytes more
+            s.sendall(b"1\r\n%c\r\n" % byte)
+        s.sendall(b"0\r\n\r\n")
+        assert s.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_that_wait_for_no_answer(server: Server) -> None:
+    one = b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n"
+    for count in (4, 10_000):
+        got = b""
+        with (
+            suppress(OSError),  # the server has closed
+            socket.create_connection(("127.0.0.1", server.http), timeout=20) as s,
+        ):
+            s.sendall(one * count)
+            while got.count(b"200 OK") < count and (more := s.recv(1 << 16)):
+                got += more
+        assert got.count(b"200 OK") == 4 if count == 4 else got.count(b"200 OK") < 1000
 
 
 def test_grpc(server: Server) -> None:

@@ -39,7 +39,7 @@ from lumc.graph.text import parse_graph
 from lumc.kernel.target import Target
 from lumc.link import runners
 from lumc.profile.choose import estimate
-from lumc.runtime import cpu
+from lumc.runtime import cpu, opened
 from lumc.runtime.cpu import Bundle
 from lumc.search import search
 from searching import error
@@ -66,6 +66,13 @@ def test_one_bundle_runs_every_length(made: tuple[Path, Graph, list[Dims]], thre
     path, graph, points = made
     with Bundle.open(path) as b:
         assert worst(b, graph, points, threads) < 1e-5
+
+
+def test_more_dims_than_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opened, "KEPT", 2)
+    with Bundle.open(compiled(SOFTMAX, tmp_path)) as b:
+        assert worst(b, parse_graph(SOFTMAX), POINTS[SOFTMAX], 1) < 1e-5
+        assert len(POINTS[SOFTMAX]) > 2 >= len(b._met) > 0
 
 
 @pytest.mark.parametrize("name", ["decode", "totals"])

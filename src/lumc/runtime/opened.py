@@ -32,6 +32,7 @@ Say = Callable[[str], None]
 Index = Any  # numbers, slices and ..., of a state
 NO_DIMS: Mapping[str, int] = MappingProxyType({})
 NO_VALUES: Mapping[str, Array] = MappingProxyType({})
+KEPT = 64  # dims of runs whose tensors are known
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Opened(ABC):
         self.path, self.states = path, tuple(states)
         self._first = first  # values that states begin with
         self._entries = {e.name: e for e in entries}
+        self._met = dict[tuple[int, ...], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]()
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -111,9 +113,22 @@ class Opened(ABC):
         spec = self.entry(entry)
         check_names(inputs, spec)
         values = values_of(self.dims, spec.sources, spec.inputs, inputs, dims)
-        pairs = zip(spec.inputs, shaped(spec.inputs, values), strict=True)
+        takes, gives = self._at(spec, values)
+        pairs = zip(spec.inputs, takes, strict=True)
         arrays = [check_array(inputs[t.name], now, "input", say, t) for t, now in pairs]
-        return Call(spec.number, values, arrays, shaped(spec.outputs, values))
+        return Call(spec.number, values, arrays, gives)
+
+    def _at(
+        self, spec: EntrySpec, dims: Mapping[str, int]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The inputs and outputs of an entry for these dims. The last ones are kept: binding them
+        takes a tenth of a millisecond."""
+        key = spec.number, *dims.values()
+        if key not in self._met:
+            if len(self._met) >= KEPT:
+                self._met.clear()
+            self._met[key] = shaped(spec.inputs, dims), shaped(spec.outputs, dims)
+        return self._met[key]
 
     @abstractmethod
     def run(

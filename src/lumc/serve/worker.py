@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from lumc.graph.dim import Extent, as_expr
 from lumc.graph.graph import Graph
 from lumc.graph.tensor import LiveTensor, Tensor
 from lumc.graph.text import parse_graph
-from lumc.process import answers
+from lumc.process import answers, settle
 from lumc.runtime.choose import open_bundle
 from lumc.runtime.opened import Opened, read_checked
 from lumc.serve.rows import rows_of
@@ -45,6 +46,7 @@ def serve(
         for name, path in paths.items():
             if name not in held:
                 held[name] = Held(name, path, device, threads, tokenizers.get(name, ""))
+        settle()
         return [h.spec for h in held.values()]
 
     def of_model(what: str) -> Callable[..., Any]:
@@ -99,7 +101,7 @@ class Held:
             every = [self._once(given, entry, dims) for given in inputs]
         else:
             whole = self._once(together(inputs, fitting(rows, sum(sizes))), entry, dims)
-            ends = np.cumsum(sizes).tolist()
+            ends = list(accumulate(sizes))
             parts = [slice(end - n, end) for n, end in zip(sizes, ends, strict=True)]
             every = [{name: array[part] for name, array in whole.items()} for part in parts]
         return [  # a bundle that took the place of another may lack what was wanted
