@@ -24,6 +24,7 @@ from zoo.case import Exported, export
 LIMITS = {"error": 1e-4, "oracle_error": 1e-5}  # relative L2, against a reference, the oracle
 APART = 2.0  # times the error between the references, where a file rounds to few bits
 ATOL = 2e-7  # beside it, of the root mean square of all elements: those near 0 come of greater ones
+LEAST = 5.0  # times that an output has to be in the same mean: of less, nothing would be compared
 BEATS, BEAT_S = 6, 0.15  # of every runtime in turn
 THREADS = 1
 
@@ -107,7 +108,7 @@ def check(folder: Path, untimed: bool = False) -> dict[str, Any]:
 def error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], atol: float = 0.0) -> float:
     """The greatest relative L2 error of an output, where an error of ``atol`` in every element is
     none; of integers and truth values the share that differs. Raises ValueError for outputs that
-    are all zero, or of another shape, or not finite."""
+    are all zero, or little more than ``atol``, or of another shape, or not finite."""
     worst = 0.0
     for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
         if a.shape != b.shape:
@@ -118,6 +119,8 @@ def error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], atol: float =
         exact, mine = b.astype("f8"), a.astype("f8")
         if not exact.any() or not mine.any():
             raise ValueError(f"output {i} is all zero")
+        if np.linalg.norm(exact) < LEAST * atol * exact.size**0.5:
+            raise ValueError(f"output {i} is next to zero: what it is compared with says nothing")
         if not np.isfinite(mine).all():
             raise ValueError(f"output {i} is not finite")
         off = np.linalg.norm(mine - exact) - atol * exact.size**0.5

@@ -42,7 +42,13 @@ def sam_encoder() -> nn.Module:
 
     sizes = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6}
     where = {"image_size": 512, "global_attn_indexes": [1, 3], "window_size": 14}
-    return SamVisionEncoder(hf.SamVisionConfig(**sizes, **where))
+    config = hf.SamVisionConfig(**sizes, **where, initializer_range=0.02)  # its own is 1e-10
+    encoder = SamVisionEncoder(config)
+    with torch.no_grad():  # positions that are zero, as new ones are, would do nothing
+        for name, p in encoder.named_parameters():
+            if "pos" in name:
+                p.normal_(0, 0.1)
+    return encoder
 
 
 # ---- every pixel

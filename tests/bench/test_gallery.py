@@ -118,6 +118,12 @@ for wrong, want in ((one * 0, one), (one, one * 0), (one[1:], one), (one + np.na
     except ValueError:
         continue
     raise SystemExit(f"accepted {wrong[:3]} for {want[:3]}")
+try:  # all of it could be error
+    error([small / 10], [small / 10], ATOL)
+except ValueError as e:
+    assert "output 0 is next to zero" in str(e)
+else:
+    raise SystemExit("accepted what is next to zero")
 """
 
 
