@@ -305,7 +305,8 @@ def rewrite(
     kernel terms may be deeper than Python's stack.
     """
     for node in below((e,), memo) if memo else subterms(e):
-        memo[node] = change(node, [memo[k] for k in node.kids])
+        kids = [memo[k] for k in node.kids]
+        memo[node] = node if change is rebuild and tuple(kids) == node.kids else change(node, kids)
     return memo[e]
 
 
@@ -318,17 +319,22 @@ def subterms(*roots: Expr) -> tuple[Expr, ...]:
 def below(roots: Iterable[Expr], but: Container[Expr]) -> list[Expr]:
     """The same without some nodes, and what is only below them."""
     seen: dict[Expr, None] = {}
-    stack = [r for r in roots if r not in but]
-    stack.reverse()
-    while stack:
-        node = stack[-1]
-        if node not in seen:
-            if todo := [k for k in node.kids if k not in seen and k not in but]:
-                todo.reverse()
-                stack += todo
-                continue
-            seen[node] = None
-        stack.pop()
+    for root in roots:
+        if root in seen or root in but:
+            continue
+        path, left = [root], [iter(root.kids)]  # to a node, and the kids of each that are to come
+        while path:
+            for k in left[-1]:
+                if k in seen or k in but:
+                    continue
+                if k.kids:
+                    path.append(k)
+                    left.append(iter(k.kids))
+                    break
+                seen[k] = None
+            else:
+                seen[path.pop()] = None
+                left.pop()
     return list(seen)
 
 

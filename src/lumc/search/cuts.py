@@ -116,8 +116,10 @@ def spans(
         here = {a: (0, extent[a] - 1) for a in bound_axes(e)} | out[e]
         for at, kid in enumerate(e.kids):
             inner = _under(e, here, live) if e.kind == "guard" and at == 1 else here
-            known = out.setdefault(kid, {a: inner[a] for a in kid.free})
-            out[kid] = {a: _hull(known[a], inner[a]) for a in kid.free}
+            known = out.setdefault(kid, {})
+            for a in kid.free:
+                span = known.setdefault(a, inner[a])
+                known[a] = span if span == inner[a] else _hull(span, inner[a])
     return out
 
 
