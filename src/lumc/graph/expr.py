@@ -299,10 +299,8 @@ def rewrite(
     e: Expr, memo: dict[Expr, Expr], change: Callable[[Expr, list[Expr]], Expr] = rebuild
 ) -> Expr:
     """``e`` with every node below it as ``change`` makes it over its new kids, inner ones first
-    and each once.
-
-    ``memo`` gives some of them, below which nothing is looked at, and then has all. Not recursive:
-    kernel terms may be deeper than Python's stack.
+    and each once. ``memo`` gives some of them, below which nothing is looked at, and then has all.
+    Not recursive: kernel terms may be deeper than Python's stack.
     """
     for node in below((e,), memo) if memo else subterms(e):
         kids = [memo[k] for k in node.kids]
@@ -319,22 +317,20 @@ def subterms(*roots: Expr) -> tuple[Expr, ...]:
 def below(roots: Iterable[Expr], but: Container[Expr]) -> list[Expr]:
     """The same without some nodes, and what is only below them."""
     seen: dict[Expr, None] = {}
-    for root in roots:
-        if root in seen or root in but:
-            continue
-        path, left = [root], [iter(root.kids)]  # to a node, and the kids of each that are to come
-        while path:
-            for k in left[-1]:
-                if k in seen or k in but:
-                    continue
-                if k.kids:
-                    path.append(k)
-                    left.append(iter(k.kids))
-                    break
-                seen[k] = None
-            else:
+    path, left = list[Expr](), [iter(roots)]  # to a node, and what is to come at each level
+    while left:
+        for node in left[-1]:
+            if node in seen or node in but:
+                continue
+            if node.kids:
+                path.append(node)
+                left.append(iter(node.kids))
+                break
+            seen[node] = None
+        else:
+            left.pop()
+            if path:
                 seen[path.pop()] = None
-                left.pop()
     return list(seen)
 
 

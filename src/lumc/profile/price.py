@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil, hypot, inf, log2, prod
 
 from lumc.codegen.gpu.distribute import distribute
@@ -136,6 +137,11 @@ class _Tally:
         """How its tiles run."""
         return EXECUTION[self.program.target.machine]
 
+    @cached_property
+    def constants(self) -> set[str]:
+        """The buffers that never change."""
+        return {b.name for b in self.program.kernel.buffers if b.constant}
+
     def crossing(self) -> float:
         """Bytes that threads get from each other. Who reads a part of the rows mostly
         made them as well; who reads all of what kernels made gets the others' parts from where
@@ -150,7 +156,7 @@ class _Tally:
         return sum(n for name, n in self.traffic.items() if far[name] == large)
 
     def _is_constant(self, name: str) -> bool:
-        return any(b.name == name and b.constant for b in self.program.kernel.buffers)
+        return name in self.constants
 
     def _is_large(self, name: str) -> bool:
         p = self.program.places[name]
