@@ -299,13 +299,12 @@ def rewrite(
     e: Expr, memo: dict[Expr, Expr], change: Callable[[Expr, list[Expr]], Expr] = rebuild
 ) -> Expr:
     """``e`` with every node below it as ``change`` makes it over its new kids, inner ones first
-    and each once.
-
-    ``memo`` gives some of them, below which nothing is looked at, and then has all. Not recursive:
-    kernel terms may be deeper than Python's stack.
+    and each once. ``memo`` gives some of them, below which nothing is looked at, and then has all.
+    Not recursive: kernel terms may be deeper than Python's stack.
     """
     for node in below((e,), memo) if memo else subterms(e):
-        memo[node] = change(node, [memo[k] for k in node.kids])
+        kids = [memo[k] for k in node.kids]
+        memo[node] = node if change is rebuild and tuple(kids) == node.kids else change(node, kids)
     return memo[e]
 
 
@@ -318,17 +317,20 @@ def subterms(*roots: Expr) -> tuple[Expr, ...]:
 def below(roots: Iterable[Expr], but: Container[Expr]) -> list[Expr]:
     """The same without some nodes, and what is only below them."""
     seen: dict[Expr, None] = {}
-    stack = [r for r in roots if r not in but]
-    stack.reverse()
-    while stack:
-        node = stack[-1]
-        if node not in seen:
-            if todo := [k for k in node.kids if k not in seen and k not in but]:
-                todo.reverse()
-                stack += todo
+    path, left = list[Expr](), [iter(roots)]  # to a node, and what is to come at each level
+    while left:
+        for node in left[-1]:
+            if node in seen or node in but:
                 continue
+            if node.kids:
+                path.append(node)
+                left.append(iter(node.kids))
+                break
             seen[node] = None
-        stack.pop()
+        else:
+            left.pop()
+            if path:
+                seen[path.pop()] = None
     return list(seen)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.borders import share_adding
-from lumc.kernel.key import structural_hashes
+from lumc.kernel.key import structural_numbers
 from lumc.kernel.masked import masks, share
 from lumc.kernel.running import stepped
 from lumc.kernel.target import Target
@@ -60,7 +60,7 @@ def least_work(
     count. Values that are equal up to names of axes count once, as a schedule may keep them.
     """
     values = [*stepped(kernel, kernel.values), *(i for root in kernel.roots for i in root.index)]
-    hashes = structural_hashes(values, kernel.told, buffers=True)
+    same = structural_numbers(values, kernel.told)
     repeats, added = _recomputed(kernel), _added(kernel)
     counting = _counting(kernel) if ends_early else {}
     flops: dict[object, float] = {}
@@ -72,11 +72,11 @@ def least_work(
             width = repeats.get(e, 1) * (2 if dtype(e) is DType.F64 else 1)
             spent = _operations(e) * kernel.points(e.free.union(bound_axes(e))) * width
             spent *= added.get(e, 1.0) * counting.get(e, 1.0)
-            flops[hashes[e]] = max(flops.get(hashes[e], 0.0), spent)
+            flops[same[e]] = max(flops.get(same[e], 0.0), spent)
             if e.kind == "wsum":  # weights are shared by all sums with these scores
                 over = e.kids[0].free.union(bound_axes(e))
                 spent = WEIGHT * kernel.points(over) * width * counting.get(e, 1.0)
-                flops["weights", hashes[e.kids[0]]] = spent
+                flops["weights", same[e.kids[0]]] = spent
     nbytes = 0.0
     for b in kernel.buffers:
         points = sum(touched.get(b.name, {}).values())

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 from lumc.graph.expr import Expr, axis, bound_axes, make, rebuild, rewrite, subterms
 from lumc.kernel.codec import encode
@@ -20,6 +21,7 @@ from lumc.kernel.term import Kernel, Root
 
 LETTERS = "ijklmnop"  # of the axes of a result
 COMMUTATIVE = ("add", "mul", "eq", "or")
+T = TypeVar("T", str, int)
 
 
 def sha(text: str) -> str:
@@ -139,7 +141,23 @@ def structural_hashes(
 ) -> dict[Expr, str]:
     """A hash, 16 digits, of every term below the roots that sees extents (of live axes: lengths)
     but no names of axes, and those of buffers only if told."""
-    out: dict[Expr, str] = {}
+    return _structure(roots, extent, buffers, sha)
+
+
+def structural_numbers(roots: Iterable[Expr], extent: Mapping[str, int | str]) -> dict[Expr, int]:
+    """The same as small numbers, which say nothing elsewhere; with names of buffers."""
+    known = dict[str, int]()
+    return _structure(roots, extent, True, lambda said: known.setdefault(said, len(known)))
+
+
+def _structure(
+    roots: Iterable[Expr],
+    extent: Mapping[str, int | str],
+    buffers: bool,
+    name: Callable[[str], T],
+) -> dict[Expr, T]:
+    """What ``name`` makes of the operation of every term and of the names of its kids."""
+    out: dict[Expr, T] = {}
     parts: list[object]
     for e in subterms(*roots):
         kids = [out[k] for k in e.kids]
@@ -159,7 +177,7 @@ def structural_hashes(
                 if e.kind == "bin" and e.attr[0] in COMMUTATIVE:
                     kids.sort()
                 parts = [e.kind, e.attr, kids]
-        out[e] = sha(repr(parts))
+        out[e] = name(repr(parts))
     return out
 
 

@@ -8,18 +8,20 @@ from math import inf
 from typing import NamedTuple
 
 from lumc.errors import LumcError
+from lumc.kernel.access import gathers
 from lumc.kernel.inside import require_inside
+from lumc.kernel.key import renamed
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import (
     LAUNCH_US,
-    Spent,
     cached_us,
     is_idle,
     least_price_us,
     program_us,
     scheduled,
 )
+from lumc.profile.reads import Spent
 
 LEAST_US = 8.0  # of a kernel that may be several; derived: two more launches are a quarter of it
 FAR = 1.5  # times its bound: a walk that may be better off with other lanes; a guess
@@ -42,20 +44,37 @@ class Kernels:
     target: Target
     leasts: dict[object, float] = field(default_factory=dict)
     known: dict[object, Lowered] = field(default_factory=dict)
+    alike: dict[object, object] = field(default_factory=dict)  # identities without names of buffers
 
     def least(self, kernel: Kernel) -> float:
         """No price is less, in us."""
-        key = _identity(kernel)
+        key = self._without_names(kernel, _identity(kernel))
         if key not in self.leasts:
             self.leasts[key] = least_price_us(kernel, self.target)
         return self.leasts[key]
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """Its prices, or why it is not valid."""
-        key = _identity(kernel)
+        own = _identity(kernel)
+        key = self._without_names(kernel, own)
         if key not in self.known:
-            self.known[key] = self._lower(kernel)
+            key = own if own in self.known else key
+        if key not in self.known:
+            found = self._lower(kernel)
+            key = own if found.why else key  # which says names
+            self.known[key] = found
         return self.known[key]
+
+    def _without_names(self, kernel: Kernel, own: object) -> object:
+        """Its identity but for the names of its buffers: values that are handed on are numbered,
+        which differ from variant to variant. Where an index is data, that its sums are ordered by,
+        names count."""
+        if own not in self.alike:
+            indices = (i for r in kernel.roots for i in r.index)
+            named = gathers(*kernel.values) or gathers(*indices)
+            names = {b.name: str(n) for n, b in enumerate(kernel.buffers)}
+            self.alike[own] = own if named else _identity(renamed(kernel, {}, names))
+        return self.alike[own]
 
     def _lower(self, kernel: Kernel) -> Lowered:
         try:

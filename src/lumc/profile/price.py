@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, gcd, hypot, inf, log2, prod
+from functools import cached_property
+from math import ceil, hypot, inf, log2, prod
 
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.tile.abreast import stores
@@ -26,16 +27,16 @@ from lumc.codegen.tile.program import (
     Rows,
     When,
     leaves,
-    loads_of,
     selection,
     terms_of,
 )
 from lumc.errors import LumcError
-from lumc.graph.expr import Expr, linear, subterms
+from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.bound import COST, Work, least_work, roofline_us
 from lumc.kernel.target import Target
 from lumc.kernel.term import INDEX_KINDS, Kernel, dtype, factors
+from lumc.profile.reads import Alike, Spent, phases, starts, walked
 from lumc.schedule.first import first_schedules
 from lumc.schedule.fragment import matrix_speed, speed
 from lumc.schedule.operands import lanes
@@ -57,7 +58,6 @@ LAST = {"cpu": 16, "gpu": 1}  # times the second cache: the last; data sheets: C
 Sizes = Mapping[str, float]
 Axes = Sequence[str]
 Nest = tuple[tuple[str, float], ...]  # axes of the loops around, outer first, and iterations
-Spent = dict[int, float]  # operations of leaves in one turn of the loops around, by their ids
 
 
 def price_us(kernel: Kernel, target: Target, schedule: Schedule | None = None) -> float:
@@ -69,7 +69,7 @@ def program_us(program: Program, full: bool = False, spent: Spent | None = None)
     """The price of what a kernel was lowered to; ``full``: less than if nothing were idle;
     ``spent``: what was found for other prices of the same program."""
     target, tiles = program.target, max(1, program.tiles)
-    tally = _Tally(program, {} if spent is None else spent)
+    tally = _Tally(program, spent or Spent())
     several = tally.execution.several_tiles
     for op in program.body:  # what is not dealt is done once, or by every part that is a tile
         again = not (several or full or isinstance(op, Par))
@@ -89,13 +89,6 @@ def cached_us(program: Program, spent: Spent | None = None) -> float:
     target = program.target
     target = replace(target, l2=target.l2 * LAST[target.machine])
     return program_us(replace(program, target=target), spent=spent)
-
-
-def walked(op: Reduce) -> Axes:
-    """The axes of a reduction, outer first: lanes run along the last one."""
-    if op.lanes == "reduced":
-        return (*op.kept, *op.red)
-    return (*op.kept[:-1], *op.red, *op.kept[-1:])
 
 
 def is_idle(program: Program) -> bool:
@@ -144,6 +137,11 @@ class _Tally:
         """How its tiles run."""
         return EXECUTION[self.program.target.machine]
 
+    @cached_property
+    def constants(self) -> set[str]:
+        """The buffers that never change."""
+        return {b.name for b in self.program.kernel.buffers if b.constant}
+
     def crossing(self) -> float:
         """Bytes that threads get from each other. Who reads a part of the rows mostly
         made them as well; who reads all of what kernels made gets the others' parts from where
@@ -158,7 +156,7 @@ class _Tally:
         return sum(n for name, n in self.traffic.items() if far[name] == large)
 
     def _is_constant(self, name: str) -> bool:
-        return any(b.name == name and b.constant for b in self.program.kernel.buffers)
+        return name in self.constants
 
     def _is_large(self, name: str) -> bool:
         p = self.program.places[name]
@@ -191,9 +189,9 @@ class _Tally:
     def _leaf(self, op: Map | Reduce | Contract, nest: Nest, share: float) -> None:
         axes = op.axes if isinstance(op, Map) else op.kept + op.red
         own = {a: self._mean(op, a) for a in axes}
-        if id(op) not in self.spent:
-            self.spent[id(op)] = self._operations(op, own)
-        once = self.spent[id(op)]
+        if id(op) not in self.spent.operations:
+            self.spent.operations[id(op)] = self._operations(op, own)
+        once = self.spent.operations[id(op)]
         wide = self.program.target.lanes / lanes(self.program.target, dtype(terms_of(op)[0]))
         self.flops += once * prod(n for _, n in nest) * share * max(1.0, wide)
         around = nest if isinstance(op, Contract) else (*nest, *own.items())
@@ -202,24 +200,27 @@ class _Tally:
         tiles = {a: float(r.largest) for a, r in op.ranges.items()}
         pieces = {a: n for a, n in tiles.items() if op.ranges[a].lo.kind == "num"}
         extent = {**tiles, **own, **self.program.kernel.extent, **pieces}
-        for e in loads_of(op):
-            name, place = e.attr[0], self.program.places[e.attr[0]]
-            if place.kind != "scratch":
+        known = dict[Alike, tuple[float, float | None]]()
+        for e, alike in self.spent.reads_of(op, self.program.places):
+            if alike not in known:
                 over = {a: float(extent[a]) for a in e.free}
-                over |= {a: n for a, n in nest if a not in over and a in self._starts(e, op)}
+                over |= {a: n for a, n in nest if a not in over and a in starts(e, op)}
                 far = self._traffic(e, around, over) * self._unused(e, op, walk, over)
-                read[name] = max(read.get(name, 0.0), far)
-                if place.kind == "argument" and not self.dealt.intersection(over):
-                    size = min(prod(over.values()), place.size)
-                    self.shared[name] = float(size * place.dtype.nbytes)
+                known[alike] = far, self._by_all(e, over)
+            (far, whole), name = known[alike], e.attr[0]
+            read[name] = max(read.get(name, 0.0), far)
+            if whole is not None:
+                self.shared[name] = whole
         for name, n in read.items():
             seen = self.traffic.get(name, 0.0)
             self.traffic[name] = seen + n if self._is_large(name) else max(seen, n)
 
-    def _starts(self, e: Expr, op: Map | Reduce | Contract) -> set[str]:
-        """The axes whose tiles say where the axes of a copy begin."""
-        below = subterms(*(op.ranges[a].lo for a in e.free if a in op.ranges))
-        return {s.attr[0].removesuffix(".0") for s in below if s.kind == "dim"}
+    def _by_all(self, e: Expr, over: Sizes) -> float | None:
+        """The bytes of an argument of which every thread reads all, as no axis of it is dealt."""
+        place = self.program.places[e.attr[0]]
+        if place.kind != "argument" or self.dealt.intersection(over):
+            return None
+        return float(min(prod(over.values()), place.size) * place.dtype.nbytes)
 
     def _tiles(self, op: Rows | Map | Reduce | Contract, axis: str) -> dict[int, int]:
         """How many values an axis takes in its tiles, and how many tiles take so many."""
@@ -275,14 +276,13 @@ class _Tally:
         nbytes, large = self.program.places[e.attr[0]].dtype.nbytes, self._is_large(e.attr[0])
         room = self.program.target.l2 / 2 if large else self.program.target.l1
         # where every second element is read, a copy of the other phase reads those between
-        phases = prod(gcd(*atoms.values()) for k in e.kids if (atoms := linear(k)[1]))
         over, again = dict(extent), 1.0
         for axis, count in nest:
             if axis in over and count > 1:
                 before = prod(over[a] for a in along)
                 over[axis] = max(1.0, over[axis] / count)
                 run = prod(over[a] for a in along)
-                lines = phases * prod(over.values()) / run
+                lines = phases(e.kids) * prod(over.values()) / run
                 if axis in along and run * nbytes < LINE and lines * LINE > room:
                     again *= min(before, LINE / nbytes) / run
         return again

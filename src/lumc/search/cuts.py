@@ -59,10 +59,10 @@ class Frame:
 def cut_points(value: Expr, lengths: Lengths = STATIC) -> tuple[Expr, ...]:
     """The candidates below a term, inner ones first."""
     order = subterms(value)
-    points: dict[Expr, None] = {}
+    points, hiding = dict[Expr, None](), hidden_by(order)
     for e in order:
         if e is not value and e.kind in REDUCTIONS:
-            points.update({e: None, _last_elementwise(value, order, e): None})
+            points.update({e: None, _last_elementwise(value, hiding, e): None})
     return unlike((e for e, _, _ in _alike(order, points, lengths)), lengths)
 
 
@@ -94,14 +94,25 @@ def _alike(
                 yield e, function, axes
 
 
-def _last_elementwise(value: Expr, order: Sequence[Expr], inner: Expr) -> Expr:
+def hidden_by(order: Sequence[Expr]) -> dict[Expr, Expr]:
+    """For every term, kids first, but for the last, which reads all: the next one that hides it
+    from that, as all that reads it does so through this one (its immediate dominator)."""
+    place, above = {e: n for n, e in enumerate(order)}, dict[Expr, Expr]()
+    for reader in reversed(order):
+        for e in reader.kids:
+            a, b = above.get(e, reader), reader
+            while a is not b:
+                a, b = (above[a], b) if place[a] < place[b] else (a, above[b])
+            above[e] = a
+    return above
+
+
+def _last_elementwise(value: Expr, hiding: Mapping[Expr, Expr], inner: Expr) -> Expr:
     """The last term over the same axes that hides ``inner`` from the result."""
-    last = inner
-    for e in order:
-        plain = e.kind in ELEMENTWISE and e.free == inner.free and e is not value
-        if plain and inner in subterms(e):
-            without = substitute(value, {e: const(0)})
-            last = last if inner in subterms(without) else e
+    last, e = inner, hiding[inner]
+    while e is not value:
+        last = e if e.kind in ELEMENTWISE and e.free == inner.free else last
+        e = hiding[e]
     return last
 
 
@@ -116,8 +127,10 @@ def spans(
         here = {a: (0, extent[a] - 1) for a in bound_axes(e)} | out[e]
         for at, kid in enumerate(e.kids):
             inner = _under(e, here, live) if e.kind == "guard" and at == 1 else here
-            known = out.setdefault(kid, {a: inner[a] for a in kid.free})
-            out[kid] = {a: _hull(known[a], inner[a]) for a in kid.free}
+            known = out.setdefault(kid, {})
+            for a in kid.free:
+                span = known.setdefault(a, inner[a])
+                known[a] = span if span == inner[a] else _hull(span, inner[a])
     return out
 
 

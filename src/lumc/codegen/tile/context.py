@@ -57,6 +57,7 @@ class Context:
             self.whole[a] = ir.Range(num(0), n, kernel.lengths.sizes(a))
         self.available: dict[Expr, Expr] = {}
         self.lasting: dict[Expr, Expr] = {}  # kept values, readable until the end
+        self.lacking: dict[object, list[Expr]] = {}  # what is missing of terms, by what is there
         self.packed: dict[str, Packing] = {}
         self.places: dict[str, ir.Place] = {}
         for b in kernel.buffers:
@@ -107,7 +108,10 @@ class Context:
 
     def missing(self, terms: Sequence[Expr]) -> list[Expr]:
         """The stages still needed, inner ones first; not those below an available value."""
-        return [e for e in self.needed(terms) if e.kind in REDUCTIONS]
+        asked = tuple(terms), frozenset(self.available)  # again at every loop
+        if asked not in self.lacking:
+            self.lacking[asked] = [e for e in self.needed(terms) if e.kind in REDUCTIONS]
+        return self.lacking[asked]
 
     def needed(self, terms: Sequence[Expr]) -> list[Expr]:
         """The sub-terms that are not below an available value, inner ones first."""

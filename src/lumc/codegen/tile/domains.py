@@ -114,14 +114,21 @@ class _Split:
         return out
 
     def _pieces(
-        self, axes: list[str], cuts: Mapping[str, list[int]], spans: Spans, term: Expr
+        self,
+        axes: list[str],
+        cuts: Mapping[str, list[int]],
+        spans: Spans,
+        term: Expr,
+        before: bool = False,
     ) -> list[ir.Op]:
-        """The map of this term, to which the cuts of these axes are still to be made."""
+        """The map of this term, to which the cuts of these axes are still to be made; ``before``:
+        what these spans decide is decided already."""
         op, (a, *rest) = self.map, axes
         runs = list[tuple[Range, Expr]]()
         first, last = spans[a]
         for lo, end in pairwise([first, *cuts.get(a, []), last + 1]):
-            new = decided(term, {**spans, a: (lo, end - 1)})
+            whole = before and (lo, end - 1) == spans[a]
+            new = term if whole else decided(term, {**spans, a: (lo, end - 1)})
             if runs and runs[-1][1] is new:
                 lo = runs.pop()[0][0]
             runs.append(((lo, end - 1), new))
@@ -129,7 +136,7 @@ class _Split:
             return [self._piece(a, span, new) for span, new in runs]
         body = list[ir.Op]()
         for (lo, hi), new in runs:
-            below = self._pieces(rest, cuts, {**spans, a: (lo, hi)}, new)
+            below = self._pieces(rest, cuts, {**spans, a: (lo, hi)}, new, before=True)
             body += below if len(runs) == 1 else [ir.Case(a, lo, hi + 1, (first, last), below)]
         return [ir.Rows(a, op.ranges[a], body)] if a in op.axes else body
 
