@@ -127,16 +127,21 @@ def narrowed(spans: Mapping[str, Range], index: Expr, lo: int, hi: int) -> dict[
     """The spans of axes with those values only for which ``lo <= index < hi``, as far as bounds of
     the rest of the index tell; a span whose first value is greater than its last one is empty."""
     out = dict(spans)
-    for atom, c in linear(index)[1].items():
-        if atom.kind == "axis":
-            a, rest = atom.attr[0], add(index, mul(atom, -c))
-            low, high = bounds(rest, out)
-            least, most = sorted([lo - high, hi - 1 - low], reverse=c < 0)
-            first, last = out[a]
-            out[a] = max(first, -(least // -c)), min(last, most // c)
-            if out[a][0] > out[a][1]:  # nothing is left: the rest has no bounds
-                break
+    for a, c, rest in _moving(index):
+        low, high = bounds(rest, out)
+        least, most = sorted([lo - high, hi - 1 - low], reverse=c < 0)
+        first, last = out[a]
+        out[a] = max(first, -(least // -c)), min(last, most // c)
+        if out[a][0] > out[a][1]:  # nothing is left: the rest has no bounds
+            break
     return out
+
+
+@lru_cache(maxsize=1 << 12)  # a guard is asked for its axes wherever a term that has it is read
+def _moving(index: Expr) -> tuple[tuple[str, int, Expr], ...]:
+    """The axes in a sum, with their factors and the rest of the sum."""
+    atoms = [(atom, c) for atom, c in linear(index)[1].items() if atom.kind == "axis"]
+    return tuple((atom.attr[0], c, add(index, mul(atom, -c))) for atom, c in atoms)
 
 
 def interval(e: Expr, spans: Spans, dims: Mapping[str, Range]) -> tuple[Expr, Expr]:

@@ -32,7 +32,7 @@ from lumc.kernel.key import abstract
 from lumc.kernel.lengths import STATIC, Lengths, stated
 from lumc.kernel.merge import merge_axes
 from lumc.kernel.normal import normalize
-from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Name, Root, const, dtype, load
+from lumc.kernel.term import REDUCTIONS, Buffer, Extent, Kernel, Name, Root, dtype, load
 
 ELEMENTWISE = ("un", "bin", "guard", "cast")
 Function = tuple[Expr | None, ...]

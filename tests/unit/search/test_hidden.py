@@ -8,8 +8,8 @@ import pytest
 
 from kernel_zoo import FAMILIES
 from lumc.graph.expr import Expr, below, subterms
-from lumc.kernel.normal import normalize
 from lumc.graph.ops import DType
+from lumc.kernel.normal import normalize
 from lumc.kernel.term import binary, load, reduce, unary
 from lumc.search.cuts import cut_points, hidden_by
 from steps import steps
