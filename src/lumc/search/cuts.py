@@ -96,15 +96,36 @@ def _alike(
 
 def hidden_by(order: Sequence[Expr]) -> dict[Expr, Expr]:
     """For every term, kids first, but for the last, which reads all: the next one that hides it
-    from that, as all that reads it does so through this one (its immediate dominator)."""
-    place, above = {e: n for n, e in enumerate(order)}, dict[Expr, Expr]()
+    from that, as all that reads it does so through this one (its immediate dominator). In n log n
+    steps: every term also knows one far above it, as in Myers' skew-binary lists."""
+    value = order[-1]
+    above, far, depth = dict[Expr, Expr](), {value: value}, {value: 0}
     for reader in reversed(order):
+        if reader is not value:  # all that reads it has been seen
+            up = above[reader]
+            top = far[far[up]]
+            even = depth[up] - depth[far[up]] == depth[far[up]] - depth[top]
+            far[reader], depth[reader] = top if even else up, depth[up] + 1
         for e in reader.kids:
-            a, b = above.get(e, reader), reader
-            while a is not b:
-                a, b = (above[a], b) if place[a] < place[b] else (a, above[b])
-            above[e] = a
+            above[e] = _common(above.get(e, reader), reader, above, far, depth)
     return above
+
+
+def _common(
+    a: Expr,
+    b: Expr,
+    above: Mapping[Expr, Expr],
+    far: Mapping[Expr, Expr],
+    depth: Mapping[Expr, int],
+) -> Expr:
+    """The first term that hides both, or is one and hides the other."""
+    if depth[a] < depth[b]:
+        a, b = b, a
+    while depth[a] > depth[b]:
+        a = far[a] if depth[far[a]] >= depth[b] else above[a]
+    while a is not b:  # equally deep ones have their far ones equally deep
+        a, b = (above[a], above[b]) if far[a] is far[b] else (far[a], far[b])
+    return a
 
 
 def _last_elementwise(value: Expr, hiding: Mapping[Expr, Expr], inner: Expr) -> Expr:

@@ -50,6 +50,19 @@ def test_cut_points_take_steps_by_size() -> None:
     assert two < 2.5 * one, (one, two)
 
 
+def test_a_value_that_a_chain_reads_takes_few_steps() -> None:
+    one, two = (steps(lambda n=n: hidden_by(subterms(chain(n)))) for n in (500, 1000))
+    assert two < 2.5 * one, (one, two)
+
+
+def chain(count: int) -> Expr:
+    """Every term of it reads the first one."""
+    first = value = load("x", DType.F32, "i")
+    for n in range(count):
+        value = binary("add", binary("mul", value, load(f"w{n}", DType.F32, "i")), first)
+    return value
+
+
 def sums(count: int) -> Expr:
     parts = [reduce("sum", ("k",), load(f"x{n}", DType.F32, "i", "k")) for n in range(count)]
     whole = parts[0]
