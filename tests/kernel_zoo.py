@@ -168,6 +168,17 @@ def joined(m: int, a: int, b: int, along: str) -> Kernel:
     return kernel("joined", "m n", rows, plus(first, second), shapes)
 
 
+def side_by_side(m: int, count: int, width: int, op: str = "") -> Kernel:
+    """So many operands, or a function of them."""
+    value, shapes = c(0.0), {}
+    for i in range(count):
+        at = add("n", -i * width)
+        value = plus(value, guard(at, 0, width, x(f"x{i}", "m", at)))
+        shapes[f"x{i}"] = (m, width)
+    value = unary(op, value) if op else value
+    return kernel("side_by_side", "m n", {"m": m, "n": count * width}, value, shapes)
+
+
 def rolled(m: int, n: int, by: int) -> Kernel:
     """Rows and columns that go round, through %; every second element of a guard is another one."""
     extent = {"m": m, "n": n}
@@ -967,6 +978,7 @@ FAMILIES = {
         (17, 1, 5, "m"),
         (40, 20, 13, "m"),
     ],
+    side_by_side: [(3, 17, 37), (17, 20, 64, "exp2")],
     rolled: [(1, 17, 1), (7, 33, 3), (40, 130, 5)],
     paired: [(1, 1, 2), (3, 50, 2), (17, 33, 3), (5, 64, 4), (5, 20, 5)],
     squared_product: [(3, 17, 5), (17, 40, 137), (64, 64, 64)],

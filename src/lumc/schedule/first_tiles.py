@@ -170,12 +170,13 @@ def _even(extent: int, unit: int, most: int) -> int:
 
 
 def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
-    """Some rows per tile. Only maps cut the last axis, if it is long."""
+    """Some rows per tile. Only maps cut the last axis, if it is long and no guard does."""
     axes, extent = kernel.axes, kernel.extent
     tile = dict.fromkeys(axes, 1)
     for a in axes[-1:]:
         several = _even(extent[a], 16, max(16, extent[a] // MANY_TILES))
-        tile[a] = several if len(axes) == 1 else extent[a] if kernel.stages else LONG_ROW
+        whole = kernel.stages or _is_in_pieces(kernel, a, target)
+        tile[a] = several if len(axes) == 1 else extent[a] if whole else LONG_ROW
     short = not kernel.stages and extent[axes[-1]] <= WRITTEN_OUT if axes else False
     for a in axes[-2:-1] if short else ():
         tile[a] = LONG_ROW // WRITTEN_OUT
@@ -196,6 +197,14 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
             some = max(1, min(target.l2 // 2 // row, ceil(extent[chosen.axis] / target.threads)))
             tile[chosen.axis] = max(tile[chosen.axis], _even(extent[chosen.axis], 1, some))
     return tile
+
+
+def _is_in_pieces(kernel: Kernel, lane: str, target: Target) -> bool:
+    """Do guards hold for whole runs of the lanes, of enough rows for the threads? Which ones is
+    known where a tile has all of them (codegen/tile/domains.py)."""
+    guards = (e for v in kernel.values for e in subterms(v) if e.kind == "guard")
+    rows = kernel.points(set(kernel.axes) - {lane})
+    return rows >= MANY_TILES * target.threads and any(e.kids[0].free == {lane} for e in guards)
 
 
 def _is_turned(kernel: Kernel, rows: str) -> bool:

@@ -10,9 +10,9 @@ a guard that it does not decide stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.graph.expr import Expr, Range, add, bounds, linear, num, rebuild, rewrite, subterms
@@ -22,7 +22,8 @@ from lumc.kernel.folded import folded
 from lumc.kernel.term import const, dtype
 from lumc.schedule.applies import PIECE
 
-PIECES = 16  # of one map, at most
+PIECES = 16  # of one map, at most, unless they are wide and their texts short
+GROWTH = 4  # of the text of a map, in more pieces than that
 JUMPS = 4  # of one // or %, at most
 Spans = dict[str, Range]  # axes with inclusive bounds
 
@@ -81,13 +82,26 @@ class _Split:
         spans = {**self.around, **{a: self._span(a, r) for a, r in op.ranges.items()}}
         if place.panel is not None or not any(_asks(e) for e in subterms(op.term)):
             return [op]
-        cuts = self._chosen(_cuts(op.term, spans))
+        every = _cuts(op.term, spans)
+        many = self._chosen(every, many=True)
+        pieces = self._in_pieces(many, spans)
+        if prod(len(at) + 1 for at in many.values()) <= PIECES or self._short(pieces):
+            return pieces
+        return self._in_pieces(self._chosen(every), spans)
+
+    def _in_pieces(self, cuts: Mapping[str, list[int]], spans: Spans) -> list[ir.Op]:
+        op = self.map
         if not cuts:
             return [op]
         deepest = max((i for i, a in enumerate(op.axes) if a in cuts), default=-1)
         self.rows = op.axes[: min(deepest + 1, len(op.axes) - 1)]
         outer = sorted(cuts.keys() - set(op.axes))
         return self._pieces([*outer, *self.rows, op.axes[-1]], cuts, spans, op.term)
+
+    def _short(self, pieces: list[ir.Op]) -> bool:
+        """Is the text of so many pieces not much longer than that of the map?"""
+        found = (len(subterms(p.term)) for p in ir.leaves(pieces) if isinstance(p, ir.Map))
+        return sum(found) <= GROWTH * len(subterms(self.map.term))
 
     def _span(self, a: str, r: ir.Range) -> Range:
         if r.lo in (num(0), ir.block_start(a)) and a in self.around:
@@ -96,21 +110,21 @@ class _Split:
         lo, hi = bounds(r.lo, {**self.around, **starts})
         return lo, hi + r.largest - 1
 
-    def _chosen(self, cuts: Mapping[str, list[int]]) -> dict[str, list[int]]:
-        """Of the axes whose cuts make few pieces: that of the lanes, then the inner ones. Short
-        vectors at the ends of pieces are free where elements are moved, not where functions of
-        them are computed."""
+    def _chosen(self, cuts: Mapping[str, list[int]], many: bool = False) -> dict[str, list[int]]:
+        """Of the axes whose cuts make few pieces, or ``many`` wide ones: that of the lanes, then
+        the inner ones. Short vectors at the ends of pieces are free where elements are moved, not
+        where functions of them are computed, unless each would ask many guards."""
         lane, out, pieces = self.map.axes[-1], dict[str, list[int]](), 1
-        r, order = self.map.ranges[lane], [*reversed(self.map.axes)]
-        short = r.largest <= self.program.target.lanes
-        computed = (e for e in subterms(self.map.term) if e.kind == "un" and e.attr[0] in COST)
-        short |= any(lane in e.free for e in computed)
-        if r.lo.kind != "num" or len(r.sizes) > 1 or short:
-            order.remove(lane)
-        for a in (*order, *sorted(cuts.keys() - set(self.map.axes))):
-            if a in cuts and pieces * (len(cuts[a]) + 1) <= PIECES:
-                out[a] = cuts[a]
-                pieces *= len(cuts[a]) + 1
+        r, lanes = self.map.ranges[lane], self.program.target.lanes
+        tiled = r.lo.kind != "num" or len(r.sizes) > 1 or r.largest <= lanes
+        terms = subterms(self.map.term)
+        computed = any(e.kind == "un" and e.attr[0] in COST and lane in e.free for e in terms)
+        for a in (*reversed(self.map.axes), *sorted(cuts.keys() - set(self.map.axes))):
+            n = pieces * (len(cuts.get(a, ())) + 1)
+            few = n <= PIECES and not (a == lane and computed)
+            wide = many and pieces == 1 and PIECES < n <= r.largest // (lanes if a == lane else 1)
+            if a in cuts and (few or wide) and not (a == lane and tiled):
+                out[a], pieces = cuts[a], n
         return out
 
     def _pieces(
@@ -124,14 +138,13 @@ class _Split:
         """The map of this term, to which the cuts of these axes are still to be made; ``before``:
         what these spans decide is decided already."""
         op, (a, *rest) = self.map, axes
-        runs = list[tuple[Range, Expr]]()
+        ends = [spans[a][0], *cuts.get(a, []), spans[a][1] + 1]
         first, last = spans[a]
-        for lo, end in pairwise([first, *cuts.get(a, []), last + 1]):
-            whole = before and (lo, end - 1) == spans[a]
-            new = term if whole else decided(term, {**spans, a: (lo, end - 1)})
+        runs = list[tuple[Range, Expr]]()
+        for (lo, hi), new in _runs(a, ends, spans, term, before):
             if runs and runs[-1][1] is new:
                 lo = runs.pop()[0][0]
-            runs.append(((lo, end - 1), new))
+            runs.append(((lo, hi), new))
         if not rest:
             return [self._piece(a, span, new) for span, new in runs]
         body = list[ir.Op]()
@@ -148,7 +161,10 @@ class _Split:
             r = ir.Range(num(span[0]), num(n), (n,))
         nbytes = self.program.places[op.dst.attr[0]].dtype.nbytes
         stream = op.stream and r.largest * nbytes >= PIECE
-        return replace(op, axes=left, ranges={**op.ranges, lane: r}, term=term, stream=stream)
+        read = {e.attr[0] for e in subterms(term) if e.kind == "load"}
+        ahead = tuple(e for e in op.ahead if e.attr[0] in read)
+        ranges = {**op.ranges, lane: r}
+        return replace(op, axes=left, ranges=ranges, term=term, stream=stream, ahead=ahead)
 
 
 # ---- where it is cut
@@ -190,6 +206,22 @@ def _only_axis(index: Expr) -> str:
 
 
 # ---- what holds there
+
+
+def _runs(
+    a: str, ends: Sequence[int], spans: Spans, term: Expr, before: bool
+) -> Iterator[tuple[Range, Expr]]:
+    """The parts of an axis between these ends, and the term there; by halves, as each has fewer
+    guards to decide. ``before``: what the spans decide is decided already."""
+    here = ends[0], ends[-1] - 1
+    if not (before and here == spans[a]):
+        term = decided(term, {**spans, a: here})
+    if len(ends) == 2:
+        yield here, term
+        return
+    middle = len(ends) // 2
+    for half in (ends[: middle + 1], ends[middle:]):
+        yield from _runs(a, half, {**spans, a: here}, term, before=True)
 
 
 def decided(term: Expr, spans: Mapping[str, Range]) -> Expr:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernel_zoo import c, joined, kernel, paired, plus, reflected, rolled, x
+from kernel_zoo import c, joined, kernel, paired, plus, reflected, rolled, side_by_side, x
 from lumc.codegen.count import of_program
 from lumc.codegen.tile.abreast import stores
-from lumc.codegen.tile.domains import PIECES, decided
+from lumc.codegen.tile.domains import PIECES, _runs, decided
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Case, Map, leaves
 from lumc.graph.expr import Expr, add, axis, subterms
@@ -13,6 +13,7 @@ from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel, const, guard
 from lumc.schedule.first import default_schedule
 from lumc.schedule.schedule import Schedule, Threads
+from steps import steps
 
 TARGET = resolve_target("cpu:x86-64-v4")
 X = x("x", "m", "n")
@@ -61,6 +62,55 @@ def test_pieces_are_few() -> None:
     for i in range(0, 60, 3):
         value = plus(value, guard("n", i, i + 2, X))
     assert len(maps(kernel("k", "m n", {"m": 30, "n": 60}, value, {"x": (30, 60)}))) == 1
+
+
+@pytest.mark.parametrize("op", ["", "exp2"])
+def test_many_wide_pieces(op: str) -> None:
+    k = side_by_side(20, 40, 37, op)
+    found = maps(k)
+    assert len(found) == 40
+    assert not any(asked(op) for op in found)
+    assert all(len([e for e in subterms(op.term) if e.kind == "load"]) == 1 for op in found)
+
+
+def test_many_rows_ask_once() -> None:
+    value = c(0.0)
+    for i in range(0, 60, 3):
+        value = plus(value, guard("m", i, i + 2, X))
+    found = maps(kernel("k", "m n", {"m": 60, "n": 64}, value, {"x": (60, 64)}))
+    assert len(found) == 40 and not any(asked(op) for op in found)
+    narrow = maps(kernel("k", "m n", {"m": 60, "n": 24}, value, {"x": (60, 24)}))
+    assert len(narrow) == 1  # a row has less to do than it would ask
+
+
+def test_pieces_that_repeat_the_text_are_few() -> None:
+    value = c(0.0)
+    for i in range(40):  # the last piece is in all of them
+        value = plus(value, guard("n", 32 * i, 1280, x(f"x{i}", "m", "n")))
+    shapes = {f"x{i}": (30, 1280) for i in range(40)}
+    assert len(maps(kernel("k", "m n", {"m": 30, "n": 1280}, value, shapes))) == 1
+
+
+def test_cutting_takes_few_steps() -> None:
+    """Twice the pieces take little more than twice the steps."""
+
+    def cut(count: int) -> None:
+        (value,) = side_by_side(4, count, 32).values
+        ends = range(0, 32 * count + 1, 32)
+        pieces = list(_runs("n", ends, {"m": (0, 3), "n": (0, 32 * count - 1)}, value, False))
+        assert len(pieces) == count
+
+    one, two = (steps(lambda n=n: cut(n)) for n in (32, 64))
+    assert two < 2.6 * one, (one, two)
+
+
+def test_long_rows_in_pieces_are_whole() -> None:
+    def parts(m: int) -> int:
+        k = side_by_side(m, 3, 4000)
+        return default_schedule(k, TARGET).tile.get("n", 12000)
+
+    assert parts(64) == 12000
+    assert parts(4) < 12000  # few rows: threads share the lanes
 
 
 @pytest.mark.parametrize(
