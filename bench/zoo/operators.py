@@ -290,6 +290,8 @@ of("space_to_depth_3_320", partial(F.pixel_unshuffle, downscale_factor=2), (1, 3
 of("roll_3_96_56", lambda x: roll(x, (-3, -3), (1, 2)), (1, 56, 56, 96))
 of("concat_channels_4x64_28", lambda *x: cat(x, 1), *[(1, 64, 28, 28)] * 4)
 of("concat_last_197_384", lambda a, b: cat([a, b], -1), (1, 197, 384), (1, 197, 384))
+of("concat_last_24x64_577", lambda *x: cat(x, -1), *[(1, 577, 64)] * 24)
+of("concat_anchors_80_8400", lambda *x: cat(x, -1), (1, 80, 6400), (1, 80, 1600), (1, 80, 400))
 of("concat_token_196_768", lambda a, b: cat([a, b], 1), (1, 1, 768), (1, 196, 768))
 of("split_qkv_197_1152", lambda x: split(x, 384, -1), (1, 197, 1152))
 of("stack_pairs_512_256", lambda a, b: stack([a, b], -1), (512, 256), (512, 256))
