@@ -183,6 +183,8 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
     for a in axes[-3:-2] if short else axes[-2:-1]:
         few = kernel.stages and not _is_turned(kernel, a)  # registers turn squares
         tile[a] = min(SQUARE, max(1, extent[a] // MANY_TILES)) if few else SQUARE
+        if _is_in_pieces(kernel, axes[-1], target):  # threads share the rows
+            tile[a] = _dealt(extent[a], 1, SQUARE, target)
         if any(is_window(kernel, s) and a in s.free for s in kernel.stages):
             tile[a] = _even(extent[a], 1, ROWS_OF_WINDOWS)
     for a in axes[-3:-2]:  # lines of windows across the lanes share a copy too
@@ -200,11 +202,12 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
 
 
 def _is_in_pieces(kernel: Kernel, lane: str, target: Target) -> bool:
-    """Do guards hold for whole runs of the lanes, of enough rows for the threads? Which ones is
-    known where a tile has all of them (codegen/tile/domains.py)."""
+    """Is it a map whose guards hold for whole runs of the lanes, of enough rows for the threads?
+    Which ones do is known where a tile has all lanes (codegen/tile/domains.py)."""
     guards = (e for v in kernel.values for e in subterms(v) if e.kind == "guard")
     rows = kernel.points(set(kernel.axes) - {lane})
-    return rows >= MANY_TILES * target.threads and any(e.kids[0].free == {lane} for e in guards)
+    many = not kernel.stages and rows >= MANY_TILES * target.threads
+    return many and any(e.kids[0].free == {lane} for e in guards)
 
 
 def _is_turned(kernel: Kernel, rows: str) -> bool:

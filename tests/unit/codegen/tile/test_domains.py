@@ -1,5 +1,7 @@
 """Guards that are decided for whole runs of an axis; none may be dropped where it fails."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernel_zoo import c, joined, kernel, paired, plus, reflected, rolled, side_by_side, x
@@ -105,12 +107,14 @@ def test_cutting_takes_few_steps() -> None:
 
 
 def test_long_rows_in_pieces_are_whole() -> None:
-    def parts(m: int) -> int:
+    def tile(m: int, threads: int = 1) -> tuple[int, int]:
         k = side_by_side(m, 3, 4000)
-        return default_schedule(k, TARGET).tile.get("n", 12000)
+        found = default_schedule(k, replace(TARGET, threads=threads)).tile
+        return found.get("m", m), found.get("n", 12000)
 
-    assert parts(64) == 12000
-    assert parts(4) < 12000  # few rows: threads share the lanes
+    assert tile(64) == (16, 12000)
+    assert tile(80, 2) == (10, 12000)  # equal shares of rows
+    assert tile(4)[1] < 12000  # few rows: threads share the lanes
 
 
 @pytest.mark.parametrize(
