@@ -202,12 +202,12 @@ def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
 
 
 def _is_in_pieces(kernel: Kernel, lane: str, target: Target) -> bool:
-    """Is it a map whose guards hold for whole runs of the lanes, of enough rows for the threads?
-    Which ones do is known where a tile has all lanes (codegen/tile/domains.py)."""
+    """Is it a map of long rows, enough for the threads, whose guards hold for whole runs of the
+    lanes? Which ones hold is known where a tile has all lanes (codegen/tile/domains.py)."""
     guards = (e for v in kernel.values for e in subterms(v) if e.kind == "guard")
     rows = kernel.points(set(kernel.axes) - {lane})
     many = not kernel.stages and rows >= MANY_TILES * target.threads
-    return many and any(e.kids[0].free == {lane} for e in guards)
+    return many and kernel.extent[lane] > LONG_ROW and any(e.kids[0].free == {lane} for e in guards)
 
 
 def _is_turned(kernel: Kernel, rows: str) -> bool:
