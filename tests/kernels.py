@@ -67,12 +67,16 @@ def together(programs: Sequence[Program]) -> str:
 
 def build(folder: Path, programs: Sequence[Program], flags: Sequence[str] = FLAGS) -> Path:
     """A shared object of these programs. A warning of the compiler is a failure."""
-    source = together(programs)
+    return build_text(folder, together(programs), (*flags, *programs[0].target.flags))
+
+
+def build_text(folder: Path, source: str, flags: Sequence[str]) -> Path:
+    """A shared object of a text that includes the header of kernels."""
     name = hashlib.sha256("".join([source, *flags]).encode()).hexdigest()[:16]
     out, file = folder / f"{name}.so", folder / f"{name}.c"
     (folder / NAMES["cpu"]).write_text(header_of("cpu"))
     file.write_text(source)
-    command = [CC, *COMMON, *flags, *programs[0].target.flags, str(file), "-lm", "-o", str(out)]
+    command = [CC, *COMMON, *flags, str(file), "-lm", "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode and not done.stderr, f"{file}\n{done.stderr[:4000]}"
     return out

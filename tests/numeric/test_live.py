@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
+from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +17,10 @@ import pytest
 import kernel_zoo as zoo
 import lumc.codegen.tile.program as ir
 from drawing import random_schedule
-from kernels import QUICK, arguments, call, compile_programs, native, worst
+from kernels import QUICK, arguments, build_text, call, compile_programs, native, worst
 from live_kernels import CASES, MOST, Case, S, roomy, split
 from lumc.codegen.cpu.contract import IN_FLIGHT, row_shares
+from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.generate import print_source
 from lumc.codegen.text.writer import Writer
 from lumc.codegen.tile.lower import lower
@@ -115,6 +119,57 @@ def test_strips_go_on_to_whole_vectors_where_there_is_room(name: str, whole: int
     text = print_source(lower(case.made, schedule, target, verify), None, "k")[0]
     steps = [line for line in text.splitlines() if "/* one vector */" in line]
     assert len(steps) == 2 and sum("+ 16 <=" not in line for line in steps) == whole
+
+
+# ---- tiles that a run chooses
+
+DEALT = """
+#define LUMC_LANES 16
+#include "lumc_kernel.h"
+long tile(long n, long most, long unit, long others, long parts) {
+    return lumc_tile(n, most, unit, others, parts);
+}
+"""
+
+
+def largest(n: int, tile: int, others: int, parts: int) -> int:
+    """Rows of the part that has most of them."""
+    sizes = [min(tile, n - at) for at in range(0, n, tile) for _ in range(others)]
+    ends = [len(sizes) * p // parts for p in range(parts + 1)]
+    return max(sum(sizes[a:b]) for a, b in pairwise(ends))
+
+
+def test_tiles_are_dealt_alike(tmp_path: Path) -> None:
+    """In whole units, and never worse than what was chosen for the greatest length."""
+    dealt = ctypes.CDLL(str(build_text(tmp_path, DEALT, QUICK))).tile
+    dealt.argtypes, dealt.restype = [ctypes.c_long] * 5, ctypes.c_long
+    rng, better = random.Random(0), 0
+    for _ in range(3000):
+        n, most, others, parts = (rng.randint(1, m) for m in (300, 64, 7, 9))
+        unit = gcd(most, 32)
+        tile = dealt(n, most, unit, others, parts)
+        assert 0 < tile <= most and tile % unit == 0
+        assert parts > 1 or tile == most
+        few = largest(n, tile, others, parts)
+        assert few <= largest(n, most, others, parts), (n, most, others, parts, tile)
+        better += few < largest(n, most, others, parts)
+    assert better > 500
+    assert [dealt(n, 54, 2, 3, 2) for n in (24, 64, 256)] == [12, 32, 54]
+
+
+def test_rows_between_tiles_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of four rows that start where those of six do."""
+    case = CASES["matmul m"]()
+    schedule = replace(
+        default_schedule(case.made, native()), order=("m", "n"), tile={"m": 6}, parallel=1
+    )
+    text = print_kernel(program := lower(case.made, schedule, native()), "k0")
+    wrong = text.replace("* m_tile;", "* 6;")
+    assert wrong != text
+    monkeypatch.setattr("kernels.print_kernel", lambda *_: wrong)
+    monkeypatch.setattr(Case, "points", lambda _: iter([{"s": 7}]))
+    with pytest.raises(AssertionError):
+        check(case, [program], tmp_path)
 
 
 # ---- mistakes that the verifier tells

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.cpu.contract import print_contract
@@ -128,8 +129,21 @@ def _operations(w: Writer, body: Sequence[ir.Op]) -> None:
                 print_contract(w, op)
 
 
+def _choose_tile(w: Writer, loops: Sequence[ir.Loop]) -> None:
+    """Of the outermost loop, if it is over a length of the run, which may give the parts unequal
+    shares of tiles that were made for the greatest one. Tiles of vectors stay whole vectors."""
+    outer, *inner = loops
+    if outer.length is None or outer.span or outer.tile == 1:
+        return
+    name, unit = f"`{outer.axis}_tile`", gcd(outer.tile, 2 * w.target.lanes)
+    most, others = f"{outer.tile}, {unit}", w.tile_count(inner)
+    w.let(name, f"lumc_tile({w.length(outer)}, {most}, {others}, `nparts`)")
+    w.chosen_tiles[outer.axis] = name
+
+
 def _parts(w: Writer, op: ir.Par) -> None:
     """The tiles of the distributed axes, numbered, in equal runs for the parts."""
+    _choose_tile(w, op.loops)
     total = w.tile_count(op.loops)
     w.comment("parts: " + ", ".join(about(loop) for loop in op.loops))
     each = f"{total} * `part` / `nparts`", f"{total} * (`part` + 1) / `nparts`"

@@ -27,6 +27,7 @@ class Writer:
         self.target = program.target
         self.body: list[Statement] = []
         self.functions: dict[Function, str] = {}  # and their names
+        self.chosen_tiles: dict[str, str] = {}  # of loops whose tiles a run chooses
         self._serial = 0
         self.ranges: dict[str, Bounds] = dict(kernel.lengths.ranges)
         for a, n in kernel.extent.items():
@@ -163,15 +164,21 @@ class Writer:
             if loop.count > 1:
                 at = number + f" / {stride}" * (stride != "1")
                 at += f" % {self.tile_count([loop])}" if loop is not loops[0] else ""
-                self.let(self.index(block_start(loop.axis)), f"{at} * {loop.tile}")
+                self.let(self.index(block_start(loop.axis)), f"{at} * {self.tile(loop)}")
                 self.tile_size(loop)
 
     def tile_count(self, loops: Sequence[Loop]) -> str:
         """How many tiles loops have together, as an operand."""
         out = [str(prod(loop.count for loop in loops if loop.length is None))]
         for loop in (loop for loop in loops if loop.length is not None):
-            out.append(f"({self.length(loop)} + {loop.tile - 1}) / {loop.tile}")
+            tile = self.tile(loop)
+            most = f"{tile} - 1" if loop.axis in self.chosen_tiles else str(loop.tile - 1)
+            out.append(f"({self.length(loop)} + {most}) / {tile}")
         return f"({' * '.join(f'({n})' for n in out)})" if out[1:] else out[0]
+
+    def tile(self, loop: Loop) -> str:
+        """How many values of its axis a tile has, but for the last one."""
+        return self.chosen_tiles.get(loop.axis, str(loop.tile))
 
     def length(self, loop: Loop) -> str:
         """How many values the axis of a loop has."""
@@ -204,7 +211,7 @@ class Writer:
         """The size of the current tile, where the last one may be smaller."""
         if loop.extent % loop.tile or loop.length is not None:
             rest = f"{self.length(loop)} - {self.index(block_start(loop.axis))}"
-            self.let(self.index(block_size(loop.axis)), f"lumc_min({loop.tile}, {rest})")
+            self.let(self.index(block_size(loop.axis)), f"lumc_min({self.tile(loop)}, {rest})")
 
 
 def block_sizes(r: Range, by: int) -> list[int]:
