@@ -18,6 +18,7 @@ from lumc.process import Process
 from lumc.search import worker
 from once import folder_of
 
+ASK = Process.ask
 _idle = list["Kept"]()
 _asked = set[tuple[str, str]]()  # by which test, what
 
@@ -28,7 +29,7 @@ class Kept(Process):
     asked = False
 
     def ask(self, question: tuple[Any, ...], seconds: float) -> Any:
-        known = _place(question)
+        known = _place(question) if Process.ask is ASK else None  # a test may exchange it
         if known and known.exists():
             return pickle.loads(known.read_bytes())  # noqa: S301  from ourselves
         self.asked = True
