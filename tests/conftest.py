@@ -15,17 +15,34 @@ from kept import keep_workers
 from lumc.link import runners
 from once import SHARED
 
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected files")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not os.environ.get("LUMC_FUZZ"):
-        skip = pytest.mark.skip(reason="takes long: make test-deep")
-        for item in items:
-            if "deep" in item.keywords:
-                item.add_marker(skip)
+def pytest_configure(config: pytest.Config) -> None:
+    """Each of several workers reads other files first: they are compiled, and their asserts written
+    out, once and not by each."""
+    if WORKERS > 1 and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        files = sorted(map(str, Path(__file__).parent.rglob("test_*.py")))
+        first = len(files) * int(os.environ["PYTEST_XDIST_WORKER"][2:]) // WORKERS
+        config.args = files[first:] + files[:first]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests in the order that all workers know; what takes long is left out."""
+    if WORKERS > 1:
+        items.sort(key=lambda item: item.path)
+    if os.environ.get("LUMC_FUZZ"):
+        return
+    later = {item for item in items if "deep" in item.keywords}
+    if WORKERS > 1:  # a skip takes milliseconds of two processes, and there are thousands
+        config.hook.pytest_deselected(items=[*later])
+        items[:] = [item for item in items if item not in later]
+    for item in later:
+        item.add_marker(pytest.mark.skip(reason="takes long: make test-deep"))
 
 
 keep_workers()

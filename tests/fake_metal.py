@@ -38,7 +38,7 @@ def library() -> str:
     """The path of libobjc and Metal in one."""
 
     def make(folder: Path) -> None:
-        flags = ("-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", *WARNINGS)
+        flags = ("-std=c++17", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", *WARNINGS)
         source, out = TESTS / "gpu" / "fake_metal.cpp", folder / "libmetal.so"
         subprocess.run(["g++", *flags, str(source), "-o", str(out), "-ldl"], check=True)
 
@@ -63,7 +63,7 @@ def environment(family: int = 9) -> dict[str, str]:
 
 def runner(out: Path, flags: Sequence[str] = ()) -> Path:
     """lumc-run whose Metal is the fake."""
-    return compiling.link((*runners.LIBRARY, "main"), ("-O1", *STRICT, *flags, *faked()), out)
+    return compiling.link((*runners.LIBRARY, "main"), ("-O0", *STRICT, *flags, *faked()), out)
 
 
 def faked() -> list[str]:

@@ -120,7 +120,7 @@ def host(folder: Path, *flags: str) -> Path:
 def library(folder: Path, *flags: str) -> Path:
     """The backend with other flags than those of a user."""
     names = (*runners.LIBRARY, *(name.removesuffix(".c") for name in triton.SOURCES))
-    every = (*STRICT, "-O1", "-fPIC", "-shared", *flags)
+    every = (*STRICT, "-O0", "-fPIC", "-shared", *flags)
     return link(names, every, folder / "libtriton_lumc.so")
 
 

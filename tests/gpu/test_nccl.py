@@ -352,7 +352,7 @@ def test_runners_that_exchange_wrong_die(
 ) -> None:
     path = tmp_path / "m.lb"
     shutil.copytree(every, path)
-    names, flags = (*runners.LIBRARY, "main"), ("-std=gnu11", "-O1")
+    names, flags = (*runners.LIBRARY, "main"), ("-std=gnu11", "-O0")
     compiling.link(names, flags, path / "bin" / "lumc-run", {name: change})
     with pytest.raises(AssertionError):
         exchanging(path, tmp_path, nan=False)

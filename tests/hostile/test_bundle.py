@@ -40,7 +40,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """lumc-run under the sanitizers."""
     out = tmp_path_factory.mktemp("asan") / "lumc-run"
-    return link((*runners.LIBRARY, "main"), (*STRICT, "-O1", *ASAN), out)
+    return link((*runners.LIBRARY, "main"), (*STRICT, "-O0", *ASAN), out)
 
 
 def refused(path: Path, runner: Path | None = None) -> str:

@@ -143,7 +143,7 @@ MUTANTS = {  # of live.c: text, another one, what it is noticed on
 def changed(name: str, folder: Path) -> ctypes.CDLL:
     """The library with a mistake."""
     old, new, _ = MUTANTS[name]
-    flags = ("-shared", "-fPIC", "-O1", "-std=gnu11")
+    flags = ("-shared", "-fPIC", "-O0", "-std=gnu11")
     out = link(runners.LIBRARY, flags, folder / "liblumc.so", {"live": (old, new)})
     return cpu._declare(ctypes.CDLL(str(out)))
 
