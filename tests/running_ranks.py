@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ NODES = 2000  # of a region in the search: what is found first will do
 
 PREFIX = Path(os.environ.get("LUMC_TEST_MPI", sys.prefix))  # where pip put the wheel of MPICH
 MPIEXEC, LIBRARY = PREFIX / "bin" / "mpiexec", PREFIX / "lib" / "libmpi_abi.so.1"
+MPI = MPIEXEC.exists() and LIBRARY.exists()
+NO_MPI = "no MPI: pip install mpich"
 
 
 def bundle(
@@ -93,10 +96,18 @@ def runner(
     return subprocess.run(command, capture_output=True, text=True, timeout=ENDED_S, env=own)
 
 
+def by_mpi(path: Path, ranks: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """What ranks say that ``mpiexec`` starts."""
+    command = [str(MPIEXEC), "-n", str(ranks), str(path / "bin" / "lumc-run"), str(path), *words]
+    own = {**os.environ, "LUMC_MPI": str(LIBRARY)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * ENDED_S, env=own)
+
+
 def run(
-    path: Path, inputs: Arrays, states: Arrays | None, folder: Path, *words: str
+    path: Path, inputs: Arrays, states: Arrays | None, folder: Path, *words: str, mpi: int = 0
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The outputs, and the states after."""
+    """The outputs, and the states after, of ranks that meet over TCP or, if there are ``mpi``, over
+    MPI."""
     given = list[str]()
     for name, array in inputs.items():
         np.save(folder / f"{name}.npy", array)
@@ -105,7 +116,9 @@ def run(
         save_file(dict(states), folder / "before.safetensors")
         given += ["--state", str(folder / "before.safetensors")]
         given += ["--save", str(folder / "after.safetensors")]
-    done = runner(path, *given, "-o", str(folder / "out.npz"), *words)
+    (folder / "out.npz").unlink(missing_ok=True)
+    given += ["-o", str(folder / "out.npz"), *words]
+    done = by_mpi(path, mpi, *given) if mpi else runner(path, *given)
     assert done.returncode == 0, done.stderr
     with np.load(folder / "out.npz") as out:
         outputs = dict(out)
@@ -137,15 +150,22 @@ def off(got: Arrays, want: Arrays) -> float:
     return max(each, default=0.0)
 
 
-def compared(graph: Graph, mesh: Mapping[str, int], folder: Path, **how: Any) -> tuple[float, Path]:
+def compared(
+    graph: Graph, mesh: Mapping[str, int], folder: Path, mpi: bool = False, **how: Any
+) -> tuple[float, Path]:
     """By how much the ranks of a ``bundle`` that is made so differ from the oracle on the whole
-    graph, in outputs and states."""
+    graph, in outputs and states. Over MPI, where it is there, they have the same bits."""
     path = bundle(graph, mesh, folder, **how)
     entry = graph.entries[0].name
     inputs, states = drawn(graph, entry)
     states |= {n.name: np.array(read_weight(n, folder)) for n in graph.states if n.file}
     want = evaluate(graph, entry, inputs, lambda n: read_weight(n, folder), states)
-    got = run(path, inputs, states if states else None, folder)
+    got = run(path, inputs, states or None, folder)
+    if mpi and MPI:
+        again = run(path, inputs, states or None, folder, mpi=prod(mesh.values()))
+        for one, other in zip(got, again, strict=True):
+            assert one.keys() == other.keys()
+            assert all(np.array_equal(one[n], other[n], equal_nan=True) for n in one)
     return max(off(got[0], want[0]), off(got[1], want[1]) if states else 0.0), path
 
 

@@ -48,8 +48,11 @@ def gpus() -> Iterator[None]:
 
 MODELS: dict[str, Callable[[Path], Graph]] = {
     "mlp": lambda folder: ranks.saved(ranks.mlp(), folder),
+    "encoder": lambda folder: ranks.saved(ranks.encoder(), folder),
+    "images": lambda folder: ranks.saved(ranks.images(), folder),
     "llama": lambda _: models.llama(1, s=32, d=128),
     "decoding": lambda _: models.decoding(8, 16, 64),
+    "training": lambda _: models.training(64, (64, 32, 16)),
     "step": ranks.step,
 }
 MESHES = ({"tp": 2}, {"tp": 4}, {"dp": 2, "tp": 2}, {"pp": 2}, {"pp": 2, "tp": 2})
@@ -137,15 +140,16 @@ def test_python_is_a_rank_where_a_launcher_says_so(staged: Path, tmp_path: Path)
     x = np.ones((3, 12), "f4")
     np.save(tmp_path / "x.npy", x)
     command = ["-m", "lumc", "run", str(staged), "--input", str(tmp_path / "x.npy")]
-    out = [str(tmp_path / "out.npz")]
-    said = one_by_one(6, [sys.executable, *command, "-o", *out])
+    out = str(tmp_path / "by-python.npz")
+    said = one_by_one(6, [sys.executable, *command, "-o", out])
     assert [code for code, _ in said] == [0] * 6, said
-    want, _ = ranks.run(staged, {"x": x}, None, tmp_path, "-o", str(tmp_path / "by-runner.npz"))
-    with np.load(out[0]) as got:
+    want, _ = ranks.run(staged, {"x": x}, None, tmp_path)
+    with np.load(out) as got:
+        assert got.files == [*want]
         assert all(np.array_equal(got[name], want[name]) for name in want)
 
 
-@pytest.mark.skipif(not (MPIEXEC.exists() and LIBRARY.exists()), reason="no MPI: pip install mpich")
+@pytest.mark.skipif(not ranks.MPI, reason=ranks.NO_MPI)
 def test_ranks_that_meet_by_mpi(staged: Path, tmp_path: Path) -> None:
     """It says which GPU each of them has; what they compute is the same."""
     words = words_of(staged, tmp_path)

@@ -20,7 +20,7 @@ from collectives import every_collective, no_weights
 from lumc.bundle.restore import graph_of
 from lumc.graph.graph import Graph
 from lumc.oracle.graph import evaluate
-from running_ranks import LIBRARY, MPIEXEC, children_of, runner, step
+from running_ranks import children_of, runner, step
 
 CLOSE = 1e-5
 MESHES = ({"tp": 2}, {"tp": 4}, {"dp": 2, "tp": 2})
@@ -43,7 +43,8 @@ MODELS: dict[str, Callable[[Path], Graph]] = {
 def test_processes_compute_what_the_oracle_does(
     name: str, mesh: dict[str, int], tmp_path: Path
 ) -> None:
-    worst, _ = ranks.compared(MODELS[name](tmp_path), mesh, tmp_path)
+    worst, _ = ranks.compared(MODELS[name](tmp_path), mesh, tmp_path, mpi=True)
+    print(f"{name} {mesh}: {worst:.1e}")
     assert worst <= CLOSE
 
 
@@ -147,21 +148,17 @@ def test_ranks_that_do_not_come_are_not_waited_for_for_ever(
 # ---- another launcher
 
 
-@pytest.mark.skipif(not (MPIEXEC.exists() and LIBRARY.exists()), reason="no MPI: pip install mpich")
+@pytest.mark.skipif(not ranks.MPI, reason=ranks.NO_MPI)
 def test_ranks_by_mpi_have_the_same_bits(trained: tuple[Path, Graph, Path], tmp_path: Path) -> None:
     path, graph, _ = trained
     inputs, _ = ranks.drawn(graph, graph.entries[0].name)
     over_tcp, _ = ranks.run(path, inputs, None, tmp_path)
-    command = [str(MPIEXEC), "-n", "4", str(path / "bin" / "lumc-run"), str(path)]
-    for name in inputs:
-        command += ["--input", f"{name}={tmp_path / name}.npy"]
-    env = {**os.environ, "LUMC_MPI": str(LIBRARY)}
-    command += ["-o", str(tmp_path / "mpi.npz")]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    words = [w for name in inputs for w in ("--input", f"{name}={tmp_path / name}.npy")]
+    done = ranks.by_mpi(path, 4, *words, "-o", str(tmp_path / "mpi.npz"))
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "mpi.npz") as made:
         assert all(np.array_equal(made[name], over_tcp[name]) for name in over_tcp)
-    few = subprocess.run([*command[:2], "2", *command[3:]], env=env, capture_output=True, text=True)
+    few = ranks.by_mpi(path, 2, *words)
     assert few.returncode == 2 and "this bundle is for 4 ranks" in few.stderr
 
 

@@ -92,6 +92,7 @@ MUTANTS = [
     ("ranks.c", "outside(shape, cut->dim), 1, 0, 0}", "1, 1, 0, 0}"),
     ("rows.c", "(other[i] & 0x7fff) > infinite || ", ""),
     ("memory.c", "part == own ?", "part == 0 ?"),
+    ("mpi.c", "in ? p->n_in : p->n_out;", "(in ? p->n_in : p->n_out) / 2;"),
 ]  # fmt: skip
 
 
@@ -100,10 +101,13 @@ MUTANTS = [
 def test_runners_that_exchange_wrong_die(
     patched: Path, tmp_path: Path, name: str, old: str, new: str
 ) -> None:
+    if name == "mpi.c" and not ranks.MPI:
+        pytest.skip(ranks.NO_MPI)
     ranks.broken(patched, name, old, new)
     with pytest.raises((AssertionError, LumcError)):
         every_collective(tmp_path)
-        worst, _ = ranks.compared(ranks.saved(ranks.mlp(), tmp_path), {"dp": 2, "tp": 2}, tmp_path)
+        graph = ranks.saved(ranks.mlp(), tmp_path)
+        worst, _ = ranks.compared(graph, {"dp": 2, "tp": 2}, tmp_path, mpi=True)
         assert worst <= CLOSE
 
 
