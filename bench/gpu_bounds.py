@@ -169,8 +169,10 @@ def measure(row: Row, target: Target, folder: Path) -> Found:
     if rates is None:
         return allotted, None
     code, again = sass.main_loop(sass.disassembled(made))
-    own = sass.counted(code) * (d.threads.count / d.warp * (rounds(d.body) if again else 1))
-    seen = count(d)
+    seen, own = count(d), sass.counted(code) * (d.threads.count / d.warp)
+    # of a loop whose rounds are written out, by its products
+    times = seen.tensor / own.tensor if own.tensor else rounds(d.body)
+    own = own * (times if again else 1)
     fields = ("issue", "f32", "special")
     seen = replace(seen, **{k: max(getattr(own, k), getattr(seen, k)) for k in fields})
     us = times_us(seen, max(1, program.tiles), target)

@@ -47,6 +47,7 @@ SIGNATURES: dict[str, tuple[str, str, int]] = {
     "lumc_to_tf32": ("f32", "u32", 1),
     "lumc_pack<lumc_f16>": ("f32", "u32", 2),
     "lumc_pack<lumc_bf16>": ("f32", "u32", 2),
+    "lumc_merge": ("u32", "u32", 3),
     "lumc_to_i32": ("f32", "i32", 1),
     "lumc_to_i64": ("f32", "i64", 1),
     "(lumc_i64)lumc_to_i32": ("f64", "i64", 1),
@@ -56,8 +57,8 @@ SIGNATURES: dict[str, tuple[str, str, int]] = {
 
 def _kernel(symbol: str, function: str) -> str:
     source, result, count = SIGNATURES[function]
-    parameters = "".join(f"const {C_TYPES[source]} *B_{n}, " for n in "ab"[:count])
-    operands = ", ".join(f"B_{n}[i]" for n in "ab"[:count])
+    parameters = "".join(f"const {C_TYPES[source]} *B_{n}, " for n in "abc"[:count])
+    operands = ", ".join(f"B_{n}[i]" for n in "abc"[:count])
     return f"""
 extern "C" __global__ void {symbol}({parameters}{C_TYPES[result]} *B_y)
 {{

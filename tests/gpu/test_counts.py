@@ -3,6 +3,7 @@ NVIDIA's compiler is at hand, and the resource that follows from them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -249,13 +250,15 @@ def test_counts_of_machine_code(name: str, target: Target, sass: Any, tmp_path: 
         pytest.skip("needs NVIDIA's compiler and disassembler: pip install '.[gputest]'")
     s, d = chosen(CHOSEN[name](), target)
     (tmp_path / "lumc_dev.h").write_text(header_of("cuda"))
-    (tmp_path / "k.cu").write_text(print_kernel(d, DIALECTS["cuda"], "k")[0])
+    text, _ = print_kernel(d, DIALECTS["cuda"], "k")
+    (tmp_path / "k.cu").write_text(text)
     compiler.image(tmp_path, "k.cu", target.arch, "k.cubin")
     figures = next(iter(ptx.cuda.figures((tmp_path / "k.cubin").read_bytes()).values()))
     assert figures.local_bytes == 0
     code, found = sass.main_loop(sass.disassembled(tmp_path / "k.cubin"))
     assert found
-    rounds = N // s.tile["k" if name == "product" else "j"]
+    written = re.search(r"LUMC_UNROLL_BY\((\d+)\)", text)  # rounds that are one of the loop
+    rounds = N // s.tile["k" if name == "product" else "j"] // (int(written[1]) if written else 1)
     own = sass.counted(code) * (d.threads.count // d.warp * rounds)
     with pytest.MonkeyPatch.context() as patch:  # as if banks never met
         patch.setattr(counts, "turns", lambda at, nbytes: max(1, len(at) * nbytes // 128))

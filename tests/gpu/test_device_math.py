@@ -205,6 +205,11 @@ def test_half_precision(device: Callable[..., Array]) -> None:
         np.testing.assert_array_equal(packed >> 16, got[::-1])
 
 
+def test_merged_words(device: Callable[..., Array]) -> None:
+    word, mask, bits = np.random.default_rng(9).integers(0, 1 << 32, (3, 128), np.uint32)
+    np.testing.assert_array_equal(device("lumc_merge", word, mask, bits), word & mask | bits)
+
+
 def test_conversions(device: Callable[..., Array]) -> None:
     x = numbers(np.random.default_rng(8), -1e10, 1e10)
     wide = x.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Numbers of 4 bits that kernels of GPUs take out of words, on both emulators."""
+"""Numbers of 4 bits that kernels of GPUs take out of words, on the emulators."""
 
 from __future__ import annotations
 
@@ -14,32 +14,46 @@ import pytest
 import emulator
 import msl
 from dealing import dealt, narrowed, random_dealt, refusal
+from device import in_hip
 from kernel_zoo import byte_matmul, kernel, levels, random_inputs, times, x
 from kernels import TOLERANCE, worst
 from lumc.bundle.packing import pack
 from lumc.codegen.generate import DIALECTS
-from lumc.codegen.gpu import neighbours
+from lumc.codegen.gpu import distribute, neighbours, writer
+from lumc.codegen.gpu.common import Common, common
 from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.gpu.operations import print_kernel
-from lumc.codegen.gpu.words import number, words_of
+from lumc.codegen.gpu.words import as_float, parted, shifted, taken, words_of
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.packing import Packing
+from lumc.disk.blocks import part_of
+from lumc.disk.stored import Stored
+from lumc.frontend import Model
+from lumc.frontend.models.blocks import read_where_it_lies
+from lumc.graph.expr import Expr, add, num
+from lumc.graph.graph import WeightFile
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, cast, dyn, guard, load
 from lumc.oracle.term import evaluate_kernel
+from lumc.profile.choose import estimate
 from lumc.schedule.first_blocks import guesses
-from lumc.schedule.schedule import Schedule
+from lumc.schedule.schedule import Schedule, Threads
+from lumc.search import search
+from lumc.search.saturate import Limits
 
 ROWS, COLUMNS = 5, 24
 CUDA = """#include "lumc_dev.h"
-extern "C" __global__ void k(const lumc_u32 *W, lumc_i32 *y) {{ int i = threadIdx.x; y[i] = {}; }}
+extern "C" __global__ void k(const lumc_u32 *W, lumc_i32 *y, float *z, float *each)
+{{ int i = threadIdx.x; y[i] = {}; z[i] = {}; each[i] = {}; }}
 LUMC_EXPORT(k)
 """
 METAL = """kernel void k(device const lumc_u32 *W [[buffer(0)]], device lumc_i32 *y [[buffer(1)]],
-    uint tid [[thread_index_in_threadgroup]]) {{ int i = tid; y[i] = {}; }}
+    device float *z [[buffer(2)]], device float *each [[buffer(3)]],
+    uint tid [[thread_index_in_threadgroup]])
+{{ int i = tid; y[i] = {}; z[i] = {}; each[i] = {}; }}
 """
 
 
@@ -60,19 +74,37 @@ def packing() -> Packing:
     return found
 
 
+def every_number(least: int) -> np.ndarray:
+    """Each of the 16 at each place of a word, among others at random."""
+    values = np.random.default_rng(0).integers(least, least + 16, (128, 8))
+    at = np.arange(128)
+    values[at, at % 8] = least + at // 8
+    return values.reshape(32, 32)
+
+
 @pytest.mark.parametrize(("kind", "least"), [(DType.U8, 0), (DType.I8, -8)])
-@pytest.mark.parametrize("language", ["cuda", "metal"])
+@pytest.mark.parametrize("language", ["cuda", "metal", "hip"])
 def test_numbers_come_out_of_words(language: str, kind: DType, least: int, tmp_path: Path) -> None:
-    values = np.random.default_rng(0).integers(least, least + 16, (ROWS, COLUMNS))
-    packed = pack(values.astype(kind.numpy), kind, packing()).view(np.uint32)
-    text = (CUDA if language == "cuda" else METAL).format(number("W", "i", packing(), kind))
+    """As integers, as floats by an index, and by one that compilers know: the same, bit for bit."""
+    values = every_number(least)
+    ((_, how),) = words(of_few(4, 32, 32)).items()
+    packed = pack(values.astype(kind.numpy), kind, how).view(np.uint32)
+    known = "0"
+    for n in range(8):
+        known = f"i % 8 == {n} ? {as_float('W[i / 8]', str(n), kind)} : {known}"
+    front = shifted("W[i / 8]", "i", how)
+    said = taken("W[i / 8]", "i", how, kind), as_float(front, "0", kind), known
     if language == "metal":
-        module = msl.build(header_of("metal") + text, tmp_path, True)
+        module = msl.build(header_of("metal") + METAL.format(*said), tmp_path, True)
     else:
+        text = (CUDA if language == "cuda" else in_hip(CUDA)).format(*said)
         module = emulator.build(text, tmp_path, True)
-    got = np.zeros(values.size, np.int32)
-    assert module.launch("k", Grid(1, values.size), [packed, got]) == ""
-    assert np.array_equal(got.reshape(values.shape), values)
+    whole, loose, fixed = np.zeros(1024, np.int32), *np.full((2, 1024), np.nan, np.float32)
+    assert module.launch("k", Grid(1, 1024), [packed, whole, loose, fixed]) == ""
+    assert np.array_equal(whole, values.reshape(-1))
+    want = values.reshape(-1).astype(np.float32).view(np.uint32)
+    assert np.array_equal(loose.view(np.uint32), want)
+    assert np.array_equal(fixed.view(np.uint32), want)
 
 
 def test_only_whole_words_of_weights() -> None:
@@ -106,7 +138,8 @@ PRODUCTS = {
     "table": lambda: lookup(11, 40, 5),
     "halves": lambda: narrowed(levels(40, 48, 4, 32, DType.U8, 4), DType.F16),
 }
-TARGETS = [resolve_target("cuda:sm_90"), resolve_target("metal:apple7")]
+TARGETS = [*map(resolve_target, ("cuda:sm_90", "metal:apple7", "hip:gfx942"))]
+MANY = [Threads(64, 64, 16), Threads(64, 64, 8), Threads(128, 32, 4), Threads(64, 4, 2)]
 by_target = pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.kind)
 
 
@@ -119,14 +152,24 @@ def given(kernel: Kernel, seed: int) -> dict[str, np.ndarray]:
     return inputs
 
 
-def error(made: Sequence[tuple[Kernel, Schedule]], target: Target, folder: Path) -> float:
-    """The greatest error of kernels on an emulator, race-checked, in that which is allowed;
-    infinite where it stops."""
+def compiled(
+    made: Sequence[tuple[Kernel, Schedule]], target: Target, folder: Path, checked: bool
+) -> tuple[Any, list[Grid]]:
+    """Kernels ``k0``.. on an emulator, and how they are launched."""
     dialect = DIALECTS[target.kind]
     printed = [print_kernel(dealt(k, s, target), dialect, f"k{i}") for i, (k, s) in enumerate(made)]
     source = "\n".join(text for text, _ in printed)
-    source = header_of("metal") + source if target.kind == "metal" else source
-    module = (msl if target.kind == "metal" else emulator).build(source, folder, True)
+    grids = [grid for _, grid in printed]
+    if target.kind == "metal":
+        return msl.build(header_of("metal") + source, folder, checked), grids
+    warps = {"lanes": target.gpu.warp} if target.kind == "hip" and target.gpu else {}
+    return emulator.build(source, folder, checked, **warps), grids
+
+
+def error(made: Sequence[tuple[Kernel, Schedule]], target: Target, folder: Path) -> float:
+    """The greatest error of kernels on an emulator, race-checked, in that which is allowed;
+    infinite where it stops."""
+    module, grids = compiled(made, target, folder, True)
     errors = [0.0]
     for i, (k, _) in enumerate(made):
         inputs, packed = given(k, i), words(normalize(k))
@@ -139,7 +182,7 @@ def error(made: Sequence[tuple[Kernel, Schedule]], target: Target, folder: Path)
             else inputs.get(b.name, out)
             for b in normalize(k).buffers
         ]
-        said = module.launch(f"k{i}", printed[i][1], arrays, ("forward", "random")[i % 2], i)
+        said = module.launch(f"k{i}", grids[i], arrays, ("forward", "random")[i % 2], i)
         limit = TOLERANCE.get(kind, 2e-5)
         errors.append(np.inf if said else worst(out, want, kind) / limit)
     return max(errors)
@@ -188,24 +231,103 @@ def test_tiles_walk_over_whole_blocks(target: Target, name: str) -> None:
     assert apart.tile.get("o", 0) != 1 or "k" in apart.tile
 
 
-MUTANTS = {
-    "the next word": ("shifted", ">> {log}]", ">> {log} ^ 1]"),
-    "the front of the word": ("shifted", " >> (", " >> 0 * ("),
-    "the same number": ("taken", " >> (", " >> 0 * ("),
-    "numbers in order": ("taken", "& 3) * 8", "& 3) * 4"),
+# ---- weights of GGUF files
+
+
+def of_file(layout: str, n: int, k: int, target: Target) -> tuple[Kernel, Schedule]:
+    """One row by a weight as a GGUF file has it."""
+    g, file = Model(), WeightFile("weights.gguf", 1, "0" * 64)
+    w = read_where_it_lies(g, "w", file, Stored("w", None, (n, k), 0, 1, layout))
+    g.output("y", g.input("x", (1, k)) @ w.permute(1, 0))
+    plan = estimate(search(g.graph(), target, Limits()))
+    (only,) = plan.kernels.values()
+    return only.kernel, only.schedule
+
+
+@pytest.mark.parametrize("checked", [False, True], ids=["plain", "checked"])
+@by_target
+def test_values_are_those_of_ggml(target: Target, checked: bool, built: Path) -> None:
+    """A row of zeros but for one 1 picks a column of the weight, bit for bit."""
+    gguf = pytest.importorskip("gguf")
+    n, k, rng = 16, 96, np.random.default_rng(5)
+    scales = rng.integers(0, 1 << 16, (n, k // 32, 1), np.uint16)
+    scales[scales & 0x7C00 == 0x7C00] = 0x8001  # a denormal one for those that are not finite
+    bits = rng.integers(0, 256, (n, k // 32, 16), np.uint8)
+    raw = np.concatenate([scales.view(np.uint8), bits], -1).reshape(n, -1)
+    want = gguf.dequantize(raw.copy(), gguf.GGMLQuantizationType.Q4_0)
+    kernel, first = of_file("q4_0", n, k, target)
+    found = [first, *(replace(first, tile={"i": 8}, threads=t) for t in MANY)]
+    made = [(kernel, s) for s in found if not refusal(kernel, s, target)]
+    assert len(made) == len(found)
+    module, grids = compiled(made, target, built, checked)
+    packed, parts = words(kernel), {"levels": DType.I8, "scales": DType.F16}
+    for row in range(k):
+        x = np.zeros((1, k), np.float32)
+        x[0, row] = 1
+        for i, grid in enumerate(grids):
+            out = np.full((1, n), np.nan, np.float32)
+            arrays = list[np.ndarray]()
+            for b in kernel.buffers:
+                if b.name in kernel.stored:
+                    arrays.append(out)
+                elif not b.constant:
+                    arrays.append(x)
+                else:
+                    part = next(p for p, kind in parts.items() if kind is b.dtype)
+                    values = part_of("q4_0", part, raw)
+                    how = packed.get(b.name)
+                    arrays.append(pack(values, b.dtype, how) if how else values)
+            assert module.launch(f"k{i}", grid, arrays) == ""
+            assert np.array_equal(out[0], want[:, row])
+
+
+# ---- mutants
+
+
+def other_words(index: Expr, steps: int) -> tuple[Expr, Expr]:
+    whole, rest = parted(index, steps)
+    return whole, add(rest, num(steps))
+
+
+MUTANTS: dict[str, tuple[str, Any, str, Any]] = {
+    "the next word": ("one row", writer, "parted", other_words),
+    "the front of the word": ("short blocks", neighbours, "shifted", lambda word, *_: word),
+    "the same number": ("one row", writer, "as_float", lambda w, _, kind: as_float(w, "0", kind)),
+    "the least of others": (
+        *("one row of signed ones", writer, "as_float"),
+        lambda w, at, _: as_float(w, at, DType.U8),
+    ),
+    "a common factor twice": (
+        *("one row", distribute, "common"),
+        lambda o, a: (c := common(o, a)) and Common(c.factor, o.term),
+    ),
+}
+IN_THE_HEADER = {
+    "numbers in order": ("(at & 3) * 8", "(at & 3) * 4"),
+    "no room in the fraction": ("low > 16", "low > 20"),
+    "another exponent": ("(150 - p)", "(151 - p)"),
+    "what stands before": ("(23 - p)) + least", "(23 - p)) - least"),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mistakes_are_noticed(name: str, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    function, old, new = MUTANTS[name]
-    right, log = getattr(neighbours, function), packing().steps.bit_length() - 1
+    kernel, where, function, wrong = MUTANTS[name]
+    monkeypatch.setattr(where, function, wrong)
+    assert not error([planned(kernel, TARGETS[0])], TARGETS[0], built) < 1
 
-    def wrong(*args: Any) -> str:
-        text = right(*args)
-        assert old.format(log=log) in text
-        return str(text.replace(old.format(log=log), new.format(log=log), 1))
 
-    monkeypatch.setattr(neighbours, function, wrong)
-    target = TARGETS[0]
-    assert not error([planned("one row", target)], target, built) < 1
+@pytest.mark.parametrize("name", IN_THE_HEADER)
+def test_mistakes_of_the_header_are_noticed(
+    name: str, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old, new), right, header = IN_THE_HEADER[name], emulator.build, header_of("cuda")
+    assert old in header
+    wrong = tmp_path / "wrong.h"
+    wrong.write_text(header.replace(old, new))
+
+    def build(source: str, folder: Path, checked: bool) -> emulator.Module:
+        return right(source.replace("lumc_dev.h", str(wrong)), folder, checked)
+
+    monkeypatch.setattr(emulator, "build", build)
+    assert not error([planned("one row of signed ones", TARGETS[0])], TARGETS[0], built) < 1

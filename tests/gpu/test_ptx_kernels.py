@@ -112,6 +112,7 @@ def check_functions(built: module.Module) -> None:
     for kind in ("int64", "int32", "int8", "uint8"):
         values.test_integers(device, kind)
     values.test_half_precision(device)
+    values.test_merged_words(device)
     values.test_conversions(device)
     check_decay(device)
     zero = np.array([-0.0, 0.0] * 64)

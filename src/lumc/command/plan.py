@@ -3,7 +3,6 @@ here."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -305,17 +304,13 @@ def _cpu(target: Target, tools: Toolchain, trace: Trace | None, options: Profile
 
 
 def _gpu(target: Target, tools: Toolchain, options: ProfileOptions) -> Device:
-    from lumc.codegen.text.headers import header_of
     from lumc.link import cuda
+    from lumc.profile.cluster import kind_of_gpu
     from lumc.profile.measure_gpu import GpuBench
-    from lumc.runtime import nvidia
 
     compiler = cuda.find(options.nvcc)
     if options.on:
         VOICE.get().say(0, f"profile: {target.name} is timed on this machine alone")
     bench = partial(GpuBench, target, tools, compiler)
-    made_by = (compiler.version, cuda.FLAGS, header_of("cuda"))
-    marks = hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]
-    said = {"gpu": nvidia.describe(), "cache_bytes": nvidia.cache_bytes()}
-    said |= {"compiler": compiler.version, **_versions()}
-    return Device(bench, nvidia.fingerprint(), marks, said)
+    kind = kind_of_gpu(compiler)
+    return Device(bench, kind.device, kind.tools, {**kind.said, **_versions()})

@@ -27,12 +27,13 @@ def _amd(processors: int, tensor_gflops: float, warp: int) -> Gpu:
 
 
 # data sheets: A100 80 GB, RTX 4090, H200, B200, RTX 5090; one die of MI250X, MI300X, RX 7900 XTX,
-# RX 9070 XT; M1, M2, M3 (8, 10 and 10 cores). Registers: four units of 512 for each of 64 lanes
-# (CDNA 3 instruction set, section 3.6), or of 1024 and more for each of 32.
+# RX 9070 XT; M1, M2, M3 (8, 10 and 10 cores). Matrix units with sums in f32: of an RTX 4090 the Ada
+# white paper says 165.2 TFLOP/s, 330.3 with sums in f16. Registers: four units of 512 for each of
+# 64 lanes (CDNA 3 instruction set, section 3.6), or of 1024 and more for each of 32.
 GPUS = {
     "cuda": {
         "sm_80": (Gpu(108, 163 << 10, 312e3), 19.5e3, 2039.0),
-        "sm_89": (Gpu(128, 99 << 10, 330e3), 82.6e3, 1008.0),
+        "sm_89": (Gpu(128, 99 << 10, 165.2e3), 82.6e3, 1008.0),
         "sm_90": (Gpu(132, 227 << 10, 989e3), 67e3, 4800.0),
         "sm_100": (Gpu(148, 227 << 10, 2250e3), 80e3, 8000.0),
         "sm_120": (Gpu(170, 99 << 10, 209.5e3), 104.8e3, 1792.0),

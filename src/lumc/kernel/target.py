@@ -25,7 +25,7 @@ class Gpu:
 
     processors: int  # that run blocks side by side
     shared: int  # memory that the threads of one block share
-    tensor_gflops: float  # of the matrix units, 16-bit operands
+    tensor_gflops: float  # of the matrix units, 16-bit operands, sums in f32
     warp: int = 32  # threads that run in step
     threads: int = 1024  # of a block
     registers: int = 1 << 16  # of a processor, 4 bytes each

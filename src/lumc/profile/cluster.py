@@ -22,11 +22,13 @@ from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.target import Target
 from lumc.lab import device
 from lumc.lab.lock import Busy
+from lumc.link import cuda
 from lumc.link.toolchain import KERNEL_FLAGS, Toolchain, features, find, fingerprint, macros
 from lumc.process import CRASH
 from lumc.profile.measure import Bench, Job
 from lumc.profile.records import Setting, Trial
 from lumc.profile.settings import Known, differences
+from lumc.runtime import nvidia
 from lumc.voice import VOICE, WARNING
 
 TRIES = 2  # processes that may end while they have the same candidate; a guess
@@ -53,6 +55,14 @@ def kind_here(target: Target, tools: Toolchain) -> Kind:
     used = " ".join(features(macros(tools, flags)))
     said = {**device.described(), "compiler": tools.version, "features": used}
     return Kind(device.fingerprint(), fingerprint(tools, flags, header_of("cpu")), said)
+
+
+def kind_of_gpu(compiler: cuda.Compiler) -> Kind:
+    """Of the GPU of this machine, with this compiler of its kernels."""
+    made_by = repr((compiler.version, cuda.FLAGS, header_of("cuda")))
+    tools = hashlib.sha256(made_by.encode()).hexdigest()[:16]
+    said = {"gpu": nvidia.describe(), "compiler": compiler.version}
+    return Kind(nvidia.fingerprint(), tools, {**said, "cache_bytes": nvidia.cache_bytes()})
 
 
 def code_here() -> str:

@@ -359,7 +359,7 @@ CHOICES = (
         moot="tiles are short, there is no later row, or another operation reads it first",
     ),
     _shared(
-        *("vector", "{} elements moved at once", 1, _one_of(1, 2, 4, 8)),
+        *("vector", "{} elements moved at once", 1, _one_of(1, 2, 4, 8, 16)),
         legal=_any,
         moot="elements that lie side by side are fewer",
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from math import ceil, prod
 from typing import NamedTuple
@@ -267,12 +268,46 @@ def _walked(kernel: Kernel, target: Target) -> Iterator[Schedule]:
         points = kernel.points(kernel.axes)
         row = next((n for n in WIDTHS if points >= n * target.gpu.processors), WIDTHS[-1])
         yield _spread(kernel, kept, Threads(COLUMNS, row), row, WALKED // 2 * COLUMNS // row)
+    yield from _in_common(kernel, target.gpu)
     for row, threads in ROWS:
         if longest <= row * WALKED:
             yield _spread(kernel, stages, Threads(threads, row, WIDE), threads // row)
     for row, threads in ROWS[1:]:
         yield _spread(kernel, stages, Threads(threads, row), threads // row, row)
     yield _spread(kernel, stages, Threads(target.gpu.warp), 1, 32)
+
+
+def _in_common(kernel: Kernel, gpu: Gpu) -> Iterator[Schedule]:
+    """Points that read a row of their own and all of something else, as a product by one vector,
+    where the other guesses have too few of them in a block: a block fetches from the second cache
+    what they have in common, and from memory no less of their own. A thread walks several whole
+    accesses, so that sums across threads are few."""
+    rows, narrow, walked = FEW, WIDE, set[str]()
+    for stage in kernel.stages if len(kernel.axes) == 1 else ():
+        if stage.kind != "red" or stage.attr[0] != "sum":
+            return
+        loads = {e for e in subterms(stage.kids[-1]) if e.kind == "load"}
+        own = {e for e in loads if kernel.axes[-1] in e.free}
+        apart = sum(map(partial(_nbytes, kernel), own))
+        if not apart or any(e.kind == "dyn" for e in subterms(stage)):
+            return
+        together = sum(map(partial(_nbytes, kernel), loads - own))
+        rows = max(rows, power(ceil(together / apart)))
+        walked.update(bound_axes(stage))
+        narrow = min(narrow, *(kernel.buffer(e.attr[0]).dtype.nbytes for e in own))
+    while rows > FEW and kernel.points(kernel.axes) < rows * gpu.processors:
+        rows //= 2
+    if rows > FEW:
+        threads = max(gpu.warp, min(ROWS[-1][1], power(ceil(kernel.points(walked) / WALKED))))
+        stages = tuple(Stage() for _ in kernel.stages)
+        yield _spread(kernel, stages, Threads(threads, threads, MOVED // narrow), rows)
+
+
+def _nbytes(kernel: Kernel, load: Expr) -> float:
+    """Of what a point of the output reads."""
+    b = kernel.buffer(load.attr[0])
+    points = kernel.points(a for a in load.free if a not in kernel.axes)
+    return points * (b.bits / 8 if b.bits else b.dtype.nbytes)
 
 
 def _is_across(kernel: Kernel, stage: Expr) -> bool:

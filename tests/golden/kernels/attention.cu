@@ -94,11 +94,8 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                     const int e_t = (int)(tid & 7) * 8;
                     const int j_t = (int)(tid >> 3 & 15);
                     LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
-                        const int h = h_0;
-                        const int e = e_t;
                         const int j_o = D0 * 16;
-                        const int j = j_0 + j_o + j_t;
-                        lumc_cp_async<16>(&S_copy_7[(0) * 4608 + e + j * 72 - j_0 * 72], &B_K[e + h * 8192 + j * 64]);
+                        lumc_cp_async<16>(&S_copy_7[(0) * 4608 + e_t + j_t * 72] + j_o * 72, &B_K[e_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                     }
                 }
                 {
@@ -106,11 +103,8 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                     const int j_t = (int)(tid >> 3 & 15);
                     const int d_t = (int)(tid & 7) * 8;
                     LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
-                        const int h = h_0;
                         const int j_o = D0 * 16;
-                        const int j = j_0 + j_o + j_t;
-                        const int d = d_t;
-                        lumc_cp_async<16>(&S_copy_15[(0) * 4608 + d + j * 72 - j_0 * 72], &B_V[d + h * 8192 + j * 64]);
+                        lumc_cp_async<16>(&S_copy_15[(0) * 4608 + d_t + j_t * 72] + j_o * 72, &B_V[d_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                     }
                 }
             }
@@ -128,11 +122,8 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                         const int e_t = (int)(tid & 7) * 8;
                         const int j_t = (int)(tid >> 3 & 15);
                         LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
-                            const int h = h_0;
-                            const int e = e_t;
                             const int j_o = D0 * 16;
-                            const int j = j_0 + j_o + j_t;
-                            lumc_cp_async<16>(&S_copy_7[((SLOT + 1) % 2) * 4608 + e + j * 72 - j_0 * 72], &B_K[e + h * 8192 + j * 64]);
+                            lumc_cp_async<16>(&S_copy_7[((SLOT + 1) % 2) * 4608 + e_t + j_t * 72] + j_o * 72, &B_K[e_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                         }
                     }
                     {
@@ -140,11 +131,8 @@ attention(const lumc_f16 *__restrict__ B_Q, const lumc_f16 *__restrict__ B_K, co
                         const int j_t = (int)(tid >> 3 & 15);
                         const int d_t = (int)(tid & 7) * 8;
                         LUMC_UNROLL for (int D0 = 0; D0 < 4; D0++) {
-                            const int h = h_0;
                             const int j_o = D0 * 16;
-                            const int j = j_0 + j_o + j_t;
-                            const int d = d_t;
-                            lumc_cp_async<16>(&S_copy_15[((SLOT + 1) % 2) * 4608 + d + j * 72 - j_0 * 72], &B_V[d + h * 8192 + j * 64]);
+                            lumc_cp_async<16>(&S_copy_15[((SLOT + 1) % 2) * 4608 + d_t + j_t * 72] + j_o * 72, &B_V[d_t + h_0 * 8192 + j_0 * 64 + j_t * 64] + j_o * 64);
                         }
                     }
                 }

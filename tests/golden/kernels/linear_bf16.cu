@@ -39,19 +39,17 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                     /* copy.5[k, m] = x[m, k] */
                     const int k_t = (int)(tid & 3) * 8;
                     const int m_t = (int)(tid >> 2 & 31);
-                    const int k = k_0 + k_t;
                     const int m = m_0 + m_t;
-                    lumc_cp_async<16>(&S_copy_5[(0) * 1280 + k - k_0 + m * 40 - m_0 * 40], &B_x[k + m * 64], m < m_0 + m_n ? 16 : 0);
+                    lumc_cp_async<16>(&S_copy_5[(0) * 1280 + k_t + m_t * 40], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
                 }
                 {
                     /* copy.6[k, n] = w[n, k] */
                     const int k_t = (int)(tid & 3) * 8;
                     const int n_t = (int)(tid >> 2 & 31);
                     LUMC_UNROLL for (int D0 = 0; D0 < 2; D0++) {
-                        const int k = k_0 + k_t;
                         const int n_o = D0 * 32;
                         const int n = n_0 + n_o + n_t;
-                        lumc_cp_async<16>(&S_copy_6[(0) * 2560 + k - k_0 + n * 40 - n_0 * 40], &B_w[k + n * 64], n < n_0 + n_n ? 16 : 0);
+                        lumc_cp_async<16>(&S_copy_6[(0) * 2560 + k_t + n_t * 40] + n_o * 40, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
                     }
                 }
             }
@@ -64,19 +62,17 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                     /* copy.5[k, m] = x[m, k] */
                     const int k_t = (int)(tid & 3) * 8;
                     const int m_t = (int)(tid >> 2 & 31);
-                    const int k = k_0 + k_t;
                     const int m = m_0 + m_t;
-                    lumc_cp_async<16>(&S_copy_5[(1) * 1280 + k - k_0 + m * 40 - m_0 * 40], &B_x[k + m * 64], m < m_0 + m_n ? 16 : 0);
+                    lumc_cp_async<16>(&S_copy_5[(1) * 1280 + k_t + m_t * 40], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
                 }
                 {
                     /* copy.6[k, n] = w[n, k] */
                     const int k_t = (int)(tid & 3) * 8;
                     const int n_t = (int)(tid >> 2 & 31);
                     LUMC_UNROLL for (int D0 = 0; D0 < 2; D0++) {
-                        const int k = k_0 + k_t;
                         const int n_o = D0 * 32;
                         const int n = n_0 + n_o + n_t;
-                        lumc_cp_async<16>(&S_copy_6[(1) * 2560 + k - k_0 + n * 40 - n_0 * 40], &B_w[k + n * 64], n < n_0 + n_n ? 16 : 0);
+                        lumc_cp_async<16>(&S_copy_6[(1) * 2560 + k_t + n_t * 40] + n_o * 40, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
                     }
                 }
             }
@@ -93,19 +89,17 @@ linear_bf16(const lumc_bf16 *__restrict__ B_x, const lumc_bf16 *__restrict__ B_w
                         /* copy.5[k, m] = x[m, k] */
                         const int k_t = (int)(tid & 3) * 8;
                         const int m_t = (int)(tid >> 2 & 31);
-                        const int k = k_0 + k_t;
                         const int m = m_0 + m_t;
-                        lumc_cp_async<16>(&S_copy_5[((SLOT + 2) % 3) * 1280 + k - k_0 + m * 40 - m_0 * 40], &B_x[k + m * 64], m < m_0 + m_n ? 16 : 0);
+                        lumc_cp_async<16>(&S_copy_5[((SLOT + 2) % 3) * 1280 + k_t + m_t * 40], &B_x[k_0 + k_t + m_0 * 64 + m_t * 64], m < m_0 + m_n ? 16 : 0);
                     }
                     {
                         /* copy.6[k, n] = w[n, k] */
                         const int k_t = (int)(tid & 3) * 8;
                         const int n_t = (int)(tid >> 2 & 31);
                         LUMC_UNROLL for (int D0 = 0; D0 < 2; D0++) {
-                            const int k = k_0 + k_t;
                             const int n_o = D0 * 32;
                             const int n = n_0 + n_o + n_t;
-                            lumc_cp_async<16>(&S_copy_6[((SLOT + 2) % 3) * 2560 + k - k_0 + n * 40 - n_0 * 40], &B_w[k + n * 64], n < n_0 + n_n ? 16 : 0);
+                            lumc_cp_async<16>(&S_copy_6[((SLOT + 2) % 3) * 2560 + k_t + n_t * 40] + n_o * 40, &B_w[k_0 + k_t + n_0 * 64 + n_t * 64] + n_o * 64, n < n_0 + n_n ? 16 : 0);
                         }
                     }
                 }

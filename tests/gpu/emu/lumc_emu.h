@@ -115,6 +115,7 @@ LUMC_FN Index blocks() { return where.blocks; }
 #define gridDim (lumc_emu::blocks())
 
 #define LUMC_UNROLL
+#define LUMC_UNROLL_BY(n)
 #define LUMC_EXPORT(name)                                                                         \
     static lumc_emu::Kernel lumc_emu_##name = {#name, lumc_emu::call<&name>,                      \
                                                lumc_emu::parameters(&name),                       \
@@ -241,6 +242,11 @@ template <> LUMC_FN lumc_u32 lumc_pack<lumc_f16>(float low, float high)
 template <> LUMC_FN lumc_u32 lumc_pack<lumc_bf16>(float low, float high)
 {
     return lumc_to_bf16(low).bits | (lumc_u32)lumc_to_bf16(high).bits << 16;
+}
+
+LUMC_FN lumc_u32 lumc_merge(lumc_u32 word, lumc_u32 mask, lumc_u32 bits)
+{
+    return (word & mask) | bits;
 }
 
 /* ---- memory */

@@ -89,6 +89,16 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
         "fmodf(a, b)",
         "fmodf(b, a)",
     ),
+    "words without their bits": (
+        "functions",
+        "lop3.b32 %0, %1, %2, %3, 0xea",
+        "lop3.b32 %0, %1, %2, %3, 0xc0",
+    ),
+    "the mask for the bits": (
+        "functions",
+        "lop3.b32 %0, %1, %2, %3, 0xea",
+        "lop3.b32 %0, %1, %3, %2, 0xea",
+    ),
     "f16 is read as bf16": (
         "functions",
         "cvt.f32.f16 %0",

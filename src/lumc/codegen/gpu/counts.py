@@ -13,12 +13,12 @@ from dataclasses import astuple, dataclass, replace
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.gpu.distribution import Distribution
+from lumc.codegen.gpu.distribution import VECTORS, Distribution
 from lumc.codegen.gpu.program import Distributed, Nest, Node, Step, Sync, Tile, reads
 from lumc.codegen.gpu.program import writes as stores_of
 from lumc.codegen.gpu.roles import GROUP, PANEL
 from lumc.codegen.gpu.shared import BANK, ROW
-from lumc.codegen.gpu.words import BYTES, words_of
+from lumc.codegen.gpu.words import element_bytes, words_of
 from lumc.graph.expr import Expr, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import INDEX_KINDS, dtype
@@ -168,10 +168,14 @@ class _Counter:
             total += self._access(ref, op, points, step.vector if whole else 1, step.ahead)
         if isinstance(op, ir.Map):
             return total + self._terms([op.term], points)
-        total += self._terms([*(o.term for o in op.outputs), *(t for _, t in op.stores)], points)
+        common = step.common or (None,) * len(op.outputs)
+        terms = [c.rest if c else o.term for o, c in zip(op.outputs, common, strict=True)]
+        terms += [c.factor for c in common if c]  # where its axes are: once for neighbours
+        total += self._terms([*terms, *(t for _, t in op.stores)], points)
         adds = self.warps * points.size
-        for o in op.outputs:
-            total += Counts(issue=adds, f32=adds * (o.op == "sum" and dtype(o.dst).is_float))
+        for o, c in zip(op.outputs, common, strict=True):
+            n = adds * (1 + 1 / step.vector) if c else adds
+            total += Counts(issue=n, f32=n * (o.op == "sum" and dtype(o.dst).is_float))
         reduced = (t for t in points.threads if t.axis in op.red)
         lanes = prod(min(t.mod, max(1, self.d.warp // t.div)) for t in reduced)
         meets = (lanes.bit_length() - 1) * points.on(op.kept).size * len(op.outputs)
@@ -204,14 +208,14 @@ class _Counter:
         tile, place = self.d.tiles.get(ref.attr[0]), self.places[ref.attr[0]]
         if tile and tile.memory == "register":
             return NOTHING
-        own = points.on(ref.free)
+        own, nbytes = points.on(ref.free), element_bytes(self.words.get(ref.attr[0]), place.dtype)
+        if not tile:
+            vector = min(vector, int(VECTORS[-1] / nbytes))  # of several accesses, each
         times = self.warps * max(1.0, own.size / vector)
         if tile:
             moved = WAVE * self._turns(ref, own, tile, vector)
             return Counts(shared=moved, issue=0 if ahead else 1) * times
         elements = prod(self._mean(op, a) for a in ref.free if a in op.ranges)
-        packing = self.words.get(ref.attr[0])
-        nbytes = BYTES / packing.steps if packing else place.dtype.nbytes
         # what a loop reads again may be in the first cache, which copies ahead pass by
         again = 1 if ahead else self._again(ref, op)
         return Counts(issue=times, l2=min(elements, place.size) * nbytes / again)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu import launched
 from lumc.codegen.gpu.distribution import WARP, Distribution, Roles
+from lumc.codegen.gpu.neighbours import side_by_side
 from lumc.codegen.gpu.operations import print_nodes
 from lumc.codegen.gpu.program import Nest, Step
 from lumc.codegen.gpu.writer import Dialect, GpuWriter
@@ -15,6 +16,7 @@ from lumc.codegen.text.statements import new
 from lumc.codegen.text.writer import about
 from lumc.graph.expr import Expr, axis, dim
 from lumc.schedule.operands import computed
+from lumc.schedule.schedule import power
 
 
 class Cuda(Dialect):
@@ -27,13 +29,14 @@ class Cuda(Dialect):
 
     def declare(self, w: GpuWriter) -> None:
         launched.declare(w, "threadIdx.x", "blockIdx.x")
+        w.let("`GROUP`", "lumc_warpgroup(`tid`)")
 
     def tile(self, kind: str, array: str, offset: int, size: int) -> str:
         return launched.tile(kind, array, offset, size)
 
     def move_ahead(self, to: str, source: str, inside: str) -> str:
         valid = f", {inside} ? 16 : 0" if inside else ""
-        return f"lumc_cp_async<16>(&{to}, &{source}{valid});"
+        return f"lumc_cp_async<16>({to}, {source}{valid});"
 
     def sync(self, w: GpuWriter) -> None:
         if any(t.panels for t in w.tiles.values()):
@@ -54,9 +57,10 @@ class Cuda(Dialect):
             begin, more = w.first(loop), "" if w.first(loop) == "0" else f"{w.first(loop)} + "
             for s in range(ahead):
                 _issue(w, loop, copies, f"{more}{s * loop.tile}", f"{s}")
-            head = f"for (int {new(start)} = {begin}, `:SLOT` = 0; {start} < {w.last(loop)}; "
-            step = f"{start} += {loop.tile}, `SLOT` = `SLOT` + 1 == {slots} ? 0 : `SLOT` + 1)"
-            with w.block(head + step):
+            with w.block(_rounds(w, nest, loop)):
+                if _written_out(nest):
+                    count = f"(unsigned){start if begin == '0' else f'({start} - {begin})'}"
+                    w.line(f"const unsigned `:SLOT` = {count} / {loop.tile} % {slots};")
                 w.tile_size(loop)
                 w.line(f"lumc_cp_async_wait<{ahead - 1}>();")
                 self.sync(w)
@@ -105,6 +109,23 @@ class Cuda(Dialect):
                     w.line(f"lumc_mma<{kind}>(`C`, `A`[`I`], `PAIR`, `C`);")
 
 
+def _written_out(nest: Nest) -> bool:
+    """Are the rounds of a ring written out, so that the places of its slots are known? Products
+    alone are few instructions; they wait for nobody but for those that come between."""
+    return nest.behind and nest.slots == power(nest.slots)
+
+
+def _rounds(w: GpuWriter, nest: Nest, loop: ir.Loop) -> str:
+    """The head of the loop of a ring."""
+    start, slots = w.index(ir.block_start(loop.axis)), nest.slots
+    head = f"for (int {new(start)} = {w.first(loop)}{{}}; {start} < {w.last(loop)}; "
+    step = f"{start} += {loop.tile}"
+    if _written_out(nest):
+        return f"LUMC_UNROLL_BY({slots}) {head.format('')}{step})"
+    step += f", `SLOT` = `SLOT` + 1 == {slots} ? 0 : `SLOT` + 1"
+    return f"{head.format(', `:SLOT` = 0')}{step})"
+
+
 def _warpgroups(w: GpuWriter, step: Step, op: ir.Contract) -> None:
     """Warpgroups multiply 64 rows each: by panels of shared memory, the left operand also from
     registers."""
@@ -124,7 +145,7 @@ def _warpgroups(w: GpuWriter, step: Step, op: ir.Contract) -> None:
             a = "`A`[0]"
         else:
             turned.insert(0, _turned(w, op.a, k))
-            a = _panel(w, op.a, k, "(`tid` >> 7)")
+            a = _panel(w, op.a, k, "`GROUP`")
         flags = ", ".join("true" if t else "false" for t in turned)
         add = "true" if op.overwrite is None else "`K` > 0"
         ends = f"{w.array(op.dst.attr[0])}, {a}, {_panel(w, op.b, k)}, {add}"
@@ -141,16 +162,15 @@ def _turned(w: GpuWriter, ref: Expr, k: str) -> bool:
 
 
 def _panel(w: GpuWriter, ref: Expr, k: str, group: str = "") -> str:
-    """Where 16 steps of an operand begin, of the left one for this warpgroup, and how many elements
-    its panels are apart."""
+    """Where the steps of an operand begin, of the left one for this warpgroup, how far from there
+    16 of them are, and how many elements its panels are apart."""
     t = w.tiles[ref.attr[0]]
     apart = t.size // t.panels * 64
-    if _turned(w, ref, k):
-        parts = ["`K` * 1024", *[f"{group} * {apart}"] * bool(group)]
-    else:
-        parts = [f"`K` / 4 * {apart}", "`K` % 4 * 16", *[f"{group} * 4096"] * bool(group)]
+    turned = _turned(w, ref, k)
+    steps = "`K` * 1024" if turned else f"`K` / 4 * {apart} + `K` % 4 * 16"
+    parts = [f"{group} * {apart if turned else 4096}"] * bool(group)
     parts += [f"({w.slot}) * {t.size}"] * (t.slots > 1)
-    return f"&{w.array(ref.attr[0])}[{' + '.join(parts)}], {apart}"
+    return f"&{w.array(ref.attr[0])}[{' + '.join(parts) or 0}], {steps}, {apart}"
 
 
 def _issue(w: GpuWriter, loop: ir.Loop, copies: list[Step], at: str, slot: str) -> None:
@@ -203,7 +223,7 @@ def _near(
     (other, place), (k, first) = start.items()
     near, kind = role.registers[-1].extent, w.places[ref.attr[0]].dtype
     w.line(f"{w.spelling.types[computed(kind)]} `:NEAR`[{near}];")
-    if at_once := w.neighbours(ref, op, role) == near:
+    if at_once := side_by_side(w, ref, op, role) == near:
         w.line(f"{w.spelling.stored[kind]} `:NEXT`[{near}];")
         with w.block():
             w.elements(op, role, start)

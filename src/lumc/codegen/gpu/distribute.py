@@ -14,6 +14,7 @@ from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.barriers import with_barriers
+from lumc.codegen.gpu.common import common
 from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, deal
 from lumc.codegen.gpu.program import (
@@ -30,6 +31,7 @@ from lumc.codegen.gpu.program import (
 )
 from lumc.codegen.gpu.roles import PACKED, anchor
 from lumc.codegen.gpu.shared import lay_out
+from lumc.codegen.gpu.words import BYTES
 from lumc.graph.expr import Expr, axis, linear, num, substitute, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype, unguarded
@@ -151,6 +153,7 @@ class Distributor(Dealing):
         fast = self._contiguous(name, unit)
         width = MOVED // kind.nbytes
         whole = loads and op.term is source and self.places[source.attr[0]].dtype is kind
+        whole = whole and source.attr[0] not in self.words
         wide = whole and fast == unit and name not in self.turned
         step.vector = width if wide and self._aligned(op, source, unit, width) else 1
         step.along = unit
@@ -188,7 +191,7 @@ class Distributor(Dealing):
     def _aligned(self, op: ir.Map | ir.Reduce, source: Expr, unit: str, width: int) -> bool:
         """May every thread move this many elements of the source at once?"""
         place = self.places[source.attr[0]]
-        if place.name in self.words and width > self.words[place.name].steps:
+        if place.name in self.words and width > self.words[place.name].steps * (MOVED // BYTES):
             return False
         constant, atoms = linear(place.offset(source.kids))
         others = (c for a, c in atoms.items() if a is not axis(unit))
@@ -244,12 +247,19 @@ class Distributor(Dealing):
             fast = op.kept[-1] if op.lanes == "kept" and op.kept else op.red[-1]
         else:
             fast = self._unit(writes(Step(op)), axes)
-        moved = (e for e in self._moved(op) if e.attr[0] not in self.words)
-        along = [e for e in moved if fast in e.free]
+        moved = [e for e in self._moved(op) if fast in e.free]
+        along = [e for e in moved if e.attr[0] not in self.words]
         width = min([t.vector, *(MOVED // self.places[e.attr[0]].dtype.nbytes for e in along)])
-        while width > 1 and not all(self._aligned(op, e, fast, width) for e in along):
-            width //= 2
+        width = self._whole(op, along, fast, width)
+        if isinstance(op, ir.Reduce) and len(along) < len(moved):  # whole words before others
+            width = max(width, self._whole(op, moved, fast, t.vector))
         return deal(axes, size, t.count, fast, width, t.row if reduces else None)
+
+    def _whole(self, op: ir.Map | ir.Reduce, loads: Sequence[Expr], unit: str, most: int) -> int:
+        """How many elements of all these a thread may have side by side, at most so many."""
+        while most > 1 and not all(self._aligned(op, e, unit, most) for e in loads):
+            most //= 2
+        return most
 
     def _moved(self, op: ir.Map | ir.Reduce) -> list[Expr]:
         """What an operation reads and writes in memory as it is, but for loads that a guard
@@ -271,7 +281,12 @@ class Distributor(Dealing):
                 continue
             sizes = {e: n * self.places[e.attr[0]].dtype.nbytes for e in self._moved(op)}
             words = [e for e in sizes if e.attr[0] in self.words]
-            fit = (e for e, b in sizes.items() if b in VECTORS or e in words)
+            several = words and isinstance(op, ir.Reduce)
+            fit = (
+                e
+                for e, b in sizes.items()
+                if b in VECTORS or e in words or (several and b % MOVED == 0)
+            )
             if wide := tuple(e for e in fit if self._aligned(op, e, a, n)):
                 found.append((set(words).isdisjoint(wide), digit, wide))
         if found:
@@ -279,6 +294,8 @@ class Distributor(Dealing):
             others = tuple(r for r in step.points.registers if r is not digit)
             step.points = replace(step.points, registers=(*others, digit))
             step.along, step.vector, step.wide = digit.axis, digit.extent, wide
+            if isinstance(op, ir.Reduce):
+                step.common = tuple(common(o, digit.axis) for o in op.outputs)
 
     # ---- places
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu import launched
 from lumc.codegen.gpu.distribution import VECTORS, Distribution
+from lumc.codegen.gpu.neighbours import side_by_side
 from lumc.codegen.gpu.program import Step
 from lumc.codegen.gpu.writer import UNROLL, Dialect, GpuWriter
 from lumc.codegen.text.statements import new
@@ -77,7 +78,7 @@ def _operand(
     with w.block(), ExitStack() as nest:
         w.threads(role, axes)
         nest.enter_context(w.counting({"`I`": count, "`P`": near // each}))
-        if w.neighbours(ref, op, points) == each:
+        if side_by_side(w, ref, op, points) == each:
             w.line(f"{w.spelling.stored[kind]} `:NEXT`[{each}];")
             w.elements(op, role, {other: "`I` * 16", along: start})
             w.line(f"lumc_load(`NEXT`, &{w.address(ref)});")

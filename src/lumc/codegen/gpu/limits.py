@@ -9,7 +9,7 @@ from math import ceil
 
 from lumc.codegen.gpu.counts import Counts, count
 from lumc.codegen.gpu.distribute import distribute
-from lumc.codegen.gpu.words import BYTES, words_of
+from lumc.codegen.gpu.words import element_bytes, words_of
 from lumc.codegen.tile.program import Program
 from lumc.kernel.bound import least_work
 from lumc.kernel.target import Target
@@ -23,7 +23,8 @@ def limits_us(program: Program, threads: Threads | None) -> dict[str, float]:
     if gpu is None or gpu.rates is None:
         return {}
     found = times_us(count(distribute(program, threads)), max(1, program.tiles), program.target)
-    words = {n: BYTES / p.steps for n, p in words_of(program.kernel).items()}
+    packed = words_of(program.kernel)
+    words = {n: element_bytes(p, p.dtype) for n, p in packed.items()}
     traffic = least_work(program.kernel, sizes=words).nbytes
     found["memory"] = traffic / (program.target.bandwidth * 1e3)
     return dict(sorted(found.items(), key=lambda kv: -kv[1]))

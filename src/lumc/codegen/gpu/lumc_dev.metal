@@ -129,6 +129,16 @@ LUMC_FN lumc_i32 lumc_bits(float f) { return as_type<lumc_i32>(f); }
 /* the magnitude bits of a NaN are above those of infinity */
 LUMC_FN lumc_i32 lumc_magnitude_f32(float f) { return lumc_bits(f) & 0x7fffffff; }
 
+/* a number of a word of eight as a float, less `least`; four neighbours are in the same bits of four
+ * bytes. Its bits are put below the exponent with which the lowest of them counts 1, and what stands
+ * before them is taken off: both are exact, and no unit converts. Where `at` is known that is a
+ * mask and a sum, for those that the fraction of a float has no room for with a shift that they share */
+LUMC_FN float lumc_nibble(lumc_u32 word, int at, int least)
+{
+    const int low = (at & 3) * 8 + (at >> 2) * 4, from = low > 16 ? 12 : 0, p = low - from;
+    const lumc_u32 bits = (word >> from & 15u << p) | lumc_u32(150 - p) << 23;
+    return lumc_float(lumc_i32(bits)) - float((1 << (23 - p)) + least);
+}
 LUMC_FN float lumc_from_f16(lumc_f16 h) { return float(as_type<half>(h.bits)); }
 LUMC_FN lumc_f16 lumc_to_f16(float f) { return lumc_f16{as_type<lumc_u16>(half(f))}; }
 LUMC_FN float lumc_from_bf16(lumc_bf16 h) { return as_type<float>(lumc_u32(h.bits) << 16); }

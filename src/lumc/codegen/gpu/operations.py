@@ -3,17 +3,19 @@ plain threads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.copies import apart
 from lumc.codegen.gpu.distribution import Distribution, RegisterDigit
 from lumc.codegen.gpu.grid import Grid
-from lumc.codegen.gpu.neighbours import at_once, elements
+from lumc.codegen.gpu.neighbours import at_once, elements, side_by_side
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, loads_of, writes
-from lumc.codegen.gpu.writer import FULLY, OUTSIDE, Dialect, GpuWriter
+from lumc.codegen.gpu.writer import FULLY, OUTSIDE, TURNS, Dialect, GpuWriter
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.statements import WIDTH, lines, live, new, quoted
 from lumc.codegen.text.term import combine, literal
@@ -125,7 +127,9 @@ def _map(w: GpuWriter, step: Step, op: ir.Map) -> None:
         with w.points(points, op.axes, ranges):
             conditions = [*w.once(points, op.dst.free), *w.fits(op.dst, points, ranges)]
             with w.when(conditions):
-                ends = w.address(op.dst), w.address(op.term)
+                ends = f"&{w.address(op.dst)}", f"&{w.address(op.term)}"
+                if step.ahead:
+                    ends = apart(w, op, points)
                 w.move(step, *ends, " && ".join(w.inside(points, op.axes, ranges)))
         return
     w.threads(points, op.axes)
@@ -162,12 +166,17 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
     with w.registers(rows.registers):
         results = _accumulators(w, op)
         touched = [*loads_of(*(o.term for o in op.outputs)), *(dst for dst, _ in op.stores)]
-        few = w.held(touched) or prod(r.extent for r in walked) <= FULLY
-        with elements(w, step, axes, digits, (), len(rows.registers), few):
-            terms = [(o.term, _neutral(w, o)) for o in op.outputs]
+        turns = walked[:-1] if step.wide else walked  # of the loops around neighbours
+        few = w.held(touched) or prod(r.extent for r in turns) <= (TURNS if step.wide else FULLY)
+        shares = step.common or (None,) * len(op.outputs)
+        sums = [quoted(f"c_{w.fresh()}") if c else a for c, a in zip(shares, results, strict=True)]
+        around = partial(_with_common, w, step, op, results, sums)
+        with elements(w, step, axes, digits, (), len(rows.registers), few, around):
+            own = zip(op.outputs, shares, strict=True)
+            terms = [(c.rest if c else o.term, _neutral(w, o)) for o, c in own]
             terms += [(e, OUTSIDE) for _, e in op.stores]
             values = w.values(terms, w.inside(points, axes, ranges))
-            for o, a, v in zip(op.outputs, results, values, strict=False):
+            for o, a, v in zip(op.outputs, sums, values, strict=False):
                 w.line(f"{a} = {combine(o.op, computed(dtype(o.term)), a, v)};")
             for (dst, _), v in zip(op.stores, values[len(results) :], strict=True):
                 with w.storing(dst, points, axes, ranges):
@@ -179,6 +188,22 @@ def _reduce(w: GpuWriter, step: Step, op: ir.Reduce) -> None:
                 _partial(w, step, op, results)
             else:
                 _finish(w, op, rows, results)
+
+
+@contextmanager
+def _with_common(
+    w: GpuWriter, step: Step, op: ir.Reduce, results: Sequence[str], sums: Sequence[str]
+) -> Iterator[None]:
+    """Neighbours that have a factor in common are added up apart, and multiplied by it once."""
+    every = zip(op.outputs, step.common, results, sums, strict=False)
+    found = [(o, c.factor, a, own) for o, c, a, own in every if c]
+    for o, _, _, own in found:
+        w.line(f"{w.spelling.types[computed(dtype(o.term))]} {new(own)} = {_neutral(w, o)};")
+    yield
+    inside = w.inside(step.points, (*op.kept, *op.red), op.ranges)
+    for _, e, a, own in found:
+        (factor,) = w.values([(e, OUTSIDE)], inside)
+        w.line(f"{a} = {a} + {factor} * {own};")
 
 
 def _accumulators(w: GpuWriter, op: ir.Reduce) -> list[str]:
@@ -300,7 +325,7 @@ def _operand(
     w: GpuWriter, op: ir.Contract, ref: Expr, points: Distribution, to: tuple[str, Sequence[str]]
 ) -> None:
     """What one step needs of an operand, neighbours at once."""
-    (array, axes), n = to, w.neighbours(ref, op, points)
+    (array, axes), n = to, side_by_side(w, ref, op, points)
     digits = points.registers if n == 1 else points.registers[:-1]
     at = f"{array}[{_linear(points.registers)}]"
     with w.registers(digits):

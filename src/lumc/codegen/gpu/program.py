@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import lumc.codegen.tile.program as ir
+from lumc.codegen.gpu.common import Common
 from lumc.codegen.gpu.distribution import EVERYWHERE, Distribution, Roles
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
@@ -59,6 +60,7 @@ class Step:
     along: str | None = None  # the axis of elements that are moved ``vector`` at a time
     vector: int = 1
     wide: tuple[Expr, ...] = ()  # what is moved so, if not all of it from place to place
+    common: tuple[Common | None, ...] = ()  # factors of sums, one per output, along that axis
     partials: tuple[str, ...] = ()  # of a reduction across warps: places, one per output
     ahead: bool = False  # an asynchronous copy
     behind: bool = False  # a product that somebody else waits for

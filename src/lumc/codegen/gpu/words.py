@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from lumc.codegen.tile.packing import WORD, Packing
-from lumc.graph.expr import axis
+from lumc.codegen.tile.packing import WORD, Packing, least_of
+from lumc.graph.expr import Expr, add, axis, linear, mul, num
 from lumc.graph.ops import DType
 from lumc.kernel.term import Kernel
 
@@ -32,14 +32,27 @@ def words_of(kernel: Kernel) -> Mapping[str, Packing]:
     return out
 
 
-def number(words: str, at: str, packing: Packing, kind: DType) -> str:
-    """The text of one number."""
-    return taken(_word(words, at, packing), at, packing, kind)
+def element_bytes(packing: Packing | None, kind: DType) -> float:
+    """Bytes of memory for an element, which may lie in words."""
+    return BYTES / packing.steps if packing else kind.nbytes
 
 
-def shifted(words: str, at: str, packing: Packing) -> str:
-    """The word of neighbours that begin at a multiple of their count: the first one is in front."""
-    return f"{_word(words, at, packing)} >> ({_shift(at, packing)})"
+def parted(index: Expr, steps: int) -> tuple[Expr, Expr]:
+    """An index in words of so many numbers, and what is left over; that is below a word unless an
+    axis or a dim moves it."""
+    constant, atoms = linear(index)
+    whole, rest = num(constant // steps), num(constant % steps)
+    for a, n in atoms.items():
+        if n % steps:
+            rest = add(rest, mul(a, n))
+        else:
+            whole = add(whole, mul(a, n // steps))
+    return whole, rest
+
+
+def shifted(word: str, at: str, packing: Packing) -> str:
+    """A word with the number in front that ``at`` counts to from its first."""
+    return word if at == "0" else f"({word} >> ({_shift(at, packing)}))"
 
 
 def taken(word: str, at: str, packing: Packing, kind: DType) -> str:
@@ -49,17 +62,16 @@ def taken(word: str, at: str, packing: Packing, kind: DType) -> str:
     return f"((lumc_i32)({word} >> ({_shift(at, packing)}) & {(1 << bits) - 1}){least})"
 
 
-def _word(words: str, at: str, packing: Packing) -> str:
-    """The word that a number is in, by a shift: no index is below 0, but a compiler that divides
-    must think of it."""
-    return f"{words}[({at}) >> {_log(packing.steps)}]"
+def as_float(word: str, at: str, kind: DType) -> str:
+    """The same as a float."""
+    return f"lumc_nibble({word}, {at}, {-least_of(NIBBLE, kind)})"
 
 
 def _shift(at: str, packing: Packing) -> str:
     """Where a number lies: those of four neighbours are in the same bits of four bytes."""
     bits, high = WORD // packing.steps, packing.steps // BYTES - 1
-    return f"(({at}) & {BYTES - 1}) * 8 + (({at}) >> {_log(BYTES)} & {high}) * {bits}"
+    return f"(({at}) & {BYTES - 1}) * 8 + (({at}) >> {log(BYTES)} & {high}) * {bits}"
 
 
-def _log(power: int) -> int:
+def log(power: int) -> int:
     return power.bit_length() - 1

@@ -13,34 +13,23 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, ThreadDigit
+from lumc.codegen.gpu.distribution import Distribution, RegisterDigit, ThreadDigit
 from lumc.codegen.gpu.program import Distributed, Nest, Step, Tile
-from lumc.codegen.gpu.words import number, words_of
+from lumc.codegen.gpu.spelling import SPELLING
+from lumc.codegen.gpu.words import as_float, log, parted, shifted, taken, words_of
 from lumc.codegen.text.levels import Levels
 from lumc.codegen.text.statements import new, quoted
-from lumc.codegen.text.term import C, Spelling, literal
+from lumc.codegen.text.term import literal
 from lumc.codegen.text.writer import Value, Writer
-from lumc.graph.expr import Expr, add, axis, dim, mul, num
-from lumc.graph.ops import INTS, DType
+from lumc.graph.expr import Expr, add, dim, mul, num
+from lumc.graph.ops import DType
 from lumc.kernel.term import const, dtype
-from lumc.schedule.operands import HALF, computed
+from lumc.schedule.operands import computed
 
-_INTEGERS = {k: f"lumc_{k.value}" for k in INTS}
-_TYPES = {**C.types, **_INTEGERS, DType.BOOL: "bool"}
-_HALVES = {k: f"lumc_{k.value}" for k in HALF}
-SPELLING = Spelling(  # of lumc_dev.h, which lumc_dev.metal shares
-    types=_TYPES,
-    stored={**_TYPES, **_HALVES, DType.BOOL: "lumc_u8"},
-    nan="LUMC_NAN_F{bits}",
-    inf="LUMC_INF_F{bits}",
-    least="LUMC_MIN_I64",
-    index="lumc_i32",
-    counter="int",
-    truncate="lumc_to_{kind}({value})",
-)
 OUTSIDE = "0"  # what stands for a value beyond the data
 UNROLL = "LUMC_UNROLL "
 FULLY = 32  # steps of a loop that is unrolled
+TURNS = 8  # the same of a loop in each of which several neighbours are moved
 LARGE = 1 << 31  # elements of a buffer whose offsets need 64 bits
 Ranges = Mapping[str, ir.Range]
 
@@ -88,21 +77,22 @@ class GpuWriter(Writer):
         self.words = words_of(d.program.kernel)
         self.slot = "0"  # of the copies in flight
         self.vectors = dict[Expr, str]()  # loads of neighbours that are there already
+        self.numbers = dict[Expr, tuple[str, str]]()  # the same of words: the word, and which of it
         self.loose = set[str]()  # packed values that are being made, one element at a time
         for name, tile in d.tiles.items():
             kind = computed(tile.dtype) if tile.memory == "register" else tile.dtype
             self.places[name] = replace(self.places[name], dtype=kind)
 
     def move(self, step: Step, to: str, source: str, inside: str) -> None:
-        """Copy ``vector`` elements; zeros where ``inside`` does not hold."""
-        copied = f"lumc_copy<16>(&{to}, &{source});"
+        """Copy ``vector`` elements between addresses; zeros where ``inside`` does not hold."""
+        copied = f"lumc_copy<16>({to}, {source});"
         if step.ahead or not inside:
             self.line(self.dialect.move_ahead(to, source, inside) if step.ahead else copied)
             return
         assert isinstance(step.op, ir.Map)
         kind = self.spelling.stored[self.places[step.op.dst.attr[0]].dtype]
         self.line(f"const {kind} `:ZERO`[{step.vector}] = {{}};")
-        self.line(f"if ({inside}) {copied} else lumc_store(&{to}, `ZERO`);")
+        self.line(f"if ({inside}) {copied} else lumc_store({to}, `ZERO`);")
 
     # ---- where values are
 
@@ -176,7 +166,10 @@ class GpuWriter(Writer):
         for i, d, stride in zip(load.kids, dims, tile.strides, strict=True):
             if d.size > 1:
                 total = add(total, mul(i, stride), mul(d.origin, -stride))
-        at = self.index(total)
+        return self.slotted(self.index(total), tile)
+
+    def slotted(self, at: str, tile: Tile) -> str:
+        """An index of the copies in flight."""
         if tile.panels:
             at = f"lumc_panel<{tile.panels}, {tile.size // tile.panels}>({at})"
         return at if tile.slots == 1 else f"({self.slot}) * {tile.size} + {at}"
@@ -185,15 +178,37 @@ class GpuWriter(Writer):
         if load in self.vectors:
             return self.widened(load, self.vectors[load])
         if packing := self.words.get(load.attr[0]):
-            place = self.places[load.attr[0]]
-            words, at = self.names.place(place), self.element(load, value)
-            return number(words, at, packing, place.dtype)
+            found = self.numbers.get(load) or self.word(load, value)
+            return taken(*found, packing, self.places[load.attr[0]].dtype)
         tile = self.tiles.get(load.attr[0])
         if tile is None or not tile.packed or load.attr[0] in self.loose:
             return super().load(load, value)
         bits = f"{self.address(load)} >> ({self.register(load, tile)}) % 2 * 16"
         kind = tile.dtype
         return f"lumc_from_{kind.value}({self.spelling.stored[kind]}{{(lumc_u16)({bits})}})"
+
+    def word(self, load: Expr, value: Value = None) -> tuple[str, str]:
+        """The word that a number is in, by shifts: no index is below 0, but a compiler that divides
+        must think of it. And which number it is, in the low bits of an index."""
+        place, packing = self.places[load.attr[0]], self.words[load.attr[0]]
+        if place.size >= LARGE:
+            at = self.element(load, value)
+            index = f"({at}) >> {log(packing.steps)}"
+        else:
+            whole, rest = parted(place.offset(load.kids), packing.steps)
+            index, at = self.index(whole, value), self.index(rest, value)
+            if rest.kind != "num":
+                index += f" + (({at}) >> {log(packing.steps)})"
+        return f"{self.names.place(place)}[{index}]", at
+
+    def converted(self, e: Expr, value: Value = None) -> str | None:
+        (load,) = e.kids
+        packing = self.words.get(load.attr[0]) if load.kind == "load" else None
+        if packing is None or computed(dtype(e)) is not DType.F32:
+            return None
+        of = self.places[load.attr[0]].dtype
+        apart = self.numbers.get(load) or (shifted(*self.word(load, value), packing), "0")
+        return as_float(*apart, of)
 
     # ---- which points a thread has
 
@@ -367,21 +382,6 @@ class GpuWriter(Writer):
             return found
         edges = [k for k in op.red if k in ref.free and len(ranges[k].sizes) > 1]
         return found + [f"{self.names.axis(k)} < {self.end(ranges[k])}" for k in edges]
-
-    def neighbours(self, ref: Expr, op: ir.Contract, points: Distribution) -> int:
-        """How many elements of a shared operand the registers of a thread take at once."""
-        tile, place = self.tiles.get(ref.attr[0]), self.places[ref.attr[0]]
-        last = points.registers[-1] if points.registers else None
-        if not tile or tile.memory != "shared" or not last or last.stride > 1:
-            return 1
-        n, r = last.extent, op.ranges[last.axis]
-        for i, d, stride in zip(ref.kids, place.dims, tile.strides, strict=True):
-            here = i is axis(last.axis) and stride == 1 and d.size % n == 0
-            if not (here and (d.origin is r.lo or r.largest % n == 0)) and (
-                last.axis in i.free or (d.size > 1 and stride % n)
-            ):
-                return 1
-        return n if n * tile.dtype.nbytes in VECTORS else 1
 
     def around(self, nest: ExitStack, op: ir.Contract, along: str) -> None:
         """What fragments do not cover: loops over other reduced axes, batch axes of one element."""

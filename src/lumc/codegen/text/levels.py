@@ -76,6 +76,8 @@ class Levels:
             return Made(f"({w.spelling.types[kind]})({w.index(e.kids[0], self.value)})")
         if e.kind == "guard":
             return self._guarded(e)
+        if e.kind == "cast" and (said := w.converted(e, self.value)):
+            return Made(said)
         kids, kind = tuple(self.value(k) for k in e.kids), computed(dtype(e.kids[0]))
         op = f"{e.attr[0]}_{kind.value}" if e.kind == "un" else ""
         op = "mul" if e.kind == "bin" and e.attr[0] == "mul" and kind.is_float else op

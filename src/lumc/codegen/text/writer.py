@@ -83,6 +83,10 @@ class Writer:
         """The value that a load reads, converted to what it is computed in."""
         return self.widened(load, self.address(load, value))
 
+    def converted(self, cast: Expr, value: Value = None) -> str | None:
+        """The value of a cast where it has another text than a cast of the value that it is of."""
+        return None
+
     def widened(self, load: Expr, element: str) -> str:
         return widened(self.places[load.attr[0]].dtype, element)
 

@@ -12,6 +12,17 @@ template <class T> LUMC_FN lumc_u32 lumc_word(const lumc_i8 (&v)[4])
     return word;
 }
 
+/* a number of a word of eight as a float, less `least`; four neighbours are in the same bits of four
+ * bytes. Its bits are put below the exponent with which the lowest of them counts 1, and what stands
+ * before them is taken off: both are exact, and no unit converts. Where `at` is known that is a
+ * mask and a sum, for those that the fraction of a float has no room for with a shift that they share */
+LUMC_FN float lumc_nibble(lumc_u32 word, int at, int least)
+{
+    const int low = (at & 3) * 8 + (at >> 2) * 4, from = low > 16 ? 12 : 0, p = low - from;
+    const lumc_u32 bits = lumc_merge(word >> from, 15u << p, (lumc_u32)(150 - p) << 23);
+    return lumc_float((lumc_i32)bits) - (float)((1 << (23 - p)) + least);
+}
+
 /* ---- indices */
 
 template <class A, class B> LUMC_FN decltype(A() + B()) lumc_min(A a, B b)

@@ -3,6 +3,8 @@
 #define LUMC_FN __device__ __forceinline__
 #define LUMC_PART LUMC_FN
 #define LUMC_UNROLL _Pragma("unroll")
+#define LUMC_PRAGMA(text) _Pragma(#text)
+#define LUMC_UNROLL_BY(n) LUMC_PRAGMA(unroll n)
 #define LUMC_EXPORT(symbol) /* the emulator's entry to a kernel */
 /* the dynamic shared memory of the block, and an array of `count` elements in it */
 #define LUMC_SHARED(type, name)                                                                   \
@@ -98,6 +100,14 @@ LUMC_FN lumc_u32 lumc_to_tf32(float f)
     lumc_u32 word;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(word) : "f"(f));
     return word;
+}
+
+/* (word & mask) | bits in one instruction: of two literals a compiler makes two */
+LUMC_FN lumc_u32 lumc_merge(lumc_u32 word, lumc_u32 mask, lumc_u32 bits)
+{
+    lumc_u32 merged;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(merged) : "r"(word), "r"(mask), "r"(bits));
+    return merged;
 }
 
 /* 4, 8 or 16 bytes in one access; `p` is a multiple of them */

@@ -27,11 +27,16 @@ template <int N> LUMC_FN void lumc_wgmma_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
-/* eight rows are 1024 bytes, panels `apart` elements */
-LUMC_FN lumc_u64 lumc_descriptor(const void *p, int apart)
+/* which warpgroup a thread is of: so that the compiler knows that it is the same in a warp */
+LUMC_FN int lumc_warpgroup(unsigned tid) { return (int)__shfl_sync(~0u, tid >> 7, 0); }
+/* eight rows are 1024 bytes, panels `apart` elements. What is `at` elements behind `p` has the same
+ * descriptor and an address that is greater, which no address in shared memory carries out of its
+ * 14 bits */
+LUMC_FN lumc_u64 lumc_descriptor(const void *p, int at, int apart)
 {
-    return (lumc_u64)(lumc_shared_address(p) >> 4 & 0x3fff) |
-           (lumc_u64)(apart >> 3 & 0x3fff) << 16 | (lumc_u64)(1024 >> 4) << 32 | (lumc_u64)1 << 62;
+    return ((lumc_u64)(lumc_shared_address(p) >> 4 & 0x3fff) |
+            (lumc_u64)(apart >> 3 & 0x3fff) << 16 | (lumc_u64)(1024 >> 4) << 32 |
+            (lumc_u64)1 << 62) + (lumc_u64)(at >> 3);
 }
 template <class T, int N> struct lumc_group;
 /* the operands of all sums: their numbers, tens by tens, and their places */
@@ -113,27 +118,28 @@ LUMC_WGMMAS(lumc_f16, ".f16.f16")
 LUMC_WGMMAS(lumc_bf16, ".bf16.bf16")
 
 /* d = a @ b, to which d is added if `add`, of 64 rows, N lanes and 16 steps, by the 128 threads of a
- * warpgroup, each with the sums that lumc_mma gives it: those of 16 rows by its warp. `a` and `b`
- * are where these steps begin in their panels; A_TURNED, B_TURNED: whose rows run along rows and
+ * warpgroup, each with the sums that lumc_mma gives it: those of 16 rows by its warp. These steps
+ * begin `a_at` and `b_at` elements behind `a` and `b` in their panels; A_TURNED, B_TURNED: whose rows run along rows and
  * lanes, not along the steps. */
 template <class T, int N, bool A_TURNED, bool B_TURNED>
-LUMC_FN void lumc_wgmma(float (&d)[N / 2], const T *a, int a_apart, const T *b, int b_apart,
-                        bool add)
+LUMC_FN void lumc_wgmma(float (&d)[N / 2], const T *a, int a_at, int a_apart, const T *b, int b_at,
+                        int b_apart, bool add)
 {
-    lumc_group<T, N>::template multiply<A_TURNED, B_TURNED>(d, lumc_descriptor(a, a_apart),
-                                                            lumc_descriptor(b, b_apart), add);
+    lumc_group<T, N>::template multiply<A_TURNED, B_TURNED>(
+        d, lumc_descriptor(a, a_at, a_apart), lumc_descriptor(b, b_at, b_apart), add);
 }
 /* the same with the words of `a` that lumc_mma takes */
 template <class T, int N, bool B_TURNED>
-LUMC_FN void lumc_wgmma(float (&d)[N / 2], const lumc_u32 (&a)[4], const T *b, int b_apart,
-                        bool add)
+LUMC_FN void lumc_wgmma(float (&d)[N / 2], const lumc_u32 (&a)[4], const T *b, int b_at,
+                        int b_apart, bool add)
 {
-    lumc_group<T, N>::template multiply<B_TURNED>(d, a, lumc_descriptor(b, b_apart), add);
+    lumc_group<T, N>::template multiply<B_TURNED>(d, a, lumc_descriptor(b, b_at, b_apart), add);
 }
 #else /* other GPUs, and the emulator: the same by the products of warps */
 LUMC_FN void lumc_fence_async(void) {}
 LUMC_FN void lumc_wgmma_fence(void) {}
 LUMC_FN void lumc_wgmma_commit(void) {}
+LUMC_FN int lumc_warpgroup(unsigned tid) { return (int)(tid >> 7); }
 template <int N> LUMC_FN void lumc_wgmma_wait(void) {}
 
 /* element (i, k) of an operand: its address, with the pieces exchanged as the hardware does */
@@ -149,8 +155,8 @@ LUMC_PART lumc_u32 lumc_paneled_pair(const T *p, int apart, int i, int k)
            lumc_paneled<T, TURNED>(p, apart, i, k + 1) << 16;
 }
 template <class T, int N, bool B_TURNED>
-LUMC_PART void lumc_wgmma(float (&d)[N / 2], const lumc_u32 (&a)[4], const T *b, int b_apart,
-                          bool add)
+LUMC_PART void lumc_wgmma(float (&d)[N / 2], const lumc_u32 (&a)[4], const T *b, int b_at,
+                          int b_apart, bool add)
 {
     const int g = threadIdx.x / 4 % 8, t = threadIdx.x % 4 * 2;
     LUMC_UNROLL for (int j = 0; j < N / 8; j++)
@@ -158,20 +164,20 @@ LUMC_PART void lumc_wgmma(float (&d)[N / 2], const lumc_u32 (&a)[4], const T *b,
         lumc_u32 words[2];
         float sums[4];
         LUMC_UNROLL for (int q = 0; q < 2; q++)
-            words[q] = lumc_paneled_pair<T, B_TURNED>(b, b_apart, j * 8 + g, t + q * 8);
+            words[q] = lumc_paneled_pair<T, B_TURNED>(b + b_at, b_apart, j * 8 + g, t + q * 8);
         LUMC_UNROLL for (int q = 0; q < 4; q++) sums[q] = add ? d[j * 4 + q] : 0.0f;
         lumc_mma<T>(sums, a, words, sums);
         LUMC_UNROLL for (int q = 0; q < 4; q++) d[j * 4 + q] = sums[q];
     }
 }
 template <class T, int N, bool A_TURNED, bool B_TURNED>
-LUMC_PART void lumc_wgmma(float (&d)[N / 2], const T *a, int a_apart, const T *b, int b_apart,
-                          bool add)
+LUMC_PART void lumc_wgmma(float (&d)[N / 2], const T *a, int a_at, int a_apart, const T *b,
+                          int b_at, int b_apart, bool add)
 {
     const int g = threadIdx.x / 4 % 8 + threadIdx.x / 32 % 4 * 16, t = threadIdx.x % 4 * 2;
     lumc_u32 words[4];
     LUMC_UNROLL for (int q = 0; q < 4; q++)
-        words[q] = lumc_paneled_pair<T, A_TURNED>(a, a_apart, g + q % 2 * 8, t + q / 2 * 8);
-    lumc_wgmma<T, N, B_TURNED>(d, words, b, b_apart, add);
+        words[q] = lumc_paneled_pair<T, A_TURNED>(a + a_at, a_apart, g + q % 2 * 8, t + q / 2 * 8);
+    lumc_wgmma<T, N, B_TURNED>(d, words, b, b_at, b_apart, add);
 }
 #endif

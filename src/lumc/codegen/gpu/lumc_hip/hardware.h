@@ -104,6 +104,12 @@ template <> LUMC_FN lumc_u32 lumc_pack<lumc_bf16>(float low, float high)
     return lumc_to_bf16(low).bits | (lumc_u32)lumc_to_bf16(high).bits << 16;
 }
 
+/* v_and_or_b32 */
+LUMC_FN lumc_u32 lumc_merge(lumc_u32 word, lumc_u32 mask, lumc_u32 bits)
+{
+    return (word & mask) | bits;
+}
+
 /* 4, 8 or 16 bytes in one access; `p` is a multiple of them */
 template <int BYTES> struct lumc_words;
 template <> struct lumc_words<4> {
