@@ -1,12 +1,15 @@
 """What is done with one entry, each step in a process of its own:
 
-python -m gallery.steps write NAME FOLDER    the model, its inputs, what it must give
-python -m gallery.steps check FOLDER         the bundle beside torch or onnxruntime, the oracle
+python -m gallery.steps write NAME FOLDER WAY    the model, its inputs, what it must give
+python -m gallery.steps check FOLDER WAY         the bundle beside torch or onnxruntime, the oracle
+python -m gallery.steps torch NAME FOLDER        the module through torch.compile, beside torch
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +22,7 @@ import peers
 from gallery.entry import Shipped, networks
 from gallery.real import SHIPPED
 from worker import SETTLE_S, sample, settle
-from zoo.case import Exported, export
+from zoo.case import Case, Exported, export, with_results
 
 LIMITS = {"error": 1e-4, "oracle_error": 1e-5}  # relative L2, against a reference, the oracle
 APART = 2.0  # times the error between the references, where a file rounds to few bits
@@ -36,11 +39,14 @@ def shipped(name: str) -> Shipped | None:
 # ---- the model on disk
 
 
-def write(name: str, folder: Path) -> None:
-    """``model.onnx``, ``inputs.npz``, ``reference.npz`` and ``facts.json``."""
+def write(name: str, folder: Path, way: str = "onnx") -> None:
+    """``model.onnx`` or ``model.pt2``, ``inputs.npz``, ``reference.npz`` and ``facts.json``."""
     entry = shipped(name)
     if entry is None:
-        export(networks()[name], folder)
+        case = networks()[name]
+        export(case, folder)
+        if way == "pt2":
+            archive(case, folder)
         return
     path = entry.path()
     if path is None:
@@ -56,6 +62,16 @@ def write(name: str, folder: Path) -> None:
     program.call()
     found = {f"y{i}": np.asarray(y) for i, y in enumerate(program.fetch())}
     np.savez(folder / "reference.npz", **found)
+
+
+def archive(case: Case, folder: Path) -> None:
+    """What torch.export writes of the module."""
+    import torch
+
+    inputs = tuple(map(torch.from_numpy, case.arrays()))
+    with torch.no_grad():
+        program = torch.export.export(with_results(case.module()), inputs, strict=False)
+    torch.export.save(program, folder / "model.pt2")
 
 
 def asked(folder: Path) -> list[str]:
@@ -75,16 +91,25 @@ def onnx(folder: Path, graph: Path) -> list[str]:
     return ["import", str(folder / "model.onnx"), *asked(folder), "-o", str(graph)]
 
 
+def pt2(folder: Path, graph: Path) -> list[str]:
+    return ["import", str(folder / "model.pt2"), "-o", str(graph)]
+
+
 # How a model becomes a graph, by the column of the table: the words behind `lumc`.
-WAYS: dict[str, Callable[[Path, Path], list[str]]] = {"onnx": onnx}
+WAYS: dict[str, Callable[[Path, Path], list[str]]] = {"onnx": onnx, "pt2": pt2}
 
 
 # ---- the bundle
 
 
-def check(folder: Path, untimed: bool = False) -> dict[str, Any]:
+def place(folder: Path, way: str) -> Path:
+    """Where the graph and the bundle of a way lie."""
+    return folder if way == "onnx" else folder / way
+
+
+def check(folder: Path, way: str, untimed: bool = False) -> dict[str, Any]:
     """Errors against both references, and times beside other runtimes."""
-    work = Exported(folder)
+    work, made = Exported(folder), place(folder, way)
     facts = json.loads((folder / "facts.json").read_text())
     known, rounds = facts.get("values", ()), bool(facts.get("rounds"))
     for name, array in work.inputs.items():
@@ -92,10 +117,10 @@ def check(folder: Path, untimed: bool = False) -> dict[str, Any]:
         work.inputs[name][...] = array
     given = Exported(folder)
     given.inputs = {n: a for n, a in work.inputs.items() if n not in known}
-    mine = peers.opened(folder / "model.lb", given, THREADS)  # type: ignore[arg-type]
+    mine = peers.opened(made / "model.lb", given, THREADS)  # type: ignore[arg-type]
     mine.call()
     got = [np.array(y) for y in mine.fetch()]
-    wanted = {"error": work.reference(), "oracle_error": oracle(folder / "model.lg", given, rounds)}
+    wanted = {"error": work.reference(), "oracle_error": oracle(made / "model.lg", given, rounds)}
     row: dict[str, Any] = {name: error(got, want) for name, want in wanted.items()}
     apart = 0.0
     if rounds:
@@ -103,6 +128,31 @@ def check(folder: Path, untimed: bool = False) -> dict[str, Any]:
     limits = {name: max(limit, APART * apart) for name, limit in LIMITS.items()}
     row["ok"] = all(error(got, wanted[n], ATOL) < limit for n, limit in limits.items())
     return row if untimed else row | {"us": times(work, mine, folder)}
+
+
+def through_torch(name: str, folder: Path) -> dict[str, Any]:
+    """A network by ``torch.compile``: its error, seconds of the processor of its first call, with
+    Dynamo and the C compiler. Raises ValueError where a part of it ran in PyTorch."""
+    import torch
+
+    import lumc.torch
+
+    assert lumc.torch  # the backend registers itself
+    said, case = list[str](), networks()[name]
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("lumc").addHandler(handler)
+    torch.set_num_threads(THREADS)
+    module, inputs = with_results(case.module()), tuple(map(torch.from_numpy, case.arrays()))
+    before = sum(os.times()[:4])
+    with torch.no_grad():
+        found = torch.compile(module, backend="lumc", fullgraph=True)(*inputs)
+    took, got = sum(os.times()[:4]) - before, [y.numpy() for y in found]
+    if said:
+        raise ValueError(said[0])
+    wanted = Exported(folder).reference()
+    row = {"cpu_s": round(took, 2), "error": error(got, wanted)}
+    return row | {"ok": error(got, wanted, ATOL) < LIMITS["error"]}
 
 
 def error(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], atol: float = 0.0) -> float:
@@ -168,9 +218,11 @@ def main() -> None:
     what, *words = sys.argv[1:]
     replies, sys.stdout = sys.stdout, sys.stderr  # exporters print
     if what == "write":
-        write(words[0], Path(words[1]))
+        write(words[0], Path(words[1]), words[2])
+    elif what == "torch":
+        print(json.dumps(through_torch(words[0], Path(words[1]))), file=replies)
     else:
-        print(json.dumps(check(Path(words[0]), len(words) > 1)), file=replies)
+        print(json.dumps(check(Path(words[0]), words[1], len(words) > 2)), file=replies)
 
 
 if __name__ == "__main__":
