@@ -115,9 +115,7 @@ def attempt(name: str, way: str, folder: Path, untimed: bool = False) -> Row:
             step = "torch.compile"
             row |= json.loads(done([*STEPS, "torch", name, str(folder)])["said"])
         else:
-            made = place(folder, way)
-            graph, bundle = made / "model.lg", made / "model.lb"
-            made.mkdir(exist_ok=True)
+            graph, bundle = place(folder, way)
             step = "import"
             row["import"] = done([*LUMC, *WAYS[way](folder, graph)])
             row["nodes"] = count(graph)

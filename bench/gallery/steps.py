@@ -102,14 +102,15 @@ WAYS: dict[str, Callable[[Path, Path], list[str]]] = {"onnx": onnx, "pt2": pt2}
 # ---- the bundle
 
 
-def place(folder: Path, way: str) -> Path:
-    """Where the graph and the bundle of a way lie."""
-    return folder if way == "onnx" else folder / way
+def place(folder: Path, way: str) -> tuple[Path, Path]:
+    """The graph and the bundle of a way; weights have to lie beside the former."""
+    name = "model" if way == "onnx" else way
+    return folder / f"{name}.lg", folder / f"{name}.lb"
 
 
 def check(folder: Path, way: str, untimed: bool = False) -> dict[str, Any]:
     """Errors against both references, and times beside other runtimes."""
-    work, made = Exported(folder), place(folder, way)
+    work, (graph, bundle) = Exported(folder), place(folder, way)
     facts = json.loads((folder / "facts.json").read_text())
     known, rounds = facts.get("values", ()), bool(facts.get("rounds"))
     for name, array in work.inputs.items():
@@ -117,10 +118,10 @@ def check(folder: Path, way: str, untimed: bool = False) -> dict[str, Any]:
         work.inputs[name][...] = array
     given = Exported(folder)
     given.inputs = {n: a for n, a in work.inputs.items() if n not in known}
-    mine = peers.opened(made / "model.lb", given, THREADS)  # type: ignore[arg-type]
+    mine = peers.opened(bundle, given, THREADS)  # type: ignore[arg-type]
     mine.call()
     got = [np.array(y) for y in mine.fetch()]
-    wanted = {"error": work.reference(), "oracle_error": oracle(made / "model.lg", given, rounds)}
+    wanted = {"error": work.reference(), "oracle_error": oracle(graph, given, rounds)}
     row: dict[str, Any] = {name: error(got, want) for name, want in wanted.items()}
     apart = 0.0
     if rounds:
