@@ -56,8 +56,7 @@ def main() -> int:
         print("\n".join(sorted({s.package for s in SHIPPED})))
         return 0
     missing = {s.name: s.package for s in SHIPPED if s.path() is None}
-    there = entries() if args.way == "onnx" else [*networks()]  # packages ship ONNX files
-    names = [n for n in there if any(fnmatch(n, p) for p in args.only or ["*"])]
+    names = [n for n in entries(args.way) if any(fnmatch(n, p) for p in args.only or ["*"])]
     if not names:
         raise SystemExit(f"gallery: nothing is named {' or '.join(args.only)}")
     if args.list:
@@ -70,7 +69,7 @@ def main() -> int:
         before = rows.get((name, args.way))
         if before and before["ok"] and not args.again and (untimed or "us" in before):
             continue
-        folder = args.out.resolve() / name
+        folder = args.out.resolve() / (f"{name}.codes" if args.way == "codes" else name)
         if before and before["ok"] and not args.again and (folder / "model.lb").exists():
             row = before | timed(folder)
         else:
@@ -84,8 +83,11 @@ def main() -> int:
     return int(bool(bad))
 
 
-def entries() -> list[str]:
-    return [*networks(), *(s.name for s in SHIPPED)]
+def entries(way: str) -> list[str]:
+    """What can go this way: packages ship ONNX, and codes are those of files that round."""
+    if way == "codes":
+        return [s.name for s in SHIPPED if s.rounds]
+    return [*networks(), *(s.name for s in SHIPPED if way == "onnx")]
 
 
 def measured() -> str:

@@ -14,7 +14,12 @@ Rows = dict[tuple[str, str], Row]
 DOCS = Path(__file__).parents[2] / "docs"
 STORE, PAGE = DOCS / "gallery.json", DOCS / "gallery.md"
 PEERS = ("onnxruntime", "openvino")
-WAYS = {"onnx": "ONNX", "pt2": "archives of torch.export", "torch": "torch.compile"}
+WAYS = {
+    "onnx": "ONNX",
+    "codes": "ONNX without the roundings",
+    "pt2": "archives of torch.export",
+    "torch": "torch.compile",
+}
 HEAD = """# The gallery
 
 {count} models from their export to a checked run: {networks} networks with random weights, written
@@ -26,9 +31,11 @@ Every output is compared with torch in float64 (of files with onnxruntime), wher
 error below 1e-4 is right, and with lumc's oracle in float64, where one below 1e-5 is. An error of
 2e-7 in every element counts as none, since elements near zero come of greater ones; an output that
 is less than five times that, or all zero, is refused. Integers have to be equal. Some files round
-to eight bits while they run: another last bit of a sum is another step there, and another result.
-Their oracle computes in float32; the brackets have the error between it and onnxruntime, and twice
-that counts as right.
+to eight bits while they run: where a sum lies next to a half, its last bit is a step of eight bits,
+and another result. The brackets have how far onnxruntime differs from itself when the last bits of
+the constants do, and twice that counts as right; their oracle computes in float32. A second row of
+such a file, `codes`, is without the roundings: it reads the codes that onnxruntime made, gives what
+is rounded, and is held to the limits of all.
 
 Compiling takes so many seconds of a processor, those of the C compiler with them, with nothing kept
 from earlier runs, and as many MB as its largest process. Times of a run are the least of
@@ -63,7 +70,7 @@ def document(rows: Sequence[Row]) -> str:
     """The page for these rows."""
     by: dict[str, list[Row]] = {"": [], "shipped": []}
     for r in rows:
-        if r["way"] == "onnx":
+        if r["way"] in ("onnx", "codes"):
             by["shipped" if r["source"] else ""].append(r)
     names = {kind: len({r["name"] for r in own}) for kind, own in by.items()}
     count = sum(names.values())
@@ -72,13 +79,14 @@ def document(rows: Sequence[Row]) -> str:
     for kind, title in (("", "Networks with random weights"), ("shipped", "Files of packages")):
         if by[kind]:
             parts += [f"## {title}\n", *section(by[kind])]
-    if direct := [r for r in rows if r["way"] != "onnx"]:
+    if direct := [r for r in rows if r["way"] in ("pt2", "torch")]:
         parts += [TORCH, *beside(direct)]
     return "\n".join(parts) + "\n"
 
 
 def summary(rows: Sequence[Row]) -> str:
     slow = [r["name"] for r in rows if r.get("cpu_s", 0) > 60 and r["onnx_nodes"] < 1000]
+    slow = list(dict.fromkeys(slow))  # whatever its ways
     lines = []
     for way in sorted({r["way"] for r in rows}):
         own = [bool(r["ok"]) for r in rows if r["way"] == way]
