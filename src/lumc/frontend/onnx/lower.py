@@ -280,7 +280,7 @@ class Call:
         if not 1 <= len(names) <= MOST_NAMED:
             return "export the model with this as a constant"
         given = " ".join(f"--value {n}=.." for n in names)
-        return f"it is known if these inputs are: {given}"
+        return f"say at import what decides it: {given}"
 
     def _inputs_behind(self, value: Any) -> list[str]:
         """The inputs of the model that decide a value, by their names there."""

@@ -111,6 +111,15 @@ MODELS = {
         "(float[3,4] x) => (float[3,4] y) { [soft] y = Softmax<axis=5>(x) }",
         "soft", "axis 5 of a tensor of rank 2", "export the model again", exit=5,
     ),
+    "a value that nobody makes": Broken(
+        "(float[4] x) => (float[4] y) { [total] y = Add(x, ghost) }",
+        "total", "'ghost' of node: name: total OpType: Add is not output of any", "check-model",
+        exit=5,
+    ),
+    "an attribute that an operator does not have": Broken(
+        "(float[4] x) => (float[4] y) { [wide] y = Exp<foo=3>(x) }",
+        "wide", "Unrecognized attribute: foo for operator Exp", "export the model again", exit=5,
+    ),
     "an attribute of a later version": Broken(
         "(float[4] x) => (float[4] y) { [mm] y = com.microsoft.Gelu<k=1>(x) }",
         "mm", "attribute 'k' is not handled", "leave it out", opsets='"" : 21, "com.microsoft" : 1',
