@@ -84,6 +84,11 @@ MODELS = {
         " { k = Constant<value_ints=[-1,4]>() [join] y = Reshape(x, k) }",
         "join", "a symbolic extent cannot be merged behind another", "--dim b=..",
     ),
+    "an edge that is mirrored": Broken(
+        '(float[2,b] x) => (float[2,c] y)'
+        ' { p = Constant<value_ints=[0,3,0,3]>() [edge] y = Pad<mode="reflect">(x, p) }',
+        "edge", "padding by reflect along a symbolic dim", "bind dims: --dim b=..",
+    ),
     "weights of another layer": Broken(
         "(float[1,3,8,8] x, float[4,5,3,3] w) => (float[1,4,6,6] y) { [stem] y = Conv(x, w) }",
         "stem", "3 channels, the weight reads 5", "export it again",
