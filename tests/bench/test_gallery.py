@@ -105,6 +105,26 @@ def test_a_file_that_rounds_is_held_to_all_limits_without_its_roundings(tmp_path
     assert row["onnx_nodes"] == 4 and "apart" not in row
 
 
+NETWORK = """
+import json, sys
+from pathlib import Path
+import gallery.run as run
+print(json.dumps(run.attempt("tabular", sys.argv[1], Path(sys.argv[2]) / "tabular", untimed=True)))
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("way", ["pt2", "torch"])
+def test_a_network_goes_without_onnx(way: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    done = run(NETWORK, way, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert row["ok"] and 0 < row["error"] < 1e-6 and row["cpu_s"] > 0.5, row
+    assert ("kernels" in row) == (way == "pt2")
+
+
 ROUNDING = """
 import numpy as np
 from onnx import helper, numpy_helper, TensorProto
