@@ -2,9 +2,11 @@
 
     python bench/compile_time.py [model.onnx ..] [--only chain] [--nodes 100 200]
         [--networks resnet50] [-o FILE]
+    python bench/compile_time.py --plan
 
 Prints a row for every model: the seconds of ``lumc compile --estimate`` by pass, on all cores, with
 nothing kept from one run to the next, the least of three. Then by how much every pass grows.
+``--plan`` only plans a graph of Llama's with 8 billion weights, which it does not have.
 ``make compile-times`` measures all and writes docs/compile-time.md. Networks of the zoo need torch.
 Models that are given are compiled too.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import re
 import subprocess
@@ -26,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lumc.frontend import Model, Tensor, concat
+from lumc.frontend import Model, Tensor, concat, nn
 
 PASSES = ("read", "search", "profile", "codegen", "link")
 NODES = (100, 250, 500, 1000, 2000)
@@ -69,6 +72,27 @@ def layers(g: Model, nodes: int) -> Tensor:
     return x
 
 
+def llama(g: Model, layers: int, rows: int = 128) -> Tensor:
+    """Llama 3.1 8B, where it has 32 layers: tokens to logits. The weights are states, so that there
+    are shapes only."""
+    d, heads, groups, inner, words = 4096, 32, 8, 14336, 128256
+    width = d // heads
+    shapes = {"q": (d, d), "k": (d, groups * width), "v": (d, groups * width), "o": (d, d)}
+    shapes |= {"gate": (d, inner), "up": (d, inner), "down": (inner, d), "n1": (d,), "n2": (d,)}
+    cos, sin = (g.input(name, (rows, width // 2)) for name in ("cos", "sin"))
+    x = g.state("table", (words, d)).embedding(g.input("ids", (1, rows), "i64"))
+    for i in range(layers):
+        w = {name: g.state(f"{name}.{i}", shape) for name, shape in shapes.items()}
+        h = x.rms_norm(w["n1"])
+        q, k, v = (nn.heads(h @ w[n], m) for n, m in (("q", heads), ("k", groups), ("v", groups)))
+        q, k = nn.rotary(q, cos, sin), nn.rotary(k, cos, sin)
+        k, v = (nn.repeat_heads(t, heads // groups) for t in (k, v))
+        x = x + nn.merged(nn.attention(q, k, v, nn.causal_bias(g, rows))) @ w["o"]
+        h = x.rms_norm(w["n2"])
+        x = x + ((h @ w["gate"]).silu() * (h @ w["up"])) @ w["down"]
+    return x.rms_norm(g.state("norm", (d,))) @ g.state("head", (d, words))
+
+
 MODELS: dict[str, Callable[[Model, int], Tensor]] = {
     "chain": chain,
     "slices": slices,
@@ -97,6 +121,34 @@ GROWTH = """## Growth
 The time of every pass, for twice the nodes: 2 is linear. Passes under 0.2 s are left out. A test
 counts the steps of the Python passes, which no noise disturbs (`tests/unit/test_steps.py`).
 """
+PLAN = """## A plan alone
+
+`lumc search` and `lumc profile --estimate` of Llama 3.1 8B in f32, 32 layers and 128 tokens; shapes
+only, no weights (`python bench/compile_time.py --plan`). The limits are 30 s and 1,000 MB.
+"""
+SPENT = """
+import json, resource, subprocess, sys
+status = subprocess.run(sys.argv[1:]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
+
+
+def planned() -> list[str]:
+    """Seconds of the processor and MB of each pass of a plan, as rows."""
+    g = Model()
+    g.output("logits", llama(g, 32))
+    rows = ["| pass | CPU s | MB |", "|---|--:|--:|"]
+    with tempfile.TemporaryDirectory() as folder:
+        g.save(Path(folder) / "m.lg")
+        for words in ("search m.lg -o m.ls", "profile m.ls --estimate -o m.lp"):
+            command = [sys.executable, "-c", SPENT, sys.executable, "-m", "lumc", *words.split()]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            status, cpu_s, mb = json.loads(done.stdout)
+            if status:
+                raise RuntimeError(done.stderr)
+            rows.append(f"| {words.split()[0]} | {cpu_s:.1f} | {mb:.0f} |")
+    return rows
 
 
 def made(name: str, nodes: int) -> Model:
@@ -186,8 +238,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--nodes", nargs="*", type=int, default=NODES)
     parser.add_argument("--networks", nargs="*", default=[])
+    parser.add_argument("--plan", action="store_true")
     parser.add_argument("-o", dest="output", type=Path)
     asked = parser.parse_args()
+    if asked.plan:
+        print("\n".join(planned()))
+        return
     if asked.networks:
         from zoo.case import cases
 
@@ -213,7 +269,7 @@ def main() -> None:
 
         today, cores = datetime.date.today().isoformat(), os.cpu_count()
         said = HEAD.format(cpu=processor(), cores=cores, date=today, commit=commit())
-        parts = [said, *rows, "", GROWTH, *grown]
+        parts = [said, *rows, "", GROWTH, *grown, "", PLAN, *planned()]
         asked.output.write_text("\n".join(parts) + "\n")
 
 

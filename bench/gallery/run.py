@@ -25,7 +25,7 @@ from typing import Any
 from gallery import table
 from gallery.entry import networks
 from gallery.real import SHIPPED
-from gallery.steps import WAYS
+from gallery.steps import WAYS, place
 from run import commit, processor
 
 Row = dict[str, Any]
@@ -44,7 +44,9 @@ def main() -> int:
     parser = argparse.ArgumentParser("make gallery", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", metavar="NAME", help="a pattern; repeatable")
     parser.add_argument("--again", action="store_true", help="rows that are there, too")
-    parser.add_argument("--way", choices=WAYS, default="onnx", help="how models arrive (onnx)")
+    parser.add_argument(
+        "--way", choices=[*WAYS, "torch"], default="onnx", help="how models arrive (onnx)"
+    )
     parser.add_argument("--untimed", action="store_true", help="no times of runs: others are busy")
     parser.add_argument("--list", action="store_true", help="only name what there is")
     parser.add_argument("--packages", action="store_true", help="only name packages with files")
@@ -54,24 +56,24 @@ def main() -> int:
         print("\n".join(sorted({s.package for s in SHIPPED})))
         return 0
     missing = {s.name: s.package for s in SHIPPED if s.path() is None}
-    names = [n for n in entries() if any(fnmatch(n, p) for p in args.only or ["*"])]
+    names = [n for n in entries(args.way) if any(fnmatch(n, p) for p in args.only or ["*"])]
     if not names:
         raise SystemExit(f"gallery: nothing is named {' or '.join(args.only)}")
     if args.list:
         print("\n".join(names))
         return 0
-    rows = table.read()
+    rows, untimed = table.read(), args.untimed or args.way != "onnx"
     for name in (n for n in names if n in missing and (n, args.way) not in rows):
         print(f"{name:28} skipped: {missing[name]} is not installed (make gallery-files)")
     for name in (n for n in names if n not in missing):
         before = rows.get((name, args.way))
-        if before and before["ok"] and not args.again and (args.untimed or "us" in before):
+        if before and before["ok"] and not args.again and (untimed or "us" in before):
             continue
-        folder = args.out.resolve() / name
+        folder = args.out.resolve() / (f"{name}.codes" if args.way == "codes" else name)
         if before and before["ok"] and not args.again and (folder / "model.lb").exists():
             row = before | timed(folder)
         else:
-            row = attempt(name, args.way, folder, args.untimed)
+            row = attempt(name, args.way, folder, untimed)
         rows[name, args.way] = row
         print(table.line(row), flush=True)
         table.write(rows)
@@ -81,8 +83,11 @@ def main() -> int:
     return int(bool(bad))
 
 
-def entries() -> list[str]:
-    return [*networks(), *(s.name for s in SHIPPED)]
+def entries(way: str) -> list[str]:
+    """What can go this way: packages ship ONNX, and codes are those of files that round."""
+    if way == "codes":
+        return [s.name for s in SHIPPED if s.rounds]
+    return [*networks(), *(s.name for s in SHIPPED if way == "onnx")]
 
 
 def measured() -> str:
@@ -94,7 +99,7 @@ def measured() -> str:
 
 def timed(folder: Path) -> Row:
     """What was left out of a row that is right."""
-    return dict(json.loads(done([*STEPS, "check", str(folder)])["said"]))
+    return dict(json.loads(done([*STEPS, "check", str(folder), "onnx"])["said"]))
 
 
 def attempt(name: str, way: str, folder: Path, untimed: bool = False) -> Row:
@@ -106,19 +111,23 @@ def attempt(name: str, way: str, folder: Path, untimed: bool = False) -> Row:
     }
     step = "write"
     try:
-        done([*STEPS, "write", name, str(folder)])
-        graph = folder / "model.lg"
-        step = "import"
-        row["import"] = done([*LUMC, *WAYS[way](folder, graph)])
-        row["nodes"], row["onnx_nodes"] = count(graph), onnx_nodes(folder / "model.onnx")
-        step = "compile"
-        how = ["--estimate", "--threads", "1", "-v"]
-        row |= compiled([*LUMC, "compile", str(graph), *how, "-o", str(folder / "model.lb")])
-        row["kernels"] = kernels(folder / "model.lb")
-        step = "check"
-        words = ["untimed"] if untimed else []
-        row |= json.loads(done([*STEPS, "check", str(folder), *words])["said"])
-        row.pop("said", None)
+        done([*STEPS, "write", name, str(folder), way])
+        row["onnx_nodes"] = onnx_nodes(folder / "model.onnx")
+        if way == "torch":
+            step = "torch.compile"
+            row |= json.loads(done([*STEPS, "torch", name, str(folder)])["said"])
+        else:
+            graph, bundle = place(folder, way)
+            step = "import"
+            row["import"] = done([*LUMC, *WAYS[way](folder, graph)])
+            row["nodes"] = count(graph)
+            step = "compile"
+            how = ["--estimate", "--threads", "1", "-v"]
+            row |= compiled([*LUMC, "compile", str(graph), *how, "-o", str(bundle)])
+            row["kernels"] = kernels(bundle)
+            step = "check"
+            words = ["untimed"] if untimed else []
+            row |= json.loads(done([*STEPS, "check", str(folder), way, *words])["said"])
         if not row["ok"]:
             row["failed"] = "check: wrong"
     except Failed as e:

@@ -14,6 +14,12 @@ Rows = dict[tuple[str, str], Row]
 DOCS = Path(__file__).parents[2] / "docs"
 STORE, PAGE = DOCS / "gallery.json", DOCS / "gallery.md"
 PEERS = ("onnxruntime", "openvino")
+WAYS = {
+    "onnx": "ONNX",
+    "codes": "ONNX without the roundings",
+    "pt2": "archives of torch.export",
+    "torch": "torch.compile",
+}
 HEAD = """# The gallery
 
 {count} models from their export to a checked run: {networks} networks with random weights, written
@@ -25,14 +31,22 @@ Every output is compared with torch in float64 (of files with onnxruntime), wher
 error below 1e-4 is right, and with lumc's oracle in float64, where one below 1e-5 is. An error of
 2e-7 in every element counts as none, since elements near zero come of greater ones; an output that
 is less than five times that, or all zero, is refused. Integers have to be equal. Some files round
-to eight bits while they run: another last bit of a sum is another step there, and another result.
-Their oracle computes in float32; the brackets have the error between it and onnxruntime, and twice
-that counts as right.
+to eight bits while they run: where a sum lies next to a half, its last bit is a step of eight bits,
+and another result. The brackets have how far onnxruntime differs from itself when the last bits of
+the constants do, and twice that counts as right; their oracle computes in float32. A second row of
+such a file, `codes`, is without the roundings: it reads the codes that onnxruntime made, gives what
+is rounded, and is held to the limits of all.
 
 Compiling takes so many seconds of a processor, those of the C compiler with them, with nothing kept
 from earlier runs, and as many MB as its largest process. Times of a run are the least of
 interleaved calls at one thread; rows without them are of a machine that others used (`--untimed`).
 These plans are estimated, not searched: [zoo.md](zoo.md) has what a search makes of networks.
+"""
+TORCH = """## The networks without ONNX
+
+The same modules, inputs and limits: through an archive of `torch.export` and `lumc import`, and
+through `torch.compile(module, backend="lumc", fullgraph=True)`, where a warning that a part runs in
+PyTorch fails a row. The seconds of the latter are those of its first call, Dynamo's with them.
 """
 
 
@@ -56,7 +70,8 @@ def document(rows: Sequence[Row]) -> str:
     """The page for these rows."""
     by: dict[str, list[Row]] = {"": [], "shipped": []}
     for r in rows:
-        by["shipped" if r["source"] else ""].append(r)
+        if r["way"] in ("onnx", "codes"):
+            by["shipped" if r["source"] else ""].append(r)
     names = {kind: len({r["name"] for r in own}) for kind, own in by.items()}
     count = sum(names.values())
     parts = [HEAD.format(count=count, networks=names[""], shipped=names["shipped"])]
@@ -64,13 +79,18 @@ def document(rows: Sequence[Row]) -> str:
     for kind, title in (("", "Networks with random weights"), ("shipped", "Files of packages")):
         if by[kind]:
             parts += [f"## {title}\n", *section(by[kind])]
+    if direct := [r for r in rows if r["way"] in ("pt2", "torch")]:
+        parts += [TORCH, *beside(direct)]
     return "\n".join(parts) + "\n"
 
 
 def summary(rows: Sequence[Row]) -> str:
-    right = sum(bool(r["ok"]) for r in rows)
     slow = [r["name"] for r in rows if r.get("cpu_s", 0) > 60 and r["onnx_nodes"] < 1000]
-    lines = [f"* {right} of {len(rows)} are right"]
+    slow = list(dict.fromkeys(slow))  # whatever its ways
+    lines = []
+    for way in sorted({r["way"] for r in rows}):
+        own = [bool(r["ok"]) for r in rows if r["way"] == way]
+        lines.append(f"* {sum(own)} of {len(own)} are right by way of {WAYS[way]}")
     cpu = sorted(r["cpu_s"] for r in rows if "cpu_s" in r)
     if cpu:
         lines.append(
@@ -87,6 +107,25 @@ def summary(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def beside(rows: Sequence[Row]) -> list[str]:
+    """A table of both ways, a network in a line; what failed below it."""
+    by = {(r["name"], r["way"]): r for r in rows}
+    columns = [("pt2", k) for k in ("kernels", "error", "oracle_error", "cpu_s")]
+    columns += [("torch", k) for k in ("error", "cpu_s")]
+    forms = {"kernels": "{:,}", "cpu_s": "{:.1f}", "error": "{:.0e}", "oracle_error": "{:.0e}"}
+    titles = ".pt2: kernels | error | oracle | CPU s | torch.compile: error | CPU s"
+    out = [f"| | {titles} |", "|---|" + "--:|" * len(columns)]
+    for name in sorted({r["name"] for r in rows}):
+        found = (number(by.get((name, way), {}).get(k), forms[k]) for way, k in columns)
+        out.append(f"| {name} | {' | '.join(found)} |")
+    return [*out, "", *failures(rows)]
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    failed = [f"* {r['name']} ({r['way']}): {r['failed']}" for r in rows if not r["ok"]]
+    return ["What failed:", "", *failed, ""] if failed else []
+
+
 def ratio(row: Row, peers: Sequence[str] = PEERS) -> float | None:
     """The time of the best of these over lumc's; None if there is none."""
     us = row.get("us", {})
@@ -98,9 +137,12 @@ def section(rows: Sequence[Row]) -> list[str]:
     """A table; those that failed first."""
     titles = "nodes | kernels | error | oracle | CPU s | MB | ms | onnxruntime | openvino"
     out = [f"| | way | {titles} |", "|---|---|" + "--:|" * 9]
-    out += [cells(r) for r in sorted(rows, key=lambda r: (r["ok"], r["name"], r["way"]))]
-    failed = [f"* {r['name']} ({r['way']}): {r['failed']}" for r in rows if not r["ok"]]
-    return [*out, "", *(["What failed:", "", *failed, ""] if failed else [])]
+    out += [cells(r) for r in sorted(rows, key=order)]
+    return [*out, "", *failures(rows)]
+
+
+def order(row: Row) -> tuple[bool, str, int]:
+    return row["ok"], row["name"], list(WAYS).index(row["way"])
 
 
 def cells(row: Row) -> str:
@@ -130,7 +172,8 @@ def line(row: Row) -> str:
     """What the terminal is told."""
     if not row["ok"]:
         return f"{row['name']:28} FAILED  {row['failed']}"
-    said = f"{row['name']:28} error {row['error']:.0e}, oracle {row['oracle_error']:.0e}, "
-    said += f"{row['kernels']} kernels, compiled in {row['cpu_s']:.1f} CPU s, {row['mb']} MB"
+    said = f"{row['name']:28} error {row['error']:.0e}, compiled in {row['cpu_s']:.1f} CPU s"
+    if "kernels" in row:
+        said += f", oracle {row['oracle_error']:.0e}, {row['kernels']} kernels, {row['mb']} MB"
     best = ratio(row)
     return said + (f", ratio {best:.2f}" if best else "")

@@ -137,7 +137,7 @@ def export(case: Case, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     facts.unlink(missing_ok=True)
-    module, arrays = _with_results(case.module()), case.arrays()
+    module, arrays = with_results(case.module()), case.arrays()
     inputs = tuple(map(torch.from_numpy, arrays))
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
@@ -172,7 +172,7 @@ def _source(case: Case) -> str:
     return inspect.getfile(networks if case.name in networks.NETWORKS else case.make)
 
 
-def _with_results(module: nn.Module) -> nn.Module:
+def with_results(module: nn.Module) -> nn.Module:
     """The module with its results as a tuple of tensors."""
     from torch import nn
 

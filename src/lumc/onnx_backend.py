@@ -36,7 +36,7 @@ from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.onnx import Imported, free_inputs, import_source
 from lumc.frontend.onnx.coded import NUMBERS, codes, elements
-from lumc.frontend.onnx.load import malformed, require_onnx, source_of
+from lumc.frontend.onnx.load import rejected, require_onnx, source_of
 from lumc.frontend.onnx.specialise import specialised
 from lumc.frontend.onnx.values import numpy_dtype
 from lumc.graph.ops import DType
@@ -179,7 +179,7 @@ class Backend(base.Backend):  # type: ignore[misc]
         try:
             onnx.checker.check_model(model)
         except onnx.checker.ValidationError as e:
-            raise malformed(f"the ONNX checker rejects the model: {e}", str(NAME)) from None
+            raise rejected(e, str(NAME)) from None
         return Prepared(model, kwargs.get("compile") or _compiler(target, kwargs))
 
     @classmethod

@@ -59,10 +59,11 @@ import json, sys
 from pathlib import Path
 import gallery.real, gallery.run as run
 from gallery.entry import Shipped, normal, number
-given = {"x": normal(2, 3), "n": number(3)}
-gallery.real.SHIPPED.append(Shipped("small", "a-package", "a_package/m.onnx", given, ("n",)))
+given, way = {"x": normal(2, 3), "n": number(3)}, sys.argv[3]
+small = Shipped("small", "a-package", "a_package/m.onnx", given, ("n",), rounds=way == "codes")
+gallery.real.SHIPPED.append(small)
 run.STEPS[1:] = [sys.argv[2]]
-print(json.dumps(run.attempt("small", "onnx", Path(sys.argv[1]))))
+print(json.dumps(run.attempt("small", way, Path(sys.argv[1]))))
 """
 STEPS = """
 import gallery.real
@@ -74,12 +75,12 @@ main()
 """
 
 
-def attempted(folder: Path, text: str) -> dict[str, Any]:
+def attempted(folder: Path, text: str, way: str = "onnx") -> dict[str, Any]:
     """The row of a model that a package has."""
     (folder / "a_package").mkdir()
     onnx.save(parser.parse_model(f"{HEAD} {text}"), folder / "a_package" / "m.onnx")
     (folder / "steps.py").write_text(STEPS)
-    done = run(ATTEMPT, str(folder / "out"), str(folder / "steps.py"), path=str(folder))
+    done = run(ATTEMPT, str(folder / "out"), str(folder / "steps.py"), way, path=str(folder))
     assert done.returncode == 0, done.stderr
     row: dict[str, Any] = json.loads(done.stdout)
     return row
@@ -93,6 +94,93 @@ def test_a_file_of_a_package_is_taken_to_a_checked_run(tmp_path: Path) -> None:
     assert row["kernels"] == 1 and row["onnx_nodes"] == 3 and row["source"] == "a-package"
     assert row["cpu_s"] > 0.3 and row["mb"] > 50 and row["us"]["lumc"] > 0
     assert isinstance(row["us"]["onnxruntime"], float)
+
+
+def test_a_file_that_rounds_is_held_to_all_limits_without_its_roundings(tmp_path: Path) -> None:
+    """What is given to them is an output beside the other."""
+    text = "g (float[b,3] x, int64 n) => (float[a,3] y) { c = Cast<to=1>(n) t = Mul(x, c)"
+    text += " q, s, z = DynamicQuantizeLinear(t) r = DequantizeLinear(q, s, z) y = Exp(r) }"
+    row = attempted(tmp_path, text, "codes")
+    assert row["ok"] and row["error"] < 1e-6 and row["oracle_error"] < 1e-6, row
+    assert row["onnx_nodes"] == 4 and "apart" not in row
+
+
+NETWORK = """
+import json, sys
+from pathlib import Path
+import gallery.run as run
+print(json.dumps(run.attempt("tabular", sys.argv[1], Path(sys.argv[2]) / "tabular", untimed=True)))
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("way", ["pt2", "torch"])
+def test_a_network_goes_without_onnx(way: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    done = run(NETWORK, way, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert row["ok"] and 0 < row["error"] < 1e-6 and row["cpu_s"] > 0.5, row
+    assert ("kernels" in row) == (way == "pt2")
+
+
+ROUNDING = """
+import numpy as np
+from onnx import helper, numpy_helper, TensorProto
+from gallery import rounding
+from gallery.steps import error
+LAYERS, STEP = 10, np.float32(2e-3)
+rng = np.random.default_rng(3)
+weights = [rng.integers(-90, 90, (64, 64)).astype("i1") for _ in range(LAYERS)]
+x = rng.standard_normal((16, 64)).astype("f4")
+
+def layers(nearest):  # in f64: what ONNX says of DynamicQuantizeLinear
+    y = x.astype("f8")
+    for w in weights:
+        low, high = min(y.min(), 0), max(y.max(), 0)
+        scale = (high - low) / 255
+        zero = np.rint(np.clip(-low / scale, 0, 255))
+        codes = np.clip(nearest(y / scale) + zero, 0, 255)
+        y = np.tanh((codes - zero) @ w.astype("f8") * scale * STEP)
+    return [y]
+
+nodes = []
+for i in range(LAYERS):
+    for kind, given, made in (
+        ("DynamicQuantizeLinear", f"x{i}", f"q{i} s{i} z{i}"),
+        ("MatMulInteger", f"q{i} w{i} z{i}", f"p{i}"),
+        ("Cast", f"p{i}", f"f{i}"),
+        ("Mul", f"f{i} s{i}", f"m{i}"),
+        ("Mul", f"m{i} k", f"t{i}"),
+        ("Tanh", f"t{i}", f"x{i + 1}"),
+    ):
+        to = {"to": TensorProto.FLOAT} if kind == "Cast" else {}
+        nodes.append(helper.make_node(kind, given.split(), made.split(), **to))
+value = [helper.make_tensor_value_info(f"x{i}", 1, x.shape) for i in (0, LAYERS)]
+stored = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+stored.append(numpy_helper.from_array(STEP, "k"))
+graph = helper.make_graph(nodes, "g", value[:1], value[1:], stored)
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+wanted = list(rounding.run(model, {"x0": x}).values())
+
+apart = rounding.spread(model, {"x0": x}, error)
+right, wrong = error(layers(np.rint), wanted), error(layers(np.trunc), wanted)
+assert 1e-4 < apart, apart  # f32 rounds to 1e-7
+assert 1e-4 < right < 2 * apart, (right, apart)
+assert wrong > 4 * apart, (wrong, apart)
+
+part, inputs, ends = rounding.between(model, {"x0": x})
+assert len(inputs) == 3 * LAYERS and len(ends) == LAYERS and len(part.graph.node) == 5 * LAYERS
+codes = inputs["q7"].astype("f8") - inputs["z7"]
+assert error([np.tanh(codes @ weights[7] * inputs["s7"] * STEP)], [ends[7]]) < 1e-6
+"""
+
+
+def test_a_code_next_to_a_half_is_another_result() -> None:
+    """Of onnxruntime beside itself as much as beside f64; without the roundings there is none."""
+    done = run(ROUNDING)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_fails_says_at_which_step(tmp_path: Path) -> None:
@@ -112,7 +200,9 @@ small = one * 1e-6
 assert error([small + np.float32(1e-7)], [small]) > 1e-2
 assert error([small + np.float32(1e-7)], [small], ATOL) == 0
 assert error([np.array([1, 2])], [np.array([1, 3])]) == 0.5
-for wrong, want in ((one * 0, one), (one, one * 0), (one[1:], one), (one + np.nan, one)):
+none = np.zeros(3, int)
+pairs = [(one * 0, one), (one, one * 0), (one[1:], one), (one + np.nan, one), (none, none)]
+for wrong, want in pairs:
     try:
         error([wrong], [want])
     except ValueError:
@@ -143,13 +233,19 @@ def test_the_page_has_every_row_and_failures_first() -> None:
     took = {"cpu_s": 61.0}
     us = {"us": {"lumc": 2000.0, "onnxruntime": 1000.0, "openvino": "RuntimeError: no"}}
     good = {"name": "good", "ok": True, **where, **numbers, **took, **us}
+    ways = [{**good, "way": way} for way in ("codes", "pt2", "torch")]
+    ways[-1].pop("kernels")
     bad = {"name": "bad", "ok": False, "failed": "import: exit 4: E0312 no", **where}
-    done = run(PAGE, json.dumps([good, bad]))
+    done = run(PAGE, json.dumps([good, bad, *ways]))
     assert done.returncode == 0, done.stderr
     rows = [s for s in done.stdout.splitlines() if s.startswith("| ") and "---" not in s]
     assert rows[1].startswith("| bad | onnx: **failed**")
     assert rows[2] == "| good | onnx | 900 | 3 | 2e-07 | 1e-07 | 61.0 | 100 | 2 | 1 | fails |"
-    assert "1 of 2 are right" in done.stdout and "fewer than 1,000 nodes: good" in done.stdout
+    assert rows[3] == rows[2].replace("onnx", "codes", 1)
+    assert rows[-1] == "| good | 3 | 2e-07 | 1e-07 | 61.0 | 2e-07 | 61.0 |"
+    assert "1 of 2 are right by way of ONNX\n" in done.stdout
+    assert "1 of 1 are right by way of torch.compile" in done.stdout
+    assert "fewer than 1,000 nodes: good" in done.stdout
     assert "* bad (onnx): import: exit 4: E0312 no" in done.stdout
     assert "time of onnxruntime over that of lumc: 0.50" in done.stdout
 

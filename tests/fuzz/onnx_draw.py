@@ -29,6 +29,7 @@ KINDS = (*FLOATS, *INTEGERS, "bool")
 COMMON = (*["float32"] * 9, "float64", "float16", *["int64"] * 2, *INTEGERS, "bool")
 SIGNS = (0.0, 1.0, -1.0, 2.0, 3.0)  # worlds: as it is, all up, all down, at random twice
 CHANGE = {"float32": 2.0**-20, "float64": 2.0**-20, "float16": 2.0**-9}
+POSITION = {"float32": 2.0**-24, "float64": 2.0**-24, "float16": 2.0**-11}  # its last bit
 LARGEST = {"float16": 1e3}  # of float results: beyond it, functions are steep
 MOST = 2_000  # elements of a value
 OPSETS = (13, 17, 18, 19, 20, 21, 22, 23)
@@ -84,8 +85,22 @@ def compute(node: Any, worlds: Sequence[Worlds | None], opset: int) -> list[Worl
             raise Rejected("values that are not tame")
         if first.dtype.kind == "f" and count == 1:  # of constants: rounded all the same
             whole = whole * len(SIGNS)
+        if node.op_type == "Resize" and len(whole) == len(SIGNS):
+            whole = _resized(given[0][0], whole)
         out.append(tuple(changed(node.output[k], w, i) for i, w in enumerate(whole)))
     return out
+
+
+def _resized(x: Array, worlds: Worlds) -> Worlds:
+    """Positions are rounded to f32 as well: by up to the last bit of the greatest, which moves a
+    result as far as neighbours may be apart."""
+    if x.dtype.name not in POSITION or not x.size:
+        return worlds
+    far = POSITION[x.dtype.name] * max(x.shape) * 2.0 * float(np.abs(x).max())
+    return tuple(
+        np.asarray(w + far * sign, w.dtype) if abs(sign) == 1 else w
+        for w, sign in zip(worlds, SIGNS, strict=True)
+    )
 
 
 def _evaluator(node: Any, opset: int) -> Any:

@@ -87,6 +87,17 @@ def test_what_is_wrong_is_seen_and_what_is_rounded_is_not() -> None:
     assert not onnx_graphs.differs(other, whole, (whole, other))  # a step
 
 
+def test_positions_of_a_resize_are_rounded() -> None:
+    """A cubic one whose terms cancel, where both references are 2e-6 from the result in f64."""
+    case = onnx_graphs.load((FOUND[0].parent / "cubic_that_cancels.json").read_text())
+    (wanted,) = case.wanted[0][:1]
+    right = wanted.copy()
+    right[0, 0, 7, 8] = 0.032674456  # with positions in f64
+    case.compare(right, 0)
+    with pytest.raises(AssertionError, match="of 81 differ"):
+        case.compare(wanted + np.float32(3e-5), 0)
+
+
 def graph_with(operator: str) -> onnx_graphs.Case:
     """A graph of several nodes, one of which is this."""
     for i in range(4000):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,17 @@ class Source:
 
 def malformed(what: str, where: str) -> LumcError:
     """The file is not a valid ONNX model."""
-    fix = "export the model again; `python -m onnx.bin.checker FILE` says more"
+    fix = "export the model again; `check-model FILE`, of the onnx package, checks it"
     return LumcError("E0310", what, where=where, fix=fix, exit=Exit.CORRUPT)
+
+
+def rejected(error: Exception, where: str) -> LumcError:
+    """What the checker of the onnx package said, in one line, and the node that it speaks of."""
+    whole = " ".join(str(error).split()) or type(error).__name__
+    said = whole.partition(" ==> Context:")[0]
+    if found := re.search(r"[Nn]ame: (?:(\S+) )?OpType: (\w+)", whole):
+        where += f", node '{found[1]}'" if found[1] else f", a node {found[2]}"
+    return malformed(f"the ONNX checker rejects the model: {said[:400]}", where)
 
 
 def require_onnx() -> Any:
@@ -103,8 +113,7 @@ def _check(onnx: Any, model: Any, path: Path) -> None:
     try:
         onnx.checker.check_model(str(path))
     except Exception as e:  # ValidationError, and plain RuntimeError and ValueError from C++
-        first = str(e).strip().splitlines() or [type(e).__name__]
-        raise malformed(f"the ONNX checker rejects the model: {first[0][:300]}", str(path)) from e
+        raise rejected(e, str(path)) from e
 
 
 # ---- tensors

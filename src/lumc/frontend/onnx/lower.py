@@ -39,6 +39,7 @@ from lumc.frontend.onnx.values import (
 from lumc.graph.verify import STATEMENTS
 
 MOST_NAMED = 4  # inputs whose values would make another one known
+BIND = "bind the dim with --dim"  # as rows say that do not know the names of dims
 BROKEN = "where shapes or positions do not fit, the model is broken: export it again"
 MAX_DEPTH = 64  # of functions and subgraphs inside each other
 MAX_STEPS = 100_000  # nodes walked, counting function bodies and unrolled loops
@@ -123,8 +124,7 @@ class Lowering:
         except LumcError as e:
             if e.exit is not Exit.UNSUPPORTED:
                 raise
-            bind = " ".join(f"--dim {d}=.." for d in self.model.dims)
-            self.note(call, e.what, e.fix or (f"bind dims: {bind}" if bind else BROKEN))
+            self.note(call, e.what, e.fix or (BIND if self.model.dims else BROKEN))
         except (
             ValueError,
             TypeError,
@@ -141,6 +141,8 @@ class Lowering:
         return LumcError("E0312", what, where=str(self.source.path), exit=Exit.UNSUPPORTED)
 
     def note(self, call: Call, reason: str, fix: str) -> None:
+        named = " ".join(f"--dim {d}=.." for d in self.model.dims)
+        fix = fix.replace(BIND, f"bind dims: {named}") if named else fix
         self.problems.append(Problem(call.operator, call.name, call.opset, reason, fix))
 
     def unique(self, title: str) -> str:
@@ -280,7 +282,7 @@ class Call:
         if not 1 <= len(names) <= MOST_NAMED:
             return "export the model with this as a constant"
         given = " ".join(f"--value {n}=.." for n in names)
-        return f"it is known if these inputs are: {given}"
+        return f"say at import what decides it: {given}"
 
     def _inputs_behind(self, value: Any) -> list[str]:
         """The inputs of the model that decide a value, by their names there."""

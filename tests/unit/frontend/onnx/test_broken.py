@@ -84,6 +84,11 @@ MODELS = {
         " { k = Constant<value_ints=[-1,4]>() [join] y = Reshape(x, k) }",
         "join", "a symbolic extent cannot be merged behind another", "--dim b=..",
     ),
+    "an edge that is mirrored": Broken(
+        '(float[2,b] x) => (float[2,c] y)'
+        ' { p = Constant<value_ints=[0,3,0,3]>() [edge] y = Pad<mode="reflect">(x, p) }',
+        "edge", "padding by reflect along a symbolic dim", "bind dims: --dim b=..",
+    ),
     "weights of another layer": Broken(
         "(float[1,3,8,8] x, float[4,5,3,3] w) => (float[1,4,6,6] y) { [stem] y = Conv(x, w) }",
         "stem", "3 channels, the weight reads 5", "export it again",
@@ -110,6 +115,15 @@ MODELS = {
     "an axis that is not there": Broken(
         "(float[3,4] x) => (float[3,4] y) { [soft] y = Softmax<axis=5>(x) }",
         "soft", "axis 5 of a tensor of rank 2", "export the model again", exit=5,
+    ),
+    "a value that nobody makes": Broken(
+        "(float[4] x) => (float[4] y) { [total] y = Add(x, ghost) }",
+        "total", "'ghost' of node: name: total OpType: Add is not output of any", "check-model",
+        exit=5,
+    ),
+    "an attribute that an operator does not have": Broken(
+        "(float[4] x) => (float[4] y) { [wide] y = Exp<foo=3>(x) }",
+        "wide", "Unrecognized attribute: foo for operator Exp", "export the model again", exit=5,
     ),
     "an attribute of a later version": Broken(
         "(float[4] x) => (float[4] y) { [mm] y = com.microsoft.Gelu<k=1>(x) }",
