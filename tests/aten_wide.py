@@ -108,6 +108,36 @@ def contracted(draw: Any) -> Iterator[Case]:
     yield named("conv_transpose1d", one, draw(4, 3, 4), draw(3), [2], [1], [1])
     yield named("conv_transpose2d.input", x, draw(4, 3, 3, 2), None, [2, 2], [1, 0], [1, 0], 2)
     yield named("conv_transpose3d.input", draw(1, 2, 3, 2, 3), draw(2, 2, 2, 2, 2), None, [2, 1, 2])
+    yield from encoders(draw)
+
+
+def encoders(draw: Any) -> Iterator[Case]:
+    """What torch calls for a layer of an encoder in inference; masks are true where they hide."""
+    b, n, e, heads, wide = 2, 5, 12, 3, 20
+    x, y = draw(b, n, e), draw(b, n, e)
+
+    def weights(*shapes: tuple[int, ...]) -> list[Any]:
+        return [draw(*shape, low=-0.5, high=0.5) for shape in shapes]
+
+    attends = weights((3 * e, e), (3 * e,), (e, e), (e,))
+    norms = weights((e,), (e,), (e,), (e,))
+    feeds = weights((wide, e), (wide,), (e, wide), (e,))
+    texts = torch.zeros(b, n, dtype=torch.bool)
+    texts[1, 3:] = True
+    later = torch.ones(n, n, dtype=torch.bool).triu(1)
+    every = (later[None, None] | texts[:, None, None]).expand(b, heads, n, n).contiguous()
+    masks: list[tuple[Any, ...]] = [(), (later, 0), (texts, 1), (every, 2)]
+    layer, several = "_transformer_encoder_layer_fwd", "_native_multi_head_attention"
+    for mask in masks:
+        for gelu, before in ((False, False), (True, True)):
+            options = (gelu, before, 1e-5, *norms, *feeds, *mask)
+            yield named(layer, x, e, heads, *attends, *options)
+        more = {"mask": mask[0], "mask_type": mask[1]} if mask else {}
+        for average in (True, False):
+            options = {"need_weights": True, "average_attn_weights": average, **more}
+            yield named(several, x, x, x, e, heads, *attends, **options)
+    yield named(several, x, y, y, e, heads, *attends)
+    yield named(several, x, x, x, e, heads, *attends, need_weights=False, only=[0])
 
 
 def windowed(draw: Any) -> Iterator[Case]:

@@ -127,6 +127,88 @@ def flash_attention(
     return attention(query, key, value, attn_mask, dropout_p, is_causal, scale), None
 
 
+@aten("_native_multi_head_attention")
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> Any:
+    """What ``torch.nn.MultiheadAttention`` calls in inference. A mask is true, or not 0, where
+    nothing is seen: of queries and keys (type 0), of texts and keys (1), or of all (2)."""
+    weights, biases = qkv_weight.split(embed_dim), qkv_bias.split(embed_dim)
+    given = zip((query, key, value), weights, biases, strict=True)
+    q, k, v = (
+        p.reshape(*p.shape[:-1], num_head, embed_dim // num_head).transpose(1, 2)
+        for p in (linear(*each) for each in given)
+    )
+    scores = (q @ k.transpose()) * (1.0 / math.sqrt(embed_dim // num_head))
+    if mask is not None:
+        hidden = mask if mask.dtype is DType.BOOL else mask != 0
+        hidden = hidden[:, None, None, :] if mask_type == 1 else hidden
+        scores = where(hidden, -math.inf, scores)
+    seen = scores.softmax(-1)
+    out = (seen @ v).transpose(1, 2).reshape(*query.shape)
+    told = (seen.mean(1) if average_attn_weights else seen) if need_weights else None
+    return linear(out, proj_weight, proj_bias), told
+
+
+@aten("_transformer_encoder_layer_fwd")
+def encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    """What ``torch.nn.TransformerEncoderLayer`` calls in inference."""
+
+    def first(x: Tensor) -> Tensor:
+        return x.layer_norm(norm_weight_1, norm_bias_1, eps, [x.ndim - 1])
+
+    def second(x: Tensor) -> Tensor:
+        return x.layer_norm(norm_weight_2, norm_bias_2, eps, [x.ndim - 1])
+
+    def attend(x: Tensor) -> Tensor:
+        given = (qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type)
+        found: Tensor = multi_head_attention(x, x, x, embed_dim, num_heads, *given)[0]
+        return found
+
+    def feed(x: Tensor) -> Tensor:
+        inner = linear(x, ffn_weight_1, ffn_bias_1)
+        return linear(inner.gelu() if use_gelu else inner.relu(), ffn_weight_2, ffn_bias_2)
+
+    if norm_first:
+        src = src + attend(first(src))
+        return src + feed(second(src))
+    src = first(src + attend(src))
+    return second(src + feed(src))
+
+
 # ---- convolutions
 
 
