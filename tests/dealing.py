@@ -188,7 +188,8 @@ def zoo() -> list[Kernel]:
 def random_dealt(kernel: Kernel, target: Target, rng: random.Random) -> Schedule:
     """Any schedule of a kernel for the threads of a GPU; a block may not be able to hold it."""
     kernel = normalize(kernel)
-    count = rng.choice((32, 64, 128, 256))
+    assert target.gpu
+    count = rng.choice([n for n in (32, 64, 128, 256) if n >= target.gpu.warp])
     order = list(kernel.axes)
     rng.shuffle(order)
     wanted = matrix_kinds(kernel, target)

@@ -257,7 +257,7 @@ def test_counts_of_machine_code(name: str, target: Target, sass: Any, tmp_path: 
     assert figures.local_bytes == 0
     code, found = sass.main_loop(sass.disassembled(tmp_path / "k.cubin"))
     assert found
-    written = re.search(r"LUMC_UNROLL_BY\((\d+)\)", text)  # rounds that are one of the loop
+    written = re.search(r"LUMC_UNROLL_(\d+)", text)  # rounds that are one of the loop
     rounds = N // s.tile["k" if name == "product" else "j"] // (int(written[1]) if written else 1)
     own = sass.counted(code) * (d.threads.count // d.warp * rounds)
     with pytest.MonkeyPatch.context() as patch:  # as if banks never met

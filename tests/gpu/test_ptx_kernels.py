@@ -217,8 +217,9 @@ def sm_80_cases() -> list[tuple[Kernel, Schedule]]:
 def sm_90_cases() -> list[tuple[Kernel, Schedule]]:
     """Both kinds of operands, lying both ways, more than one panel and more than one group."""
     f16, bf16 = groups.linear(70, 136, 200, F16, "x"), groups.linear(70, 136, 200, BF16, "w")
-    a = narrowed(attention(1, 70, 130, 128), F16)
+    a, tall = narrowed(attention(1, 70, 130, 128), F16), groups.linear(136, 72, 128, F16)
     return [
+        (tall, groups.tiled(tall, 128, 64, 2)),
         (f16, groups.tiled(f16, 64, 128, 3)),
         (bf16, groups.tiled(bf16, 64, 64, 2, 128)),
         (a, flash(a, (4, 1), 64, 64, "wgmma", count=128, ring=2)),

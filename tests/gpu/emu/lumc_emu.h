@@ -115,7 +115,11 @@ LUMC_FN Index blocks() { return where.blocks; }
 #define gridDim (lumc_emu::blocks())
 
 #define LUMC_UNROLL
-#define LUMC_UNROLL_BY(n)
+#define LUMC_UNROLL_1
+#define LUMC_UNROLL_2
+#define LUMC_UNROLL_4
+#define LUMC_UNROLL_8
+#define LUMC_UNROLL_16
 #define LUMC_EXPORT(name)                                                                         \
     static lumc_emu::Kernel lumc_emu_##name = {#name, lumc_emu::call<&name>,                      \
                                                lumc_emu::parameters(&name),                       \

@@ -315,6 +315,11 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
         GROUPS_WAIT,
         GROUPS_WAIT.replace('"n"(N)', '"n"(N + 1)'),
     ),
+    "threads of the second warpgroup are of the first": (
+        "groups",
+        "__shfl_sync(~0u, tid >> 7, 0)",
+        "__shfl_sync(~0u, tid >> 8, 0)",
+    ),
     "start of a descriptor": (
         "groups",
         "lumc_shared_address(p) >> 4 &",

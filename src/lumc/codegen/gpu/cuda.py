@@ -16,7 +16,8 @@ from lumc.codegen.text.statements import new
 from lumc.codegen.text.writer import about
 from lumc.graph.expr import Expr, axis, dim
 from lumc.schedule.operands import computed
-from lumc.schedule.schedule import power
+
+UNROLLED = (1, 2, 4, 8, 16)  # times, as lumc_dev/hardware.h has words for
 
 
 class Cuda(Dialect):
@@ -112,7 +113,7 @@ class Cuda(Dialect):
 def _written_out(nest: Nest) -> bool:
     """Are the rounds of a ring written out, so that the places of its slots are known? Products
     alone are few instructions; they wait for nobody but for those that come between."""
-    return nest.behind and nest.slots == power(nest.slots)
+    return nest.behind and nest.slots in UNROLLED
 
 
 def _rounds(w: GpuWriter, nest: Nest, loop: ir.Loop) -> str:
@@ -121,7 +122,7 @@ def _rounds(w: GpuWriter, nest: Nest, loop: ir.Loop) -> str:
     head = f"for (int {new(start)} = {w.first(loop)}{{}}; {start} < {w.last(loop)}; "
     step = f"{start} += {loop.tile}"
     if _written_out(nest):
-        return f"LUMC_UNROLL_BY({slots}) {head.format('')}{step})"
+        return f"LUMC_UNROLL_{slots} {head.format('')}{step})"
     step += f", `SLOT` = `SLOT` + 1 == {slots} ? 0 : `SLOT` + 1"
     return f"{head.format(', `:SLOT` = 0')}{step})"
 

@@ -3,8 +3,12 @@
 #define LUMC_FN __device__ __forceinline__
 #define LUMC_PART LUMC_FN
 #define LUMC_UNROLL _Pragma("unroll")
-#define LUMC_PRAGMA(text) _Pragma(#text)
-#define LUMC_UNROLL_BY(n) LUMC_PRAGMA(unroll n)
+/* of a ring with so many slots; a macro that made text of its argument could be given any text */
+#define LUMC_UNROLL_1 _Pragma("unroll 1")
+#define LUMC_UNROLL_2 _Pragma("unroll 2")
+#define LUMC_UNROLL_4 _Pragma("unroll 4")
+#define LUMC_UNROLL_8 _Pragma("unroll 8")
+#define LUMC_UNROLL_16 _Pragma("unroll 16")
 #define LUMC_EXPORT(symbol) /* the emulator's entry to a kernel */
 /* the dynamic shared memory of the block, and an array of `count` elements in it */
 #define LUMC_SHARED(type, name)                                                                   \
