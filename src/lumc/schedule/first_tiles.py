@@ -172,18 +172,18 @@ def _even(extent: int, unit: int, most: int) -> int:
 def _row_tiles(kernel: Kernel, target: Target) -> dict[str, int]:
     """Some rows per tile. Only maps cut the last axis, if it is long and no guard does."""
     axes, extent = kernel.axes, kernel.extent
-    tile = dict.fromkeys(axes, 1)
+    tile, pieces = dict.fromkeys(axes, 1), False
     for a in axes[-1:]:
         several = _even(extent[a], 16, max(16, extent[a] // MANY_TILES))
-        whole = kernel.stages or _is_in_pieces(kernel, a, target)
-        tile[a] = several if len(axes) == 1 else extent[a] if whole else LONG_ROW
+        pieces = _is_in_pieces(kernel, a, target)
+        tile[a] = several if len(axes) == 1 else extent[a] if kernel.stages or pieces else LONG_ROW
     short = not kernel.stages and extent[axes[-1]] <= WRITTEN_OUT if axes else False
     for a in axes[-2:-1] if short else ():
         tile[a] = LONG_ROW // WRITTEN_OUT
     for a in axes[-3:-2] if short else axes[-2:-1]:
         few = kernel.stages and not _is_turned(kernel, a)  # registers turn squares
         tile[a] = min(SQUARE, max(1, extent[a] // MANY_TILES)) if few else SQUARE
-        if _is_in_pieces(kernel, axes[-1], target):  # threads share the rows
+        if pieces:  # threads share the rows
             tile[a] = _dealt(extent[a], 1, SQUARE, target)
         if any(is_window(kernel, s) and a in s.free for s in kernel.stages):
             tile[a] = _even(extent[a], 1, ROWS_OF_WINDOWS)
