@@ -152,8 +152,9 @@ def _dots(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> tuple[str,
         return None
     p, a, b = Stage("dot", *pair), ["none"], ["none"]
     modes = [staging_modes(kernel, stage, p, side) for side in "ab"]
-    if rows_of(kernel, pair) == 1 and stage.kind == "red":
+    if rows_of(kernel, pair) <= FEW_ROWS and stage.kind == "red":
         a += ["hoist"]
+    if rows_of(kernel, pair) == 1 and stage.kind == "red":
         if kernel.extent[pair[1]] * kernel.extent[last] * dtype(stage).nbytes > target.l2:
             b += ["narrow", "link"]
         if "none" not in modes[0] and least_step(kernel, operand_of(stage, pair, "b"), last) == 1:
@@ -192,8 +193,11 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
     above = _summed(kernel, stage)
     columns = above is not None and rows == above.attr[0]
     if nested or weighted:
-        mr, nv = NESTED_TILES[target.registers][0 if weighted else 1 + columns]
-        mr, nv = min(mr, rows_of(kernel, pair)), min(nv, -(-extent // width))
+        most, nv = NESTED_TILES[target.registers][0 if weighted else 1 + columns]
+        mr = min(most, rows_of(kernel, pair))
+        if weighted:  # few rows read as much of a row of b at a time as there is room for
+            nv = min(nv * (most // mr), target.registers // (mr + 1))
+        nv = min(nv, -(-extent // width))
     else:
         own = own_copies(kernel, stage, pair, target)
         mr, nv = register_tile(kernel, stage, pair, replace(target, threads=1) if own else target)

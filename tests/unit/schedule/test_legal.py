@@ -170,3 +170,21 @@ def test_a_row_is_computed_once_for_all_columns() -> None:
     k = normalize(kernel("scores", "h j", extent, total("k", times(row, matrix)), shapes))
     (stage,) = default_schedule(k, resolve_target("cpu:x86-64-v4")).stages
     assert (stage.form, stage.stage_a, stage.stage_b) == ("dot", "hoist", "inner")
+
+
+def test_few_rows_are_computed_once_and_a_cache_is_read_in_place() -> None:
+    """sum_k (q c)[h, i, k] y[h, j, k]: to turn y would take longer than to multiply it."""
+    rows, cache = times(x("q", "h", "i", "k"), x("c", "k")), x("y", "h", "j", "k")
+    shapes = {"q": (4, 3, 64), "c": (64,), "y": (4, 2048, 64)}
+    extent = {"h": 4, "i": 3, "j": 2048, "k": 64}
+    k = normalize(kernel("scores", "h i j", extent, total("k", times(rows, cache)), shapes))
+    (stage,) = default_schedule(k, resolve_target("cpu:x86-64-v4")).stages
+    assert (stage.form, stage.mr, stage.stage_a, stage.stage_b) == ("dot", 3, "hoist", "none")
+
+
+@pytest.mark.parametrize(("rows", "vectors"), [(1, 4), (3, 4), (12, 2), (64, 2)])
+def test_few_weighted_rows_read_whole_rows_of_values(rows: int, vectors: int) -> None:
+    k = normalize(attention(4, rows, 512, 64))
+    stages = default_schedule(k, resolve_target("cpu:x86-64-v4")).stages
+    (weighted,) = (p for p in stages if p.lane_axis == "d")
+    assert weighted.nv == vectors

@@ -96,16 +96,20 @@ class LevelKernel(MicroKernel):
             for i in rows
             for j in lanes
         ]
-        out.append(self._steps(m, parts, ends, sums))
-        if self.op.shift is not None:
-            for i in rows:
-                out += self._total(i, ends["A"])
+        shifted = self.op.shift is not None
+        beside = self._rows_of_a(m) if shifted else []
+        out += [f"{self._vec(p.width)} `:z{p.offset}` = {{0}};" for p in beside]
+        out.append(self._steps(m, parts, ends, sums, beside))
+        for p in beside:
+            out += [f"const float `:s{p.offset + x}` = `z{p.offset}`[{x}];" for x in range(p.used)]
+        for i in rows if shifted and not beside else ():
+            out += self._total(i, ends["A"])
         out += self._shared(parts, ends)
         for i in rows:
             for j in lanes:
                 value = f"(`t{i}_{j}` + `u{i}_{j}`)" if twice else f"`t{i}_{j}`"
                 value += f" * `scale{j}`" if self.op.scale is not None else ""
-                value += f" + `shift{j}` * `s{i}`" if self.op.shift is not None else ""
+                value += f" + `shift{j}` * `s{i}`" if shifted else ""
                 out.append(f"`c{i}_{j}` += {value};")
         return out
 
@@ -120,10 +124,32 @@ class LevelKernel(MicroKernel):
                 )
         return out
 
+    def _rows_of_a(self, m: int) -> list[Piece]:
+        """Vectors of the rows of a, if these lie side by side: they are added up beside the
+        products, on other ports."""
+        if m == 1 or self._row(self.a, 1) != 1:
+            return []
+        starts = range(0, m, self.lanes)
+        used = [min(self.lanes, m - at) for at in starts]
+        widths = [max(4, 1 << (n - 1).bit_length()) for n in used]
+        return [Piece(*each) for each in zip(starts, widths, used, strict=True)]
+
+    def _rows(self, at: str, p: Piece) -> str:
+        """A vector of rows of a that lie side by side."""
+        if p.used == p.width:
+            return self._load("a", p.width, f"{at} + {p.offset}")
+        return f"lumc_part_{self.vector}x{p.width}({at} + {p.offset}, {p.used})"
+
     def _steps(
-        self, m: int, parts: list[Piece], ends: Mapping[str, str], sums: tuple[str, ...]
+        self,
+        m: int,
+        parts: list[Piece],
+        ends: Mapping[str, str],
+        sums: tuple[str, ...],
+        beside: list[Piece],
     ) -> Scope:
-        """The loop along the last axis, in steps of one word."""
+        """The loop along the last axis, in steps of one word. ``beside``: rows that are added up
+        as well."""
         k, steps = self.op.red[-1], self.level.steps
         by, out = self._stride(self.op.b, k), list[Statement]()
         out.append(f"const {self.stored('b')} *`:Bk` = {ends['B']} + `k` * {by};")
@@ -131,6 +157,10 @@ class LevelKernel(MicroKernel):
             f"const {self.stored('a')} *`:Ak` = {ends['A']} + `k` * {steps * self.a.stride(k)};"
         )
         kind = f"{'i' if dtype(self.op.b) is DType.I8 else 'u'}{WORD // steps}"
+        starts = [f"`Ak` + {step * self.a.stride(k)}" for step in range(steps)]
+        out += [
+            f"`z{p.offset}` += {_in_pairs([self._rows(x, p) for x in starts])};" for p in beside
+        ]
         out += self._loaded(parts)
         for n, step in enumerate(step_order(WORD // steps) if steps > 1 else (0,)):
             body = list[str]()
@@ -256,3 +286,9 @@ class LevelKernel(MicroKernel):
         bits = WORD // self.level.steps
         every = f"0x{((1 << bits) - 1) * 0x01010101:08x}u"
         return word if bits == 8 else f"({word} >> {bits * part} & {every})"
+
+
+def _in_pairs(terms: list[str]) -> str:
+    """Their sum, as a tree: no addition waits for all others."""
+    half = len(terms) // 2
+    return f"({_in_pairs(terms[:half])} + {_in_pairs(terms[half:])})" if half else terms[0]
