@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lumc.frontend.api.elementwise import where
 from lumc.frontend.api.symbols import Array
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.api.weights import EIGHT, nibbles
 from lumc.frontend.onnx.registry import Unsupported
 from lumc.frontend.onnx.values import constant_tensor, unsupported_dtype
+from lumc.graph.derive import NIBBLE
 from lumc.graph.dim import Extent
 from lumc.graph.ops import DType
+
+if TYPE_CHECKING:
+    from lumc.frontend.api.model import Model
 
 # ONNX's numbers, with the names in ml_dtypes
 FLOATS = {
@@ -91,8 +97,21 @@ def elements(array: Array, number: int) -> Array:
 def coded(call: Any, value: Any) -> Any:
     """A value with coded elements as ``Coded``; others are as they are."""
     if isinstance(value, np.ndarray) and value.dtype.name in NUMBERS:
-        return Coded(NUMBERS[value.dtype.name], call.tensor(codes(value)))
+        number = NUMBERS[value.dtype.name]
+        if number not in INTEGERS or not value.size:
+            return Coded(number, call.tensor(codes(value)))
+        low, _ = limits(number)
+        raised = (codes(value) - low).astype(np.uint8)
+        kept = call.lowering.once(value, "few bits", partial(few_bits, call.model, raised))
+        return Coded(number, kept if low == 0 else kept.to(DType.I8) + low)
     return value
+
+
+def few_bits(model: Model, numbers: Array, name: str) -> Tensor:
+    """Numbers u8 as a weight: eight in a word where they are below 16 and fill words."""
+    fits = numbers.ndim > 0 and numbers.shape[-1] % EIGHT == 0 and numbers.max() < 1 << NIBBLE
+    made = nibbles if fits and numbers.min() < numbers.max() else constant_tensor
+    return made(model, numbers, name)
 
 
 def moved(call: Any, inputs: Sequence[Any]) -> tuple[list[Any], int]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.operand import whole_node
-from lumc.frontend.api.symbols import Symbolic
+from lumc.frontend.api.symbols import Array, Symbolic
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.coded import MOVES, NAMES, Coded, moved
 from lumc.frontend.onnx.folding import Folder
@@ -163,12 +164,16 @@ class Lowering:
         if not isinstance(value, np.ndarray):
             raise Unsupported(f"a {type(value).__name__} where a tensor is needed")
         lumc_dtype(value.dtype)
+        return self.once(value, "", partial(constant_tensor, self.model, value))
+
+    def once(self, value: Array, form: str, made: Callable[[str], Tensor]) -> Tensor:
+        """What is ``made``, under a name, of a constant in some form: once of equal ones."""
         content = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        key = (str(value.dtype), str(value.shape), hashlib.sha256(content.data).hexdigest())
+        key = (form, str(value.dtype), str(value.shape), hashlib.sha256(content.data).hexdigest())
         if key not in self.constants:
             name = clean(self.titles.get(id(value), "constant"))
             name = self.unique(name + "_" * bool(re.fullmatch(r"t\d+", name)))  # as nodes are
-            self.constants[key] = constant_tensor(self.model, value, name)
+            self.constants[key] = made(name)
         return self.constants[key]
 
 
