@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lumc.frontend.onnx import (
+    ops_attention,
     ops_blocks,
     ops_contract,
     ops_contrib,
@@ -43,6 +44,7 @@ TABLES = (
     ops_ml,
     ops_train,
     ops_contrib,
+    ops_attention,
     ops_blocks,
 )
 
