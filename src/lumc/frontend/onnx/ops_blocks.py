@@ -1,4 +1,4 @@
-"""Weights of ``com.microsoft`` in blocks: few bits each, a scale and a zero point for each block."""
+"""Weights of ``com.microsoft`` in blocks: few bits each, a scale and a zero point for a block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lumc.frontend.api.symbols import Array
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.coded import coded, decoded, few_bits
 from lumc.frontend.onnx.ops_contrib import DOMAIN
-from lumc.frontend.onnx.ops_shape import normal
+from lumc.frontend.onnx.ops_shape import integers, normal
 from lumc.frontend.onnx.registry import Unsupported, operator
 from lumc.graph.ops import DType
 
@@ -124,7 +124,7 @@ def gather_block_quantized(
         shape = [*data.shape[:-1], data.shape[-1] * 8 // bits]
         numbers, zeros = levels(call, data, shape, bits), float(1 << bits - 1)
         if zero_points is not None:
-            zeros = levels(call, zero_points, [int(n) for n in scales.shape], bits)
+            zeros = levels(call, zero_points, integers(scales.shape, "a shape"), bits)
     else:
         numbers = decoded(coded(call, data))
         zeros = 0.0 if zero_points is None else decoded(coded(call, zero_points))

@@ -8,11 +8,13 @@ from lumc.frontend.onnx import (
     ops_contract,
     ops_contrib,
     ops_control,
+    ops_grouped,
     ops_index,
     ops_logic,
     ops_math,
     ops_ml,
     ops_norm,
+    ops_qlinear,
     ops_quantize,
     ops_recurrent,
     ops_reduce,
@@ -45,7 +47,9 @@ TABLES = (
     ops_train,
     ops_contrib,
     ops_attention,
+    ops_grouped,
     ops_blocks,
+    ops_qlinear,
 )
 
 
