@@ -19,6 +19,7 @@ import numpy as np
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.operand import whole_node
+from lumc.frontend.api.random import Generator
 from lumc.frontend.api.symbols import Array, Symbolic
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.coded import MOVES, NAMES, Coded, moved
@@ -81,10 +82,13 @@ class Lowering:
     folder: Folder
     offered: Mapping[str, Any]  # values of inputs that may be known, by name
     lists: Mapping[str, Any]  # inputs that are sequences of tensors, or optional
+    counts: Mapping[str, int]  # rows of nodes whose number only a run knows, by their names
     problems: list[Problem] = field(default_factory=list)
     constants: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     titles: dict[int, str] = field(default_factory=dict)  # names of initializers by array id
     functions: dict[tuple[str, str], Any] = field(default_factory=dict)
+    counted: set[str] = field(default_factory=set)  # of counts, those that nodes took
+    generators: dict[int, Generator] = field(default_factory=dict)  # of random nodes, by id
     taken: set[str] = field(default_factory=set)  # names of leaves
     inputs: dict[str, Names] = field(default_factory=dict)  # what those of the model are called
     codes: dict[str, int] = field(default_factory=dict)  # inputs and outputs with coded elements
