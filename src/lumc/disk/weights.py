@@ -194,8 +194,8 @@ def derive(node: Node, how: Derivation, stored: Array) -> Array:
 def words(numbers: Array) -> Array:
     """Numbers below 16 [.., n] as words i32 [.., n / 8] in the order of ``nibbles``."""
     eight = numbers.reshape(*numbers.shape[:-1], -1, 8).astype(np.uint32)
-    packed = np.bitwise_or.reduce(eight << np.array(WORDS["nibbles"], np.uint32) * 4, -1)
-    return packed.view(np.int32)
+    shifted: Array = eight << np.array(WORDS["nibbles"], np.uint32) * 4
+    return np.asarray(np.bitwise_or.reduce(shifted, -1)).view(np.int32)
 
 
 def _read_part(node: Node, how: Derivation, path: Path) -> Array:

@@ -5,34 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lumc.disk.stored import Stored
-from lumc.disk.weights import Array, read_header, weight_file, words
+from lumc.disk.weights import read_header, weight_file
 from lumc.errors import Exit, LumcError
-from lumc.graph.graph import Derivation, WeightFile
-from lumc.graph.ops import DType
+from lumc.graph.graph import WeightFile
 
-if TYPE_CHECKING:
-    from lumc.frontend.api.model import Model
-    from lumc.frontend.api.tensor import Tensor
-
-EIGHT = 8  # numbers of 4 bits in a word
 MAX_JSON = 100 << 20  # bytes
 
 
 def reference(path: Path) -> WeightFile:
     """A file by its absolute path; ``save`` makes it relative where it can."""
     return replace(weight_file(path, path.parent), path=path.resolve().as_posix())
-
-
-def nibbles(model: Model, numbers: Array, name: str) -> Tensor:
-    """Numbers below 16 as a weight u8[.., n], n a multiple of 8: in its file eight of them share a
-    word of 32 bits, the first one its lowest bits."""
-    how = Derivation(DType.I32, "nibbles", numbers.ndim - 1, EIGHT)
-    tensor = model.weight(name, numbers.shape, DType.U8, None, name, how)
-    model.constants[name] = words(numbers)
-    return tensor
 
 
 def open_checkpoint(folder: Path) -> dict[str, tuple[WeightFile, Stored]]:

@@ -27,7 +27,7 @@ Place = tuple[Tensor, Extent]  # positions along an axis, and its extent
 def count_of(call: Call, fix: str) -> int:
     """How many rows the caller wants of a node."""
     if call.name not in call.lowering.counts:
-        raise Unsupported(DATA_DEPENDENT, f"{fix}, or say how many: --count {call.name}=N")
+        raise Unsupported(DATA_DEPENDENT, f"{fix}, or say how many: --count NODE=N")
     call.lowering.counted.add(call.name)
     return call.lowering.counts[call.name]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from lumc.frontend.api.elementwise import where
@@ -22,6 +23,33 @@ if TYPE_CHECKING:
     from lumc.frontend.onnx.lower import Call
 
 BIND = "bind the dim with --dim"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The attributes that are known."""
+
+    num_heads: int
+    kv_num_heads: int
+    causal: int = 1
+    do_rotary: int = 0
+    k_norm_epsilon: float = 0.0
+    local_window_size: int = -1
+    q_norm_epsilon: float = 0.0
+    qk_norm_epsilon: float = 1e-6
+    rotary_interleaved: int = 0
+    scale: float = 0.0
+    smooth_softmax: int = 0
+    softcap: float = 0.0
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any]) -> Options:
+        """Those that are not known have to mean nothing."""
+        known = {f.name for f in fields(cls)}
+        for name, value in said.items():
+            if name not in known:
+                refuse(f"{name} = {value}", value not in (0, "NONE"))
+        return cls(**{name: value for name, value in said.items() if name in known})
 
 
 @operator("GroupQueryAttention", domain=DOMAIN, known=["total_sequence_length"])
@@ -45,56 +73,50 @@ def group_query_attention(
     q_norm_weight: Tensor | None = None,
     k_norm_weight: Tensor | None = None,
     query_seqlens: Tensor | None = None,
-    *,
-    causal: int = 1,
-    do_rotary: int = 0,
-    k_norm_epsilon: float = 0.0,
-    k_quant_type: str = "NONE",
-    kv_cache_bit_width: int = 0,
-    kv_num_heads: int,
-    local_window_size: int = -1,
-    num_heads: int,
-    q_norm_epsilon: float = 0.0,
-    qk_norm_epsilon: float = 1e-6,
-    qk_output: int = 0,
-    rotary_interleaved: int = 0,
-    scale: float = 0.0,
-    sliding_window_cache: int = 0,
-    smooth_softmax: int = 0,
-    softcap: float = 0.0,
-    v_quant_type: str = "NONE",
+    **attributes: Any,
 ) -> tuple[Tensor, ...]:
     """query [b, s, n * d], key and value [b, s, kv * d], or all in query; past ones [b, kv, p, d];
     a text has ``seqlens_k + 1`` rows with its new ones, which lie behind its old ones, or are all
     where ``total_sequence_length`` is s -> [b, s, n * d], and keys and values [b, kv, t, d]; t is
     the greater one of p and ``total_sequence_length``. Rows beyond a text mean nothing."""
-    quantised = k_quant_type != "NONE" or v_quant_type != "NONE" or kv_cache_bit_width
-    refuse("a cache of few bits", k_scale if k_scale is not None else quantised)
-    refuse("a cache that is a window", sliding_window_cache)
+    said = Options.of(attributes)
+    refuse("a cache of few bits", k_scale if k_scale is not None else v_scale)
     refuse("parts of texts that are filled up", query_seqlens, "give them without rows behind")
-    refuse("scores as an output", qk_output, "leave the output 'output_qk' out")
-    q, k, v = _shared(query, key, value, num_heads, kv_num_heads)
+    q, k, v = _shared(query, key, value, said.num_heads, said.kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
-        q = q.rms_norm(q_norm_weight, q_norm_epsilon or qk_norm_epsilon)
-        k = k.rms_norm(k_norm_weight, k_norm_epsilon or qk_norm_epsilon)
+        q = q.rms_norm(q_norm_weight, said.q_norm_epsilon or said.qk_norm_epsilon)
+        k = k.rms_norm(k_norm_weight, said.k_norm_epsilon or said.qk_norm_epsilon)
     cache = Cache.of(call, q.shape[2], past_key, seqlens_k, sizes(total_sequence_length)[0])
-    if do_rotary and cos_cache is not None and sin_cache is not None:
+    if said.do_rotary and cos_cache is not None and sin_cache is not None:
         places = cache.turns(position_ids)
         cos, sin = (table.embedding(places).unsqueeze(1) for table in (cos_cache, sin_cache))
-        q, k = (turned(x, cos, sin, bool(rotary_interleaved)) for x in (q, k))
+        q, k = (turned(x, cos, sin, bool(said.rotary_interleaved)) for x in (q, k))
     keys, values = cache.grown(past_key, k), cache.grown(past_value, v)
-    groups = num_heads // kv_num_heads
-    scores = scaled(q, repeat_heads(keys, groups), scale)
-    if softcap:
-        scores = (scores * (1.0 / softcap)).tanh() * softcap
-    if attention_bias is not None:
-        missing = minus(cache.room, attention_bias.shape[-1])
-        scores = scores + attention_bias.pad([(0, 0)] * 3 + [(0, missing)])
     sink = None if head_sink is None else head_sink.reshape(1, -1, 1, 1)
-    if smooth_softmax and sink is None:
+    return _attention(q, keys, values, cache, said, attention_bias, sink), keys, values
+
+
+def _attention(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    cache: Cache,
+    said: Options,
+    bias: Tensor | None,
+    sink: Tensor | None,
+) -> Tensor:
+    """[b, s, n * d] of queries [b, n, s, d] and all that a cache has."""
+    groups = said.num_heads // said.kv_num_heads
+    scores = scaled(q, repeat_heads(keys, groups), said.scale)
+    if said.softcap:
+        scores = (scores * (1.0 / said.softcap)).tanh() * said.softcap
+    if bias is not None:
+        missing = minus(cache.room, bias.shape[-1])
+        scores = scores + bias.pad([(0, 0)] * 3 + [(0, missing)])
+    if said.smooth_softmax and sink is None:
         sink = q.model.full((1, 1, 1, 1), 0.0)
-    seen = cache.seen(local_window_size) if causal else cache.filled()
-    return attended(scores, repeat_heads(values, groups), seen, sink), keys, values
+    seen = cache.seen(said.local_window_size) if said.causal else cache.filled()
+    return attended(scores, repeat_heads(values, groups), seen, sink)
 
 
 def _shared(

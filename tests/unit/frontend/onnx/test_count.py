@@ -96,7 +96,7 @@ def test_without_a_count_it_is_said_how_to_give_one(tmp_path: Path) -> None:
     path, _ = chosen(tmp_path, boxes(9), 3, {"overlap": 0.5, "score": None})
     with pytest.raises(LumcError) as e:
         import_onnx(path)
-    assert e.value.exit is Exit.UNSUPPORTED and "--count it=N" in e.value.fix
+    assert e.value.exit is Exit.UNSUPPORTED and "--count NODE=N" in e.value.fix
     with pytest.raises(LumcError) as e:
         import_onnx(path, counts={"it": 3, "other": 4})
     assert e.value.exit is Exit.USAGE and "other" in e.value.what
