@@ -113,6 +113,44 @@ def onnxruntime(path: Path, inputs: dict[str, Array]) -> list[Array]:
     return session.run(None, inputs)
 
 
+def of_microsoft(
+    folder: Path,
+    op: str,
+    inputs: dict[str, Array | None],
+    outputs: int = 1,
+    constants: Sequence[str] = (),
+    **attributes: Any,
+) -> tuple[list[Array], list[Array]]:
+    """What the oracle and onnxruntime give for a node of com.microsoft."""
+    path, wanted = saved_node(folder, op, inputs, outputs, constants, **attributes)
+    feed = {n: v for n, v in inputs.items() if v is not None and n not in constants}
+    return oracle(path, feed, declared=True), wanted
+
+
+def saved_node(
+    folder: Path,
+    op: str,
+    inputs: dict[str, Array | None],
+    outputs: int = 1,
+    constants: Sequence[str] = (),
+    **attributes: Any,
+) -> tuple[Path, list[Array]]:
+    """A file with a node of com.microsoft, and what onnxruntime gives for it."""
+    model = one_node(op, inputs, outputs, 21, "com.microsoft", constants, **attributes)
+    model.ir_version = 10
+    for output in model.graph.output:
+        output.ClearField("type")
+    path = folder / "m.onnx"
+    onnx.save(model, path)
+    feed = {n: v for n, v in inputs.items() if v is not None and n not in constants}
+    wanted = onnxruntime(path, feed)
+    for output, w in zip(model.graph.output, wanted, strict=True):
+        number = helper.np_dtype_to_tensor_dtype(w.dtype)
+        output.type.CopyFrom(helper.make_tensor_type_proto(number, w.shape))
+    onnx.save(model, path)
+    return path, wanted
+
+
 def oracle(
     path: Path,
     inputs: dict[str, Array],

@@ -213,7 +213,7 @@ class Backend(base.Backend):  # type: ignore[misc]
         """Whether it is imported as it is. One that is not may still run, if what it needs to know
         are shapes or values that a run tells."""
         try:
-            import_source(source_of(model, NAME), {}, {})
+            import_source(source_of(model, NAME), {}, {}, {})
         except LumcError:
             return False
         return cls.supports_device(device)

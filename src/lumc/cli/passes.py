@@ -57,6 +57,12 @@ def form(emit: str, as_zip: bool, triton: bool) -> str:
     multiple=True,
     help="The value of an input of an ONNX model, which becomes a constant; repeatable.",
 )
+@click.option(
+    *("--count", "counts"),
+    metavar="NODE=N",
+    multiple=True,
+    help="How many positions a NonZero or NonMaxSuppression of an ONNX model gives; repeatable.",
+)
 @click.option("--copy-weights", is_flag=True, help="Copy the weights beside the graph.")
 @click.option(
     "--context",
@@ -84,6 +90,7 @@ def import_(
     dims: tuple[str, ...],
     shapes: tuple[str, ...],
     values: tuple[str, ...],
+    counts: tuple[str, ...],
     copy_weights: bool,
     context: int | None,
     rows: int | None,
@@ -112,7 +119,7 @@ def import_(
     if context:
         cache = Cache(context, rows or min(ROWS, context), all_logits, sequences or 1)
     wanted = Precision(dtype, weights, activations)
-    given = sources.parse_given(values, shapes)
+    given = sources.parse_given(values, shapes, counts)
     sources.import_model(source, output, dims, copy_weights, wanted, verbose, cache, given)
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Dims = Mapping[str, int | Dim]
 POINTS = re.compile(r"([^=]+)=(\d{1,18}(?:,\d{1,18})*)")
 VALUE = re.compile(r".+=[^=]+")
+COUNT = re.compile(r".+=[1-9]\d{0,5}")
 SHAPE = re.compile(r".+=\d{1,18}(?:,\d{1,18})*")
 DIM = re.compile(r"([^=]+)=(\d+)(?:\.\.(\d+)(?::(\d+))?)?")
 
@@ -55,14 +56,18 @@ def parse_points(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 class Given(NamedTuple):
-    """What is known of the inputs of an ONNX model: ``--value`` and ``--shape``, by name."""
+    """What is known of an ONNX model: ``--value`` and ``--shape`` of inputs, ``--count`` of nodes,
+    by name."""
 
     values: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]]
+    counts: Mapping[str, int]
 
 
-def parse_given(values: Sequence[str], shapes: Sequence[str]) -> Given | None:
-    """``("sr=16000",)`` and ``("x=1,3,48,192",)``; E0203 for anything else."""
+def parse_given(
+    values: Sequence[str], shapes: Sequence[str], counts: Sequence[str]
+) -> Given | None:
+    """``("sr=16000",)``, ``("x=1,3,48,192",)`` and ``("nms=100",)``; E0203 for anything else."""
     for text in values:
         if not VALUE.fullmatch(text):
             what, fix = f"--value {text}: expected NAME=NUMBERS", "for example --value sr=16000"
@@ -71,10 +76,15 @@ def parse_given(values: Sequence[str], shapes: Sequence[str]) -> Given | None:
         if not SHAPE.fullmatch(text):
             what, fix = f"--shape {text}: expected NAME=N,N,..", "for example --shape x=1,3,48,192"
             raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
+    for text in counts:
+        if not COUNT.fullmatch(text):
+            what, fix = f"--count {text}: expected NODE=NUMBER", "for example --count nms=100"
+            raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
     pairs = [text.rpartition("=") for text in shapes]
     extents = {name: tuple(map(int, numbers.split(","))) for name, _, numbers in pairs}
     known = {name: number for name, _, number in (text.rpartition("=") for text in values)}
-    return Given(known, extents) if values or shapes else None
+    rows = {name: int(number) for name, _, number in (text.rpartition("=") for text in counts)}
+    return Given(known, extents, rows) if values or shapes or counts else None
 
 
 def import_model(
@@ -151,7 +161,7 @@ def open_model(
     """The frontend that reads ``source``, by what it is."""
     path = Path(source)
     if given and path.suffix != ".onnx":
-        what = f"--value and --shape are for ONNX models, not for {source}"
+        what = f"--value, --shape and --count are for ONNX models, not for {source}"
         fix = "bind its dims: --dim NAME=N"
         raise LumcError("E0203", what, fix=fix, exit=Exit.USAGE)
     if (path / "manifest.json").is_file() and not (path / "config.json").is_file():
@@ -195,9 +205,9 @@ def _onnx_model(path: Path, dims: Mapping[str, int | Dim], given: Given | None) 
     from lumc.frontend.onnx import import_source
     from lumc.frontend.onnx.load import read_model
 
-    source, known = read_model(path), given or Given({}, {})
+    source, known = read_model(path), given or Given({}, {}, {})
     bound = {**told.dims(source, known.shapes), **dims}
-    return import_source(source, bound, told.values(source, known.values))
+    return import_source(source, bound, told.values(source, known.values), known.counts)
 
 
 def graph_from_anything(

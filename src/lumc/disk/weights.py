@@ -97,8 +97,7 @@ def read_weight(node: Node, base: Path) -> Array:
         return read_tensor(node, path)
     if how.layout:
         return _read_part(node, how, path)
-    original = replace(node, dtype=how.dtype, shape=source_shape(node, how), how=None)
-    return derive(node, how, read_tensor(original, path))
+    return derive(node, how, read_tensor(as_stored(node), path))
 
 
 def _unchanged(node: Node, base: Path) -> Path:
@@ -151,6 +150,14 @@ def overflowing(graph: Graph, base: Path) -> Iterator[tuple[str, int]]:
 # ---- weights that are not read as they are stored
 
 
+def as_stored(node: Node) -> Node:
+    """A weight as the tensor that its file has of it."""
+    how = node.how
+    if how is None or how.layout:
+        return node
+    return replace(node, dtype=how.dtype, shape=source_shape(node, how), how=None)
+
+
 def source_shape(node: Node, how: Derivation) -> tuple[int, ...]:
     """The shape of the tensor in the file."""
     shape = list(node.sizes)
@@ -182,6 +189,13 @@ def derive(node: Node, how: Derivation, stored: Array) -> Array:
     with np.errstate(all="ignore"):  # 0 / 0; the largest of a block of denormals
         levels = np.rint(blocks / np.where(scales > 0, scales, 1))
     return levels.clip(-LARGEST, LARGEST).astype(np.int8).reshape(values.shape)
+
+
+def words(numbers: Array) -> Array:
+    """Numbers below 16 [.., n] as words i32 [.., n / 8] in the order of ``nibbles``."""
+    eight = numbers.reshape(*numbers.shape[:-1], -1, 8).astype(np.uint32)
+    shifted: Array = eight << np.array(WORDS["nibbles"], np.uint32) * 4
+    return np.asarray(np.bitwise_or.reduce(shifted, -1)).view(np.int32)
 
 
 def _read_part(node: Node, how: Derivation, path: Path) -> Array:

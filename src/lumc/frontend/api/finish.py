@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from lumc.disk.artifact import is_special, write_text
 from lumc.disk.safetensors import write_safetensors
-from lumc.disk.weights import Array, plain_file
+from lumc.disk.weights import Array, as_stored, plain_file
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.weights import reference
 from lumc.graph.bind import bind_dims
@@ -153,10 +153,12 @@ def same(e: T) -> T:
 def with_weights(
     graph: Graph, moved: list[Node], target: Path, values: Callable[[Node], Array]
 ) -> Graph:
-    """The graph whose ``moved`` weights, and first values of states, lie in a new file."""
-    write_safetensors(target, [(w.name, w.dtype, values(w)) for w in moved])
+    """The graph whose ``moved`` weights, and first values of states, lie in a new file: as they are
+    read, or those that are in no file yet as they are stored."""
+    stored = [as_stored(w) if w.file is None else w for w in moved]
+    write_safetensors(target, [(w.name, w.dtype, values(w)) for w in stored])
     file = reference(target)
-    new = {w: replace(w, file=file, key=w.name, how=None) for w in moved}
+    new = {w: replace(w, file=file, key=w.name, how=None if w.file else w.how) for w in moved}
     weights, states = (tuple(new.get(n, n) for n in k) for k in (graph.weights, graph.states))
     entries = list[Entry]()
     for e in graph.entries:

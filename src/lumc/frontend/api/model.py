@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lumc.disk.weights import read_weight
+from lumc.disk.weights import derive, read_weight
 from lumc.frontend.api.dtypes import as_array, as_dtype
 from lumc.frontend.api.finish import finished, save
 from lumc.frontend.api.fold import fold
@@ -125,7 +125,7 @@ class Model:
         name: str,
         shape: Sequence[Extent],
         dtype: DType | str,
-        file: WeightFile,
+        file: WeightFile | None,
         key: str = "",
         how: Derivation | None = None,
     ) -> Tensor:
@@ -378,7 +378,8 @@ class Model:
     def read_weight(self, node: Node) -> Array:
         """The values of a weight: a constant of this model, or from its file."""
         if node.name in self.constants:
-            return self.constants[node.name]
+            own = self.constants[node.name]
+            return derive(node, node.how, own) if node.how else own
         return read_weight(node, Path.cwd())
 
     def save(

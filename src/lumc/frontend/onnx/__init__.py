@@ -35,24 +35,28 @@ def import_onnx(
     dims: Dims | None = None,
     copy: bool = False,
     values: Mapping[str, Array] | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> Model:
     """The model in an ONNX file. Raises E0201 and E0310 to E0314.
 
     ``dims`` gives dynamic dims a value, or bounds; the others become symbolic dims. ``values``
-    makes inputs constants. Weights always go to the safetensors file beside the saved graph, as
+    makes inputs constants. ``counts`` says, by the names of nodes, how many positions NonZero and
+    NonMaxSuppression give. Weights always go to the safetensors file beside the saved graph, as
     ONNX files cannot be referenced; ``copy`` changes nothing.
     """
     from lumc.frontend.onnx.load import read_model
 
-    return import_source(read_model(Path(path)), dims or {}, values or {})
+    return import_source(read_model(Path(path)), dims or {}, values or {}, counts or {})
 
 
-def import_source(source: Source, dims: Dims, values: Mapping[str, Array]) -> Model:
+def import_source(
+    source: Source, dims: Dims, values: Mapping[str, Array], counts: Mapping[str, int]
+) -> Model:
     """The model of an ONNX file that was read already.
 
     Where the model shows that a free dim has a smaller bound, the import starts again with it.
     """
-    return import_offered(source, dims, values, {}).model
+    return import_offered(source, dims, values, {}, counts=counts).model
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def import_offered(
     values: Mapping[str, Array],
     offered: Mapping[str, Array],
     lists: Mapping[str, Any] | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> Imported:
     """The same; of the ``offered`` inputs those become known without which the graph is not, such
     as a shape to reshape to. Sequences and optionals are as long as those of ``lists``: lists of
@@ -85,7 +90,7 @@ def import_offered(
     limits, taken = dict[str, int](), dict(values)
     while True:
         try:
-            return _attempt(source, dims, limits, taken, offered, lists or {})
+            return _attempt(source, dims, limits, taken, offered, lists or {}, counts or {})
         except Tighten as t:
             limits[t.dim] = t.high
         except Bind as b:
@@ -99,6 +104,7 @@ def _attempt(
     values: Mapping[str, Array],
     offered: Mapping[str, Array],
     lists: Mapping[str, Any],
+    counts: Mapping[str, int],
 ) -> Imported:
     from lumc.frontend.api.model import Model
     from lumc.frontend.api.symbols import Arithmetic
@@ -108,7 +114,7 @@ def _attempt(
 
     model = Model()
     folder = Folder(Arithmetic(model.dims))
-    lowering = Lowering(source, model, folder, offered, lists)
+    lowering = Lowering(source, model, folder, offered, lists, counts)
     lowering.functions = {(f.domain, f.name): f for f in source.model.functions}
     graph = source.model.graph
     scope = Scope(source.opsets, _initializers(lowering))
@@ -117,6 +123,9 @@ def _attempt(
     lowering.walk(graph.node, scope, outputs)
     if lowering.problems:
         raise unsupported(source, lowering.problems)
+    if left := sorted(set(counts) - lowering.counted):
+        fix = "name nodes NonZero and NonMaxSuppression of values that are not constant"
+        raise _usage(f"no count is asked of {', '.join(left)}", str(source.path), fix)
     names = finish(lowering, graph.output, scope.values)
     return Imported(model, lowering.inputs, values, names, lowering.codes)
 

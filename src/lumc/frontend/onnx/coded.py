@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lumc.disk.weights import words
 from lumc.frontend.api.elementwise import where
 from lumc.frontend.api.symbols import Array
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.registry import Unsupported
 from lumc.frontend.onnx.values import constant_tensor, unsupported_dtype
+from lumc.graph.derive import NIBBLE
 from lumc.graph.dim import Extent
+from lumc.graph.graph import Derivation
 from lumc.graph.ops import DType
+
+if TYPE_CHECKING:
+    from lumc.frontend.api.model import Model
 
 # ONNX's numbers, with the names in ml_dtypes
 FLOATS = {
@@ -33,6 +40,7 @@ FLOATS = {
 INTEGERS = {21: "uint4", 22: "int4", 25: "uint2", 26: "int2"}
 NAMES = FLOATS | INTEGERS
 NUMBERS = {name: number for number, name in NAMES.items()}
+EIGHT = 8  # numbers of 4 bits in a word
 SCALE = 24  # powers of two, without a sign
 # what these do is the same whatever the elements are
 MOVES = {
@@ -91,8 +99,26 @@ def elements(array: Array, number: int) -> Array:
 def coded(call: Any, value: Any) -> Any:
     """A value with coded elements as ``Coded``; others are as they are."""
     if isinstance(value, np.ndarray) and value.dtype.name in NUMBERS:
-        return Coded(NUMBERS[value.dtype.name], call.tensor(codes(value)))
+        number = NUMBERS[value.dtype.name]
+        if number not in INTEGERS or not value.size:
+            return Coded(number, call.tensor(codes(value)))
+        low, _ = limits(number)
+        raised = (codes(value) - low).astype(np.uint8)
+        kept = call.lowering.once(value, "few bits", partial(few_bits, call.model, raised))
+        return Coded(number, kept if low == 0 else kept.to(DType.I8) + low)
     return value
+
+
+def few_bits(model: Model, numbers: Array, name: str) -> Tensor:
+    """Numbers u8 as a weight: eight in a word of 32 bits, the first one in its lowest bits, where
+    they are below 16 and fill words."""
+    fits = numbers.ndim > 0 and numbers.shape[-1] % EIGHT == 0 and numbers.max() < 1 << NIBBLE
+    if not fits or numbers.min() == numbers.max():
+        return constant_tensor(model, numbers, name)
+    how = Derivation(DType.I32, "nibbles", numbers.ndim - 1, EIGHT)
+    tensor = model.weight(name, numbers.shape, DType.U8, None, name, how)
+    model.constants[name] = words(numbers)
+    return tensor
 
 
 def moved(call: Any, inputs: Sequence[Any]) -> tuple[list[Any], int]:

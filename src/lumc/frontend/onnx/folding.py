@@ -65,7 +65,7 @@ class Folder:
         with np.errstate(all="ignore"):
             try:
                 if symbols and name in _SYMBOLIC:
-                    result = _SYMBOLIC[name](self.arithmetic, *arrays)
+                    result = _SYMBOLIC[name](self.arithmetic, *arrays, **attributes)
                 elif name in FOLDS:
                     result = FOLDS[name](*arrays, **attributes)
                 elif name in _UFUNCS and not symbols and not attributes:
@@ -122,19 +122,20 @@ def ints(values: Any) -> list[int]:
 # ---- symbolic arithmetic
 
 _SYMBOLIC: dict[str, Callable[..., Any]] = {
-    "Add": lambda f, a, b: f.apply("add", _plain(a), _plain(b)),
-    "Sub": lambda f, a, b: f.apply("sub", _plain(a), _plain(b)),
-    "Mul": lambda f, a, b: f.apply("mul", _plain(a), _plain(b)),
-    "Div": lambda f, a, b: f.apply("div", _plain(a), _plain(b)),
-    "Mod": lambda f, a, b: f.apply("mod", _plain(a), _plain(b)),
-    "Neg": lambda f, a: f.apply("mul", a, _plain(np.array(-1))),
-    "Equal": lambda f, a, b: f.apply("equal", _plain(a), _plain(b)),
-    "Less": lambda f, a, b: f.apply("less", _plain(a), _plain(b)),
-    "Greater": lambda f, a, b: f.apply("less", _plain(b), _plain(a)),
-    "GreaterOrEqual": lambda f, a, b: ~f.apply("less", _plain(a), _plain(b)),
-    "LessOrEqual": lambda f, a, b: ~f.apply("less", _plain(b), _plain(a)),
-    "Max": lambda f, *a: _chain(f, "max", a),
-    "Min": lambda f, *a: _chain(f, "min", a),
+    "Add": lambda f, a, b, **_: f.apply("add", _plain(a), _plain(b)),
+    "Sub": lambda f, a, b, **_: f.apply("sub", _plain(a), _plain(b)),
+    "Mul": lambda f, a, b, **_: f.apply("mul", _plain(a), _plain(b)),
+    "Div": lambda f, a, b, **_: f.apply("div", _plain(a), _plain(b)),
+    "Mod": lambda f, a, b, **_: f.apply("mod", _plain(a), _plain(b)),
+    "Neg": lambda f, a, **_: f.apply("mul", a, _plain(np.array(-1))),
+    "Equal": lambda f, a, b, **_: f.apply("equal", _plain(a), _plain(b)),
+    "Less": lambda f, a, b, **_: f.apply("less", _plain(a), _plain(b)),
+    "Greater": lambda f, a, b, **_: f.apply("less", _plain(b), _plain(a)),
+    "GreaterOrEqual": lambda f, a, b, **_: ~f.apply("less", _plain(a), _plain(b)),
+    "LessOrEqual": lambda f, a, b, **_: ~f.apply("less", _plain(b), _plain(a)),
+    "Max": lambda f, *a, **_: _chain(f, "max", a),
+    "Min": lambda f, *a, **_: _chain(f, "min", a),
+    "ReduceProd": lambda f, a, axes=None, **said: _product(f, a, axes, **said),
 }
 
 
@@ -148,6 +149,16 @@ def _chain(f: Arithmetic, name: str, operands: Sequence[Array]) -> Array:
     for operand in operands[1:]:
         result = f.apply(name, result, _plain(operand))
     return result
+
+
+def _product(
+    f: Arithmetic, data: Array, axes: Any, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Any:
+    """Of all elements of a list."""
+    if data.ndim != 1 or not data.size or (axes is None and noop_with_empty_axes):
+        return NotImplemented
+    whole = _chain(f, "mul", list(data.reshape(-1, 1)))
+    return whole if keepdims else whole.reshape(())
 
 
 # ---- arithmetic

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import numpy as np
 from lumc.errors import Exit, LumcError
 from lumc.frontend.api.model import Model
 from lumc.frontend.api.operand import whole_node
-from lumc.frontend.api.symbols import Symbolic
+from lumc.frontend.api.random import Generator
+from lumc.frontend.api.symbols import Array, Symbolic
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx.coded import MOVES, NAMES, Coded, moved
 from lumc.frontend.onnx.folding import Folder
@@ -80,10 +82,13 @@ class Lowering:
     folder: Folder
     offered: Mapping[str, Any]  # values of inputs that may be known, by name
     lists: Mapping[str, Any]  # inputs that are sequences of tensors, or optional
+    counts: Mapping[str, int]  # rows of nodes whose number only a run knows, by their names
     problems: list[Problem] = field(default_factory=list)
     constants: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     titles: dict[int, str] = field(default_factory=dict)  # names of initializers by array id
     functions: dict[tuple[str, str], Any] = field(default_factory=dict)
+    counted: set[str] = field(default_factory=set)  # of counts, those that nodes took
+    generators: dict[int, Generator] = field(default_factory=dict)  # of random nodes, by id
     taken: set[str] = field(default_factory=set)  # names of leaves
     inputs: dict[str, Names] = field(default_factory=dict)  # what those of the model are called
     codes: dict[str, int] = field(default_factory=dict)  # inputs and outputs with coded elements
@@ -163,12 +168,16 @@ class Lowering:
         if not isinstance(value, np.ndarray):
             raise Unsupported(f"a {type(value).__name__} where a tensor is needed")
         lumc_dtype(value.dtype)
+        return self.once(value, "", partial(constant_tensor, self.model, value))
+
+    def once(self, value: Array, form: str, made: Callable[[str], Tensor]) -> Tensor:
+        """What is ``made``, under a name, of a constant in some form: once of equal ones."""
         content = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        key = (str(value.dtype), str(value.shape), hashlib.sha256(content.data).hexdigest())
+        key = (form, str(value.dtype), str(value.shape), hashlib.sha256(content.data).hexdigest())
         if key not in self.constants:
             name = clean(self.titles.get(id(value), "constant"))
             name = self.unique(name + "_" * bool(re.fullmatch(r"t\d+", name)))  # as nodes are
-            self.constants[key] = constant_tensor(self.model, value, name)
+            self.constants[key] = made(name)
         return self.constants[key]
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from lumc.frontend.api.elementwise import logical_not
 from lumc.frontend.api.halves import in_f32
 from lumc.frontend.api.tensor import Tensor
-from lumc.frontend.onnx.ops_contract import gemm
+from lumc.frontend.onnx.ops_contract import conv, gemm
+from lumc.frontend.onnx.ops_index import bounded
 from lumc.frontend.onnx.ops_quantize import quotient
 from lumc.frontend.onnx.ops_recurrent import Product, directions, long_short
-from lumc.frontend.onnx.registry import Unsupported, operator
+from lumc.frontend.onnx.registry import PLAINLY, Unsupported, operator
 from lumc.graph.ops import DType
+
+if TYPE_CHECKING:
+    from lumc.frontend.onnx.lower import Call
 
 DOMAIN = "com.microsoft"
 
@@ -60,9 +65,8 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
-    if transBatchA or transBatchB:
-        raise Unsupported("transposed batch axes", "write it as Transpose and MatMul")
-    out = (A.transpose() if transA else A) @ (B.transpose() if transB else B)
+    a, b = (x.moveaxis(0, -2) if batch else x for x, batch in ((A, transBatchA), (B, transBatchB)))
+    out = (a.transpose() if transA else a) @ (b.transpose() if transB else b)
     return out if alpha == 1.0 else out * alpha
 
 
@@ -80,12 +84,87 @@ def fused_gemm(
     transB: int = 0,
 ) -> Tensor:
     out: Tensor = gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    known = {"Relu": out.relu, "Tanh": out.tanh, "Sigmoid": out.sigmoid}
-    if activation == "LeakyRelu":
-        return out.leaky_relu(activation_alpha)
-    if activation not in known:
-        raise Unsupported(f"activation {activation}")
-    return known[activation]()
+    given = [activation_alpha] if activation == "LeakyRelu" else []
+    return activated(out, activation, given)
+
+
+def activated(x: Tensor, name: str, given: Sequence[float]) -> Tensor:
+    """An activation that onnxruntime fuses, with its parameters."""
+    match name, [float(v) for v in given]:
+        case (("Relu" | "Tanh" | "Sigmoid"), _):
+            out: Tensor = {"Relu": x.relu, "Tanh": x.tanh, "Sigmoid": x.sigmoid}[name]()
+            return out
+        case "LeakyRelu", [slope]:
+            return x.leaky_relu(slope)
+        case "Clip", [low, high]:
+            return x.clip(low, high)
+        case "HardSigmoid", [slope, shift]:
+            return (x * slope + shift).clip(0.0, 1.0)
+    raise Unsupported(f"activation {name} of {len(given)} parameters", PLAINLY)
+
+
+@operator("FusedConv", domain=DOMAIN)
+@in_f32
+def fused_conv(
+    call: Call,
+    X: Tensor,
+    W: Tensor,
+    B: Tensor | None = None,
+    Z: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    **attributes: Any,
+) -> Tensor:
+    """A convolution, what is added to it, an activation."""
+    out: Tensor = conv(call, X, W, B, **attributes)
+    out = out if Z is None else out + Z
+    return activated(out, activation, activation_params) if activation else out
+
+
+@operator("EmbedLayerNormalization", domain=DOMAIN)
+@in_f32
+def embed_layer_normalization(
+    input_ids: Tensor,
+    segment_ids: Tensor | None,
+    word_embedding: Tensor,
+    position_embedding: Tensor,
+    segment_embedding: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 1,
+) -> tuple[Tensor, ...]:
+    given = input_ids, segment_ids, word_embedding, position_embedding, segment_embedding
+    return embedded(*given, gamma, beta, mask, position_ids, epsilon=epsilon)
+
+
+def embedded(
+    ids: Tensor,
+    segment_ids: Tensor | None,
+    words: Tensor,
+    positions: Tensor,
+    segments: Tensor | None,
+    gamma: Tensor,
+    beta: Tensor,
+    mask: Tensor | None,
+    position_ids: Tensor | None = None,
+    *,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """ids [b, s] -> the normalised sum [b, s, d], how many of the mask are 1 i32[b], the sum."""
+    model = ids.model
+    places = model.arange(ids.shape[1]) if position_ids is None else position_ids
+    total = words.embedding(ids) + bounded(positions, 0, places)
+    if segments is not None and segment_ids is not None:
+        total = total + segments.embedding(segment_ids)
+    count = model.full((ids.shape[0],), 0, DType.I32)
+    if mask is not None:
+        count = (mask == 1).to(DType.I32).sum(1)
+    return total.layer_norm(gamma, beta, epsilon), count, total
 
 
 @operator("SkipLayerNormalization", domain=DOMAIN)

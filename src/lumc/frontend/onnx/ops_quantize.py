@@ -114,7 +114,7 @@ def dequantize_linear(
     return out.to(dtype_of(output_dtype) if output_dtype else scale.dtype)
 
 
-def _centred(x: Tensor, zero: Tensor | None, axis: int) -> Tensor:
+def centred(x: Tensor, zero: Tensor | None, axis: int) -> Tensor:
     """The integer without its zero point, in i32."""
     value = x.to(DType.I32)
     if zero is None:
@@ -129,7 +129,7 @@ def _centred(x: Tensor, zero: Tensor | None, axis: int) -> Tensor:
 def matmul_integer(
     A: Tensor, B: Tensor, a_zero_point: Tensor | None = None, b_zero_point: Tensor | None = None
 ) -> Tensor:
-    return _centred(A, a_zero_point, -2) @ _centred(B, b_zero_point, -1)
+    return centred(A, a_zero_point, -2) @ centred(B, b_zero_point, -1)
 
 
 @operator("ConvInteger")
@@ -141,7 +141,7 @@ def conv_integer(
     w_zero_point: Tensor | None = None,
     **attributes: Any,
 ) -> Tensor:
-    a, b = _centred(x, x_zero_point, 1), _centred(w, w_zero_point, 0)
+    a, b = centred(x, x_zero_point, 1), centred(w, w_zero_point, 0)
     out: Tensor = conv(call, a, b, None, **attributes)
     return out
 
@@ -157,7 +157,7 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero_point: Tensor,
 ) -> Tensor:
-    total = _centred(a, a_zero_point, -2) @ _centred(b, b_zero_point, -1)
+    total = centred(a, a_zero_point, -2) @ centred(b, b_zero_point, -1)
     scale = a_scale.to(DType.F64) * b_scale.to(DType.F64)
     real = (total.to(DType.F64) * scale).to(DType.F32)
     return saturated(quotient(real, y_scale), y_zero_point, y_zero_point.dtype)
@@ -177,7 +177,7 @@ def qlinear_conv(
     B: Tensor | None = None,
     **attributes: Any,
 ) -> Tensor:
-    a, b = _centred(x, x_zero_point, 1), _centred(w, w_zero_point, 0)
+    a, b = centred(x, x_zero_point, 1), centred(w, w_zero_point, 0)
     total: Tensor = conv(call, a, b, B, **attributes)
     scale = x_scale.to(DType.F64) * along(w_scale, total, 1, 0).to(DType.F64)
     real = (total.to(DType.F64) * scale).to(DType.F32)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-_DATA_DEPENDENT = "its result has a data-dependent shape"
+DATA_DEPENDENT = "its result has a data-dependent shape"
 _STRINGS = "it works on strings"
-_RANDOM = "its result is random"
+RANDOM = "its result is random"
 _TEXT_FIX = "do it before the model"
-_RANDOM_FIX = "make the random values an input of the model"
+RANDOM_FIX = "make the random values an input of the model"
 
 REASONS: dict[str, tuple[str, str]] = {
-    "NonZero": (_DATA_DEPENDENT, "rewrite with TopK or a mask"),
-    "Unique": (_DATA_DEPENDENT, "do it after the model"),
-    "NonMaxSuppression": (_DATA_DEPENDENT, "do it after the model"),
+    "Unique": (DATA_DEPENDENT, "do it after the model"),
     "StringNormalizer": (_STRINGS, _TEXT_FIX),
     "StringConcat": (_STRINGS, _TEXT_FIX),
     "StringSplit": (_STRINGS, _TEXT_FIX),
     "RegexFullMatch": (_STRINGS, _TEXT_FIX),
     "ImageDecoder": ("it decodes files", _TEXT_FIX),
-    "RandomNormal": (_RANDOM, _RANDOM_FIX),
-    "RandomNormalLike": (_RANDOM, _RANDOM_FIX),
-    "RandomUniform": (_RANDOM, _RANDOM_FIX),
-    "RandomUniformLike": (_RANDOM, _RANDOM_FIX),
-    "Multinomial": (_RANDOM, _RANDOM_FIX),
+    "Multinomial": (RANDOM, RANDOM_FIX),
 }
 UNKNOWN = (
     "lumc does not know it, and the model has no function of its name",

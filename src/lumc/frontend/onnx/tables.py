@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from lumc.frontend.onnx import (
+    ops_attention,
+    ops_blocks,
     ops_contract,
     ops_contrib,
     ops_control,
+    ops_count,
+    ops_grouped,
     ops_index,
     ops_logic,
     ops_math,
     ops_ml,
     ops_norm,
+    ops_qlinear,
     ops_quantize,
+    ops_random,
     ops_recurrent,
     ops_reduce,
     ops_region,
@@ -39,9 +45,15 @@ TABLES = (
     ops_quantize,
     ops_sample,
     ops_region,
+    ops_count,
+    ops_random,
     ops_ml,
     ops_train,
     ops_contrib,
+    ops_attention,
+    ops_grouped,
+    ops_blocks,
+    ops_qlinear,
 )
 
 

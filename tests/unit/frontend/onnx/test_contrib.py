@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -9,9 +10,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from evaluating import apply
+from lumc.errors import Exit, LumcError
 from lumc.frontend.api.tensor import Tensor
 from lumc.frontend.onnx import ops_contrib
-from onnx_models import one_node, onnxruntime, oracle
+from onnx_models import of_microsoft, one_node, onnxruntime, oracle
 
 
 def test_bias_split_gelu(tmp_path: Path) -> None:
@@ -95,3 +97,87 @@ def test_the_nearest_integer_is_even_at_ties() -> None:
     found = apply(ops_contrib.nearest, x, declared=True)
     np.testing.assert_array_equal(found, np.rint(x).astype("i4"))
     assert found.dtype == np.int32
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(math.prod(shape)).standard_normal(shape).astype("f4")
+
+
+def near(folder: Path, op: str, inputs: dict, outputs: int = 1, **attributes: Any) -> None:
+    found, wanted = of_microsoft(folder, op, inputs, outputs, **attributes)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("turned", range(16))
+def test_products_of_turned_operands(turned: int, tmp_path: Path) -> None:
+    a, b = normal(2, 3, 4, 5), normal(2, 3, 5, 6)
+    names = ("transA", "transBatchA", "transB", "transBatchB")
+    said = {name: turned >> i & 1 for i, name in enumerate(names)}
+    a, b = (np.swapaxes(x, -1, -2) if said[f"trans{n}"] else x for n, x in (("A", a), ("B", b)))
+    a, b = (np.moveaxis(x, -2, 0) if said[f"transBatch{n}"] else x for n, x in (("A", a), ("B", b)))
+    near(tmp_path, "FusedMatMul", {"a": a.copy(), "b": b.copy()}, alpha=0.5, **said)
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize(("name", "given"), [
+    ("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.1]), ("Clip", [-0.5, 0.7]),
+    ("HardSigmoid", [0.2, 0.4]),
+])  # fmt: skip
+def test_convolution_with_an_activation(
+    name: str, given: list, added: bool, tmp_path: Path
+) -> None:
+    inputs = {"x": normal(2, 3, 7, 6), "w": normal(4, 3, 3, 2), "b": normal(4)}
+    inputs["z"] = normal(2, 4, 4, 5) if added else None
+    said: dict[str, Any] = {"activation_params": given} if given else {}
+    near(tmp_path, "FusedConv", inputs, activation=name, pads=[1, 0, 1, 0], strides=[2, 1], **said)
+
+
+@pytest.mark.parametrize("segments", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("placed", [False, True])
+def test_embeddings(segments: bool, masked: bool, placed: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+
+    def ids(high: int) -> np.ndarray:
+        return rng.integers(0, high, (2, 5)).astype("i4")
+
+    inputs = {
+        "ids": ids(11),
+        "kinds": ids(2) if segments else None,
+        "words": normal(11, 8),
+        "places": normal(9, 8),
+        "segments": normal(2, 8) if segments else None,
+        "gamma": normal(8),
+        "beta": normal(1, 8)[0],
+        "mask": ids(2) if masked else None,
+        "at": ids(9) if placed else None,
+    }
+    near(tmp_path, "EmbedLayerNormalization", inputs, 3, epsilon=1e-5)
+
+
+@pytest.mark.parametrize("skip", [(2, 3, 8), (1, 3, 8), (3, 8)])
+def test_norms_of_sums(skip: tuple, tmp_path: Path) -> None:
+    inputs = {"x": normal(2, 3, 8), "skip": normal(*skip), "gamma": normal(8)}
+    last = {"bias": normal(1, 8)[0]}
+    near(tmp_path, "SkipSimplifiedLayerNormalization", inputs | last, epsilon=1e-5)
+    more = {"beta": normal(2, 8)[1], **last}
+    near(tmp_path, "SkipLayerNormalization", inputs | more, epsilon=1e-5)
+
+
+@pytest.mark.parametrize(("op", "count", "said"), [
+    ("BiasGelu", 2, {}), ("FastGelu", 1, {}), ("FastGelu", 2, {}), ("Gelu", 1, {}),
+    ("QuickGelu", 1, {"alpha": 1.3}),
+])  # fmt: skip
+def test_gelus(op: str, count: int, said: dict, tmp_path: Path) -> None:
+    near(tmp_path, op, dict(zip("ab", (normal(2, 3, 8), normal(8))[:count], strict=False)), **said)
+
+
+def test_an_activation_that_is_not_known(tmp_path: Path) -> None:
+    inputs = {"x": normal(2, 3, 7, 6), "w": normal(4, 3, 3, 2)}
+    model = one_node("FusedConv", inputs, 1, 17, "com.microsoft", (), activation="Swish")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(LumcError) as e:
+        oracle(tmp_path / "m.onnx", inputs)
+    assert e.value.exit is Exit.UNSUPPORTED and "activation Swish of 0 parameters" in e.value.fix

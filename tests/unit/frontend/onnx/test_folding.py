@@ -171,3 +171,11 @@ def test_a_product_over_no_axes_is_lowered_where_that_changes_nothing() -> None:
     data = np.arange(1.0, 4)
     assert fold("ReduceProd", data, noop_with_empty_axes=1) is None
     assert fold("ReduceProd", data, keepdims=0) == 6
+
+
+def test_a_product_of_extents() -> None:
+    shape = extents((S, 2, 5))
+    assert said(fold("ReduceProd", shape, np.array([0]))) == ["10*s"]
+    assert fold("ReduceProd", shape, keepdims=0).shape == ()
+    assert fold("ReduceProd", extents((S, P))) is None
+    assert fold("ReduceProd", shape, noop_with_empty_axes=1) is None
