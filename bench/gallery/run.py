@@ -111,12 +111,13 @@ def attempt(name: str, way: str, folder: Path, untimed: bool = False) -> Row:
     }
     step = "write"
     try:
-        done([*STEPS, "write", name, str(folder), way])
-        row["onnx_nodes"] = onnx_nodes(folder / "model.onnx")
         if way == "torch":
             step = "torch.compile"
             row |= json.loads(done([*STEPS, "torch", name, str(folder)])["said"])
         else:
+            done([*STEPS, "write", name, str(folder), way])
+            if way != "pt2":
+                row["onnx_nodes"] = onnx_nodes(folder / "model.onnx")
             graph, bundle = place(folder, way)
             step = "import"
             row["import"] = done([*LUMC, *WAYS[way](folder, graph)])

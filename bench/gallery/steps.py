@@ -2,7 +2,7 @@
 
 python -m gallery.steps write NAME FOLDER WAY    the model, its inputs, what it must give
 python -m gallery.steps check FOLDER WAY         the bundle beside torch or onnxruntime, the oracle
-python -m gallery.steps torch NAME FOLDER        the module through torch.compile, beside torch
+python -m gallery.steps torch NAME FOLDER        both for the module through torch.compile
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def shipped(name: str) -> Shipped | None:
 
 
 def write(name: str, folder: Path, way: str = "onnx") -> None:
-    """``model.onnx``, perhaps ``model.pt2``, ``inputs.npz``, ``reference.npz``, ``facts.json``."""
+    """``model.onnx`` or ``model.pt2``, ``inputs.npz``, ``reference.npz``, ``facts.json``."""
     entry = shipped(name)
     if entry is None:
         case = networks()[name]
-        export(case, folder)
+        export(case, folder, onnx=way == "onnx")
         if way == "pt2":
             archive(case, folder)
         return
@@ -146,6 +146,7 @@ def through_torch(name: str, folder: Path) -> dict[str, Any]:
     import lumc.torch
 
     assert lumc.torch  # the backend registers itself
+    write(name, folder, "torch")
     said, case = list[str](), networks()[name]
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -87,7 +87,8 @@ def document(rows: Sequence[Row]) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    slow = [r["name"] for r in rows if r.get("cpu_s", 0) > 60 and r["onnx_nodes"] < 1000]
+    nodes = {r["name"]: r["onnx_nodes"] for r in rows if "onnx_nodes" in r}
+    slow = [r["name"] for r in rows if r.get("cpu_s", 0) > 60 and nodes.get(r["name"], 0) < 1000]
     slow = list(dict.fromkeys(slow))  # whatever its ways
     lines = []
     for way in sorted({r["way"] for r in rows}):
