@@ -20,12 +20,15 @@ from zoo.case import Case, Ids, export
 
 FOLDER = Path(__file__).parents[2] / "tests" / "models" / "gallery"
 SMALL = 24  # elements of a constant that is written out
+SMALLER = ("bert", "clip", "convnext", "deberta", "gpt2", "llama", "mamba", "resnet", "segformer",
+           "swin", "t5", "vit", "wav2vec2", "whisper")  # fmt: skip
 NAMES = (  # of every kind of layer the networks that compile quickly
     "diffusion_transformer",
     "gpt_neox",
     "graph_network",
     "tabular",
     "transformer_encoder",
+    *(f"small_{name}" for name in SMALLER),
 )
 
 
