@@ -299,3 +299,9 @@ def composed(draw: Any) -> Iterator[Case]:
             state = draw(layers * ways, 2, out)
             hx = [state, draw(layers * ways, 2, out)] if name == "lstm" else state
             yield named(f"{name}.input", seq, hx, params, biases, layers, 0.0, False, both, first)
+    w, r, b, c = draw(24, 5) * 0.3, draw(24, 6) * 0.3, draw(24), draw(24)
+    for back, biases in ((False, True), (True, True), (True, False)):
+        weights = (w, r, b, c) if biases else (w, r, b * 0, c * 0)
+        args = (*weights, draw(1, 2, 6), draw(1, 2, 6), back, [], 2, 6, 1, biases)
+        rest = (False, False, False)
+        yield named("mkldnn_rnn_layer", draw(4, 2, 5), *args, *rest, only=[0, 1, 2])

@@ -111,12 +111,13 @@ def attempt(name: str, way: str, folder: Path, untimed: bool = False) -> Row:
     }
     step = "write"
     try:
-        done([*STEPS, "write", name, str(folder), way])
-        row["onnx_nodes"] = onnx_nodes(folder / "model.onnx")
         if way == "torch":
             step = "torch.compile"
             row |= json.loads(done([*STEPS, "torch", name, str(folder)])["said"])
         else:
+            done([*STEPS, "write", name, str(folder), way])
+            if way != "pt2":
+                row["onnx_nodes"] = onnx_nodes(folder / "model.onnx")
             graph, bundle = place(folder, way)
             step = "import"
             row["import"] = done([*LUMC, *WAYS[way](folder, graph)])
@@ -152,10 +153,15 @@ def done(command: Sequence[str]) -> Row:
         raise Failed(f"more than {SECONDS:.0f} s") from None
     wall = time.perf_counter() - start
     if process.returncode:
-        lines = [s for s in err.strip().splitlines() if s.strip()]
-        said = next((s for s in lines if re.match(r"E\d{4} ", s)), lines[-1] if lines else "")
-        raise Failed(f"exit {process.returncode}: {said}"[:300])
+        raise Failed(f"exit {process.returncode}: {reason(err)}"[:300])
     return {"s": round(wall, 2), "said": out, "errors": err}
+
+
+def reason(errors: str) -> str:
+    """The line that says why: of an error of lumc, or of the first exception; else the last one."""
+    lines = [s for s in errors.strip().splitlines() if s.strip()]
+    named = (s for s in lines if re.match(r"E\d{4} |(\w+\.)*\w*(Error|Unsupported)\b", s))
+    return next(named, lines[-1] if lines else "")
 
 
 def path() -> str:
@@ -172,9 +178,7 @@ def compiled(command: Sequence[str]) -> Row:
     found = done([sys.executable, "-c", code, *command])
     status, cpu_s, kilobytes = json.loads(found["said"].strip().splitlines()[-1])
     if status:
-        lines = [s for s in found["errors"].strip().splitlines() if s.strip()]
-        said = next((s for s in lines if re.match(r"E\d{4} ", s)), lines[-1] if lines else "")
-        raise Failed(f"exit {status}: {said}"[:300])
+        raise Failed(f"exit {status}: {reason(found['errors'])}"[:300])
     passes = dict(re.findall(r"^(\w+) +([0-9.]+) s$", found["errors"], re.MULTILINE))
     row: Row = {"compile_s": found["s"], "cpu_s": round(cpu_s, 2), "mb": kilobytes // 1024}
     return row | {"passes_s": {k: float(v) for k, v in passes.items()}}

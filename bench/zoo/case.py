@@ -121,28 +121,32 @@ def outputs(y: Any) -> list[Any]:
     return [t.contiguous() for t in (y if isinstance(y, tuple | list) else [y])]
 
 
-def export(case: Case, folder: Path) -> None:
-    """Write the case into a folder of its name, unless it is there from these sources.
+def export(case: Case, folder: Path, onnx: bool = True) -> None:
+    """Write the case into a folder of its name, unless it is there from these sources; not as ONNX
+    where nothing reads that.
 
     Raises RuntimeError where torch cannot export it.
     """
     key = hashlib.sha256(
         b"".join(Path(f).read_bytes() for f in (__file__, _source(case)))
     ).hexdigest()
-    facts = folder / "facts.json"
-    if facts.exists() and json.loads(facts.read_text())["key"] == key:
+    facts, model = folder / "facts.json", folder / "model.onnx"
+    known = facts.exists() and json.loads(facts.read_text())["key"] == key
+    if known and (model.exists() or not onnx):
         return
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     folder.mkdir(parents=True, exist_ok=True)
     facts.unlink(missing_ok=True)
+    model.unlink(missing_ok=True)
     module, arrays = with_results(case.module()), case.arrays()
     inputs = tuple(map(torch.from_numpy, arrays))
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
             results = module(*inputs)
-        _write_onnx(module, inputs, len(results), folder / "model.onnx")
+        if onnx:
+            _write_onnx(module, inputs, len(results), model)
         exact = _exactly(module, inputs) or results
     np.savez(folder / "inputs.npz", **{f"in{i}": a for i, a in enumerate(arrays)})
     np.savez(folder / "reference.npz", **{f"y{i}": y.numpy() for i, y in enumerate(exact)})

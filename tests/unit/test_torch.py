@@ -55,6 +55,10 @@ def near(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
 
 
+def tensors(result: Any) -> list[Any]:
+    return list(torch.utils._pytree.tree_leaves(result))
+
+
 def network() -> Any:
     parts = [nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3)]
     return nn.Sequential(*parts).eval()
@@ -129,6 +133,19 @@ def test_the_parts_around_a_break_are_compiled(made: list[Any]) -> None:
     for x in (torch.arange(1.0, 4.0), -torch.arange(1.0, 4.0)):
         near(fast(x), broken(x))
     assert len(made) >= 3
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_where_dynamo_is_told_to_trace_them(
+    kind: Any, made: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both directions, two layers; an LSTM comes as layers of oneDNN, a GRU as its steps."""
+    module, x = kind(5, 6, 2, batch_first=True, bidirectional=True).eval(), torch.randn(2, 3, 5)
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        got = torch.compile(module, backend="lumc", fullgraph=True)(x)
+        for mine, want in zip(tensors(got), tensors(module(x)), strict=True):
+            near(mine, want)
+    assert len(made) == 1 and not told(caplog)
 
 
 def test_a_dynamic_size_has_a_bundle_for_each_of_its_values(made: list[Any]) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 from lumc.frontend.api.join import concat, stack
 from lumc.frontend.api.recurrent import Cell, State, unroll
 from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.aten.refused import SIMPLER
 from lumc.frontend.aten.registry import Unsupported, aten
 
 LIMIT = "at most 512 steps"
+_LSTM = 2  # of ATen's modes: relu, tanh, LSTM, GRU
 Step = Callable[[Tensor, Tensor, State], State]  # input part, hidden part, state -> state
 
 
@@ -36,6 +38,7 @@ def _layers(
     num_layers: int,
     ways: int,
     batch_first: bool,
+    reverse: bool = False,
 ) -> tuple[Tensor, ...]:
     """The outputs of the last layer, and the last states of all: each [layers * ways, b, h]."""
     alone = x.ndim == 2
@@ -55,7 +58,7 @@ def _layers(
             parts.append(part + biases[0] if biases else part)
             cells.append(_cell(step, r, biases[1] if biases else None))
             starts.append(tuple(s[at] for s in initial))
-        whole, states = unroll(parts, cells, starts, None, "forward")
+        whole, states = unroll(parts, cells, starts, None, "reverse" if reverse else "forward")
         x = concat([whole[:, way] for way in range(ways)], -1)
         last += states
     ends = [stack([s[i] for s in last], 0) for i in range(len(initial))]
@@ -92,6 +95,32 @@ def lstm(
     _in_use(dropout, train, num_layers)
     ways = 1 + bidirectional
     return _layers(_lstm, input, hx, params, has_biases, num_layers, ways, batch_first)
+
+
+@aten("mkldnn_rnn_layer", note=f"{LIMIT}, without the workspace of derivatives")
+def mkldnn_rnn_layer(
+    input: Tensor,
+    weight0: Tensor,
+    weight1: Tensor,
+    weight2: Tensor,
+    weight3: Tensor,
+    hx_: Tensor,
+    cx_: Tensor,
+    reverse: bool,
+    batch_sizes: Sequence[int],
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    train: bool,
+) -> Any:
+    """One layer of an LSTM in one direction, as oneDNN has it; without biases those given are 0."""
+    if mode != _LSTM or num_layers != 1 or bidirectional or batch_first or batch_sizes:
+        raise Unsupported("a layer that torch does not make of nn.LSTM", SIMPLER)
+    params = [weight0, weight1, weight2, weight3]
+    return *_layers(_lstm, input, [hx_, cx_], params, True, 1, 1, False, reverse), None
 
 
 def _single(name: str, step: Step) -> None:
