@@ -23,6 +23,7 @@ from lumc.profile.choose import estimate, programs, shortlist
 from lumc.profile.ledger import Ledger, Options, kernels_of
 from lumc.profile.lowered import Kernels, Lowered
 from lumc.profile.memory import (
+    Bounds,
     Needs,
     between,
     fitting,
@@ -38,6 +39,7 @@ from lumc.search.explore import find_regions
 from lumc.search.space import Space
 
 TARGET = resolve_target("cpu:x86-64-v3")
+CHAINED = (512, 32), (512, 32), (512,)
 
 
 def space_of(graph: Graph, again: int = AGAIN) -> Space:
@@ -137,21 +139,21 @@ def test_a_bound_that_no_program_meets_is_met_as_nearly_as_it_can_be() -> None:
 
 
 def test_measured_programs_within_a_bound(wide: Space) -> None:
-    def ledger(most: float) -> Ledger:
-        return Ledger(wide, Options(most=most), Records(None, Setting("device", "tools", 1)))
+    def ledger(bounds: Bounds) -> Ledger:
+        return Ledger(wide, Options(within=bounds), Records(None, Setting("device", "tools", 1)))
 
-    book, bound = ledger(inf), ledger(0)
+    book, bound = ledger(Bounds()), ledger(Bounds(0))
     (key,), (fast,), (small,) = book.lists, book.lists.values(), bound.lists.values()
     assert all(handed_in(p) == 0 for p in small) and all(map(handed_in, fast))
     book.lists[key] = [*fast, *small]  # as if some were as fast
     book.kernels |= bound.kernels
     book.set_bounds()
-    assert book.plan_within(inf) == book.plan() and book.plan().regions[key] == fast[0]
-    assert book.plan_within(0).regions[key] == small[0]
-    assert book.plan_within(handed_in(fast[0])).regions[key] == fast[0]
+    assert book.plan_within(Bounds()) == book.plan() and book.plan().regions[key] == fast[0]
+    assert book.plan_within(Bounds(0)).regions[key] == small[0]
+    assert book.plan_within(Bounds(handed_in(fast[0]))).regions[key] == fast[0]
     for k in kernels_of(small):
         book.add(k, Trial(book.kernels[k].schedule, reason="crash"))
-    assert book.plan_within(0).regions[key] in fast  # what is left of those that are right
+    assert book.plan_within(Bounds(0)).regions[key] in fast  # what is left of those that are right
 
 
 # ---- the search for what fits
@@ -163,28 +165,30 @@ class Made:
     def __init__(
         self, wide: Space, monkeypatch: pytest.MonkeyPatch, *steps: tuple[int, int]
     ) -> None:
-        self.asked, self.steps = list[float](), steps  # (handed on, total), from the fastest on
+        self.asked = list[float]()
+        self.steps = steps  # (handed on, total), from the fastest on
         self.plan = estimate(wide)
         self.at = 0
         monkeypatch.setattr(memory, "needs_of", lambda _: Needs(self.steps[self.at][1], 0))
         monkeypatch.setattr(memory, "handed_in", lambda _: self.steps[self.at][0])
 
-    def __call__(self, most: float) -> Plan:
-        self.asked.append(most)
-        meet = [i for i, (handed, _) in enumerate(self.steps) if handed <= most]
+    def __call__(self, bounds: Bounds) -> Plan:
+        assert bounds.scratch == inf  # there is none
+        self.asked.append(bounds.handed)
+        meet = [i for i, (handed, _) in enumerate(self.steps) if handed <= bounds.handed]
         self.at = meet[0] if meet else len(self.steps) - 1
         return self.plan
 
 
 def test_the_fastest_plan_that_fits_is_taken(wide: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made(wide, monkeypatch, (50, 300), (40, 200), (30, 100), (0, 90))
-    assert fitting(100, made)[1:] == (Needs(100, 0), 39)
+    assert fitting(100, made)[1:] == (Needs(100, 0), Bounds(39))
     assert made.asked == [inf, 49, 39]
     made.asked.clear()
-    assert fitting(300, made)[1:] == (Needs(300, 0), inf) and made.asked == [inf]
+    assert fitting(300, made)[1:] == (Needs(300, 0), Bounds()) and made.asked == [inf]
     made.asked.clear()
     made.steps = ((5000, 6000), (100, 80))
-    assert fitting(200, made)[2] == 200  # nothing that hands on more can fit
+    assert fitting(200, made)[2] == Bounds(200)  # nothing that hands on more can fit
     assert made.asked == [inf, 200]
 
 
@@ -198,6 +202,52 @@ def test_the_least_is_said_if_nothing_fits(
     assert (e.value.code, e.value.exit) == ("E0419", Exit.BUDGET)
     assert "--memory 80: no plan was found that takes less than 90 bytes" in e.value.what
     assert made.asked[0] == inf and made.asked == sorted(made.asked, reverse=True)
+
+
+# ---- scratch memory
+
+
+@pytest.fixture(scope="module")
+def chained() -> Kernel:
+    """A product with powers of another one, as on the way back of attention: [j, k] of these."""
+
+    def powers(x: Tensor, y: Tensor, top: Tensor) -> Tensor:
+        return (y @ x.transpose() - top.unsqueeze(-1)).exp2().transpose() @ y
+
+    (kernels,) = (
+        kernels
+        for found in next(programs(space_of(graph_of(powers, *CHAINED)), lambda f: [p for _, p in f]))[1].values()
+        for kernels in found
+        if len(kernels) == 1
+    )
+    return normalize(kernels[0])
+
+
+def test_schedules_with_less_scratch_memory(chained: Kernel) -> None:
+    free, bound = Kernels(TARGET), Kernels(TARGET, 1 << 17)
+    (usual, most), (smaller, least) = (k.scheduled(chained) for k in (free, bound))
+    assert most.scratch_bytes >= 512 * 512 * 4 > 1 << 17 >= least.scratch_bytes > 0
+    assert smaller != usual and program_us(least) < 1.2 * program_us(most)
+    assert Kernels(TARGET, most.scratch_bytes).scheduled(chained) == (usual, most)
+    assert lower(chained, smaller, TARGET) == least  # a legal one
+    tiny = Kernels(TARGET, 1).scheduled(chained)[1]  # as little as can be
+    assert 1 < tiny.scratch_bytes < least.scratch_bytes
+
+
+def test_plans_with_less_scratch_memory() -> None:
+    """Only where what is free does not fit."""
+    space = space_of(graph_of(lambda x, y, t: (y @ x.transpose() - t.unsqueeze(-1)).exp2().transpose() @ y, *CHAINED))
+    known = dict[float, Kernels]()
+
+    def made(bounds: Bounds) -> Plan:
+        kernels = known.setdefault(bounds.scratch, Kernels(TARGET, bounds.scratch))
+        return estimate(space, most=bounds.handed, known=kernels)
+
+    free = needs_of(estimate(space, most=0))
+    assert free.scratch > 1 << 20
+    _, needs, bounds = fitting(1 << 18, made)
+    assert needs.total <= 1 << 18 and bounds.scratch == (1 << 18) // PART
+    assert fitting(1 << 30, made)[2] == Bounds()
 
 
 def test_values_that_live_in_states(step: Graph) -> None:
