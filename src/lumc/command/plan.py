@@ -65,7 +65,7 @@ def parse_seconds(text: str) -> float:
 def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     """The plan of least estimate, or of least time."""
     from lumc.link.toolchain import find
-    from lumc.profile.memory import Bounds
+    from lumc.profile.memory import FREE
 
     if options.estimate and options.cc:  # it is not used, but who names one means one that is there
         find(options.cc)
@@ -76,7 +76,7 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
         raise LumcError("E0706", what, fix=fix, exit=Exit.TOOLCHAIN)
     if untimed:
         log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
-    bounds = Bounds()
+    bounds = FREE
     if options.estimate or untimed or options.memory:
         space = replace(space, target=replace(space.target, threads=options.threads))
         plan, bounds = _estimated(space, options, log, final=bool(options.estimate or untimed))
@@ -91,14 +91,12 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     return plan
 
 
-def _estimated(
-    space: Space, options: ProfileOptions, log: Log, final: bool
-) -> tuple[Plan, Bounds]:
+def _estimated(space: Space, options: ProfileOptions, log: Log, final: bool) -> tuple[Plan, Bounds]:
     """The plan of least estimate, and the bounds on programs and kernels that it needs to take no
     more memory than it may; ``final``: nothing is measured then. Raises E0419."""
     from lumc.profile.choose import estimate
     from lumc.profile.lowered import Kernels
-    from lumc.profile.memory import Bounds
+    from lumc.profile.memory import FREE
 
     @cache
     def known(scratch: float) -> Kernels:
@@ -107,8 +105,7 @@ def _estimated(
     def make(bounds: Bounds) -> Plan:
         return estimate(space, partial(log, 1), bounds.handed, known(bounds.scratch))
 
-    free = Bounds()
-    return _fitting(make, options, log, 0 if final else 1) if options.memory else (make(free), free)
+    return _fitting(make, options, log, 0 if final else 1) if options.memory else (make(FREE), FREE)
 
 
 def _fitting(
@@ -233,7 +230,7 @@ def opened_ledger(
     """What is known of the kernels on this machine, and what can time them. Close its records."""
     from lumc.link.toolchain import find
     from lumc.profile.ledger import Ledger, Options
-    from lumc.profile.memory import Bounds
+    from lumc.profile.memory import FREE
     from lumc.profile.records import Records, Setting
 
     cpu = space.target.machine == "cpu"
@@ -253,7 +250,7 @@ def opened_ledger(
         frozen=options.frozen,
         allow_estimate=options.allow_estimate,
         cache_bytes=int(device.said["cache_bytes"]),
-        within=bounds or Bounds(),
+        within=bounds or FREE,
     )
     try:
         return Ledger(replace(space, target=target), wanted, records, say), device.bench

@@ -26,7 +26,7 @@ from lumc.profile.choose import plan_region, programs, shortlist
 from lumc.profile.forms import Agreement
 from lumc.profile.lowered import Kernels
 from lumc.profile.measure import WRONG
-from lumc.profile.memory import Bounds, handed_in
+from lumc.profile.memory import FREE, Bounds, handed_in
 from lumc.profile.records import Asked, Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
@@ -54,7 +54,7 @@ class Options:
     allow_estimate: bool = False  # the default of a kernel, when nothing of it was measured
     # the last cache level: larger models read their weights from memory
     cache_bytes: int = 32 << 20
-    within: Bounds = Bounds()  # what programs and kernels take, where they can do with as little
+    within: Bounds = FREE  # what programs and kernels take, where they can do with as little
 
 
 class Laid(NamedTuple):
@@ -273,7 +273,7 @@ class Ledger:
     def plan_within(self, bounds: Bounds) -> Plan:
         """The same, of programs and schedules that take no more bytes, or as few more as there
         are."""
-        if bounds == Bounds():
+        if bounds == FREE:
             return self.plan()
         chosen = list[RegionPlan]()
         for plans in self.lists.values():
@@ -293,7 +293,7 @@ class Ledger:
 
         if most == inf or fits(chosen.schedule):
             return chosen
-        valid = sorted((t for t in self.trials(chosen.key).values() if t.us), key=lambda t: t.time)
+        valid = sorted(t for t in self.trials(chosen.key).values() if t.us)
         if found := next((t for t in valid if fits(t.schedule)), None):
             return replace(chosen, schedule=found.schedule, time_us=found.time)
         default = self.kernels[chosen.key].schedule

@@ -26,7 +26,7 @@ from lumc.search.order import Found
 from lumc.search.siblings import MOST
 from lumc.search.translate import Body
 
-PART = 4  # of the bytes that a plan may take, this part is for scratch memory at most; a guess
+PART = 8  # of the bytes that a plan may take, this part is for scratch memory at most; a guess
 RESULTS = (*results(1), *results(MOST))
 FIX = "a larger --memory, or a smaller batch"
 
@@ -50,6 +50,9 @@ class Bounds(NamedTuple):
 
     handed: float = inf  # what the kernels of a region hand to each other
     scratch: float = inf  # of a thread
+
+
+FREE = Bounds()
 
 
 def needs_of(plan: Plan) -> Needs:
@@ -81,7 +84,7 @@ def _room(uses: Sequence[Sequence[str]], nbytes: Mapping[str, int]) -> int:
 def fitting(limit: int, make: Callable[[Bounds], Plan]) -> tuple[Plan, Needs, Bounds]:
     """A plan that takes no more bytes than ``limit``, what it takes, and the bounds with which
     ``make`` made it: the greatest of those that were tried on the way down. Raises E0419."""
-    bounds, least = Bounds(), None
+    bounds, least = FREE, None
     while True:
         plan = make(bounds)
         needs = needs_of(plan)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+import mutating
 from lumc import train
+from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import PAGE
 from lumc.errors import Exit, LumcError
 from lumc.frontend import Model, Tensor
@@ -18,11 +21,12 @@ from lumc.graph.graph import Graph
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
 from lumc.limits import AGAIN, LEVELS
-from lumc.profile import memory
+from lumc.profile import memory, scratch
 from lumc.profile.choose import estimate, programs, shortlist
 from lumc.profile.ledger import Ledger, Options, kernels_of
 from lumc.profile.lowered import Kernels, Lowered
 from lumc.profile.memory import (
+    PART,
     Bounds,
     Needs,
     between,
@@ -32,7 +36,8 @@ from lumc.profile.memory import (
     in_states,
     needs_of,
 )
-from lumc.profile.records import Records, Setting, Trial
+from lumc.profile.price import program_us
+from lumc.profile.records import Choice, Records, Setting, Trial
 from lumc.schedule.plan import Plan
 from lumc.search import search
 from lumc.search.explore import find_regions
@@ -207,47 +212,104 @@ def test_the_least_is_said_if_nothing_fits(
 # ---- scratch memory
 
 
-@pytest.fixture(scope="module")
-def chained() -> Kernel:
+def powers(x: Tensor, y: Tensor, top: Tensor) -> Tensor:
     """A product with powers of another one, as on the way back of attention: [j, k] of these."""
-
-    def powers(x: Tensor, y: Tensor, top: Tensor) -> Tensor:
-        return (y @ x.transpose() - top.unsqueeze(-1)).exp2().transpose() @ y
-
-    (kernels,) = (
-        kernels
-        for found in next(programs(space_of(graph_of(powers, *CHAINED)), lambda f: [p for _, p in f]))[1].values()
-        for kernels in found
-        if len(kernels) == 1
-    )
-    return normalize(kernels[0])
+    return (y @ x.transpose() - top.unsqueeze(-1)).exp2().transpose() @ y
 
 
-def test_schedules_with_less_scratch_memory(chained: Kernel) -> None:
-    free, bound = Kernels(TARGET), Kernels(TARGET, 1 << 17)
-    (usual, most), (smaller, least) = (k.scheduled(chained) for k in (free, bound))
+@pytest.fixture(scope="module")
+def chained() -> Space:
+    return space_of(graph_of(powers, *CHAINED))
+
+
+def test_schedules_with_less_scratch_memory(chained: Space) -> None:
+    plan, free, bound = estimate(chained, most=0), Kernels(TARGET), Kernels(TARGET, 1 << 17)
+    (kernel,) = (k.kernel for k in plan.kernels.values())
+    (usual, most), (smaller, least) = (k.scheduled(kernel) for k in (free, bound))
     assert most.scratch_bytes >= 512 * 512 * 4 > 1 << 17 >= least.scratch_bytes > 0
     assert smaller != usual and program_us(least) < 1.2 * program_us(most)
-    assert Kernels(TARGET, most.scratch_bytes).scheduled(chained) == (usual, most)
-    assert lower(chained, smaller, TARGET) == least  # a legal one
-    tiny = Kernels(TARGET, 1).scheduled(chained)[1]  # as little as can be
+    assert Kernels(TARGET, most.scratch_bytes).scheduled(kernel) == (usual, most)
+    assert lower(kernel, smaller, TARGET).body == least.body  # a legal one
+    tiny = Kernels(TARGET, 1).scheduled(kernel)[1]  # as little as can be
     assert 1 < tiny.scratch_bytes < least.scratch_bytes
 
 
-def test_plans_with_less_scratch_memory() -> None:
-    """Only where what is free does not fit."""
-    space = space_of(graph_of(lambda x, y, t: (y @ x.transpose() - t.unsqueeze(-1)).exp2().transpose() @ y, *CHAINED))
-    known = dict[float, Kernels]()
+def test_plans_with_less_scratch_memory(chained: Space) -> None:
+    """Only where the usual one does not fit."""
 
     def made(bounds: Bounds) -> Plan:
-        kernels = known.setdefault(bounds.scratch, Kernels(TARGET, bounds.scratch))
-        return estimate(space, most=bounds.handed, known=kernels)
+        return estimate(chained, most=bounds.handed, known=Kernels(TARGET, bounds.scratch))
 
-    free = needs_of(estimate(space, most=0))
-    assert free.scratch > 1 << 20
+    assert needs_of(made(Bounds(0))).scratch > 1 << 20
     _, needs, bounds = fitting(1 << 18, made)
     assert needs.total <= 1 << 18 and bounds.scratch == (1 << 18) // PART
     assert fitting(1 << 30, made)[2] == Bounds()
+
+
+def test_measured_schedules_within_a_bound(chained: Space) -> None:
+    """The fastest of those that take no more; if there is none the default."""
+    book = Ledger(
+        chained, Options(within=Bounds(0, 1 << 17)), Records(None, Setting("device", "tools", 1))
+    )
+    (key,) = kernels_of(plans[0] for plans in book.lists.values())
+    kernel, default = book.kernels[key].kernel, book.kernels[key].schedule
+    large, small = (
+        Kernels(TARGET).scheduled(kernel)[0],
+        Kernels(TARGET, 1 << 16).scheduled(kernel)[0],
+    )
+    assert large != default != small != large
+    book.add(key, Trial(large, us=1.0))
+    book.choose(key, Choice(large, 1.0, "", 1, 0.0, 0))
+    bounds = Bounds(0, 1 << 17)
+    assert book.plan().kernels[key].schedule == large
+    assert book.plan_within(bounds).kernels[key].schedule == default
+    book.add(key, Trial(small, us=2.0))
+    assert book.plan_within(bounds).kernels[key].schedule == small
+    assert book.plan_within(Bounds(0, 1 << 30)).kernels[key].schedule == large
+
+
+class Cut(NamedTuple):
+    """What a schedule is lowered to, as far as it matters here."""
+
+    scratch_bytes: int
+    us: float
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tiles that are taken, of several: those that leave the least of bytes times price."""
+    ways = {"fewest": Cut(50, 10.0), "best": Cut(60, 1.0), "fastest": Cut(89, 0.9)}
+    ways["hardly fewer"] = Cut(95, 0.1)
+    monkeypatch.setattr(scratch, "program_us", lambda made: made.us)
+    monkeypatch.setattr(scratch, "_smaller", lambda *_: list(ways.items()))
+    for name in ("program_us", "_smaller"):
+        monkeypatch.setitem(scratch.within.__globals__, name, getattr(scratch, name))
+    kernel: Any = None
+    return scratch.within(kernel, ("usual", Cut(100, 1.0)), TARGET, 96)[0]  # type: ignore
+
+
+def test_the_tiles_that_cost_least_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(monkeypatch) == "best"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("> most and", "> 2 * most and"),
+        ("key=lambda m: m[1].scratch_bytes * ", "key=lambda m: "),
+        ("m[1].scratch_bytes * program_us(m[1])", "m[1].scratch_bytes"),
+        ("program.scratch_bytes * WORTH", "program.scratch_bytes"),
+    ],
+)
+def test_mutants_of_the_choice(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutating.replace(scratch, old, new, monkeypatch)
+    assert chosen(monkeypatch) != "best"
+
+
+def test_cuts_add_up(chained: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant forgets those that were made before."""
+    mutating.replace(scratch, "{**schedule.tile, axis: less}", "{axis: less}", monkeypatch)
+    with pytest.raises(AssertionError):
+        test_schedules_with_less_scratch_memory(chained)
 
 
 def test_values_that_live_in_states(step: Graph) -> None:
