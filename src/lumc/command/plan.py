@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lumc.link.toolchain import Toolchain
     from lumc.profile.ledger import Ledger
     from lumc.profile.measure import Bench
+    from lumc.profile.memory import Bounds
     from lumc.profile.session import Progress
     from lumc.report.trace import Trace
     from lumc.schedule.plan import Plan
@@ -64,6 +65,7 @@ def parse_seconds(text: str) -> float:
 def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     """The plan of least estimate, or of least time."""
     from lumc.link.toolchain import find
+    from lumc.profile.memory import FREE
 
     if options.estimate and options.cc:  # it is not used, but who names one means one that is there
         find(options.cc)
@@ -74,43 +76,46 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
         raise LumcError("E0706", what, fix=fix, exit=Exit.TOOLCHAIN)
     if untimed:
         log(0, f"profile: {space.target.name} is not timed ({untimed}): chosen by estimate")
-    most = inf
+    bounds = FREE
     if options.estimate or untimed or options.memory:
         space = replace(space, target=replace(space.target, threads=options.threads))
-        plan, most = _estimated(space, options, log, final=bool(options.estimate or untimed))
+        plan, bounds = _estimated(space, options, log, final=bool(options.estimate or untimed))
         if options.estimate or untimed:
             return plan
     from lumc.report.progress import progress
 
     with interruptible(log) as stopped, progress(log, parse_seconds(options.budget)) as say:
-        plan, measured = _tune(space, options, most, stopped, say, log)
+        plan, measured = _tune(space, options, bounds, stopped, say, log)
     if not options.frozen:
         say_origin(plan, measured, options, stopped(), log)
     return plan
 
 
-def _estimated(space: Space, options: ProfileOptions, log: Log, final: bool) -> tuple[Plan, float]:
-    """The plan of least estimate, and the bound on what regions hand on that it needs to take no
+def _estimated(space: Space, options: ProfileOptions, log: Log, final: bool) -> tuple[Plan, Bounds]:
+    """The plan of least estimate, and the bounds on programs and kernels that it needs to take no
     more memory than it may; ``final``: nothing is measured then. Raises E0419."""
     from lumc.profile.choose import estimate
     from lumc.profile.lowered import Kernels
+    from lumc.profile.memory import FREE
 
-    known = Kernels(space.target)
+    @cache
+    def known(scratch: float) -> Kernels:
+        return Kernels(space.target, scratch)
 
-    def make(most: float) -> Plan:
-        return estimate(space, partial(log, 1), most, known)
+    def make(bounds: Bounds) -> Plan:
+        return estimate(space, partial(log, 1), bounds.handed, known(bounds.scratch))
 
-    return _fitting(make, options, log, 0 if final else 1) if options.memory else (make(inf), inf)
+    return _fitting(make, options, log, 0 if final else 1) if options.memory else (make(FREE), FREE)
 
 
 def _fitting(
-    make: Callable[[float], Plan], options: ProfileOptions, log: Log, level: int
-) -> tuple[Plan, float]:
+    make: Callable[[Bounds], Plan], options: ProfileOptions, log: Log, level: int
+) -> tuple[Plan, Bounds]:
     from lumc.profile.memory import fitting
 
-    plan, needs, most = fitting(options.memory, make)
+    plan, needs, bounds = fitting(options.memory, make)
     log(level, f"{log.named('profile')}: {needs} of the {options.memory:,} of --memory")
-    return plan, most
+    return plan, bounds
 
 
 def say_origin(
@@ -188,7 +193,7 @@ class Enough:
 def _tune(
     space: Space,
     options: ProfileOptions,
-    most: float,
+    bounds: Bounds,
     stopped: Callable[[], bool],
     say: Callable[[Progress], None],
     log: Log,
@@ -198,7 +203,7 @@ def _tune(
     from lumc.profile.session import Session
     from lumc.profile.settings import words
 
-    ledger, bench = opened_ledger(space, options, partial(log, 1), log.trace, most)
+    ledger, bench = opened_ledger(space, options, partial(log, 1), log.trace, bounds)
     if options.device_records:
         records = ledger.records
         log(0, f"{log.named('profile')}: times of another machine, {words(records.said)}")
@@ -220,11 +225,12 @@ def opened_ledger(
     options: ProfileOptions,
     say: Callable[[str], None],
     trace: Trace | None = None,
-    most: float = inf,
+    bounds: Bounds | None = None,
 ) -> tuple[Ledger, Callable[[], Bench]]:
     """What is known of the kernels on this machine, and what can time them. Close its records."""
     from lumc.link.toolchain import find
     from lumc.profile.ledger import Ledger, Options
+    from lumc.profile.memory import FREE
     from lumc.profile.records import Records, Setting
 
     cpu = space.target.machine == "cpu"
@@ -244,7 +250,7 @@ def opened_ledger(
         frozen=options.frozen,
         allow_estimate=options.allow_estimate,
         cache_bytes=int(device.said["cache_bytes"]),
-        most=most,
+        within=bounds or FREE,
     )
     try:
         return Ledger(replace(space, target=target), wanted, records, say), device.bench

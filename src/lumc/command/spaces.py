@@ -35,7 +35,7 @@ def make_space(
     require_processes(graph, machine.kind)
     if memory:
         graph, again = within_memory(graph, again, memory, machine, log or Log())
-    return search(graph, machine, Limits(nodes=max_nodes), again=again)
+    return search(graph, machine, Limits(nodes=max_nodes), again=again, equations=memory > 0)
 
 
 def within_memory(

@@ -50,10 +50,11 @@ def estimate(
 ) -> Plan:
     """A plan without measurement: the least price, default schedules. Kernels of a region hand on
     ``most`` bytes, or as few more as they can; ``known``: what they cost, kept for other calls."""
+    known = known or Kernels(space.target)
     kernels, regions = dict[str, KernelPlan](), dict[str, RegionPlan]()
     instances, lists = next(programs(space, lambda found: [choose(found)], say, most, known))
     for key, listed in lists.items():
-        regions[key] = plan_region(key, listed[-1], space.target, kernels)
+        regions[key] = plan_region(key, listed[-1], space.target, kernels, known)
     plan = Plan(space.graph, space.target, kernels, regions, instances, space.outputs)
     return Agreement(space.target).plan(plan)
 
@@ -179,16 +180,21 @@ def shortlist(found: Sequence[Program]) -> list[list[Kernel]]:
 
 
 def plan_region(
-    region: str, parts: Sequence[Kernel], target: Target, kernels: dict[str, KernelPlan]
+    region: str,
+    parts: Sequence[Kernel],
+    target: Target,
+    kernels: dict[str, KernelPlan],
+    known: Kernels | None = None,
 ) -> RegionPlan:
-    """The launches of a region; new kernels are added to ``kernels``, equal ones shared."""
-    steps = []
+    """The launches of a region; new kernels are added to ``kernels``, equal ones shared, with the
+    schedules of what is ``known`` of them."""
+    steps, known = [], known or Kernels(target)
     for part in (p for p in parts if p.roots) if parts[-1].roots else ():  # else it is empty
         kernel, args = canonical(normalize(part))
         key = kernel_key(kernel, target)
         if key not in kernels:
             kernel = replace(kernel, name=name_of(kernel))
-            schedule, _ = scheduled(kernel, target)
+            schedule, _ = known.scheduled(kernel)
             least_us = bound_us(kernel, target, matrix_speed(kernel, target))
             kernels[key] = KernelPlan(key, kernel, schedule, least_us)
         steps.append(Step(key, args))

@@ -14,6 +14,7 @@ from functools import partial
 from math import inf, prod
 from typing import NamedTuple
 
+from lumc.codegen.tile.lower import lower
 from lumc.errors import Exit, LumcError
 from lumc.kernel.bound import Work, least_work
 from lumc.kernel.instance import Instance
@@ -23,8 +24,9 @@ from lumc.lab.whole import balanced
 from lumc.profile.candidates import REASONS, Say, silent
 from lumc.profile.choose import plan_region, programs, shortlist
 from lumc.profile.forms import Agreement
+from lumc.profile.lowered import Kernels
 from lumc.profile.measure import WRONG
-from lumc.profile.memory import handed_in
+from lumc.profile.memory import FREE, Bounds, handed_in
 from lumc.profile.records import Asked, Choice, Records, Trial, yardstick
 from lumc.profile.timing import is_faster
 from lumc.profile.walk import Walk
@@ -52,7 +54,7 @@ class Options:
     allow_estimate: bool = False  # the default of a kernel, when nothing of it was measured
     # the last cache level: larger models read their weights from memory
     cache_bytes: int = 32 << 20
-    most: float = inf  # bytes that kernels of a region hand on, where they can do with as few
+    within: Bounds = FREE  # what programs and kernels take, where they can do with as little
 
 
 class Laid(NamedTuple):
@@ -79,8 +81,10 @@ class Ledger:
         weights = sum(w.size * w.dtype.nbytes for w in space.graph.weights)
         self._cold = int(COLD * options.cache_bytes) if weights > options.cache_bytes else 0
         self.kernels: dict[str, KernelPlan] = {}
+        known = Kernels(space.target, options.within.scratch)
         self.layouts = [
-            self._laid(*found) for found in programs(space, shortlist, dropped, options.most)
+            self._laid(*found, known)
+            for found in programs(space, shortlist, dropped, options.within.handed, known)
         ]
         for key, plan in self.kernels.items():
             records.forget(key, partial(is_legal, plan.kernel, space.target))
@@ -99,13 +103,16 @@ class Ledger:
         self.set_bounds()
 
     def _laid(
-        self, instances: Sequence[Instance], listed: Mapping[str, Sequence[Sequence[Kernel]]]
+        self,
+        instances: Sequence[Instance],
+        listed: Mapping[str, Sequence[Sequence[Kernel]]],
+        known: Kernels,
     ) -> Laid:
         target, runs = self.space.target, dict[str, Counter[str]]()
         for i in instances:
             runs.setdefault(i.entry, Counter())[i.region] += 1
         plans = {
-            key: [plan_region(key, parts, target, self.kernels) for parts in found]
+            key: [plan_region(key, parts, target, self.kernels, known) for parts in found]
             for key, found in listed.items()
         }
         return Laid(tuple(instances), plans, runs)
@@ -263,16 +270,34 @@ class Ledger:
         plan = Plan(s.graph, s.target, kernels, regions, self.instances, s.outputs)
         return self.agreement.plan(plan, self._tried)
 
-    def plan_within(self, most: float) -> Plan:
-        """The same, of programs that hand on ``most`` bytes, or as few more as there are."""
-        if most == inf:
+    def plan_within(self, bounds: Bounds) -> Plan:
+        """The same, of programs and schedules that take no more bytes, or as few more as there
+        are."""
+        if bounds == FREE:
             return self.plan()
         chosen = list[RegionPlan]()
         for plans in self.lists.values():
             valid = [p for p in plans if not any(self.is_refuted(s.kernel) for s in p.steps)]
-            least = max(most, min(map(handed_in, valid or plans)))
+            least = max(bounds.handed, min(map(handed_in, valid or plans)))
             chosen.append(min([p for p in valid or plans if handed_in(p) <= least], key=self.total))
-        return self.plan(chosen)
+        plan = self.plan(chosen)
+        kernels = {key: self._within(kept, bounds.scratch) for key, kept in plan.kernels.items()}
+        return replace(plan, kernels=kernels)
+
+    def _within(self, chosen: KernelPlan, most: float) -> KernelPlan:
+        """The fastest schedule of a kernel that takes no more scratch memory, of those that were
+        tried; if there is none the default, which takes as little more as it can."""
+
+        def fits(schedule: Schedule) -> bool:
+            return lower(chosen.kernel, schedule, self.space.target).scratch_bytes <= most
+
+        if most == inf or fits(chosen.schedule):
+            return chosen
+        valid = sorted(t for t in self.trials(chosen.key).values() if t.us)
+        if found := next((t for t in valid if fits(t.schedule)), None):
+            return replace(chosen, schedule=found.schedule, time_us=found.time)
+        default = self.kernels[chosen.key].schedule
+        return replace(chosen, schedule=default, time_us=None, stop="not measured")
 
     def _tried(self, key: str) -> list[tuple[float, Schedule]]:
         return [(t.time if t.us else inf, t.schedule) for t in self.trials(key).values()]

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from lumc.codegen.tile.program import Program
 from lumc.errors import LumcError
 from lumc.kernel.access import gathers
 from lumc.kernel.inside import require_inside
 from lumc.kernel.key import renamed
+from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import (
@@ -22,6 +24,8 @@ from lumc.profile.price import (
     scheduled,
 )
 from lumc.profile.reads import Spent
+from lumc.profile.scratch import within
+from lumc.schedule.schedule import Schedule
 
 LEAST_US = 8.0  # of a kernel that may be several; derived: two more launches are a quarter of it
 FAR = 1.5  # times its bound: a walk that may be better off with other lanes; a guess
@@ -39,9 +43,11 @@ class Lowered(NamedTuple):
 
 @dataclass
 class Kernels:
-    """What is known of kernels on a target."""
+    """What is known of kernels on a target, with ``scratch`` bytes of scratch memory on every
+    thread, or as few more as they need."""
 
     target: Target
+    scratch: float = inf
     leasts: dict[object, float] = field(default_factory=dict)
     known: dict[object, Lowered] = field(default_factory=dict)
     alike: dict[object, object] = field(default_factory=dict)  # identities without names of buffers
@@ -65,6 +71,14 @@ class Kernels:
             self.known[key] = found
         return self.known[key]
 
+    def scheduled(self, kernel: Kernel) -> tuple[Schedule, Program]:
+        """The default schedule of a kernel and what it is lowered to. Raises E0411 as
+        ``price.scheduled``."""
+        made = scheduled(kernel, self.target)
+        if made[1].scratch_bytes <= self.scratch:
+            return made
+        return within(normalize(kernel), made, self.target, self.scratch)
+
     def _without_names(self, kernel: Kernel, own: object) -> object:
         """Its identity but for the names of its buffers: values that are handed on are numbered,
         which differ from variant to variant. Where an index is data, that its sums are ordered by,
@@ -79,7 +93,7 @@ class Kernels:
     def _lower(self, kernel: Kernel) -> Lowered:
         try:
             require_inside(kernel)
-            schedule, program = scheduled(kernel, self.target)
+            schedule, program = self.scheduled(kernel)
         except LumcError as e:
             return Lowered(inf, why=f"{e.code} {e.what}")
         spent, launch_us = Spent(), LAUNCH_US + self.target.launch_us

@@ -26,6 +26,7 @@ from lumc.search.order import Found
 from lumc.search.siblings import MOST
 from lumc.search.translate import Body
 
+PART = 8  # of the bytes that a plan may take, this part is for scratch memory at most; a guess
 RESULTS = (*results(1), *results(MOST))
 FIX = "a larger --memory, or a smaller batch"
 
@@ -42,6 +43,16 @@ class Needs(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.total:,} bytes (arena {self.arena:,}, scratch {self.scratch:,})"
+
+
+class Bounds(NamedTuple):
+    """Bytes that programs and kernels take at most, or as few more as they can."""
+
+    handed: float = inf  # what the kernels of a region hand to each other
+    scratch: float = inf  # of a thread
+
+
+FREE = Bounds()
 
 
 def needs_of(plan: Plan) -> Needs:
@@ -70,20 +81,23 @@ def _room(uses: Sequence[Sequence[str]], nbytes: Mapping[str, int]) -> int:
     return allocate(Interval(n, nbytes[n], *span) for n, span in spans.items()).nbytes
 
 
-def fitting(limit: int, make: Callable[[float], Plan]) -> tuple[Plan, Needs, float]:
-    """A plan that takes no more bytes than ``limit``, what it takes, and the bound with which
+def fitting(limit: int, make: Callable[[Bounds], Plan]) -> tuple[Plan, Needs, Bounds]:
+    """A plan that takes no more bytes than ``limit``, what it takes, and the bounds with which
     ``make`` made it: the greatest of those that were tried on the way down. Raises E0419."""
-    most, least = inf, None
+    bounds, least = FREE, None
     while True:
-        plan = make(most)
+        plan = make(bounds)
         needs = needs_of(plan)
         if needs.total <= limit:
-            return plan, needs, most
+            return plan, needs, bounds
         least = needs if least is None else min(least, needs, key=lambda n: n.total)
-        handed = [n for n in map(handed_in, plan.regions.values()) if 0 < n <= most]
+        if needs.scratch > limit // PART and bounds.scratch == inf:
+            bounds = bounds._replace(scratch=limit // (PART * plan.target.threads))
+            continue
+        handed = [n for n in map(handed_in, plan.regions.values()) if 0 < n <= bounds.handed]
         if not handed:
             raise TooMuch(limit, least)
-        most = min(limit, max(handed) - 1)
+        bounds = bounds._replace(handed=min(limit, max(handed) - 1))
 
 
 def between(graph: Graph, again: int) -> int:

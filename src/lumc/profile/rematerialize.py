@@ -28,6 +28,7 @@ from lumc.search.explore import find_regions
 from lumc.search.order import Found
 
 FEW = 6  # first choices that are counted: what they take need not fall with each; a guess
+FEWER = 16  # times the elements: a value that is as good as free to keep; a guess
 LITTLE = 0.1  # more operations: no other level is tried; a guess
 
 
@@ -128,7 +129,7 @@ def _leaner_entry(
     """Of the entries that choices make, each one choice behind the one before, the first that hands
     on at most so many bytes, without choices that are not needed; else the last."""
     found = find_regions(entry, again)
-    steps = steps_of(entry, found)
+    steps = steps_of(entry, found, fine=True)
     elsewhere = {n for _, n in entry.outputs} | in_states(entry, found)
     stored = {f.whole for f in find_regions(entry, LEVELS[-1])}
     path, grown = list[Schedule](), grower(entry, graph, steps)
@@ -166,25 +167,47 @@ def can_copy(entry: Entry) -> bool:
 # ---- from a graph to tasks
 
 
-def steps_of(entry: Entry, found: Sequence[Found]) -> list[Step]:
-    """The regions of an entry; those of pieces of one value as one, where the last of them is."""
+def steps_of(entry: Entry, found: Sequence[Found], fine: bool = False) -> list[Step]:
+    """The regions of an entry; those of pieces of one value as one, where the last of them is.
+    ``fine``: what a region reduces to few elements first, such as the maximum of a row, is a step
+    in front of it, so that it can be kept where the region is done again."""
     place = {n: i for i, n in enumerate(entry.nodes)}
     stored = {f.whole for f in found if f.whole and f.write is None}
 
-    def inside(n: Node) -> Iterable[Node]:
-        return (r.source for r in n.reads if not r.source.is_leaf and r.source not in stored)
+    def step(node: Node, write: int | None, known: set[Node]) -> Step:
+        """What makes a node of those that are known."""
+
+        def inside(n: Node) -> Iterable[Node]:
+            return (r.source for r in n.reads if not r.source.is_leaf and r.source not in known)
+
+        nodes = tuple(sorted(reachable([node], inside), key=place.__getitem__))
+        read = (r.source for n in nodes for r in n.reads if r.source in known)
+        return Step(node, nodes, tuple(dict.fromkeys(read)), write)
 
     out = dict[object, Step]()
     for f in found:
         node = f.node if f.write is not None else f.whole or f.node
-        copied = f.write is not None and (node in stored or node.is_leaf)
-        nodes = () if copied else tuple(sorted(reachable([node], inside), key=place.__getitem__))
-        read = (r.source for n in nodes for r in n.reads if r.source in stored)
-        sources = tuple(dict.fromkeys(read)) if nodes else (node,) * (node in stored)
+        made = step(node, f.write, stored)
+        if f.write is not None and (node in stored or node.is_leaf):
+            made = Step(node, (), (node,) * (node in stored), f.write)
+        elif fine and (few := _few(made)):
+            for n in few:
+                out.setdefault((n, None), step(n, None, stored.union(few)))
+            made = step(node, f.write, stored.union(few))
         key = (node, f.write)
         out.pop(key, None)
-        out[key] = Step(node, nodes, sources, f.write)
+        out[key] = made
     return list(out.values())
+
+
+def _few(step: Step) -> list[Node]:
+    """Of what is reduced inside of a step: what more elements are made of, in order, if it has few
+    for those of the result."""
+    inside, deep, wide = {*step.nodes}, set[Node](), set[Node]()
+    for n in step.nodes:
+        deep |= {n} if n.reduced or any(r.source in deep for r in n.reads) else set()
+        wide |= {r.source for r in n.reads if r.source in inside and r.source.size < n.size}
+    return [n for n in step.nodes if n in deep & wide and n.size * FEWER <= step.node.size]
 
 
 def tasks_of(

@@ -107,7 +107,8 @@ def _finds(body: Body, wanted: str, without: Iterable[str]) -> bool:
         for text in rule_files().values()
     ]
     limits = Limits()
-    graph, _ = saturate(body.value, body.extent, limits, rules, body.lengths.texts)
+    live = body.lengths.texts
+    graph, _ = saturate(body.value, body.extent, limits, rules, live, body.equal)
     free = {a: a for a in body.extent}
     for choice in variants(graph, limits.variants):
         term, bound = extract(graph, choice, free)

@@ -16,6 +16,7 @@ from lumc.kernel.lengths import stated
 from lumc.kernel.target import Target
 from lumc.limits import AGAIN
 from lumc.search.cuts import Frame, cut_points
+from lumc.search.equations import with_equations
 from lumc.search.order import Found, early_readers, in_order, refuse, values_in_place
 from lumc.search.partial import with_partial_sums
 from lumc.search.parts import parted
@@ -36,19 +37,22 @@ def search(
     limits: Limits | None = None,
     inside: bool = False,
     again: int = AGAIN,
+    equations: bool = False,
 ) -> Space:
     """Everything that equals the graph, as far as the limits allow; the choice is not made here.
     Entries are in the buckets of what the graph is tuned at.
 
     Each unique region is saturated once, in a process that is killed when it exceeds the limits;
     ``inside`` saturates in this one. ``again``: operations per element, up to which several regions
-    make a value, each for itself, instead of storing it. Raises E0101 (stages or micro-batches that
-    do not fit), E0112 (an extent that may be 0), E0402 (an update with a state as its value that is
-    written too) and E0414 (a region of which no process could tell anything).
+    make a value, each for itself, instead of storing it; ``equations``: regions may read what those
+    before them store in place of what they would compute again. Raises E0101 (stages or
+    micro-batches that do not fit), E0112 (an extent that may be 0), E0402 (an update with a state
+    as its value that is written too) and E0414 (a region of which no process could tell anything).
     """
     require_lengths(graph, "search")
     graph = in_buckets(graph)
     found = [f for entry in graph.entries for f in find_regions(entry, again)]
+    found = with_equations(found) if equations else found
     keys = [f.key for f in found]
     count = Counter(keys)
     unique = dict(zip(reversed(keys), reversed(found), strict=True))  # the first of each

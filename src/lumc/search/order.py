@@ -39,7 +39,7 @@ class Found:
     def key(self) -> str:
         """Equal for equal regions: the term with canonical names, dtypes and constness."""
         b = self.body
-        terms = encode([b.value, *b.index])
+        terms = encode([b.value, *b.index, *(e for pair in b.equal for e in pair)])
         parts = [terms, [to_plain(x) for x in (*b.inputs, b.output)], dict(b.extent)]
         lengths = [to_plain(b.lengths)] if b.lengths.dims else []
         return sha(json.dumps([*parts, *lengths]))

@@ -95,6 +95,9 @@ def _engine() -> Any:
     return module
 
 
+Equations = Sequence[tuple[Expr, Expr]]
+
+
 class Session:
     """An e-graph with the rules loaded: these texts, or all files."""
 
@@ -119,12 +122,14 @@ def saturate(
     limits: Limits,
     rules: Sequence[str] = (),
     live: Mapping[str, str] | None = None,
+    equal: Equations = (),
 ) -> tuple[EGraph, Stats]:
     """All terms that the laws find equal to ``value``, as far as the limits allow. ``extent`` has
-    its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text."""
+    its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text;
+    ``equal`` are pairs of terms that are known to be equal."""
     spent = Spent()
     session, table = Session(rules), list[Expr]()
-    steps = list(commands(value, extent, table, live or {}))
+    steps = list(commands(value, extent, table, live or {}, equal))
     for _, command in steps:
         session.run(command)
     root = steps[-1][0]
@@ -174,10 +179,14 @@ class Spent:
 
 
 def commands(
-    value: Expr, extent: Mapping[str, int], table: list[Expr], live: Container[str] = ()
+    value: Expr,
+    extent: Mapping[str, int],
+    table: list[Expr],
+    live: Container[str] = (),
+    equal: Equations = (),
 ) -> Iterator[tuple[str, str]]:
-    """Commands that add a term, one each; ``table`` collects index expressions by number. Of axes
-    that are ``live`` no law may take the extent for the length.
+    """Commands that add a term, and terms that are equal, one each; ``table`` collects index
+    expressions by number. Of axes that are ``live`` no law may take the extent for the length.
 
     Gives ``(name, command)``; the last name that starts with ``$e`` is the term's. Names end
     with a dot: egglog adds a number for every use, and $e19 with 10 is $e191 with 0.
@@ -187,7 +196,7 @@ def commands(
         names["axis", name] = f"$a{len(names)}."
         kind = "Live" if name in live else "Axis"
         yield names["axis", name], f'(let {names["axis", name]} ({kind} "{name}" {extent[name]}))'
-    for e in subterms(value):
+    for e in subterms(*(e for pair in equal for e in pair), value):
         if e.kind in INDEX_KINDS:
             if e.kind in ("axis", "dyn"):
                 inner = names["axis", e.attr[0]] if e.kind == "axis" else names[e.kids[0]]
@@ -204,6 +213,8 @@ def commands(
         if e.kind == "bin" and e.attr[0] == "lt" and dtype(e.kids[0]).is_int:
             for k in e.kids:
                 yield names[e], f"(integer {names[k]})"
+    for one, other in equal:
+        yield names[value], f"(union {names[one]} {names[other]})"
 
 
 def _term(e: Expr, names: dict[object, str]) -> str:

@@ -73,6 +73,7 @@ class Body:
     extent: Mapping[str, int]
     own: tuple[Expr, ...]  # the axes of the node
     lengths: Lengths = STATIC  # of its live axes, those of symbolic extent
+    equal: tuple[tuple[Expr, Expr], ...] = ()  # terms that are equal, whatever the laws say
 
 
 def translate(

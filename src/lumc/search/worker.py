@@ -13,7 +13,7 @@ from lumc.errors import Exit, LumcError
 from lumc.graph.expr import Expr
 from lumc.kernel.codec import decode, encode, pick
 from lumc.process import HANG, Lost, Process, answers
-from lumc.search.saturate import Limits, Stats, StopReason, saturate
+from lumc.search.saturate import Equations, Limits, Stats, StopReason, saturate
 from lumc.search.translate import Body
 from lumc.search.variants import extract, variants
 
@@ -37,10 +37,15 @@ class Finding:
 
 
 def explore(
-    value: Expr, extent: Mapping[str, int], limits: Limits, live: Mapping[str, str]
+    value: Expr,
+    extent: Mapping[str, int],
+    limits: Limits,
+    live: Mapping[str, str],
+    equal: Equations = (),
 ) -> Finding:
-    """Saturate one region, whose live axes have these lengths, and read its variants."""
-    graph, stats = saturate(value, extent, limits, (), live)
+    """Saturate one region, whose live axes have these lengths, with terms that are known to be
+    equal, and read its variants."""
+    graph, stats = saturate(value, extent, limits, (), live, equal)
     names = {a: a for a in extent}
     found: dict[Expr, None] = {}
     bound: dict[str, str] = {}
@@ -55,7 +60,7 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
     """One finding per body, from a worker process; ``inside`` explores in this process. Raises
     E0414 (a body for which two processes ended without an answer), or what went wrong there."""
     if inside:
-        return [explore(b.value, b.extent, limits, b.lengths.texts) for b in bodies]
+        return [explore(b.value, b.extent, limits, b.lengths.texts, b.equal) for b in bodies]
     out: list[Finding] = []
     worker: Process | None = None
     try:
@@ -85,9 +90,9 @@ def explore_all(bodies: Sequence[Body], limits: Limits, inside: bool = False) ->
 
 def ask(worker: Process, body: Body, limits: Limits, seconds: float) -> Finding:
     """What it finds, in so many seconds; raises Lost, or what went wrong there."""
-    nodes, (at,) = encode([body.value])
+    nodes, roots = encode([body.value, *(e for pair in body.equal for e in pair)])
     live = dict(body.lengths.texts)
-    answer = worker.ask((nodes, at, dict(body.extent), limits, live), seconds)
+    answer = worker.ask((nodes, roots, dict(body.extent), limits, live), seconds)
     if isinstance(answer, Exception):
         raise answer
     nodes, roots, alike, stats = answer
@@ -102,11 +107,18 @@ def serve(pipe: Connection) -> None:
 
 
 def answer(
-    nodes: Any, at: int, extent: Mapping[str, int], limits: Limits, live: Mapping[str, str]
+    nodes: Any,
+    roots: Sequence[int],
+    extent: Mapping[str, int],
+    limits: Limits,
+    live: Mapping[str, str],
 ) -> Any:
     """A finding as plain data, or the exception to raise where it was asked for."""
     try:
-        found = explore(decode(nodes)[at], extent, limits, live)
+        terms = decode(nodes)
+        value, *equal = (pick(terms, at) for at in roots)
+        pairs = list(zip(equal[::2], equal[1::2], strict=True))
+        found = explore(value, extent, limits, live, pairs)
         return *encode(found.values), dict(found.alike), found.stats
     except Exception as e:
         e.add_note(traceback.format_exc())

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+import mutating
 from lumc import train
+from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.memory import PAGE
 from lumc.errors import Exit, LumcError
 from lumc.frontend import Model, Tensor
@@ -18,11 +21,13 @@ from lumc.graph.graph import Graph
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
 from lumc.limits import AGAIN, LEVELS
-from lumc.profile import memory
+from lumc.profile import memory, scratch
 from lumc.profile.choose import estimate, programs, shortlist
 from lumc.profile.ledger import Ledger, Options, kernels_of
 from lumc.profile.lowered import Kernels, Lowered
 from lumc.profile.memory import (
+    PART,
+    Bounds,
     Needs,
     between,
     fitting,
@@ -31,13 +36,15 @@ from lumc.profile.memory import (
     in_states,
     needs_of,
 )
-from lumc.profile.records import Records, Setting, Trial
+from lumc.profile.price import program_us
+from lumc.profile.records import Choice, Records, Setting, Trial
 from lumc.schedule.plan import Plan
 from lumc.search import search
 from lumc.search.explore import find_regions
 from lumc.search.space import Space
 
 TARGET = resolve_target("cpu:x86-64-v3")
+CHAINED = (512, 32), (512, 32), (512,)
 
 
 def space_of(graph: Graph, again: int = AGAIN) -> Space:
@@ -137,21 +144,21 @@ def test_a_bound_that_no_program_meets_is_met_as_nearly_as_it_can_be() -> None:
 
 
 def test_measured_programs_within_a_bound(wide: Space) -> None:
-    def ledger(most: float) -> Ledger:
-        return Ledger(wide, Options(most=most), Records(None, Setting("device", "tools", 1)))
+    def ledger(bounds: Bounds) -> Ledger:
+        return Ledger(wide, Options(within=bounds), Records(None, Setting("device", "tools", 1)))
 
-    book, bound = ledger(inf), ledger(0)
+    book, bound = ledger(Bounds()), ledger(Bounds(0))
     (key,), (fast,), (small,) = book.lists, book.lists.values(), bound.lists.values()
     assert all(handed_in(p) == 0 for p in small) and all(map(handed_in, fast))
     book.lists[key] = [*fast, *small]  # as if some were as fast
     book.kernels |= bound.kernels
     book.set_bounds()
-    assert book.plan_within(inf) == book.plan() and book.plan().regions[key] == fast[0]
-    assert book.plan_within(0).regions[key] == small[0]
-    assert book.plan_within(handed_in(fast[0])).regions[key] == fast[0]
+    assert book.plan_within(Bounds()) == book.plan() and book.plan().regions[key] == fast[0]
+    assert book.plan_within(Bounds(0)).regions[key] == small[0]
+    assert book.plan_within(Bounds(handed_in(fast[0]))).regions[key] == fast[0]
     for k in kernels_of(small):
         book.add(k, Trial(book.kernels[k].schedule, reason="crash"))
-    assert book.plan_within(0).regions[key] in fast  # what is left of those that are right
+    assert book.plan_within(Bounds(0)).regions[key] in fast  # what is left of those that are right
 
 
 # ---- the search for what fits
@@ -163,28 +170,30 @@ class Made:
     def __init__(
         self, wide: Space, monkeypatch: pytest.MonkeyPatch, *steps: tuple[int, int]
     ) -> None:
-        self.asked, self.steps = list[float](), steps  # (handed on, total), from the fastest on
+        self.asked = list[float]()
+        self.steps = steps  # (handed on, total), from the fastest on
         self.plan = estimate(wide)
         self.at = 0
         monkeypatch.setattr(memory, "needs_of", lambda _: Needs(self.steps[self.at][1], 0))
         monkeypatch.setattr(memory, "handed_in", lambda _: self.steps[self.at][0])
 
-    def __call__(self, most: float) -> Plan:
-        self.asked.append(most)
-        meet = [i for i, (handed, _) in enumerate(self.steps) if handed <= most]
+    def __call__(self, bounds: Bounds) -> Plan:
+        assert bounds.scratch == inf  # there is none
+        self.asked.append(bounds.handed)
+        meet = [i for i, (handed, _) in enumerate(self.steps) if handed <= bounds.handed]
         self.at = meet[0] if meet else len(self.steps) - 1
         return self.plan
 
 
 def test_the_fastest_plan_that_fits_is_taken(wide: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Made(wide, monkeypatch, (50, 300), (40, 200), (30, 100), (0, 90))
-    assert fitting(100, made)[1:] == (Needs(100, 0), 39)
+    assert fitting(100, made)[1:] == (Needs(100, 0), Bounds(39))
     assert made.asked == [inf, 49, 39]
     made.asked.clear()
-    assert fitting(300, made)[1:] == (Needs(300, 0), inf) and made.asked == [inf]
+    assert fitting(300, made)[1:] == (Needs(300, 0), Bounds()) and made.asked == [inf]
     made.asked.clear()
     made.steps = ((5000, 6000), (100, 80))
-    assert fitting(200, made)[2] == 200  # nothing that hands on more can fit
+    assert fitting(200, made)[2] == Bounds(200)  # nothing that hands on more can fit
     assert made.asked == [inf, 200]
 
 
@@ -198,6 +207,109 @@ def test_the_least_is_said_if_nothing_fits(
     assert (e.value.code, e.value.exit) == ("E0419", Exit.BUDGET)
     assert "--memory 80: no plan was found that takes less than 90 bytes" in e.value.what
     assert made.asked[0] == inf and made.asked == sorted(made.asked, reverse=True)
+
+
+# ---- scratch memory
+
+
+def powers(x: Tensor, y: Tensor, top: Tensor) -> Tensor:
+    """A product with powers of another one, as on the way back of attention: [j, k] of these."""
+    return (y @ x.transpose() - top.unsqueeze(-1)).exp2().transpose() @ y
+
+
+@pytest.fixture(scope="module")
+def chained() -> Space:
+    return space_of(graph_of(powers, *CHAINED))
+
+
+def test_schedules_with_less_scratch_memory(chained: Space) -> None:
+    plan, free, bound = estimate(chained, most=0), Kernels(TARGET), Kernels(TARGET, 1 << 17)
+    (kernel,) = (k.kernel for k in plan.kernels.values())
+    (usual, most), (smaller, least) = (k.scheduled(kernel) for k in (free, bound))
+    assert most.scratch_bytes >= 512 * 512 * 4 > 1 << 17 >= least.scratch_bytes > 0
+    assert smaller != usual and program_us(least) < 1.2 * program_us(most)
+    assert Kernels(TARGET, most.scratch_bytes).scheduled(kernel) == (usual, most)
+    assert lower(kernel, smaller, TARGET).body == least.body  # a legal one
+    tiny = Kernels(TARGET, 1).scheduled(kernel)[1]  # as little as can be
+    assert 1 < tiny.scratch_bytes < least.scratch_bytes
+
+
+def test_plans_with_less_scratch_memory(chained: Space) -> None:
+    """Only where the usual one does not fit."""
+
+    def made(bounds: Bounds) -> Plan:
+        return estimate(chained, most=bounds.handed, known=Kernels(TARGET, bounds.scratch))
+
+    assert needs_of(made(Bounds(0))).scratch > 1 << 20
+    _, needs, bounds = fitting(1 << 18, made)
+    assert needs.total <= 1 << 18 and bounds.scratch == (1 << 18) // PART
+    assert fitting(1 << 30, made)[2] == Bounds()
+
+
+def test_measured_schedules_within_a_bound(chained: Space) -> None:
+    """The fastest of those that take no more; if there is none the default."""
+    book = Ledger(
+        chained, Options(within=Bounds(0, 1 << 17)), Records(None, Setting("device", "tools", 1))
+    )
+    (key,) = kernels_of(plans[0] for plans in book.lists.values())
+    kernel, default = book.kernels[key].kernel, book.kernels[key].schedule
+    large, small = (
+        Kernels(TARGET).scheduled(kernel)[0],
+        Kernels(TARGET, 1 << 16).scheduled(kernel)[0],
+    )
+    assert large != default != small != large
+    book.add(key, Trial(large, us=1.0))
+    book.choose(key, Choice(large, 1.0, "", 1, 0.0, 0))
+    bounds = Bounds(0, 1 << 17)
+    assert book.plan().kernels[key].schedule == large
+    assert book.plan_within(bounds).kernels[key].schedule == default
+    book.add(key, Trial(small, us=2.0))
+    assert book.plan_within(bounds).kernels[key].schedule == small
+    assert book.plan_within(Bounds(0, 1 << 30)).kernels[key].schedule == large
+
+
+class Cut(NamedTuple):
+    """What a schedule is lowered to, as far as it matters here."""
+
+    scratch_bytes: int
+    us: float
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tiles that are taken, of several: those that leave the least of bytes times price."""
+    ways = {"fewest": Cut(50, 10.0), "best": Cut(60, 1.0), "fastest": Cut(89, 0.9)}
+    ways["hardly fewer"] = Cut(95, 0.1)
+    monkeypatch.setattr(scratch, "program_us", lambda made: made.us)
+    monkeypatch.setattr(scratch, "_smaller", lambda *_: list(ways.items()))
+    for name in ("program_us", "_smaller"):
+        monkeypatch.setitem(scratch.within.__globals__, name, getattr(scratch, name))
+    kernel: Any = None
+    return scratch.within(kernel, ("usual", Cut(100, 1.0)), TARGET, 96)[0]  # type: ignore
+
+
+def test_the_tiles_that_cost_least_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(monkeypatch) == "best"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("> most and", "> 2 * most and"),
+        ("key=lambda m: m[1].scratch_bytes * ", "key=lambda m: "),
+        ("m[1].scratch_bytes * program_us(m[1])", "m[1].scratch_bytes"),
+        ("program.scratch_bytes * WORTH", "program.scratch_bytes"),
+    ],
+)
+def test_mutants_of_the_choice(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutating.replace(scratch, old, new, monkeypatch)
+    assert chosen(monkeypatch) != "best"
+
+
+def test_cuts_add_up(chained: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant forgets those that were made before."""
+    mutating.replace(scratch, "{**schedule.tile, axis: less}", "{axis: less}", monkeypatch)
+    with pytest.raises(AssertionError):
+        test_schedules_with_less_scratch_memory(chained)
 
 
 def test_values_that_live_in_states(step: Graph) -> None:

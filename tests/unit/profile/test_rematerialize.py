@@ -18,6 +18,7 @@ from lumc.frontend import Model
 from lumc.grad import gradients
 from lumc.graph.again import repeated
 from lumc.graph.graph import Graph
+from lumc.graph.ops import Op
 from lumc.graph.text import parse_graph, print_graph
 from lumc.graph.verify import verify_graph
 from lumc.kernel.machines import resolve_target
@@ -33,6 +34,7 @@ from lumc.search.siblings import families
 TARGET = resolve_target("cpu:x86-64-v3")
 GRAPHS = Path(__file__).parents[3] / "graphs"
 Arrays = Mapping[str, np.ndarray]
+OLD = "steps_of(entry, found)"
 
 
 def random_step(seed: int) -> tuple[Graph, Arrays, Arrays]:
@@ -134,6 +136,35 @@ def test_samples_in_less_memory(file: str, name: str, part: float, most: float) 
     limit = int(between(graph, AGAIN) * part)
     found = rematerialize.lean(graph, AGAIN, limit, TARGET)
     assert found.nbytes <= limit and 0 < found.more <= most
+
+
+def attention() -> tuple[Graph, Arrays]:
+    """Its gradients, as they follow from products and a softmax; inputs in f64."""
+    rng, m = np.random.default_rng(0), Model()
+    q, k, v, dy = (m.input(n, (2, 64, 16)) for n in ("q", "k", "v", "dy"))
+    y = (q @ k.transpose()).softmax() @ v
+    for name, slope in zip("qkv", gradients((y * dy).sum(), [q, k, v]), strict=True):
+        m.output(f"d{name}", slope)
+    m.output("y", y)
+    return m.graph(), {n: rng.standard_normal((2, 64, 16)) for n in ("q", "k", "v", "dy")}
+
+
+@pytest.mark.parametrize("mutant", [False, True])
+def test_what_rows_are_reduced_to_is_kept(mutant: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores are made again for each of their readers, in no more memory than a few rows take;
+    their maxima are not. The mutant makes these again too."""
+    if mutant:
+        mutating.replace(rematerialize, "steps_of(entry, found, fine=True)", OLD, monkeypatch)
+    graph, inputs = attention()
+    scores = 2 * 64 * 64 * 4
+    assert between(graph, AGAIN) >= 2 * scores
+    found = rematerialize.lean(graph, AGAIN, scores // 4, TARGET)
+    (entry,) = found.graph.entries
+    maxima = [n for n in entry.nodes if n.op is Op.MAX]
+    assert (len(maxima) > 1) == mutant
+    got, want = (evaluate(g, "main", inputs, {}, {})[0] for g in (found.graph, graph))
+    for n in want:
+        np.testing.assert_allclose(got[n], want[n], rtol=1e-12, atol=1e-14)
 
 
 def test_where_all_fits_nothing_changes() -> None:
