@@ -14,6 +14,7 @@ import mutating
 from dealing import dealt, flash, narrowed, schedule, tiled
 from gpu.ptx import module as ptx
 from gpu.test_warpgroups import linear
+from gpu.test_warpgroups import tiled as by_groups
 from kernel_zoo import attention, levels, matmul, softmax
 from lumc.codegen.generate import DIALECTS
 from lumc.codegen.gpu import counts
@@ -71,8 +72,10 @@ def test_turns(addresses: list[int], nbytes: int, times: int) -> None:
 def product_of_warpgroups() -> tuple[Counts, Counts]:
     """What is counted, and what there is to count in a block of 128 x 256 of a product of f16 in
     steps of 64: two warpgroups, eight warps."""
-    s, d = chosen(linear(N, N, N, DType.F16), HOPPER)
-    assert (s.stages[0].fragment, s.tile) == ("wgmma", {"m": 128, "n": 256, "k": 64})
+    k = linear(N, N, N, DType.F16)
+    s = by_groups(k, 128, 256, 4)
+    assert s.tile == {"m": 128, "n": 256, "k": 64}
+    d = dealt(k, s, HOPPER)
     copied = (128 + 256) * N * 2  # bytes to shared memory
     read = 2 * (N // 16) * (64 + 256) * 32  # of 16 steps each group reads 64 rows and 256 lanes
     pieces, instructions = copied // 16 // 32, 8 * (N // 16)
@@ -89,8 +92,9 @@ def product_of_warpgroups() -> tuple[Counts, Counts]:
 def product_of_warps() -> tuple[Counts, Counts]:
     """A block of 256 x 128 in steps of 32: eight warps with 64 x 64 each. Four of its copies of 16
     bytes fill a row, the next of which begins 80 bytes further: every turn is two."""
-    s, d = chosen(linear(N, N, N, DType.F16), AMPERE)
-    assert (s.stages[0].fragment, s.tile) == ("mma", {"m": 256, "n": 128, "k": 32})
+    k = linear(N, N, N, DType.F16)
+    s = schedule(k, {"m": 256, "n": 128, "k": 32}, tiled(k, "mma", (4, 2)), count=256, ring=3)
+    d = dealt(k, s, AMPERE)
     copied, steps = (256 + 128) * N * 2, N // 16
     loads = 8 * steps * (4 + 4)  # of 16 x 16 elements, four along the rows and the lanes of a warp
     products = 8 * steps * 4 * 8  # of 16 x 8 results
@@ -141,7 +145,7 @@ MUTANTS = {
     "a warp reads for all of its group": ("times / GROUP * nbytes", "times * nbytes"),
     "a left operand that is not read": ('"shared" else 0', '"shared" and False else 0'),
     "no conflicts": ("max(banks.count(b) for b in set(banks))", "1"),
-    "right operands one by one": ("roles.b, lanes // 2", "roles.b, lanes"),
+    "right operands one by one": ("roles.b, (lanes + 1) // 2", "roles.b, lanes"),
     "copies take two instructions": ("issue=0 if ahead else 1", "issue=1"),
     "rows of a matrix lie together": ("i * row * tile", "i * 8 * tile"),
     "all steps of other axes": ("c.size * steps", "c.size"),
@@ -160,16 +164,16 @@ def test_a_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_largest_tile_that_its_turns_allow() -> None:
-    """Shared memory limits blocks of 128 x 128 on an A100: larger ones are chosen, unless too many
-    processors had none of them."""
+    """Shared memory limits blocks of 128 x 128 on an A100: larger ones are chosen, and of as many
+    lanes as leave few processors without one of them."""
     s, program = scheduled(linear(N, N, N, DType.F16), AMPERE)
     found = limits_us(program, s.threads)
     assert next(iter(found)) == "tensor cores"
     small = linear(2048, 2048, N, DType.F16)
-    assert scheduled(small, AMPERE)[0].tile == {"m": 128, "n": 128, "k": 32}
-    before = dealt(
-        linear(N, N, N, DType.F16), replace(s, tile={"m": 128, "n": 128, "k": 32}), AMPERE
-    )
+    assert scheduled(small, AMPERE)[0].tile == {"m": 256, "n": 80, "k": 32}  # 208 blocks
+    k = linear(N, N, N, DType.F16)
+    known = schedule(k, {"m": 128, "n": 128, "k": 32}, tiled(k, "mma", (4, 2)), count=256, ring=3)
+    before = dealt(k, known, AMPERE)
     times = times_us(count(before), before.program.tiles, AMPERE)
     assert times["tensor cores"] / times["shared memory"] == pytest.approx(0.8)
 

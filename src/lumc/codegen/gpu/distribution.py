@@ -178,15 +178,15 @@ def _warps(
     lane: str,
     size: Mapping[str, int],
     grid: tuple[int, int],
-    unit: int,
+    units: tuple[int, int],
     warp: int = WARP,
 ) -> tuple[int, int, list[ThreadDigit]]:
-    """The tile of a block in fragments of ``unit`` rows and lanes, dealt to ``grid`` warps: how
+    """The tile of a block in fragments of so many rows and lanes, dealt to ``grid`` warps: how
     many fragments a warp has along both, and the digits of the warps."""
-    wm, wn = grid
-    mi, ni = -(-size[rows] // (unit * wm)), -(-size[lane] // (unit * wn))
-    down = ThreadDigit(warp, wm, rows, mi * unit)
-    return mi, ni, [down, ThreadDigit(warp * wm, wn, lane, ni * unit)]
+    (wm, wn), (high, wide) = grid, units
+    mi, ni = -(-size[rows] // (high * wm)), -(-size[lane] // (wide * wn))
+    down = ThreadDigit(warp, wm, rows, mi * high)
+    return mi, ni, [down, ThreadDigit(warp * wm, wn, lane, ni * wide)]
 
 
 def _spread(digits: Sequence[ThreadDigit], *registers: tuple[str, int, int]) -> Distribution:
@@ -203,13 +203,16 @@ def mma(
     size: Mapping[str, int],
     grid: tuple[int, int],
     steps: int = 16,
+    paired: bool = True,
 ) -> Roles:
     """Fragments of mma.m16n8k16 with 16-bit operands, m16n8k32 with bytes, m16n8k8 with tf32 (PTX
     ISA, sections on these instructions). A thread has ``near`` neighbours of the reduced axis; in
     m16n8k8 both operands have steps 2t and 2t + 1 where the table has t and t + 4: a sum has no
-    order, and so results are left operands of the next product."""
-    mi, pairs, warps = _warps(rows, lane, size, grid, 16)
-    ki, ni, near = -(-size[along] // steps), pairs * 2, max(2, steps // 8)
+    order, and so results are left operands of the next product. These have ``paired`` lanes, a
+    multiple of 16; right operands are loaded so in any case."""
+    mi, ni, warps = _warps(rows, lane, size, grid, (16, 16 if paired else 8))
+    ni *= 2 if paired else 1
+    ki, near = -(-size[along] // steps), max(2, steps // 8)
     parts = (along, ki, steps), (along, steps // (4 * near), 4 * near)
 
     def quads(outer: str, inner: str, each: int = near) -> list[ThreadDigit]:
@@ -226,7 +229,7 @@ def mma(
         ),
         b=_spread(
             [*quads(lane, along), *warps],
-            *((lane, ni, 8), *parts, (along, near, 1)),
+            *((lane, ni + ni % 2, 8), *parts, (along, near, 1)),
         ),
         along=along,
         counts=(mi, ni, ki),
@@ -244,7 +247,7 @@ def sixteen(
 ) -> Roles:
     """The 16x16 matrices of AMD, as lumc_hip/matrices.h has them: a thread has ``near`` steps of an
     operand, 16 where 16 threads have all, and a row of the sums."""
-    mi, ni, warps = _warps(rows, lane, size, grid, 16, warp)
+    mi, ni, warps = _warps(rows, lane, size, grid, (16, 16), warp)
     ki, groups, each = -(-size[along] // 16), warp // 16, 256 // warp
     alone = near == 16
 
@@ -271,7 +274,7 @@ def simdgroup(
     rows: str, lane: str, along: str, size: Mapping[str, int], grid: tuple[int, int]
 ) -> Roles:
     """Metal's 8x8 matrices: one layout for the three roles (as in MLX, steel/gemm/mma.h)."""
-    mi, ni, warps = _warps(rows, lane, size, grid, 8)
+    mi, ni, warps = _warps(rows, lane, size, grid, (8, 8))
     ki = -(-size[along] // 8)
 
     def square(x: str, y: str) -> list[ThreadDigit]:
