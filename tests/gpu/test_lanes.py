@@ -9,14 +9,15 @@ from types import ModuleType
 import pytest
 
 import mutating
-from dealing import dealt, refusal, schedule, tiled
+from dealing import dealt, flash, narrowed, refusal, schedule, tiled
 from gpu import test_warpgroups as groups
-from gpu.test_fragments import check
+from gpu.test_fragments import TARGET, check
 from gpu.test_warpgroups import linear
-from kernel_zoo import byte_matmul, matmul, turned_matmul
+from kernel_zoo import attention, byte_matmul, matmul, turned_matmul
 from lumc.codegen.gpu import counts, cuda, distribution, roles
 from lumc.codegen.gpu.counts import count
 from lumc.codegen.gpu.limits import limits_us
+from lumc.codegen.gpu.program import steps_of
 from lumc.errors import LumcError
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
@@ -61,9 +62,6 @@ def test_odd_fragments(order: str, tmp_path: Path) -> None:
 
 
 def _lanes(k: Kernel, s: Schedule) -> list[int]:
-    from gpu.test_fragments import TARGET
-    from lumc.codegen.gpu.program import steps_of
-
     return [step.roles.counts[1] for step in steps_of(dealt(k, s, TARGET).body) if step.roles]
 
 
@@ -85,9 +83,6 @@ def test_a_mutant_dies(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_multiplied_again_has_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the weights of attention would not be the left operands that follow."""
-    from dealing import flash, narrowed
-    from kernel_zoo import attention
-
     k = narrowed(attention(1, 64, 40, 32), DType.F16)
     s = flash(k, (4, 1), 64, 40)
     assert not refusal(k, s)
@@ -112,6 +107,29 @@ def test_every_width_of_warpgroups(part: int, tmp_path: Path) -> None:
 def test_four_warpgroups(tmp_path: Path) -> None:
     k = linear(264, 360, 200, DType.BF16)
     groups.check([(k, groups.tiled(k, 256, 176, 4))], tmp_path)
+
+
+def copied(k: Kernel, s: Schedule) -> list[int]:
+    """Vectors of 16 bytes that a thread copies of each operand in a turn."""
+    steps = [step for step in steps_of(dealt(k, s).body) if step.ahead]
+    return [step.points.size // step.vector for step in steps]
+
+
+def test_threads_share_rows_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 192 lanes are three lines of eight vectors: 512 threads copy three each of 64 of
+    them, as of 192 rows; by the next power of two a quarter of them would copy nothing, and others
+    four. Of rows of 96 it is the line that counts: four vectors are half of one."""
+    for turned in ("", "w"):
+        k = linear(512, 352, 128, DType.F16, turned)
+        assert copied(k, groups.tiled(k, 256, 176, 4)) == [4, 3]
+    short = linear(64, 96, 128, DType.F16, "w")
+    rows = odd(short, 64, 96, (4, 1), 2)
+    assert copied(*rows) == [2, 4]
+    mutating.replace(distribution, "even * unit >= line", "False", monkeypatch)
+    assert copied(k, groups.tiled(k, 256, 176, 4)) == [4, 4]
+    monkeypatch.undo()
+    mutating.replace(distribution, "even * unit >= line", "True", monkeypatch)
+    assert copied(*rows) == [2, 3]
 
 
 # ---- which is guessed

@@ -104,13 +104,18 @@ def deal(
     fast: str | None,
     vector: int = 1,
     row: int | None = None,
+    line: int = 0,
 ) -> Distribution:
     """Threads along ``fast`` first (at most ``row``, ``vector`` elements each), then along the
-    other axes, the last one first; what remains of the tile goes to registers."""
+    other axes, the last one first; what remains of the tile goes to registers. Where threads that
+    are a power of two cannot share ``fast`` evenly, fewer do, if they have a ``line`` at least."""
     digits, registers, left, div = list[ThreadDigit](), list[RegisterDigit](), threads, 1
     for a in ([fast] if fast else []) + [a for a in reversed(axes) if a != fast]:
         n, unit = size[a], vector if a == fast and size[a] >= vector else 1
         along = min(left if a != fast or row is None else min(row, left), power(-(-n // unit)))
+        even = n // unit & -(n // unit)
+        if a == fast and line and n % unit == 0 and even * unit >= line:
+            along = min(along, even)
         if along > 1:
             digits.append(ThreadDigit(div, along, a, unit))
         if (rest := -(-n // (along * unit))) > 1:
