@@ -4,6 +4,7 @@ NVIDIA's compiler is at hand, and the resource that follows from them."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,10 @@ def test_a_loop_of_machine_code(sass: Any) -> None:
     assert len(sass.main_loop(once)[0]) == 12
 
 
+def without_conflicts(addresses: Sequence[int], nbytes: int) -> int:
+    return max(1, len(addresses) * nbytes // 128)
+
+
 CHOSEN = {
     "product": lambda: linear(N, N, N, DType.F16),
     "attention": lambda: narrowed(attention(16, N, N, 128, mask=False), DType.F16),
@@ -265,8 +270,37 @@ def test_counts_of_machine_code(name: str, target: Target, sass: Any, tmp_path: 
     rounds = N // s.tile["k" if name == "product" else "j"] // (int(written[1]) if written else 1)
     own = sass.counted(code) * (d.threads.count // d.warp * rounds)
     with pytest.MonkeyPatch.context() as patch:  # as if banks never met
-        patch.setattr(counts, "turns", lambda at, nbytes: max(1, len(at) * nbytes // 128))
+        patch.setattr(counts, "turns", without_conflicts)
         seen = count(d)
     assert own.tensor == seen.tensor
     assert own.shared == pytest.approx(seen.shared, rel=0.1)
     assert seen.issue <= own.issue and seen.special == pytest.approx(own.special, rel=0.05)
+
+
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCH))
+    import gpu_bounds
+
+    return gpu_bounds
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_89", "cuda:sm_90", "cuda:sm_120"])
+def test_limits_are_those_of_machine_code(
+    name: str, bounds: Any, sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the ten kernels of docs/gpu-bounds.md, within 10 %: with the products, shared memory,
+    instructions and functions that the machine code has, as if banks never met. What memory moves
+    only programs say."""
+    if ptx.compiler() is None or sass.disassembler() is None:
+        pytest.skip("needs NVIDIA's compiler and disassembler: pip install '.[gputest]'")
+    monkeypatch.setattr(counts, "turns", without_conflicts)
+    target, off = resolve_target(name), dict[str, float]()
+    for row in bounds.ROWS.values():
+        m = bounds.made(row, target, tmp_path)
+        assert m.figures.local_bytes == 0
+        by_code = bounds.longest_us(m, replace(m.own, l2=m.counts.l2))
+        off[row.says] = bounds.longest_us(m, m.counts) / by_code
+    assert len(off) == 10 and all(0.9 < x < 1.1 for x in off.values()), off
