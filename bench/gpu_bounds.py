@@ -20,13 +20,14 @@ from pathlib import Path
 import lumc.codegen.tile.program as ir
 import sass
 from lumc.codegen.generate import DIALECTS
-from lumc.codegen.gpu.counts import count
+from lumc.codegen.gpu.counts import Counts, count
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.limits import limits_us, times_us
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.program import Distributed, Nest, Node
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
+from lumc.codegen.tile.program import Program
 from lumc.disk.stored import Stored
 from lumc.frontend import Model, Tensor, nn
 from lumc.frontend.api.elementwise import where
@@ -156,32 +157,56 @@ def image(d: Distributed, arch: str, folder: Path) -> Path:
     return folder / "kernel.cubin"
 
 
-def measure(row: Row, target: Target, folder: Path) -> Found:
-    """Compile the chosen kernel and count. Of instructions the machine code is asked, of
-    everything else the program: how shared memory is read can only be seen there."""
-    assert target.gpu
+@dataclass(frozen=True)
+class Made:
+    """The chosen kernel of a graph, and what a block of it does by its program and by its machine
+    code, whose counts are those of the longest loop, or of all where there is none."""
+
+    target: Target
+    plan: KernelPlan
+    program: Program
+    figures: cuda.Figures
+    code: Sequence[str]
+    counts: Counts
+    own: Counts
+
+
+def made(row: Row, target: Target, folder: Path) -> Made:
     plan = chosen(row.graph(), target)
     program = lower(plan.kernel, plan.schedule, target)
     d = distribute(program, plan.schedule.threads)
-    made = image(d, target.arch, folder)
-    allotted = next(iter(cuda.figures(made.read_bytes()).values()))
+    cubin = image(d, target.arch, folder)
+    allotted = next(iter(cuda.figures(cubin.read_bytes()).values()))
+    code, again = sass.main_loop(sass.disassembled(cubin))
+    counts, own = count(d), sass.counted(code) * (d.threads.count / d.warp)
+    # of a loop whose rounds are written out, by its products
+    times = counts.tensor / own.tensor if own.tensor else rounds(d.body)
+    return Made(target, plan, program, allotted, code, counts, own * (times if again else 1))
+
+
+def longest_us(m: Made, counts: Counts) -> float:
+    """Of all resources, with these counts of a block."""
+    us = times_us(counts, max(1, m.program.tiles), m.target)
+    return max(*us.values(), limits_us(m.program, m.plan.schedule.threads)["memory"])
+
+
+def measure(row: Row, target: Target, folder: Path) -> Found:
+    """Compile the chosen kernel and count. Of instructions the machine code is asked, of
+    everything else the program: how shared memory is read can only be seen there."""
+    m = made(row, target, folder)
+    assert target.gpu
     rates = target.gpu.rates
     if rates is None:
-        return allotted, None
-    code, again = sass.main_loop(sass.disassembled(made))
-    seen, own = count(d), sass.counted(code) * (d.threads.count / d.warp)
-    # of a loop whose rounds are written out, by its products
-    times = seen.tensor / own.tensor if own.tensor else rounds(d.body)
-    own = own * (times if again else 1)
+        return m.figures, None
     fields = ("issue", "f32", "special")
-    seen = replace(seen, **{k: max(getattr(own, k), getattr(seen, k)) for k in fields})
-    us = times_us(seen, max(1, program.tiles), target)
-    us["memory"] = limits_us(program, plan.schedule.threads)["memory"]
+    seen = replace(m.counts, **{k: max(getattr(m.own, k), getattr(m.counts, k)) for k in fields})
+    us = times_us(seen, max(1, m.program.tiles), target)
+    us["memory"] = limits_us(m.program, m.plan.schedule.threads)["memory"]
     tensor, longest = us["tensor cores"], max(n for name, n in us.items() if name not in CHIP)
-    others = us["instructions"] * (1 - sass.products(code) / len(code))
+    others = us["instructions"] * (1 - sass.products(m.code) / len(m.code))
     rate = target.gpu.processors * rates.tensor * rates.mhz
     shares = tensor / longest, row.flops / rate / max(us.values()), tensor / (tensor + others)
-    return allotted, Bounds(us, *shares)
+    return m.figures, Bounds(us, *shares)
 
 
 # ---- tables

@@ -4,7 +4,7 @@
 
 A plugin: ``emulator.build`` compiles for the GPU, with NVRTC or nvcc, and ``launch`` has fences
 around every array, so that a write past an end is reported. Races are not: run the tests under
-compute-sanitizer for that. Metal stays on its emulator.
+compute-sanitizer for that. Metal and HIP stay on their emulators.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import pytest
 
 import emulator
 from lumc.codegen.gpu.grid import Grid
-from lumc.codegen.text.headers import header_of
+from lumc.codegen.text.headers import NAMES, header_of
 from lumc.errors import LumcError
 from lumc.link import cuda
 from lumc.runtime.nvidia import ALIGN, Gpu, capability
 
 Array = np.ndarray[Any, Any]
 FENCE, MARK = 4096, 0xA5  # bytes around an array, as in the lab
+EMULATED = emulator.build
 ABOUT_THE_EMULATOR = ("emulator", "checker", "fake_driver", "cuda_runner", "cuda_runtime", "bench")
 # What only the emulator says: which barrier is missing, what it refuses, how Metal runs.
 SKIPPED = "is_a_race|no_barrier|a_bundle|metal|apple|runner|nvcc|nvrtc"
@@ -108,7 +109,11 @@ def _loaded(source: str) -> Any:
         return _gpu().module(image, name)
 
 
-def build(source: str, folder: Path, checked: bool = False) -> Module:
+def build(
+    source: str, folder: Path, checked: bool = False, **other: int
+) -> Module | emulator.Module:
+    if NAMES["hip"] in source:
+        return EMULATED(source, folder, checked, **other)
     return Module(_loaded(source), emulator._parameters(source))
 
 

@@ -4,7 +4,7 @@
 
 A plugin, as ``on_gpu``: ``emulator.build`` compiles for sm_80, and for sm_90a what multiplies by
 warpgroups. LUMC_PTX takes one of them for everything; LUMC_PTX_FUSED=1 makes every multiply-add
-that an assembler may make of a product and a sum. Metal stays on its emulator.
+that an assembler may make of a product and a sum. Metal and HIP stay on their emulators.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ import pytest
 
 import emulator
 from gpu.ptx import module
+from lumc.codegen.text.headers import NAMES
 from on_gpu import about_the_emulator
 
 SKIPPED = r"bundle|mistakes|metal|apple|runner|nvcc|nvrtc|test_functions\[decay|mutant_dies"
 COUNTS: Counter[str] = Counter()
+EMULATED = emulator.build
 
 
-def build(source: str, folder: Path, checked: bool = False) -> module.Module:
+def build(
+    source: str, folder: Path, checked: bool = False, **other: int
+) -> module.Module | emulator.Module:
+    if NAMES["hip"] in source:
+        return EMULATED(source, folder, checked, **other)
     arch = os.environ.get("LUMC_PTX", module.newest(source))
     return replace(module.build(source, arch, fused="LUMC_PTX_FUSED" in os.environ), counts=COUNTS)
 

@@ -16,6 +16,7 @@ import pytest
 
 import dealing
 import emulator
+import on_gpu
 import on_ptx
 from dealing import dealt, flash, narrowed, refusal, schedule, tiled
 from device import HARDWARE, every_function
@@ -36,6 +37,7 @@ from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel
 from lumc.oracle.term import evaluate_kernel
+from lumc.schedule.first_blocks import guesses
 from lumc.schedule.schedule import Schedule
 from random_graphs import Profile, random_graph
 
@@ -183,6 +185,19 @@ def test_products_of_warpgroups(tmp_path: Path) -> None:
     groups.check([groups.products()[0], groups.products()[-1]], tmp_path)
 
 
+def test_kernels_of_amd_stay_on_the_emulator(tmp_path: Path) -> None:
+    """Whose waves have 64 threads: tests of several targets have them beside others."""
+    k, target = matmul(24, 24, 24), resolve_target("hip:gfx942")
+    s = next(s for s in guesses(k, target) if not refusal(k, s, target))
+    source, grids = dealing.together([dealt(k, s, target)])
+    inputs = random_inputs(k, 0)
+    for plugin in (on_ptx, on_gpu):
+        built = plugin.build(source, tmp_path, True, lanes=64)
+        assert isinstance(built, emulator.Module)
+        got = dealing.run(built, "k0", k, grids[0], inputs)
+        assert_close(k, got, evaluate_kernel(k, inputs), s)
+
+
 def test_products_are_rounded_before_they_are_subtracted() -> None:
     """The compiler keeps the addition of -0 with its rounding, after a product and before a
     difference, and makes no multiply-add of them: PTX allows that only where none is said."""
@@ -294,7 +309,7 @@ def test_every_line_of_assembly_has_a_mutant() -> None:
 
 FILES = ("gpu_kernels", "gpu_values", "fragments", "warpgroups", "split", "device_hardware")
 FILES += ("device_math", "gpu_graphs", "models", "distribute", "gpu_states", "gpu_lengths")
-FILES += ("live_gpu_graphs",)
+FILES += ("live_gpu_graphs", "lanes")
 HOW = {"": {}, "sm_90a": {"LUMC_PTX": "compute_90a"}, "fused": {"LUMC_PTX_FUSED": "1"}}
 # Every family and the samples; steps of training, whole networks, 500 random schedules.
 COUNTED = ("gpu_kernels", "warpgroups", "split", "gpu_states", "models", "gpu_samples")

@@ -13,71 +13,18 @@ from dataclasses import replace
 from functools import partial
 from itertools import permutations
 from math import ceil, prod
-from typing import NamedTuple
 
 from lumc.graph.expr import Expr, bound_axes, subterms
 from lumc.kernel.normal import normalize
 from lumc.kernel.target import Gpu, Target
 from lumc.kernel.term import Kernel, dtype
 from lumc.schedule.applies import shared_prefix
+from lumc.schedule.first_shapes import Shape, shapes, warps
 from lumc.schedule.fragment import Product, multiplied
 from lumc.schedule.operands import Pair, pairs
 from lumc.schedule.schedule import Schedule, Stage, Threads, power
 from lumc.schedule.staging import staging_modes
 
-
-class Shape(NamedTuple):
-    """The tile of a block: rows, lanes, steps of the reduced axes; its threads; slots of copies."""
-
-    rows: int
-    lanes: int
-    deep: int
-    threads: int
-    ring: int = 1
-
-
-# large tiles first; a small problem takes the first one that gives every processor a block
-SHAPES = {
-    "wgmma": (
-        Shape(128, 256, 64, 256, 4),
-        Shape(128, 128, 64, 256, 4),
-        Shape(64, 128, 64, 128, 4),
-        Shape(64, 64, 64, 128, 4),
-    ),
-    "mma": (
-        Shape(256, 128, 32, 256, 3),
-        Shape(128, 128, 32, 256, 3),
-        Shape(64, 64, 32, 128, 3),
-        Shape(32, 64, 32, 128, 2),
-        Shape(16, 64, 32, 64),
-        Shape(16, 32, 16, 32),
-    ),
-    "mfma": (
-        Shape(128, 128, 32, 256),
-        Shape(64, 64, 32, 256),
-        Shape(32, 64, 32, 128),
-        Shape(16, 32, 16, 64),
-    ),
-    "wmma": (
-        Shape(128, 128, 32, 256),
-        Shape(64, 64, 32, 128),
-        Shape(32, 32, 16, 64),
-        Shape(16, 16, 16, 32),
-    ),
-    "simdgroup": (
-        Shape(64, 64, 16, 128),
-        Shape(32, 64, 16, 128),
-        Shape(32, 32, 16, 128),
-        Shape(16, 16, 8, 32),
-    ),
-    "simt": (
-        Shape(128, 128, 16, 256),
-        Shape(64, 64, 16, 256),
-        Shape(32, 64, 16, 128),
-        Shape(32, 32, 16, 64),
-        Shape(16, 16, 16, 32),
-    ),
-}
 # rows, and steps of the sum, of a block that multiplies what it has just made; its threads, slots
 GROUPED = ((128, 128, 256, 2), (128, 64, 256, 2), (64, 64, 128, 2))  # by warpgroups
 NESTED = ((64, 64, 128, 1), (32, 64, 128, 1), (32, 32, 128, 1), (16, 32, 64, 1), (16, 16, 32, 1))
@@ -134,7 +81,7 @@ def _products(found: Mapping[Expr, Pair], target: Target) -> list[Product]:
 def _shapes(
     kernel: Kernel, found: Mapping[Expr, Pair], product: Product | None, target: Target
 ) -> list[Shape]:
-    """The shapes from the largest one that keeps every processor busy; then the larger ones."""
+    """The most promising tiles of a block first."""
     assert target.gpu
     if any(s.kind == "wsum" for s in found):
         nested = GROUPED if product and product.fragment == "wgmma" else NESTED
@@ -145,34 +92,7 @@ def _shapes(
         sizes = dict(zip(pair, (shape.rows, shape.lanes), strict=True))
         return prod(ceil(kernel.extent[a] / sizes.get(a, 1)) for a in kernel.axes)
 
-    shapes = SHAPES[product.fragment if product else "simt"]
-    if product and product.fragment == "wgmma":  # what a processor has to fetch, in turns
-        turns = {s: ceil(blocks(s) / target.gpu.processors) for s in shapes}
-        return sorted(shapes, key=lambda s: turns[s] * (s.rows + s.lanes))
-    enough = [i for i, s in enumerate(shapes) if blocks(s) >= target.gpu.processors]
-    first = enough[0] if enough else len(shapes) // 2
-    if product and product.fragment == "mma" and enough and target.gpu.rates:
-        # the largest, unless the next one leaves fewer processors idle in the last turn
-        shares = {i: ceil(blocks(shapes[i]) / target.gpu.processors) for i in enough[:2]}
-        taken = {i: n * _cycles(shapes[i], product, target.gpu) for i, n in shares.items()}
-        first = min(taken, key=lambda i: taken[i])
-    return [*shapes[first:], *reversed(shapes[:first])]
-
-
-def _cycles(shape: Shape, product: Product, gpu: Gpu) -> float:
-    """Of a step of the sum in a block of this shape: those of the matrix units, or of shared memory
-    where it takes longer. There a warp reads both of its operands, and copies are written."""
-    assert gpu.rates
-    down, along = _warps(shape.threads // gpu.warp, 2)
-    multiplied = 2 * shape.rows * shape.lanes / (gpu.rates.tensor * product.rate)
-    moved = shape.rows * (along + 1) + shape.lanes * (down + 1)
-    return max(multiplied, moved * product.operands[0].nbytes / gpu.rates.shared)
-
-
-def _warps(units: int, most: int) -> tuple[int, int]:
-    """How many along the rows and the lanes, at most so many along these."""
-    along = min(most, units)
-    return units // along, along
+    return shapes(product, target.gpu, blocks)
 
 
 def _contracted(
@@ -199,7 +119,7 @@ def _contracted(
             tile[lane] = shape.lanes
     units = shape.threads if fragment == "simt" else shape.threads // warp
     stages = tuple(
-        _stage(kernel, s, found[s], fragment, units, tile) if s in found else Stage()
+        _stage(kernel, s, found[s], fragment, units, tile, shape.along) if s in found else Stage()
         for s in kernel.stages
     )
     return _schedule(kernel, tile, stages, Threads(shape.threads, vector=4, ring=shape.ring))
@@ -229,16 +149,22 @@ def _whole(deep: int, around: int, product: Product | None) -> int:
 
 
 def _stage(
-    kernel: Kernel, stage: Expr, pair: Pair, fragment: str, units: int, tile: Mapping[str, int]
+    kernel: Kernel,
+    stage: Expr,
+    pair: Pair,
+    fragment: str,
+    units: int,
+    tile: Mapping[str, int],
+    most: int,
 ) -> Stage:
-    """``units`` (threads or warps) share the contraction."""
+    """``units`` (threads or warps) share the contraction; ``most`` warps along the lanes."""
     rows, lane = pair
     p = Stage("contract", rows, lane, fragment=fragment)
-    along = power(min(GROUP if fragment == "simt" else 2, tile.get(lane, kernel.extent[lane])))
+    along = power(min(GROUP if fragment == "simt" else most, tile.get(lane, kernel.extent[lane])))
     weighted = any(s.kind == "wsum" for s in kernel.stages)
     if fragment == "wgmma" or (fragment != "simt" and weighted):
         along = 1  # whole rows stay with one warp
-    grid = _warps(units, along)
+    grid = warps(units, along)
     modes = staging_modes(kernel, stage, p, "a")
     inner = any(s is not stage and stage in subterms(s) for s in kernel.stages)
     a = "hoist" if inner and "hoist" in modes else "inner"

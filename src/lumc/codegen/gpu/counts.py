@@ -123,7 +123,7 @@ class _Counter:
         if product.fragment == "wgmma":
             return total + self._warpgroups(op, lanes, times)
         total += Counts(issue=times * rows * lanes)
-        for ref, role, n in ((op.a, roles.a, rows), (op.b, roles.b, lanes // 2)):
+        for ref, role, n in ((op.a, roles.a, rows), (op.b, roles.b, (lanes + 1) // 2)):
             tile = self.d.tiles.get(ref.attr[0])
             if tile and tile.memory == "shared" and product.word > 1:
                 total += Counts(shared=WAVE * self._matrices(op, ref, tile), issue=1) * (times * n)

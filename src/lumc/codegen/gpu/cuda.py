@@ -92,7 +92,7 @@ class Cuda(Dialect):
         with ExitStack() as nest:
             w.around(nest, op, k)
             nest.enter_context(w.counting({"`K`": ki}))
-            w.line(f"lumc_u32 `:A`[{mi}][4], `:B`[{ni // 2}][4];")
+            w.line(f"lumc_u32 `:A`[{mi}][4], `:B`[{(ni + 1) // 2}][4];")
             _fragment(w, op, op.a, roles, (rows, k), mi)
             _fragment(w, op, op.b, roles, (lane, k), ni)
             nest.enter_context(w.counting({"`I`": mi, "`J`": ni}))
@@ -256,7 +256,7 @@ def _matrices(
     warp = [
         f"(int){w.digit(t)} * {t.stride}" for t in role.threads if t.axis == other and t.div >= WARP
     ]
-    n, array = (count, "`A`") if is_a else (count // 2, "`B`")
+    n, array = (count, "`A`") if is_a else ((count + 1) // 2, "`B`")
     with w.counting({"`I`": n}):
         for x, parts in ((k, [f"`K` * {2 * row}", steps]), (other, ["`I` * 16", *warp, lines])):
             lo = w.index(op.ranges[x].lo)

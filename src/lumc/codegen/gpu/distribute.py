@@ -40,6 +40,7 @@ from lumc.schedule.schedule import Threads, power
 
 TURN = 8  # elements along both axes, from which a transpose goes through shared memory
 MOVED = 16  # bytes that a thread copies at once
+LINE = 128  # bytes of memory that are fetched together
 
 
 def distribute(program: ir.Program, threads: Threads | None) -> Distributed:
@@ -162,8 +163,9 @@ class Distributor(Dealing):
         self.order[name] = (*(i for i in range(len(labels)) if i != inner), inner)
         sizes = {d.label: d.size for d in place.dims}
         side = step.vector if step.vector > 1 or fast != unit else self._of_words(op, name, unit)
+        line = LINE // kind.nbytes if step.vector > 1 else 0
         step.points = self._from_values(step) or deal(
-            op.axes, sizes, self.threads.count, unit, side
+            op.axes, sizes, self.threads.count, unit, side, line=line
         )
         self.known.add(step)
 

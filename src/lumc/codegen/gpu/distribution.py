@@ -104,13 +104,18 @@ def deal(
     fast: str | None,
     vector: int = 1,
     row: int | None = None,
+    line: int = 0,
 ) -> Distribution:
     """Threads along ``fast`` first (at most ``row``, ``vector`` elements each), then along the
-    other axes, the last one first; what remains of the tile goes to registers."""
+    other axes, the last one first; what remains of the tile goes to registers. Where threads that
+    are a power of two cannot share ``fast`` evenly, fewer do, if they have a ``line`` at least."""
     digits, registers, left, div = list[ThreadDigit](), list[RegisterDigit](), threads, 1
     for a in ([fast] if fast else []) + [a for a in reversed(axes) if a != fast]:
         n, unit = size[a], vector if a == fast and size[a] >= vector else 1
         along = min(left if a != fast or row is None else min(row, left), power(-(-n // unit)))
+        even = n // unit & -(n // unit)
+        if a == fast and line and n % unit == 0 and even * unit >= line:
+            along = min(along, even)
         if along > 1:
             digits.append(ThreadDigit(div, along, a, unit))
         if (rest := -(-n // (along * unit))) > 1:
@@ -178,15 +183,15 @@ def _warps(
     lane: str,
     size: Mapping[str, int],
     grid: tuple[int, int],
-    unit: int,
+    units: tuple[int, int],
     warp: int = WARP,
 ) -> tuple[int, int, list[ThreadDigit]]:
-    """The tile of a block in fragments of ``unit`` rows and lanes, dealt to ``grid`` warps: how
+    """The tile of a block in fragments of so many rows and lanes, dealt to ``grid`` warps: how
     many fragments a warp has along both, and the digits of the warps."""
-    wm, wn = grid
-    mi, ni = -(-size[rows] // (unit * wm)), -(-size[lane] // (unit * wn))
-    down = ThreadDigit(warp, wm, rows, mi * unit)
-    return mi, ni, [down, ThreadDigit(warp * wm, wn, lane, ni * unit)]
+    (wm, wn), (high, wide) = grid, units
+    mi, ni = -(-size[rows] // (high * wm)), -(-size[lane] // (wide * wn))
+    down = ThreadDigit(warp, wm, rows, mi * high)
+    return mi, ni, [down, ThreadDigit(warp * wm, wn, lane, ni * wide)]
 
 
 def _spread(digits: Sequence[ThreadDigit], *registers: tuple[str, int, int]) -> Distribution:
@@ -203,13 +208,16 @@ def mma(
     size: Mapping[str, int],
     grid: tuple[int, int],
     steps: int = 16,
+    paired: bool = True,
 ) -> Roles:
     """Fragments of mma.m16n8k16 with 16-bit operands, m16n8k32 with bytes, m16n8k8 with tf32 (PTX
     ISA, sections on these instructions). A thread has ``near`` neighbours of the reduced axis; in
     m16n8k8 both operands have steps 2t and 2t + 1 where the table has t and t + 4: a sum has no
-    order, and so results are left operands of the next product."""
-    mi, pairs, warps = _warps(rows, lane, size, grid, 16)
-    ki, ni, near = -(-size[along] // steps), pairs * 2, max(2, steps // 8)
+    order, and so results are left operands of the next product. These have ``paired`` lanes, a
+    multiple of 16; right operands are loaded so in any case."""
+    mi, ni, warps = _warps(rows, lane, size, grid, (16, 16 if paired else 8))
+    ni *= 2 if paired else 1
+    ki, near = -(-size[along] // steps), max(2, steps // 8)
     parts = (along, ki, steps), (along, steps // (4 * near), 4 * near)
 
     def quads(outer: str, inner: str, each: int = near) -> list[ThreadDigit]:
@@ -226,7 +234,7 @@ def mma(
         ),
         b=_spread(
             [*quads(lane, along), *warps],
-            *((lane, ni, 8), *parts, (along, near, 1)),
+            *((lane, ni + ni % 2, 8), *parts, (along, near, 1)),
         ),
         along=along,
         counts=(mi, ni, ki),
@@ -244,7 +252,7 @@ def sixteen(
 ) -> Roles:
     """The 16x16 matrices of AMD, as lumc_hip/matrices.h has them: a thread has ``near`` steps of an
     operand, 16 where 16 threads have all, and a row of the sums."""
-    mi, ni, warps = _warps(rows, lane, size, grid, 16, warp)
+    mi, ni, warps = _warps(rows, lane, size, grid, (16, 16), warp)
     ki, groups, each = -(-size[along] // 16), warp // 16, 256 // warp
     alone = near == 16
 
@@ -271,7 +279,7 @@ def simdgroup(
     rows: str, lane: str, along: str, size: Mapping[str, int], grid: tuple[int, int]
 ) -> Roles:
     """Metal's 8x8 matrices: one layout for the three roles (as in MLX, steel/gemm/mma.h)."""
-    mi, ni, warps = _warps(rows, lane, size, grid, 8)
+    mi, ni, warps = _warps(rows, lane, size, grid, (8, 8))
     ki = -(-size[along] // 8)
 
     def square(x: str, y: str) -> list[ThreadDigit]:

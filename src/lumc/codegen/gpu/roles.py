@@ -18,7 +18,7 @@ PACKED = ("mma", "wgmma", *SIXTEENS)
 RDNA4 = 0x1200  # from which threads share the steps of an operand
 PANEL = 64  # elements of a row that lie together for warpgroups: 128 bytes
 GROUP = 4  # warps of a warpgroup, each with 16 of its 64 rows
-LANES = (*range(16, 129, 16), 192, 256)  # of one instruction, as the header has them
+LANES = range(16, 257, 16)  # of one instruction, as the header has them
 
 
 def anchor(d: Dealing, step: Step, op: ir.Contract) -> None:
@@ -65,7 +65,9 @@ def _fragments(d: Dealing, op: ir.Contract, size: Mapping[str, int], batch: Sequ
         near = 4 if p.fragment == "mfma" else of_wmma
         axes = p.rows_axis, p.lane_axis, along
         return replace(sixteen(*axes, size, p.grid, d.gpu.warp, near), product=product)
-    roles = mma(p.rows_axis, p.lane_axis, along, size, p.grid, product.shape[2])
+    again = {a for s in d.steps if isinstance(s.op, ir.Contract) for a in s.op.red}
+    paired = p.fragment == "wgmma" or p.lane_axis in again  # results that are multiplied again
+    roles = mma(p.rows_axis, p.lane_axis, along, size, p.grid, product.shape[2], paired)
     if p.fragment == "wgmma":
         rows, lanes, _ = roles.counts
         if p.grid[0] % GROUP or p.grid[1] > 1 or rows > 1 or lanes * 8 not in LANES:

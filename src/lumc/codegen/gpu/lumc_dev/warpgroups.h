@@ -45,6 +45,7 @@ template <class T, int N> struct lumc_group;
 #define LUMC_20 LUMC_TEN("") LUMC_TEN("1")
 #define LUMC_50 LUMC_20 LUMC_TEN("2") LUMC_TEN("3") LUMC_TEN("4")
 #define LUMC_90 LUMC_50 LUMC_TEN("5") LUMC_TEN("6") LUMC_TEN("7") LUMC_TEN("8")
+#define LUMC_100 LUMC_90 LUMC_TEN("9")
 #define LUMC_D8 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define LUMC_D16 LUMC_TEN("") "%10,%11,%12,%13,%14,%15"
 #define LUMC_D24 LUMC_20 "%20,%21,%22,%23"
@@ -53,9 +54,15 @@ template <class T, int N> struct lumc_group;
 #define LUMC_D48 LUMC_20 LUMC_TEN("2") LUMC_TEN("3") "%40,%41,%42,%43,%44,%45,%46,%47"
 #define LUMC_D56 LUMC_50 "%50,%51,%52,%53,%54,%55"
 #define LUMC_D64 LUMC_50 LUMC_TEN("5") "%60,%61,%62,%63"
+#define LUMC_D72 LUMC_50 LUMC_TEN("5") LUMC_TEN("6") "%70,%71"
+#define LUMC_D80 LUMC_50 LUMC_TEN("5") LUMC_TEN("6") "%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define LUMC_D88 LUMC_50 LUMC_TEN("5") LUMC_TEN("6") LUMC_TEN("7") "%80,%81,%82,%83,%84,%85,%86,%87"
 #define LUMC_D96 LUMC_90 "%90,%91,%92,%93,%94,%95"
+#define LUMC_D104 LUMC_100 "%100,%101,%102,%103"
+#define LUMC_D112 LUMC_100 LUMC_TEN("10") "%110,%111"
+#define LUMC_D120 LUMC_100 LUMC_TEN("10") "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119"
 #define LUMC_D128                                                                                 \
-    LUMC_90 LUMC_TEN("9") LUMC_TEN("10") LUMC_TEN("11") "%120,%121,%122,%123,%124,%125,%126,%127"
+    LUMC_100 LUMC_TEN("10") LUMC_TEN("11") "%120,%121,%122,%123,%124,%125,%126,%127"
 #define LUMC_S4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define LUMC_S8(i) LUMC_S4(i), LUMC_S4(i + 4)
 #define LUMC_S32(i) LUMC_S8(i), LUMC_S8(i + 8), LUMC_S8(i + 16), LUMC_S8(i + 24)
@@ -67,7 +74,13 @@ template <class T, int N> struct lumc_group;
 #define LUMC_SUMS48 LUMC_SUMS40, LUMC_S8(40)
 #define LUMC_SUMS56 LUMC_SUMS48, LUMC_S8(48)
 #define LUMC_SUMS64 LUMC_S32(0), LUMC_S32(32)
+#define LUMC_SUMS72 LUMC_SUMS64, LUMC_S8(64)
+#define LUMC_SUMS80 LUMC_SUMS72, LUMC_S8(72)
+#define LUMC_SUMS88 LUMC_SUMS80, LUMC_S8(80)
 #define LUMC_SUMS96 LUMC_SUMS64, LUMC_S32(64)
+#define LUMC_SUMS104 LUMC_SUMS96, LUMC_S8(96)
+#define LUMC_SUMS112 LUMC_SUMS104, LUMC_S8(104)
+#define LUMC_SUMS120 LUMC_SUMS112, LUMC_S8(112)
 #define LUMC_SUMS128 LUMC_SUMS96, LUMC_S32(96)
 /* N lanes have SUMS sums in a thread; R0.. are the operands after these */
 #define LUMC_WGMMA(T, N, SUMS, shape, R0, R1, R2, R3, R4, R5, R6)                                 \
@@ -110,8 +123,20 @@ template <class T, int N> struct lumc_group;
                "%59", "%60", "%61", "%62")                                                        \
     LUMC_WGMMA(T, 128, 64, "m64n128k16.f32" types, "%64", "%65", "%66",                           \
                "%67", "%68", "%69", "%70")                                                        \
+    LUMC_WGMMA(T, 144, 72, "m64n144k16.f32" types, "%72", "%73", "%74",                           \
+               "%75", "%76", "%77", "%78")                                                        \
+    LUMC_WGMMA(T, 160, 80, "m64n160k16.f32" types, "%80", "%81", "%82",                           \
+               "%83", "%84", "%85", "%86")                                                        \
+    LUMC_WGMMA(T, 176, 88, "m64n176k16.f32" types, "%88", "%89", "%90",                           \
+               "%91", "%92", "%93", "%94")                                                        \
     LUMC_WGMMA(T, 192, 96, "m64n192k16.f32" types, "%96", "%97", "%98",                           \
                "%99", "%100", "%101", "%102")                                                     \
+    LUMC_WGMMA(T, 208, 104, "m64n208k16.f32" types, "%104", "%105", "%106",                       \
+               "%107", "%108", "%109", "%110")                                                    \
+    LUMC_WGMMA(T, 224, 112, "m64n224k16.f32" types, "%112", "%113", "%114",                       \
+               "%115", "%116", "%117", "%118")                                                    \
+    LUMC_WGMMA(T, 240, 120, "m64n240k16.f32" types, "%120", "%121", "%122",                       \
+               "%123", "%124", "%125", "%126")                                                    \
     LUMC_WGMMA(T, 256, 128, "m64n256k16.f32" types, "%128", "%129", "%130",                       \
                "%131", "%132", "%133", "%134")
 LUMC_WGMMAS(lumc_f16, ".f16.f16")
