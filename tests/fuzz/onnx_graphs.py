@@ -306,15 +306,22 @@ def keep(found: Path, name: str, case: Case, said: str) -> None:
     (found / f"{name}.txt").write_text(f"{said}\n\n{onnx.printer.to_text(case.model)}\n")
 
 
-def fuzz(folder: Path, seed: int, first: int, go_on: Callable[[], bool]) -> dict[str, int]:
-    """Batches while there is time; the first finding of a kind is shrunk and kept."""
+def fuzz(
+    folder: Path,
+    seed: int,
+    first: int,
+    go_on: Callable[[], bool],
+    make: Callable[[int, int, int], list[Case]] = cases,
+) -> dict[str, int]:
+    """Batches while there is time; the first finding of a kind is shrunk and kept. ``make`` gives
+    the cases of so many numbers of a seed, from one on; some have none."""
     count: Counter[str] = Counter()
     known = set[str]()
     tempfile.tempdir = str(folder)
     folder.mkdir(parents=True, exist_ok=True)
     while go_on():
         start = first + count["graphs"]
-        batch = cases(seed, start, BATCH)
+        batch = make(seed, start, BATCH)
         by_name = {c.name: c for c in batch}
         how = ORDINARY if start // BATCH % OPTIMISED == 0 else HASTY
         for r in onnx_suite.run(batch, batch=BATCH, how=how):
@@ -330,7 +337,8 @@ def fuzz(folder: Path, seed: int, first: int, go_on: Callable[[], bool]) -> dict
                 print(f"{name}: {r.verdict}: {r.detail[-300:]}", flush=True)
                 small = shrunk(case, r.verdict, r.detail, how)
                 keep(folder.parent / "found", f"{name}-small", small, r.detail)
-        count["graphs"] += len(batch)
+        count["graphs"] += BATCH
+        count["judged"] += len(batch)
         for part in folder.iterdir():
             shutil.rmtree(part, ignore_errors=True)
     return dict(count)
