@@ -23,22 +23,28 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
-from fuzz import graphs, native, onnx_graphs, readers
+from fuzz import graphs, native, nnsmith_graphs, onnx_graphs, readers
 
 ROOT = Path(__file__).parent.parent.parent
-GOALS = {"graphs": 20_000, "onnx": 20_000, "artifacts": 100_000, "native": 1_000_000}  # a unit
+GOALS = {  # of a unit
+    **{"graphs": 20_000, "onnx": 20_000, "nnsmith": 2_000},
+    **{"artifacts": 100_000, "native": 1_000_000},
+}
 UNITS = {
     "graphs": ("all",),
     "onnx": ("all",),
+    "nnsmith": ("all",),
     "artifacts": readers.KINDS,
     "native": native.TARGETS,
 }
 TURN_S = 25.0  # of the processor; the unit that is furthest behind its goal has the next turn
 GRACE_S = 240.0  # of the processor that a turn may take longer: a batch is not interrupted
 STUCK_S = 3600.0  # after the end that a turn takes where others keep the processor, at most
-COUNTED = {"graphs": "graphs", "onnx": "graphs", "artifacts": "tries", "native": "runs"}
+COUNTED = dict.fromkeys(UNITS, "graphs") | {"artifacts": "tries", "native": "runs"}
+NEEDS = {"nnsmith": ("nnsmith", "torch")}  # packages, which tests do not have
 
 
 @dataclass
@@ -97,6 +103,9 @@ def turn(args: argparse.Namespace) -> None:
         done = graphs.fuzz(folder / "graphs", seed, first, go_on, args.modes.split(","))
     elif kind == "onnx":
         done = onnx_graphs.fuzz(folder / "onnx", seed, first, go_on)
+    elif kind == "nnsmith":
+        make = nnsmith_graphs.cases
+        done = onnx_graphs.fuzz(folder / "nnsmith", seed, first, go_on, make)
     else:
         done = artifacts(folder, name, seed, first, go_on)
     print(json.dumps(done))
@@ -227,7 +236,7 @@ def summary(state: State, units: tuple[str, ...]) -> str:
     for unit in units:
         kind, now = unit.partition("/")[0], state.total(unit)
         more = f"{now['accepted']:,}" if "accepted" in now else ""
-        more = f"{now['refused']:,} refused" if kind == "onnx" else more
+        more = f"{now['refused']:,} refused" if "refused" in now else more
         if kind == "graphs" and now["elements"]:
             more = f"{now['judged'] / now['elements']:.1%} of elements judged"
         tried = f"{now[COUNTED[kind]]:,} | {GOALS[kind]:,}"
@@ -243,8 +252,15 @@ def units_of(kinds: str) -> tuple[str, ...]:
         if group not in UNITS or (name and name not in UNITS[group]):
             known = ", ".join(f"{k}/{u}" for k, us in UNITS.items() for u in us)
             raise SystemExit(f"no kind {kind}; there are: {known}")
+        if group not in ready():
+            raise SystemExit(f"kind {kind} needs packages: pip install {' '.join(NEEDS[group])}")
         out += [f"{group}/{u}" for u in UNITS[group] if name in ("", u)]
     return tuple(out)
+
+
+def ready() -> list[str]:
+    """The kinds whose packages are there."""
+    return [k for k in UNITS if all(find_spec(name) for name in NEEDS.get(k, ()))]
 
 
 def arguments() -> argparse.Namespace:
@@ -252,7 +268,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("make fuzz", description=__doc__, formatter_class=form)
     parser.add_argument("--seconds", type=float, default=600.0, help="how long (600)")
     parser.add_argument("--seed", type=int, default=1, help="of all cases (1)")
-    parser.add_argument("--kind", default=",".join(UNITS), help="graphs, artifacts/lg, native, ..")
+    parser.add_argument(
+        "--kind", default=",".join(ready()), help="graphs, artifacts/lg, native, .."
+    )
     parser.add_argument("--modes", default=",".join(graphs.MODES), help="of graphs (all)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--folder", type=_whole, default=ROOT / "build" / "fuzz", help="build/fuzz")

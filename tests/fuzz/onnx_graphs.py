@@ -27,6 +27,8 @@ from onnx import helper, numpy_helper
 import onnx_suite
 from fuzz import onnx_layers, onnx_ops
 from fuzz.onnx_draw import OPSETS, Draw, Rejected, Worlds, around, compute, number
+from kernels import PLAIN
+from lumc.link.toolchain import KERNEL_FLAGS
 
 Array = np.ndarray[Any, Any]
 BUILDERS = onnx_ops.BUILDERS
@@ -35,8 +37,11 @@ NODES = (1, 7)
 RTOL = {"float32": 2e-6, "float64": 2e-6, "float16": 2e-3}  # beside what worlds say
 FINEST = {"float32": 2e-7, "float64": 2e-7, "float16": 1e-3}  # of the greatest element
 SPREADS = 6  # worlds are a few of all ways to round
-BATCH = 40
+BATCH = 80  # a start of the C compiler, and of a process, for all of them
+OPTIMISED = 10  # one batch of so many as the product compiles it, the others without optimisation
 SHRINK_S = 30.0  # of the processor
+ORDINARY = onnx_suite.How(flags=KERNEL_FLAGS)
+HASTY = onnx_suite.How(flags=PLAIN)  # the same search
 BAD = ("wrong", "crash", "hang", "error")
 
 
@@ -191,10 +196,12 @@ def cases(seed: int, first: int, count: int) -> list[Case]:
 # ---- finding and shrinking
 
 
-def failures(wanted: Sequence[Case]) -> Iterator[tuple[Case, str, str]]:
+def failures(
+    wanted: Sequence[Case], how: onnx_suite.How = onnx_suite.WHOLE
+) -> Iterator[tuple[Case, str, str]]:
     """The cases that fail, their verdicts and what is said."""
     by_name = {c.name: c for c in wanted}
-    for r in onnx_suite.run(wanted):
+    for r in onnx_suite.run(wanted, how=how):
         if r.verdict in BAD:
             yield by_name[r.name], r.verdict, r.detail
 
@@ -205,7 +212,7 @@ def kind_of(verdict: str, said: str) -> str:
     return verdict + "".join(c for c in last[:60] if not c.isdigit())
 
 
-def shrunk(case: Case, verdict: str, said: str) -> Case:
+def shrunk(case: Case, verdict: str, said: str, how: onnx_suite.How = onnx_suite.WHOLE) -> Case:
     """A smaller model that fails in the same way, after a while at most."""
     end, kind = time.process_time() + SHRINK_S, kind_of(verdict, said)
     smaller = True
@@ -218,7 +225,7 @@ def shrunk(case: Case, verdict: str, said: str) -> Case:
                 candidate.wanted  # noqa: B018  raises Rejected
             except Rejected:
                 continue
-            if any(kind_of(v, s) == kind for _, v, s in failures([candidate])):
+            if any(kind_of(v, s) == kind for _, v, s in failures([candidate], how)):
                 case, smaller = candidate, True
                 break
     return case
@@ -299,16 +306,25 @@ def keep(found: Path, name: str, case: Case, said: str) -> None:
     (found / f"{name}.txt").write_text(f"{said}\n\n{onnx.printer.to_text(case.model)}\n")
 
 
-def fuzz(folder: Path, seed: int, first: int, go_on: Callable[[], bool]) -> dict[str, int]:
-    """Batches while there is time; the first finding of a kind is shrunk and kept."""
+def fuzz(
+    folder: Path,
+    seed: int,
+    first: int,
+    go_on: Callable[[], bool],
+    make: Callable[[int, int, int], list[Case]] = cases,
+) -> dict[str, int]:
+    """Batches while there is time; the first finding of a kind is shrunk and kept. ``make`` gives
+    the cases of so many numbers of a seed, from one on; some have none."""
     count: Counter[str] = Counter()
     known = set[str]()
     tempfile.tempdir = str(folder)
     folder.mkdir(parents=True, exist_ok=True)
     while go_on():
-        batch = cases(seed, first + count["graphs"], BATCH)
+        start = first + count["graphs"]
+        batch = make(seed, start, BATCH)
         by_name = {c.name: c for c in batch}
-        for r in onnx_suite.run(batch):
+        how = ORDINARY if start // BATCH % OPTIMISED == 0 else HASTY
+        for r in onnx_suite.run(batch, batch=BATCH, how=how):
             count["refused"] += r.verdict == "refused"
             if r.verdict not in BAD:
                 continue
@@ -319,9 +335,10 @@ def fuzz(folder: Path, seed: int, first: int, go_on: Callable[[], bool]) -> dict
                 case, name = by_name[r.name], r.name.replace(" ", "-")
                 keep(folder.parent / "found", name, case, r.detail)
                 print(f"{name}: {r.verdict}: {r.detail[-300:]}", flush=True)
-                small = shrunk(case, r.verdict, r.detail)
+                small = shrunk(case, r.verdict, r.detail, how)
                 keep(folder.parent / "found", f"{name}-small", small, r.detail)
-        count["graphs"] += len(batch)
+        count["graphs"] += BATCH
+        count["judged"] += len(batch)
         for part in folder.iterdir():
             shutil.rmtree(part, ignore_errors=True)
     return dict(count)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -116,6 +117,24 @@ class Session:
         return sum(sizes[op] for op in LITERALS), sizes["free"]
 
 
+@cache
+def _idle() -> list[Session]:
+    """Those that hold all rules and no term: to load them takes longer than most saturations."""
+    return []
+
+
+@contextmanager
+def opened(rules: Sequence[str] = ()) -> Iterator[Session]:
+    """An e-graph with these rules, or all files, and no term. One whose user failed is not used
+    again."""
+    session = Session(rules) if rules or not _idle() else _idle().pop()
+    session.run("(push)")
+    yield session
+    session.run("(pop)")
+    if not rules:
+        _idle().append(session)
+
+
 def saturate(
     value: Expr,
     extent: Mapping[str, int],
@@ -125,28 +144,27 @@ def saturate(
     equal: Equations = (),
 ) -> tuple[EGraph, Stats]:
     """All terms that the laws find equal to ``value``, as far as the limits allow. ``extent`` has
-    its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text;
-    ``equal`` are pairs of terms that are known to be equal."""
-    spent = Spent()
-    session, table = Session(rules), list[Expr]()
-    steps = list(commands(value, extent, table, live or {}, equal))
-    for _, command in steps:
-        session.run(command)
-    root = steps[-1][0]
-    fired = Counter[str]()
-    stop, done = None, 0
-    session.run("(run-schedule (saturate (run analysis)))")
-    while stop is None and done < limits.iterations:
-        report = session.run(STEP)[0].report
-        done += 1
-        matches = report.num_matches_per_rule.items()
-        fired.update({rule: n for rule, n in matches if n and not rule.startswith("(")})
-        stop = _exceeded(session, limits, spent, fired.total())
-        stop = stop if report.updated else StopReason.SATURATED
-    nodes, classes = session.size()
-    fired_by_name = dict(sorted(fired.items()))
-    stats = Stats(nodes, classes, done, stop or StopReason.ITERATIONS, fired_by_name)
-    return freeze(session.egg, table, extent, root, live or {}), stats
+    its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text."""
+    spent, table = Spent(), list[Expr]()
+    with opened(rules) as session:
+        steps = list(commands(value, extent, table, live or {}, equal))
+        for _, command in steps:
+            session.run(command)
+        root = steps[-1][0]
+        fired = Counter[str]()
+        stop, done = None, 0
+        session.run("(run-schedule (saturate (run analysis)))")
+        while stop is None and done < limits.iterations:
+            report = session.run(STEP)[0].report
+            done += 1
+            matches = report.num_matches_per_rule.items()
+            fired.update({rule: n for rule, n in matches if n and not rule.startswith("(")})
+            stop = _exceeded(session, limits, spent, fired.total())
+            stop = stop if report.updated else StopReason.SATURATED
+        nodes, classes = session.size()
+        fired_by_name = dict(sorted(fired.items()))
+        stats = Stats(nodes, classes, done, stop or StopReason.ITERATIONS, fired_by_name)
+        return freeze(session.egg, table, extent, root, live or {}), stats
 
 
 def _exceeded(session: Session, limits: Limits, spent: Spent, matches: int) -> StopReason | None:
