@@ -49,7 +49,8 @@ def test_everything_that_micro_batches_do(tmp_path: Path) -> None:
     path = every_batch(tmp_path)
     (file,) = (path / "plan").glob("*.bin")
     plan = decode(file.read_bytes())
-    first, last = plan.entries[0].lists[-1].turns
+    turns = plan.entries[0].lists[-1].turns
+    first, last = turns.first, turns.last
     assert plan.mesh and plan.mesh.time == "t"
     assert 0 < first < last < len(plan.entries[0].launches)
 

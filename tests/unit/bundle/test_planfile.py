@@ -15,6 +15,7 @@ from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, UNUSED, Source
 from lumc.bundle.packing import Recipe, recipe
 from lumc.bundle.ranks import KINDS, Segment
 from lumc.bundle.reader import FIXED, ROOMY, ZEROED, Argument, decode
+from lumc.bundle.reader_ranks import Turns
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
@@ -244,7 +245,7 @@ def test_what_is_written_of_stages_is_read() -> None:
     ends = [("send", 1, 0, 1), ("all_reduce", 0, 0, 0), ("broadcast", 1, 1, 0)]
     assert kinds == [("all_reduce", 2, 0, 0), *ends]
     assert [x.ranks for x in plan.entries[0].launches] == [1, 1, 0, 2, 2, 0]
-    assert plan.mesh.time == "c" and plan.entries[0].lists[0].turns == (0, 2)
+    assert plan.mesh.time == "c" and plan.entries[0].lists[0].turns == Turns(0, 2)
 
 
 SEND, BROADCAST = (5, 1, 0, 0, 24, 1, 1, 0, 1), (6, 1, 0, 0, 24, 1, 1, 1, 0)
