@@ -32,8 +32,8 @@ from lumc.bundle.planfile import (
     RANKS,
     SCRATCH,
     STAGES,
-    TURNS,
     STATE,
+    TURNS,
     VERSION,
     WEIGHT,
 )

@@ -46,7 +46,7 @@ class Group(NamedTuple):
         return self.sends.source or 0 if self.sends else self.ranks - 1
 
     def ways(self, stage: int) -> Iterator[tuple[bool, set[str]]]:
-        """Whether it goes back on a stage, and what it touches there; nothing if it is not there."""
+        """Whether it goes back on a stage, and what it touches there; nothing elsewhere."""
         if self.sends is None:
             if self.ranks in (EVERY, 1 + stage):
                 yield self.back, self.names
@@ -137,7 +137,7 @@ def in_order(
 
 
 def _behind(groups: Sequence[Group], sending: Group) -> int:
-    """Where what is sent is there: behind the first that touches it, or the last of several parts."""
+    """Where it is there: behind the first that touches it, or the last of several parts."""
     source = sending.launches[0].args[0]
     touching = [i for i, g in enumerate(groups) if source in g.names and g.back == sending.back]
     parts = [i for i in touching if any(_is_part(a, source) for a in _args(groups[i]))]
@@ -159,8 +159,8 @@ def ways_of(
     packings: Mapping[str, Packing],
     fixed: Collection[str],
 ) -> Ways | None:
-    """Of launches that are ``in_order``; None if these are not, or have no way back. ``fixed``: what
-    is there all the time."""
+    """Of launches that are ``in_order``; None if these are not, or have no way back. ``fixed``:
+    what is there all the time."""
     if not going_back(entry):
         return None
     stages = graph.mesh[axis_of_stages(graph)]
@@ -188,9 +188,7 @@ def ways_of(
     return Ways(tuple(middles), {n: EVERY if n in every else at for n, at in waiting.items()})
 
 
-def with_waiting(
-    graph: Graph, ways: Ways, tensors: Mapping[str, Tensor], arena: Arena
-) -> Arena:
+def with_waiting(graph: Graph, ways: Ways, tensors: Mapping[str, Tensor], arena: Arena) -> Arena:
     """Places behind those of an arena for what waits: those of the first micro-batch. Stages have
     theirs in the same place."""
     start = aligned(arena.nbytes)
@@ -222,7 +220,8 @@ def pipeline_of(
     start = min((v.offset for v in kept), default=arena)
     end = max((v.offset + room(v.nbytes) for v in kept), default=arena)
     others = [v for v in inside if whole_of(v.name) not in found.waiting]
-    if start + _most(graph) * (end - start) > arena or any(v.offset + v.nbytes > start for v in others):
+    fits = start + _most(graph) * (end - start) <= arena
+    if not fits or any(v.offset + v.nbytes > start for v in others):
         return None
     return Pipeline(found.middles, Waiting(start, end - start))
 

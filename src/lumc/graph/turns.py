@@ -1,14 +1,15 @@
 """One forward, one backward: in which order the stages of a pipeline take their micro-batches.
 
 What a stage computes of a micro-batch without a word of a later stage goes forward, the rest goes
-back. Two rules: what is deepest first, and at most S - s micro-batches open on stage s of S; so what
-waits for the way back takes memory for S - s of them (Narayanan and others, 2019, PipeDream-Flush).
+back. Two rules: what is deepest first, and at most S - s micro-batches open on stage s of S, so
+that what waits for the way back takes memory for so many (Narayanan and others, 2021: the flush
+schedule of PipeDream).
 
-No order of these can lock: what goes forward needs earlier stages only, and what goes back needs its
-own micro-batch only. Suppose that all before micro-batch m went back everywhere. Then stage s is
-waiting for m, and has gone forward as far as m + S - s - 1, or is on its way there; what it needs for
-that an earlier stage has gone forward with, which may have one more open. So all get to m, and what
-goes back of it is in the order of the graph. Who sends never waits for who receives (runner/parcels.c).
+No order of these can lock, if who sends never waits for who receives (runner/parcels.c). What goes
+forward needs what earlier stages did forward; what goes back needs nothing of other micro-batches.
+Suppose that all micro-batches before m are done. Stage s goes back with m once it went forward with
+m + S - s - 1, and earlier stages did so before they went back with m. So all stages come to m, and
+what goes back of it has the order of the graph.
 """
 
 from __future__ import annotations
