@@ -40,6 +40,7 @@ from lumc.bundle.planfile import (
 from lumc.bundle.ranks import Exchange
 from lumc.bundle.reader_packing import read_packing
 from lumc.bundle.reader_ranks import (
+    ONCE,
     OTHER_LAUNCHES,
     Mesh,
     Turns,
@@ -97,7 +98,7 @@ class PlanList:
     bounds: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
     launches: tuple[PlanLaunch, ...]
-    turns: Turns = Turns()  # those of each micro-batch
+    turns: Turns = ONCE  # those of each micro-batch
 
 
 @dataclass(frozen=True)

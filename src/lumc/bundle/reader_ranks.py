@@ -139,10 +139,13 @@ class Turns:
         return not self.ways or before or (start <= offset and offset + nbytes <= start + size)
 
 
+ONCE = Turns()  # without micro-batches
+
+
 def read_turns(r: Words, mesh: Mesh | None, arena: int) -> Turns:
     """In an arena of so many bytes. Raises ValueError."""
     if not mesh or not mesh.long:
-        return Turns()
+        return ONCE
     first, last = r.word(), r.word()
     if first > last or (last and not mesh.time):
         raise ValueError(OTHER_LAUNCHES)

@@ -35,10 +35,9 @@ def scheduled(steps: Sequence[Step], stages: int, batches: int) -> list[Turn]:
     """What every stage does when. Raises ValueError where stages wait for each other for ever."""
     lines = [_Line(s, steps, stages, batches) for s in range(stages)]
     sent = dict[tuple[int, int], float]()  # when each message of a micro-batch has gone
-    while any([line.advance(sent) for line in lines]):
-        pass
-    if any(line.todo for line in lines):
-        raise ValueError("stages wait for each other")
+    while any(line.todo for line in lines):
+        if not sum(line.advance(sent) for line in lines):
+            raise ValueError("stages wait for each other")
     return [t for line in lines for t in line.turns]
 
 

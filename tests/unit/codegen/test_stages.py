@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import mutating
@@ -65,8 +63,6 @@ update w[j] = y[j]
     args = [("x", "s"), ("x", "s", "b"), ("x", "b"), ("e", "w", "y")]
     args += [("x", "7.t"), ("7.t", "e"), ("x", "8.t"), ("8.t", "b")]
     launches = tuple(Launch("k", each) for each in args)
-    entry = replace(code.entries[-1], launches=launches)
-    made = replace(code, graph=graph)
     words = stages.words_of_launches(code.packings, launches, graph.entries[0])
     assert words == [2, 0, 0, 2, 2, 2, 0, 0]
 
