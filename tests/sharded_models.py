@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from lumc.frontend import Model, nn
 from lumc.frontend.api.elementwise import where
+from lumc.grad import gradients
 from lumc.graph.collective import Collective
 from lumc.graph.graph import Graph
 from lumc.shard.mesh import collectives
@@ -83,3 +84,21 @@ def exchanges(graph: Graph) -> list[tuple[str, str]]:
     """The collectives in order, and what they are of."""
     every = [(n.op, n.reads[0].source.name) for n in collectives(graph)]
     return [(op.kind.value, name) for op, name in every if isinstance(op, Collective)]
+
+
+def tied(batch: int, vocab: int = 8, width: int = 16) -> Graph:
+    """A step whose first weight is the last one, too: what it makes is compared with what it
+    began with, so that with two stages the first one also ends the way forward."""
+    g = Model()
+    x = g.input("x", (batch, vocab))
+    embed, inner, other = (
+        g.state(n, s)
+        for n, s in (("e", (vocab, width)), ("w", (width, width)), ("v", (width, width)))
+    )
+    h = ((x @ embed @ inner).relu() @ other).relu() @ embed.transpose(0, 1)
+    loss = ((h - x) * (h - x)).sum() * (1.0 / batch)
+    params = [embed, inner, other]
+    for p, slope in zip(params, gradients(loss, params), strict=True):
+        g.update(p, p - slope * 0.1)
+    g.output("loss", loss)
+    return g.graph()
