@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mutating
-from lumc.codegen import exchanges, generate, interleave, stages
+from lumc.codegen import generate, interleave, stages
 from lumc.codegen.code import Code, Launch
 from lumc.codegen.exchanges import operands, turns_of
 from lumc.codegen.interleave import Pipeline, pipeline_of, schedule
