@@ -1,5 +1,5 @@
-"""`lumc profile --on ssh-hosts` with real processes behind a stand-in for ssh, on this machine. They
-have its one lock, so they compile at the same time and time in turn."""
+"""`lumc profile --on ssh-hosts` with real processes behind a stand-in for ssh, on this machine.
+They have its one lock, so they compile at the same time and time in turn."""
 
 from __future__ import annotations
 

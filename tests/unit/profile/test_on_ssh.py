@@ -38,8 +38,7 @@ WAITS = "cat > /dev/null"  # until nobody asks
 
 def test_a_file_names_hosts(tmp_path: Path) -> None:
     text = (
-        "# ours\n\nnode1\n  me@node2 \t 3 # three\n10.0.0.7\nfe80::1\r\n\n#node3\n"
-    text += "n-4.example.org 1"
+        "# ours\n\nnode1\n  me@node2 \t 3 # three\n10.0.0.7\nfe80::1\r\n\n#node3\nn-4.example.org 1"
     )
     (tmp_path / "hosts").write_text(text)
     assert hosts_in(str(tmp_path / "hosts")) == [
