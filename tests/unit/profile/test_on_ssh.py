@@ -127,7 +127,7 @@ def test_hosts_of_another_kind_and_those_that_do_not_answer_are_told(
     assert sorted(said) == [
         "profile: 1 machines measure: a",
         "profile: b does not measure: cores 9 (here 2)",
-        "profile: d does not measure: it answers with something else than JSON",
+        "profile: d does not measure: it answered with something else than JSON",
         "profile: e does not measure: no answer in 3 s",
         "profile: f does not measure: no C compiler: tried gcc",
         "profile: g does not measure: other files of lumc",
