@@ -24,7 +24,7 @@ from lumc.link.toolchain import find
 from lumc.profile import on_ssh
 from lumc.profile.cluster import LOST, VALUE, WHY, Cluster, Kind, code_here, kind_here
 from lumc.profile.measure import Job
-from lumc.profile.on_ssh import Host, SshPool, hosts_in
+from lumc.profile.on_ssh import Host, SshPool
 from lumc.voice import saying
 from measuring import kernel_of, product
 
@@ -41,7 +41,7 @@ def test_a_file_names_hosts(tmp_path: Path) -> None:
         "# ours\n\nnode1\n  me@node2 \t 3 # three\n10.0.0.7\nfe80::1\r\n\n#node3\nn-4.example.org 1"
     )
     (tmp_path / "hosts").write_text(text)
-    assert hosts_in(str(tmp_path / "hosts")) == [
+    assert on_ssh.hosts_in(str(tmp_path / "hosts")) == [
         Host("node1", 1),
         Host("me@node2", 3),
         Host("10.0.0.7", 1),
@@ -71,7 +71,7 @@ BAD = [
 def test_a_line_that_names_no_host_is_told(text: str, line: int, what: str, tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text(text)
     with pytest.raises(LumcError, match=what) as e:
-        hosts_in(str(tmp_path / "hosts"))
+        on_ssh.hosts_in(str(tmp_path / "hosts"))
     assert (e.value.code, e.value.exit) == ("E0203", 2)
     assert f"hosts:{line}: " in e.value.what and "[user@]host [slots]" in e.value.fix
 
@@ -80,13 +80,13 @@ def test_a_file_without_hosts_is_told(tmp_path: Path) -> None:
     for text in ("", "\n# node1\n"):
         (tmp_path / "hosts").write_text(text)
         with pytest.raises(LumcError, match="names no host"):
-            hosts_in(str(tmp_path / "hosts"))
+            on_ssh.hosts_in(str(tmp_path / "hosts"))
     with pytest.raises(LumcError, match="cannot read") as e:
-        hosts_in(str(tmp_path / "none"))
+        on_ssh.hosts_in(str(tmp_path / "none"))
     assert e.value.code == "E0201"
     (tmp_path / "hosts").write_bytes(b"\xff\xfe")
     with pytest.raises(LumcError, match="it is no text"):
-        hosts_in(str(tmp_path / "hosts"))
+        on_ssh.hosts_in(str(tmp_path / "hosts"))
 
 
 # ---- who measures
