@@ -90,7 +90,7 @@ def in_turn(
 ) -> None:
     """Stages do what the two rules say, hold memory for what is open, and compute a step."""
     monkeypatch.setenv("LUMC_TEST_TURNS", str(folder / "turns"))
-    graph = models.training(64, SIZES)
+    graph = MODELS["mlp"]()
     path = ranks.bundle(graph, {"pp": count}, folder, batches=batches)
     for old in folder.glob("turns.*"):
         old.unlink()  # of the trial of the bundle
@@ -101,15 +101,20 @@ def in_turn(
     turns = plan_in(path).entries[0].lists[-1].turns
     said = said_in(path)["schedule"]["main"]
     start, size = turns.wait
+    assert said[0]["open_bytes"] == count * size and said[-1]["open_bytes"] == 0
     assert [s["stage"] for s in said] == [*range(count)]
     for s in range(count):
         lines = [x.split() for x in (folder / f"turns.{s}").read_text().splitlines()]
         done = [turn for turn, _ in lines]
         assert done == [str(t) for t in order(s, count, batches)] == said[s]["turns"].split()
         opened = [sum(1 if t[0] == "F" else -1 for t in done[: i + 1]) for i in range(len(done))]
-        assert max(opened) == most_open(s, count, batches) == said[s]["open"] == min(count - s, 8)
+        assert (
+            max(opened)
+            == most_open(s, count, batches)
+            == said[s]["open"]
+            == min(count - s, batches)
+        )
         assert {int(n) for _, n in lines} == {start + size * max(opened)}
-        assert said[s]["open_bytes"] == size * max(opened)
 
 
 def test_stages_take_micro_batches_in_the_order_of_the_plan(
@@ -149,6 +154,8 @@ def test_runners_that_mix_turns_up_die(
     ranks.broken(patched, name, old, new)
     with pytest.raises((AssertionError, LumcError, subprocess.TimeoutExpired)):
         in_turn(tmp_path, monkeypatch)
+        worst, _ = ranks.compared(MODELS["tied"](), {"pp": 2}, tmp_path, batches=4)
+        assert worst <= CLOSE
 
 
 # ---- sockets that hold less than a message

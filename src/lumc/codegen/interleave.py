@@ -74,10 +74,12 @@ class Waiting(NamedTuple):
 
 
 class Pipeline(NamedTuple):
-    """Of an entry: the launches of both ways, and where values wait in between."""
+    """Of an entry: the launches of both ways, where values wait in between, and how many bytes of a
+    micro-batch each stage keeps there."""
 
     middles: tuple[int, ...]
     place: Waiting
+    kept: tuple[int, ...]
 
 
 def _groups(
@@ -223,7 +225,12 @@ def pipeline_of(
     fits = start + _most(graph) * (end - start) <= arena
     if not fits or any(v.offset + v.nbytes > start for v in others):
         return None
-    return Pipeline(found.middles, Waiting(start, end - start))
+    own = [0] * len(found.middles)
+    for v in kept:
+        at = found.waiting[whole_of(v.name)]
+        for s in range(len(own)) if at == EVERY else (at - 1,):
+            own[s] = max(own[s], v.offset + v.nbytes - start)
+    return Pipeline(found.middles, Waiting(start, end - start), tuple(own))
 
 
 def schedule(graph: Graph, pipe: Pipeline) -> list[dict[str, object]]:
@@ -233,7 +240,7 @@ def schedule(graph: Graph, pipe: Pipeline) -> list[dict[str, object]]:
         {
             "stage": s,
             "open": most_open(s, stages, batches),
-            "open_bytes": most_open(s, stages, batches) * pipe.place.nbytes,
+            "open_bytes": most_open(s, stages, batches) * pipe.kept[s],
             "turns": " ".join(map(str, order(s, stages, batches))),
         }
         for s in range(stages)

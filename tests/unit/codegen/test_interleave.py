@@ -169,7 +169,8 @@ def test_what_waits_takes_memory_for_what_is_open() -> None:
     assert large == 4 * small  # 8 rows
     says = schedule(made(4, 8).graph, found(made(4, 8)))
     assert [s["open"] for s in says] == [4, 3, 2, 1]
-    assert [s["open_bytes"] for s in says] == [small * n for n in (4, 3, 2, 1)]
+    assert found(made(4, 8)).kept == (small, 2 * 4 * 2 * 16, 2 * 4 * 2 * 16, 0)
+    assert [s["open_bytes"] for s in says] == [4 * 320, 3 * 256, 2 * 256, 0]
     assert says[3]["turns"] == " ".join(f"F{i} B{i}" for i in range(8))
 
 

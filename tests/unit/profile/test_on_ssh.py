@@ -284,7 +284,8 @@ def test_mutants_die(
 ) -> None:
     mutating.replace(on_ssh, old, new, monkeypatch)
     monkeypatch.setattr(on_ssh, "START_S", 3.0)
-    with pytest.raises((AssertionError, LumcError, KeyError, IndexError)):
+    failed = (AssertionError, LumcError, KeyError, IndexError, pytest.fail.Exception)
+    with pytest.raises(failed):
         test_a_file_names_hosts(tmp_path)
         test_a_line_that_names_no_host_is_told(*BAD[-1], tmp_path)
         for i, test in enumerate(
