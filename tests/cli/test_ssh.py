@@ -174,3 +174,24 @@ def test_messages_as_json(hosts: Hosts) -> None:
     words = ["profile", "m.ls", "-o", "m.lp", *SEARCH, "--trials", "8", "--log-json"]
     lines = [json.loads(line) for line in hosts.lumc(*words).splitlines()]
     assert any("2 machines measure" in str(line) for line in lines)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+
+
+@pytest.mark.deep
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    """Its file of hosts and its command, where all of them answer but one."""
+    (text,) = re.findall(r"^## Hosts by ssh\n(.*?)^## ", PAGE.read_text(), re.M | re.S)
+    file, command, *_ = re.findall(r"^```(?:sh)?\n(.*?)^```", text, re.M | re.S)
+    one = Hosts(tmp_path)
+    for host in ("10.0.0.7", "node2"):
+        (tmp_path / "hosts" / host).mkdir(exist_ok=True)
+    (tmp_path / "hosts" / "node1").rename(tmp_path / "hosts" / "elsewhere")
+    (tmp_path / "hosts.txt").write_text(file)
+    (tmp_path / "model.lg").write_text(MATMUL)
+    said = one.lumc(*command.split()[1:])
+    assert "profile: 3 machines measure: 10.0.0.7, me@node2, me@node2 2" in said
+    assert "profile: node1 does not measure: ssh: " in said
+    assert (tmp_path / "model.lb" / "manifest.json").exists()
+    one.gone()

@@ -191,7 +191,7 @@ def test_stages_that_wait_until_it_is_taken_lock(
     ranks.broken(patched, "tcp.c", NODELAY, NODELAY + FEW)
     waits = "return wait_out(o, peer, POSTED | tag, 1);\n}\n\nint parcels_move"
     ranks.broken(patched, "parcels.c", "return help(o, &moved);\n}\n\nint parcels_move", waits)
-    with pytest.raises((AssertionError, LumcError), match="does not answer for 5 s|is lost"):
+    with pytest.raises((AssertionError, LumcError), match=r"does not answer for 5 s|is lost"):
         wide(tmp_path)
 
 

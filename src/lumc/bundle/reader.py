@@ -343,12 +343,9 @@ class _Reader:
         turns = read_turns(self, plan.mesh, entry.arena_bytes)
         n = len(entry.inputs)
         room = {INPUT: sizes[:n], OUTPUT: sizes[n:], STATE: [t.nbytes for t in plan.states]}
-        made = self.list(lambda: self.launch(plan, entry, room), 2)
-        if turns.last > len(made):
+        if turns.last > (count := self.count(2)):
             raise ValueError(OTHER_LAUNCHES)
-        arena = [a for x in made for a in x.args if a.place == ARENA]
-        if not all(turns.holds(a.offset, a.nbytes) for a in arena):
-            raise ValueError("an argument lies outside of its place")
+        made = tuple(self.launch(plan, entry, room, turns) for _ in range(count))
         return PlanList(bounds, shapes, made, turns)
 
     def room(
@@ -361,12 +358,16 @@ class _Reader:
                 raise ValueError("a list has no room for its lengths")
             yield extent
 
-    def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> PlanLaunch:
+    def launch(
+        self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]], turns: Turns
+    ) -> PlanLaunch:
         known = len(plan.kernels)
         kernel = self.below(known + len(plan.exchanges), "a launch names no kernel")
         ranks = read_ranks(self, plan.mesh)
         args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
-        if not all(_fits(a, plan, entry, room) for a in args):
+        held = (a for a in args if a.place == ARENA)
+        held_fine = all(turns.holds(a.offset, a.nbytes) for a in held)
+        if not held_fine or not all(_fits(a, plan, entry, room) for a in args):
             raise ValueError("an argument lies outside of its place")
         if plan.mesh and kernel >= known:
             check_exchange(plan.exchanges[kernel - known], plan.mesh, args)

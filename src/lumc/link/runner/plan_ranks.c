@@ -67,8 +67,7 @@ static void ways(struct cursor *c, const struct plan *p, struct list *l) {
       c->bad = "micro-batches of other launches than there are";
     else if (open < 1 || open > stages - s || open > batches)
       c->bad = "a stage has too many micro-batches open";
-    else if ((l->waiting | l->stride) % 64 || open > (MAX_BYTES - l->waiting) / (l->stride + 1) ||
-             l->waiting + l->stride * open > l->entry->arena)
+    else if ((l->waiting | l->stride) % 64 || l->waiting + l->stride * open > l->entry->arena)
       c->bad = "what waits lies outside of its place";
     turns(c, batches, open);
   }
