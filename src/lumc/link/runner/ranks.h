@@ -3,6 +3,7 @@
 #define LUMC_RANKS_H
 
 #include "internal.h"
+#include <sys/types.h>
 
 #pragma GCC visibility push(hidden)
 
