@@ -79,3 +79,42 @@ def meshed() -> bytes:
     segments.append(Segment(640, 192, 64, 1, (0, 0)))
     place = planfile.loading(code, Layout({}, 8, 256), {}, segments)
     return planfile.encode(code, "cpu-generic", "generic", (), place)
+
+
+TURNS = """lumc graph 1
+mesh pp 2
+mesh t 3 in time
+state a f32[4, 4] on 0 by pp
+state b f32[4, 4] on 1 by pp
+input x f32[4, 4] part 0 by t
+y f32[i:4, j:4] = add a[i, j], x[i, j]
+s f32[i:4, j:4] = send 0 to 1 by pp of y[i, j]
+z f32[i:4, j:4] = mul b[i, j], s[i, j]
+u f32[i:4, j:4] = send 1 to 0 by pp of z[i, j]
+w f32[i:4, j:4] = mul u[i, j], y[i, j]
+p f32[i:4, j:4] = all_reduce sum by t of w[i, j]
+v f32[i:4, j:4] = all_reduce sum by t of z[i, j]
+q f32[i:4, j:4] = broadcast 0 by pp of p[i, j]
+r f32[i:4, j:4] = broadcast 1 by pp of v[i, j]
+output p = q
+output v = r
+"""
+
+
+def alternating() -> bytes:
+    """A plan with two stages that have three micro-batches forward and back in turn."""
+    graph = parse_graph(TURNS)
+    f, shape = DType.F32, (4, 4)
+    values = [Value("x", f, shape, "input", 0)]
+    values += [Value(n, f, shape, "output", i) for i, n in enumerate("qr")]
+    values += [Value(s.name, f, shape, "state", i) for i, s in enumerate(graph.states)]
+    values += [Value(n, f, shape, "arena", 64 * i) for i, n in enumerate("szuwpv")]
+    values.append(Value("y", f, shape, "arena", 384))  # waits, as two micro-batches are open
+    names = [("a", "x", "y"), ("y", "s"), ("b", "s", "z"), ("z", "u"), ("z", "v"), ("u", "y", "w")]
+    names += [("w", "p"), ("p", "q"), ("v", "r")]
+    launches = [Launch("k0_any" if len(args) > 2 else "exchange", args) for args in names]
+    made = EntryPlan("main", tuple(values), ("p", "v"), tuple(launches), 384 + 2 * 64, 512)
+    kernel = KernelCode("k", "any", "k0_any", "", ("b0", "b1", "out"), 0, 1, 3)
+    code = Code(graph, resolve_target("cpu:generic"), "", (kernel,), {}, (made,))
+    place = planfile.loading(code, Layout({}, 8, 0), {}, ())
+    return planfile.encode(code, "cpu-generic", "generic", (), place)

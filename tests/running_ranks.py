@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -16,11 +17,15 @@ from safetensors.numpy import load_file, save_file
 
 from gpu_bundles import Emulator
 from lumc.artifacts.files import read_graph
+from lumc.bundle.ranks import KINDS
+from lumc.bundle.reader import Plan
 from lumc.codegen.generate import generate
 from lumc.command.grad import Training, differentiate
 from lumc.command.spaces import make_space
 from lumc.disk.weights import read_weight
 from lumc.frontend import Model, nn
+from lumc.graph.batches import AFTER, BEFORE, WITHIN
+from lumc.graph.collective import Kind
 from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.graph.verify import verify_graph
@@ -30,6 +35,7 @@ from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.shard.cost import Machine
 from lumc.shard.mesh import shard
+from lumc.shard.schedule import Step
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
@@ -167,6 +173,54 @@ def compared(
             assert one.keys() == other.keys()
             assert all(np.array_equal(one[n], other[n], equal_nan=True) for n in one)
     return max(off(got[0], want[0]), off(got[1], want[1]) if states else 0.0), path
+
+
+# ---- computing that is slept through, as a machine with few cores cannot do it
+
+SLEEP = 0.1  # seconds that a launch takes, in place of its kernel
+RUN = "pool_run(m->pool, ops + i, n);"
+
+
+def sleeping(runner: Path) -> None:
+    """This copy of the runner sleeps in place of kernels."""
+    text = (runner / "cpu.c").read_text()
+    assert text.count(RUN) == 1
+    nap = f"(void)0; nanosleep(&(struct timespec){{0, (long)n * {int(SLEEP * 1e9)}}}, NULL);"
+    (runner / "cpu.c").write_text("#include <time.h>\n" + text.replace(RUN, nap))
+
+
+def steps_of(plan: Plan) -> list[Step]:
+    """What ranks do by a plan, if every launch takes as long."""
+    (entry,), out = plan.entries, list[Step]()
+    turns = entry.lists[-1].turns
+    assert plan.mesh
+    every = range(plan.mesh.axes["pp"])
+    for i, launch in enumerate(entry.launches):
+        inside = turns.first <= i < turns.last
+        phase, at = WITHIN if inside else BEFORE if i < turns.first else AFTER, launch.kernel
+        own = [launch.ranks - 1] if launch.ranks else [*every]
+        back = [s for s, way in enumerate(turns.ways) if inside and i >= way.middle]
+        if at < len(plan.kernels):
+            out.append(Step(phase, own, SLEEP, None, back))
+            continue
+        e = plan.exchanges[at - len(plan.kernels)]
+        kind = KINDS[e.kind]
+        ends = [e.target] if kind is Kind.SEND else [*every]
+        source = e.source if kind.leaves else None
+        out.append(Step(phase, ends if kind.leaves else own, 0.0, source, back))
+    return out
+
+
+def slept(path: Path, inputs: Arrays, folder: Path, launcher: str, count: int = 4) -> float:
+    """The seconds of the fastest of five runs of so many ranks, by ``tcp`` or ``mpi``."""
+    words = ["--repeat", "5"]
+    for name, array in inputs.items():
+        np.save(folder / f"{name}.npy", array)
+        words += ["--input", f"{name}={folder / name}.npy"]
+    done = by_mpi(path, count, *words) if launcher == "mpi" else runner(path, *words)
+    found = re.search(r"min ([0-9.]+) us", done.stdout)
+    assert found, done.stderr
+    return float(found[1]) * 1e-6
 
 
 # ---- models that tests/sharded_models.py has not

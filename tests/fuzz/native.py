@@ -13,7 +13,7 @@ from safetensors.numpy import save
 
 from bundles import begun, build, compiler, every_place, mlp, with_buckets
 from lumc.link import runners
-from meshed import meshed, staged
+from meshed import alternating, meshed, staged
 
 RUNNER = Path(runners.__file__).parent / "runner"
 HARNESS = Path(__file__).with_name("native.c")
@@ -71,6 +71,7 @@ def first_inputs(target: str, bundles: tuple[Path, ...]) -> Iterator[tuple[str, 
         if target == "plan":
             yield "mesh", meshed()
             yield "stages", staged()
+            yield "turns", alternating()
 
 
 def states() -> Iterator[tuple[str, bytes]]:

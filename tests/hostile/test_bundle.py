@@ -23,9 +23,9 @@ from lumc.bundle.weights import Layout
 from lumc.errors import Exit, LumcError
 from lumc.link import runners
 from lumc.runtime.cpu import Bundle
-from meshed import meshed, staged
+from meshed import alternating, meshed, staged
 
-RANKS = ("mpi", "plan_ranks", "ranks", "rows", "tcp")
+RANKS = ("mpi", "parcels", "plan_ranks", "ranks", "ranks_who", "rows", "tcp")
 
 
 @pytest.fixture(scope="module")
@@ -384,12 +384,13 @@ def test_ten_thousand_mutated_plans(good: Path, tmp_path: Path) -> None:
     out = compile_c(FUZZ, tmp_path / "fuzz", parts, ASAN)
     (tmp_path / "mesh.bin").write_bytes(meshed())
     (tmp_path / "stages.bin").write_bytes(staged())
+    (tmp_path / "turns.bin").write_bytes(alternating())
     plans = [good / "plan" / "cpu-native.bin", states_bundle(tmp_path) / "plan/cpu-generic.bin"]
     for i, code in enumerate((with_lengths(), with_buckets())):
         place = planfile.loading(code, Layout({}, 8, 64), {})
         plans.append(tmp_path / f"dims{i}.bin")
         plans[-1].write_bytes(planfile.encode(code, "cpu-generic", "generic", (), place))
-    plans += [tmp_path / "mesh.bin", tmp_path / "stages.bin"]
+    plans += [tmp_path / name for name in ("mesh.bin", "stages.bin", "turns.bin")]
     for plan in plans:
         done = subprocess.run([out, plan, "10000"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,16 +11,12 @@ import pytest
 import running_ranks as ranks
 import sharded_models as models
 from collectives import BATCHES, agrees
-from lumc.bundle.ranks import KINDS
-from lumc.bundle.reader import Plan, decode
+from lumc.bundle.reader import decode
 from lumc.errors import LumcError
-from lumc.graph.batches import AFTER, BEFORE, WITHIN
-from lumc.graph.collective import Kind
 from lumc.graph.graph import Graph
 from lumc.graph.text import parse_graph
 from lumc.graph.verify import verify_graph
-from lumc.shard.schedule import Step, scheduled
-from running_ranks import LIBRARY, MPIEXEC
+from lumc.shard.schedule import scheduled
 
 CLOSE = 1e-5
 
@@ -49,7 +42,8 @@ def test_everything_that_micro_batches_do(tmp_path: Path) -> None:
     path = every_batch(tmp_path)
     (file,) = (path / "plan").glob("*.bin")
     plan = decode(file.read_bytes())
-    first, last = plan.entries[0].lists[-1].turns
+    turns = plan.entries[0].lists[-1].turns
+    first, last = turns.first, turns.last
     assert plan.mesh and plan.mesh.time == "t"
     assert 0 < first < last < len(plan.entries[0].launches)
 
@@ -76,30 +70,6 @@ def test_processes_compute_what_the_oracle_does(
 
 # ---- the model of time
 
-SLEEP = 0.1  # seconds that a launch takes, in place of its kernel
-RUN = "pool_run(m->pool, ops + i, n);"
-
-
-def steps_of(plan: Plan) -> list[Step]:
-    """What ranks do by a plan, if every launch takes as long."""
-    (entry,), out = plan.entries, list[Step]()
-    first, last = entry.lists[-1].turns
-    assert plan.mesh
-    every = range(plan.mesh.axes["pp"])
-    for i, launch in enumerate(entry.launches):
-        phase, at = BEFORE if i < first else WITHIN if i < last else AFTER, launch.kernel
-        own = [launch.ranks - 1] if launch.ranks else [*every]
-        if at < len(plan.kernels):
-            out.append(Step(phase, own, SLEEP))
-            continue
-        e = plan.exchanges[at - len(plan.kernels)]
-        kind = KINDS[e.kind]
-        ends = [e.target] if kind is Kind.SEND else [*every]
-        out.append(
-            Step(phase, ends if kind.leaves else own, 0.0, e.source if kind.leaves else None)
-        )
-    return out
-
 
 @pytest.mark.parametrize("launcher", ["tcp", "mpi"])
 @pytest.mark.parametrize("count", [2, 8])
@@ -110,27 +80,11 @@ def test_processes_take_what_the_model_expects(
     """Of computing that is slept through, as a machine with few cores cannot do it."""
     if launcher == "mpi" and not ranks.MPI:
         pytest.skip(ranks.NO_MPI)
-    text = (patched / "cpu.c").read_text()
-    assert text.count(RUN) == 1
-    nap = f"(void)0; nanosleep(&(struct timespec){{0, (long)n * {int(SLEEP * 1e9)}}}, NULL);"
-    (patched / "cpu.c").write_text("#include <time.h>\n" + text.replace(RUN, nap))
+    ranks.sleeping(patched)
     path = ranks.bundle(ranks.saved(ranks.deep(), tmp_path), {"pp": 4}, tmp_path, batches=count)
     (file,) = (path / "plan").glob("*.bin")
-    expected = max(t.end for t in scheduled(steps_of(decode(file.read_bytes())), 4, count))
-    np.save(tmp_path / "x.npy", np.zeros((16, 64), "f4"))
-    command = [str(path / "bin" / "lumc-run"), str(path), "--input", str(tmp_path / "x.npy")]
-    start, env = (["--mesh"], {}) if launcher == "tcp" else ([], {"LUMC_MPI": str(LIBRARY)})
-    before = [str(MPIEXEC), "-n", "4"] if launcher == "mpi" else []
-    done = subprocess.run(
-        [*before, *command, *start, "--repeat", "5"],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    found = re.search(r"min ([0-9.]+) us", done.stdout)
-    assert found, done.stderr
-    ratio = float(found[1]) * 1e-6 / expected
+    expected = max(t.end for t in scheduled(ranks.steps_of(decode(file.read_bytes())), 4, count))
+    ratio = ranks.slept(path, {"x": np.zeros((16, 64), "f4")}, tmp_path, launcher) / expected
     print(f"{launcher}, {count} micro-batches: {ratio:.3f} of what is expected")
     assert 0.99 < ratio < 1.1
 

@@ -10,10 +10,11 @@ from math import prod
 from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, MAX_LENGTHS, UNUSED, Lengths, Source
 from lumc.bundle.packing import Recipe
 from lumc.bundle.ranks import UNSTAGED, Exchange, Segment, exchange_of
-from lumc.bundle.stages import overlaid, word_of, words_of_launches
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
 from lumc.codegen.exchanges import operands, turns_of
+from lumc.codegen.interleave import Pipeline, pipeline_of
+from lumc.codegen.stages import overlaid, word_of, words_of_launches
 from lumc.errors import Exit, LumcError
 from lumc.graph.bind import dims_in, told_by
 from lumc.graph.dim import Extent
@@ -21,10 +22,11 @@ from lumc.graph.graph import Entry, Graph, Node
 from lumc.graph.ops import DType
 from lumc.graph.stages import axis_of_stages
 from lumc.graph.tensor import Tensor
+from lumc.graph.turns import most_open, order
 
 MAGIC = b"LUMCPLAN"
 VERSION = 5
-RANKS, STAGES = 6, 7  # of files for a mesh; with stages or micro-batches the second
+RANKS, STAGES, TURNS = 6, 7, 8  # of files for a mesh; with stages or micro-batches; that alternate
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -77,12 +79,12 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     weights = place.layout
     symbols: dict[object, int] = {k.symbol: i for i, k in enumerate(code.kernels)}
     symbols |= {at: len(symbols) + i for i, at in enumerate(exchanged(code))}
-    version = STAGES if is_long(code) else RANKS if code.graph.mesh else VERSION
+    version = version_of(code)
     parts = [MAGIC, _words(version), _string(target), _string(arch), _words(len(features))]
     parts += [_string(f) for f in features]
     lengths, ends = Lengths(code.graph.dims), list[bytes]()
     for known in code.graph.base.entries:
-        ends += _entry(code, known, lengths, symbols, place)
+        ends += _entry(code, known, lengths, symbols, place, version)
     if len(lengths.rows) > MAX_LENGTHS:
         raise ValueError(f"its tensors have more than {MAX_LENGTHS} extents of dims")
     parts += _dims(code.graph, lengths)
@@ -99,6 +101,19 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     parts += _exchanges(code)
     parts.append(_words(len(code.graph.base.entries)))
     return b"".join([*parts, *ends])
+
+
+def version_of(code: Code) -> int:
+    """Of the file of a plan: the least that says all."""
+    if any(pipelines(code)):
+        return TURNS
+    return STAGES if is_long(code) else RANKS if code.graph.mesh else VERSION
+
+
+def pipelines(code: Code) -> list[Pipeline | None]:
+    """Of each entry: how its micro-batches go forward and back in turn."""
+    pairs = zip(code.entries, code.graph.entries, strict=True)
+    return [pipeline_of(code.graph, bucket, code.packings, plan) for plan, bucket in pairs]
 
 
 def is_long(code: Code) -> bool:
@@ -176,7 +191,12 @@ def _packing(code: Code, name: str, place: Loading) -> bytes:
 
 
 def _entry(
-    code: Code, known: Entry, lengths: Lengths, symbols: Mapping[object, int], place: Loading
+    code: Code,
+    known: Entry,
+    lengths: Lengths,
+    symbols: Mapping[object, int],
+    place: Loading,
+    version: int,
 ) -> Iterable[bytes]:
     lists = lists_of(code, known.name)
     yield _string(known.name) + _words(max(e.arena_bytes for e, _ in lists), len(known.inputs))
@@ -189,7 +209,7 @@ def _entry(
         yield _words(*astuple(source))
     yield _words(len(lists))
     for entry, bucket in lists:
-        yield from _list(code, entry, bucket, symbols, place)
+        yield from _list(code, entry, bucket, symbols, place, version)
 
 
 def lists_of(code: Code, entry: str) -> list[tuple[EntryPlan, Entry]]:
@@ -199,7 +219,12 @@ def lists_of(code: Code, entry: str) -> list[tuple[EntryPlan, Entry]]:
 
 
 def _list(
-    code: Code, entry: EntryPlan, bucket: Entry, symbols: Mapping[object, int], place: Loading
+    code: Code,
+    entry: EntryPlan,
+    bucket: Entry,
+    symbols: Mapping[object, int],
+    place: Loading,
+    version: int,
 ) -> Iterable[bytes]:
     values = {v.name: v for v in entry.values}
     ends = [bucket.dims.get(name, d).values[-1] for name, d in code.graph.dims.items()]
@@ -208,7 +233,8 @@ def _list(
     yield _words(*ends, *(n for shape in shapes for n in shape))
     if is_long(code):
         yield _words(*turns_of(bucket, entry.launches))
-        ranks = [[word] for word in words_of_launches(code, entry, bucket)]
+        yield _words(*_turns(code, entry, bucket) if version == TURNS else ())
+        ranks = [[w] for w in words_of_launches(code.packings, entry.launches, bucket)]
     yield _words(len(entry.launches))
     for launch, own in zip(entry.launches, ranks, strict=True):
         if launch.exchanges:
@@ -219,6 +245,21 @@ def _list(
         for name in launch.args:
             yield _argument(values[name], place) if name else _words(NOWHERE, 0, 0, 0)
         yield _words(SCRATCH, 0, 0, 0)
+
+
+def _turns(code: Code, entry: EntryPlan, bucket: Entry) -> Iterable[int]:
+    """How the stages alternate between the two ways of micro-batches: 0, or 1, where values wait,
+    how many bytes of a micro-batch; of each stage from which launch on it goes back, how many
+    micro-batches it may have open, and its turns, each twice the micro-batch and 1 for back."""
+    pipe, graph = pipeline_of(code.graph, bucket, code.packings, entry), code.graph
+    yield int(pipe is not None)
+    if pipe is None:
+        return
+    yield from pipe.place
+    stages, batches = graph.mesh[axis_of_stages(graph)], graph.mesh[graph.time]
+    for s, middle in enumerate(pipe.middles):
+        yield from (middle, most_open(s, stages, batches))
+        yield from (2 * t.batch + t.back for t in order(s, stages, batches))
 
 
 def sources(graph: Graph, entry: Entry) -> list[Source]:

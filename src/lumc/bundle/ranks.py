@@ -16,8 +16,8 @@ import numpy as np
 
 from lumc.bundle import weights
 from lumc.bundle.packing import Array
-from lumc.bundle.stages import EVERY, overlaid, word_of
 from lumc.codegen.code import Value
+from lumc.codegen.stages import EVERY, overlaid, word_of
 from lumc.codegen.tile.memory import aligned
 from lumc.graph.collective import Collective, Kind, Part
 from lumc.graph.graph import Node

@@ -33,21 +33,25 @@ from lumc.bundle.planfile import (
     SCRATCH,
     STAGES,
     STATE,
+    TURNS,
     VERSION,
     WEIGHT,
 )
 from lumc.bundle.ranks import Exchange
 from lumc.bundle.reader_packing import read_packing
 from lumc.bundle.reader_ranks import (
+    ONCE,
+    OTHER_LAUNCHES,
     Mesh,
+    Turns,
     check_exchange,
     read_exchanges,
     read_mesh,
     read_ranks,
     read_turns,
 )
-from lumc.bundle.stages import EVERY
 from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.stages import EVERY
 from lumc.disk.artifact import corrupt
 from lumc.graph.dim import MOST, Dim, Extent
 from lumc.graph.ops import DType
@@ -94,7 +98,7 @@ class PlanList:
     bounds: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
     launches: tuple[PlanLaunch, ...]
-    turns: tuple[int, int] = (0, 0)  # those of each micro-batch: from, and to before
+    turns: Turns = ONCE  # those of each micro-batch
 
 
 @dataclass(frozen=True)
@@ -161,12 +165,13 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES):
+        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES, TURNS):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         if self.version != FIXED:
             self.dims()
-        mesh = read_mesh(self, self.version == STAGES) if self.version >= RANKS else None
+        ends = self.version >= STAGES, self.version >= TURNS
+        mesh = read_mesh(self, *ends) if self.version >= RANKS else None
         start = self.below(MAX_BYTES, "the weights are too large")
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
@@ -335,12 +340,12 @@ class _Reader:
             pairs = zip(ends, self.live, strict=True)
             shapes = tuple(tuple(self.room(t, live, spans)) for t, live in pairs)
         sizes = [t.dtype.nbytes * prod(shape) for t, shape in zip(ends, shapes, strict=True)]
-        turns = read_turns(self, plan.mesh)
+        turns = read_turns(self, plan.mesh, entry.arena_bytes)
         n = len(entry.inputs)
         room = {INPUT: sizes[:n], OUTPUT: sizes[n:], STATE: [t.nbytes for t in plan.states]}
-        made = self.list(lambda: self.launch(plan, entry, room), 2)
-        if turns[1] > len(made):
-            raise ValueError("micro-batches of other launches than there are")
+        if turns.last > (count := self.count(2)):
+            raise ValueError(OTHER_LAUNCHES)
+        made = tuple(self.launch(plan, entry, room, turns) for _ in range(count))
         return PlanList(bounds, shapes, made, turns)
 
     def room(
@@ -353,12 +358,16 @@ class _Reader:
                 raise ValueError("a list has no room for its lengths")
             yield extent
 
-    def launch(self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]]) -> PlanLaunch:
+    def launch(
+        self, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence[int]], turns: Turns
+    ) -> PlanLaunch:
         known = len(plan.kernels)
         kernel = self.below(known + len(plan.exchanges), "a launch names no kernel")
         ranks = read_ranks(self, plan.mesh)
         args = self.list(lambda: Argument(*(self.word() for _ in range(4))), 4)
-        if not all(_fits(a, plan, entry, room) for a in args):
+        held = (a for a in args if a.place == ARENA)
+        held_fine = all(turns.holds(a.offset, a.nbytes) for a in held)
+        if not held_fine or not all(_fits(a, plan, entry, room) for a in args):
             raise ValueError("an argument lies outside of its place")
         if plan.mesh and kernel >= known:
             check_exchange(plan.exchanges[kernel - known], plan.mesh, args)

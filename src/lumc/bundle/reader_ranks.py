@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Protocol, TypeVar
 
 from lumc.bundle.planfile import ARENA, DTYPES, INPUT, MAX_BYTES, OUTPUT, STATE, WEIGHT
 from lumc.bundle.ranks import KINDS, OPS, UNSTAGED, Exchange, Segment
-from lumc.bundle.stages import EVERY
+from lumc.codegen.stages import EVERY
 from lumc.graph.batches import KINDS as IN_TIME
 from lumc.graph.collective import MAX_AXES, MAX_RANKS, Kind
 from lumc.graph.ops import DType, Op
@@ -19,6 +19,9 @@ T = TypeVar("T")
 READ, WRITTEN = (INPUT, ARENA, WEIGHT, STATE, OUTPUT), (ARENA, OUTPUT)
 SEVERAL = "a mesh has too many ranks"
 NO_STAGE = "a stage that there is not"
+NO_WAY = "micro-batches that go another way"
+OTHER_LAUNCHES = "micro-batches of other launches than there are"
+LARGE_ARENA = "an arena is too large"
 NO_SUM = (DType.F16, DType.BF16, DType.BOOL)
 
 
@@ -36,7 +39,7 @@ class Words(Protocol):
 class Mesh:
     """The axes of a mesh, where the weights of a rank are from, and by which axes (dim, axis) each
     state is in parts. If ranks along one of them are ``stages``, on which each state is, and each
-    of the weights that are packed when they are loaded (``bundle.stages.word_of``)."""
+    of the weights that are packed when they are loaded (``codegen.stages.word_of``)."""
 
     axes: Mapping[str, int]
     segments: tuple[Segment, ...] = ()
@@ -44,6 +47,7 @@ class Mesh:
     stages: str = ""
     time: str = ""  # the axis whose ranks are micro-batches
     long: bool = False  # does the plan tell of these?
+    alternates: bool = False  # and of micro-batches that go forward and back in turn?
     states: tuple[int, ...] = ()
     packed: tuple[int, ...] = ()
 
@@ -62,8 +66,9 @@ class Mesh:
         return tuple(out)
 
 
-def read_mesh(r: Words, staged: bool) -> Mesh:
-    """Of a plan that tells of stages and micro-batches, or does not. Raises ValueError."""
+def read_mesh(r: Words, staged: bool, alternates: bool = False) -> Mesh:
+    """Of a plan that tells of stages and micro-batches, also how these alternate, or does not.
+    Raises ValueError."""
     axes, end = dict[str, int](), 0
     if not 1 <= (n := r.count(3)) <= MAX_AXES:
         raise ValueError("a mesh has no axes, or too many")
@@ -81,7 +86,7 @@ def read_mesh(r: Words, staged: bool) -> Mesh:
     if along and along == time:
         raise ValueError(odd)
     names = ["", *axes]
-    mesh = Mesh(axes, stages=names[along], time=names[time], long=staged)
+    mesh = Mesh(axes, stages=names[along], time=names[time], long=staged, alternates=alternates)
     segments = list[Segment]()
     for _ in range(r.count(4 + n)):
         segments.append(s := _segment(r, mesh))
@@ -106,14 +111,74 @@ def read_ranks(r: Words, mesh: Mesh | None) -> int:
     return r.below(mesh.ends, NO_STAGE) if mesh and mesh.long else EVERY
 
 
-def read_turns(r: Words, mesh: Mesh | None) -> tuple[int, int]:
-    """The launches of each micro-batch. Raises ValueError."""
+@dataclass(frozen=True)
+class Way:
+    """How a stage goes through micro-batches forward and back: from which launch on it goes back,
+    how many it has open, and its turns, each twice the micro-batch and 1 for back."""
+
+    middle: int
+    open: int
+    turns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The launches of each micro-batch, from one to before another. If these go forward and back in
+    turn, how each of the stages does, and where values ``wait`` in the arena: the offset, and the
+    bytes of a micro-batch."""
+
+    first: int = 0
+    last: int = 0
+    ways: tuple[Way, ...] = ()
+    wait: tuple[int, int] = (0, 0)
+
+    def holds(self, offset: int, nbytes: int) -> bool:
+        """May a value of the arena lie there: among what waits, or before it?"""
+        start, size = self.wait
+        before = offset + nbytes <= start
+        return not self.ways or before or (start <= offset and offset + nbytes <= start + size)
+
+
+ONCE = Turns()  # without micro-batches
+
+
+def read_turns(r: Words, mesh: Mesh | None, arena: int) -> Turns:
+    """In an arena of so many bytes. Raises ValueError."""
     if not mesh or not mesh.long:
-        return 0, 0
-    turns = r.word(), r.word()
-    if turns[0] > turns[1] or (turns[1] and not mesh.time):
-        raise ValueError("micro-batches of other launches than there are")
-    return turns
+        return ONCE
+    first, last = r.word(), r.word()
+    if first > last or (last and not mesh.time):
+        raise ValueError(OTHER_LAUNCHES)
+    if not mesh.alternates or not r.below(2, NO_WAY):
+        return Turns(first, last)
+    wait = r.below(MAX_BYTES, LARGE_ARENA), r.below(MAX_BYTES, LARGE_ARENA)
+    if not mesh.stages or not mesh.time:
+        raise ValueError(NO_WAY)
+    stages, batches = mesh.axes[mesh.stages], mesh.axes[mesh.time]
+    ways = list[Way]()
+    for s in range(stages):
+        middle, most = r.word(), r.word()
+        if not first <= middle <= last:
+            raise ValueError(OTHER_LAUNCHES)
+        if not 1 <= most <= min(stages - s, batches):
+            raise ValueError("a stage has too many micro-batches open")
+        if wait[0] % 64 or wait[1] % 64 or wait[0] + wait[1] * most > arena:
+            raise ValueError("what waits lies outside of its place")
+        ways.append(Way(middle, most, tuple(_turns(r, batches, most))))
+    return Turns(first, last, tuple(ways), wait)
+
+
+def _turns(r: Words, batches: int, most: int) -> Iterator[int]:
+    """Each micro-batch forward and then back, in order, and few at a time. Raises ValueError."""
+    done = [0, 0]
+    for _ in range(2 * batches):
+        turn = r.word()
+        batch, back = divmod(turn, 2)
+        fine = batch == done[back] < batches
+        done[back] += 1
+        if not fine or not 0 <= done[0] - done[1] <= most:
+            raise ValueError("a stage has its micro-batches in another order")
+        yield turn
 
 
 def _segment(r: Words, mesh: Mesh) -> Segment:
@@ -204,6 +269,8 @@ def check_exchange(e: Exchange, mesh: Mesh, args: Sequence[Any]) -> None:
     made = e.result([*mesh.axes.values()][e.axis]) * size
     if (source.nbytes, result.nbytes) != (e.elements * size, made):
         raise ValueError("a collective has values of other sizes")
+    if KINDS[e.kind] is Kind.SEND:
+        return  # one stage reads it, and another one writes it
     if source.place != result.place or (source.place == OUTPUT and source.index != result.index):
         return
     same = source.offset == result.offset or source.place == OUTPUT

@@ -63,9 +63,26 @@ def no_stream(_: click.Context, __: click.Parameter, value: str) -> str:
 
 def cluster(_: click.Context, __: click.Parameter, value: str) -> str:
     """Where machines are found that measure."""
-    if value and not re.fullmatch(r"ray(://[\w.:\[\]-]+)?", value):
-        raise click.BadParameter(f"{value!r}: expected ray, or ray://HOST:PORT.")
+    if value and not re.fullmatch(r"ray(://[\w.:\[\]-]+)?|ssh-hosts:.+", value):
+        what = "expected ray, ray://HOST:PORT, or ssh-hosts FILE"
+        raise click.BadParameter(f"{value!r}: {what}.")
     return value
+
+
+class Machines(click.Option):
+    """An option of which one value, ``ssh-hosts``, is followed by the name of a file."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        own = parser._long_opt[self.opts[0]]
+        process = own.process
+
+        def with_file(value: str, state: Any) -> None:
+            if value == "ssh-hosts" and state.rargs and not state.rargs[0].startswith("-"):
+                value = f"ssh-hosts:{state.rargs.pop(0)}"
+            process(value, state)
+
+        own.process = with_file
 
 
 UNITS = {"us": 1.0, "ms": 1e3, "s": 1e6}
@@ -221,10 +238,12 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "on": click.option(
         "--on",
-        metavar="ray|ray://HOST:PORT",
+        cls=Machines,
+        type=click.types.StringParamType(),  # no name of a file: none is none
+        metavar="ray|ray://HOST:PORT|ssh-hosts FILE",
         default="",
         callback=cluster,
-        help="Measure on all machines of a Ray cluster that are like this one.",
+        help="Measure on machines like this one: of a Ray cluster, or hosts that a file names.",
     ),
     "cache": click.option(
         "--cache",

@@ -6,7 +6,7 @@ Nothing is decided here: kernels, schedules and the order of launches come from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from lumc.codegen.code import Code, EntryPlan, KernelCode, Launch, Value
@@ -20,11 +20,12 @@ from lumc.codegen.gpu.metal import Metal
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.words import words_of
 from lumc.codegen.in_place import Shared, shared_buffers, without_copies
+from lumc.codegen.interleave import in_order, ways_of, with_waiting
 from lumc.codegen.lookups import Held, lookups, through
 from lumc.codegen.slabs import on_slabs
 from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
-from lumc.codegen.tile.memory import Interval, allocate
+from lumc.codegen.tile.memory import Arena, Interval, allocate
 from lumc.codegen.tile.packing import Packing
 from lumc.codegen.tile.passes import Watch, unwatched
 from lumc.codegen.tile.program import Program
@@ -315,12 +316,14 @@ def place_values(
             value = _placed(tensors[name], "output", i)
         values[value.name] = value
     public = [name for _, name in outputs]
-    launches = in_place(entry, [*before, *launches, *after], public, fixed)
+    present = {*fixed, *values}
+    launches = in_order(entry, [*before, *launches, *after], packings, present)
+    launches = in_place(entry, launches, public, fixed)
     for name in dict.fromkeys(whole_of(a) for launch in launches for a in launch.args if a):
         if name in fixed:
             values.setdefault(name, _placed(tensors[name], *fixed[name]))
-    intervals = lifetimes(launches, {n: t for n, t in tensors.items() if n not in values})
-    arena = allocate(through_turns(intervals, turns_of(entry, launches)))
+    between = {n: t for n, t in tensors.items() if n not in values}
+    arena = arena_of(plan, entry, launches, packings, present, between)
     require_room(plan.graph, entry.name, arena.nbytes)
     for name, offset in arena.offsets.items():
         values[name] = _placed(tensors[name], "arena", offset)
@@ -333,6 +336,22 @@ def place_values(
         arena.nbytes,
         arena.nbytes_without_reuse,
     )
+
+
+def arena_of(
+    plan: Plan,
+    entry: Entry,
+    launches: Sequence[Launch],
+    packings: Mapping[str, Packing],
+    present: Collection[str],
+    between: Mapping[str, Tensor],
+) -> Arena:
+    """Places of values between launches; behind them those that wait for a way back."""
+    ways = ways_of(plan.graph, entry, launches, packings, present)
+    waiting = {n: between[n] for n in ways.waiting} if ways else {}
+    intervals = lifetimes(launches, {n: t for n, t in between.items() if n not in waiting})
+    arena = allocate(through_turns(intervals, turns_of(entry, launches)))
+    return with_waiting(plan.graph, ways, waiting, arena) if ways else arena
 
 
 def parts_of(launches: Iterable[Launch], values: Mapping[str, Value]) -> dict[str, Value]:

@@ -235,11 +235,11 @@ def checked(output: str, options: CompileOptions) -> None:
     from lumc.kernel.machines import resolve_target
     from lumc.link import cross, cuda, emit, hip, link, triton
     from lumc.link.toolchain import find
-    from lumc.profile import on_ray
+    from lumc.profile import on_ray, on_ssh
 
     parse_seconds(options.profile.budget)
-    if options.profile.on:
-        on_ray.require()
+    if on := options.profile.on:
+        on_ssh.require(on) if on.startswith(on_ssh.NAMED) else on_ray.require()
     artifact.check_writable(output, folder=True)
     as_text, names = options.emit in ("c", "static"), parse_targets(options.target)
     for_triton = options.emit == "triton"

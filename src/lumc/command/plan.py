@@ -45,7 +45,7 @@ class ProfileOptions:
     target_us: float = 0.0  # of the whole plan, at which the search ends; 0: nowhere
     device_records: str = ""  # of whose device, in place of those of this one; with ``frozen``
     memory: int = 0  # bytes of the arena and of scratch memory, at most; 0: any
-    on: str = ""  # a cluster whose machines measure: ray, ray://HOST:PORT; none: this one alone
+    on: str = ""  # whose machines measure: ray, ray://HOST:PORT, ssh-hosts:FILE; none: this one
 
 
 def parse_seconds(text: str) -> float:
@@ -299,8 +299,10 @@ def _cpu(target: Target, tools: Toolchain, trace: Trace | None, options: Profile
     bench: Callable[[], Bench] = partial(Bench, target, tools)
     if options.on:
         from lumc.profile.on_ray import RayPool
+        from lumc.profile.on_ssh import NAMED, SshPool
 
-        pool = partial(RayPool, options.on, target, options.cc, kind)
+        open_pool = SshPool if options.on.startswith(NAMED) else RayPool
+        pool = partial(open_pool, options.on, target, options.cc, kind)
         bench = partial(Cluster, pool, target, tools)
     elif trace:
         from lumc.report.trace import TracedBench

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from lumc import __version__
 from lumc.bundle import archive, manifest, planfile
 from lumc.codegen.code import Code, EntryPlan
+from lumc.codegen.interleave import schedule
 from lumc.codegen.text.headers import NAMES
 from lumc.codegen.tile.packing import Packing
 from lumc.disk import attached
@@ -274,6 +275,17 @@ def mesh_of(graph: Graph) -> dict[str, Any]:
     return {"mesh": ranks} | ({"micro_batches": graph.mesh[graph.time]} if graph.time else {})
 
 
+def schedule_of(code: Code) -> dict[str, Any]:
+    """What the stages of a pipeline do in which order, by entries; nothing where each micro-batch
+    goes through all stages before the next one comes."""
+    found = {
+        bucket.title: schedule(code.graph, pipe)
+        for bucket, pipe in zip(code.graph.entries, planfile.pipelines(code), strict=True)
+        if pipe
+    }
+    return {"schedule": found} if found else {}
+
+
 def describe(
     codes: Sequence[Code], inputs: Sequence[str], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
@@ -294,6 +306,7 @@ def describe(
     ]
     return {
         **mesh_of(codes[0].graph),
+        **schedule_of(codes[0]),
         "entries": entries,
         "input": inputs[0],
         "inputs": entries[0]["inputs"],

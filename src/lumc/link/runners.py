@@ -17,8 +17,8 @@ from lumc.link.toolchain import RUNNER_FLAGS, Toolchain, compile_objects, link_o
 LIBRARY = (
     *("cpu", "cuda", "errors", "features", "feed", "files", "gpu", "gpu_memory", "hip"),
     *("hip_compile", "launch", "listing", "live", "memory", "metal", "metal_framework", "model"),
-    *("mpi", "nccl", "npy", "output", "plan", "plan_ranks", "pool", "ranks", "rows", "safetensors"),
-    *("sha256", "states", "tcp", "train"),
+    *("mpi", "nccl", "npy", "output", "parcels", "plan", "plan_ranks", "pool", "ranks"),
+    *("ranks_who", "rows", "safetensors", "sha256", "states", "tcp", "train"),
 )
 SONAME = "liblumc.so"  # programs ask for this name, wherever the bundle lay when they were linked
 EXECUTABLE = 0o755

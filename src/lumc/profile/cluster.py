@@ -2,7 +2,7 @@
 
 Each has a bench of its own: compiler, check of results, clock. This machine hands out candidates
 and keeps the records. It also runs finals and whole plans: what is compared there runs in turn. A
-pool (``on_ray``) knows the machines, and carries JSON to them and back.
+pool (``on_ray``, ``on_ssh``) knows the machines, and carries JSON to them and back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lumc.codegen.text.headers import header_of
-from lumc.errors import LumcError
+from lumc.errors import Exit, LumcError
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.target import Target
 from lumc.lab import device
@@ -87,6 +87,22 @@ def unlike(said: Any, here: Kind) -> str:
     return "" if there.code == here.code else "other files of lumc"
 
 
+def refusal(answer: Answer, here: Kind) -> str:
+    """Why a machine that says this of itself does not measure; nothing if it does."""
+    if VALUE in answer:
+        return unlike(answer[VALUE], here)
+    return str(answer.get(WHY) or answer.get(LOST) or "it does not say what it is")
+
+
+def require_some(machines: Sequence[str], on: str) -> None:
+    """Say who measures. Raises E0716 where nobody does."""
+    if not machines:
+        what = f"no machine can measure for this one: --on {on}"
+        fix = "the lines above say why; machines of one kind, with the same lumc"
+        raise LumcError("E0716", what, fix=fix, exit=Exit.TOOLCHAIN)
+    say(f"{len(machines)} machines measure: {', '.join(sorted(machines))}")
+
+
 class Remote:
     """On another machine: its bench, which answers in JSON."""
 
@@ -101,6 +117,11 @@ class Remote:
     def measure(self, job: Any) -> Answer:
         """The trial of a job."""
         return attempt(lambda: self._measure(job))
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        if self.bench:
+            self.bench.close()
 
     def _described(self) -> Any:
         kind = kind_here(from_plain(Target, self.target), find(self.cc))

@@ -20,7 +20,17 @@ from lumc.errors import Exit, LumcError
 from lumc.kernel.codec import from_plain, to_plain
 from lumc.kernel.target import Target
 from lumc.process import Lost, Process, answers
-from lumc.profile.cluster import LOST, VALUE, WHY, Answer, Kind, Remote, code_here, say, unlike
+from lumc.profile.cluster import (
+    LOST,
+    WHY,
+    Answer,
+    Kind,
+    Remote,
+    code_here,
+    refusal,
+    require_some,
+    say,
+)
 
 CONNECT_S = 45.0  # to a cluster; measured: 30 s until Ray's client gives up
 START_S = 60.0  # until an actor says what its machine is: it imports numpy, over a network; a guess
@@ -53,14 +63,10 @@ class RayPool:
         self._driver = Process(drive, address if address != "ray" else HERE, *ours)
         try:
             self._connect(address)
-            if not self.count:
-                what = f"no machine of the cluster can measure for this one: --on {address}"
-                fix = "the lines above say why; machines of one kind, with the same lumc"
-                raise LumcError("E0716", what, fix=fix, exit=Exit.TOOLCHAIN)
+            require_some(self._free, address)
         except BaseException:
             self.close()
             raise
-        say(f"{self.count} machines measure: {', '.join(sorted(self._free))}")
 
     def _connect(self, address: str) -> None:
         try:
@@ -210,10 +216,7 @@ class Driver:
 
     def _hear_kind(self, name: str, answer: Answer) -> None:
         """A machine of the right kind is free, one of another is let go."""
-        why = answer.get(WHY) or answer.get(LOST)
-        if VALUE in answer:
-            why = unlike(answer[VALUE], self.here)
-        if why:
+        if why := refusal(answer, self.here):
             self.said.append(f"{name} does not measure: {why}")
             self._drop(name)
         else:

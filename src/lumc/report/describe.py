@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lumc.schedule.plan import KernelPlan, Plan
     from lumc.search.space import Region, Space
 
+TURNS = 32  # of a stage that are listed
 WIDEST = 2000  # characters of a term, which is a DAG: its text may be exponentially larger
 Body = dict[str, Any]
 
@@ -235,6 +236,10 @@ def print_bundle(_: str, body: Body) -> Iterable[str]:
         for b in e.get("buckets", ()):
             ends = ", ".join(f"{name} up to {n}" for name, n in b["dims"].items())
             yield f"  bucket {ends}: {b['launches']} launches"
+        for s in body.get("schedule", {}).get(e["name"], ()):
+            turns, held = s["turns"].split(), f"{s['open']} open ({s['open_bytes']} bytes)"
+            more = " .." * (len(turns) > TURNS)
+            yield f"  stage {s['stage']}: at most {held}: {' '.join(turns[:TURNS])}{more}"
         for place in ("inputs", "outputs"):
             for t in e[place]:
                 shape = f"[{', '.join(map(str, t.get('extents', t['shape'])))}]"

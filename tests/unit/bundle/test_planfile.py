@@ -15,6 +15,7 @@ from lumc.bundle.extents import BY_NAME, BY_SHAPE, COUNTED, UNUSED, Source
 from lumc.bundle.packing import Recipe, recipe
 from lumc.bundle.ranks import KINDS, Segment
 from lumc.bundle.reader import FIXED, ROOMY, ZEROED, Argument, decode
+from lumc.bundle.reader_ranks import Turns, Way
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, KernelCode, Launch, Value
 from lumc.codegen.gpu.grid import Grid
@@ -24,7 +25,7 @@ from lumc.graph.tensor import Tensor
 from lumc.graph.verify import MAX_REPEATS
 from lumc.kernel.machines import resolve_target
 from lumc.link import link
-from meshed import meshed, staged
+from meshed import alternating, meshed, staged
 
 RUNNER = Path(link.__file__).parent / "runner"
 READ = r"""
@@ -244,7 +245,7 @@ def test_what_is_written_of_stages_is_read() -> None:
     ends = [("send", 1, 0, 1), ("all_reduce", 0, 0, 0), ("broadcast", 1, 1, 0)]
     assert kinds == [("all_reduce", 2, 0, 0), *ends]
     assert [x.ranks for x in plan.entries[0].launches] == [1, 1, 0, 2, 2, 0]
-    assert plan.mesh.time == "c" and plan.entries[0].lists[0].turns == (0, 2)
+    assert plan.mesh.time == "c" and plan.entries[0].lists[0].turns == Turns(0, 2)
 
 
 SEND, BROADCAST = (5, 1, 0, 0, 24, 1, 1, 0, 1), (6, 1, 0, 0, 24, 1, 1, 1, 0)
@@ -286,6 +287,48 @@ def test_plans_for_stages_that_are_wrong(
     assert what in said(
         data.replace(struct.pack(pack, *old), struct.pack("<" + len(new) * "Q", *new))
     )
+
+
+def test_what_is_written_of_turns_is_read() -> None:
+    plan = decode(alternating())
+    turns = plan.entries[0].lists[0].turns
+    first = Way(3, 2, (0, 2, 1, 4, 3, 5))  # F0 F1 B0 F2 B1 B2
+    assert turns == Turns(0, 7, (first, Way(7, 1, (0, 1, 2, 3, 4, 5))), (384, 64))
+    assert plan.entries[0].arena_bytes == 384 + 2 * 64
+
+
+FIRST, OTHER = (1, 384, 64, 3, 2, 0, 2, 1, 4, 3, 5), (7, 1, 0, 1, 2, 3, 4, 5)
+WRONG_TURNS = [
+    ("micro-batches that go another way", FIRST, (2, *FIRST[1:])),
+    ("an arena is too large", FIRST, (1, 1 << 47, *FIRST[2:])),
+    ("an arena is too large", FIRST, (1, 384, 1 << 47, *FIRST[3:])),
+    ("what waits lies outside of its place", FIRST, (1, 448, *FIRST[2:])),
+    ("what waits lies outside of its place", FIRST, (1, 320, 128, *FIRST[3:])),
+    ("what waits lies outside of its place", FIRST, (1, 383, *FIRST[2:])),
+    ("what waits lies outside of its place", FIRST, (1, 384, 63, *FIRST[3:])),
+    ("an argument lies outside of its place", FIRST, (1, 256, *FIRST[2:])),
+    ("an argument lies outside of its place", FIRST, (1, 384, 0, *FIRST[3:])),
+    ("micro-batches of other launches", FIRST, (1, 384, 64, 8, *FIRST[4:])),
+    ("a stage has too many micro-batches open", FIRST, (1, 384, 64, 3, 3, *FIRST[5:])),
+    ("a stage has too many micro-batches open", FIRST, (1, 384, 64, 3, 0, *FIRST[5:])),
+    ("a stage has too many micro-batches open", OTHER, (7, 2, *OTHER[2:])),
+    ("in another order", FIRST, (1, 384, 64, 3, 2, 0, 2, 4, 1, 3, 5)),  # F0 F1 F2 B0
+    ("in another order", FIRST, (1, 384, 64, 3, 1, *FIRST[5:])),
+    ("in another order", FIRST, (1, 384, 64, 3, 2, 0, 2, 3, 4, 1, 5)),  # B1 before B0
+    ("in another order", FIRST, (1, 384, 64, 3, 2, 2, 0, 1, 4, 3, 5)),  # F1 before F0
+    ("in another order", FIRST, (1, 384, 64, 3, 2, 0, 1, 2, 3, 4, 6)),  # no B2
+    ("in another order", FIRST, (1, 384, 64, 3, 2, 1, 0, 2, 3, 4, 5)),  # B0 before F0
+    ("in another order", OTHER, (7, 1, 0, 1, 2, 3, 4, 1 << 40)),
+]
+
+
+@pytest.mark.parametrize(("what", "old", "new"), WRONG_TURNS)
+def test_plans_with_turns_that_are_wrong(
+    what: str, old: tuple[int, ...], new: tuple[int, ...]
+) -> None:
+    data, pack = alternating(), "<" + len(old) * "Q"
+    assert data.count(struct.pack(pack, *old)) == 1
+    assert what in said(data.replace(struct.pack(pack, *old), struct.pack(pack, *new)))
 
 
 # of the words of the last collective of the plan, which are kind, axis, op, dtype, elements, outer,
@@ -386,6 +429,7 @@ def test_the_same_files_are_refused_as_in_c(tmp_path: Path) -> None:
     files += mutations(encoded(code, layout, recipes=recipes), 2000)  # type: ignore[arg-type]
     files += mutations(meshed(), 1500)
     files += mutations(staged(), 1500)
+    files += mutations(alternating(), 3000)
     large = [(f"s{i}", DType.U8, (1 << 45,)) for i in range(1 << 6)]
     files.append(encoded(simple([], [], [], states=large), Layout({}, 8, 64)))
     older = [struct.pack("<Q", v) for v in (FIXED, ROOMY, ZEROED)]

@@ -187,7 +187,7 @@ def test_without_a_machine_of_this_kind_there_is_no_search(
     ray = cluster("a")
     ray.says["0", "described"] = {VALUE: {**FINE, "code": "other"}}
     said = list[str]()
-    with pytest.raises(LumcError, match="no machine of the cluster can measure") as e:
+    with pytest.raises(LumcError, match="no machine can measure for this one: --on ray") as e:
         pool(said)
     assert (e.value.code, e.value.exit) == ("E0716", 7)
     assert said == ["profile: a does not measure: other files of lumc"]
@@ -274,7 +274,9 @@ def test_on_measures_and_others_do_not(lumc: Lumc, way: list[str]) -> None:
 
 @pytest.mark.parametrize("address", ["slurm", "ray:", "ray://", "ray://a b", "http://a:1", "RAY"])
 def test_what_is_no_cluster_is_refused(lumc: Lumc, address: str) -> None:
-    assert "expected ray, or ray://HOST:PORT" in lumc.fails(2, "profile", "m.ls", "--on", address)
+    assert "expected ray, ray://HOST:PORT, or ssh-hosts FILE" in lumc.fails(
+        2, "profile", "m.ls", "--on", address
+    )
 
 
 def test_ray_is_imported_by_its_driver_only() -> None:

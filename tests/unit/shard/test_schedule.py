@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 
 from lumc.graph.batches import AFTER, BEFORE, WITHIN
+from lumc.graph.turns import Turn, order
 from lumc.shard.cost import Machine
 from lumc.shard.mesh import shard
 from lumc.shard.pipeline import turns
@@ -42,11 +43,37 @@ def test_the_slowest_stage_keeps_the_others_waiting() -> None:
     assert ends == [5, 8, 11, 14]
 
 
-def test_a_way_back_is_a_turn_of_its_own_and_waits() -> None:
-    steps = [*chain(2), Step(WITHIN, (0,), 0.0, 1), Step(WITHIN, (0,), 2.0)]
-    found = scheduled(steps, 2, 2)
+def test_a_way_back_is_a_turn_of_its_own() -> None:
+    back = [Step(WITHIN, (0,), 0.0, 1, (0,)), Step(WITHIN, (0,), 2.0, None, (0,))]
+    found = scheduled([*chain(2), *back], 2, 2)
     first = [(t.batch, t.backward, t.start, t.end) for t in found if t.stage == 0]
-    assert first == [(0, False, 0, 1), (0, True, 2, 4), (1, False, 4, 5), (1, True, 6, 8)]
+    assert first == [(0, False, 0, 1), (1, False, 1, 2), (0, True, 2, 4), (1, True, 4, 6)]
+    one_by_one = scheduled([s._replace(back=()) for s in (*chain(2), *back)], 2, 2)
+    ends = [(t.start, t.end) for t in one_by_one if t.stage == 0]
+    assert ends == [(0, 1), (2, 4), (4, 5), (6, 8)]
+
+
+def test_stages_that_wait_for_each_other_are_told() -> None:
+    """The first one would go forward once the other one is back, and that needs it to be back."""
+    steps = [Step(WITHIN, (1,), 0.0, 0, (0, 1)), Step(WITHIN, (0,), 0.0, 1, (1,))]
+    with pytest.raises(ValueError, match="wait for each other"):
+        scheduled(steps, 2, 2)
+
+
+def test_the_order_is_that_of_the_planner() -> None:
+    """Of stages that take equally long on each way: one forward, one backward."""
+    graph = shard(training(64, (64, 64, 64, 64, 64)), {"pp": 4}, batches=8).graph
+    steps = [
+        s._replace(seconds=float(s.source is None))
+        for s in steps_of(graph, graph.entries[0], Machine(4))
+    ]
+    found = scheduled(steps, 4, 8)
+    for stage in range(4):
+        own = [t for t in found if t.stage == stage]
+        ways = [Turn(t.batch, t.backward) for t in own if t.batch < 8]
+        last = [Turn(b, False) for b in range(8)]  # the last stage hears of none behind it
+        want = order(stage, 4, 8) if stage < 3 else last
+        assert [t for t, _ in groupby(ways)] == want
 
 
 def test_what_is_before_and_after_is_done_once() -> None:

@@ -15,8 +15,8 @@ struct slot { /* an argument that is the caller's memory */
 struct program { /* a list of launches, ready to run */
   struct op *ops;
   void **args;
-  struct slot *inputs, *outputs;
-  size_t n_inputs, n_outputs;
+  struct slot *inputs, *outputs, *waiting; /* the last: what waits for the way back; where in the arena */
+  size_t n_inputs, n_outputs, n_waiting;
 };
 
 struct cpu {
@@ -126,7 +126,7 @@ static void *address(const struct cpu *m, const struct arg *a) {
 
 static void place_args(struct cpu *m, const struct list *list, struct program *p) {
   void **args = p->args;
-  p->n_inputs = p->n_outputs = 0;
+  p->n_inputs = p->n_outputs = p->n_waiting = 0;
   for (size_t i = 0; i < list->n_launches; ++i) {
     const struct launch *l = &list->launches[i];
     p->ops[i].args = args;
@@ -136,6 +136,8 @@ static void place_args(struct cpu *m, const struct list *list, struct program *p
         p->inputs[p->n_inputs++] = (struct slot){args, l->args[k].index};
       if (l->args[k].place == OUTPUT)
         p->outputs[p->n_outputs++] = (struct slot){args, l->args[k].index};
+      if (l->args[k].place == ARENA && list->turns && l->args[k].offset >= list->waiting)
+        p->waiting[p->n_waiting++] = (struct slot){args, l->args[k].offset};
     }
   }
 }
@@ -147,7 +149,8 @@ static int prepare(struct cpu *m, const struct list *list, struct program *p) {
   p->args = calloc(n, sizeof *p->args);
   p->inputs = calloc(n, sizeof *p->inputs);
   p->outputs = calloc(n, sizeof *p->outputs);
-  if (!p->ops || !p->args || !p->inputs || !p->outputs)
+  p->waiting = calloc(n, sizeof *p->waiting);
+  if (!p->ops || !p->args || !p->inputs || !p->outputs || !p->waiting)
     return lumc_fail(LUMC_FAILED, "out of memory");
   for (size_t i = 0; i < list->n_launches; ++i) {
     if (list->launches[i].kernel >= m->plan->n_kernels) continue; /* ranks exchange something */
@@ -161,6 +164,11 @@ static int prepare(struct cpu *m, const struct list *list, struct program *p) {
   return LUMC_OK;
 }
 
+/* What waits for the way back has a place for each micro-batch that this stage has under way. */
+static uint64_t arena_of(const struct list *l) {
+  return l->turns ? l->waiting + l->stride * l->open : l->entry->arena;
+}
+
 static int load(struct cpu *m, const struct source *s, int threads) {
   const struct plan *plan = m->plan;
   uint64_t arena = 0;
@@ -168,8 +176,8 @@ static int load(struct cpu *m, const struct source *s, int threads) {
   if (!code) code = read_weights(s, plan, &m->weights);
   if (!code) code = pack_weights(plan, m->mesh, m->weights.data, &m->packed);
   if (!code) code = place_states(m);
-  for (size_t i = 0; !code && i < plan->n_entries; ++i)
-    if (plan->entries[i].arena > arena) arena = plan->entries[i].arena;
+  for (size_t i = 0; !code && i < plan->n_lists; ++i)
+    if (arena_of(&plan->lists[i]) > arena) arena = arena_of(&plan->lists[i]);
   if (!code) code = reserve(&m->arena, (size_t)arena);
   if (!code) code = new_pool(m, threads);
   if (!code && !(m->programs = calloc(plan->n_lists + 1, sizeof *m->programs)))
@@ -196,6 +204,7 @@ static void close_cpu(void *self) {
     free(m->programs[i].args);
     free(m->programs[i].inputs);
     free(m->programs[i].outputs);
+    free(m->programs[i].waiting);
   }
   free(m->programs);
   free(m->state);
@@ -242,27 +251,47 @@ static int pass(struct cpu *m, size_t list, size_t first, size_t last, int64_t *
   const struct op *ops = m->programs[list].ops;
   size_t threads = (size_t)m->threads, n;
   int code = LUMC_OK;
-  for (size_t i = first; i < last && !code; i += n + 1) {
-    for (n = 0; i + n < last && ops[i + n].run;) ++n;
+  for (size_t i = first; i < last && !code; i += n) {
+    int busy = mesh_busy(m->mesh); /* what is on its way is helped on behind every kernel */
+    for (n = 0; i + n < (busy ? i + 1 : last) && ops[i + n].run;) ++n;
     if (times && n)
       pool_trace(m->pool, ops + i, n, times + i * threads * 2);
     else
       pool_run(m->pool, ops + i, n);
-    if (i + n == last) break;
+    if (busy) code = mesh_move(m->mesh);
+    if (i + n == last || ops[i + n].run || code) continue;
     const struct launch *own = &l->launches[i + n];
     int64_t *time = times ? times + (i + n) * threads * 2 : NULL;
     if (time) time[0] = now_ns();
     code = mesh_run(m->mesh, &m->plan->exchanges[own->kernel - m->plan->n_kernels], ops[i + n].args[0],
                     ops[i + n].args[1]);
     if (time) time[1] = now_ns();
+    ++n;
   }
   return code;
+}
+
+/* Micro-batches forward and back, in the order of the plan. */
+static int alternate(struct cpu *m, size_t list, int64_t *times) {
+  const struct list *l = &m->plan->lists[list];
+  const struct program *p = &m->programs[list];
+  int turns = 2 * mesh_turns(m->mesh, m->plan), code;
+  code = mesh_ahead(m->mesh, (int)m->plan->axes[m->plan->stages - 1].ranks);
+  for (int i = 0; i < turns && !code; ++i) {
+    size_t batch = (size_t)(l->turns[i] >> 1);
+    mesh_turn(m->mesh, m->plan, (int)batch);
+    for (size_t k = 0; k < p->n_waiting; ++k)
+      *p->waiting[k].where = m->arena.data + p->waiting[k].tensor + batch % l->open * l->stride;
+    code = l->turns[i] & 1 ? pass(m, list, l->middle, l->last, times) : pass(m, list, l->first, l->middle, times);
+  }
+  return code ? code : mesh_ahead(m->mesh, 0);
 }
 
 /* What is before micro-batches, each of them, and what is after; without them all once. */
 static int go(struct cpu *m, size_t list, int64_t *times) {
   const struct list *l = &m->plan->lists[list];
-  int turns = mesh_turns(m->mesh, m->plan), code = pass(m, list, 0, l->first, times);
+  int turns = l->turns ? 0 : mesh_turns(m->mesh, m->plan), code = pass(m, list, 0, l->first, times);
+  if (l->turns && !code) code = alternate(m, list, times);
   for (int i = 0; i < turns && l->first < l->last && !code; ++i) {
     mesh_turn(m->mesh, m->plan, i);
     code = pass(m, list, l->first, l->last, times);

@@ -71,7 +71,7 @@ static inline int inside(uint64_t offset, uint64_t bytes, uint64_t size) {
 #pragma GCC visibility push(hidden)
 /* ---- plan_ranks.c: what plans for a mesh have more */
 void plan_mesh(struct cursor *, struct plan *, int is_long);
-/* Which launches of a list each micro-batch has. */
+/* Which launches of a list each micro-batch has, and in which order a stage goes through them. */
 void plan_turns(struct cursor *, const struct plan *, struct list *);
 /* Which ranks: 0 for all, or 1 + a stage; only plans with stages have a word for it. */
 uint64_t plan_who(struct cursor *, const struct plan *);

@@ -108,6 +108,10 @@ struct list { /* launches of an entry, for dims that are not above its bounds */
   size_t n_launches;
   struct launch *launches;
   size_t first, last; /* those of each micro-batch: from one to before another */
+  uint64_t waiting, stride; /* where in the arena values wait for the way back, bytes of a micro-batch */
+  const uint64_t *ways;  /* see struct way; NULL: micro-batches are taken one after the other */
+  size_t middle, open;   /* of this rank's stage: where its way back begins, micro-batches under way */
+  const uint64_t *turns; /* of this rank's stage: twice the micro-batch, and 1 for the way back */
 };
 struct packing { /* a weight in another order, made when it is loaded */
   uint64_t from, bytes, element; /* the weight: where, its size, the size of an element */
@@ -136,7 +140,7 @@ struct plan {
   lumc_dim *dims;     /* kernels read their values where they lie */
   const struct length *lengths;
   size_t n_axes, n_segments, n_parts, n_exchanges, n_packed; /* of a plan for a mesh; see ranks.h */
-  int is_long; /* it tells of stages and micro-batches */
+  int is_long; /* it tells of stages and micro-batches; 2: and of both ways of these */
   uint64_t stages, time; /* 0, or 1 + the axis along which ranks are stages; that of micro-batches */
   struct mesh_axis *axes;
   struct segment *segments;

@@ -61,7 +61,8 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
   case NOWHERE: return 1;
   case INPUT: return a->index < e->n_inputs && a->bytes <= l->inputs[a->index].bytes;
   case OUTPUT: return a->index < e->n_outputs && a->bytes <= l->outputs[a->index].bytes;
-  case ARENA: return inside(a->offset, a->bytes, e->arena);
+  case ARENA: return inside(a->offset, a->bytes, l->ways ? l->waiting + l->stride : e->arena) &&
+                     (!l->ways || a->offset >= l->waiting || a->offset + a->bytes <= l->waiting);
   case WEIGHT: return inside(a->offset, a->bytes, p->weights_bytes);
   case PACKED: return inside(a->offset, a->bytes, p->packed_bytes);
   case STATE: return a->index < p->n_states && inside(a->offset, a->bytes, p->states[a->index].bytes);
@@ -312,11 +313,11 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
   word(&c);
   const uint64_t version = word(&c);
-  const int ranks = version == 6 || version == 7; /* the latter tells of stages */
+  const int ranks = version >= 6 && version <= 8; /* from 7 on it tells of stages */
   if (version != 5 && !ranks && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
-  if (ranks) plan_mesh(&c, p, version == 7);
+  if (ranks) plan_mesh(&c, p, (int)version - 6);
   constants(&c, p);
   if (ranks) plan_exchanges(&c, p);
   p->n_entries = count(&c, 6);

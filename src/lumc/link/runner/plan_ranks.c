@@ -42,11 +42,43 @@ static void segment(struct cursor *c, const struct plan *p, struct segment *s) {
   if (!c->bad && last + 1 != s->parts) c->bad = "ranks have other parts of a weight than there are";
 }
 
+/* The turns of a stage: each micro-batch forward and then back, in order, and few at a time. */
+static void turns(struct cursor *c, uint64_t batches, uint64_t most) {
+  uint64_t done[2] = {0, 0};
+  for (uint64_t i = 0; i < 2 * batches && !c->bad; ++i) {
+    uint64_t turn = word(c), back = turn & 1;
+    if (!c->bad && (turn >> 1 != done[back]++ || done[back] > batches || done[1] > done[0] || done[0] - done[1] > most))
+      c->bad = "a stage has its micro-batches in another order";
+  }
+}
+
+/* Where each stage begins to go back, how many micro-batches it has under way, and its turns. */
+static void ways(struct cursor *c, const struct plan *p, struct list *l) {
+  if (!word_below(c, 2, "micro-batches that go another way") || c->bad) return;
+  l->waiting = word_below(c, MAX_BYTES, "an arena is too large");
+  l->stride = word_below(c, MAX_BYTES, "an arena is too large");
+  l->ways = (const uint64_t *)(const void *)c->at;
+  if (!c->bad && (!p->stages || !p->time)) c->bad = "micro-batches that go another way";
+  uint64_t stages = c->bad ? 0 : p->axes[p->stages - 1].ranks, batches = c->bad ? 0 : p->axes[p->time - 1].ranks;
+  for (uint64_t s = 0; s < stages && !c->bad; ++s) {
+    uint64_t middle = word(c), open = word(c);
+    if (c->bad) return;
+    if (middle < l->first || middle > l->last)
+      c->bad = "micro-batches of other launches than there are";
+    else if (open < 1 || open > stages - s || open > batches)
+      c->bad = "a stage has too many micro-batches open";
+    else if ((l->waiting | l->stride) % 64 || l->waiting + l->stride * open > l->entry->arena)
+      c->bad = "what waits lies outside of its place";
+    turns(c, batches, open);
+  }
+}
+
 void plan_turns(struct cursor *c, const struct plan *p, struct list *l) {
   if (!p->is_long) return;
   l->first = (size_t)word(c), l->last = (size_t)word(c);
   if (!c->bad && (l->first > l->last || (l->last && !p->time)))
     c->bad = "micro-batches of other launches than there are";
+  if (p->is_long > 1) ways(c, p, l);
 }
 
 void plan_mesh(struct cursor *c, struct plan *p, int is_long) {
@@ -158,6 +190,7 @@ void plan_exchange(struct cursor *c, const struct plan *p, const struct launch *
     c->bad = "a collective has values of other sizes";
     return;
   }
+  if (e->kind == SEND) return; /* one stage reads it, and another one writes it */
   if (from->place != to->place || (from->place == OUTPUT && from->index != to->index)) return;
   int same = from->offset == to->offset || from->place == OUTPUT;
   int apart = from->offset + bytes <= to->offset || to->offset + made <= from->offset;

@@ -15,44 +15,13 @@ struct mesh {
   struct seat { /* along an axis: where this rank is, of how many, and how far the next one is */
     int at, ranks, step;
   } seats[8];
+  int ahead; /* what is sent waits for nobody: so many of one exchange may be on their way, 0: it does */
+  const struct exchange *exchanges; /* of the plan; they are numbered on the way */
   struct block memory; /* parts on their way */
   struct packet *packets;
 };
 
 /* ---- who this is */
-
-static const char *const of_rank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
-
-/* Of the variables that launchers set the first that is there; -1: none, -2: it is no number. */
-static long from_environment(const char *const *names) {
-  for (; *names; ++names) {
-    const char *text = getenv(*names);
-    char *end;
-    if (!text || !*text) continue;
-    long value = strtol(text, &end, 10);
-    return *end || value < 0 || value > 1 << 20 ? -2 : value;
-  }
-  return -1;
-}
-
-static const char *text_of(const char *name, const char *otherwise) {
-  const char *text = getenv(name);
-  return text && *text ? text : otherwise;
-}
-
-int local_rank(void) {
-  static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                                      "SLURM_LOCALID", NULL};
-  long rank = from_environment(names);
-  if (rank == -1) rank = from_environment(of_rank);
-  return rank < 0 ? -1 : (int)rank;
-}
-
-int local_ranks(void) {
-  static const char *const names[] = {"LOCAL_WORLD_SIZE", NULL};
-  long ranks = from_environment(names);
-  return ranks < 0 ? -1 : (int)ranks;
-}
 
 /* What all ranks have in common, and who does not belong to them has not. */
 static void token_of(const char digest[64], char token[65]) {
@@ -111,7 +80,7 @@ int mesh_open(struct mesh **mesh, const struct plan *p, const char digest[64]) {
   size_t most = 0;
   struct mesh *m = *mesh = zeros(1, sizeof *m, &code);
   if (code || (code = meet(m, p, digest))) return code;
-  m->n_axes = p->n_axes;
+  m->n_axes = p->n_axes, m->exchanges = p->exchanges;
   for (size_t i = p->n_axes; i-- > 0;) {
     int n = (int)p->axes[i].ranks;
     m->seats[i] = i + 1 == p->time ? (struct seat){0, n, 0} : (struct seat){m->rank / step % n, n, step};
@@ -144,7 +113,6 @@ void mesh_give_up(struct mesh *m, int code) {
 }
 
 int mesh_rank(const struct mesh *m) { return m ? m->rank : 0; }
-
 int mesh_ranks(const struct mesh *m) { return m->ranks; }
 
 double mesh_patience(const struct mesh *m) { return m->patience; }
@@ -168,13 +136,23 @@ int mesh_has_state(const struct mesh *m, const struct plan *p, size_t state) {
   return !p->n_axes || mesh_has(m, p, p->parts[state].who);
 }
 
+/* Of a list that goes both ways what is for this rank's stage. */
+static void take_turns(const struct mesh *m, const struct plan *p, struct list *l) {
+  if (!l->ways) return;
+  uint64_t own = (uint64_t)m->seats[p->stages - 1].at, turns = 2 * p->axes[p->time - 1].ranks;
+  const uint64_t *way = l->ways + own * (WAY_WORDS + turns);
+  l->middle = (size_t)way[0], l->open = (size_t)way[1], l->turns = way + WAY_WORDS;
+}
+
 void mesh_keep(const struct mesh *m, struct plan *p) {
   for (struct list *l = p->lists; l < p->lists + p->n_lists; ++l) {
-    size_t n = 0, first = l->first, last = l->last;
+    take_turns(m, p, l);
+    size_t n = 0, first = l->first, last = l->last, middle = l->middle;
     for (size_t i = 0; i < l->n_launches; ++i) {
       int own = mesh_has(m, p, l->launches[i].who);
       if (!own && i < first) --l->first;
       if (!own && i < last) --l->last;
+      if (!own && i < middle) --l->middle;
       if (own) l->launches[n++] = l->launches[i];
     }
     l->n_launches = n;
@@ -187,6 +165,19 @@ int mesh_turns(const struct mesh *m, const struct plan *p) {
 
 void mesh_turn(struct mesh *m, const struct plan *p, int turn) {
   if (m && p->time) m->seats[p->time - 1].at = turn;
+}
+
+int mesh_ahead(struct mesh *m, int most) {
+  int code = m->broken || most ? m->broken : m->transport->move(m->self, 1);
+  m->ahead = most;
+  return m->broken = code;
+}
+
+int mesh_busy(const struct mesh *m) { return m && m->ahead && m->transport->busy(m->self); }
+
+int mesh_move(struct mesh *m) {
+  int code = m->broken ? m->broken : m->transport->move(m->self, 0);
+  return m->broken = code;
 }
 
 uint64_t mesh_part(const struct mesh *m, const struct plan *p, const struct segment *s) {
@@ -249,6 +240,18 @@ static int add(const struct seat *s, const struct exchange *e, const uint8_t *fr
   return LUMC_OK;
 }
 
+/* What one stage has to another one, which takes it when it comes to it. */
+static int post(struct mesh *m, const struct seat *s, const struct exchange *e, const uint8_t *from, uint8_t *to,
+                size_t bytes) {
+  int code = m->broken, source = (int)e->source, target = (int)e->target;
+  uint64_t tag = (uint64_t)(e - m->exchanges);
+  if (s->at != source && s->at != target) return code;
+  if (code) return lumc_fail(LUMC_FAILED, "an exchange between ranks failed before");
+  code = s->at == source ? m->transport->post(m->self, peer_at(m, s, target), from, bytes, tag, m->ahead)
+                         : m->transport->take(m->self, peer_at(m, s, source), to, bytes, tag);
+  return m->broken = code;
+}
+
 /* What one stage has to another one, or to all. */
 static int pass(struct mesh *m, const struct seat *s, const struct exchange *e, const uint8_t *from,
                 uint8_t *to, size_t bytes) {
@@ -271,6 +274,7 @@ int mesh_run(struct mesh *m, const struct exchange *e, const void *source, void 
   uint8_t *to = result, *parts = m->memory.data;
   size_t element = dtype_bytes((int)e->dtype), n = (size_t)e->elements, P = (size_t)s->ranks;
   if (!s->step) return add(s, e, from, to, element);
+  if (m->ahead && e->kind == SEND) return post(m, s, e, from, to, n * element);
   size_t bytes = n * element, outer = (size_t)e->outer, joined = (size_t)e->joined;
   size_t row = bytes / P / outer, block = bytes / P; /* of what is split */
   size_t *ends = malloc((P + 1) * sizeof *ends);

@@ -3,6 +3,7 @@
 #define LUMC_RANKS_H
 
 #include "internal.h"
+#include <sys/types.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -34,6 +35,12 @@ struct exchange { /* as it lies in the plan; without stages without the last two
   uint64_t source, target; /* the stage that has the value, and the one that gets it if it is sent */
 };
 
+/* ---- ranks_who.c */
+extern const char *const of_rank[]; /* the variables that say which rank this is */
+/* Of the variables that launchers set the first that is there; -1: none, -2: it is no number. */
+long from_environment(const char *const *names);
+const char *text_of(const char *name, const char *otherwise);
+
 /* ---- ranks.c */
 struct mesh;
 /* Meet the other ranks, which run the bundle with this digest; environment variables say who they
@@ -55,6 +62,15 @@ int mesh_has_state(const struct mesh *, const struct plan *, size_t state);
 void mesh_keep(const struct mesh *, struct plan *);
 /* Which part of a segment this rank has. */
 uint64_t mesh_part(const struct mesh *, const struct plan *, const struct segment *);
+/* Of a list that goes both ways, for each stage: where its way back begins, how many micro-batches it
+ * has under way, and its turns, two for each micro-batch. */
+enum { WAY_WORDS = 2 };
+/* What is sent from now on waits for nobody, up to so many of each collective; 0: as before, once all has
+ * gone. */
+int mesh_ahead(struct mesh *, int most);
+/* Is something on its way? Help it on. */
+int mesh_busy(const struct mesh *);
+int mesh_move(struct mesh *);
 /* How many micro-batches there are, and which one comes: collectives in time are of that one. */
 int mesh_turns(const struct mesh *, const struct plan *);
 void mesh_turn(struct mesh *, const struct plan *, int turn);
@@ -98,9 +114,38 @@ struct transport {
   /* Send and receive all of it. */
   int (*swap)(void *self, const struct packet *, size_t n);
   int (*look)(void *self); /* is a connection lost? NULL: the launcher ends all then */
+  /* Bytes for another rank, which may be used again at once: they go when there is time. Only where `most`
+   * with this tag are on their way to it already, it waits. */
+  int (*post)(void *self, int peer, const void *data, size_t bytes, uint64_t tag, int most);
+  /* The next bytes with this tag that another rank posted. */
+  int (*take)(void *self, int peer, void *to, size_t bytes, uint64_t tag);
+  /* Help on what was posted; or until it is all on its way. */
+  int (*move)(void *self, int all);
+  int (*busy)(const void *self); /* is there something that was posted? */
   void (*close)(void *self, int code); /* why it failed, or LUMC_OK */
 };
 extern const struct transport tcp_transport, mpi_transport;
+
+/* ---- parcels.c: what goes over sockets when there is time */
+struct line_of { /* of a connected rank: what is to go to it, and what came that nobody took yet */
+  int file;
+  struct parcel *out, **out_end, *in, **in_end;
+};
+struct post {
+  int rank, ranks;
+  double patience;
+  struct line_of *lines;
+};
+int parcels_open(struct post *, int rank, int ranks, const int *files, double patience);
+void parcels_close(struct post *);
+int parcels_post(struct post *, int peer, const void *data, size_t bytes, uint64_t tag, int most);
+int parcels_take(struct post *, int peer, void *to, size_t bytes, uint64_t tag);
+int parcels_move(struct post *, int all);
+int parcels_busy(const struct post *);
+/* As many bytes as there is room for now; how many, -1 where the connection is lost. */
+ssize_t tcp_some(int file, void *in, const void *out, size_t n);
+int tcp_lost(int rank, int peer), tcp_silent(int rank, int peer, double patience);
+int tcp_other(int rank, int peer); /* it runs something else */
 
 #pragma GCC visibility pop
 #endif

@@ -46,6 +46,7 @@ struct tcp {
   } *counts;
   struct line *lines;
   struct pollfd *polls;
+  struct post post;
 };
 
 static const char MAGIC[8] = {'L', 'U', 'M', 'C', 'M', 'E', 'S', 'H'};
@@ -56,13 +57,21 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int lost(const struct tcp *t, int peer) {
-  return lumc_fail(LUMC_FAILED, "rank %d: the connection to rank %d is lost", t->rank, peer);
+int tcp_lost(int rank, int peer) {
+  return lumc_fail(LUMC_FAILED, "rank %d: the connection to rank %d is lost", rank, peer);
 }
 
-static int silent(const struct tcp *t, int peer) {
-  return lumc_fail(LUMC_FAILED, "rank %d: rank %d does not answer for %g s", t->rank, peer, t->patience);
+int tcp_silent(int rank, int peer, double patience) {
+  return lumc_fail(LUMC_FAILED, "rank %d: rank %d does not answer for %g s", rank, peer, patience);
 }
+
+int tcp_other(int rank, int peer) {
+  return lumc_fail(LUMC_FAILED, "rank %d: rank %d runs something else: other inputs, dims or entries", rank, peer);
+}
+
+static int lost(const struct tcp *t, int peer) { return tcp_lost(t->rank, peer); }
+
+static int silent(const struct tcp *t, int peer) { return tcp_silent(t->rank, peer, t->patience); }
 
 static int refused(const char *what) {
   return lumc_fail(LUMC_FAILED, "ranks cannot meet: %s: %s", what, strerror(errno));
@@ -229,6 +238,7 @@ static int open_tcp(const struct meeting *w, void **self) {
   struct seat *seats = zeros((size_t)w->ranks, sizeof *seats, &code);
   if (!code) code = meet(t, w, &listener, seats);
   if (listener >= 0) close(listener);
+  if (!code) code = parcels_open(&t->post, t->rank, t->ranks, t->files, t->patience);
   free(seats);
   return code;
 }
@@ -238,6 +248,7 @@ static void close_tcp(void *self, int code) {
   (void)code; /* the others see it by the end of the connection */
   for (int i = 0; t->files && i < t->ranks; ++i)
     if (i != t->rank && t->files[i] >= 0) close(t->files[i]);
+  parcels_close(&t->post);
   free(t->files);
   free(t->counts);
   free(t->lines);
@@ -247,8 +258,7 @@ static void close_tcp(void *self, int code) {
 
 /* ---- exchanging */
 
-/* As many bytes as there is room for now; how many, -1 where the connection is lost. */
-static ssize_t some(int file, uint8_t *in, const uint8_t *out, size_t n) {
+ssize_t tcp_some(int file, void *in, const void *out, size_t n) {
   ssize_t got = in ? recv(file, in, n, 0) : send(file, out, n, MSG_NOSIGNAL);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
   return got > 0 ? got : -1;
@@ -257,8 +267,8 @@ static ssize_t some(int file, uint8_t *in, const uint8_t *out, size_t n) {
 static ssize_t send_some(struct line *l) {
   if (!l->out_head_left && !l->out_left) return 0;
   const uint8_t *head = (const uint8_t *)(&l->out_head + 1) - l->out_head_left;
-  ssize_t n = l->out_head_left ? some(l->file, NULL, head, l->out_head_left)
-                               : some(l->file, NULL, l->out, l->out_left);
+  ssize_t n = l->out_head_left ? tcp_some(l->file, NULL, head, l->out_head_left)
+                               : tcp_some(l->file, NULL, l->out, l->out_left);
   if (n <= 0) return n;
   if (l->out_head_left) return l->out_head_left -= (size_t)n, n;
   return l->out += n, l->out_left -= (size_t)n, n;
@@ -267,8 +277,8 @@ static ssize_t send_some(struct line *l) {
 static ssize_t receive_some(struct line *l) {
   if (!l->in_head_left && !l->in_left) return 0;
   uint8_t *head = (uint8_t *)(&l->in_head + 1) - l->in_head_left;
-  ssize_t n = l->in_head_left ? some(l->file, head, NULL, l->in_head_left)
-                              : some(l->file, l->in, NULL, l->in_left);
+  ssize_t n = l->in_head_left ? tcp_some(l->file, head, NULL, l->in_head_left)
+                              : tcp_some(l->file, l->in, NULL, l->in_left);
   if (n <= 0) return n;
   if (l->in_head_left) return l->in_head_left -= (size_t)n, n;
   return l->in += n, l->in_left -= (size_t)n, n;
@@ -290,9 +300,7 @@ static int advance(struct line *l, size_t *moved) {
 }
 
 static int failed(const struct tcp *t, const struct line *l, int why) {
-  if (why == -1) return lost(t, l->peer);
-  return lumc_fail(LUMC_FAILED, "rank %d: rank %d runs something else: other inputs, dims or entries", t->rank,
-                   l->peer);
+  return why == -1 ? lost(t, l->peer) : tcp_other(t->rank, l->peer);
 }
 
 static int swap_tcp(void *self, const struct packet *packets, size_t n) {
@@ -336,4 +344,17 @@ static int look_tcp(void *self) {
   return LUMC_OK;
 }
 
-const struct transport tcp_transport = {open_tcp, swap_tcp, look_tcp, close_tcp};
+static int post_tcp(void *self, int peer, const void *data, size_t bytes, uint64_t tag, int most) {
+  return parcels_post(&((struct tcp *)self)->post, peer, data, bytes, tag, most);
+}
+
+static int take_tcp(void *self, int peer, void *to, size_t bytes, uint64_t tag) {
+  return parcels_take(&((struct tcp *)self)->post, peer, to, bytes, tag);
+}
+
+static int move_tcp(void *self, int all) { return parcels_move(&((struct tcp *)self)->post, all); }
+
+static int busy_tcp(const void *self) { return parcels_busy(&((const struct tcp *)self)->post); }
+
+const struct transport tcp_transport = {open_tcp, swap_tcp, look_tcp, post_tcp,
+                                        take_tcp, move_tcp, busy_tcp, close_tcp};

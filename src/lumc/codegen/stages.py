@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from lumc.codegen.code import Code, EntryPlan
+from lumc.codegen.code import Launch
 from lumc.codegen.exchanges import operands
 from lumc.codegen.tile.memory import aligned
+from lumc.codegen.tile.packing import Packing
 from lumc.graph.collective import Collective
 from lumc.graph.graph import Entry, Node
 from lumc.graph.stages import needed_on, stages_of
@@ -33,25 +34,27 @@ def overlaid(values: Iterable[tuple[str, int, int]]) -> tuple[dict[str, int], in
     return offsets, max(ends.values())
 
 
-def words_of_launches(code: Code, entry: EntryPlan, bucket: Entry) -> list[int]:
+def words_of_launches(
+    packings: Mapping[str, Packing], launches: Sequence[Launch], bucket: Entry
+) -> list[int]:
     """Which ranks run each of the launches of an entry: those of the stage whose values it takes or
     makes; what has none of any stage runs where it is needed. Launches of one region go together;
     what is sent is a launch of both ends."""
     stages = stages_of(bucket)
     own = {n.name: 1 + at for n, at in stages.items()}
-    own |= {name: own[p.weight] for name, p in code.packings.items() if p.weight in own}
+    own |= {name: own[p.weight] for name, p in packings.items() if p.weight in own}
     free = dict.fromkeys((n.name for n in bucket.nodes if n not in stages), frozenset({EVERY}))
     needed = needed_on(bucket, stages).items()
     free |= {n.name: frozenset(1 + at for at in ats) for n, ats in needed if ats}
     groups, keys = dict[object, set[str]](), list[object]()
-    for i, launch in enumerate(entry.launches):
+    for i, launch in enumerate(launches):
         names = {whole_of(a) for a in launch.args if a}
         local = next((m[1] for name in names if (m := LOCAL.match(name))), None)
         keys.append(local or i)
         groups.setdefault(keys[-1], set()).update(names)
     return [
         EVERY if x.exchanges and _leaves(operands(bucket, x)[1]) else _ranks(groups[k], own, free)
-        for k, x in zip(keys, entry.launches, strict=True)
+        for k, x in zip(keys, launches, strict=True)
     ]
 
 

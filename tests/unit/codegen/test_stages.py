@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import mutating
 from collectives import STAGES
-from lumc.bundle import stages
+from lumc.codegen import stages
 from lumc.codegen.code import Code, Launch
 from lumc.codegen.generate import generate
 from lumc.command.spaces import make_space
@@ -27,7 +25,7 @@ def code() -> Code:
 def agrees(code: Code) -> None:
     """Each value is made by those who have it; what all ranks need is made by all."""
     entry, bucket = code.entries[-1], code.graph.entries[-1]  # for all lengths
-    words = stages.words_of_launches(code, entry, bucket)
+    words = stages.words_of_launches(code.packings, entry.launches, bucket)
     found = dict[str, set[int]]()
     for launch, word in zip(entry.launches, words, strict=True):
         for name in launch.args:
@@ -65,9 +63,7 @@ update w[j] = y[j]
     args = [("x", "s"), ("x", "s", "b"), ("x", "b"), ("e", "w", "y")]
     args += [("x", "7.t"), ("7.t", "e"), ("x", "8.t"), ("8.t", "b")]
     launches = tuple(Launch("k", each) for each in args)
-    entry = replace(code.entries[-1], launches=launches)
-    made = replace(code, graph=graph)
-    words = stages.words_of_launches(made, entry, graph.entries[0])
+    words = stages.words_of_launches(code.packings, launches, graph.entries[0])
     assert words == [2, 0, 0, 2, 2, 2, 0, 0]
 
 
