@@ -144,7 +144,8 @@ def saturate(
     equal: Equations = (),
 ) -> tuple[EGraph, Stats]:
     """All terms that the laws find equal to ``value``, as far as the limits allow. ``extent`` has
-    its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text."""
+    its bound axes too; a reduction binds one. ``live`` are the lengths of live axes as text;
+    ``equal`` are pairs of terms that are known to be equal."""
     spent, table = Spent(), list[Expr]()
     with opened(rules) as session:
         steps = list(commands(value, extent, table, live or {}, equal))
