@@ -179,6 +179,22 @@ def side_by_side(m: int, count: int, width: int, op: str = "") -> Kernel:
     return kernel("side_by_side", "m n", {"m": m, "n": count * width}, value, shapes)
 
 
+def joined_product(m: int, n: int, group: int, inner: int) -> Kernel:
+    """A product with three operands side by side along groups of the reduced axis, of which one
+    lies across the others: as the gradient of what a layer makes queries, keys and values of."""
+    at, size, value = add(mul(axis("o"), inner), axis("k")), group * inner, c(0.0)
+    for i, order in enumerate((("m", "k"), ("k", "m"), ("m", "k"))):
+        value = plus(
+            value, guard(add(at, -i * size), 0, size, x(f"x{i}", add("o", -i * group), *order))
+        )
+    shapes = {"x0": (group, m, inner), "x1": (group, inner, m), "x2": (group, m, inner)}
+    shapes["w"] = (3 * size, n)
+    extent = {"m": m, "n": n, "o": 3 * group, "k": inner}
+    return kernel(
+        "joined_product", "m n", extent, total("o k", times(value, x("w", at, "n"))), shapes
+    )
+
+
 def rolled(m: int, n: int, by: int) -> Kernel:
     """Rows and columns that go round, through %; every second element of a guard is another one."""
     extent = {"m": m, "n": n}
@@ -979,6 +995,7 @@ FAMILIES = {
         (40, 20, 13, "m"),
     ],
     side_by_side: [(3, 17, 37), (17, 20, 64, "exp2")],
+    joined_product: [(3, 17, 2, 5), (40, 100, 2, 32), (37, 64, 1, 8)],
     rolled: [(1, 17, 1), (7, 33, 3), (40, 130, 5)],
     paired: [(1, 1, 2), (3, 50, 2), (17, 33, 3), (5, 64, 4), (5, 20, 5)],
     squared_product: [(3, 17, 5), (17, 40, 137), (64, 64, 64)],

@@ -13,7 +13,7 @@ from lumc.codegen.text.statements import WIDTH, new
 from lumc.codegen.text.term import STORED
 from lumc.codegen.text.writer import Writer, block_sizes, is_laddered
 from lumc.codegen.tile.abreast import stores
-from lumc.codegen.tile.program import Dim, Map, Place, Range, reference
+from lumc.codegen.tile.program import Dim, Map, Place, Range, lane_of, reference
 from lumc.graph.expr import Expr, add, axis, dim, mul, num, substitute, text
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
@@ -37,7 +37,8 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
     """One panel after the other; inside one, the place is an ordinary one."""
     assert place.panel is not None
     at, width = place.panel
-    lane, r = op.axes[at], op.ranges[op.axes[at]]
+    lane = lane_of(op, place)
+    r = op.ranges[lane]
     start = dim(f"{lane}.p")
     dims = (replace(d, origin=start) if i == at else d for i, d in enumerate(place.dims))
     view = replace(place, name=f"{place.name}.p", dims=tuple[Dim, ...](dims))
@@ -48,7 +49,7 @@ def _panels(w: Writer, op: Map, place: Place) -> None:
         panel = f"({lanes_before}) / {width} * {place.panel_size}L"
         base = f"{w.names.place(place)} + {panel}"
         w.line(f"{STORED[place.dtype]} *restrict {new(w.names.place(view))} = {base};")
-        dst = reference(view, [axis(a) for a in op.axes])
+        dst = reference(view, op.dst.kids)
         axes = (*(a for a in op.axes if a != lane), lane)
         for i, (test, part) in enumerate(_parts(w, r, start, width)):
             with w.block(test if i == 0 else f"else {test}".rstrip()):

@@ -38,7 +38,7 @@ def split_domains(program: ir.Program) -> ir.Program:
         out, last = list[ir.Op](), None
         for op in body:
             pieces = [op]
-            if isinstance(op, ir.Map) and op.axes and not (op.turn or op.abreast):
+            if isinstance(op, ir.Map) and op.axes and not op.abreast:
                 pieces = _Split(program, op, spans).ops()
             joined = [*out[-1:], *pieces]
             out[-1:] = _one_walk(joined) if _beside(last, op) else joined
@@ -80,14 +80,28 @@ class _Split:
     def ops(self) -> list[ir.Op]:
         op, place = self.map, self.program.places[self.map.dst.attr[0]]
         spans = {**self.around, **{a: self._span(a, r) for a, r in op.ranges.items()}}
-        if place.panel is not None or not any(_asks(e) for e in subterms(op.term)):
+        if not any(_asks(e) for e in subterms(op.term)):
             return [op]
+        if place.panel is not None or op.turn:
+            return self._operands({op.turn, ir.lane_of(op, place), op.axes[-1]}, spans)
         every = _cuts(op.term, spans)
         many = self._chosen(every, many=True)
         pieces = self._in_pieces(many, spans)
         if prod(len(at) + 1 for at in many.values()) <= PIECES or self._short(pieces):
             return pieces
         return self._in_pieces(self._chosen(every), spans)
+
+    def _operands(self, whole: set[str | None], spans: Spans) -> list[ir.Op]:
+        """A copy in panels, or one that is turned, of operands side by side: a map for each of
+        them, along the axes around those that are to be whole."""
+        op = self.map
+        kept = min(i for i, a in enumerate(op.axes) if a in whole)
+        cuts = {a: at for a, at in _cuts(op.term, spans).items() if a in op.axes[:kept]}
+        pieces = self._in_pieces(cuts, spans)
+        most = len(ir.loads_of(op)) - 1
+        maps = [p for p in ir.leaves(pieces) if isinstance(p, ir.Map)]
+        alone = all(len(ir.loads_of(p)) <= most for p in maps)
+        return pieces if alone and len(maps) <= PIECES else [op]
 
     def _in_pieces(self, cuts: Mapping[str, list[int]], spans: Spans) -> list[ir.Op]:
         op = self.map
@@ -164,7 +178,10 @@ class _Split:
         read = {e.attr[0] for e in subterms(term) if e.kind == "load"}
         ahead = tuple(e for e in op.ahead if e.attr[0] in read)
         ranges = {**op.ranges, lane: r}
-        return replace(op, axes=left, ranges=ranges, term=term, stream=stream, ahead=ahead)
+        piece = replace(op, axes=left, ranges=ranges, term=term, stream=stream, ahead=ahead)
+        loads = ((self.program.places[e.attr[0]].access(e)) for e in ir.loads_of(piece))
+        turns = any(op.turn in load.transposed(lane) for load in loads)
+        return piece if turns else replace(piece, turn=None)
 
 
 # ---- where it is cut
@@ -190,7 +207,7 @@ def _cuts(term: Expr, spans: Spans) -> dict[str, list[int]]:
         else:
             continue
         for index, lo, hi in steps:
-            if (a := _only_axis(index)) in spans:
+            if (a := _deciding(index, lo, hi, spans)) in spans:
                 first, last = narrowed(spans, index, lo, hi)[a]
                 least, most = spans[a]
                 at = {first, last + 1} if first <= last else set[int]()
@@ -198,11 +215,24 @@ def _cuts(term: Expr, spans: Spans) -> dict[str, list[int]]:
     return {a: sorted(at) for a, at in found.items() if at}
 
 
-def _only_axis(index: Expr) -> str:
-    """The axis that an index is linear in and that nothing else moves; none: an empty name."""
+def _deciding(index: Expr, lo: int, hi: int, spans: Spans) -> str:
+    """The axis of which each value alone says whether an index is within bounds; none: an empty
+    name. Of 32*i + j with j below 32 and bounds that 32 divides it is i."""
     atoms = linear(index)[1]
-    (atom, *others) = atoms or (index,)
-    return atom.attr[0] if atom.kind == "axis" and not others else ""
+    (atom, *others) = sorted(atoms, key=lambda a: -abs(atoms[a])) or (index,)
+    if atom.kind != "axis" or any(a.kind != "axis" for a in others):
+        return ""
+    name: str = atom.attr[0]
+    if others and not (index.free <= spans.keys() and _holds(index, name, lo, hi, spans)):
+        return ""
+    return name
+
+
+def _holds(index: Expr, axis: str, lo: int, hi: int, spans: Spans) -> bool:
+    """Is an index within bounds wherever an axis has a value for which it may be?"""
+    some = narrowed(spans, index, lo, hi)[axis]
+    least, most = bounds(index, {**spans, axis: some})
+    return some[0] <= some[1] and lo <= least and most < hi
 
 
 # ---- what holds there

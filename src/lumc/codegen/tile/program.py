@@ -320,6 +320,14 @@ class Program:
         return max((prod(loop.count for loop in each) for each in loops), default=0)
 
 
+def lane_of(op: Map, place: Place) -> str:
+    """The axis of the lanes of a map into a place: in panels theirs, else the last one."""
+    if place.panel is None:
+        return op.axes[-1]
+    (lane,) = op.dst.kids[place.panel[0]].free
+    return lane
+
+
 def reference(place: Place, axes: Sequence[Expr]) -> Expr:
     """The load term of a place."""
     return make("load", (place.name, place.dtype.value), tuple(axes))

@@ -30,8 +30,7 @@ def turn_operands(program: ir.Program) -> ir.Program:
 
 def _turned(op: ir.Map, load: str, places: Mapping[str, ir.Place]) -> tuple[Expr, ...]:
     """The loads of a map to transpose, if no more of them lie across its lanes than along them."""
-    panel, kind = places[op.dst.attr[0]].panel, computed(dtype(op.term))
-    lane = op.axes[panel[0] if panel else -1]
+    kind, lane = computed(dtype(op.term)), ir.lane_of(op, places[op.dst.attr[0]])
     reads = {e: places[e.attr[0]].access(e) for e in ir.loads_of(op, but=[op.dst])}
     if not all(a.is_affine(load, lane) for a in reads.values()):
         return ()

@@ -4,13 +4,24 @@ from dataclasses import replace
 
 import pytest
 
-from kernel_zoo import c, joined, kernel, paired, plus, reflected, rolled, side_by_side, x
+from kernel_zoo import (
+    c,
+    joined,
+    joined_product,
+    kernel,
+    paired,
+    plus,
+    reflected,
+    rolled,
+    side_by_side,
+    x,
+)
 from lumc.codegen.count import of_program
 from lumc.codegen.tile.abreast import stores
-from lumc.codegen.tile.domains import PIECES, _runs, decided
+from lumc.codegen.tile.domains import PIECES, _deciding, _runs, decided
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Case, Map, leaves
-from lumc.graph.expr import Expr, add, axis, subterms
+from lumc.graph.expr import Expr, add, axis, mul, subterms
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.term import Kernel, const, guard
 from lumc.schedule.first import default_schedule
@@ -64,6 +75,22 @@ def test_pieces_are_few() -> None:
     for i in range(0, 60, 3):
         value = plus(value, guard("n", i, i + 2, X))
     assert len(maps(kernel("k", "m n", {"m": 30, "n": 60}, value, {"x": (30, 60)}))) == 1
+
+
+def test_copies_of_operands_side_by_side_are_made_one_by_one() -> None:
+    """Also in panels and where they are turned; what lies along the lanes already is not turned."""
+    copies = [op for op in maps(joined_product(64, 128, 2, 32)) if op.copy]
+    assert [op.turn for op in copies] == ["k", None, "k"]
+    assert not any(asked(op) for op in copies)
+    assert all(len([e for e in subterms(op.term) if e.kind == "load"]) == 1 for op in copies)
+
+
+def test_an_axis_decides_where_the_rest_is_shorter_than_its_steps() -> None:
+    """32*i + j: whether it is below 64 i alone says, but not whether it is below 65."""
+    spans, index = {"i": (0, 11), "j": (0, 31)}, add(mul(axis("i"), 32), axis("j"))
+    assert _deciding(index, 0, 64, spans) == "i"
+    assert _deciding(index, 0, 65, spans) == ""
+    assert _deciding(index, 0, 64, {"i": (0, 11), "j": (0, 32)}) == ""
 
 
 @pytest.mark.parametrize("op", ["", "exp2"])
