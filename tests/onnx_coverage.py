@@ -81,6 +81,7 @@ def page(results: Sequence[Result], other: dict[str, str], peer: str) -> str:
         f"| of these with inputs known at import | {counts['known']:,} |",
         f"| refused with exit code 4 and a reason | {counts['refused']:,} |",
         f"| the expected values are rounded beyond the tolerance | {counts['rounded']:,} |",
+        f"| the expected values are those of another random generator | {counts['random']:,} |",
         f"| wrong | {counts['wrong']:,} |",
         f"| crash, hang or another error | {sum(counts[v] for v in FAULTS):,} |",
         f"| onnxruntime {peer}, counted the same way: pass | {theirs:,} |",
@@ -107,6 +108,7 @@ def page(results: Sequence[Result], other: dict[str, str], peer: str) -> str:
 
 
 FAULTS = ("crash", "hang", "error")
+NAMES = {"random": "another random generator"}
 INTRODUCTION = """
 The backend suite of onnx {} has {:,} cases that need no download. Each is imported, searched,
 planned by estimate and compiled to C. The kernels run in one part and in two; results are compared
@@ -144,7 +146,9 @@ def _failures(results: Sequence[Result]) -> list[str]:
     by = defaultdict[str, list[str]](list)
     for r in results:
         if r.verdict not in onnx_suite.PASSED:
-            by[reason(r.detail) if r.verdict == "refused" else r.verdict].append(r.name)
+            by[
+                reason(r.detail) if r.verdict == "refused" else NAMES.get(r.verdict, r.verdict)
+            ].append(r.name)
     return [
         line
         for name, found in sorted(by.items(), key=lambda item: (-len(item[1]), item[0]))

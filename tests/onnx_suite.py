@@ -66,7 +66,8 @@ SHORT = How(replace(LIMITS, variants=1), tuple(PLAIN))
 class Result:
     """What became of a case: ``pass``; ``known``, a pass with small inputs known at import;
     ``refused`` with a clean error and exit code 4, ``rounded`` where the suite's values are,
-    ``wrong``, ``crash``, ``hang`` or ``error``."""
+    ``random`` where they are those of numpy's generator, ``wrong``, ``crash``, ``hang`` or
+    ``error``."""
 
     name: str
     kind: str
@@ -163,6 +164,8 @@ def collected(case: Any, how: How = WHOLE) -> Attempt:
             for inputs, _ in attempt.sets:
                 with suppress(Collected):
                     attempt.prepared.run(inputs)
+        if any(k.built.graph().states for k in attempt.codes):  # which count the runs
+            attempt.verdict = "random"
     except LumcError as e:
         refused = e.exit is Exit.UNSUPPORTED
         attempt.verdict = "refused" if refused else "error"

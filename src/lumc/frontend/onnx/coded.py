@@ -104,7 +104,9 @@ def coded(call: Any, value: Any) -> Any:
             return Coded(number, call.tensor(codes(value)))
         low, _ = limits(number)
         raised = (codes(value) - low).astype(np.uint8)
-        kept = call.lowering.once(value, "few bits", partial(few_bits, call.model, raised))
+        kept = call.lowering.once(
+            value, f"as {raised.shape}", partial(few_bits, call.model, raised)
+        )
         return Coded(number, kept if low == 0 else kept.to(DType.I8) + low)
     return value
 

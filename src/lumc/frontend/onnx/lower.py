@@ -168,12 +168,12 @@ class Lowering:
         if not isinstance(value, np.ndarray):
             raise Unsupported(f"a {type(value).__name__} where a tensor is needed")
         lumc_dtype(value.dtype)
-        return self.once(value, "", partial(constant_tensor, self.model, value))
+        return self.once(value, str(value.shape), partial(constant_tensor, self.model, value))
 
     def once(self, value: Array, form: str, made: Callable[[str], Tensor]) -> Tensor:
-        """What is ``made``, under a name, of a constant in some form: once of equal ones."""
+        """What is ``made``, under a name, of a constant in some form: once of equal bytes."""
         content = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        key = (form, str(value.dtype), str(value.shape), hashlib.sha256(content.data).hexdigest())
+        key = (form, str(value.dtype), hashlib.sha256(content.data).hexdigest())
         if key not in self.constants:
             name = clean(self.titles.get(id(value), "constant"))
             name = self.unique(name + "_" * bool(re.fullmatch(r"t\d+", name)))  # as nodes are

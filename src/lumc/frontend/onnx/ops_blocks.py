@@ -42,9 +42,9 @@ def levels(call: Call, packed: Array, shape: Sequence[int], bits: int) -> Tensor
     numbers = unpacked(packed.reshape(*rows, -1), bits)
     if numbers.shape[-1] < length:
         raise ValueError(f"{numbers.shape[-1]} numbers of {bits} bits, {length} are needed")
-    return call.lowering.once(packed, f"{bits} bits", partial(few_bits, call.model, numbers))[
-        ..., :length
-    ]
+    form = f"{bits} bits, {numbers.shape}"
+    whole = call.lowering.once(packed, form, partial(few_bits, call.model, numbers))
+    return whole[..., :length]
 
 
 def value_of(numbers: Tensor, zeros: Tensor | float, scales: Tensor, spread: Coarse) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import lumc
 from lumc.errors import Exit, LumcError
 from lumc.frontend.onnx import import_onnx, ops_attention, ops_grouped
-from onnx_models import of_microsoft, oracle, saved_node
+from onnx_models import of_microsoft, one_node, oracle, saved_node
 
 RNG = np.random.default_rng(3)
 B, S, N = 2, 5, 3
@@ -37,8 +37,6 @@ def equal(found: list, wanted: list, atol: float = 2e-6) -> None:
 
 def refused(folder: Path, op: str, inputs: dict, **attributes: Any) -> str:
     """Why a node is refused."""
-    from onnx_models import one_node
-
     onnx.save(one_node(op, inputs, 1, 21, "com.microsoft", (), **attributes), folder / "r.onnx")
     with pytest.raises(LumcError) as e:
         import_onnx(folder / "r.onnx")
@@ -156,8 +154,6 @@ def test_packed_forms_are_the_plain_one(tmp_path: Path) -> None:
         {"q": q, "k": np.stack(split[1:], 3), "v": None, "b": bias},
     ]
     for inputs in packed:
-        from onnx_models import one_node
-
         model = one_node("MultiHeadAttention", inputs, 1, 21, "com.microsoft", (), num_heads=N)
         model.graph.output[0].type.CopyFrom(onnx.helper.make_tensor_type_proto(1, (B, S, 12)))
         onnx.save(model, tmp_path / "p.onnx")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import lumc
@@ -92,6 +93,28 @@ def test_four_bits_take_four_bits_in_files_and_give_the_same_as_c(tmp_path: Path
     np.testing.assert_allclose(found, wanted[0], rtol=1e-4, atol=2e-4)
 
 
+def test_a_table_that_is_multiplied_with_too_is_one_weight(tmp_path: Path) -> None:
+    """As files of language models have it: rows are looked up, and multiplied with at the end."""
+    table = RNG.integers(0, 256, (24, 32)).astype("u1")  # of 64 numbers each
+    inputs = {"data": table, "ids": RNG.integers(0, 24, (2, 3)), "scales": np.ones((24, 2), "f4")}
+    path, _ = saved_node(
+        tmp_path, "GatherBlockQuantized", inputs, 1, ["data", "scales"], block_size=32
+    )
+    model = onnx.load(path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table.reshape(24, 2, 16), "w"))
+    names = ["y0", "w", "scales"]
+    said = {"K": 64, "N": 24, "block_size": 32}
+    node = onnx.helper.make_node("MatMulNBits", names, ["z"], domain="com.microsoft", **said)
+    model.graph.node.append(node)
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("z", 1, (2, 3, 24)))
+    onnx.save(model, path)
+    graph = import_onnx(path).graph()
+    assert [list(w.shape) for w in graph.weights] == [[24, 64]]
+    numbers = np.stack([table & 15, table >> 4], -1).reshape(24, 64) - 8.0
+    (found,) = oracle(path, {"ids": inputs["ids"]})
+    np.testing.assert_allclose(found, numbers[inputs["ids"]] @ numbers.T, rtol=1e-6)
+
+
 @pytest.mark.parametrize("what", ["the first bits", "the zero point"])
 def test_a_mistake_is_seen(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = quantised(64, 5, 4, 16, "packed")
@@ -170,8 +193,6 @@ def test_what_is_refused(attributes: dict, reason: str, fix: str, tmp_path: Path
     path, _ = saved_node(
         tmp_path, "MatMulNBits", inputs, 1, ["w", "scales"], N=5, K=64, block_size=32
     )
-    import onnx
-
     model = onnx.load(path)
     (node,) = model.graph.node
     node.attribute.extend(onnx.helper.make_attribute(n, v) for n, v in attributes.items())
