@@ -1,8 +1,8 @@
 """Schedules that take less scratch memory.
 
-What a reduction reads of another one, such as the scores of attention, lies in scratch memory for
-all points of a tile at once. With smaller tiles there is less of it, as long as the inner reduction
-does not have to be done again for each. Tiles of reduced axes often cost nothing.
+What a reduction reads of another one lies in scratch memory for all points of a tile at once. With
+smaller tiles there is less of it, as long as the inner reduction does not have to be done again for
+each. Tiles of reduced axes often cost nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
+from lumc.codegen.tile.execution import EXECUTION
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Program
 from lumc.errors import LumcError
@@ -27,12 +28,12 @@ Lowered = tuple[Schedule, Program]
 
 
 def within(kernel: Kernel, made: Lowered, target: Target, most: float) -> Lowered:
-    """A schedule of a normalized kernel for a CPU, and what it is lowered to, which takes at most
-    so many bytes of scratch memory on every thread: one tile after the other is cut, each time
-    that by which the least of the product of bytes and price is left. Where that ends earlier, the
-    last one. What fits stays as it is."""
+    """A schedule of a normalized kernel, and what it is lowered to, which takes at most so many
+    bytes of scratch memory on every thread: one tile after the other is cut, each time that by
+    which the least of the product of bytes and price is left. Where that ends earlier, the last
+    one. What fits stays as it is, and what is for a machine whose tiles lie in registers."""
     schedule, program = made
-    while program.scratch_bytes > most and target.gpu is None:
+    while program.scratch_bytes > most and EXECUTION[target.machine].in_memory:
         enough = program.scratch_bytes * WORTH
         smaller = [m for m in _smaller(kernel, schedule, target) if m[1].scratch_bytes <= enough]
         if not smaller:

@@ -61,15 +61,14 @@ class TooManyViews(Exception):
 
 @dataclass(frozen=True)
 class Body:
-    """A region as a term: ``out[index] = value``, reading b0, b1, .. (``sources``, by the names
-    ``read``), with an index for each dim of the output."""
+    """A region as a term: ``out[index] = value``, an index for each dim, reading b0, b1, .."""
 
     value: Expr
     index: Index
     output: Buffer
     inputs: tuple[Buffer, ...]
-    sources: tuple[Node, ...]
-    read: tuple[str, ...]
+    sources: tuple[Node, ...]  # what b0, b1, .. are
+    read: tuple[str, ...]  # and their names
     extent: Mapping[str, int]
     own: tuple[Expr, ...]  # the axes of the node
     lengths: Lengths = STATIC  # of its live axes, those of symbolic extent
