@@ -199,6 +199,15 @@ def test_help_names_every_option(
         campaign.units_of("artifacts/nothing")
 
 
+def test_kinds_whose_packages_are_missing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign, "find_spec", lambda name: name != "nnsmith")
+    assert campaign.ready() == ["graphs", "onnx", "artifacts", "native"]
+    with pytest.raises(SystemExit, match="pip install nnsmith torch"):
+        campaign.units_of("onnx,nnsmith")
+    monkeypatch.setattr(campaign, "find_spec", lambda name: name)
+    assert campaign.units_of("nnsmith") == ("nnsmith/all",)
+
+
 def test_calls_of_the_tensor_api_mean_what_numpy_means() -> None:
     for i in range(60):
         graph, meant = calls.graph(f"calls {i}", i)

@@ -10,6 +10,8 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+import onnx
+
 import onnx_suite
 from fuzz import nnsmith_graphs, onnx_graphs
 from fuzz.nnsmith_graphs import Generated, Silent, is_silent
@@ -55,3 +57,30 @@ def test_what_says_nothing_is_refused(graphs: list[Generated]) -> None:
     with pytest.raises(AssertionError, match="differ"):
         case.compare(right + np.float32(0.01) * np.abs(right).max(), 0)
     assert is_silent(np.zeros(0)) and is_silent(np.zeros(3, bool)) and not is_silent(np.ones(1))
+
+
+EXPORTED = """<ir_version: 8, opset_import: ["" : 17]>
+main (float[40, 9] i0) => (bool[40, 9] o0, float[40, 9] o1, float[9, 40] o2)
+{
+    "/Constant_output_0" = Constant <value = float {2.0}> ()
+    a = Add (i0, "mlist.0.data")
+    o0 = IsNaN (a)
+    b = Mul (a, "/Constant_output_0")
+    o1 = Relu (b)
+    o2 = Transpose (i0)
+}"""
+
+
+def test_models_lose_their_weights_and_results_that_say_nothing() -> None:
+    model = onnx.parser.parse_model(EXPORTED)
+    weight = onnx.numpy_helper.from_array(np.ones((40, 9), "f4"), "mlist.0.data")
+    model.graph.initializer.append(weight)
+    bare = nnsmith_graphs.plain(model)
+    assert [t.name for t in bare.graph.initializer] == ["w0", "k1"]  # by the size of each
+    assert [bool(t.raw_data) for t in bare.graph.initializer] == [False, True]
+    case = nnsmith_graphs.judged("a", bare)
+    assert [n.op_type for n in case.model.graph.node] == ["Add", "Mul", "Relu", "Transpose"]
+    again = nnsmith_graphs.judged("a", bare)
+    assert again.model == case.model and nnsmith_graphs.judged("b", bare).model != case.model
+    (found,) = onnx_suite.run([case])
+    assert found.verdict == "pass"

@@ -97,7 +97,8 @@ def swish(X: Tensor, *, alpha: float = 1.0) -> Tensor:
 @operator("Shrink")
 @in_f32
 def shrink(input: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
-    x = input if input.dtype.is_float else input.to(DType.F32)
+    """Integers in f64, as the standard's reference: f32 does not hold those beyond 2^24."""
+    x = input if input.dtype.is_float else input.to(DType.F64)
     out = where(x < -lambd, x + bias, where(x > lambd, x - bias, 0.0))
     return out.to(input.dtype)
 
