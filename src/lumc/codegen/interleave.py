@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from lumc.codegen.code import EntryPlan, Launch
 from lumc.codegen.exchanges import operands, turns_of
-from lumc.codegen.stages import EVERY, LOCAL, overlaid, words_of_launches
+from lumc.codegen.stages import EVERY, overlaid, region_of, words_of_launches
 from lumc.codegen.tile.memory import Arena, aligned, room
 from lumc.codegen.tile.packing import Packing
 from lumc.graph.collective import Collective
@@ -115,7 +115,7 @@ def _groups(
 def _key(number: int, launch: Launch) -> str | int:
     """Equal for launches of one region that has values of its own."""
     names = (whole_of(a) for a in launch.args if a)
-    return next((m[1] for name in names if (m := LOCAL.match(name))), -1 - number)
+    return next(filter(None, map(region_of, names)), number)
 
 
 def in_order(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from lumc.codegen.code import Launch
@@ -15,7 +14,12 @@ from lumc.graph.stages import needed_on, stages_of
 from lumc.kernel.instance import whole_of
 
 EVERY = 0  # in a word of a plan that says which ranks: all; else 1 + the stage
-LOCAL = re.compile(r"(\d+)\.")  # what only the launches of one region use
+
+
+def region_of(name: str) -> str:
+    """The region that alone uses a value, or nothing: local values are called ``12.name``."""
+    region, dot, _ = name.partition(".")
+    return region if dot and region.isdecimal() else ""
 
 
 def word_of(leaf: Node) -> int:
@@ -49,8 +53,7 @@ def words_of_launches(
     groups, keys = dict[object, set[str]](), list[object]()
     for i, launch in enumerate(launches):
         names = {whole_of(a) for a in launch.args if a}
-        local = next((m[1] for name in names if (m := LOCAL.match(name))), None)
-        keys.append(local or i)
+        keys.append(next(filter(None, map(region_of, names)), i))
         groups.setdefault(keys[-1], set()).update(names)
     return [
         EVERY if x.exchanges and _leaves(operands(bucket, x)[1]) else _ranks(groups[k], own, free)

@@ -48,7 +48,8 @@ def order(stage: int, stages: int, batches: int) -> list[Turn]:
 
 def going_back(entry: Entry) -> frozenset[Node]:
     """What of each micro-batch is made of something that a later stage sent. Nothing of an entry
-    whose stages tell each other of a micro-batch all at once: it takes one after the other."""
+    whose stages tell each other of a micro-batch all at once: it takes one after the other. Raises
+    E0101 as ``runs``."""
     phases, found = runs(entry), set[Node]()
     for n in (n for n in entry.nodes if phases.get(n) == WITHIN):
         op = n.op if isinstance(n.op, Collective) else None

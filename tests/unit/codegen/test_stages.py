@@ -79,7 +79,7 @@ MUTANTS = [
     ("own = {n.name: 1 + at for", "own = {n.name: at for"),
     ("EVERY if x.exchanges and _leaves(", "EVERY if False and _leaves("),
     ("frozenset({EVERY}))", "frozenset())"),
-    ("keys.append(local or i)", "keys.append(0)"),
+    ("keys.append(next(filter(None, map(region_of, names)), i))", "keys.append(0)"),
 ]
 
 
