@@ -254,7 +254,7 @@ def test_mutated_models() -> None:
     for i in range(110):
         variant = mutated(models[i % len(models)], rng)
         try:
-            import_source(source_of(variant, Path("m.onnx")), {}, {}).graph()
+            import_source(source_of(variant, Path("m.onnx")), {}, {}, {}).graph()
             seen["accepted"] += 1
         except LumcError as e:
             assert e.exit in BAD, e

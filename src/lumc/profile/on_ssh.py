@@ -42,12 +42,12 @@ from lumc.profile.cluster import (
 
 NAMED = "ssh-hosts:"  # before the name of the file, in --on
 CONNECT_S = 15  # until a host takes the connection; a guess
-SILENT_S, SILENCES = 15, 3  # of a connection, until ssh takes it for lost; guesses
+SILENT_S, SILENCES = 15, 3  # of a connection, until ssh takes it for lost; a guess
 START_S = 60.0  # until a process there says what its machine is: it imports numpy; a guess
 RESTARTS = 3  # of the process of one slot; a guess
 END_S = 2.0  # that it has to end by itself; a guess
-MOST_SLOTS = 64  # of one host
-LONGEST = 1 << 24  # bytes of a line that a host may say
+MOST_SLOTS = 64  # of one host; a guess
+LONGEST = 1 << 24  # bytes of a line that a host may say; a guess
 MARK = b"lumc: "  # before what is ours: shells may greet
 SAID = 200  # characters of what ssh says; a guess
 OPTIONS = {

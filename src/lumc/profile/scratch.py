@@ -22,7 +22,7 @@ from lumc.schedule.applies import grain
 from lumc.schedule.schedule import Schedule
 
 LESS = 4  # times: how much smaller a tile is tried; a guess
-WORTH = 0.9  # of the bytes: more are not worth a look
+WORTH = 0.9  # of the bytes: more are not worth a look; a guess
 
 Lowered = tuple[Schedule, Program]
 

@@ -173,7 +173,7 @@ def test_a_region_that_kills_every_worker_is_an_error(monkeypatch: pytest.Monkey
 
 def test_a_fault_in_the_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "encode", lambda roots: ([], [5]))
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match="no term 5"):
         search(model("mlp"), TARGET)
 
 
