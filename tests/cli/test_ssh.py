@@ -192,6 +192,7 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "hosts" / "node1").rename(tmp_path / "hosts" / "elsewhere")
     (tmp_path / "hosts.txt").write_text(file)
     (tmp_path / "model.lg").write_text(MATMUL)
+    one.env["LUMC_CACHE"] = str(tmp_path / "records")  # where nothing was measured yet
     said = one.lumc(*command.split()[1:])
     assert "profile: 3 machines measure: 10.0.0.7, me@node2, me@node2 2" in said
     assert "profile: node1 does not measure: ssh: " in said
