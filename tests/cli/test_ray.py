@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from clusters import WAIT_S, Commands
 from commands import MATMUL
 
 pytestmark = [
@@ -35,46 +36,19 @@ sys.stdin.read()
 cluster.shutdown()
 """
 SEARCH = ("--on", "ray", "--cache", "cache", "--budget", "120s", "--target-fraction", "1")
-WAIT_S = 300.0  # for what a busy machine does in seconds
 
 
-class Ray:
+class Ray(Commands):
     """A cluster, and commands in a folder that find it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+        super().__init__(folder, {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"})
         self.env["PYTHONPATH"] = os.pathsep.join(sys.path)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.up = subprocess.Popen([sys.executable, "-c", UP], env=self.env, **pipes)
         assert self.up.stdout
         said = (line.split() for line in self.up.stdout)
         self.env["RAY_ADDRESS"] = next(words[1] for words in said if words[:1] == ["address"])
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        call, err = [sys.executable, "-m", "lumc", *words], subprocess.PIPE
-        return subprocess.Popen(call, cwd=self.folder, env=self.env, stderr=err, text=True)
-
-    def lumc(self, *words: str) -> str:
-        """What a command says; it succeeds."""
-        return self.end(self.start(*words))
-
-    def end(self, process: subprocess.Popen[str]) -> str:
-        said = process.communicate(timeout=2 * WAIT_S)[1]
-        assert process.returncode == 0, said
-        return said
-
-    def trials(self) -> list[str]:
-        path = self.folder / "cache" / "records.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line for line in lines if '"kind":"trial"' in line and line.endswith("}")]
-
-    def wait_for_trials(self, count: int, process: subprocess.Popen[str]) -> list[str]:
-        end = time.monotonic() + WAIT_S
-        while len(self.trials()) < count:
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.1)
-        return self.trials()
 
     def workers(self) -> list[int]:
         """The processes of this cluster that measure."""
@@ -121,11 +95,7 @@ def ray(tmp_path: Path) -> Iterator[Ray]:
 def same_again(ray: Ray, bundle: str) -> None:
     """Records alone, without Ray, give the same bytes."""
     ray.env.pop("RAY_ADDRESS")
-    ray.lumc("compile", "m.lg", "-o", "again.lb", "--frozen", "--cache", "cache")
-    first, again = ray.folder / bundle, ray.folder / "again.lb"
-    names = sorted(p.relative_to(first) for p in first.rglob("*") if p.is_file())
-    assert names == sorted(p.relative_to(again) for p in again.rglob("*") if p.is_file())
-    assert names and all((first / n).read_bytes() == (again / n).read_bytes() for n in names)
+    ray.same_again(bundle)
 
 
 def test_two_workers_give_a_plan_that_their_records_give_again(ray: Ray) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import ssh
+from clusters import WAIT_S, Commands
 from commands import MATMUL
 
 pytestmark = [
@@ -24,43 +24,17 @@ pytestmark = [
 ]
 SEARCH = ("--on", "ssh-hosts", "list", "--cache", "cache", "--budget", "120s")
 SEARCH += ("--target-fraction", "1")
-WAIT_S = 300.0  # for what a busy machine does in seconds
 
 
-class Hosts:
+class Hosts(Commands):
     """Two hosts that are like this machine, one that is not, one that is not there."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = {**os.environ, "LUMC_SSH": ssh.fake(folder, "node1", "node2", "old")}
+        env = {**os.environ, "LUMC_SSH": ssh.fake(folder, "node1", "node2", "old")}
+        super().__init__(folder, env)
         self.env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         ssh.of_another_kind(folder, "old")
         (folder / "list").write_text("# ours\nnode1\n\nme@node2 1\nold\ngone # since May\n")
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        call, pipe = [sys.executable, "-m", "lumc", *words], subprocess.PIPE
-        return subprocess.Popen(call, cwd=self.folder, env=self.env, stderr=pipe, text=True)
-
-    def lumc(self, *words: str) -> str:
-        """What a command says; it succeeds."""
-        return self.end(self.start(*words))
-
-    def end(self, process: subprocess.Popen[str]) -> str:
-        said = process.communicate(timeout=2 * WAIT_S)[1]
-        assert process.returncode == 0, said
-        return said
-
-    def trials(self) -> list[str]:
-        path = self.folder / "cache" / "records.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line for line in lines if '"kind":"trial"' in line and line.endswith("}")]
-
-    def wait_for_trials(self, count: int, process: subprocess.Popen[str]) -> list[str]:
-        end = time.monotonic() + WAIT_S
-        while len(self.trials()) < count:
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.1)
-        return self.trials()
 
     def workers(self) -> list[int]:
         """The processes on hosts that belong to this test."""
@@ -94,11 +68,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
 def same_again(hosts: Hosts, bundle: str) -> None:
     """Records alone, without a host, give the same bytes."""
     hosts.env["LUMC_SSH"] = "/nonexistent"
-    hosts.lumc("compile", "m.lg", "-o", "again.lb", "--frozen", "--cache", "cache")
-    first, again = hosts.folder / bundle, hosts.folder / "again.lb"
-    names = sorted(p.relative_to(first) for p in first.rglob("*") if p.is_file())
-    assert names == sorted(p.relative_to(again) for p in again.rglob("*") if p.is_file())
-    assert names and all((first / n).read_bytes() == (again / n).read_bytes() for n in names)
+    hosts.same_again(bundle)
 
 
 def test_two_hosts_give_a_plan_that_their_records_give_again(hosts: Hosts) -> None:
