@@ -105,10 +105,11 @@ def _random_contraction(
     mr, nv = rng.choice(DOT_TILES if dot else REGISTER_TILES[target.registers])
     p = Stage("dot" if dot else "contract", *pair, mr, nv)
     a, b = (staging_modes(kernel, stage, p, side) for side in "ab")
+    b = [m for m in b if m != "digits" or "vnni" in target.features]
     a, b = (modes + ["narrow"] * 2 * ("narrow" in modes) for modes in (a, b))  # few kernels can
     p = replace(p, stage_a=rng.choice(a), stage_b=rng.choice(b))
     if reads_levels(kernel, stage, p):
-        mr, nv = rng.choice(level_tiles(kernel, stage, pair, target, p.stage_b == "integers"))
+        mr, nv = rng.choice(level_tiles(kernel, stage, pair, target, p.stage_b))
         p = replace(p, mr=mr, nv=nv, next_panel=rng.random() < 0.5)
     return replace(
         p,

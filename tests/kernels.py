@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
+from _pytest.mark import ParameterSet
 
 from lumc.codegen.cpu.kernel import print_kernel
 from lumc.codegen.text.headers import NAMES, header_of
@@ -43,6 +45,13 @@ TOLERANCE = {DType.F16: 1e-3, DType.BF16: 8e-3, DType.F64: 1e-12}  # of the grea
 @cache
 def native() -> Target:
     return resolve_target("cpu:native")
+
+
+def with_flag(name: str, flag: str) -> ParameterSet:
+    """A target as a parameter of tests, skipped where the processor lacks this flag."""
+    file = Path("/proc/cpuinfo")
+    here = file.exists() and flag in file.read_text().split()
+    return pytest.param(name, marks=pytest.mark.skipif(not here, reason=f"no {flag}"))
 
 
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

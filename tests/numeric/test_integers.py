@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernel_zoo import I8, U8, levels, random_inputs
-from kernels import assert_close, compile_programs, native, run
+from kernels import assert_close, compile_programs, native, run, with_flag
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Contract, leaves
 from lumc.errors import LumcError
@@ -21,7 +20,6 @@ from lumc.oracle.term import evaluate_kernel
 from lumc.schedule.first import default_schedule
 from lumc.schedule.schedule import Schedule
 
-CPUINFO = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
 KERNELS = [
     normalize(levels(*shape))
     for shape in (
@@ -41,11 +39,6 @@ def as_integers(k: Kernel, target: Target) -> Schedule:
         for p in usual.stages
     )
     return replace(usual, stages=stages)
-
-
-def with_flag(name: str, flag: str) -> object:
-    here = re.search(rf"\b{flag}\b", CPUINFO)
-    return pytest.param(name, marks=pytest.mark.skipif(not here, reason=f"no {flag}"))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from lumc.profile.records import text_of
 from lumc.schedule.first import tiled
 from lumc.schedule.first_stages import contraction_stage
 from lumc.schedule.legal import is_legal
+from lumc.schedule.levels import AS_LEVELS
 from lumc.schedule.operands import lanes, pairs
 from lumc.schedule.plan import KernelPlan, Plan
 from lumc.schedule.schedule import Schedule, Stage
@@ -158,7 +159,7 @@ def linked(k: KernelPlan, forms: Mapping[str, Forms], target: Target) -> Iterato
     """Schedules of a kernel whose contractions read weights in panels as wide as these forms."""
     kernel = normalize(k.kernel)
     widths = {m.width for each in forms.values() for m in each if m and m.width}
-    for mode, width in product(("link", "narrow", "integers"), sorted(widths)):
+    for mode, width in product(("link", *AS_LEVELS), sorted(widths)):
         each = [
             _linked(kernel, s, p, mode, width, target) or [p]
             for s, p in zip(kernel.stages, k.schedule.stages, strict=True)

@@ -29,6 +29,7 @@ from lumc.schedule.applies import (
     turnable,
 )
 from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, spread
+from lumc.schedule.levels import AS_LEVELS
 from lumc.schedule.reductions import (
     deals,
     ended,
@@ -79,9 +80,7 @@ def _unrolls(_: Case, __: int, state: Blocks) -> tuple[bool, ...]:
 
 def _fetches(_: Case, __: int, state: Blocks) -> tuple[bool, ...]:
     p = state.stage
-    return (False, True)[
-        : 1 + (p.form == "contract" and p.stage_b in ("link", "narrow", "integers"))
-    ]
+    return (False, True)[: 1 + (p.form == "contract" and p.stage_b in ("link", *AS_LEVELS))]
 
 
 def _is_whole(c: Case, axis: str, s: Schedule, n: int) -> bool:

@@ -16,7 +16,13 @@ from lumc.kernel.running import Running, running
 from lumc.kernel.selected import selection
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
-from lumc.schedule.levels import multiplies_integers, panel_vectors
+from lumc.schedule.levels import (
+    DIGITS,
+    SUMS,
+    multiplies_digits,
+    multiplies_integers,
+    panel_vectors,
+)
 from lumc.schedule.operands import (
     VECTOR,
     Pair,
@@ -222,14 +228,14 @@ def contraction_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -
 
 
 def level_tiles(
-    kernel: Kernel, stage: Expr, pair: Pair, target: Target, integers: bool = False
+    kernel: Kernel, stage: Expr, pair: Pair, target: Target, mode: str = "narrow"
 ) -> list[tuple[int, int]]:
     """Register tiles that read levels: the vectors of a panel, or parts of it. Sums of integers
     become floats, which are other sums."""
     width, rows = lanes(target, dtype(stage)), rows_of(kernel, pair)
     most = panel_vectors(kernel.extent[pair[1]], width)
     sizes = [nv for nv in range(1, most + 1) if most % nv == 0]
-    fit = {nv: (target.registers - 2 * nv) // nv // (1 + integers) for nv in sizes}
+    fit = {nv: (target.registers - 2 * nv) // nv // SUMS[mode] for nv in sizes}
     return sorted({(min(mr, rows), nv) for nv, top in fit.items() for mr in range(1, top + 1)})
 
 
@@ -238,17 +244,27 @@ def _of_levels(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> Stage
 
     def busy(tile: tuple[int, int]) -> float:
         (mr, nv) = tile  # levels become floats in two instructions, elements of a are loaded
-        return mr * nv / (mr * nv + 2 * nv + mr)
+        products = mr * nv * digits
+        return products / (products + 2 * nv + mr * digits)
 
-    whole = "vnni" in target.features and multiplies_integers(kernel, stage, pair[1])
-    most, nv = max(level_tiles(kernel, stage, pair, target, whole), key=busy)
+    mode = _multiplied(kernel, stage, pair[1], target)
+    digits = DIGITS if mode == "digits" else 1
+    most, nv = max(level_tiles(kernel, stage, pair, target, mode), key=busy)
     rows = rows_of(kernel, pair)
     mr = ceil(rows / ceil(rows / most))
-    b = "integers" if whole else "narrow"
-    p = Stage("contract", *pair, mr, nv, stage_b=b, next_panel=True)
+    p = Stage("contract", *pair, mr, nv, stage_b=mode, next_panel=True)
     p = replace(p, panels_outside=len(stage.free) > 1 + (pair[0] is not None))
     a = staging_modes(kernel, stage, p, "a")
     return replace(p, stage_a=next(m for m in ("none", "hoist", "inner") if m in a))
+
+
+def _multiplied(kernel: Kernel, stage: Expr, lane: str, target: Target) -> str:
+    """How levels are multiplied: as integers where there are instructions for it."""
+    if "vnni" not in target.features:
+        return "narrow"
+    if multiplies_integers(kernel, stage, lane):
+        return "integers"
+    return "digits" if multiplies_digits(kernel, stage, lane) else "narrow"
 
 
 def _default_a(kernel: Kernel, stage: Expr, pair: Pair, modes: list[str], copied: bool) -> str:

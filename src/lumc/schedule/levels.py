@@ -27,6 +27,15 @@ PANEL = 4  # vectors of a panel, at most
 FILLED = 1.05  # times the lanes of an axis that its panels have, at most, where that is possible
 WORD = 32  # bits
 KINDS = ("bin", "cast", "load", "const")
+# ways to multiply levels: as floats; as integers with bytes, or with floats in digits
+AS_LEVELS = ("narrow", "integers", "digits")
+SUMS = {"narrow": 1, "integers": 2, "digits": 4}  # vectors of a register tile for one of results
+# The floats of a block are whole numbers of parts of the greatest of them: so many bits and a sign,
+# which three signed digits of base 256 are (Ozaki, Ogita, Oishi, Rump, Error-free transformations
+# of matrix multiplication by using fast routines of matrix multiplication, Numer. Algorithms 59,
+# 2012), and as many as adding 1.5 * 2^23 rounds to.
+DIGITS, DIGIT, FINE = 3, 8, 22
+LONGEST = (1 << 31) // ((1 << DIGIT - 1) * ((1 << DIGIT) + 1))  # sum of levels that two digits fit
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,22 @@ def multiplies_integers(kernel: Kernel, stage: Expr, lane: str) -> bool:
     found, split = levels_of(kernel, stage, lane), operands(stage, lane)
     if found is None or split is None or quantised(split[0], found.inner) is None:
         return False
-    return kernel.extent[found.inner] % steps_of(kernel, found, integers=True) == 0
+    return kernel.extent[found.inner] % steps_of(kernel, found, "integers") == 0
 
 
-def steps_of(kernel: Kernel, levels: Levels, integers: bool = False) -> int:
-    """How many steps along the inner axis are stored in one word; 1: each by itself. As
-    ``integers`` bytes are multiplied in words, too."""
-    bits = kernel.buffer(levels.load.attr[0]).bits or (8 if integers else WORD)
+def multiplies_digits(kernel: Kernel, stage: Expr, lane: str) -> bool:
+    """May floats be multiplied with its levels as integers, digit by digit?"""
+    found = levels_of(kernel, stage, lane)
+    if found is None or multiplies_integers(kernel, stage, lane):
+        return False
+    bits, n = WORD // steps_of(kernel, found, "digits"), kernel.extent[found.inner]
+    return n % (WORD // bits) == 0 and ((1 << bits) - 1) * n <= LONGEST
+
+
+def steps_of(kernel: Kernel, levels: Levels, mode: str = "narrow") -> int:
+    """How many steps along the inner axis are stored in one word; 1: each by itself. As integers
+    bytes are multiplied in words, too."""
+    bits = kernel.buffer(levels.load.attr[0]).bits or (WORD if mode == "narrow" else 8)
     return WORD // bits
 
 

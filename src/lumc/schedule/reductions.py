@@ -47,7 +47,9 @@ def staged(side: str) -> Values:
 
 
 def _modes(c: Case, i: int, p: Stage, side: str) -> list[str]:
-    return staging_modes(c.kernel, c.kernel.stages[i], p, side, c.gpu)
+    modes = staging_modes(c.kernel, c.kernel.stages[i], p, side, c.gpu)
+    # a product of floats is one instruction, three of digits are many where there are none for them
+    return [m for m in modes if m != "digits" or "vnni" in c.target.features]
 
 
 def _products(c: Case, i: int, lane: str) -> dict[str, Product]:
@@ -65,7 +67,7 @@ def register_tiles(c: Case, i: int, state: Blocks) -> list[tuple[int, int]]:
     known = DOT_TILES if p.form == "dot" else REGISTER_TILES[c.target.registers]
     fit = [t for t in known if t[0] * t[1] + t[1] <= c.target.registers]
     if reads_levels(c.kernel, stage, p):
-        return level_tiles(c.kernel, stage, pair, c.target, p.stage_b == "integers")
+        return level_tiles(c.kernel, stage, pair, c.target, p.stage_b)
     out = {(min(mr, rows), min(nv, most)) for mr, nv in fit}
     if p.form == "contract":
         base = contraction_stage(c.kernel, stage, pair, c.target)
@@ -230,6 +232,7 @@ STAGED = {
     "link": "packed when the program is linked",
     "narrow": "packed as it is stored, when the program is linked",
     "integers": "packed as it is stored, when the program is linked, and multiplied as integers",
+    "digits": "packed as it is stored, when the program is linked, and multiplied by digits",
 }
 
 

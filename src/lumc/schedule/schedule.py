@@ -15,7 +15,7 @@ import msgspec
 from lumc.kernel.codec import from_plain, one_of, to_plain
 
 Form = Annotated[str, one_of("contract", "dot", "rows")]
-Staging = Annotated[str, one_of("none", "inner", "hoist", "link", "narrow", "integers")]
+Staging = Annotated[str, one_of("none", "inner", "hoist", "link", "narrow", "integers", "digits")]
 Lanes = Annotated[str, one_of("reduced", "kept")]
 Fragment = Annotated[str, one_of("simt", "mma", "wgmma", "mfma", "wmma", "simdgroup")]
 Memory = Annotated[str, one_of("shared", "register")]
@@ -38,7 +38,7 @@ class Stage:
     An operand of the first two forms (``a`` lacks the lane axis, ``b`` has it) is read in place
     (none) or copied: beside the contraction (inner), as soon as its axes are open (hoist) or
     when the program is linked, as it is computed (link) or as it is stored (narrow), also to be
-    multiplied as integers (integers).
+    multiplied as integers with bytes (integers) or with floats in digits (digits).
     """
 
     form: Form = "rows"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from lumc.graph.expr import Expr, subterms
 from lumc.kernel.access import gathers
 from lumc.kernel.term import REDUCTIONS, Kernel, dtype
-from lumc.schedule.levels import levels_of, multiplies_integers
+from lumc.schedule.levels import AS_LEVELS, levels_of, multiplies_digits, multiplies_integers
 from lumc.schedule.operands import (
     VECTOR,
     Pair,
@@ -40,7 +40,7 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = 
     """The ways to bring an operand to the register tile that are possible."""
     operand = operand_of(stage, (p.rows_axis, p.lane_axis or ""), side)
     bare = replace(p, stage_a="none") if side == "a" and p.stage_a != "none" else p
-    own = side == "a" and p.stage_b == "integers"  # bytes, and what they are multiplied with
+    own = side == "a" and p.stage_b in AS_LEVELS[1:]  # bytes, and what they are multiplied with
     modes = ["none"] if not own and in_place(kernel, stage, bare, side, gpu) else []
     if stage.kind == "wsum" and side == "a":
         return modes  # the weights are computed where they are used
@@ -48,8 +48,10 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = 
     if all(e.free <= set(kernel.axes) for e in subterms(operand) if e.kind in REDUCTIONS):
         modes.append("hoist")
     if has_levels(kernel, stage, p, side) and not gpu:
-        several = multiplies_integers(kernel, stage, p.lane_axis or "")
-        modes += ["narrow", "integers"][: 1 + several]
+        lane = p.lane_axis or ""
+        modes += ["narrow"]
+        modes += ["integers"] * multiplies_integers(kernel, stage, lane)
+        modes += ["digits"] * multiplies_digits(kernel, stage, lane)
     computes = VECTOR[dtype(stage)]
     load = loaded(operand, computes)
     if (
@@ -71,7 +73,7 @@ def has_levels(kernel: Kernel, stage: Expr, p: Stage, side: str) -> bool:
 
 def reads_levels(kernel: Kernel, stage: Expr, p: Stage) -> bool:
     """Does it do so?"""
-    return p.stage_b in ("narrow", "integers") and has_levels(kernel, stage, p, "b")
+    return p.stage_b in AS_LEVELS and has_levels(kernel, stage, p, "b")
 
 
 def can_link(kernel: Kernel, stage: Expr, pair: Pair) -> bool:

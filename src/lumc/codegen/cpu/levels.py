@@ -8,6 +8,11 @@ are above the least one:
 
     c[i] += by[i, o] * (scale[o] * (sum_k a[i, o, k] * above[o, k] + least * sums[i, o])
                         + shift[o] * sums[i, o])
+
+With digits a[i, o, k] are three of them, and sums are those of floats:
+
+    c[i] += scale[o] * (by[i, o] * sum_d 256^d * sum_k a[i, o, d, k] * above[o, k]
+                        + least * sums[i, o]) + shift[o] * sums[i, o]
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from lumc.codegen.tile.program import Place
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
+from lumc.schedule.levels import AS_LEVELS, DIGIT, DIGITS, FINE
 from lumc.schedule.operands import loaded
 
 CHAINS = 8  # sums that hide the latency of multiply-adds
@@ -85,7 +91,7 @@ class LevelKernel(MicroKernel):
 
     def _block(self, m: int, parts: list[Piece], ends: Mapping[str, str]) -> list[Statement]:
         """All steps along the last axis, and what is the same for these."""
-        if self.op.stage.stage_b == "integers":
+        if self.op.stage.stage_b in AS_LEVELS[1:]:
             return self._sums_of_integers(m, parts, ends)
         rows, lanes = range(m), range(len(parts))
         twice = self.level.steps > 1 and 2 * m * len(parts) <= CHAINS
@@ -227,9 +233,8 @@ class LevelKernel(MicroKernel):
     ) -> list[Statement]:
         """A block as integers, which are scaled then."""
         rows, lanes = range(m), range(len(parts))
-        out: list[Statement] = [
-            f"lumc_word_x{self.lanes} `:t{i}_{j}` = {{0}};" for i in rows for j in lanes
-        ]
+        sums = [f"t{d}_{i}_{j}" for d in self.digits for i in rows for j in lanes]
+        out: list[Statement] = [f"lumc_word_x{self.lanes} `:{t}` = {{0}};" for t in sums]
         out.append(self._words(m, parts, ends))
         out += self._shared(parts, ends)
         for i in rows:
@@ -249,11 +254,32 @@ class LevelKernel(MicroKernel):
         """Of a block, as floats."""
         bits = WORD // self.level.steps
         least = 1 << bits - 1 if dtype(self.op.b) is DType.I8 else 0
-        value = f"__builtin_convertvector(`t{i}_{j}`, {self._vec(self.lanes)})"
+        value, by = self._joined(i, j), f" * `y{i}`" if self.op.by is not None else ""
+        if self.op.stage.stage_b == "digits":
+            value, by = value + by, ""
         value = f"({value} - {least}.0f * `s{i}`)" if least else value
         value += f" * `scale{j}`" if self.op.scale is not None else ""
         value += f" + `shift{j}` * `s{i}`" if self.op.shift is not None else ""
-        return f"({value}) * `y{i}`" if self.op.by is not None else value
+        return f"({value}){by}" if by else value
+
+    def _joined(self, i: int, j: int) -> str:
+        """Sums of digits as floats; where it can be, as integers before."""
+        bits, steps = WORD // self.level.steps, self.sizes[self.op.red[-1]][0]
+        last, *more = (f"`t{d}_{i}_{j}`" for d in self.digits)
+        kind = self._vec(self.lanes)
+        if not more:
+            return f"__builtin_convertvector({last}, {kind})"
+        two = f"({more[0]} << {DIGIT}) + {last}"
+        if ((1 << bits) - 1) * steps << FINE < 1 << WORD - 1:
+            two = f"((({more[1]} << {DIGIT}) + {more[0]}) << {DIGIT}) + {last}"
+            return f"__builtin_convertvector({two}, {kind})"
+        first = f"__builtin_convertvector({more[1]}, {kind}) * {float(1 << 2 * DIGIT)}f"
+        return f"({first} + __builtin_convertvector({two}, {kind}))"
+
+    @property
+    def digits(self) -> range:
+        """Of every element of a, the last one first."""
+        return range(DIGITS if self.op.stage.stage_b == "digits" else 1)
 
     def _words(self, m: int, parts: list[Piece], ends: Mapping[str, str]) -> Scope:
         """The loop along the last axis, in steps of one word of levels."""
@@ -262,7 +288,7 @@ class LevelKernel(MicroKernel):
         out.append(
             f"const {self.stored('b')} *`:Bk` = {ends['B']} + `k` * {self._stride(self.op.b, k)};"
         )
-        out.append(f"const int8_t *`:Ak` = {ends['A']} + `k` * {steps};")
+        out.append(f"const {self.stored('a')} *`:Ak` = {ends['A']} + `k` * {steps};")
         out += self._loaded(parts)
         for part in range(steps // BYTES):
             body = [
@@ -270,12 +296,12 @@ class LevelKernel(MicroKernel):
                 for j in range(len(parts))
             ]
             for i in range(m):
-                at = self._row(self.a, i) + part * BYTES
-                body.append(f"const int32_t `:a{i}` = lumc_four(`Ak` + {at});")
-                body += [
-                    f"`t{i}_{j}` = lumc_dot4x{self.lanes}(`t{i}_{j}`, `b{j}`, `a{i}`);"
-                    for j in range(len(parts))
-                ]
+                for d in self.digits:
+                    at, a = self._row(self.a, i) + part * BYTES + d, f"a{d}_{i}"
+                    body.append(f"const int32_t `:{a}` = lumc_four(`Ak` + {at});")
+                    for j in range(len(parts)):
+                        t = f"`t{d}_{i}_{j}`"
+                        body.append(f"{t} = lumc_dot4x{self.lanes}({t}, `b{j}`, `{a}`);")
             out.append(Scope("", tuple(body)))
         count = self.sizes[k][0] // steps
         head = f"for (long {new('`k`')} = 0; `k` < {count}; `k`++)"

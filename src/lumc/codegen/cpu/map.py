@@ -27,10 +27,28 @@ def print_map(w: Writer, op: Map, in_pieces: bool = False) -> None:
     """``in_pieces``: in step with other walks."""
     w.comment(f"{text(op.dst)} = {text(op.term, WIDTH)}")
     place = w.places[op.dst.attr[0]]
-    if place.panel is None:
+    if place.digits:
+        _digits(w, op)
+    elif place.panel is None:
         _move(w, op, in_pieces)
     else:
         _panels(w, op, place)
+
+
+def _digits(w: Writer, op: Map) -> None:
+    """Rows of floats, which become digits by vectors."""
+    *outer, lane = op.axes
+    r = op.ranges[lane]
+    width = next(n for n in (16, 8, 4) if n <= max(4, w.target.lanes) and r.largest % n == 0)
+    row = Place(f"row.{w.fresh()}", DType.F32, (Dim(lane, r.lo, r.largest),))
+    w.places[row.name] = row
+    with w.loops(outer, op.ranges), w.block(""):
+        w.line(array(STORED[row.dtype], w.names.place(row), row.size))
+        _nest(w, Map(reference(row, [axis(lane)]), (lane,), {lane: r}, op.term))
+        to = w.address(substitute(op.dst, {axis(lane): r.lo}))
+        with w.count(w.index(dim(f"{lane}.d")), "0", str(r.largest), width, "digits"):
+            at = w.index(dim(f"{lane}.d"))
+            w.line(f"lumc_digits_x{width}(&{to} + {at}, {w.names.place(row)} + {at});")
 
 
 def _panels(w: Writer, op: Map, place: Place) -> None:

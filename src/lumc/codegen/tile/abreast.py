@@ -35,7 +35,7 @@ def _is_short(op: ir.Map, places: Mapping[str, ir.Place]) -> bool:
     """Do all values of the last axis fill what is between two of the axis before, and is nothing
     read from far apart along that?"""
     place = places[op.dst.attr[0]]
-    if len(op.axes) < 2 or op.turn or op.stream or op.ahead or place.panel:
+    if len(op.axes) < 2 or op.turn or op.stream or op.ahead or place.panel or place.digits:
         return False
     *_, lane, last = op.axes
     r, stored = op.ranges[last], place.access(op.dst)

@@ -60,6 +60,7 @@ class Place:
     kind: str = "scratch"  # argument | scratch | packed
     panel: tuple[int, int] | None = None
     steps: int = 1  # along the dimension before the panel that are one word
+    digits: bool = False  # of four neighbours the words of the last digits, the middle, the first
 
     @cached_property
     def _layout(self) -> tuple[tuple[int, ...], int, int]:
@@ -260,8 +261,8 @@ class Edge:
 class Contract:
     """``dst (+)= sum over red of a * b``, in the register tiles of ``stage``; where b are levels,
     of a * (scale * b + shift), which are the same along the last reduced axis. Multiplied as
-    integers, a are bytes, their products multiplied ``by`` something; ``sums``: of a along that
-    axis, where b are signed or shifted."""
+    integers, a are bytes or digits, their products multiplied ``by`` something; ``sums``: of a
+    along that axis, where b are signed or shifted."""
 
     dst: Expr
     a: Expr

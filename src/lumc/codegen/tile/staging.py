@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from lumc.codegen.tile.context import Body, Context, Scope
+from lumc.codegen.tile.digits import copy_digits
 from lumc.codegen.tile.families import families
 from lumc.codegen.tile.packing import WORD, Packing
 from lumc.codegen.tile.program import Map, Output, Range, Reduce, whole
@@ -34,6 +35,7 @@ from lumc.kernel.term import REDUCTIONS, cast, const, dtype
 from lumc.schedule.applies import TURNED
 from lumc.schedule.fragment import as_stored
 from lumc.schedule.levels import (
+    AS_LEVELS,
     Levels,
     in_memory,
     levels_of,
@@ -104,11 +106,7 @@ class Staging:
     def pack(self) -> None:
         """Lay out the constant operands that are copied at link time."""
         done: dict[object, Expr] = {}
-        linked = (
-            (mode, *each)
-            for mode in ("link", "narrow", "integers")
-            for each in self._to_stage(mode)
-        )
+        linked = ((mode, *each) for mode in ("link", *AS_LEVELS) for each in self._to_stage(mode))
         for mode, stage, side, term in linked:
             if side == "b" and reads_levels(self.c.kernel, stage, self.c.stage[stage]):
                 self._pack_levels(stage, done)
@@ -149,7 +147,7 @@ class Staging:
         assert found
         self.levels[stage] = found
         width = panel_width(kernel, stage, lane, self.c.target)
-        steps = steps_of(kernel, found, self.c.stage[stage].stage_b == "integers")
+        steps = steps_of(kernel, found, self.c.stage[stage].stage_b)
         for load in (e for e in subterms(found.load, *found.rest) if e.kind == "load"):
             over = {*bound_axes(stage)} & load.free
             batch = in_memory(kernel, load, load.free - {lane, *over})
@@ -182,6 +180,8 @@ class Staging:
         p = self.c.stage[stage]
         if p.stage_b == "integers":
             return self._copy_bytes(stage, value, scope, body)
+        if p.stage_b == "digits":
+            return self._copy_digits(stage, value, scope, body)
         value = as_stored(value, dtype(stage), self.c.target)
         lane, axes, panel = self._panel(stage, side, value)
         key = (value, lane, axes, panel, p.window, bound_axes(stage))
@@ -216,6 +216,16 @@ class Staging:
                 self._write(scale, axes, scope, by, body)
             body.copies[key] = copied
             self.beside[copied] = (scale, sums)
+        self.by[stage] = self.beside[body.copies[key]]
+        return body.copies[key]
+
+    def _copy_digits(self, stage: Expr, value: Expr, scope: Scope, body: Body) -> Expr:
+        """Operand a in digits; what these are multiplied with, and sums, beside them."""
+        inner, p = self.levels[stage].inner, self.c.stage[stage]
+        key = (value, p.rows_axis, inner, p.stage_b)
+        if key not in body.copies:
+            made, *beside = copy_digits(self.c, value, inner, scope, body)
+            body.copies[key], self.beside[made] = made, (beside[0], beside[1])
         self.by[stage] = self.beside[body.copies[key]]
         return body.copies[key]
 

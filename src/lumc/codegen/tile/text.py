@@ -33,6 +33,7 @@ def _place(p: ir.Place, program: ir.Program) -> str:
     out = f"{p.kind} {p.name} {p.dtype.value}[{dims}]"
     if p.panel:
         out += f" in panels of {p.panel[1]} {p.dims[p.panel[0]].label}"
+    out += " in digits" * p.digits
     if p.name in program.packed:
         packing = program.packed[p.name]
         out += f" from {packing.weight}[{', '.join(map(str, packing.index))}]"

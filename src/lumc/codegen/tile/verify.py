@@ -23,6 +23,7 @@ from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.tile.accesses import SHOWN, Accesses, Scope, free, is_cut, tiles_in, tiles_of
+from lumc.codegen.tile.digits import wrong_digits
 from lumc.codegen.tile.memory import ALIGN
 from lumc.errors import LumcError
 from lumc.graph.expr import (
@@ -163,7 +164,8 @@ class _Check:
             ranges = {**s.rows, **{a: self.exact(op, a, s) for a in own}}
             self.terms(op, own, ranges)
             self.form(op)
-            for what in self.accesses.of(op, ranges, s):
+            places = self.program.places
+            for what in (*self.accesses.of(op, ranges, s), *wrong_digits(op, places)):
                 self.wrong(what)
             self.flow(op, ranges, s)
             self.races(op, s)

@@ -12,7 +12,17 @@ import pytest
 import lumc.codegen.tile.program as ir
 import replay
 from drawing import a_path
-from kernel_zoo import attention, conv, linear_gelu, matmul, pad_iota, softmax, transpose
+from kernel_zoo import (
+    U8,
+    attention,
+    conv,
+    levels,
+    linear_gelu,
+    matmul,
+    pad_iota,
+    softmax,
+    transpose,
+)
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.verify import problems, verify
 from lumc.errors import LumcError
@@ -25,7 +35,7 @@ from lumc.schedule.moves import stroll
 from lumc.schedule.space import Grammar
 
 STEP = 13  # of all kernels every so many
-TARGET = resolve_target("cpu:x86-64-v4")
+TARGET, VNNI = resolve_target("cpu:x86-64-v4"), resolve_target("cpu:x86-64-v4+vnni")
 Edit = Callable[[ir.Op], list[ir.Op]]
 Mistake = Callable[[ir.Program], Iterator[ir.Program]]
 
@@ -81,7 +91,8 @@ def default(k: Kernel) -> ir.Program:
 def programs() -> tuple[ir.Program, ...]:
     kernels = attention(2, 128, 128, 64), conv(16, 4, 16, 16), linear_gelu(64, 96, 64)
     more = transpose(64, 64), pad_iota(17, 137)
-    return (blocked(), rows(False), rows(True), summed(), *map(default, (*kernels, *more)))
+    digits = lower(k := levels(3, 64, 4, 32, U8, 4), default_schedule(k, VNNI), VNNI)
+    return (digits, blocked(), rows(False), rows(True), summed(), *map(default, (*kernels, *more)))
 
 
 # ---- the mistakes
@@ -179,6 +190,11 @@ def again(op: ir.Map | ir.Reduce | ir.Contract) -> bool:
     if isinstance(op, ir.Reduce):
         terms = [t for o in op.outputs for t in (o.term, o.init)]
     return any(e.kind == "load" and e.attr[0] in results for e in subterms(*terms))
+
+
+def of_digits(op: ir.Map) -> bool:
+    """Does it make digits? Only one program does, and its only map over two axes."""
+    return op.copy and [*op.axes[-2:]] == ["o", "k"]
 
 
 def plain(op: ir.Map) -> bool:
@@ -358,6 +374,21 @@ MISTAKES: dict[str, Mistake] = {
     "scratch is too small": cramped,
     "parts store to the same elements": of(ir.Par)(
         lambda op: replace(op, loops=(*op.loops[:-1], replace(op.loops[-1], axis="k")))
+    ),
+    "digits of rows that are no fours": of(ir.Map, only=of_digits)(
+        lambda op: replace(
+            op, ranges={**op.ranges, op.axes[-1]: longer(op.ranges[op.axes[-1]], -1)}
+        )
+    ),
+    "digits along another axis": of(ir.Map, only=of_digits)(
+        lambda op: replace(op, axes=op.axes[::-1])
+    ),
+    "digits taken for floats": of(ir.Contract, only=lambda op: op.by is not None)(
+        lambda op: replace(op, stage=replace(op.stage, stage_b="narrow"))
+    ),
+    "floats taken for digits": places(lambda p: p.digits, lambda p: replace(p, digits=False)),
+    "parts of digits are lost": of(ir.Contract, only=lambda op: op.by is not None)(
+        lambda op: replace(op, by=None)
     ),
     "a packed weight of another size": places(
         lambda p: p.kind == "packed",

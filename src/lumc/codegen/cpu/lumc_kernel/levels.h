@@ -32,7 +32,7 @@ LUMC_NIBBLES(16)
 /* ---- sums of products of four bytes: unsigned ones of each lane, and signed ones of `a` */
 
 typedef int32_t lumc_any32 __attribute__((aligned(1), may_alias));
-static inline int32_t lumc_four(const int8_t *p) { return *(const lumc_any32 *)p; }
+static inline int32_t lumc_four(const void *p) { return *(const lumc_any32 *)p; }
 #define LUMC_BYTE(b, at) ((int32_t)((uint32_t)(b) << (24 - at)) >> 24)
 #define LUMC_PART(b, a, at, n) ((lumc_word_x##n)((b) >> at & 255) * LUMC_BYTE(a, at))
 #define LUMC_DOT4(n)                                                                              \
@@ -61,3 +61,32 @@ static inline lumc_word_x16 lumc_dot4x16(lumc_word_x16 sum, lumc_u32x16 b, int32
 #else
 LUMC_DOT4(16)
 #endif
+
+/* ---- whole numbers of 22 bits and a sign, next to floats, as three signed digits of base 256: four
+ * numbers become the words of their last digits, of those before, of the first ones, and another */
+
+typedef int8_t lumc_bytes_x16 __attribute__((vector_size(16)));
+typedef int8_t lumc_bytes_x32 __attribute__((vector_size(32)));
+typedef int8_t lumc_bytes_x64 __attribute__((vector_size(64)));
+typedef float lumc_any_x4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float lumc_any_x8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float lumc_any_x16 __attribute__((vector_size(64), aligned(4), may_alias));
+#define LUMC_FOURS(at) at, at + 4, at + 8, at + 12, at + 1, at + 5, at + 9, at + 13, at + 2, at + 6, \
+                       at + 10, at + 14, at + 3, at + 7, at + 11, at + 15
+#if defined(__clang__)
+#define LUMC_TURNED(v, bytes, ...) __builtin_shufflevector(v, v, __VA_ARGS__)
+#else
+#define LUMC_TURNED(v, bytes, ...) __builtin_shuffle(v, (lumc_bytes_x##bytes){__VA_ARGS__})
+#endif
+/* beside 1.5 * 2^23 a float has no bits below 1; every digit is 128 above its sign */
+#define LUMC_DIGITS(n, bytes, ...)                                                                \
+    static inline void lumc_digits_x##n(float *to, const float *from)                             \
+    {                                                                                             \
+        const lumc_any_x##n near = *(const lumc_any_x##n *)from + 12582912.0f;                    \
+        const lumc_word_x##n whole = (lumc_word_x##n)near - 0x4b400000 + 0x808080;                \
+        const lumc_bytes_x##bytes each = (lumc_bytes_x##bytes)(whole ^ 0x808080);                 \
+        *(lumc_any_x##n *)to = (lumc_any_x##n)LUMC_TURNED(each, bytes, __VA_ARGS__);              \
+    }
+LUMC_DIGITS(4, 16, LUMC_FOURS(0))
+LUMC_DIGITS(8, 32, LUMC_FOURS(0), LUMC_FOURS(16))
+LUMC_DIGITS(16, 64, LUMC_FOURS(0), LUMC_FOURS(16), LUMC_FOURS(32), LUMC_FOURS(48))
