@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import kernels
 from kernel_zoo import I8, U8, levels, random_inputs
 from kernels import assert_close, compile_programs, native, run, with_flag
+from lumc.codegen.text.headers import header_of
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Contract, leaves
 from lumc.errors import LumcError
@@ -84,3 +86,22 @@ def test_the_instructions_are_asked_for() -> None:
         with pytest.raises(LumcError) as e:
             resolve_target(name, "flags : sse2")
         assert e.value.code == "E0401", name
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("- (int32_t)k * 128;", "- (int32_t)k * 127;"),
+        ("k + 32 <= n; k += 32", "k + 16 <= n; k += 32"),
+        ("sum += p[k];", "sum += p[0];"),
+        ("^ 0x80808080u", "^ 0x80808000u"),
+    ],
+)
+def test_mutants_of_sums_of_bytes_die(
+    tmp_path: Path, old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = header_of("cpu")
+    assert text.count(old) == 1
+    monkeypatch.setattr(kernels, "header_of", lambda _: text.replace(old, new))
+    with pytest.raises(AssertionError):
+        test_sums_of_integers(tmp_path, "")

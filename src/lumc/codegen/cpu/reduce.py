@@ -29,7 +29,7 @@ from lumc.codegen.tile.program import (
 )
 from lumc.graph.expr import Expr, add, axis, dim, linear, mul, num, substitute, subterms, text
 from lumc.graph.ops import DType
-from lumc.kernel.term import binary, dtype, unary
+from lumc.kernel.term import binary, const, dtype, unary
 from lumc.schedule.operands import computed, lanes
 from lumc.schedule.registers import ABREAST
 
@@ -53,6 +53,7 @@ LONG = 64  # lanes of a piece
 # longer sums do not overlap with those of the next lanes, for processors look some 128 operations
 # ahead: so many of them are made side by side as fill two multipliers that take four cycles
 ALONE, SUMS_ABREAST = 16, 8
+BYTES = 1 << 17  # that f32 sums exactly
 SIMD_FROM = 4  # elements; shorter reductions stay scalar
 
 
@@ -69,8 +70,32 @@ def print_reduce(w: Writer, op: Reduce) -> None:
         _window(w, op)
     elif op.lanes == "scattered":
         print_scatter(w, op)
+    elif (bytes_ := _summed_bytes(w, op)) is not None:
+        _sum_bytes(w, op, bytes_)
     else:
         _along_reduced(w, op)
+
+
+def _summed_bytes(w: Writer, op: Reduce) -> Expr | None:
+    """The signed bytes, side by side, of which an operation only sums values as f32. Compilers
+    widen them in small vectors, and wait for these to be stored and read as a large one."""
+    if len(op.outputs) > 1 or op.stores or op.then or len(op.red) > 1 or op.runs:
+        return None
+    (o,), (last,) = op.outputs, op.red
+    load = o.term.kids[0] if o.term.kind == "cast" else o.term
+    if o.op != "sum" or o.init != const(0.0) or load.kind != "load" or dtype(load) is not DType.I8:
+        return None
+    place = w.places[load.attr[0]]
+    exact = dtype(o.term) is DType.F32 and op.ranges[last].largest <= BYTES
+    return load if exact and not place.panel and place.access(load).is_contiguous(last) else None
+
+
+def _sum_bytes(w: Writer, op: Reduce, load: Expr) -> None:
+    (o,), (last,) = op.outputs, op.red
+    r = op.ranges[last]
+    with w.loops(op.kept, op.ranges):
+        first = w.address(substitute(load, {axis(last): r.lo}))
+        w.line(w.store(o.dst, f"lumc_sum_i8(&{first}, {w.index(r.n)})"))
 
 
 def _along_kept(w: Writer, op: Reduce) -> None:

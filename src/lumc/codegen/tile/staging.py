@@ -204,8 +204,10 @@ class Staging:
         if key not in body.copies:
             level, by = made
             outer = self.c.order(level.free - {inner})
-            copied = self.c.new("copy", (*outer, inner), scope, DType.I8)
-            self._write(copied, (*outer, inner), scope, level, body)
+            copied = level
+            if level.kind != "load" or not self.c.access(level).is_contiguous(inner):
+                copied = self.c.new("copy", (*outer, inner), scope, DType.I8)
+                self._write(copied, (*outer, inner), scope, level, body)
             sums = self.c.new("stage", outer, scope, DType.F32)
             ranges, term = {a: scope[a] for a in (*outer, inner)}, cast(DType.F32, copied)
             total = Output(sums, "sum", term, const(0.0))

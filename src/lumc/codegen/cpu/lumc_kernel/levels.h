@@ -42,7 +42,7 @@ static inline int32_t lumc_four(const void *p) { return *(const lumc_any32 *)p; 
                LUMC_PART(b, a, 24, n);                                                            \
     }
 LUMC_DOT4(4)
-#if !defined(__clang__) && defined(__AVXVNNI__)
+#if !defined(__clang__) && (defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__)))
 typedef int lumc_i32x8 __attribute__((vector_size(32)));
 static inline lumc_word_x8 lumc_dot4x8(lumc_word_x8 sum, lumc_u32x8 b, int32_t a)
 {
@@ -61,6 +61,21 @@ static inline lumc_word_x16 lumc_dot4x16(lumc_word_x16 sum, lumc_u32x16 b, int32
 #else
 LUMC_DOT4(16)
 #endif
+
+/* the sum of bytes, of what each is above -128 */
+typedef uint32_t lumc_any_u32x8 __attribute__((vector_size(32), aligned(1), may_alias));
+static inline float lumc_sum_i8(const int8_t *p, long n)
+{
+    lumc_word_x8 each = {0};
+    long k = 0;
+    for (; k + 32 <= n; k += 32) {
+        const lumc_u32x8 above = (lumc_u32x8)(*(const lumc_any_u32x8 *)(p + k) ^ 0x80808080u);
+        each = lumc_dot4x8(each, above, 0x01010101);
+    }
+    int32_t sum = (int32_t)lumc_sum_u32x8((lumc_u32x8)each) - (int32_t)k * 128;
+    for (; k < n; k++) sum += p[k];
+    return (float)sum;
+}
 
 /* ---- whole numbers of 22 bits and a sign, next to floats, as three signed digits of base 256: four
  * numbers become the words of their last digits, of those before, of the first ones, and another */
