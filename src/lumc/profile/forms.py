@@ -24,13 +24,13 @@ from lumc.kernel.term import Kernel, dtype
 from lumc.profile.price import price_us
 from lumc.profile.records import text_of
 from lumc.schedule.first import tiled
-from lumc.schedule.first_stages import contraction_stage
+from lumc.schedule.first_stages import contraction_stage, level_stage
 from lumc.schedule.legal import is_legal
 from lumc.schedule.levels import AS_LEVELS
 from lumc.schedule.operands import lanes, pairs
 from lumc.schedule.plan import KernelPlan, Plan
 from lumc.schedule.schedule import Schedule, Stage
-from lumc.schedule.staging import staging_modes
+from lumc.schedule.staging import reads_levels, staging_modes
 
 Forms = frozenset[Memory | None]  # of a weight; None: as it is stored
 Known = Callable[[str], Iterable[tuple[float, Schedule]]]
@@ -178,7 +178,11 @@ def _linked(
     nv, own, out = width // lanes(target, dtype(stage)), (p.rows_axis, p.lane_axis), list[Stage]()
     for pair in sorted(pairs(stage), key=lambda pair: pair != own) if nv else ():
         found = contraction_stage(kernel, stage, pair, target)
-        if mode in staging_modes(kernel, stage, found, "b"):
+        if mode not in staging_modes(kernel, stage, found, "b"):
+            continue
+        if reads_levels(kernel, stage, replace(found, stage_b=mode)):
+            out.append(level_stage(kernel, stage, pair, target, mode))
+        else:
             mr = min(found.mr, max(1, (target.registers - nv) // nv - 1))
             out.append(replace(found, mr=mr, nv=nv, stage_b=mode, next_panel=True))
     return out

@@ -66,7 +66,7 @@ def default_stage(kernel: Kernel, stage: Expr, target: Target) -> Stage:
         return contraction_stage(kernel, stage, columns[0], target)
     if levels := [p for p in found if has_levels(kernel, stage, Stage("contract", *p), "b")]:
         most = max(levels, key=lambda p: (rows_of(kernel, p), kernel.extent[p[1]]))
-        return _of_levels(kernel, stage, most, target)
+        return level_stage(kernel, stage, most, target)
     best = _best(kernel, stage, found, target)
     in_place = [p for p in found if _dots(kernel, stage, p, target)]
     skinny = [p for p in in_place if _is_skinny(kernel, stage, p)]
@@ -239,15 +239,16 @@ def level_tiles(
     return sorted({(min(mr, rows), nv) for nv, top in fit.items() for mr in range(1, top + 1)})
 
 
-def _of_levels(kernel: Kernel, stage: Expr, pair: Pair, target: Target) -> Stage:
-    """The register tile that multiplies for most of its time, and rows in tiles that are alike."""
+def level_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target, mode: str = "") -> Stage:
+    """The register tile of levels that multiplies for most of its time, and rows in tiles that are
+    alike; in this ``mode``, else the usual one."""
 
     def busy(tile: tuple[int, int]) -> float:
         (mr, nv) = tile  # levels become floats in two instructions, elements of a are loaded
         products = mr * nv * digits
         return products / (products + 2 * nv + mr * digits)
 
-    mode = _multiplied(kernel, stage, pair[1], target)
+    mode = mode or _multiplied(kernel, stage, pair[1], target)
     digits = DIGITS if mode == "digits" else 1
     most, nv = max(level_tiles(kernel, stage, pair, target, mode), key=busy)
     rows = rows_of(kernel, pair)

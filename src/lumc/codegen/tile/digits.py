@@ -51,11 +51,11 @@ def copy_digits(c: Context, value: Expr, inner: str, scope: Scope, body: Body) -
     away = where(binary("lt", value, const(0.0)), _times(value, -1.0), value)
     ranges = {a: scope[a] for a in axes}
     greatest = Output(most, "top", away, const(LEAST))
-    body.ops.append(Reduce(outer, (inner,), ranges, (greatest,)))
+    body.ops.append(Reduce(outer, (inner,), ranges, (greatest,), copy=True))
     write(up, outer, _times(unary("recip", most), PARTS))
     near = binary("add", binary("mul", value, up), const(NEAR))
     total = Output(count, "sum", binary("add", near, const(-NEAR)), const(0.0))
-    body.ops.append(Reduce(outer, (inner,), ranges, (total,)))
+    body.ops.append(Reduce(outer, (inner,), ranges, (total,), copy=True))
     # infinities and NaN are not in the greatest, but make the sum times 0 a NaN
     write(by, outer, binary("add", _times(most, 1 / PARTS), _times(count, 0.0)))
     write(sums, outer, binary("mul", count, by))

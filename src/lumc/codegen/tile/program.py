@@ -208,6 +208,7 @@ class Reduce:
     stores: tuple[tuple[Expr, Expr], ...] = ()  # (dst, term) kept on the way
     ahead: tuple[Expr, ...] = ()  # prefetched along the lanes
     then: Map | None = None  # of the results, done while they are in registers, and all that lasts
+    copy: bool = False  # what a staged operand needs beside it
 
     @property
     def runs(self) -> bool:

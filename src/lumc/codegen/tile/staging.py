@@ -211,7 +211,7 @@ class Staging:
             sums = self.c.new("stage", outer, scope, DType.F32)
             ranges, term = {a: scope[a] for a in (*outer, inner)}, cast(DType.F32, copied)
             total = Output(sums, "sum", term, const(0.0))
-            body.ops.append(Reduce(outer, (inner,), ranges, (total,)))
+            body.ops.append(Reduce(outer, (inner,), ranges, (total,), copy=True))
             axes = self.c.order(by.free) if by is not None else ()
             scale = by if by is None else self.c.new("copy", axes, scope, DType.F32)
             if by is not None and scale is not None:
