@@ -176,8 +176,8 @@ OPTIONS: dict[str, Callable[[Any], Any]] = {
         default="cpu:native",
         show_default=True,
         help="What to compile for, see 'lumc targets'; compile takes several, with commas between. "
-        "cuda:sm_90+tf32 rounds operands of f32 products for the tensor cores; cpu:native+vnni may "
-        "multiply bytes.",
+        "cuda:sm_90+tf32 rounds operands of f32 products for the tensor cores; cpu:native+vnni "
+        "multiplies quantised weights as integers, see docs/precision.md.",
     ),
     "estimate": click.option(
         "--estimate", is_flag=True, help="Choose by the roofline estimate; measure nothing."

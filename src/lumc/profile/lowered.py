@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from lumc.codegen.tile.program import Program
+from lumc.codegen.tile.program import Contract, Par, Program, Reduce, is_copy, leaves
 from lumc.errors import LumcError
 from lumc.kernel.access import gathers
 from lumc.kernel.inside import require_inside
@@ -18,7 +18,6 @@ from lumc.kernel.term import Kernel
 from lumc.profile.price import (
     LAUNCH_US,
     cached_us,
-    is_idle,
     least_price_us,
     program_us,
     scheduled,
@@ -109,3 +108,11 @@ class Kernels:
 def _identity(kernel: Kernel) -> object:
     """Equal for kernels that differ in nothing but their own name."""
     return kernel.axes, kernel.roots, kernel.buffers, *kernel.extent.items(), kernel.lengths
+
+
+def is_idle(program: Program) -> bool:
+    """Whether the target does less side by side than it could, or a reduction apart from that; of
+    copies every part has its own."""
+    apart = leaves([op for op in program.body if not isinstance(op, Par)])
+    few = program.tiles < program.target.units
+    return few or any(isinstance(op, Reduce | Contract) and not is_copy(op) for op in apart)

@@ -26,7 +26,6 @@ from lumc.codegen.tile.program import (
     Reduce,
     Rows,
     When,
-    leaves,
     selection,
     terms_of,
 )
@@ -39,7 +38,7 @@ from lumc.kernel.term import INDEX_KINDS, Kernel, dtype, factors
 from lumc.profile.reads import Alike, Spent, phases, starts, walked
 from lumc.schedule.first import first_schedules
 from lumc.schedule.fragment import matrix_speed, speed
-from lumc.schedule.levels import AS_LEVELS, DIGITS
+from lumc.schedule.levels import BYTES
 from lumc.schedule.operands import lanes
 from lumc.schedule.registers import ABREAST, LINE
 from lumc.schedule.schedule import Schedule
@@ -49,7 +48,6 @@ STRIDED = 16.0  # times a load of neighbouring lanes; derived: AVX-512 has so ma
 SHUFFLED = 2.0  # the same, of each vector of which a few lanes are picked; derived: load, shuffle
 TURN = 4.0  # operations to turn one element; derived: blocks of 16 x 16 take log2(16) shuffles
 WAIT = 4.0  # operations while one addition waits for another; data sheets: 3 (Zen 4) or 4 cycles
-FOUR = 4  # bytes that one instruction multiplies in a lane
 IN_FLIGHT = 8  # sums that hide the latency of additions; derived: WAIT of two adders
 HALVING = 2 * OPERATION  # of the lanes of a sum; derived: a shuffle and an addition
 LAUNCH_US = 1.0  # of one more kernel; measured: 0.14 if threads spin, 2.7 if they sleep
@@ -91,15 +89,6 @@ def cached_us(program: Program, spent: Spent | None = None) -> float:
     target = program.target
     target = replace(target, l2=target.l2 * LAST[target.machine])
     return program_us(replace(program, target=target), spent=spent)
-
-
-def is_idle(program: Program) -> bool:
-    """Whether the target does less side by side than it could, or a reduction apart from that, but
-    for those of copies, of which every part has its own."""
-    apart = leaves([op for op in program.body if not isinstance(op, Par)])
-    few = program.tiles < program.target.units
-    alone = (o for o in apart if isinstance(o, Contract) or (isinstance(o, Reduce) and not o.copy))
-    return few or any(alone)
 
 
 def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
@@ -397,11 +386,9 @@ class _Tally:
             return OPERATION * prod(own.values()) / times
         lane = op.red[-1] if p.form == "dot" else p.lane_axis
         assert lane
-        slots, points = p.mr * p.nv, prod(own.values()) * self._padding(op, lane)
-        digits = DIGITS if p.stage_b == "digits" else 1  # each has a sum of its own
-        slots *= digits
-        points *= digits / (FOUR if p.stage_b in AS_LEVELS[1:] else 1)
-        spent = OPERATION * points * max(1.0, (p.mr * digits + p.nv) / slots, IN_FLIGHT / slots)
+        sums, times = BYTES.get(p.stage_b, (1, 1.0))
+        slots, points = p.mr * p.nv * sums, times * prod(own.values()) * self._padding(op, lane)
+        spent = OPERATION * points * max(1.0, (p.mr * sums + p.nv) / slots, IN_FLIGHT / slots)
         if p.form == "dot":
             spent += self._halved(prod(own[a] for a in op.kept))
         return spent

@@ -151,7 +151,7 @@ def targets(asked: Asked, as_json: bool) -> None:
         if r.runs_here and not r.builds_here:
             state = f"{builds} ({r.why}), runs here"
         print(f"{r.name:<16} {r.arch:<12} {state}")
-    print("cpu:native+vnni  products of bytes by AVX512_VNNI or AVX_VNNI, see --activations")
+    print("cpu:native+vnni  levels times bytes or digits of f32, by AVX512_VNNI or AVX_VNNI")
     print("cuda:ARCH+tf32   products of f32 on tensor cores, operands rounded to 11 bits")
 
 

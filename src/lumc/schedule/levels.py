@@ -35,6 +35,8 @@ SUMS = {"narrow": 1, "integers": 2, "digits": 4}  # vectors of a register tile f
 # of matrix multiplication by using fast routines of matrix multiplication, Numer. Algorithms 59,
 # 2012), and as many as adding 1.5 * 2^23 rounds to.
 DIGITS, DIGIT, FINE = 3, 8, 22
+# vectors of sums for one of results, and the time of their products in multiply-adds of floats
+BYTES = {"integers": (1, 1 / 4), "digits": (DIGITS, DIGITS / 4)}
 LONGEST = (1 << 31) // ((1 << DIGIT - 1) * ((1 << DIGIT) + 1))  # sum of levels that two digits fit
 
 

@@ -322,6 +322,11 @@ class Program:
         return max((prod(loop.count for loop in each) for each in loops), default=0)
 
 
+def is_copy(op: Leaf) -> bool:
+    """Does it make a staged operand, or what is needed beside that?"""
+    return not isinstance(op, Contract) and op.copy
+
+
 def lane_of(op: Map, place: Place) -> str:
     """The axis of the lanes of a map into a place: in panels theirs, else the last one."""
     if place.panel is None:
