@@ -47,11 +47,15 @@ def native() -> Target:
     return resolve_target("cpu:native")
 
 
+def has_flag(flag: str) -> bool:
+    """Has the processor this one?"""
+    file = Path("/proc/cpuinfo")
+    return file.exists() and flag in file.read_text().split()
+
+
 def with_flag(name: str, flag: str) -> ParameterSet:
     """A target as a parameter of tests, skipped where the processor lacks this flag."""
-    file = Path("/proc/cpuinfo")
-    here = file.exists() and flag in file.read_text().split()
-    return pytest.param(name, marks=pytest.mark.skipif(not here, reason=f"no {flag}"))
+    return pytest.param(name, marks=pytest.mark.skipif(not has_flag(flag), reason=f"no {flag}"))
 
 
 def aligned(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

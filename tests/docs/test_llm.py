@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernels import has_flag
 from lumc.generate.language import Kept
 from lumc.generate.sampling import Sampling
 from lumc.generate.session import Session
@@ -82,10 +83,24 @@ def test_the_commands_of_the_page(folder: Path) -> None:
     assert bundle <= 1.1 * next(folder.glob("*.gguf")).stat().st_size + 3e6
 
 
-def test_the_most_probable_tokens_are_those_of_transformers(folder: Path) -> None:
+@pytest.fixture(scope="module", params=["smol.lb", "digits.lb"])
+def bundle_of(folder: Path, request: pytest.FixtureRequest) -> str:
+    """That of the page, and one that multiplies in digits."""
+    made = folder / request.param
+    if not made.exists():
+        if not has_flag("avx512_vnni"):
+            pytest.skip("no avx512_vnni")
+        command = f"compile smol.lg --estimate --target cpu:native+vnni -o {made.name}"
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        call = [sys.executable, "-m", "lumc", *command.split()]
+        subprocess.run(call, cwd=folder, env=env, check=True)
+    return str(made)
+
+
+def test_the_most_probable_tokens_are_those_of_transformers(bundle_of: str) -> None:
     torch, path = pytest.importorskip("torch"), real()
     words, network = encoding(str(path)), network_of(path)
-    with open_bundle(str(folder / "smol.lb"), say=print) as bundle, torch.inference_mode():
+    with open_bundle(bundle_of, say=print) as bundle, torch.inference_mode():
         for prompt in PROMPTS:
             ids = words.encode(prompt)
             given = torch.tensor([ids])
@@ -97,11 +112,11 @@ def test_the_most_probable_tokens_are_those_of_transformers(folder: Path) -> Non
             assert ids + list(got) == want, prompt
 
 
-def test_perplexity_is_that_of_transformers(folder: Path) -> None:
+def test_perplexity_is_that_of_transformers(bundle_of: str) -> None:
     """Of a text in the repository, token by token."""
     torch, path = pytest.importorskip("torch"), real()
     ids = encoding(str(path)).encode((ROOT / "CONTRIBUTING.md").read_text())[:WORDS]
-    with open_bundle(str(folder / "smol.lb"), say=print) as bundle, torch.inference_mode():
+    with open_bundle(bundle_of, say=print) as bundle, torch.inference_mode():
         want = network_of(path)(torch.tensor([ids])).logits[0].double().numpy()[:-1]
         model = Kept(bundle)
         got = np.stack([model.step([t], i) for i, t in enumerate(ids[:-1])]).astype(np.float64)
