@@ -79,13 +79,17 @@ def partition(
     results += [n.reads[0].source for n in exchanged(entry)]
     sweep = _prepare(entry, results, pieces)
     sweep.cuts.update(results, extra, *pieces.values(), _compared(sweep))
-    _cut(sweep)
-    for _ in range(SWEEPS):
-        shared = _shared(sweep, again)
-        if not shared:
+    asked, found = frozenset(sweep.cuts), list[set[Node]]()
+    # what several regions make follows from the cuts, and these from that: until both agree
+    while sweep.cuts not in found and len(found) < SWEEPS:
+        found.append(sweep.cuts)
+        several, sweep.cuts = _several(sweep), {*asked}
+        _cut(sweep, several, again)
+    for _ in range(SWEEPS):  # if they do not, cuts become more
+        before = len(sweep.cuts)
+        _cut(sweep, _several(sweep), again)
+        if len(sweep.cuts) == before:
             break
-        sweep.cuts |= shared
-        _cut(sweep)
     return [n for n in sweep.nodes if n in sweep.cuts]
 
 
@@ -213,11 +217,15 @@ def _reaches(other: Read, one: Read) -> bool:
     return one.source in seen and any(n.reduced for n in seen)
 
 
-def _cut(sweep: Sweep) -> None:
-    """One forward sweep: cut every value whose cone asks for it."""
+def _cut(sweep: Sweep, several: set[Node], again: int) -> None:
+    """One forward sweep: cut every value whose cone asks for it, or that ``several`` regions make
+    with more than ``again`` operations per element from what is stored by then."""
     for node in sweep.nodes:
         sweep.cones[node] = cone = _cone(sweep, node)
-        if node not in sweep.cuts and node not in sweep.inner and _is_cut(sweep, node, cone):
+        if node in sweep.cuts or node in sweep.inner:
+            continue
+        costly = node in several and _per_element(sweep, cone, node.size) > again
+        if costly or _is_cut(sweep, node, cone):
             sweep.cuts.add(_stored(node))
             sweep.cones[node] = _cone(sweep, node)
 
@@ -326,19 +334,14 @@ def _is_reduced(sweep: Sweep, node: Node) -> bool:
     return any(r.reduced for n in path for r in readers(n))
 
 
-def _shared(sweep: Sweep, again: int) -> set[Node]:
-    """Values that several regions would compute, as far down as possible."""
+def _several(sweep: Sweep) -> set[Node]:
+    """Values that several regions make, if they are not stored: where their readers part."""
     reach: dict[Node, Node | None] = {}  # the one region that makes it, none where several do
-    out, known = set[Node](), sweep.cuts | sweep.inner | sweep.constant
+    out, known = set[Node](), sweep.inner | sweep.constant
     for node in reversed(sweep.nodes):
         readers = [r for r, _ in sweep.readers.get(node, [])]
-        above = {r if r in sweep.cuts or r in out else reach[r] for r in readers}
+        above = {r if r in sweep.cuts else reach[r] for r in readers}
         reach[node] = above.pop() if len(above) == 1 else None
-        several = readers and reach[node] is None
-        if (
-            several
-            and node not in known
-            and _per_element(sweep, sweep.cones[node], node.size) > again
-        ):
-            out.add(_stored(node))
+        if len({*readers}) > 1 and reach[node] is None and node not in known:
+            out.add(node)
     return out

@@ -161,6 +161,8 @@ def operation(e: Expr, kids: Sequence[str], spelling: Spelling) -> str:
         return f"lumc_{e.attr[0]}_{kind.value}({kids[0]})"
     if e.kind == "cast":
         return cast(kids[0], dtype(e.kids[0]), dtype(e), spelling)
+    if e.kind == "where" and dtype(e) is DType.BOOL:  # gcc makes no vectors of choices of bools
+        return "(({0} & {1}) | (!{0} & {2}))".format(*kids)
     if e.kind == "where":
         return "({} ? {} : {})".format(*kids)
     a, b = kids
@@ -177,6 +179,8 @@ def operation(e: Expr, kids: Sequence[str], spelling: Spelling) -> str:
             return f"({a} == {b})"
         case "or":
             return f"({a} | {b})"
+        case "sel" if computed(dtype(e)) is DType.BOOL:
+            return f"({a} & {b})"
         case "sel":
             return f"({a} ? {b} : {zero(computed(dtype(e)))})"
         case "add" | "mul" if kind.is_float:
