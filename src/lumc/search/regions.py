@@ -9,16 +9,16 @@ else is left to the search.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import accumulate, permutations
 
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
 from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
 from lumc.graph.ops import DType, Op
 from lumc.graph.ranks import exchanged
-from lumc.limits import AGAIN
+from lumc.limits import AGAIN, LEVELS
 
 HEAVY = 640  # operations per element that are too many to repeat
 DEPTH = 120  # nodes in a row within one region
@@ -27,6 +27,9 @@ REDUCTIONS = 12  # reductions within one region
 SPREAD = 4  # reads of an element that are many, where it is a function of few others
 FUNCTIONS = (Op.SIN, Op.EXP2, Op.LOG2)  # operations that take many instructions
 SWEEPS = 8
+COPIED = (
+    8  # operations per element that a copy takes of what a product could read in place; a guess
+)
 ABOVE = 32  # nodes on the way from a value to what it is compared with, at most; a guess
 BASES = 8  # rounded values that a compared one is picked from, at most; else it is stored itself
 
@@ -78,8 +81,32 @@ def partition(
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
     results += [n.reads[0].source for n in exchanged(entry)]
     sweep = _prepare(entry, results, pieces)
-    sweep.cuts.update(results, extra, *pieces.values(), _compared(sweep))
-    asked, found = frozenset(sweep.cuts), list[set[Node]]()
+    asked = {*results, *extra, *_compared(sweep)}.union(*pieces.values())
+    sweep.cuts = {*asked}
+    _cut(sweep, set(), again)
+    asked |= {n for n in sweep.cuts if _is_factor(sweep, n)}  # also if what they read is stored
+    # where a little less is done again, other values may be stored, and fewer of them
+    levels = [level for level in LEVELS if level < again] + [again]
+    found = [(_cuts(sweep, asked, level), _room(sweep, results)) for level in levels]
+    least, _ = min(found, key=lambda each: each[1])
+    return [n for n in sweep.nodes if n in least]
+
+
+def _room(sweep: Sweep, results: Iterable[Node]) -> int:
+    """The most bytes of stored values that later regions still read, as the nodes are ordered, but
+    for results, which have places of their own."""
+    order = [n for n in sweep.nodes if n in sweep.cuts]
+    last = {s: i for i, n in enumerate(order) for s in sweep.cones[n].read}
+    own, change = {*results}, [0] * (len(order) + 1)
+    for i, n in ((i, n) for i, n in enumerate(order) if n not in own):
+        change[i] += n.size * n.dtype.nbytes
+        change[max(i, last.get(n, i)) + 1] -= n.size * n.dtype.nbytes
+    return max(accumulate(change))
+
+
+def _cuts(sweep: Sweep, asked: Set[Node], again: int) -> set[Node]:
+    """Those that are ``asked`` for, and all that follow."""
+    sweep.cuts, found = {*asked}, list[set[Node]]()
     # what several regions make follows from the cuts, and these from that: until both agree
     while sweep.cuts not in found and len(found) < SWEEPS:
         found.append(sweep.cuts)
@@ -90,7 +117,7 @@ def partition(
         _cut(sweep, _several(sweep), again)
         if len(sweep.cuts) == before:
             break
-    return [n for n in sweep.nodes if n in sweep.cuts]
+    return sweep.cuts
 
 
 def _prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:
@@ -219,13 +246,14 @@ def _reaches(other: Read, one: Read) -> bool:
 
 def _cut(sweep: Sweep, several: set[Node], again: int) -> None:
     """One forward sweep: cut every value whose cone asks for it, or that ``several`` regions make
-    with more than ``again`` operations per element from what is stored by then."""
+    with more than ``again`` operations per element from what is stored by then. A product that
+    makes its operand copies it."""
     for node in sweep.nodes:
         sweep.cones[node] = cone = _cone(sweep, node)
         if node in sweep.cuts or node in sweep.inner:
             continue
-        costly = node in several and _per_element(sweep, cone, node.size) > again
-        if costly or _is_cut(sweep, node, cone):
+        spent = _per_element(sweep, cone, node.size) + COPIED * _is_factor(sweep, node)
+        if (node in several and spent > again) or _is_cut(sweep, node, cone):
             sweep.cuts.add(_stored(node))
             sweep.cones[node] = _cone(sweep, node)
 
@@ -334,14 +362,22 @@ def _is_reduced(sweep: Sweep, node: Node) -> bool:
     return any(r.reduced for n in path for r in readers(n))
 
 
+def _is_factor(sweep: Sweep, node: Node) -> bool:
+    """Does a product read it that does not select?"""
+    readers = (r for r, _ in sweep.readers.get(node, []))
+    return any(r in sweep.products and not _selects(r) for r in readers)
+
+
 def _several(sweep: Sweep) -> set[Node]:
-    """Values that several regions make, if they are not stored: where their readers part."""
+    """Values that several regions make, if they are not stored: where their readers part, and
+    operands of products."""
     reach: dict[Node, Node | None] = {}  # the one region that makes it, none where several do
     out, known = set[Node](), sweep.inner | sweep.constant
     for node in reversed(sweep.nodes):
         readers = [r for r, _ in sweep.readers.get(node, [])]
         above = {r if r in sweep.cuts else reach[r] for r in readers}
         reach[node] = above.pop() if len(above) == 1 else None
-        if len({*readers}) > 1 and reach[node] is None and node not in known:
+        parts = len({*readers}) > 1 or _is_factor(sweep, node)
+        if readers and parts and reach[node] is None and node not in known:
             out.add(node)
     return out
