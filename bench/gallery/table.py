@@ -40,7 +40,11 @@ is rounded, and is held to the limits of all.
 Compiling takes so many seconds of a processor, those of the C compiler with them, with nothing kept
 from earlier runs, and as many MB as its largest process. Times of a run are the least of
 interleaved calls at one thread; rows without them are of a machine that others used (`--untimed`).
-These plans are estimated, not searched: [zoo.md](zoo.md) has what a search makes of networks.
+The last column has the commit. These plans are estimated, not searched: [zoo.md](zoo.md) has what a
+search makes of networks.
+
+`make test` runs more than a sixth of these architectures, most of them in small sizes
+([test_gallery.py](../tests/bench/test_gallery.py)), beside onnxruntime and the oracle.
 """
 TORCH = """## The networks without ONNX
 
@@ -105,18 +109,19 @@ def summary(rows: Sequence[Row]) -> str:
         if ratios := [x for r in rows if (x := ratio(r, (peer,)))]:
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             lines.append(f"* time of {peer} over that of lumc: {mean:.2f} (geometric mean)")
-    places = Counter((r["cpu"], r["date"], r["commit"]) for r in rows)
-    lines += [f"* {n} rows on {c}, {d}, at {at}" for (c, d, at), n in sorted(places.items())]
+    places = Counter((r["cpu"], r["date"]) for r in rows)
+    lines += [f"* {n} rows on {cpu}, {day}" for (cpu, day), n in sorted(places.items())]
     return "\n".join(lines) + "\n"
 
 
 def beside(rows: Sequence[Row]) -> list[str]:
     """A table of both ways, a network in a line; what failed below it."""
     by = {(r["name"], r["way"]): r for r in rows}
-    columns = [("pt2", k) for k in ("kernels", "error", "oracle_error", "cpu_s")]
-    columns += [("torch", k) for k in ("error", "between", "cpu_s")]
-    forms = {"kernels": "{:,}", "cpu_s": "{:.1f}"}
-    titles = ".pt2: kernels | error | oracle | CPU s | torch.compile: error | to .pt2 | CPU s"
+    columns = [("pt2", k) for k in ("kernels", "error", "oracle_error", "cpu_s", "commit")]
+    columns += [("torch", k) for k in ("error", "between", "cpu_s", "commit")]
+    forms = {"kernels": "{:,}", "cpu_s": "{:.1f}", "commit": "{}"}
+    titles = ".pt2: kernels | error | oracle | CPU s | at"
+    titles += " | torch.compile: error | to .pt2 | CPU s | at"
     out = [f"| | {titles} |", "|---|" + "--:|" * len(columns)]
     for name in sorted({r["name"] for r in rows}):
         found = (
@@ -140,8 +145,8 @@ def ratio(row: Row, peers: Sequence[str] = PEERS) -> float | None:
 
 def section(rows: Sequence[Row]) -> list[str]:
     """A table; those that failed first."""
-    titles = "nodes | kernels | error | oracle | CPU s | MB | ms | onnxruntime | openvino"
-    out = [f"| | way | {titles} |", "|---|---|" + "--:|" * 9]
+    titles = "nodes | kernels | error | oracle | CPU s | MB | ms | onnxruntime | openvino | at"
+    out = [f"| | way | {titles} |", "|---|---|" + "--:|" * 10]
     out += [cells(r) for r in sorted(rows, key=order)]
     return [*out, "", *failures(rows)]
 
@@ -159,7 +164,7 @@ def cells(row: Row) -> str:
     parts[-1] += number(row.get("apart"), " ({:.0e})")
     parts.append(number(row.get("cpu_s"), "{:.1f}"))
     parts.append(number(row.get("mb"), "{:,}"))
-    parts += [milliseconds(us.get(p)) for p in ("lumc", *PEERS)]
+    parts += [*(milliseconds(us.get(p)) for p in ("lumc", *PEERS)), row["commit"]]
     return f"| {' | '.join(parts)} |"
 
 

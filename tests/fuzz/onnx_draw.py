@@ -281,10 +281,11 @@ class Draw:
             tensor = said[name].tensor_type if name in said else None
             if tensor and tensor.elem_type != number(worlds[0]):
                 raise Rejected("the reference has another dtype")
-            sizes = [x.dim_value for x in tensor.shape.dim] if tensor else []
+            dims = tensor.shape.dim if tensor else []
+            sizes = [x.dim_value if x.HasField("dim_value") else None for x in dims]
             if tensor and tensor.HasField("shape") and len(sizes) != worlds[0].ndim:
                 raise Rejected("the reference has another shape")
-            if any(a and a != b for a, b in zip(sizes, worlds[0].shape, strict=False)):
+            if any(a not in (None, b) for a, b in zip(sizes, worlds[0].shape, strict=False)):
                 raise Rejected("the reference has another shape")
 
 

@@ -16,6 +16,8 @@ def topk(x: V, k: int, axis: int = -1, largest: bool = True) -> tuple[V, V]:
     first. At most 64 of an axis of more than 1024."""
     axis = axis_of(x, axis)
     length = x.shape[axis]
+    if isinstance(length, int) and not 0 <= k <= length:
+        raise x.refuse("E0121", f"{k} elements of axis {axis} of {x.describe()}")
     if isinstance(length, int) and length <= MOST_RANKED:
         return _by_rank(x, k, axis, largest)
     if k > MOST_TAKEN or not x.dtype.is_float:

@@ -62,8 +62,16 @@ def celu(X: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 @operator("Selu")
 @in_f32
+def selu_1(
+    X: Tensor, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: Any = None
+) -> Tensor:
+    return X.elu(alpha) * gamma
+
+
+@operator("Selu", since=6)
+@in_f32
 def selu(
-    X: Tensor, *, alpha: float = 1.67326, gamma: float = 1.0507, consumed_inputs: Any = None
+    X: Tensor, *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010221481323
 ) -> Tensor:
     return X.elu(alpha) * gamma
 

@@ -170,3 +170,12 @@ def test_normalize_of_zero_is_zero() -> None:
 def test_long_products_are_refused() -> None:
     with pytest.raises(LumcError, match="at most 64 elements"):
         Model().input("x", (65,)).prod()
+
+
+@pytest.mark.parametrize("k", [-1, 4])
+def test_more_elements_than_there_are_are_refused(k: int) -> None:
+    """There would be nothing to give: zeros are wrong."""
+    x = Model().input("x", (2, 3))
+    with pytest.raises(LumcError, match="E0121"):
+        x.topk(k)
+    assert x.topk(3)[0].shape == (2, 3) and x.topk(0)[0].shape == (2, 0)

@@ -16,7 +16,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 import lumc  # noqa: E402
 from lumc import onnx_backend  # noqa: E402
-from lumc.errors import Exit  # noqa: E402
+from lumc.errors import Exit, LumcError  # noqa: E402
 from lumc.oracle.graph import evaluate  # noqa: E402
 
 RNG = np.random.default_rng(11)
@@ -296,3 +296,13 @@ def test_a_part_of_a_shape_beyond_its_ends() -> None:
             (mine,) = ours("Shape", x, start=start, end=end, version=21)
             (other,) = theirs("Shape", x, start=start, end=end, version=21, result=7)
             assert mine.dtype == other.dtype and mine.tolist() == other.tolist(), (start, end)
+
+
+def test_elements_that_are_not_there_are_refused() -> None:
+    """The greatest of no axis of a shape: the onnx package's reference has one."""
+    text = "g (float[4,5] x) => (int64[k] y) { s = Shape<start: int = -3, end: int = -3>(x)"
+    text += " n = Constant<value_ints=[1]>() y, at = TopK(s, n) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    with pytest.raises(LumcError, match="1 elements of axis 0") as refused:
+        onnx_backend.run_model(model, [np.zeros((4, 5), "f4")])
+    assert refused.value.exit is Exit.UNSUPPORTED

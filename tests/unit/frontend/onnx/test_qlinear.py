@@ -1,6 +1,7 @@
 """Quantised operators of com.microsoft against onnxruntime. Scales are such that no sum lies at
 half a step, where the last bit of f32 decides."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,22 @@ import onnx
 import pytest
 from onnx import helper
 
-from lumc.frontend.onnx import ops_qlinear
+from lumc.frontend.api.join import concat
+from lumc.frontend.api.tensor import Tensor
+from lumc.frontend.onnx import ops_qlinear, ops_quantize
+from lumc.graph.ops import DType
 from onnx_models import of_microsoft, one_node, onnxruntime, oracle
 
 RNG = np.random.default_rng(9)
 KINDS = [np.uint8, np.int8]
 EACH = pytest.mark.parametrize("kind", KINDS)
+START = RNG.bit_generator.state
+
+
+@pytest.fixture(autouse=True)
+def drawn_anew() -> None:
+    """Every test draws the same numbers, whichever tests run."""
+    RNG.bit_generator.state = START
 
 
 def codes(kind: type, *shape: int) -> np.ndarray:
@@ -118,6 +129,45 @@ def test_mean_is_that_of_numbers(axes: list[int], kind: type, tmp_path: Path) ->
     np.testing.assert_array_equal(found, (np.rint(mean / 0.02171) + 5).clip(info.min, info.max))
 
 
+CONVOLUTIONS: list[tuple[tuple, tuple, dict]] = [  # of one image; weights; attributes
+    ((4, 8, 9), (6, 4, 3, 3), {}),
+    ((4, 8, 9), (6, 2, 3, 2), {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1]}),
+    ((4, 8, 9), (4, 1, 3, 3), {"group": 4, "dilations": [2, 1], "pads": [2, 1, 2, 1]}),
+    ((3, 12), (5, 3, 4), {"strides": [3]}),
+]
+
+
+def convolution(kind: type, shape: tuple, weights: tuple, last: int, each: bool) -> dict:
+    """Inputs of QLinearConv with a bias; ``each``: a scale for every channel."""
+    inputs = linear(kind, "x", 2, *shape)
+    if last:
+        inputs["x"] = np.moveaxis(inputs["x"], 1, -1).copy()
+    inputs |= linear(np.int8, "w", *weights, scale=0.0107, zero=0)
+    if each:
+        inputs["w_scale"] = RNG.uniform(0.01, 0.02, weights[0]).astype("f4")
+        inputs["w_zero"] = np.zeros(weights[0], "i1")
+    inputs |= {"y_scale": of(0.1731), "y_zero": of(5, kind)}
+    return inputs | {"b": RNG.integers(-9999, 9999, weights[0]).astype("i4")}
+
+
+@EACH
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize(("shape", "weights", "attributes"), CONVOLUTIONS)
+def test_convolution(
+    shape: tuple,
+    weights: tuple,
+    attributes: dict,
+    last: int,
+    each: bool,
+    kind: type,
+    tmp_path: Path,
+) -> None:
+    """Channels of images and results come first or last; those of weights are where they were."""
+    inputs = convolution(kind, shape, weights, last, each)
+    check(tmp_path, "QLinearConv", inputs, channels_last=last, **attributes)
+
+
 # ---- products
 
 
@@ -216,3 +266,24 @@ def test_a_mistake_is_seen(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     two = linear(np.uint8, "a", 3, 5, 7) | linear(np.uint8, "b", 5, 1, scale=0.0207, zero=3)
     with pytest.raises(AssertionError):
         check(tmp_path, "QLinearAdd", two | {"y_scale": of(0.0513), "y_zero": of(9, np.uint8)})
+
+
+@pytest.mark.parametrize("name", ["centred", "along", "last"])
+def test_a_mistake_in_a_convolution_is_seen(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zero point is left out, scales turn by a channel, or the result has channels first."""
+    exact = ops_quantize.along
+
+    def turned(v: Tensor, *rest: Any) -> Tensor:
+        return exact(concat([v[1:], v[:1]], 0) if v.shape == (6,) else v, *rest)
+
+    wrong: dict[str, tuple[Any, Callable]] = {
+        "centred": (ops_quantize, lambda x, *_: x.to(DType.I32)),
+        "along": (ops_quantize, turned),
+        "last": (ops_qlinear, lambda x: x),
+    }
+    monkeypatch.setattr(wrong[name][0], name, wrong[name][1])
+    inputs = convolution(np.uint8, (4, 6, 6), (6, 4, 1, 1), 1, True)
+    with pytest.raises(AssertionError):
+        check(tmp_path, "QLinearConv", inputs, channels_last=1)
