@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
+from lumc.graph.blockwise import is_stored
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
 from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
@@ -78,7 +79,8 @@ def partition(
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
     results += [n.reads[0].source for n in exchanged(entry)]
     sweep = _prepare(entry, results, pieces)
-    sweep.cuts.update(results, extra, *pieces.values(), _compared(sweep))
+    kept = (n for n in sweep.nodes if is_stored(n))
+    sweep.cuts.update(results, extra, kept, *pieces.values(), _compared(sweep))
     _cut(sweep)
     for _ in range(SWEEPS):
         shared = _shared(sweep, again)
