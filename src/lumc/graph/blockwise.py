@@ -36,17 +36,26 @@ class _Loop:
         return n.reduced is not None and n.reduced[0] == self.axis[n]
 
 
-def blockwise(entry: Entry, seed: Node, name: str, size: int, given: Iterable[str]) -> Entry | None:
-    """The entry with ``seed`` made in blocks of ``size`` elements of its axis ``name``, and all that
-    is as large and goes along it; names of nodes are none of those ``given``. None where that
-    changes nothing, or where a value of several blocks has no sum."""
+def blockwise(
+    entry: Entry, seed: Node, sizes: Sequence[tuple[str, int]], given: Iterable[str]
+) -> Entry | None:
+    """The entry with ``seed`` made in blocks of so many elements along some of its axes, the outer
+    ones first, and with it all that is as large and goes along these; names of new nodes are none
+    of those ``given``. None where an extent is no multiple or is a dim, where all of the seed is
+    needed at once, and where truth values would have to be joined."""
+    (name, size), *inner = sizes
     extent = seed.sizes[seed.axes.index(name)]
-    if extent % size or extent == size or seed.dims:
+    loop = _pruned(entry, _loop(entry, seed, name)) if not seed.dims else _Loop(frozenset())
+    written = _Written(entry, loop, size, extent // size, {*given})
+    if extent % size or extent == size or seed not in loop.axis or seed in written.joined:
         return None
-    loop = _pruned(entry, _loop(entry, seed, name), {n for n in _results(entry)})
-    if seed not in loop.axis:
+    if any(n.dtype is DType.BOOL for n in written.joined):
         return None
-    return _Written(entry, loop, size, extent // size, {*given}).entry()
+    made: Entry | None = written.entry()
+    for block in written.blocks[seed] if inner else []:
+        made = made and blockwise(made, block, inner, written.given)
+        written.given |= {n.name for n in made.nodes} if made else set()
+    return made
 
 
 def _results(entry: Entry) -> list[Node]:
@@ -59,10 +68,10 @@ def _loop(entry: Entry, seed: Node, name: str) -> _Loop:
     linked = _linked(entry, seed, name)
     loop, late = _Loop(frozenset(linked)), set[Node]()
     for n in (n for n in entry.nodes if isinstance(n.op, Op)):
-        inside = [r for r in n.reads if r.source in loop.axis]
+        inside, below = [r for r in n.reads if r.source in loop.axis], [r.source for r in n.reads]
         along = {_along(r, loop.axis[r.source]) for r in inside}
         along |= {linked[n]} if n in linked else set()
-        after = any(r.source in late or loop.is_sum(r.source) for r in n.reads if r.source in loop.axis or r.source in late)
+        after = any(s in late or (s in loop.axis and loop.is_sum(s)) for s in below)
         (own,) = along if len(along) == 1 else ("",)
         if after or not own or not _is_split(n, own):
             late |= {n} if inside or after else set()
@@ -108,7 +117,7 @@ def _is_split(n: Node, name: str) -> bool:
     return not reduced or (n.op is Op.SUM and n.dtype not in NARROW)
 
 
-def _pruned(entry: Entry, loop: _Loop, results: set[Node]) -> _Loop:
+def _pruned(entry: Entry, loop: _Loop) -> _Loop:
     """Without what is made of blocks of small values only, which are joined, unless something large
     is made of it."""
     kept, needed = dict[Node, str](), set[Node]()
@@ -126,28 +135,29 @@ class _Written:
     def __init__(self, entry: Entry, loop: _Loop, size: int, count: int, given: set[str]) -> None:
         self.before, self.loop, self.size, self.count, self.given = entry, loop, size, count, given
         self.nodes, self.made = list[Node](), dict[Node, Node]()
-
-    def entry(self) -> Entry | None:
-        inside = self.loop.axis
+        self.blocks = dict[Node, list[Node]]()
+        inside, nodes = loop.axis, entry.nodes
         below = reachable(inside, lambda n: (r.source for r in n.reads))
-        first = next(i for i, n in enumerate(self.before.nodes) if n in inside)
-        early = {n for i, n in enumerate(self.before.nodes) if i < first or n in below}
-        self.nodes += [n for n in self.before.nodes if n in early and n not in inside]
-        outside = [n for n in self.before.nodes if n not in early]
-        wanted = {*_results(self.before), *(r.source for n in outside for r in n.reads)}
-        wanted = {n for n in inside if n in wanted and not self.loop.is_sum(n)}
-        if any(n.dtype is DType.BOOL for n in wanted):
-            return None
-        blocks = dict[Node, list[Node]]()
+        first = next((i for i, n in enumerate(nodes) if n in inside), 0)
+        early = {n for i, n in enumerate(nodes) if i < first or n in below} - {*inside}
+        self.first = [n for n in nodes if n in early]
+        self.last = [n for n in nodes if n not in early and n not in inside]
+        whole = {*_results(entry), *(r.source for n in self.last for r in n.reads)}
+        self.joined = {n for n in inside if n in whole and not loop.is_sum(n)}
+
+    def entry(self) -> Entry:
+        """All of them."""
+        inside = self.loop.axis
+        self.nodes += self.first
         for b in range(self.count):
             for n in inside:
-                self.block(n, b, blocks)
+                self.block(n, b)
         for n in inside:
-            if n in wanted:
-                self.join(n, blocks[n])
+            if n in self.joined:
+                self.join(n, self.blocks[n])
             elif self.loop.is_sum(n):
-                self.made[n] = blocks[n][-1]
-        for n in outside:
+                self.made[n] = self.blocks[n][-1]
+        for n in self.last:
             operands = tuple(self.whole(o) for o in n.operands)
             changed = operands != n.operands
             new = replace(n, operands=operands) if changed else n
@@ -173,27 +183,26 @@ class _Written:
         self.nodes.append(replace(node, name=name))
         return self.nodes[-1]
 
-    def block(self, n: Node, b: int, blocks: dict[Node, list[Node]]) -> None:
+    def block(self, n: Node, b: int) -> None:
         """The node for one block; of a sum over the axis, with those before."""
         name, last = self.loop.axis[n], b == self.count - 1
         moved = {axis(name): add(axis(name), b * self.size)}
-        operands = tuple(self.operand(o, moved, b, blocks) for o in n.operands)
+        operands = tuple(self.operand(o, moved, b) for o in n.operands)
         shape = tuple(self.size if a == name else s for a, s in zip(n.axes, n.shape, strict=True))
         own = replace(n, shape=shape, operands=operands)
         if self.loop.is_sum(n):
             own = self.add(replace(own, reduced=(name, self.size)))
             if b:
-                sums = (_plain(blocks[n][-1]), _plain(own))
+                sums = (_plain(self.blocks[n][-1]), _plain(own))
                 own = self.add(replace(n, op=Op.ADD, operands=sums, reduced=None))
             if not last:
                 own = self.add(stored(own))
         else:
             own = self.add(own)
-        blocks.setdefault(n, []).append(own)
+        self.blocks.setdefault(n, []).append(own)
 
-    def operand(
-        self, o: Operand, moved: Mapping[Expr, Expr], b: int, blocks: Mapping[Node, Sequence[Node]]
-    ) -> Operand:
+    def operand(self, o: Operand, moved: Mapping[Expr, Expr], b: int) -> Operand:
+        """What a block reads: of what has blocks its own one."""
         guards = tuple(Bound(substitute(g.index, moved), g.lo, g.hi) for g in o.bounds)
         if isinstance(o, Scalar):
             return replace(o, bounds=guards)
@@ -203,7 +212,7 @@ class _Written:
         if o.source in self.loop.axis:
             at = o.source.axes.index(self.loop.axis[o.source])
             index[at] = o.index[at]
-            return Read(blocks[o.source][b], tuple(index), guards)
+            return Read(self.blocks[o.source][b], tuple(index), guards)
         return Read(o.source, tuple(index), guards)
 
     def join(self, n: Node, blocks: Sequence[Node]) -> None:
