@@ -27,7 +27,7 @@ def in_blocks(
     than ``room``."""
     given = {*graph.dims, *(n.name for n in (*graph.weights, *graph.states, *entry.inputs))}
     found, best = find_regions(entry, again), None
-    for part in PARTS:
+    for part in PARTS if room > limit else ():
         made = _made(entry, found, limit // part, given | {n.name for n in entry.nodes})
         least = room_between(made, find_regions(made, again)) if made is not entry else room
         if least < room:

@@ -30,7 +30,6 @@ from lumc.search.order import Found
 
 FEW = 6  # first choices that are counted: what they take need not fall with each; a guess
 FEWER = 16  # times the elements: a value that is as good as free to keep; a guess
-WIDER = (4, 2, 1)  # times the bound, before values are in blocks; guesses
 LITTLE = 0.1  # more operations: no other level is tried; a guess
 
 
@@ -80,32 +79,29 @@ def lean(graph: Graph, again: int, limit: int, target: Target) -> Lean:
         if cuts in known:
             continue
         known.append(cuts)
-        for times in (0, *WIDER) if level == again else WIDER[-1:]:
-            most = limit * times if times else before
-            found = [_within(e, graph, level, most, limit, target) for e in graph.entries]
+        ways = [lambda e, level=level: _lean_entry(e, graph, level, limit, target)]
+        if level == again:
+            ways.insert(0, lambda e: _in_blocks(e, graph, again, limit))
+        for way in ways:
+            found = [way(e) for e in graph.entries]
             least = min(least, max(nbytes for _, nbytes in found))
             if all(nbytes <= limit for _, nbytes in found):
                 made = replace(graph, entries=tuple(e for e, _ in found))
                 best.append(_told(graph, made, again, level))
                 if best[-1].more <= LITTLE:
-                    break
-        if best and best[-1].more <= LITTLE:
-            break
+                    return best[-1]
     if best:
         return min(best, key=lambda b: b.more)
     what = f"--memory {limit:,}: the values between regions take {least:,} bytes at least"
     raise LumcError("E0419", what, fix=FIX, exit=Exit.BUDGET)
 
 
-def _within(
-    entry: Entry, graph: Graph, again: int, most: int, limit: int, target: Target
-) -> tuple[Entry, int]:
-    """An entry that hands on at most ``limit`` bytes, or as few as was found; and how many: as much
-    is made again as it takes for ``most``, then values are in blocks."""
-    made, room = _lean_entry(entry, graph, again, most, target)
-    if room > limit and most > limit and can_copy(made):
-        return in_blocks(made, graph, again, limit, room) or (made, room)
-    return made, room
+def _in_blocks(entry: Entry, graph: Graph, again: int, limit: int) -> tuple[Entry, int]:
+    """An entry that hands on at most so many bytes, or fewer than before, as some of its values are
+    made in blocks; and how many."""
+    room = room_between(entry, find_regions(entry, again))
+    made = in_blocks(entry, graph, again, limit, room) if can_copy(entry) else None
+    return made or (entry, room)
 
 
 def _told(before: Graph, after: Graph, again: int, level: int) -> Lean:
