@@ -29,12 +29,12 @@ from lumc.bundle.planfile import (
     OUTPUT,
     PACKED,
     PAGE,
+    PARTS,
     RANKS,
     SCRATCH,
     STAGES,
     STATE,
     TURNS,
-    PARTS,
     VERSION,
     WEIGHT,
 )

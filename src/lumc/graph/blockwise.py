@@ -125,7 +125,7 @@ def _pruned(entry: Entry, loop: _Loop) -> _Loop:
         sources = {r.source for r in n.reads if r.source in loop.axis}
         if n in loop.large or n in needed or sources & loop.large:
             kept[n] = loop.axis[n]
-            needed |= {s for s in sources}
+            needed |= sources
     return replace(loop, axis={n: kept[n] for n in entry.nodes if n in kept})
 
 
@@ -163,10 +163,10 @@ class _Written:
             new = replace(n, operands=operands) if changed else n
             self.made[n] = new
             self.nodes.append(new)
-        get = self.made.get
-        outputs = tuple((name, get(n, n)) for name, n in self.before.outputs)
-        updates = tuple(Update(u.state, u.index, get(u.value, u.value)) for u in self.before.updates)
-        return replace(self.before, nodes=tuple(self.nodes), outputs=outputs, updates=updates)
+        before, get = self.before, self.made.get
+        outputs = tuple((name, get(n, n)) for name, n in before.outputs)
+        updates = tuple(Update(u.state, u.index, get(u.value, u.value)) for u in before.updates)
+        return replace(before, nodes=tuple(self.nodes), outputs=outputs, updates=updates)
 
     def whole(self, o: Operand) -> Operand:
         if isinstance(o, Read) and o.source in self.made:

@@ -94,9 +94,10 @@ def _inlined(own: Body, name: str, maker: Found) -> Body:
             return substitute(value, dict(zip(axes, kids, strict=True)))
         return rebuild(e, kids)
 
-    left = [(b, s, n) for b, s, n in zip(own.inputs, own.sources, own.read, strict=True) if n != name]
-    both = zip(made.inputs, made.sources, made.read, strict=True)
-    left += [(replace(b, name=new[n]), s, n) for b, s, n in both if n in new]
+    read_here = zip(own.inputs, own.sources, own.read, strict=True)
+    left = [(b, s, n) for b, s, n in read_here if n != name]
+    read_there = zip(made.inputs, made.sources, made.read, strict=True)
+    left += [(replace(b, name=new[n]), s, n) for b, s, n in read_there if n in new]
     inputs, sources, read = (tuple(each) for each in zip(*left, strict=True))
     return replace(
         own,

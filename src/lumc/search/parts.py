@@ -67,11 +67,11 @@ def narrowed(body: Body) -> Body:
         rows = _rows(b, len(place), loads[b.name], ranges)
         if not place and rows == range(*b.shape[:1] or (1,)):
             continue
-        start, rest = 0, b.shape[len(place) + 1 :]
+        start, row = 0, b.shape[len(place) + 1 :]
         for at, extent in zip((*place, rows.start), b.shape, strict=False):
             start = start * extent + at
-        shape = (len(rows), *rest) if len(place) < len(b.shape) else ()
-        start = start * prod(rest)
+        shape = (len(rows), *row) if len(place) < len(b.shape) else ()
+        start = start * prod(row)
         own = elements_of(read[n])
         start += own.start if own else 0
         moved[b.name] = len(place), rows.start

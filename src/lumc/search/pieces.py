@@ -106,12 +106,13 @@ def _apart(
     piece: Piece, known: dict[Node, list[Piece]], count: Mapping[Node, int], needed: set[Node]
 ) -> list[Piece]:
     """The piece, or those of it, if it is a value in pieces that nothing else reads."""
-    source, at = piece.node.reads[0].source, piece.elements.start
-    inner = [] if count[source] > 1 or source in needed else known.get(source, [])
-    if not inner or source.size != len(piece.elements) or not _is_whole(piece.node.reads[0], piece.node):
+    (read,), at = piece.node.reads, piece.elements.start
+    source = read.source
+    alone = count[source] == 1 and source not in needed and _is_whole(read, piece.node)
+    if not alone or source not in known:
         return [piece]
-    del known[source]
-    return [Piece(p.node, piece.whole, range(at + p.elements.start, at + p.elements.stop)) for p in inner]
+    inner = ((p.node, p.elements) for p in known.pop(source))
+    return [Piece(n, piece.whole, range(at + e.start, at + e.stop)) for n, e in inner]
 
 
 def _pieces(node: Node, links: Mapping[Node, _Link], join: Node | None) -> list[Piece]:
@@ -129,7 +130,8 @@ def _pieces(node: Node, links: Mapping[Node, _Link], join: Node | None) -> list[
     joined = all(
         a == name and v.start == end < v.stop for (_, a, v), end in zip(own, ends, strict=False)
     )
-    if (len(own) < MANY and not join) or len(sizes) < len(node.shape) or not joined or ends[-1] != sizes[d]:
+    enough = len(own) >= MANY or join
+    if not enough or len(sizes) < len(node.shape) or not joined or ends[-1] != sizes[d]:
         return []
     inner = prod(sizes[d + 1 :])
     if prod(sizes[:d]) != 1 or any(e * inner * node.dtype.nbytes % PLACE for e in ends[:-1]):
