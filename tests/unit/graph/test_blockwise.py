@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mutating
+from commands import Lumc
 from differential import Case, check_compiled, check_emulated, run_plan
+from kernels import CC, aligned
 from lumc import train
+from lumc.bundle.planfile import PARTS as PARTS_VERSION
 from lumc.errors import LumcError
 from lumc.frontend import Model
 from lumc.grad import gradients
@@ -303,3 +309,26 @@ def test_a_bound_is_met_by_blocks_without_more_operations() -> None:
     got, stored = run_plan(plan, "main", lambda n: values[n.name]), dict(plan.outputs["main"])
     for name, value in by_hand(values).items():
         np.testing.assert_allclose(got[stored[name]], value, rtol=1e-4, atol=1e-5)
+
+
+def test_bundles_and_plain_c_run_blocks(lumc: Lumc, tmp_path: Path) -> None:
+    Path("m.lg").write_text(print_graph(attention(128)))
+    least = ("compile", "m.lg", "--estimate", "--memory", "100000")
+    lumc(*least, "-o", "m.lb")
+    (plan,) = Path("m.lb/plan").iterdir()
+    assert plan.read_bytes()[8] == PARTS_VERSION
+    for words in (("--threads", "1"), ("--threads", "2"), ("--bisect",)):
+        lumc("verify", "m.lb", *words)
+    lumc(*least, "--emit", "c", "-o", "plain")
+    flags = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-Iplain/include"]
+    sources = sorted(map(str, Path("plain/src").glob("*.c")))
+    subprocess.run([CC, *flags, *sources, "-lm", "-o", "plain.so"], check=True)
+    rng, shape = np.random.default_rng(0), (HEADS, 128, WIDTH)
+    values = {f"real_{n}": rng.standard_normal(shape, "f4") for n in ("q", "k", "v", "dy")}
+    made = {n: np.zeros(shape, "f4") for n in ("y", "dq", "dk", "dv")}
+    arena = aligned((1 << 20,), np.dtype(np.uint8))
+    library = ctypes.CDLL(str(Path("plain.so").resolve()))
+    given = (ctypes.c_void_p(a.ctypes.data) for a in (*values.values(), *made.values(), arena))
+    assert library.plain_run(*given) == 0
+    for name, value in by_hand(values).items():
+        np.testing.assert_allclose(made[name], value, rtol=1e-4, atol=1e-5)
