@@ -314,7 +314,7 @@ def test_a_bound_is_met_by_blocks_without_more_operations() -> None:
 def test_bundles_and_plain_c_run_blocks(lumc: Lumc, tmp_path: Path) -> None:
     Path("m.lg").write_text(print_graph(attention(128)))
     least = ("compile", "m.lg", "--estimate", "--memory", "100000")
-    lumc(*least, "-o", "m.lb")
+    lumc(*least, "--save-temps", ".", "-o", "m.lb")
     (plan,) = Path("m.lb/plan").iterdir()
     assert plan.read_bytes()[8] == PARTS_VERSION
     for words in (("--threads", "1"), ("--threads", "2"), ("--bisect",)):
