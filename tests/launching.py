@@ -21,7 +21,7 @@ from lumc.codegen.text.headers import NAMES, header_of
 from lumc.codegen.tile.memory import PAGE
 from lumc.graph.graph import Graph, Node
 from lumc.graph.text import parse_graph, print_graph
-from lumc.kernel.instance import whole_of
+from lumc.kernel.instance import elements_of, whole_of
 
 Array = np.ndarray[Any, Any]
 Leaf = Callable[[Node], Array]
@@ -69,7 +69,7 @@ class Memory:
                 self.arrays[s.name] = aligned(s.sizes, s.dtype.numpy)
                 self.arrays[s.name][...] = leaf(s)
         for v in entry.values:
-            if v.place == "state":
+            if v.place == "state" or (v.place in ("input", "output") and elements_of(v.name)):
                 whole = self.arrays[whole_of(v.name)].reshape(-1)
                 part = whole.view(np.uint8)[v.start : v.start + v.nbytes]
                 self.arrays[v.name] = part.view(v.dtype.numpy).reshape(v.shape)

@@ -309,8 +309,11 @@ static uint64_t walk(const struct plan *p) {
         uint64_t size = arg->place == ARENA ? e->arena : p->weights_bytes;
         if (arg->place == ARENA || arg->place == WEIGHT)
           if (arg->offset % 64 || arg->offset > size || arg->bytes > size - arg->offset) abort();
-        if (arg->place == INPUT && arg->bytes > l->inputs[arg->index].bytes) abort();
-        if (arg->place == OUTPUT && arg->bytes > l->outputs[arg->index].bytes) abort();
+        if (arg->place == INPUT || arg->place == OUTPUT) {
+          const lumc_tensor *own = arg->place == INPUT ? l->inputs : l->outputs;
+          if (arg->offset > own[arg->index].bytes) abort();
+          if (arg->bytes > own[arg->index].bytes - arg->offset) abort();
+        }
         if (arg->place == STATE && arg->bytes > p->states[arg->index].bytes) abort();
         if (arg->place == DIM && arg->index >= p->n_dims) abort();
         if (arg->place >= PLACES) abort();

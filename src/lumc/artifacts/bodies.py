@@ -194,6 +194,11 @@ def _entry_problems(code: Code) -> Iterator[str]:
 
 def _fits(v: Value, entry: EntryPlan, code: Code, leaves: Mapping[str, Value]) -> bool:
     match v.place:
+        case "input" | "output" if part := elements_of(v.name):
+            own = {e.name: e for e in entry.place(v.place)}.get(whole_of(v.name))
+            if own is None or not part or part.stop > math.prod(own.shape):
+                return False
+            return v == replace(own, name=v.name, shape=(len(part),)) and v.start % ALIGN == 0
         case "state" if v.name not in leaves:
             state, part = leaves.get(whole_of(v.name)), elements_of(v.name)
             if state is None or not part or part.stop > math.prod(state.shape):
@@ -257,11 +262,10 @@ def _launches_from(
     made -= {(e.name, name) for e in graph.entries for name in states}
     weights = {w.name for w in graph.weights}
     given = {e.name: weights | {n.name for n in e.inputs} for e in graph.entries}
-    fixed = {entry: given[entry] | states for entry in given}
     plain = {entry: dict(places) for entry, places in values.items()}
     for i in instances:
-        _check_parts(i, regions[i.region], values[i.entry], plain[i.entry], fixed[i.entry])
-        if written := given[i.entry].intersection(i.outputs):
+        _check_parts(i, regions[i.region], values[i.entry], plain[i.entry], weights | states)
+        if written := given[i.entry].intersection(map(whole_of, i.outputs)):
             raise ValueError(f"{', '.join(sorted(written))} is written")
         for slot, want in regions[i.region].items():
             if want.constant and i.names[slot] not in weights:
@@ -288,7 +292,7 @@ def _launches_from(
 def _check_parts(
     i: Instance, region: Signature, known: Places, plain: Places, fixed: Container[str]
 ) -> None:
-    """Raises ValueError for parts of what is no value of the arena, or has another order of dims
+    """Raises ValueError for parts of weights and states, or of what has another order of dims
     than the graph gives it; and for parts that begin where no value may, or that do not end."""
     for slot, want in region.items():
         if (part := elements_of(i.names[slot])) is None:

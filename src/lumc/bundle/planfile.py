@@ -27,6 +27,7 @@ from lumc.graph.turns import most_open, order
 MAGIC = b"LUMCPLAN"
 VERSION = 5
 RANKS, STAGES, TURNS = 6, 7, 8  # of files for a mesh; with stages or micro-batches; that alternate
+PARTS = 9  # of files without a mesh whose launches touch parts of inputs or outputs
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -107,7 +108,10 @@ def version_of(code: Code) -> int:
     """Of the file of a plan: the least that says all."""
     if any(pipelines(code)):
         return TURNS
-    return STAGES if is_long(code) else RANKS if code.graph.mesh else VERSION
+    if is_long(code) or code.graph.mesh:
+        return STAGES if is_long(code) else RANKS
+    ends = (v for e in code.entries for v in e.values if v.place in ("input", "output"))
+    return PARTS if any(v.start for v in ends) else VERSION
 
 
 def pipelines(code: Code) -> list[Pipeline | None]:
@@ -278,7 +282,7 @@ def _argument(value: Value, place: Loading) -> bytes:
     if value.place in ("weight", "packed"):
         return _words(WEIGHT, 0, place.layout.offsets[value.name], value.nbytes)
     index, offset = (0, value.offset) if value.place == "arena" else (value.offset, 0)
-    offset += value.start if value.place == "state" else 0
+    offset += value.start if value.place != "arena" else 0
     return _words(PLACES[value.place], index, offset, value.nbytes)
 
 

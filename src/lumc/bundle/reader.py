@@ -29,6 +29,7 @@ from lumc.bundle.planfile import (
     OUTPUT,
     PACKED,
     PAGE,
+    PARTS,
     RANKS,
     SCRATCH,
     STAGES,
@@ -165,13 +166,14 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES, TURNS):
+        if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES, TURNS, PARTS):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
         if self.version != FIXED:
             self.dims()
+        with_mesh = self.version in (RANKS, STAGES, TURNS)
         ends = self.version >= STAGES, self.version >= TURNS
-        mesh = read_mesh(self, *ends) if self.version >= RANKS else None
+        mesh = read_mesh(self, *ends) if with_mesh else None
         start = self.below(MAX_BYTES, "the weights are too large")
         weights = self.below(MAX_BYTES, "the weights are too large")
         packed = self.below(MAX_BYTES, "the weights are too large")
@@ -379,9 +381,8 @@ def _fits(a: Argument, plan: Plan, entry: PlanEntry, room: Mapping[int, Sequence
     if a.place == DIM:
         return a.index < len(plan.dims) and a.nbytes <= DType.I64.nbytes
     if a.place in room:
-        offset = a.offset if a.place == STATE else 0  # others begin where the caller's memory does
-        known = a.index < len(room[a.place]) and offset % 64 == 0
-        return known and offset + a.nbytes <= room[a.place][a.index]
+        known = a.index < len(room[a.place]) and a.offset % 64 == 0
+        return known and a.offset + a.nbytes <= room[a.place][a.index]
     if a.place in sizes:
         return a.offset % 64 == 0 and a.offset + a.nbytes <= sizes[a.place]
     return a.place in (NOWHERE, SCRATCH)

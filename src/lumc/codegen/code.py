@@ -82,7 +82,9 @@ class EntryPlan:
     arena_bytes_without_reuse: Size
 
     def place(self, place: str) -> list[Value]:
-        return sorted((v for v in self.values if v.place == place), key=lambda v: v.offset)
+        """The values there, in order; parts of them are none."""
+        own = (v for v in self.values if v.place == place and elements_of(v.name) is None)
+        return sorted(own, key=lambda v: v.offset)
 
 
 @dataclass(frozen=True)

@@ -306,9 +306,8 @@ def place_values(
     values = {n.name: _placed(tensors[n.name], *fixed[n.name]) for n in entry.inputs}
     before, after = list[Launch](), list[Launch]()
     outputs = plan.outputs[entry.name]
-    apart = {whole_of(a) for launch in launches for a in launch.args if elements_of(a)}
     for i, (_, name) in enumerate(outputs):
-        if name in fixed or name in values or name in apart:  # it has a place already
+        if name in fixed or name in values:  # it has a place already
             value = _placed(replace(tensors[name], name=f"output {i}"), "output", i)
             copy = Launch(f"copy_{value.nbytes}", (name, value.name))
             (before if name in fixed else after).append(copy)
@@ -355,7 +354,8 @@ def arena_of(
 
 
 def parts_of(launches: Iterable[Launch], values: Mapping[str, Value]) -> dict[str, Value]:
-    """The parts of values that launches touch, by name: places in the arena and in states."""
+    """The parts of values that launches touch, by name: places in the arena, or in what states,
+    inputs and outputs lie in."""
     out = dict[str, Value]()
     for name in (name for launch in launches for name in launch.args):
         if part := elements_of(name):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from lumc.codegen.code import Launch
 from lumc.graph.graph import shape_text
+from lumc.kernel.instance import elements_of, whole_of
 from lumc.link.plain import Bucket, Call, Model
 
 
@@ -120,7 +121,9 @@ def _places(
     places |= {v.name: f"(void *){n}" for n, v in inputs} | {v.name: n for n, v in outputs}
     copied = {c.name: f"own[{c.own}]" for c in bucket.copies}
     known = dict(zip(call.tensors, (*plan.place("input"), *plan.place("output")), strict=True))
-    return places | {known[name].name: text for name, text in copied.items()}
+    places |= {known[name].name: text for name, text in copied.items()}
+    parts = (v for v in plan.values if v.place in ("input", "output") and elements_of(v.name))
+    return places | {v.name: f"(char *){places[whole_of(v.name)]} + {v.start}" for v in parts}
 
 
 def _launch(model: Model, launch: Launch, places: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ from lumc.graph.ranks import exchanged
 from lumc.kernel.bound import COST, Work, roofline_us
 from lumc.kernel.target import Target
 from lumc.limits import LEVELS
+from lumc.profile.in_blocks import in_blocks
 from lumc.profile.lifetimes import Schedule, Task, leaner, plain, pruned
 from lumc.profile.memory import FIX, between, in_states, room_between
 from lumc.search.explore import find_regions
@@ -29,6 +30,7 @@ from lumc.search.order import Found
 
 FEW = 6  # first choices that are counted: what they take need not fall with each; a guess
 FEWER = 16  # times the elements: a value that is as good as free to keep; a guess
+BLOCKS = 0  # in the place of a level: values are made in blocks, and none again
 LITTLE = 0.1  # more operations: no other level is tried; a guess
 
 
@@ -73,22 +75,33 @@ def lean(graph: Graph, again: int, limit: int, target: Target) -> Lean:
     if before <= limit:
         return Lean(graph, again, before, before)
     least, best, known = before, list[Lean](), list[list[str]]()
-    for level in (n for n in LEVELS if n >= again):
-        cuts = [f.output for e in graph.entries for f in find_regions(e, level)]
-        if cuts in known:
-            continue
-        known.append(cuts)
-        found = [_lean_entry(e, graph, level, limit, target) for e in graph.entries]
+    for level in (BLOCKS, *(n for n in LEVELS if n >= again)):
+        if level == BLOCKS:
+            found = [_in_blocks(e, graph, again, limit) for e in graph.entries]
+        else:
+            cuts = [f.output for e in graph.entries for f in find_regions(e, level)]
+            if cuts in known:
+                continue
+            known.append(cuts)
+            found = [_lean_entry(e, graph, level, limit, target) for e in graph.entries]
         least = min(least, max(nbytes for _, nbytes in found))
         if all(nbytes <= limit for _, nbytes in found):
             made = replace(graph, entries=tuple(e for e, _ in found))
-            best.append(_told(graph, made, again, level))
+            best.append(_told(graph, made, again, level or again))
             if best[-1].more <= LITTLE:
                 break
     if best:
         return min(best, key=lambda b: b.more)
     what = f"--memory {limit:,}: the values between regions take {least:,} bytes at least"
     raise LumcError("E0419", what, fix=FIX, exit=Exit.BUDGET)
+
+
+def _in_blocks(entry: Entry, graph: Graph, again: int, limit: int) -> tuple[Entry, int]:
+    """An entry that hands on at most so many bytes, or fewer than before, as some of its values are
+    made in blocks; and how many."""
+    room = room_between(entry, find_regions(entry, again))
+    made = in_blocks(entry, graph, again, limit, room) if can_copy(entry) else None
+    return made or (entry, room)
 
 
 def _told(before: Graph, after: Graph, again: int, level: int) -> Lean:

@@ -178,10 +178,10 @@ class Captured(OnGpu):
     def _address(self, entry: int, a: Argument) -> int:
         match a.place:
             case planfile.INPUT:
-                return int(self._memory) + self._ends[entry][1 + a.index]
+                return int(self._memory) + self._ends[entry][1 + a.index] + a.offset
             case planfile.OUTPUT:
                 first = 1 + len(self.plan.entries[entry].inputs)
-                return int(self._memory) + self._ends[entry][first + a.index]
+                return int(self._memory) + self._ends[entry][first + a.index] + a.offset
             case planfile.ARENA:
                 return int(self._memory) + a.offset
             case planfile.WEIGHT:

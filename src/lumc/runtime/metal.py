@@ -205,10 +205,10 @@ class Bundle(OnGpu):
         """Where an argument lies; nowhere for what a kernel does not have or never touches."""
         match a.place:
             case planfile.INPUT:
-                return self._memory, self._ends[entry][1 + a.index]
+                return self._memory, self._ends[entry][1 + a.index] + a.offset
             case planfile.OUTPUT:
                 first = 1 + len(self.plan.entries[entry].inputs)
-                return self._memory, self._ends[entry][first + a.index]
+                return self._memory, self._ends[entry][first + a.index] + a.offset
             case planfile.ARENA:
                 return self._memory, a.offset
             case planfile.WEIGHT:

@@ -32,12 +32,17 @@ class Steps:
         self.kernels = {k.symbol: k for k in code.kernels}
         self.entry, self.threads = entry, threads
         self.states: dict[str, Array] = {}
+        self.ends: dict[str, Array] = {}
         self._arena = spoilt(memory((entry.arena_bytes,), np.dtype(np.uint8)))
         self.states = {
             s.name: self._placed(Value(s.name, s.dtype, s.sizes, "state"), code, given)
             for s in code.graph.states
         }
-        self.values = self.states | {v.name: self._placed(v, code, given) for v in entry.values}
+        ends = (*entry.place("input"), *entry.place("output"))
+        self.ends = {v.name: self._placed(v, code, given) for v in ends}
+        known = self.states | self.ends
+        rest = {v.name: self._placed(v, code, given) for v in entry.values if v.name not in known}
+        self.values = known | rest
         scratch = max((k.scratch_bytes for k in code.kernels), default=0)
         self._scratch = memory((-(-scratch // PAGE) * PAGE * threads,), np.dtype(np.uint8))
 
@@ -47,6 +52,9 @@ class Steps:
             return part.view(v.dtype.numpy).reshape(v.shape)
         if v.place == "state" and whole_of(v.name) in self.states:
             whole = self.states[whole_of(v.name)].reshape(-1).view(np.uint8)
+            return whole[v.start : v.start + v.nbytes].view(v.dtype.numpy).reshape(v.shape)
+        if v.place in ("input", "output") and whole_of(v.name) in self.ends:
+            whole = self.ends[whole_of(v.name)].reshape(-1).view(np.uint8)
             return whole[v.start : v.start + v.nbytes].view(v.dtype.numpy).reshape(v.shape)
         array = memory(v.shape, v.dtype.numpy)
         if v.place == "packed":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lumc.graph.bind import require_lengths
 from lumc.graph.buckets import in_buckets
@@ -19,7 +20,7 @@ from lumc.search.cuts import Frame, cut_points
 from lumc.search.equations import with_equations
 from lumc.search.order import Found, early_readers, in_order, refuse, values_in_place
 from lumc.search.partial import with_partial_sums
-from lumc.search.parts import parted
+from lumc.search.parts import narrowed, parted
 from lumc.search.pieces import Piece, pieces_of
 from lumc.search.regions import partition
 from lumc.search.saturate import Limits
@@ -52,7 +53,8 @@ def search(
     require_lengths(graph, "search")
     graph = in_buckets(graph)
     found = [f for entry in graph.entries for f in find_regions(entry, again)]
-    found = with_equations(found) if equations else found
+    if equations:
+        found = [replace(f, body=narrowed(f.body)) for f in with_equations(found)]
     keys = [f.key for f in found]
     count = Counter(keys)
     unique = dict(zip(reversed(keys), reversed(found), strict=True))  # the first of each

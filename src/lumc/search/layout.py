@@ -71,7 +71,7 @@ class _Layouts:
                     self.touching[i.entry, name].append(n)
         for (entry, name), users in [*self.touching.items()]:
             given = outside.union(value for _, value in space.outputs[entry])
-            if name in given or (entry, name) in parts or len(users) == 1:
+            if name in given or (entry, whole_of(name)) in parts or len(users) == 1:
                 del self.touching[entry, name]
         self.known: dict[str, Region] = {}
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from lumc.graph.blockwise import is_stored
 from lumc.graph.expr import add, axis, linear, substitute
 from lumc.graph.graph import Entry, Node, Operand, Read
 from lumc.graph.ops import Op
@@ -58,8 +59,16 @@ def pieces_of(entry: Entry) -> dict[Node, list[Piece]]:
         if link:
             links[node] = link
     inner = {link.before for link in links.values()}
-    tops = (n for n in links if n not in inner and n not in updates)
-    return {node: found for node in tops if (found := _pieces(node, links))}
+    joins = {n: n.reads[0].source for n in entry.nodes if is_stored(n)}
+    joins = {n: s for n, s in joins.items() if s in links and count[s] == 1}
+    inner |= {*joins.values()}
+    tops = [n for n in entry.nodes if (n in links and n not in inner) or n in joins]
+    out = dict[Node, list[Piece]]()
+    for node in (n for n in tops if n not in updates):
+        found = _pieces(node, links, joins.get(node))
+        if found:
+            out[node] = [p for piece in found for p in _apart(piece, out, count, needed)]
+    return out
 
 
 def _link(node: Node) -> _Link | None:
@@ -93,9 +102,23 @@ def _is_whole(o: Read, node: Node) -> bool:
     return not o.bounds and o.index == tuple(map(axis, node.axes)) and o.source.shape == node.shape
 
 
-def _pieces(node: Node, links: Mapping[Node, _Link]) -> list[Piece]:
-    """None where there are few, where they are not side by side, or begin where no value may."""
-    own, at = list[tuple[Read, str, range]](), links.get(node)
+def _apart(
+    piece: Piece, known: dict[Node, list[Piece]], count: Mapping[Node, int], needed: set[Node]
+) -> list[Piece]:
+    """The piece, or those of it, if it is a value in pieces that nothing else reads."""
+    (read,), at = piece.node.reads, piece.elements.start
+    source = read.source
+    alone = count[source] == 1 and source not in needed and _is_whole(read, piece.node)
+    if not alone or source not in known:
+        return [piece]
+    inner = ((p.node, p.elements) for p in known.pop(source))
+    return [Piece(n, piece.whole, range(at + e.start, at + e.stop)) for n, e in inner]
+
+
+def _pieces(node: Node, links: Mapping[Node, _Link], join: Node | None) -> list[Piece]:
+    """None where there are few, unless they are a ``join`` that is stored; where they are not side
+    by side, or begin where no value may."""
+    own, at = list[tuple[Read, str, range]](), links.get(join or node)
     while at:
         own += at.own
         at = links.get(at.before) if at.before else None
@@ -107,7 +130,8 @@ def _pieces(node: Node, links: Mapping[Node, _Link]) -> list[Piece]:
     joined = all(
         a == name and v.start == end < v.stop for (_, a, v), end in zip(own, ends, strict=False)
     )
-    if len(own) < MANY or len(sizes) < len(node.shape) or not joined or ends[-1] != sizes[d]:
+    enough = len(own) >= MANY or join
+    if not enough or len(sizes) < len(node.shape) or not joined or ends[-1] != sizes[d]:
         return []
     inner = prod(sizes[d + 1 :])
     if prod(sizes[:d]) != 1 or any(e * inner * node.dtype.nbytes % PLACE for e in ends[:-1]):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate, permutations
 
+from lumc.graph.blockwise import is_stored
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
 from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
@@ -81,7 +82,8 @@ def partition(
     results = [n for _, n in entry.outputs] + [u.value for u in entry.writes]
     results += [n.reads[0].source for n in exchanged(entry)]
     sweep = _prepare(entry, results, pieces)
-    asked = {*results, *extra, *_compared(sweep)}.union(*pieces.values())
+    kept = (n for n in sweep.nodes if is_stored(n))
+    asked = {*results, *extra, *kept, *_compared(sweep)}.union(*pieces.values())
     sweep.cuts = {*asked}
     _cut(sweep, set(), again)
     asked |= {n for n in sweep.cuts if _is_factor(sweep, n)}  # also if what they read is stored

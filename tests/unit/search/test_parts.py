@@ -279,7 +279,7 @@ def test_parts_are_read_again_and_spoiled_ones_refused() -> None:
         part_of(whole, 8, 8 + len(part)),  # where no value may begin
         part_of(whole, part.start, part.stop - 16),  # less than what is read
         part_of(whole, 0, 0),
-        part_of("real_x", 0, len(part)),  # an input has no place in the arena
+        part_of("real_x", 16 * MANY, 16 * MANY + len(part)),
         part_of("real_w", 0, len(part)),
         part_of("nowhere", 0, len(part)),
         part_of(name, 0, len(part)),
@@ -288,3 +288,9 @@ def test_parts_are_read_again_and_spoiled_ones_refused() -> None:
         body["instances"][at]["inputs"][0] = spoiled
         with pytest.raises(LumcError), fields("plan"):
             plan_from_json(body, plan.graph)
+    body = json.loads(json.dumps(plan_to_json(plan)))
+    at = next(n for n, i in enumerate(plan.instances) if elements_of(i.outputs[0]))
+    found = elements_of(plan.instances[at].outputs[0])
+    body["instances"][at]["outputs"][0] = part_of("real_x", 0, len(found or ""))
+    with pytest.raises(LumcError, match="real_x"), fields("plan"):
+        plan_from_json(body, plan.graph)

@@ -9,7 +9,7 @@
 
 struct slot { /* an argument that is the caller's memory */
   void **where;
-  size_t tensor;
+  size_t tensor, offset; /* in it, or in the arena */
 };
 
 struct program { /* a list of launches, ready to run */
@@ -133,11 +133,11 @@ static void place_args(struct cpu *m, const struct list *list, struct program *p
     for (size_t k = 0; k < l->n_args; ++k, ++args) {
       *args = address(m, &l->args[k]);
       if (l->args[k].place == INPUT)
-        p->inputs[p->n_inputs++] = (struct slot){args, l->args[k].index};
+        p->inputs[p->n_inputs++] = (struct slot){args, l->args[k].index, l->args[k].offset};
       if (l->args[k].place == OUTPUT)
-        p->outputs[p->n_outputs++] = (struct slot){args, l->args[k].index};
+        p->outputs[p->n_outputs++] = (struct slot){args, l->args[k].index, l->args[k].offset};
       if (l->args[k].place == ARENA && list->turns && l->args[k].offset >= list->waiting)
-        p->waiting[p->n_waiting++] = (struct slot){args, l->args[k].offset};
+        p->waiting[p->n_waiting++] = (struct slot){args, 0, l->args[k].offset};
     }
   }
 }
@@ -238,9 +238,15 @@ static int begin(void *self, size_t list, const void *const *inputs, void *const
                  const size_t *bytes) {
   struct program *p = &((struct cpu *)self)->programs[list];
   (void)bytes;
-  for (size_t k = 0; k < p->n_inputs; ++k)
-    memcpy(p->inputs[k].where, &inputs[p->inputs[k].tensor], sizeof(void *));
-  for (size_t k = 0; k < p->n_outputs; ++k) *p->outputs[k].where = outputs[p->outputs[k].tensor];
+  for (size_t k = 0; k < p->n_inputs; ++k) {
+    const struct slot *s = &p->inputs[k];
+    const char *from = (const char *)inputs[s->tensor] + s->offset;
+    memcpy(s->where, &from, sizeof from);
+  }
+  for (size_t k = 0; k < p->n_outputs; ++k) {
+    const struct slot *s = &p->outputs[k];
+    *s->where = (char *)outputs[s->tensor] + s->offset;
+  }
   return LUMC_OK;
 }
 
@@ -281,7 +287,7 @@ static int alternate(struct cpu *m, size_t list, int64_t *times) {
     size_t batch = (size_t)(l->turns[i] >> 1);
     mesh_turn(m->mesh, m->plan, (int)batch);
     for (size_t k = 0; k < p->n_waiting; ++k)
-      *p->waiting[k].where = m->arena.data + p->waiting[k].tensor + batch % l->open * l->stride;
+      *p->waiting[k].where = m->arena.data + p->waiting[k].offset + batch % l->open * l->stride;
     code = l->turns[i] & 1 ? pass(m, list, l->middle, l->last, times) : pass(m, list, l->first, l->middle, times);
   }
   return code ? code : mesh_ahead(m->mesh, 0);

@@ -155,8 +155,8 @@ address gpu_place(const struct gpu *m, size_t list, const struct arg *a) {
   const struct program *p = &m->programs[list];
   const struct range key = {a->offset, UINT64_MAX, 0};
   switch (a->place) {
-  case INPUT: return p->inputs[a->index];
-  case OUTPUT: return p->outputs[a->index];
+  case INPUT: return p->inputs[a->index] + a->offset;
+  case OUTPUT: return p->outputs[a->index] + a->offset;
   case ARENA: return m->memory + a->offset;
   case STATE: return m->states + m->held[a->index] + a->offset;
   case DIM:

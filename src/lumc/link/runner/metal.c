@@ -157,8 +157,8 @@ static void set_argument(const struct metal *m, id encoder, size_t list, const s
   id buffer = m->memory;
   uint64_t offset = a->offset;
   switch (a->place) {
-  case INPUT: offset = p->inputs[a->index]; break;
-  case OUTPUT: offset = p->outputs[a->index]; break;
+  case INPUT: offset += p->inputs[a->index]; break;
+  case OUTPUT: offset += p->outputs[a->index]; break;
   case ARENA: break;
   case WEIGHT: buffer = m->weights; break;
   case STATE: buffer = m->states[a->index]; break;

@@ -59,8 +59,8 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
   const struct entry *e = l->entry;
   switch (a->place) {
   case NOWHERE: return 1;
-  case INPUT: return a->index < e->n_inputs && a->bytes <= l->inputs[a->index].bytes;
-  case OUTPUT: return a->index < e->n_outputs && a->bytes <= l->outputs[a->index].bytes;
+  case INPUT: return a->index < e->n_inputs && inside(a->offset, a->bytes, l->inputs[a->index].bytes);
+  case OUTPUT: return a->index < e->n_outputs && inside(a->offset, a->bytes, l->outputs[a->index].bytes);
   case ARENA: return inside(a->offset, a->bytes, l->ways ? l->waiting + l->stride : e->arena) &&
                      (!l->ways || a->offset >= l->waiting || a->offset + a->bytes <= l->waiting);
   case WEIGHT: return inside(a->offset, a->bytes, p->weights_bytes);
@@ -314,7 +314,7 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
   word(&c);
   const uint64_t version = word(&c);
   const int ranks = version >= 6 && version <= 8; /* from 7 on it tells of stages */
-  if (version != 5 && !ranks && !c.bad) c.bad = "its version is not supported";
+  if (version != 5 && version != 9 && !ranks && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
   if (ranks) plan_mesh(&c, p, (int)version - 6);
