@@ -17,6 +17,15 @@ class Rates(NamedTuple):
     l2: int | None = None  # bytes of the second cache, for all processors; None: not published
     issue: int = 4  # instructions of warps
     shared: int = 128  # bytes of shared memory: 4 of every bank
+    l1_bytes: int = 128 << 10  # of a processor, shared memory included
+    l2_bytes: int = 32 << 20
+    memory_cycles: int = 2000  # until a load of memory under load is there
+    l2_cycles: int = 400  # of the second cache
+    shared_cycles: int = 30  # of shared memory, a shuffle, a barrier
+    # what is attained of a rate
+    attained_tensor: float = 0.8
+    attained_l2: float = 0.71
+    attained_memory: float = 0.9
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,10 @@ class Gpu:
     threads: int = 1024  # of a block
     registers: int = 1 << 16  # of a processor, 4 bytes each
     values: int = 220  # registers of a thread that may hold values
+    # what the blocks of a processor have together
+    resident_threads: int = 2048
+    resident_blocks: int = 32
+    resident_shared: int = 228 << 10
     rates: Rates | None = None  # None: not known
 
 
