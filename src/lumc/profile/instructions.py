@@ -9,26 +9,30 @@ The numbers are how many nvcc 13 makes for sm_90 of one such term, counted in it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from math import prod
 
 import lumc.codegen.tile.program as ir
-from lumc.codegen.gpu.counts import SPELLED, Counter
+from lumc.codegen.gpu.counts import Counter
 from lumc.codegen.gpu.distribution import Distribution
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Step, loads_of
-from lumc.graph.expr import Expr, subterms
+from lumc.graph.expr import Expr, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
 
-# counted: of a function, or a comparison, beside its sums, products and hardware functions
+# counted: of a function, beside its sums, products and functions of the hardware
 BESIDE = {
     **{"exp2": 7, "exp2_ftz": 5, "exp": 7, "exp_ftz": 5, "decay": 0, "log2": 14, "sin": 85},
-    **{"recip": 6, "sqrt": 7, "mod": 20, "lt": 1, "eq": 1, "or": 1, "sel": 1},
+    **{"recip": 6, "sqrt": 7, "mod": 20},
 }
 BOUND = 1.5  # counted: of a guard: two comparisons, half of which know their answer; a selection
-DIVIDED = 3.0  # counted: of a quotient by a number: a product, shift and sum; a remainder takes two more
+DIVIDED = (
+    3.0  # counted: of a quotient by a number: a product, shift and sum; a remainder takes two more
+)
 POWER = 1.0  # of one by a power of two
 PROLOGUE = 8.0  # counted: of a thread: who it is, in which block, its exit
 ARGUMENT = 2.5  # counted: of a buffer: its address, loaded and added to
+INSIDE = 2.0  # counted: of an axis that threads reach beyond the end of
 ENTERED = 1.0  # counted: of a digit of the thread's or block's index
 AHEAD = 2.3  # counted: of an asynchronous copy: an address of 64 bits, whether there is more
 STARTED = 8.0  # counted: of one before the loop of a ring
@@ -38,11 +42,18 @@ GATHERED = 4.0  # counted: of an index that is data: it is clamped, and 64 bits 
 MATRIX = 0.5  # counted: of a product of a warp: addresses of its matrices
 
 
+def _divided(n: int, both: bool = False) -> float:
+    """Of a quotient by a number; of ``both`` that and the remainder."""
+    return POWER * (1 + both) if n & (n - 1) == 0 else DIVIDED + 2 * both
+
+
 def prologue(d: Distributed) -> float:
     """Of a warp, once: indices and addresses."""
-    loops = [x for n in d.body if isinstance(n, Nest) and isinstance(n.op, ir.Par) for x in n.op.loops]
-    cut = sum(x.count > 1 for x in loops)
-    return PROLOGUE + ARGUMENT * len(d.program.kernel.buffers) + 2 * DIVIDED * max(0, cut - 1)
+    loops = [
+        x for n in d.body if isinstance(n, Nest) and isinstance(n.op, ir.Par) for x in n.op.loops
+    ]
+    found = [_divided(x.count, both=True) for x in loops if x.count > 1]
+    return PROLOGUE + ARGUMENT * len(d.program.kernel.buffers) + sum(found[1:])
 
 
 def per_round(nest: Nest) -> float:
@@ -65,6 +76,8 @@ def beside(counter: Counter, node: Step | Combine) -> float:
     stores = [op.dst] if isinstance(op, ir.Map) else [dst for dst, _ in op.stores]
     out += _evaluated(terms, points) + sum(_loaded(counter, e, points) for e in loads_of(*terms))
     out += sum(_stored(counter, e, points, node) for e in stores)
+    out += sum(map(partial(_addressed, counter), [*loads_of(*terms), *stores]))
+    out += INSIDE * sum(points.span(a) > op.ranges[a].largest for a in op.ranges)
     if isinstance(op, ir.Reduce):
         rows = points.on(op.kept).size
         return (out + 2.0 * rows * len(op.outputs) * bool(node.partials)) * counter.warps
@@ -81,10 +94,9 @@ def _evaluated(terms: Iterable[Expr], points: Distribution) -> float:
 def _own(e: Expr) -> float:
     match e.kind:
         case "un" | "bin":
-            known = dtype(e).is_float and e.attr[0] in SPELLED
-            if e.attr[0] in ("lt", "eq", "or", "sel") or dtype(e).is_float:
-                return float(BESIDE.get(e.attr[0], 0 if known else 1))
-            return float(BESIDE.get(e.attr[0], 1))
+            if dtype(e).is_float:  # one is counted of what is spelled as nothing else
+                return float(BESIDE.get(e.attr[0], 0))
+            return 1.0
         case "cast":
             kinds = dtype(e.kids[0]), dtype(e)
             return 0.0 if kinds[0] is kinds[1] or _free(*kinds) else 1.0
@@ -93,10 +105,7 @@ def _own(e: Expr) -> float:
         case "guard":
             return BOUND + 1
         case "div" | "mod":
-            n = int(e.attr[0])
-            if n & (n - 1) == 0:
-                return POWER
-            return DIVIDED + 2 * (e.kind == "mod")
+            return _divided(int(e.attr[0]), both=e.kind == "mod")
     return 0.0
 
 
@@ -126,11 +135,18 @@ def _stored(counter: Counter, e: Expr, points: Distribution, step: Step) -> floa
     return (0.5 if step.vector > 1 else 1.0) * n * (kind.nbytes < 4)
 
 
+def _addressed(counter: Counter, e: Expr) -> float:
+    """What is multiplied for an address, once."""
+    atoms = linear(counter.places[e.attr[0]].offset(e.kids))[1]
+    return float(sum(abs(n) != 1 for n in atoms.values()))
+
+
 def _combined(counter: Counter, node: Combine) -> float:
     """All warps read what each of them made, four words at once, and join it."""
     step, op = node.step, node.op
-    rows, parts = step.points.on(op.kept).size, prod(
-        t.mod for t in step.points.across_warps(op.red, counter.d.warp)
+    rows, parts = (
+        step.points.on(op.kept).size,
+        prod(t.mod for t in step.points.across_warps(op.red, counter.d.warp)),
     )
     return counter.warps * rows * len(op.outputs) * parts * 1.25
 

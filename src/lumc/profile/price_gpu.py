@@ -10,7 +10,7 @@ model for a GPU architecture with memory-level and thread-level parallelism awar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil, inf, prod
 
 import lumc.codegen.tile.program as ir
@@ -76,13 +76,19 @@ class _Pricer:
 
     def us(self, full: bool) -> float:
         program, gpu, mhz = self.d.program, self.gpu, self.rates.mhz
-        loops = [x for n in self.d.body if isinstance(n, Nest) and isinstance(n.op, ir.Par)
-                 for x in n.op.loops]
+        loops = [
+            x
+            for n in self.d.body
+            if isinstance(n, Nest) and isinstance(n.op, ir.Par)
+            for x in n.op.loops
+        ]
         tiles = max(1, program.tiles)
         self._look(self.d.body, 1.0)
         far, fetched = self._memory(loops, tiles)
         ratio = min(1.0, far / fetched) if fetched else 0.0
-        self.latency = self.rates.l2_cycles + ratio * (self.rates.memory_cycles - self.rates.l2_cycles)
+        self.latency = self.rates.l2_cycles + ratio * (
+            self.rates.memory_cycles - self.rates.l2_cycles
+        )
         block = self._body(self.d.body)
         issue = prologue(self.d) * self.counter.warps
         block.counts += Counts(issue=issue, l2=fetched / tiles - block.counts.l2)
@@ -195,7 +201,9 @@ class _Pricer:
             ahead = max(1, nest.slots - 1 - nest.behind)
             chain, start = max(chain + self.rates.shared_cycles, self.latency / ahead), self.latency
             copies = sum(
-                max(1.0, n.points.size / n.vector) for n in nest.body if isinstance(n, Step) and n.ahead
+                max(1.0, n.points.size / n.vector)
+                for n in nest.body
+                if isinstance(n, Step) and n.ahead
             )
             first = Counts(issue=STARTED * copies * (nest.slots - 1) * self.counter.warps)
             return Block(total * times + first, chain * times + start + self._alone(first))

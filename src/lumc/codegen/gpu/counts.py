@@ -220,7 +220,7 @@ class Counter:
     ) -> Counts:
         """All threads read or write their elements, ``vector`` at once. ``ahead``: to shared memory
         by the instruction that reads memory."""
-        tile, place = self.d.tiles.get(ref.attr[0]), self.places[ref.attr[0]]
+        tile = self.d.tiles.get(ref.attr[0])
         if tile and tile.memory == "register":
             return NOTHING
         own, nbytes = points.on(ref.free), self.nbytes(ref.attr[0])
