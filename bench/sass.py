@@ -123,39 +123,40 @@ def _rounds(code: Sequence[Line], start: int, end: int) -> int:
     counter, last = (ends[1], _number(ends[0])) if turned else (ends[0], _number(ends[1]))
     if last is None:
         raise ValueError(f"no counter of {code[at][1]}")
-    first, step, shift = _counted(code, start, end, counter, at)
+    first, step = _counted(code, (start, end), counter, at)
     for n, value in enumerate(range(first, first + step * MOST, step), 1):
-        pair = (last, value + shift) if turned else (value + shift, last)
+        pair = (last, value) if turned else (value, last)
         if _holds(m[1], *pair) == ("!" in predicate):
             return n
     raise ValueError(f"no end of {code[at][1]}")
 
 
 def _counted(
-    code: Sequence[Line], start: int, end: int, counter: str, at: int
-) -> tuple[int, int, int]:
-    """What a register is compared as in the first round of a loop, what each round adds, and what
-    this register has more than the counter: additions and copies are followed back until one
-    register comes again."""
-    path, here, register = dict[str, tuple[int, int]](), at, counter
+    code: Sequence[Line], loop: tuple[int, int], register: str, at: int
+) -> tuple[int, int]:
+    """What a register is where it is compared in the first round of a loop, and what each round
+    adds: additions and copies are followed back, into the round before, until one register comes
+    again."""
+    path, here, first, known = dict[str, int](), at, 0, False
     while register not in path:
-        before = [j for j in range(start, here) if _writes(code[j][1], register)]
-        after = [j for j in range(start, end) if _writes(code[j][1], register)]
-        if not after:
-            raise ValueError(f"no counter of {code[at][1]}")
-        here = (before or after)[-1]
-        added, moved = ADDED.match(code[here][1]), MOVED.match(code[here][1])
+        every = [j for j in range(*loop) if _writes(code[j][1], register)]
+        before = [j for j in every if j < here]
+        if not before and not known:  # what it was before the loop
+            first, known = first + _start(code, loop[0], register), True
+        line = code[(before or every or [at])[-1]][1]
+        here = (before or every or [at])[-1]
+        added, moved = ADDED.match(line), MOVED.match(line)
         if not added and not moved:
             raise ValueError(f"no counter of {code[at][1]}")
-        path[register] = here, (_number(added[2]) or 0) if added else 0
+        path[register] = (_number(added[2]) or 0) if added else 0
+        first += 0 if known else path[register]
         register = added[1] if added else _register((moved or [""])[1])
+    first += 0 if known else _start(code, loop[0], register)
     own = list(path)[list(path).index(register) :]
-    shift = sum(n for r, (_, n) in path.items() if r not in own)
-    step = sum(path[r][1] for r in own)
+    step = sum(path[r] for r in own)
     if step == 0:
         raise ValueError(f"no step of {code[at][1]}")
-    early = max(path[r][0] for r in own) < at
-    return _start(code, start, register) + step * early, step, shift
+    return first, step
 
 
 def _start(code: Sequence[Line], start: int, register: str) -> int:

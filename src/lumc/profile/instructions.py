@@ -26,10 +26,8 @@ BESIDE = {
     **{"recip": 6, "sqrt": 7, "mod": 20},
 }
 BOUND = 1.5  # counted: of a guard: two comparisons, half of which know their answer; a selection
-DIVIDED = (
-    3.0  # counted: of a quotient by a number: a product, shift and sum; a remainder takes two more
-)
-POWER = 1.0  # of one by a power of two
+DIVIDED = 3.0  # counted: of a quotient of a number with a sign, powers of two included
+BOTH = 5.0  # counted: of a remainder, or both
 PROLOGUE = 8.0  # counted: of a thread: who it is, in which block, its exit
 ARGUMENT = 2.5  # counted: of a buffer: its address, loaded and added to
 INSIDE = 2.0  # counted: of an axis that threads reach beyond the end of
@@ -42,18 +40,13 @@ GATHERED = 4.0  # counted: of an index that is data: it is clamped, and 64 bits 
 MATRIX = 0.5  # counted: of a product of a warp: addresses of its matrices
 
 
-def _divided(n: int, both: bool = False) -> float:
-    """Of a quotient by a number; of ``both`` that and the remainder."""
-    return POWER * (1 + both) if n & (n - 1) == 0 else DIVIDED + 2 * both
-
-
 def prologue(d: Distributed) -> float:
     """Of a warp, once: indices and addresses."""
     loops = [
         x for n in d.body if isinstance(n, Nest) and isinstance(n.op, ir.Par) for x in n.op.loops
     ]
-    found = [_divided(x.count, both=True) for x in loops if x.count > 1]
-    return PROLOGUE + ARGUMENT * len(d.program.kernel.buffers) + sum(found[1:])
+    cut = sum(x.count > 1 for x in loops)
+    return PROLOGUE + ARGUMENT * len(d.program.kernel.buffers) + BOTH * max(0, cut - 1)
 
 
 def per_round(nest: Nest) -> float:
@@ -105,7 +98,7 @@ def _own(e: Expr) -> float:
         case "guard":
             return BOUND + 1
         case "div" | "mod":
-            return _divided(int(e.attr[0]), both=e.kind == "mod")
+            return BOTH if e.kind == "mod" else DIVIDED
     return 0.0
 
 
