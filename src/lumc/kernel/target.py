@@ -7,6 +7,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
+class Resident(NamedTuple):
+    """What the blocks of a processor of a GPU have together, at most."""
+
+    threads: int
+    blocks: int
+    shared: int  # bytes
+
+
+class Attained(NamedTuple):
+    """The shares of its rates that a GPU was seen to attain."""
+
+    tensor: float = 1.0
+    l2: float = 1.0
+    memory: float = 1.0
+
+
 class Rates(NamedTuple):
     """What a processor of a GPU does in a cycle at most."""
 
@@ -17,15 +33,14 @@ class Rates(NamedTuple):
     l2: int | None = None  # bytes of the second cache, for all processors; None: not published
     issue: int = 4  # instructions of warps
     shared: int = 128  # bytes of shared memory: 4 of every bank
-    l1_bytes: int = 128 << 10  # of a processor, shared memory included
-    l2_bytes: int = 32 << 20
-    memory_cycles: int = 2000  # until a load of memory under load is there
-    l2_cycles: int = 400  # of the second cache
-    shared_cycles: int = 30  # of shared memory, a shuffle, a barrier
-    # what is attained of a rate
-    attained_tensor: float = 0.8
-    attained_l2: float = 0.71
-    attained_memory: float = 0.9
+    l1_bytes: int = 128 << 10  # the first cache of a processor, with its shared memory
+    l2_bytes: int = 40 << 20  # the second cache
+    # cycles until something is there, under load: of memory, of the second cache; of shared memory,
+    # another thread's register or a barrier
+    memory_cycles: int = 2000
+    l2_cycles: int = 400
+    shared_cycles: int = 30
+    attained: Attained | None = None  # None: not measured
 
 
 @dataclass(frozen=True)
@@ -39,10 +54,7 @@ class Gpu:
     threads: int = 1024  # of a block
     registers: int = 1 << 16  # of a processor, 4 bytes each
     values: int = 220  # registers of a thread that may hold values
-    # what the blocks of a processor have together
-    resident_threads: int = 2048
-    resident_blocks: int = 32
-    resident_shared: int = 228 << 10
+    resident: Resident | None = None  # None: not known
     rates: Rates | None = None  # None: not known
 
 

@@ -17,12 +17,12 @@ LOADED = 32  # counted: of loads that ptxas has under way, at most
 def resident(d: Distributed) -> int:
     """Blocks of a processor: at least one."""
     gpu = d.program.target.gpu
-    assert gpu
-    shared = d.shared_bytes + OWN if d.shared_bytes else OWN
+    assert gpu and gpu.resident
+    most, shared = gpu.resident, d.shared_bytes + OWN
     by = (
-        gpu.resident_shared // shared,
-        gpu.resident_threads // d.threads.count,
-        gpu.resident_blocks,
+        most.shared // shared,
+        most.threads // d.threads.count,
+        most.blocks,
         gpu.registers // (d.threads.count * registers(d)),
     )
     return max(1, min(by))

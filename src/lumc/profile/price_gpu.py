@@ -20,7 +20,7 @@ from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Syn
 from lumc.codegen.tile.program import Program
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr
-from lumc.kernel.target import Gpu, Rates, Target
+from lumc.kernel.target import Attained, Gpu, Rates, Target
 from lumc.profile.instructions import STARTED, beside, per_round, prologue
 from lumc.profile.occupancy import resident
 from lumc.schedule.schedule import Threads
@@ -29,6 +29,7 @@ SECTOR = 32.0  # bytes that a cache of a GPU fetches at least; CUDA programming 
 ROUND = 8  # of the norm of what goes on side by side: almost the longest; a guess
 READY = 2  # warps of a scheduler that keep it busy; derived: 4 cycles of a sum, two sums each
 KEPT = 0.5  # of a cache, for what is not read once; a guess
+EACH = Counts(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass
@@ -60,7 +61,12 @@ def gpu_us(program: Program, threads: Threads | None, full: bool = False) -> flo
 
 def distributed_us(d: Distributed, full: bool = False, scale: Counts | None = None) -> float:
     """The same of a distributed program; ``scale``: of each count, as when others are known."""
-    return _Pricer(d, scale or Counts(*(1.0 for _ in range(6)))).us(full)
+    return _Pricer(d, scale or EACH).us(full)
+
+
+def block_of(d: Distributed) -> Block:
+    """What a block is expected to do, and to take where memory is as fast as the second cache."""
+    return _Pricer(d, EACH).block()
 
 
 class _Pricer:
@@ -70,9 +76,10 @@ class _Pricer:
         assert self.target.gpu and self.target.gpu.rates
         self.gpu: Gpu = self.target.gpu
         self.rates: Rates = self.target.gpu.rates
+        self.attained = self.rates.attained or Attained()
         self.resident = resident(d)
         self.traffic = dict[tuple[str, object, bool], _Traffic]()
-        self.latency = 0.0  # of memory, in cycles, once the traffic is known
+        self.latency = float(self.rates.l2_cycles)  # until the traffic is known
 
     def us(self, full: bool) -> float:
         program, gpu, mhz = self.d.program, self.gpu, self.rates.mhz
@@ -89,15 +96,10 @@ class _Pricer:
         self.latency = self.rates.l2_cycles + ratio * (
             self.rates.memory_cycles - self.rates.l2_cycles
         )
-        block = self._body(self.d.body)
-        issue = prologue(self.d) * self.counter.warps
-        block.counts += Counts(issue=issue, l2=fetched / tiles - block.counts.l2)
-        busy = max(self._busy(block.counts).values())
-        if full:
-            cycles = busy * tiles / gpu.processors
-        else:
-            cycles = self._waves(tiles, busy, block.chain + issue / self.rates.issue)
-        memory = far / (self.target.bandwidth * self.rates.attained_memory * 1e3)
+        block = self.block()
+        busy = max(self._busy(replace(block.counts, l2=fetched / tiles)).values())
+        cycles = busy * tiles / gpu.processors if full else self._waves(tiles, busy, block.chain)
+        memory = far / (self.target.bandwidth * self.attained.memory * 1e3)
         return self.target.launch_us + _norm(cycles / mhz, memory)
 
     def _waves(self, tiles: int, busy: float, chain: float) -> float:
@@ -111,17 +113,22 @@ class _Pricer:
         """Cycles of every unit of a processor."""
         r, gpu, s = self.rates, self.gpu, self.scale
         out = {
-            "tensor": s.tensor * counts.tensor / (r.tensor * r.attained_tensor),
+            "tensor": s.tensor * counts.tensor / (r.tensor * self.attained.tensor),
             "shared": s.shared * counts.shared / r.shared,
             "issue": s.issue * counts.issue / r.issue,
             "f32": s.f32 * counts.f32 * gpu.warp / r.f32,
             "special": s.special * counts.special * gpu.warp / r.special,
         }
         if r.l2:
-            out["l2"] = counts.l2 / (r.l2 * r.attained_l2) * gpu.processors
+            out["l2"] = counts.l2 / (r.l2 * self.attained.l2) * gpu.processors
         return out
 
     # ---- what a block does, in order
+
+    def block(self) -> Block:
+        first = Counts(issue=prologue(self.d) * self.counter.warps)
+        found = self._body(self.d.body)
+        return Block(found.counts + first, found.chain + self._alone(first))
 
     def _body(self, nodes: Sequence[Node]) -> Block:
         out = Block()
