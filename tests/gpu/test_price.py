@@ -34,7 +34,7 @@ from lumc.kernel.term import Kernel
 from lumc.link import cuda
 from lumc.profile import instructions, occupancy, price_gpu
 from lumc.profile.choose import estimate
-from lumc.profile.occupancy import registers, resident
+from lumc.profile.occupancy import registers
 from lumc.profile.price import scheduled
 from lumc.profile.price_gpu import distributed_us
 from lumc.schedule.plan import KernelPlan
@@ -245,7 +245,7 @@ def by_code(d: Distributed, own: Counts, monkeypatch: pytest.MonkeyPatch) -> Cou
     with monkeypatch.context() as patch:
         patch.setattr(counts, "turns", without_conflicts)
         seen = count(d)
-    seen = replace(seen, issue=price_gpu.issued(d))
+    seen = replace(seen, issue=price_gpu.block_of(d).counts.issue)
     pairs = {f: (getattr(own, f), getattr(seen, f)) for f in ("shared", "issue", "f32", "special")}
     return Counts(1.0, **{f: a / b if b else 1.0 for f, (a, b) in pairs.items()}, l2=1.0)
 
@@ -311,16 +311,16 @@ def test_prices_by_machine_code_of_others(
 
 def hands() -> Iterator[bool]:
     """What is known without a measurement."""
-    product, _ = measured("product 4096^3")
-    small, _ = measured("product 1024^3")
-    f32, _ = measured("product 1024^3, f32")
-    yield resident(product) == 1 and resident(small) == 2  # 192 and 96 KB of 227
-    yield resident(f32) == 4  # by registers: 64 of 256 threads
-    row, _ = measured("1 x 4096 x 11008")
-    yield resident(row) == 8  # by threads: 256 of 2048
-    pooled = zoo.max_pool(64, 64, 64)
-    s, program = scheduled(pooled, HOPPER)
-    yield resident(distribute(program, s.threads)) == 2048 // 128
+    product, small = measured("product 4096^3")[0], measured("product 1024^3")[0]
+    yield [occupancy.resident(d) for d in (product, small)] == [1, 2]  # 192 and 96 KB of 227
+    f32, row = measured("product 1024^3, f32")[0], measured("1 x 4096 x 11008")[0]
+    yield occupancy.resident(f32) == 4  # by registers: 64 of 256 threads
+    yield occupancy.resident(row) == 8  # by threads: 256 of 2048
+    s, program = scheduled(zoo.max_pool(64, 64, 64), HOPPER)
+    yield occupancy.resident(distribute(program, s.threads)) == 2048 // 128
+    # 64 rounds, whose products are under way while others are awaited; 128 x 256 x 64 each
+    products = 64 * 2 * 128 * 256 * 64 / (4096 * 0.8)
+    yield products < price_gpu.block_of(product).chain < 1.1 * products
 
 
 def test_occupancy() -> None:
@@ -339,32 +339,20 @@ MUTANTS = {
     "nothing is under way": (occupancy, "d.body, d.tiles) + ADDRESSES + more", "d.body, d.tiles)"),
     "blocks do not wait": (price_gpu, "max(self.resident * busy, chain)", "self.resident * busy"),
     "the last turn is full": (price_gpu, "ceil(rest / self.gpu.processors) * busy", "0.0"),
-    "units are added": (
-        price_gpu,
-        "busy = max(self._busy(replace",
-        "busy = sum(self._busy(replace",
-    ),
+    "units are added": (price_gpu, "busy = max(self._busy(r", "busy = sum(self._busy(r"),
     "no latency": (price_gpu, 'if "memory" in memories:', "if False:"),
-    "rings wait for nothing": (price_gpu, "self.latency / ahead)", "0.0)"),
-    "rings are not ahead": (price_gpu, "self.latency / ahead)", "self.latency)"),
-    "products wait for all": (
-        price_gpu,
-        "chain, start = max(behind, others)",
-        "chain, start = behind + others",
-    ),
+    "rings wait for nothing": (price_gpu, "self.latency / ahead", "0.0"),
+    "rings are not ahead": (price_gpu, "self.latency / ahead", "self.latency"),
+    "products wait for all": (price_gpu, "= max(behind, others)", "= behind + others"),
     "products of warps wait for nothing": (
         price_gpu,
         'busy["tensor"] + busy["shared"]',
         'max(busy["tensor"], busy["shared"])',
     ),
     "no second cache": (price_gpu, "if r.l2:", "if False:"),
-    "memory is read by every block": (
-        price_gpu,
-        "max(once, min(again, own * tiles))",
-        "own * tiles",
-    ),
+    "every block reads memory": (price_gpu, "max(once, min(again, own * tiles))", "own * tiles"),
     "no memory": (price_gpu, "_norm(cycles / mhz, memory)", "cycles / mhz"),
-    "what blocks share is read by each": (price_gpu, "if together else tiles)", "if 0 else tiles)"),
+    "blocks share nothing": (price_gpu, "if together else tiles)", "if 0 else tiles)"),
     "idle warps": (counts, "1 / prod(t.mod for t in alike)", "1.0"),
     "functions are their sums": (instructions, "BESIDE.get(e.attr[0], 0)", "0"),
 }
