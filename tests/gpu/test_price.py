@@ -20,9 +20,11 @@ from dealing import dealt, flash, narrowed, schedule, tiled, together
 from gpu.ptx import module as ptx
 from gpu.test_warpgroups import linear
 from gpu.test_warpgroups import tiled as by_groups
-from lumc.codegen.gpu import counts
+from lumc.codegen.gpu import counts, expected, instructions, occupancy
 from lumc.codegen.gpu.counts import Counter, Counts, count
 from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.expected import distributed_us
+from lumc.codegen.gpu.occupancy import registers
 from lumc.codegen.gpu.program import Distributed, steps_of
 from lumc.codegen.text.headers import header_of
 from lumc.frontend import Model, Tensor
@@ -32,11 +34,8 @@ from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.link import cuda
-from lumc.profile import instructions, occupancy, price_gpu
 from lumc.profile.choose import estimate
-from lumc.profile.occupancy import registers
 from lumc.profile.price import scheduled
-from lumc.profile.price_gpu import distributed_us
 from lumc.schedule.plan import KernelPlan
 from lumc.schedule.schedule import Schedule, Stage
 from lumc.search import search
@@ -245,7 +244,7 @@ def by_code(d: Distributed, own: Counts, monkeypatch: pytest.MonkeyPatch) -> Cou
     with monkeypatch.context() as patch:
         patch.setattr(counts, "turns", without_conflicts)
         seen = count(d)
-    seen = replace(seen, issue=price_gpu.block_of(d).counts.issue)
+    seen = replace(seen, issue=expected.block_of(d).counts.issue)
     pairs = {f: (getattr(own, f), getattr(seen, f)) for f in ("shared", "issue", "f32", "special")}
     return Counts(1.0, **{f: a / b if b else 1.0 for f, (a, b) in pairs.items()}, l2=1.0)
 
@@ -283,7 +282,7 @@ def check_code(target: Target, sass: Any, folder: Path, monkeypatch: pytest.Monk
     for i, (name, d) in enumerate(programs.items()):
         warp = sass.weighed(sass.executed(code[f"k{i}"], busy_share(d)))
         scale = by_code(d, warp * (d.threads.count / d.warp), monkeypatch)
-        off[name] = distributed_us(d) / distributed_us(d, scale=scale)
+        off[name] = distributed_us(d) / distributed_us(d, scale)
         counted[name], allotted[name] = scale.issue, registers(d) / figures[f"k{i}"].registers
     assert len(off) >= 50
     assert {n: x for n, x in off.items() if not 0.9 <= x <= 1.1} == {}
@@ -320,7 +319,7 @@ def hands() -> Iterator[bool]:
     yield occupancy.resident(distribute(program, s.threads)) == 2048 // 128
     # 64 rounds, whose products are under way while others are awaited; 128 x 256 x 64 each
     products = 64 * 2 * 128 * 256 * 64 / (4096 * 0.8)
-    yield products < price_gpu.block_of(product).chain < 1.1 * products
+    yield products < expected.block_of(product).chain < 1.1 * products
 
 
 def test_occupancy() -> None:
@@ -337,22 +336,22 @@ MUTANTS = {
     "no limit by registers": (occupancy, "gpu.registers // (d.threads.count * registers(d)),", ""),
     "no limit by threads": (occupancy, "most.threads // d.threads.count,", ""),
     "nothing is under way": (occupancy, "d.body, d.tiles) + ADDRESSES + more", "d.body, d.tiles)"),
-    "blocks do not wait": (price_gpu, "max(self.resident * busy, chain)", "self.resident * busy"),
-    "the last turn is full": (price_gpu, "ceil(rest / self.gpu.processors) * busy", "0.0"),
-    "units are added": (price_gpu, "busy = max(self._busy(r", "busy = sum(self._busy(r"),
-    "no latency": (price_gpu, 'if "memory" in memories:', "if False:"),
-    "rings wait for nothing": (price_gpu, "self.latency / ahead", "0.0"),
-    "rings are not ahead": (price_gpu, "self.latency / ahead", "self.latency"),
-    "products wait for all": (price_gpu, "= max(behind, others)", "= behind + others"),
+    "blocks do not wait": (expected, "max(self.resident * busy, chain)", "self.resident * busy"),
+    "the last turn is full": (expected, "ceil(rest / self.gpu.processors) * busy", "0.0"),
+    "units are added": (expected, "busy = max(self._busy(r", "busy = sum(self._busy(r"),
+    "no latency": (expected, 'if "memory" in memories:', "if False:"),
+    "rings wait for nothing": (expected, "self.latency / ahead", "0.0"),
+    "rings are not ahead": (expected, "self.latency / ahead", "self.latency"),
+    "products wait for all": (expected, "= max(behind, others)", "= behind + others"),
     "products of warps wait for nothing": (
-        price_gpu,
+        expected,
         'busy["tensor"] + busy["shared"]',
         'max(busy["tensor"], busy["shared"])',
     ),
-    "no second cache": (price_gpu, "if r.l2:", "if False:"),
-    "every block reads memory": (price_gpu, "max(once, min(again, own * tiles))", "own * tiles"),
-    "no memory": (price_gpu, "_norm(cycles / mhz, memory)", "cycles / mhz"),
-    "blocks share nothing": (price_gpu, "if together else tiles)", "if 0 else tiles)"),
+    "no second cache": (expected, "if r.l2:", "if False:"),
+    "every block reads memory": (expected, "max(once, min(again, own * tiles))", "own * tiles"),
+    "no memory": (expected, "_norm(cycles / mhz, memory)", "cycles / mhz"),
+    "blocks share nothing": (expected, "if together else tiles)", "if 0 else tiles)"),
     "idle warps": (counts, "1 / prod(t.mod for t in alike)", "1.0"),
     "functions are their sums": (instructions, "BESIDE.get(e.attr[0], 0)", "0"),
 }

@@ -87,6 +87,11 @@ class Target:
         return "gpu" if self.gpu else "cpu"
 
     @property
+    def rates(self) -> Rates | None:
+        """Those of a GPU, if they are known."""
+        return self.gpu.rates if self.gpu else None
+
+    @property
     def ends_early(self) -> bool:
         """Do its loops over tiles end where a mask leaves no step of a reduction?"""
         return self.machine == "gpu"

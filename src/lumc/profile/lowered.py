@@ -16,6 +16,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import (
+    LAST,
     LAUNCH_US,
     cached_us,
     is_idle,
@@ -102,7 +103,7 @@ class Kernels:
             full = program_us(program, full=True, spent=spent, threads=schedule.threads)
             idle = full + launch_us
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
-        cached = cached_us(program, spent, schedule.threads)
+        cached = us if LAST[self.target.machine] == 1 else cached_us(program, spent)
         worth = cached > max(FAR * self.least(kernel), LEAST_US)
         return Lowered(us, cached, idle, walks and worth and self.target.lanes > 1)
 

@@ -1,5 +1,5 @@
 """What a kernel is expected to take with its default schedule: the work that it is lowered to
-(``tally``); on a GPU whose rates are known what its blocks ask of the processors (``price_gpu``).
+(``tally``); on a GPU whose rates are known what its blocks are expected to take.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from dataclasses import replace
 from math import hypot
 
 from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.expected import expected
 from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Contract, Par, Program, Reduce, leaves
 from lumc.errors import LumcError
 from lumc.kernel.bound import Work, least_work, roofline_us
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
-from lumc.profile.price_gpu import gpu_us
 from lumc.profile.reads import Spent
 from lumc.profile.tally import Tally
 from lumc.schedule.first import first_schedules
@@ -43,10 +43,11 @@ def program_us(
     """The price of what a kernel was lowered to; ``full``: less than if nothing were idle;
     ``spent``: what was found for other prices of the same program; ``threads``: of a GPU's block,
     without which its price is that of the work."""
-    target, tiles = program.target, max(1, program.tiles)
-    if threads and target.gpu and target.gpu.rates:
-        return gpu_us(program, threads, full)
-    tally = Tally(program, spent or Spent())
+    target, tiles, spent = program.target, max(1, program.tiles), spent or Spent()
+    if threads and target.rates:
+        spent.launch = spent.launch or expected(program, threads)
+        return spent.launch.full if full else spent.launch.us
+    tally = Tally(program, spent)
     several = tally.execution.several_tiles
     for op in program.body:  # what is not dealt is done once, or by every part that is a tile
         again = not (several or full or isinstance(op, Par))
@@ -60,14 +61,12 @@ def program_us(
     return us / target.threads if full else us
 
 
-def cached_us(
-    program: Program, spent: Spent | None = None, threads: Threads | None = None
-) -> float:
+def cached_us(program: Program, spent: Spent | None = None) -> float:
     """The price where the last cache holds what kernels hand on, and is as fast as the second: the
     least that may be hoped for."""
     target = program.target
     target = replace(target, l2=target.l2 * LAST[target.machine])
-    return program_us(replace(program, target=target), spent=spent, threads=threads)
+    return program_us(replace(program, target=target), spent=spent)
 
 
 def is_idle(program: Program) -> bool:
@@ -97,5 +96,5 @@ def least_price_us(kernel: Kernel, target: Target) -> float:
     """Less than any price of the kernel, and soon known."""
     fast = replace(target, bandwidth=target.bandwidth * CACHED)
     work = least_work(kernel, target.ends_early)
-    own = 0.0 if target.gpu and target.gpu.rates else LAUNCH_US
+    own = 0.0 if target.rates else LAUNCH_US
     return own + roofline_us(work, fast, matrix_speed(kernel, target))

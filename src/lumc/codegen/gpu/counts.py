@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
+from operator import add
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import VECTORS, Distribution
@@ -46,10 +47,14 @@ class Counts:
     l2: float = 0.0  # bytes from and to memory
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Counts(*map(add, self._each, other._each))
 
     def __mul__(self, times: float) -> Counts:
-        return Counts(*(n * times for n in astuple(self)))
+        return Counts(*(n * times for n in self._each))
+
+    @property
+    def _each(self) -> tuple[float, ...]:
+        return self.tensor, self.shared, self.issue, self.f32, self.special, self.l2
 
 
 NOTHING = Counts()

@@ -12,17 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf, prod
+from typing import NamedTuple
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.counts import NOTHING, Counter, Counts, moving
 from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.instructions import STARTED, beside, per_round, prologue
+from lumc.codegen.gpu.occupancy import resident
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, reads, writes
 from lumc.codegen.tile.program import Program
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr
 from lumc.kernel.target import Attained, Gpu, Rates, Target
-from lumc.profile.instructions import STARTED, beside, per_round, prologue
-from lumc.profile.occupancy import resident
 from lumc.schedule.schedule import Threads
 
 SECTOR = 32.0  # bytes that a cache of a GPU fetches at least; CUDA programming guide
@@ -50,18 +51,24 @@ class _Traffic:
     plain: bool  # through the first cache
 
 
-def gpu_us(program: Program, threads: Threads | None, full: bool = False) -> float:
-    """Microseconds; infinite where the threads of a block cannot run the program; ``full``: less
-    than if all processors were always busy."""
+class Expected(NamedTuple):
+    """Microseconds of a launch; ``full``: less than if all processors were always busy."""
+
+    us: float
+    full: float
+
+
+def expected(program: Program, threads: Threads | None) -> Expected:
+    """Of a program; infinite where the threads of a block cannot run it."""
     try:
-        return distributed_us(distribute(program, threads), full)
+        return _Pricer(distribute(program, threads), EACH).expected()
     except LumcError:
-        return inf
+        return Expected(inf, inf)
 
 
-def distributed_us(d: Distributed, full: bool = False, scale: Counts | None = None) -> float:
-    """The same of a distributed program; ``scale``: of each count, as when others are known."""
-    return _Pricer(d, scale or EACH).us(full)
+def distributed_us(d: Distributed, scale: Counts | None = None) -> float:
+    """Microseconds of a distributed program; ``scale``: of each count, where others are known."""
+    return _Pricer(d, scale or EACH).expected().us
 
 
 def block_of(d: Distributed) -> Block:
@@ -81,7 +88,7 @@ class _Pricer:
         self.traffic = dict[tuple[str, object, bool], _Traffic]()
         self.latency = float(self.rates.l2_cycles)  # until the traffic is known
 
-    def us(self, full: bool) -> float:
+    def expected(self) -> Expected:
         program, gpu, mhz = self.d.program, self.gpu, self.rates.mhz
         loops = [
             x
@@ -98,9 +105,11 @@ class _Pricer:
         )
         block = self.block()
         busy = max(self._busy(replace(block.counts, l2=fetched / tiles)).values())
-        cycles = busy * tiles / gpu.processors if full else self._waves(tiles, busy, block.chain)
+        cycles = self._waves(tiles, busy, block.chain)
         memory = far / (self.target.bandwidth * self.attained.memory * 1e3)
-        return self.target.launch_us + _norm(cycles / mhz, memory)
+        launch, least = self.target.launch_us, busy * tiles / gpu.processors
+        us = launch + _norm(cycles / mhz, memory)
+        return Expected(us, launch + _norm(least / mhz, memory))
 
     def _waves(self, tiles: int, busy: float, chain: float) -> float:
         whole, rest = divmod(tiles, self.gpu.processors * self.resident)
