@@ -23,6 +23,8 @@ from lumc.schedule.schedule import Schedule, Threads
 
 LAUNCH_US = 1.0  # of one more kernel; measured: 0.14 if threads spin, 2.7 if they sleep
 CACHED = 4.0  # bandwidth of caches in that of memory; measured: 2.7 (second cache of a Zen 4)
+FEW = 3  # guesses for a GPU that are priced; a guess
+SURE = 0.87  # of another price; measured: prices are off by up to 13 % (docs/gpu-price.md)
 LAST = {"cpu": 16, "gpu": 1}  # times the second cache: the last; data sheets: CPUs 8 to 32
 
 
@@ -79,17 +81,39 @@ def is_idle(program: Program) -> bool:
 def scheduled(kernel: Kernel, target: Target) -> tuple[Schedule, Program]:
     """The default schedule of a kernel and what it is lowered to: the first guess that a machine
     can hold, of GPUs the threads of a block. Raises E0411 when there is none."""
+    return guessed(kernel, target, 1)[0]
+
+
+def guessed(kernel: Kernel, target: Target, most: int) -> list[tuple[Schedule, Program]]:
+    """The first guesses that a machine can hold, and what they are lowered to. Raises E0411 when
+    there is none."""
     refused: LumcError | None = None
+    found = list[tuple[Schedule, Program]]()
     for schedule in first_schedules(kernel, target):
         try:
             program = lower(kernel, schedule, target)
             if schedule.threads:
                 distribute(program, schedule.threads)
-            return schedule, program
+            found.append((schedule, program))
         except LumcError as e:
             refused = refused or e
+        if len(found) == most:
+            break
+    if found:
+        return found
     assert refused
     raise refused
+
+
+def cheaper(kernel: Kernel, target: Target, schedule: Schedule) -> Schedule:
+    """This default, or one of the next guesses where it is cheaper for certain: on a GPU whose
+    prices were measured."""
+    if not (target.rates and target.rates.attained):
+        return schedule
+    found = guessed(kernel, target, FEW)
+    us = [program_us(program, threads=each.threads) for each, program in found]
+    least = us.index(min(us))
+    return found[least][0] if us[least] < us[0] * SURE else schedule
 
 
 def least_price_us(kernel: Kernel, target: Target) -> float:
