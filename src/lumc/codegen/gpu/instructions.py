@@ -3,7 +3,7 @@ no compiler can leave out (``codegen.gpu.counts``) addresses, conditions, conver
 of functions that are no sums.
 
 The numbers are how many nvcc 13 makes for sm_90 of one such term, counted in its machine code;
-``tests/gpu/test_price.py`` compares whole kernels.
+``tests/gpu/test_price_code.py`` compares whole kernels.
 """
 
 from __future__ import annotations
