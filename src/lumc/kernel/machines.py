@@ -26,20 +26,17 @@ def _amd(processors: int, tensor_gflops: float, warp: int) -> Gpu:
     return Gpu(processors, 64 << 10, tensor_gflops, warp, registers=1 << 17)
 
 
-# CUDA C++ Programming Guide, Compute Capabilities
-_SMALL = Resident(1536, 24, 100 << 10)
-_LARGE, _LARGER = Resident(2048, 32, 164 << 10), Resident(2048, 32, 228 << 10)
 # data sheets: A100 80 GB, RTX 4090, H200, B200, RTX 5090; one die of MI250X, MI300X, RX 7900 XTX,
 # RX 9070 XT; M1, M2, M3 (8, 10 and 10 cores). Matrix units with sums in f32: of an RTX 4090 the Ada
 # white paper says 165.2 TFLOP/s, 330.3 with sums in f16. Registers: four units of 512 for each of
 # 64 lanes (CDNA 3 instruction set, section 3.6), or of 1024 and more for each of 32.
 GPUS = {
     "cuda": {
-        "sm_80": (Gpu(108, 163 << 10, 312e3, resident=_LARGE), 19.5e3, 2039.0),
-        "sm_89": (Gpu(128, 99 << 10, 165.2e3, resident=_SMALL), 82.6e3, 1008.0),
-        "sm_90": (Gpu(132, 227 << 10, 989e3, resident=_LARGER), 67e3, 4800.0),
-        "sm_100": (Gpu(148, 227 << 10, 2250e3, resident=_LARGER), 80e3, 8000.0),
-        "sm_120": (Gpu(170, 99 << 10, 209.5e3, resident=_SMALL), 104.8e3, 1792.0),
+        "sm_80": (Gpu(108, 163 << 10, 312e3), 19.5e3, 2039.0),
+        "sm_89": (Gpu(128, 99 << 10, 165.2e3), 82.6e3, 1008.0),
+        "sm_90": (Gpu(132, 227 << 10, 989e3), 67e3, 4800.0),
+        "sm_100": (Gpu(148, 227 << 10, 2250e3), 80e3, 8000.0),
+        "sm_120": (Gpu(170, 99 << 10, 209.5e3), 104.8e3, 1792.0),
     },
     "hip": {
         "gfx90a": (_amd(110, 191.5e3, 64), 23.9e3, 1638.0),
@@ -56,15 +53,27 @@ GPUS = {
 # Of the same machines; where each figure is from: docs/gpu-bounds.md, docs/gpu-price.md. Nothing is
 # published of the products of single warps on sm_100.
 RATES = {
-    "sm_80": Rates(1410, 2048, f32=64, special=16, l2=5120, l1_bytes=192 << 10, l2_bytes=40 << 20),
-    "sm_89": Rates(2520, 512, f32=128, special=16, l1_bytes=128 << 10, l2_bytes=72 << 20),
+    "sm_80": Rates(
+        *(1410, 2048, 64, 16, Resident(2048, 32, 164 << 10), 5120),
+        l1_bytes=192 << 10,
+        l2_bytes=40 << 20,
+    ),
+    "sm_89": Rates(
+        *(2520, 512, 128, 16, Resident(1536, 24, 100 << 10)),
+        l1_bytes=128 << 10,
+        l2_bytes=72 << 20,
+    ),
     "sm_90": Rates(
-        *(1980, 4096, 128, 16, 5120),
+        *(1980, 4096, 128, 16, Resident(2048, 32, 228 << 10), 5120),
         l1_bytes=256 << 10,
         l2_bytes=50 << 20,
         attained=Attained(tensor=0.8, l2=0.71, memory=0.9),
     ),
-    "sm_120": Rates(2407, 512, f32=128, special=16, l1_bytes=128 << 10, l2_bytes=96 << 20),
+    "sm_120": Rates(
+        *(2407, 512, 128, 16, Resident(1536, 24, 100 << 10)),
+        l1_bytes=128 << 10,
+        l2_bytes=96 << 20,
+    ),
 }
 # what changes results, or not all machines of an architecture have, and so must be asked for:
 # cuda:sm_90+tf32, cpu:native+vnni

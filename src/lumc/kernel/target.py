@@ -30,6 +30,7 @@ class Rates(NamedTuple):
     tensor: int  # operations of the matrix units on 16-bit operands, with sums in f32
     f32: int  # additions, products or both at once, of a thread each
     special: int  # powers, reciprocals and roots of the hardware, of a thread each
+    resident: Resident
     l2: int | None = None  # bytes of the second cache, for all processors; None: not published
     issue: int = 4  # instructions of warps
     shared: int = 128  # bytes of shared memory: 4 of every bank
@@ -54,7 +55,6 @@ class Gpu:
     threads: int = 1024  # of a block
     registers: int = 1 << 16  # of a processor, 4 bytes each
     values: int = 220  # registers of a thread that may hold values
-    resident: Resident | None = None  # None: not known
     rates: Rates | None = None  # None: not known
 
 

@@ -17,8 +17,8 @@ LOADED = 32  # counted: of loads that ptxas has under way, at most
 def resident(d: Distributed) -> int:
     """Blocks of a processor: at least one."""
     gpu = d.program.target.gpu
-    assert gpu and gpu.resident
-    most, shared = gpu.resident, d.shared_bytes + OWN
+    assert gpu and gpu.rates
+    most, shared = gpu.rates.resident, d.shared_bytes + OWN
     by = (
         most.shared // shared,
         most.threads // d.threads.count,
