@@ -1,5 +1,5 @@
 """The price of GPU kernels with the counts of their machine code in the place of those that are
-expected of their programs: of 52 kernels of all families."""
+expected of their programs: of 50 kernels of all families."""
 
 from __future__ import annotations
 
@@ -102,12 +102,20 @@ def compiled(programs: list[Distributed], arch: str, folder: Path, sass: Any) ->
     return sass.kernels(sass.disassembled(folder / "k.cubin")), figures
 
 
-def check_code(target: Target, sass: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# half of what the compiler has to do for all of them
+LARGE = "linear_gelu", "rms_linear", "gated", "levels", "decode", "qkv", "norm_of_gelu"
+
+
+def check_code(
+    target: Target, sass: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, few: bool = False
+) -> None:
     """The price is within 10 % of that by the instructions, sums, functions and bytes of shared
     memory of the machine code; of nine in ten kernels so many instructions were expected within a
     third, and as many registers."""
     programs = dict[str, Distributed]()
     for name, k in code_cases().items():
+        if few and k.name.startswith(LARGE):
+            continue
         s, program = scheduled(k, target)
         programs[name] = distribute(program, s.threads)
     code, figures = compiled(list(programs.values()), target.arch, folder, sass)
@@ -117,7 +125,7 @@ def check_code(target: Target, sass: Any, folder: Path, monkeypatch: pytest.Monk
         scale = by_code(d, warp * (d.threads.count / d.warp), monkeypatch)
         off[name] = distributed_us(d) / distributed_us(d, scale)
         counted[name], allotted[name] = scale.issue, registers(d) / figures[f"k{i}"].registers
-    assert len(off) >= 50
+    assert len(off) >= (43 if few else 50)
     assert {n: x for n, x in off.items() if not 0.9 <= x <= 1.1} == {}
     for ratios, bound in ((counted, 1.33), (allotted, 2.0)):
         far = {n: round(x, 2) for n, x in ratios.items() if not 1 / bound <= x <= bound}
@@ -126,12 +134,12 @@ def check_code(target: Target, sass: Any, folder: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.timeout(600)
 def test_prices_by_machine_code(sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_code(resolve_target("cuda:sm_90"), sass, tmp_path, monkeypatch)
+    check_code(resolve_target("cuda:sm_90"), sass, tmp_path, monkeypatch, few=True)
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_89", "cuda:sm_120"])
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_89", "cuda:sm_90", "cuda:sm_120"])
 def test_prices_by_machine_code_of_others(
     name: str, sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
