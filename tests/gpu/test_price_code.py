@@ -3,6 +3,7 @@ expected of their programs: of 50 kernels of all families."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -144,3 +145,60 @@ def test_prices_by_machine_code_of_others(
     name: str, sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_code(resolve_target(name), sass, tmp_path, monkeypatch)
+
+
+# ---- how machine code is counted
+
+TEXT = """
+.text.other:
+        /*0000*/                   EXIT ;
+.text.own:
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+        /*0010*/               @P2 EXIT ;
+        /*0020*/                   MOV R3, 0x10 ;
+.L_x_1:
+        /*0030*/                   FFMA R4, R4, R5, R6 ;
+        /*0040*/               @P0 BRA `(.L_x_0) ;
+        /*0050*/                   CALL.REL.NOINC `($slow) ;
+.L_x_0:
+        /*0060*/                   IADD3 R7, R3, 0x10, RZ ;
+        /*0070*/                   ISETP.GE.U32.AND P1, PT, R7, 0x50, PT ;
+        /*0080*/                   MOV R3, R7 ;
+        /*0090*/              @!P1 BRA `(.L_x_1) ;
+        /*00a0*/                   EXIT ;
+        /*00b0*/                   FADD R4, R4, R5 ;
+"""
+ROUNDS = [(name, 4 * 0.5) for name in ("FFMA", "BRA", "IADD3", "ISETP", "MOV", "BRA")]
+WALKED = [("MOV", 1.0), ("EXIT", 1.0), ("MOV", 0.5), *ROUNDS, ("EXIT", 0.5)]
+
+
+def walked(source: str) -> list[tuple[str, float]]:
+    space: dict[str, Any] = {"__name__": "sass"}
+    exec(compile(source, "sass.py", "exec"), space)  # noqa: S102
+    found = space["executed"](space["kernels"](TEXT)["own"], 0.5)
+    return [(line.split()[0].partition(".")[0], times) for line, times in found]
+
+
+CODE_MUTANTS = {
+    "a loop goes round once": ("rounds = _rounds(code, to, i)", "rounds = 1"),
+    "no warp ends early": ("left *= share if", "left *= 1.0 if"),
+    "the slow way": (
+        "i = to if over and (rare or not predicate)",
+        "i = to if over and not predicate",
+    ),
+    "a counter begins at 0": ("return (_number(m[1]) or 0) if m else 0", "return 0"),
+    "behind the end": ('c == ("", "EXIT")', 'c == ("", "FADD")'),
+    "one kernel": ("here = out.setdefault(m[1], [])", "here = out.setdefault('own', [])"),
+}
+
+
+def test_what_a_warp_executes() -> None:
+    assert walked((BENCH / "sass.py").read_text()) == WALKED
+
+
+@pytest.mark.parametrize("name", CODE_MUTANTS)
+def test_a_mutant_of_the_count_dies(name: str) -> None:
+    source, (old, new) = (BENCH / "sass.py").read_text(), CODE_MUTANTS[name]
+    assert source.count(old) == 1
+    with suppress(ValueError):  # no counter is seen
+        assert walked(source.replace(old, new)) != WALKED
