@@ -28,7 +28,7 @@ from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.choose import estimate
-from lumc.profile.price import cheaper, price_us, scheduled
+from lumc.profile.price import cheaper, least_price_us, price_us, scheduled
 from lumc.schedule.first import first_schedules
 from lumc.schedule.plan import KernelPlan
 from lumc.schedule.schedule import Schedule, Stage
@@ -233,7 +233,7 @@ MUTANTS = {
         'busy["tensor"] + busy["shared"]',
         'max(busy["tensor"], busy["shared"])',
     ),
-    "no second cache": (expected, "if r.l2:", "if False:"),
+    "no second cache": (expected, "counts.l2 / self.second", "0.0 / self.second"),
     "every block reads memory": (expected, "max(once, min(again, own * tiles))", "own * tiles"),
     "no memory": (expected, "_norm(cycles / mhz, memory)", "cycles / mhz"),
     "blocks share nothing": (expected, "if together else tiles)", "if 0 else tiles)"),
@@ -295,3 +295,16 @@ def test_what_a_block_cannot_hold_has_no_price() -> None:
     assert s.threads
     large = replace(s, threads=replace(s.threads, count=2048))
     assert price_us(k, HOPPER, large) == math.inf
+
+
+@pytest.mark.parametrize("name", ["cuda:sm_80", "cuda:sm_89", "cuda:sm_90", "cuda:sm_120"])
+def test_no_price_is_below_the_least(name: str) -> None:
+    """The least price rules candidates out before they are lowered."""
+    target = resolve_target(name)
+    for k in (
+        *(family(*shapes[-1]) for family, shapes in zoo.FAMILIES.items()),
+        zoo.scores(8, 512, 512, 64),
+    ):
+        assert least_price_us(k, target) <= price_us(k, target) * (1 + 1e-9), k.name
+    for k in (zoo.bias_gelu(N, 1024), zoo.softmax(N, 1024), zoo.transpose(2048, 2048)):
+        assert least_price_us(k, target) <= price_us(k, target) * (1 + 1e-9), k.name

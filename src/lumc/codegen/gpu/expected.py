@@ -29,6 +29,9 @@ from lumc.schedule.schedule import Threads
 SECTOR = 32.0  # bytes that a cache of a GPU fetches at least; CUDA programming guide
 ROUND = 8  # of the norm of what goes on side by side: almost the longest; a guess
 READY = 2  # warps of a scheduler that keep it busy; derived: 4 cycles of a sum, two sums each
+CACHED = (
+    4.0  # bandwidth of the second cache in that of memory; derived: of A100 and H200 3.5 and 1.5
+)
 KEPT = 0.5  # of a cache, for what is not read once; a guess
 EACH = Counts(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
@@ -84,6 +87,8 @@ class _Pricer:
         self.gpu: Gpu = self.target.gpu
         self.rates: Rates = self.target.gpu.rates
         self.attained = self.rates.attained or Attained()
+        cached = CACHED * self.target.bandwidth * 1e3 / self.rates.mhz  # where nothing is published
+        self.second = self.rates.l2 * self.attained.l2 if self.rates.l2 else cached
         self.resident = resident(d)
         self.traffic = dict[tuple[str, object, bool], _Traffic]()
         self.latency = float(self.rates.l2_cycles)  # until the traffic is known
@@ -121,16 +126,14 @@ class _Pricer:
     def _busy(self, counts: Counts) -> dict[str, float]:
         """Cycles of every unit of a processor."""
         r, gpu, s = self.rates, self.gpu, self.scale
-        out = {
+        return {
             "tensor": s.tensor * counts.tensor / (r.tensor * self.attained.tensor),
             "shared": s.shared * counts.shared / r.shared,
             "issue": s.issue * counts.issue / r.issue,
             "f32": s.f32 * counts.f32 * gpu.warp / r.f32,
             "special": s.special * counts.special * gpu.warp / r.special,
+            "l2": counts.l2 / self.second * gpu.processors,
         }
-        if r.l2:
-            out["l2"] = counts.l2 / (r.l2 * self.attained.l2) * gpu.processors
-        return out
 
     # ---- what a block does, in order
 
