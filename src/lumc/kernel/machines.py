@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lumc.errors import Exit, LumcError
-from lumc.kernel.target import Attained, Gpu, Rates, Resident, Target
+from lumc.kernel.target import Attained, Gpu, Processor, Rates, Resident, Target
 
 _X86 = ("-mprefer-vector-width=512",)
 CPUS = {
@@ -50,30 +50,23 @@ GPUS = {
         "apple9": (Gpu(10, 32 << 10, 4.1e3), 4.1e3, 100.0),
     },
 }
-# Of the same machines; where each figure is from: docs/gpu-bounds.md, docs/gpu-price.md. Nothing is
-# published of the products of single warps on sm_100.
+# Of the same machines; where each figure is from: docs/gpu-bounds.md. Nothing is published of the
+# products of single warps on sm_100.
 RATES = {
-    "sm_80": Rates(
-        *(1410, 2048, 64, 16, Resident(2048, 32, 164 << 10), 5120),
-        l1_bytes=192 << 10,
-        l2_bytes=40 << 20,
-    ),
-    "sm_89": Rates(
-        *(2520, 512, 128, 16, Resident(1536, 24, 100 << 10)),
-        l1_bytes=128 << 10,
-        l2_bytes=72 << 20,
-    ),
-    "sm_90": Rates(
-        *(1980, 4096, 128, 16, Resident(2048, 32, 228 << 10), 5120),
-        l1_bytes=256 << 10,
-        l2_bytes=50 << 20,
+    "sm_80": Rates(1410, tensor=2048, f32=64, special=16, l2=5120),
+    "sm_89": Rates(2520, tensor=512, f32=128, special=16),
+    "sm_90": Rates(1980, tensor=4096, f32=128, special=16, l2=5120),
+    "sm_120": Rates(2407, tensor=512, f32=128, special=16),
+}
+# Of those with rates; where each figure is from: docs/gpu-price.md.
+PROCESSORS = {
+    "sm_80": Processor(Resident(2048, 32, 164 << 10), 192 << 10, 40 << 20),
+    "sm_89": Processor(Resident(1536, 24, 100 << 10), 128 << 10, 72 << 20),
+    "sm_90": Processor(
+        *(Resident(2048, 32, 228 << 10), 256 << 10, 50 << 20),
         attained=Attained(tensor=0.8, l2=0.71, memory=0.9),
     ),
-    "sm_120": Rates(
-        *(2407, 512, 128, 16, Resident(1536, 24, 100 << 10)),
-        l1_bytes=128 << 10,
-        l2_bytes=96 << 20,
-    ),
+    "sm_120": Processor(Resident(1536, 24, 100 << 10), 128 << 10, 96 << 20),
 }
 # what changes results, or not all machines of an architecture have, and so must be asked for:
 # cuda:sm_90+tf32, cpu:native+vnni
@@ -123,6 +116,11 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
     families = {"cpu": ("native", *CPUS), **GPUS}
     known = ", ".join(f"{kind}:{a}" for kind, archs in families.items() for a in archs)
     raise LumcError("E0401", f"unknown target '{name}'", fix=f"one of: {known}", exit=Exit.USAGE)
+
+
+def processor(target: Target) -> Processor | None:
+    """What is known of the processors of a GPU, or None."""
+    return PROCESSORS.get(target.arch) if target.kind == "cuda" else None
 
 
 def _with(target: Target, features: tuple[str, ...]) -> Target:

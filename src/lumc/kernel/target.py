@@ -7,6 +7,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
+class Rates(NamedTuple):
+    """What a processor of a GPU does in a cycle at most."""
+
+    mhz: int  # cycles, in millions a second
+    tensor: int  # operations of the matrix units on 16-bit operands, with sums in f32
+    f32: int  # additions, products or both at once, of a thread each
+    special: int  # powers, reciprocals and roots of the hardware, of a thread each
+    l2: int | None = None  # bytes of the second cache, for all processors; None: not published
+    issue: int = 4  # instructions of warps
+    shared: int = 128  # bytes of shared memory: 4 of every bank
+
+
 class Resident(NamedTuple):
     """What the blocks of a processor of a GPU have together, at most."""
 
@@ -23,25 +35,18 @@ class Attained(NamedTuple):
     memory: float = 1.0
 
 
-class Rates(NamedTuple):
-    """What a processor of a GPU does in a cycle at most."""
+class Processor(NamedTuple):
+    """What prices know of a GPU's processors and caches beside its rates. No file has it."""
 
-    mhz: int  # cycles, in millions a second
-    tensor: int  # operations of the matrix units on 16-bit operands, with sums in f32
-    f32: int  # additions, products or both at once, of a thread each
-    special: int  # powers, reciprocals and roots of the hardware, of a thread each
     resident: Resident
-    l2: int | None = None  # bytes of the second cache, for all processors; None: not published
-    issue: int = 4  # instructions of warps
-    shared: int = 128  # bytes of shared memory: 4 of every bank
-    l1_bytes: int = 128 << 10  # the first cache of a processor, with its shared memory
-    l2_bytes: int = 40 << 20  # the second cache
+    l1_bytes: int  # the first cache of a processor, with its shared memory
+    l2_bytes: int  # the second cache
+    attained: Attained | None = None  # None: not measured
     # cycles until something is there, under load: of memory, of the second cache; of shared memory,
     # another thread's register or a barrier
     memory_cycles: int = 2000
     l2_cycles: int = 400
     shared_cycles: int = 30
-    attained: Attained | None = None  # None: not measured
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,6 @@ class Target:
     def machine(self) -> str:
         """The kind of machine, which tables have rows for: cpu or gpu."""
         return "gpu" if self.gpu else "cpu"
-
-    @property
-    def rates(self) -> Rates | None:
-        """Those of a GPU, if they are known."""
-        return self.gpu.rates if self.gpu else None
 
     @property
     def ends_early(self) -> bool:

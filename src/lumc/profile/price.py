@@ -13,6 +13,7 @@ from lumc.codegen.tile.lower import lower
 from lumc.codegen.tile.program import Contract, Par, Program, Reduce, leaves
 from lumc.errors import LumcError
 from lumc.kernel.bound import Work, least_work, roofline_us
+from lumc.kernel.machines import processor
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.reads import Spent
@@ -46,7 +47,7 @@ def program_us(
     ``spent``: what was found for other prices of the same program; ``threads``: of a GPU's block,
     without which its price is that of the work."""
     target, tiles, spent = program.target, max(1, program.tiles), spent or Spent()
-    if threads and target.rates:
+    if threads and processor(target):
         spent.launch = spent.launch or expected(program, threads)
         return spent.launch.full if full else spent.launch.us
     tally = Tally(program, spent)
@@ -108,7 +109,8 @@ def guessed(kernel: Kernel, target: Target, most: int) -> list[tuple[Schedule, P
 def cheaper(kernel: Kernel, target: Target, schedule: Schedule) -> Schedule:
     """This default, or one of the next guesses where it is cheaper for certain: on a GPU whose
     prices were measured."""
-    if not (target.rates and target.rates.attained):
+    known = processor(target)
+    if known is None or known.attained is None:
         return schedule
     found = guessed(kernel, target, FEW)
     us = [program_us(program, threads=each.threads) for each, program in found]
@@ -120,5 +122,5 @@ def least_price_us(kernel: Kernel, target: Target) -> float:
     """Less than any price of the kernel, and soon known."""
     fast = replace(target, bandwidth=target.bandwidth * CACHED)
     work = least_work(kernel, target.ends_early)
-    own = 0.0 if target.rates else LAUNCH_US
+    own = 0.0 if processor(target) else LAUNCH_US
     return own + roofline_us(work, fast, matrix_speed(kernel, target))

@@ -23,7 +23,8 @@ from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Syn
 from lumc.codegen.tile.program import Program
 from lumc.errors import LumcError
 from lumc.graph.expr import Expr
-from lumc.kernel.target import Attained, Gpu, Rates, Target
+from lumc.kernel.machines import processor
+from lumc.kernel.target import Attained, Gpu, Processor, Rates, Target
 from lumc.schedule.schedule import Threads
 
 SECTOR = 32.0  # bytes that a cache of a GPU fetches at least; CUDA programming guide
@@ -83,15 +84,17 @@ class _Pricer:
     def __init__(self, d: Distributed, scale: Counts) -> None:
         self.d, self.counter, self.scale = d, Counter(d), scale
         self.target: Target = d.program.target
-        assert self.target.gpu and self.target.gpu.rates
+        own = processor(self.target)
+        assert self.target.gpu and self.target.gpu.rates and own
+        self.own: Processor = own
         self.gpu: Gpu = self.target.gpu
         self.rates: Rates = self.target.gpu.rates
-        self.attained = self.rates.attained or Attained()
+        self.attained = self.own.attained or Attained()
         cached = CACHED * self.target.bandwidth * 1e3 / self.rates.mhz  # where nothing is published
         self.second = self.rates.l2 * self.attained.l2 if self.rates.l2 else cached
         self.resident = resident(d)
         self.traffic = dict[tuple[str, object, bool], _Traffic]()
-        self.latency = float(self.rates.l2_cycles)  # until the traffic is known
+        self.latency = float(self.own.l2_cycles)  # until the traffic is known
 
     def expected(self) -> Expected:
         program, gpu, mhz = self.d.program, self.gpu, self.rates.mhz
@@ -105,9 +108,7 @@ class _Pricer:
         self._look(self.d.body, 1.0)
         far, fetched = self._memory(loops, tiles)
         ratio = min(1.0, far / fetched) if fetched else 0.0
-        self.latency = self.rates.l2_cycles + ratio * (
-            self.rates.memory_cycles - self.rates.l2_cycles
-        )
+        self.latency = self.own.l2_cycles + ratio * (self.own.memory_cycles - self.own.l2_cycles)
         block = self.block()
         busy = max(self._busy(replace(block.counts, l2=fetched / tiles)).values())
         cycles = self._waves(tiles, busy, block.chain)
@@ -159,10 +160,10 @@ class _Pricer:
             case Nest():
                 return self._body(node.body)
             case Sync():
-                return Block(Counts(issue=self.counter.warps), self.rates.shared_cycles)
+                return Block(Counts(issue=self.counter.warps), self.own.shared_cycles)
             case Combine():
                 own = Counts(issue=beside(self.counter, node))
-                return Block(own, self._alone(own) + self.rates.shared_cycles)
+                return Block(own, self._alone(own) + self.own.shared_cycles)
             case Step():
                 return self._step(node)
 
@@ -173,7 +174,7 @@ class _Pricer:
             chain += self._waited(step)
         product = step.roles and step.roles.product
         if product and product.fragment != "wgmma":
-            chain = max(chain, self._multiplied(own) + self.rates.shared_cycles)
+            chain = max(chain, self._multiplied(own) + self.own.shared_cycles)
         return Block(own, chain)
 
     def _alone(self, counts: Counts) -> float:
@@ -190,15 +191,15 @@ class _Pricer:
 
     def _waited(self, step: Step) -> float:
         """Cycles for what it reads to arrive, and for what threads tell each other."""
-        r, cycles, op = self.rates, 0.0, step.op
+        cycles, op = 0.0, step.op
         memories = {self._kept_in(e) for e in reads(step)}
         if "memory" in memories:
             cycles += self.latency
         elif "shared" in memories:
-            cycles += r.shared_cycles
+            cycles += self.own.shared_cycles
         if isinstance(op, ir.Reduce):
             lanes = prod(t.mod for t in step.points.threads if t.axis in op.red)
-            cycles += (min(lanes, self.d.warp).bit_length() - 1) * r.shared_cycles
+            cycles += (min(lanes, self.d.warp).bit_length() - 1) * self.own.shared_cycles
         return cycles
 
     def _kept_in(self, ref: Expr) -> str:
@@ -218,7 +219,7 @@ class _Pricer:
         chain, start = max(behind, others), 0.0
         if nest.slots > 1:
             ahead = max(1, nest.slots - 1 - nest.behind)
-            chain, start = max(chain + self.rates.shared_cycles, self.latency / ahead), self.latency
+            chain, start = max(chain + self.own.shared_cycles, self.latency / ahead), self.latency
             copies = sum(
                 max(1.0, n.points.size / n.vector)
                 for n in nest.body
@@ -262,7 +263,7 @@ class _Pricer:
     def _memory(self, loops: Sequence[ir.Loop], tiles: int) -> tuple[float, float]:
         """Bytes of memory, and of the second cache."""
         far, near = 0.0, 0.0
-        cache, blocks = self.rates.l2_bytes * KEPT, self.gpu.processors * self.resident
+        cache, blocks = self.own.l2_bytes * KEPT, self.gpu.processors * self.resident
         constant = {b.name for b in self.d.program.kernel.buffers if b.constant}
         by_name = dict[tuple[str, bool], list[_Traffic]]()
         for (name, _, stored), t in self.traffic.items():
@@ -288,7 +289,7 @@ class _Pricer:
         return own * (min(tiles, self.gpu.processors) if together else tiles)
 
     def _first(self) -> float:
-        return max(0.0, (self.rates.l1_bytes - self.resident * self.d.shared_bytes) * KEPT)
+        return max(0.0, (self.own.l1_bytes - self.resident * self.d.shared_bytes) * KEPT)
 
 
 def _own(each: Sequence[_Traffic], size: float, loops: Sequence[ir.Loop]) -> float:

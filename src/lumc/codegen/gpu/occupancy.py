@@ -6,6 +6,7 @@ from math import ceil
 
 from lumc.codegen.gpu.program import Combine, Distributed, Step, reads, steps_of
 from lumc.codegen.gpu.shared import pressure
+from lumc.kernel.machines import processor
 
 OWN = 1 << 10  # bytes of shared memory that the system keeps for each block; CUDA programming guide
 UNIT = 8  # registers of a thread are allotted by so many; the same
@@ -16,9 +17,9 @@ LOADED = 32  # counted: of loads that ptxas has under way, at most
 
 def resident(d: Distributed) -> int:
     """Blocks of a processor: at least one."""
-    gpu = d.program.target.gpu
-    assert gpu and gpu.rates
-    most, shared = gpu.rates.resident, d.shared_bytes + OWN
+    gpu, own = d.program.target.gpu, processor(d.program.target)
+    assert gpu and own
+    most, shared = own.resident, d.shared_bytes + OWN
     by = (
         most.shared // shared,
         most.threads // d.threads.count,
