@@ -1,12 +1,12 @@
-"""The machine code of a GPU, as nvdisasm prints it: the loop in which a kernel spends its time, and
-what a warp does in one round of it."""
+"""The machine code of a GPU, as nvdisasm prints it: the loop in which a kernel spends its time,
+what a warp does in one round of it, and what it does in all."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,6 +54,155 @@ def main_loop(text: str) -> tuple[list[str], bool]:
     inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     start, end = max(inner, key=lambda a: a[1] - a[0], default=(0, ends or len(code)))
     return code[start:end], bool(inner)
+
+
+# ---- everything that a warp does
+
+SECTION = re.compile(r"^\.text\.(\w+):$")
+JUMP = re.compile(r"^BRA\b.*?(\.L\w+)")
+COMPARED = re.compile(r"^U?ISETP\.(\w\w)(?:\.U32)?\.AND (U?P\d), U?PT, (\S+), (\S+), U?PT$")
+ADDED = re.compile(r"^(?:U?IADD3|VIADD) U?R\d+, (U?R\d+)(?:\.reuse)?, (-?0x[0-9a-f]+)")
+MOVED = re.compile(r"^(?:U?MOV \S+,|IMAD\.MOV\.U32 \S+, RZ, RZ,) (\S+)$")
+SLOW = 8  # instructions that a jump passes over: with a call among them, the rare way of a function
+MOST = 1 << 20  # rounds
+Line = tuple[str, str]  # predicate, instruction
+
+
+def kernels(text: str) -> dict[str, str]:
+    """The text of a cubin with several kernels, by their names."""
+    out, here = dict[str, list[str]](), list[str]()
+    for line in text.splitlines():
+        if m := SECTION.match(line):
+            here = out.setdefault(m[1], [])
+        here.append(line)
+    return {name: "\n".join(lines) for name, lines in out.items()}
+
+
+def executed(text: str, share: float = 1.0) -> list[tuple[str, float]]:
+    """The instructions of a warp up to the end, and how often it comes to each: loops go round as
+    often as their counters say, conditions hold, and functions take their usual way. Of the warps
+    a ``share`` goes on where a condition ends some. Raises ValueError for a loop whose counter is
+    not seen."""
+    code, labels = list[Line](), dict[str, int]()
+    for line in text.splitlines():
+        if m := LABEL.match(line):
+            labels[m[1]] = len(code)
+        elif m := LINE.match(line):
+            code.append(((m[1] or "").strip(), m[2]))
+    end = next((i for i, c in enumerate(code) if c == ("", "EXIT")), len(code) - 1) + 1
+    jumps = {
+        i: labels.get(m[1], end) for i, (_, c) in enumerate(code[:end]) if (m := JUMP.match(c))
+    }
+    times = [1.0] * end
+    for i, to in jumps.items():
+        if to <= i:
+            rounds = _rounds(code, to, i)
+            times[to : i + 1] = [t * rounds for t in times[to : i + 1]]
+    out, i, left = list[tuple[str, float]](), 0, 1.0
+    while i < end:
+        (predicate, line), to = code[i], jumps.get(i, 0)
+        out.append((line, times[i] * left))
+        left *= share if predicate and line == "EXIT" else 1.0
+        over = code[i + 1 : to] if i < to <= end else []
+        rare = len(over) <= SLOW and any(c.startswith("CALL") for _, c in over)
+        i = to if over and (rare or not predicate) else i + 1
+    return out
+
+
+def _rounds(code: Sequence[Line], start: int, end: int) -> int:
+    """How often a loop goes round: by the comparison that its jump depends on, and the register
+    that this looks at."""
+    predicate = code[end][0]
+    found = [(j, m) for j in range(start, end) if (m := COMPARED.match(code[j][1]))]
+    found = [(j, m) for j, m in found if m[2] == predicate.lstrip("@!")]
+    if not found:
+        raise ValueError(f"no comparison before {code[end]}")
+    at, m = found[-1]
+    ends = [_register(m[3]), _register(m[4])]
+    turned = _number(ends[0]) is not None
+    counter, last = (ends[1], _number(ends[0])) if turned else (ends[0], _number(ends[1]))
+    if last is None:
+        raise ValueError(f"no counter of {code[at][1]}")
+    first, step = _counted(code, (start, end), counter, at)
+    for n, value in enumerate(range(first, first + step * MOST, step), 1):
+        pair = (last, value) if turned else (value, last)
+        if _holds(m[1], *pair) == ("!" in predicate):
+            return n
+    raise ValueError(f"no end of {code[at][1]}")
+
+
+def _counted(
+    code: Sequence[Line], loop: tuple[int, int], register: str, at: int
+) -> tuple[int, int]:
+    """What a register is where it is compared in the first round of a loop, and what each round
+    adds: additions and copies are followed back, into the round before, until one register comes
+    again."""
+    path, here, first, known = dict[str, int](), at, 0, False
+    while register not in path:
+        every = [j for j in range(*loop) if _writes(code[j][1], register)]
+        before = [j for j in every if j < here]
+        if not before and not known:  # what it was before the loop
+            first, known = first + _start(code, loop[0], register), True
+        line = code[(before or every or [at])[-1]][1]
+        here = (before or every or [at])[-1]
+        added, moved = ADDED.match(line), MOVED.match(line)
+        if not added and not moved:
+            raise ValueError(f"no counter of {code[at][1]}")
+        path[register] = (_number(added[2]) or 0) if added else 0
+        first += 0 if known else path[register]
+        register = added[1] if added else _register((moved or [""])[1])
+    first += 0 if known else _start(code, loop[0], register)
+    own = list(path)[list(path).index(register) :]
+    step = sum(path[r] for r in own)
+    if step == 0:
+        raise ValueError(f"no step of {code[at][1]}")
+    return first, step
+
+
+def _start(code: Sequence[Line], start: int, register: str) -> int:
+    """What a register holds before a loop: the last constant that is moved to it, else 0."""
+    for _, line in reversed(code[:start]):
+        if _writes(line, register):
+            m = MOVED.match(line)
+            return (_number(m[1]) or 0) if m else 0
+    return 0
+
+
+def _writes(line: str, register: str) -> bool:
+    _, _, operands = line.partition(" ")
+    for operand in operands.split(",")[:2]:
+        if _register(operand.strip()) == register:
+            return True
+        if not operand.strip().startswith(("P", "UP")):
+            return False
+    return False
+
+
+def _register(operand: str) -> str:
+    return operand.removesuffix(".reuse")
+
+
+def _number(operand: str) -> int | None:
+    """Of 32 bits with a sign."""
+    if operand in ("RZ", "URZ"):
+        return 0
+    m = re.fullmatch(r"(-?)(0x[0-9a-f]+|\d+)", operand)
+    n = int(m[2], 0) * (-1 if m[1] else 1) if m else None
+    return n - (1 << 32) if n is not None and n >= 1 << 31 else n
+
+
+def _holds(relation: str, a: int, b: int) -> bool:
+    return {"GE": a >= b, "GT": a > b, "LE": a <= b, "LT": a < b, "NE": a != b, "EQ": a == b}[
+        relation
+    ]
+
+
+def weighed(code: Iterable[tuple[str, float]]) -> Counts:
+    """What ``counted`` counts, of instructions that a warp comes to so often."""
+    total = Counts()
+    for line, times in code:
+        total += counted([line]) * times
+    return total
 
 
 def counted(code: Sequence[str]) -> Counts:

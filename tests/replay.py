@@ -152,7 +152,7 @@ def _default(kernel: Kernel, target: Target) -> Row:
         "key": key,
         "default": digest(schedule.to_json()),
         "bound": f"{bound_us(kernel, target, matrix_speed(kernel, target)):.9g}",
-        "price": f"{program_us(program):.9g}",
+        "price": f"{program_us(program, threads=schedule.threads):.9g}",
         "text": printed(program, schedule),
     }
 

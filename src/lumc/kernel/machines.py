@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lumc.errors import Exit, LumcError
-from lumc.kernel.target import Gpu, Rates, Target
+from lumc.kernel.target import Attained, Gpu, Processor, Rates, Resident, Target
 
 _X86 = ("-mprefer-vector-width=512",)
 CPUS = {
@@ -58,6 +58,16 @@ RATES = {
     "sm_90": Rates(1980, tensor=4096, f32=128, special=16, l2=5120),
     "sm_120": Rates(2407, tensor=512, f32=128, special=16),
 }
+# Of those with rates; where each figure is from: docs/gpu-price.md.
+PROCESSORS = {
+    "sm_80": Processor(Resident(2048, 32, 164 << 10), 192 << 10, 40 << 20),
+    "sm_89": Processor(Resident(1536, 24, 100 << 10), 128 << 10, 72 << 20),
+    "sm_90": Processor(
+        *(Resident(2048, 32, 228 << 10), 256 << 10, 50 << 20),
+        attained=Attained(tensor=0.8, l2=0.71, memory=0.9),
+    ),
+    "sm_120": Processor(Resident(1536, 24, 100 << 10), 128 << 10, 96 << 20),
+}
 # what changes results, or not all machines of an architecture have, and so must be asked for:
 # cuda:sm_90+tf32, cpu:native+vnni
 FEATURES = {"cuda": ("tf32",), "cpu": ("vnni",)}
@@ -106,6 +116,11 @@ def resolve_target(name: str, cpuinfo: str | None = None) -> Target:
     families = {"cpu": ("native", *CPUS), **GPUS}
     known = ", ".join(f"{kind}:{a}" for kind, archs in families.items() for a in archs)
     raise LumcError("E0401", f"unknown target '{name}'", fix=f"one of: {known}", exit=Exit.USAGE)
+
+
+def processor(target: Target) -> Processor | None:
+    """What is known of the processors of a GPU, or None."""
+    return PROCESSORS.get(target.arch) if target.kind == "cuda" else None
 
 
 def _with(target: Target, features: tuple[str, ...]) -> Target:

@@ -19,6 +19,36 @@ class Rates(NamedTuple):
     shared: int = 128  # bytes of shared memory: 4 of every bank
 
 
+class Resident(NamedTuple):
+    """What the blocks of a processor of a GPU have together, at most."""
+
+    threads: int
+    blocks: int
+    shared: int  # bytes
+
+
+class Attained(NamedTuple):
+    """The shares of its rates that a GPU was seen to attain."""
+
+    tensor: float = 1.0
+    l2: float = 1.0
+    memory: float = 1.0
+
+
+class Processor(NamedTuple):
+    """What prices know of a GPU's processors and caches beside its rates. No file has it."""
+
+    resident: Resident
+    l1_bytes: int  # the first cache of a processor, with its shared memory
+    l2_bytes: int  # the second cache
+    attained: Attained | None = None  # None: not measured
+    # cycles until something is there, under load: of memory, of the second cache; of shared memory,
+    # another thread's register or a barrier
+    memory_cycles: int = 2000
+    l2_cycles: int = 400
+    shared_cycles: int = 30
+
+
 @dataclass(frozen=True)
 class Gpu:
     """What the blocks of a GPU may use; sizes in bytes, rates in GFLOP/s."""

@@ -35,7 +35,7 @@ from lumc.profile.candidates import (
 from lumc.profile.forms import Agreement
 from lumc.profile.lowered import Kernels
 from lumc.profile.memory import RESULTS
-from lumc.profile.price import price_us, scheduled
+from lumc.profile.price import cheaper, price_us, scheduled
 from lumc.schedule.fragment import matrix_speed
 from lumc.schedule.plan import KernelPlan, Plan, RegionPlan, Step
 from lumc.search.layout import layouts, origin
@@ -194,7 +194,7 @@ def plan_region(
         key = kernel_key(kernel, target)
         if key not in kernels:
             kernel = replace(kernel, name=name_of(kernel))
-            schedule, _ = known.scheduled(kernel)
+            schedule = cheaper(kernel, target, known.scheduled(kernel)[0])
             least_us = bound_us(kernel, target, matrix_speed(kernel, target))
             kernels[key] = KernelPlan(key, kernel, schedule, least_us)
         steps.append(Step(key, args))

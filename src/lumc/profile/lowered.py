@@ -16,6 +16,7 @@ from lumc.kernel.normal import normalize
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import (
+    LAST,
     LAUNCH_US,
     cached_us,
     least_price_us,
@@ -96,11 +97,12 @@ class Kernels:
         except LumcError as e:
             return Lowered(inf, why=f"{e.code} {e.what}")
         spent, launch_us = Spent(), LAUNCH_US + self.target.launch_us
-        us, idle = program_us(program, spent=spent), inf
+        us, idle = program_us(program, spent=spent, threads=schedule.threads), inf
         if is_idle(program):
-            idle = program_us(program, full=True, spent=spent) + launch_us
+            full = program_us(program, full=True, spent=spent, threads=schedule.threads)
+            idle = full + launch_us
         walks = all(p.form == "rows" for p in schedule.stages) and len(schedule.stages) > 0
-        cached = cached_us(program, spent)
+        cached = us if LAST[self.target.machine] == 1 else cached_us(program, spent)
         worth = cached > max(FAR * self.least(kernel), LEAST_US)
         return Lowered(us, cached, idle, walks and worth and self.target.lanes > 1)
 

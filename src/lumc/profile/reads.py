@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd, prod
 
+from lumc.codegen.gpu.expected import Expected
 from lumc.codegen.tile.program import Leaf, Place, Reduce, loads_of
 from lumc.graph.expr import Expr, linear, subterms
 
@@ -25,6 +26,7 @@ class Spent:
 
     operations: dict[int, float] = field(default_factory=dict)  # in one turn of the loops around
     reads: dict[int, Reads] = field(default_factory=dict)
+    launch: Expected | None = None  # on a GPU
 
     def reads_of(self, op: Leaf, places: Mapping[str, Place]) -> Reads:
         """The loads of what lies in memory, each with all that its traffic depends on."""

@@ -216,7 +216,7 @@ def kernel_row(e: Evidence, k: KernelPlan, count: int, again: Body | None) -> Bo
     known = list(e.records.trials.get(at(e, k), {}).values())
     program = lower(k.kernel, k.schedule, e.plan.target)
     limit = limited_by(work.flops, work.nbytes, k.bound_us, machine(e))
-    estimated = program_us(program)
+    estimated = program_us(program, threads=k.schedule.threads)
     spent = estimated if us is None else us
     gained = gains.gain(program, spent, k.bound_us, limit, count)
     return {

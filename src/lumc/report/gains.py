@@ -15,7 +15,8 @@ from lumc.codegen.count import mean_size, of_operation, operations
 from lumc.codegen.tile.program import Contract, Leaf, Map, Par, Program, Reduce, leaves, terms_of
 from lumc.graph.expr import subterms
 from lumc.kernel.term import dtype, factors
-from lumc.profile.price import LAUNCH_US, TURN
+from lumc.profile.price import LAUNCH_US
+from lumc.profile.tally import TURN
 from lumc.schedule.operands import lanes
 
 Body = dict[str, Any]

@@ -251,13 +251,13 @@ def _is_across(kernel: Kernel, stage: Expr) -> bool:
 def _spread(
     kernel: Kernel, stages: tuple[Stage, ...], threads: Threads, points: int, deep: int = 0
 ) -> Schedule:
-    """So many points of the output axes in a block, those of the last axes first; so many steps
-    of the reduced ones, if not all."""
-    left, tile, whole = points, dict[str, int](), _along_reduced(kernel)
+    """So many points of the output axes in a block, those of the last axes first, or so many rows;
+    so many steps of the reduced axes, if not all."""
+    left, tile, whole = points, dict[str, int](), set() if deep else _along_reduced(kernel)
     for a in reversed(kernel.axes):
         extent = kernel.extent[a]
-        tile[a] = extent if a in whole and not deep else min(extent, max(1, left))
-        left //= tile[a]
+        tile[a] = extent if a in whole else min(extent, max(1, left))
+        left //= 1 if a in whole else tile[a]
     if deep:
         tile |= {a: deep for s in kernel.stages for a in bound_axes(s)}
     return _schedule(kernel, tile, stages, threads)

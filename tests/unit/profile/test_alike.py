@@ -21,7 +21,7 @@ from lumc.kernel.key import renamed
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, binary, dyn, guard, load
-from lumc.profile import lowered, price
+from lumc.profile import lowered, tally
 from lumc.profile.lowered import Kernels
 from lumc.schedule.first import default_schedule
 
@@ -104,7 +104,7 @@ def shifted(n: int, m: int = 40) -> Kernel:
 
 
 def test_loads_that_move_alike_are_priced_once(count: Any) -> None:
-    calls = count(price._Tally, "_traffic")
+    calls = count(tally.Tally, "_traffic")
     Kernels(TARGET).lowered(shifted(4))
     few = calls["_traffic"]
     Kernels(TARGET).lowered(shifted(64))

@@ -1,7 +1,7 @@
 """Schedules for GPUs: the guesses lower, the space holds them, samples are what they say."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,17 +10,24 @@ from kernel_zoo import (
     FAMILIES,
     byte_matmul,
     column_sum,
+    layernorm,
     matmul,
     mixed_linear,
+    moments,
     scalar_add,
+    softmax,
     transpose,
     typed_matmul,
 )
+from lumc.codegen.gpu.distribute import distribute
+from lumc.codegen.gpu.program import steps_of
 from lumc.codegen.tile.lower import lower
 from lumc.errors import LumcError
 from lumc.graph.ops import DType
 from lumc.kernel.key import kernel_key
 from lumc.kernel.machines import GPUS, resolve_target
+from lumc.kernel.target import Target
+from lumc.kernel.term import Kernel
 from lumc.schedule import choices
 from lumc.schedule.first_blocks import guesses
 from lumc.schedule.moves import neighbours, structures
@@ -44,6 +51,18 @@ def test_guesses_lower_and_deal_to_all_threads(target) -> None:
                 for p in (p for p in schedule.stages if p.form == "contract"):
                     units = 1 if p.fragment == "simt" else 32
                     assert p.grid[0] * p.grid[1] * units == threads.count
+
+
+@pytest.mark.parametrize("target", [H200, M1], ids=lambda t: t.arch)
+@pytest.mark.parametrize("family", [softmax, layernorm, moments])
+def test_every_warp_has_rows(family: Callable[[int, int], Kernel], target: Target) -> None:
+    """Threads along a short row leave some for other rows, also where results lie along it."""
+    k = family(64, 100)
+    schedule = next(iter(guesses(k, target)))
+    threads, program = schedule.threads, lower(k, schedule, target)
+    assert threads and schedule.tile == {"m": threads.count // threads.row}
+    for step in steps_of(distribute(program, threads).body):
+        assert step.points.across_warps([None], 32) == []
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.arch)

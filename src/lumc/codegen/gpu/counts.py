@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
+from operator import add
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import VECTORS, Distribution
@@ -46,10 +47,14 @@ class Counts:
     l2: float = 0.0  # bytes from and to memory
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Counts(*map(add, self._each, other._each))
 
     def __mul__(self, times: float) -> Counts:
-        return Counts(*(n * times for n in astuple(self)))
+        return Counts(*(n * times for n in self._each))
+
+    @property
+    def _each(self) -> tuple[float, ...]:
+        return self.tensor, self.shared, self.issue, self.f32, self.special, self.l2
 
 
 NOTHING = Counts()
@@ -58,7 +63,7 @@ NOTHING = Counts()
 def count(d: Distributed) -> Counts:
     """The counts of one block, of a loop over a live length those of the greatest, of one that
     leaves tiles out those of the mean block."""
-    return _Counter(d).body(d.body)
+    return Counter(d).body(d.body)
 
 
 def turns(addresses: Sequence[int], nbytes: int) -> int:
@@ -74,7 +79,9 @@ def turns(addresses: Sequence[int], nbytes: int) -> int:
     return out
 
 
-class _Counter:
+class Counter:
+    """Of one program; it knows the loops around what it counts."""
+
     def __init__(self, d: Distributed) -> None:
         self.d, self.places, self.extent = d, d.program.places, d.program.kernel.extent
         self.warps = d.threads.count / d.warp
@@ -87,23 +94,30 @@ class _Counter:
             match node:
                 case Nest(op=ir.Block(loop=loop), slots=slots):
                     waits = Counts(issue=self.warps * (slots > 1))  # the barrier of a ring
-                    with self._loop(loop):
+                    with self.loop(loop):
                         total += (self.body(node.body) + waits) * prod(n for _, n in loop.turns)
                 case Nest(op=ir.When(first=first)):
-                    rarely = prod(self.around.get(a, 1) for a in first)
-                    total += self.body(node.body) * (1 / rarely)
+                    total += self.body(node.body) * self.often(first)
                 case Nest():
                     total += self.body(node.body)
                 case Sync():
                     total += Counts(issue=self.warps)
-                case Step(op=ir.Contract() as op):
-                    total += self._contract(node, op)
-                case Step(op=ir.Map() | ir.Reduce() as op):
-                    total += self._pointwise(node, op)
+                case Step():
+                    total += self.step(node)
         return total
 
+    def step(self, step: Step) -> Counts:
+        """Of one operation, in one round of the loops around."""
+        if isinstance(step.op, ir.Contract):
+            return self._contract(step, step.op)
+        return self._pointwise(step, step.op)
+
+    def often(self, first: Iterable[str]) -> float:
+        """In what share of the rounds a condition on the first ones of these loops holds."""
+        return 1 / prod(self.around.get(a, 1) for a in first)
+
     @contextmanager
-    def _loop(self, loop: ir.Loop) -> Iterator[None]:
+    def loop(self, loop: ir.Loop) -> Iterator[None]:
         self.around[loop.axis] = loop.count
         yield
         del self.around[loop.axis]
@@ -148,7 +162,7 @@ class _Counter:
     def _simt(self, step: Step, op: ir.Contract) -> Counts:
         """A multiply-add for every element of the registers, and the operands of each step."""
         assert step.roles
-        steps, c = prod(self._mean(op, a) for a in op.red), step.roles.c
+        steps, c = prod(self.mean(op, a) for a in op.red), step.roles.c
         adds = self.warps * c.size * steps
         total = Counts(issue=adds, f32=adds * (dtype(op.dst) is DType.F32))
         for ref in (op.a, op.b):
@@ -167,7 +181,7 @@ class _Counter:
             whole = step.vector > 1 and (step.moves or ref in step.wide)
             total += self._access(ref, op, points, step.vector if whole else 1, step.ahead)
         if isinstance(op, ir.Map):
-            return total + self._terms([op.term], points)
+            return (total + self._terms([op.term], points)) * self.share(points, op.dst)
         common = step.common or (None,) * len(op.outputs)
         terms = [c.rest if c else o.term for o, c in zip(op.outputs, common, strict=True)]
         terms += [c.factor for c in common if c]  # where its axes are: once for neighbours
@@ -180,6 +194,12 @@ class _Counter:
         lanes = prod(min(t.mod, max(1, self.d.warp // t.div)) for t in reduced)
         meets = (lanes.bit_length() - 1) * points.on(op.kept).size * len(op.outputs)
         return total + Counts(issue=2) * (meets * self.warps)
+
+    def share(self, points: Distribution, dst: Expr) -> float:
+        """Of warps that have something to do: those that have the same as others store nothing."""
+        tile = self.d.tiles.get(dst.attr[0])
+        alike = points.across_warps([None], self.d.warp)
+        return 1.0 if tile and tile.memory == "register" else 1 / prod(t.mod for t in alike)
 
     def _terms(self, terms: Iterable[Expr], points: Distribution) -> Counts:
         """Operations, each where its axes are; a product that is only added is part of the sum."""
@@ -205,26 +225,33 @@ class _Counter:
     ) -> Counts:
         """All threads read or write their elements, ``vector`` at once. ``ahead``: to shared memory
         by the instruction that reads memory."""
-        tile, place = self.d.tiles.get(ref.attr[0]), self.places[ref.attr[0]]
+        tile = self.d.tiles.get(ref.attr[0])
         if tile and tile.memory == "register":
             return NOTHING
-        own, nbytes = points.on(ref.free), element_bytes(self.words.get(ref.attr[0]), place.dtype)
+        own, nbytes = points.on(ref.free), self.nbytes(ref.attr[0])
         if not tile:
             vector = min(vector, int(VECTORS[-1] / nbytes))  # of several accesses, each
         times = self.warps * max(1.0, own.size / vector)
         if tile:
             moved = WAVE * self._turns(ref, own, tile, vector)
             return Counts(shared=moved, issue=0 if ahead else 1) * times
-        elements = prod(self._mean(op, a) for a in ref.free if a in op.ranges)
         # what a loop reads again may be in the first cache, which copies ahead pass by
         again = 1 if ahead else self._again(ref, op)
-        return Counts(issue=times, l2=min(elements, place.size) * nbytes / again)
+        return Counts(issue=times, l2=self.touched(ref, op) / again)
+
+    def touched(self, ref: Expr, op: ir.Leaf) -> float:
+        """Bytes of the elements in memory that an operation reads or writes."""
+        elements = prod(self.mean(op, a) for a in ref.free if a in op.ranges)
+        return min(elements, self.places[ref.attr[0]].size) * self.nbytes(ref.attr[0])
+
+    def nbytes(self, name: str) -> float:
+        """Of an element in memory."""
+        return element_bytes(self.words.get(name), self.places[name].dtype)
 
     def _again(self, ref: Expr, op: ir.Leaf) -> int:
         """How often the loops around come to the same elements."""
-        starts = subterms(*(op.ranges[a].lo for a in ref.free if a in op.ranges))
-        moving = {s.attr[0].removesuffix(".0") for s in starts if s.kind == "dim"} | ref.free
-        return prod(n for a, n in self.around.items() if a not in moving)
+        moved = moving(ref, op)
+        return prod(n for a, n in self.around.items() if a not in moved)
 
     def _turns(self, ref: Expr, points: Distribution, tile: Tile, vector: int) -> int:
         """Turns of an access of the first warp."""
@@ -239,12 +266,18 @@ class _Counter:
             out.append(_exchanged(at, tile) * tile.dtype.nbytes)
         return turns(out, max(1, vector * tile.dtype.nbytes))
 
-    def _mean(self, op: ir.Leaf, axis: str) -> float:
+    def mean(self, op: ir.Leaf, axis: str) -> float:
         """How many values an axis takes, over all tiles."""
         r = op.ranges[axis]
         if len(r.sizes) == 1 or axis not in self.extent:
             return r.largest
         return self.extent[axis] / -(-self.extent[axis] // r.largest)
+
+
+def moving(ref: Expr, op: ir.Leaf) -> frozenset[str]:
+    """The axes whose loops an access moves with."""
+    starts = subterms(*(op.ranges[a].lo for a in ref.free if a in op.ranges))
+    return ref.free.union(s.attr[0].removesuffix(".0") for s in starts if s.kind == "dim")
 
 
 def _repeated(access: Counts, times: float) -> Counts:

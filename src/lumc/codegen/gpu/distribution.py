@@ -79,7 +79,7 @@ class Distribution:
             1 + threads + sum((r.extent - 1) * r.stride for r in self.registers if r.axis == axis)
         )
 
-    def across_warps(self, axes: Iterable[str], warp: int) -> list[ThreadDigit]:
+    def across_warps(self, axes: Iterable[str | None], warp: int) -> list[ThreadDigit]:
         """The digits along these axes that tell warps of so many threads apart."""
         out, along = list[ThreadDigit](), set[str | None](axes)
         for t in self.threads:

@@ -51,7 +51,7 @@ def lay_out(
         if isinstance(step.op, ir.Contract) and step.op.stage.fragment in PACKED:
             _check_fragments(d, step, step.op, memory)
     lives = _lives(body)
-    values = _pressure(lives, tiles)
+    values = _live(lives, tiles)
     if (
         offset > d.gpu.shared // d.threads.resident and not panels
     ):  # those that are not alive at once share bytes
@@ -167,7 +167,12 @@ def _lives(body: Sequence[Node]) -> dict[str, tuple[int, int]]:
     return out
 
 
-def _pressure(lives: Mapping[str, tuple[int, int]], tiles: Mapping[str, Tile]) -> int:
+def pressure(body: Sequence[Node], tiles: Mapping[str, Tile]) -> int:
+    """Registers of the values of a thread that live at once, at most."""
+    return _live(_lives(body), tiles)
+
+
+def _live(lives: Mapping[str, tuple[int, int]], tiles: Mapping[str, Tile]) -> int:
     """Registers of the values that live at once, at most."""
     live = dict[int, int]()
     for name, tile in ((n, t) for n, t in tiles.items() if t.memory == "register"):
