@@ -109,6 +109,8 @@ LUMC_FN Index blocks() { return where.blocks; }
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define LUMC_MAP const void *const
+#define LUMC_BLOCKS(n)
 #define threadIdx (lumc_emu::thread())
 #define blockIdx (lumc_emu::block())
 #define blockDim (lumc_emu::threads())

@@ -14,6 +14,7 @@ from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.barriers import with_barriers
+from lumc.codegen.gpu.bulk import Maps
 from lumc.codegen.gpu.common import common
 from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, deal
@@ -54,6 +55,7 @@ class Distributor(Dealing):
     def __init__(self, program: ir.Program, threads: Threads) -> None:
         super().__init__(program, threads)
         self._check_threads()
+        self.maps, self.arrivals = Maps(self), 0
         self.body = self._nodes(program.body)
         self.steps = list(steps_of(self.body))
 
@@ -73,14 +75,16 @@ class Distributor(Dealing):
         body = self._split(self.body, memory)
         if self.threads.ring > 1:
             body = self._rings(body, memory)
+        self.maps.check()
         program = replace(self.program, places=self.places)
-        tiles, shared_bytes = lay_out(self, body, memory)
+        tiles, shared_bytes = lay_out(self, body, memory, self.arrivals)
         read = {e.attr[0] for s in self.steps for e in reads(s)}
         updated = {n for n in self.program.kernel.stored if n in read}  # by several threads, maybe
         shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
         touched = {n: {m for m, u in shared.items() if t.overlaps(u)} for n, t in shared.items()}
         body = with_barriers(body, touched | {n: {n} for n in updated})
-        return Distributed(program, self.threads, body, tiles, shared_bytes)
+        made = tuple(self.maps.made)
+        return Distributed(program, self.threads, body, tiles, shared_bytes, made, self.arrivals)
 
     # ---- what is refused
 
@@ -362,6 +366,9 @@ class Distributor(Dealing):
                     for step in steps_of(node.body) if behind else ():
                         step.behind = not step.ahead
                     node = replace(node, slots=self.threads.ring, behind=behind)
+                    if self.threads.bulk and self.maps.ring(found):
+                        node = replace(node, arrivals=self.arrivals)
+                        self.arrivals += node.slots
                 else:
                     node = replace(node, body=self._rings(node.body, memory))
             out.append(node)

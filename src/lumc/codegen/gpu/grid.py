@@ -9,9 +9,22 @@ from lumc.schedule.schedule import Positive
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """How copies of whole tiles find those of a buffer of 16-bit elements: what the driver makes a
+    CUtensorMap of, with the address of the buffer. The innermost axis comes first; rows of a box
+    are 128 bytes, whose pieces are exchanged as warpgroups read them."""
+
+    buffer: Size  # which one of the kernel
+    dims: tuple[Positive, ...]  # elements along two or three axes
+    strides: tuple[Positive, ...]  # bytes along all of these but the first
+    box: tuple[Positive, Positive]  # elements and rows of a copy
+
+
+@dataclass(frozen=True)
 class Grid:
     """How a GPU launches a kernel."""
 
     blocks: Positive
     threads: Positive  # of a block
     shared_bytes: Size = 0  # of a block
+    maps: tuple[TensorMap, ...] = ()  # its first parameters

@@ -100,6 +100,8 @@ class GpuWriter(Writer):
         """(address space, what they point to, name) of the buffers of the kernel in order, then of
         the dims that it names, which are constant."""
         kernel = self.d.program.kernel
+        for i in range(len(self.d.maps)):
+            yield "map", "LUMC_MAP", f"`M{i}`"
         for b in kernel.buffers:
             const = "" if b.name in kernel.stored else "const "
             kind = "lumc_u32" if b.name in self.words else self.spelling.stored[b.dtype]
