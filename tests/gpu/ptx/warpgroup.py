@@ -36,8 +36,10 @@ class Product:
     kind: str
     sign: int  # of the product
 
-    def cells(self, cell: int) -> Array:
+    def cells(self, cell: int, group: int | None = None) -> Array:
+        """Those that all groups read, or one of them."""
         read = [self.b, *([] if isinstance(self.a, list) else [self.a])]
+        read = read if group is None else [r[group] for r in read]
         return np.unique(np.concatenate([r.reshape(-1) for r in read]) // cell)
 
 
@@ -72,6 +74,8 @@ class Tensor:
         ):
             if wrong:
                 self.machine.report.add(said, said)
+        for i, lanes in enumerate(p.lanes if shared.arrivals else ()):
+            shared.arrivals.check(p.cells(shared.cell, i), lanes)
         shared.reading[cells] += 1
         for register in p.sums:
             for lanes in p.lanes:
@@ -101,6 +105,8 @@ class Tensor:
             if done.all():
                 self.perform(p)
                 self.machine.shared.reading[cells] -= 1
+                passed = self.machine.clock.blocks_passed[p.lanes]
+                self.machine.shared.multiplied[cells] = passed.max()
             else:
                 left.append((p, cells))
         self.under_way = left
