@@ -24,6 +24,7 @@ from lumc.bundle.planfile import (
     DTYPES,
     INPUT,
     MAGIC,
+    MAPS,
     MAX_BYTES,
     NOWHERE,
     OUTPUT,
@@ -50,7 +51,7 @@ from lumc.bundle.reader_ranks import (
     read_ranks,
     read_turns,
 )
-from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.gpu.grid import Grid, TensorMap
 from lumc.codegen.stages import EVERY
 from lumc.disk.artifact import corrupt
 from lumc.graph.dim import MOST, Dim, Extent
@@ -157,7 +158,7 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
-        self.version, self.spans = VERSION, Spans()
+        self.version, self.maps, self.spans = VERSION, False, Spans()
         self.live = list[tuple[int, ...]]()  # of the tensors so far: which lengths extents have
 
     def plan(self) -> Plan:
@@ -165,6 +166,8 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
+        self.maps = self.version in (VERSION + MAPS, RANKS + MAPS, STAGES + MAPS, TURNS + MAPS)
+        self.version -= MAPS * self.maps
         if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES, TURNS):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
@@ -296,8 +299,21 @@ class _Reader:
         blocks = self.below(1 << 31, "a grid is too large")
         threads = self.below(1025, "a block has too many threads")
         shared = self.below(1 << 20, "a block has too much shared memory")
-        grid = Grid(blocks, threads, shared) if blocks and threads else None
+        maps = self.list(self.tensor_map, 9) if self.maps else ()
+        grid = Grid(blocks, threads, shared, maps) if blocks and threads else None
         return PlanKernel(symbol, parallel, scratch, grid)
+
+    def tensor_map(self) -> TensorMap:
+        buffer, rank, *dims = (self.word() for _ in range(5))
+        strides, box = (self.word(), self.word()), (self.word(), self.word())
+        if rank not in (2, 3):
+            raise ValueError("a tensor map has other axes")
+        made = TensorMap(buffer, tuple(dims[:rank]), strides[: rank - 1], box)
+        extents = all(0 < n < 1 << 31 for n in made.dims)
+        apart = all(0 < n < 1 << 40 and n % 16 == 0 for n in made.strides)
+        if not extents or not apart or box[0] != 64 or not 0 < box[1] <= 256:
+            raise ValueError("no driver makes such a tensor map")
+        return made
 
     def entry(self, plan: Plan) -> PlanEntry:
         name, arena = self.string(), self.below(MAX_BYTES, "an arena is too large")
@@ -371,6 +387,10 @@ class _Reader:
             raise ValueError("an argument lies outside of its place")
         if plan.mesh and kernel >= known:
             check_exchange(plan.exchanges[kernel - known], plan.mesh, args)
+        grid = plan.kernels[kernel].grid if kernel < known else None
+        for m in grid.maps if grid else ():
+            if m.buffer >= len(args) or m.nbytes > args[m.buffer].nbytes:
+                raise ValueError("a tensor map is of more than its argument")
         return PlanLaunch(kernel, args, ranks)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import (
     fetchable,
@@ -173,6 +174,14 @@ def _shared(field: str, words: str, usual: int, values: Values, **more: Any) -> 
     """How the threads of a block share what is outside of contractions."""
     says = _said(field, words, usual)
     return Choice(field, "threads", (field,), values, machines=GPU, words=says, **more)
+
+
+def _maps(c: Case, _: Any, __: Any) -> tuple[int, ...]:
+    return (0, 1, 2)[: 3 if c.copies and _has_maps(c.target) else 1]
+
+
+def _has_maps(target: Target) -> bool:
+    return target.kind == "cuda" and target.generation == 90
 
 
 def _of_cuda(applies: Callable[[Case], bool]) -> dict[str, Any]:
@@ -368,6 +377,12 @@ CHOICES = (
         **_of_cuda(lambda c: c.copies),
         law="of asynchronous copies, which CUDA has",
         moot="no copy in a loop moves whole vectors",
+    ),
+    _shared(
+        *("bulk", "whole tiles copied by tensor maps, each for {} blocks", 0, _maps),
+        legal=lambda c, _, __, n: n == 0 or _has_maps(c.target),
+        law="of Hopper: what warpgroups read, in rings; for two blocks where they read the same",
+        moot="no copy in a ring is a box of a buffer",
     ),
     _shared(
         *("pad", "{} bytes between rows of tiles", 16, _one_of(0, 16)),

@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 20  # that a barrier counts to, and one more
 ELEMENT = 2  # bytes
 
 
-@dataclass
+@dataclass(eq=False)
 class Barrier:
     """An mbarrier object."""
 
@@ -38,7 +38,7 @@ class Barrier:
     first: list[int] = field(default_factory=list)  # of each phase: barriers passed by who saw it
 
 
-@dataclass
+@dataclass(eq=False)
 class Box:
     """A copy to one block that is under way."""
 

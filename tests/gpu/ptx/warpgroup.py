@@ -36,6 +36,14 @@ class Product:
     kind: str
     sign: int  # of the product
 
+    def only(self, groups: Array) -> Product:
+        """Of some of its warpgroups."""
+        if groups.all():
+            return self
+        a = self.a if isinstance(self.a, list) else self.a[groups]
+        own = self.lanes[groups], self.number[groups], self.sums, self.first[groups]
+        return Product(*own, a, self.b[groups], self.kind, self.sign)
+
     def cells(self, cell: int, group: int | None = None) -> Array:
         """Those that all groups read, or one of them."""
         read = [self.b, *([] if isinstance(self.a, list) else [self.a])]
@@ -97,16 +105,20 @@ class Tensor:
     def wait(self, m: Lanes, groups: int) -> None:
         waits = np.zeros(self.machine.lanes, bool)
         waits[m] = True
-        left = []
+        left, shared = [], self.machine.shared
         for p, cells in self.under_way:
             done = waits[p.lanes[:, 0]] & (p.number < self.committed[p.lanes[:, 0]] - groups)
-            if done.any() and not done.all():
-                raise Fault("warpgroups of one product wait apart")
-            if done.all():
+            if done.any() and not done.all():  # they wait apart
+                rest = p.only(~done)
+                left.append((rest, rest.cells(shared.cell)))
+                shared.reading[left[-1][1]] += 1
+            if done.any():
+                p = p.only(done)
                 self.perform(p)
-                self.machine.shared.reading[cells] -= 1
-                passed = self.machine.clock.blocks_passed[p.lanes]
-                self.machine.shared.multiplied[cells] = passed.max()
+                shared.reading[cells] -= 1
+                read = p.cells(shared.cell)
+                passed = self.machine.clock.blocks_passed[p.lanes].max()
+                shared.multiplied[read] = np.maximum(shared.multiplied[read], passed)
             else:
                 left.append((p, cells))
         self.under_way = left

@@ -64,7 +64,8 @@ class Maps:
         place, wide, rows = d.places[load.attr[0]], sizes[inner], self._reach(name, *outer)
         mine = [load.kids.index(axis(a)) for a in (x, y) if axis(a) in load.kids]
         others = [i for i, dim in enumerate(place.dims) if dim.size > 1 and i not in mine]
-        apart = all(load.kids[i].free.isdisjoint(op.axes) for i in others)
+        moving = {a for a in op.axes if op.ranges[a].largest > 1}
+        apart = all(load.kids[i].free.isdisjoint(moving) for i in others)
         if len(mine) < 2 or not apart or len(others) > 1 or not 0 < rows <= sizes[outer[0]]:
             return None
         extent = d.program.kernel.extent

@@ -35,7 +35,6 @@ class Cuda(Dialect):
             w.line(self.tile("lumc_u64", "`:ARRIVED`", w.d.shared_bytes - n * ARRIVAL, n))
             w.line("lumc_u32 `:PARITY` = 0;")
             w.line(f"lumc_arrivals(`ARRIVED`, {n});")
-            w.line(f"lumc_sync_blocks<{w.d.blocks}>();")
 
     def tile(self, kind: str, array: str, offset: int, size: int) -> str:
         return launched.tile(kind, array, offset, size)

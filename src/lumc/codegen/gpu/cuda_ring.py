@@ -48,10 +48,11 @@ def bulk_ring(w: GpuWriter, nest: Nest, loop: ir.Loop, arrivals: int) -> None:
     copies = [n for n in nest.body if isinstance(n, Step) and n.bulk]
     rest = [n for n in nest.body if n not in copies]
     arrived = f"{arrivals} + `SLOT`" if arrivals else "`SLOT`"
-    sync = f"lumc_sync_blocks<{w.d.blocks}>();"
+    whole = {s.op.dst.attr[0] for s in copies if isinstance(s.op, ir.Map)}
+    stored = any(t.panels and name not in whole for name, t in w.tiles.items())
+    sync = [*["lumc_fence_async();"] * stored, f"lumc_sync_blocks<{w.d.blocks}>();"]
     with w.block("", f"{about(loop)}, {slots} slots of whole tiles"):
-        if w.d.blocks > 1:
-            w.line(sync)  # they have read what lay there before
+        w.lines_of(sync)  # barriers are there, and what lay in the slots was read
         more = "" if w.first(loop) == "0" else f"{w.first(loop)} + "
         for s in range(ahead):
             _ask(w, loop, copies, (f"{more}{s * loop.tile}", f"{s}"), arrivals)
@@ -64,7 +65,7 @@ def bulk_ring(w: GpuWriter, nest: Nest, loop: ir.Loop, arrivals: int) -> None:
             if nest.behind:
                 print_nodes(w, rest)
                 w.line("lumc_wgmma_wait<1>();")
-            w.line(sync)
+            w.lines_of(sync)
             w.let("`AHEAD`", f"{start} + {ahead * loop.tile}")
             _ask(w, loop, copies, ("`AHEAD`", f"(`SLOT` + {ahead}) % {slots}"), arrivals)
             w.slot = "`SLOT`"

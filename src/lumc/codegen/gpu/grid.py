@@ -19,6 +19,12 @@ class TensorMap:
     strides: tuple[Positive, ...]  # bytes along all of these but the first
     box: tuple[Positive, Positive]  # elements and rows of a copy
 
+    @property
+    def nbytes(self) -> int:
+        """Up to the last element."""
+        ends = zip(self.dims, (2, *self.strides), strict=True)
+        return 2 + sum((n - 1) * stride for n, stride in ends)
+
 
 @dataclass(frozen=True)
 class Grid:

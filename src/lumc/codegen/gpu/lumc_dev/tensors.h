@@ -114,9 +114,12 @@ template <int PENDING> LUMC_FN void lumc_arrived(lumc_u64 *, lumc_u32)
 }
 #endif
 template <int WIDE, int ROWS, int BLOCKS, class M, class T, class... Z>
-LUMC_PART void lumc_copy_tile(const M &, lumc_u64 *, T *to, int apart, const T *from, int width,
+LUMC_PART void lumc_copy_tile(const M &map, lumc_u64 *, T *to, int apart, const T *from, int width,
                               int height, int stride, int x, int y, Z...)
 {
+#ifdef LUMC_EMU
+    lumc_emu::look_at_map(map, from, width, height, (lumc_i64)stride * sizeof(T), ROWS / BLOCKS);
+#endif
     for (int i = (int)threadIdx.x; i < ROWS * (WIDE / 8); i += (int)blockDim.x)
     {
         const int row = i / (WIDE / 8), column = i % (WIDE / 8) * 8;
