@@ -44,11 +44,11 @@ def batched(h: int, m: int, n: int, k: int, inside: bool) -> Kernel:
     return kernel("batched", "h m n", extent, value, shapes, "w", dict.fromkeys(axes, F16))
 
 
-def of_three_axes(inside: bool, ring: int = 4) -> Case:
-    k = batched(3, 136, 200, 72, inside)
+def of_three_axes(rows: int, inside: bool, blocks: int = 1, ring: int = 4) -> Case:
+    k = batched(3, rows, 200, 72, inside)
     p = Stage("contract", "m", "n", stage_a="inner", stage_b="inner", fragment="wgmma", grid=(4, 1))
     tile = {"h": 1, "m": 64, "n": 64, "k": 64}
-    return whole(k, schedule(k, tile, [p], count=128, ring=ring, vector=4))
+    return whole(k, schedule(k, tile, [p], count=128, ring=ring, vector=4), blocks)
 
 
 def products() -> list[Case]:
@@ -68,7 +68,7 @@ def products() -> list[Case]:
             ((128, 128, 320), (64, 128, 4, 128)),
         ):
             out.append(whole(k := linear(*shape, F16), groups.tiled(k, *tile), blocks))
-    return [*out, of_three_axes(False), of_three_axes(True)]
+    return [*out, of_three_axes(136, False), of_three_axes(128, True, 2)]
 
 
 def attended(place: str, blocks: int = 1) -> Case:
@@ -97,3 +97,29 @@ def test_as_ptx(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """The copies of the hardware, with barriers that count bytes and pairs of blocks."""
     monkeypatch.setattr(emulator, "build", on_ptx.build)
     groups.check([*products(), attended("register"), attended("shared", 2)][part::3], tmp_path)
+
+
+def drawn(rng: random.Random, n: int) -> list[Case]:
+    """Random products whose tiles are copied whole."""
+    out = list[Case]()
+    while len(out) < n:
+        sizes = [rng.choice((8, 64, 72, 128, 136, 200)) for _ in range(3)]
+        k = linear(*sizes, rng.choice((F16, BF16)), rng.choice(("", "x", "w", "xw")))
+        lanes = rng.choice((16, 48, 64, 64, 96, 128))
+        s = groups.tiled(k, *(64 * rng.choice((1, 1, 2)), lanes, rng.randint(2, 5)), 64)
+        if rng.random() < 0.2:
+            case = of_three_axes(128, rng.random() < 0.5, 1, rng.randint(2, 4))
+        else:
+            case = whole(k, replace(s, tile=s.tile | {"k": rng.choice((64, 64, 128))}), 1)
+        if rng.random() < 0.5:
+            case = whole(*case, 2)
+        if not refusal(*case) and copied(case):
+            out.append(case)
+    return out
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_schedules(part: int, tmp_path: Path) -> None:
+    cases = drawn(random.Random(f"whole{part}"), 10)
+    assert {b.blocks for c in cases for b in copied(c)} == {1, 2}
+    groups.check(cases, tmp_path, order=("reverse", "random")[part])

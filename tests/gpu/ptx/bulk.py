@@ -1,8 +1,8 @@
 """Copies of whole tiles by tensor maps, barriers that count bytes, clusters: PTX ISA, "mbarrier",
 "cp.async.bulk.tensor", "Tensors", "barrier.cluster".
 
-Copies land when somebody looks at the barrier that counts their bytes, which is as late as allowed;
-until then nobody may touch where they land. Who has seen the barrier complete may read it, and who
+Copies land when all threads wait, and somebody for their bytes, which is as late as allowed; until
+then nobody may touch where they land. Who has seen the barrier complete may read it, and who
 has passed a barrier of the block with somebody who has.
 """
 
@@ -64,7 +64,9 @@ class Arrivals:
         self.shared.arrivals = self
         self.came = np.zeros(machine.lanes, bool)  # at the barrier of their cluster
         self.mark = np.zeros(machine.where.blocks, np.int64)  # barriers of each block, up to that
+        self.wanted = list[Barrier]()  # somebody looks at them
         machine.finishing.append(self.ending)
+        machine.arriving.append(self.arrive)
 
     # ---- barriers
 
@@ -115,12 +117,10 @@ class Arrivals:
             b.pending = b.count
 
     def is_over(self, address: int, lanes: Array, parity: int) -> bool:
-        """Is the phase of this parity complete for these lanes of a block? Its copies land now."""
+        """Is the phase of this parity complete, as these lanes of a block see it?"""
         b = self.known(address, int(lanes[0]))
         if b.phases % 2 == parity:
-            for box in [x for x in self.under_way if x.barrier is b]:
-                self.land(box)
-        if b.phases % 2 == parity:
+            self.wanted.append(b)
             return False
         passed = self.machine.clock.blocks_passed[lanes]
         b.first += [int(passed.min())] * (b.phases - len(b.first))
@@ -129,7 +129,17 @@ class Arrivals:
 
     # ---- copies
 
-    def issue(self, made: TensorMap, to: int, at: list[int], bar: int, who: tuple[int, int]) -> None:
+    def arrive(self) -> bool:
+        """The copies that are waited for land. Are there some?"""
+        found = [x for x in self.under_way if any(x.barrier is b for b in self.wanted)]
+        for box in found:
+            self.land(box)
+        self.wanted.clear()
+        return bool(found)
+
+    def issue(
+        self, made: TensorMap, to: int, at: list[int], bar: int, who: tuple[int, int]
+    ) -> None:
         """A thread asks for a box, for a block of its cluster. Raises Fault."""
         (lane, block), machine, shared = who, self.machine, self.shared
         if to % LINE:
@@ -147,7 +157,9 @@ class Arrivals:
         now = int(machine.clock.blocks_passed[lane] if own else self.mark[block])
         order = shared.order
         touched = np.where(order.writer[cells] >= 0, order.write_time[cells], -1)
-        touched = np.maximum(touched, np.where(order.reader[cells] != -1, order.read_time[cells], -1))
+        touched = np.maximum(
+            touched, np.where(order.reader[cells] != -1, order.read_time[cells], -1)
+        )
         touched = np.maximum(touched, shared.multiplied[cells])
         for wrong, said in (
             (shared.flying[cells].any(), "a copy to where another one is under way"),
@@ -332,4 +344,3 @@ def cluster_barrier(d: Decode) -> Step:
         a.mark[machine.block[lanes]] = machine.clock.blocks_passed[lanes]
 
     return arrive if what == "arrive" else wait
-

@@ -16,7 +16,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gpu.ptx.memory import PARAMETERS, POISON, SHARED_BASE, Array, Clock, Fault, Global, Report, Shared
+from gpu.ptx.memory import (
+    PARAMETERS,
+    POISON,
+    SHARED_BASE,
+    Array,
+    Clock,
+    Fault,
+    Global,
+    Report,
+    Shared,
+)
 from gpu.ptx.text import MAP_BYTES, Entry, Instruction, PtxError, Variable
 
 T = TypeVar("T")
@@ -153,6 +163,7 @@ class Machine:
         }
         self.parts: dict[Any, Any] = {}
         self.finishing: list[Callable[[Array], None]] = []  # what to look at when lanes end
+        self.arriving: list[Callable[[], bool]] = []  # what may happen when nobody can go on
         self.steps = [self.step(i) for i in entry.code]
         self.executed = [0] * len(entry.code)  # threads that did, by instruction
 
@@ -308,6 +319,7 @@ class Machine:
         """Its steps know it, so that its registers would stay for a while."""
         self.steps.clear()
         self.finishing.clear()
+        self.arriving.clear()
         self.parts.clear()
 
 
@@ -382,7 +394,9 @@ class _Control:
         while len(self.live):
             going = self.live[~(self.waiting | self.machine.parked)[self.live]]
             if not len(going):
-                raise Fault(self._stuck())
+                if not any([arrive() for arrive in self.machine.arriving]):
+                    raise Fault(self._stuck())
+                continue
             places = self.at[going]
             at = int(places.min())
             if at >= len(self.code):
