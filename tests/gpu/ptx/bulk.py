@@ -119,6 +119,7 @@ class Arrivals:
     def is_over(self, address: int, lanes: Array, parity: int) -> bool:
         """Is the phase of this parity complete, as these lanes of a block see it?"""
         b = self.known(address, int(lanes[0]))
+        self.known(address, int(lanes[-1]))
         if b.phases % 2 == parity:
             self.wanted.append(b)
             return False
@@ -193,7 +194,7 @@ class Arrivals:
         self.look(b)
 
     def check(self, cells: Array, lanes: Array) -> None:
-        """Each of the lanes reads all of these cells."""
+        """Each of the lanes reads all of these cells, which are of its block."""
         mine = cells[self.by[cells] >= 0]
         passed = self.machine.clock.blocks_passed[lanes]
         for number, phase in {*zip(self.by[mine].tolist(), self.phase[mine].tolist(), strict=True)}:

@@ -243,7 +243,9 @@ class Shared:
         if self.flying[cells].any():
             self.report.add(f"in flight {what}", f"{what} of bytes that a copy is to write")
         if self.arrivals and what == "read":
-            self.arrivals.check(cells, each - now.lane[0])
+            block = now.block[each - now.lane[0]]
+            for b in np.unique(block):
+                self.arrivals.check(cells[block == b], each[block == b] - now.lane[0])
         elif self.arrivals:
             self.arrivals.by[cells] = -1
         if what == "read":

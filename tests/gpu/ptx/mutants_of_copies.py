@@ -59,6 +59,11 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
         "selp.u32 %0, 1, 0, p;",
         "selp.u32 %0, 1, 1, p;",
     ),
+    "nobody looks": (
+        "maps",
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;",
+        "setp.eq.u32 p, %1, %1; // %2",
+    ),
     "one look is enough": (
         "maps",
         "    while (!done);",
