@@ -27,8 +27,7 @@ from gpu import test_device_math as values
 from gpu import test_gpu_kernels as families
 from gpu import test_tensor_maps as maps
 from gpu import test_warpgroups as groups
-from gpu.ptx import module
-from gpu.ptx import mutants, mutants_of_copies
+from gpu.ptx import module, mutants, mutants_of_copies
 from gpu.ptx.mutants import SHUFFLED
 from gpu.ptx.text import PtxError
 from kernel_zoo import FAMILIES, attention, matmul, random_inputs, softmax, unfused_attention

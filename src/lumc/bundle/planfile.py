@@ -83,7 +83,8 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     symbols |= {at: len(symbols) + i for i, at in enumerate(exchanged(code))}
     version = version_of(code)
     maps = any(k.grid and k.grid.maps for k in code.kernels)
-    parts = [MAGIC, _words(version + MAPS * maps), _string(target), _string(arch), _words(len(features))]
+    parts = [MAGIC, _words(version + MAPS * maps), _string(target), _string(arch)]
+    parts.append(_words(len(features)))
     parts += [_string(f) for f in features]
     lengths, ends = Lengths(code.graph.dims), list[bytes]()
     for known in code.graph.base.entries:

@@ -150,8 +150,8 @@ class Gpu:
         function(*ends, **sizes, shared=grid.shared_bytes, stream=self.stream)
 
     def tensor_map(self, made: TensorMap, address: int) -> np.void:
-        """The CUtensorMap of a buffer at this address; kernels for other GPUs than sm_90 do not look
-        at it. Raises E0706 where the driver makes none."""
+        """The CUtensorMap of a buffer at this address; kernels for other GPUs than sm_90 do not
+        look at it. Raises E0706 where the driver makes none."""
         words = np.zeros(MAP_BYTES + MAP_ALIGN, np.uint8)
         words = words[-words.ctypes.data % MAP_ALIGN :][:MAP_BYTES]
         if capability() == HOPPER:
@@ -167,7 +167,8 @@ class Gpu:
                 *(every(*[1] * n), NOT_INTERLEAVED, SWIZZLE_128B, L2_128B, ZEROS),
             )
             self.check(code)
-        return np.frombuffer(words.tobytes(), f"V{MAP_BYTES}")[0]
+        out: np.void = np.frombuffer(words.tobytes(), f"V{MAP_BYTES}")[0]
+        return out
 
     def module(self, image: bytes, name: str) -> Any:
         """The kernels of a cubin or of PTX. Raises E0706 when the driver does not take it."""

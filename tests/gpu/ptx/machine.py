@@ -394,7 +394,8 @@ class _Control:
         while len(self.live):
             going = self.live[~(self.waiting | self.machine.parked)[self.live]]
             if not len(going):
-                if not any([arrive() for arrive in self.machine.arriving]):
+                came = [arrive() for arrive in self.machine.arriving]
+                if not any(came):
                     raise Fault(self._stuck())
                 continue
             places = self.at[going]

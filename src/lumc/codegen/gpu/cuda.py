@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu import launched
-from lumc.codegen.gpu.cuda_ring import bulk_ring, rounds, slot_of, written_out
+from lumc.codegen.gpu.cuda_ring import bulk_ring, rounds, slot_of
 from lumc.codegen.gpu.distribution import WARP, Distribution, Roles
 from lumc.codegen.gpu.neighbours import side_by_side
 from lumc.codegen.gpu.operations import print_nodes
@@ -62,7 +62,7 @@ class Cuda(Dialect):
         copies = [n for n in nest.body if isinstance(n, Step) and n.ahead]
         rest = [n for n in nest.body if n not in copies]
         with w.block("", f"{about(loop)}, {slots} slots"):
-            begin, more = w.first(loop), "" if w.first(loop) == "0" else f"{w.first(loop)} + "
+            more = "" if w.first(loop) == "0" else f"{w.first(loop)} + "
             for s in range(ahead):
                 _issue(w, loop, copies, f"{more}{s * loop.tile}", f"{s}")
             with w.block(rounds(w, nest, loop)):

@@ -1,4 +1,4 @@
-"""Loops whose copies run ahead: how they go round, and those that copy whole tiles by tensor maps."""
+"""Loops whose copies run ahead: how they go round, and those that copy whole tiles."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def bulk_ring(w: GpuWriter, nest: Nest, loop: ir.Loop, arrivals: int) -> None:
     copies = [n for n in nest.body if isinstance(n, Step) and n.bulk]
     rest = [n for n in nest.body if n not in copies]
     arrived = f"{arrivals} + `SLOT`" if arrivals else "`SLOT`"
+    parity = f"`PARITY` >> ({arrived}) & 1"
     whole = {s.op.dst.attr[0] for s in copies if isinstance(s.op, ir.Map)}
     stored = any(t.panels and name not in whole for name, t in w.tiles.items())
     sync = [*["lumc_fence_async();"] * stored, f"lumc_sync_blocks<{w.d.blocks}>();"]
@@ -59,7 +60,7 @@ def bulk_ring(w: GpuWriter, nest: Nest, loop: ir.Loop, arrivals: int) -> None:
         with w.block(rounds(w, nest, loop)):
             slot_of(w, nest, loop)
             w.tile_size(loop)
-            w.line(f"lumc_arrived<{ahead - 1}>(&`ARRIVED`[{arrived}], `PARITY` >> ({arrived}) & 1);")
+            w.line(f"lumc_arrived<{ahead - 1}>(&`ARRIVED`[{arrived}], {parity});")
             w.line(f"`PARITY` ^= 1u << ({arrived});")
             w.slot = "`SLOT`"
             if nest.behind:
