@@ -172,6 +172,16 @@ def test_what_blocks_cannot_share() -> None:
         assert said in refusal(*case)
 
 
+def test_diagonals() -> None:
+    """An axis along two dims is no box."""
+    extent, shapes = {"m": 64, "n": 64, "k": 136}, {"x": (64, 64, 136), "w": (64, 136)}
+    value = total("k", times(x("x", "m", "m", "k", kind=F16), x("w", "n", "k", kind=F16)))
+    assert (
+        counted(kernel("diagonal", "m n", extent, value, shapes, "w", dict.fromkeys(shapes, F16)))
+        == []
+    )
+
+
 def test_parts_of_buffers() -> None:
     """What lies beyond the end of an axis is not zero where a buffer goes on."""
     extent, shapes = {"m": 64, "n": 64, "k": 136}, {"x": (64, 200), "w": (64, 200)}
@@ -184,7 +194,6 @@ def test_parts_of_buffers() -> None:
 MUTANTS = {
     "rows of other matrices": ("moving = {a for a in op.axes if", "moving = {a for a in () if"),
     "whole buffers": ("place.dims[i].size == extent[a]", "True"),
-    "strides of any bytes": ("n % BYTES for", "False for"),
     "all are shared": ("ir.block_start(self.dealt[-1].axis) not in", "None not in"),
     "odd ones": ("self.dealt[-1].count % self.blocks", "False"),
 }
@@ -197,6 +206,7 @@ def test_a_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         test_which_copies_they_are()
         test_what_blocks_cannot_share()
         test_parts_of_buffers()
+        test_diagonals()
 
 
 # ---- what is chosen, and why

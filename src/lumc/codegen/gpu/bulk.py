@@ -18,7 +18,6 @@ from lumc.graph.expr import Expr, axis, num, substitute, subterms
 
 UNIT = 8  # rows of a panel after which its pieces are exchanged alike
 MOST = 256  # rows of a box (cuTensorMapEncodeTiled)
-BYTES = 16  # of which strides are multiples (the same)
 GREATEST = 1 << 31  # elements of a buffer whose coordinates the text counts to
 Ends = tuple[Bulk, TensorMap]
 
@@ -75,7 +74,7 @@ class Maps:
         )
         axes = *mine, *others
         strides = [place.strides[i] * place.dtype.nbytes for i in axes]
-        whole = strides[0] == place.dtype.nbytes and not any(n % BYTES for n in strides[1:])
+        whole = strides[0] == place.dtype.nbytes  # the others are whole vectors, which are moved
         starts = {axis(a): op.ranges[a].lo for a in op.axes}
         at = [substitute(i, starts) for i in load.kids]
         blocks = self.blocks if self._is_shared(at, rows) else 1
