@@ -325,7 +325,7 @@ def test_every_line_of_assembly_has_a_mutant() -> None:
 
 FILES = ("gpu_kernels", "gpu_values", "fragments", "warpgroups", "split", "device_hardware")
 FILES += ("device_math", "gpu_graphs", "models", "distribute", "gpu_states", "gpu_lengths")
-FILES += ("live_gpu_graphs", "lanes")
+FILES += ("live_gpu_graphs", "lanes", "tensor_maps")
 HOW = {"": {}, "sm_90a": {"LUMC_PTX": "compute_90a"}, "fused": {"LUMC_PTX_FUSED": "1"}}
 # Every family and the samples; steps of training, whole networks, 500 random schedules.
 COUNTED = ("gpu_kernels", "warpgroups", "split", "gpu_states", "models", "gpu_samples")

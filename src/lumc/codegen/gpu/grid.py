@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from lumc.codegen.tile.packing import Size
 from lumc.schedule.schedule import Positive
+
+
+Extent = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+Apart = Annotated[int, msgspec.Meta(ge=16, lt=1 << 40, multiple_of=16)]  # bytes
+Edge = Annotated[int, msgspec.Meta(ge=1, le=256)]  # of a box
 
 
 @dataclass(frozen=True)
@@ -15,9 +23,9 @@ class TensorMap:
     are 128 bytes, whose pieces are exchanged as warpgroups read them."""
 
     buffer: Size  # which one of the kernel
-    dims: tuple[Positive, ...]  # elements along two or three axes
-    strides: tuple[Positive, ...]  # bytes along all of these but the first
-    box: tuple[Positive, Positive]  # elements and rows of a copy
+    dims: tuple[Extent, ...]  # elements along two or three axes
+    strides: tuple[Apart, ...]  # bytes along all of these but the first
+    box: tuple[Edge, Edge]  # elements and rows of a copy
 
     @property
     def nbytes(self) -> int:
