@@ -40,7 +40,8 @@ def disassembled(image: Path) -> str:
 def main_loop(text: str) -> tuple[list[str], bool]:
     """The instructions of the longest loop without a loop in it, and True; all up to the end, and
     False, where there is no loop. Behind the end are slow ways of divisions, and a jump to
-    itself."""
+    itself. Where a loop multiplies only those are looked at that do: beside the products there may
+    be short ones, of lanes that ask for a tile one by one."""
     code, labels, loops, ends = list[str](), dict[str, int](), list[tuple[int, int]](), 0
     for line in text.splitlines():
         if m := LABEL.match(line):
@@ -51,6 +52,7 @@ def main_loop(text: str) -> tuple[list[str], bool]:
             ends = ends or (len(code) if m[2] == "EXIT" and not m[1] else 0)
             if back and labels.get(back[1], len(code)) < len(code) - 1:
                 loops.append((labels[back[1]], len(code)))
+    loops = [a for a in loops if products(code[slice(*a)])] or loops
     inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     start, end = max(inner, key=lambda a: a[1] - a[0], default=(0, ends or len(code)))
     return code[start:end], bool(inner)

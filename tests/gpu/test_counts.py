@@ -234,6 +234,10 @@ def test_a_loop_of_machine_code(sass: Any) -> None:
     tensor = 2 * 16 * 8 * 16 + 2 * 16 * 256 * 16 + 2 * 16 * 128 * 16
     shared = 512 + 512 + (256 + 64) * 32 / 4 + 128 * 32 / 4
     assert sass.counted(code) == Counts(tensor, shared, issue=10, f32=1, special=1)
+    asks = ".L_x_3:\n" + "        /*0090*/                   NOP ;\n" * 20
+    asks += "        /*0090*/               @P0 BRA.U.ANY `(.L_x_3) ;\n"
+    nested = LOOP.replace("        /*0090*/ ", asks + "        /*0090*/ ")
+    assert len(sass.main_loop(nested)[0]) == 10 + 21
     once = LOOP.replace("@!P0 BRA `(.L_x_1)", "NOP")
     assert sass.main_loop(once) == (sass.main_loop(once)[0], False)
     assert len(sass.main_loop(once)[0]) == 12
