@@ -35,7 +35,7 @@ setp.eq.u32 %p1, %r0, 0;
 INIT = "mbarrier.init.shared::cta.b64 [%r3], 1;"
 SHOWN = "fence.mbarrier_init.release.cluster;"
 SYNC = "bar.sync 0;"
-BOTH = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+BOTH = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned;"
 EXPECT = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], {BYTES};"
 TENSOR = "cp.async.bulk.tensor.{}.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 COPY = TENSOR.format("2d") + " [%r2], [%d2, {%r10, %r11}], [%r3];"
@@ -161,7 +161,7 @@ def test_what_is_reported(says: str) -> None:
 @pytest.mark.parametrize(
     ("says", "body"),
     [
-        ("have not arrived", SHARING.replace("barrier.cluster.arrive.release.aligned;", "")),
+        ("have not arrived", SHARING.replace("barrier.cluster.arrive.relaxed.aligned;", "")),
         ("arrive twice", SHARING.replace("barrier.cluster.wait.acquire.aligned;", "", 1) + BOTH),
         ("not of the cluster", SHARING.replace("MASK", "5")),
         ("wait for each other", SHARING.replace("MASK", "1")),

@@ -39,7 +39,7 @@ from lumc.bundle.planfile import (
     WEIGHT,
 )
 from lumc.bundle.ranks import Exchange
-from lumc.bundle.reader_packing import read_packing
+from lumc.bundle.reader_packing import read_map, read_packing
 from lumc.bundle.reader_ranks import (
     ONCE,
     OTHER_LAUNCHES,
@@ -51,7 +51,7 @@ from lumc.bundle.reader_ranks import (
     read_ranks,
     read_turns,
 )
-from lumc.codegen.gpu.grid import Grid, TensorMap
+from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.stages import EVERY
 from lumc.disk.artifact import corrupt
 from lumc.graph.dim import MOST, Dim, Extent
@@ -299,21 +299,9 @@ class _Reader:
         blocks = self.below(1 << 31, "a grid is too large")
         threads = self.below(1025, "a block has too many threads")
         shared = self.below(1 << 20, "a block has too much shared memory")
-        maps = self.list(self.tensor_map, 9) if self.maps else ()
+        maps = self.list(lambda: read_map(self), 9) if self.maps else ()
         grid = Grid(blocks, threads, shared, maps) if blocks and threads else None
         return PlanKernel(symbol, parallel, scratch, grid)
-
-    def tensor_map(self) -> TensorMap:
-        buffer, rank, *dims = (self.word() for _ in range(5))
-        strides, box = (self.word(), self.word()), (self.word(), self.word())
-        if rank not in (2, 3):
-            raise ValueError("a tensor map has other axes")
-        made = TensorMap(buffer, tuple(dims[:rank]), strides[: rank - 1], box)
-        extents = all(0 < n < 1 << 31 for n in made.dims)
-        apart = all(0 < n < 1 << 40 and n % 16 == 0 for n in made.strides)
-        if not extents or not apart or box[0] != 64 or not 0 < box[1] <= 256:
-            raise ValueError("no driver makes such a tensor map")
-        return made
 
     def entry(self, plan: Plan) -> PlanEntry:
         name, arena = self.string(), self.below(MAX_BYTES, "an arena is too large")

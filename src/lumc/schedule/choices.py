@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.schedule.applies import (
     fetchable,
@@ -30,6 +29,7 @@ from lumc.schedule.applies import (
     turnable,
 )
 from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, spread
+from lumc.schedule.of_cuda import has_maps, maps, of_cuda
 from lumc.schedule.reductions import (
     deals,
     ended,
@@ -174,26 +174,6 @@ def _shared(field: str, words: str, usual: int, values: Values, **more: Any) -> 
     """How the threads of a block share what is outside of contractions."""
     says = _said(field, words, usual)
     return Choice(field, "threads", (field,), values, machines=GPU, words=says, **more)
-
-
-def _maps(c: Case, _: Any, __: Any) -> tuple[int, ...]:
-    return (0, 1, 2)[: 3 if c.copies and _has_maps(c.target) else 1]
-
-
-def _has_maps(target: Target) -> bool:
-    return target.kind == "cuda" and target.generation == 90
-
-
-def _of_cuda(applies: Callable[[Case], bool]) -> dict[str, Any]:
-    """Up to four of what only CUDA has, where it applies."""
-
-    def values(c: Case, _: Any, __: Any) -> tuple[int, ...]:
-        return (1, 2, 3, 4)[: 4 if c.target.kind == "cuda" and applies(c) else 1]
-
-    def legal(c: Case, _: Any, __: Any, n: int) -> bool:
-        return n == 1 or c.target.kind == "cuda"
-
-    return {"values": values, "legal": legal}
 
 
 CHOICES = (
@@ -374,13 +354,13 @@ CHOICES = (
     ),
     _shared(
         *("ring", "copies {} tiles deep", 1),
-        **_of_cuda(lambda c: c.copies),
+        **of_cuda(lambda c: c.copies),
         law="of asynchronous copies, which CUDA has",
         moot="no copy in a loop moves whole vectors",
     ),
     _shared(
-        *("bulk", "whole tiles copied by tensor maps, each for {} blocks", 0, _maps),
-        legal=lambda c, _, __, n: n == 0 or _has_maps(c.target),
+        *("bulk", "whole tiles copied by tensor maps, each for {} blocks", 0, maps),
+        legal=lambda c, _, __, n: n == 0 or has_maps(c.target),
         law="of Hopper: what warpgroups read, in rings; for two blocks where they read the same",
         moot="no copy in a ring is a box of a buffer",
     ),
@@ -391,7 +371,7 @@ CHOICES = (
     ),
     _shared(
         *("resident", "{} blocks on a processor", 1),
-        **_of_cuda(lambda _: True),
+        **of_cuda(lambda _: True),
         law="CUDA can be asked for it",
     ),
 )

@@ -62,8 +62,9 @@ class Arrivals:
         self.by = np.full(cells, -1, np.int32)  # of each cell: which of them
         self.phase = np.zeros(cells, np.int32)  # and how many of its phases are complete then
         self.shared.arrivals = self
+        self.passed = machine.clock.blocks_passed.copy()  # barriers of blocks and of clusters
         self.came = np.zeros(machine.lanes, bool)  # at the barrier of their cluster
-        self.mark = np.zeros(machine.where.blocks, np.int64)  # barriers of each block, up to that
+        self.mark = np.zeros(machine.where.blocks, np.int64)  # passed by each block, up to that
         self.wanted = list[Barrier]()  # somebody looks at them
         machine.finishing.append(self.ending)
         machine.arriving.append(self.arrive)
@@ -83,7 +84,7 @@ class Arrivals:
             raise Fault("mbarrier.init of a barrier that is in use")
         mine, clock = np.array([lane]), machine.clock
         self.shared.track(np.array([at]), 8, mine, clock, "write")
-        since = int(clock.blocks_passed[lane])
+        since = int(self.passed[lane])
         self.bars[at] = Barrier(count, lane, since, np.zeros(machine.lanes, np.int32), count)
 
     def show(self, m: Lanes) -> None:
@@ -97,7 +98,7 @@ class Arrivals:
         found = self.bars.get(self.at(address, lane))
         if found is None:
             raise Fault("an mbarrier that nobody has initialised")
-        if found.lane != lane and found.since >= self.machine.clock.blocks_passed[lane]:
+        if found.lane != lane and found.since >= self.passed[lane]:
             self.machine.report.add("early", "an mbarrier is used before a barrier of its block")
         return found
 
@@ -155,17 +156,20 @@ class Arrivals:
         if b is None or not b.shown:
             raise Fault("a copy of a tensor is counted by no mbarrier that it can know")
         # what the thread knows to have happened in that block
-        now = int(machine.clock.blocks_passed[lane] if own else self.mark[block])
+        now = int(self.passed[lane] if own else self.mark[block])
+        stored = int(machine.clock.blocks_passed[lane] if own else 0)  # relaxed ones order none
         order = shared.order
         touched = np.where(order.writer[cells] >= 0, order.write_time[cells], -1)
         touched = np.maximum(
             touched, np.where(order.reader[cells] != -1, order.read_time[cells], -1)
         )
-        touched = np.maximum(touched, shared.multiplied[cells])
         for wrong, said in (
             (shared.flying[cells].any(), "a copy to where another one is under way"),
             ((shared.reading[cells] > 0).any(), "a copy to bytes that products read"),
-            ((touched >= now).any(), "a copy to where others are not known to be ready"),
+            (
+                (touched >= stored).any() or (shared.multiplied[cells] >= now).any(),
+                "a copy to where others are not known to be ready",
+            ),
             (b.lane != lane and b.since >= now, "an mbarrier that is not there for sure"),
             (
                 ((order.writer[cells] >= 0) & ~shared.fenced[cells]).any(),
@@ -329,7 +333,7 @@ def _map(machine: Machine, address: int, rank: int) -> TensorMap:
 def cluster_barrier(d: Decode) -> Step:
     machine, a = d.machine, d.machine.part(Arrivals)
     what = d.flag("arrive", "wait")
-    d.expect({"arrive": "release", "wait": "acquire"}[what], "aligned")
+    d.expect({"arrive": "relaxed", "wait": "acquire"}[what], "aligned")
 
     def arrive(m: Lanes) -> None:
         if a.came[m].any():
@@ -340,8 +344,8 @@ def cluster_barrier(d: Decode) -> Step:
         if not a.came[m].all():
             raise Fault("threads wait for their cluster and have not arrived")
         a.came[m] = False
-        machine.clock.blocks_passed[m] += 1
+        a.passed[m] += 1
         lanes = machine.which(m)
-        a.mark[machine.block[lanes]] = machine.clock.blocks_passed[lanes]
+        a.mark[machine.block[lanes]] = a.passed[lanes]
 
     return arrive if what == "arrive" else wait

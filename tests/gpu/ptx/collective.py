@@ -58,6 +58,8 @@ def barriers(d: Decode) -> Step:
         if ((came != 0) & (came != machine.where.threads)).any():
             machine.report.add("divergence", "threads have ended before a barrier of their block")
         machine.clock.blocks_passed[m] += 1
+        if machine.shared.arrivals:
+            machine.shared.arrivals.passed[m] += 1
 
     return pass_block
 

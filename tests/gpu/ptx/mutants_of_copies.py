@@ -21,7 +21,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     ),
     "blocks do not arrive": (
         "maps",
-        'asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");',
+        'asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");',
         "",
     ),
     "blocks do not wait for each other": (

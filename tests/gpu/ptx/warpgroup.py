@@ -117,8 +117,9 @@ class Tensor:
                 self.perform(p)
                 shared.reading[cells] -= 1
                 read = p.cells(shared.cell)
-                passed = self.machine.clock.blocks_passed[p.lanes].max()
-                shared.multiplied[read] = np.maximum(shared.multiplied[read], passed)
+                if shared.arrivals:
+                    passed = shared.arrivals.passed[p.lanes].max()
+                    shared.multiplied[read] = np.maximum(shared.multiplied[read], passed)
             else:
                 left.append((p, cells))
         self.under_way = left

@@ -27,30 +27,33 @@ class Maps:
 
     def __init__(self, d: Dealing) -> None:
         self.d, self.blocks = d, max(1, d.threads.bulk)
-        self.made = list[TensorMap]()
+        self.made, self.arrivals = list[TensorMap](), 0  # barriers that count bytes
         loops = [x for op in d.program.body if isinstance(op, ir.Par) for x in op.loops]
         self.dealt = [x for x in loops if x.count > 1]
 
-    def ring(self, steps: Sequence[Step]) -> bool:
-        """Have all copies of a loop become bulk?"""
-        if self.d.program.kernel.lengths.dims:
-            return False  # where a tensor ends is known too late
+    def ring(self, steps: Sequence[Step]) -> int | None:
+        """The first barrier of a loop whose copies can all be bulk, and have become so."""
+        if not self.d.threads.bulk or self.d.program.kernel.lengths.dims:
+            return None  # where a tensor ends is known too late
         found = [self._ends(s, s.op) for s in steps if isinstance(s.op, ir.Map)]
         if None in found:
-            return False
+            return None
         for step, (bulk, made) in zip(steps, filter(None, found), strict=True):
             if made not in self.made:
                 self.made.append(made)
             step.bulk = replace(bulk, number=self.made.index(made))
-        return True
+        self.arrivals += self.d.threads.ring
+        return self.arrivals - self.d.threads.ring
 
-    def check(self) -> None:
-        """Raises E0411 where blocks are to share copies and cannot: those of the fastest axis of
-        the grid, in whole clusters, whose loops have equally many turns."""
+    def checked(self) -> tuple[tuple[TensorMap, ...], int]:
+        """The maps, and how many barriers there are. Raises E0411 where blocks are to share copies
+        and cannot: those of the fastest axis of the grid, in whole clusters, whose loops have
+        equally many turns."""
         shared = any(s.bulk and s.bulk.blocks > 1 for s in self.d.steps)
         spans = any(b.loop.span for b in _loops(self.d.program.body))
         if self.blocks > 1 and (not shared or spans or self.dealt[-1].count % self.blocks):
             raise self.d.refuse(f"no copies that {self.blocks} blocks share")
+        return tuple(self.made), self.arrivals
 
     def _ends(self, step: Step, op: ir.Map) -> Ends | None:
         """What is copied, and the map of its source."""

@@ -51,7 +51,8 @@ def bulk_ring(w: GpuWriter, nest: Nest, loop: ir.Loop, arrivals: int) -> None:
     parity = f"`PARITY` >> ({arrived}) & 1"
     whole = {s.op.dst.attr[0] for s in copies if isinstance(s.op, ir.Map)}
     stored = any(t.panels and name not in whole for name, t in w.tiles.items())
-    sync = [*["lumc_fence_async();"] * stored, f"lumc_sync_blocks<{w.d.blocks}>();"]
+    apart = f"lumc_sync_blocks<{w.d.blocks}>();"
+    sync = [*["lumc_fence_async();"] * stored, *["lumc_sync();"] * (w.d.blocks > 1), apart]
     with w.block("", f"{about(loop)}, {slots} slots of whole tiles"):
         w.lines_of(sync)  # barriers are there, and what lay in the slots was read
         more = "" if w.first(loop) == "0" else f"{w.first(loop)} + "
@@ -66,7 +67,7 @@ def bulk_ring(w: GpuWriter, nest: Nest, loop: ir.Loop, arrivals: int) -> None:
             if nest.behind:
                 print_nodes(w, rest)
                 w.line("lumc_wgmma_wait<1>();")
-            w.lines_of(sync)
+            w.lines_of([apart] if nest.behind else sync)
             w.let("`AHEAD`", f"{start} + {ahead * loop.tile}")
             _ask(w, loop, copies, ("`AHEAD`", f"(`SLOT` + {ahead}) % {slots}"), arrivals)
             w.slot = "`SLOT`"

@@ -10,7 +10,6 @@ import msgspec
 from lumc.codegen.tile.packing import Size
 from lumc.schedule.schedule import Positive
 
-
 Extent = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 Apart = Annotated[int, msgspec.Meta(ge=16, lt=1 << 40, multiple_of=16)]  # bytes
 Edge = Annotated[int, msgspec.Meta(ge=1, le=256)]  # of a box

@@ -23,14 +23,16 @@ LUMC_FN void lumc_arrivals(lumc_u64 *bars, int n)
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
 }
-/* a barrier of all threads of BLOCKS blocks */
+/* All threads of BLOCKS blocks come here before one goes on. Of several this orders what is done and
+ * waited for, as products are, and barriers that lumc_arrivals has made: no stores, for which there
+ * are fences of the whole GPU otherwise. */
 template <int BLOCKS> LUMC_FN void lumc_sync_blocks(void)
 {
     if (BLOCKS == 1)
         __syncthreads();
     else
     {
-        asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
         asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
     }
 }
