@@ -77,9 +77,10 @@ struct Product {
 struct Kernel {
     const char *symbol;
     void (*call)(void *const *arguments);
-    unsigned parameters, maps; /* these are the first of them */
+    unsigned parameters;
     bool checked; /* compiled with instrumentation */
     Kernel *next;
+    unsigned maps; /* how many of the first parameters are tensor maps */
 };
 void add(Kernel *);
 
@@ -131,8 +132,8 @@ LUMC_FN Index blocks() { return where.blocks; }
 #define LUMC_EXPORT(name)                                                                         \
     static lumc_emu::Kernel lumc_emu_##name = {#name, lumc_emu::call<&name>,                      \
                                                lumc_emu::parameters(&name),                       \
-                                               lumc_emu::maps(&name),                             \
-                                               lumc_emu::instrumented, nullptr};                  \
+                                               lumc_emu::instrumented, nullptr,                   \
+                                               lumc_emu::maps(&name)};                            \
     __attribute__((constructor)) static void lumc_emu_add_##name()                                \
     {                                                                                             \
         lumc_emu::add(&lumc_emu_##name);                                                          \

@@ -62,7 +62,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "nobody looks": (
         "maps",
         "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;",
-        "setp.eq.u32 p, %1, %1; // %2",
+        "setp.eq.u32 p, %1, %1; mov.u32 %0, %2;",
     ),
     "one look is enough": (
         "maps",
