@@ -29,7 +29,7 @@ from lumc.schedule.applies import (
     turnable,
 )
 from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, spread
-from lumc.schedule.of_cuda import has_maps, maps, of_cuda
+from lumc.schedule.of_cuda import maps, of_cuda
 from lumc.schedule.reductions import (
     deals,
     ended,
@@ -360,7 +360,6 @@ CHOICES = (
     ),
     _shared(
         *("bulk", "whole tiles copied by tensor maps, each for {} blocks", 0, maps),
-        legal=lambda c, _, __, n: n == 0 or has_maps(c.target),
         law="of Hopper: what warpgroups read, in rings; for two blocks where they read the same",
         moot="no copy in a ring is a box of a buffer",
     ),

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lumc.kernel.target import Target
 from lumc.schedule.case import Case
 
 
 def maps(c: Case, _: Any, __: Any) -> tuple[int, ...]:
     """Blocks that share what tensor maps copy."""
-    return (0, 1, 2)[: 3 if c.copies and has_maps(c.target) else 1]
-
-
-def has_maps(target: Target) -> bool:
-    """Can it copy whole tiles by tensor maps?"""
-    return target.kind == "cuda" and target.generation == 90
+    hopper = c.target.kind == "cuda" and c.target.generation == 90
+    return (0, 1, 2)[: 3 if c.copies and hopper else 1]
 
 
 def of_cuda(applies: Callable[[Case], bool]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def test_what_is_legal_is_in_the_space(target: Target) -> None:
             if other != {"registers"}:  # of any size, as above
                 assert text(g, g.build(path)) == text(g, s), (family.__name__, name, s)
                 seen |= other
-    assert seen <= ({"row", "ring", "bulk"} if target.gpu else {"streams"})
+    assert seen <= ({"row", "ring"} if target.gpu else {"streams"})
 
 
 @pytest.mark.parametrize("target", shorter(TARGETS, 2), ids=lambda t: t.kind)
@@ -161,7 +161,7 @@ def test_what_is_offered_is_legal_and_another_program(target: Target) -> None:
     assert all(g.rows[name].moot for name in same), same
     never = {  # a step away from a default; rows go side by side where results are streamed
         "cpu": {"skew"},
-        "cuda": {"parts", "bulk"},  # none of these kernels has warpgroups
+        "cuda": {"parts"},
         "metal": {"parts", "ring", "bulk", "resident"},
     }
     assert {row.name for row in choices_on(target.gpu is not None)} - other == never[target.kind]
