@@ -166,9 +166,10 @@ class Made:
     plan: KernelPlan
     program: Program
     figures: cuda.Figures
-    code: Sequence[str]
+    code: Sequence[sass.Line]
     counts: Counts
     own: Counts
+    each: float  # instructions of a warp in this loop
 
 
 def made(row: Row, target: Target, folder: Path) -> Made:
@@ -178,10 +179,12 @@ def made(row: Row, target: Target, folder: Path) -> Made:
     cubin = image(d, target.arch, folder)
     allotted = next(iter(cuda.figures(cubin.read_bytes()).values()))
     code, again = sass.main_loop(sass.disassembled(cubin))
-    counts, own = count(d), sass.counted(code) * (d.threads.count / d.warp)
+    warps = d.threads.count / d.warp
+    counts, own = count(d), sass.counted(code, warps) * warps
     # of a loop whose rounds are written out, by its products
     times = counts.tensor / own.tensor if own.tensor else rounds(d.body)
-    return Made(target, plan, program, allotted, code, counts, own * (times if again else 1))
+    whole = own * (times if again else 1)
+    return Made(target, plan, program, allotted, code, counts, whole, own.issue / warps)
 
 
 def longest_us(m: Made, counts: Counts) -> float:
@@ -203,7 +206,7 @@ def measure(row: Row, target: Target, folder: Path) -> Found:
     us = times_us(seen, max(1, m.program.tiles), target)
     us["memory"] = limits_us(m.program, m.plan.schedule.threads)["memory"]
     tensor, longest = us["tensor cores"], max(n for name, n in us.items() if name not in CHIP)
-    others = us["instructions"] * (1 - sass.products(m.code) / len(m.code))
+    others = us["instructions"] * (1 - sass.products(m.code) / m.each)
     rate = target.gpu.processors * rates.tensor * rates.mhz
     shares = tensor / longest, row.flops / rate / max(us.values()), tensor / (tensor + others)
     return m.figures, Bounds(us, *shares)

@@ -15,6 +15,7 @@ from lumc.codegen.gpu.counts import Counts
 LABEL = re.compile(r"^\s*(\.L\w+):")
 LINE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?(.*?)\s*;")
 BACK = re.compile(r"^BRA\b.*?(\.L\w+)")
+TILE = "UTMALDG"  # asks for a whole tile, which one thread of a block does
 F32 = ("FFMA", "FMUL", "FADD")
 SHARED = ("LDGSTS", "LDS", "STS")
 MMA = re.compile(r"^(?:HMMA|IMMA)\.(\d+)")
@@ -37,20 +38,36 @@ def disassembled(image: Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def main_loop(text: str) -> tuple[list[str], bool]:
+class Line(str):
+    """An instruction. ``alone``: it lies behind a jump that leaves out copies of whole tiles, so
+    one warp of a block comes to it."""
+
+    alone = False
+
+
+def main_loop(text: str) -> tuple[list[Line], bool]:
     """The instructions of the longest loop without a loop in it, and True; all up to the end, and
     False, where there is no loop. Behind the end are slow ways of divisions, and a jump to
-    itself."""
-    code, labels, loops, ends = list[str](), dict[str, int](), list[tuple[int, int]](), 0
+    itself. Where a loop multiplies only those are looked at that do: beside the products there may
+    be short ones, of lanes that ask for a tile one by one."""
+    code, labels, loops, ends = list[Line](), dict[str, int](), list[tuple[int, int]](), 0
+    jumps = list[tuple[int, str]]()
     for line in text.splitlines():
         if m := LABEL.match(line):
             labels[m[1]] = len(code)
         elif m := LINE.match(line):
-            code.append(m[2])
+            code.append(Line(m[2]))
             back = BACK.match(m[2])
+            if back and m[1]:
+                jumps.append((len(code), back[1]))
             ends = ends or (len(code) if m[2] == "EXIT" and not m[1] else 0)
             if back and labels.get(back[1], len(code)) < len(code) - 1:
                 loops.append((labels[back[1]], len(code)))
+    for start, label in jumps:
+        past = code[start : labels.get(label, 0)]
+        for line in past if any(x.startswith(TILE) for x in past) else ():
+            line.alone = not products(past)
+    loops = [a for a in loops if products(code[slice(*a)])] or loops
     inner = [a for a in loops if not any(a != b and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     start, end = max(inner, key=lambda a: a[1] - a[0], default=(0, ends or len(code)))
     return code[start:end], bool(inner)
@@ -65,7 +82,7 @@ ADDED = re.compile(r"^(?:U?IADD3|VIADD) U?R\d+, (U?R\d+)(?:\.reuse)?, (-?0x[0-9a
 MOVED = re.compile(r"^(?:U?MOV \S+,|IMAD\.MOV\.U32 \S+, RZ, RZ,) (\S+)$")
 SLOW = 8  # instructions that a jump passes over: with a call among them, the rare way of a function
 MOST = 1 << 20  # rounds
-Line = tuple[str, str]  # predicate, instruction
+Guarded = tuple[str, str]  # predicate, instruction
 
 
 def kernels(text: str) -> dict[str, str]:
@@ -83,7 +100,7 @@ def executed(text: str, share: float = 1.0) -> list[tuple[str, float]]:
     often as their counters say, conditions hold, and functions take their usual way. Of the warps
     a ``share`` goes on where a condition ends some. Raises ValueError for a loop whose counter is
     not seen."""
-    code, labels = list[Line](), dict[str, int]()
+    code, labels = list[Guarded](), dict[str, int]()
     for line in text.splitlines():
         if m := LABEL.match(line):
             labels[m[1]] = len(code)
@@ -109,7 +126,7 @@ def executed(text: str, share: float = 1.0) -> list[tuple[str, float]]:
     return out
 
 
-def _rounds(code: Sequence[Line], start: int, end: int) -> int:
+def _rounds(code: Sequence[Guarded], start: int, end: int) -> int:
     """How often a loop goes round: by the comparison that its jump depends on, and the register
     that this looks at."""
     predicate = code[end][0]
@@ -132,7 +149,7 @@ def _rounds(code: Sequence[Line], start: int, end: int) -> int:
 
 
 def _counted(
-    code: Sequence[Line], loop: tuple[int, int], register: str, at: int
+    code: Sequence[Guarded], loop: tuple[int, int], register: str, at: int
 ) -> tuple[int, int]:
     """What a register is where it is compared in the first round of a loop, and what each round
     adds: additions and copies are followed back, into the round before, until one register comes
@@ -159,7 +176,7 @@ def _counted(
     return first, step
 
 
-def _start(code: Sequence[Line], start: int, register: str) -> int:
+def _start(code: Sequence[Guarded], start: int, register: str) -> int:
     """What a register holds before a loop: the last constant that is moved to it, else 0."""
     for _, line in reversed(code[:start]):
         if _writes(line, register):
@@ -201,14 +218,15 @@ def weighed(code: Iterable[tuple[str, float]]) -> Counts:
     """What ``counted`` counts, of instructions that a warp comes to so often."""
     total = Counts()
     for line, times in code:
-        total += counted([line]) * times
+        total += counted([Line(line)]) * times
     return total
 
 
-def counted(code: Sequence[str]) -> Counts:
-    """Of one warp. Operations of matrix units are those that are done, whatever their rate; of
-    bytes in shared memory only those are counted that an instruction names, without conflicts."""
-    total = Counts(issue=len(code))
+def counted(code: Sequence[Line], warps: float = 1) -> Counts:
+    """Of one warp of so many in a block, which share what one of them does. Operations of matrix
+    units are those that are done, whatever their rate; of bytes in shared memory only those are
+    counted that an instruction names, without conflicts."""
+    total = Counts(issue=sum(1 / warps if line.alone else 1 for line in code))
     for line in code:
         name, _, operands = line.partition(" ")
         if m := MMA.match(name):

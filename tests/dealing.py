@@ -214,6 +214,7 @@ def random_dealt(kernel: Kernel, target: Target, rng: random.Random) -> Schedule
             vector=rng.choice((1, 2, 4, 8)),
             ring=rng.choice((1, 2, 3)) if target.kind == "cuda" else 1,
             pad=rng.choice((0, 16, 16)),
+            bulk=rng.choice((0, 1, 2)) if fragment == "wgmma" else 0,
         ),
     )
     return lawful(kernel, drawn, target)
@@ -306,6 +307,8 @@ def features(d: Distributed) -> set[str]:
     out |= {"turned" for name in d.tiles if name.startswith("turned")}
     out |= {"window" for name in d.tiles if name.startswith("window")}
     out |= {s.op.stage.fragment for s in steps_of(d.body) if isinstance(s.op, Contract)}
+    out |= {"whole tiles" for s in steps_of(d.body) if s.bulk}
+    out |= {"shared by blocks"} if d.blocks > 1 else set()
     out |= {"vector" for s in steps_of(d.body) if s.vector > 1}
 
     def walk(body: Sequence[Node]) -> None:

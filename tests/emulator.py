@@ -82,6 +82,7 @@ class Module:
         refuses.
         """
         library = _library(self.path)
+        arguments = [*(np.zeros(16, np.uint64) for _ in grid.maps), *arguments]  # not looked at
         count = library.lumc_emu_parameters(symbol.encode())
         if count < 0:
             raise LaunchError(f"there is no kernel {symbol}; kernels: {', '.join(self.parameters)}")

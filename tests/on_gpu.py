@@ -55,7 +55,7 @@ class Module:
     ) -> str:
         """Run a kernel on arrays in place; which array was written past an end, "" for none. The
         order of threads is the GPU's. A fault ends the process, as it ends the context."""
-        names = self.parameters[symbol]
+        names = self.parameters[symbol][len(grid.maps) :]
         places, at = [], FENCE
         for array in arguments:
             places.append(slice(at, at + array.nbytes))

@@ -23,7 +23,7 @@ from lumc.codegen.gpu.counts import Counts, count, turns
 from lumc.codegen.gpu.distribute import distribute
 from lumc.codegen.gpu.limits import limits_us, times_us
 from lumc.codegen.gpu.operations import print_kernel
-from lumc.codegen.gpu.program import Distributed
+from lumc.codegen.gpu.program import Distributed, steps_of
 from lumc.codegen.text.headers import header_of
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
@@ -234,6 +234,14 @@ def test_a_loop_of_machine_code(sass: Any) -> None:
     tensor = 2 * 16 * 8 * 16 + 2 * 16 * 256 * 16 + 2 * 16 * 128 * 16
     shared = 512 + 512 + (256 + 64) * 32 / 4 + 128 * 32 / 4
     assert sass.counted(code) == Counts(tensor, shared, issue=10, f32=1, special=1)
+    asks = ".L_x_3:\n" + "        /*0090*/                   NOP ;\n" * 20
+    asks += "        /*0090*/               @P0 BRA.U.ANY `(.L_x_3) ;\n"
+    nested = LOOP.replace("        /*0090*/ ", asks + "        /*0090*/ ")
+    assert len(sass.main_loop(nested)[0]) == 10 + 21
+    skipped = LOOP.replace("LDGSTS.E.BYPASS.128 [R9], desc[UR8][R6.64]", "UTMALDG.2D [UR8], [UR4]")
+    one, _ = sass.main_loop(skipped)
+    assert [x.startswith("UTMALDG") for x in one] == [x.alone for x in one]
+    assert sass.counted(one, 8).issue == 9 + 1 / 8
     once = LOOP.replace("@!P0 BRA `(.L_x_1)", "NOP")
     assert sass.main_loop(once) == (sass.main_loop(once)[0], False)
     assert len(sass.main_loop(once)[0]) == 12
@@ -268,12 +276,14 @@ def test_counts_of_machine_code(name: str, target: Target, sass: Any, tmp_path: 
     assert found
     written = re.search(r"LUMC_UNROLL_(\d+)", text)  # rounds that are one of the loop
     rounds = N // s.tile["k" if name == "product" else "j"] // (int(written[1]) if written else 1)
-    own = sass.counted(code) * (d.threads.count // d.warp * rounds)
+    warps = d.threads.count // d.warp
+    own = sass.counted(code, warps) * (warps * rounds)
     with pytest.MonkeyPatch.context() as patch:  # as if banks never met
         patch.setattr(counts, "turns", without_conflicts)
         seen = count(d)
     assert own.tensor == seen.tensor
-    assert own.shared == pytest.approx(seen.shared, rel=0.1)
+    asked = sum(s.bulk.nbytes for s in steps_of(d.body) if s.bulk) * N // s.tile.get("k", 1)
+    assert own.shared + asked == pytest.approx(seen.shared, rel=0.1)  # no instruction names them
     assert seen.issue <= own.issue and seen.special == pytest.approx(own.special, rel=0.05)
 
 

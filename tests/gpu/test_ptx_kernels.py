@@ -25,9 +25,10 @@ from gpu import test_checker as checker
 from gpu import test_device_hardware as hardware
 from gpu import test_device_math as values
 from gpu import test_gpu_kernels as families
+from gpu import test_tensor_maps as maps
 from gpu import test_warpgroups as groups
-from gpu.ptx import module
-from gpu.ptx.mutants import MUTANTS, SHUFFLED
+from gpu.ptx import module, mutants, mutants_of_copies
+from gpu.ptx.mutants import SHUFFLED
 from gpu.ptx.text import PtxError
 from kernel_zoo import FAMILIES, attention, matmul, random_inputs, softmax, unfused_attention
 from kernels import assert_close
@@ -217,6 +218,8 @@ def test_products_are_rounded_before_they_are_subtracted() -> None:
 
 # ---- mutants of the header
 
+MUTANTS = mutants.MUTANTS | mutants_of_copies.MUTANTS
+
 SOME = ["halves of bf16 exchanged", "left steps exchanged", "a group less is waited for"]
 
 
@@ -241,6 +244,18 @@ def sm_90_cases() -> list[tuple[Kernel, Schedule]]:
     ]
 
 
+def cases_of_maps() -> list[tuple[Kernel, Schedule]]:
+    """Tensors of two and of three axes, several panels, blocks by themselves and in pairs; queries
+    that are stored beside what is copied."""
+    wide, tall = groups.linear(128, 128, 200, F16, "x"), groups.linear(256, 96, 328, BF16)
+    return [
+        maps.whole(wide, groups.tiled(wide, 64, 64, 3, 128)),
+        maps.whole(tall, groups.tiled(tall, 128, 64, 4), 2),
+        maps.of_three_axes(128, True, 2),
+        maps.attended("shared"),
+    ]
+
+
 def check_cases(cases: list[tuple[Kernel, Schedule]], arch: str, header: str) -> None:
     assert not any(refusal(*c) for c in cases)
     text, grids = dealing.together([dealt(*c) for c in cases])
@@ -257,6 +272,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "differences": check_differences,
     "kernels": lambda h: check_cases(sm_80_cases(), "compute_80", h),
     "groups": lambda h: check_cases(sm_90_cases(), "compute_90a", h),
+    "maps": lambda h: check_cases(cases_of_maps(), "compute_90a", h),
 }
 
 
@@ -309,7 +325,7 @@ def test_every_line_of_assembly_has_a_mutant() -> None:
 
 FILES = ("gpu_kernels", "gpu_values", "fragments", "warpgroups", "split", "device_hardware")
 FILES += ("device_math", "gpu_graphs", "models", "distribute", "gpu_states", "gpu_lengths")
-FILES += ("live_gpu_graphs", "lanes")
+FILES += ("live_gpu_graphs", "lanes", "tensor_maps")
 HOW = {"": {}, "sm_90a": {"LUMC_PTX": "compute_90a"}, "fused": {"LUMC_PTX_FUSED": "1"}}
 # Every family and the samples; steps of training, whole networks, 500 random schedules.
 COUNTED = ("gpu_kernels", "warpgroups", "split", "gpu_states", "models", "gpu_samples")

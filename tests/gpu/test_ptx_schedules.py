@@ -16,6 +16,7 @@ from dealing import cuda, dealt, together
 from gpu import test_fragments as fragments
 from gpu import test_gpu_kernels as families
 from gpu import test_gpu_lengths as lengths
+from gpu import test_tensor_maps as maps
 from gpu import test_warpgroups as groups
 from gpu.ptx import module
 from gpu.ptx.size import Size, size_of
@@ -59,6 +60,13 @@ def products_of_warpgroups(rng: random.Random, n: int, folder: Path) -> int:
     return len(cases)
 
 
+def whole_tiles(rng: random.Random, n: int, folder: Path) -> int:
+    """Copied by tensor maps, also for two blocks at once."""
+    cases = [c for c in maps.drawn(rng, 2 * n) if is_short(size(*c))][:n]
+    groups.check(cases, folder)
+    return len(cases)
+
+
 def products_of_words(rng: random.Random, n: int, folder: Path) -> int:
     """tf32 and bytes, which are exact."""
     kernels, target = fragments.products(), fragments.TARGET
@@ -94,7 +102,8 @@ class Kind(NamedTuple):
 
 KINDS = {  # 25 parts: 500 schedules
     "any kernel": Kind(any_kernel, 15, 1),
-    "warpgroups": Kind(products_of_warpgroups, 6, 1),
+    "warpgroups": Kind(products_of_warpgroups, 4, 1),
+    "whole tiles": Kind(whole_tiles, 2, 1),
     "words": Kind(products_of_words, 3, 0),
     "lengths": Kind(known_lengths, 1, 0),
 }

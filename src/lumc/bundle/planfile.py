@@ -13,6 +13,7 @@ from lumc.bundle.ranks import UNSTAGED, Exchange, Segment, exchange_of
 from lumc.bundle.weights import Layout
 from lumc.codegen.code import Code, EntryPlan, Value
 from lumc.codegen.exchanges import operands, turns_of
+from lumc.codegen.gpu.grid import Grid
 from lumc.codegen.interleave import Pipeline, pipeline_of
 from lumc.codegen.stages import overlaid, word_of, words_of_launches
 from lumc.errors import Exit, LumcError
@@ -28,6 +29,7 @@ MAGIC = b"LUMCPLAN"
 VERSION = 5
 RANKS, STAGES, TURNS = 6, 7, 8  # of files for a mesh; with stages or micro-batches; that alternate
 PARTS = 9  # of files without a mesh whose launches touch parts of inputs or outputs
+MAPS = 16  # is added where kernels have tensor maps
 DTYPES = tuple(DType)  # the order of enum lumc_dtype
 NOWHERE, INPUT, OUTPUT, ARENA, WEIGHT, STATE, SCRATCH, PACKED, DIM = range(9)
 MAX_BYTES, PAGE = 1 << 46, 4096  # of all tensors of one place, each from a page; of an arena
@@ -81,7 +83,9 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     symbols: dict[object, int] = {k.symbol: i for i, k in enumerate(code.kernels)}
     symbols |= {at: len(symbols) + i for i, at in enumerate(exchanged(code))}
     version = version_of(code)
-    parts = [MAGIC, _words(version), _string(target), _string(arch), _words(len(features))]
+    maps = any(k.grid and k.grid.maps for k in code.kernels)
+    parts = [MAGIC, _words(version + MAPS * maps), _string(target), _string(arch)]
+    parts.append(_words(len(features)))
     parts += [_string(f) for f in features]
     lengths, ends = Lengths(code.graph.dims), list[bytes]()
     for known in code.graph.base.entries:
@@ -99,9 +103,20 @@ def encode(code: Code, target: str, arch: str, features: Sequence[str], place: L
     for k in code.kernels:
         grid = (k.grid.blocks, k.grid.threads, k.grid.shared_bytes) if k.grid else (0, 0, 0)
         parts += [_string(k.symbol), _words(k.parallel, k.scratch_bytes, *grid)]
+        if maps:
+            parts += _maps(k.grid)
     parts += _exchanges(code)
     parts.append(_words(len(code.graph.base.entries)))
     return b"".join([*parts, *ends])
+
+
+def _maps(grid: Grid | None) -> Iterable[bytes]:
+    """The tensor maps of a kernel; of one with two axes the third has one element."""
+    made = grid.maps if grid else ()
+    yield _words(len(made))
+    for m in made:
+        dims, strides = (*m.dims, 1)[:3], (*m.strides, 0)[:2]
+        yield _words(m.buffer, len(m.dims), *dims, *strides, *m.box)
 
 
 def version_of(code: Code) -> int:

@@ -24,6 +24,7 @@ from lumc.bundle.planfile import (
     DTYPES,
     INPUT,
     MAGIC,
+    MAPS,
     MAX_BYTES,
     NOWHERE,
     OUTPUT,
@@ -39,7 +40,7 @@ from lumc.bundle.planfile import (
     WEIGHT,
 )
 from lumc.bundle.ranks import Exchange
-from lumc.bundle.reader_packing import read_packing
+from lumc.bundle.reader_packing import read_map, read_packing
 from lumc.bundle.reader_ranks import (
     ONCE,
     OTHER_LAUNCHES,
@@ -158,7 +159,7 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
-        self.version, self.spans = VERSION, Spans()
+        self.version, self.maps, self.spans = VERSION, False, Spans()
         self.live = list[tuple[int, ...]]()  # of the tensors so far: which lengths extents have
 
     def plan(self) -> Plan:
@@ -166,6 +167,14 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
+        self.maps = self.version in (
+            VERSION + MAPS,
+            RANKS + MAPS,
+            STAGES + MAPS,
+            TURNS + MAPS,
+            PARTS + MAPS,
+        )
+        self.version -= MAPS * self.maps
         if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES, TURNS, PARTS):
             raise ValueError("its version is not supported")
         target, arch, features = self.string(), self.string(), self.list(self.string, 2)
@@ -298,7 +307,8 @@ class _Reader:
         blocks = self.below(1 << 31, "a grid is too large")
         threads = self.below(1025, "a block has too many threads")
         shared = self.below(1 << 20, "a block has too much shared memory")
-        grid = Grid(blocks, threads, shared) if blocks and threads else None
+        maps = self.list(lambda: read_map(self), 9) if self.maps else ()
+        grid = Grid(blocks, threads, shared, maps) if blocks and threads else None
         return PlanKernel(symbol, parallel, scratch, grid)
 
     def entry(self, plan: Plan) -> PlanEntry:
@@ -373,6 +383,10 @@ class _Reader:
             raise ValueError("an argument lies outside of its place")
         if plan.mesh and kernel >= known:
             check_exchange(plan.exchanges[kernel - known], plan.mesh, args)
+        grid = plan.kernels[kernel].grid if kernel < known else None
+        for m in grid.maps if grid else ():
+            if m.buffer >= len(args) or m.nbytes > args[m.buffer].nbytes:
+                raise ValueError("a tensor map is of more than its argument")
         return PlanLaunch(kernel, args, ranks)
 
 

@@ -1,9 +1,11 @@
-"""What plans say of weights that are packed when they are loaded, by runners on CPUs."""
+"""What plans say of memory: weights that are packed when they are loaded, by runners on CPUs, and
+the tensor maps of kernels on GPUs."""
 
 from __future__ import annotations
 
 from lumc.bundle.planfile import MAX_BYTES
 from lumc.bundle.reader_ranks import Words
+from lumc.codegen.gpu.grid import TensorMap
 from lumc.graph.verify import MAX_RANK
 
 
@@ -40,3 +42,17 @@ def read_packing(r: Words, weights: int, packed: int) -> None:
 def _other(dims: list[tuple[int, int]], lanes: int) -> bool:
     (panels, far), (width, near) = dims[0], dims[-1]
     return panels != (lanes - 1) // width + 1 or far != near * width
+
+
+def read_map(r: Words) -> TensorMap:
+    """Raises ValueError for what no driver makes."""
+    buffer, rank, *dims = (r.word() for _ in range(5))
+    strides, box = (r.word(), r.word()), (r.word(), r.word())
+    if rank not in (2, 3):
+        raise ValueError("a tensor map has other axes")
+    made = TensorMap(buffer, tuple(dims[:rank]), strides[: rank - 1], box)
+    extents = all(0 < n < 1 << 31 for n in made.dims)
+    apart = all(0 < n < 1 << 40 and n % 16 == 0 for n in made.strides)
+    if not extents or not apart or box[0] != 64 or not 0 < box[1] <= 256:
+        raise ValueError("no driver makes such a tensor map")
+    return made

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lumc.bundle.packing import Array, pack
-from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.gpu.grid import Grid, TensorMap
 from lumc.codegen.tile.packing import Packing
 from lumc.kernel.codec import from_plain
 from lumc.lab.worker import FENCE, MARK, OUTSIDE, Remembering, Subject, judge
@@ -32,6 +32,7 @@ class GpuLoaded(NamedTuple):
     grid: tuple[int, int, int]  # blocks, threads, shared bytes
     words: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # packings of buffers that it so reads
     dims: tuple[int, ...] = ()  # that it is called with
+    maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass
@@ -63,7 +64,7 @@ class GpuWorker(Remembering[GpuCandidate]):
         self.flush: Any = None
 
     def load(self, subject: Subject, made: GpuLoaded) -> GpuCandidate:
-        grid = Grid(*made.grid)
+        grid = Grid(*made.grid, made.maps)
         with self.gpu.current():
             key = (
                 subject.plan.key,

@@ -51,10 +51,10 @@ class GpuBench(Bench):
         source, grid = print_source(program, job.schedule.threads, SYMBOL)
         assert grid, "a target without blocks"
         sizes = (grid.blocks, grid.threads, grid.shared_bytes)
-        name = digest_of(f"{source} {sizes}")
+        name = digest_of(f"{source} {sizes} {grid.maps}")
         (self.folder / f"{name}.cu").write_text(source)
         words = tuple((buffer, to_plain(p)) for buffer, p in words_of(program.kernel).items())
-        where = GpuLoaded(str(self.folder / f"{name}.cubin"), SYMBOL, sizes, words)
+        where = GpuLoaded(str(self.folder / f"{name}.cubin"), SYMBOL, sizes, words, maps=grid.maps)
         return _Made(name, name, where)
 
     def _compile_one(self, made: _Made) -> None:

@@ -176,9 +176,11 @@ class Function:
         shared: int,
         stream: Stream,
     ) -> None:
-        values = tuple(map(int, addresses)), (ctypes.c_uint64,) * len(addresses)
+        values = [ctypes.create_string_buffer(v.tobytes(), v.nbytes) for v in addresses]
+        places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
         sizes = (*grid, 1, *block)
-        _done(cu.cuLaunchKernel(self.handle, *sizes, shared, stream.stream, values, 0))
+        launch = shared, stream.stream, ctypes.addressof(places), 0
+        _done(cu.cuLaunchKernel(self.handle, *sizes, *launch))
 
 
 class Module:

@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from lumc.bundle.packing import Array
-from lumc.codegen.gpu.grid import Grid
+from lumc.codegen.gpu.grid import Grid, TensorMap
 from lumc.disk.artifact import corrupt
 from lumc.errors import Exit, LumcError
 from lumc.runtime.captured import ALIGN
 
 OLDEST = 80  # sm_80: what lumc_dev.h needs
 USUAL_SHARED = 48 << 10  # bytes of a block that a kernel has without being asked
+HOPPER = 90  # whose kernels copy by tensor maps
+MAP_BYTES, MAP_ALIGN = 128, 64  # of a CUtensorMap
+UINT16, NOT_INTERLEAVED, SWIZZLE_128B, L2_128B, ZEROS = 1, 0, 3, 2, 0  # as in cuda.h
 THREAD_LOCAL = 1  # capture: other threads of the process do as they like
 
 
@@ -142,7 +145,30 @@ class Gpu:
 
     def launch(self, function: Any, grid: Grid, addresses: Sequence[int]) -> None:
         sizes = {"grid": (grid.blocks, 1), "block": (grid.threads, 1, 1)}
-        function(*map(np.uint64, addresses), **sizes, shared=grid.shared_bytes, stream=self.stream)
+        maps = (self.tensor_map(m, addresses[m.buffer]) for m in grid.maps)
+        ends = *maps, *map(np.uint64, addresses)
+        function(*ends, **sizes, shared=grid.shared_bytes, stream=self.stream)
+
+    def tensor_map(self, made: TensorMap, address: int) -> np.void:
+        """The CUtensorMap of a buffer at this address; kernels for other GPUs than sm_90 do not
+        look at it. Raises E0706 where the driver makes none."""
+        words = np.zeros(MAP_BYTES + MAP_ALIGN, np.uint8)
+        words = words[-words.ctypes.data % MAP_ALIGN :][:MAP_BYTES]
+        if capability() == HOPPER:
+            try:
+                encode = self.library.cuTensorMapEncodeTiled
+            except AttributeError:
+                raise missing("the NVIDIA driver makes no tensor maps", "update it") from None
+            n = len(made.dims)
+            dims, box, every = (ctypes.c_uint64 * n), (ctypes.c_uint32 * n), (ctypes.c_uint32 * n)
+            code = encode(
+                *(ctypes.c_void_p(words.ctypes.data), UINT16, n, ctypes.c_void_p(address)),
+                *(dims(*made.dims), dims(*made.strides), box(*made.box, *[1] * (n - 2))),
+                *(every(*[1] * n), NOT_INTERLEAVED, SWIZZLE_128B, L2_128B, ZEROS),
+            )
+            self.check(code)
+        out: np.void = np.frombuffer(words.tobytes(), f"V{MAP_BYTES}")[0]
+        return out
 
     def module(self, image: bytes, name: str) -> Any:
         """The kernels of a cubin or of PTX. Raises E0706 when the driver does not take it."""

@@ -30,6 +30,7 @@ from lumc.schedule.applies import (
 )
 from lumc.schedule.case import END, Blocks, Case, Choice, Loops, Values, bits, spread
 from lumc.schedule.levels import AS_LEVELS
+from lumc.schedule.of_cuda import maps, of_cuda
 from lumc.schedule.reductions import (
     deals,
     ended,
@@ -172,18 +173,6 @@ def _shared(field: str, words: str, usual: int, values: Values, **more: Any) -> 
     """How the threads of a block share what is outside of contractions."""
     says = _said(field, words, usual)
     return Choice(field, "threads", (field,), values, machines=GPU, words=says, **more)
-
-
-def _of_cuda(applies: Callable[[Case], bool]) -> dict[str, Any]:
-    """Up to four of what only CUDA has, where it applies."""
-
-    def values(c: Case, _: Any, __: Any) -> tuple[int, ...]:
-        return (1, 2, 3, 4)[: 4 if c.target.kind == "cuda" and applies(c) else 1]
-
-    def legal(c: Case, _: Any, __: Any, n: int) -> bool:
-        return n == 1 or c.target.kind == "cuda"
-
-    return {"values": values, "legal": legal}
 
 
 CHOICES = (
@@ -364,9 +353,14 @@ CHOICES = (
     ),
     _shared(
         *("ring", "copies {} tiles deep", 1),
-        **_of_cuda(lambda c: c.copies),
+        **of_cuda(lambda c: c.copies),
         law="of asynchronous copies, which CUDA has",
         moot="no copy in a loop moves whole vectors",
+    ),
+    _shared(
+        *("bulk", "whole tiles copied by tensor maps, each for {} blocks", 0, maps),
+        law="of Hopper: what warpgroups read, in rings; for two blocks where they read the same",
+        moot="no copy in a ring is a box of a buffer",
     ),
     _shared(
         *("pad", "{} bytes between rows of tiles", 16, _one_of(0, 16)),
@@ -375,7 +369,7 @@ CHOICES = (
     ),
     _shared(
         *("resident", "{} blocks on a processor", 1),
-        **_of_cuda(lambda _: True),
+        **of_cuda(lambda _: True),
         law="CUDA can be asked for it",
     ),
 )

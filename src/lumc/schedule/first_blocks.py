@@ -92,7 +92,13 @@ def _shapes(
         sizes = dict(zip(pair, (shape.rows, shape.lanes), strict=True))
         return prod(ceil(kernel.extent[a] / sizes.get(a, 1)) for a in kernel.axes)
 
-    return shapes(product, target.gpu, blocks)
+    def shared(shape: Shape) -> bool:
+        rows, _ = next(iter(found.values()))
+        assert rows
+        whole = ceil(kernel.extent[rows] / shape.rows) % shape.bulk == 0
+        return whole and len(found) == 1 and not kernel.lengths.dims
+
+    return shapes(product, target.gpu, blocks, shared)
 
 
 def _contracted(
@@ -122,7 +128,9 @@ def _contracted(
         _stage(kernel, s, found[s], fragment, units, tile, shape.along) if s in found else Stage()
         for s in kernel.stages
     )
-    return _schedule(kernel, tile, stages, Threads(shape.threads, vector=4, ring=shape.ring))
+    threads = Threads(shape.threads, vector=4, ring=shape.ring, bulk=shape.bulk)
+    last = next(rows for rows, _ in found.values()) if shape.bulk > 1 else None
+    return _schedule(kernel, tile, stages, threads, last)
 
 
 def _walk_over_blocks(kernel: Kernel, stage: Expr, product: Product | None) -> list[str]:
@@ -284,12 +292,17 @@ def _vector(kernel: Kernel) -> int:
 
 
 def _schedule(
-    kernel: Kernel, tile: dict[str, int], stages: tuple[Stage, ...], threads: Threads
+    kernel: Kernel,
+    tile: dict[str, int],
+    stages: tuple[Stage, ...],
+    threads: Threads,
+    last: str | None = None,
 ) -> Schedule:
     """The loops over tiles come first, and those of axes that every root has are dealt to the
-    blocks; whole axes stay inside, so that stages that lack them share what is around."""
+    blocks, an axis ``last`` of which blocks that follow one another are; whole axes stay inside, so
+    that stages that lack them share what is around."""
     tile = {a: n for a, n in sorted(tile.items()) if n < kernel.extent[a]}
-    order = tuple(sorted(kernel.axes, key=lambda a: a not in tile))
+    order = tuple(sorted(kernel.axes, key=lambda a: (a not in tile, a == last)))
     cut = sum(a in tile for a in kernel.axes)
     return Schedule(
         order,

@@ -17,7 +17,8 @@ from lumc.schedule.fragment import Product
 
 class Shape(NamedTuple):
     """The tile of a block: rows, lanes, steps of the reduced axes; its threads; slots of copies;
-    warps along the lanes, at most."""
+    warps along the lanes, at most; blocks along the rows that share what the lanes fetch, by tensor
+    maps."""
 
     rows: int
     lanes: int
@@ -25,6 +26,7 @@ class Shape(NamedTuple):
     threads: int
     ring: int = 1
     along: int = 2
+    bulk: int = 0
 
 
 # large tiles first; a small problem takes the first one that gives every processor a block
@@ -73,15 +75,24 @@ SHAPES = {
 # thread holds 152 and 88 sums then, and what ptxas needs beside them without a spill
 # (docs/gpu-bounds.md).
 CHOSEN = {
-    "wgmma": ((Shape(128, 256, 64, 256, 4, 1), Shape(256, 176, 64, 512, 4, 1)), 16),
+    "wgmma": (
+        (
+            Shape(128, 256, 64, 256, 4, 1),
+            Shape(256, 176, 64, 512, 4, 1),
+            Shape(128, 256, 64, 256, 4, 1, 2),
+        ),
+        16,
+    ),
     "mma": ((Shape(256, 152, 32, 256, 3, 1), Shape(256, 128, 32, 256, 3)), 8),
 }
 WORTH = 0.97  # of the time of a known tile, which counts cannot tell apart from less
 Blocks = Callable[[Shape], int]  # of a launch
+Fits = Callable[[Shape], bool]
 
 
-def shapes(product: Product | None, gpu: Gpu, blocks: Blocks) -> list[Shape]:
-    """The shapes from the largest one that keeps every processor busy; then the larger ones."""
+def shapes(product: Product | None, gpu: Gpu, blocks: Blocks, shared: Fits) -> list[Shape]:
+    """The shapes from the largest one that keeps every processor busy; then the larger ones.
+    ``shared``: are there whole clusters of blocks along the rows?"""
     fragment = product.fragment if product else "simt"
     known = SHAPES[fragment]
     if fragment == "wgmma":  # what a processor has to fetch, in turns
@@ -95,10 +106,13 @@ def shapes(product: Product | None, gpu: Gpu, blocks: Blocks) -> list[Shape]:
             first = min(enough[:2], key=lambda i: _launch(known[i], product, gpu, blocks))
         found = [*known[first:], *reversed(known[:first])]
     if product and gpu.rates and fragment in CHOSEN and blocks(found[0]) > gpu.processors:
-        taken = {s: _launch(s, product, gpu, blocks) for s in [*_chosen(fragment), found[0]]}
-        best = min(taken, key=lambda s: taken[s])
-        if taken[best] < WORTH * taken[found[0]]:
-            found.insert(0, best)
+        usual = _launch(found[0], product, gpu, blocks)
+        taken = {s: _launch(s, product, gpu, blocks) for s in _chosen(fragment)}
+        alone = [s for s in taken if not s.bulk]  # for those whose copies no map can make
+        for apt in (alone, [*alone, *(s for s in taken if s.bulk and shared(s))]):
+            best = min(apt, key=lambda s: taken[s])
+            if taken[best] < WORTH * usual and best not in found:
+                found.insert(0, best)
     return found
 
 
@@ -115,7 +129,7 @@ def _launch(shape: Shape, product: Product, gpu: Gpu, blocks: Blocks) -> float:
     the second cache, which serves all processors, where it takes longer."""
     assert gpu.rates
     n = blocks(shape)
-    fetched = n * (shape.rows + shape.lanes) * product.operands[0].nbytes
+    fetched = n * (shape.rows + shape.lanes / max(1, shape.bulk)) * product.operands[0].nbytes
     own = ceil(n / gpu.processors) * _cycles(shape, product, gpu)
     return max(own, fetched / gpu.rates.l2) if gpu.rates.l2 else own
 

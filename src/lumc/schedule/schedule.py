@@ -83,6 +83,8 @@ class Threads:
     ring: Positive = 1  # slots of the copies in flight; 1: copies are waited for at once
     pad: Annotated[int, msgspec.Meta(ge=0)] = 16  # bytes between the rows of shared tiles
     resident: Positive = 1  # blocks that share a processor, which bounds the registers of each
+    # blocks that share what a tensor map copies of whole tiles; 0: threads copy
+    bulk: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
 
 
 @dataclass(frozen=True)

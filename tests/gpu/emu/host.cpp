@@ -18,6 +18,12 @@ LUMC_API int lumc_emu_parameters(const char *symbol)
     const Kernel *kernel = find(symbol);
     return kernel ? (int)kernel->parameters : -1;
 }
+/* how many of them are tensor maps */
+LUMC_API int lumc_emu_maps(const char *symbol)
+{
+    const Kernel *kernel = find(symbol);
+    return kernel ? (int)kernel->maps : -1;
+}
 /* the largest group of threads and shared memory of a block */
 LUMC_API int lumc_emu_fits(unsigned threads, size_t shared_bytes)
 {

@@ -32,6 +32,9 @@ void copy_async(void *to, const void *from, int bytes, int valid);
 void commit_async();
 void wait_async(unsigned pending);
 void *shared_memory();
+/* what the fake driver made, or zeros where a test calls a kernel by itself: is it this one? */
+void look_at_map(const void *map, const void *from, int width, int height, lumc_i64 stride_bytes,
+                 int rows);
 void *tile(const char *name, void *shared, size_t offset, size_t element, size_t count);
 /* the next access of the running thread, aligned to its own size: for the checker */
 void reads(const void *p, size_t bytes);
@@ -77,6 +80,7 @@ struct Kernel {
     unsigned parameters;
     bool checked; /* compiled with instrumentation */
     Kernel *next;
+    unsigned maps; /* how many of the first parameters are tensor maps */
 };
 void add(Kernel *);
 
@@ -95,6 +99,9 @@ template <class... A> LUMC_FN void apply(void (*kernel)(A...), void *const *argu
     Apply{kernel, (A)next(arguments)...}; /* braces: from left to right */
 }
 template <class... A> constexpr unsigned parameters(void (*)(A...)) { return sizeof...(A); }
+template <class A> constexpr bool is_map = false;
+template <> constexpr bool is_map<const void *> = true; /* pointers of lumc have a type */
+template <class... A> constexpr unsigned maps(void (*)(A...)) { return (0u + ... + is_map<A>); }
 template <auto kernel> LUMC_FN void call(void *const *arguments) { apply(kernel, arguments); }
 
 LUMC_FN Index thread() { return where.thread; }
@@ -109,6 +116,8 @@ LUMC_FN Index blocks() { return where.blocks; }
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define LUMC_MAP const void *const
+#define LUMC_BLOCKS(n)
 #define threadIdx (lumc_emu::thread())
 #define blockIdx (lumc_emu::block())
 #define blockDim (lumc_emu::threads())
@@ -123,7 +132,8 @@ LUMC_FN Index blocks() { return where.blocks; }
 #define LUMC_EXPORT(name)                                                                         \
     static lumc_emu::Kernel lumc_emu_##name = {#name, lumc_emu::call<&name>,                      \
                                                lumc_emu::parameters(&name),                       \
-                                               lumc_emu::instrumented, nullptr};                  \
+                                               lumc_emu::instrumented, nullptr,                   \
+                                               lumc_emu::maps(&name)};                            \
     __attribute__((constructor)) static void lumc_emu_add_##name()                                \
     {                                                                                             \
         lumc_emu::add(&lumc_emu_##name);                                                          \

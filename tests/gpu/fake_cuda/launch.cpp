@@ -43,10 +43,11 @@ API(cuModuleLoadData, void **out, const void *image)
         return say(INVALID_IMAGE, dlerror());
     Module *m = new Module;
     m->parameters = (decltype(m->parameters))dlsym(library, "lumc_emu_parameters");
+    m->maps = (decltype(m->maps))dlsym(library, "lumc_emu_maps");
     m->fits = (decltype(m->fits))dlsym(library, "lumc_emu_fits");
     m->run = (decltype(m->run))dlsym(library, "lumc_emu_run");
     *out = m;
-    return m->parameters && m->fits && m->run ? SUCCESS : INVALID_IMAGE;
+    return m->parameters && m->maps && m->fits && m->run ? SUCCESS : INVALID_IMAGE;
 }
 API(cuModuleLoadDataEx, void **out, const void *image, unsigned, void *, void **)
 {
@@ -67,7 +68,7 @@ API(cuModuleGetFunction, void **out, void *module, const char *symbol)
     if (parameters < 0)
         return NOT_FOUND;
     functions.push_back(std::unique_ptr<Function>(
-        new Function{m, symbol, parameters, SHARED_USUAL}));
+        new Function{m, symbol, parameters, m->maps(symbol), SHARED_USUAL}));
     *out = functions.back().get();
     return SUCCESS;
 }
@@ -97,12 +98,56 @@ API(cuFuncSetCacheConfig, void *, int) { return SUCCESS; }
 API(cuFuncSetBlockShape, void *, int, int, int) { return SUCCESS; }
 API(cuFuncSetSharedSize, void *, unsigned) { return SUCCESS; }
 
-/* every parameter of a kernel of lumc is a pointer */
-static bool arguments_of(const Function &f, void **list, void **extra, std::vector<void *> &out)
+/* Parameters of a kernel of lumc are tensor maps by value, then pointers. */
+struct alignas(64) TensorMap {
+    uint64_t words[16]; /* "LUMCMAP", address, rank, three dims, two strides, elements, rows */
+};
+constexpr uint64_t MADE = 0x0050414d434d554cull;
+struct Arguments {
+    std::vector<std::shared_ptr<TensorMap>> maps;
+    std::vector<void *> places;
+    void add(const void *map)
+    {
+        maps.push_back(std::make_shared<TensorMap>());
+        memcpy(maps.back().get(), map, sizeof(TensorMap));
+        places.push_back(maps.back().get());
+    }
+};
+/* as the manual of cuTensorMapEncodeTiled says, of what lumc asks for */
+API(cuTensorMapEncodeTiled, TensorMap *out, int type, uint32_t rank, void *address,
+    const uint64_t *dims, const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+    int interleave, int swizzle, int promotion, int fill)
+{
+    std::lock_guard<std::recursive_mutex> guard(one_call);
+    if (capability() < 90)
+        return NOT_SUPPORTED;
+    if ((uintptr_t)out % 64 || (uintptr_t)address % 16 || rank < 2 || rank > 3)
+        return say(INVALID_VALUE, "a tensor map at such addresses, or of such a rank");
+    if (type != 1 || interleave || swizzle != 3 || promotion < 0 || promotion > 3 || fill)
+        return say(INVALID_VALUE, "a tensor map of another kind");
+    uint64_t bytes = 2 * dims[0];
+    for (uint32_t i = 0; i < rank; i++) {
+        if (!dims[i] || dims[i] > 1ull << 32 || !box[i] || box[i] > 256 || steps[i] != 1)
+            return say(INVALID_VALUE, "a tensor map of such extents");
+        if (i && (strides[i - 1] % 16 || !strides[i - 1] || strides[i - 1] >= 1ull << 40))
+            return say(INVALID_VALUE, "a tensor map with such strides");
+        bytes += i ? (dims[i] - 1) * strides[i - 1] : 0;
+    }
+    if (box[0] * 2 > 128 || box[0] * 2 % 16 || !is_memory((Address)address, bytes))
+        return say(INVALID_VALUE, "a tensor map of wide rows, or of what is not memory");
+    *out = {{MADE, (uint64_t)address, rank, dims[0], dims[1], rank > 2 ? dims[2] : 1, strides[0],
+             rank > 2 ? strides[1] : 1, box[0], box[1]}};
+    return SUCCESS;
+}
+static bool arguments_of(const Function &f, void **list, void **extra, Arguments &out)
 {
     if (list) {
-        for (int i = 0; i < f.parameters; i++)
-            out.push_back(*(void **)list[i]);
+        for (int i = 0; i < f.parameters; i++) {
+            if (i < f.maps)
+                out.add(list[i]);
+            else
+                out.places.push_back(*(void **)list[i]);
+        }
         return true;
     }
     void **packed = nullptr;
@@ -113,9 +158,13 @@ static bool arguments_of(const Function &f, void **list, void **extra, std::vect
         if ((uintptr_t)extra[i] == 2) /* CU_LAUNCH_PARAM_BUFFER_SIZE */
             bytes = *(size_t *)extra[i + 1];
     }
-    if (bytes != f.parameters * sizeof(void *))
+    const size_t of_maps = f.maps * sizeof(TensorMap);
+    if (bytes != of_maps + (f.parameters - f.maps) * sizeof(void *))
         return false;
-    out.assign(packed, packed + f.parameters);
+    for (int i = 0; i < f.maps; i++)
+        out.add((const char *)packed + i * sizeof(TensorMap));
+    packed += of_maps / sizeof(void *);
+    out.places.insert(out.places.end(), packed, packed + f.parameters - f.maps);
     return true;
 }
 API(cuLaunchKernel, void *function, unsigned blocks, unsigned blocks_y, unsigned blocks_z,
@@ -129,9 +178,14 @@ API(cuLaunchKernel, void *function, unsigned blocks, unsigned blocks_y, unsigned
     if (!blocks || blocks > 2147483647u || !f.module->fits(threads, shared)
         || (int)shared > f.dynamic_shared)
         return say(INVALID_VALUE, "a launch of more threads or shared memory than allowed");
-    std::vector<void *> arguments;
+    Arguments arguments;
     if (!arguments_of(f, list, extra, arguments))
         return say(INVALID_VALUE, "a launch with arguments of the wrong size");
-    return enqueue(stream, [=] { return run_kernel(f, blocks, threads, shared, arguments); });
+    for (const auto &map : arguments.maps)
+        if (capability() == 90 && map->words[0] != MADE)
+            return say(INVALID_VALUE, "a launch with a tensor map that nobody made");
+    return enqueue(stream, [=] {
+        return run_kernel(f, blocks, threads, shared, arguments.places);
+    });
 }
 

@@ -52,7 +52,7 @@ struct Range {
     size_t bytes, element;
 };
 struct Module {
-    int (*parameters)(const char *);
+    int (*parameters)(const char *), (*maps)(const char *);
     int (*fits)(unsigned, size_t);
     const char *(*run)(const char *, unsigned, unsigned, size_t, void *const *, unsigned,
                        const Range *, int, unsigned);
@@ -60,7 +60,7 @@ struct Module {
 struct Function {
     Module *module;
     std::string symbol;
-    int parameters, dynamic_shared;
+    int parameters, maps, dynamic_shared; /* the first parameters are tensor maps */
 };
 /* memory of the device: a page that nobody may touch follows it */
 struct Memory {

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu.ptx.bulk import Arrivals, cluster_barrier
 from gpu.ptx.machine import Decode, Lanes, Machine, Step, builds, dtype_of
 from gpu.ptx.memory import Array, Fault
 from gpu.ptx.text import split
@@ -44,6 +45,8 @@ def barriers(d: Decode) -> Step:
             machine.clock.warps_passed[m] += 1
 
         return pass_warp
+    if d.flag("cluster"):
+        return cluster_barrier(d)
     d.flag("cta")
     d.expect("sync")
     d.flag("aligned")
@@ -55,6 +58,8 @@ def barriers(d: Decode) -> Step:
         if ((came != 0) & (came != machine.where.threads)).any():
             machine.report.add("divergence", "threads have ended before a barrier of their block")
         machine.clock.blocks_passed[m] += 1
+        if machine.shared.arrivals:
+            machine.shared.arrivals.passed[m] += 1
 
     return pass_block
 
@@ -68,6 +73,9 @@ def _every(mask: Any, what: str) -> None:
 def fences(d: Decode) -> Step:
     """Only that of the asynchronous proxy has a meaning here: barriers order the rest."""
     machine = d.machine
+    if d.flag("mbarrier_init"):
+        d.expect("release", "cluster")
+        return machine.part(Arrivals).show
     if d.base == "membar" or not d.flag("proxy"):
         while d.flag("cta", "gl", "sys", "gpu", "acq_rel", "sc"):
             pass

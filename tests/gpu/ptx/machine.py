@@ -16,8 +16,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gpu.ptx.memory import POISON, SHARED_BASE, Array, Clock, Fault, Global, Report, Shared
-from gpu.ptx.text import Entry, Instruction, PtxError, Variable
+from gpu.ptx.memory import (
+    PARAMETERS,
+    POISON,
+    SHARED_BASE,
+    Array,
+    Clock,
+    Fault,
+    Global,
+    Report,
+    Shared,
+)
+from gpu.ptx.text import MAP_BYTES, Entry, Instruction, PtxError, Variable
 
 T = TypeVar("T")
 Lanes = Any  # slice(None) for all of them, or i64[n]
@@ -30,6 +40,8 @@ BUILDERS: dict[str, Callable[[Decode], Step]] = {}
 # what waits for others, by the number of lanes: 0 for the whole block
 WAITS = {"bar.sync": 0, "barrier.sync": 0, "bar.warp": 32, "shfl": 32, "vote": 32, "mma": 32}
 WAITS |= {"ldmatrix": 32, "wgmma": 128}
+CLUSTER = -1  # all blocks of a cluster
+WAITS |= {"barrier.cluster.arrive": 32, "barrier.cluster.wait": CLUSTER}
 
 
 class Special(NamedTuple):
@@ -128,6 +140,9 @@ class Machine:
         warp = (where.first + self.block) * of_block + self.thread // 32
         self.warp = self.block * of_block + self.thread // 32
         self.warps = lane.reshape(-1, 32) if where.threads % 32 == 0 else None  # their lanes
+        self.cluster = self.block // entry.together
+        self.parked = np.zeros(self.lanes, bool)  # they look again when something has arrived
+        self.yields = False  # do lanes of this step park?
         self.group = self.block * -(-where.threads // 128) + self.thread // 128
         self.clock = Clock(
             lane=lane + where.first * where.threads,
@@ -148,6 +163,7 @@ class Machine:
         }
         self.parts: dict[Any, Any] = {}
         self.finishing: list[Callable[[Array], None]] = []  # what to look at when lanes end
+        self.arriving: list[Callable[[], bool]] = []  # what may happen when nobody can go on
         self.steps = [self.step(i) for i in entry.code]
         self.executed = [0] * len(entry.code)  # threads that did, by instruction
 
@@ -165,6 +181,7 @@ class Machine:
     def _symbols(self, shared_bytes: int) -> tuple[dict[str, int], int]:
         """The address of every variable in its space, and the bytes of local memory of a thread."""
         entry, symbols = self.entry, {n: self.memory.base(i) for n, i in self.memory.places.items()}
+        symbols |= {name: PARAMETERS + i * MAP_BYTES for i, name in enumerate(entry.maps)}
         shared = [(n, v) for n, v in entry.variables.items() if v.space == "shared"]
         local = [(n, v) for n, v in entry.variables.items() if v.space == "local"]
         end = _placed([x for x in shared if not x[1].extern], SHARED_BASE, symbols)
@@ -302,6 +319,7 @@ class Machine:
         """Its steps know it, so that its registers would stay for a while."""
         self.steps.clear()
         self.finishing.clear()
+        self.arriving.clear()
         self.parts.clear()
 
 
@@ -312,7 +330,9 @@ def narrowest(entry: Entry, space: str) -> int:
         words = i.opcode.split(".")
         if words[0] in ("ld", "st") and (space in words or not _spaces(words)):
             least = min(least, dtype_of(words[-1]).itemsize * int(("v2" in words) + 1))
-        elif words[0] == "cp" and len(i.operands) > 2:
+        elif words[0] == "mbarrier":
+            least = min(least, 8)
+        elif words[0] == "cp" and len(i.operands) > 2 and "bulk" not in words:
             least = min(least, int(i.operands[2], 0))
     return least
 
@@ -361,19 +381,23 @@ class _Control:
 
     def _group(self, i: Instruction) -> Array | None:
         """For what several lanes do together: the number of the group of each lane."""
-        size = WAITS.get(i.base, WAITS.get(".".join(i.opcode.split(".")[:2])))
+        words = i.opcode.split(".")
+        size = next((WAITS[w] for n in (1, 2, 3) if (w := ".".join(words[:n])) in WAITS), None)
         if size is None:
             return None
         if i.guard:
             raise PtxError(f"an operation of several threads under a condition: {i}")
         m = self.machine
-        return {0: m.block, 32: m.warp, 128: m.group}[size]
+        return {0: m.block, 32: m.warp, 128: m.group, CLUSTER: m.cluster}[size]
 
     def run(self) -> None:
         while len(self.live):
-            going = self.live[~self.waiting[self.live]]
+            going = self.live[~(self.waiting | self.machine.parked)[self.live]]
             if not len(going):
-                raise Fault(self._stuck())
+                came = [arrive() for arrive in self.machine.arriving]
+                if not any(came):
+                    raise Fault(self._stuck())
+                continue
             places = self.at[going]
             at = int(places.min())
             if at >= len(self.code):
@@ -411,6 +435,9 @@ class _Control:
             if holds is None or len(holds):
                 self.steps[at](m if holds is None else holds)
             at += 1
+            if machine.yields:
+                machine.yields = False
+                break
         self.at[m] = at
         return None
 

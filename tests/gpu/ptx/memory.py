@@ -16,6 +16,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 GLOBAL, APART = 0x7F0000000000, 36
 SHARED_WINDOW, LOCAL_WINDOW = 0x7D0000000000, 0x7E0000000000
+PARAMETERS = 0x7C0000000000  # where tensor maps are, which are parameters
 SHARED_BASE = 1024  # the system keeps as much of every block from sm_80 on
 POISON = 0xFF  # bytes that nobody wrote: NaN as a float
 NONE, MANY = -1, -2
@@ -147,6 +148,7 @@ class Global:
         self.written: set[int] = set()
         self.read: set[int] = set()
         self.both = both
+        self.maps: Sequence[Any] = ()  # tensor maps, which copies of whole tiles go by
 
     def base(self, i: int) -> int:
         return GLOBAL + (i << APART)
@@ -221,6 +223,8 @@ class Shared:
         self.flying = np.zeros(cells, bool)  # an asynchronous copy has not landed
         self.fenced = np.zeros(cells, bool)  # seen by the asynchronous proxy
         self.reading = np.zeros(cells, np.int16)  # products under way that read it
+        self.multiplied = np.full(cells, -1, np.int32)  # barriers passed by who did, last
+        self.arrivals: Any = None  # copies of whole tiles, where there are some
 
     def find(self, addresses: Array, nbytes: int, blocks: Array, what: str) -> Array:
         """Where each access is in ``memory``. Raises Fault."""
@@ -238,6 +242,12 @@ class Shared:
         cells, each = cells_of(at, nbytes, self.cell, lanes)
         if self.flying[cells].any():
             self.report.add(f"in flight {what}", f"{what} of bytes that a copy is to write")
+        if self.arrivals and what == "read":
+            block = now.block[each - now.lane[0]]
+            for b in np.unique(block):
+                self.arrivals.check(cells[block == b], each[block == b] - now.lane[0])
+        elif self.arrivals:
+            self.arrivals.by[cells] = -1
         if what == "read":
             said = self.order.read(cells, each, now)
             if whole and not self.written[cells].all():

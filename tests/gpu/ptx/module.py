@@ -76,13 +76,14 @@ class Module:
         if entry is None:
             names = ", ".join(self.parameters)
             raise LaunchError(f"there is no kernel {symbol}; kernels: {names}")
-        if len(arguments) != len(entry.params):
-            raise LaunchError(f"{symbol} takes {len(entry.params)} arrays, not {len(arguments)}")
+        if len(arguments) != len(entry.arrays):
+            raise LaunchError(f"{symbol} takes {len(entry.arrays)} arrays, not {len(arguments)}")
         if grid.threads > entry.threads:
             raise LaunchError(f"{symbol} is compiled for {entry.threads} threads a block")
         self.counts["launches"] += 1
         entry = contracted(entry) if self.fused else entry
-        return launch(entry, grid.blocks, grid.threads, grid.shared_bytes, arguments, self.counts)
+        sizes = grid.blocks, grid.threads, grid.shared_bytes
+        return launch(entry, *sizes, arguments, self.counts, maps=grid.maps)
 
 
 def build(

@@ -23,6 +23,7 @@ VARIABLE = re.compile(
     r"(?:\.align\s+(\d+)\s+)?\.([busf])(\d+)\s+([\w$%]+)(?:\[(\d*)\])?\s*(?:=\s*\{([^}]*)\})?$"
 )
 DEPTH = 8  # calls within calls
+MAP_BYTES = 128  # of a CUtensorMap
 
 
 class PtxError(Exception):
@@ -65,10 +66,21 @@ class Entry:
     name: str
     params: dict[str, int]  # bytes of each
     threads: int  # most, of a block
+    together: int = 1  # blocks of a cluster
     registers: dict[str, str] = field(default_factory=dict)  # name to type
     variables: dict[str, Variable] = field(default_factory=dict)
     code: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)  # name to position in code
+
+    @property
+    def maps(self) -> list[str]:
+        """The parameters that are tensor maps."""
+        return [name for name, nbytes in self.params.items() if nbytes == MAP_BYTES]
+
+    @property
+    def arrays(self) -> list[str]:
+        """Those that are addresses."""
+        return [name for name, nbytes in self.params.items() if nbytes != MAP_BYTES]
 
 
 @dataclass(frozen=True)
@@ -194,8 +206,10 @@ class _Body:
         threads = 1
         for n in bound.groups() if bound else ("1024",):
             threads *= int(n or 1)
+        cluster = re.search(r"\.reqnctapercluster\s+(\d+)(\s*,\s*1)*", r.rest)
+        together = int(cluster[1]) if cluster else 1
         self.routines = routines
-        self.entry = Entry(name, r.params, threads, variables=dict(outside))
+        self.entry = Entry(name, r.params, threads, together, variables=dict(outside))
         self.scopes = [{n: n for n in (*r.params, *outside)}]
         self.prefix, self.leave, self.calls, self.scopes_made = "", "", 0, 0
         self.depth = 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpu.ptx.bulk import bulk_copies
 from gpu.ptx.machine import Decode, Lanes, Machine, Step, builds, dtype_of
 from gpu.ptx.memory import (
     APART,
@@ -137,7 +138,7 @@ def _parameter(d: Decode, nbytes: int) -> Step | None:
         return None
     if nbytes != 8 or d.machine.entry.params[name] != 8:
         raise d.unknown()
-    address = np.uint64(d.machine.memory.base(list(d.machine.entry.params).index(name)))
+    address = np.uint64(d.machine.memory.base(d.machine.entry.arrays.index(name)))
     put = d.result(0, "u64")
     return lambda m: put(m, address)
 
@@ -246,6 +247,8 @@ class Flight:
 @builds("cp")
 def copies(d: Decode) -> Step:
     d.expect("async")
+    if d.words[0] == "bulk":
+        return bulk_copies(d)
     machine, f = d.machine, d.machine.part(Flight)
     if d.flag("commit_group"):
 

@@ -36,8 +36,18 @@ class Product:
     kind: str
     sign: int  # of the product
 
-    def cells(self, cell: int) -> Array:
+    def only(self, groups: Array) -> Product:
+        """Of some of its warpgroups."""
+        if groups.all():
+            return self
+        a = self.a if isinstance(self.a, list) else self.a[groups]
+        own = self.lanes[groups], self.number[groups], self.sums, self.first[groups]
+        return Product(*own, a, self.b[groups], self.kind, self.sign)
+
+    def cells(self, cell: int, group: int | None = None) -> Array:
+        """Those that all groups read, or one of them."""
         read = [self.b, *([] if isinstance(self.a, list) else [self.a])]
+        read = read if group is None else [r[group] for r in read]
         return np.unique(np.concatenate([r.reshape(-1) for r in read]) // cell)
 
 
@@ -72,6 +82,8 @@ class Tensor:
         ):
             if wrong:
                 self.machine.report.add(said, said)
+        for i, lanes in enumerate(p.lanes if shared.arrivals else ()):
+            shared.arrivals.check(p.cells(shared.cell, i), lanes)
         shared.reading[cells] += 1
         for register in p.sums:
             for lanes in p.lanes:
@@ -93,14 +105,21 @@ class Tensor:
     def wait(self, m: Lanes, groups: int) -> None:
         waits = np.zeros(self.machine.lanes, bool)
         waits[m] = True
-        left = []
+        left, shared = [], self.machine.shared
         for p, cells in self.under_way:
             done = waits[p.lanes[:, 0]] & (p.number < self.committed[p.lanes[:, 0]] - groups)
-            if done.any() and not done.all():
-                raise Fault("warpgroups of one product wait apart")
-            if done.all():
+            if done.any() and not done.all():  # they wait apart
+                rest = p.only(~done)
+                left.append((rest, rest.cells(shared.cell)))
+                shared.reading[left[-1][1]] += 1
+            if done.any():
+                p = p.only(done)
                 self.perform(p)
-                self.machine.shared.reading[cells] -= 1
+                shared.reading[cells] -= 1
+                read = p.cells(shared.cell)
+                if shared.arrivals:
+                    passed = shared.arrivals.passed[p.lanes].max()
+                    shared.multiplied[read] = np.maximum(shared.multiplied[read], passed)
             else:
                 left.append((p, cells))
         self.under_way = left

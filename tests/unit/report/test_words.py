@@ -116,3 +116,6 @@ def test_the_threads_of_a_block_in_words() -> None:
     )
     assert said[3].startswith("128 threads in a block, 32 along a row, 4 elements moved at once")
     assert said[3].endswith("copies 3 tiles deep, 2 blocks on a processor") and len(said) == 4
+    whole = Schedule(("i",), 1, {"i": 4}, (stage,), threads=Threads(128, ring=4, bulk=2))
+    words = "copies 4 tiles deep, whole tiles copied by tensor maps, each for 2 blocks"
+    assert schedule_words(kernel(SUM), whole, 1)[3].endswith(words)

@@ -56,6 +56,7 @@ EVERY = {  # all values of a field that anything may say
     "row": (4, 8, 16, 32, 64, 128, 256, 1024),
     "vector": (1, 2, 4, 8),
     "ring": (1, 2, 3, 4),
+    "bulk": (0, 1, 2),
     "pad": (0, 16),
     "resident": (1, 2, 3, 4),
     "parts": (0, 2),
@@ -161,7 +162,7 @@ def test_what_is_offered_is_legal_and_another_program(target: Target) -> None:
     never = {  # a step away from a default; rows go side by side where results are streamed
         "cpu": {"skew"},
         "cuda": {"parts"},
-        "metal": {"parts", "ring", "resident"},
+        "metal": {"parts", "ring", "bulk", "resident"},
     }
     assert {row.name for row in choices_on(target.gpu is not None)} - other == never[target.kind]
 

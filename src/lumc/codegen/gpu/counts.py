@@ -15,7 +15,7 @@ from operator import add
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.distribution import VECTORS, Distribution
-from lumc.codegen.gpu.program import Distributed, Nest, Node, Step, Sync, Tile, reads
+from lumc.codegen.gpu.program import Bulk, Distributed, Nest, Node, Step, Sync, Tile, reads
 from lumc.codegen.gpu.program import writes as stores_of
 from lumc.codegen.gpu.roles import GROUP, PANEL
 from lumc.codegen.gpu.shared import BANK, ROW
@@ -110,6 +110,8 @@ class Counter:
         """Of one operation, in one round of the loops around."""
         if isinstance(step.op, ir.Contract):
             return self._contract(step, step.op)
+        if isinstance(step.op, ir.Map) and step.bulk is not None:
+            return self._bulk(step.op, step.bulk)
         return self._pointwise(step, step.op)
 
     def often(self, first: Iterable[str]) -> float:
@@ -173,6 +175,22 @@ class Counter:
         return total
 
     # ---- maps and reductions
+
+    def _bulk(self, op: ir.Map, bulk: Bulk) -> Counts:
+        """A whole tile is written; what of it lies in the buffer is fetched, by one block for all
+        that share it. One thread asks for a panel at a time."""
+        places = zip(op.term.kids, self.places[op.term.attr[0]].dims, strict=True)
+        sizes = {i.attr[0]: dim.size for i, dim in places if i.kind == "axis"}
+        tile = self.d.tiles[op.dst.attr[0]]
+        inner = op.dst.kids[tile.strides.index(1)].attr[0]
+        fetched = prod(
+            sum(min(bulk.wide if a == inner else bulk.rows, n - start) for start in starts)
+            / len(starts)
+            for a, n in sizes.items()
+            for starts in [range(0, n, op.ranges[a].largest)]
+        )
+        l2 = fetched * tile.dtype.nbytes / bulk.blocks
+        return Counts(shared=bulk.nbytes, issue=bulk.wide / PANEL, l2=l2)
 
     def _pointwise(self, step: Step, op: ir.Map | ir.Reduce) -> Counts:
         points = step.points

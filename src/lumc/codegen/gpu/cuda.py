@@ -7,17 +7,17 @@ from contextlib import ExitStack
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu import launched
+from lumc.codegen.gpu.cuda_ring import bulk_ring, rounds, slot_of
 from lumc.codegen.gpu.distribution import WARP, Distribution, Roles
 from lumc.codegen.gpu.neighbours import side_by_side
 from lumc.codegen.gpu.operations import print_nodes
 from lumc.codegen.gpu.program import Nest, Step
+from lumc.codegen.gpu.shared import ARRIVAL
 from lumc.codegen.gpu.writer import Dialect, GpuWriter
 from lumc.codegen.text.statements import new
 from lumc.codegen.text.writer import about
 from lumc.graph.expr import Expr, axis, dim
 from lumc.schedule.operands import computed
-
-UNROLLED = (1, 2, 4, 8, 16)  # times, as lumc_dev/hardware.h has words for
 
 
 class Cuda(Dialect):
@@ -31,6 +31,10 @@ class Cuda(Dialect):
     def declare(self, w: GpuWriter) -> None:
         launched.declare(w, "threadIdx.x", "blockIdx.x")
         w.let("`GROUP`", "lumc_warpgroup(`tid`)")
+        if n := w.d.arrivals:
+            w.line(self.tile("lumc_u64", "`:ARRIVED`", w.d.shared_bytes - n * ARRIVAL, n))
+            w.line("lumc_u32 `:PARITY` = 0;")
+            w.line(f"lumc_arrivals(`ARRIVED`, {n});")
 
     def tile(self, kind: str, array: str, offset: int, size: int) -> str:
         return launched.tile(kind, array, offset, size)
@@ -50,18 +54,19 @@ class Cuda(Dialect):
         """The copies of a loop run ahead of the rest of its body, by as many tiles as there are
         slots which nobody reads."""
         assert isinstance(nest.op, ir.Block)
+        if nest.arrivals is not None:
+            bulk_ring(w, nest, nest.op.loop, nest.arrivals)
+            return
         loop, slots, ahead = nest.op.loop, nest.slots, nest.slots - 1 - nest.behind
         start = w.index(ir.block_start(loop.axis))
         copies = [n for n in nest.body if isinstance(n, Step) and n.ahead]
         rest = [n for n in nest.body if n not in copies]
         with w.block("", f"{about(loop)}, {slots} slots"):
-            begin, more = w.first(loop), "" if w.first(loop) == "0" else f"{w.first(loop)} + "
+            more = "" if w.first(loop) == "0" else f"{w.first(loop)} + "
             for s in range(ahead):
                 _issue(w, loop, copies, f"{more}{s * loop.tile}", f"{s}")
-            with w.block(_rounds(w, nest, loop)):
-                if _written_out(nest):
-                    count = f"(unsigned){start if begin == '0' else f'({start} - {begin})'}"
-                    w.line(f"const unsigned `:SLOT` = {count} / {loop.tile} % {slots};")
+            with w.block(rounds(w, nest, loop)):
+                slot_of(w, nest, loop)
                 w.tile_size(loop)
                 w.line(f"lumc_cp_async_wait<{ahead - 1}>();")
                 self.sync(w)
@@ -108,23 +113,6 @@ class Cuda(Dialect):
                     w.line(move.format(w.address(op.dst)))
                 if move.startswith("`C`"):
                     w.line(f"lumc_mma<{kind}>(`C`, `A`[`I`], `PAIR`, `C`);")
-
-
-def _written_out(nest: Nest) -> bool:
-    """Are the rounds of a ring written out, so that the places of its slots are known? Products
-    alone are few instructions; they wait for nobody but for those that come between."""
-    return nest.behind and nest.slots in UNROLLED
-
-
-def _rounds(w: GpuWriter, nest: Nest, loop: ir.Loop) -> str:
-    """The head of the loop of a ring."""
-    start, slots = w.index(ir.block_start(loop.axis)), nest.slots
-    head = f"for (int {new(start)} = {w.first(loop)}{{}}; {start} < {w.last(loop)}; "
-    step = f"{start} += {loop.tile}"
-    if _written_out(nest):
-        return f"LUMC_UNROLL_{slots} {head.format('')}{step})"
-    step += f", `SLOT` = `SLOT` + 1 == {slots} ? 0 : `SLOT` + 1"
-    return f"{head.format(', `:SLOT` = 0')}{step})"
 
 
 def _warpgroups(w: GpuWriter, step: Step, op: ir.Contract) -> None:

@@ -14,6 +14,7 @@ from math import prod
 
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.barriers import with_barriers
+from lumc.codegen.gpu.bulk import Maps
 from lumc.codegen.gpu.common import common
 from lumc.codegen.gpu.dealing import Dealing
 from lumc.codegen.gpu.distribution import VECTORS, Distribution, RegisterDigit, deal
@@ -54,6 +55,7 @@ class Distributor(Dealing):
     def __init__(self, program: ir.Program, threads: Threads) -> None:
         super().__init__(program, threads)
         self._check_threads()
+        self.maps = Maps(self)
         self.body = self._nodes(program.body)
         self.steps = list(steps_of(self.body))
 
@@ -74,13 +76,13 @@ class Distributor(Dealing):
         if self.threads.ring > 1:
             body = self._rings(body, memory)
         program = replace(self.program, places=self.places)
-        tiles, shared_bytes = lay_out(self, body, memory)
+        tiles, shared_bytes = lay_out(self, body, memory, self.maps.arrivals)
         read = {e.attr[0] for s in self.steps for e in reads(s)}
         updated = {n for n in self.program.kernel.stored if n in read}  # by several threads, maybe
         shared = {n: t for n, t in tiles.items() if t.memory == "shared"}
         touched = {n: {m for m, u in shared.items() if t.overlaps(u)} for n, t in shared.items()}
         body = with_barriers(body, touched | {n: {n} for n in updated})
-        return Distributed(program, self.threads, body, tiles, shared_bytes)
+        return Distributed(program, self.threads, body, tiles, shared_bytes, *self.maps.checked())
 
     # ---- what is refused
 
@@ -361,18 +363,18 @@ class Distributor(Dealing):
                     behind = self.threads.ring > 3 and _only_multiplies(node.body)
                     for step in steps_of(node.body) if behind else ():
                         step.behind = not step.ahead
-                    node = replace(node, slots=self.threads.ring, behind=behind)
+                    arrivals = self.maps.ring(found)
+                    node = replace(node, slots=self.threads.ring, behind=behind, arrivals=arrivals)
                 else:
                     node = replace(node, body=self._rings(node.body, memory))
             out.append(node)
         return out
 
     def _can_run(self, step: Step, memory: Mapping[str, str]) -> bool:
-        op = step.op
-        if not isinstance(op, ir.Map) or not step.moves:
+        op, stored = step.op, self.program.kernel.stored
+        if not isinstance(op, ir.Map) or not step.moves or op.term.attr[0] in stored:
             return False
-        stored = op.term.attr[0] in self.program.kernel.stored
-        return memory[self.name_of(op)] == "shared" and not stored
+        return memory[self.name_of(op)] == "shared"
 
 
 def _only_multiplies(body: Sequence[Node]) -> bool:

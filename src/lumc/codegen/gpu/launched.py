@@ -13,9 +13,12 @@ from lumc.codegen.text.writer import title
 def kernel(w: GpuWriter, header: str, bounds: str, symbol: str, body: Sequence[str]) -> list[str]:
     """The lines of a kernel, whose text includes ``header`` and needs nothing else; ``bounds`` of
     its launches: the threads of a block, and what else the compiler is told."""
-    head = f'extern "C" __global__ void __launch_bounds__({bounds})'
+    together = f"LUMC_BLOCKS({w.d.blocks}) " if w.d.blocks > 1 else ""
+    head = f'extern "C" __global__ void {together}__launch_bounds__({bounds})'
     ends = ", ".join(
-        f"{'const ' * (space == 'constant')}{kind} *__restrict__ {bare(name)}"
+        f"{kind} {bare(name)}"
+        if space == "map"
+        else f"{'const ' * (space == 'constant')}{kind} *__restrict__ {bare(name)}"
         for space, kind, name in w.parameters()
     )
     lines = [f'#include "{header}"', "", *title(w.d.program), head]

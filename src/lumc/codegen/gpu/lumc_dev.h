@@ -20,5 +20,6 @@
 #include "lumc_dev/hardware.h"
 #endif /* LUMC_EMU */
 #include "lumc_dev/warpgroups.h"
+#include "lumc_dev/tensors.h"
 #include "lumc_dev/arithmetic.h"
 #include "lumc_dev/elementary.h"

@@ -32,7 +32,7 @@ def print_kernel(d: Distributed, dialect: Dialect, symbol: str) -> tuple[str, Gr
     launched."""
     w = written(d, dialect)
     text = "\n".join([*dialect.kernel(w, symbol, lines(live(w.body))), ""])
-    return text, Grid(max(1, d.program.tiles), d.threads.count, d.shared_bytes)
+    return text, Grid(max(1, d.program.tiles), d.threads.count, d.shared_bytes, d.maps)
 
 
 def written(d: Distributed, dialect: Dialect) -> GpuWriter:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.common import Common
 from lumc.codegen.gpu.distribution import EVERYWHERE, Distribution, Roles
+from lumc.codegen.gpu.grid import TensorMap
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
 from lumc.schedule.schedule import Threads
@@ -49,6 +50,24 @@ class Tile:
         return before and other.offset < self.offset + self.nbytes
 
 
+@dataclass(frozen=True)
+class Bulk:
+    """A copy of a whole tile by a tensor map."""
+
+    number: int  # of the map
+    at: tuple[Expr, ...]  # where the tile begins along the axes of the map
+    origin: tuple[Expr, ...]  # the element of the buffer at 0 along the first two of them
+    size: tuple[int, ...]  # of the buffer along these two
+    stride: int  # elements from a row to the next
+    rows: int
+    wide: int  # elements of a row
+    blocks: int  # that share it
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.wide * 2
+
+
 @dataclass(eq=False)
 class Step:
     """An operation; ``points`` is the distribution of the axes it runs over, of a contraction
@@ -63,6 +82,7 @@ class Step:
     common: tuple[Common | None, ...] = ()  # factors of sums, one per output, along that axis
     partials: tuple[str, ...] = ()  # of a reduction across warps: places, one per output
     ahead: bool = False  # an asynchronous copy
+    bulk: Bulk | None = None  # one by a tensor map
     behind: bool = False  # a product that somebody else waits for
 
     @property
@@ -88,6 +108,7 @@ class Nest:
     body: Sequence[Node]
     slots: int = 1
     behind: bool = False  # the products of a tile may be under way while the next one starts
+    arrivals: int | None = None  # the first of its barriers, one a slot, if its copies are bulk
 
 
 Node = Step | Combine | Sync | Nest
@@ -102,6 +123,13 @@ class Distributed:
     body: Sequence[Node]
     tiles: Mapping[str, Tile] = field(default_factory=dict)
     shared_bytes: int = 0
+    maps: tuple[TensorMap, ...] = ()
+    arrivals: int = 0  # barriers that count bytes, at the end of shared memory
+
+    @property
+    def blocks(self) -> int:
+        """That launch together."""
+        return max(1, self.threads.bulk) if self.maps else 1
 
     @property
     def warp(self) -> int:

@@ -15,15 +15,17 @@ from lumc.schedule.operands import HALF
 
 ROW = 16  # bytes: what fragments load and copies store starts at a multiple
 BANK = 4
+ARRIVAL = 8  # bytes of a barrier
 WHOLE = 1024  # bytes: eight rows of a panel, in which pieces of 16 bytes are exchanged
 OVERHEAD = 32  # registers of addresses and operands, at least
 LARGEST = 255  # registers of one thread
 
 
 def lay_out(
-    d: Dealing, body: Sequence[Node], memory: Mapping[str, str]
+    d: Dealing, body: Sequence[Node], memory: Mapping[str, str], arrivals: int = 0
 ) -> tuple[dict[str, Tile], int]:
-    """(tiles, bytes of shared memory); raises E0411 if they do not fit."""
+    """(tiles, bytes of shared memory, at the end so many barriers that count bytes); raises E0411
+    if they do not fit."""
     tiles, offset = dict[str, Tile](), 0
     slots = {e.attr[0]: d.threads.ring for s in steps_of(body) if s.ahead for e in writes(s)}
     panels = {
@@ -59,6 +61,7 @@ def lay_out(
         arena = allocate(Interval(n, t.nbytes, *lives[n]) for n, t in shared.items())
         tiles |= {n: replace(t, offset=arena.offsets[n]) for n, t in shared.items()}
         offset = arena.nbytes
+    offset += arrivals * ARRIVAL
     most = min(LARGEST, d.gpu.registers // (d.threads.count * d.threads.resident))
     if offset > d.gpu.shared // d.threads.resident:
         raise d.refuse(f"{offset} bytes of shared memory")

@@ -97,9 +97,9 @@ class GpuWriter(Writer):
     # ---- where values are
 
     def parameters(self) -> Iterator[tuple[str, str, str]]:
-        """(address space, what they point to, name) of the buffers of the kernel in order, then of
-        the dims that it names, which are constant."""
+        """(address space, what they point to, name): maps, buffers in order, then constant dims."""
         kernel = self.d.program.kernel
+        yield from (("map", "LUMC_MAP", f"`M{i}`") for i in range(len(self.d.maps)))
         for b in kernel.buffers:
             const = "" if b.name in kernel.stored else "const "
             kind = "lumc_u32" if b.name in self.words else self.spelling.stored[b.dtype]

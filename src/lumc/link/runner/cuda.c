@@ -36,6 +36,9 @@ struct seen { /* of a GPU */
   int capability; /* 90 for sm_90 */
   int shared;     /* bytes that a block may have */
 };
+static int (*encode_tiled)(struct map_words *, int type, uint32_t rank, void *, const uint64_t *dims,
+                           const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int,
+                           int swizzle, int promotion, int fill);
 static struct driver nvidia;
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 
@@ -130,6 +133,22 @@ static int prepare(struct gpu *m, handle function, const struct kernel *k) {
   return gpu_check(m, own.cuFuncSetAttribute(function, DYNAMIC_SHARED, (int)k->shared), k->symbol);
 }
 
+/* What a kernel for sm_90 copies whole tiles by: pieces of 16 bytes are exchanged by the row, what
+ * lies outside is zero. Kernels for other GPUs do not look at it. */
+static int make_map(const struct gpu *m, const struct tensor_map *t, address at, struct map_words *to) {
+  enum { UINT16 = 1, NOT_INTERLEAVED = 0, SWIZZLE_128B = 3, L2_128B = 2, ZEROS = 0 };
+  const uint32_t box[3] = {(uint32_t)t->box[0], (uint32_t)t->box[1], 1}, every[3] = {1, 1, 1};
+  memset(to, 0, sizeof *to);
+  struct seen here;
+  int code = see(m->plan, &here);
+  if (code || here.capability != 90) return code;
+  if (!encode_tiled)
+    return lumc_fail(LUMC_DEVICE, "the NVIDIA driver is too old: it has no cuTensorMapEncodeTiled");
+  return gpu_check(m, encode_tiled(to, UINT16, (uint32_t)t->rank, (void *)(uintptr_t)at, t->dims, t->strides,
+                                   box, every, NOT_INTERLEAVED, SWIZZLE_128B, L2_128B, ZEROS),
+                   "tensor map");
+}
+
 /* ---- the driver */
 
 static struct driver nvidia = {.is = "NVIDIA driver",
@@ -139,7 +158,8 @@ static struct driver nvidia = {.is = "NVIDIA driver",
                                .enter = enter,
                                .leave = leave,
                                .load = load_module,
-                               .prepare = prepare};
+                               .prepare = prepare,
+                               .map = make_map};
 
 static void start(void) {
   char *why = nvidia.problem;
@@ -161,6 +181,7 @@ static void start(void) {
 #define X(name, parameters) FIND(own.name, name)
   OWN_FUNCTIONS(X)
 #undef X
+  *(void **)&encode_tiled = dlsym(library, "cuTensorMapEncodeTiled"); /* from CUDA 12 on */
   int result = nvidia.init(0);
   if (!result) result = nvidia.version_of(&nvidia.version);
   if (!result) result = nvidia.device_count(&own.count);

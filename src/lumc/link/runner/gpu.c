@@ -34,7 +34,21 @@ static int find_functions(struct gpu *m) {
 
 /* ---- launching */
 
-/* One launch: a pointer for every argument but the scratch memory, which GPUs have none of. */
+/* The tensor maps of a launch, of the places of its arguments. */
+static int make_maps(const struct gpu *m, const struct kernel *k, const address *values,
+                     struct map_words *maps, void **parameters) {
+  int code = LUMC_OK;
+  if (k->n_maps && !m->driver->map)
+    return lumc_fail(LUMC_CORRUPT, "corrupt plan: kernel '%s' has tensor maps", k->symbol);
+  for (size_t i = 0; i < k->n_maps && !code; ++i) {
+    parameters[i] = &maps[i];
+    code = m->driver->map(m, &k->maps[i], values[k->maps[i].buffer], &maps[i]);
+  }
+  return code;
+}
+
+/* One launch: tensor maps, then a pointer for every argument but the scratch memory, which GPUs have
+ * none of. */
 static int enqueue(const struct gpu *m, size_t list, const struct launch *l) {
   if (l->kernel >= m->plan->n_kernels) /* ranks exchange something */
     return nccl_run(m->nccl, &m->plan->exchanges[l->kernel - m->plan->n_kernels], gpu_place(m, list, &l->args[0]),
@@ -42,16 +56,20 @@ static int enqueue(const struct gpu *m, size_t list, const struct launch *l) {
   const struct kernel *k = &m->plan->kernels[l->kernel];
   int code = LUMC_OK;
   address *values = zeros(l->n_args, sizeof *values, &code);
-  void **parameters = zeros(l->n_args, sizeof *parameters, &code);
+  void **parameters = zeros(k->n_maps + l->n_args, sizeof *parameters, &code);
+  struct map_words *maps = aligned_alloc(64, (k->n_maps + 1) * sizeof *maps);
+  if (!maps && !code) code = lumc_fail(LUMC_FAILED, "out of memory");
   for (size_t i = 0; i < l->n_args && !code; ++i) {
     values[i] = gpu_place(m, list, &l->args[i]);
-    parameters[i] = &values[i];
+    parameters[k->n_maps + i] = &values[i];
   }
+  if (!code) code = make_maps(m, k, values, maps, parameters);
   if (!code)
     code = gpu_check(m, m->driver->launch(m->functions[l->kernel], (unsigned)k->blocks, 1, 1,
                                        (unsigned)k->threads, 1, 1, (unsigned)k->shared, m->stream,
                                        parameters, NULL),
                  k->symbol);
+  free(maps);
   free(values);
   free(parameters);
   return code;

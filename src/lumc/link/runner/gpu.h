@@ -50,6 +50,9 @@ enum {
     (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle,        \
      void **, void **))
 
+struct map_words { /* a CUtensorMap */
+  _Alignas(64) uint64_t words[16];
+};
 struct gpu;
 struct driver { /* once a plan asked for it */
 #define X(name, cuda, hip, parameters) int(*name) parameters;
@@ -63,6 +66,7 @@ struct driver { /* once a plan asked for it */
   int (*leave)(struct gpu *);
   int (*load)(struct gpu *, const struct source *); /* the module, of the image for this GPU */
   int (*prepare)(struct gpu *, handle function, const struct kernel *); /* for its launches */
+  int (*map)(const struct gpu *, const struct tensor_map *, address, struct map_words *); /* or NULL */
   int version, device; /* of HIP; one of CUDA is chosen for each plan */
   char problem[512]; /* why there is nothing to run on; empty when there is */
 };

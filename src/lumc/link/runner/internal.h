@@ -76,10 +76,16 @@ struct launch {
   uint64_t kernel, who, n_args; /* who: 0, or 1 + the stage whose ranks run it */
   const struct arg *args;
 };
+struct tensor_map { /* of a buffer of 16-bit elements, which copies of whole tiles go by */
+  uint64_t buffer, rank, dims[3];   /* elements along its axes, the innermost first */
+  uint64_t strides[2], box[2];      /* bytes along all axes but the first; elements, rows of a copy */
+};
 struct kernel {
   const char *symbol;
   uint64_t parallel, scratch;       /* bytes for each part */
   uint64_t blocks, threads, shared; /* of a launch on a GPU: its grid, bytes for each block */
+  const struct tensor_map *maps;    /* its first parameters */
+  size_t n_maps;
 };
 enum length_kind { NUMBER, SUM, PRODUCT, QUOTIENT, REST, LENGTH_KINDS };
 struct length { /* of dims: the number; a + b; a times, over or modulo the number */

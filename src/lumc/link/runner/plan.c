@@ -72,6 +72,14 @@ static int fits(const struct plan *p, const struct list *l, const struct arg *a)
   }
 }
 
+/* Has an argument all elements of a tensor map? Extents have 31 bits, strides 40: in doubles. */
+static int reaches(const struct tensor_map *m, const struct launch *l) {
+  if (m->buffer >= l->n_args) return 0;
+  double bytes = 2.0 * (double)m->dims[0];
+  for (uint64_t a = 1; a < m->rank; ++a) bytes += (double)(m->dims[a] - 1) * (double)m->strides[a - 1];
+  return bytes <= (double)l->args[m->buffer].bytes;
+}
+
 static void read_launch(struct cursor *c, const struct plan *p, const struct list *of, struct launch *l) {
   l->kernel = word_below(c, p->n_kernels + p->n_exchanges, "a launch names no kernel");
   l->who = plan_who(c, p);
@@ -81,7 +89,12 @@ static void read_launch(struct cursor *c, const struct plan *p, const struct lis
   c->at += l->n_args * sizeof *l->args;
   for (size_t i = 0; i < l->n_args; ++i)
     if (!fits(p, of, &l->args[i])) c->bad = "an argument lies outside of its place";
-  if (!c->bad && l->kernel >= p->n_kernels) plan_exchange(c, p, l);
+  if (!c->bad && l->kernel >= p->n_kernels) {
+    plan_exchange(c, p, l);
+    return;
+  }
+  for (size_t i = 0; !c->bad && i < p->kernels[l->kernel].n_maps; ++i)
+    if (!reaches(&p->kernels[l->kernel].maps[i], l)) c->bad = "a tensor map is of more than its argument";
 }
 
 /* How an entry comes to the value of a dim. */
@@ -277,7 +290,23 @@ static void header(struct cursor *c, struct plan *p) {
   for (size_t i = 0; i < p->n_features && !c->bad; ++i) p->features[i] = string(c);
 }
 
-static void constants(struct cursor *c, struct plan *p) {
+static void tensor_maps(struct cursor *c, struct kernel *k) {
+  k->n_maps = count(c, sizeof *k->maps / 8);
+  k->maps = (const struct tensor_map *)(const void *)c->at;
+  for (size_t i = 0; i < k->n_maps && !c->bad; ++i) {
+    struct tensor_map m;
+    memcpy(&m, c->at, sizeof m);
+    c->at += sizeof m;
+    if (m.rank != 2 && m.rank != 3) c->bad = "a tensor map has other axes";
+    for (uint64_t a = 0; a < m.rank && !c->bad; ++a)
+      if (m.dims[a] - 1 >= ((uint64_t)1 << 31) - 1 ||
+          (a && (m.strides[a - 1] - 1 >= ((uint64_t)1 << 40) - 1 || m.strides[a - 1] % 16)))
+        c->bad = "no driver makes such a tensor map";
+    if (!c->bad && (m.box[0] != 64 || m.box[1] - 1 >= 256)) c->bad = "no driver makes such a tensor map";
+  }
+}
+
+static void constants(struct cursor *c, struct plan *p, int maps) {
   p->weights_start = word_below(c, MAX_BYTES, "the weights are too large");
   p->weights_bytes = word_below(c, MAX_BYTES, "the weights are too large");
   p->packed_bytes = word_below(c, MAX_BYTES, "the weights are too large");
@@ -300,6 +329,7 @@ static void constants(struct cursor *c, struct plan *p) {
     p->kernels[i].blocks = word_below(c, (uint64_t)1 << 31, "a grid is too large");
     p->kernels[i].threads = word_below(c, 1025, "a block has too many threads");
     p->kernels[i].shared = word_below(c, 1 << 20, "a block has too much shared memory");
+    if (maps) tensor_maps(c, &p->kernels[i]);
   }
 }
 
@@ -312,13 +342,15 @@ int plan_read(struct plan *p, uint8_t *data, size_t size) {
     return lumc_fail(LUMC_DEVICE, "big-endian machines cannot run bundles");
   if (size < 16 || memcmp(data, "LUMCPLAN", 8)) c.bad = "it is not a plan";
   word(&c);
-  const uint64_t version = word(&c);
+  uint64_t version = word(&c);
+  const int maps = version >= 16 && version < 32; /* kernels have tensor maps */
+  if (maps) version -= 16;
   const int ranks = version >= 6 && version <= 8; /* from 7 on it tells of stages */
   if (version != 5 && version != 9 && !ranks && !c.bad) c.bad = "its version is not supported";
   header(&c, p);
   struct span *spans = dims(&c, p);
   if (ranks) plan_mesh(&c, p, (int)version - 6);
-  constants(&c, p);
+  constants(&c, p, maps);
   if (ranks) plan_exchanges(&c, p);
   p->n_entries = count(&c, 6);
   p->entries = table(&c, p->n_entries, sizeof *p->entries);

@@ -173,15 +173,17 @@ class Function:
         _call("cuFuncSetAttribute", self.handle, attribute, value)
 
     def __call__(
-        self, *arguments: np.uint64, grid: Any, block: Any, shared: int, stream: Stream
+        self, *arguments: np.generic, grid: Any, block: Any, shared: int, stream: Stream
     ) -> None:
-        """As there, numbers are numpy's, so that their size is known."""
-        values = (ctypes.c_uint64 * (len(arguments) + 1))(*map(int, arguments))
-        assert all(type(a) is np.uint64 for a in arguments)
-        addresses = [ctypes.addressof(values) + 8 * i for i in range(len(arguments))]
-        where = (ctypes.c_void_p * (len(arguments) + 1))(*addresses)
+        """As there, numbers are numpy's, so that their size is known, and lie packed, one behind
+        the other."""
+        assert all(type(a) in (np.uint64, np.void) for a in arguments)
+        packed = b"".join(a.tobytes() for a in arguments)
+        size, data = ctypes.c_size_t(len(packed)), ctypes.create_string_buffer(packed)
+        ends = ctypes.addressof(data), 2, ctypes.addressof(size), 0
+        extra = (ctypes.c_void_p * 5)(1, *ends)
         sizes = (*grid, *(1 for _ in range(3 - len(grid))), *block)
-        _call("cuLaunchKernel", self.handle, *sizes, shared, stream.handle, where, None)
+        _call("cuLaunchKernel", self.handle, *sizes, shared, stream.handle, None, extra)
 
 
 class Module:

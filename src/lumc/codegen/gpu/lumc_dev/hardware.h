@@ -17,6 +17,14 @@
 #define LUMC_TILE(type, name, shared, offset, count)                                              \
     type *const name = (type *)((lumc_u8 *)(shared) + (offset))
 
+/* a parameter that is a tensor map, and blocks that launch together; only sm_90a needs them */
+#define LUMC_MAP const __grid_constant__ lumc_map
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define LUMC_BLOCKS(n) __cluster_dims__(n, 1, 1)
+#else
+#define LUMC_BLOCKS(n)
+#endif
+
 LUMC_FN void lumc_sync(void) { __syncthreads(); }
 LUMC_FN void lumc_warp_sync(void) { __syncwarp(); }
 LUMC_FN float lumc_shuffle_xor(float v, int lanes) { return __shfl_xor_sync(~0u, v, lanes); }
