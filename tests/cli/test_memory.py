@@ -24,14 +24,18 @@ ESTIMATE = ("--estimate", "--target", "cpu:x86-64-v3")
 @pytest.fixture
 def step(lumc: Lumc) -> Lumc:
     """m.lg, a step of training of a layer with gelu."""
+    save(128, 48)
+    return lumc
+
+
+def save(rows: int, hidden: int) -> None:
     m, rng = Model(), np.random.default_rng(0)
-    x, y = m.input("x", (128, 8)), m.input("y", (128,), "i64", values=(0, 3))
-    w = [m.state(f"w{i}", s, value=rng.random(s)) for i, s in enumerate([(8, 48), (48, 4)])]
+    x, y = m.input("x", (rows, 8)), m.input("y", (rows,), "i64", values=(0, 3))
+    w = [m.state(f"w{i}", s, value=rng.random(s)) for i, s in enumerate([(8, hidden), (hidden, 4)])]
     loss = ((x @ w[0]).gelu("tanh") @ w[1]).cross_entropy(y)
     train.sgd(w, gradients(loss, w), 0.1)
     m.output("loss", loss)
     m.save("m.lg")
-    return lumc
 
 
 def said_bytes(text: str) -> int:
@@ -71,7 +75,8 @@ def test_a_step_in_less_memory(step: Lumc) -> None:
 
 
 def test_values_are_made_again_between_regions(step: Lumc) -> None:
-    """What search says of it, and show."""
+    """What search says of it, and show, where no blocks divide what there is."""
+    save(131, 137)
     target = ESTIMATE[1:]
     said = step.fails(6, "search", "m.lg", "-o", "n.ls", *target, "--memory", "2kB")
     assert re.search(r"E0419 --memory 2,000: .* take [\d,]+ bytes at least", said)
@@ -90,6 +95,16 @@ def test_values_are_made_again_between_regions(step: Lumc) -> None:
     assert {*shown["nodes"]} <= {*again} and 0 < shown["operations"] < 1
     step("search", "m.lg", "-o", "p.ls", *target)
     assert json.loads(step("show", "p.ls", "--json"))["again"] == {"nodes": [], "operations": 0.0}
+
+
+def test_values_are_made_in_blocks(step: Lumc) -> None:
+    most = between(read_graph("m.lg", {}), AGAIN)
+    done = step.raw("search", "m.lg", "-o", "m.ls", *ESTIMATE[1:], "--memory", str(most // 2))
+    assert done.exit_code == 0, done.stderr
+    (found,) = re.findall(r"(\d+) nodes in blocks, [+](\d+[.]\d)% operations", done.stderr)
+    assert int(found[0]) > 0 and float(found[1]) < 2
+    shown = json.loads(step("show", "m.ls", "--json"))["again"]
+    assert shown == {"nodes": [], "operations": 0.0}
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "much", "5 apples", "1e999", "nan", "5mb", ""])

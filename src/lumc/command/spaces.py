@@ -48,13 +48,14 @@ def within_memory(
     found = lean(graph, again, memory, target)
     if found.again or found.level != again:
         level = f", --recompute {found.level}" if found.level != again else ""
+        what = "nodes in blocks" if found.in_blocks else "nodes made again"
         log(
             0,
             f"{log.named('search')}: {found.nbytes:,} bytes between regions of {found.before:,}: "
-            f"{len(found.stored)} values stored, {len(found.again)} nodes made again{level}, "
+            f"{len(found.stored)} values stored, {len(found.again)} {what}{level}, "
             f"{found.more:+.1%} operations",
         )
-        log(1, f"  stored: {', '.join(found.stored)}\n  made again: {', '.join(found.again)}")
+        log(1, f"  stored: {', '.join(found.stored)}\n  {what}: {', '.join(found.again)}")
     return found.graph, found.level
 
 

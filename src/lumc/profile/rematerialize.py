@@ -64,6 +64,7 @@ class Lean(NamedTuple):
     stored: tuple[str, ...] = ()  # values that regions hand to each other
     again: tuple[str, ...] = ()  # nodes that the graph did not have
     more: float = 0.0  # operations, as a part of those before
+    in_blocks: bool = False  # the new nodes are those of blocks, and make nothing again
 
 
 def lean(graph: Graph, again: int, limit: int, target: Target) -> Lean:
@@ -87,7 +88,8 @@ def lean(graph: Graph, again: int, limit: int, target: Target) -> Lean:
         least = min(least, max(nbytes for _, nbytes in found))
         if all(nbytes <= limit for _, nbytes in found):
             made = replace(graph, entries=tuple(e for e, _ in found))
-            best.append(_told(graph, made, again, level or again))
+            told = _told(graph, made, again, level or again)
+            best.append(told._replace(in_blocks=level == BLOCKS))
             if best[-1].more <= LITTLE:
                 break
     if best:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from lumc.graph.bind import require_lengths
+from lumc.graph.blockwise import is_stored
 from lumc.graph.buckets import in_buckets
 from lumc.graph.graph import Entry, Graph, Node
 from lumc.graph.ranks import exchanged
@@ -54,7 +55,9 @@ def search(
     graph = in_buckets(graph)
     found = [f for entry in graph.entries for f in find_regions(entry, again)]
     if equations:
-        found = [replace(f, body=narrowed(f.body)) for f in with_equations(found)]
+        rows = {e.name for e in graph.entries if any(map(is_stored, e.nodes))}  # in blocks
+        told = with_equations(found)
+        found = [replace(f, body=narrowed(f.body)) if f.entry in rows else f for f in told]
     keys = [f.key for f in found]
     count = Counter(keys)
     unique = dict(zip(reversed(keys), reversed(found), strict=True))  # the first of each
