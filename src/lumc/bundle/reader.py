@@ -167,13 +167,7 @@ class _Reader:
             raise ValueError("it is not a plan")
         self.at = 8
         self.version = self.word()
-        self.maps = self.version in (
-            VERSION + MAPS,
-            RANKS + MAPS,
-            STAGES + MAPS,
-            TURNS + MAPS,
-            PARTS + MAPS,
-        )
+        self.maps = self.version - MAPS in (VERSION, RANKS, STAGES, TURNS, PARTS)
         self.version -= MAPS * self.maps
         if self.version not in (FIXED, ROOMY, ZEROED, VERSION, RANKS, STAGES, TURNS, PARTS):
             raise ValueError("its version is not supported")

@@ -12,7 +12,7 @@ from lumc.profile.memory import in_states, room_between
 from lumc.search.explore import find_regions
 from lumc.search.order import Found
 
-PARTS = (4, 8, 16, 32)  # of the bound, a block takes at most; guesses
+PARTS = (4, 8, 16, 32)  # of the bound, a block takes at most; a guess
 MOST = 128  # blocks of a value; a guess
 ROWS = 16  # elements of an axis that a block has at least, if it has more than one; a guess
 

@@ -30,7 +30,7 @@ from lumc.search.order import Found
 
 FEW = 6  # first choices that are counted: what they take need not fall with each; a guess
 FEWER = 16  # times the elements: a value that is as good as free to keep; a guess
-BLOCKS = 0  # in the place of a level: values are made in blocks, and none again
+BLOCKS = 0  # a name, derived: in the place of a level, values are made in blocks and none again
 LITTLE = 0.1  # more operations: no other level is tried; a guess
 
 
