@@ -41,8 +41,10 @@ def wraps(a: np.ndarray) -> bool:
 
 
 def inexact(a: np.ndarray) -> bool:
-    """Whether a sum of integers may be beyond those that a float64 has."""
-    return a.dtype.kind in "iu" and bool(np.abs(a.astype("f8")).sum() > 2.0**53)
+    """Whether a sum of integers may be beyond those that a float64 has, or there is none, of which
+    the mean is no integer."""
+    large = bool(np.abs(a.astype("f8")).sum() > 2.0**53)
+    return a.dtype.kind in "iu" and (large or a.size == 0)
 
 
 @builder(1.5)
