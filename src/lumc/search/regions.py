@@ -9,9 +9,9 @@ else is left to the search.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, permutations
+from itertools import permutations
 
 from lumc.graph.blockwise import is_stored
 from lumc.graph.expr import Expr, axis, linear, substitute, subterms
@@ -19,7 +19,7 @@ from lumc.graph.graph import Entry, Node, Read, Scalar, reachable
 from lumc.graph.index import is_injective
 from lumc.graph.ops import DType, Op
 from lumc.graph.ranks import exchanged
-from lumc.limits import AGAIN, LEVELS
+from lumc.limits import AGAIN
 
 HEAVY = 640  # operations per element that are too many to repeat
 DEPTH = 120  # nodes in a row within one region
@@ -28,9 +28,6 @@ REDUCTIONS = 12  # reductions within one region
 SPREAD = 4  # reads of an element that are many, where it is a function of few others
 FUNCTIONS = (Op.SIN, Op.EXP2, Op.LOG2)  # operations that take many instructions
 SWEEPS = 8
-COPIED = (
-    8  # operations per element that a copy takes of what a product could read in place; a guess
-)
 ABOVE = 32  # nodes on the way from a value to what it is compared with, at most; a guess
 BASES = 8  # rounded values that a compared one is picked from, at most; else it is stored itself
 
@@ -83,43 +80,15 @@ def partition(
     results += [n.reads[0].source for n in exchanged(entry)]
     sweep = _prepare(entry, results, pieces)
     kept = (n for n in sweep.nodes if is_stored(n))
-    asked = {*results, *extra, *kept, *_compared(sweep)}.union(*pieces.values())
-    sweep.cuts = {*asked}
-    _cut(sweep, set(), again)
-    asked |= {n for n in sweep.cuts if _is_factor(sweep, n)}  # also if what they read is stored
-    # where a little less is done again, other values may be stored, and fewer of them
-    levels = [level for level in LEVELS if level < again] + [again]
-    found = [(_cuts(sweep, asked, level), _room(sweep, results)) for level in levels]
-    least, _ = min(found, key=lambda each: each[1])
-    return [n for n in sweep.nodes if n in least]
-
-
-def _room(sweep: Sweep, results: Iterable[Node]) -> int:
-    """The most bytes of stored values that later regions still read, as the nodes are ordered, but
-    for results, which have places of their own."""
-    order = [n for n in sweep.nodes if n in sweep.cuts]
-    last = {s: i for i, n in enumerate(order) for s in sweep.cones[n].read}
-    own, change = {*results}, [0] * (len(order) + 1)
-    for i, n in ((i, n) for i, n in enumerate(order) if n not in own):
-        change[i] += n.size * n.dtype.nbytes
-        change[max(i, last.get(n, i)) + 1] -= n.size * n.dtype.nbytes
-    return max(accumulate(change))
-
-
-def _cuts(sweep: Sweep, asked: Set[Node], again: int) -> set[Node]:
-    """Those that are ``asked`` for, and all that follow."""
-    sweep.cuts, found = {*asked}, list[set[Node]]()
-    # what several regions make follows from the cuts, and these from that: until both agree
-    while sweep.cuts not in found and len(found) < SWEEPS:
-        found.append(sweep.cuts)
-        several, sweep.cuts = _several(sweep), {*asked}
-        _cut(sweep, several, again)
-    for _ in range(SWEEPS):  # if they do not, cuts become more
-        before = len(sweep.cuts)
-        _cut(sweep, _several(sweep), again)
-        if len(sweep.cuts) == before:
+    sweep.cuts.update(results, extra, kept, *pieces.values(), _compared(sweep))
+    _cut(sweep)
+    for _ in range(SWEEPS):
+        shared = _shared(sweep, again)
+        if not shared:
             break
-    return sweep.cuts
+        sweep.cuts |= shared
+        _cut(sweep)
+    return [n for n in sweep.nodes if n in sweep.cuts]
 
 
 def _prepare(entry: Entry, results: Iterable[Node], pieces: Pieces) -> Sweep:
@@ -246,16 +215,11 @@ def _reaches(other: Read, one: Read) -> bool:
     return one.source in seen and any(n.reduced for n in seen)
 
 
-def _cut(sweep: Sweep, several: set[Node], again: int) -> None:
-    """One forward sweep: cut every value whose cone asks for it, or that ``several`` regions make
-    with more than ``again`` operations per element from what is stored by then. A product that
-    makes its operand copies it."""
+def _cut(sweep: Sweep) -> None:
+    """One forward sweep: cut every value whose cone asks for it."""
     for node in sweep.nodes:
         sweep.cones[node] = cone = _cone(sweep, node)
-        if node in sweep.cuts or node in sweep.inner:
-            continue
-        spent = _per_element(sweep, cone, node.size) + COPIED * _is_factor(sweep, node)
-        if (node in several and spent > again) or _is_cut(sweep, node, cone):
+        if node not in sweep.cuts and node not in sweep.inner and _is_cut(sweep, node, cone):
             sweep.cuts.add(_stored(node))
             sweep.cones[node] = _cone(sweep, node)
 
@@ -364,22 +328,19 @@ def _is_reduced(sweep: Sweep, node: Node) -> bool:
     return any(r.reduced for n in path for r in readers(n))
 
 
-def _is_factor(sweep: Sweep, node: Node) -> bool:
-    """Does a product read it that does not select?"""
-    readers = (r for r, _ in sweep.readers.get(node, []))
-    return any(r in sweep.products and not _selects(r) for r in readers)
-
-
-def _several(sweep: Sweep) -> set[Node]:
-    """Values that several regions make, if they are not stored: where their readers part, and
-    operands of products."""
+def _shared(sweep: Sweep, again: int) -> set[Node]:
+    """Values that several regions would compute, as far down as possible."""
     reach: dict[Node, Node | None] = {}  # the one region that makes it, none where several do
-    out, known = set[Node](), sweep.inner | sweep.constant
+    out, known = set[Node](), sweep.cuts | sweep.inner | sweep.constant
     for node in reversed(sweep.nodes):
         readers = [r for r, _ in sweep.readers.get(node, [])]
-        above = {r if r in sweep.cuts else reach[r] for r in readers}
+        above = {r if r in sweep.cuts or r in out else reach[r] for r in readers}
         reach[node] = above.pop() if len(above) == 1 else None
-        parts = len({*readers}) > 1 or _is_factor(sweep, node)
-        if readers and parts and reach[node] is None and node not in known:
-            out.add(node)
+        several = readers and reach[node] is None
+        if (
+            several
+            and node not in known
+            and _per_element(sweep, sweep.cones[node], node.size) > again
+        ):
+            out.add(_stored(node))
     return out
