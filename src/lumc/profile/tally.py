@@ -33,7 +33,7 @@ from lumc.kernel.bound import COST
 from lumc.kernel.term import INDEX_KINDS, dtype, factors
 from lumc.profile.reads import Alike, Spent, phases, starts, walked
 from lumc.schedule.fragment import speed
-from lumc.schedule.levels import BYTES
+from lumc.schedule.levels import OF_BYTES
 from lumc.schedule.operands import lanes
 from lumc.schedule.registers import ABREAST, LINE
 
@@ -323,7 +323,7 @@ class Tally:
             return OPERATION * prod(own.values()) / times
         lane = op.red[-1] if p.form == "dot" else p.lane_axis
         assert lane
-        sums, times = BYTES.get(p.stage_b, (1, 1.0))
+        sums, times = OF_BYTES.get(p.stage_b, (1, 1.0))
         slots, points = p.mr * p.nv * sums, times * prod(own.values()) * self._padding(op, lane)
         spent = OPERATION * points * max(1.0, (p.mr * sums + p.nv) / slots, IN_FLIGHT / slots)
         if p.form == "dot":

@@ -17,8 +17,7 @@ from lumc.kernel.selected import selection
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel, const, dtype
 from lumc.schedule.levels import (
-    DIGITS,
-    SUMS,
+    OF_BYTES,
     multiplies_digits,
     multiplies_integers,
     panel_vectors,
@@ -235,7 +234,8 @@ def level_tiles(
     width, rows = lanes(target, dtype(stage)), rows_of(kernel, pair)
     most = panel_vectors(kernel.extent[pair[1]], width)
     sizes = [nv for nv in range(1, most + 1) if most % nv == 0]
-    fit = {nv: (target.registers - 2 * nv) // nv // SUMS[mode] for nv in sizes}
+    sums, _ = OF_BYTES.get(mode, (0, 1.0))
+    fit = {nv: (target.registers - 2 * nv) // nv // (1 + sums) for nv in sizes}
     return sorted({(min(mr, rows), nv) for nv, top in fit.items() for mr in range(1, top + 1)})
 
 
@@ -249,7 +249,7 @@ def level_stage(kernel: Kernel, stage: Expr, pair: Pair, target: Target, mode: s
         return products / (products + 2 * nv + mr * digits)
 
     mode = mode or _multiplied(kernel, stage, pair[1], target)
-    digits = DIGITS if mode == "digits" else 1
+    digits, _ = OF_BYTES.get(mode, (1, 1.0))
     most, nv = max(level_tiles(kernel, stage, pair, target, mode), key=busy)
     rows = rows_of(kernel, pair)
     mr = ceil(rows / ceil(rows / most))

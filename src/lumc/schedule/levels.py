@@ -29,14 +29,13 @@ WORD = 32  # bits
 KINDS = ("bin", "cast", "load", "const")
 # ways to multiply levels: as floats; as integers with bytes, or with floats in digits
 AS_LEVELS = ("narrow", "integers", "digits")
-SUMS = {"narrow": 1, "integers": 2, "digits": 4}  # vectors of a register tile for one of results
 # The floats of a block are whole numbers of parts of the greatest of them: so many bits and a sign,
 # which three signed digits of base 256 are (Ozaki, Ogita, Oishi, Rump, Error-free transformations
 # of matrix multiplication by using fast routines of matrix multiplication, Numer. Algorithms 59,
 # 2012), and as many as adding 1.5 * 2^23 rounds to.
 DIGITS, DIGIT, FINE = 3, 8, 22
 # vectors of sums for one of results, and the time of their products in multiply-adds of floats
-BYTES = {"integers": (1, 1 / 4), "digits": (DIGITS, DIGITS / 4)}
+OF_BYTES = {"integers": (1, 1 / 4), "digits": (DIGITS, DIGITS / 4)}
 LONGEST = (1 << 31) // ((1 << DIGIT - 1) * ((1 << DIGIT) + 1))  # sum of levels that two digits fit
 
 

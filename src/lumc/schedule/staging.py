@@ -7,7 +7,13 @@ from dataclasses import replace
 from lumc.graph.expr import Expr, subterms
 from lumc.kernel.access import gathers
 from lumc.kernel.term import REDUCTIONS, Kernel, dtype
-from lumc.schedule.levels import AS_LEVELS, levels_of, multiplies_digits, multiplies_integers
+from lumc.schedule.levels import (
+    AS_LEVELS,
+    OF_BYTES,
+    levels_of,
+    multiplies_digits,
+    multiplies_integers,
+)
 from lumc.schedule.operands import (
     VECTOR,
     Pair,
@@ -40,7 +46,7 @@ def staging_modes(kernel: Kernel, stage: Expr, p: Stage, side: str, gpu: bool = 
     """The ways to bring an operand to the register tile that are possible."""
     operand = operand_of(stage, (p.rows_axis, p.lane_axis or ""), side)
     bare = replace(p, stage_a="none") if side == "a" and p.stage_a != "none" else p
-    own = side == "a" and p.stage_b in AS_LEVELS[1:]  # bytes, and what they are multiplied with
+    own = side == "a" and p.stage_b in OF_BYTES  # bytes, and what they are multiplied with
     modes = ["none"] if not own and in_place(kernel, stage, bare, side, gpu) else []
     if stage.kind == "wsum" and side == "a":
         return modes  # the weights are computed where they are used

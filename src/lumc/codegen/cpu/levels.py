@@ -28,7 +28,7 @@ from lumc.codegen.tile.program import Place
 from lumc.graph.expr import Expr, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
-from lumc.schedule.levels import AS_LEVELS, DIGIT, DIGITS, FINE
+from lumc.schedule.levels import DIGIT, DIGITS, FINE, OF_BYTES
 from lumc.schedule.operands import loaded
 
 CHAINS = 8  # sums that hide the latency of multiply-adds
@@ -91,7 +91,7 @@ class LevelKernel(MicroKernel):
 
     def _block(self, m: int, parts: list[Piece], ends: Mapping[str, str]) -> list[Statement]:
         """All steps along the last axis, and what is the same for these."""
-        if self.op.stage.stage_b in AS_LEVELS[1:]:
+        if self.op.stage.stage_b in OF_BYTES:
             return self._sums_of_integers(m, parts, ends)
         rows, lanes = range(m), range(len(parts))
         twice = self.level.steps > 1 and 2 * m * len(parts) <= CHAINS
