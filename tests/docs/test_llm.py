@@ -124,6 +124,38 @@ def test_perplexity_is_that_of_transformers(bundle_of: str) -> None:
     assert surprise(got, ids[1:]) == pytest.approx(surprise(want, ids[1:]), abs=1e-4)
 
 
+def test_activations_of_8_bits_err_no_more_than_those_of_llama_cpp(folder: Path) -> None:
+    torch, path = pytest.importorskip("torch"), real()
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    target = "cpu:native+vnni" if has_flag("avx512_vnni") else "cpu:native"
+    for command in (
+        f"import {path} --context 2048 --activations i8 -o bytes.lg --copy-weights",
+        f"compile bytes.lg --estimate --target {target} -o bytes.lb",
+    ):
+        call = [sys.executable, "-m", "lumc", *command.split()]
+        subprocess.run(call, cwd=folder, env=env, check=True)
+    ids = encoding(str(path)).encode((ROOT / "CONTRIBUTING.md").read_text())[:WORDS]
+    with open_bundle(str(folder / "bytes.lb"), say=print) as bundle, torch.inference_mode():
+        want = network_of(path)(torch.tensor([ids])).logits[0].double().numpy()[:-1]
+        model = Kept(bundle)
+        got = np.stack([model.step([t], i) for i, t in enumerate(ids[:-1])]).astype(np.float64)
+    error = np.linalg.norm(got - want) / np.linalg.norm(want)
+    assert error <= _error_of_llama_cpp(path, ids, want)
+    assert surprise(got, ids[1:]) == pytest.approx(surprise(want, ids[1:]), abs=1e-2)
+
+
+def _error_of_llama_cpp(path: Path, ids: list[int], want: np.ndarray) -> float:
+    """Relative L2 of its logits; where it isn't installed, what docs/precision.md says."""
+    try:
+        import llama_cpp
+    except ImportError:
+        return 1.71e-2
+    model = llama_cpp.Llama(str(path), n_ctx=1024, logits_all=True, n_threads=1, verbose=False)
+    model.eval(ids)
+    got = np.array(model.scores[: len(ids) - 1], np.float64)
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
 def surprise(logits: np.ndarray, ids: list[int]) -> float:
     """The logarithm of the perplexity."""
     shifted = logits - logits.max(-1, keepdims=True)
