@@ -3,10 +3,14 @@
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+
+# A thread of numpy's that waits for the next product spins for 20 ms, in every process of the tests
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pytest
 
@@ -49,17 +53,18 @@ keep_workers()
 gc.set_threshold(10_000, 20, 20)  # the compiler makes few cycles: looking for them takes 3 %
 
 # What one test compiled is there for all of this run: objects, and bytecode of the commands that
-# tests start, whether or not Python is told to keep it.
+# tests start, whether or not Python is told to keep it. That stands beside the sources, where that
+# of packages is which ``make setup`` compiled.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["LUMC_OBJECTS"] = tempfile.mkdtemp(prefix="lumc-objects.")
-    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="lumc-bytecode.")
     os.environ[SHARED] = tempfile.mkdtemp(prefix="lumc-shared.")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        for name in ("LUMC_OBJECTS", "PYTHONPYCACHEPREFIX", SHARED):
+        for name in ("LUMC_OBJECTS", SHARED):
             shutil.rmtree(os.environ[name], ignore_errors=True)
 
 

@@ -35,6 +35,7 @@ FLAGS = ["-O3", *EXACT]
 # step and which bits are constant, takes longest
 QUICK = ["-O1", "-fno-ivopts", "-fno-tree-ccp", *EXACT]
 PLAIN = ["-O0"]
+LAST = list[str]()  # flags behind all others: tests of mutants, which are compiled often, set PLAIN
 CHECKED = ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 WARN = ["-Wall", "-Wno-unknown-pragmas", "-Wno-psabi", "-Wno-maybe-uninitialized"]
 # gcc unrolls loops over whole pieces of a tile beyond the tile, and says what would happen there
@@ -85,11 +86,11 @@ def build(folder: Path, programs: Sequence[Program], flags: Sequence[str] = FLAG
 
 def build_text(folder: Path, source: str, flags: Sequence[str]) -> Path:
     """A shared object of a text that includes the header of kernels."""
-    name = hashlib.sha256("".join([source, *flags]).encode()).hexdigest()[:16]
+    name = hashlib.sha256("".join([source, *flags, *LAST]).encode()).hexdigest()[:16]
     out, file = folder / f"{name}.so", folder / f"{name}.c"
     (folder / NAMES["cpu"]).write_text(header_of("cpu"))
     file.write_text(source)
-    command = [CC, *COMMON, *flags, str(file), "-lm", "-o", str(out)]
+    command = [CC, *COMMON, *flags, *LAST, str(file), "-lm", "-o", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert not done.returncode and not done.stderr, f"{file}\n{done.stderr[:4000]}"
     return out

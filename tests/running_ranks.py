@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from bundles import compiler
 from gpu_bundles import Emulator
 from lumc.artifacts.files import read_graph
 from lumc.bundle.ranks import KINDS
@@ -30,7 +31,6 @@ from lumc.graph.graph import Graph
 from lumc.graph.ops import DType
 from lumc.graph.verify import verify_graph
 from lumc.link.link import TargetCode, Tools, link
-from lumc.link.toolchain import find
 from lumc.oracle.graph import evaluate
 from lumc.profile.choose import estimate
 from lumc.shard.cost import Machine
@@ -70,7 +70,7 @@ def linked(ranks: Graph, folder: Path, *targets: str) -> Path:
     plans = [estimate(make_space(ranks, t, NODES), lambda _: None) for t in targets or (NATIVE,)]
     path = folder / f"{'-'.join(f'{k}{n}' for k, n in ranks.mesh.items())}.lb"
     codes = [TargetCode(generate(plan), "") for plan in plans]
-    link(codes, path, folder, Tools(find(None), Emulator()), single=False)
+    link(codes, path, folder, Tools(compiler(), Emulator()), single=False)
     return path
 
 

@@ -25,7 +25,7 @@ def graphs() -> list[Generated]:
 
 
 def test_all_are_compiled_and_right(graphs: list[Generated]) -> None:
-    found = onnx_suite.run(graphs, batch=COUNT)
+    found = onnx_suite.run(graphs, batch=COUNT, how=onnx_graphs.HASTY)
     assert {r.name: r.detail[:500] for r in found if r.verdict != "pass"} == {}
     assert len(found) == COUNT and sum(r.kernels for r in found) > 3 * COUNT
 

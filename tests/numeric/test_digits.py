@@ -173,7 +173,7 @@ def test_mutants_die(
 ) -> None:
     mutating.replace(module, old, new, monkeypatch)
     with pytest.raises(AssertionError):
-        everything(tmp_path)
+        everything(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("old", "new"), TEXT_MUTANTS)
@@ -189,7 +189,7 @@ def test_mutants_of_the_text_die(
 
     monkeypatch.setattr(kernels, "print_kernel", mutated)
     with pytest.raises(AssertionError):
-        everything(tmp_path)
+        everything(tmp_path, monkeypatch)
     assert any(changed)
 
 
@@ -201,9 +201,15 @@ def test_mutants_of_the_header_die(
     assert text.count(old) == 1, old
     monkeypatch.setattr(kernels, "header_of", lambda _: text.replace(old, new))
     with pytest.raises(AssertionError):
-        everything(tmp_path)
+        everything(tmp_path, monkeypatch)
 
 
-def everything(folder: Path) -> None:
+def test_without_optimisation_all_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As mutants are compiled."""
+    everything(tmp_path, monkeypatch)
+
+
+def everything(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "LAST", kernels.PLAIN)
     test_errors_are_those_of_f32(folder, "plain")
     test_what_is_no_number_stays_none(folder)

@@ -103,5 +103,6 @@ def test_mutants_of_sums_of_bytes_die(
     text = header_of("cpu")
     assert text.count(old) == 1
     monkeypatch.setattr(kernels, "header_of", lambda _: text.replace(old, new))
+    monkeypatch.setattr(kernels, "LAST", kernels.PLAIN)
     with pytest.raises(AssertionError):
         test_sums_of_integers(tmp_path, "")

@@ -58,8 +58,10 @@ def theirs(operator: str, *arrays: Array, result: Any = 0, **attributes: Any) ->
     graph = helper.make_graph([node], "g", values, [result])
     opsets = [helper.make_opsetid("", version)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = runtime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     return list(session.run(None, dict(zip(node.input, arrays, strict=True))))
 
