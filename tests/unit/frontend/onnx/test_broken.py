@@ -134,6 +134,16 @@ MODELS = {
         ' { [pairs] y = Einsum<equation="ij,jk->iz">(a, b) }',
         "pairs", "'z' is of no operand", "export the model again", exit=5,
     ),
+    "a picture of no size": Broken(
+        "(float[1,1,4,4] x) => (float[1,1,n,m] y) { [grow] y = Resize(x, , ) }",
+        "grow", "neither scales nor sizes are given", "export the model again", exit=5,
+    ),
+    "a function that is given too much": Broken(
+        "(float[4] x) => (float[4] y) { [call] y = f.F(x, x, x) }"
+        ' <domain: "f", opset_import: ["" : 21]> F (a) => (b) { b = Exp(a) }',
+        "call", "3 inputs for the 1 of its function", "export the model again", exit=5,
+        opsets='"" : 21, "f" : 1',
+    ),
     "a recurrence with a function of its own": Broken(
         "(float[2,1,3] x, float[1,12,3] w, float[1,12,4] r) => (float[2,1,1,4] y)"
         ' { [rnn] y = GRU<hidden_size=4, activations=["Swizzle","Tanh"]>(x, w, r) }',
