@@ -24,6 +24,8 @@ def einsum(equation: str, tensors: Sequence[Tensor]) -> Tensor:
     else:
         once = sorted(c for c in set(used) if used.count(c) == 1 and c not in spare)
         result = [*spare, *once]
+    if wrong := [c for c in result if c not in used or result.count(c) > 1]:
+        raise ValueError(f"einsum '{equation}': '{wrong[0]}' is of no operand, or twice in the end")
     order = [*result, *sorted({c for c in used if c not in result})]
     product = None
     for x, term in zip(tensors, labels, strict=True):

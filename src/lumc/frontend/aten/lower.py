@@ -28,7 +28,7 @@ from lumc.frontend.aten.program import (
     refs,
     resolved,
 )
-from lumc.frontend.aten.refused import REASONS, SIMPLER, UNKNOWN
+from lumc.frontend.aten.refused import BROKEN, REASONS, SIMPLER, UNKNOWN
 from lumc.frontend.aten.registry import ROWS, Row, Unsupported
 from lumc.graph.expr import Expr
 from lumc.graph.verify import STATEMENTS
@@ -103,7 +103,7 @@ class Lowering:
         try:
             if row is None:
                 raise Unsupported(*_why_not(node.target))
-            arguments = {k: resolved(v, values.__getitem__) for k, v in node.inputs.items()}
+            arguments = _arguments(node, values)
             if any(_poisoned(v) for v in arguments.values()):
                 return poison
             self.model.origin = f"{node.name} ({node.target}){node.origin and ' ' + node.origin}"
@@ -115,7 +115,8 @@ class Lowering:
         except LumcError as e:
             if e.exit is not Exit.UNSUPPORTED:
                 raise
-            self.problems.append(Problem(node.target, node, e.what, e.fix or self._bind()))
+            fix = e.fix or self._bind() or BROKEN
+            self.problems.append(Problem(node.target, node, e.what, fix))
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as e:
             raise Wrong(f"node '{node.name}' ({node.target}): {type(e).__name__}: {e}") from e
         return poison
@@ -191,6 +192,15 @@ class Missing:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+
+
+def _arguments(node: Node, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a node, by name. Raises Wrong for a value that no node before it computes."""
+    try:
+        return {k: resolved(v, values.__getitem__) for k, v in node.inputs.items()}
+    except KeyError as e:
+        said = f"node '{node.name}' ({node.target}) reads {e}, which nothing computes before it"
+        raise Wrong(said) from None
 
 
 def _poisoned(value: Any) -> bool:

@@ -82,7 +82,7 @@ def _checked(archive: Pt2) -> dict[str, Any]:
     program = read_program(archive)
     major = said(said(program, "schema_version", dict), "major", int)
     if major != MAJOR:
-        what = f"an archive of version {major} of torch's schema, is not read"
+        what = f"an archive of version {major} of torch's schema is not read"
         fix = f"save it with a torch of version {MAJOR} of the schema: 2.9 to 2.13"
         raise LumcError("E0351", what, where=str(archive.path), fix=fix, exit=Exit.UNSUPPORTED)
     found: dict[str, Any] = program

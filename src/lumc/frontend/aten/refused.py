@@ -30,4 +30,5 @@ REASONS: dict[str, tuple[str, str]] = {
     "_fft_r2c": (_COMPLEX, "multiply with matrices of cosines and sines"),
     "_fft_c2r": (_COMPLEX, "multiply with matrices of cosines and sines"),
 }
+BROKEN = "where shapes do not fit, the program is broken: export it again"
 UNKNOWN = ("there is no row for it", SIMPLER)

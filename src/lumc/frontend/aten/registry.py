@@ -14,6 +14,7 @@ from lumc.frontend.api.halves import in_f32
 from lumc.frontend.aten.program import Foreign
 
 Function = Callable[..., Any]
+PLAINLY = "leave it out, or write the call with plainer operators"
 # arguments that do not change what is computed
 SILENT = frozenset(
     [
@@ -68,7 +69,7 @@ class Row:
         kept = {n: v for n, v in given.items() if n in self.parameters or n not in SILENT}
         for name, value in kept.items():
             if name not in self.parameters:
-                raise Unsupported(f"argument '{name}' is not handled")
+                raise Unsupported(f"argument '{name}' is not handled", PLAINLY)
             if isinstance(value, Foreign):
                 raise Unsupported(f"{name}: {value.says} is not supported")
         for name, p in self.parameters.items():

@@ -33,8 +33,8 @@ def declared(lowering: Lowering, value: Any, shape: Sequence[Any]) -> Any:
             found, names = _elements(lowering, value.type, value.name, given)
             lowering.inputs[value.name] = names
         else:
-            what = f"a {(kind or 'unknown').replace('_type', '')} as an input"
-            raise Unsupported(what, "run it by lumc.onnx_backend, which sees its length")
+            what = f"an input of type {(kind or 'unknown').replace('_type', '')}, not a tensor"
+            raise Unsupported(what, "run it by lumc.onnx_backend, which sees what is given")
     except Unsupported as e:
         opset = lowering.source.opsets.get("", 1)
         lowering.problems.append(Problem(INPUT, value.name, opset, e.reason, e.fix))

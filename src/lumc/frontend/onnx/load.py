@@ -10,6 +10,7 @@ import importlib
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,16 @@ def malformed(what: str, where: str) -> LumcError:
     return LumcError("E0310", what, where=where, fix=fix, exit=Exit.CORRUPT)
 
 
-def rejected(error: Exception, where: str) -> LumcError:
-    """What the checker of the onnx package said, in one line, and the node that it speaks of."""
+def rejected(error: Exception, where: str, nodes: Iterable[Any] = ()) -> LumcError:
+    """What the checker of the onnx package said, in one line, and the node that it speaks of;
+    of a value that it speaks of, those of ``nodes`` that make it."""
     whole = " ".join(str(error).split()) or type(error).__name__
     said = whole.partition(" ==> Context:")[0]
     if found := re.search(r"[Nn]ame: (?:(\S+) )?OpType: (\w+)", whole):
         where += f", node '{found[1]}'" if found[1] else f", a node {found[2]}"
+    elif found := re.search(r"'(\S+)' has been used as output names multiple times", said):
+        named = ", ".join(f"{n.op_type} '{n.name}'" for n in nodes if found[1] in n.output)
+        where += f", nodes {named}" * bool(named)
     return malformed(f"the ONNX checker rejects the model: {said[:400]}", where)
 
 
@@ -83,8 +88,8 @@ def read_model(path: Path) -> Source:
     except (protobuf.Error, RecursionError) as e:
         raise malformed(f"not an ONNX model: {e}", str(path)) from None
     _check(onnx, model, path)
-    if not model.graph.node and not model.graph.output:
-        raise malformed("the model has no graph", str(path))
+    if not model.graph.output:
+        raise malformed("the model has no output: there is nothing to compute", str(path))
     return source_of(model, path)
 
 
@@ -113,7 +118,7 @@ def _check(onnx: Any, model: Any, path: Path) -> None:
     try:
         onnx.checker.check_model(str(path))
     except Exception as e:  # ValidationError, and plain RuntimeError and ValueError from C++
-        raise rejected(e, str(path)) from e
+        raise rejected(e, str(path), model.graph.node) from e
 
 
 # ---- tensors
@@ -148,17 +153,18 @@ def _external_value(tensor: Any, dims: tuple[int, ...], dtype: np.dtype[Any], pa
     bits = int(dtype.name[-1]) if dtype.name.startswith(("int2", "int4", "uint2", "uint4")) else 0
     bits = 4 if dtype.name == "float4_e2m1fn" else bits or 8 * dtype.itemsize
     need = -(-count * bits // 8)
+    named = f"external data '{entries.get('location', '')}'"
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", need))
     except ValueError:
-        raise malformed(f"external data at {entries}", where) from None
+        raise malformed(f"{named}: its offset or its length is no number", where) from None
     with external_file(tensor, path) as file:
         size = os.fstat(file.fileno()).st_size
         if length != need or offset < 0 or offset + length > size:
-            have = f"bytes {offset}..{offset + length} of {size}"
-            raise malformed(
-                f"shape {list(dims)} needs {need} bytes, external data has {have}", where
-            )
+            have = f"{dtype.name}{list(dims)} needs {need}, the model says {offset}"
+            what = f"{named} has {size} bytes; {have} to {offset + length}"
+            fix = "get the model and the files beside it again, whole and of one export"
+            raise LumcError("E0310", what, where=where, fix=fix, exit=Exit.CORRUPT)
         if need == 0:
             return np.empty(dims, dtype)
         if bits < 8:  # several in a byte

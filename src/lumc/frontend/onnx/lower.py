@@ -326,13 +326,11 @@ class Call:
         for a in body.attribute_proto:
             defaults[a.name] = plain(onnx.helper.get_attribute_value(a))
         opsets = {e.domain: int(e.version) for e in body.opset_import} or self.scope.opsets
+        if len(inputs) > len(body.input):
+            raise ValueError(f"{len(inputs)} inputs for the {len(body.input)} of its function")
         inputs = inputs + [None] * (len(body.input) - len(inputs))
-        scope = Scope(
-            opsets,
-            dict(zip(body.input, inputs, strict=True)),
-            defaults | attributes,
-            self.scope.depth + 1,
-        )
+        values = dict(zip(body.input, inputs, strict=True))
+        scope = Scope(opsets, values, defaults | attributes, self.scope.depth + 1)
         before = len(self.lowering.problems)
         outputs = [o for o, _ in zip(body.output, self.proto.output, strict=False)]
         self.lowering.walk(body.node, scope, outputs)

@@ -83,7 +83,8 @@ def directions(
         for name in names[d * per_direction : (d + 1) * per_direction]:
             key = name.lower()
             if key not in ACTIVATIONS:
-                raise Unsupported(f"activation {name}")
+                known = f"use one of {', '.join(sorted(ACTIVATIONS))}"
+                raise Unsupported(f"activation {name} is not known", known)
             a, b = DEFAULTS.get(key, (1.0, 0.0))
             if key not in ("relu", "tanh", "sigmoid", "softsign", "softplus"):
                 a = free_alphas.pop(0) if free_alphas else a

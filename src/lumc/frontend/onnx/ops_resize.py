@@ -39,6 +39,8 @@ def resize_11(
         bool(antialias),
     )
     targets = None if sizes is None or not len(sizes) else integers(sizes, "sizes")
+    if targets is None and (scales is None or not len(scales)):
+        raise ValueError("neither scales nor sizes are given")
     factors = None if targets is not None else [float(s) for s in scales]
     region = [] if roi is None else [float(v) for v in roi]
     return resize(

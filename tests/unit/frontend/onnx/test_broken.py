@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import parser  # noqa: E402
 
 from commands import Lumc  # noqa: E402
-from lumc.errors import LumcError  # noqa: E402
+from lumc.errors import Exit, LumcError  # noqa: E402
 from lumc.frontend.onnx import import_onnx  # noqa: E402
 
 
@@ -125,6 +125,34 @@ MODELS = {
         "(float[4] x) => (float[4] y) { [wide] y = Exp<foo=3>(x) }",
         "wide", "Unrecognized attribute: foo for operator Exp", "export the model again", exit=5,
     ),
+    "a value that two nodes make": Broken(
+        "(float[4] x) => (float[4] y) { [one] y = Exp(x) [two] y = Relu(x) }",
+        "two", "'y' has been used as output names multiple times", "export the model again", exit=5,
+    ),
+    "a sum over letters that nothing has": Broken(
+        "(float[3,4] a, float[4,5] b) => (float[3,5] y)"
+        ' { [pairs] y = Einsum<equation="ij,jk->iz">(a, b) }',
+        "pairs", "'z' is of no operand", "export the model again", exit=5,
+    ),
+    "a picture of no size": Broken(
+        "(float[1,1,4,4] x) => (float[1,1,n,m] y) { [grow] y = Resize(x, , ) }",
+        "grow", "neither scales nor sizes are given", "export the model again", exit=5,
+    ),
+    "a function that is given too much": Broken(
+        "(float[4] x) => (float[4] y) { [call] y = f.F(x, x, x) }"
+        ' <domain: "f", opset_import: ["" : 21]> F (a) => (b) { b = Exp(a) }',
+        "call", "3 inputs for the 1 of its function", "export the model again", exit=5,
+        opsets='"" : 21, "f" : 1',
+    ),
+    "a recurrence with a function of its own": Broken(
+        "(float[2,1,3] x, float[1,12,3] w, float[1,12,4] r) => (float[2,1,1,4] y)"
+        ' { [rnn] y = GRU<hidden_size=4, activations=["Swizzle","Tanh"]>(x, w, r) }',
+        "rnn", "activation Swizzle is not known", "use one of affine, elu",
+    ),
+    "an input that may be none": Broken(
+        "(optional(float[4]) x) => (float[4] y) { [got] y = OptionalGetElement(x) }",
+        "x", "an input of type optional, not a tensor", "run it by lumc.onnx_backend",
+    ),
     "an attribute of a later version": Broken(
         "(float[4] x) => (float[4] y) { [mm] y = com.microsoft.Gelu<k=1>(x) }",
         "mm", "attribute 'k' is not handled", "leave it out", opsets='"" : 21, "com.microsoft" : 1',
@@ -156,6 +184,37 @@ def test_read_aloud(tmp_path: Path) -> None:
     said = [str(refusal(m, tmp_path / "m.onnx")) for m in MODELS.values()]
     print("\n\n".join(said))
     assert len(set(said)) == len(said) >= 10
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({}, "has 40 bytes; float32[4, 4] needs 64, the model says 0 to 64"),
+        ({"length": "32"}, "needs 64, the model says 0 to 32"),
+        ({"offset": "some"}, "its offset or its length is no number"),
+    ],
+)
+def test_a_file_of_weights_is_named(place: dict[str, str], said: str, tmp_path: Path) -> None:
+    """It is what was cut off, or belongs to another export."""
+    text = "(float[4,4] x) => (float[4,4] y) { y = Add(x, w) }"
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {text}')
+    w = onnx.TensorProto(name="w", data_type=1, dims=[4, 4], data_location=1)
+    for key, value in {"location": "weights.bin", **place}.items():
+        w.external_data.add(key=key, value=value)
+    model.graph.initializer.append(w)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "weights.bin").write_bytes(bytes(40))
+    with pytest.raises(LumcError) as e:
+        import_onnx(tmp_path / "m.onnx").graph()
+    assert "external data 'weights.bin'" in e.value.what and said in e.value.what
+    assert e.value.exit is Exit.CORRUPT and "'w'" in e.value.where and "again" in e.value.fix
+
+
+def test_a_model_that_gives_nothing(tmp_path: Path) -> None:
+    model = parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g () => () {}')
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(LumcError, match="E0310 the model has no output"):
+        import_onnx(tmp_path / "m.onnx").graph()
 
 
 def test_the_command_line_says_the_same(lumc: Lumc) -> None:
