@@ -63,7 +63,14 @@ def parse_seconds(text: str) -> float:
 
 
 def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
-    """The plan of least estimate, or of least time."""
+    """The plan of least estimate, or of least time; says which features of this machine would
+    make it a faster one."""
+    plan = _plan(space, options, log)
+    _say_unasked(plan, log)
+    return plan
+
+
+def _plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     from lumc.link.toolchain import find
     from lumc.profile.memory import FREE
 
@@ -89,6 +96,23 @@ def make_plan(space: Space, options: ProfileOptions, log: Log) -> Plan:
     if not options.frozen:
         say_origin(plan, measured, options, stopped(), log)
     return plan
+
+
+def _say_unasked(plan: Plan, log: Log) -> None:
+    from lumc.kernel.machines import unasked
+    from lumc.schedule.levels import multiplies_bytes
+
+    if "vnni" not in unasked(plan.target):
+        return
+    products = (
+        multiplies_bytes(k.kernel, stage, p.lane_axis)
+        for k in plan.kernels.values()
+        for stage, p in zip(k.kernel.stages, k.schedule.stages, strict=True)
+        if p.lane_axis
+    )
+    if any(products):
+        said = f"this processor multiplies bytes: --target {plan.target.name}+vnni is faster"
+        log(0, f"{log.named('profile')}: {said}")
 
 
 def _estimated(space: Space, options: ProfileOptions, log: Log, final: bool) -> tuple[Plan, Bounds]:

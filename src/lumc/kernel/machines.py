@@ -74,6 +74,7 @@ FEATURES = {"cuda": ("tf32",), "cpu": ("vnni",)}
 INSTRUCTIONS = {  # flags by architecture
     "vnni": {"x86-64-v4": ("-mavx512vnni",), "x86-64-v3": ("-mavxvnni",)},
 }
+_SAID = {"-mavx512vnni": "avx512_vnni", "-mavxvnni": "avx_vnni"}  # of these, in /proc/cpuinfo
 DEFAULTS = {"cpu": "cpu:native", "cuda": "cuda:sm_90", "hip": "hip:gfx942"}
 DEFAULTS |= {"metal": "metal:apple7"}  # if none is named
 LAUNCH_US = {"cuda": 2.0, "hip": 4.0, "metal": 4.0}  # of HIP and Metal not measured: twice CUDA's
@@ -147,9 +148,22 @@ def _cpuinfo() -> str:
         return f"flags : {needs}"
 
 
-def _native(cpuinfo: str) -> str:
+def unasked(target: Target, cpuinfo: str | None = None) -> tuple[str, ...]:
+    """Features of this machine that ``cpu:native`` does not have, since not all machines of its
+    level have them."""
+    have = _flags(_cpuinfo() if cpuinfo is None else cpuinfo)
+    flags = {f: archs.get(target.arch, ("",)) for f, archs in INSTRUCTIONS.items()}
+    offered = (f for f, needs in flags.items() if have.issuperset(_SAID.get(n, n) for n in needs))
+    return tuple(offered) if target.name == "cpu:native" else ()
+
+
+def _flags(cpuinfo: str) -> set[str]:
     lines = [line for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))]
-    have = set(lines[0].split()) if lines else set()
+    return set(lines[0].split()) if lines else set()
+
+
+def _native(cpuinfo: str) -> str:
+    have = _flags(cpuinfo)
     for level, needs in _LEVELS:
         if have.issuperset(needs.split()):
             return level

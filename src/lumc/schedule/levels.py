@@ -111,6 +111,11 @@ def multiplies_digits(kernel: Kernel, stage: Expr, lane: str) -> bool:
     return n % (WORD // bits) == 0 and ((1 << bits) - 1) * n <= LONGEST
 
 
+def multiplies_bytes(kernel: Kernel, stage: Expr, lane: str) -> bool:
+    """Would its levels be multiplied as bytes where a target has instructions for that?"""
+    return multiplies_integers(kernel, stage, lane) or multiplies_digits(kernel, stage, lane)
+
+
 def steps_of(kernel: Kernel, levels: Levels, mode: str = "narrow") -> int:
     """How many steps along the inner axis are stored in one word; 1: each by itself. As integers
     bytes are multiplied in words, too."""

@@ -8,7 +8,7 @@ import pytest
 from drawing import random_schedule
 from kernel_zoo import FAMILIES
 from lumc.errors import LumcError
-from lumc.kernel.machines import CPUS, resolve_target
+from lumc.kernel.machines import CPUS, resolve_target, unasked
 from lumc.schedule.schedule import Schedule, Stage
 
 
@@ -85,6 +85,22 @@ def test_vectors_that_a_core_multiplies_in_a_cycle(vendor: str, family: int, fma
     assert resolve_target("cpu:native", text).fmas == fmas
     assert resolve_target("cpu:native", text.replace(V4, V3)).fmas == 1
     assert resolve_target("cpu:native", V4).fmas == 1  # of nobody's
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name", "features"),
+    [
+        (f"{V4} avx512_vnni", "cpu:native", ("vnni",)),
+        (f"{V3} avx_vnni", "cpu:native", ("vnni",)),
+        (f"{V4} avx_vnni", "cpu:native", ()),  # of 32 bytes, where kernels would want 64
+        (f"{V2} avx_vnni", "cpu:native", ()),
+        (V4, "cpu:native", ()),
+        (f"{V4} avx512_vnni", "cpu:native+vnni", ()),
+        (f"{V4} avx512_vnni", "cpu:x86-64-v4", ()),
+    ],
+)
+def test_features_that_were_not_asked_for(cpuinfo: str, name: str, features: tuple) -> None:
+    assert unasked(resolve_target(name, cpuinfo), cpuinfo) == features
 
 
 def test_unknown_targets_are_listed() -> None:
