@@ -25,6 +25,7 @@ from lumc.codegen.gpu.limits import limits_us, times_us
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.program import Distributed, steps_of
 from lumc.codegen.text.headers import header_of
+from lumc.codegen.tile.lower import lower
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
@@ -197,6 +198,43 @@ def test_machines_whose_rates_are_not_known() -> None:
         assert limits_us(program, s.threads) == {}
 
 
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCH))
+    import gpu_bounds
+
+    return gpu_bounds
+
+
+def limited(bounds: Any, name: str, target: Target) -> dict[str, float]:
+    """The least microseconds of what ``--estimate`` chooses."""
+    plan = bounds.chosen(bounds.ROWS[name].graph(), target)
+    return limits_us(lower(plan.kernel, plan.schedule, target), plan.schedule.threads)
+
+
+SHARES = [(n, t, 0.95) for n in ("product", "product_kn") for t in (AMPERE, HOPPER)]
+SHARES += [("attention", HOPPER, 0.75), ("causal", HOPPER, 0.75)]
+
+
+@pytest.mark.parametrize(("name", "target", "least"), SHARES)
+def test_a_share_of_the_tensor_cores(name: str, target: Target, least: float, bounds: Any) -> None:
+    """Of a whole launch, by the estimate alone."""
+    gpu, us = target.gpu, limited(bounds, name, target)
+    assert gpu and gpu.rates
+    peak = bounds.ROWS[name].flops / gpu.processors / gpu.rates.tensor / gpu.rates.mhz
+    assert peak / max(us.values()) >= least
+
+
+def test_masked_tiles_are_no_work(bounds: Any) -> None:
+    causal, whole = (limited(bounds, name, HOPPER) for name in ("causal", "attention"))
+    assert causal["tensor cores"] <= 0.55 * whole["tensor cores"]
+
+
+@pytest.mark.parametrize("name", ["q8_0", "q4_0"])
+def test_memory_limits_one_row(name: str, bounds: Any) -> None:
+    assert next(iter(limited(bounds, name, HOPPER))) == "memory"
+
+
 # ---- machine code
 
 LOOP = """
@@ -285,14 +323,6 @@ def test_counts_of_machine_code(name: str, target: Target, sass: Any, tmp_path: 
     asked = sum(s.bulk.nbytes for s in steps_of(d.body) if s.bulk) * N // s.tile.get("k", 1)
     assert own.shared + asked == pytest.approx(seen.shared, rel=0.1)  # no instruction names them
     assert seen.issue <= own.issue and seen.special == pytest.approx(own.special, rel=0.05)
-
-
-@pytest.fixture
-def bounds(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCH))
-    import gpu_bounds
-
-    return gpu_bounds
 
 
 @pytest.mark.deep

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.counts import NOTHING, Counter, Counts, moving
 from lumc.codegen.gpu.distribute import distribute
-from lumc.codegen.gpu.instructions import STARTED, beside, per_round, prologue
+from lumc.codegen.gpu.instructions import STARTED, beside, copied, per_round, prologue
 from lumc.codegen.gpu.occupancy import resident
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, reads, writes
 from lumc.codegen.tile.program import Program
@@ -53,6 +53,7 @@ class _Traffic:
     axes: frozenset[str]  # whose loops it moves with
     waste: float  # what a cache fetches for every byte
     plain: bool  # through the first cache
+    blocks: int = 1  # that one copy is for
 
 
 class Expected(NamedTuple):
@@ -98,12 +99,7 @@ class _Pricer:
 
     def expected(self) -> Expected:
         program, gpu, mhz = self.d.program, self.gpu, self.rates.mhz
-        loops = [
-            x
-            for n in self.d.body
-            if isinstance(n, Nest) and isinstance(n.op, ir.Par)
-            for x in n.op.loops
-        ]
+        loops = [x for op in program.body if isinstance(op, ir.Par) for x in op.loops]
         tiles = max(1, program.tiles)
         self._look(self.d.body, 1.0)
         far, fetched = self._memory(loops, tiles)
@@ -220,12 +216,9 @@ class _Pricer:
         if nest.slots > 1:
             ahead = max(1, nest.slots - 1 - nest.behind)
             chain, start = max(chain + self.own.shared_cycles, self.latency / ahead), self.latency
-            copies = sum(
-                max(1.0, n.points.size / n.vector)
-                for n in nest.body
-                if isinstance(n, Step) and n.ahead
-            )
-            first = Counts(issue=STARTED * copies * (nest.slots - 1) * self.counter.warps)
+            ahead_of = (n for n in nest.body if isinstance(n, Step) and n.ahead)
+            copies = sum(copied(self.counter, n, STARTED) for n in ahead_of)
+            first = Counts(issue=copies * (nest.slots - 1))
             return Block(total * times + first, chain * times + start + self._alone(first))
         return Block(total * times, chain * times)
 
@@ -258,7 +251,8 @@ class _Pricer:
         key = name, ref.kids, ref in writes(step)
         before = self.traffic.get(key)
         if before is None or before.each < each:
-            self.traffic[key] = _Traffic(each, moved, waste, not step.ahead)
+            blocks = step.bulk.blocks if step.bulk else 1
+            self.traffic[key] = _Traffic(each, moved, waste, not step.ahead, blocks)
 
     def _memory(self, loops: Sequence[ir.Loop], tiles: int) -> tuple[float, float]:
         """Bytes of memory, and of the second cache."""
@@ -271,7 +265,8 @@ class _Pricer:
         for (name, _), each in by_name.items():
             size = self.d.program.places[name].size * self.counter.nbytes(name)
             own = _own(each, size, loops)
-            near += self._second(each, own, loops, tiles)
+            fetched = _own([replace(t, each=t.each / t.blocks) for t in each], size, loops)
+            near += self._second(each, fetched, loops, tiles)
             if size > cache:
                 once = min(size * max(t.waste for t in each), own * _pieces(loops, each))
                 again = own * _covered(loops, each, blocks) * tiles / blocks

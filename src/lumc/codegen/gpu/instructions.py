@@ -16,6 +16,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.counts import Counter
 from lumc.codegen.gpu.distribution import Distribution
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Step, loads_of
+from lumc.codegen.gpu.roles import PANEL
 from lumc.graph.expr import Expr, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
@@ -34,6 +35,7 @@ INSIDE = 2.0  # counted: of an axis that threads reach beyond the end of
 ENTERED = 1.0  # counted: of a digit of the thread's or block's index
 AHEAD = 2.3  # counted: of an asynchronous copy: an address of 64 bits, whether there is more
 STARTED = 8.0  # counted: of one before the loop of a ring
+ASKED = 13.0  # counted: of a panel that one thread asks for: its place, which thread asks
 ROUND = 14.0  # counted: of a round of a ring: waits, fences, the slot
 DESCRIPTOR = 3.0  # counted: of a product of warpgroups: two descriptors, in uniform registers
 GATHERED = 4.0  # counted: of an index that is data: it is clamped, and 64 bits wide
@@ -63,7 +65,7 @@ def beside(counter: Counter, node: Step | Combine) -> float:
         return _contracted(counter, node, op)
     points = node.points
     if node.ahead:
-        return AHEAD * counter.warps * max(1.0, points.size / node.vector)
+        return copied(counter, node, AHEAD)
     out = ENTERED * len([t for t in points.threads if t.axis])
     terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
     stores = [op.dst] if isinstance(op, ir.Map) else [dst for dst, _ in op.stores]
@@ -75,6 +77,14 @@ def beside(counter: Counter, node: Step | Combine) -> float:
         rows = points.on(op.kept).size
         return (out + 2.0 * rows * len(op.outputs) * bool(node.partials)) * counter.warps
     return out * counter.warps * counter.share(points, op.dst)
+
+
+def copied(counter: Counter, step: Step, each: float) -> float:
+    """Of all warps, for an asynchronous copy each of whose accesses takes so many. For a whole tile
+    one thread of the block asks, a panel at a time."""
+    if step.bulk:
+        return ASKED * step.bulk.wide / PANEL
+    return each * counter.warps * max(1.0, step.points.size / step.vector)
 
 
 def _evaluated(terms: Iterable[Expr], points: Distribution) -> float:
