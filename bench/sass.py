@@ -81,7 +81,10 @@ JUMP = re.compile(
     r"^(?:BRA|CALL\.REL\.NOINC)\b.*?(\.L\w+)"
 )  # a call of a place: sm_80 leaves loops so
 COMPARED = re.compile(r"^U?ISETP\.(\w\w)(?:\.U32)?\.AND (U?P\d), U?PT, (\S+), (\S+), U?PT$")
-ADDED = re.compile(r"^(?:U?IADD3|VIADD) U?R\d+, (U?R\d+)(?:\.reuse)?, (-?0x[0-9a-f]+)")
+ADDED = re.compile(
+    r"^(?:U?IADD3|U?VIADD) U?R\d+, (?:U?PT, U?PT, )?(U?R\d+)(?:\.reuse)?, (-?0x[0-9a-f]+)"
+)
+UNIFORM = re.compile(r"^BRA\.U (!?UP\d), ")  # a jump whose predicate is an operand
 MOVED = re.compile(r"^(?:U?MOV \S+,|IMAD\.MOV\.U32 \S+, RZ, RZ,) (\S+)$")
 HALVES = re.compile(r"^HFMA2\.MMA \S+, -RZ, RZ, (\S+), (\S+)$")  # a constant, as two numbers of f16
 COPIED = re.compile(r"^PLOP3\.LUT (P\d), PT, PT, PT, (UP\d), 0x80, 0x0$")  # of a predicate
@@ -111,7 +114,8 @@ def executed(text: str, share: float = 1.0, warps: float = 1.0) -> list[tuple[st
         if m := LABEL.match(line):
             labels[m[1]] = len(code)
         elif m := LINE.match(line):
-            code.append(((m[1] or "").strip(), m[2]))
+            own = UNIFORM.match(m[2])
+            code.append((f"@{own[1]}" if own else (m[1] or "").strip(), m[2]))
     end = next((i for i, c in enumerate(code) if c == ("", "EXIT")), len(code) - 1) + 1
     jumps = {
         i: labels.get(m[1], end) for i, (_, c) in enumerate(code[:end]) if (m := JUMP.match(c))

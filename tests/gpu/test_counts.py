@@ -16,7 +16,7 @@ from dealing import dealt, flash, narrowed, schedule, tiled
 from gpu.ptx import module as ptx
 from gpu.test_warpgroups import linear
 from gpu.test_warpgroups import tiled as by_groups
-from kernel_zoo import attention, levels, matmul, softmax
+from kernel_zoo import attention, levels, matmul, rms_linear_residual, softmax
 from lumc.codegen.generate import DIALECTS
 from lumc.codegen.gpu import counts
 from lumc.codegen.gpu.counts import Counts, count, turns
@@ -130,7 +130,16 @@ def weights() -> tuple[Counts, Counts]:
     return Counts(tensor=found.tensor, special=found.special), byhand
 
 
-CASES = product_of_warpgroups, product_of_warps, product_of_threads, weights
+def scales() -> tuple[Counts, Counts]:
+    """Rows that are scaled as they are copied: each of 256 threads has an element of 32 rows in
+    every round, whose roots and reciprocals are made once, before the loop over the sum."""
+    k = narrowed(rms_linear_residual(2048, 1024, 1024), DType.F16)
+    s, d = chosen(k, AMPERE)
+    assert s.tile == {"m": 256, "n": 80, "k": 32} and d.threads.count == 256
+    return Counts(special=count(d).special), Counts(special=8 * 32 * 2)
+
+
+CASES = product_of_warpgroups, product_of_warps, product_of_threads, weights, scales
 BY_HAND = {f.__name__: f for f in CASES}
 
 
@@ -152,6 +161,8 @@ MUTANTS = {
     "rows of a matrix lie together": ("i * row * tile", "i * 8 * tile"),
     "all steps of other axes": ("c.size * steps", "c.size"),
     "powers are computed": ('"decay": (0, 1)', '"decay": (12, 0)'),
+    "what does not change is made in every round": ("/ self.outside(e, op)", "/ 1"),
+    "what changes is made once": ("and names.isdisjoint(self.stored[a])", ""),
     "stores are not seen": ("[*reads(step), *stores_of(step)]", "reads(step)"),
 }
 

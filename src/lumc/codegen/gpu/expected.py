@@ -205,7 +205,7 @@ class _Pricer:
     def _loop(self, nest: Nest) -> Block:
         assert isinstance(nest.op, ir.Block)
         times = prod(n for _, n in nest.op.loop.turns)
-        with self.counter.loop(nest.op.loop):
+        with self.counter.loop(nest.op.loop, nest):
             found = [(n, self._node(n)) for n in nest.body]
         total = Counts(issue=per_round(nest) * self.counter.warps)
         for _, f in found:
@@ -229,7 +229,7 @@ class _Pricer:
         for node in nodes:
             match node:
                 case Nest(op=ir.Block(loop=loop)):
-                    with self.counter.loop(loop):
+                    with self.counter.loop(loop, node):
                         self._look(node.body, times * prod(n for _, n in loop.turns))
                 case Nest(op=ir.When(first=first)):
                     self._look(node.body, times * self.counter.often(first))

@@ -69,7 +69,9 @@ def beside(counter: Counter, node: Step | Combine) -> float:
     out = ENTERED * len([t for t in points.threads if t.axis])
     terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
     stores = [op.dst] if isinstance(op, ir.Map) else [dst for dst, _ in op.stores]
-    out += _evaluated(terms, points) + sum(_loaded(counter, e, points) for e in loads_of(*terms))
+    out += _evaluated(counter, terms, node) + sum(
+        _loaded(counter, e, points) for e in loads_of(*terms)
+    )
     out += sum(_stored(counter, e, points, node) for e in stores)
     out += sum(map(partial(_addressed, counter), [*loads_of(*terms), *stores]))
     out += INSIDE * sum(points.span(a) > op.ranges[a].largest for a in op.ranges)
@@ -87,11 +89,9 @@ def copied(counter: Counter, step: Step, each: float) -> float:
     return each * counter.warps * max(1.0, step.points.size / step.vector)
 
 
-def _evaluated(terms: Iterable[Expr], points: Distribution) -> float:
-    total = 0.0
-    for e in subterms(*terms):
-        total += _own(e) * points.on(e.free).size
-    return total
+def _evaluated(counter: Counter, terms: Iterable[Expr], step: Step) -> float:
+    every = ((e, step.points.on(e.free).size) for e in subterms(*terms))
+    return sum(_own(e) * n / counter.outside(e, step.op) for e, n in every)
 
 
 def _own(e: Expr) -> float:
