@@ -16,7 +16,7 @@ from dealing import dealt, flash, narrowed, schedule, tiled
 from gpu.ptx import module as ptx
 from gpu.test_warpgroups import linear
 from gpu.test_warpgroups import tiled as by_groups
-from kernel_zoo import attention, levels, matmul, rms_linear_residual, softmax
+from kernel_zoo import attention, gemv, levels, matmul, rms_linear_residual, softmax
 from lumc.codegen.generate import DIALECTS
 from lumc.codegen.gpu import counts
 from lumc.codegen.gpu.counts import Counts, count, turns
@@ -31,7 +31,7 @@ from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import scheduled
-from lumc.schedule.schedule import Schedule
+from lumc.schedule.schedule import Schedule, Stage
 
 BENCH = Path(__file__).parents[2] / "bench"
 N = 4096
@@ -139,7 +139,15 @@ def scales() -> tuple[Counts, Counts]:
     return Counts(special=count(d).special), Counts(special=8 * 32 * 2)
 
 
-CASES = product_of_warpgroups, product_of_warps, product_of_threads, weights, scales
+def row() -> tuple[Counts, Counts]:
+    """A sum of 4,096 products by 256 threads, which are part of it; the threads of each of eight
+    warps meet in five steps."""
+    k = gemv(8, 4096)
+    s = schedule(k, {"n": 1}, (Stage(),), 1, count=256, row=256, vector=4)
+    return Counts(f32=count(dealt(k, s, HOPPER)).f32), Counts(f32=4096 / 32 + 8 * 5)
+
+
+CASES = product_of_warpgroups, product_of_warps, product_of_threads, weights, scales, row
 BY_HAND = {f.__name__: f for f in CASES}
 
 
@@ -162,6 +170,8 @@ MUTANTS = {
     "all steps of other axes": ("c.size * steps", "c.size"),
     "powers are computed": ('"decay": (0, 1)', '"decay": (12, 0)'),
     "what does not change is made in every round": ("/ self.outside(e, op)", "/ 1"),
+    "products that are summed are apart": ("kids += [(e,) for e in summed]", ""),
+    "threads that meet add nothing": ("f32=(n + meets) * is_sum", "f32=n * is_sum"),
     "what changes is made once": ("and names.isdisjoint(self.stored[a])", ""),
     "stores are not seen": ("[*reads(step), *stores_of(step)]", "reads(step)"),
 }

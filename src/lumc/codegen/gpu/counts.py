@@ -204,16 +204,18 @@ class Counter:
             return (total + self._terms([op.term], op, points)) * self.share(points, op.dst)
         common = step.common or (None,) * len(op.outputs)
         terms = [c.rest if c else o.term for o, c in zip(op.outputs, common, strict=True)]
+        summed = [t for o, t in zip(op.outputs, terms, strict=True) if o.op == "sum"]
         terms += [c.factor for c in common if c]  # where its axes are: once for neighbours
-        total += self._terms([*terms, *(t for _, t in op.stores)], op, points)
-        adds = self.warps * points.size
-        for o, c in zip(op.outputs, common, strict=True):
-            n = adds * (1 + 1 / step.vector) if c else adds
-            total += Counts(issue=n, f32=n * (o.op == "sum" and dtype(o.dst).is_float))
+        total += self._terms([*terms, *(t for _, t in op.stores)], op, points, summed)
         reduced = (t for t in points.threads if t.axis in op.red)
         lanes = prod(min(t.mod, max(1, self.d.warp // t.div)) for t in reduced)
-        meets = (lanes.bit_length() - 1) * points.on(op.kept).size * len(op.outputs)
-        return total + Counts(issue=2) * (meets * self.warps)
+        adds = self.warps * points.size
+        meets = self.warps * (lanes.bit_length() - 1) * points.on(op.kept).size
+        for o, c in zip(op.outputs, common, strict=True):
+            n = adds * (1 + 1 / step.vector) if c else adds
+            is_sum = o.op == "sum" and dtype(o.dst).is_float
+            total += Counts(issue=n + 2 * meets, f32=(n + meets) * is_sum)
+        return total
 
     def share(self, points: Distribution, dst: Expr) -> float:
         """Of warps that have something to do: those that have the same as others store nothing."""
@@ -221,14 +223,14 @@ class Counter:
         alike = points.across_warps([None], self.d.warp)
         return 1.0 if tile and tile.memory == "register" else 1 / prod(t.mod for t in alike)
 
-    def _terms(self, terms: Iterable[Expr], op: ir.Leaf, points: Distribution) -> Counts:
+    def _terms(
+        self, terms: Iterable[Expr], op: ir.Leaf, points: Distribution, summed: Sequence[Expr] = ()
+    ) -> Counts:
         """Operations, each where its axes are; a product that is only added is part of the sum."""
         every = [e for e in subterms(*terms) if e.kind not in INDEX_KINDS]
-        fused = {
-            next((k for k in e.kids if k.kind == "bin" and k.attr[0] == "mul"), None)
-            for e in every
-            if e.kind == "bin" and e.attr[0] == "add"
-        }
+        kids = [e.kids for e in every if e.kind == "bin" and e.attr[0] == "add"]
+        kids += [(e,) for e in summed]
+        fused = {next((k for k in of if k.attr[:1] == ("mul",)), None) for of in kids}
         total = NOTHING
         for e in every:
             if e.kind not in ("un", "bin") or e in fused or not dtype(e).is_float:
