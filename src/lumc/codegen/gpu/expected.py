@@ -34,6 +34,7 @@ CACHED = (
     4.0  # bandwidth of the second cache in that of memory; derived: of A100 and H200 3.5 and 1.5
 )
 KEPT = 0.5  # of a cache, for what is not read once; a guess
+FIRST = 12  # counted: matrices that a warp loads before its first product, 8 to 14 in 35 kernels
 EACH = Counts(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
@@ -170,7 +171,7 @@ class _Pricer:
             chain += self._waited(step)
         product = step.roles and step.roles.product
         if product and product.fragment != "wgmma":
-            chain = max(chain, self._multiplied(own) + self.own.shared_cycles)
+            chain = max(chain, self._multiplied(step, own) + self.own.shared_cycles)
         return Block(own, chain)
 
     def _alone(self, counts: Counts) -> float:
@@ -180,10 +181,14 @@ class _Pricer:
         busy["issue"] *= max(1.0, few)
         return max(busy.values())
 
-    def _multiplied(self, counts: Counts) -> float:
-        """Of products of single warps, which wait for what these have just loaded."""
-        busy = self._busy(counts)
-        return busy["tensor"] + busy["shared"]
+    def _multiplied(self, step: Step, counts: Counts) -> float:
+        """Of products of single warps, which wait for what these load first. The rest is loaded
+        while others of the same scheduler multiply, if there are any."""
+        assert step.roles
+        (rows, lanes, steps), busy = step.roles.counts, self._busy(counts)
+        several = self.counter.warps > self.rates.issue
+        first = min(1.0, FIRST / (steps * (rows + (lanes + 1) // 2))) if several else 1.0
+        return busy["shared"] * first + max(busy["tensor"], busy["shared"] * (1 - first))
 
     def _waited(self, step: Step) -> float:
         """Cycles for what it reads to arrive, and for what threads tell each other."""
