@@ -230,7 +230,8 @@ class Counter:
         every = [e for e in subterms(*terms) if e.kind not in INDEX_KINDS]
         kids = [e.kids for e in every if e.kind == "bin" and e.attr[0] == "add"]
         kids += [(e,) for e in summed]
-        fused = {next((k for k in of if k.attr[:1] == ("mul",)), None) for of in kids}
+        is_product = lambda e: e.kind == "bin" and e.attr[0] == "mul"  # noqa: E731
+        fused = {next(filter(is_product, of), None) for of in kids}
         total = NOTHING
         for e in every:
             if e.kind not in ("un", "bin") or e in fused or not dtype(e).is_float:
