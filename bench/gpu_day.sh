@@ -49,6 +49,7 @@ step() { # NAME SECONDS COMMAND..: its log, and one line of the report
 
 timed() { # TARGET: sample graphs in 32 and 16 bits, compiled, verified and timed on the GPU
   local code=0 graph kind bundle
+  [[ -n $1 ]] || { echo "no target for this GPU"; return 1; }
   for graph in mlp attention conv; do
     for kind in f32 bf16; do
       bundle=$folder/$graph-$kind.lb
