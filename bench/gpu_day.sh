@@ -27,7 +27,7 @@ gpu=${GPU:-$here}
 kernels=(tests/gpu/test_gpu_kernels.py tests/gpu/test_gpu_values.py tests/gpu/test_fragments.py
   tests/gpu/test_device_hardware.py tests/gpu/test_device_math.py tests/gpu/test_split.py
   tests/gpu/test_gpu_graphs.py tests/gpu/test_models.py tests/gpu/test_tensor_maps.py)
-pytest=("$python" -m pytest -q -p no:cacheprovider)
+pytest=("$python" -m pytest -p no:cacheprovider)
 fewer=(-k "guesses or values_that or test_random_schedules")
 
 limited() { # SECONDS COMMAND..: a Mac has no timeout
