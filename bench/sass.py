@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import struct
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -76,10 +77,18 @@ def main_loop(text: str) -> tuple[list[Line], bool]:
 # ---- everything that a warp does
 
 SECTION = re.compile(r"^\.text\.(\w+):$")
-JUMP = re.compile(r"^BRA\b.*?(\.L\w+)")
+JUMP = re.compile(
+    r"^(?:BRA|CALL\.REL\.NOINC)\b.*?(\.L\w+)"
+)  # a call of a place: sm_80 leaves loops so
 COMPARED = re.compile(r"^U?ISETP\.(\w\w)(?:\.U32)?\.AND (U?P\d), U?PT, (\S+), (\S+), U?PT$")
-ADDED = re.compile(r"^(?:U?IADD3|VIADD) U?R\d+, (U?R\d+)(?:\.reuse)?, (-?0x[0-9a-f]+)")
+ADDED = re.compile(
+    r"^(?:U?IADD3|U?VIADD) U?R\d+, (?:U?PT, U?PT, )?(U?R\d+)(?:\.reuse)?, (-?0x[0-9a-f]+)"
+)
+UNIFORM = re.compile(r"^BRA\.U (!?UP\d), ")  # a jump whose predicate is an operand
 MOVED = re.compile(r"^(?:U?MOV \S+,|IMAD\.MOV\.U32 \S+, RZ, RZ,) (\S+)$")
+HALVES = re.compile(r"^HFMA2\.MMA \S+, -RZ, RZ, (\S+), (\S+)$")  # a constant, as two numbers of f16
+COPIED = re.compile(r"^PLOP3\.LUT (P\d), PT, PT, PT, (UP\d), 0x80, 0x0$")  # of a predicate
+ASKED = "BRA.U.ANY"  # lanes one by one, of which one asks for a tile
 SLOW = 8  # instructions that a jump passes over: with a call among them, the rare way of a function
 MOST = 1 << 20  # rounds
 Guarded = tuple[str, str]  # predicate, instruction
@@ -95,26 +104,30 @@ def kernels(text: str) -> dict[str, str]:
     return {name: "\n".join(lines) for name, lines in out.items()}
 
 
-def executed(text: str, share: float = 1.0) -> list[tuple[str, float]]:
+def executed(text: str, share: float = 1.0, warps: float = 1.0) -> list[tuple[str, float]]:
     """The instructions of a warp up to the end, and how often it comes to each: loops go round as
     often as their counters say, conditions hold, and functions take their usual way. Of the warps
-    a ``share`` goes on where a condition ends some. Raises ValueError for a loop whose counter is
-    not seen."""
+    a ``share`` goes on where a condition ends some; of so many ``warps`` one asks for whole tiles.
+    Raises ValueError for a loop whose counter is not seen."""
     code, labels = list[Guarded](), dict[str, int]()
     for line in text.splitlines():
         if m := LABEL.match(line):
             labels[m[1]] = len(code)
         elif m := LINE.match(line):
-            code.append(((m[1] or "").strip(), m[2]))
+            own = UNIFORM.match(m[2])
+            code.append((f"@{own[1]}" if own else (m[1] or "").strip(), m[2]))
     end = next((i for i, c in enumerate(code) if c == ("", "EXIT")), len(code) - 1) + 1
     jumps = {
         i: labels.get(m[1], end) for i, (_, c) in enumerate(code[:end]) if (m := JUMP.match(c))
     }
     times = [1.0] * end
     for i, to in jumps.items():
-        if to <= i:
-            rounds = _rounds(code, to, i)
+        if to <= i and not code[i][1].startswith(ASKED):
+            rounds = _rounds(code, to, i, jumps)
             times[to : i + 1] = [t * rounds for t in times[to : i + 1]]
+        past = [c for _, c in code[i + 1 : min(to, end)]]
+        if code[i][0] and any(c.startswith(TILE) for c in past) and not products(past):
+            times[i + 1 : to] = [t / warps for t in times[i + 1 : to]]
     out, i, left = list[tuple[str, float]](), 0, 1.0
     while i < end:
         (predicate, line), to = code[i], jumps.get(i, 0)
@@ -126,12 +139,19 @@ def executed(text: str, share: float = 1.0) -> list[tuple[str, float]]:
     return out
 
 
-def _rounds(code: Sequence[Guarded], start: int, end: int) -> int:
-    """How often a loop goes round: by the comparison that its jump depends on, and the register
-    that this looks at."""
-    predicate = code[end][0]
+def _rounds(code: Sequence[Guarded], start: int, end: int, jumps: Mapping[int, int]) -> int:
+    """How often a loop goes round: by the comparison that its last jump depends on, or that out of
+    it where this one is always taken, and the register that this looks at."""
+    leaves, predicate = False, code[end][0]
+    if not predicate:
+        out = [i for i in range(start, end) if code[i][0] and jumps.get(i, 0) > end]
+        end, leaves = (out[-1], True) if out else (end, False)
+        predicate = code[end][0]
+    copies = {m[1]: m[2] for _, c in code[start:end] if (m := COPIED.match(c))}
+    wanted = predicate.lstrip("@!")
+    wanted = copies.get(wanted, wanted)
     found = [(j, m) for j in range(start, end) if (m := COMPARED.match(code[j][1]))]
-    found = [(j, m) for j, m in found if m[2] == predicate.lstrip("@!")]
+    found = [(j, m) for j, m in found if m[2] == wanted]
     if not found:
         raise ValueError(f"no comparison before {code[end]}")
     at, m = found[-1]
@@ -143,7 +163,7 @@ def _rounds(code: Sequence[Guarded], start: int, end: int) -> int:
     first, step = _counted(code, (start, end), counter, at)
     for n, value in enumerate(range(first, first + step * MOST, step), 1):
         pair = (last, value) if turned else (value, last)
-        if _holds(m[1], *pair) == ("!" in predicate):
+        if _holds(m[1], *pair) == (("!" in predicate) is not leaves):
             return n
     raise ValueError(f"no end of {code[at][1]}")
 
@@ -180,6 +200,8 @@ def _start(code: Sequence[Guarded], start: int, register: str) -> int:
     """What a register holds before a loop: the last constant that is moved to it, else 0."""
     for _, line in reversed(code[:start]):
         if _writes(line, register):
+            if m := HALVES.match(line):
+                return int.from_bytes(struct.pack("<2e", float(m[2]), float(m[1])), "little")
             m = MOVED.match(line)
             return (_number(m[1]) or 0) if m else 0
     return 0

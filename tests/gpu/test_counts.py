@@ -16,7 +16,7 @@ from dealing import dealt, flash, narrowed, schedule, tiled
 from gpu.ptx import module as ptx
 from gpu.test_warpgroups import linear
 from gpu.test_warpgroups import tiled as by_groups
-from kernel_zoo import attention, levels, matmul, softmax
+from kernel_zoo import attention, gemv, levels, matmul, rms_linear_residual, softmax
 from lumc.codegen.generate import DIALECTS
 from lumc.codegen.gpu import counts
 from lumc.codegen.gpu.counts import Counts, count, turns
@@ -25,12 +25,13 @@ from lumc.codegen.gpu.limits import limits_us, times_us
 from lumc.codegen.gpu.operations import print_kernel
 from lumc.codegen.gpu.program import Distributed, steps_of
 from lumc.codegen.text.headers import header_of
+from lumc.codegen.tile.lower import lower
 from lumc.graph.ops import DType
 from lumc.kernel.machines import resolve_target
 from lumc.kernel.target import Target
 from lumc.kernel.term import Kernel
 from lumc.profile.price import scheduled
-from lumc.schedule.schedule import Schedule
+from lumc.schedule.schedule import Schedule, Stage
 
 BENCH = Path(__file__).parents[2] / "bench"
 N = 4096
@@ -129,7 +130,24 @@ def weights() -> tuple[Counts, Counts]:
     return Counts(tensor=found.tensor, special=found.special), byhand
 
 
-CASES = product_of_warpgroups, product_of_warps, product_of_threads, weights
+def scales() -> tuple[Counts, Counts]:
+    """Rows that are scaled as they are copied: each of 256 threads has an element of 32 rows in
+    every round, whose roots and reciprocals are made once, before the loop over the sum."""
+    k = narrowed(rms_linear_residual(2048, 1024, 1024), DType.F16)
+    s, d = chosen(k, AMPERE)
+    assert s.tile == {"m": 256, "n": 80, "k": 32} and d.threads.count == 256
+    return Counts(special=count(d).special), Counts(special=8 * 32 * 2)
+
+
+def row() -> tuple[Counts, Counts]:
+    """A sum of 4,096 products by 256 threads, which are part of it; the threads of each of eight
+    warps meet in five steps."""
+    k = gemv(8, 4096)
+    s = schedule(k, {"n": 1}, (Stage(),), 1, count=256, row=256, vector=4)
+    return Counts(f32=count(dealt(k, s, HOPPER)).f32), Counts(f32=4096 / 32 + 8 * 5)
+
+
+CASES = product_of_warpgroups, product_of_warps, product_of_threads, weights, scales, row
 BY_HAND = {f.__name__: f for f in CASES}
 
 
@@ -151,6 +169,10 @@ MUTANTS = {
     "rows of a matrix lie together": ("i * row * tile", "i * 8 * tile"),
     "all steps of other axes": ("c.size * steps", "c.size"),
     "powers are computed": ('"decay": (0, 1)', '"decay": (12, 0)'),
+    "what does not change is made in every round": ("/ self.outside(e, op)", "/ 1"),
+    "products that are summed are apart": ("kids += [(e,) for e in summed]", ""),
+    "threads that meet add nothing": ("f32=(n + meets) * is_sum", "f32=n * is_sum"),
+    "what changes is made once": ("and names.isdisjoint(self.stored[a])", ""),
     "stores are not seen": ("[*reads(step), *stores_of(step)]", "reads(step)"),
 }
 
@@ -195,6 +217,43 @@ def test_machines_whose_rates_are_not_known() -> None:
     for name in ("cuda:sm_100", "metal:apple7", "hip:gfx942"):
         s, program = scheduled(softmax(64, 256), resolve_target(name))
         assert limits_us(program, s.threads) == {}
+
+
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCH))
+    import gpu_bounds
+
+    return gpu_bounds
+
+
+def limited(bounds: Any, name: str, target: Target) -> dict[str, float]:
+    """The least microseconds of what ``--estimate`` chooses."""
+    plan = bounds.chosen(bounds.ROWS[name].graph(), target)
+    return limits_us(lower(plan.kernel, plan.schedule, target), plan.schedule.threads)
+
+
+SHARES = [(n, t, 0.95) for n in ("product", "product_kn") for t in (AMPERE, HOPPER)]
+SHARES += [("attention", HOPPER, 0.75), ("causal", HOPPER, 0.75)]
+
+
+@pytest.mark.parametrize(("name", "target", "least"), SHARES)
+def test_a_share_of_the_tensor_cores(name: str, target: Target, least: float, bounds: Any) -> None:
+    """Of a whole launch, by the estimate alone."""
+    gpu, us = target.gpu, limited(bounds, name, target)
+    assert gpu and gpu.rates
+    peak = bounds.ROWS[name].flops / gpu.processors / gpu.rates.tensor / gpu.rates.mhz
+    assert peak / max(us.values()) >= least
+
+
+def test_masked_tiles_are_no_work(bounds: Any) -> None:
+    causal, whole = (limited(bounds, name, HOPPER) for name in ("causal", "attention"))
+    assert causal["tensor cores"] <= 0.55 * whole["tensor cores"]
+
+
+@pytest.mark.parametrize("name", ["q8_0", "q4_0"])
+def test_memory_limits_one_row(name: str, bounds: Any) -> None:
+    assert next(iter(limited(bounds, name, HOPPER))) == "memory"
 
 
 # ---- machine code
@@ -285,14 +344,6 @@ def test_counts_of_machine_code(name: str, target: Target, sass: Any, tmp_path: 
     asked = sum(s.bulk.nbytes for s in steps_of(d.body) if s.bulk) * N // s.tile.get("k", 1)
     assert own.shared + asked == pytest.approx(seen.shared, rel=0.1)  # no instruction names them
     assert seen.issue <= own.issue and seen.special == pytest.approx(own.special, rel=0.05)
-
-
-@pytest.fixture
-def bounds(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(BENCH))
-    import gpu_bounds
-
-    return gpu_bounds
 
 
 @pytest.mark.deep

@@ -15,6 +15,7 @@ import pytest
 import kernel_zoo as zoo
 import mutating
 from dealing import dealt, flash, narrowed, schedule, tiled
+from gpu.test_tensor_maps import whole
 from gpu.test_warpgroups import linear
 from gpu.test_warpgroups import tiled as by_groups
 from lumc.codegen.gpu import counts, expected, instructions, occupancy
@@ -205,6 +206,33 @@ def hands() -> Iterator[bool]:
     # 64 rounds, whose products are under way while others are awaited; 128 x 256 x 64 each
     products = 64 * 2 * 128 * 256 * 64 / (4096 * 0.8)
     yield products < expected.block_of(product).chain < 1.1 * products
+    # pairs that share an operand; counted in their machine code: instructions of a block
+    pair, alone = pairs(), distributed_us(product)
+    yield distributed_us(pair) < 0.8 * alone
+    yield abs(expected.block_of(pair).counts.issue / PAIR - 1) < 0.1
+
+    # by counts 442 and 883 us; 64 x 64 has five blocks of a processor to hide what they wait for
+    wide, small = tiles_of_warps()
+    yield distributed_us(wide) < distributed_us(small)
+
+
+PAIR = 23234  # by nvcc 13 for sm_90
+
+
+@cache
+def tiles_of_warps() -> list[Distributed]:
+    """A product of 4096^3 on an A100 in blocks of 256 x 152, and of 64 x 64."""
+    k, target = linear(N, N, N, F16), resolve_target("cuda:sm_80")
+    found = [s for s in first_schedules(k, target) if s.stages[0].fragment == "mma"]
+    every = {(s.tile["m"], s.tile["n"]): s for s in found}
+    return [dealt(k, every[tile], target) for tile in ((256, 152), (64, 64))]
+
+
+@cache
+def pairs() -> Distributed:
+    """A product of 4096^3 whose tiles are copied whole, the second operand's for two blocks."""
+    k = linear(N, N, N, F16)
+    return dealt(*whole(k, by_groups(k, 128, 256, 4), 2), HOPPER)
 
 
 def test_occupancy() -> None:
@@ -230,13 +258,17 @@ MUTANTS = {
     "products wait for all": (expected, "= max(behind, others)", "= behind + others"),
     "products of warps wait for nothing": (
         expected,
-        'busy["tensor"] + busy["shared"]',
-        'max(busy["tensor"], busy["shared"])',
+        'busy["shared"] * first + max(',
+        "max(",
     ),
+    "products of warps wait for all": (expected, "if several else 1.0", "if False else 1.0"),
+    "one warp goes on alone": (expected, "self.counter.warps > self.rates.issue", "True"),
     "no second cache": (expected, "counts.l2 / self.second", "0.0 / self.second"),
     "every block reads memory": (expected, "max(once, min(again, own * tiles))", "own * tiles"),
     "no memory": (expected, "_norm(cycles / mhz, memory)", "cycles / mhz"),
     "blocks share nothing": (expected, "if together else tiles)", "if 0 else tiles)"),
+    "pairs fetch apart": (expected, "t.each / t.blocks", "t.each"),
+    "all warps ask": (instructions, "return ASKED * step", "return ASKED * counter.warps * step"),
     "idle warps": (counts, "1 / prod(t.mod for t in alike)", "1.0"),
     "functions are their sums": (instructions, "BESIDE.get(e.attr[0], 0)", "0"),
 }
@@ -254,8 +286,9 @@ def test_a_mutant_dies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_tiles_of_a_large_product() -> None:
-    """Of 4096^3 in f16: the larger of two tiles of warpgroups is cheaper, any of them than products
-    of single warps, and these than products of threads."""
+    """Of 4096^3 in f16: pairs of blocks of 128 x 256 are cheapest, as the second cache limits what
+    shares nothing; then the larger of two tiles of warpgroups, any of them before products of
+    single warps, and these before products of threads."""
     k = linear(N, N, N, F16)
     us = dict[tuple[str, int, int], float]()
     for s in first_schedules(k, HOPPER):
@@ -263,7 +296,7 @@ def test_the_tiles_of_a_large_product() -> None:
             key = s.stages[0].fragment, s.tile["m"], s.tile["n"]
             us.setdefault(key, price_us(k, HOPPER, s))
     order = sorted(us, key=lambda key: us[key])
-    assert order[:4] == [("wgmma", *t) for t in ((256, 176), (128, 256), (128, 128), (64, 128))]
+    assert order[:4] == [("wgmma", *t) for t in ((128, 256), (256, 176), (128, 128), (64, 128))]
     assert [key[0] for key in order[-3:]] == ["simt"] * 3
     assert us["wgmma", 128, 256] < 0.5 * us["mma", 128, 128]
 

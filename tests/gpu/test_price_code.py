@@ -1,5 +1,5 @@
 """The price of GPU kernels with the counts of their machine code in the place of those that are
-expected of their programs: of 50 kernels of all families."""
+expected of their programs: of 51 kernels of all families."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import kernel_zoo as zoo
 import lumc.codegen.tile.program as ir
 from dealing import narrowed, together
 from gpu.ptx import module as ptx
+from gpu.test_warpgroups import linear
 from lumc.codegen.gpu import counts
 from lumc.codegen.gpu.counts import Counter, Counts, count
 from lumc.codegen.gpu.distribute import distribute
@@ -56,7 +57,7 @@ def code_cases() -> dict[str, Kernel]:
         *(half(z.masked_attention(12, 512, 64)), z.decode(8, 4, 2048, 128)),
         *(z.attention_join(32, 4, 8, 128), z.byte_matmul(1024, 1024, 1024, True)),
         *(z.mixed_linear(1, N, N, DType.I8), z.levels(1, N, 128, 32, DType.U8, 4, "shifted")),
-        z.scaled_blocks(512, 32, 32, 1024),
+        *(z.scaled_blocks(512, 32, 32, 1024), linear(N, N, N, F16)),  # in pairs, of whole tiles
     ]
     return {f"{i:02} {k.name}": k for i, k in enumerate(found)}
 
@@ -121,12 +122,18 @@ def check_code(
         programs[name] = distribute(program, s.threads)
     code, figures = compiled(list(programs.values()), target.arch, folder, sass)
     off, counted, allotted = dict[str, float](), dict[str, float](), dict[str, float]()
+    unknown = list[str]()  # that end where a mask does, and are written out: no counter says when
     for i, (name, d) in enumerate(programs.items()):
-        warp = sass.weighed(sass.executed(code[f"k{i}"], busy_share(d)))
-        scale = by_code(d, warp * (d.threads.count / d.warp), monkeypatch)
+        warps = d.threads.count / d.warp
+        try:
+            warp = sass.weighed(sass.executed(code[f"k{i}"], busy_share(d), warps))
+        except ValueError:
+            unknown.append(name)
+            continue
+        scale = by_code(d, warp * warps, monkeypatch)
         off[name] = distributed_us(d) / distributed_us(d, scale)
         counted[name], allotted[name] = scale.issue, registers(d) / figures[f"k{i}"].registers
-    assert len(off) >= (43 if few else 50)
+    assert len(off) >= (43 if few else 50) and len(unknown) <= 1, unknown
     assert {n: x for n, x in off.items() if not 0.9 <= x <= 1.1} == {}
     for ratios, bound in ((counted, 1.33), (allotted, 2.0)):
         far = {n: round(x, 2) for n, x in ratios.items() if not 1 / bound <= x <= bound}
@@ -140,10 +147,11 @@ def test_prices_by_machine_code(sass: Any, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.deep
 @pytest.mark.timeout(1000)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90", "sm_120"])
 def test_all_prices_by_machine_code(
-    sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arch: str, sass: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_code(resolve_target("cuda:sm_90"), sass, tmp_path, monkeypatch)
+    check_code(resolve_target(f"cuda:{arch}"), sass, tmp_path, monkeypatch)
 
 
 # ---- how machine code is counted
@@ -170,16 +178,54 @@ TEXT = """
 ROUNDS = [(name, 4 * 0.5) for name in ("FFMA", "BRA", "IADD3", "ISETP", "MOV", "BRA")]
 WALKED = [("MOV", 1.0), ("EXIT", 1.0), ("MOV", 0.5), *ROUNDS, ("EXIT", 0.5)]
 
+# a loop of sm_80, which a call leaves; one in which one warp of eight asks for tiles
+LEFT = """
+.text.own:
+        /*0000*/                   HFMA2.MMA R6, -RZ, RZ, 0, 9.5367431640625e-07 ;
+.L_x_1:
+        /*0010*/                   IADD3 R6, R6, 0x10, RZ ;
+        /*0020*/                   ISETP.GE.U32.AND P0, PT, R6, 0x60, PT ;
+        /*0030*/               @P0 CALL.REL.NOINC `(.L_x_0) ;
+        /*0040*/                   BRA `(.L_x_1) ;
+.L_x_0:
+        /*0050*/                   UMOV UR4, URZ ;
+.L_x_2:
+        /*0060*/                   UIADD3 UR10, UR4, 0x40, URZ ;
+        /*0070*/               @P1 BRA `(.L_x_3) ;
+.L_x_4:
+        /*0080*/                   UTMALDG.2D [UR24], [UR16] ;
+        /*0090*/               @P0 BRA.U.ANY `(.L_x_4) ;
+.L_x_3:
+        /*00a0*/                   UISETP.GE.U32.AND UP0, UPT, UR10, 0x80, UPT ;
+        /*00b0*/                   UMOV UR4, UR10 ;
+        /*00c0*/                   PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0 ;
+        /*00d0*/              @!P0 BRA `(.L_x_2) ;
+        /*00e0*/                   EXIT ;
+"""
+FIVE = [(name, 5.0) for name in ("IADD3", "ISETP", "CALL", "BRA")]  # 16 + 16 n >= 96
+TWICE = [(name, 2.0) for name in ("UIADD3", "BRA")]
+ALONE = [(name, 2 / 8) for name in ("UTMALDG", "BRA")]
+AGAIN = [(name, 2.0) for name in ("UISETP", "UMOV", "PLOP3", "BRA")]
+LOOPS = [("HFMA2", 1.0), *FIVE, ("UMOV", 1.0), *TWICE, *ALONE, *AGAIN, ("EXIT", 1.0)]
 
-def walked(source: str) -> list[tuple[str, float]]:
+
+def walked(source: str) -> list[list[tuple[str, float]]]:
     space: dict[str, Any] = {"__name__": "sass"}
     exec(compile(source, "sass.py", "exec"), space)  # noqa: S102
-    found = space["executed"](space["kernels"](TEXT)["own"], 0.5)
-    return [(line.split()[0].partition(".")[0], times) for line, times in found]
+    texts = space["kernels"](TEXT)["own"], space["kernels"](LEFT)["own"]
+    found = space["executed"](texts[0], 0.5), space["executed"](texts[1], 1.0, 8)
+    return [[(c.split()[0].partition(".")[0], times) for c, times in each] for each in found]
 
 
 CODE_MUTANTS = {
-    "a loop goes round once": ("rounds = _rounds(code, to, i)", "rounds = 1"),
+    "a loop goes round once": ("rounds = _rounds(code, to, i, jumps)", "rounds = 1"),
+    "a way out is a way on": ("is not leaves", "is leaves"),
+    "calls leave no loops": ("(?:BRA|CALL\\.REL\\.NOINC)", "(?:BRA)"),
+    "halves are nothing": ("if m := HALVES.match(line):", "if False:"),
+    "halves change places": ("float(m[2]), float(m[1])", "float(m[1]), float(m[2])"),
+    "predicates are not copied": ("copies.get(wanted, wanted)", "wanted"),
+    "all warps ask": ("[t / warps for t in", "[t for t in"),
+    "lanes ask again": ("and not code[i][1].startswith(ASKED)", ""),
     "no warp ends early": ("left *= share if", "left *= 1.0 if"),
     "the slow way": (
         "i = to if over and (rare or not predicate)",
@@ -192,7 +238,7 @@ CODE_MUTANTS = {
 
 
 def test_what_a_warp_executes() -> None:
-    assert walked((BENCH / "sass.py").read_text()) == WALKED
+    assert walked((BENCH / "sass.py").read_text()) == [WALKED, LOOPS]
 
 
 @pytest.mark.parametrize("name", CODE_MUTANTS)
@@ -200,4 +246,4 @@ def test_a_mutant_of_the_count_dies(name: str) -> None:
     source, (old, new) = (BENCH / "sass.py").read_text(), CODE_MUTANTS[name]
     assert source.count(old) == 1
     with suppress(ValueError):  # no counter is seen
-        assert walked(source.replace(old, new)) != WALKED
+        assert walked(source.replace(old, new)) != [WALKED, LOOPS]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import prod
 from operator import add
 
@@ -87,6 +88,7 @@ class Counter:
         self.warps = d.threads.count / d.warp
         self.words = words_of(d.program.kernel)
         self.around = dict[str, int]()  # how often the loops over these axes go round
+        self.stored = dict[str, set[str]]()  # what is stored in them
 
     def body(self, nodes: Sequence[Node]) -> Counts:
         total = NOTHING
@@ -94,7 +96,7 @@ class Counter:
             match node:
                 case Nest(op=ir.Block(loop=loop), slots=slots):
                     waits = Counts(issue=self.warps * (slots > 1))  # the barrier of a ring
-                    with self.loop(loop):
+                    with self.loop(loop, node):
                         total += (self.body(node.body) + waits) * prod(n for _, n in loop.turns)
                 case Nest(op=ir.When(first=first)):
                     total += self.body(node.body) * self.often(first)
@@ -119,8 +121,8 @@ class Counter:
         return 1 / prod(self.around.get(a, 1) for a in first)
 
     @contextmanager
-    def loop(self, loop: ir.Loop) -> Iterator[None]:
-        self.around[loop.axis] = loop.count
+    def loop(self, loop: ir.Loop, nest: Nest) -> Iterator[None]:
+        self.around[loop.axis], self.stored[loop.axis] = loop.count, nest.stored
         yield
         del self.around[loop.axis]
 
@@ -199,19 +201,21 @@ class Counter:
             whole = step.vector > 1 and (step.moves or ref in step.wide)
             total += self._access(ref, op, points, step.vector if whole else 1, step.ahead)
         if isinstance(op, ir.Map):
-            return (total + self._terms([op.term], points)) * self.share(points, op.dst)
+            return (total + self._terms([op.term], op, points)) * self.share(points, op.dst)
         common = step.common or (None,) * len(op.outputs)
         terms = [c.rest if c else o.term for o, c in zip(op.outputs, common, strict=True)]
+        summed = [t for o, t in zip(op.outputs, terms, strict=True) if o.op == "sum"]
         terms += [c.factor for c in common if c]  # where its axes are: once for neighbours
-        total += self._terms([*terms, *(t for _, t in op.stores)], points)
-        adds = self.warps * points.size
-        for o, c in zip(op.outputs, common, strict=True):
-            n = adds * (1 + 1 / step.vector) if c else adds
-            total += Counts(issue=n, f32=n * (o.op == "sum" and dtype(o.dst).is_float))
+        total += self._terms([*terms, *(t for _, t in op.stores)], op, points, summed)
         reduced = (t for t in points.threads if t.axis in op.red)
         lanes = prod(min(t.mod, max(1, self.d.warp // t.div)) for t in reduced)
-        meets = (lanes.bit_length() - 1) * points.on(op.kept).size * len(op.outputs)
-        return total + Counts(issue=2) * (meets * self.warps)
+        adds = self.warps * points.size
+        meets = self.warps * (lanes.bit_length() - 1) * points.on(op.kept).size
+        for o, c in zip(op.outputs, common, strict=True):
+            n = adds * (1 + 1 / step.vector) if c else adds
+            is_sum = o.op == "sum" and dtype(o.dst).is_float
+            total += Counts(issue=n + 2 * meets, f32=(n + meets) * is_sum)
+        return total
 
     def share(self, points: Distribution, dst: Expr) -> float:
         """Of warps that have something to do: those that have the same as others store nothing."""
@@ -219,22 +223,32 @@ class Counter:
         alike = points.across_warps([None], self.d.warp)
         return 1.0 if tile and tile.memory == "register" else 1 / prod(t.mod for t in alike)
 
-    def _terms(self, terms: Iterable[Expr], points: Distribution) -> Counts:
+    def _terms(
+        self, terms: Iterable[Expr], op: ir.Leaf, points: Distribution, summed: Sequence[Expr] = ()
+    ) -> Counts:
         """Operations, each where its axes are; a product that is only added is part of the sum."""
         every = [e for e in subterms(*terms) if e.kind not in INDEX_KINDS]
-        fused = {
-            next((k for k in e.kids if k.kind == "bin" and k.attr[0] == "mul"), None)
-            for e in every
-            if e.kind == "bin" and e.attr[0] == "add"
-        }
+        kids = [e.kids for e in every if e.kind == "bin" and e.attr[0] == "add"]
+        kids += [(e,) for e in summed]
+        is_product = lambda e: e.kind == "bin" and e.attr[0] == "mul"  # noqa: E731
+        fused = {next(filter(is_product, of), None) for of in kids}
         total = NOTHING
         for e in every:
             if e.kind not in ("un", "bin") or e in fused or not dtype(e).is_float:
                 continue
             f32, special = SPELLED.get(e.attr[0], (0, 0))
-            n = self.warps * points.on(e.free).size
+            n = self.warps * points.on(e.free).size / self.outside(e, op)
             total += Counts(issue=max(1, f32 + special), f32=f32, special=special) * n
         return total
+
+    def outside(self, e: Expr, op: ir.Leaf) -> int:
+        """How often the innermost loops come to the same value, which a compiler makes once, before
+        them, unless it is made of what lies in shared memory."""
+        names = {k.attr[0] for k in subterms(e) if k.kind == "load"}
+        if any(t.memory == "shared" for n, t in self.d.tiles.items() if n in names):
+            return 1
+        fixed = lambda a: a not in moving(e, op) and names.isdisjoint(self.stored[a])  # noqa: E731
+        return prod(self.around[a] for a in takewhile(fixed, reversed(self.around)))
 
     # ---- accesses
 

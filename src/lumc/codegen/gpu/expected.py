@@ -17,7 +17,7 @@ from typing import NamedTuple
 import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.counts import NOTHING, Counter, Counts, moving
 from lumc.codegen.gpu.distribute import distribute
-from lumc.codegen.gpu.instructions import STARTED, beside, per_round, prologue
+from lumc.codegen.gpu.instructions import STARTED, beside, copied, per_round, prologue
 from lumc.codegen.gpu.occupancy import resident
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Node, Step, Sync, reads, writes
 from lumc.codegen.tile.program import Program
@@ -34,6 +34,7 @@ CACHED = (
     4.0  # bandwidth of the second cache in that of memory; derived: of A100 and H200 3.5 and 1.5
 )
 KEPT = 0.5  # of a cache, for what is not read once; a guess
+FIRST = 12  # counted: matrices that a warp loads before its first product, 8 to 14 in 35 kernels
 EACH = Counts(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
@@ -53,6 +54,7 @@ class _Traffic:
     axes: frozenset[str]  # whose loops it moves with
     waste: float  # what a cache fetches for every byte
     plain: bool  # through the first cache
+    blocks: int = 1  # that one copy is for
 
 
 class Expected(NamedTuple):
@@ -98,12 +100,7 @@ class _Pricer:
 
     def expected(self) -> Expected:
         program, gpu, mhz = self.d.program, self.gpu, self.rates.mhz
-        loops = [
-            x
-            for n in self.d.body
-            if isinstance(n, Nest) and isinstance(n.op, ir.Par)
-            for x in n.op.loops
-        ]
+        loops = [x for op in program.body if isinstance(op, ir.Par) for x in op.loops]
         tiles = max(1, program.tiles)
         self._look(self.d.body, 1.0)
         far, fetched = self._memory(loops, tiles)
@@ -174,7 +171,7 @@ class _Pricer:
             chain += self._waited(step)
         product = step.roles and step.roles.product
         if product and product.fragment != "wgmma":
-            chain = max(chain, self._multiplied(own) + self.own.shared_cycles)
+            chain = max(chain, self._multiplied(step, own) + self.own.shared_cycles)
         return Block(own, chain)
 
     def _alone(self, counts: Counts) -> float:
@@ -184,10 +181,14 @@ class _Pricer:
         busy["issue"] *= max(1.0, few)
         return max(busy.values())
 
-    def _multiplied(self, counts: Counts) -> float:
-        """Of products of single warps, which wait for what these have just loaded."""
-        busy = self._busy(counts)
-        return busy["tensor"] + busy["shared"]
+    def _multiplied(self, step: Step, counts: Counts) -> float:
+        """Of products of single warps, which wait for what these load first. The rest is loaded
+        while others of the same scheduler multiply, if there are any."""
+        assert step.roles
+        (rows, lanes, steps), busy = step.roles.counts, self._busy(counts)
+        several = self.counter.warps > self.rates.issue
+        first = min(1.0, FIRST / (steps * (rows + (lanes + 1) // 2))) if several else 1.0
+        return busy["shared"] * first + max(busy["tensor"], busy["shared"] * (1 - first))
 
     def _waited(self, step: Step) -> float:
         """Cycles for what it reads to arrive, and for what threads tell each other."""
@@ -209,7 +210,7 @@ class _Pricer:
     def _loop(self, nest: Nest) -> Block:
         assert isinstance(nest.op, ir.Block)
         times = prod(n for _, n in nest.op.loop.turns)
-        with self.counter.loop(nest.op.loop):
+        with self.counter.loop(nest.op.loop, nest):
             found = [(n, self._node(n)) for n in nest.body]
         total = Counts(issue=per_round(nest) * self.counter.warps)
         for _, f in found:
@@ -220,12 +221,9 @@ class _Pricer:
         if nest.slots > 1:
             ahead = max(1, nest.slots - 1 - nest.behind)
             chain, start = max(chain + self.own.shared_cycles, self.latency / ahead), self.latency
-            copies = sum(
-                max(1.0, n.points.size / n.vector)
-                for n in nest.body
-                if isinstance(n, Step) and n.ahead
-            )
-            first = Counts(issue=STARTED * copies * (nest.slots - 1) * self.counter.warps)
+            ahead_of = (n for n in nest.body if isinstance(n, Step) and n.ahead)
+            copies = sum(copied(self.counter, n, STARTED) for n in ahead_of)
+            first = Counts(issue=copies * (nest.slots - 1))
             return Block(total * times + first, chain * times + start + self._alone(first))
         return Block(total * times, chain * times)
 
@@ -236,7 +234,7 @@ class _Pricer:
         for node in nodes:
             match node:
                 case Nest(op=ir.Block(loop=loop)):
-                    with self.counter.loop(loop):
+                    with self.counter.loop(loop, node):
                         self._look(node.body, times * prod(n for _, n in loop.turns))
                 case Nest(op=ir.When(first=first)):
                     self._look(node.body, times * self.counter.often(first))
@@ -258,7 +256,8 @@ class _Pricer:
         key = name, ref.kids, ref in writes(step)
         before = self.traffic.get(key)
         if before is None or before.each < each:
-            self.traffic[key] = _Traffic(each, moved, waste, not step.ahead)
+            blocks = step.bulk.blocks if step.bulk else 1
+            self.traffic[key] = _Traffic(each, moved, waste, not step.ahead, blocks)
 
     def _memory(self, loops: Sequence[ir.Loop], tiles: int) -> tuple[float, float]:
         """Bytes of memory, and of the second cache."""
@@ -271,7 +270,8 @@ class _Pricer:
         for (name, _), each in by_name.items():
             size = self.d.program.places[name].size * self.counter.nbytes(name)
             own = _own(each, size, loops)
-            near += self._second(each, own, loops, tiles)
+            fetched = _own([replace(t, each=t.each / t.blocks) for t in each], size, loops)
+            near += self._second(each, fetched, loops, tiles)
             if size > cache:
                 once = min(size * max(t.waste for t in each), own * _pieces(loops, each))
                 again = own * _covered(loops, each, blocks) * tiles / blocks

@@ -16,6 +16,7 @@ import lumc.codegen.tile.program as ir
 from lumc.codegen.gpu.counts import Counter
 from lumc.codegen.gpu.distribution import Distribution
 from lumc.codegen.gpu.program import Combine, Distributed, Nest, Step, loads_of
+from lumc.codegen.gpu.roles import PANEL
 from lumc.graph.expr import Expr, linear, subterms
 from lumc.graph.ops import DType
 from lumc.kernel.term import dtype
@@ -28,12 +29,13 @@ BESIDE = {
 BOUND = 1.5  # counted: of a guard: two comparisons, half of which know their answer; a selection
 DIVIDED = 3.0  # counted: of a quotient of a number with a sign, powers of two included
 BOTH = 5.0  # counted: of a remainder, or both
-PROLOGUE = 8.0  # counted: of a thread: who it is, in which block, its exit
+PROLOGUE = 10.0  # counted: of a thread: who it is, in which block, its exit
 ARGUMENT = 2.5  # counted: of a buffer: its address, loaded and added to
 INSIDE = 2.0  # counted: of an axis that threads reach beyond the end of
 ENTERED = 1.0  # counted: of a digit of the thread's or block's index
 AHEAD = 2.3  # counted: of an asynchronous copy: an address of 64 bits, whether there is more
 STARTED = 8.0  # counted: of one before the loop of a ring
+ASKED = 13.0  # counted: of a panel that one thread asks for: its place, which thread asks
 ROUND = 14.0  # counted: of a round of a ring: waits, fences, the slot
 DESCRIPTOR = 3.0  # counted: of a product of warpgroups: two descriptors, in uniform registers
 GATHERED = 4.0  # counted: of an index that is data: it is clamped, and 64 bits wide
@@ -63,11 +65,13 @@ def beside(counter: Counter, node: Step | Combine) -> float:
         return _contracted(counter, node, op)
     points = node.points
     if node.ahead:
-        return AHEAD * counter.warps * max(1.0, points.size / node.vector)
+        return copied(counter, node, AHEAD)
     out = ENTERED * len([t for t in points.threads if t.axis])
     terms = [op.term] if isinstance(op, ir.Map) else [o.term for o in op.outputs]
     stores = [op.dst] if isinstance(op, ir.Map) else [dst for dst, _ in op.stores]
-    out += _evaluated(terms, points) + sum(_loaded(counter, e, points) for e in loads_of(*terms))
+    out += _evaluated(counter, terms, node) + sum(
+        _loaded(counter, e, points) for e in loads_of(*terms)
+    )
     out += sum(_stored(counter, e, points, node) for e in stores)
     out += sum(map(partial(_addressed, counter), [*loads_of(*terms), *stores]))
     out += INSIDE * sum(points.span(a) > op.ranges[a].largest for a in op.ranges)
@@ -77,11 +81,17 @@ def beside(counter: Counter, node: Step | Combine) -> float:
     return out * counter.warps * counter.share(points, op.dst)
 
 
-def _evaluated(terms: Iterable[Expr], points: Distribution) -> float:
-    total = 0.0
-    for e in subterms(*terms):
-        total += _own(e) * points.on(e.free).size
-    return total
+def copied(counter: Counter, step: Step, each: float) -> float:
+    """Of all warps, for an asynchronous copy each of whose accesses takes so many. For a whole tile
+    one thread of the block asks, a panel at a time."""
+    if step.bulk:
+        return ASKED * step.bulk.wide / PANEL
+    return each * counter.warps * max(1.0, step.points.size / step.vector)
+
+
+def _evaluated(counter: Counter, terms: Iterable[Expr], step: Step) -> float:
+    every = ((e, step.points.on(e.free).size) for e in subterms(*terms))
+    return sum(_own(e) * n / counter.outside(e, step.op) for e, n in every)
 
 
 def _own(e: Expr) -> float:

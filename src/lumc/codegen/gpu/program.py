@@ -110,6 +110,13 @@ class Nest:
     behind: bool = False  # the products of a tile may be under way while the next one starts
     arrivals: int | None = None  # the first of its barriers, one a slot, if its copies are bulk
 
+    @property
+    def stored(self) -> set[str]:
+        """The names of what is written in it."""
+        steps = (n for n in self.body if isinstance(n, Step | Combine))
+        own = {ref.attr[0] for n in steps for ref in writes(n)}
+        return own.union(*(n.stored for n in self.body if isinstance(n, Nest)))
+
 
 Node = Step | Combine | Sync | Nest
 
