@@ -49,6 +49,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.skip(reason="takes long: make test-deep"))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What stays for the whole run is not looked at again for cycles, nor, below, is all at its
+    end, which pytest does five times."""
+    gc.freeze()
+
+
 keep_workers()
 gc.set_threshold(10_000, 20, 20)  # the compiler makes few cycles: looking for them takes 3 %
 
@@ -63,6 +69,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.freeze()
     if "PYTEST_XDIST_WORKER" not in os.environ:
         for name in ("LUMC_OBJECTS", SHARED):
             shutil.rmtree(os.environ[name], ignore_errors=True)

@@ -8,7 +8,7 @@ import random
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,11 @@ def wanted(graph: Graph, entry: str, leaf: Leaf) -> dict[str, Wanted]:
     return out
 
 
+@lru_cache(maxsize=32)  # several targets, mutants and schedules of one graph follow one another
+def _wanted(text: str, entry: str, seed: int) -> dict[str, Wanted]:
+    return wanted(parse_graph(text), entry, partial(leaf_values, seed=seed))
+
+
 @dataclass
 class Case:
     """A graph on its way through the passes. Values of leaves follow from the seed."""
@@ -155,14 +160,18 @@ class Case:
         text = print_graph(self.graph)
         raise AssertionError(f"{what}\nseed {self.seed}, graph:\n{text}")
 
+    def evaluate(self) -> None:
+        """The values that are right."""
+        text = print_graph(self.graph)
+        assert print_graph(parse_graph(text)) == text
+        verify_graph(self.graph)
+        for e in self.graph.entries:
+            self.want[e.name] = _wanted(text, e.name, self.seed)
+
     def prepare(self, inside: bool = True) -> None:
         """The values, and the plan."""
         try:
-            text = print_graph(self.graph)
-            assert print_graph(parse_graph(text)) == text
-            verify_graph(self.graph)
-            for e in self.graph.entries:
-                self.want[e.name] = wanted(self.graph, e.name, self.leaf)
+            self.evaluate()
             space = search(self.graph, self.target, LIMITS if inside else None, inside)
             self.plan = estimate(space)
         except Exception as error:

@@ -68,11 +68,13 @@ def run(code: str, *words: str, path: str = "") -> subprocess.CompletedProcess[s
 
 
 ATTEMPT = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 import gallery.real, gallery.run as run
 from gallery.entry import Shipped, normal, number
 given, way = {"x": normal(2, 3), "n": number(3)}, sys.argv[3]
+if way == "codes":  # one compile from the start is enough
+    run.OBJECTS = os.environ["LUMC_OBJECTS"]
 small = Shipped("small", "a-package", "a_package/m.onnx", given, ("n",), rounds=way == "codes")
 gallery.real.SHIPPED.append(small)
 run.STEPS[1:] = [sys.argv[2]]

@@ -40,7 +40,7 @@ PROFILES = {
     "special": Profile(special=True, dtypes=(F32, F32, F64)),
 }
 GRAPHS = 9  # of every profile
-SOON = 9 if os.environ.get("LUMC_FUZZ") else 6  # of these
+SOON = 9 if os.environ.get("LUMC_FUZZ") else 5  # of these
 SANITIZED = SOON // 3  # of these
 DRAWS = 3  # of every graph that once failed
 DEEP = float(os.environ.get("LUMC_FUZZ_SECONDS", "60"))  # per profile

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -126,12 +127,15 @@ def ways(graph: Graph) -> Iterator[tuple[Node, str, Entry]]:
                     yield n, a, made
 
 
-def is_same(name: str) -> int:
-    """How many ways there are, all of which give the same values."""
+def is_same(name: str, step: int = 1) -> int:
+    """How many ways there are, each ``step``-th of which gives the same values."""
     graph, count = GRAPHS[name](), 0
     inputs, states = given(graph)
     want = evaluate(graph, "main", inputs, {}, states)
     for n, a, made in ways(graph):
+        count += 1
+        if count % step:
+            continue
         new = replace(graph, entries=(made,))
         verify_graph(new)
         new = parse_graph(print_graph(new))
@@ -142,13 +146,12 @@ def is_same(name: str) -> int:
                 np.testing.assert_allclose(
                     ours[key], theirs[key], rtol=1e-11, atol=1e-12, err_msg=f"{n.name} along {a}"
                 )
-        count += 1
     return count
 
 
 @pytest.mark.parametrize(("name", "least"), [("attention", 60), ("network", 20), ("products", 6)])
 def test_every_value_along_every_axis(name: str, least: int) -> None:
-    assert is_same(name) >= least
+    assert is_same(name, 1 if os.environ.get("LUMC_FUZZ") else 2) >= least
 
 
 @pytest.mark.parametrize(
@@ -236,7 +239,7 @@ def test_blocks_are_compiled(target: str, tmp_path_factory: pytest.TempPathFacto
     used = {n.partition(" ")[0] for i in plan.instances for n in i.inputs if elements_of(n)}
     assert used >= {"real_q", "real_k", "real_v", "real_dy"}
     case = Case(graph, 0, **({} if target == "cpu" else {"target": where}))
-    case.prepare()
+    case.evaluate()
     case.plan = plan
     case.check_plan()
     if target == "cpu":
@@ -263,7 +266,7 @@ output z = t3
 def is_right(graph: Graph) -> set[str]:
     """What the regions of a plan read, if its kernels compute what the graph does."""
     case = Case(graph, 0)
-    case.prepare()
+    case.evaluate()
     case.plan = estimate(search(graph, TARGET, inside=True, equations=True))
     case.check_plan()
     return {n for i in case.plan.instances for n in i.inputs}
@@ -319,7 +322,7 @@ def test_bundles_and_plain_c_run_blocks(lumc: Lumc, tmp_path: Path) -> None:
     assert plan.read_bytes()[8] == PARTS_VERSION
     for words in (("--threads", "1"), ("--threads", "2"), ("--bisect",)):
         lumc("verify", "m.lb", *words)
-    lumc(*least, "--emit", "c", "-o", "plain")
+    lumc("link", "m.lk", "--emit", "c", "-o", "plain")
     flags = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-Iplain/include"]
     sources = sorted(map(str, Path("plain/src").glob("*.c")))
     subprocess.run([CC, *flags, *sources, "-lm", "-o", "plain.so"], check=True)

@@ -212,7 +212,7 @@ def test_bundles_and_plain_c_read_parts(lumc: Lumc, tmp_path: Path) -> None:
     for threads in ("1", "2"):
         lumc("verify", "m.lb", "--threads", threads)
     lumc("verify", "m.lb", "--bisect")
-    lumc("compile", "m.lg", "--estimate", "--emit", "c", "-o", "plain")
+    lumc("link", "m.lk", "--emit", "c", "-o", "plain")
     sources = sorted(map(str, Path("plain/src").glob("*.c")))
     flags = ["-std=gnu11", "-O1", "-shared", "-fPIC", "-Iplain/include"]
     subprocess.run([CC, *flags, *sources, "-lm", "-o", "plain.so"], check=True)
