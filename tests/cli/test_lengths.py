@@ -1,6 +1,7 @@
 """What commands say of a model whose dims each run chooses."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,19 @@ from onnx_models import with_weights
 from schemas import check
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the graph, the bundle, and what the passes between them made."""
+    folder = tmp_path_factory.mktemp("lengths")
+    (folder / "m.lg").write_text(ATTENTION)
+    how = ("--estimate", "-o", folder / "m.lb", "--save-temps", folder)
+    Lumc(folder)("compile", folder / "m.lg", *how)
+    return folder
+
+
 @pytest.fixture
-def made(lumc: Lumc) -> Lumc:
-    Path("m.lg").write_text(ATTENTION)
-    lumc("compile", "m.lg", "--estimate", "-o", "m.lb", "--save-temps", ".")
+def made(lumc: Lumc, compiled: Path) -> Lumc:
+    shutil.copytree(compiled, lumc.folder, dirs_exist_ok=True)
     return lumc
 
 

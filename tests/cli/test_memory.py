@@ -19,6 +19,7 @@ from lumc.limits import AGAIN
 from lumc.profile.memory import between
 
 ESTIMATE = ("--estimate", "--target", "cpu:x86-64-v3")
+FEW = (*ESTIMATE[1:], "--max-nodes", "500")  # of a search where only regions are looked at
 
 
 @pytest.fixture
@@ -77,11 +78,10 @@ def test_a_step_in_less_memory(step: Lumc) -> None:
 def test_values_are_made_again_between_regions(step: Lumc) -> None:
     """What search says of it, and show, where no blocks divide what there is."""
     save(131, 137)
-    target = ESTIMATE[1:]
-    said = step.fails(6, "search", "m.lg", "-o", "n.ls", *target, "--memory", "2kB")
+    said = step.fails(6, "search", "m.lg", "-o", "n.ls", *FEW, "--memory", "2kB")
     assert re.search(r"E0419 --memory 2,000: .* take [\d,]+ bytes at least", said)
     most = between(read_graph("m.lg", {}), AGAIN)
-    done = step.raw("search", "m.lg", "-o", "m.ls", *target, "--memory", str(most - 1), "-v")
+    done = step.raw("search", "m.lg", "-o", "m.ls", *FEW, "--memory", str(most - 1), "-v")
     assert done.exit_code == 0, done.stderr
     found = re.search(
         r"search: ([\d,]+) bytes between regions of ([\d,]+): (\d+) values stored, "
@@ -93,13 +93,13 @@ def test_values_are_made_again_between_regions(step: Lumc) -> None:
     assert int(found[4]) == len(again) > 0
     shown = json.loads(step("show", "m.ls", "--json"))["again"]
     assert {*shown["nodes"]} <= {*again} and 0 < shown["operations"] < 1
-    step("search", "m.lg", "-o", "p.ls", *target)
+    step("search", "m.lg", "-o", "p.ls", *FEW)
     assert json.loads(step("show", "p.ls", "--json"))["again"] == {"nodes": [], "operations": 0.0}
 
 
 def test_values_are_made_in_blocks(step: Lumc) -> None:
     most = between(read_graph("m.lg", {}), AGAIN)
-    done = step.raw("search", "m.lg", "-o", "m.ls", *ESTIMATE[1:], "--memory", str(most // 2))
+    done = step.raw("search", "m.lg", "-o", "m.ls", *FEW, "--memory", str(most // 2))
     assert done.exit_code == 0, done.stderr
     (found,) = re.findall(r"(\d+) nodes in blocks, [+](\d+[.]\d)% operations", done.stderr)
     assert int(found[0]) > 0 and float(found[1]) < 2
