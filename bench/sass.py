@@ -82,11 +82,13 @@ JUMP = re.compile(
 )  # a call of a place: sm_80 leaves loops so
 COMPARED = re.compile(r"^U?ISETP\.(\w\w)(?:\.U32)?\.AND (U?P\d), U?PT, (\S+), (\S+), U?PT$")
 ADDED = re.compile(
-    r"^(?:U?IADD3|U?VIADD) U?R\d+, (?:U?PT, U?PT, )?(U?R\d+)(?:\.reuse)?, (-?0x[0-9a-f]+)"
+    r"^U?(?:IADD3?|VIADD) U?R\d+, (?:U?PT, U?PT, )?(U?R\d+)(?:\.reuse)?, (-?0x[0-9a-f]+)"
 )
 UNIFORM = re.compile(r"^BRA\.U (!?UP\d), ")  # a jump whose predicate is an operand
 MOVED = re.compile(r"^(?:U?MOV \S+,|IMAD\.MOV\.U32 \S+, RZ, RZ,) (\S+)$")
-HALVES = re.compile(r"^HFMA2\.MMA \S+, -RZ, RZ, (\S+), (\S+)$")  # a constant, as two numbers of f16
+HALVES = re.compile(
+    r"^HFMA2(?:\.MMA)? \S+, -RZ, RZ, (\S+), (\S+)$"
+)  # a constant, as two numbers of f16
 COPIED = re.compile(r"^PLOP3\.LUT (P\d), PT, PT, PT, (UP\d), 0x80, 0x0$")  # of a predicate
 ASKED = "BRA.U.ANY"  # lanes one by one, of which one asks for a tile
 SLOW = 8  # instructions that a jump passes over: with a call among them, the rare way of a function

@@ -112,8 +112,8 @@ def check_code(
     target: Target, sass: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, few: bool = False
 ) -> None:
     """The price is within 10 % of that by the instructions, sums, functions and bytes of shared
-    memory of the machine code; of nine in ten kernels so many instructions were expected within a
-    third, and as many registers."""
+    memory of the machine code; on sm_90 of nine in ten kernels so many instructions were expected
+    within a third, and as many registers within a factor of two."""
     programs = dict[str, Distributed]()
     for name, k in code_cases().items():
         if few and k.name.startswith(LARGE):
@@ -135,6 +135,8 @@ def check_code(
         counted[name], allotted[name] = scale.issue, registers(d) / figures[f"k{i}"].registers
     assert len(off) >= (43 if few else 50) and len(unknown) <= 1, unknown
     assert {n: x for n, x in off.items() if not 0.9 <= x <= 1.1} == {}
+    if target.arch != "sm_90":  # whose machine code the numbers are of
+        return
     for ratios, bound in ((counted, 1.33), (allotted, 2.0)):
         far = {n: round(x, 2) for n, x in ratios.items() if not 1 / bound <= x <= bound}
         assert len(far) <= len(off) / 10, far
